@@ -1,0 +1,3 @@
+"""Contrastive deep clustering of images without labels, in JAX and Flax."""
+
+__version__ = "0.1.0"

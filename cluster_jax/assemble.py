@@ -1,0 +1,159 @@
+"""A config turned into functions: data, method, optimiser, checked and fitted together."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import optax
+from jax.sharding import Mesh
+from ml_collections import ConfigDict
+
+from cluster_jax import schedules, settings, storage
+from cluster_jax.data import batches, datasets, views
+from cluster_jax.data.datasets import Dataset
+from cluster_jax.evaluation import evaluate
+from cluster_jax.methods import base
+from cluster_jax.methods.base import Method, Setting
+from cluster_jax.methods.nrcc import with_nrcc
+from cluster_jax.nets import network
+from cluster_jax.training import loop, optim
+from cluster_jax.training import state as states
+
+
+class Run(NamedTuple):
+    """A config turned into functions: everything that a training needs, and no state.
+
+    Attributes:
+        dataset: the images.
+        method: what is trained.
+        optimiser: moves its parameters.
+        rate: learning rate as a function of the step.
+        plan: lengths in steps.
+        mesh: all devices of all processes.
+        shape: `[H, W, C]` of a network input.
+    """
+
+    dataset: Dataset
+    method: Method
+    optimiser: optax.GradientTransformation
+    rate: schedules.Schedule
+    plan: loop.Plan
+    mesh: Mesh
+    shape: tuple[int, int, int]
+
+
+def plain(config: ConfigDict | Mapping[str, Any]) -> dict[str, Any]:
+    """The config as nested dicts of what JSON can hold (tuples become lists)."""
+    values = config.to_dict() if isinstance(config, ConfigDict) else dict(config)
+    return storage.plain(values)
+
+
+def build(config: Mapping[str, Any]) -> Run:
+    """Turns a config into functions.
+
+    Raises:
+        InputError: a key is missing, spare or out of range, or the data cannot be used.
+    """
+    _check_keys(config)
+    try:
+        evaluate.check(config["eval"])
+        mesh = states.make_mesh()
+        train = config["train"]
+        settings.at_least("train.batch_size", train["batch_size"], 2)
+        states.check_batch(train["batch_size"], mesh)
+        dataset = settings.bind(datasets.load, "data", config["data"])
+        per_epoch = batches.steps_per_epoch(dataset.size, train["batch_size"])
+        plan = loop.Plan(
+            _steps("train.duration", train["duration"], per_epoch),
+            train["log_every"],
+            train["checkpoint_every"],
+            train["prefetch"],
+        )
+        loop.check(plan, train["keep_checkpoints"])
+        augmentation = settings.bind(views.make, "augment", _statistics(config["augment"], dataset))
+        shuffle = config["network"]["norm"] == "shuffle"
+        net = settings.bind(network.make, "network", _network(config["network"]))
+        setting = Setting(net, augmentation, shuffle, dataset.size, plan.total, per_epoch)
+        method = _method(config, setting)
+        warmup = _steps("optimizer.warmup", config["optimizer"]["warmup"], per_epoch)
+        values = {k: v for k, v in config["optimizer"].items() if k != "warmup"}
+        optimiser, rate = settings.bind(
+            optim.make, "optimizer", values, plan.total, warmup, train["batch_size"]
+        )
+        size = config["augment"]["size"]
+        shape = (size, size, dataset.shape[2])
+        # Nothing is computed: shows whether network and images fit together.
+        jax.eval_shape(lambda: states.initial(method, optimiser, seed=0, shape=shape))
+    except settings.InputError:
+        raise
+    except (ValueError, TypeError, OSError) as error:
+        raise settings.InputError(str(error)) from error
+    return Run(dataset, method, optimiser, rate, plan, mesh, shape)
+
+
+def initial(built: Run, config: Mapping[str, Any]) -> states.State:
+    """The state before the first step, on all devices."""
+    return states.create(
+        built.method, built.optimiser, seed=config["seed"], shape=built.shape, mesh=built.mesh
+    )
+
+
+def _steps(name: str, value: Mapping[str, float], per_epoch: int) -> int:
+    try:
+        return schedules.duration(value, per_epoch)
+    except ValueError as error:
+        raise settings.InputError(f"{name}: {error}") from error
+
+
+def _method(config: Mapping[str, Any], setting: Setting) -> Method:
+    values = {k: v for k, v in config["method"].items() if k != "name"}
+    made = base.build(config["method"]["name"], values, setting)
+    if config["nrcc"] is not None:
+        if not isinstance(made, base.TwoView):
+            raise settings.InputError(
+                f"nrcc needs a method of two views; {config['method']['name']} is none, set nrcc "
+                "to None"
+            )
+        return settings.bind(with_nrcc, "nrcc", config["nrcc"], made)
+    return base.as_method(made) if isinstance(made, base.TwoView) else made
+
+
+def _network(section: Mapping[str, Any]) -> dict[str, Any]:
+    """The section with compute dtype and BatchNorm resolved for the network itself."""
+    accelerated = jax.default_backend() in ("gpu", "tpu")
+    values = dict(section)
+    if values.get("dtype") == "auto":
+        values["dtype"] = "bfloat16" if accelerated else "float32"
+    if values.get("norm") == "shuffle":  # The network sees groups; the method does the shuffling.
+        values["norm"] = "local"
+    return values
+
+
+def _statistics(section: Mapping[str, Any], dataset: Dataset) -> dict[str, Any]:
+    """The section with mean and standard deviation measured where they are not given."""
+    values = dict(section)
+    if values.get("mean") is None or values.get("std") is None:
+        values["mean"], values["std"] = datasets.channel_statistics(dataset)
+    return values
+
+
+def _check_keys(config: Mapping[str, Any]) -> None:
+    """The sections, and the keys of those that are not turned into a call of one function."""
+    reference = plain(settings.load("base"))
+    for section in reference:
+        if section not in config:
+            raise settings.InputError(f"the config lacks the section {section!r}; add it")
+    for section in config:
+        if section not in reference:
+            raise settings.InputError(
+                f"the config has {section!r}, which nothing reads; sections are "
+                f"{', '.join(reference)}"
+            )
+    for section in ("train", "eval"):
+        missing = sorted(set(reference[section]) - set(config[section]))
+        spare = sorted(set(config[section]) - set(reference[section]))
+        if missing or spare:
+            problem = f"lacks {section}.{missing[0]}" if missing else f"has {section}.{spare[0]}"
+            raise settings.InputError(
+                f"the config {problem}; {section} takes {', '.join(sorted(reference[section]))}"
+            )

@@ -1,0 +1,1 @@
+"""Clustering of embeddings on the host."""

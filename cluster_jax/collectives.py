@@ -1,0 +1,95 @@
+"""Reductions over the devices of a mesh axis; the only file that names `jax.lax` collectives.
+
+Every function takes `axis: str | None`, the name of the mesh axis that holds the batch.
+With `axis=None` there is one device and each of them is the identity (rank 0 of 1).
+"""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+Axis = str | None
+
+
+def size(axis: Axis) -> int:
+    """Number of devices along `axis`."""
+    return 1 if axis is None else lax.axis_size(axis)
+
+
+def rank(axis: Axis) -> Array | int:
+    """Position of this device along `axis`, int32."""
+    return 0 if axis is None else lax.axis_index(axis)
+
+
+def mean(tree: Any, axis: Axis) -> Any:
+    """Mean of every leaf over the devices; the result is the same on all of them."""
+    return tree if axis is None else lax.pmean(tree, axis)
+
+
+def total(tree: Any, axis: Axis) -> Any:
+    """Sum of every leaf over the devices; the result is the same on all of them."""
+    return tree if axis is None else lax.psum(tree, axis)
+
+
+def gather(x: Array, axis: Axis) -> Array:
+    """Rows of all devices, `[b, ...] -> [b * devices, ...]`, in the order of the global batch.
+
+    Differentiable: the gradient of a row reaches the device that owns it, summed over the
+    devices that used it. The result is typed as equal on all devices, so that it may be stored
+    in a replicated state.
+    """
+    return x if axis is None else lax.all_gather(x, axis, tiled=True, to="invarying")
+
+
+def scatter(x: Array, axis: Axis) -> Array:
+    """This device's rows of a global array, `[b * devices, ...] -> [b, ...]`; undoes `gather`."""
+    if axis is None:
+        return x
+    rows = x.shape[0] // lax.axis_size(axis)
+    return lax.dynamic_slice_in_dim(x, lax.axis_index(axis) * rows, rows)
+
+
+def varying(tree: Any, axis: Axis) -> Any:
+    """The same values, typed as different on each device, so that gradients stay local."""
+    if axis is None:
+        return tree
+    return jax.tree.map(lambda x: x if _varies(x, axis) else lax.pcast(x, axis, to="varying"), tree)
+
+
+def replicate(tree: Any, axis: Axis) -> Any:
+    """Makes every leaf equal on all devices: floats that differ are averaged.
+
+    Raises:
+        TypeError: an integer leaf differs between devices; there is no meaningful average.
+    """
+    if axis is None:
+        return tree
+
+    def one(x: Array) -> Array:
+        if not _varies(x, axis):
+            return x
+        if not jnp.issubdtype(x.dtype, jnp.inexact):
+            raise TypeError(
+                f"a {x.dtype} leaf of shape {x.shape} differs between devices; "
+                "gather it before it is stored"
+            )
+        return lax.pmean(x, axis)
+
+    return jax.tree.map(one, tree)
+
+
+def local_rows(n: int, axis: Axis) -> Array:
+    """Global row numbers of this device's `n` rows, int32 `[n]`."""
+    return rank(axis) * n + jnp.arange(n, dtype=jnp.int32)
+
+
+def _varies(x: Array, axis: str) -> bool:
+    return axis in jax.typeof(x).manual_axis_type.varying
+
+
+def devices_of(mesh: jax.sharding.Mesh | None) -> int:
+    """Number of devices of a mesh, 1 without one."""
+    return 1 if mesh is None else math.prod(mesh.devices.shape)

@@ -1,0 +1,105 @@
+"""Data sets by name: digits, a folder of images, an array file, or a prepared TFDS set."""
+
+import warnings
+
+import numpy as np
+
+from cluster_jax.data import arrays, folder, prepared
+from cluster_jax.data.images import Dataset, fit_array, in_memory, subset
+
+STATISTICS_IMAGES = 10_000  # a mean over 10,000 images is known to about 0.1 %
+STATISTICS_CHUNK = 256
+
+
+def load(
+    *,
+    name: str,
+    dir: str | None,
+    split: str | None,
+    canvas: int | None,
+    resident_mb: float,
+    skip_limit: float,
+    limit: int | None,
+) -> Dataset:
+    """The images of a set as uint8 of one size, in memory or streamed.
+
+    Args:
+        name: "digits", "folder", "arrays" or the name of a prepared TFDS set.
+        dir: where the data lie: folder, file, or TFDS's data directory; unused by digits.
+        split: TFDS split, "train" or "train+test"; None or "all" for the others.
+        canvas: None to keep the size that all images share; or the side of a square: the short
+            side is scaled to it (bicubic, antialiased) and the centre cut out.
+        resident_mb: sets up to this size, in 10^6 bytes of uint8, are decoded into
+            `Dataset.images`; larger ones are decoded by every `fetch`.
+        skip_limit: largest share, 0 to 1, of a folder's files that may be unreadable.
+        limit: number of images of a fixed random subset (no seed: it is the same everywhere,
+            in the order of the set), or None for all.
+
+    Raises:
+        ValueError: a bad value, or data that are missing or of another kind.
+    """
+    _check(canvas, resident_mb, skip_limit, limit)
+    if name in ("digits", "folder", "arrays") and split not in (None, "all"):
+        raise ValueError(f"data.split = '{split}', but {name} has no splits; leave it None")
+    if name == "digits":
+        return _digits(canvas, resident_mb, limit)
+    if name == "folder":
+        return folder.load(
+            dir=dir, canvas=canvas, resident_mb=resident_mb, skip_limit=skip_limit, limit=limit
+        )
+    if name == "arrays":
+        return arrays.load(dir=dir, canvas=canvas, resident_mb=resident_mb, limit=limit)
+    return prepared.load(
+        name=name, dir=dir, split=split, canvas=canvas, resident_mb=resident_mb, limit=limit
+    )
+
+
+def channel_statistics(dataset: Dataset) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of each channel over all pixels, on the scale [0, 1].
+
+    At most 10,000 evenly spaced images are read. A constant channel gets the standard
+    deviation of one grey level, so that it can be divided by.
+
+    Returns:
+        Mean and standard deviation, C floats each.
+    """
+    count = min(dataset.size, STATISTICS_IMAGES)
+    chosen = np.arange(count) * dataset.size // count
+    total = squares = np.zeros(dataset.shape[-1], np.int64)
+    for start in range(0, count, STATISTICS_CHUNK):
+        pixels = dataset.fetch(chosen[start : start + STATISTICS_CHUNK]).astype(np.int64)
+        total = total + pixels.sum((0, 1, 2))
+        squares = squares + (pixels * pixels).sum((0, 1, 2))
+    n = count * dataset.shape[0] * dataset.shape[1]
+    mean = total / n
+    variance = squares / n - mean * mean
+    std = np.where(n * squares == total * total, 1, np.sqrt(np.maximum(variance, 0)))
+    return tuple((mean / 255).tolist()), tuple((std / 255).tolist())
+
+
+def _digits(canvas: int | None, resident_mb: float, limit: int | None) -> Dataset:
+    """scikit-learn's 1797 digits, 8 x 8, its values 0 to 16 scaled to 0 to 255 and rounded."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        from sklearn.datasets import load_digits
+    images, labels = load_digits(return_X_y=True)
+    images = np.rint(images.reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8)
+    chosen = subset(len(images), limit)
+    return in_memory(
+        "digits",
+        fit_array(images[chosen], canvas),
+        labels[chosen].astype(np.int32),
+        tuple("0123456789"),
+        resident_mb,
+    )
+
+
+def _check(canvas: int | None, resident_mb: float, skip_limit: float, limit: int | None) -> None:
+    if canvas is not None and canvas < 1:
+        raise ValueError(f"data.canvas = {canvas}; expected a positive number of pixels, or None")
+    if not resident_mb >= 0:
+        raise ValueError(f"data.resident_mb = {resident_mb}; expected 0 or more megabytes")
+    if not 0 <= skip_limit <= 1:
+        raise ValueError(f"data.skip_limit = {skip_limit}; expected a share from 0 to 1")
+    if limit is not None and limit < 1:
+        raise ValueError(f"data.limit = {limit}; expected a positive number of images, or None")

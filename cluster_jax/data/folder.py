@@ -1,0 +1,189 @@
+"""A folder of image files: nested or flat, with or without class folders."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from etils import epath
+from PIL import Image
+
+from cluster_jax.data.images import Dataset, decode, each, fetcher, fits, subset
+
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff")
+ORIENTATION = 274  # the EXIF tag
+CHANNELS = 3
+
+
+class _Unreadable(NamedTuple):
+    reason: str
+
+
+def load(
+    *,
+    dir: str | None,
+    canvas: int | None,
+    resident_mb: float,
+    skip_limit: float,
+    limit: int | None,
+) -> Dataset:
+    """The images of a folder and all its sub-folders, in the order of their paths, as RGB.
+
+    Labels are the first-level sub-folders' names if every image lies in one and there are two
+    or more; they serve scoring only, so a folder split by something else than classes does no
+    harm beyond meaningless scores. A resident set is decoded once. For a streamed one only the
+    headers are read here; a file that fails later, when all of it is decoded, raises a
+    RuntimeError that names it.
+
+    Args:
+        dir: path, local or in a bucket.
+        canvas: side of the square that each image is fitted to, or None if all have one size.
+        resident_mb: sets up to this size are decoded into memory, in 10^6 bytes of uint8.
+        skip_limit: largest share of unreadable files, 0 to 1.
+        limit: number of files of a fixed random subset, or None for all; unreadable files of
+            the subset are not replaced.
+
+    Raises:
+        ValueError: missing folder, no image in it, none readable, too many unreadable, or
+            images of different sizes without a canvas.
+    """
+    root, every = _files(dir)
+    labels, names = _labels(every)
+    chosen = subset(len(every), limit)
+    files = [every[i] for i in chosen]
+
+    def probe(file: str) -> tuple[int, int, int] | _Unreadable:
+        return _attempt(_header, root / file, canvas)
+
+    def picture(file: str) -> np.ndarray | _Unreadable:
+        return _attempt(_decode, root / file, canvas)
+
+    shape = (canvas, canvas, CHANNELS) if canvas else _first_shape(files, probe)
+    resident = shape is not None and fits(len(files), shape, resident_mb)
+    results = list(each(picture if resident else probe, files, "reading images"))
+    good = [i for i, result in enumerate(results) if not isinstance(result, _Unreadable)]
+    skipped = tuple(
+        (file, result.reason)
+        for file, result in zip(files, results, strict=True)
+        if isinstance(result, _Unreadable)
+    )
+    _check_skipped(root, skipped, len(files), skip_limit)
+    kept = tuple(files[i] for i in good)
+    shapes = [results[i].shape if resident else results[i] for i in good]
+    _check_one_shape(kept, shapes)
+    labels = None if labels is None else labels[chosen[good]]
+
+    if resident:
+        images = np.empty((len(good), *shapes[0]), np.uint8)
+        for row, i in enumerate(good):
+            images[row], results[i] = results[i], None  # frees each image once it is copied
+        return Dataset(
+            "folder", len(good), shapes[0], images, images.__getitem__, labels, names, kept, skipped
+        )
+
+    def read(i: int) -> np.ndarray:
+        image = _attempt(_decode, root / kept[i], canvas)
+        if isinstance(image, _Unreadable):
+            raise RuntimeError(
+                f"{root / kept[i]} has an image header but cannot be decoded ({image.reason}); "
+                "remove or repair the file"
+            )
+        return image
+
+    return Dataset(
+        "folder", len(good), shapes[0], None, fetcher(read), labels, names, kept, skipped
+    )
+
+
+def _files(dir: str | None) -> tuple[epath.Path, list[str]]:
+    """The folder and the sorted paths of its image files relative to it, hidden ones left out."""
+    if not dir:
+        raise ValueError("data.name = 'folder' needs data.dir, the folder that holds the images")
+    root = epath.Path(dir).expanduser()
+    if not root.exists():
+        raise ValueError(f"the image folder {root} does not exist; set data.dir to one that does")
+    if not root.is_dir():
+        raise ValueError(f"{root} is a file; data.dir must be a folder of images")
+    found, waiting = [], [(root, "")]
+    while waiting:
+        folder, prefix = waiting.pop()
+        for entry in folder.iterdir():
+            if entry.name.startswith("."):
+                continue
+            path = prefix + entry.name
+            # The ending first: on a bucket each is_dir() is a request.
+            if entry.name.lower().endswith(EXTENSIONS) and not entry.is_dir():
+                found.append(path)
+            elif entry.is_dir():
+                waiting.append((entry, path + "/"))
+    if not found:
+        raise ValueError(
+            f"no image file in {root} or its sub-folders; "
+            f"names must end in one of {', '.join(e[1:] for e in EXTENSIONS)}"
+        )
+    return root, sorted(found)
+
+
+def _labels(files: Sequence[str]) -> tuple[np.ndarray | None, tuple[str, ...] | None]:
+    """First-level sub-folder of each file as int32, and their sorted names, or None twice."""
+    tops = [file.split("/", 1)[0] if "/" in file else None for file in files]
+    names = tuple(sorted(set(tops) - {None}))
+    if None in tops or len(names) < 2:
+        return None, None
+    number = {name: i for i, name in enumerate(names)}
+    return np.array([number[top] for top in tops], np.int32), names
+
+
+def _attempt(read, path: epath.Path, canvas: int | None):
+    """`read(path, canvas)`, or the reason why it failed."""
+    try:
+        return read(path, canvas)
+    # Pillow's readers raise nearly any exception on damaged bytes, SyntaxError included.
+    except Exception as error:
+        # Pillow names the buffer object that it read from; the path is known better here.
+        if isinstance(error, Image.UnidentifiedImageError):
+            return _Unreadable("not an image" if path.stat().length else "empty file")
+        return _Unreadable(" ".join(f"{type(error).__name__}: {error}".split()))
+
+
+def _decode(path: epath.Path, canvas: int | None) -> np.ndarray:
+    return decode(path.read_bytes(), canvas, CHANNELS)
+
+
+def _header(path: epath.Path, canvas: int | None) -> tuple[int, int, int]:
+    """Shape that the image will have, from the start of the file alone."""
+    with path.open("rb") as file, Image.open(file) as image:
+        if canvas:
+            return canvas, canvas, CHANNELS
+        # PNG's own getexif decodes the whole image, to find tags that may come last.
+        turned = Image.Image.getexif(image).get(ORIENTATION, 1) >= 5
+        height, width = (image.width, image.height) if turned else (image.height, image.width)
+        return height, width, CHANNELS
+
+
+def _first_shape(files, probe) -> tuple[int, int, int] | None:
+    """Shape of the first readable image, None if there is none."""
+    shapes = (shape for shape in map(probe, files) if not isinstance(shape, _Unreadable))
+    return next(shapes, None)
+
+
+def _check_skipped(
+    root: epath.Path, skipped: Sequence[tuple[str, str]], count: int, skip_limit: float
+) -> None:
+    some = "; ".join(f"{file} ({reason})" for file, reason in skipped[:3])
+    if len(skipped) == count:
+        raise ValueError(f"none of the {count} image files in {root} can be read: {some}")
+    if len(skipped) > skip_limit * count:
+        raise ValueError(
+            f"{len(skipped)} of {count} image files in {root} cannot be read, more than "
+            f"data.skip_limit = {skip_limit:g} allows: {some}{'; ...' * (len(skipped) > 3)}"
+        )
+
+
+def _check_one_shape(files: Sequence[str], shapes: Sequence[tuple[int, int, int]]) -> None:
+    for file, shape in zip(files, shapes, strict=True):
+        if shape != shapes[0]:
+            (h, w, _), (h0, w0, _) = shape, shapes[0]
+            raise ValueError(
+                f"{file} is {h} x {w} but {files[0]} is {h0} x {w0} (height x width); set "
+                "data.canvas to the side that all images are to be fitted to"
+            )

@@ -1,0 +1,1 @@
+"""From an embedding to figures and a report."""

@@ -1,0 +1,174 @@
+"""From the embedding of a data set to clusters and figures."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cluster_jax import settings
+from cluster_jax.clustering.gridshift import GridShift
+from cluster_jax.clustering.kmeans import kmeans
+from cluster_jax.clustering.reduce import reduce
+from cluster_jax.metrics import collapse, knn, linear_probe, partition
+
+
+class Evaluation(NamedTuple):
+    """Clusters and figures of an embedding of `n` images.
+
+    Attributes:
+        metrics: `{"gridshift": {...}, "kmeans": {...}, "knn": {...}, ...}`; figures that need
+            labels are None without them.
+        points: float32 `[n, dimensions]`, the reduced space in which GridShift ran.
+        clusters: int32 `[n]`, GridShift's.
+        distances: float32 `[n]`, to the centre of the own cluster, in the reduced space.
+        kmeans_clusters: int32 `[n]`.
+        curve: how the bandwidth was found: `{"bandwidths", "n_clusters", "scores", "chosen"}`;
+            None for a bandwidth that was given.
+    """
+
+    metrics: dict[str, Any]
+    points: np.ndarray
+    clusters: np.ndarray
+    distances: np.ndarray
+    kmeans_clusters: np.ndarray
+    curve: dict[str, Any] | None
+
+
+def evaluate(
+    embedding: Mapping[str, np.ndarray],
+    labels: np.ndarray | None,
+    *,
+    seed: int,
+    features: str,
+    reduce: Mapping[str, Any],
+    gridshift: Mapping[str, Any],
+    kmeans: Mapping[str, Any],
+    knn: tuple[int, ...],
+    linear_probe: Mapping[str, Any] | None,
+    batch_size: int,
+) -> Evaluation:
+    """Clusters an embedding without and with a given number of clusters, and scores both.
+
+    Labels are used to score, and to set the number of clusters of k-means where
+    `kmeans["k"]` is None; GridShift and its bandwidth never see them.
+
+    Args:
+        embedding: `{"backbone": [n, d], "projection": [n, e]}`.
+        labels: int32 `[n]`, or None.
+        seed: of UMAP, k-means and the probe.
+        features: which of the embedding to cluster, `"backbone"` or `"projection"`; rows are
+            scaled to length one.
+        reduce: keyword arguments of `clustering.reduce.reduce`.
+        gridshift: keyword arguments of `GridShift`.
+        kmeans: `{"k": int | None, "restarts": int}`; k None: the number of classes, or what
+            GridShift found where there are no labels.
+        knn: numbers of neighbours for k-NN accuracy.
+        linear_probe: keyword arguments of `metrics.linear_probe`, or None to leave it out.
+        batch_size: of the forward passes that made the embedding; not used here.
+
+    Raises:
+        InputError: a setting is out of range.
+    """
+    settings.one_of("eval.features", features, tuple(embedding))
+    x = _unit(embedding[features])
+    points = _reduce(x, reduce, seed)
+    grid = GridShift(**_bandwidth(gridshift)).fit(points)
+    distances = np.linalg.norm(points - grid.cluster_centers_[grid.labels_], axis=1)
+    k = kmeans["k"]
+    if k is None:
+        k = len(np.unique(labels)) if labels is not None else len(grid.cluster_centers_)
+    groups = _kmeans(x, k, kmeans["restarts"], seed)
+    curve = getattr(grid, "bandwidth_curve_", None)
+    metrics = {
+        "gridshift": {
+            **_scores(labels, grid.labels_),
+            "bandwidth": float(grid.bandwidth_),
+        },
+        "kmeans": {**_scores(labels, groups), "k_given": k},
+        "knn": _knn(x, labels, knn),
+        "linear_probe": _probe(embedding[features], labels, linear_probe, seed),
+        "collapse": {name: collapse.collapse(f) for name, f in embedding.items()},
+    }
+    return Evaluation(
+        metrics,
+        points.astype(np.float32),
+        grid.labels_.astype(np.int32),
+        distances.astype(np.float32),
+        groups.astype(np.int32),
+        None if curve is None else _curve(curve),
+    )
+
+
+def check(section: Mapping[str, Any]) -> None:
+    """Raises an `InputError` for settings that can be judged before the embedding is there."""
+    settings.at_least("eval.batch_size", section["batch_size"], 1)
+    settings.one_of("eval.features", section["features"], ("backbone", "projection"))
+    settings.one_of(
+        "eval.reduce.method", section["reduce"]["method"], ("umap", "tsne", "pca", "none")
+    )
+    settings.at_least("eval.kmeans.restarts", section["kmeans"]["restarts"], 1)
+    if section["kmeans"]["k"] is not None:
+        settings.at_least("eval.kmeans.k", section["kmeans"]["k"], 1)
+    _bandwidth(section["gridshift"])
+    for k in section["knn"]:
+        settings.at_least("eval.knn", k, 1)
+
+
+def _unit(features: np.ndarray) -> np.ndarray:
+    norms = np.linalg.norm(features, axis=1, keepdims=True)
+    return features / np.where(norms > 0, norms, 1)
+
+
+def _bandwidth(section: Mapping[str, Any]) -> dict[str, Any]:
+    """The section with its bandwidth as a number; a flag over the default "auto" is a string."""
+    bandwidth = section["bandwidth"]
+    if bandwidth != "auto":
+        try:
+            bandwidth = float(bandwidth)
+        except ValueError:
+            bandwidth = float("nan")
+        if not 0 < bandwidth < float("inf"):
+            raise settings.InputError(
+                f"eval.gridshift.bandwidth must be 'auto' or a number greater than 0; "
+                f"got {section['bandwidth']!r}"
+            )
+    return {**section, "bandwidth": bandwidth}
+
+
+def _scores(labels: np.ndarray | None, clusters: np.ndarray) -> dict[str, Any]:
+    if labels is None:
+        unknown = dict.fromkeys(("acc", "nmi", "ari", "ami"))
+        return {"n_clusters": len(np.unique(clusters)), **unknown}
+    return partition.scores(labels, clusters)
+
+
+def _reduce(x: np.ndarray, section: Mapping[str, Any], seed: int) -> np.ndarray:
+    return reduce(x, seed=seed, **section)
+
+
+def _kmeans(x: np.ndarray, k: int, restarts: int, seed: int) -> np.ndarray:
+    if k > len(x):
+        raise settings.InputError(f"eval.kmeans.k is {k}, but there are only {len(x)} images")
+    return kmeans(x, k, restarts=restarts, seed=seed).labels
+
+
+def _knn(x: np.ndarray, labels: np.ndarray | None, neighbors: tuple[int, ...]) -> dict:
+    if labels is None:
+        return dict.fromkeys(map(str, neighbors))
+    found = knn.knn_accuracy(x, labels, neighbors=tuple(neighbors))
+    return {str(k): accuracy for k, accuracy in found.items()}
+
+
+def _probe(
+    x: np.ndarray, labels: np.ndarray | None, section: Mapping[str, Any] | None, seed: int
+) -> float | None:
+    if labels is None or section is None:
+        return None
+    return linear_probe.linear_probe(x, labels, seed=seed, **section)
+
+
+def _curve(curve: Any) -> dict[str, Any]:
+    return {
+        name: value.tolist() if hasattr(value, "tolist") else value
+        for name, value in curve._asdict().items()
+    }

@@ -1,0 +1,68 @@
+"""What happens between the shell and the pipeline: config names, flag errors, many processes."""
+
+import os
+import pathlib
+import re
+from typing import Any
+
+import jax
+
+from cluster_jax import settings
+
+
+def resolve_config(argv: list[str]) -> list[str]:
+    """`argv` with the value of `--config` replaced by the path of its file.
+
+    Raises:
+        InputError: there is no --config, or no such file or name.
+    """
+    argv = list(argv)
+    for i, argument in enumerate(argv):
+        if argument in ("--config", "-config") and i + 1 < len(argv):
+            argv[i + 1] = str(settings.find(argv[i + 1]))
+            return argv
+        if match := re.fullmatch(r"(--?config=)(.*)", argument):
+            argv[i] = match[1] + str(settings.find(match[2]))
+            return argv
+    if any(a in ("--help", "-help", "--helpfull", "--helpshort") for a in argv):
+        return argv
+    raise settings.InputError(
+        f"give a config: --config=NAME or --config=PATH, with NAME one of "
+        f"{', '.join(settings.names())}"
+    )
+
+
+def explain(error: Exception) -> str:
+    """One sentence for an error that absl or ml_collections raised while reading the flags."""
+    text = str(error.args[0] if error.args else error).strip().split("\n")[0]
+    return f"{text} (see configs/base.py for the keys and their types)"
+
+
+def config_name(flag: Any) -> str:
+    """The bare name of the config that a flag holds."""
+    return pathlib.Path(flag.config_filename).stem
+
+
+def distribute() -> None:
+    """Joins the processes of a pod or a cluster job, where there is more than one.
+
+    Told by the environment: `JAX_COORDINATOR_ADDRESS` with `JAX_NUM_PROCESSES` and
+    `JAX_PROCESS_ID` (any cluster), several hosts in `TPU_WORKER_HOSTNAMES` or a multi-slice
+    (Cloud TPU), more than one task of SLURM or Open MPI.
+    """
+    env = os.environ
+    if "JAX_COORDINATOR_ADDRESS" in env:
+        jax.distributed.initialize(
+            env["JAX_COORDINATOR_ADDRESS"],
+            num_processes=int(env["JAX_NUM_PROCESSES"]),
+            process_id=int(env["JAX_PROCESS_ID"]),
+        )
+        return
+    several = (
+        len(env.get("TPU_WORKER_HOSTNAMES", "").split(",")) > 1
+        or "MEGASCALE_COORDINATOR_ADDRESS" in env
+        or int(env.get("SLURM_STEP_NUM_TASKS", 1)) > 1
+        or int(env.get("OMPI_COMM_WORLD_SIZE", 1)) > 1
+    )
+    if several:
+        jax.distributed.initialize()

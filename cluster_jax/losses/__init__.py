@@ -1,0 +1,1 @@
+"""Losses: pure functions of arrays, one file per paper or family."""

@@ -1,0 +1,45 @@
+"""BYOL: the prediction from one view meets the target network's projection of the other."""
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from cluster_jax import ops
+
+
+@jax.jit
+def byol(predictions: Array, targets: Array) -> Array:
+    """Mean over the rows of `2 - 2 cos(prediction, target)`, one direction.
+
+    That is the squared distance of the unit vectors; a row of zeros counts 2.
+
+    Args:
+        predictions: predictor outputs `[rows, d]`, of any length.
+        targets: target projections of the other view `[rows, d]`; constants for the gradient.
+
+    Returns:
+        Scalar, at least float32; its mean over devices is the loss of the global batch.
+
+    Source: NRCC (4), a mean over the batch where the paper prints a sum. The predictor is on the
+    online branch; section 3.1 and Table 11 of the paper put it on the target.
+    """
+    return jnp.mean(2 - 2 * ops.cosine(predictions, jax.lax.stop_gradient(targets)))
+
+
+@jax.jit
+def byol_views(predictions_pair: tuple[Array, Array], targets_pair: tuple[Array, Array]) -> Array:
+    """Both directions, `1/(2n) sum_i (l_ia + l_ib)`.
+
+    Args:
+        predictions_pair: predictions of view a and of view b, each `[rows, d]`.
+        targets_pair: target projections of view a and of view b, each `[rows, d]`. The pairs are
+            crossed here: the prediction of a meets the target of b.
+
+    Returns:
+        Scalar, at least float32.
+
+    Source: NRCC (4) with the prefactor 1/(2n) of its InfoNCE (1), which fixes the scale of the
+    regulariser's weight; (12), (13) and (19) of the paper differ from each other by factors of two.
+    """
+    (prediction_a, prediction_b), (target_a, target_b) = predictions_pair, targets_pair
+    return (byol(prediction_a, target_b) + byol(prediction_b, target_a)) / 2

@@ -1,0 +1,137 @@
+"""NRCC's regulariser: attract to the positives' neighbourhood, repel from a third, sampled view."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from cluster_jax import collectives, ops
+from cluster_jax.collectives import Axis
+
+
+@functools.partial(jax.jit, static_argnames=("include_own_view", "axis"))
+def nrcc(
+    anchors: Array,
+    positives: Array,
+    negatives: Array,
+    *,
+    temperature: float,
+    include_own_view: bool,
+    axis: Axis,
+) -> Array:
+    """One direction: mean of `log sum_j exp(<x_i, c_j> / tau) - log sum_j exp(<x_i, y_j> / tau)`.
+
+    Args:
+        anchors: x, projections of one view `[rows, d]`, this device's part, of any length.
+        positives: y, projections of the other view of the same images `[rows, d]`. The gradient
+            passes through them; give constants where they come from a target network.
+        negatives: c, embeddings of the sampled third view of the same images `[rows, d]`;
+            constants for the gradient.
+        temperature: tau, positive.
+        include_own_view: whether the first sum has the anchor's own sampled view, j = i.
+        axis: mesh axis that holds the batch, or None. The sums run over all devices.
+
+    Returns:
+        Scalar, at least float32, whose mean over the devices is the value of the global batch.
+
+    Raises:
+        ValueError: one image in the global batch and its own view left out.
+
+    Source: NRCC (5), (6), with these deviations.
+      - (5) and (6) print the ratio upside down, which would push a view from its own positive. The
+        sign here is that of the paper's gradients (10)-(14), its text and its code.
+      - tau divides the inner products, as in (10)-(14); (5) omits it.
+      - `include_own_view=False` follows Algorithms 2 and 3, which pair x_i with c_j for i != j.
+        The printed (11) leaves j = i out of the sum but keeps it in the denominator, the gradient
+        of neither choice; the authors' code masks nothing.
+    """
+    return _regulariser(
+        ops.unit(anchors),
+        collectives.gather(ops.unit(positives), axis),
+        _constant_rows(negatives, axis),
+        temperature=temperature,
+        include_own_view=include_own_view,
+        axis=axis,
+    )
+
+
+@functools.partial(jax.jit, static_argnames=("include_own_view", "axis"))
+def nrcc_views(
+    a: Array,
+    b: Array,
+    a_partner: Array,
+    b_partner: Array,
+    c: Array,
+    *,
+    temperature: float,
+    include_own_view: bool,
+    axis: Axis,
+) -> Array:
+    """Both directions, `1/(2n) sum_i [R(a_i; b_partner, c) + R(b_i; a_partner, c)]`.
+
+    With InfoNCE the partners are the live projections `(a, b)` themselves and the gradient passes
+    through both roles. With BYOL they are the target network's projections of the views a and b,
+    given as constants: then (20)'s claim that the repulsion stays as in (14) does not hold, the
+    part of the gradient that comes through the partners is gone.
+
+    Args:
+        a: anchors of the first view `[rows, d]`.
+        b: anchors of the second view `[rows, d]`.
+        a_partner: what the anchors b are attracted to `[rows, d]`.
+        b_partner: what the anchors a are attracted to `[rows, d]`.
+        c: embeddings of the sampled view `[rows, d]`, constants.
+        temperature: tau, positive.
+        include_own_view: see `nrcc`.
+        axis: mesh axis that holds the batch, or None.
+
+    Returns:
+        Scalar whose mean over the devices is the value of the global batch.
+
+    Raises:
+        ValueError: one image in the global batch and its own view left out.
+
+    Source: NRCC (5), (6); the deviations are those of `nrcc`.
+    """
+    negatives = _constant_rows(c, axis)
+    both = [
+        _regulariser(
+            ops.unit(anchors),
+            collectives.gather(ops.unit(partner), axis),
+            negatives,
+            temperature=temperature,
+            include_own_view=include_own_view,
+            axis=axis,
+        )
+        for anchors, partner in ((a, b_partner), (b, a_partner))
+    ]
+    return (both[0] + both[1]) / 2
+
+
+def _constant_rows(c: Array, axis: Axis) -> Array:
+    return collectives.gather(ops.unit(jax.lax.stop_gradient(c)), axis)
+
+
+def _regulariser(
+    anchors: Array,
+    positives: Array,
+    negatives: Array,
+    *,
+    temperature: float,
+    include_own_view: bool,
+    axis: Axis,
+) -> Array:
+    """The value for this device's unit anchors against the unit rows of all devices."""
+    rows, n = anchors.shape[0], negatives.shape[0]
+    keep = None
+    if not include_own_view:
+        if n < 2:
+            raise ValueError(
+                "NRCC without the own sampled view has no negatives in a batch of 1 image; "
+                "use at least 2 images or include_own_view = True"
+            )
+        own = collectives.local_rows(rows, axis)
+        keep = own[:, None] != jnp.arange(n, dtype=own.dtype)[None, :]
+    repulsion = ops.logsumexp(ops.products(anchors, negatives) / temperature, keep)
+    attraction = ops.logsumexp(ops.products(anchors, positives) / temperature)
+    return jnp.mean(repulsion - attraction)

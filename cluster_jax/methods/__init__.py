@@ -1,0 +1,1 @@
+"""One file per method; the file name is its name in a config."""

@@ -1,0 +1,215 @@
+"""The contract of a method: a value made of pure functions (no class to inherit from)."""
+
+import importlib
+import pathlib
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from cluster_jax import settings
+from cluster_jax.collectives import Axis
+from cluster_jax.data.views import Augment
+from cluster_jax.nets.network import Network
+
+Tree = Any
+
+
+class Setting(NamedTuple):
+    """What every method is built upon.
+
+    Attributes:
+        network: backbone, projector and, where the config has one, predictor.
+        augment: how a view is made.
+        shuffle: whether the target network sees the global batch in a permuted order, so that
+            its BatchNorm groups differ from the online network's (MoCo's shuffle-BN).
+        images: number of training images.
+        total_steps: length of the training in steps.
+        steps_per_epoch: batches in one pass over the training images.
+    """
+
+    network: Network
+    augment: Augment
+    shuffle: bool
+    images: int
+    total_steps: int
+    steps_per_epoch: int
+
+
+class Aux(NamedTuple):
+    """What a loss returns beside its value: the new `extra` and scalars to log."""
+
+    extra: Tree
+    metrics: Mapping[str, Array]
+
+
+class Method(NamedTuple):
+    """A training method.
+
+    Attributes:
+        init: `(key, images) -> params, extra`; `images` are floats `[1, H, W, C]`.
+        loss: `(params, extra, batch, step, key, axis) -> loss, Aux`; the mean of `loss` over the
+            devices is the loss of the global batch. `batch` is `{"image": uint8 [b, H, W, C],
+            "index": int32 [b]}`.
+        after: `(params, extra, step) -> extra`, once the optimiser has moved the parameters
+            (moving averages).
+        embed: `(params, extra, images) -> {"backbone": [b, d], "projection": [b, e]}` of uint8
+            images `[b, H, W, C]`, by the network that is kept after training.
+        refresh_at: `(step) -> bool`, on the host: is `refresh` due before this step?
+        refresh: `(extra, embedding, key) -> extra` on the host; same shapes and dtypes.
+            `embedding()` embeds the whole training set, only when called.
+    """
+
+    init: Callable
+    loss: Callable
+    after: Callable
+    embed: Callable
+    refresh_at: Callable
+    refresh: Callable
+
+
+class Density(NamedTuple):
+    """What a sampler needs of the density network, the one whose projection defines (16).
+
+    Attributes:
+        images: network inputs `[b, H, W, C]` at which the forward pass was made: view a.
+        projection: their projections `[b, d]`.
+        pull: cotangent of `projection` -> gradient with respect to `images`.
+        other_images: view b's network inputs `[b, H, W, C]`.
+        reference: projections of view b by the same network `[b, d]`.
+        project: `images -> projections` by the same network, running statistics untouched.
+        routes: name -> `images -> embedding` for the sampled view c; always has `"online"`.
+    """
+
+    images: Array
+    projection: Array
+    pull: Callable[[Array], Array]
+    other_images: Array
+    reference: Array
+    project: Callable[[Array], Array]
+    routes: Mapping[str, Callable[[Array], Array]]
+
+
+class Encoded(NamedTuple):
+    """All forward passes of one step. Pairs hold view a and view b, each `[b, d]`.
+
+    Attributes:
+        projections: online projections, differentiable.
+        predictions: online predictions, or None for a method without predictor.
+        targets: target projections, constants, or None for a method without target network.
+        density: what a sampler needs.
+    """
+
+    projections: tuple[Array, Array]
+    predictions: tuple[Array, Array] | None
+    targets: tuple[Array, Array] | None
+    density: Density
+
+
+class TwoView(NamedTuple):
+    """A method of two views, split so that a wrapper can use its forward passes.
+
+    `encode(params, extra, views, key, axis) -> Encoded, extra` makes all forward passes;
+    `objective(params, encoded, extra, step, key, axis) -> loss, extra, metrics` needs no images.
+    `augment` turns uint8 images into network inputs. `routes` names those of its `Density`,
+    `anchors` is `("projection",)` or, for a method with predictor, `("projection",
+    "prediction")`. The other fields are those of `Method`.
+    """
+
+    init: Callable
+    encode: Callable
+    objective: Callable
+    after: Callable
+    embed: Callable
+    refresh_at: Callable
+    refresh: Callable
+    augment: Augment
+    routes: tuple[str, ...]
+    anchors: tuple[str, ...]
+
+
+def names() -> list[str]:
+    """Names of the methods: the files of this folder that define `make`."""
+    files = pathlib.Path(__file__).parent.glob("*.py")
+    return sorted(f.stem for f in files if f.stem not in ("__init__", "base", "nrcc"))
+
+
+def build(name: str, values: Mapping[str, Any], setting: Setting) -> TwoView | Method:
+    """The method `name`, made by `make(setting, **values)` of its file.
+
+    Raises:
+        InputError: no such method, or a key of its config is missing or spare.
+    """
+    settings.one_of("method.name", name, tuple(names()))
+    module = importlib.import_module(f"cluster_jax.methods.{name}")
+    return settings.bind(module.make, "method", values, setting)
+
+
+def never(step: int) -> bool:
+    """The `refresh_at` of a method without refresh."""
+    return False
+
+
+def unchanged(extra: Tree, embedding: Callable, key: Array) -> Tree:
+    """The `refresh` of a method without refresh."""
+    return extra
+
+
+def image_keys(key: Array, index: Array) -> Array:
+    """One key per image from its index in the data set: the same on any number of devices."""
+    return jax.vmap(lambda i: jax.random.fold_in(key, i))(index)
+
+
+def two_views(augment: Augment, key: Array, batch: Mapping) -> tuple[Array, Array]:
+    """Two views `[b, H, W, C]` of every image of a batch, each from a key of its own."""
+    view = jax.vmap(augment.view)
+    first, second = jax.random.split(key)
+    return (
+        view(image_keys(first, batch["index"]), batch["image"]),
+        view(image_keys(second, batch["index"]), batch["image"]),
+    )
+
+
+def as_method(base: TwoView) -> Method:
+    """The method that trains on the two-view objective alone."""
+
+    def loss(
+        params: Tree, extra: Tree, batch: Mapping, step: Array, key: Array, axis: Axis
+    ) -> tuple[Array, Aux]:
+        view_key, encoder_key, loss_key = jax.random.split(key, 3)
+        views = two_views(base.augment, view_key, batch)
+        encoded, extra = base.encode(params, extra, views, encoder_key, axis)
+        value, extra, metrics = base.objective(params, encoded, extra, step, loss_key, axis)
+        return value, Aux(extra, {"loss": value, **metrics})
+
+    return Method(base.init, loss, base.after, base.embed, base.refresh_at, base.refresh)
+
+
+def embedder(
+    network: Network, augment: Augment, kept: Callable[[Tree, Tree], tuple[Tree, Tree]]
+) -> Callable:
+    """The `embed` of a method that keeps the network `kept(params, extra) -> params, stats`."""
+
+    def embed(params: Tree, extra: Tree, images: Array) -> dict[str, Array]:
+        inputs = jax.vmap(augment.clean)(images)
+        out = network.forward(*kept(params, extra), inputs, train=False, axis=None)
+        return {"backbone": out.representation, "projection": out.projection}
+
+    return embed
+
+
+def moving_average(new: Tree, old: Tree, decay: Array) -> Tree:
+    """Exponential moving average of a pytree of floats: `decay * old + (1 - decay) * new`."""
+    return jax.tree.map(lambda n, o: o + (1 - decay).astype(o.dtype) * (n - o), new, old)
+
+
+def constants(tree: Tree) -> Tree:
+    """The tree with its gradient stopped."""
+    return jax.tree.map(jax.lax.stop_gradient, tree)
+
+
+def copy(tree: Tree) -> Tree:
+    """New buffers with the same values: a donated state must not hold one buffer twice."""
+    return jax.tree.map(jnp.copy, tree)

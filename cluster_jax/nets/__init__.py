@@ -1,0 +1,1 @@
+"""Networks; the only folder that names Flax."""

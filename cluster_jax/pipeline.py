@@ -1,0 +1,233 @@
+"""A whole run: train, embed, cluster, report; it resumes at the first stage not finished."""
+
+import csv
+import functools
+import hashlib
+import io
+import json
+import pathlib
+import statistics
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from etils import epath
+from ml_collections import ConfigDict
+
+from cluster_jax import assemble, protocol, settings, storage
+from cluster_jax import embed as embedding
+from cluster_jax.data.datasets import Dataset
+from cluster_jax.evaluation import evaluate, report
+from cluster_jax.training import checkpoint, log, loop
+from cluster_jax.training import state as states
+
+# What may change in a finished run without training anew.
+AFTER_TRAINING = ("eval", "note")
+
+
+def run(config: ConfigDict, workdir: epath.PathLike | None = None, name: str = "run") -> dict:
+    """Trains, embeds, clusters and reports; what is done already is not done again.
+
+    Args:
+        config: see `configs/base.py`.
+        workdir: folder or bucket path of the run; None: `runs/NAME-HASH` of name and config.
+        name: of the config, for the folder and the report's title.
+
+    Returns:
+        What `results.json` holds.
+
+    Raises:
+        InputError: the config, the data or the workdir cannot be used; nothing was written.
+        NotFinite, Preempted: see `training.loop.train`.
+    """
+    config = assemble.plain(config)
+    workdir = epath.Path(workdir or default_workdir(config, name))
+    previous = _claim(workdir, config)
+    if previous is not None:
+        _say(f"{workdir} is finished; to run again, give another --workdir\n")
+        _say(protocol.table(previous))
+        return previous
+    started = time.perf_counter()
+    built = assemble.build(config)
+    main = jax.process_index() == 0
+    _say(
+        f"{built.dataset.size:,} images of {built.dataset.name}, "
+        f"{built.plan.total:,} steps of {config['train']['batch_size']} images "
+        f"on {built.mesh.size} x {jax.devices()[0].device_kind}\nworkdir {workdir}"
+    )
+    if main:
+        workdir.mkdir(parents=True, exist_ok=True)
+        storage.write_json(workdir / "config.json", config)
+    features = _features(built, config, workdir)
+    trained = time.perf_counter()
+    if not main:
+        return {}
+    _say("clustering")
+    found = evaluate.evaluate(features, built.dataset.labels, seed=config["seed"], **config["eval"])
+    records = log.read(workdir)
+    results = {
+        "protocol": protocol.describe(config, built.dataset, built.plan.total),
+        "metrics": {**found.metrics, "gradient_share": _last(records, "gradient_share")},
+        "images_per_second": _speed(records),
+        "seconds": {
+            "train_and_embed": trained - started,
+            "cluster": time.perf_counter() - trained,
+        },
+        "config": config,
+    }
+    storage.write(workdir / "assignments.csv", _assignments(built.dataset, found))
+    report.write_report(
+        workdir / "report.html", _report_data(name, results, records, found, built.dataset)
+    )
+    # Last: its presence says that the run is finished.
+    storage.write_json(workdir / "results.json", results)
+    _say(protocol.table(results))
+    _say(f"\nreport       {workdir / 'report.html'}\nassignments  {workdir / 'assignments.csv'}")
+    _say(f"figures      {workdir / 'results.json'}")
+    return storage.read_json(workdir / "results.json")
+
+
+def default_workdir(config: Mapping[str, Any], name: str) -> pathlib.Path:
+    """`runs/NAME-HASH`; the hash is of what the training depends on."""
+    text = json.dumps(_training_part(config), sort_keys=True)
+    return pathlib.Path("runs") / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def embed(
+    built: assemble.Run, config: Mapping[str, Any], state: states.State
+) -> dict[str, np.ndarray]:
+    """Features of every image; see `embed.embed`."""
+    return embedding.embed(
+        built.method,
+        state.params,
+        state.extra,
+        built.dataset,
+        batch_size=config["eval"]["batch_size"],
+        mesh=built.mesh,
+    )
+
+
+def restore(
+    built: assemble.Run, config: Mapping[str, Any], workdir: epath.PathLike
+) -> states.State | None:
+    """The newest checkpoint of a run, None if there is none."""
+    saved = checkpoint.Checkpoints(
+        epath.Path(workdir) / "checkpoints", keep=config["train"]["keep_checkpoints"]
+    )
+    state = saved.restore(assemble.initial(built, config))
+    saved.close()
+    return state
+
+
+def _features(
+    built: assemble.Run, config: Mapping[str, Any], workdir: epath.Path
+) -> dict[str, np.ndarray]:
+    """The stored embedding if it is there, else by training (or what is left of it)."""
+    file = workdir / "embedding.npz"
+    if file.exists():
+        return storage.read_arrays(file)
+
+    state = loop.train(
+        built.method,
+        built.optimiser,
+        assemble.initial(built, config),
+        built.dataset,
+        workdir=workdir,
+        mesh=built.mesh,
+        batch_size=config["train"]["batch_size"],
+        seed=config["seed"],
+        keep=config["train"]["keep_checkpoints"],
+        plan=built.plan,
+        embedding=functools.partial(embed, built, config),
+        rate=built.rate,
+    )
+    features = embed(built, config, state)
+    if jax.process_index() == 0:
+        storage.write_arrays(file, features)
+    return features
+
+
+def _claim(workdir: epath.Path, config: dict[str, Any]) -> dict | None:
+    """Results of a finished run of this very config, else None.
+
+    Raises:
+        InputError: the workdir belongs to a run of another config.
+    """
+    if not (workdir / "config.json").exists():
+        return None
+    old = storage.read_json(workdir / "config.json")
+    different = _different(_training_part(old), _training_part(config))
+    if different:
+        key, was, wanted = different[0]
+        more = f" (and {len(different) - 1} more)" if len(different) > 1 else ""
+        raise settings.InputError(
+            f"{workdir} holds a run with {key} = {was}, not {wanted}{more}; give another --workdir"
+        )
+    if (workdir / "results.json").exists():
+        results = storage.read_json(workdir / "results.json")
+        if results["config"] == json.loads(json.dumps(config)):
+            return results
+    return None
+
+
+def _training_part(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in config.items() if k not in AFTER_TRAINING}
+
+
+def _different(a: Any, b: Any, key: str = "") -> list[tuple[str, Any, Any]]:
+    """(key, value in a, value in b) of the leaves that differ."""
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        names = sorted(set(a) | set(b))
+        return [d for n in names for d in _different(a.get(n), b.get(n), f"{key}.{n}".strip("."))]
+    return [] if a == b else [(key, a, b)]
+
+
+def _assignments(dataset: Dataset, found: evaluate.Evaluation) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["image", "cluster", "distance", "kmeans_cluster"])
+    names = dataset.sources or range(dataset.size)
+    rows = zip(names, found.clusters, found.distances, found.kmeans_clusters, strict=True)
+    writer.writerows((name, int(c), f"{d:.6g}", int(k)) for name, c, d, k in rows)
+    return text.getvalue()
+
+
+def _report_data(
+    name: str,
+    results: dict,
+    records: list[dict],
+    found: evaluate.Evaluation,
+    dataset: Dataset,
+) -> report.ReportData:
+    return report.ReportData(
+        title=name,
+        results=storage.plain(results),
+        history=records,
+        points=found.points,
+        clusters=found.clusters,
+        distances=found.distances,
+        labels=dataset.labels,
+        label_names=dataset.label_names,
+        thumbnails=dataset.fetch,
+        sources=dataset.sources,
+        curve=found.curve,
+        skipped=dataset.skipped,
+    )
+
+
+def _last(records: list[dict], name: str) -> float | None:
+    values = [r[name] for r in records if r.get(name) is not None]
+    return values[-1] if values else None
+
+
+def _speed(records: list[dict]) -> float | None:
+    """Median images per second over the log, the first line (compilation) left out."""
+    speeds = [r["images_per_second"] for r in records[1:] or records]
+    return statistics.median(speeds) if speeds else None
+
+
+def _say(text: str) -> None:
+    if jax.process_index() == 0:
+        print(text, flush=True)

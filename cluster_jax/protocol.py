@@ -1,0 +1,101 @@
+"""How a result was obtained, and the table that is printed at the end of a run."""
+
+import importlib.metadata
+import pathlib
+import platform
+import subprocess
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+
+from cluster_jax import __version__
+from cluster_jax.data.datasets import Dataset
+
+PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy", "scikit-learn", "umap-learn")
+
+
+def describe(config: Mapping[str, Any], dataset: Dataset, steps: int) -> dict[str, Any]:
+    """The protocol of a run: what was trained on and scored, what labels were used for."""
+    labelled = dataset.labels is not None
+    given = config["eval"]["kmeans"]["k"]
+    uses = ["scoring"] if labelled else []
+    if labelled and given is None:
+        uses.append("the number of clusters of k-means")
+    return {
+        "data": {k: config["data"][k] for k in ("name", "split", "limit", "canvas")},
+        "images_trained": dataset.size,
+        "images_scored": dataset.size,
+        "images_skipped": len(dataset.skipped),
+        "steps": steps,
+        "batch_size": config["train"]["batch_size"],
+        "method": config["method"]["name"],
+        "nrcc": None if config["nrcc"] is None else config["nrcc"]["source"],
+        "labels_used_for": uses,
+        "number_of_clusters": {
+            "gridshift": "found",
+            "kmeans": "given" if labelled or given is not None else "as found by GridShift",
+        },
+        "bandwidth": "found" if config["eval"]["gridshift"]["bandwidth"] == "auto" else "given",
+        "checkpoint": "the last one",
+        "kmeans_restarts": config["eval"]["kmeans"]["restarts"],
+        "nmi": "arithmetic mean of the entropies",
+        "seed": config["seed"],
+        "devices": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
+        "processes": jax.process_count(),
+        "machine": f"{platform.machine()}, {platform.system()}",
+        "versions": versions(),
+        "commit": commit(),
+        "note": config["note"],
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python, this package and what its figures depend on."""
+    found = {name: importlib.metadata.version(name) for name in PACKAGES}
+    return {"python": platform.python_version(), "cluster_jax": __version__, **found}
+
+
+def commit() -> str | None:
+    """The commit of the checkout this runs from, with "+" when it was changed; else None."""
+    folder = pathlib.Path(__file__).resolve().parent.parent
+    if not (folder / ".git").exists():
+        return None
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    try:
+        head = git("rev-parse", "--short=12", "HEAD")
+        return head + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def table(results: Mapping[str, Any]) -> str:
+    """The figures of `results.json` as lines of text."""
+    metrics, protocol = results["metrics"], results["protocol"]
+    counts = protocol["number_of_clusters"]
+    lines = [f"{'':28}{'clusters':>9}{'ACC':>8}{'NMI':>8}{'ARI':>8}{'AMI':>8}"]
+    for name, title in (("gridshift", "GridShift"), ("kmeans", "k-means")):
+        row = metrics[name]
+        figures = "".join(f"{_number(row[key]):>8}" for key in ("acc", "nmi", "ari", "ami"))
+        label = f"{title} (k {counts[name]})"
+        lines.append(f"{label:<28}{row['n_clusters']:>9}{figures}")
+    neighbours = {k: v for k, v in metrics["knn"].items() if v is not None}
+    if neighbours:
+        found = ", ".join(f"{k}: {_number(v)}" for k, v in neighbours.items())
+        lines.append(f"k-NN accuracy                {found}")
+    if metrics["linear_probe"] is not None:
+        lines.append(f"linear probe accuracy        {_number(metrics['linear_probe'])}")
+    if metrics.get("gradient_share") is not None:
+        lines.append(f"gradient's share of a sample {_number(metrics['gradient_share'])}")
+    if results["images_per_second"]:
+        lines.append(f"training speed               {results['images_per_second']:,.0f} images/s")
+    return "\n".join(lines)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"

@@ -1,0 +1,1 @@
+"""Samplers of the third view: (key, image, energy) -> (view, info)."""

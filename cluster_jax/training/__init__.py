@@ -1,0 +1,1 @@
+"""The step, the loop and what they keep."""

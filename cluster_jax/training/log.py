@@ -1,0 +1,60 @@
+"""What a training writes as it goes: a JSON line and TensorBoard scalars a logged step."""
+
+import json
+from collections.abc import Mapping
+
+from etils import epath
+from tensorboardX import SummaryWriter
+
+from cluster_jax import storage
+
+
+class Log:
+    """`metrics.jsonl` and TensorBoard events of a run.
+
+    A resumed run keeps the lines up to its step, so that no step appears twice. In a bucket,
+    which cannot append, the lines are written with every `flush`, and TensorBoard events are not
+    written.
+    """
+
+    def __init__(self, workdir: epath.PathLike, *, step: int):
+        self._path = epath.Path(workdir) / "metrics.jsonl"
+        self._board = None
+        if "://" not in str(workdir):
+            self._board = SummaryWriter(f"{workdir}/tensorboard", purge_step=step + 1)
+        self.records = [r for r in read(workdir) if r["step"] <= step]
+        self.flush()
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        """Adds one line; not-a-number and infinity become null."""
+        record = storage.plain({"step": step, **values})
+        self.records.append(record)
+        if self._board:
+            with self._path.open("a") as file:
+                file.write(json.dumps(record) + "\n")
+            for name, value in values.items():
+                self._board.add_scalar(name, value, step)
+
+    def flush(self) -> None:
+        """Writes the whole file anew."""
+        storage.write(self._path, "".join(json.dumps(r) + "\n" for r in self.records))
+        if self._board:
+            self._board.flush()
+
+    def close(self) -> None:
+        """Completes the files."""
+        self.flush()
+        if self._board:
+            self._board.close()
+
+
+def read(workdir: epath.PathLike) -> list[dict]:
+    """The lines of `metrics.jsonl` as dicts, up to the first that is incomplete."""
+    path = epath.Path(workdir) / "metrics.jsonl"
+    records = []
+    for line in path.read_text().splitlines() if path.exists() else ():
+        try:
+            records.append(json.loads(line))
+        except json.JSONDecodeError:  # Cut off by a kill; the steps after it are logged again.
+            break
+    return records

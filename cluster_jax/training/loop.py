@@ -1,0 +1,223 @@
+"""One training loop for every method."""
+
+import collections
+import contextlib
+import functools
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from absl import logging
+from etils import epath
+from jax import Array
+from jax.sharding import Mesh
+from tqdm import tqdm
+
+from cluster_jax import settings
+from cluster_jax.data import batches
+from cluster_jax.data.datasets import Dataset
+from cluster_jax.methods.base import Method
+from cluster_jax.training import state as states
+from cluster_jax.training.checkpoint import Checkpoints
+from cluster_jax.training.log import Log
+from cluster_jax.training.state import State
+from cluster_jax.training.step import make_step
+
+
+class NotFinite(ArithmeticError):
+    """The loss or its gradient became infinite or not a number."""
+
+
+class Preempted(Exception):
+    """The process was told to stop; everything is saved and the same command continues."""
+
+
+class Plan(NamedTuple):
+    """How long and how often, in steps.
+
+    Attributes:
+        total: steps of the whole training.
+        log_every: steps between lines of the log, which hold means over those steps.
+        checkpoint_every: steps between checkpoints; the last step is always saved.
+        prefetch: batches that are prepared ahead.
+    """
+
+    total: int
+    log_every: int
+    checkpoint_every: int
+    prefetch: int
+
+
+def train(
+    method: Method,
+    optimiser: Any,
+    initial: State,
+    dataset: Dataset,
+    *,
+    workdir: epath.PathLike,
+    mesh: Mesh,
+    batch_size: int,
+    seed: int,
+    keep: int,
+    plan: Plan,
+    embedding: Callable[[State], Any],
+    rate: Callable[[int], Array],
+) -> State:
+    """Trains from the newest checkpoint of `workdir`, or from `initial`, to `plan.total` steps.
+
+    Args:
+        method: what to train.
+        optimiser: an optax transformation.
+        initial: the state to start from where there is no checkpoint; donated.
+        dataset: the images.
+        workdir: where checkpoints and logs go.
+        mesh: the devices.
+        batch_size: images a step, over all devices.
+        seed: of the order of the images.
+        keep: number of checkpoints to keep.
+        plan: lengths in steps.
+        embedding: embeds the whole set with a state, for methods that refresh from it.
+        rate: learning rate as a function of the step, for the log.
+
+    Returns:
+        The state after `plan.total` steps.
+
+    Raises:
+        NotFinite: names the step and the newest checkpoint, which is older than the step.
+        Preempted: after SIGTERM or SIGINT; the state is saved.
+    """
+    with contextlib.ExitStack() as stack:
+        checkpoints = stack.enter_context(
+            contextlib.closing(Checkpoints(epath.Path(workdir) / "checkpoints", keep=keep))
+        )
+        state = checkpoints.restore(initial) or initial
+        start = int(state.step)
+        if start >= plan.total:
+            return state
+        main = jax.process_index() == 0
+        log = stack.enter_context(contextlib.closing(Log(workdir, step=start))) if main else None
+        stream = batches.stream(
+            dataset,
+            seed=seed,
+            batch_size=batch_size,
+            start=start,
+            stop=plan.total,
+            process=jax.process_index(),
+            processes=jax.process_count(),
+            prefetch=plan.prefetch,
+        )
+        stack.enter_context(contextlib.closing(stream))
+        bar = tqdm(
+            total=plan.total, initial=start, unit="step", desc="training", disable=not main,
+            mininterval=1.0, file=sys.stderr,
+        )  # fmt: skip
+        stack.enter_context(bar)
+        told_to_stop = stack.enter_context(_stop_signals())
+        step_function = make_step(method, optimiser, mesh)
+        resident = _resident(dataset, mesh)
+        watch = _Watch(log, rate, batch_size, start)
+        for done, batch in zip(range(start + 1, plan.total + 1), stream, strict=True):
+            if method.refresh_at(done - 1):
+                key = jax.random.fold_in(state.key, done - 1)
+                extra = method.refresh(state.extra, functools.partial(embedding, state), key)
+                state = state._replace(extra=jax.device_put(extra, states.replicated(mesh)))
+            state, metrics = step_function(state, _place(batch, mesh), resident)
+            watch.add(metrics)
+            bar.update()
+            stop = bool(told_to_stop) or checkpoints.preempted(done)
+            saving = done % plan.checkpoint_every == 0 or done == plan.total or stop
+            if done % plan.log_every == 0 or saving:
+                # Before saving: a state that is not finite must not become a checkpoint.
+                watch.report(done, checkpoints.latest(), bar)
+            if saving:
+                checkpoints.save(state, done)
+            if stop and done < plan.total:
+                raise Preempted(f"stopped after step {done}, which is saved in {workdir}")
+        return state
+
+
+class _Watch:
+    """Collects the metrics of steps on the device; reads them only when they are reported."""
+
+    def __init__(self, log: Log | None, rate: Callable, batch_size: int, start: int):
+        self._log, self._rate, self._batch_size = log, rate, batch_size
+        self._steps: list[Mapping[str, Array]] = []
+        self._since, self._clock = start, time.perf_counter()
+
+    def add(self, metrics: Mapping[str, Array]) -> None:
+        self._steps.append(metrics)
+
+    def report(self, done: int, checkpoint: int | None, bar: tqdm) -> None:
+        """Logs the means since the last report; raises `NotFinite` at the first bad step."""
+        if not self._steps:
+            return
+        steps = jax.device_get(self._steps)
+        values = {name: np.array([s[name] for s in steps], np.float64) for name in steps[0]}
+        bad = ~(np.isfinite(values["loss"]) & np.isfinite(values["gradient_norm"]))
+        now = time.perf_counter()
+        speed = len(steps) * self._batch_size / max(now - self._clock, 1e-9)
+        means = {name: float(v.mean()) for name, v in values.items()}
+        means |= {"learning_rate": float(self._rate(done - 1)), "images_per_second": speed}
+        if self._log:
+            self._log.write(done, means)
+        bar.set_postfix_str(f"loss {means['loss']:.4f}, {speed:,.0f} images/s", refresh=False)
+        if bad.any():
+            step = self._since + int(np.argmax(bad)) + 1
+            kept = "there is none" if checkpoint is None else f"the newest is of step {checkpoint}"
+            raise NotFinite(
+                f"the loss or its gradient is not finite at step {step}; of the checkpoints, all "
+                f"older than that, {kept}; try a lower optimizer.learning_rate or a higher "
+                f"temperature"
+            )
+        self._steps, self._since, self._clock = [], done, now
+
+
+def _resident(dataset: Dataset, mesh: Mesh) -> Array | None:
+    """The whole set on every device, where it is small enough to be in memory."""
+    if dataset.images is None:
+        return None
+    whole = states.replicated(mesh)
+    return jax.make_array_from_process_local_data(whole, dataset.images, dataset.images.shape)
+
+
+def _place(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, Array]:
+    """This process's rows as arrays spread over the devices of all processes."""
+    sharding = states.sharded(mesh)
+    return {k: jax.make_array_from_process_local_data(sharding, v) for k, v in batch.items()}
+
+
+@contextlib.contextmanager
+def _stop_signals() -> Iterator[collections.deque]:
+    """While active, the first SIGTERM or SIGINT is noted, not obeyed; a second one is obeyed."""
+    told: collections.deque[int] = collections.deque()
+
+    def note(number: int, frame: Any) -> None:
+        told.append(number)
+        logging.warning("told to stop: saving after this step")
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    try:
+        before = {number: signal.signal(number, note) for number in numbers}
+    except ValueError:  # Not the main thread (a notebook's worker): signals are not ours.
+        yield told
+        return
+    try:
+        yield told
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def check(plan: Plan, keep: int) -> None:
+    """Raises an `InputError` for lengths that make no sense."""
+    settings.at_least("train.duration", plan.total, 1)
+    settings.at_least("train.log_every", plan.log_every, 1)
+    settings.at_least("train.checkpoint_every", plan.checkpoint_every, 1)
+    settings.at_least("train.prefetch", plan.prefetch, 1)
+    settings.at_least("train.keep_checkpoints", keep, 1)

@@ -1,0 +1,73 @@
+"""Optimisers with the parameter groups of the papers."""
+
+from typing import Any
+
+import jax
+import optax
+
+from cluster_jax import schedules, settings
+
+
+def make(
+    total_steps: int,
+    warmup_steps: int,
+    batch_size: int,
+    *,
+    name: str,
+    learning_rate: float,
+    reference_batch: int | None,
+    weight_decay: float,
+    momentum: float,
+    predictor_factor: float,
+) -> tuple[optax.GradientTransformation, schedules.Schedule]:
+    """The optimiser and its learning rate as a function of the step.
+
+    Linear warm-up, then a cosine to 0. Weight decay leaves out norms and biases: everything of
+    fewer than two axes (told by shape; the official NCC code tells by name and misses half).
+
+    Args:
+        total_steps: length of the training.
+        warmup_steps: of which the rate rises.
+        batch_size: images a step, over all devices.
+        name: `"sgd"` (decay added to the gradient, then heavy-ball momentum, as PyTorch) or
+            `"adamw"`.
+        learning_rate: peak rate for `reference_batch` images.
+        reference_batch: the rate is multiplied by `batch_size / reference_batch` (256 in the
+            papers); None: it is taken as it is.
+        weight_decay: coefficient of the decay.
+        momentum: of SGD, or AdamW's beta_1.
+        predictor_factor: the predictor's rate over that of everything else (10 in NRCC, NCC).
+
+    Raises:
+        InputError: a value is out of range.
+    """
+    settings.one_of("optimizer.name", name, ("sgd", "adamw"))
+    settings.positive("optimizer.learning_rate", learning_rate)
+    settings.at_least("optimizer.weight_decay", weight_decay, 0)
+    settings.positive("optimizer.predictor_factor", predictor_factor)
+    if not 0 <= momentum < 1:
+        raise settings.InputError(
+            f"optimizer.momentum must be at least 0 and below 1; got {momentum}"
+        )
+    if reference_batch is not None:
+        settings.positive("optimizer.reference_batch", reference_batch)
+        learning_rate = learning_rate * batch_size / reference_batch
+    rate = schedules.warmup_cosine(learning_rate, warmup_steps, total_steps)
+    decay = optax.add_decayed_weights(weight_decay, mask=_decayed)
+    if name == "sgd":
+        parts = (decay, optax.trace(momentum))
+    else:
+        parts = (optax.scale_by_adam(b1=momentum), decay)
+    predictor = optax.masked(optax.scale(predictor_factor), _predictor)
+    return optax.chain(*parts, optax.scale_by_learning_rate(rate), predictor), rate
+
+
+def _decayed(params: Any) -> Any:
+    return jax.tree.map(lambda p: p.ndim > 1, params)
+
+
+def _predictor(params: Any) -> Any:
+    return {
+        name: jax.tree.map(lambda _, name=name: name == "predictor", part)
+        for name, part in params.items()
+    }

@@ -1,0 +1,137 @@
+"""Every key of a config, with the settings that the papers share. Other configs start from it.
+
+A duration is given in steps or in epochs: set one, leave the other None.
+"""
+
+from ml_collections import ConfigDict, config_dict
+
+
+def duration(steps=None, epochs=None):
+    """A duration whose two units can both be set on the command line."""
+    return ConfigDict(
+        {
+            "steps": config_dict.placeholder(int) if steps is None else steps,
+            "epochs": config_dict.placeholder(float) if epochs is None else float(epochs),
+        }
+    )
+
+
+def get_config():
+    """The base config."""
+    config = ConfigDict()
+    config.seed = 0
+    config.note = ""  # goes into the protocol: how the settings were chosen, say
+
+    config.data = ConfigDict()
+    config.data.name = "digits"  # "folder", "arrays", or the name of a TFDS set
+    config.data.dir = config_dict.placeholder(str)
+    config.data.split = config_dict.placeholder(str)
+    config.data.canvas = config_dict.placeholder(int)  # None: native size
+    config.data.limit = config_dict.placeholder(int)  # None: all images
+    config.data.resident_mb = 2048.0
+    config.data.skip_limit = 0.05  # fraction of unreadable files above which to stop
+
+    config.augment = ConfigDict()
+    config.augment.size = 32
+    config.augment.mean = config_dict.placeholder(tuple)  # None: measured on the images
+    config.augment.std = config_dict.placeholder(tuple)
+    config.augment.crop = ConfigDict({"scale": (0.2, 1.0), "ratio": (3 / 4, 4 / 3)})
+    config.augment.flip = 0.5
+    config.augment.jitter = ConfigDict(
+        {"probability": 0.8, "brightness": 0.4, "contrast": 0.4, "saturation": 0.2, "hue": 0.1}
+    )
+    config.augment.grey = 0.2
+    config.augment.blur = None
+    config.augment.affine = None
+    config.augment.noise = 0.0
+
+    config.network = ConfigDict()
+    config.network.name = "resnet34"
+    config.network.width = 64
+    config.network.stem = "cifar"
+    config.network.projector = ConfigDict({"hidden": 4096, "out": 256})
+    config.network.predictor = ConfigDict({"hidden": 4096})
+    config.network.norm = "sync"  # "local", "shuffle": groups of `group` images
+    config.network.group = config_dict.placeholder(int)
+    config.network.dtype = "auto"  # bfloat16 on TPU and GPU, float32 on CPU
+
+    config.method = ConfigDict({"name": "byol", "decay": 0.996, "final_decay": 0.996})
+    config.nrcc = nrcc()
+
+    config.optimizer = ConfigDict()
+    config.optimizer.name = "sgd"
+    config.optimizer.learning_rate = 0.05
+    config.optimizer.reference_batch = 256
+    config.optimizer.weight_decay = 5e-4
+    config.optimizer.momentum = 0.9
+    config.optimizer.predictor_factor = 10.0
+    config.optimizer.warmup = duration(epochs=50)
+
+    config.train = ConfigDict()
+    config.train.batch_size = 256
+    config.train.duration = duration(epochs=1000)
+    config.train.log_every = 50
+    config.train.checkpoint_every = 1000
+    config.train.keep_checkpoints = 2
+    config.train.prefetch = 2
+
+    config.eval = ConfigDict()
+    config.eval.features = "backbone"
+    config.eval.batch_size = 512
+    config.eval.reduce = ConfigDict(
+        {"method": "umap", "dimensions": 3, "neighbors": 10, "min_dist": 0.0, "metric": "cosine"}
+    )
+    config.eval.gridshift = ConfigDict(
+        {"bandwidth": "auto", "stop": "fixed_point", "max_iter": 500}
+    )
+    config.eval.kmeans = ConfigDict({"k": config_dict.placeholder(int), "restarts": 10})
+    config.eval.knn = (5, 20, 100)
+    config.eval.linear_probe = ConfigDict(
+        {
+            "epochs": 100,
+            "learning_rate": 0.3,
+            "weight_decay": 1e-6,
+            "batch_size": 256,
+            "holdout": 0.2,
+        }
+    )
+    return config
+
+
+def nrcc():
+    """NRCC's published constants.
+
+    In the letters of (18): friction d1, step_size d2, noise d3, iterations zeta.
+    """
+    return ConfigDict(
+        {
+            "weight": 0.1,
+            "temperature": 0.1,
+            "anchor": "projection",
+            "include_own_view": False,
+            "route": "target",
+            "source": "sghmc",
+            "seed_view": "own",
+            "reference": "other_view",
+            "resolution": config_dict.placeholder(int),
+            "potential": "inverse",
+            "sghmc": {
+                "iterations": 1,
+                "step_size": 0.05,
+                "friction": 0.1,
+                "noise": 0.99,
+                "momentum": "new",
+                "clip": 1.0,
+                "normalize_gradient": False,
+            },
+            "hmc": {
+                "iterations": 1,
+                "leapfrog_steps": 1,
+                "step_size": 0.05,
+                "clip": config_dict.placeholder(float),
+                "normalize_gradient": False,
+            },
+            "monte_carlo": {"iterations": 1, "step_size": 0.067},
+            "noise": {"scale": 0.067},
+        }
+    )

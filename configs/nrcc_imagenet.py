@@ -1,0 +1,44 @@
+"""BYOL + NRCC on ImageNet-1k: NRCC Table 10 (AMI 0.574, number of clusters unknown).
+
+    python -m cluster_jax.main --config=configs/nrcc_imagenet.py --config.data.dir=DIR
+
+The same command on every host of a Cloud TPU pod; DIR is a folder or bucket with the set
+prepared by TFDS as array_record, or, with --config.data.name=folder, a folder of images. Meant
+for a pod slice of 32 chips or more (about 32 images a chip a step).
+
+From the paper: ResNet-50, 200 epochs, 224 pixels, tau 0.1, lambda 0.1, SGHMC's four constants.
+From NCC's ImageNet settings, where the paper is silent: batch 1024, base rate 0.4 for 256
+images times batch / 256, weight decay 1e-4, EMA 0.996 to 1 by a cosine, blur, 10 epochs of
+warm-up.
+Deviations: images are resized to a short side of 256 pixels and cropped to the central square
+when they are decoded; random crops are taken from that square.
+"""
+
+from ml_collections import ConfigDict
+
+from cluster_jax import settings
+
+
+def get_config():
+    """The config."""
+    config = settings.load("base")
+    config.data.name = "imagenet2012"
+    config.data.split = "train"
+    config.data.canvas = 256
+    config.augment.size = 224
+    config.augment.mean = (0.485, 0.456, 0.406)
+    config.augment.std = (0.229, 0.224, 0.225)
+    config.augment.blur = ConfigDict({"probability": 0.5, "sigma": (0.1, 2.0), "kernel": 23})
+
+    config.network.name = "resnet50"
+    config.network.stem = "imagenet"
+    config.method.final_decay = 1.0
+
+    config.optimizer.learning_rate = 0.4
+    config.optimizer.weight_decay = 1e-4
+    config.optimizer.warmup = {"steps": None, "epochs": 10.0}
+
+    config.train.batch_size = 1024
+    config.train.duration = {"steps": None, "epochs": 200.0}
+    config.train.checkpoint_every = 2500
+    return config

@@ -1,0 +1,1 @@
+"""Which runs make which table; uses only what users may use."""

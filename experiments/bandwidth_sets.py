@@ -1,0 +1,120 @@
+"""Generated sets on which GridShift's bandwidth rule is chosen and reported.
+
+The list and its seeds were fixed before any rule was tried on it. Every family comes twice, with
+seeds of their own: the sets of `half="choose"` may be looked at while rules are compared, those
+of `half="report"` only give the figures of the rule that was chosen.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.datasets import make_moons
+
+# Centres are at least this many times the sum of the two clusters' standard deviations apart.
+_SEPARATION = 3.5
+
+
+class Set(NamedTuple):
+    """One generated set.
+
+    `truth` is the number of clusters: k for blobs, 1 for one blob, 0 for uniform noise, 2 for
+    moons. `sizes` and `spreads` are the ratios of the largest to the smallest cluster's rows and
+    standard deviation, `stretch` that of a cluster's longest to its other axes, `outliers` the
+    part of the rows that is spread over twice the data's box.
+    """
+
+    name: str
+    half: str
+    kind: str
+    truth: int
+    d: int
+    n: int
+    seed: int
+    sizes: float = 1.0
+    spreads: float = 1.0
+    stretch: float = 1.0
+    outliers: float = 0.0
+
+
+# kind, k, d, n, sizes, spreads, stretch, outliers
+_FAMILIES = (
+    ("blobs", 2, 2, 500, 1, 1, 1, 0),
+    ("blobs", 2, 3, 200, 3, 1, 1, 0),
+    ("blobs", 3, 3, 1000, 1, 1, 1, 0),
+    ("blobs", 3, 2, 300, 5, 1, 1, 0),
+    ("blobs", 4, 3, 2000, 1, 3, 1, 0),
+    ("blobs", 4, 2, 400, 1, 1, 1, 0.05),
+    ("blobs", 5, 2, 2000, 1, 1, 4, 0),
+    ("blobs", 5, 3, 1000, 1, 1, 1, 0.02),
+    ("blobs", 6, 3, 3000, 3, 2, 2, 0.02),
+    ("blobs", 7, 2, 1500, 5, 1, 1, 0),
+    ("blobs", 8, 3, 4000, 3, 2, 1, 0),
+    ("blobs", 10, 3, 2000, 1, 1, 1, 0),
+    ("blobs", 10, 2, 2000, 1, 1, 1, 0.02),
+    ("blobs", 12, 3, 3000, 1, 1, 3, 0),
+    ("blobs", 15, 3, 5000, 1, 2, 1, 0.02),
+    ("blobs", 20, 2, 4000, 1, 1, 1, 0),
+    ("blobs", 20, 3, 2000, 3, 1, 1, 0),
+    ("blobs", 30, 3, 6000, 1, 1, 1, 0),
+    ("blobs", 30, 2, 3000, 1, 1, 1, 0),
+    ("blobs", 50, 3, 10000, 1, 1, 1, 0),
+    ("blobs", 50, 2, 5000, 1, 1, 1, 0),
+    ("blob", 1, 2, 1000, 1, 1, 1, 0),
+    ("blob", 1, 3, 3000, 1, 1, 3, 0),
+    ("noise", 0, 2, 1000, 1, 1, 1, 0),
+    ("noise", 0, 3, 3000, 1, 1, 1, 0),
+    ("moons", 2, 2, 1000, 1, 1, 1, 0),
+)
+
+SETS = tuple(
+    Set(f"{kind}-{k}-{d}d-{i}", half, kind, k, d, n, first + i, *map(float, rest))
+    for half, first in (("choose", 0), ("report", 1000))
+    for i, (kind, k, d, n, *rest) in enumerate(_FAMILIES)
+)
+
+
+def make(one: Set) -> tuple[NDArray, NDArray]:
+    """Points float64 `[n, d]` and true clusters int64 `[n]`, -1 for outliers.
+
+    The unit and the origin are drawn too, so that no rule can know the scale.
+    """
+    rng = np.random.default_rng(one.seed)
+    if one.kind == "noise":
+        points, truth = rng.uniform(size=(one.n, one.d)), np.zeros(one.n, np.int64)
+    elif one.kind == "moons":
+        points, truth = make_moons(one.n, noise=0.05, random_state=one.seed)
+    else:
+        points, truth = _blobs(one, rng)
+    scale = 10.0 ** rng.uniform(-2, 2)
+    return scale * (points + rng.uniform(-10, 10, one.d)), truth
+
+
+def _blobs(one: Set, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
+    k, d = one.truth, one.d
+    spreads = np.exp(rng.uniform(0, np.log(one.spreads), k)) if one.spreads > 1 else np.ones(k)
+    reach = spreads * one.stretch
+    centers = np.empty((0, d))
+    side = 2 * _SEPARATION * reach.max() * k ** (1 / d)
+    while len(centers) < k:
+        # The box grows slowly while centres are refused, so that it ends up moderately full.
+        center = rng.uniform(0, side, d)
+        own = reach[len(centers)]
+        apart = np.linalg.norm(centers - center, axis=1)
+        if (apart >= _SEPARATION * (own + reach[: len(centers)])).all():
+            centers = np.concatenate([centers, center[None]])
+        else:
+            side *= 1.002
+    share = rng.uniform(1, one.sizes, k) if one.sizes > 1 else np.ones(k)
+    n_outliers = round(one.outliers * one.n)
+    truth = rng.choice(k, one.n - n_outliers, p=share / share.sum())
+    noise = rng.normal(size=(len(truth), d))
+    if one.stretch > 1:
+        noise[:, 0] *= one.stretch
+        turns = np.linalg.qr(rng.normal(size=(k, d, d)))[0]
+        noise = np.einsum("nij,nj->ni", turns[truth], noise)
+    points = centers[truth] + spreads[truth, None] * noise
+    low, high = points.min(axis=0), points.max(axis=0)
+    middle, half = (low + high) / 2, (high - low)
+    outliers = rng.uniform(middle - half, middle + half, (n_outliers, d))
+    return np.concatenate([points, outliers]), np.append(truth, np.full(n_outliers, -1))

@@ -1,0 +1,1 @@
+"""Benchmarks: ratios taken in one run, alternating. `python -m experiments.benchmark NAME`."""

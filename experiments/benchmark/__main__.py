@@ -1,0 +1,45 @@
+"""`python -m experiments.benchmark NAME --json=PATH`: runs the benchmark of that file name.
+
+A benchmark is a file of this folder with `measure() -> figures, protocol`, two dicts.
+"""
+
+import argparse
+import importlib
+import json
+import pathlib
+
+from cluster_jax import protocol, storage
+from experiments import machine
+
+FOLDER = pathlib.Path(__file__).parent
+
+
+def main() -> None:
+    """Entry point."""
+    names = sorted(f.stem for f in FOLDER.glob("*.py") if not f.stem.startswith("_"))
+    parser = argparse.ArgumentParser(prog="python -m experiments.benchmark")
+    parser.add_argument("name", choices=names)
+    parser.add_argument("--json", help="file to write; without it the result is only printed")
+    arguments = parser.parse_args()
+    module = importlib.import_module(f"experiments.benchmark.{arguments.name}")
+    figures, own = module.measure()
+    result = storage.plain(
+        {
+            "name": arguments.name,
+            "figures": figures,
+            "protocol": {
+                **own,
+                "command": f"python -m experiments.benchmark {arguments.name}",
+                "versions": protocol.versions(),
+                "machine": machine.describe(),
+                "commit": protocol.commit(),
+            },
+        }
+    )
+    print(json.dumps(result, indent=2))
+    if arguments.json:
+        storage.write_json(arguments.json, result)
+
+
+if __name__ == "__main__":
+    main()

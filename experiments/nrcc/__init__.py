@@ -1,0 +1,1 @@
+"""NRCC: which runs make which table."""

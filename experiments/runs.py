@@ -1,0 +1,110 @@
+"""Runs of several seeds, and tables of their mean and standard deviation."""
+
+import pathlib
+import statistics
+from collections.abc import Mapping, Sequence
+
+from ml_collections import ConfigDict
+
+from cluster_jax import pipeline, protocol, storage
+from experiments import machine
+
+FIGURES = {
+    "k-means ACC": ("kmeans", "acc"),
+    "k-means NMI": ("kmeans", "nmi"),
+    "GridShift ACC": ("gridshift", "acc"),
+    "GridShift NMI": ("gridshift", "nmi"),
+    "clusters found": ("gridshift", "n_clusters"),
+    "5-NN": ("knn", "5"),
+    "gradient share": ("gradient_share",),
+}
+
+
+def repeat(config: ConfigDict, seeds: Sequence[int], folder: str, name: str) -> list[dict]:
+    """Results of a config for each seed; runs that are finished in `folder` are not run again."""
+    results = []
+    for seed in seeds:
+        seeded = config.copy_and_resolve_references()
+        seeded.seed = seed
+        workdir = pathlib.Path(folder) / f"{name}-seed{seed}"
+        results.append(pipeline.run(seeded, workdir, name))
+    return results
+
+
+def figures(results: Sequence[dict]) -> dict[str, dict]:
+    """Every figure of `FIGURES` over the seeds: values, mean and standard deviation."""
+    found = {}
+    for title, path in FIGURES.items():
+        values = [_at(r["metrics"], path) for r in results]
+        if any(v is None for v in values):
+            continue
+        found[title] = {
+            "values": values,
+            "mean": statistics.fmean(values),
+            "std": statistics.stdev(values) if len(values) > 1 else 0.0,
+        }
+    speeds = [r["images_per_second"] for r in results]
+    found["images/s"] = {"values": speeds, "mean": statistics.fmean(speeds), "std": 0.0}
+    return found
+
+
+def write(path: str, command: str, rows: Mapping[str, Sequence[dict]], note: str) -> str:
+    """Writes `PATH.json` and `PATH.md`, a table of mean and standard deviation; returns it."""
+    summary = {name: figures(results) for name, results in rows.items()}
+    example = next(iter(rows.values()))[0]["protocol"]
+    commits = sorted({r["protocol"]["commit"] for results in rows.values() for r in results})
+    seeds = sorted({r["protocol"]["seed"] for results in rows.values() for r in results})
+    about = {
+        "command": command,
+        "seeds": seeds,
+        "machine": machine.describe(),
+        "devices": example["devices"],
+        "versions": protocol.versions(),
+        "commits": commits,
+        "images_trained": example["images_trained"],
+        "images_scored": example["images_scored"],
+        "note": note,
+    }
+    storage.write_json(f"{path}.json", {"rows": summary, "protocol": about})
+    text = "\n".join([_markdown(summary), "", *_about(about)]) + "\n"
+    storage.write(f"{path}.md", text)
+    return text
+
+
+def _markdown(summary: Mapping[str, dict]) -> str:
+    titles = [t for t in (*FIGURES, "images/s") if any(t in row for row in summary.values())]
+    lines = ["| | " + " | ".join(titles) + " |", "|---|" + "---:|" * len(titles)]
+    for name, row in summary.items():
+        cells = [_cell(title, row.get(title)) for title in titles]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _cell(title: str, figure: dict | None) -> str:
+    if figure is None:
+        return ""
+    if title == "images/s":
+        return f"{figure['mean']:,.0f}"
+    if title == "clusters found":
+        return ", ".join(str(v) for v in figure["values"])
+    return f"{figure['mean']:.3f} ± {figure['std']:.3f}"
+
+
+def _about(about: Mapping) -> list[str]:
+    versions = ", ".join(f"{k} {v}" for k, v in about["versions"].items())
+    return [
+        f"Mean ± standard deviation over seeds {', '.join(map(str, about['seeds']))}. "
+        f"Command: `{about['command']}`. Hardware: {about['machine']}. Versions: {versions}. "
+        f"Commit: {', '.join(map(str, about['commits']))}.",
+        "",
+        f"{about['images_trained']:,} images trained on, {about['images_scored']:,} scored. "
+        f"{about['note']}",
+    ]
+
+
+def _at(metrics: Mapping, path: tuple[str, ...]) -> float | None:
+    for key in path:
+        metrics = metrics.get(key)
+        if metrics is None:
+            return None
+    return metrics

@@ -1,0 +1,333 @@
+"""GridShift against its literal reading, its invariances and hostile input."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.utils.estimator_checks import check_estimator
+
+from cluster_jax.clustering import cells, gridshift
+from cluster_jax.clustering.gridshift import GridShift
+from tests.clustering.reference_gridshift import gridshift as reference
+
+# Where the authors' implementation fails or differs from a correct one; labels index centres that
+# are sorted by position.
+KNOWN = [
+    ([5.5, 0.5], [1, 0], [0.5, 5.5]),
+    ([0.5, 5.5], [0, 1], [0.5, 5.5]),
+    ([20.5, 10.5, 0.5], [2, 1, 0], [0.5, 10.5, 20.5]),
+    ([30.5, 0.5, 10.5, 20.5], [3, 0, 1, 2], [0.5, 10.5, 20.5, 30.5]),
+    ([-1.5, 0.9], [0, 1], [-1.5, 0.9]),
+    ([8.5, 10.9], [0, 1], [8.5, 10.9]),
+    ([-1.9, 0.95], [0, 1], [-1.9, 0.95]),
+]
+
+
+@pytest.mark.parametrize("stop", gridshift.STOPS)
+@pytest.mark.parametrize(("points", "labels", "centers"), KNOWN)
+def test_known_inputs(points, labels, centers, stop):
+    model = GridShift(1.0, stop=stop).fit(np.array(points)[:, None])
+    np.testing.assert_array_equal(model.labels_, labels)
+    np.testing.assert_allclose(model.cluster_centers_[:, 0], centers, rtol=0, atol=1e-12)
+
+
+def test_cells_that_move_without_merging_go_on():
+    points = np.array([[0.05], [1.25], [2.75]])
+    model = GridShift(1.0).fit(points)
+    np.testing.assert_array_equal(model.labels_, [0, 0, 0])
+    # (1 + 1.35 - 1/60 + 1.675) / 3 by hand: 0.65, 1.35, 2 after one move; 1, 4/3, 1.675 after two.
+    np.testing.assert_allclose(model.cluster_centers_, [[(1 + 4 / 3 + 1.675) / 3]], atol=1e-12)
+    assert model.n_iter_ == 3
+    authors = GridShift(1.0, stop="no_merge").fit(points)
+    np.testing.assert_array_equal(authors.labels_, [0, 1, 2])
+    np.testing.assert_allclose(authors.cluster_centers_, [[0.65], [1.35], [2.0]], atol=1e-12)
+    assert authors.n_iter_ == 1
+
+
+def _random_input(seed):
+    """Points whose neighbourhoods are neither all empty nor all full, in 1 to 4 dimensions."""
+    rng = np.random.default_rng(seed)
+    d = 1 + seed % 4
+    n = int(rng.integers(2, 60))
+    h = float(rng.uniform(0.3, 2.0))
+    side = h * (n / rng.uniform(0.3, 3)) ** (1 / d)
+    points = rng.uniform(-side / 2, side / 2, (n, d)) + rng.uniform(-3, 3, d)
+    weights = rng.uniform(0.1, 3, n) if seed % 3 == 0 else None
+    return points, h, weights
+
+
+@pytest.mark.parametrize("stop", gridshift.STOPS)
+def test_equals_the_dictionary_reference(stop):
+    merged = 0
+    for seed in range(1000):
+        points, h, weights = _random_input(seed)
+        labels, centers, n_iter = reference(points.tolist(), h, stop=stop, weights=weights)
+        model = GridShift(h, stop=stop).fit(points, sample_weight=weights)
+        np.testing.assert_array_equal(model.labels_, labels, err_msg=f"seed {seed}")
+        np.testing.assert_allclose(model.cluster_centers_, centers, rtol=0, atol=1e-8)
+        # Rounding may decide whether a last move counts as rest.
+        assert stop == "fixed_point" or model.n_iter_ == n_iter
+        merged += n_iter > 1
+    assert merged > 500  # the inputs exercise more than isolated cells
+
+
+@pytest.mark.parametrize("stop", gridshift.STOPS)
+def test_comparing_cells_gives_the_same_modes(stop, monkeypatch):
+    monkeypatch.setattr(cells, "neighbourhood", cells._pairwise)
+    monkeypatch.setattr(cells, "_BLOCK", 40)  # several blocks
+    for seed in range(200):
+        points, h, weights = _random_input(seed)
+        labels, centers, _ = reference(points.tolist(), h, stop=stop, weights=weights)
+        model = GridShift(h, stop=stop).fit(points, sample_weight=weights)
+        np.testing.assert_array_equal(model.labels_, labels, err_msg=f"seed {seed}")
+        np.testing.assert_allclose(model.cluster_centers_, centers, rtol=0, atol=1e-8)
+
+
+# Quarters and eighths: every sum and difference of them is exact.
+dyadic_points = st.integers(1, 3).flatmap(
+    lambda d: st.lists(
+        st.lists(st.integers(-60, 60).map(lambda i: i / 8), min_size=d, max_size=d),
+        min_size=1,
+        max_size=40,
+    ).map(np.array)
+)
+options = st.tuples(st.sampled_from([0.5, 1.0, 2.0]), st.sampled_from(gridshift.STOPS))
+
+
+@settings(max_examples=200, deadline=None)
+@given(dyadic_points, options, st.randoms(use_true_random=False))
+def test_row_order_does_not_matter(points, option, random):
+    order = list(range(len(points)))
+    random.shuffle(order)
+    model = GridShift(option[0], stop=option[1]).fit(points)
+    shuffled = GridShift(option[0], stop=option[1]).fit(points[order])
+    np.testing.assert_array_equal(shuffled.labels_, model.labels_[order])
+    np.testing.assert_array_equal(shuffled.cluster_centers_, model.cluster_centers_)
+
+
+@settings(max_examples=200, deadline=None)
+@given(dyadic_points, options, st.lists(st.integers(-1000, 1000), min_size=3, max_size=3))
+def test_moving_by_whole_cells_changes_nothing(points, option, by):
+    h, stop = option
+    move = h * np.array(by[: points.shape[1]], np.float64)
+    model = GridShift(h, stop=stop).fit(points)
+    moved = GridShift(h, stop=stop).fit(points + move)
+    np.testing.assert_array_equal(moved.labels_, model.labels_)
+    assert moved.n_iter_ == model.n_iter_
+    np.testing.assert_allclose(moved.cluster_centers_, model.cluster_centers_ + move, atol=1e-11)
+
+
+@settings(max_examples=200, deadline=None)
+@given(dyadic_points, options, st.integers(-30, 30))
+def test_scaling_by_a_power_of_two_changes_nothing(points, option, power):
+    h, stop = option
+    scale = 2.0**power
+    model = GridShift(h, stop=stop).fit(points)
+    scaled = GridShift(h * scale, stop=stop).fit(points * scale)
+    np.testing.assert_array_equal(scaled.labels_, model.labels_)
+    np.testing.assert_array_equal(scaled.cluster_centers_, model.cluster_centers_ * scale)
+
+
+@settings(max_examples=100, deadline=None)
+@given(dyadic_points, options, st.randoms(use_true_random=False))
+def test_weights_equal_repetition(points, option, random):
+    weights = np.array([random.randint(0, 3) for _ in points])
+    weights[random.randrange(len(points))] = 2
+    h, stop = option
+    weighted = GridShift(h, stop=stop).fit(points, sample_weight=weights)
+    repeated = GridShift(h, stop=stop).fit(np.repeat(points, weights, axis=0))
+    np.testing.assert_array_equal(np.repeat(weighted.labels_, weights), repeated.labels_)
+    np.testing.assert_array_equal(weighted.cluster_centers_, repeated.cluster_centers_)
+    np.testing.assert_array_equal(weighted.labels_, repeated.predict(points))
+
+
+def test_labels_index_the_centres():
+    rng = np.random.default_rng(3)
+    points = rng.normal(size=(3000, 2)) + rng.integers(-3, 3, (3000, 1)) * 4
+    model = GridShift(0.7).fit(points)
+    k = len(model.cluster_centers_)
+    np.testing.assert_array_equal(np.unique(model.labels_), np.arange(k))
+    assert (np.lexsort(np.floor(model.cluster_centers_ / 0.7).T[::-1]) == np.arange(k)).all()
+
+
+def test_finds_separate_blobs():
+    rng = np.random.default_rng(1)
+    truth = rng.integers(0, 5, 4000)
+    centers = np.array([[0.0, 0, 0], [9, 1, 0], [-8, 7, 2], [1, -9, 5], [2, 3, -9]])
+    points = centers[truth] + rng.normal(size=(4000, 3)) * 0.8
+    model = GridShift(1.5).fit(points)
+    assert len(model.cluster_centers_) == 5
+    for c in range(5):
+        (label,) = np.unique(model.labels_[truth == c])
+        np.testing.assert_allclose(model.cluster_centers_[label], centers[c], atol=0.2)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_training_rows_predict_their_labels(seed):
+    rng = np.random.default_rng(seed)
+    points = rng.normal(size=(400, 1 + seed % 4)) * 3
+    model = GridShift(0.8).fit(points)
+    np.testing.assert_array_equal(model.predict(points), model.labels_)
+
+
+def test_prediction_follows_the_shift_before_the_nearest_mode():
+    # The heap at 2.2 and 3.4 draws the empty cell 1 to cell 2, although the mode at -0.5 is nearer.
+    points = np.array([[-0.9]] * 3 + [[2.2]] + [[3.4]] * 50 + [[4.6]] * 50)
+    model = GridShift(1.0).fit(points)
+    np.testing.assert_array_equal(np.unique(model.labels_), [0, 1])
+    x = np.array([[1.05]])
+    centers = model.cluster_centers_[:, 0]
+    assert abs(centers[0] - 1.05) < abs(centers[1] - 1.05)
+    np.testing.assert_array_equal(model.predict(x), [1])
+
+
+def test_far_points_go_to_the_nearest_mode_and_rows_are_independent():
+    rng = np.random.default_rng(5)
+    points = rng.normal(size=(500, 2)) + np.where(rng.random(500) < 0.5, 6, -6)[:, None]
+    model = GridShift(1.0).fit(points)
+    new = np.concatenate([rng.uniform(-12, 12, (300, 2)), [[1e9, 1e9], [-500, -400]]])
+    together = model.predict(new)
+    alone = np.concatenate([model.predict(row[None]) for row in new])
+    np.testing.assert_array_equal(together, alone)
+    nearest = np.argmin(((new[-2:, None] - model.cluster_centers_[None]) ** 2).sum(2), axis=1)
+    np.testing.assert_array_equal(together[-2:], nearest)
+
+
+def test_a_row_without_weight_gets_the_label_that_predict_gives():
+    points = np.array([[0.1], [0.2], [7.0], [30.0]])
+    model = GridShift(1.0).fit(points, sample_weight=[1, 1, 1, 0])
+    assert len(model.cluster_centers_) == 2
+    np.testing.assert_array_equal(model.labels_, [0, 0, 1, 1])
+
+
+def test_many_dimensions():
+    rng = np.random.default_rng(0)
+    centers = rng.normal(size=(3, 200)) * 10
+    truth = np.arange(60) % 3
+    points = centers[truth] + rng.normal(size=(60, 200)) * 0.1
+    model = GridShift(4.0).fit(points)
+    np.testing.assert_array_equal(model.predict(points), model.labels_)
+    # A centre near a border splits its points over cells, which are neighbours and merge.
+    assert len(model.cluster_centers_) == 3
+    assert all(len(np.unique(model.labels_[truth == c])) == 1 for c in range(3))
+
+
+@pytest.mark.parametrize("bandwidth", [1.0, "auto"])
+@pytest.mark.parametrize("points", [[[3.7, -1.2]], [[0.3, 0.3]] * 50])
+def test_one_point_and_equal_points(points, bandwidth):
+    model = GridShift(bandwidth).fit(points)
+    np.testing.assert_array_equal(model.labels_, np.zeros(len(points)))
+    np.testing.assert_allclose(model.cluster_centers_, points[:1], atol=1e-12)
+
+
+def test_huge_coordinates_are_handled_or_refused():
+    labels = GridShift(1.0).fit_predict(np.array([[-3e10], [2e10], [9e10]]))
+    np.testing.assert_array_equal(labels, [0, 1, 2])
+    for points, h in [([[1e17], [0.0]], 1.0), ([[1.0], [0.0]], 1e-300), ([[-1e300]], 1e-9)]:
+        with pytest.raises(ValueError, match="can no longer be told apart"):
+            GridShift(h).fit(points)
+    model = GridShift(1.0).fit([[0.0], [5.0]])
+    with pytest.raises(ValueError, match="can no longer be told apart"):
+        model.predict([[1e17]])
+
+
+def test_reaching_max_iter_warns_and_still_labels():
+    points = np.array([[0.05], [1.25], [2.75]])
+    model = GridShift(1.0, max_iter=1)
+    with pytest.warns(ConvergenceWarning, match="in 1 iterations"):
+        model.fit(points)
+    np.testing.assert_array_equal(model.labels_, [0, 1, 2])
+
+
+def test_automatic_bandwidth_finds_blobs():
+    rng = np.random.default_rng(2)
+    truth = rng.integers(0, 4, 3000)
+    centers = np.array([[0.0, 0], [12, 1], [-3, 11], [5, -14]])
+    points = centers[truth] + rng.normal(size=(3000, 2))
+    model = GridShift().fit(points)
+    curve = model.bandwidth_curve_
+    assert len(model.cluster_centers_) == 4
+    assert model.bandwidth_ == curve.bandwidths[curve.chosen]
+    assert curve.n_clusters[curve.chosen] == 4
+    assert GridShift(1.0).fit(points).bandwidth_curve_ is None
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"bandwidth": 0}, "bandwidth must be"),
+        ({"bandwidth": -1.0}, "bandwidth must be"),
+        ({"bandwidth": float("nan")}, "bandwidth must be"),
+        ({"bandwidth": float("inf")}, "bandwidth must be"),
+        ({"bandwidth": "0.5"}, "bandwidth must be"),
+        ({"bandwidth": True}, "bandwidth must be"),
+        ({"bandwidth": 1.0, "stop": "never"}, "stop must be one of"),
+        ({"bandwidth": 1.0, "max_iter": 0}, "max_iter must be"),
+        ({"bandwidth": 1.0, "max_iter": 2.5}, "max_iter must be"),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        GridShift(**options).fit([[0.0], [1.0]])
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("points", "message"),
+    [
+        ([[0.0], [np.nan]], "NaN or infinity in 1 places, first nan in row 1, column 0"),
+        ([[np.inf, 0.0]], "NaN or infinity"),
+        ([0.0, 1.0], "2-D"),
+        (np.zeros((2, 2, 2)), "2-D"),
+        (np.zeros((0, 2)), "0 sample"),
+        (np.zeros((2, 0)), "0 feature"),
+        ([["a", "b"]], "could not convert"),
+        ([[1j]], "Complex"),
+    ],
+)
+def test_bad_points(points, message):
+    for bandwidth in (1.0, "auto"):
+        with pytest.raises(ValueError, match=message) as caught:
+            GridShift(bandwidth).fit(points)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "weights", [[1.0], [[1.0], [1.0]], [1.0, -1.0], [0.0, 0.0], [1.0, np.nan], [np.inf, 1.0]]
+)
+def test_bad_weights(weights):
+    with pytest.raises(ValueError, match="sample_weight must"):
+        GridShift(1.0).fit([[0.0], [5.0]], sample_weight=weights)
+
+
+def test_predict_needs_a_fit_and_the_same_columns():
+    with pytest.raises(NotFittedError):
+        GridShift(1.0).predict([[0.0]])
+    model = GridShift(1.0).fit([[0.0, 1.0]])
+    with pytest.raises(ValueError, match="1 features"):
+        model.predict([[0.0]])
+
+
+def test_scikit_learn_accepts_the_estimator():
+    # With bandwidth "auto" the scan does not use the weights, so that the check of weights against
+    # repeated rows applies to given bandwidths only.
+    check_estimator(GridShift(1.0), on_skip=None)
+    check_estimator(
+        GridShift(),
+        on_skip=None,
+        expected_failed_checks={
+            "check_sample_weight_equivalence_on_dense_data": "the scan does not use weights"
+        },
+    )
+
+
+def test_needs_neither_jax_nor_umap():
+    code = (
+        "import sys, cluster_jax.clustering.gridshift; "
+        "assert not {'jax', 'umap', 'numba'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,35 @@
+import os
+import pathlib
+
+import numpy as np
+import pytest
+from PIL import Image
+
+
+@pytest.fixture
+def real_data():
+    """Folder with real images and a prepared CIFAR-10; the test is skipped without it."""
+    beside = pathlib.Path(__file__).resolve().parents[2].parent / "shared" / "data"
+    folder = pathlib.Path(os.environ.get("CLUSTER_JAX_TEST_DATA", beside))
+    if not folder.is_dir():
+        pytest.skip(f"no data in {folder}; set CLUSTER_JAX_TEST_DATA")
+    return folder
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(314159)
+
+
+@pytest.fixture
+def write(tmp_path, rng):
+    """Writes random images of (height, width) as `name`; returns their uint8 RGB values."""
+
+    def one(name: str, height: int = 6, width: int = 8) -> np.ndarray:
+        pixels = rng.integers(0, 256, (height, width, 3), dtype=np.uint8)
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(path)
+        return pixels
+
+    return one

@@ -1,0 +1,126 @@
+"""Array files: every accepted form, and one sentence for every other."""
+
+import numpy as np
+import pytest
+
+from cluster_jax.data import datasets
+
+
+def load(path, **changes):
+    arguments = {"canvas": None, "resident_mb": 1.0, "skip_limit": 0.0, "limit": None} | changes
+    return datasets.load(name="arrays", dir=str(path), split=None, **arguments)
+
+
+@pytest.fixture
+def colour(rng):
+    return rng.integers(0, 256, (9, 5, 6, 3), dtype=np.uint8)
+
+
+def test_uint8_as_it_is(tmp_path, colour):
+    np.save(tmp_path / "x.npy", colour)
+    dataset = load(tmp_path / "x.npy")
+    np.testing.assert_array_equal(dataset.images, colour)
+    assert (dataset.size, dataset.shape, dataset.labels) == (9, (5, 6, 3), None)
+    assert dataset.sources is None
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_floats_are_scaled_and_rounded(tmp_path, colour, dtype):
+    np.save(tmp_path / "x.npy", (colour / 255).astype(dtype))
+    np.testing.assert_array_equal(load(tmp_path / "x.npy").images, colour)
+
+
+def test_rounding_not_truncation(tmp_path):
+    np.save(tmp_path / "x.npy", np.array([[[0.0, 0.9, 100.6, 255.0]]]) / 255)
+    assert load(tmp_path / "x.npy").images.ravel().tolist() == [0, 1, 101, 255]
+
+
+def test_grey_gets_a_channel(tmp_path, colour):
+    np.save(tmp_path / "x.npy", colour[..., 0])
+    np.testing.assert_array_equal(load(tmp_path / "x.npy").images, colour[..., :1])
+
+
+@pytest.mark.parametrize(("x", "y"), [("images", "labels"), ("x", "y"), ("anything", "y")])
+def test_archive_keys(tmp_path, colour, x, y):
+    labels = np.arange(9) * 3 % 5
+    np.savez(tmp_path / "x.npz", **{x: colour, y: labels})
+    dataset = load(tmp_path / "x.npz")
+    np.testing.assert_array_equal(dataset.images, colour)
+    np.testing.assert_array_equal(dataset.labels, labels)
+    assert dataset.labels.dtype == np.int32
+
+
+def test_limit_takes_labels_along(tmp_path, colour):
+    np.savez(tmp_path / "x.npz", images=colour, labels=colour[:, 0, 0, 0].astype(int))
+    dataset = load(tmp_path / "x.npz", limit=4)
+    assert dataset.size == 4
+    np.testing.assert_array_equal(dataset.labels, dataset.images[:, 0, 0, 0])
+
+
+def test_too_large_to_be_resident(tmp_path, colour):
+    np.save(tmp_path / "x.npy", colour)
+    bound = colour.nbytes / 1e6
+    assert load(tmp_path / "x.npy", resident_mb=bound).images is not None
+    dataset = load(tmp_path / "x.npy", resident_mb=bound - 1e-6)
+    assert dataset.images is None
+    np.testing.assert_array_equal(dataset.fetch(np.array([3, 1])), colour[[3, 1]])
+
+
+def test_canvas(tmp_path, colour):
+    np.save(tmp_path / "x.npy", colour)
+    assert load(tmp_path / "x.npy", canvas=3).images.shape == (9, 3, 3, 3)
+
+
+GOOD = np.full((4, 5, 6, 3), 0.5)
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.where(np.arange(3) == 1, np.nan, GOOD), "contain NaN or infinity"),
+        (np.where(np.arange(3) == 1, np.inf, GOOD), "contain NaN or infinity"),
+        (np.where(np.arange(3) == 1, -np.inf, GOOD), "contain NaN or infinity"),
+        (GOOD * 255, r"float64 from 127\.5 to 127\.5, expected \[0, 1\]"),
+        (GOOD - 0.75, r"float64 from -0\.25 to -0\.25"),
+        (GOOD[0, 0], r"shape \[6 x 3\], expected N x H x W"),
+        (GOOD[None], r"shape \[1 x 4 x 5 x 6 x 3\]"),
+        (GOOD[..., :2], r"shape \[4 x 5 x 6 x 2\].* C = 1 or 3"),
+        (GOOD[:0], "there is no image"),
+        (np.ones((4, 5, 6), np.int64), "are int64, expected uint8 or floats"),
+        (np.ones((4, 5, 6), bool), "are bool, expected uint8 or floats"),
+        (np.ones((4, 5, 6), complex), "are complex128, expected uint8 or floats"),
+    ],
+)
+def test_bad_images(tmp_path, array, message):
+    np.save(tmp_path / "x.npy", array)
+    with pytest.raises(ValueError, match=message) as caught:
+        load(tmp_path / "x.npy")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "labels", [np.zeros(3, int), np.zeros(4), np.zeros((4, 1), int), np.full(4, 2**40)]
+)
+def test_bad_labels(tmp_path, labels):
+    np.savez(tmp_path / "x.npz", images=GOOD, labels=labels)
+    with pytest.raises(ValueError, match=r"labels in .*(expected integers of|do not fit)"):
+        load(tmp_path / "x.npz")
+
+
+def test_bad_files(tmp_path):
+    with pytest.raises(ValueError, match="there is no file"):
+        load(tmp_path / "absent.npy")
+    with pytest.raises(ValueError, match=r"does not end in \.npy or \.npz"):
+        load(tmp_path / "x.png")
+    (tmp_path / "text.npz").write_text("text")
+    with pytest.raises(ValueError, match="cannot be read as NumPy arrays"):
+        load(tmp_path / "text.npz")
+    np.savez(tmp_path / "two.npz", a=GOOD, b=GOOD)
+    with pytest.raises(ValueError, match="holds a, b; name the images"):
+        load(tmp_path / "two.npz")
+
+
+def test_no_pickle_is_loaded(tmp_path):
+    np.save(tmp_path / "x.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    with pytest.raises(ValueError, match="cannot be read as NumPy arrays without pickle"):
+        load(tmp_path / "x.npy")

@@ -1,0 +1,192 @@
+"""Order, sharding, delivery and padding of batches."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from cluster_jax.data import batches
+from cluster_jax.data.images import Dataset
+
+SIZE = 23
+
+
+def make(resident: bool, fetch=None) -> Dataset:
+    pixels = np.arange(SIZE * 4, dtype=np.uint8).reshape(SIZE, 2, 2, 1)
+    fetch = fetch or pixels.__getitem__
+    return Dataset(
+        "made", SIZE, (2, 2, 1), pixels if resident else None, fetch, None, None, None, ()
+    )
+
+
+def collect(dataset, **changes):
+    arguments = {
+        "seed": 3, "batch_size": 6, "start": 0, "stop": 8, "process": 0, "processes": 1,
+        "prefetch": 2,
+    }  # fmt: skip
+    return batches.stream(dataset, **arguments | changes)
+
+
+def at(step: int, seed: int = 3) -> np.ndarray:
+    return batches.indices(seed=seed, size=SIZE, batch_size=6, step=step)
+
+
+def test_steps_per_epoch():
+    assert batches.steps_per_epoch(23, 6) == 3
+    assert batches.steps_per_epoch(24, 6) == 4
+    with pytest.raises(ValueError, match="23 images, fewer than a batch of 24"):
+        batches.steps_per_epoch(23, 24)
+    with pytest.raises(ValueError, match="batch size is 0"):
+        batches.steps_per_epoch(23, 0)
+
+
+def test_an_epoch_sees_no_image_twice_and_epochs_differ():
+    epochs = [np.concatenate([at(3 * e + s) for s in range(3)]) for e in range(40)]
+    for epoch in epochs:
+        assert epoch.dtype == np.int32
+        assert len(set(epoch.tolist())) == 18
+        assert 0 <= epoch.min() <= epoch.max() < SIZE
+    assert len({tuple(epoch) for epoch in epochs}) == 40
+    # Each image is left out of 5 / 23 of the epochs; 40 of them leave none out always.
+    assert set(np.concatenate(epochs).tolist()) == set(range(SIZE))
+
+
+def test_first_places_are_uniform():
+    first = np.concatenate([at(3 * e) for e in range(400)])
+    counts = np.bincount(first, minlength=SIZE)
+    expected = 400 * 6 / SIZE
+    # Sampling without replacement within a batch: variance below the binomial one.
+    assert np.abs(counts - expected).max() < 5 * np.sqrt(expected)
+
+
+def test_indices_are_a_function_of_seed_and_step():
+    later = [at(s).copy() for s in (7, 0, 31, 7)]
+    np.testing.assert_array_equal(later[0], later[3])
+    batches._permutation.cache_clear()
+    np.testing.assert_array_equal(at(31), later[2])
+    assert not np.array_equal(at(0, seed=4), at(0, seed=3))
+    with pytest.raises(ValueError, match="read-only"):
+        at(0)[0] = 1
+
+
+@pytest.mark.parametrize("resident", [True, False])
+def test_stream_is_indices_and_starts_anywhere(resident):
+    dataset = make(resident)
+    got = list(collect(dataset, start=2, stop=9))
+    assert len(got) == 7
+    for step, batch in zip(range(2, 9), got, strict=True):
+        np.testing.assert_array_equal(batch["index"], at(step))
+        assert set(batch) == ({"index"} if resident else {"index", "image"})
+        if not resident:
+            np.testing.assert_array_equal(batch["image"], dataset.fetch(at(step)))
+
+
+@pytest.mark.parametrize("resident", [True, False])
+def test_processes_share_a_batch(resident):
+    dataset = make(resident)
+    parts = [list(collect(dataset, process=p, processes=3)) for p in range(3)]
+    for step in range(8):
+        rows = [part[step]["index"] for part in parts]
+        assert [len(r) for r in rows] == [2, 2, 2]
+        np.testing.assert_array_equal(np.concatenate(rows), at(step))
+
+
+def test_bad_division():
+    with pytest.raises(ValueError, match="6 images cannot be divided among 4 processes"):
+        collect(make(True), processes=4)
+    with pytest.raises(ValueError, match="6 images cannot be divided among 4 processes"):
+        batches.evaluation(make(True), batch_size=6, process=0, processes=4)
+    with pytest.raises(ValueError, match=r"data\.prefetch = 0"):
+        collect(make(False), prefetch=0)
+
+
+def test_worker_error_comes_out_at_its_batch():
+    pixels = make(True).images
+    bad = at(3)[2]
+
+    def fetch(index):
+        if bad in index and np.array_equal(index, at(3)):
+            raise RuntimeError("picture 17 is broken")
+        return pixels[index]
+
+    stream = collect(make(False, fetch))
+    assert [next(stream)["index"].tolist() for _ in range(3)] == [at(s).tolist() for s in range(3)]
+    before = threading.active_count()
+    with pytest.raises(RuntimeError, match="picture 17 is broken"):
+        next(stream)
+    assert threading.active_count() < before
+
+
+@pytest.mark.parametrize("prefetch", [1, 3])
+def test_no_more_than_prefetch_batches_wait(prefetch):
+    fetched = []
+    pixels = make(True).images
+
+    def fetch(index):
+        fetched.append(len(index))
+        return pixels[index]
+
+    stream = collect(make(False, fetch), prefetch=prefetch, stop=20)
+    for taken in range(1, 6):
+        next(stream)
+        deadline = time.monotonic() + 5
+        while len(fetched) < taken + prefetch and time.monotonic() < deadline:
+            time.sleep(0.001)
+        time.sleep(0.02)  # time enough for a worker without a bound to run on
+        assert len(fetched) == taken + prefetch
+    stream.close()
+    assert len(fetched) == 5 + prefetch
+
+
+def test_early_close_ends_the_thread():
+    before = threading.active_count()
+    running, go_on = threading.Event(), threading.Event()
+    pixels = make(True).images
+    calls = []
+
+    def fetch(index):
+        calls.append(1)
+        if len(calls) == 3:
+            running.set()
+            assert go_on.wait(5)
+        return pixels[index]
+
+    stream = collect(make(False, fetch), prefetch=4, stop=50)
+    next(stream)
+    assert running.wait(5)
+    threading.Timer(0.05, go_on.set).start()
+    stream.close()  # while a batch is being fetched and others wait
+    assert len(calls) == 3
+    deadline = time.monotonic() + 5
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("batch_size", [6, 23, 40, 1])
+@pytest.mark.parametrize("resident", [True, False])
+def test_evaluation_gives_every_image_once_in_order(resident, batch_size):
+    dataset = make(resident)
+    seen = []
+    for pixels, index, count in batches.evaluation(
+        dataset, batch_size=batch_size, process=0, processes=1
+    ):
+        assert pixels.shape == (batch_size, 2, 2, 1)
+        assert index.dtype == np.int32
+        np.testing.assert_array_equal(pixels, dataset.fetch(index))
+        assert (index[count:] == SIZE - 1).all()
+        seen += index[:count].tolist()
+    assert seen == list(range(SIZE))
+
+
+def test_evaluation_of_two_processes_makes_one_batch():
+    dataset = make(False)
+    whole = list(batches.evaluation(dataset, batch_size=8, process=0, processes=1))
+    halves = [
+        list(batches.evaluation(dataset, batch_size=8, process=p, processes=2)) for p in (0, 1)
+    ]
+    for (pixels, index, count), left, right in zip(whole, *halves, strict=True):
+        np.testing.assert_array_equal(pixels, np.concatenate([left[0], right[0]]))
+        np.testing.assert_array_equal(index, np.concatenate([left[1], right[1]]))
+        assert count == left[2] == right[2]

@@ -1,0 +1,149 @@
+"""Loading by name: digits, TFDS, bad values; statistics of the channels."""
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from cluster_jax.data import datasets, images
+
+BASE = {
+    "dir": None,
+    "split": None,
+    "canvas": None,
+    "resident_mb": 100.0,
+    "skip_limit": 0.0,
+    "limit": None,
+}
+
+
+def test_digits_are_exact():
+    dataset = datasets.load(name="digits", **BASE)
+    pixels, labels = load_digits(return_X_y=True)
+    assert (dataset.size, dataset.shape) == (1797, (8, 8, 1))
+    assert dataset.images.dtype == np.uint8
+    np.testing.assert_array_equal(dataset.labels, labels)
+    np.testing.assert_array_equal(
+        dataset.images.reshape(1797, 64), np.floor(pixels * 255 / 16 + 0.5)
+    )
+    assert dataset.label_names == tuple("0123456789")
+
+
+def test_digits_subset_and_canvas():
+    whole = datasets.load(name="digits", **BASE)
+    some = datasets.load(name="digits", **BASE | {"limit": 100, "canvas": 12})
+    assert some.shape == (12, 12, 1)
+    np.testing.assert_array_equal(some.labels, whole.labels[images.subset(1797, 100)])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"split": "train"}, "digits has no splits"),
+        ({"canvas": 0}, "data.canvas = 0"),
+        ({"limit": -3}, "data.limit = -3"),
+        ({"skip_limit": 1.5}, "data.skip_limit = 1.5"),
+        ({"skip_limit": float("nan")}, "data.skip_limit = nan"),
+        ({"resident_mb": -1.0}, "data.resident_mb = -1.0"),
+    ],
+)
+def test_bad_values(change, message):
+    with pytest.raises(ValueError, match=message):
+        datasets.load(name="digits", **BASE | change)
+
+
+def test_statistics_are_those_of_all_pixels(rng, tmp_path):
+    pixels = rng.integers(0, 256, (30, 4, 5, 3), dtype=np.uint8) // np.array([1, 2, 3], np.uint8)
+    np.save(tmp_path / "x.npy", pixels)
+    for resident_mb in (1.0, 0.0):
+        dataset = datasets.load(
+            name="arrays", **BASE | {"dir": tmp_path / "x.npy", "resident_mb": resident_mb}
+        )
+        mean, std = datasets.channel_statistics(dataset)
+        np.testing.assert_allclose(mean, (pixels / 255).mean((0, 1, 2)), rtol=1e-12)
+        np.testing.assert_allclose(std, (pixels / 255).std((0, 1, 2)), rtol=1e-12)
+
+
+def test_statistics_read_few_images_spread_evenly(monkeypatch, tmp_path, rng):
+    monkeypatch.setattr(datasets, "STATISTICS_IMAGES", 4)
+    pixels = rng.integers(0, 256, (11, 2, 2), dtype=np.uint8)
+    np.save(tmp_path / "x.npy", pixels)
+    dataset = datasets.load(name="arrays", **BASE | {"dir": tmp_path / "x.npy"})
+    mean, _ = datasets.channel_statistics(dataset)
+    np.testing.assert_allclose(mean, (pixels[[0, 2, 5, 8]] / 255).mean(), rtol=1e-12)
+
+
+def test_constant_channel_can_be_divided_by(tmp_path):
+    np.save(tmp_path / "x.npy", np.full((3, 2, 2), 77, np.uint8))
+    dataset = datasets.load(name="arrays", **BASE | {"dir": tmp_path / "x.npy"})
+    np.testing.assert_allclose(datasets.channel_statistics(dataset), [[77 / 255], [1 / 255]])
+
+
+def test_tfds_set_that_is_not_there(tmp_path):
+    with pytest.raises(ValueError, match="no data set 'cifar100'") as caught:
+        datasets.load(name="cifar100", **BASE | {"dir": tmp_path, "split": "train"})
+    text = str(caught.value)
+    assert "pip install 'cluster-jax[tfds]'" in text
+    assert f"tfds build cifar100 --file_format=array_record --data_dir={tmp_path}" in text
+    assert "\n" not in text
+
+
+def test_tfds_set_prepared_as_tfrecord(real_data, tmp_path):
+    stored = real_data / "tfds" / "cifar10" / "3.0.2"
+    version = tmp_path / "cifar10" / "3.0.2"
+    version.mkdir(parents=True)
+    (version / "features.json").write_text((stored / "features.json").read_text())
+    info = json.loads((stored / "dataset_info.json").read_text()) | {"fileFormat": "tfrecord"}
+    (version / "dataset_info.json").write_text(json.dumps(info))
+    with pytest.raises(ValueError, match=r"is prepared as tfrecord.*--file_format=array_record"):
+        datasets.load(name="cifar10", **BASE | {"dir": tmp_path, "split": "train"})
+
+
+@pytest.fixture
+def cifar(real_data):
+    return BASE | {"dir": str(real_data / "tfds"), "split": "train"}
+
+
+def test_cifar10(cifar):
+    dataset = datasets.load(name="cifar10", **cifar | {"split": "train+test", "limit": 300})
+    assert (dataset.size, dataset.shape) == (300, (32, 32, 3))
+    assert dataset.label_names[7] == "horse"
+    assert len(dataset.label_names) == 10
+    assert np.bincount(dataset.labels, minlength=10).min() > 10
+    assert dataset.images.shape == (300, 32, 32, 3)
+    assert dataset.images.std() > 50
+
+
+def test_cifar10_first_image_and_streaming(cifar):
+    streamed = datasets.load(
+        name="cifar10:3.0.2", **cifar | {"split": "train[:50]", "resident_mb": 0.0}
+    )
+    resident = datasets.load(name="cifar10", **cifar | {"split": "train[:50]"})
+    assert resident.labels[0] == 7
+    assert streamed.images is None
+    np.testing.assert_array_equal(streamed.labels, resident.labels)
+    index = np.array([49, 0, 7])
+    np.testing.assert_array_equal(streamed.fetch(index), resident.images[index])
+
+
+def test_streamed_subset_is_the_resident_one(cifar):
+    some = cifar | {"split": "train[:50]", "limit": 20}
+    resident = datasets.load(name="cifar10", **some)
+    streamed = datasets.load(name="cifar10", **some | {"resident_mb": 0.0})
+    np.testing.assert_array_equal(streamed.fetch(np.arange(20)), resident.images)
+    np.testing.assert_array_equal(streamed.labels, resident.labels)
+
+
+@pytest.mark.parametrize(
+    ("split", "message"),
+    [
+        (None, "data.split is not set; cifar10 has test, train"),
+        ("valid", "data.split = 'valid' cannot be read from cifar10, which has test, train"),
+        ("train[:x]", "cannot be read"),
+    ],
+)
+def test_cifar10_split_that_is_not_there(cifar, split, message):
+    with pytest.raises(ValueError, match=message.replace("[", r"\[")) as caught:
+        datasets.load(name="cifar10", **cifar | {"split": split})
+    assert "\n" not in str(caught.value)

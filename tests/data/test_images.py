@@ -1,0 +1,169 @@
+"""Decoding of single images against the pixels that were written, and the threads around it."""
+
+import io
+import threading
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cluster_jax.data import images
+
+
+def encoded(image: Image.Image, form: str = "PNG", **options) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, form, **options)
+    return buffer.getvalue()
+
+
+def decode(image: Image.Image, form: str = "PNG", channels: int = 3, **options) -> np.ndarray:
+    out = images.decode(encoded(image, form, **options), None, channels)
+    assert out.dtype == np.uint8
+    return out
+
+
+def test_rgb_is_exact_and_grey_is_its_luma(rng):
+    pixels = rng.integers(0, 256, (5, 7, 3), dtype=np.uint8)
+    np.testing.assert_array_equal(decode(Image.fromarray(pixels)), pixels)
+    luma = pixels @ np.array([0.299, 0.587, 0.114])
+    grey = decode(Image.fromarray(pixels), channels=1)
+    assert grey.shape == (5, 7, 1)
+    assert np.abs(grey[..., 0] - luma).max() <= 0.51  # rounding, in fixed point
+
+
+def test_grey_file_is_repeated_over_the_channels(rng):
+    pixels = rng.integers(0, 256, (5, 7), dtype=np.uint8)
+    np.testing.assert_array_equal(decode(Image.fromarray(pixels)), np.stack([pixels] * 3, -1))
+
+
+def test_palette(rng):
+    colours = rng.integers(0, 256, (4, 3), dtype=np.uint8)
+    index = rng.integers(0, 4, (5, 7), dtype=np.uint8)
+    image = Image.fromarray(index)
+    image.putpalette(colours.tobytes())
+    np.testing.assert_array_equal(decode(image), colours[index])
+    np.testing.assert_array_equal(decode(image, "GIF"), colours[index])
+
+
+def test_transparent_colour_of_a_palette_is_white(rng):
+    index = rng.integers(0, 4, (5, 7), dtype=np.uint8)
+    image = Image.fromarray(index)
+    colours = rng.integers(0, 200, (4, 3), dtype=np.uint8)
+    image.putpalette(colours.tobytes())
+    colours[2] = 255
+    np.testing.assert_array_equal(decode(image, transparency=2), colours[index])
+
+
+def test_alpha_is_laid_over_white(rng):
+    pixels = rng.integers(0, 256, (5, 7, 4), dtype=np.uint8)
+    share = pixels[..., 3:] / 255
+    expected = share * pixels[..., :3] + (1 - share) * 255
+    assert np.abs(decode(Image.fromarray(pixels)) - expected).max() <= 1  # Pillow's fixed point
+
+
+def test_cmyk(rng):
+    pixels = rng.integers(0, 256, (5, 7, 4), dtype=np.uint8)
+    cyan_etc, black = pixels[..., :3] / 255, pixels[..., 3:] / 255
+    out = decode(Image.fromarray(pixels, "CMYK"), "TIFF")
+    assert np.abs(out - 255 * (1 - cyan_etc) * (1 - black)).max() <= 1
+
+
+def test_sixteen_bits_are_scaled_not_clipped(rng):
+    values = rng.integers(0, 65536, (5, 7), dtype=np.uint16)
+    out = decode(Image.fromarray(values))
+    np.testing.assert_array_equal(out, np.stack([np.rint(values / 257)] * 3, -1))
+
+
+def test_floats_of_a_tiff(rng):
+    values = rng.random((5, 7)).astype(np.float32)
+    out = decode(Image.fromarray(values), "TIFF", channels=1)
+    np.testing.assert_array_equal(out[..., 0], np.rint(values.astype(np.float64) * 255))
+    with pytest.raises(ValueError, match="mode F with values"):
+        decode(Image.fromarray(values + 1), "TIFF")
+
+
+@pytest.mark.parametrize(
+    ("orientation", "turn"),
+    [
+        (1, lambda x: x),
+        (2, lambda x: x[:, ::-1]),
+        (3, lambda x: x[::-1, ::-1]),
+        (4, lambda x: x[::-1]),
+        (5, lambda x: x.swapaxes(0, 1)),
+        (6, lambda x: np.rot90(x, -1)),
+        (7, lambda x: np.rot90(x.swapaxes(0, 1), 2)),
+        (8, lambda x: np.rot90(x)),
+    ],
+)
+def test_exif_orientation(rng, orientation, turn):
+    pixels = rng.integers(0, 256, (5, 7, 3), dtype=np.uint8)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    np.testing.assert_array_equal(decode(Image.fromarray(pixels), exif=exif), turn(pixels))
+
+
+def test_fit_keeps_the_aspect_and_the_centre():
+    # A ramp along the long side: of 30 columns at half size, the central 10 are columns 10 to 19.
+    ramp = np.tile(np.arange(30, dtype=np.uint8) * 8, (20, 1))
+    out = np.asarray(images.fit(Image.fromarray(ramp), 10)).astype(float)
+    assert out.shape == (10, 10)
+    expected = 8 * (2 * (np.arange(10) + 2.5) + 0.5)  # after halving: columns 2 or 3 to 12
+    assert np.abs(out - expected).max() <= 8.5  # at most one output column off centre, rounded
+    assert np.abs(out - out[:1]).max() == 0
+    np.testing.assert_allclose(np.diff(out[0]), 16, atol=1)
+
+
+def test_fit_averages_what_it_reduces(rng):
+    # Without antialiasing a reduction by 16 would pick single pixels of the noise.
+    noise = rng.integers(0, 256, (160, 160), dtype=np.uint8)
+    out = np.asarray(images.fit(Image.fromarray(noise), 10)).astype(float)
+    assert out.std() < noise.std() / 8
+
+
+def test_fit_of_the_right_size_changes_nothing(rng):
+    pixels = rng.integers(0, 256, (12, 9, 3), dtype=np.uint8)
+    out = np.asarray(images.fit(Image.fromarray(pixels), 9))
+    np.testing.assert_array_equal(out, pixels[1:10])
+
+
+def test_fit_array_is_fit_of_each(rng):
+    for channels in (1, 3):
+        array = rng.integers(0, 256, (3, 8, 6, channels), dtype=np.uint8)
+        out = images.fit_array(array, 4)
+        assert out.shape == (3, 4, 4, channels)
+        for one, image in zip(out, array, strict=True):
+            expected = images.decode(encoded(Image.fromarray(image.squeeze())), 4, channels)
+            np.testing.assert_array_equal(one, expected)
+
+
+def test_each_keeps_the_order_and_bounds_what_is_in_flight(monkeypatch):
+    monkeypatch.setattr(images, "CHUNK", 4)
+    begun, lock = [], threading.Lock()
+
+    def double(i):
+        with lock:
+            begun.append(i)
+        return 2 * i
+
+    results = images.each(double, range(19), "doubling")
+    assert [next(results), next(results)] == [0, 2]
+    assert len(begun) <= 4
+    assert list(results) == [2 * i for i in range(2, 19)]
+
+
+def test_order_is_the_same_in_every_version():
+    # Ranks of raw words: NumPy promises these, but not those of Generator.permutation.
+    words = np.random.Philox(np.random.SeedSequence((5, 2))).random_raw(6)
+    out = images.order(6, 5, 2)
+    assert out.dtype == np.int32
+    assert out.tolist() == sorted(range(6), key=lambda i: int(words[i]))
+
+
+def test_subset():
+    some = images.subset(100, 30)
+    assert len(some) == len(set(some.tolist())) == 30
+    assert (np.diff(some) > 0).all()
+    assert 30 < some.mean() < 70  # spread over the set, not its first images
+    np.testing.assert_array_equal(some, images.subset(100, 30))
+    np.testing.assert_array_equal(images.subset(5, 30), np.arange(5))
+    np.testing.assert_array_equal(images.subset(5, None), np.arange(5))

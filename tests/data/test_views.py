@@ -1,0 +1,170 @@
+"""The chain of augmentations: keys, batches, standardisation, switches, bad values."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from ml_collections import ConfigDict
+
+from cluster_jax.data import augment, views
+
+OFF = {
+    "size": 8,
+    "mean": (0.4, 0.5, 0.6),
+    "std": (0.2, 0.3, 0.25),
+    "crop": None,
+    "flip": 0.0,
+    "jitter": None,
+    "grey": 0.0,
+    "blur": None,
+    "affine": None,
+    "noise": 0.0,
+}
+ON = OFF | {
+    "crop": {"scale": (0.2, 1.0), "ratio": (3 / 4, 4 / 3)},
+    "flip": 0.5,
+    "jitter": {
+        "probability": 0.8, "brightness": 0.4, "contrast": 0.4, "saturation": 0.2, "hue": 0.1,
+    },
+    "grey": 0.2,
+    "blur": {"probability": 0.5, "sigma": (0.1, 2.0), "kernel": 5},
+    "affine": {"rotation": 0.3, "scale": 0.18, "shear": 0.3, "shift": 1.0},
+    "noise": 0.05,
+}  # fmt: skip
+
+
+@pytest.fixture
+def pictures(rng):
+    return jnp.asarray(rng.integers(0, 256, (6, 10, 9, 3), dtype=np.uint8))
+
+
+def test_a_view_depends_on_its_image_and_key_alone(keys, pictures, x64):
+    view = jax.jit(jax.vmap(views.make(**ON).view))
+    image_keys = jax.random.split(next(keys), 6)
+    whole = view(image_keys, pictures)
+    assert whole.shape == (6, 8, 8, 3)
+    assert whole.dtype == jnp.float64
+    assert np.isfinite(whole).all()
+    other = jnp.array([4, 1, 1, 5, 4, 0])  # other neighbours, another place in the batch
+    np.testing.assert_allclose(view(image_keys[other], pictures[other]), whole[other], rtol=1e-12)
+
+    of_one = np.asarray(view(image_keys, jnp.broadcast_to(pictures[:1], pictures.shape)))
+    distances = np.abs(of_one[:, None] - of_one[None]).max((2, 3, 4))
+    assert (distances[~np.eye(6, dtype=bool)] > 0.1).all()
+
+
+def test_all_off_is_the_clean_image_standardised(keys, pictures, x64):
+    made = views.make(**OFF)
+    expected = (np.asarray(pictures[0])[1:9, :8] / 255 - OFF["mean"]) / OFF["std"]
+    np.testing.assert_allclose(made.clean(pictures[0]), expected, atol=1e-12)
+    np.testing.assert_allclose(made.view(next(keys), pictures[0]), expected, atol=1e-12)
+
+
+def one(pictures, key, **changes):
+    """View without standardisation, everything off but the changes."""
+    plain = {"mean": (0.0,) * 3, "std": (1.0,) * 3}
+    return jax.jit(views.make(**OFF | plain | changes).view)(key, pictures[0])
+
+
+def test_certain_parts_do_what_they_say(keys, pictures, x64):
+    key = next(keys)
+    base = one(pictures, key)
+    np.testing.assert_allclose(one(pictures, key, flip=1.0), base[:, ::-1], atol=1e-12)
+    np.testing.assert_allclose(one(pictures, key, grey=1.0), augment.grey(base), atol=1e-12)
+    blur = {"probability": 1.0, "sigma": (1.3, 1.3), "kernel": 5}
+    np.testing.assert_allclose(
+        one(pictures, key, blur=blur), augment.gaussian_blur(base, 1.3, 2), atol=1e-12
+    )
+    whole = {"scale": (1.0, 1.0), "ratio": (9 / 10, 9 / 10)}
+    np.testing.assert_allclose(
+        one(pictures, key, crop=whole),
+        augment.crop_resize(pictures[0].astype(float) / 255, (0, 0, 10, 9), 8),
+        atol=1e-12,
+    )
+    jitter = dict.fromkeys(("contrast", "saturation", "hue"), 0.0) | {"brightness": 0.5}
+    brighter = np.asarray(one(pictures, key, jitter=jitter | {"probability": 1.0}))
+    dark = np.asarray(base) < 0.5  # bright pixels may be clipped
+    factors = brighter[dark & (np.asarray(base) > 0)] / base[dark & (np.asarray(base) > 0)]
+    np.testing.assert_allclose(factors, factors[0], atol=1e-9)
+    assert 0.01 < abs(factors[0] - 1) <= 0.5
+    for off in ({"jitter": jitter | {"probability": 0.0}}, {"blur": blur | {"probability": 0.0}}):
+        np.testing.assert_allclose(one(pictures, key, **off), base, atol=1e-12)
+
+
+def test_probabilities_are_frequencies(keys, pictures):
+    made = jax.jit(jax.vmap(views.make(**OFF | {"flip": 0.3}).view, (0, None)))
+    out = np.asarray(made(jax.random.split(next(keys), 1000), pictures[0]))
+    unchanged = np.asarray(views.make(**OFF).clean(pictures[0]))
+    share = 1 - np.isclose(out, unchanged, atol=1e-5).all((1, 2, 3)).mean()
+    assert abs(share - 0.3) < 4 * np.sqrt(0.3 * 0.7 / 1000)
+
+
+def test_switching_one_part_off_leaves_the_others(keys, pictures, x64):
+    key = next(keys)
+    crop = {"crop": ON["crop"]}
+    noisy = one(pictures, key, **crop, noise=0.05) - one(pictures, key, **crop)
+    np.testing.assert_allclose(
+        noisy, one(pictures, key, noise=0.05) - one(pictures, key), atol=1e-9
+    )
+
+
+def test_noise_is_on_the_scale_of_the_pixels(keys, pictures, x64):
+    key = next(keys)
+    plain = one(pictures, key, noise=0.1) - one(pictures, key)
+    scaled = views.make(**OFF | {"noise": 0.1}).view(key, pictures[0])
+    scaled = scaled - views.make(**OFF).view(key, pictures[0])
+    np.testing.assert_allclose(scaled, np.asarray(plain) / OFF["std"], atol=1e-9)
+
+
+def test_grey_images(keys, pictures):
+    made = views.make(**ON | {"mean": (0.5,), "std": (0.2,)})
+    out = jax.jit(made.view)(next(keys), pictures[0, ..., :1])
+    assert out.shape == (8, 8, 1)
+    assert np.isfinite(out).all()
+
+
+def test_config_dicts_will_do(keys, pictures):
+    key = next(keys)
+    some = OFF | {"crop": ON["crop"]}
+    config = jax.jit(views.make(**ConfigDict(some)).view)(key, pictures[0])
+    np.testing.assert_array_equal(config, jax.jit(views.make(**some).view)(key, pictures[0]))
+
+
+def test_channels_must_match(pictures):
+    with pytest.raises(ValueError, match=r"images have 1 channels but augment\.mean has 3"):
+        views.make(**OFF).clean(pictures[0, ..., :1])
+
+
+def changed(part: str, **values) -> dict:
+    return {part: ON[part] | values}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"size": 0}, r"augment\.size = 0"),
+        ({"std": (0.2, 0.0, 0.1)}, "std positive"),
+        ({"mean": (0.5,)}, "as many of each"),
+        ({"flip": 1.2}, r"augment\.flip = 1\.2; expected a probability"),
+        ({"grey": -0.1}, r"augment\.grey = -0\.1"),
+        ({"noise": -1.0}, r"augment\.noise = -1\.0"),
+        ({"noise": float("nan")}, r"augment\.noise = nan"),
+        (changed("crop", scale=(0.0, 1.0)), r"augment\.crop\.scale = \(0\.0, 1\.0\)"),
+        (changed("crop", scale=(0.5, 1.1)), r"<= 1$"),
+        (changed("crop", scale=(0.5, 0.4)), r"augment\.crop\.scale"),
+        (changed("crop", ratio=(0.0, 1.0)), r"augment\.crop\.ratio"),
+        (changed("jitter", probability=2.0), r"augment\.jitter\.probability = 2\.0"),
+        (changed("jitter", contrast=-0.4), r"augment\.jitter\.contrast = -0\.4"),
+        (changed("jitter", hue=0.6), r"augment\.jitter\.hue = 0\.6"),
+        (changed("blur", kernel=4), r"augment\.blur\.kernel = 4; expected an odd"),
+        (changed("blur", kernel=17), r"from 1 to 15 for views of 8"),
+        (changed("blur", sigma=(0.0, 2.0)), r"augment\.blur\.sigma"),
+        (changed("affine", scale=1.0), r"augment\.affine\.scale = 1\.0; expected below 1"),
+        (changed("affine", shear=-0.1), r"augment\.affine\.shear = -0\.1"),
+        ({"blur": {"probability": 0.5, "kernel": 3}}, r"augment\.blur .* unknown: sigma$"),
+        (changed("crop", scal=1), r"augment\.crop .* unknown: scal$"),
+    ],
+)
+def test_bad_values(change, message):
+    with pytest.raises(ValueError, match=message):
+        views.make(**ON | change)

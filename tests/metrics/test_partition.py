@@ -1,0 +1,113 @@
+"""Partition scores: cases by hand, brute force over all matchings, scikit-learn."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn import metrics
+
+from cluster_jax.metrics import partition
+
+
+@pytest.mark.parametrize(
+    ("labels", "clusters", "expected"),
+    [
+        ([0, 0, 1, 1], [7, 7, 3, 3], 1.0),  # names do not matter
+        ([0, 0, 1, 1], [0, 1, 0, 1], 0.5),
+        ([0, 0, 0, 0], [0, 0, 0, 1], 0.75),  # the split-off row is an error
+        ([0, 1, 2, 3], [0, 0, 0, 0], 0.25),  # one cluster is right for one class only
+        ([0, 0, 0, 1, 1, 2], [0, 0, 1, 1, 1, 1], 4 / 6),
+        # Greedy matching takes the 3 first and gets 3 of 7; the best is 2 + 2.
+        ([0, 0, 0, 0, 0, 1, 1], [0, 0, 0, 1, 1, 0, 0], 4 / 7),
+        ([5], [-1], 1.0),
+    ],
+)
+def test_accuracy_by_hand(labels, clusters, expected):
+    assert partition.accuracy(labels, clusters) == pytest.approx(expected)
+
+
+def _best_accuracy(labels, clusters):
+    """Tries every one-to-one assignment of the smaller side into the larger."""
+    a, b = sorted(set(labels)), sorted(set(clusters))
+    pairs = list(zip(labels, clusters, strict=True))
+    if len(a) > len(b):
+        a, b, pairs = b, a, [(y, x) for x, y in pairs]
+    hits = (
+        sum(dict(zip(a, chosen, strict=True))[x] == y for x, y in pairs)
+        for chosen in itertools.permutations(b, len(a))
+    )
+    return max(hits) / len(pairs)
+
+
+sides = st.tuples(st.integers(1, 5), st.integers(1, 6))
+cases = sides.flatmap(
+    lambda s: st.lists(
+        st.tuples(st.integers(-1, s[0] - 2), st.integers(0, s[1] - 1)), min_size=1, max_size=30
+    )
+)
+
+
+@given(cases)
+def test_accuracy_equals_brute_force(pairs):
+    labels, clusters = map(list, zip(*pairs, strict=True))
+    assert partition.accuracy(labels, clusters) == pytest.approx(_best_accuracy(labels, clusters))
+
+
+@given(cases)
+def test_matching_attains_the_accuracy(pairs):
+    labels, clusters = map(np.array, zip(*pairs, strict=True))
+    match = partition.matching(labels, clusters)
+    assert len(set(match.values())) == len(match)
+    right = [match.get(c) == y for y, c in zip(labels, clusters, strict=True)]
+    assert np.mean(right) == pytest.approx(partition.accuracy(labels, clusters))
+    assert all(((labels == y) & (clusters == c)).any() for c, y in match.items())
+
+
+def test_contingency_counts():
+    counts = partition.contingency([3, 3, -1, 3, 8], [2, 0, 0, 2, 2])
+    np.testing.assert_array_equal(counts.classes, [-1, 3, 8])
+    np.testing.assert_array_equal(counts.clusters, [0, 2])
+    np.testing.assert_array_equal(counts.table, [[1, 0], [1, 2], [0, 1]])
+
+
+def test_scores_equal_scikit_learn():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 4, 500)
+    clusters = np.where(rng.random(500) < 0.7, labels * 2, rng.integers(0, 11, 500))
+    ours = partition.scores(labels, clusters)
+    assert ours["nmi"] == pytest.approx(metrics.normalized_mutual_info_score(labels, clusters))
+    assert ours["ari"] == pytest.approx(metrics.adjusted_rand_score(labels, clusters))
+    assert ours["ami"] == pytest.approx(metrics.adjusted_mutual_info_score(labels, clusters))
+    assert (ours["n_clusters"], ours["n_classes"]) == (len(np.unique(clusters)), 4)
+    # The averaging is the arithmetic one: 2 I / (H + H).
+    mutual = metrics.mutual_info_score(labels, clusters)
+    entropies = [metrics.mutual_info_score(x, x) for x in (labels, clusters)]
+    assert ours["nmi"] == pytest.approx(2 * mutual / sum(entropies))
+    assert ours["nmi"] != pytest.approx(mutual / np.sqrt(np.prod(entropies)), abs=1e-4)
+    assert all(isinstance(value, float | int) for value in ours.values())
+
+
+def test_perfect_and_renamed():
+    labels = np.array([0, 0, 1, 2, 2, 2])
+    ours = partition.scores(labels, np.array([9, 9, 4, 1, 1, 1]))
+    assert ours == pytest.approx(
+        {"acc": 1, "nmi": 1, "ari": 1, "ami": 1, "n_clusters": 3, "n_classes": 3}
+    )
+
+
+@pytest.mark.parametrize(
+    ("labels", "clusters", "message"),
+    [
+        ([0, 1], [0], "same length; got 2 and 1"),
+        ([], [], "non-empty"),
+        ([[0]], [[0]], "1-D"),
+        ([0.5], [0], "whole numbers; got float64"),
+        (["a"], [0], "whole numbers"),
+    ],
+)
+def test_bad_input(labels, clusters, message):
+    for function in (partition.accuracy, partition.matching, partition.scores):
+        with pytest.raises(ValueError, match=message):
+            function(labels, clusters)

@@ -1,0 +1,184 @@
+"""The backbones: published sizes and costs, and the forward pass in numpy, pixel by pixel."""
+
+import math
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from cluster_jax.nets import resnet, small
+from cluster_jax.nets.norm import BatchNorm
+
+norm = partial(BatchNorm, train=False, axis=None, group=None, dtype=None)
+# Most of a test's time would be compilation.
+quick = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+
+# torchvision's documentation of the ImageNet weights: parameters, and multiplications and
+# additions of a 224x224 image (its column "GFLOPS"), both with the linear layer of 1000 classes.
+PUBLISHED = {
+    "resnet18": (11_689_512, 1.81e9),
+    "resnet34": (21_797_672, 3.66e9),
+    "resnet50": (25_557_032, 4.09e9),
+}
+
+
+def build(name, width, stem):
+    return resnet.ResNet(name, width, stem, norm=norm, dtype=None)
+
+
+def multiplications(module, side, channels):
+    """Products of all convolutions and matrices, read from the traced program."""
+    image = jax.ShapeDtypeStruct((1, side, side, channels), jnp.float32)
+    variables = jax.eval_shape(module.init, jax.random.key(0), image)
+    count = 0
+    for eqn in jax.make_jaxpr(module.apply)(variables, image).eqns:
+        if eqn.primitive.name == "conv_general_dilated":
+            kernel = eqn.invars[1].aval.shape
+            count += math.prod(eqn.outvars[0].aval.shape) * math.prod(kernel[:-1])
+    return count
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_parameters_and_cost_are_the_published_ones(name):
+    module, features = build(name, 64, "imagenet"), resnet.features(name, 64)
+    image = jax.ShapeDtypeStruct((1, 224, 224, 3), jnp.float32)
+    params = jax.eval_shape(module.init, jax.random.key(0), image)["params"]
+    count = sum(math.prod(p.shape) for p in jax.tree.leaves(params))
+    assert count + features * 1000 + 1000 == PUBLISHED[name][0]
+    cost = multiplications(module, 224, 3) + features * 1000
+    assert cost == pytest.approx(PUBLISHED[name][1], abs=0.005e9)
+
+
+@pytest.mark.parametrize(("name", "width"), [("resnet18", 64), ("resnet34", 8), ("resnet50", 16)])
+@pytest.mark.parametrize("stem", resnet.STEMS)
+@pytest.mark.parametrize("side", [28, 33, 96])
+def test_resnet_shapes(name, width, stem, side):
+    module = build(name, width, stem)
+    images = jax.ShapeDtypeStruct((3, side, side, 2), jnp.float32)
+    variables = jax.eval_shape(module.init, jax.random.key(0), images)
+    out = jax.eval_shape(module.apply, variables, images)
+    assert out.shape == (3, resnet.features(name, width))
+    first = variables["params"]["Conv_0"]["kernel"].shape
+    assert first == ((7, 7, 2, width) if stem == "imagenet" else (3, 3, 2, width))
+
+
+# --- the forward pass in numpy, in evaluation mode -----------------------------------------------
+
+
+def drawn(key, module, images):
+    """Variables with every entry random, so that none hides behind a zero or a one."""
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    variables = jax.tree.map(
+        lambda s: rng.uniform(0.2, 0.6, s.shape), jax.eval_shape(module.init, key, images)
+    )
+    kernels = jax.tree.map(
+        lambda v: v if v.ndim == 1 else (v - 0.4) * 5 / math.sqrt(math.prod(v.shape[:-1])),
+        variables["params"],
+    )
+    return {**variables, "params": kernels}
+
+
+class Numpy:
+    """Applies the layers of one module in the order in which they were made."""
+
+    def __init__(self, variables):
+        self.variables = jax.tree.map(np.asarray, variables)
+        self.made = {}
+
+    def next(self, kind, tree="params"):
+        i = self.made[kind] = self.made.get(kind, -1) + (tree == "params")
+        return self.variables[tree][f"{kind}_{i}"]
+
+    def conv(self, x, stride):
+        kernel = self.next("Conv")["kernel"]
+        size, half = kernel.shape[0], kernel.shape[0] // 2
+        b, h, w, _ = x.shape
+        x = np.pad(x, ((0, 0), (half, half), (half, half), (0, 0)))
+        y = np.zeros((b, (h - 1) // stride + 1, (w - 1) // stride + 1, kernel.shape[-1]))
+        for i in range(y.shape[1]):
+            for j in range(y.shape[2]):
+                patch = x[:, stride * i : stride * i + size, stride * j : stride * j + size]
+                y[:, i, j] = np.tensordot(patch, kernel, 3)
+        return y
+
+    def bn(self, x):
+        p, s = self.next("BatchNorm"), self.next("BatchNorm", "batch_stats")
+        return (x - s["mean"]) / np.sqrt(s["var"] + 1e-5) * p["scale"] + p["bias"]
+
+    def block(self, x, kind, stride, features):
+        inner = Numpy({k: self.variables[k][kind] for k in ("params", "batch_stats")})
+        strides = (stride, 1) if kind.startswith("Basic") else (1, stride, 1)
+        y = x
+        for i, s in enumerate(strides):
+            y = inner.bn(inner.conv(y, s))
+            y = np.maximum(y, 0) if i < len(strides) - 1 else y
+        if stride != 1 or x.shape[-1] != features:
+            x = inner.bn(inner.conv(x, stride))
+        return np.maximum(x + y, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "stem", "side"),
+    [("resnet18", "cifar", 9), ("resnet50", "cifar", 6), ("resnet18", "imagenet", 22)],
+)
+def test_resnet_equals_its_definition(x64, keys, name, stem, side):
+    width, module = 2, build(name, 2, stem)
+    images = jax.random.normal(next(keys), (2, side, side + 1, 3))
+    variables = drawn(next(keys), module, images)
+    net = Numpy(variables)
+
+    x = np.maximum(net.bn(net.conv(np.asarray(images), 2 if stem == "imagenet" else 1)), 0)
+    if stem == "imagenet":
+        padded = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=-np.inf)
+        rows, columns = ((n - 1) // 2 + 1 for n in x.shape[1:3])
+        x = np.stack(
+            [
+                [
+                    padded[:, 2 * i : 2 * i + 3, 2 * j : 2 * j + 3].max(axis=(1, 2))
+                    for j in range(columns)
+                ]
+                for i in range(rows)
+            ]
+        ).transpose(2, 0, 1, 3)
+    kind, wider = ("Bottleneck", 4) if name == "resnet50" else ("BasicBlock", 1)
+    number = 0
+    for stage, depth in enumerate((3, 4, 6, 3) if name == "resnet50" else (2, 2, 2, 2)):
+        for i in range(depth):
+            stride = 2 if stage > 0 and i == 0 else 1
+            x = net.block(x, f"{kind}_{number}", stride, width * 2**stage * wider)
+            number += 1
+
+    out = quick(module.apply)(variables, images)
+    np.testing.assert_allclose(out, x.mean(axis=(1, 2)), rtol=1e-9)
+    assert np.std(out) > 1e-3 * np.mean(np.abs(out)) > 0, "a dead network would agree with anything"
+
+
+@pytest.mark.parametrize(("side", "last"), [(8, 4), (16, 8), (17, 5), (28, 7), (32, 8)])
+def test_small_equals_its_definition(x64, keys, side, last):
+    width = 2
+    module = small.Small(width, norm=norm, dtype=None)
+    images = jax.random.normal(next(keys), (3, side, side, 2))
+    variables = drawn(next(keys), module, images)
+    net = Numpy(variables)
+    x = np.asarray(images)
+    for stride in (1, 2 if side > 16 else 1, 2, 1):
+        x = np.maximum(net.bn(net.conv(x, stride)), 0)
+    assert x.shape == (3, last, last, 2 * width)
+    wanted = np.maximum(net.bn(x.reshape(3, -1) @ net.next("Dense")["kernel"]), 0)
+    out = quick(module.apply)(variables, images)
+    assert out.shape == (3, small.features(width))
+    np.testing.assert_allclose(out, wanted, rtol=1e-9, atol=1e-12)
+    assert np.count_nonzero(out) > out.size // 4
+
+
+def test_convolutions_start_with_the_variance_of_kaiming(keys):
+    module = build("resnet18", 16, "cifar")
+    params = quick(module.init)(next(keys), jnp.zeros((1, 8, 8, 3)))["params"]
+    kernel = params["BasicBlock_7"]["Conv_1"]["kernel"]  # 3x3, 128 -> 128
+    fan_out = 9 * 128
+    assert kernel.shape == (3, 3, 128, 128)
+    assert float(jnp.var(kernel)) == pytest.approx(2 / fan_out, rel=0.02)
+    strided = params["BasicBlock_6"]["Conv_0"]["kernel"]  # 64 -> 128: fan_in is half of it
+    assert float(jnp.var(strided)) == pytest.approx(2 / fan_out, rel=0.02)

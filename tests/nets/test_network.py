@@ -1,0 +1,361 @@
+"""The pure functions of a network: shapes, dtypes, statistics, devices, gradients, bad input."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType
+from jax.sharding import PartitionSpec as P
+
+from cluster_jax import collectives
+from cluster_jax.nets.network import make
+
+SMALL = {
+    "name": "small",
+    "width": 2,
+    "stem": None,
+    "projector": {"hidden": 7, "out": 5},
+    "predictor": {"hidden": 6},
+    "norm": "sync",
+    "group": None,
+    "dtype": "float32",
+}
+RESNET = {**SMALL, "name": "resnet18", "stem": "cifar"}
+# Most of a test's time would be compilation.
+quick = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+IMAGE = jnp.zeros((1, 8, 8, 1))
+
+
+def build(**changes):
+    return make(**{**SMALL, **changes})
+
+
+def start(keys, network, image=IMAGE):
+    """Parameters and statistics with every vector moved off its initial zeros and ones."""
+    params, stats = network.init(next(keys), image)
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(next(keys))))
+
+    def move(x):
+        return x if x.ndim > 1 else x + rng.uniform(0.1, 0.5, x.shape).astype(x.dtype)
+
+    return jax.tree.map(move, params), jax.tree.map(move, stats)
+
+
+def images_of(keys, n=8, side=8):
+    """Images that differ in contrast and brightness, so that every group has its own statistics."""
+    scale = jnp.arange(1.0, n + 1)[:, None, None, None]
+    return jax.random.normal(next(keys), (n, side, side, 1)) * scale + scale
+
+
+def double(tree):
+    return jax.tree.map(lambda x: x.astype(jnp.float64), tree)
+
+
+def same(a, b, **tolerance):
+    jax.tree.map(partial(np.testing.assert_allclose, **tolerance), a, b)
+
+
+def differ(a, b):
+    """True for each leaf that is not the same in both trees."""
+    return jax.tree.leaves(jax.tree.map(lambda x, y: not np.array_equal(x, y), a, b))
+
+
+def whole(network, params, stats, images, train=True, axis=None):
+    """Forward and predict, as one pass over all three parts."""
+    out = network.forward(params, stats, images, train=train, axis=axis)
+    prediction, stats = network.predict(params, out.stats, out.projection, train=train, axis=axis)
+    return (out.representation, out.projection, prediction), stats
+
+
+def run(network, params, stats, images, train=True):
+    return quick(partial(whole, network, train=train))(params, stats, images)
+
+
+# --- shapes and dtypes ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "features"),
+    [
+        ({"name": "resnet18", "width": 64}, 512),
+        ({"name": "resnet34", "width": 64}, 512),
+        ({"name": "resnet50", "width": 64}, 2048),
+        ({"name": "resnet18", "width": 10}, 80),
+        ({"name": "small", "width": 16}, 256),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("side", [8, 32])
+def test_shapes_and_dtypes(changes, features, dtype, side):
+    stem = None if changes["name"] == "small" else "cifar"
+    network = build(**changes, stem=stem, dtype=dtype)
+    assert (network.features, network.projections) == (features, 5)
+    image = jax.ShapeDtypeStruct((1, side, side, 3), jnp.float32)
+    params, stats = jax.eval_shape(network.init, jax.random.key(0), image)
+    assert set(params) == set(stats) == {"backbone", "projector", "predictor"}
+    batch = jax.ShapeDtypeStruct((4, side, side, 3), jnp.float32)
+    outputs, new = jax.eval_shape(partial(whole, network), params, stats, batch)
+    assert [o.shape for o in outputs] == [(4, features), (4, 5), (4, 5)]
+    assert {x.dtype for x in jax.tree.leaves((params, stats, outputs, new))} == {jnp.dtype("f4")}
+    assert jax.tree.map(jnp.shape, new) == jax.tree.map(jnp.shape, stats)
+
+
+def test_a_network_without_predictor_has_none(keys):
+    params, stats = build(predictor=None).init(next(keys), IMAGE)
+    assert set(params) == set(stats) == {"backbone", "projector"}
+
+
+def test_a_target_network_needs_no_predictor(keys):
+    network = build()
+    params, stats = start(keys, network)
+    images = images_of(keys)
+    target = {k: v for k, v in params.items() if k != "predictor"}
+    target_stats = {k: v for k, v in stats.items() if k != "predictor"}
+    forward = quick(partial(network.forward, train=True, axis=None))
+    out, full = forward(target, target_stats, images), forward(params, stats, images)
+    assert set(out.stats) == {"backbone", "projector"}
+    np.testing.assert_array_equal(out.projection, full.projection)
+
+
+# --- initial values ------------------------------------------------------------------------------
+
+
+def test_init_is_a_function_of_the_key_and_works_inside_jit(keys):
+    network, key, other = build(), next(keys), next(keys)
+    params, stats = network.init(key, IMAGE)
+    same(network.init(key, IMAGE), (params, stats), rtol=0)
+    # Another program: the same numbers up to rounding.
+    same(quick(network.init)(key, IMAGE), (params, stats), rtol=1e-5, atol=1e-7)
+    same(quick(lambda: network.init(key, IMAGE))(), (params, stats), rtol=1e-5, atol=1e-7)
+    kernels = [
+        (a, b)
+        for a, b in zip(
+            jax.tree.leaves(params), jax.tree.leaves(network.init(other, IMAGE)[0]), strict=True
+        )
+        if a.ndim > 1
+    ]
+    assert len(kernels) == 9
+    assert all(not np.array_equal(a, b) for a, b in kernels)
+
+
+def test_parts_start_from_keys_of_their_own(keys):
+    network = build(projector={"hidden": 5, "out": 5}, predictor={"hidden": 5})
+    params, _ = network.init(next(keys), IMAGE)
+    projector, predictor = (params[p]["Dense_1"]["kernel"] for p in ("projector", "predictor"))
+    assert projector.shape == predictor.shape == (5, 5)
+    assert not np.array_equal(projector, predictor)
+
+
+def test_parameters_are_float32_also_where_images_are_float64(x64, keys):
+    params, stats = build().init(next(keys), IMAGE.astype(jnp.float64))
+    assert {x.dtype for x in jax.tree.leaves((params, stats))} == {jnp.dtype("f4")}
+
+
+# --- heads ---------------------------------------------------------------------------------------
+
+
+def head_by_hand(p, x):
+    """Fully connected, BatchNorm of the batch, ReLU, fully connected."""
+    p, x = jax.tree.map(np.asarray, p), np.asarray(x)
+    x = x @ p["Dense_0"]["kernel"]
+    x = (x - x.mean(axis=0)) / np.sqrt(x.var(axis=0) + 1e-5)
+    x = np.maximum(x * p["BatchNorm_0"]["scale"] + p["BatchNorm_0"]["bias"], 0)
+    return x @ p["Dense_1"]["kernel"] + p["Dense_1"]["bias"]
+
+
+def test_projector_and_predictor_are_chained_after_the_backbone(x64, keys):
+    network = build()
+    params, stats = double(start(keys, network))
+    assert {k: v["kernel"].shape for k, v in params["projector"].items() if "Dense" in k} == {
+        "Dense_0": (32, 7),
+        "Dense_1": (7, 5),
+    }
+    assert {k: v["kernel"].shape for k, v in params["predictor"].items() if "Dense" in k} == {
+        "Dense_0": (5, 6),
+        "Dense_1": (6, 5),
+    }
+    (representation, projection, prediction), _ = run(network, params, stats, images_of(keys))
+    same(projection, head_by_hand(params["projector"], representation), rtol=1e-9, atol=1e-12)
+    same(prediction, head_by_hand(params["predictor"], projection), rtol=1e-9, atol=1e-12)
+
+
+# --- statistics ----------------------------------------------------------------------------------
+
+
+def test_training_moves_the_statistics_of_the_parts_it_runs_and_no_other(keys):
+    network = build()
+    params, stats = start(keys, network)
+    out = quick(partial(network.forward, train=True, axis=None))(params, stats, images_of(keys))
+    assert all(differ(out.stats["backbone"], stats["backbone"]))
+    assert all(differ(out.stats["projector"], stats["projector"]))
+    assert not any(differ(out.stats["predictor"], stats["predictor"]))
+    _, new = network.predict(params, out.stats, out.projection, train=True, axis=None)
+    assert all(differ(new["predictor"], stats["predictor"]))
+    assert not any(differ(new["backbone"], out.stats["backbone"]))
+    assert not any(differ(new["projector"], out.stats["projector"]))
+
+
+@pytest.mark.parametrize("norm", [{}, {"norm": "local", "group": 3}])
+def test_evaluation_sees_one_image_at_a_time(x64, keys, norm):
+    network = build(**norm)
+    params, stats = double(start(keys, network))
+    images = images_of(keys, n=5)
+    outputs, new = run(network, params, stats, images, train=False)
+    assert not any(differ(new, stats))
+    alone, _ = run(network, params, stats, images[3:4], train=False)
+    same(alone, tuple(o[3:4] for o in outputs), rtol=1e-11, atol=1e-12)
+    assert all(np.std(o, axis=0).max() > 1e-3 for o in outputs)
+    other, _ = run(network, params, jax.tree.map(lambda s: 2 * s, stats), images, train=False)
+    assert all(differ(other, outputs))
+
+
+def test_local_statistics_are_not_those_of_the_batch(x64, keys):
+    sync, local = build(), build(norm="local", group=2)
+    params, stats = double(start(keys, sync))
+    images = images_of(keys)
+    a, b = (run(n, params, stats, images)[0] for n in (sync, local))
+    assert all(np.abs(x - y).max() > 0.01 for x, y in zip(a, b, strict=True))
+    # A group is a batch of its own.
+    first, _ = run(sync, params, stats, images[:2])
+    same(b[0][:2], first[0], rtol=1e-9, atol=1e-12)
+
+
+# --- devices -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "devices"),
+    [
+        ({}, 4),
+        ({"norm": "local", "group": 2}, 1),
+        ({"norm": "local", "group": 2}, 2),
+        ({"norm": "local", "group": 2}, 4),
+    ],
+)
+def test_devices_do_not_matter(x64, keys, changes, devices):
+    network = build(**changes)
+    params, stats = double(start(keys, network))
+    images, weights = images_of(keys), jax.random.normal(next(keys), (8, 3))
+
+    def loss(params, stats, images, weights, axis):
+        outputs, new = whole(network, params, stats, images, axis=axis)
+        per_image = [jnp.sin(o).sum(axis=1) * w for o, w in zip(outputs, weights.T, strict=True)]
+        return jnp.mean(jnp.stack(per_image)), (outputs, new)
+
+    grad = partial(jax.value_and_grad, argnums=0, has_aux=True)
+
+    def step(params, stats, images, weights):
+        local = collectives.varying(params, "data")
+        (value, (outputs, new)), g = grad(loss)(local, stats, images, weights, "data")
+        return collectives.replicate((value, g, new), "data"), outputs
+
+    mesh = jax.make_mesh(
+        (devices,), ("data",), axis_types=(AxisType.Auto,), devices=jax.devices()[:devices]
+    )
+    sharded = jax.shard_map(
+        step, mesh=mesh, in_specs=(P(), P(), P("data"), P("data")), out_specs=(P(), P("data"))
+    )
+    (value, g, new), outputs = quick(sharded)(params, stats, images, weights)
+    one = quick(partial(grad(loss), axis=None))
+    (value_1, (outputs_1, new_1)), g_1 = one(params, stats, images, weights)
+    same((value, g, new, outputs), (value_1, g_1, new_1, outputs_1), rtol=1e-8, atol=1e-11)
+    assert all(np.abs(x).max() > 1e-6 for x in jax.tree.leaves(g_1))
+
+
+# --- precision -----------------------------------------------------------------------------------
+
+
+def test_bfloat16_is_close_to_float32_and_keeps_float32_where_it_matters(keys):
+    network, coarse = build(width=4), build(width=4, dtype="bfloat16")
+    params, stats = start(keys, network)
+    images = images_of(keys)
+    exact, exact_stats = run(network, params, stats, images)
+    # XLA may otherwise keep more digits between two operations than were asked for.
+    as_asked = jax.jit(
+        partial(whole, coarse), compiler_options={"xla_allow_excess_precision": False}
+    )
+    outputs, new = as_asked(params, stats, images)
+    assert {x.dtype for x in jax.tree.leaves((outputs, new))} == {jnp.dtype("f4")}
+    for rough, fine in zip(outputs, exact, strict=True):
+        error = np.sqrt(np.mean((rough - fine) ** 2) / np.mean(fine**2))
+        # One rounding to 8 bits is 2^-9; nine layers add up.
+        assert 1e-4 < error < 0.03
+        # The last layer of each part was in bfloat16 too.
+        np.testing.assert_array_equal(rough, rough.astype(jnp.bfloat16).astype(jnp.float32))
+    same(new, exact_stats, rtol=0.05, atol=0.02)
+
+
+def test_float64_passes_through(x64, keys):
+    network = build()
+    params, stats = start(keys, network)
+    wide_params, wide_stats, images = *double((params, stats)), images_of(keys)
+    assert images.dtype == jnp.float64
+    for p, s, want in ((wide_params, wide_stats, "f8"), (params, stats, "f4")):
+        outputs, new = run(network, p, s, images)
+        assert {o.dtype for o in outputs} == {jnp.dtype("f8")}
+        assert {x.dtype for x in jax.tree.leaves(new)} == {jnp.dtype(want)}
+
+
+# --- gradients -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("config", [SMALL, RESNET], ids=["small", "resnet18"])
+def test_pullback_to_the_images_is_the_directional_derivative(x64, keys, config):
+    network = make(**config)
+    params, stats = double(start(keys, network))
+    images = images_of(keys, n=3)
+
+    @quick
+    def pulled(images, cotangent):
+        def project(x):
+            return network.forward(params, stats, x, train=True, axis=None).projection
+
+        projection, pull = jax.vjp(project, images)
+        return projection, pull(cotangent)[0]
+
+    cotangent = jax.random.normal(next(keys), (3, 5))
+    direction = jax.random.normal(next(keys), images.shape)
+    _, gradient = pulled(images, cotangent)
+    step = 1e-6
+    there, back = (pulled(images + s * step * direction, cotangent)[0] for s in (1, -1))
+    wanted = jnp.sum((there - back) * cotangent) / (2 * step)
+    assert gradient.shape == images.shape
+    assert float(jnp.sum(gradient * direction)) == pytest.approx(float(wanted), rel=1e-5)
+    assert abs(wanted) > 1e-3
+
+
+# --- bad input -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"name": "resnet19"}, "'resnet19'; there are resnet18, resnet34, resnet50, small"),
+        ({"width": 0}, "at least 1; got 0"),
+        ({"stem": "cifar"}, "'small' has no choice of stem; set it to None"),
+        ({"name": "resnet18"}, "stem None of resnet18; there are cifar, imagenet"),
+        ({"name": "resnet18", "stem": "tiny"}, "'tiny' of resnet18; there are cifar, imagenet"),
+        ({"norm": "layer"}, "'layer'; there are sync, local"),
+        ({"norm": "local"}, "needs a group of at least 2 images; got None"),
+        ({"norm": "local", "group": 1}, "needs a group of at least 2 images; got 1"),
+        ({"group": 4}, "'sync' takes no group; set it to None, not 4"),
+        ({"dtype": "float16"}, "'float16'; there are float32, bfloat16"),
+        ({"projector": {"hidden": 4}}, "projector is given by hidden and out; got hidden"),
+        ({"projector": {"hidden": 4, "out": 0}}, "projector's hidden and out must be at least 1"),
+        ({"predictor": {"hidden": 4, "out": 2}}, "predictor is given by hidden; got hidden, out"),
+        ({"predictor": {}}, "predictor is given by hidden; got nothing"),
+    ],
+)
+def test_bad_input_is_named(changes, words):
+    with pytest.raises(ValueError, match=words) as error:
+        build(**changes)
+    assert "\n" not in str(error.value)
+
+
+def test_a_batch_that_is_no_multiple_of_the_group_is_named(keys):
+    network = build(norm="local", group=4)
+    params, stats = network.init(next(keys), IMAGE)
+    with pytest.raises(ValueError, match=r"batch per device \(6\)"):
+        network.forward(params, stats, images_of(keys, n=6), train=True, axis=None)

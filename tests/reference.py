@@ -1,0 +1,193 @@
+"""The papers' formulas in plain loops over numpy float64, and one way to run a loss on devices.
+
+Nothing here is vectorised or shared with the package: an index in a formula is an index here.
+"""
+
+import math
+
+import jax
+import numpy as np
+from jax import lax
+from jax.sharding import AxisType, PartitionSpec
+
+
+def unit(x):
+    """Rows of length one; a row of zeros stays zero."""
+    x = np.asarray(x, np.float64)
+    out = np.zeros_like(x)
+    for i, row in enumerate(x):
+        length = math.sqrt(sum(value * value for value in row))
+        if length > 0:
+            out[i] = row / length
+    return out
+
+
+def through_unit(x, gradient):
+    """Gradient with respect to `x` of a function whose gradient at `unit(x)` is `gradient`."""
+    u = unit(x)
+    out = np.zeros_like(u)
+    for i in range(len(u)):
+        tangent = gradient[i] - np.dot(gradient[i], u[i]) * u[i]
+        out[i] = tangent / np.linalg.norm(x[i])
+    return out
+
+
+def info_nce(anchors, candidates, positives, tau, positive_in_denominator, excluded=None):
+    """Mean over anchors of -<x, positive>/tau + log sum exp."""
+    total = 0.0
+    for i, x in enumerate(anchors):
+        terms = []
+        for k, y in enumerate(candidates):
+            if k == positives[i] and not positive_in_denominator:
+                continue
+            if excluded is not None and excluded[i, k]:
+                continue
+            terms.append(math.exp(np.dot(x, y) / tau))
+        total += -np.dot(x, candidates[positives[i]]) / tau + math.log(sum(terms))
+    return total / len(anchors)
+
+
+def two_views(a, b, tau, positive_in_denominator):
+    """NRCC (1)-(3) of unit rows; with the positive in the denominator, SimCLR's loss."""
+    n, views, total = len(a), (a, b), 0.0
+    for own in (0, 1):
+        x, partner = views[own], views[1 - own]
+        for i in range(n):
+            inner = sum(
+                math.exp(np.dot(x[i], z[j]) / tau) for z in views for j in range(n) if j != i
+            )
+            if positive_in_denominator:
+                inner += math.exp(np.dot(x[i], partner[i]) / tau)
+            total += -np.dot(x[i], partner[i]) / tau + math.log(inner)
+    return total / (2 * n)
+
+
+def two_views_gradient(a, b, tau, printed=False):
+    """dL/da of NRCC (1)-(3), unit rows as free vectors; `printed`: (7) with its misprint."""
+    n, views = len(a), (a, b)
+    out = np.zeros_like(a)
+    for i in range(n):
+        own = sum(math.exp(np.dot(a[i], z[m]) / tau) for z in views for m in range(n) if m != i)
+        out[i] = -2 * b[i]
+        for j in range(n):
+            if j == i:
+                continue
+            for s in views:
+                missing = i if printed else j
+                other = sum(
+                    math.exp(np.dot(s[j], z[m]) / tau)
+                    for z in views
+                    for m in range(n)
+                    if m != missing
+                )
+                out[i] += math.exp(np.dot(a[i], s[j]) / tau) * (1 / own + 1 / other) * s[j]
+    return out / (2 * n * tau)
+
+
+def byol(predictions, targets):
+    """Mean squared distance of unit rows."""
+    p, t = unit(predictions), unit(targets)
+    return sum(sum((p[i] - t[i]) ** 2) for i in range(len(p))) / len(p)
+
+
+def nrcc(anchors, positives, negatives, tau, include_own_view):
+    """Mean over i of log sum_j exp(<x_i, c_j>/tau) - log sum_j exp(<x_i, y_j>/tau), unit rows."""
+    n, total = len(anchors), 0.0
+    for i in range(n):
+        repulsion = sum(
+            math.exp(np.dot(anchors[i], negatives[j]) / tau)
+            for j in range(n)
+            if j != i or include_own_view
+        )
+        attraction = sum(math.exp(np.dot(anchors[i], positives[j]) / tau) for j in range(n))
+        total += math.log(repulsion) - math.log(attraction)
+    return total / n
+
+
+def softmax_row(x, rows, tau, missing=None):
+    """Weights exp(<x, row_j>/tau) / sum, without the row `missing`."""
+    weights = np.array(
+        [0.0 if j == missing else math.exp(np.dot(x, y) / tau) for j, y in enumerate(rows)]
+    )
+    return weights / weights.sum()
+
+
+def nrcc_gradient(a, b, c, tau, include_own_view, live_partners):
+    """dR/da of 1/(2n) sum_i (R_ia + R_ib), unit rows as free vectors.
+
+    `live_partners`: b is also the partner that a attracts back (InfoNCE); without, a and b meet
+    constants (BYOL).
+    """
+    n = len(a)
+    out = np.zeros_like(a)
+    for i in range(n):
+        repel = softmax_row(a[i], c, tau, None if include_own_view else i)
+        attract = softmax_row(a[i], b, tau)
+        for j in range(n):
+            out[i] += repel[j] * c[j] - attract[j] * b[j]
+            if live_partners:
+                out[i] -= softmax_row(b[j], a, tau)[i] * b[j]
+    return out / (2 * n * tau)
+
+
+def nrcc_gradient_printed(a, b, c, tau):
+    """The regulariser's part of the gradients (10) and (11), with (14)'s prefactor 1/(2n)."""
+    n = len(a)
+    out = np.zeros_like(a)
+    for i in range(n):
+        attract, repel = softmax_row(a[i], b, tau), softmax_row(a[i], c, tau)
+        out[i] = -2 * attract[i] * b[i]
+        for j in range(n):
+            if j != i:
+                back = softmax_row(b[j], a, tau)[i]
+                out[i] += repel[j] * c[j] - (attract[j] + back) * b[j]
+    return out / (2 * n * tau)
+
+
+def sghmc(image, gradient, draws, *, iterations, step_size, friction, noise, momentum):
+    """NRCC (17), (18) for one image: its view, and where the same noise leads without gradients."""
+    ends = []
+    for force in (gradient, np.zeros_like):
+        position, p = np.array(image), np.array(draws[0])
+        for j in range(iterations):
+            new = (1 - friction) * p - step_size * force(position) + noise * draws[j + 1]
+            position = position + step_size * (new if momentum == "new" else p)
+            p = new
+        ends.append(position)
+    return ends
+
+
+def hmc(image, energy, momenta, uniforms, *, leapfrog_steps, step_size):
+    """HMC of one image: its view, the number of accepted proposals, and the gradients' part."""
+    position, drift, accepted = np.array(image), np.zeros_like(image), 0
+    for momentum, uniform in zip(momenta, uniforms, strict=True):
+        x, p = np.array(position), np.array(momentum)
+        before = energy(x)[0] + 0.5 * np.sum(p * p)
+        free = np.array(position)
+        for _ in range(leapfrog_steps):
+            p = p - 0.5 * step_size * energy(x)[1]
+            x = x + step_size * p
+            free = free + step_size * momentum
+            p = p - 0.5 * step_size * energy(x)[1]
+        after = energy(x)[0] + 0.5 * np.sum(p * p)
+        if math.log(uniform) < before - after:
+            position, drift, accepted = x, drift + (x - free), accepted + 1
+    return position, accepted, drift
+
+
+def on_devices(loss, params, inputs, devices):
+    """Value and gradient of the mean over `devices` of `loss(params, *shards, axis)`.
+
+    The rows of `inputs` are dealt to the devices in order; parameters are typed as varying, each
+    device differentiates its own loss, and one mean reduces value and gradient.
+    """
+    mesh = jax.make_mesh((devices,), ("data",), axis_types=(AxisType.Auto,))
+
+    def body(params, *shards):
+        params = lax.pcast(params, "data", to="varying")
+        result = jax.value_and_grad(lambda p: loss(p, *shards, axis="data"))(params)
+        return lax.pmean(result, "data")
+
+    specs = (PartitionSpec(), *(PartitionSpec("data") for _ in inputs))
+    run = jax.shard_map(body, mesh=mesh, in_specs=specs, out_specs=PartitionSpec(), check_vma=True)
+    return jax.jit(run)(params, *inputs)

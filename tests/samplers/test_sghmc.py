@@ -1,0 +1,406 @@
+"""SGHMC against plain loops and against physics."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.linalg
+from jax.sharding import AxisType, PartitionSpec
+
+from cluster_jax.samplers import base, sghmc
+from tests import reference
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+PAPER = {"step_size": 0.05, "friction": 0.1, "noise": 0.99}
+OFF = {"clip": None, "normalize_gradient": False}
+
+both_momenta = pytest.mark.parametrize("momentum", ["new", "old"])
+
+
+def image_keys(key, n):
+    return jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(n))
+
+
+# The compiler spends its time on the random bits; without optimisation it is twice as fast.
+compiled = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+
+
+def quartic(images):
+    """An energy whose gradient is not linear and differs from pixel to pixel."""
+    weight = 1 + jnp.arange(images[0].size, dtype=images.dtype).reshape(images.shape[1:])
+    value = jnp.sum((weight[None] * images**4).reshape(len(images), -1), 1)
+    return value, 4 * weight[None] * images**3
+
+
+def spring(stiffness):
+    def energy(images):
+        value = stiffness * jnp.sum(images**2, axis=tuple(range(1, images.ndim))) / 2
+        return value, stiffness * images
+
+    return energy
+
+
+def flat(images):
+    return jnp.zeros_like(images, shape=images.shape[:1]), jnp.zeros_like(images)
+
+
+def run(key, images, energy, **settings):
+    settings = {**PAPER, **OFF, "momentum": "new", "iterations": 1, **settings}
+
+    def sample(keys, images):
+        return sghmc.sghmc(keys, images, energy, energy(images), **settings)
+
+    return compiled(sample)(image_keys(key, len(images)), images)
+
+
+@both_momenta
+@pytest.mark.parametrize("iterations", [1, 2, 5])
+@pytest.mark.parametrize("shaping", ["off", "clip", "both"])
+def test_view_and_share_equal_plain_loops(keys, momentum, iterations, shaping):
+    images, key = jax.random.normal(next(keys), (3, 2, 2, 1)), next(keys)
+    shape = {
+        "off": OFF,
+        "clip": {"clip": 1.5, "normalize_gradient": False},
+        "both": {"clip": 1.5, "normalize_gradient": True},
+    }[shaping]
+    settings = {"step_size": 0.2, "friction": 0.3, "noise": 0.6}
+    view, info = run(
+        key, images, quartic, momentum=momentum, iterations=iterations, **settings, **shape
+    )
+    draws = [base.normals(image_keys(key, 3), images, j) for j in range(iterations + 1)]
+    for i in range(3):
+
+        def gradient(position):
+            g = np.asarray(quartic(jnp.asarray(position)[None])[1][0])
+            if shape["clip"] is not None:
+                g = np.clip(g, -1.5, 1.5)
+            if shape["normalize_gradient"]:
+                g = g / np.sqrt(np.mean(g**2))
+            return g
+
+        want, noise_alone = reference.sghmc(
+            images[i],
+            gradient,
+            [d[i] for d in draws],
+            iterations=iterations,
+            momentum=momentum,
+            **settings,
+        )
+        np.testing.assert_allclose(view[i], want, rtol=1e-10)
+        # The recursion is linear, but the gradients were taken along the full trajectory: what
+        # remains when the same noise runs without them is their part.
+        share = np.linalg.norm(want - noise_alone) / np.linalg.norm(want - images[i])
+        np.testing.assert_allclose(info.gradient_share[i], min(share, 1), rtol=1e-9, atol=1e-12)
+    np.testing.assert_array_equal(info.acceptance, 1)
+
+
+def test_one_iteration_is_the_formula_written_out(keys):
+    images, key = jax.random.normal(next(keys), (4, 3, 3, 2)), next(keys)
+    view, info = run(key, images, quartic, clip=1.0)
+    r0, r1 = (base.normals(image_keys(key, 4), images, j) for j in (0, 1))
+    pull = 0.05 * jnp.clip(quartic(images)[1], -1, 1)
+    np.testing.assert_allclose(view, images + 0.05 * (0.9 * r0 - pull + 0.99 * r1), rtol=1e-12)
+    share = jnp.linalg.norm((0.05 * pull).reshape(4, -1), axis=1)
+    share /= jnp.linalg.norm((view - images).reshape(4, -1), axis=1)
+    np.testing.assert_allclose(info.gradient_share, share, rtol=1e-10)
+    assert np.all((info.gradient_share > 0) & (info.gradient_share < 1))
+
+
+def test_the_published_form_with_one_iteration_contains_no_gradient(keys):
+    images, key = jax.random.normal(next(keys), (4, 3, 3, 2)), next(keys)
+    views = [run(key, images, e, momentum="old") for e in (quartic, spring(1e6), flat)]
+    r0 = base.normals(image_keys(key, 4), images, 0)
+    np.testing.assert_allclose(views[0][0], images + 0.05 * r0, rtol=1e-14)
+    for view, info in views:
+        np.testing.assert_array_equal(view, views[0][0])
+        np.testing.assert_array_equal(info.gradient_share, 0)
+    # Nor is it the sampler at large that ignores gradients: two iterations feel them.
+    two = [run(key, images, e, momentum="old", iterations=2)[0] for e in (quartic, flat)]
+    assert np.abs(two[0] - two[1]).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("momentum", "iterations", "calls"),
+    [("new", 1, 0), ("new", 3, 2), ("old", 1, 0), ("old", 2, 0), ("old", 4, 2)],
+)
+def test_the_energy_is_called_only_where_it_counts(keys, momentum, iterations, calls):
+    seen = []
+
+    def counting(images):
+        seen.append(images.shape)
+        return quartic(images)
+
+    images = jax.random.normal(next(keys), (2, 3))
+    sghmc.sghmc(
+        image_keys(next(keys), 2),
+        images,
+        counting,
+        quartic(images),
+        iterations=iterations,
+        momentum=momentum,
+        **PAPER,
+        **OFF,
+    )
+    assert len(seen) == calls
+
+
+@both_momenta
+@pytest.mark.parametrize("iterations", [1, 3, 13])
+def test_how_far_a_pixel_moves_with_the_published_constants(keys, momentum, iterations):
+    # Without a force the displacement is a weighted sum of draws; each weight by a unit draw.
+    total = 0.0
+    for j in range(iterations + 1):
+        draws = [float(k == j) for k in range(iterations + 1)]
+        ends = reference.sghmc(
+            0.0, np.zeros_like, draws, iterations=iterations, momentum=momentum, **PAPER
+        )
+        total += ends[0] ** 2
+    published = {("new", 1): 0.067, ("old", 1): 0.050, ("new", 3): 0.21, ("new", 13): 0.995}
+    want = np.sqrt(total)
+    if (momentum, iterations) in published:
+        np.testing.assert_allclose(want, published[momentum, iterations], rtol=0.02)
+    images = jnp.zeros((200, 10, 10))
+    view, _ = run(next(keys), images, flat, momentum=momentum, iterations=iterations)
+    assert abs(np.std(view) / want - 1) < 4 / np.sqrt(2 * view.size)
+
+
+def chain(phase, steps, stiffness, momentum, key=None, **constants):
+    """`steps` iterations of the sampler's step on a spring, positions and momenta of each."""
+    noise = constants["noise"]
+
+    def body(phase, j):
+        random = (
+            jax.random.normal(jax.random.fold_in(key, j), phase.position.shape)
+            if noise
+            else jnp.zeros_like(phase.position)
+        )
+        phase = sghmc.step(
+            phase, stiffness * phase.position, random, momentum=momentum, **constants
+        )
+        return phase, (phase.position[:2], phase.momentum[:2])
+
+    return jax.jit(lambda p: jax.lax.scan(body, p, jnp.arange(steps)))(phase)
+
+
+def at(position, momentum):
+    return sghmc.Phase(position, momentum, jnp.zeros_like(position), jnp.zeros_like(position))
+
+
+def test_harmonic_oscillator(keys):
+    # No friction, no noise: s(t) = s0 cos(w t) + (p0 / w) sin(w t), error of first order in h.
+    position, momentum = jax.random.normal(next(keys), (2, 2, 4))
+    stiffness, errors = 2.0, []
+    for h in (0.02, 0.01):
+        constants = {"step_size": h, "friction": 0.0, "noise": 0.0}
+        steps = round(2 * np.pi / h)
+        _, (path, _) = chain(at(position, momentum), steps, stiffness, "new", **constants)
+        t, w = h * jnp.arange(1, steps + 1)[:, None, None], np.sqrt(stiffness)
+        exact = position[None] * jnp.cos(w * t) + momentum[None] / w * jnp.sin(w * t)
+        errors.append(np.abs(path - exact).max())
+    assert errors[1] < 0.03
+    np.testing.assert_allclose(errors[0] / errors[1], 2, rtol=0.1)
+
+
+def test_only_the_new_momentum_keeps_the_energy_bounded(keys):
+    # New: symplectic Euler. Old: explicit Euler, whose energy grows by 1 + h^2 a step.
+    position, momentum = jax.random.normal(next(keys), (2, 2, 4))
+    constants, grown = {"step_size": 0.05, "friction": 0.0, "noise": 0.0}, {}
+    for rule in ("new", "old"):
+        _, (s, p) = chain(at(position, momentum), 1000, 1.0, rule, **constants)
+        energy = np.sum(s**2 + p**2, axis=(1, 2))
+        grown[rule] = energy / float(jnp.sum(position**2 + momentum**2))
+    assert np.all(np.abs(grown["new"] - 1) < 0.06)
+    np.testing.assert_allclose(grown["old"][-1], (1 + 0.05**2) ** 1000, rtol=1e-6)
+
+
+@both_momenta
+def test_friction_without_noise_comes_to_rest_at_the_minimum(keys, momentum):
+    position, velocity = jax.random.normal(next(keys), (2, 2, 4))
+    constants = {"step_size": 0.05, "friction": 0.1, "noise": 0.0}
+    end, (s, p) = chain(at(position, velocity), 600, 1.0, momentum, **constants)
+    energy = np.sum(s**2 + p**2, axis=(1, 2))
+    assert energy[100] < 0.1 * energy[0]
+    assert np.abs(end.position).max() < 1e-6
+    assert np.abs(end.momentum).max() < 1e-6
+    # Without a force the momentum alone decays by 1 - friction a step.
+    _, (_, p) = chain(at(position, velocity), 20, 0.0, momentum, **constants)
+    np.testing.assert_allclose(p[-1], 0.9**20 * velocity, rtol=1e-10)
+
+
+def linear_step(stiffness, momentum):
+    """Matrices of one step of the sampler on a spring: [s, p] -> A [s, p] + B r."""
+
+    def one(sp, r):
+        phase = sghmc.step(
+            at(sp[None, :1], sp[None, 1:]), stiffness * sp[None, :1], r, momentum=momentum, **PAPER
+        )
+        return jnp.stack([phase.position[0, 0], phase.momentum[0, 0]])
+
+    a, b = jax.jacobian(one, argnums=(0, 1))(jnp.zeros(2), jnp.zeros((1, 1)))
+    return np.asarray(a), np.asarray(b).reshape(2, 1)
+
+
+@pytest.mark.parametrize(("stiffness", "want"), [(0.1, 4.901), (1.0, 4.904), (10.0, 4.933)])
+def test_stationary_variance_solves_the_lyapunov_equation(stiffness, want):
+    a, b = linear_step(stiffness, "new")
+    covariance = scipy.linalg.solve_discrete_lyapunov(a, b @ b.T)
+    np.testing.assert_allclose(stiffness * covariance[0, 0], want, atol=6e-4)
+    # The matrices written out from (17), (18).
+    h, f = PAPER["step_size"], PAPER["friction"]
+    np.testing.assert_allclose(a, [[1 - h * h * stiffness, h * (1 - f)], [-h * stiffness, 1 - f]])
+    np.testing.assert_allclose(b, [[h * 0.99], [0.99]])
+
+
+@both_momenta
+def test_long_chains_reach_the_stationary_variance(keys, momentum):
+    chains = 40_000
+    a, b = linear_step(1.0, momentum)
+    want = scipy.linalg.solve_discrete_lyapunov(a, b @ b.T)
+    assert abs(np.linalg.eigvals(a)).max() ** 400 < 1e-5
+    start = at(*jax.random.normal(next(keys), (2, chains, 1)))
+    end, _ = chain(start, 200, 1.0, momentum, key=next(keys), **PAPER)
+    sample = np.hstack([end.position, end.momentum])
+    # The variance of a Gaussian sample variance is 2 sigma^4 / n.
+    for i in range(2):
+        error = want[i, i] * np.sqrt(2 / chains)
+        assert abs(np.var(sample[:, i]) - want[i, i]) < 4 * error
+
+
+def test_the_sampler_itself_follows_the_linear_theory(keys):
+    # From s0 = 0 and p0 = r0 the covariance after j steps is known exactly.
+    stiffness, iterations = 10.0, 12
+    a, b = linear_step(stiffness, "new")
+    covariance = np.diag([0.0, 1.0])
+    for _ in range(iterations):
+        covariance = a @ covariance @ a.T + b @ b.T
+    images = jnp.zeros((400, 100))
+    view, _ = run(next(keys), images, spring(stiffness), iterations=iterations)
+    want = covariance[0, 0]
+    assert abs(np.var(view) - want) < 4 * want * np.sqrt(2 / view.size)
+    free = np.var(run(next(keys), images, flat, iterations=iterations)[0])
+    assert free > 1.3 * want  # the test would notice a missing force
+
+
+def test_an_image_has_the_same_view_in_any_batch(keys):
+    images, key = jax.random.normal(next(keys), (5, 3, 3, 1)), next(keys)
+    every, shares = run(key, images, quartic, iterations=3)
+    picked = jnp.array([4, 1])
+
+    @compiled
+    def sample(keys, images):
+        settings = {"iterations": 3, "momentum": "new", **PAPER, **OFF}
+        return sghmc.sghmc(keys, images, quartic, quartic(images), **settings)
+
+    some, info = sample(image_keys(key, 5)[picked], images[picked])
+    np.testing.assert_allclose(some, every[picked], rtol=1e-14)
+    np.testing.assert_allclose(info.gradient_share, shares.gradient_share[picked], rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32, jnp.float64])
+def test_dtype_follows_the_images(keys, dtype):
+    images = jax.random.normal(next(keys), (2, 4, 4, 1), dtype)
+    view, _ = run(next(keys), images, quartic, iterations=2, clip=1.0, normalize_gradient=True)
+    assert view.dtype == dtype
+    assert view.shape == images.shape
+
+
+def test_a_flat_potential_and_a_normalised_gradient_stay_finite(keys):
+    images = jax.random.normal(next(keys), (2, 4))
+    view, info = run(next(keys), images, flat, iterations=2, normalize_gradient=True)
+    assert np.isfinite(view).all()
+    np.testing.assert_array_equal(info.gradient_share, 0)
+
+
+def test_wrong_settings_are_named(keys):
+    images = jnp.zeros((1, 2))
+    with pytest.raises(ValueError, match="'nesterov'"):
+        run(next(keys), images, flat, momentum="nesterov")
+    with pytest.raises(ValueError, match="iterations = 0"):
+        run(next(keys), images, flat, iterations=0)
+
+
+def test_inside_a_sharded_step_with_an_energy_that_closes_over_parameters(keys):
+    """The use in training: traced parameters, called twice, no gradient, any number of devices."""
+    w = jax.random.normal(next(keys), (12, 3))
+    images, root = jax.random.normal(next(keys), (8, 2, 2, 3)), next(keys)
+
+    def step(w, images, index):
+        def loss(w):
+            def potential(x):
+                value = base.inverse(jnp.tanh(x.reshape(len(x), -1) @ w).mean(1))
+                return value.sum(), value
+
+            def energy(x):
+                (_, value), gradient = jax.value_and_grad(potential, has_aux=True)(x)
+                return value, gradient
+
+            image_keys = jax.vmap(lambda i: jax.random.fold_in(root, i))(index)
+            settings = {"iterations": 2, "momentum": "new", **PAPER, **OFF}
+            view, _ = sghmc.sghmc(image_keys, images, energy, energy(images), **settings)
+            view, info = sghmc.sghmc(image_keys, view, energy, energy(view), **settings)
+            return jnp.sum(view), (view, info)
+
+        gradient, result = jax.grad(loss, has_aux=True)(w)
+        return jnp.max(jnp.abs(gradient))[None], *result
+
+    index = jnp.arange(8) + 100
+    one = jax.jit(step)(w, images, index)
+    assert float(one[0][0]) == 0  # a view carries no gradient to the parameters
+    mesh = jax.make_mesh((4,), ("data",), axis_types=(AxisType.Auto,))
+    data = PartitionSpec("data")
+    many = jax.jit(
+        jax.shard_map(step, mesh=mesh, in_specs=(PartitionSpec(), data, data), out_specs=data)
+    )(w, images, index)
+    np.testing.assert_array_equal(many[0], 0)
+    jax.tree.map(
+        functools.partial(np.testing.assert_allclose, rtol=1e-12, atol=1e-14), many[1:], one[1:]
+    )
+
+
+def test_no_key_is_used_twice(keys):
+    images = jax.random.normal(next(keys), (2, 4))
+    with jax.debug_key_reuse(True):
+        run(next(keys), images, spring(3.0), iterations=3)
+    draws = [base.normals(image_keys(next(keys), 1), jnp.zeros((1, 5)), j) for j in range(4)]
+    assert len({float(value) for draw in draws for value in draw.ravel()}) == 20
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_potentials(dtype):
+    exact = 1e-12 if dtype == jnp.float64 else 1e-6
+    # Slopes of (16) and of the authors' code; the floor of the first.
+    similarity = jnp.array([-0.98, -0.5, 0.0, 0.7, 1.0], dtype)
+    slope = jax.vmap(jax.grad(base.potential("inverse")))(similarity)
+    np.testing.assert_allclose(slope, -1 / (1 + similarity) ** 2, rtol=exact)
+    np.testing.assert_allclose(base.inverse(similarity), 1 / (1 + similarity), rtol=exact)
+    near = jnp.array([-0.9901, -0.995, -1.0], dtype)
+    np.testing.assert_allclose(jax.vmap(jax.grad(base.inverse))(near), -1e4, rtol=exact)
+    assert np.all(np.diff(base.inverse(near)) > 0)
+    np.testing.assert_allclose(base.inverse(jnp.array([-0.99, -1.0], dtype)), [100, 200], rtol=1e-5)
+
+    code = base.potential("log_inverse_square")
+    np.testing.assert_allclose(code(similarity), np.log(1 / (1 + similarity**2)), atol=exact)
+    slope = jax.vmap(jax.grad(code))(similarity)
+    np.testing.assert_allclose(slope, -2 * similarity / (1 + similarity**2), atol=exact)
+    with pytest.raises(ValueError, match=r"'cosine'; choose one of inverse, log_inverse_square"):
+        base.potential("cosine")
+
+
+def test_shaping_of_gradients(keys):
+    gradient = jax.random.normal(next(keys), (3, 4, 4, 2)) * jnp.array([1e-30, 1.0, 50.0]).reshape(
+        3, 1, 1, 1
+    )
+    np.testing.assert_array_equal(base.clipped(gradient, None), gradient)
+    np.testing.assert_array_equal(base.clipped(gradient, 0.5), np.clip(gradient, -0.5, 0.5))
+    for dtype in (jnp.float64, jnp.float32):
+        unit = base.normalized(gradient.astype(dtype))
+        assert unit.dtype == dtype
+        np.testing.assert_allclose(np.sqrt(np.mean(unit**2, axis=(1, 2, 3))), 1, rtol=1e-5)
+        cosine = np.sum(unit * gradient, (1, 2, 3)) / np.linalg.norm(
+            gradient.reshape(3, -1), axis=1
+        )
+        np.testing.assert_allclose(cosine, np.sqrt(32), rtol=1e-5)
+    np.testing.assert_array_equal(base.normalized(jnp.zeros((1, 3))), 0)

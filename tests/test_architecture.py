@@ -1,0 +1,104 @@
+"""Imports go one way: a module imports only from rows above its own, and there are no cycles."""
+
+import ast
+import pathlib
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "cluster_jax"
+# Top to bottom; a name stands for a module or a folder of the package.
+ROWS = (
+    ("settings", "storage", "collectives"),
+    ("ops", "memory", "schedules"),
+    ("losses", "samplers", "nets", "clustering", "metrics", "data"),
+    ("methods",),
+    ("embed",),
+    ("training", "evaluation"),
+    ("assemble", "protocol"),
+    ("pipeline",),
+    ("estimators", "launch", "cluster", "predict"),
+    ("main",),
+)
+ROW = {name: row for row, members in enumerate(ROWS) for name in members}
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def _imports(file):
+    """Dotted names under `cluster_jax` that a file imports, wherever in the file."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (a.name for a in node.names if a.name.startswith("cluster_jax"))
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("cluster_jax"):
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                path = ROOT / full.replace(".", "/")
+                module = path.is_dir() or path.with_suffix(".py").is_file()
+                yield full if module else node.module
+
+
+def _unit(name):
+    return name.split(".")[1] if "." in name else None
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(PACKAGE)))
+def test_imports_point_up(file):
+    own = file.relative_to(PACKAGE).with_suffix("").parts[0]
+    if own == "__init__":
+        return
+    for name in _imports(file):
+        other = _unit(name)
+        if other in (None, own):
+            continue
+        assert other in ROW, f"{other} has no row; add it to ROWS"
+        assert ROW[other] < ROW[own], f"{file.name} ({own}) imports {name}"
+
+
+def test_no_cycles():
+    graph = {}
+    for file in FILES:
+        name = ".".join(file.relative_to(ROOT).with_suffix("").parts)
+        graph[name] = set(_imports(file)) - {"cluster_jax"}
+    done, active = set(), []
+
+    def visit(name):
+        assert name not in active, f"cycle: {' -> '.join([*active, name])}"
+        if name in done:
+            return
+        active.append(name)
+        for other in graph.get(name, ()):
+            visit(other)
+        done.add(active.pop())
+
+    for name in graph:
+        visit(name)
+
+
+@pytest.mark.parametrize(
+    ("library", "folder"), [("flax", "nets"), ("lax.p", "collectives.py"), ("orbax", "training")]
+)
+def test_one_home_of(library, folder):
+    """Flax, collectives and Orbax are named in one place each."""
+    for file in FILES:
+        if folder not in file.relative_to(PACKAGE).parts:
+            text = "\n".join(
+                line
+                for line in file.read_text().splitlines()
+                if "import" in line or "lax.p" in line
+            )
+            assert f"import {library}" not in text
+            assert f"from {library}" not in text
+            if library == "lax.p":
+                assert "lax.pmean" not in text
+                assert "lax.psum" not in text
+
+
+def test_importing_the_package_is_cheap():
+    tree = ast.parse((PACKAGE / "__init__.py").read_text())
+    top = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    assert {getattr(n, "module", None) or n.names[0].name for n in top} <= {"importlib"}
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(PACKAGE)))
+def test_files_stay_short(file):
+    assert len(file.read_text().splitlines()) <= 330

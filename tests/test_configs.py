@@ -1,0 +1,109 @@
+"""Every config that comes with the package can be built, and says what it is."""
+
+import ast
+import pathlib
+
+import pytest
+from ml_collections import ConfigDict
+
+from cluster_jax import assemble, pipeline, settings
+from tests import toy
+
+FOLDER = pathlib.Path(__file__).resolve().parent.parent / "configs"
+
+
+@pytest.mark.parametrize("name", settings.names())
+def test_config_builds(name, tmp_path):
+    """On made images, since the real ones may not be there; every key and value is checked."""
+    config = settings.load(name)
+    channels = 1 if "digits" in name else 3
+    config.data.name = "arrays"
+    config.data.dir = str(toy.file(tmp_path, channels=channels))
+    config.data.split, config.data.limit = None, None
+    config.data.canvas = config.augment.size
+    config.train.batch_size = 32
+    run = assemble.build(assemble.plain(config))
+    assert run.plan.total > 0
+    assert run.shape == (config.augment.size, config.augment.size, channels)
+
+
+@pytest.mark.parametrize("name", settings.names())
+def test_config_says_what_it_is(name):
+    text = ast.get_docstring(ast.parse((FOLDER / f"{name}.py").read_text()))
+    assert f"--config=configs/{name}.py" in text
+
+
+def test_missing_and_spare_keys_are_named(tmp_path):
+    config = assemble.plain(toy.config(toy.file(tmp_path)))
+    for section in ("data", "augment", "network", "method", "nrcc", "optimizer", "train", "eval"):
+        key = next(iter(set(config[section]) - {"name", "duration", "warmup"}))
+        lacking = {**config, section: {k: v for k, v in config[section].items() if k != key}}
+        with pytest.raises(settings.InputError, match=rf"{section}\.{key}"):
+            assemble.build(lacking)
+        spare = {**config, section: {**config[section], "colour": 1}}
+        with pytest.raises(settings.InputError, match=rf"{section}\.colour"):
+            assemble.build(spare)
+    with pytest.raises(settings.InputError, match="'optimizer'"):
+        assemble.build({k: v for k, v in config.items() if k != "optimizer"})
+    with pytest.raises(settings.InputError, match="'colour'"):
+        assemble.build({**config, "colour": 1})
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "message"),
+    [
+        ("train", {"batch_size": 0}, "train.batch_size must be at least 2; got 0"),
+        ("train", {"batch_size": -8}, "train.batch_size must be at least 2; got -8"),
+        ("train", {"batch_size": 12}, "does not divide over 8 devices"),
+        ("train", {"batch_size": 128}, "fewer than a batch"),
+        ("train", {"duration": {"steps": 0, "epochs": None}}, "train.duration"),
+        ("train", {"duration": {"steps": -5, "epochs": None}}, "train.duration: .*steps = -5"),
+        ("train", {"duration": {"steps": 5, "epochs": 2.0}}, "one of the two"),
+        ("train", {"duration": {"steps": None, "epochs": None}}, "one of the two"),
+        ("train", {"checkpoint_every": 0}, "train.checkpoint_every"),
+        ("method", {"temperature": 0.0}, "method.temperature must be greater than 0; got 0.0"),
+        ("method", {"name": "simclear"}, "method.name must be one of .*'simclr'; got 'simclear'"),
+        ("nrcc", {"temperature": -1.0}, "nrcc.temperature must be greater than 0; got -1.0"),
+        ("nrcc", {"weight": -0.1}, "nrcc.weight must be at least 0"),
+        ("nrcc", {"route": "target"}, "no target network; use 'online'"),
+        ("nrcc", {"anchor": "prediction"}, "no predictor; use 'projection'"),
+        ("nrcc", {"source": "magic"}, "nrcc.source must be one of .*'sghmc'"),
+        ("nrcc", {"potential": "magic"}, "potential"),
+        ("network", {"name": "resnet19"}, "resnet18"),
+        ("network", {"norm": "local"}, "group"),
+        ("optimizer", {"name": "lion"}, "optimizer.name must be one of 'sgd', 'adamw'"),
+        ("optimizer", {"learning_rate": 0.0}, "optimizer.learning_rate must be greater than 0"),
+        ("data", {"name": "cifar_ten"}, "cifar_ten"),
+        ("data", {"dir": "nowhere.npz"}, "nowhere.npz"),
+        ("eval", {"features": "pixels"}, "eval.features must be one of"),
+        ("eval", {"batch_size": 0}, "eval.batch_size must be at least 1"),
+    ],
+)  # fmt: skip
+def test_bad_values_get_one_sentence(tmp_path, section, values, message):
+    config = toy.config(toy.file(tmp_path), **{section: values})
+    with pytest.raises(settings.InputError, match=message) as error:
+        pipeline.run(config, tmp_path / "run")
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_byol_needs_a_predictor(tmp_path):
+    config = toy.config(toy.file(tmp_path), nrcc=None)
+    config.method = ConfigDict({"name": "byol", "decay": 0.9, "final_decay": 1.0})
+    with pytest.raises(settings.InputError, match=r"network\.predictor"):
+        assemble.build(assemble.plain(config))
+
+
+def test_bandwidth_from_the_command_line_is_a_string(tmp_path):
+    config = assemble.plain(toy.config(toy.file(tmp_path)))
+    config["eval"]["gridshift"]["bandwidth"] = "0.5"
+    assemble.build(config)
+    for bad in ("wide", "-1", "nan", "0"):
+        config["eval"]["gridshift"]["bandwidth"] = bad
+        with pytest.raises(settings.InputError, match=f"'auto' or a number.*{bad}"):
+            assemble.build(config)
+
+
+def test_unknown_config_is_named():
+    with pytest.raises(settings.InputError, match=r"nrcc_digitz.*nrcc_digits"):
+        settings.find("nrcc_digitz")

@@ -1,0 +1,365 @@
+"""A whole run: what it leaves, how it resumes, and what it refuses."""
+
+import csv
+import json
+import os
+import signal
+import threading
+
+import jax
+import numpy as np
+import pytest
+
+from cluster_jax import assemble, pipeline, settings, storage
+from cluster_jax.methods import base
+from cluster_jax.training import checkpoint, log, loop
+from cluster_jax.training import state as states
+from tests import toy
+
+
+@pytest.fixture(scope="module", autouse=True)
+def two_devices():
+    """Enough to be parallel; the compiler takes its time for each device."""
+    with pytest.MonkeyPatch.context() as patch:
+        make = states.make_mesh
+        patch.setattr(states, "make_mesh", lambda devices=2: make(devices))
+        yield
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A finished run: its config, workdir and results."""
+    folder = tmp_path_factory.mktemp("finished")
+    config = toy.config(toy.file(folder))
+    return config, folder / "run", pipeline.run(config, folder / "run", "toy")
+
+
+def _arrays(state):
+    return jax.device_get(state._replace(key=jax.random.key_data(state.key)))
+
+
+def _final(config, workdir):
+    built, values = toy.built(config)
+    return _arrays(pipeline.restore(built, values, workdir))
+
+
+def _assert_same(a, b):
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def test_what_a_run_leaves(finished):
+    config, workdir, results = finished
+    assert json.loads((workdir / "results.json").read_text()) == results
+    metrics = results["metrics"]
+    for name in ("gridshift", "kmeans"):
+        assert metrics[name].keys() >= {"n_clusters", "acc", "nmi", "ari", "ami"}
+    assert 0 <= metrics["knn"]["5"] <= 1
+    assert 0 < metrics["gradient_share"] < 1
+    assert results["images_per_second"] > 0
+    assert results["protocol"]["number_of_clusters"] == {"gridshift": "found", "kmeans": "given"}
+    assert results["protocol"]["labels_used_for"][0] == "scoring"
+    rows = list(csv.DictReader((workdir / "assignments.csv").read_text().splitlines()))
+    assert [int(r["image"]) for r in rows] == list(range(64))
+    assert {int(r["cluster"]) for r in rows} == set(range(metrics["gridshift"]["n_clusters"]))
+    assert all(float(r["distance"]) >= 0 for r in rows)
+    embedding = storage.read_arrays(workdir / "embedding.npz")
+    assert {k: v.shape for k, v in embedding.items()} == {
+        "backbone": (64, 64),
+        "projection": (64, 8),
+    }
+    assert "<html" in (workdir / "report.html").read_text()[:500].lower()
+    assert [r["step"] for r in log.read(workdir)] == [2, 4]
+    assert list((workdir / "tensorboard").glob("events*"))
+    assert storage.read_json(workdir / "config.json") == assemble.plain(config)
+
+
+def test_finished_run_prints_and_trains_nothing(finished, capsys, monkeypatch):
+    config, workdir, results = finished
+    monkeypatch.setattr(assemble, "build", lambda config: pytest.fail("built again"))
+    assert pipeline.run(config, workdir, "toy") == results
+    assert "is finished" in capsys.readouterr().out
+
+
+def test_changed_evaluation_clusters_the_stored_embedding(finished, monkeypatch):
+    config, workdir, results = finished
+    monkeypatch.setattr(loop, "train", lambda *a, **k: pytest.fail("trained again"))
+    changed = config.copy_and_resolve_references()
+    changed.eval.gridshift.bandwidth = 1e6
+    try:
+        again = pipeline.run(changed, workdir, "toy")
+        assert again["metrics"]["gridshift"]["n_clusters"] == 1
+        assert again["protocol"]["bandwidth"] == "given"
+    finally:
+        storage.write_json(workdir / "config.json", assemble.plain(config))
+        storage.write_json(workdir / "results.json", results)
+
+
+def test_workdir_of_another_config(finished):
+    config, workdir, _ = finished
+    changed = config.copy_and_resolve_references()
+    changed.train.batch_size = 32
+    with pytest.raises(settings.InputError, match=r"train.batch_size = 16, not 32.*--workdir"):
+        pipeline.run(changed, workdir, "toy")
+
+
+@pytest.mark.parametrize("method", ["simclr", "byol"])
+def test_resume_is_bit_exact(tmp_path, method, monkeypatch):
+    """Stopped in the middle and run again: the same state as in one go, and the same log."""
+    config = toy.config(toy.file(tmp_path))
+    if method == "byol":
+        toy.byol(config)
+    pipeline.run(config, tmp_path / "whole")
+    step = loop.make_step
+
+    def killed(*arguments):
+        function, calls = step(*arguments), []
+
+        def stepped(*values):
+            calls.append(1)
+            if len(calls) == 4:
+                raise KeyboardInterrupt
+            return function(*values)
+
+        return stepped
+
+    monkeypatch.setattr(loop, "make_step", killed)
+    with pytest.raises(KeyboardInterrupt):
+        pipeline.run(config, tmp_path / "parts")
+    assert not (tmp_path / "parts" / "results.json").exists()
+    monkeypatch.setattr(loop, "make_step", step)
+    pipeline.run(config, tmp_path / "parts")
+    whole, parts = (_final(config, tmp_path / name) for name in ("whole", "parts"))
+    assert whole.step == 4
+    _assert_same(whole, parts)
+    losses = [[r["loss"] for r in log.read(tmp_path / name)] for name in ("whole", "parts")]
+    assert losses[0] == losses[1]
+
+
+def test_checkpoints_are_not_touched_by_later_steps(tmp_path):
+    """Saving is asynchronous and the step donates its state: the copy must be made in between."""
+    config = toy.config(toy.file(tmp_path), train={"checkpoint_every": 1, "keep_checkpoints": 9})
+    built, values = toy.built(config)
+    pipeline.run(config, tmp_path / "run")
+    seen = []
+    for stop in (1, 2, 3):
+        short = toy.config(toy.file(tmp_path))
+        workdir = tmp_path / f"to{stop}"
+        plan = built.plan._replace(total=stop)
+        state = loop.train(
+            built.method, built.optimiser, assemble.initial(built, values), built.dataset,
+            workdir=workdir, mesh=built.mesh, batch_size=short.train.batch_size, seed=0, keep=1,
+            plan=plan, embedding=None, rate=built.rate,
+        )  # fmt: skip
+        seen.append(_arrays(state))
+    for stop, state in zip((1, 2, 3), seen, strict=True):
+        folder = tmp_path / "run" / "checkpoints"
+        saved = checkpoint.Checkpoints(folder, keep=9)
+        target = assemble.initial(built, values)
+        _assert_same(state, _arrays(saved.restore(target, step=stop)))
+        saved.close()
+
+
+def test_damaged_checkpoint_is_named_and_the_one_before_used(tmp_path, caplog):
+    config = toy.config(toy.file(tmp_path))
+    pipeline.run(config, tmp_path / "run")
+    want = _final(config, tmp_path / "run")
+    (tmp_path / "run" / "results.json").unlink()
+    (tmp_path / "run" / "embedding.npz").unlink()
+    for file in (tmp_path / "run" / "checkpoints" / "4").rglob("*"):
+        if file.is_file():
+            file.write_bytes(b"damaged")
+    pipeline.run(config, tmp_path / "run")
+    assert "checkpoints/4" in caplog.text
+    assert (tmp_path / "run" / "damaged" / "4").is_dir()
+    _assert_same(want, _final(config, tmp_path / "run"))
+
+
+def test_not_finite_stops_with_the_step_and_the_last_good_checkpoint(tmp_path, monkeypatch):
+    config = toy.config(toy.file(tmp_path), train={"duration": {"steps": 8, "epochs": None}})
+    step = loop.make_step
+
+    def poisoned(*arguments):
+        function, calls = step(*arguments), []
+
+        def stepped(*values):
+            calls.append(1)
+            state, metrics = function(*values)
+            return state, (
+                {**metrics, "loss": metrics["loss"] * np.nan} if len(calls) == 5 else metrics
+            )
+
+        return stepped
+
+    monkeypatch.setattr(loop, "make_step", poisoned)
+    with pytest.raises(loop.NotFinite, match=r"not finite at step 5.*newest is of step 4"):
+        pipeline.run(config, tmp_path / "run")
+    assert sorted(p.name for p in (tmp_path / "run" / "checkpoints").glob("[0-9]*")) == ["2", "4"]
+
+
+def test_sigterm_saves_and_the_same_command_continues(tmp_path, monkeypatch):
+    config = toy.config(toy.file(tmp_path))
+    pipeline.run(config, tmp_path / "whole")
+    step = loop.make_step
+
+    def signalled(*arguments):
+        function = step(*arguments)
+
+        def stepped(state, *values):
+            if int(state.step) == 2:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return function(state, *values)
+
+        return stepped
+
+    monkeypatch.setattr(loop, "make_step", signalled)
+    with pytest.raises(loop.Preempted, match="after step 3"):
+        pipeline.run(config, tmp_path / "run")
+    monkeypatch.setattr(loop, "make_step", step)
+    pipeline.run(config, tmp_path / "run")
+    _assert_same(_final(config, tmp_path / "whole"), _final(config, tmp_path / "run"))
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_streamed_equals_resident(tmp_path):
+    resident = toy.config(toy.file(tmp_path), data={"resident_mb": 100.0})
+    streamed = toy.config(toy.file(tmp_path), data={"resident_mb": 0.0})
+    assert toy.built(streamed)[0].dataset.images is None
+    a, b = pipeline.run(resident, tmp_path / "a"), pipeline.run(streamed, tmp_path / "b")
+    _assert_same(_final(resident, tmp_path / "a"), _final(streamed, tmp_path / "b"))
+    assert a["metrics"]["kmeans"] == b["metrics"]["kmeans"]
+
+
+def test_without_labels(tmp_path):
+    pixels, _ = toy.images()
+    np.savez(tmp_path / "bare.npz", images=pixels)
+    config = toy.config(tmp_path / "bare.npz")
+    results = pipeline.run(config, tmp_path / "run")
+    metrics = results["metrics"]
+    assert metrics["gridshift"]["acc"] is metrics["kmeans"]["nmi"] is None
+    assert metrics["knn"] == {"5": None}
+    assert metrics["linear_probe"] is None
+    assert metrics["kmeans"]["n_clusters"] == metrics["gridshift"]["n_clusters"]
+    assert results["protocol"]["labels_used_for"] == []
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_no_label_reaches_a_training_step(tmp_path, monkeypatch, streamed):
+    seen = []
+    step = loop.make_step
+
+    def watched(*arguments):
+        function = step(*arguments)
+
+        def stepped(state, batch, resident):
+            seen.append((set(batch), resident))
+            return function(state, batch, resident)
+
+        return stepped
+
+    monkeypatch.setattr(loop, "make_step", watched)
+    config = toy.config(toy.file(tmp_path), data={"resident_mb": 0.0 if streamed else 100.0})
+    pipeline.run(config, tmp_path / "run")
+    allowed = {"index", "image"} if streamed else {"index"}
+    assert len(seen) == 4
+    assert all(keys == allowed for keys, _ in seen)
+    assert all((r is None) if streamed else (r.dtype == np.uint8) for _, r in seen)
+
+
+def test_the_step_is_traced_once(tmp_path):
+    traces = []
+    built, values = toy.built(toy.config(toy.file(tmp_path)))
+
+    def counted(*arguments):
+        traces.append(1)
+        return built.method.loss(*arguments)
+
+    loop.train(
+        built.method._replace(loss=counted), built.optimiser, assemble.initial(built, values),
+        built.dataset, workdir=tmp_path / "run", mesh=built.mesh, batch_size=16, seed=0, keep=1,
+        plan=built.plan, embedding=None, rate=built.rate,
+    )  # fmt: skip
+    assert len(traces) == 1
+
+
+def test_refresh_happens_between_steps(tmp_path):
+    """The host's refresh gets the embedding of the whole set, and its result reaches the step."""
+    built, values = toy.built(toy.config(toy.file(tmp_path), nrcc=None))
+    shapes, sums = [], []
+
+    def loss(params, extra, batch, step, key, axis):
+        value, aux = built.method.loss(params, extra["own"], batch, step, key, axis)
+        total = extra["table"][batch["index"]].astype(value.dtype).mean()
+        return value, base.Aux({**extra, "own": aux.extra}, {**aux.metrics, "table": total})
+
+    def refresh(extra, embedding, key):
+        shapes.append(embedding()["projection"].shape)
+        return {**extra, "table": extra["table"] + 1}
+
+    def init(key, images):
+        params, extra = built.method.init(key, images)
+        return params, {"own": extra, "table": jax.numpy.zeros(64, np.int32)}
+
+    method = built.method._replace(
+        init=init,
+        loss=loss,
+        after=lambda params, extra, step: extra,
+        embed=lambda params, extra, images: built.method.embed(params, extra["own"], images),
+        refresh_at=lambda step: step % 2 == 0,
+        refresh=refresh,
+    )
+    run = built._replace(method=method)
+    loop.train(
+        method, run.optimiser, assemble.initial(run, values), run.dataset,
+        workdir=tmp_path / "run", mesh=run.mesh, batch_size=16, seed=0, keep=1,
+        plan=run.plan._replace(log_every=1),
+        embedding=lambda state: pipeline.embed(run, values, state), rate=run.rate,
+    )  # fmt: skip
+    sums = [r["table"] for r in log.read(tmp_path / "run")]
+    assert shapes == [(64, 8), (64, 8)]
+    assert sums == [1, 1, 2, 2]
+
+
+def test_fewer_or_more_devices_can_resume(tmp_path):
+    built, values = toy.built(toy.config(toy.file(tmp_path)))
+    saved = checkpoint.Checkpoints(tmp_path / "c", keep=1)
+    whole = assemble.initial(built, values)
+    saved.save(whole, 3)
+    saved.wait()
+    few = states.create(
+        built.method, built.optimiser, seed=1, shape=built.shape, mesh=states.make_mesh(4)
+    )
+    found = saved.restore(few)
+    saved.close()
+    _assert_same(_arrays(whole), _arrays(found))
+    assert len(jax.tree.leaves(found.params)[0].sharding.device_set) == 4
+
+
+def test_interrupted_writing_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "file.json"
+    storage.write_json(path, {"a": 1, "b": float("nan")})
+    assert storage.read_json(path) == {"a": 1, "b": None}
+    with pytest.raises(TypeError):
+        storage.write_json(path, {"a": object()})
+    assert storage.read_json(path)["a"] == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["file.json"]
+
+
+def test_default_workdir_depends_on_the_training_only(tmp_path):
+    config = assemble.plain(toy.config(toy.file(tmp_path)))
+    changed = json.loads(json.dumps(config))
+    changed["eval"]["knn"] = [1]
+    assert pipeline.default_workdir(config, "x") == pipeline.default_workdir(changed, "x")
+    changed["seed"] = 1
+    assert pipeline.default_workdir(config, "x") != pipeline.default_workdir(changed, "x")
+
+
+def test_signals_in_another_thread_are_left_alone(tmp_path):
+    """A notebook may run the pipeline in a worker thread, where signals cannot be set."""
+    config = toy.config(toy.file(tmp_path))
+    done = []
+    thread = threading.Thread(target=lambda: done.append(pipeline.run(config, tmp_path / "run")))
+    thread.start()
+    thread.join()
+    assert done[0]["metrics"]["kmeans"]["n_clusters"] == 4

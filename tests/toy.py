@@ -1,0 +1,72 @@
+"""A tiny problem for whole steps and runs: made images, a narrow network, every method."""
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+
+from cluster_jax import assemble, settings
+
+SIDE = 8
+
+
+def images(count: int = 64, seed: int = 0, channels: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Separable images uint8 `[n, 8, 8, c]`: a bright bar in one of four places, and its place."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 4, count).astype(np.int32)
+    found = rng.integers(0, 60, (count, SIDE, SIDE, channels))
+    for image, label in zip(found, labels, strict=True):
+        image[2 * label : 2 * label + 2] += 180
+    return found.astype(np.uint8), labels
+
+
+def config(path, **sections) -> ConfigDict:
+    """A run of a few steps on an array file, with overrides like `train={"batch_size": 8}`."""
+    made = settings.load("nrcc_digits")
+    made.data.name, made.data.dir = "arrays", str(path)
+    made.network.width = 4
+    made.network.projector.hidden, made.network.projector.out = 16, 8
+    made.train.batch_size = 16
+    made.train.duration = {"steps": 4, "epochs": None}
+    made.train.log_every = 2
+    made.train.checkpoint_every = 2
+    made.optimizer.warmup = {"steps": 1, "epochs": None}
+    made.eval.reduce.method = "pca"
+    made.eval.knn = (5,)
+    made.eval.linear_probe.epochs = 2
+    for section, values in sections.items():
+        if isinstance(values, dict):
+            with made[section].unlocked():
+                made[section].update(values)
+        else:
+            made[section] = values
+    return made
+
+
+def byol(made: ConfigDict) -> ConfigDict:
+    """The same with BYOL in place of InfoNCE."""
+    made.network.predictor = ConfigDict({"hidden": 16})
+    made.method = ConfigDict({"name": "byol", "decay": 0.9, "final_decay": 1.0})
+    if made.nrcc is not None:
+        made.nrcc.route = "target"
+    return made
+
+
+def file(folder, count: int = 64, seed: int = 0, channels: int = 1):
+    """An `.npz` file of the images and labels."""
+    path = folder / "toy.npz"
+    pixels, labels = images(count, seed, channels)
+    np.savez(path, images=pixels, labels=labels)
+    return path
+
+
+def built(made: ConfigDict) -> tuple[assemble.Run, dict]:
+    """The config turned into functions, and the config as a dict."""
+    values = assemble.plain(made)
+    return assemble.build(values), values
+
+
+def wide(tree):
+    """Floats of a pytree in float64; keys and integers as they are."""
+    return jax.tree.map(
+        lambda x: x.astype(np.float64) if jax.numpy.issubdtype(x.dtype, np.floating) else x, tree
+    )
