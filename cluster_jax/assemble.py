@@ -56,6 +56,7 @@ def build(config: Mapping[str, Any]) -> Run:
     """
     _check_keys(config)
     try:
+        settings.at_least("seed", config["seed"], 0)
         evaluate.check(config["eval"])
         mesh = states.make_mesh()
         train = config["train"]

@@ -43,6 +43,20 @@ def config_name(flag: Any) -> str:
     return pathlib.Path(flag.config_filename).stem
 
 
+def use_cores(batch_size: int) -> None:
+    """Makes one CPU device of each core, as far as the batch divides and leaves each 32 images.
+
+    XLA uses a second core badly for the convolutions of small images; spread over devices, a
+    step of nrcc_digits is a third faster on two cores. The mathematics stays the same. Without
+    effect on TPU and GPU, and where `JAX_NUM_CPU_DEVICES` is set.
+    """
+    if "JAX_NUM_CPU_DEVICES" in os.environ:
+        return
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    fitting = [n for n in range(1, cores + 1) if batch_size % n == 0 and batch_size // n >= 32]
+    jax.config.update("jax_num_cpu_devices", max(fitting, default=1))
+
+
 def distribute() -> None:
     """Joins the processes of a pod or a cluster job, where there is more than one.
 

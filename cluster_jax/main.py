@@ -37,6 +37,7 @@ def _main(argv: list[str]) -> None:
     if len(argv) > 1:
         _stop(f"unexpected argument {argv[1]!r}; flags look like --config.train.batch_size=128")
     logging.set_verbosity(logging.WARNING)
+    launch.use_cores(_CONFIG.value.train.batch_size)
     launch.distribute()
     try:
         pipeline.run(_CONFIG.value, _WORKDIR.value, launch.config_name(flags.FLAGS["config"]))

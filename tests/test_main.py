@@ -63,6 +63,7 @@ def test_an_array_file_from_the_shell(tmp_path):
     assert "training" not in again.stderr
 
 
+@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
 @pytest.mark.parametrize(
     ("flag", "message"),
     [

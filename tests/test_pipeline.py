@@ -86,7 +86,7 @@ def test_changed_evaluation_clusters_the_stored_embedding(finished, monkeypatch)
     config, workdir, results = finished
     monkeypatch.setattr(loop, "train", lambda *a, **k: pytest.fail("trained again"))
     changed = config.copy_and_resolve_references()
-    changed.eval.gridshift.bandwidth = 1e6
+    changed.eval.gridshift.bandwidth = "1e6"  # as a flag would give it
     try:
         again = pipeline.run(changed, workdir, "toy")
         assert again["metrics"]["gridshift"]["n_clusters"] == 1

@@ -69,7 +69,8 @@ class GridShift(ClusterMixin, BaseEstimator):
             X: points.
             y: ignored.
             sample_weight: non-negative float `[n]`; a weight of 2 equals two copies of the row,
-                and a row of weight 0 only gets a label.
+                and a row of weight 0 only gets a label. The choice of an `"auto"` bandwidth sees
+                the rows of positive weight, not their weights.
 
         Returns:
             The estimator.

@@ -17,7 +17,10 @@ class Checkpoints:
     """
 
     def __init__(self, folder: epath.PathLike, *, keep: int):
-        self._folder, self._keep = epath.Path(folder), keep
+        path = epath.Path(folder)
+        # Orbax takes absolute paths only; a bucket's is absolute.
+        self._folder = path if "://" in str(folder) else path.resolve()
+        self._keep = keep
         self._manager = self._open()
 
     def _open(self) -> ocp.CheckpointManager:

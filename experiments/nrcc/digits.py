@@ -2,7 +2,8 @@
 
 python -m experiments.nrcc.digits [--runs=runs/nrcc-digits] [--out=experiments/nrcc/digits]
 
-About 50 minutes on 2 cores; runs that are finished are not run again.
+About 50 minutes on 2 cores; runs that are finished are not run again. Two processes with
+--rows=InfoNCE and --rows=BYOL share the work, one core each; a third call makes the table.
 """
 
 import argparse
@@ -64,11 +65,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m experiments.nrcc.digits")
     parser.add_argument("--runs", default="runs/nrcc-digits")
     parser.add_argument("--out", default="experiments/nrcc/digits")
+    parser.add_argument("--rows", help="only rows whose name starts so; no table is written")
     arguments = parser.parse_args()
     found = {
         name: runs.repeat(config, SEEDS, arguments.runs, _slug(name))
         for name, config in rows().items()
+        if name.startswith(arguments.rows or "")
     }
+    if arguments.rows:
+        return
     print(runs.write(arguments.out, "python -m experiments.nrcc.digits", found, NOTE))
 
 
