@@ -1,3 +1,16 @@
 """Contrastive deep clustering of images without labels, in JAX and Flax."""
 
+import importlib
+
 __version__ = "0.1.0"
+
+_HOMES = {"GridShift": "cluster_jax.clustering.gridshift"}
+
+__all__ = ["GridShift", "__version__"]
+
+
+def __getattr__(name: str) -> object:
+    """Loads a public name where it is used: importing `GridShift` loads neither JAX nor UMAP."""
+    if name not in _HOMES:
+        raise AttributeError(f"cluster_jax has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

@@ -133,28 +133,33 @@ def _network(section: Mapping[str, Any]) -> dict[str, Any]:
 def _statistics(section: Mapping[str, Any], dataset: Dataset) -> dict[str, Any]:
     """The section with mean and standard deviation measured where they are not given."""
     values = dict(section)
-    if values.get("mean") is None or values.get("std") is None:
-        values["mean"], values["std"] = datasets.channel_statistics(dataset)
+    unknown = [key for key in ("mean", "std") if key in values and values[key] is None]
+    if unknown:
+        measured = dict(zip(("mean", "std"), datasets.channel_statistics(dataset), strict=True))
+        values |= {key: measured[key] for key in unknown}
     return values
 
 
 def _check_keys(config: Mapping[str, Any]) -> None:
-    """The sections, and the keys of those that are not turned into a call of one function."""
+    """Sections, and their keys where these are the same for every config."""
     reference = plain(settings.load("base"))
-    for section in reference:
-        if section not in config:
-            raise settings.InputError(f"the config lacks the section {section!r}; add it")
-    for section in config:
-        if section not in reference:
+    _compare("", reference, config)
+    for section in ("data", "augment", "network", "optimizer", "train", "eval"):
+        _compare(f"{section}.", reference[section], config[section])
+    for part, values in reference["eval"].items():
+        if isinstance(values, Mapping) and config["eval"][part] is not None:
+            _compare(f"eval.{part}.", values, config["eval"][part])
+    if "name" not in config["method"]:
+        raise settings.InputError("the config lacks method.name; add it")
+
+
+def _compare(prefix: str, wanted: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    for key in wanted:
+        if key not in given:
+            raise settings.InputError(f"the config lacks {prefix}{key}; add it")
+    for key in given:
+        if key not in wanted:
             raise settings.InputError(
-                f"the config has {section!r}, which nothing reads; sections are "
-                f"{', '.join(reference)}"
-            )
-    for section in ("train", "eval"):
-        missing = sorted(set(reference[section]) - set(config[section]))
-        spare = sorted(set(config[section]) - set(reference[section]))
-        if missing or spare:
-            problem = f"lacks {section}.{missing[0]}" if missing else f"has {section}.{spare[0]}"
-            raise settings.InputError(
-                f"the config {problem}; {section} takes {', '.join(sorted(reference[section]))}"
+                f"the config has {prefix}{key}, which nothing reads; take one of "
+                f"{', '.join(wanted)}"
             )

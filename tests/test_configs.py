@@ -36,16 +36,20 @@ def test_config_says_what_it_is(name):
 def test_missing_and_spare_keys_are_named(tmp_path):
     config = assemble.plain(toy.config(toy.file(tmp_path)))
     for section in ("data", "augment", "network", "method", "nrcc", "optimizer", "train", "eval"):
-        key = next(iter(set(config[section]) - {"name", "duration", "warmup"}))
-        lacking = {**config, section: {k: v for k, v in config[section].items() if k != key}}
-        with pytest.raises(settings.InputError, match=rf"{section}\.{key}"):
-            assemble.build(lacking)
+        for key in config[section]:
+            lacking = {**config, section: {k: v for k, v in config[section].items() if k != key}}
+            with pytest.raises(settings.InputError, match=rf"{section}\.{key}"):
+                assemble.build(lacking)
         spare = {**config, section: {**config[section], "colour": 1}}
         with pytest.raises(settings.InputError, match=rf"{section}\.colour"):
             assemble.build(spare)
-    with pytest.raises(settings.InputError, match="'optimizer'"):
+    for part in ("reduce", "gridshift", "kmeans", "linear_probe"):
+        spare = {**config["eval"], part: {**config["eval"][part], "colour": 1}}
+        with pytest.raises(settings.InputError, match=rf"eval\.{part}\.colour"):
+            assemble.build({**config, "eval": spare})
+    with pytest.raises(settings.InputError, match="lacks optimizer"):
         assemble.build({k: v for k, v in config.items() if k != "optimizer"})
-    with pytest.raises(settings.InputError, match="'colour'"):
+    with pytest.raises(settings.InputError, match="has colour"):
         assemble.build({**config, "colour": 1})
 
 

@@ -24,7 +24,7 @@ def steps_per_epoch(size: int, batch_size: int) -> int:
         raise ValueError(f"the batch size is {batch_size}; expected a positive number of images")
     if size < batch_size:
         raise ValueError(
-            f"the set has {size} images, fewer than a batch of {batch_size}; lower the batch size"
+            f"the set has {size} images, fewer than a batch of {batch_size}; lower train.batch_size"
         )
     return size // batch_size
 

@@ -22,7 +22,7 @@ class Evaluation(NamedTuple):
         clusters: int32 `[n]`, GridShift's.
         distances: float32 `[n]`, to the centre of the own cluster, in the reduced space.
         kmeans_clusters: int32 `[n]`.
-        curve: how the bandwidth was found: `{"bandwidths", "n_clusters", "scores", "chosen"}`;
+        curve: how the bandwidth was found, a `bandwidth.Curve` as a dict;
             None for a bandwidth that was given.
     """
 
@@ -83,6 +83,7 @@ def evaluate(
         "gridshift": {
             **_scores(labels, grid.labels_),
             "bandwidth": float(grid.bandwidth_),
+            "clear": None if curve is None else bool(curve.clear),
         },
         "kmeans": {**_scores(labels, groups), "k_given": k},
         "knn": _knn(x, labels, knn),

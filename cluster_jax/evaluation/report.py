@@ -32,7 +32,7 @@ class ReportData(NamedTuple):
         label_names: name of each label number, or None.
         thumbnails: image numbers -> uint8 `[b, height, width, 1 or 3]`.
         sources: file name of each image, or None.
-        curve: `bandwidths`, `n_clusters`, `scores` and `chosen`, a position in them; or None.
+        curve: a `bandwidth.Curve` as a dict, or None.
         skipped: file name and reason of each image that could not be read.
     """
 
@@ -322,7 +322,7 @@ def _sizes(groups: list) -> Section:
 def _bandwidth(curve: dict) -> Section:
     width, count = (curve[key][curve["chosen"]] for key in ("bandwidths", "n_clusters"))
     values = {"width": f"{width:.4g}", "clusters": _count(int(count), "cluster")}
-    return _section("bandwidth", values)
+    return _section("bandwidth", values, unclear=not curve["clear"])
 
 
 def _skipped(skipped: Sequence[tuple[str, str]]) -> Section:

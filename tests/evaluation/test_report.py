@@ -53,6 +53,7 @@ def make(clusters, *, seed=3, side=8, channels=1, dimensions=3, labels=None, nam
             "n_clusters": [90, 5, 1],
             "scores": [0.1, 0.9, float("nan")],
             "chosen": 1,
+            "clear": True,
         },
         skipped=(),
     )
@@ -423,7 +424,11 @@ def test_bandwidth_curve_marks_the_chosen_one():
         "n_clusters": [90, 5, 1],
         "scores": [0.1, 0.9, None],
         "chosen": 1,
+        "clear": True,
     }
+    assert "No clear answer" not in page.text
+    unclear = {**make(CLUSTERS).curve, "clear": False}
+    assert "No clear answer" in Page(render(make(CLUSTERS, curve=unclear))).text
 
 
 def test_the_same_data_give_the_same_bytes(tmp_path):
