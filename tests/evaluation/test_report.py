@@ -424,7 +424,6 @@ def test_bandwidth_curve_marks_the_chosen_one():
         "n_clusters": [90, 5, 1],
         "scores": [0.1, 0.9, None],
         "chosen": 1,
-        "clear": True,
     }
     assert "No clear answer" not in page.text
     unclear = {**make(CLUSTERS).curve, "clear": False}
