@@ -99,7 +99,7 @@ def initial(built: Run, config: Mapping[str, Any]) -> states.State:
     )
 
 
-def _steps(name: str, value: Mapping[str, float], per_epoch: int) -> int:
+def _steps(name: str, value: str, per_epoch: int) -> int:
     try:
         return schedules.duration(value, per_epoch)
     except ValueError as error:
@@ -109,11 +109,11 @@ def _steps(name: str, value: Mapping[str, float], per_epoch: int) -> int:
 def _method(config: Mapping[str, Any], setting: Setting) -> Method:
     values = {k: v for k, v in config["method"].items() if k != "name"}
     made = base.build(config["method"]["name"], values, setting)
-    if config["nrcc"] is not None:
+    if config["nrcc"]["weight"]:
         if not isinstance(made, base.TwoView):
             raise settings.InputError(
-                f"nrcc needs a method of two views; {config['method']['name']} is none, set nrcc "
-                "to None"
+                f"nrcc needs a method of two views; {config['method']['name']} is none, set "
+                "nrcc.weight to 0"
             )
         return settings.bind(with_nrcc, "nrcc", config["nrcc"], made)
     return base.as_method(made) if isinstance(made, base.TwoView) else made
@@ -144,16 +144,15 @@ def _check_keys(config: Mapping[str, Any]) -> None:
     """Sections, and their keys where these are the same for every config."""
     reference = plain(settings.load("base"))
     _compare("", reference, config)
-    for section in ("data", "augment", "network", "optimizer", "train", "eval"):
-        _compare(f"{section}.", reference[section], config[section])
-    for part, values in reference["eval"].items():
-        if isinstance(values, Mapping) and config["eval"][part] is not None:
-            _compare(f"eval.{part}.", values, config["eval"][part])
+    for section in set(reference) - {"method"}:
+        if isinstance(reference[section], Mapping):
+            _compare(f"{section}.", reference[section], config[section])
     if "name" not in config["method"]:
         raise settings.InputError("the config lacks method.name; add it")
 
 
 def _compare(prefix: str, wanted: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Raises an `InputError` unless both have the same keys, as deep as both are sections."""
     for key in wanted:
         if key not in given:
             raise settings.InputError(f"the config lacks {prefix}{key}; add it")
@@ -163,3 +162,7 @@ def _compare(prefix: str, wanted: Mapping[str, Any], given: Mapping[str, Any]) -
                 f"the config has {prefix}{key}, which nothing reads; take one of "
                 f"{', '.join(wanted)}"
             )
+    if prefix:
+        for key, value in wanted.items():
+            if isinstance(value, Mapping) and isinstance(given[key], Mapping):
+                _compare(f"{prefix}{key}.", value, given[key])

@@ -30,7 +30,7 @@ def describe(config: Mapping[str, Any], dataset: Dataset, steps: int) -> dict[st
         "steps": steps,
         "batch_size": config["train"]["batch_size"],
         "method": config["method"]["name"],
-        "nrcc": None if config["nrcc"] is None else config["nrcc"]["source"],
+        "nrcc": config["nrcc"]["source"] if config["nrcc"]["weight"] else None,
         "labels_used_for": uses,
         "number_of_clusters": {
             "gridshift": "found",

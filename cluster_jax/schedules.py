@@ -1,7 +1,8 @@
 """Schedules as pure functions of the step, and durations in steps or epochs."""
 
 import math
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable
 
 import jax.numpy as jnp
 from jax import Array
@@ -9,24 +10,22 @@ from jax import Array
 Schedule = Callable[[Array | int], Array]
 
 
-def duration(value: Mapping[str, float], steps_per_epoch: int) -> int:
-    """Length in steps of `{"steps": s}` or `{"epochs": e}`: exactly one of the two is given.
+def duration(value: str, steps_per_epoch: int) -> int:
+    """Length in steps of `"1500 steps"` or `"0.5 epochs"`.
 
     Raises:
-        ValueError: both or none given, not a number of zero or more, or a fraction of a step.
+        ValueError: no such length: another form, a negative number, a fraction of a step.
     """
-    given = {unit: n for unit, n in value.items() if n is not None}
-    if len(given) != 1 or set(given) - {"steps", "epochs"}:
-        raise ValueError(f"a duration is either steps or epochs, one of the two; got {dict(value)}")
-    ((unit, n),) = given.items()
-    if not 0 <= n < math.inf:
-        raise ValueError(f"a duration is a finite number of at least 0; got {unit} = {n}")
-    if unit == "steps":
-        if n != int(n):
-            raise ValueError(f"a duration in steps is a whole number; got {unit} = {n}")
-        return int(n)
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s+(steps?|epochs?)\s*", str(value))
+    if not found:
+        raise ValueError(f"a duration is like '1500 steps' or '200 epochs'; got {value!r}")
+    number, unit = float(found[1]), found[2].rstrip("s")
+    if unit == "step":
+        if number != int(number):
+            raise ValueError(f"a duration in steps is a whole number; got {value!r}")
+        return int(number)
     # Rounded first: 0.55 epochs of 100 steps are 55.00000000000001 in floating point.
-    return math.ceil(round(n * steps_per_epoch, 6))
+    return math.ceil(round(number * steps_per_epoch, 6))
 
 
 def warmup_cosine(peak: float, warmup: int, total: int, end: float = 0.0) -> Schedule:

@@ -1,19 +1,9 @@
 """Every key of a config, with the settings that the papers share. Other configs start from it.
 
-A duration is given in steps or in epochs: set one, leave the other None.
+A duration is a text: "1500 steps" or "200 epochs".
 """
 
 from ml_collections import ConfigDict, config_dict
-
-
-def duration(steps=None, epochs=None):
-    """A duration whose two units can both be set on the command line."""
-    return ConfigDict(
-        {
-            "steps": config_dict.placeholder(int) if steps is None else steps,
-            "epochs": config_dict.placeholder(float) if epochs is None else float(epochs),
-        }
-    )
 
 
 def get_config():
@@ -41,8 +31,8 @@ def get_config():
         {"probability": 0.8, "brightness": 0.4, "contrast": 0.4, "saturation": 0.2, "hue": 0.1}
     )
     config.augment.grey = 0.2
-    config.augment.blur = None
-    config.augment.affine = None
+    config.augment.blur = ConfigDict({"probability": 0.0, "sigma": (0.1, 2.0), "kernel": 9})
+    config.augment.affine = ConfigDict({"rotation": 0.0, "scale": 0.0, "shift": 0.0, "shear": 0.0})
     config.augment.noise = 0.0
 
     config.network = ConfigDict()
@@ -65,11 +55,11 @@ def get_config():
     config.optimizer.weight_decay = 5e-4
     config.optimizer.momentum = 0.9
     config.optimizer.predictor_factor = 10.0
-    config.optimizer.warmup = duration(epochs=50)
+    config.optimizer.warmup = "50 epochs"
 
     config.train = ConfigDict()
     config.train.batch_size = 256
-    config.train.duration = duration(epochs=1000)
+    config.train.duration = "1000 epochs"
     config.train.log_every = 50
     config.train.checkpoint_every = 1000
     config.train.keep_checkpoints = 2
@@ -99,7 +89,7 @@ def get_config():
 
 
 def nrcc():
-    """NRCC's published constants.
+    """NRCC's published constants; a weight of 0 leaves the method without NRCC.
 
     In the letters of (18): friction d1, step_size d2, noise d3, iterations zeta.
     """

@@ -23,9 +23,9 @@ def get_config():
     config.augment.size = 8
     config.augment.crop = None
     config.augment.flip = 0.0
-    config.augment.jitter = None
+    config.augment.jitter.probability = 0.0
     config.augment.grey = 0.0
-    config.augment.affine = ConfigDict({"rotation": 0.3, "scale": 0.18, "shift": 1.0, "shear": 0.3})
+    config.augment.affine.update(rotation=0.3, scale=0.18, shift=1.0, shear=0.3)
     config.augment.noise = 0.08
 
     config.network.name = "small"
@@ -46,10 +46,10 @@ def get_config():
     config.optimizer.reference_batch = config_dict.placeholder(int)
     config.optimizer.weight_decay = 1e-4
     config.optimizer.predictor_factor = 1.0  # AdamW scales each parameter by itself
-    config.optimizer.warmup = {"steps": 100, "epochs": None}
+    config.optimizer.warmup = "100 steps"
 
     config.train.batch_size = 256
-    config.train.duration = {"steps": 1500, "epochs": None}
+    config.train.duration = "1500 steps"
     config.train.checkpoint_every = 500
 
     config.eval.features = "projection"

@@ -14,8 +14,6 @@ Deviations: images are resized to a short side of 256 pixels and cropped to the 
 when they are decoded; random crops are taken from that square.
 """
 
-from ml_collections import ConfigDict
-
 from cluster_jax import settings
 
 
@@ -28,7 +26,7 @@ def get_config():
     config.augment.size = 224
     config.augment.mean = (0.485, 0.456, 0.406)
     config.augment.std = (0.229, 0.224, 0.225)
-    config.augment.blur = ConfigDict({"probability": 0.5, "sigma": (0.1, 2.0), "kernel": 23})
+    config.augment.blur.update(probability=0.5, kernel=23)
 
     config.network.name = "resnet50"
     config.network.stem = "imagenet"
@@ -36,9 +34,9 @@ def get_config():
 
     config.optimizer.learning_rate = 0.4
     config.optimizer.weight_decay = 1e-4
-    config.optimizer.warmup = {"steps": None, "epochs": 10.0}
+    config.optimizer.warmup = "10 epochs"
 
     config.train.batch_size = 1024
-    config.train.duration = {"steps": None, "epochs": 200.0}
+    config.train.duration = "200 epochs"
     config.train.checkpoint_every = 2500
     return config

@@ -60,10 +60,10 @@ def test_missing_and_spare_keys_are_named(tmp_path):
         ("train", {"batch_size": -8}, "train.batch_size must be at least 2; got -8"),
         ("train", {"batch_size": 12}, "does not divide over 8 devices"),
         ("train", {"batch_size": 128}, "fewer than a batch"),
-        ("train", {"duration": {"steps": 0, "epochs": None}}, "train.duration"),
-        ("train", {"duration": {"steps": -5, "epochs": None}}, "train.duration: .*steps = -5"),
-        ("train", {"duration": {"steps": 5, "epochs": 2.0}}, "one of the two"),
-        ("train", {"duration": {"steps": None, "epochs": None}}, "one of the two"),
+        ("train", {"duration": "0 steps"}, "train.duration must be at least 1"),
+        ("train", {"duration": "-5 steps"}, "train.duration: .*'-5 steps'"),
+        ("train", {"duration": "long"}, "train.duration: .*'long'"),
+        ("optimizer", {"warmup": "5"}, "optimizer.warmup: .*'5'"),
         ("train", {"checkpoint_every": 0}, "train.checkpoint_every"),
         ("method", {"temperature": 0.0}, "method.temperature must be greater than 0; got 0.0"),
         ("method", {"name": "simclear"}, "method.name must be one of .*'simclr'; got 'simclear'"),
@@ -92,7 +92,7 @@ def test_bad_values_get_one_sentence(tmp_path, section, values, message):
 
 
 def test_byol_needs_a_predictor(tmp_path):
-    config = toy.config(toy.file(tmp_path), nrcc=None)
+    config = toy.config(toy.file(tmp_path), nrcc={"weight": 0.0})
     config.method = ConfigDict({"name": "byol", "decay": 0.9, "final_decay": 1.0})
     with pytest.raises(settings.InputError, match=r"network\.predictor"):
         assemble.build(assemble.plain(config))
@@ -111,3 +111,18 @@ def test_bandwidth_from_the_command_line_is_a_string(tmp_path):
 def test_unknown_config_is_named():
     with pytest.raises(settings.InputError, match=r"nrcc_digitz.*nrcc_digits"):
         settings.find("nrcc_digitz")
+
+
+@pytest.mark.parametrize("name", settings.names())
+def test_every_key_can_be_set_on_the_command_line(name):
+    """ml_collections takes no flag for a value whose type it does not know: a bare None."""
+    config = settings.load(name)
+    untyped = [
+        key
+        for section in config
+        if isinstance(config[section], ConfigDict)
+        for key in config[section]
+        if config[section].get_type(key) is type(None)
+    ]
+    # Whole sections that are left out: a crop, a predictor.
+    assert set(untyped) <= {"crop", "predictor"}

@@ -17,8 +17,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 TINY = (
     "--config.network.width=4", "--config.network.projector.hidden=16",
     "--config.network.projector.out=8", "--config.train.batch_size=16",
-    "--config.train.duration.steps=2", "--config.train.log_every=1",
-    "--config.optimizer.warmup.steps=1", "--config.eval.reduce.method=pca",
+    "--config.train.duration=2 steps", "--config.train.log_every=1",
+    "--config.optimizer.warmup=1 step", "--config.eval.reduce.method=pca",
     "--config.eval.linear_probe.epochs=1",
 )  # fmt: skip
 

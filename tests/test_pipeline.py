@@ -177,7 +177,7 @@ def test_damaged_checkpoint_is_named_and_the_one_before_used(tmp_path, caplog):
 
 
 def test_not_finite_stops_with_the_step_and_the_last_good_checkpoint(tmp_path, monkeypatch):
-    config = toy.config(toy.file(tmp_path), train={"duration": {"steps": 8, "epochs": None}})
+    config = toy.config(toy.file(tmp_path), train={"duration": "8 steps"})
     step = loop.make_step
 
     def poisoned(*arguments):
@@ -285,7 +285,7 @@ def test_the_step_is_traced_once(tmp_path):
 
 def test_refresh_happens_between_steps(tmp_path):
     """The host's refresh gets the embedding of the whole set, and its result reaches the step."""
-    built, values = toy.built(toy.config(toy.file(tmp_path), nrcc=None))
+    built, values = toy.built(toy.config(toy.file(tmp_path), nrcc={"weight": 0.0}))
     shapes, sums = [], []
 
     def loss(params, extra, batch, step, key, axis):

@@ -26,10 +26,10 @@ def config(path, **sections) -> ConfigDict:
     made.network.width = 4
     made.network.projector.hidden, made.network.projector.out = 16, 8
     made.train.batch_size = 16
-    made.train.duration = {"steps": 4, "epochs": None}
+    made.train.duration = "4 steps"
     made.train.log_every = 2
     made.train.checkpoint_every = 2
-    made.optimizer.warmup = {"steps": 1, "epochs": None}
+    made.optimizer.warmup = "1 step"
     made.eval.reduce.method = "pca"
     made.eval.knn = (5,)
     made.eval.linear_probe.epochs = 2
@@ -46,8 +46,7 @@ def byol(made: ConfigDict) -> ConfigDict:
     """The same with BYOL in place of InfoNCE."""
     made.network.predictor = ConfigDict({"hidden": 16})
     made.method = ConfigDict({"name": "byol", "decay": 0.9, "final_decay": 1.0})
-    if made.nrcc is not None:
-        made.nrcc.route = "target"
+    made.nrcc.route = "target"
     return made
 
 

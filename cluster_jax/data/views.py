@@ -95,18 +95,18 @@ def make(
             x = augment.fit(x, size)
         if flip:
             x = jnp.where(flips < flip, augment.flip(x), x)
-        if jitter:
+        if jitter and jitter["probability"]:
             strengths = {name: jitter[name] for name in JITTER}
             changed = augment.random_jitter(jitter_key, x, **strengths)
             x = jnp.where(jitters < jitter["probability"], changed, x)
         if grey:
             x = jnp.where(greys < grey, augment.grey(x), x)
-        if blur:
+        if blur and blur["probability"]:
             low, high = blur["sigma"]
             sigma = jax.random.uniform(blur_key, (), x.dtype, low, high)
             changed = augment.gaussian_blur(x, sigma, blur["kernel"] // 2)
             x = jnp.where(blurs < blur["probability"], changed, x)
-        if affine:
+        if affine and any(affine.values()):
             x = augment.random_affine(affine_key, x, **affine)
         if noise:
             x = augment.noise(noise_key, x, noise)

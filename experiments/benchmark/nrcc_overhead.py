@@ -52,7 +52,7 @@ def _prepare(nrcc: bool) -> dict:
     config.network.dtype = "float32"
     config.train.batch_size = BATCH
     if not nrcc:
-        config.nrcc = None
+        config.nrcc.weight = 0.0
     images = np.random.default_rng(0).integers(0, 256, (BATCH, 32, 32, 3), dtype=np.uint8)
     with tempfile.TemporaryDirectory() as folder:
         np.save(f"{folder}/images.npy", images)

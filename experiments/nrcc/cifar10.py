@@ -37,9 +37,9 @@ def config(data: str) -> ConfigDict:
         {"name": "simclr", "temperature": 0.5, "positive_in_denominator": False}
     )
     made.nrcc.temperature, made.nrcc.route = 0.5, "online"
-    made.optimizer.warmup = {"steps": 50, "epochs": None}
+    made.optimizer.warmup = "50 steps"
     made.optimizer.learning_rate = 0.1
-    made.train.duration = {"steps": None, "epochs": 30.0}
+    made.train.duration = "30 epochs"
     return made
 
 

@@ -30,7 +30,7 @@ def rows() -> dict[str, ConfigDict]:
             base.method = ConfigDict({"name": "byol", "decay": 0.99, "final_decay": 1.0})
             base.nrcc.route = "target"
         bare = base.copy_and_resolve_references()
-        bare.nrcc = None
+        bare.nrcc.weight = 0.0
         made[name] = bare
         for source, title, normalize in (
             ("noise", "noise", False),
