@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
@@ -18,6 +19,7 @@ from cluster_jax.methods.nrcc import with_nrcc
 from cluster_jax.nets import network
 from cluster_jax.training import loop, optim
 from cluster_jax.training import state as states
+from cluster_jax.training.step import make_step
 
 
 class Run(NamedTuple):
@@ -57,12 +59,12 @@ def build(config: Mapping[str, Any]) -> Run:
     _check_keys(config)
     try:
         settings.at_least("seed", config["seed"], 0)
-        evaluate.check(config["eval"])
         mesh = states.make_mesh()
         train = config["train"]
         settings.at_least("train.batch_size", train["batch_size"], 2)
         states.check_batch(train["batch_size"], mesh)
         dataset = settings.bind(datasets.load, "data", config["data"])
+        evaluate.check(config["eval"], dataset.size)
         per_epoch = batches.steps_per_epoch(dataset.size, train["batch_size"])
         plan = loop.Plan(
             _steps("train.duration", train["duration"], per_epoch),
@@ -77,14 +79,17 @@ def build(config: Mapping[str, Any]) -> Run:
         setting = Setting(net, augmentation, shuffle, dataset.size, plan.total, per_epoch)
         method = _method(config, setting)
         warmup = _steps("optimizer.warmup", config["optimizer"]["warmup"], per_epoch)
+        if warmup > plan.total:
+            raise settings.InputError(
+                f"optimizer.warmup is {warmup} steps, longer than train.duration, {plan.total}"
+            )
         values = {k: v for k, v in config["optimizer"].items() if k != "warmup"}
         optimiser, rate = settings.bind(
             optim.make, "optimizer", values, plan.total, warmup, train["batch_size"]
         )
         size = config["augment"]["size"]
         shape = (size, size, dataset.shape[2])
-        # Nothing is computed: shows whether network and images fit together.
-        jax.eval_shape(lambda: states.initial(method, optimiser, seed=0, shape=shape))
+        _try_step(method, optimiser, mesh, shape, train["batch_size"], dataset)
     except settings.InputError:
         raise
     except (ValueError, TypeError, OSError) as error:
@@ -97,6 +102,23 @@ def initial(built: Run, config: Mapping[str, Any]) -> states.State:
     return states.create(
         built.method, built.optimiser, seed=config["seed"], shape=built.shape, mesh=built.mesh
     )
+
+
+def _try_step(
+    method: Method,
+    optimiser: optax.GradientTransformation,
+    mesh: Mesh,
+    shape: tuple[int, int, int],
+    batch_size: int,
+    dataset: Dataset,
+) -> None:
+    """Traces a step without computing anything: shows whether all parts fit together."""
+    state = jax.eval_shape(lambda: states.initial(method, optimiser, seed=0, shape=shape))
+    batch = {
+        "index": jax.ShapeDtypeStruct((batch_size,), jnp.int32),
+        "image": jax.ShapeDtypeStruct((batch_size, *dataset.shape), jnp.uint8),
+    }
+    jax.eval_shape(make_step(method, optimiser, mesh), state, batch, None)
 
 
 def _steps(name: str, value: str, per_epoch: int) -> int:
@@ -114,6 +136,11 @@ def _method(config: Mapping[str, Any], setting: Setting) -> Method:
             raise settings.InputError(
                 f"nrcc needs a method of two views; {config['method']['name']} is none, set "
                 "nrcc.weight to 0"
+            )
+        if config["nrcc"]["resolution"] is not None and not setting.network.any_size:
+            raise settings.InputError(
+                f"nrcc.resolution needs a network that averages its last map; "
+                f"{config['network']['name']} does not, leave it None"
             )
         return settings.bind(with_nrcc, "nrcc", config["nrcc"], made)
     return base.as_method(made) if isinstance(made, base.TwoView) else made
@@ -144,6 +171,11 @@ def _check_keys(config: Mapping[str, Any]) -> None:
     """Sections, and their keys where these are the same for every config."""
     reference = plain(settings.load("base"))
     _compare("", reference, config)
+    for section, value in reference.items():
+        if isinstance(value, Mapping) and not isinstance(config[section], Mapping):
+            raise settings.InputError(
+                f"{section} is a section of the config; got {config[section]!r}"
+            )
     for section in set(reference) - {"method"}:
         if isinstance(reference[section], Mapping):
             _compare(f"{section}.", reference[section], config[section])

@@ -4,7 +4,6 @@ Every function takes `axis: str | None`, the name of the mesh axis that holds th
 With `axis=None` there is one device and each of them is the identity (rank 0 of 1).
 """
 
-import math
 from typing import Any
 
 import jax
@@ -88,8 +87,3 @@ def local_rows(n: int, axis: Axis) -> Array:
 
 def _varies(x: Array, axis: str) -> bool:
     return axis in jax.typeof(x).manual_axis_type.varying
-
-
-def devices_of(mesh: jax.sharding.Mesh | None) -> int:
-    """Number of devices of a mesh, 1 without one."""
-    return 1 if mesh is None else math.prod(mesh.devices.shape)

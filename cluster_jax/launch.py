@@ -9,6 +9,9 @@ import jax
 
 from cluster_jax import settings
 
+# Seconds that the other processes wait at the end while the first one clusters and reports.
+PATIENCE = 24 * 3600
+
 
 def resolve_config(argv: list[str]) -> list[str]:
     """`argv` with the value of `--config` replaced by the path of its file.
@@ -52,6 +55,8 @@ def use_cores(batch_size: int) -> None:
     """
     if "JAX_NUM_CPU_DEVICES" in os.environ:
         return
+    processes = int(os.environ.get("JAX_NUM_PROCESSES", 1))
+    batch_size = batch_size // processes
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     fitting = [n for n in range(1, cores + 1) if batch_size % n == 0 and batch_size // n >= 32]
     jax.config.update("jax_num_cpu_devices", max(fitting, default=1))
@@ -66,10 +71,14 @@ def distribute() -> None:
     """
     env = os.environ
     if "JAX_COORDINATOR_ADDRESS" in env:
+        for name in ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID"):
+            if name not in env:
+                raise settings.InputError(f"JAX_COORDINATOR_ADDRESS is set, but {name} is not")
         jax.distributed.initialize(
             env["JAX_COORDINATOR_ADDRESS"],
             num_processes=int(env["JAX_NUM_PROCESSES"]),
             process_id=int(env["JAX_PROCESS_ID"]),
+            shutdown_timeout_seconds=PATIENCE,
         )
         return
     several = (
@@ -79,4 +88,4 @@ def distribute() -> None:
         or int(env.get("OMPI_COMM_WORLD_SIZE", 1)) > 1
     )
     if several:
-        jax.distributed.initialize()
+        jax.distributed.initialize(shutdown_timeout_seconds=PATIENCE)

@@ -37,15 +37,18 @@ def _main(argv: list[str]) -> None:
     if len(argv) > 1:
         _stop(f"unexpected argument {argv[1]!r}; flags look like --config.train.batch_size=128")
     logging.set_verbosity(logging.WARNING)
-    launch.use_cores(_CONFIG.value.train.batch_size)
-    launch.distribute()
     try:
+        launch.use_cores(int(_CONFIG.value.get("train", {}).get("batch_size", 0)))
+        launch.distribute()
         pipeline.run(_CONFIG.value, _WORKDIR.value, launch.config_name(flags.FLAGS["config"]))
     except settings.InputError as error:
         _stop(error)
     except loop.NotFinite as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(1)
+    except KeyboardInterrupt:
+        sys.stderr.write("stopped; the same command continues from what is saved\n")
+        sys.exit(130)
     except loop.Preempted as error:
         sys.stderr.write(f"{error}; the same command continues\n")
         sys.exit(PREEMPTED)

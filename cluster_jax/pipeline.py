@@ -5,6 +5,7 @@ import functools
 import hashlib
 import io
 import json
+import os
 import pathlib
 import statistics
 import time
@@ -14,6 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 from etils import epath
+from jax.experimental import multihost_utils
 from ml_collections import ConfigDict
 
 from cluster_jax import assemble, protocol, settings, storage
@@ -25,6 +27,11 @@ from cluster_jax.training import state as states
 
 # What may change in a finished run without training anew.
 AFTER_TRAINING = ("eval", "note")
+# What may change at any time: it leaves the result as it is.
+AT_ANY_TIME = {
+    "train": ("log_every", "checkpoint_every", "keep_checkpoints", "prefetch"),
+    "data": ("resident_mb",),
+}
 
 
 def run(config: ConfigDict, workdir: epath.PathLike | None = None, name: str = "run") -> dict:
@@ -45,7 +52,7 @@ def run(config: ConfigDict, workdir: epath.PathLike | None = None, name: str = "
     config = assemble.plain(config)
     workdir = epath.Path(workdir or default_workdir(config, name))
     previous = _claim(workdir, config)
-    if previous is not None:
+    if _agreed(previous is not None, workdir):
         _say(f"{workdir} is finished; to run again, give another --workdir\n")
         _say(protocol.table(previous))
         return previous
@@ -57,9 +64,12 @@ def run(config: ConfigDict, workdir: epath.PathLike | None = None, name: str = "
         f"{built.plan.total:,} steps of {config['train']['batch_size']} images "
         f"on {built.mesh.size} x {jax.devices()[0].device_kind}\nworkdir {workdir}"
     )
+    images = _fingerprint(built.dataset)
     if main:
+        _check_images(workdir / "images.json", images)
         workdir.mkdir(parents=True, exist_ok=True)
         storage.write_json(workdir / "config.json", config)
+        storage.write_json(workdir / "images.json", images)
     features = _features(built, config, workdir)
     trained = time.perf_counter()
     if not main:
@@ -126,7 +136,7 @@ def _features(
 ) -> dict[str, np.ndarray]:
     """The stored embedding if it is there, else by training (or what is left of it)."""
     file = workdir / "embedding.npz"
-    if file.exists():
+    if _agreed(file.exists(), workdir):
         return storage.read_arrays(file)
 
     state = loop.train(
@@ -173,7 +183,10 @@ def _claim(workdir: epath.Path, config: dict[str, Any]) -> dict | None:
 
 
 def _training_part(config: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in config.items() if k not in AFTER_TRAINING}
+    kept = {k: v for k, v in config.items() if k not in AFTER_TRAINING}
+    for section, keys in AT_ANY_TIME.items():
+        kept[section] = {k: v for k, v in kept[section].items() if k not in keys}
+    return kept
 
 
 def _different(a: Any, b: Any, key: str = "") -> list[tuple[str, Any, Any]]:
@@ -182,6 +195,37 @@ def _different(a: Any, b: Any, key: str = "") -> list[tuple[str, Any, Any]]:
         names = sorted(set(a) | set(b))
         return [d for n in names for d in _different(a.get(n), b.get(n), f"{key}.{n}".strip("."))]
     return [] if a == b else [(key, a, b)]
+
+
+def _agreed(done: bool, workdir: epath.Path) -> bool:
+    """`done`, after all processes have found the same: they must take the same way.
+
+    Raises:
+        InputError: they have not; the workdir is not one folder for all of them.
+    """
+    if jax.process_count() == 1:
+        return done
+    if bool(multihost_utils.broadcast_one_to_all(np.int32(done))) != done:
+        raise settings.InputError(
+            f"{workdir} is not the same folder for all processes; give a shared --workdir"
+        )
+    return done
+
+
+def _fingerprint(dataset: Dataset) -> dict[str, Any]:
+    """Tells whether a run is continued with the images that it began with."""
+    some = np.arange(min(dataset.size, 256)) * dataset.size // min(dataset.size, 256)
+    digest = hashlib.sha256(dataset.fetch(some).tobytes())
+    for name in dataset.sources or ():
+        digest.update(os.fsencode(name))
+    return {"size": dataset.size, "sha256": digest.hexdigest()}
+
+
+def _check_images(file: epath.Path, images: dict[str, Any]) -> None:
+    if file.exists() and storage.read_json(file) != images:
+        raise settings.InputError(
+            f"the images have changed since the run in {file.parent} began; give another --workdir"
+        )
 
 
 def _assignments(dataset: Dataset, found: evaluate.Evaluation) -> str:

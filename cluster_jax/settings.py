@@ -32,7 +32,8 @@ def find(config: str) -> pathlib.Path:
     given = pathlib.Path(config)
     if given.is_file():
         return given.resolve()
-    if given.parent in (pathlib.Path(), pathlib.Path("configs")):
+    bare = given.parent in (pathlib.Path(), pathlib.Path("configs"))
+    if bare and given.suffix in ("", ".py"):
         for folder in _FOLDERS:
             file = folder / f"{given.stem}.py"
             if file.is_file():
@@ -78,13 +79,13 @@ def bind(function: Callable, section: str, values: Mapping[str, Any], *given: An
 
 def positive(name: str, value: float) -> None:
     """Raises an `InputError` unless `value > 0`."""
-    if not value > 0:
+    if value is None or not value > 0:
         raise InputError(f"{name} must be greater than 0; got {value}")
 
 
 def at_least(name: str, value: float, least: float) -> None:
     """Raises an `InputError` unless `value >= least`."""
-    if not value >= least:
+    if value is None or not value >= least:
         raise InputError(f"{name} must be at least {least}; got {value}")
 
 

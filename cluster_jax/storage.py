@@ -14,10 +14,10 @@ def write(path: epath.PathLike, content: str | bytes) -> None:
     path = epath.Path(path)
     partial = path.parent / f".{path.name}.partial"
     try:
-        if isinstance(content, bytes):
-            partial.write_bytes(content)
-        else:
-            partial.write_text(content)
+        if isinstance(content, str):
+            # A file name need not be valid Unicode; its bytes are written as they are.
+            content = content.encode("utf-8", "surrogateescape")
+        partial.write_bytes(content)
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)

@@ -2,9 +2,11 @@
 
 import ast
 import pathlib
+import re
 
 import pytest
 from ml_collections import ConfigDict
+from PIL import Image
 
 from cluster_jax import assemble, pipeline, settings
 from tests import toy
@@ -31,6 +33,32 @@ def test_config_builds(name, tmp_path):
 def test_config_says_what_it_is(name):
     text = ast.get_docstring(ast.parse((FOLDER / f"{name}.py").read_text()))
     assert f"--config=configs/{name}.py" in text
+
+
+def test_a_section_is_a_section(tmp_path):
+    config = assemble.plain(toy.config(toy.file(tmp_path)))
+    with pytest.raises(settings.InputError, match="nrcc is a section of the config; got None"):
+        assemble.build({**config, "nrcc": None})
+
+
+def test_the_readme_folder_command(tmp_path):
+    """The flags of README.md on a folder of images, as far as the first step."""
+    text = (FOLDER.parent / "README.md").read_text()
+    command = text[text.index("nrcc_imagenet --config.data.name=folder --config.data.dir=DIR \\") :]
+    pictures, _ = toy.images(160, channels=3)
+    for i, pixels in enumerate(pictures):
+        Image.fromarray(pixels).resize((80, 64)).save(tmp_path / f"{i}.png")
+    config = settings.load("nrcc_imagenet")
+    flags = re.findall(r'--config\.([\w.]+)=([^"`\s]+(?: epochs)?)', command.split("```")[0])
+    assert len(flags) == 10
+    for key, value in flags:
+        value = str(tmp_path) if value == "DIR" else value
+        section, name = key.rsplit(".", 1)
+        kind = config[section].get_type(name)
+        config[section][name] = kind(value)
+    run = assemble.build(assemble.plain(config))
+    assert run.shape == (56, 56, 3)
+    assert run.dataset.labels is None
 
 
 def test_missing_and_spare_keys_are_named(tmp_path):
@@ -77,6 +105,23 @@ def test_missing_and_spare_keys_are_named(tmp_path):
         ("network", {"norm": "local"}, "group"),
         ("optimizer", {"name": "lion"}, "optimizer.name must be one of 'sgd', 'adamw'"),
         ("optimizer", {"learning_rate": 0.0}, "optimizer.learning_rate must be greater than 0"),
+        ("seed", -1, "seed must be at least 0"),
+        ("nrcc", {"sghmc": {"iterations": 0}}, r"nrcc\.sghmc\.iterations must be greater than 0"),
+        ("nrcc", {"sghmc": {"step_size": float("nan")}}, r"nrcc\.sghmc\.step_size must be greater than 0"),
+        ("nrcc", {"sghmc": {"friction": 1.5}}, r"nrcc\.sghmc\.friction must be between 0 and 1"),
+        ("nrcc", {"sghmc": {"momentum": "both"}}, r"nrcc\.sghmc\.momentum must be one of"),
+        ("nrcc", {"noise": {"scale": -1.0}}, r"nrcc\.noise\.scale must be at least 0"),
+        ("nrcc", {"resolution": 4}, "nrcc.resolution needs a network that averages"),
+        ("network", {"norm": "shuffle", "group": 2}, "target network"),
+        ("network", {"norm": "local", "group": 3}, "multiple"),
+        ("augment", {"mean": (0.5,) * 3, "std": (0.2,) * 3}, "channels"),
+        ("optimizer", {"warmup": "5 steps"}, r"optimizer\.warmup is 5 steps, longer"),
+        ("eval", {"gridshift": {"stop": "soon"}}, r"eval\.gridshift\.stop must be one of"),
+        ("eval", {"gridshift": {"max_iter": 0}}, r"eval\.gridshift\.max_iter"),
+        ("eval", {"reduce": {"dimensions": 1}}, r"eval\.reduce\.dimensions must be at least 2"),
+        ("eval", {"kmeans": {"k": 65}}, r"eval\.kmeans\.k must be 1 to 64"),
+        ("eval", {"linear_probe": {"holdout": 3.0}}, r"eval\.linear_probe\.holdout"),
+        ("eval", {"knn": ()}, r"eval\.knn must name at least one"),
         ("data", {"name": "cifar_ten"}, "cifar_ten"),
         ("data", {"dir": "nowhere.npz"}, "nowhere.npz"),
         ("eval", {"features": "pixels"}, "eval.features must be one of"),

@@ -176,6 +176,20 @@ def test_damaged_checkpoint_is_named_and_the_one_before_used(tmp_path, caplog):
     _assert_same(want, _final(config, tmp_path / "run"))
 
 
+def test_damage_to_all_checkpoints_moves_nothing_more(tmp_path):
+    config = toy.config(toy.file(tmp_path))
+    pipeline.run(config, tmp_path / "run")
+    (tmp_path / "run" / "results.json").unlink()
+    (tmp_path / "run" / "embedding.npz").unlink()
+    for file in (tmp_path / "run" / "checkpoints").rglob("*"):
+        if file.is_file():
+            file.write_bytes(b"damaged")
+    for message in ("two checkpoints in a row", "the only checkpoint"):
+        with pytest.raises(settings.InputError, match=message):
+            pipeline.run(config, tmp_path / "run")
+    assert [p.name for p in (tmp_path / "run" / "checkpoints").glob("[0-9]*")] == ["2"]
+
+
 def test_not_finite_stops_with_the_step_and_the_last_good_checkpoint(tmp_path, monkeypatch):
     config = toy.config(toy.file(tmp_path), train={"duration": "8 steps"})
     step = loop.make_step
@@ -244,6 +258,15 @@ def test_without_labels(tmp_path):
     assert results["protocol"]["labels_used_for"] == []
 
 
+def test_other_images_than_the_run_began_with(tmp_path):
+    config = toy.config(toy.file(tmp_path))
+    pipeline.run(config, tmp_path / "run")
+    toy.file(tmp_path, seed=1)
+    config.eval.knn = (3,)
+    with pytest.raises(settings.InputError, match="images have changed"):
+        pipeline.run(config, tmp_path / "run")
+
+
 @pytest.mark.parametrize("streamed", [False, True])
 def test_no_label_reaches_a_training_step(tmp_path, monkeypatch, streamed):
     seen = []
@@ -261,10 +284,28 @@ def test_no_label_reaches_a_training_step(tmp_path, monkeypatch, streamed):
     monkeypatch.setattr(loop, "make_step", watched)
     config = toy.config(toy.file(tmp_path), data={"resident_mb": 0.0 if streamed else 100.0})
     pipeline.run(config, tmp_path / "run")
-    allowed = {"index", "image"} if streamed else {"index"}
     assert len(seen) == 4
-    assert all(keys == allowed for keys, _ in seen)
-    assert all((r is None) if streamed else (r.dtype == np.uint8) for _, r in seen)
+    # Several CPU devices share a memory: nothing is resident on them.
+    assert all(keys == {"index", "image"} and r is None for keys, r in seen)
+
+
+def test_one_device_holds_the_set(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(states, "make_mesh", lambda make=states.make_mesh: make(1))
+    step = loop.make_step
+
+    def watched(*arguments):
+        function = step(*arguments)
+
+        def stepped(state, batch, resident):
+            seen.append((set(batch), resident.shape))
+            return function(state, batch, resident)
+
+        return stepped
+
+    monkeypatch.setattr(loop, "make_step", watched)
+    pipeline.run(toy.config(toy.file(tmp_path)), tmp_path / "run")
+    assert seen == [({"index"}, (64, 8, 8, 1))] * 4
 
 
 def test_the_step_is_traced_once(tmp_path):

@@ -75,7 +75,7 @@ def stream(
     steps_per_epoch(dataset.size, batch_size)
     rows = _rows(batch_size, process, processes)
     if prefetch < 1:
-        raise ValueError(f"data.prefetch = {prefetch}; expected at least 1 batch")
+        raise ValueError(f"train.prefetch = {prefetch}; expected at least 1 batch")
 
     def batch(step: int) -> dict[str, np.ndarray]:
         index = indices(seed=seed, size=dataset.size, batch_size=batch_size, step=step)[rows]

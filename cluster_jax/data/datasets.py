@@ -26,7 +26,7 @@ def load(
     Args:
         name: "digits", "folder", "arrays" or the name of a prepared TFDS set.
         dir: where the data lie: folder, file, or TFDS's data directory; unused by digits.
-        split: TFDS split, "train" or "train+test"; None or "all" for the others.
+        split: TFDS split, "train" or "train+test"; the others have none and ignore it.
         canvas: None to keep the size that all images share; or the side of a square: the short
             side is scaled to it (bicubic, antialiased) and the centre cut out.
         resident_mb: sets up to this size, in 10^6 bytes of uint8, are decoded into
@@ -39,18 +39,30 @@ def load(
         ValueError: a bad value, or data that are missing or of another kind.
     """
     _check(canvas, resident_mb, skip_limit, limit)
-    if name in ("digits", "folder", "arrays") and split not in (None, "all"):
-        raise ValueError(f"data.split = '{split}', but {name} has no splits; leave it None")
+    common = {"canvas": canvas, "resident_mb": resident_mb, "limit": limit}
     if name == "digits":
         return _digits(canvas, resident_mb, limit)
     if name == "folder":
-        return folder.load(
-            dir=dir, canvas=canvas, resident_mb=resident_mb, skip_limit=skip_limit, limit=limit
-        )
+        return folder.load(dir=dir, skip_limit=skip_limit, **common)
     if name == "arrays":
-        return arrays.load(dir=dir, canvas=canvas, resident_mb=resident_mb, limit=limit)
-    return prepared.load(
-        name=name, dir=dir, split=split, canvas=canvas, resident_mb=resident_mb, limit=limit
+        return _numbered(arrays.load(dir=dir, **common))
+    return _numbered(prepared.load(name=name, dir=dir, split=split, **common))
+
+
+def _numbered(dataset: Dataset) -> Dataset:
+    """Labels as 0, 1, ... with their names; all -1, TFDS's mark of a test split, is no labels."""
+    labels, names = dataset.labels, dataset.label_names
+    if labels is None or (labels == -1).all():
+        return dataset._replace(labels=None, label_names=None)
+    if labels.min() < 0:
+        raise ValueError(
+            f"{(labels < 0).sum()} of {len(labels)} labels are negative; label all images or none"
+        )
+    if names is not None and labels.max() < len(names):
+        return dataset
+    found, numbers = np.unique(labels, return_inverse=True)
+    return dataset._replace(
+        labels=numbers.astype(np.int32), label_names=tuple(str(label) for label in found)
     )
 
 

@@ -1,5 +1,6 @@
 """A folder of image files: nested or flat, with or without class folders."""
 
+import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -8,6 +9,7 @@ from etils import epath
 from PIL import Image
 
 from cluster_jax.data.images import Dataset, decode, each, fetcher, fits, subset
+from cluster_jax.settings import InputError
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff")
 ORIENTATION = 274  # the EXIF tag
@@ -32,7 +34,7 @@ def load(
     or more; they serve scoring only, so a folder split by something else than classes does no
     harm beyond meaningless scores. A resident set is decoded once. For a streamed one only the
     headers are read here; a file that fails later, when all of it is decoded, raises a
-    RuntimeError that names it.
+    InputError that names it.
 
     Args:
         dir: path, local or in a bucket.
@@ -83,7 +85,7 @@ def load(
     def read(i: int) -> np.ndarray:
         image = _attempt(_decode, root / kept[i], canvas)
         if isinstance(image, _Unreadable):
-            raise RuntimeError(
+            raise InputError(
                 f"{root / kept[i]} has an image header but cannot be decoded ({image.reason}); "
                 "remove or repair the file"
             )
@@ -103,9 +105,14 @@ def _files(dir: str | None) -> tuple[epath.Path, list[str]]:
         raise ValueError(f"the image folder {root} does not exist; set data.dir to one that does")
     if not root.is_dir():
         raise ValueError(f"{root} is a file; data.dir must be a folder of images")
-    found, waiting = [], [(root, "")]
+    found, waiting, seen = [], [(root, "")], set()
     while waiting:
         folder, prefix = waiting.pop()
+        # A link to a folder above would lead around in a circle.
+        real = os.path.realpath(folder)
+        if real in seen:
+            continue
+        seen.add(real)
         for entry in folder.iterdir():
             if entry.name.startswith("."):
                 continue

@@ -10,6 +10,7 @@ import numpy as np
 from etils import epath
 
 from cluster_jax.data.images import Dataset, decode, each, fetcher, fits, in_memory, subset
+from cluster_jax.settings import InputError
 
 FORMAT = "array_record"  # TFDS's format with random access that TensorFlow is not needed for
 
@@ -83,7 +84,7 @@ def _open(name: str, dir: str | None, split: str | None) -> tuple[Any, Sequence]
         dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
     ).expanduser()
     prepare = (
-        f"prepare it by `pip install 'cluster-jax[tfds]'` and "
+        f"prepare it with TensorFlow (this package's extra tfds) by "
         f"`tfds build {name} --file_format={FORMAT} --data_dir={root}`"
     )
     folder = _version(root, name)
@@ -139,6 +140,6 @@ def _picture(data: bytes, canvas: int | None, channels: int, name: str, record: 
         return decode(data, canvas, channels)
     # Pillow raises nearly any exception on damaged bytes.
     except Exception as error:
-        raise RuntimeError(
+        raise InputError(
             f"record {record} of {name} cannot be decoded ({error}); prepare the set again"
         ) from error

@@ -100,7 +100,7 @@ def evaluate(
     )
 
 
-def check(section: Mapping[str, Any]) -> None:
+def check(section: Mapping[str, Any], images: int) -> None:
     """Raises an `InputError` for settings that can be judged before the embedding is there."""
     settings.at_least("eval.batch_size", section["batch_size"], 1)
     settings.one_of("eval.features", section["features"], ("backbone", "projection"))
@@ -108,11 +108,34 @@ def check(section: Mapping[str, Any]) -> None:
         "eval.reduce.method", section["reduce"]["method"], ("umap", "tsne", "pca", "none")
     )
     settings.at_least("eval.kmeans.restarts", section["kmeans"]["restarts"], 1)
-    if section["kmeans"]["k"] is not None:
-        settings.at_least("eval.kmeans.k", section["kmeans"]["k"], 1)
+    settings.at_least("eval.reduce.dimensions", section["reduce"]["dimensions"], 2)
+    settings.at_least("eval.reduce.neighbors", section["reduce"]["neighbors"], 2)
+    settings.at_least("eval.reduce.min_dist", section["reduce"]["min_dist"], 0)
+    settings.one_of(
+        "eval.gridshift.stop", section["gridshift"]["stop"], ("fixed_point", "no_merge")
+    )
+    settings.at_least("eval.gridshift.max_iter", section["gridshift"]["max_iter"], 1)
+    k = section["kmeans"]["k"]
+    if k is not None and not 1 <= k <= images:
+        raise settings.InputError(f"eval.kmeans.k must be 1 to {images}, the images; got {k}")
+    if section["linear_probe"] is not None:
+        _check_probe(section["linear_probe"])
+    if not section["knn"]:
+        raise settings.InputError("eval.knn must name at least one number of neighbours; got none")
     _bandwidth(section["gridshift"])
     for k in section["knn"]:
         settings.at_least("eval.knn", k, 1)
+
+
+def _check_probe(section: Mapping[str, Any]) -> None:
+    for key in ("epochs", "batch_size"):
+        settings.at_least(f"eval.linear_probe.{key}", section[key], 1)
+    settings.positive("eval.linear_probe.learning_rate", section["learning_rate"])
+    settings.at_least("eval.linear_probe.weight_decay", section["weight_decay"], 0)
+    if not 0 < section["holdout"] < 1:
+        raise settings.InputError(
+            f"eval.linear_probe.holdout must be between 0 and 1; got {section['holdout']}"
+        )
 
 
 def _unit(features: np.ndarray) -> np.ndarray:
@@ -148,8 +171,6 @@ def _reduce(x: np.ndarray, section: Mapping[str, Any], seed: int) -> np.ndarray:
 
 
 def _kmeans(x: np.ndarray, k: int, restarts: int, seed: int) -> np.ndarray:
-    if k > len(x):
-        raise settings.InputError(f"eval.kmeans.k is {k}, but there are only {len(x)} images")
     return kmeans(x, k, restarts=restarts, seed=seed).labels
 
 
@@ -163,7 +184,8 @@ def _knn(x: np.ndarray, labels: np.ndarray | None, neighbors: tuple[int, ...]) -
 def _probe(
     x: np.ndarray, labels: np.ndarray | None, section: Mapping[str, Any] | None, seed: int
 ) -> float | None:
-    if labels is None or section is None:
+    # A class of one image cannot be in both parts of the split.
+    if labels is None or section is None or np.bincount(labels).max() < 2:
         return None
     return linear_probe.linear_probe(x, labels, seed=seed, **section)
 

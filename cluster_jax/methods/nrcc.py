@@ -85,8 +85,9 @@ def with_nrcc(
         )
     if resolution is not None:
         settings.at_least("nrcc.resolution", resolution, 2)
-    samplers.potential(potential)
+    settings.one_of("nrcc.potential", potential, ("inverse", "log_inverse_square"))
     arguments = {"sghmc": sghmc, "hmc": hmc, "monte_carlo": monte_carlo, "noise": noise}
+    _check_samplers(arguments)
 
     def loss(
         params: Tree, extra: Tree, batch: Mapping, step: Array, key: Array, axis: Axis
@@ -134,6 +135,22 @@ def with_nrcc(
     return Method(base.init, loss, base.after, base.embed, base.refresh_at, base.refresh)
 
 
+def _check_samplers(arguments: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raises an `InputError` for a number that no sampler can work with."""
+    positive = ("iterations", "leapfrog_steps", "step_size", "clip")
+    for source, values in arguments.items():
+        for key, value in values.items():
+            name = f"nrcc.{source}.{key}"
+            if key in positive and not (key == "clip" and value is None):
+                settings.positive(name, value)
+            elif key in ("noise", "scale"):
+                settings.at_least(name, value, 0)
+            elif key == "friction" and not 0 <= value <= 1:
+                raise settings.InputError(f"{name} must be between 0 and 1; got {value}")
+            elif key == "momentum":
+                settings.one_of(name, value, ("new", "old"))
+
+
 def _sample(
     keys: Array,
     density: Density,
@@ -160,7 +177,11 @@ def _sample(
     else:
         target = density.reference if clean is None else density.project(clean)
         energy = _energy(density.project, lax.stop_gradient(target), samplers.potential(potential))
-        start = _start(density, target, samplers.potential(potential)) if shared else energy(seed)
+        # HMC compares energies: all of them by one function (shuffle-BN has an order per pass).
+        if shared and source == "sghmc":
+            start = _start(density, target, samplers.potential(potential))
+        else:
+            start = energy(seed)
         sampler = {"sghmc": sghmc.sghmc, "hmc": hmc.hmc}[source]
         view, info = sampler(draw, seed, energy, start, **arguments)
     if resolution is not None:

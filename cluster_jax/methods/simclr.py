@@ -22,6 +22,10 @@ def make(setting: Setting, *, temperature: float, positive_in_denominator: bool)
         InputError: a value is out of range.
     """
     settings.positive("method.temperature", temperature)
+    if setting.shuffle:
+        raise settings.InputError(
+            "network.norm 'shuffle' needs a method with a target network; use 'sync' or 'local'"
+        )
     network = setting.network
 
     def init(key: Array, images: Array) -> tuple[Tree, Tree]:

@@ -54,6 +54,8 @@ class Network(NamedTuple):
             network without predictor.
         features: size `f` of the representation.
         projections: size `e` of the projection.
+        any_size: whether it takes images of another size than `init` saw (it averages its last
+            map; "small" flattens it).
     """
 
     init: Callable[[Array, Array], tuple[Tree, Tree]]
@@ -61,6 +63,7 @@ class Network(NamedTuple):
     predict: Callable[..., tuple[Array, Tree]] | None
     features: int
     projections: int
+    any_size: bool
 
 
 def make(
@@ -151,7 +154,12 @@ def make(
         return wide(prediction), stats
 
     return Network(
-        init, forward, None if predictor is None else predict, features, projector["out"]
+        init,
+        forward,
+        None if predictor is None else predict,
+        features,
+        projector["out"],
+        name != "small",
     )
 
 

@@ -6,14 +6,16 @@ from absl import logging
 from etils import epath
 from orbax.checkpoint import checkpoint_managers
 
+from cluster_jax import settings
 from cluster_jax.training.state import State
 
 
 class Checkpoints:
     """The checkpoints of a run, in `folder/<step>`.
 
-    A checkpoint that cannot be read is moved to `damaged/<step>` beside the folder and the one
-    before it is used.
+    If the newest cannot be read, it is moved to `damaged/<step>` beside the folder and the one
+    before it is used. If that cannot be read either, nothing more is moved: then something else
+    is wrong.
     """
 
     def __init__(self, folder: epath.PathLike, *, keep: int):
@@ -45,7 +47,10 @@ class Checkpoints:
         Args:
             state: gives structure, shapes, dtypes and the devices to restore to, which may be
                 more or fewer than those that saved.
-            step: None for the newest, passing over what is damaged.
+            step: None for the newest, or the one before where that is damaged.
+
+        Raises:
+            InputError: there are checkpoints, but the last two cannot be read.
         """
         target = jax.tree.map(
             lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state._asdict()
@@ -53,19 +58,34 @@ class Checkpoints:
         arguments = ocp.args.StandardRestore(target)
         if step is not None:
             return State(**self._manager.restore(step, args=arguments))
-        while (newest := self.latest()) is not None:
-            try:
-                return State(**self._manager.restore(newest, args=arguments))
-            except Exception as error:  # Orbax and TensorStore raise many kinds.
-                self._set_aside(newest, error)
-        return None
+        newest = self.latest()
+        if newest is None:
+            return None
+        try:
+            return State(**self._manager.restore(newest, args=arguments))
+        except Exception as error:  # Orbax and TensorStore raise many kinds.
+            reason = str(error).strip().split("\n")[0][:200]
+        if len(self._manager.all_steps()) == 1:
+            raise settings.InputError(
+                f"{self._folder / str(newest)}, the only checkpoint, cannot be read ({reason}); "
+                f"remove {self._folder} to train anew, or give another --workdir"
+            )
+        self._set_aside(newest, reason)
+        before = self.latest()
+        try:
+            return State(**self._manager.restore(before, args=arguments))
+        except Exception as error:
+            raise settings.InputError(
+                f"two checkpoints in a row cannot be read ({reason}); the cause is likely not "
+                f"damage: look at {self._folder}, or give another --workdir"
+            ) from error
 
-    def _set_aside(self, step: int, error: Exception) -> None:
+    def _set_aside(self, step: int, reason: str) -> None:
         damaged = self._folder.parent / "damaged" / str(step)
         logging.warning(
             "checkpoint %s cannot be read (%s); it was moved to %s and the one before it is used",
             self._folder / str(step),
-            str(error).strip().split("\n")[0][:200],
+            reason,
             damaged,
         )
         self._manager.close()

@@ -27,6 +27,8 @@ from cluster_jax.training.log import Log
 from cluster_jax.training.state import State
 from cluster_jax.training.step import make_step
 
+REFRESH = 1  # tells the key of a refresh from that of the step after it
+
 
 class NotFinite(ArithmeticError):
     """The loss or its gradient became infinite or not a number."""
@@ -122,9 +124,11 @@ def train(
         watch = _Watch(log, rate, batch_size, start)
         for done, batch in zip(range(start + 1, plan.total + 1), stream, strict=True):
             if method.refresh_at(done - 1):
-                key = jax.random.fold_in(state.key, done - 1)
+                key = jax.random.fold_in(jax.random.fold_in(state.key, done - 1), REFRESH)
                 extra = method.refresh(state.extra, functools.partial(embedding, state), key)
                 state = state._replace(extra=jax.device_put(extra, states.replicated(mesh)))
+            if dataset.images is not None and resident is None:
+                batch = {**batch, "image": dataset.images[batch["index"]]}
             state, metrics = step_function(state, _place(batch, mesh), resident)
             watch.add(metrics)
             bar.update()
@@ -135,6 +139,8 @@ def train(
                 watch.report(done, checkpoints.latest(), bar)
             if saving:
                 checkpoints.save(state, done)
+                if log:
+                    log.flush()
             if stop and done < plan.total:
                 raise Preempted(f"stopped after step {done}, which is saved in {workdir}")
         return state
@@ -177,8 +183,11 @@ class _Watch:
 
 
 def _resident(dataset: Dataset, mesh: Mesh) -> Array | None:
-    """The whole set on every device, where it is small enough to be in memory."""
-    if dataset.images is None:
+    """The whole set on every device, where it is small enough to be in memory.
+
+    Not on several CPU devices, which share a memory: it would be there once for each.
+    """
+    if dataset.images is None or (jax.default_backend() == "cpu" and mesh.size > 1):
         return None
     whole = states.replicated(mesh)
     return jax.make_array_from_process_local_data(whole, dataset.images, dataset.images.shape)
@@ -192,7 +201,10 @@ def _place(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, Array]:
 
 @contextlib.contextmanager
 def _stop_signals() -> Iterator[collections.deque]:
-    """While active, the first SIGTERM or SIGINT is noted, not obeyed; a second one is obeyed."""
+    """While active, the first SIGTERM or SIGINT is noted, not obeyed; a second one is obeyed.
+
+    With several processes the signals are left to JAX, which makes all of them stop at one step.
+    """
     told: collections.deque[int] = collections.deque()
 
     def note(number: int, frame: Any) -> None:
@@ -201,7 +213,7 @@ def _stop_signals() -> Iterator[collections.deque]:
         for each, handler in before.items():
             signal.signal(each, handler)
 
-    numbers = (signal.SIGTERM, signal.SIGINT)
+    numbers = (signal.SIGTERM, signal.SIGINT) if jax.process_count() == 1 else ()
     try:
         before = {number: signal.signal(number, note) for number in numbers}
     except ValueError:  # Not the main thread (a notebook's worker): signals are not ours.

@@ -55,7 +55,7 @@ def normalised() -> dict:
     """A gradient of unit root mean square, with a step size and noise of its own.
 
     The image moves by step_size^2 = 0.04 (root mean square, standardised units) along the
-    gradient, and by about 0.027 at random.
+    gradient, and by about 0.028 at random.
     """
     return {"normalize_gradient": True, "step_size": 0.2, "noise": 0.1, "friction": 0.9}
 

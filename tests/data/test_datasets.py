@@ -40,7 +40,6 @@ def test_digits_subset_and_canvas():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"split": "train"}, "digits has no splits"),
         ({"canvas": 0}, "data.canvas = 0"),
         ({"limit": -3}, "data.limit = -3"),
         ({"skip_limit": 1.5}, "data.skip_limit = 1.5"),
