@@ -16,7 +16,8 @@ from experiments import runs
 SEEDS = (0, 1, 2)
 NOTE = (
     "The settings were tuned on the labels of this set with InfoNCE + NRCC; the network kept by "
-    "BYOL is the target. GridShift never sees the labels; k-means is given their number."
+    "BYOL is the target. GridShift never sees the labels; k-means is given their number. Two runs "
+    "at a time, one core each: images/s is that of one busy core, and differs by what else ran."
 )
 
 
