@@ -54,7 +54,24 @@ def test_limit_takes_labels_along(tmp_path, colour):
     np.savez(tmp_path / "x.npz", images=colour, labels=colour[:, 0, 0, 0].astype(int))
     dataset = load(tmp_path / "x.npz", limit=4)
     assert dataset.size == 4
-    np.testing.assert_array_equal(dataset.labels, dataset.images[:, 0, 0, 0])
+    named = [int(dataset.label_names[label]) for label in dataset.labels]
+    np.testing.assert_array_equal(named, dataset.images[:, 0, 0, 0])
+
+
+def test_labels_are_numbered_from_zero(tmp_path, colour):
+    given = np.resize([7, 2_000_000_000, 3], len(colour))
+    np.savez(tmp_path / "x.npz", images=colour, labels=given)
+    dataset = load(tmp_path / "x.npz")
+    assert dataset.label_names == ("3", "7", "2000000000")
+    np.testing.assert_array_equal(dataset.labels, np.resize([1, 2, 0], len(colour)))
+
+
+def test_negative_labels(tmp_path, colour):
+    np.savez(tmp_path / "x.npz", images=colour, labels=np.full(len(colour), -1))
+    assert load(tmp_path / "x.npz").labels is None
+    np.savez(tmp_path / "x.npz", images=colour, labels=np.arange(len(colour)) - 1)
+    with pytest.raises(ValueError, match=r"1 of .* labels are negative; label all"):
+        load(tmp_path / "x.npz")
 
 
 def test_too_large_to_be_resident(tmp_path, colour):

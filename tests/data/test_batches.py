@@ -97,7 +97,7 @@ def test_bad_division():
         collect(make(True), processes=4)
     with pytest.raises(ValueError, match="6 images cannot be divided among 4 processes"):
         batches.evaluation(make(True), batch_size=6, process=0, processes=4)
-    with pytest.raises(ValueError, match=r"data\.prefetch = 0"):
+    with pytest.raises(ValueError, match=r"train\.prefetch = 0"):
         collect(make(False), prefetch=0)
 
 

@@ -5,6 +5,7 @@ import pytest
 from PIL import Image
 
 from cluster_jax.data import datasets, images
+from cluster_jax.settings import InputError
 
 
 def load(path, **changes):
@@ -80,7 +81,7 @@ def test_truncated_file_is_listed_when_resident_and_named_when_streamed(tmp_path
     streamed = load(tmp_path, skip_limit=0.5, resident_mb=0.0)
     assert streamed.size == 2
     assert streamed.fetch(np.array([0])).shape == (1, 40, 40, 3)
-    with pytest.raises(RuntimeError, match=r"2\.png has an image header but cannot be decoded"):
+    with pytest.raises(InputError, match=r"2\.png has an image header but cannot be decoded"):
         streamed.fetch(np.array([0, 1]))
 
 
@@ -177,3 +178,9 @@ def test_real_photographs_of_many_sizes(real_data):
     assert (dataset.size, dataset.shape, dataset.skipped) == (14, (32, 32, 3), ())
     assert len(dataset.label_names) == 14
     assert dataset.images.std() > 30
+
+
+def test_a_link_to_a_folder_above_is_not_followed_around(tmp_path, write):
+    write("a/1.png")
+    (tmp_path / "a" / "up").symlink_to(tmp_path)
+    assert load(tmp_path).sources == ("a/1.png",)
