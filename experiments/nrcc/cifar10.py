@@ -11,7 +11,7 @@ import argparse
 import numpy as np
 from ml_collections import ConfigDict
 
-from cluster_jax import settings
+from cluster_jax import launch, settings
 from cluster_jax.clustering.kmeans import kmeans
 from cluster_jax.data import datasets
 from cluster_jax.metrics import partition
@@ -52,6 +52,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, help="only this seed; no table is written")
     arguments = parser.parse_args()
     made = config(arguments.data)
+    launch.use_cores(made.train.batch_size)
     seeds = [arguments.seed] if arguments.seed is not None else SEEDS
     found = {"InfoNCE + NRCC": runs.repeat(made, seeds, arguments.runs, "infonce-nrcc")}
     if arguments.seed is not None:

@@ -10,7 +10,7 @@ import argparse
 
 from ml_collections import ConfigDict
 
-from cluster_jax import settings
+from cluster_jax import launch, settings
 from experiments import runs
 
 SEEDS = (0, 1, 2)
@@ -68,6 +68,7 @@ def main() -> None:
     parser.add_argument("--out", default="experiments/nrcc/digits")
     parser.add_argument("--rows", help="only rows whose name starts so; no table is written")
     arguments = parser.parse_args()
+    launch.use_cores(settings.load("nrcc_digits").train.batch_size)
     found = {
         name: runs.repeat(config, SEEDS, arguments.runs, _slug(name))
         for name, config in rows().items()
