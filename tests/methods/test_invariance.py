@@ -22,7 +22,9 @@ def _build(tmp_path, method, nrcc, **network):
     # SGD: Adam divides by the gradient's size and so turns the rounding error of a gradient that
     # is zero (a bias before BatchNorm) into a full step.
     sgd = {"name": "sgd", "learning_rate": 0.05}
-    made = toy.config(toy.file(tmp_path), network=network, optimizer=sgd)
+    # For the trace of a step on all 8 devices: groups of up to 4 images fit into each.
+    train = {"batch_size": 32}
+    made = toy.config(toy.file(tmp_path), network=network, optimizer=sgd, train=train)
     if not nrcc:
         made.nrcc.weight = 0.0
     else:
