@@ -64,6 +64,8 @@ def run(config: ConfigDict, workdir: epath.PathLike | None = None, name: str = "
         f"{built.plan.total:,} steps of {config['train']['batch_size']} images "
         f"on {built.mesh.size} x {jax.devices()[0].device_kind}\nworkdir {workdir}"
     )
+    if built.dataset.skipped:
+        _say(f"{len(built.dataset.skipped)} files cannot be read; the report lists them")
     images = _fingerprint(built.dataset)
     if main:
         _check_images(workdir / "images.json", images)

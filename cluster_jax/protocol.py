@@ -93,7 +93,7 @@ def table(results: Mapping[str, Any]) -> str:
     if metrics["linear_probe"] is not None:
         lines.append(f"linear probe accuracy        {_number(metrics['linear_probe'])}")
     if metrics.get("gradient_share") is not None:
-        lines.append(f"gradient's share of a sample {_number(metrics['gradient_share'])}")
+        lines.append(f"gradient's share of a sample {metrics['gradient_share']:.2g}")
     if results["images_per_second"]:
         lines.append(f"training speed               {results['images_per_second']:,.0f} images/s")
     return "\n".join(lines)
