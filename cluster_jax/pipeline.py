@@ -67,8 +67,8 @@ def run(config: ConfigDict, workdir: epath.PathLike | None = None, name: str = "
     if built.dataset.skipped:
         _say(f"{len(built.dataset.skipped)} files cannot be read; the report lists them")
     images = _fingerprint(built.dataset)
+    _check_images(workdir / "images.json", images)
     if main:
-        _check_images(workdir / "images.json", images)
         workdir.mkdir(parents=True, exist_ok=True)
         storage.write_json(workdir / "config.json", config)
         storage.write_json(workdir / "images.json", images)
