@@ -1,8 +1,12 @@
 """Generated sets on which GridShift's bandwidth rule is chosen and reported.
 
-The list and its seeds were fixed before any rule was tried on it. Every family comes twice, with
-seeds of their own: the sets of `half="choose"` may be looked at while rules are compared, those
-of `half="report"` only give the figures of the rule that was chosen.
+The lists and their seeds were fixed before any rule was tried on them. Every family comes twice,
+with seeds of their own: the sets of `half="choose"` may be looked at while rules are compared,
+those of `half="report"` only give the figures of the rule that was chosen.
+
+The second list (`round=2`) was added before the second search for a rule, because figures of the
+first list's reporting half had been seen by then. It is harder: larger ratios of sizes and
+spreads, more outliers, fewer rows per cluster, and many more single blobs and noise.
 """
 
 from typing import NamedTuple
@@ -21,7 +25,7 @@ class Set(NamedTuple):
     `truth` is the number of clusters: k for blobs, 1 for one blob, 0 for uniform noise, 2 for
     moons. `sizes` and `spreads` are the ratios of the largest to the smallest cluster's rows and
     standard deviation, `stretch` that of a cluster's longest to its other axes, `outliers` the
-    part of the rows that is spread over twice the data's box.
+    part of the rows that is spread over twice the data's box. `round` is the list it belongs to.
     """
 
     name: str
@@ -35,6 +39,7 @@ class Set(NamedTuple):
     spreads: float = 1.0
     stretch: float = 1.0
     outliers: float = 0.0
+    round: int = 1
 
 
 # kind, k, d, n, sizes, spreads, stretch, outliers
@@ -67,10 +72,49 @@ _FAMILIES = (
     ("moons", 2, 2, 1000, 1, 1, 1, 0),
 )
 
+_HARDER = (
+    ("blobs", 2, 2, 300, 10, 1, 1, 0),
+    ("blobs", 2, 3, 1000, 1, 3, 1, 0.05),
+    ("blobs", 2, 2, 2000, 3, 2, 3, 0.02),
+    ("blobs", 3, 2, 1000, 5, 2, 1, 0.05),
+    ("blobs", 3, 3, 400, 1, 1, 4, 0),
+    ("blobs", 3, 2, 5000, 10, 1, 2, 0),
+    ("blobs", 4, 3, 800, 5, 1, 2, 0.02),
+    ("blobs", 4, 2, 3000, 1, 2, 1, 0.1),
+    ("blobs", 5, 3, 2000, 3, 3, 1, 0),
+    ("blobs", 5, 2, 500, 3, 1, 1, 0.05),
+    ("blobs", 5, 3, 20000, 10, 1, 1, 0.01),
+    ("blobs", 6, 2, 1200, 1, 1, 3, 0),
+    ("blobs", 8, 2, 2400, 3, 2, 1, 0.05),
+    ("blobs", 9, 3, 1800, 10, 1, 1, 0),
+    ("blobs", 10, 3, 5000, 3, 2, 2, 0.05),
+    ("blobs", 12, 2, 1500, 1, 1, 1, 0),
+    ("blobs", 15, 2, 6000, 5, 1, 2, 0),
+    ("blobs", 16, 3, 3200, 5, 1, 1, 0.02),
+    ("blobs", 20, 3, 20000, 3, 1, 2, 0.01),
+    ("blobs", 25, 2, 2500, 2, 1, 1, 0),
+    ("blobs", 30, 3, 3000, 3, 1, 1, 0.02),
+    ("blobs", 40, 3, 8000, 1, 1, 1, 0),
+    ("blobs", 50, 3, 5000, 2, 1, 1, 0.01),
+    ("blobs", 50, 2, 20000, 2, 1, 1, 0),
+    ("blob", 1, 2, 200, 1, 1, 1, 0),
+    ("blob", 1, 2, 3000, 1, 1, 4, 0),
+    ("blob", 1, 3, 500, 1, 1, 1, 0),
+    ("blob", 1, 3, 10000, 1, 1, 2, 0),
+    ("blob", 1, 2, 2000, 1, 1, 1, 0.05),
+    ("noise", 0, 2, 200, 1, 1, 1, 0),
+    ("noise", 0, 2, 5000, 1, 1, 1, 0),
+    ("noise", 0, 3, 500, 1, 1, 1, 0),
+    ("noise", 0, 3, 20000, 1, 1, 1, 0),
+    ("noise", 0, 2, 2000, 1, 1, 3, 0),
+    ("moons", 2, 2, 3000, 1, 1, 1, 0),
+)
+
 SETS = tuple(
-    Set(f"{kind}-{k}-{d}d-{i}", half, kind, k, d, n, first + i, *map(float, rest))
-    for half, first in (("choose", 0), ("report", 1000))
-    for i, (kind, k, d, n, *rest) in enumerate(_FAMILIES)
+    Set(f"{kind}-{k}-{d}d-{i}", half, kind, k, d, n, first + i, *map(float, rest), round_)
+    for round_, families, firsts in ((1, _FAMILIES, (0, 1000)), (2, _HARDER, (2000, 3000)))
+    for half, first in zip(("choose", "report"), firsts, strict=True)
+    for i, (kind, k, d, n, *rest) in enumerate(families)
 )
 
 
@@ -82,6 +126,7 @@ def make(one: Set) -> tuple[NDArray, NDArray]:
     rng = np.random.default_rng(one.seed)
     if one.kind == "noise":
         points, truth = rng.uniform(size=(one.n, one.d)), np.zeros(one.n, np.int64)
+        points[:, 0] *= one.stretch
     elif one.kind == "moons":
         points, truth = make_moons(one.n, noise=0.05, random_state=one.seed)
     else:
