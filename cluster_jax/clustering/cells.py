@@ -60,23 +60,43 @@ def bin_points(points: NDArray, bandwidth: float) -> tuple[NDArray, NDArray]:
     return floors.astype(np.int64), np.clip(offsets, 0, 1, out=offsets)
 
 
-def tabulate(cells: NDArray, offsets: NDArray, weights: NDArray | None) -> tuple[Table, NDArray]:
-    """Collects points into the table of their cells.
+class Sums(NamedTuple):
+    """What a table of cells is made of; unlike means, sums can be added without rounding anew.
+
+    `cells` int64 `[m, d]` in lexicographic order, `moments` float64 `[m, d]` sums of weight x
+    position inside the cell, `weights` float64 `[m]`.
+    """
+
+    cells: NDArray
+    moments: NDArray
+    weights: NDArray
+
+    def table(self) -> Table:
+        """The cells with their centroids."""
+        return Table(self.cells, self.moments / self.weights[:, None], self.weights)
+
+
+def accumulate(cells: NDArray, moments: NDArray, weights: NDArray | None) -> tuple[Sums, NDArray]:
+    """Adds up what lies in the same cell.
 
     Args:
         cells: int64 `[n, d]`.
-        offsets: float64 `[n, d]`.
+        moments: float64 `[n, d]`, weight x position inside the cell.
         weights: float64 `[n]`, positive; None for ones.
 
     Returns:
-        The table with m rows, and the row of each point, int64 `[n]`.
+        The sums of the m different cells, and the row of each given one, int64 `[n]`.
     """
     unique, row = group(cells)
     m = len(unique)
     total = np.bincount(row, weights, minlength=m).astype(np.float64)
-    scaled = offsets if weights is None else offsets * weights[:, None]
-    sums = [np.bincount(row, column, minlength=m) for column in scaled.T]
-    return Table(unique, np.stack(sums, 1) / total[:, None], total), row
+    sums = [np.bincount(row, column, minlength=m) for column in moments.T]
+    return Sums(unique, np.stack(sums, 1), total), row
+
+
+def collect(cells: NDArray, offsets: NDArray, weights: NDArray | None) -> tuple[Sums, NDArray]:
+    """`accumulate` for positions inside cells, float64 `[n, d]`, in place of moments."""
+    return accumulate(cells, offsets if weights is None else offsets * weights[:, None], weights)
 
 
 def shift(table: Table, *, stop: str, max_iter: int) -> tuple[Table, NDArray, int, bool]:
@@ -113,7 +133,8 @@ def shift(table: Table, *, stop: str, max_iter: int) -> tuple[Table, NDArray, in
         moved = table.cells + step.astype(np.int64)
         unique, row = group(moved)
         if len(unique) < before:
-            table, row = tabulate(moved, offsets, table.weights)
+            sums, row = collect(moved, offsets, table.weights)
+            table = sums.table()
         else:
             order = np.argsort(row)
             table = Table(unique, offsets[order], table.weights[order])

@@ -7,7 +7,7 @@ Mode-seeking Algorithm for Image Segmentation and Object Tracking", CVPR 2022.
 import math
 import numbers
 import warnings
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,29 +17,47 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cluster_jax.clustering import bandwidth as bandwidths
 from cluster_jax.clustering.cells import (
+    Sums,
     Table,
+    accumulate,
     bin_points,
+    collect,
     group,
     neighbourhood,
     shift,
-    tabulate,
 )
+from cluster_jax.clustering.points import check_points, check_weights, nearest
 
 STOPS = ("fixed_point", "no_merge")
+# Iterations of one fit of the scan over bandwidths: separate modes rest after about ten, those
+# that still crawl after fifty get no score.
+_SCAN_ITERATIONS = 50
 
-# Elements of one block of distances to the modes (float64: 32 MB).
-_BLOCK = 2**22
+
+class Location(NamedTuple):
+    """Where points lie among the clusters.
+
+    Attributes:
+        labels: int64 `[n]`, rows of `cluster_centers_`.
+        distances: float64 `[n]`, Euclidean, to the mode of that cluster, in bandwidths.
+        outliers: bool `[n]`: the point has no fitted row in the 3^d cells around it, or its
+            cluster is too small to count (see `bandwidth.substantial`).
+    """
+
+    labels: NDArray
+    distances: NDArray
+    outliers: NDArray
 
 
 class GridShift(ClusterMixin, BaseEstimator):
     """Mode seeking on a grid: clusters without a given number of clusters, in linear time.
 
-    Points are binned to cells of side `bandwidth` with the grid's origin at 0; the cells then
-    drift to the weighted mean of their neighbourhood until they rest (see `shift`). Points follow
-    their cell. All sums are in float64.
+    Points are binned to cells of side `bandwidth`; the cells then drift to the weighted mean of
+    their neighbourhood until they rest (see `shift`). Points follow their cell. All sums are in
+    float64.
 
     The partition does not depend on the order of the rows (up to rounding of sums). It depends on
-    the grid's origin, except for moves by whole cells.
+    where the grid lies, except for moves by whole cells.
 
     Args:
         bandwidth: side of a cell in the unit of the data, or `"auto"`: chosen without labels by
@@ -48,11 +66,15 @@ class GridShift(ClusterMixin, BaseEstimator):
         max_iter: largest number of iterations; reaching it warns.
 
     Attributes:
-        labels_: int64 `[n]`, rows of `cluster_centers_`.
+        labels_: int64 `[n]`, rows of `cluster_centers_`; of all rows seen so far, in their order.
+        outliers_: bool `[n]`, rows of clusters that are too small to count.
         cluster_centers_: float64 `[k, d]`, the modes, in lexicographic order of their cells.
+        cluster_sizes_: float64 `[k]`, rows (or sum of weights) of each cluster.
         bandwidth_: the bandwidth used.
         n_iter_: iterations made.
         bandwidth_curve_: the scan's `Curve`; None for a numeric bandwidth.
+        stability_: agreement of clusterings of random halves, see `bandwidth.stability`; None for
+            a numeric bandwidth.
     """
 
     def __init__(
@@ -80,34 +102,66 @@ class GridShift(ClusterMixin, BaseEstimator):
         """
         self._check_options()
         X = self._points(X, reset=True)
-        weights = _check_weights(sample_weight, len(X))
+        weights = check_weights(sample_weight, len(X))
+        self.bandwidth_curve_ = self.stability_ = None
         if self.bandwidth == "auto":
             kept = X if weights is None else X[weights > 0]
             self.bandwidth_curve_ = bandwidths.scan(kept, self._partition)
             self.bandwidth_ = float(self.bandwidth_curve_.bandwidths[self.bandwidth_curve_.chosen])
+            self.stability_ = bandwidths.stability(kept, self._assign)
         else:
-            self.bandwidth_curve_ = None
             self.bandwidth_ = float(self.bandwidth)
+        self._set(*self._collect(X, weights))
+        return self
 
-        cells, offsets = bin_points(X, self.bandwidth_)
-        used = slice(None) if weights is None else weights > 0
-        mass = None if weights is None else weights[used]
-        self._table, row = tabulate(cells[used], offsets[used], mass)
-        modes, self._modes, self.n_iter_, met = shift(
-            self._table, stop=self.stop, max_iter=self.max_iter
-        )
-        if not met:
-            warnings.warn(
-                f"GridShift did not meet its stop rule in {self.max_iter} iterations: raise "
-                "max_iter or choose another bandwidth",
-                ConvergenceWarning,
-                stacklevel=2,
+    def partial_fit(
+        self, X: ArrayLike, y: None = None, sample_weight: ArrayLike | None = None
+    ) -> Self:
+        """Adds the rows of `X` float `[n, d]` to those seen so far.
+
+        The same as one `fit` of all rows, up to rounding of sums (exactly on dyadic numbers):
+        only tables of cells are kept and added.
+
+        Raises:
+            ValueError: the bandwidth is not a number, or as for `fit`.
+        """
+        self._check_options()
+        self._check_numeric("partial_fit")
+        if not hasattr(self, "_sums"):
+            return self.fit(X, sample_weight=sample_weight)
+        X = self._points(X, reset=False)
+        if float(self.bandwidth) != self.bandwidth_:
+            raise ValueError(
+                f"partial_fit goes on with bandwidth {self.bandwidth_:g}, with which it began; got "
+                f"{self.bandwidth:g}: use fit to begin anew"
             )
-        self.cluster_centers_ = modes.centers(self.bandwidth_)
-        self.labels_ = np.empty(len(X), np.int64)
-        self.labels_[used] = self._modes[row]
-        if weights is not None and not weights.all():
-            self.labels_[~used] = self._follow(X[~used])
+        self._add(*self._collect(X, check_weights(sample_weight, len(X))))
+        return self
+
+    def merge(self, other: "GridShift") -> Self:
+        """Adds all rows that `other` has seen, as if they had been fitted here after the own ones.
+
+        So the shards of a large set can be fitted apart, on other machines even, and be combined
+        to the same clusters.
+
+        Raises:
+            ValueError: the bandwidths are not the same number, or the columns differ.
+        """
+        check_is_fitted(self)
+        check_is_fitted(other)
+        for estimator in (self, other):
+            estimator._check_numeric("merge")
+        if other.bandwidth_ != self.bandwidth_:
+            raise ValueError(
+                "merge needs tables of one grid; got bandwidths "
+                f"{self.bandwidth_:g} and {other.bandwidth_:g}"
+            )
+        if other.n_features_in_ != self.n_features_in_:
+            raise ValueError(
+                "merge needs points of as many coordinates; got "
+                f"{self.n_features_in_} and {other.n_features_in_}"
+            )
+        self._add(other._sums, other._rows, other._idle)
         return self
 
     def predict(self, X: ArrayLike) -> NDArray:
@@ -120,15 +174,68 @@ class GridShift(ClusterMixin, BaseEstimator):
         Raises:
             ValueError: the points are not usable or have another number of columns than in `fit`.
         """
-        check_is_fitted(self)
-        return self._follow(self._points(X, reset=False))
+        return self.locate(X).labels
 
-    def _follow(self, points: NDArray) -> NDArray:
+    def locate(self, X: ArrayLike) -> Location:
+        """Cluster, distance to its mode and outlier flag of each row of `X` float `[n, d]`.
+
+        Args and errors are those of `predict`.
+        """
+        check_is_fitted(self)
+        X = self._points(X, reset=False)
+        labels, alone = self._follow(X)
+        apart = np.linalg.norm(X - self.cluster_centers_[labels], axis=1) / self.bandwidth_
+        return Location(labels, apart, alone | ~self._counts[labels])
+
+    def _collect(self, points: NDArray, weights: NDArray | None) -> tuple[Sums, NDArray, NDArray]:
+        """Sums of the points' cells, each row's place there (-1 without weight), those points."""
+        cells, offsets = bin_points(points, self.bandwidth_)
+        if weights is None or weights.all():
+            sums, rows = collect(cells, offsets, weights)
+            return sums, rows, points[:0]
+        used = weights > 0
+        rows = np.full(len(points), -1, np.int64)
+        sums, rows[used] = collect(cells[used], offsets[used], weights[used])
+        return sums, rows, points[~used]
+
+    def _add(self, sums: Sums, rows: NDArray, idle: NDArray) -> None:
+        own = len(self._sums.cells)
+        pairs = zip(self._sums, sums, strict=True)
+        both, place = accumulate(*(np.concatenate(pair) for pair in pairs))
+        moved = np.where(rows < 0, -1, place[own:][rows])
+        stay = np.where(self._rows < 0, -1, place[:own][self._rows])
+        self._set(both, np.concatenate([stay, moved]), np.concatenate([self._idle, idle]))
+
+    def _set(self, sums: Sums, rows: NDArray, idle: NDArray) -> None:
+        """Shifts the cells and labels all rows."""
+        self._sums, self._rows, self._idle = sums, rows, idle
+        self._table = sums.table()
+        modes, self._modes, self.n_iter_, met = shift(
+            self._table, stop=self.stop, max_iter=self.max_iter
+        )
+        if not met:
+            warnings.warn(
+                f"GridShift did not meet its stop rule in {self.max_iter} iterations: raise "
+                "max_iter or choose another bandwidth",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        self.cluster_centers_ = modes.centers(self.bandwidth_)
+        self.cluster_sizes_ = modes.weights
+        self.labels_ = self._modes[rows]
+        if len(idle):
+            self.labels_[rows < 0], _ = self._follow(idle)
+        self._counts = bandwidths.substantial(self.cluster_sizes_, self.labels_)
+        self.outliers_ = ~self._counts[self.labels_]
+
+    def _follow(self, points: NDArray) -> tuple[NDArray, NDArray]:
+        """Labels, and which points have no fitted row around them."""
         m = len(self._table.cells)
         labels = np.full(len(points), -1, np.int64)
+        alone = np.zeros(len(points), bool)
         cells, _ = bin_points(points, self.bandwidth_)
         open_ = np.arange(len(points))
-        for _ in range(self.max_iter):
+        for iteration in range(self.max_iter):
             # Points without weight join the table: they feel the others and are not felt.
             union, place = group(np.concatenate([self._table.cells, cells[open_]]))
             known = np.full(len(union), -1, np.int64)
@@ -144,6 +251,8 @@ class GridShift(ClusterMixin, BaseEstimator):
             joined.weights[place[:m]] = self._table.weights
             total, moment = neighbourhood(joined)
             felt = total[own] > 0
+            if iteration == 0:
+                alone[open_] = ~felt
             step = np.floor(moment[own[felt]] / total[own[felt], None]).astype(np.int64)
             moves = step.any(axis=1)
             open_ = open_[felt][moves]
@@ -152,13 +261,19 @@ class GridShift(ClusterMixin, BaseEstimator):
                 break
         lost = np.flatnonzero(labels < 0)
         if len(lost):
-            labels[lost] = _nearest(points[lost], self.cluster_centers_)
-        return labels
+            labels[lost] = nearest(points[lost], self.cluster_centers_)
+        return labels, alone
 
     def _partition(self, points: NDArray, bandwidth: float) -> tuple[NDArray, bool]:
-        table, row = tabulate(*bin_points(points, bandwidth), None)
-        _, mode, _, met = shift(table, stop=self.stop, max_iter=self.max_iter)
+        sums, row = collect(*bin_points(points, bandwidth), None)
+        limit = min(self.max_iter, _SCAN_ITERATIONS)
+        _, mode, _, met = shift(sums.table(), stop=self.stop, max_iter=limit)
         return mode[row], met
+
+    def _assign(self, part: NDArray, points: NDArray) -> NDArray:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            return GridShift(self.bandwidth_, self.stop, self.max_iter).fit(part).predict(points)
 
     def _check_options(self) -> None:
         h = self.bandwidth
@@ -171,67 +286,14 @@ class GridShift(ClusterMixin, BaseEstimator):
         if not whole or self.max_iter < 1:
             raise ValueError(f"max_iter must be a positive whole number; got {self.max_iter!r}")
 
+    def _check_numeric(self, name: str) -> None:
+        if self.bandwidth == "auto":
+            raise ValueError(
+                f"{name} needs a numeric bandwidth, because 'auto' must see all rows at once: fit "
+                "a sample with 'auto' and give its bandwidth_ here"
+            )
+
     def _points(self, X: ArrayLike, *, reset: bool) -> NDArray:
-        points = _check_points(X)
+        points = check_points(X)
         validate_data(self, X, reset=reset, skip_check_array=True)
         return points
-
-
-def _check_points(X: ArrayLike) -> NDArray:
-    """`X` as finite float64 `[n, d]`, or one sentence about what is wrong with it."""
-    if hasattr(X, "toarray"):
-        raise TypeError("sparse input is not supported: pass X.toarray()")
-    try:
-        array = np.asarray(X)
-        if np.iscomplexobj(array):
-            raise ValueError("Complex data not supported: pass real coordinates")
-        array = np.asarray(array, np.float64)
-    except TypeError as error:
-        raise TypeError(f"X cannot be read as an array of numbers: {error}") from error
-    if array.ndim != 2:
-        raise ValueError(
-            f"X must be a 2-D array of points by coordinates; got shape {array.shape}. "
-            "Reshape your data with X.reshape(-1, 1) if it has a single coordinate"
-        )
-    n, d = array.shape
-    if n == 0 or d == 0:
-        kind = "sample" if n == 0 else "feature"
-        raise ValueError(
-            f"Found array with 0 {kind}(s) (shape={array.shape}) while a minimum of 1 is required."
-        )
-    bad = ~np.isfinite(array)
-    if bad.any():
-        i, k = np.argwhere(bad)[0]
-        raise ValueError(
-            f"X must be finite but contains NaN or infinity in {int(bad.sum())} places, first "
-            f"{array[i, k]} in row {i}, column {k}: drop or fill those rows"
-        )
-    return array
-
-
-def _check_weights(weights: ArrayLike | None, n: int) -> NDArray | None:
-    if weights is None:
-        return None
-    weights = np.asarray(weights, np.float64)
-    if weights.shape != (n,):
-        raise ValueError(
-            f"sample_weight must have one number for each of the {n} rows; got shape "
-            f"{weights.shape}"
-        )
-    if not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
-        raise ValueError(
-            "sample_weight must be finite, nowhere negative and not zero everywhere; got numbers "
-            f"from {weights.min()} to {weights.max()}"
-        )
-    return weights
-
-
-def _nearest(points: NDArray, centers: NDArray) -> NDArray:
-    """Row of `centers` `[k, d]` closest to each of `points` `[n, d]`, by blocks of bounded size."""
-    nearest = np.empty(len(points), np.int64)
-    rows = max(1, _BLOCK // centers.size)
-    for start in range(0, len(points), rows):
-        block = points[start : start + rows]
-        apart = block[:, None, :] - centers[None, :, :]
-        nearest[start : start + rows] = np.argmin((apart**2).sum(axis=2), axis=1)
-    return nearest

@@ -36,7 +36,7 @@ def test_scores_are_silhouettes_of_the_partitions():
     checked = 0
     for h, k, score in zip(*(column[::3] for column in curve[:3]), strict=True):
         labels = GridShift(float(h)).fit_predict(points)
-        assert labels.max() + 1 == k
+        assert bandwidth.substantial(np.bincount(labels), labels).sum() == k
         if not np.isnan(score):
             assert score == pytest.approx(_score(points, labels), abs=1e-9)
             assert score != pytest.approx(silhouette_score(points, labels), abs=1e-3)
@@ -73,17 +73,39 @@ nan = np.nan
 
 
 @pytest.mark.parametrize(
-    ("n_clusters", "scores", "chosen"),
+    ("n_clusters", "scores", "chosen", "verdict"),
     [
-        ([5, 4, 3, 1], [0.1, 0.7, 0.5, nan], 1),
-        ([9, 4, 4, 4, 4, 4, 1], [0.1, 0.7, 0.7, 0.69, 0.7, 0.7, nan], 3),  # the middle
-        ([7, 6, 5, 4, 3], [0.5, 0.7, 0.69, 0.685, 0.67], 3),  # fewest of those within 0.02
-        ([7, 4, 5, 4, 4, 2], [0.5, 0.69, 0.7, 0.69, 0.6, nan], 3),
-        ([1, 1, 1], [nan, nan, nan], 2),
+        ([5, 4, 3, 1], [0.1, 0.7, 0.5, nan], 1, "clear"),
+        ([9, 4, 4, 4, 4, 4, 1], [0.1, 0.7, 0.7, 0.69, 0.7, 0.7, nan], 3, "clear"),  # the middle
+        ([7, 6, 5, 4, 3], [0.5, 0.7, 0.69, 0.685, 0.67], 3, "clear"),  # fewest within 0.02
+        ([7, 4, 5, 4, 4, 2], [0.5, 0.69, 0.7, 0.69, 0.6, nan], 3, "clear"),
+        ([9, 3, 2, 3, 2], [nan] * 5, 4, "no clear answer"),
     ],
 )
-def test_choice(n_clusters, scores, chosen):
-    assert bandwidth._choose(np.array(n_clusters), np.array(scores)) == chosen
+def test_choice(n_clusters, scores, chosen, verdict):
+    relative = np.array([0.04, 0.07, 0.11, 0.16, 0.25, 0.35, 0.5])[: len(scores)]
+    largest = np.full(len(scores), 0.5)
+    found = bandwidth._choose(relative, np.array(n_clusters), largest, np.array(scores))
+    assert found == (chosen, verdict)
+
+
+@pytest.mark.parametrize(
+    ("largest", "chosen", "verdict"),
+    [
+        ([1, 1, 1, 1, 1], 2, "one cluster"),
+        ([0.2, 0.7, 0.8, 0.9, 1], 3, "one cluster"),  # most rows from 0.11 on
+        ([0.2, 0.7, 0.7, 1, 1], 1, "no clear answer"),  # from 0.16 on
+        ([0.2, 1, 0.7, 1, 1], 1, "no clear answer"),
+        ([0.2, 1, 1, 1, 0.7], 1, "no clear answer"),
+    ],
+)
+def test_one_cluster_holds_most_rows_early(largest, chosen, verdict):
+    relative, counts = np.array([0.04, 0.07, 0.11, 0.16, 0.25]), np.array([9, 4, 2, 2, 1])
+    scores = np.array([0.2, 0.59, 0.4, 0.3, nan])
+    found = bandwidth._choose(relative, counts, np.array(largest, float), scores)
+    assert found == (chosen, verdict)
+    found = bandwidth._choose(relative, counts, np.array(largest, float), scores + 0.01)
+    assert found == (1, "clear")
 
 
 def test_bandwidths_that_do_not_come_to_rest_are_not_taken():
@@ -97,11 +119,59 @@ def test_bandwidths_that_do_not_come_to_rest_are_not_taken():
     assert curve.n_clusters[curve.chosen] == 4
 
 
-def test_says_when_there_is_no_clear_answer():
-    assert GridShift().fit(_blobs(4)).bandwidth_curve_.clear
+def test_verdicts():
     rng = np.random.default_rng(0)
-    for points in (rng.uniform(size=(1500, 3)), rng.normal(size=(1500, 2)), np.zeros((9, 2))):
-        assert not GridShift().fit(points).bandwidth_curve_.clear
+    cases = {
+        "clear": [_blobs(4)],
+        "one cluster": [rng.normal(size=(1500, 2)), np.zeros((9, 2)), 5 + np.eye(3)[:1]],
+        "no clear answer": [rng.uniform(size=(1500, 3)), rng.uniform(size=(1500, 2))],
+    }
+    for verdict, sets in cases.items():
+        for points in sets:
+            fitted = GridShift().fit(points)
+            curve = fitted.bandwidth_curve_
+            assert curve.verdict == verdict
+            assert curve.clear == (verdict != "no clear answer")
+            if verdict == "one cluster":
+                assert fitted.cluster_sizes_.max() > 0.9 * len(points)
+
+
+def test_runners_up_are_the_best_of_the_other_numbers():
+    curve = GridShift().fit(_blobs(5)).bandwidth_curve_
+    numbers = [answer.n_clusters for answer in curve.runners_up]
+    assert len(numbers) == len(set(numbers)) == 3
+    assert curve.n_clusters[curve.chosen] not in numbers
+    best = {}
+    for h, k, score in zip(curve.bandwidths, curve.n_clusters, curve.scores, strict=True):
+        if k != curve.n_clusters[curve.chosen] and score > best.get(k, (0, -1))[1]:
+            best[k] = (h, score)
+    wanted = sorted(((score, k, h) for k, (h, score) in best.items()), reverse=True)[:3]
+    assert [(a.score, a.n_clusters, a.bandwidth) for a in curve.runners_up] == wanted
+
+
+def test_stability_is_high_for_blobs_and_low_for_halves_of_nothing():
+    rng = np.random.default_rng(1)
+    assert GridShift().fit(_blobs(6)).stability_ > 0.99
+    assert GridShift(0.3).fit(_blobs(6)).stability_ is None
+
+    def assign(part, asked):  # by the sign of a direction that depends on the half
+        return (asked @ part[0] > 0).astype(int)
+
+    points = rng.normal(size=(2000, 3))
+    assert abs(bandwidth.stability(points, assign)) < 0.6
+    assert bandwidth.stability(points, lambda part, asked: asked[:, 0] > 0) == 1
+    assert np.isnan(bandwidth.stability(points[:1], assign))
+
+
+def test_small_clusters_do_not_count_but_the_largest_does():
+    def counts(sizes):
+        sizes = np.array(sizes)
+        return bandwidth.substantial(sizes, np.repeat(np.arange(len(sizes)), sizes)).tolist()
+
+    assert counts([100, 6, 5, 2, 1]) == [True, True, True, False, False]
+    assert counts([1000, 51, 49]) == [True, True, False]
+    assert counts([2, 2, 1]) == [True, True, False]
+    assert counts([1, 1]) == [True, True]
 
 
 @pytest.mark.parametrize(

@@ -320,9 +320,95 @@ def test_scikit_learn_accepts_the_estimator():
         GridShift(),
         on_skip=None,
         expected_failed_checks={
-            "check_sample_weight_equivalence_on_dense_data": "the scan does not use weights"
+            "check_sample_weight_equivalence_on_dense_data": "the scan does not use weights",
+            "check_estimators_partial_fit_n_features": "'auto' must see all rows at once",
+            "check_fit_score_takes_y": "it calls partial_fit: 'auto' must see all rows at once",
         },
     )
+
+
+def _same(a, b, tolerance=0.0):
+    np.testing.assert_array_equal(a.labels_, b.labels_)
+    np.testing.assert_array_equal(a.outliers_, b.outliers_)
+    np.testing.assert_allclose(a.cluster_centers_, b.cluster_centers_, rtol=0, atol=tolerance)
+    np.testing.assert_allclose(a.cluster_sizes_, b.cluster_sizes_, rtol=1e-12)
+    assert a.n_iter_ == b.n_iter_
+
+
+@given(dyadic_points, options, st.integers(1, 4), st.data())
+@settings(deadline=None)
+def test_shards_combine_to_the_fit_of_all_rows(points, option, parts, data):
+    """Exactly on dyadic numbers, by `partial_fit` and by `merge`, with and without weights."""
+    weights = np.array(data.draw(st.lists(st.integers(0, 3), min_size=len(points),
+                                          max_size=len(points))), np.float64)  # fmt: skip
+    cuts = np.sort(data.draw(st.lists(st.integers(0, len(points)), min_size=parts - 1,
+                                      max_size=parts - 1)))  # fmt: skip
+    shards = [
+        (x, w)
+        for x, w in zip(
+            np.split(points, np.int64(cuts)), np.split(weights, np.int64(cuts)), strict=True
+        )
+        if w.any()
+    ]
+    if not shards:
+        return
+    rows, masses = (np.concatenate(column) for column in zip(*shards, strict=True))
+    whole = GridShift(option[0], stop=option[1]).fit(rows, sample_weight=masses)
+    grown, merged = GridShift(option[0], stop=option[1]), None
+    for x, w in shards:
+        grown.partial_fit(x, sample_weight=w)
+        part = GridShift(option[0], stop=option[1]).fit(x, sample_weight=w)
+        merged = part if merged is None else merged.merge(part)
+    _same(grown, whole)
+    _same(merged, whole)
+    np.testing.assert_array_equal(merged.predict(rows), whole.labels_)
+
+
+def test_shards_of_arbitrary_numbers_agree_to_rounding():
+    points = np.random.default_rng(3).normal(size=(3000, 3)) * 4
+    whole = GridShift(1.1).fit(points)
+    shards = [GridShift(1.1).fit(part) for part in np.array_split(points, 7)]
+    for part in shards[1:]:
+        shards[0].merge(part)
+    _same(shards[0], whole, tolerance=1e-9 * 1.1)
+
+
+def test_merging_leaves_the_other_alone_and_takes_one_grid():
+    a, b = GridShift(1.0).fit([[0.5, 0.5]]), GridShift(1.0).fit([[5.5, 0.5], [5.6, 0.5]])
+    before = b.labels_.copy(), b.cluster_centers_.copy()
+    a.merge(b)
+    np.testing.assert_array_equal(a.labels_, [0, 1, 1])
+    np.testing.assert_array_equal(b.labels_, before[0])
+    np.testing.assert_array_equal(b.cluster_centers_, before[1])
+    with pytest.raises(ValueError, match="bandwidths 1 and 2"):
+        a.merge(GridShift(2.0).fit([[0.0, 0.0]]))
+    with pytest.raises(ValueError, match="2 and 1"):
+        a.merge(GridShift(1.0).fit([[0.0]]))
+    with pytest.raises(ValueError, match="numeric bandwidth"):
+        a.merge(GridShift().fit(np.eye(2)))
+    with pytest.raises(ValueError, match="numeric bandwidth"):
+        GridShift().partial_fit(np.eye(2))
+    with pytest.raises(NotFittedError):
+        a.merge(GridShift(1.0))
+    with pytest.raises(ValueError, match="use fit to begin anew"):
+        a.set_params(bandwidth=3.0).partial_fit([[0.0, 0.0]])
+
+
+def test_location_tells_distance_in_bandwidths_and_outliers():
+    rng = np.random.default_rng(8)
+    points = np.concatenate([rng.normal(size=(300, 2)), [[40.0, 40.0]]]) * 5
+    model = GridShift(5.0).fit(points)
+    assert model.outliers_.sum() < 10
+    assert model.outliers_[-1]
+    found = model.locate([[0.0, 0.0], [200.0, 200.0], [5000.0, 0.0], [-5000.0, 0.0]])
+    np.testing.assert_array_equal(found.outliers, [False, True, True, True])
+    mode = model.cluster_centers_[found.labels]
+    assert found.distances[0] == pytest.approx(np.hypot(*mode[0]) / 5)
+    assert found.distances[2] == pytest.approx(np.hypot(5000 - mode[2][0], mode[2][1]) / 5)
+    # A training row is located where the fit put it.
+    again = model.locate(points)
+    np.testing.assert_array_equal(again.labels, model.labels_)
+    np.testing.assert_array_equal(again.outliers, model.outliers_)
 
 
 def test_needs_neither_jax_nor_umap():
