@@ -35,7 +35,7 @@ SHIFTS = 20
 
 def pick(points: NDArray, curve: bandwidth.Curve) -> dict[str, int]:
     """Index of the bandwidth that each rule takes, from the same scan."""
-    sample = np.random.default_rng(1).permutation(len(points))[:20_000]
+    sample = np.random.default_rng(1).permutation(len(points))[:10_000]
     x = points[sample]
     half = len(x) // 2
     harabasz, agreement = np.full((2, len(curve.bandwidths)), np.nan)

@@ -11,7 +11,7 @@ from sklearn.metrics.pairwise import euclidean_distances
 # The scan covers bandwidths from 1/100 to 1/2 of the data's extent, 10 % apart.
 _FINEST, _COARSEST, _RATIO = 0.01, 0.5, 1.1
 # Rows that the scan clusters, and rows on which the silhouette is computed.
-_CLUSTERED, _SCORED = 20_000, 1_000
+_CLUSTERED, _SCORED = 10_000, 1_000
 # A cluster counts from this many rows, and from this part of the cluster of the median row.
 _FEW, _SMALL = 3, 0.05
 # Scores this close to the best are as good as the best.
@@ -89,7 +89,7 @@ def scan(points: NDArray, partition: Callable[[NDArray, float], tuple[NDArray, b
     rows, the answer is one cluster: uniform noise does not hold together there.
     `experiments/bandwidth.md` has the evidence, and what other rules reach.
 
-    Large sets are clustered on a fixed sample of 20,000 rows and scored on one of 1,000; the
+    Large sets are clustered on a fixed sample of 10,000 rows and scored on one of 1,000; the
     samples are drawn with a fixed seed, so the answer depends on the data only.
 
     Args:
@@ -137,7 +137,7 @@ def scan(points: NDArray, partition: Callable[[NDArray, float], tuple[NDArray, b
 def stability(points: NDArray, assign: Callable[[NDArray, NDArray], NDArray]) -> float:
     """Agreement of clusterings of random halves of the points: mean adjusted Rand index.
 
-    Three times the rows (at most 20,000, drawn with a fixed seed) are split in two halves, both
+    Three times the rows (at most 10,000, drawn with a fixed seed) are split in two halves, both
     are clustered, and both clusterings assign the same 1,000 rows.
 
     Args:
