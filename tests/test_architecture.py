@@ -19,6 +19,7 @@ ROWS = (
     ("training", "evaluation"),
     ("assemble", "protocol"),
     ("pipeline",),
+    ("finished",),
     ("estimators", "launch", "cluster", "predict"),
     ("main",),
 )

@@ -1,19 +1,19 @@
-"""What the report shows: records for its plots, choices of images, pictures as data URIs.
+"""Records for the plots of the report.
 
 The page's script draws the plots. A colour written as `var(--name)` is a name of the style sheet,
 so that it follows the reader's light or dark theme.
 """
 
 import base64
-import io
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from PIL import Image
+from scipy.linalg import eigh
 from scipy.optimize import linear_sum_assignment
-from scipy.spatial import cKDTree
+
+from cluster_jax.evaluation import thumbnails
 
 # Twenty colours that stay apart from each other (at least 0.08 in OKLab) and from a white and a
 # nearly black page; after the twentieth the marker changes and the colours start again.
@@ -24,39 +24,18 @@ COLORS = (
 )
 SYMBOLS = ("circle", "square", "diamond")
 SHOWN = len(COLORS) * len(SYMBOLS)  # clusters with a look of their own; the others share a grey
-MAP_POINTS, SVG_POINTS, MAP_PICTURES, FOREIGN_POINTS = 20_000, 5_000, 4_000, 5_000
-MAP_SIDE, SHEET_SIDE, LOSSLESS_SIDE = 48, 80, 32  # pixels
+MAP_POINTS, SVG_POINTS, MAP_PICTURES = 20_000, 5_000, 4_000
+MAP_SIDE = 48  # pixels
 HISTORY_STEPS, BARS, MATRIX_SIDE = 2_000, 500, 100
-TYPICAL, LEAST, BORDERLINE = 12, 6, 6  # pictures of a contact sheet
-READ_AT_ONCE = 256  # images
 
 
 class Cluster(NamedTuple):
-    """One cluster and how it is drawn: `members` are image numbers, most typical first."""
+    """One cluster and how it is drawn: `members` are point numbers, most typical first."""
 
     id: int
     members: np.ndarray
     color: str
     symbol: str
-
-
-def check(data: Any) -> None:
-    """Raises a ValueError for arrays of a `ReportData` that do not belong together."""
-    points, labels, names = data.points, data.labels, data.label_names
-    if points.ndim != 2 or len(points) == 0 or points.shape[1] < 2:
-        raise ValueError(f"points must be [n > 0, d > 1], got {list(points.shape)}")
-    for name in ("clusters", "distances", "labels", "sources"):
-        row = getattr(data, name)
-        if row is not None and len(row) != len(points):
-            raise ValueError(f"{name} must have {len(points)} entries, as points, got {len(row)}")
-    for name in ("points", "distances"):
-        if not np.isfinite(getattr(data, name)).all():
-            raise ValueError(f"{name} must be finite, but there is a NaN or an infinity")
-    if labels is not None:
-        low, high = int(labels.min()), int(labels.max())
-        if low < 0 or (names is not None and high >= len(names)):
-            most = "" if names is None else f" to {len(names) - 1}"
-            raise ValueError(f"labels must be numbers from 0{most}, got {low} to {high}")
 
 
 def by_size(clusters: np.ndarray, distances: np.ndarray) -> list[Cluster]:
@@ -97,96 +76,11 @@ def principal(points: np.ndarray) -> np.ndarray:
     """
     if points.shape[1] == 2:
         return points
+    d = points.shape[1]
     centred = points - points.mean(axis=0, dtype=np.float64)
-    _, axes = np.linalg.eigh(centred.T @ centred)
-    axes = axes[:, ::-1][:, :3]
+    _, axes = eigh(centred.T @ centred, subset_by_index=[d - 3, d - 1])
+    axes = axes[:, ::-1]
     return centred @ (axes * np.sign(axes[np.abs(axes).argmax(axis=0), range(3)]))
-
-
-def pictures(read: Callable[[np.ndarray], np.ndarray], rows: np.ndarray, side: int) -> list:
-    """Images number `rows` as uint8 arrays `[h, w]` or `[h, w, 3]`, no side longer than `side`."""
-    small = []
-    for start in range(0, len(rows), READ_AT_ONCE):
-        images = np.asarray(read(rows[start : start + READ_AT_ONCE]))
-        if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] not in (1, 3):
-            raise ValueError(
-                f"thumbnails must be uint8 [images, height, width, 1 or 3], "
-                f"got {images.dtype} {list(images.shape)}"
-            )
-        for image in images[..., 0] if images.shape[3] == 1 else images:
-            if max(image.shape[:2]) > side:
-                picture = Image.fromarray(image)
-                picture.thumbnail((side, side), Image.Resampling.LANCZOS)
-                image = np.asarray(picture)
-            small.append(image)
-    return small
-
-
-def data_uri(image: np.ndarray, lossless: bool) -> str:
-    """A uint8 array as a PNG (`lossless`) or a JPEG that is part of the page."""
-    buffer = io.BytesIO()
-    if lossless:
-        Image.fromarray(image).save(buffer, "PNG", optimize=True)
-    else:
-        Image.fromarray(image).save(buffer, "JPEG", quality=82, subsampling=0)
-    kind = "png" if lossless else "jpeg"
-    return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
-
-
-def is_lossless(image: np.ndarray) -> bool:
-    """Whether a PNG of this picture stays small: few pixels, one channel."""
-    return image.ndim == 2 and max(image.shape) <= LOSSLESS_SIDE
-
-
-def sprite(images: list[np.ndarray]) -> dict:
-    """Equal-sized pictures side by side in one: far smaller than a file header for each."""
-    height, width = images[0].shape[:2]
-    columns = math.ceil(math.sqrt(len(images)))
-    sheet = np.zeros((math.ceil(len(images) / columns) * height, columns * width), np.uint8)
-    if images[0].ndim == 3:
-        sheet = np.repeat(sheet[..., None], 3, axis=2)
-    for i, image in enumerate(images):
-        y, x = i // columns * height, i % columns * width
-        sheet[y : y + height, x : x + width] = image
-    uri = data_uri(sheet, is_lossless(images[0]))
-    return {"uri": uri, "columns": columns, "width": width, "height": height}
-
-
-def borderline(
-    points: np.ndarray, clusters: np.ndarray, cluster: Cluster, most: int
-) -> list[tuple[int, int]]:
-    """The `most` images of a cluster that lie nearest to another one: (image, other cluster).
-
-    Nearness is the distance to the nearest foreign point among `FOREIGN_POINTS` evenly drawn ones.
-    """
-    sample = np.argsort(clusters, kind="stable")[even(len(points), FOREIGN_POINTS)]
-    foreign = sample[clusters[sample] != cluster.id]
-    if not len(foreign):
-        return []
-    gaps, nearest = cKDTree(points[foreign]).query(points[cluster.members])
-    first = np.argsort(gaps, kind="stable")[:most]
-    return [(int(cluster.members[i]), int(clusters[foreign[nearest[i]]])) for i in first]
-
-
-def sheets(
-    points: np.ndarray, clusters: np.ndarray, cluster: Cluster
-) -> dict[str, list[tuple[int, int | None]]]:
-    """Contact sheets of a cluster: title -> images, each with the cluster it borders on or None."""
-    members = cluster.members.tolist()
-    typical = [(i, None) for i in members[:TYPICAL]]
-    if len(members) <= TYPICAL:
-        return {"All images": typical}
-    least = [(i, None) for i in members[TYPICAL:][: -LEAST - 1 : -1]]
-    near = borderline(points, clusters, cluster, BORDERLINE)
-    return {"Most typical": typical, "Least typical": least} | (
-        {"Borderline": near} if near else {}
-    )
-
-
-def composition(cluster: Cluster, labels: Sequence[str]) -> tuple[str, float]:
-    """The most common label of a cluster (the first in order of those) and its share."""
-    names, counts = np.unique([labels[i] for i in cluster.members], return_counts=True)
-    return str(names[counts.argmax()]), float(counts.max() / counts.sum())
 
 
 def _packed(values: np.ndarray) -> dict:
@@ -208,32 +102,38 @@ def scatter(
     clusters: np.ndarray,
     distances: np.ndarray,
     groups: Sequence[Cluster],
+    outliers: np.ndarray | None,
     labels: Sequence[str] | None,
     sources: Sequence[str] | None,
-    read: Callable[[np.ndarray], np.ndarray],
+    read: Callable[[np.ndarray], np.ndarray] | None,
 ) -> dict:
     """The map: one record per shown cluster, one for all others, and the pictures for hovering.
 
+    Of large sets `MAP_POINTS` are drawn, spread evenly over the clusters.
+
     Args:
-        points: `[n, d]`, d >= 2; the plot shows the first two (or three) principal axes.
+        points: `[n, d]`, d >= 2; the plot shows the first two (or three) principal axes of those
+            that are drawn.
         clusters: int `[n]`.
         distances: `[n]`, to the centre of the own cluster.
         groups: the clusters, largest first.
-        labels: name of the label of each image, or None.
-        sources: file name of each image, or None.
-        read: image numbers -> uint8 `[b, h, w, 1 or 3]`.
+        outliers: bool `[n]`, or None.
+        labels: name of the label of each point, or None.
+        sources: name of each point, or None.
+        read: point numbers -> uint8 `[b, h, w, 1 or 3]`, or None without pictures.
 
     Returns:
         A record for the page's script.
     """
-    axes = principal(points)
     place = {group.id: min(rank, SHOWN) for rank, group in enumerate(groups)}
     ranks = np.array([place[c] for c in clusters.tolist()])
     order = np.argsort(ranks, kind="stable")
     rows = order[even(len(order), MAP_POINTS)]
+    axes = principal(points[rows])
     pictured = even(len(rows), MAP_PICTURES)
     thumbs = np.full(len(rows), -1)
-    thumbs[pictured] = np.arange(len(pictured))
+    if read is not None:
+        thumbs[pictured] = np.arange(len(pictured))
     traces = []
     for rank in np.unique(ranks[rows]).tolist():
         at = np.flatnonzero(ranks[rows] == rank)
@@ -244,13 +144,15 @@ def scatter(
             "size": len(groups[rank].members) if rank < SHOWN else len(groups) - SHOWN,
             "color": groups[rank].color,
             "symbol": groups[rank].symbol,
-            "tag_at": _above(axes[chosen]),
-            "image": chosen.tolist(),
+            "tag_at": _above(axes[at]),
+            "point": chosen.tolist(),
             "cluster": clusters[chosen].tolist(),
             "distance": [float(f"{d:.4g}") for d in distances[chosen]],
             "thumb": thumbs[at].tolist(),
         }
-        trace |= {axis: _packed(axes[chosen, i]) for i, axis in enumerate("xyz"[: axes.shape[1]])}
+        trace |= {axis: _packed(axes[at, i]) for i, axis in enumerate("xyz"[: axes.shape[1]])}
+        if outliers is not None:
+            trace["outlier"] = outliers[chosen].astype(int).tolist()
         if labels is not None:
             trace["label"] = [labels[i] for i in chosen.tolist()]
         if sources is not None:
@@ -260,8 +162,12 @@ def scatter(
         "traces": traces,
         "count": len(rows),
         "webgl": len(rows) > SVG_POINTS,
-        "sprite": sprite(pictures(read, rows[pictured], MAP_SIDE)),
+        "sprite": None if read is None else _sprite(read, rows[pictured]),
     }
+
+
+def _sprite(read: Callable[[np.ndarray], np.ndarray], rows: np.ndarray) -> dict:
+    return thumbnails.sprite(thumbnails.pictures(read, rows, MAP_SIDE))
 
 
 def history_series(history: Sequence[dict]) -> dict[str, dict[str, list]]:

@@ -45,6 +45,7 @@
 
   // plotly reads markup in the texts of a plot.
   const plain = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+  const capital = (text) => text[0].toUpperCase() + text.slice(1);
   const short = (text) => plain(text.length > 28 ? `${text.slice(0, 27)}…` : text);
 
   function fillSelect() {
@@ -80,7 +81,10 @@
       type: solid ? "scatter3d" : report.map.webgl && webgl ? "scattergl" : "scatter",
       mode: "markers", x: group.x, y: group.y, ...(solid ? { z: group.z } : {}), hoverinfo: "none",
       visible: !hidden.has(group.group),
-      marker: { color: group.color, symbol: group.symbol, size, opacity: 0.8, line: { width: 0 } },
+      marker: {
+        color: group.color, size, opacity: 0.8, line: { width: 0 },
+        symbol: group.outlier ? group.outlier.map((lone) => group.symbol + (lone ? "-open" : "")) : group.symbol,
+      },
     }));
     // In the plane the names are annotations, which lie above points drawn by WebGL.
     const named = report.map.traces.filter((group) => group.tag && !hidden.has(group.group));
@@ -122,8 +126,8 @@
     text.replaceChildren();
     line("strong", `Cluster ${group.cluster[at]}`);
     if (group.label) line("div", `Label: ${group.label[at]}`);
-    line("div", group.source ? group.source[at] : `Image ${group.image[at]}`);
-    line("div", `Distance ${group.distance[at]}`);
+    line("div", group.source ? group.source[at] : `${capital(report.nouns.thing)} ${group.point[at]}`);
+    line("div", `Distance ${group.distance[at]}${group.outlier?.[at] ? ", outlier" : ""}`);
     drawPicture(group.thumb[at]);
     card.hidden = false;
     const box = card.getBoundingClientRect();
@@ -134,9 +138,9 @@
 
   function drawPicture(thumb) {
     const canvas = card.querySelector("canvas");
-    const { columns, width, height } = report.map.sprite;
     canvas.hidden = thumb < 0 || !sheet.complete;
     if (canvas.hidden) return;
+    const { columns, width, height } = report.map.sprite;
     const pen = canvas.getContext("2d");
     const scale = Math.min(canvas.width / width, canvas.height / height);
     const [w, h] = [width * scale, height * scale];
@@ -149,7 +153,7 @@
   function hideCard() { card.hidden = true; }
 
   function startMap() {
-    sheet.src = report.map.sprite.uri;
+    if (report.map.sprite) sheet.src = report.map.sprite.uri;
     const plot = element("plot-map");
     const follow = (event) => { mouse.x = event.clientX; mouse.y = event.clientY; };
     for (const kind of ["pointermove", "pointerdown"]) plot.addEventListener(kind, follow, { capture: true, passive: true });
@@ -193,13 +197,13 @@
   function drawSizes() {
     const { id, count, color } = report.sizes;
     const bars = {
-      type: "bar", x: id.map(String), y: count, marker: { color }, hovertemplate: "Cluster %{x}: %{y:,} images<extra></extra>",
+      type: "bar", x: id.map(String), y: count, marker: { color }, hovertemplate: `Cluster %{x}: %{y:,} ${report.nouns.things}<extra></extra>`,
       ...(id.length > 20 ? {} : { texttemplate: "%{y:,}", textposition: "outside", cliponaxis: false }),
     };
     draw(element("plot-sizes"), [bars], {
       // At least eight places, so that one or two clusters are not drawn as walls.
       xaxis: { title: { text: "cluster" }, type: "category", range: [-0.5, Math.max(id.length, 8) - 0.5], showgrid: false },
-      yaxis: { title: { text: "images" }, tickformat: "," }, bargap: 0.28,
+      yaxis: { title: { text: report.nouns.things }, tickformat: "," }, bargap: 0.28,
     });
   }
 
@@ -244,7 +248,7 @@
       type: "heatmap", x: clusters.map(String), y: labels.map((_, row) => row), z: shares, customdata: counts, zmin: 0, zmax: 1,
       xgap: 1, ygap: 1, showscale: false, colorscale: [[0, "var(--surface)"], [1, "var(--accent)"]],
       text: counts.map((row) => row.map((count) => (count ? count.toLocaleString("en") : ""))),
-      hovertemplate: "cluster %{x}: %{customdata:,} images, %{z:.1%} of the label<extra></extra>",
+      hovertemplate: `cluster %{x}: %{customdata:,} ${report.nouns.things}, %{z:.1%} of the label<extra></extra>`,
       ...(clusters.length > 20 ? {} : { texttemplate: "%{text}" }),
     }], {
       xaxis: { title: { text: "cluster" }, type: "category", showgrid: false },

@@ -1,60 +1,18 @@
 """The report of a run: one HTML file that opens offline, with plots, pictures and tables."""
 
-import functools
 import html
-import importlib.resources
 import json
-import math
-import re
 import string
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from etils import epath
 from plotly.offline import get_plotlyjs
 
 from cluster_jax import storage
-from cluster_jax.evaluation import figures
-
-
-class ReportData(NamedTuple):
-    """Everything the report shows.
-
-    Attributes:
-        title: name of the run.
-        results: what `results.json` holds; figures that need labels are None without them.
-        history: logged lines, each a dict with `step` and scalars.
-        points: float `[n, d]`, d >= 2, the space the clusters were found in.
-        clusters: int `[n]`, found without a given number of clusters.
-        distances: float `[n]`, to the centre of the own cluster, in the space of `points`.
-        labels: int `[n]`, or None.
-        label_names: name of each label number, or None.
-        thumbnails: image numbers -> uint8 `[b, height, width, 1 or 3]`.
-        sources: file name of each image, or None.
-        curve: a `bandwidth.Curve` as a dict, or None.
-        skipped: file name and reason of each image that could not be read.
-    """
-
-    title: str
-    results: dict
-    history: list[dict]
-    points: np.ndarray
-    clusters: np.ndarray
-    distances: np.ndarray
-    labels: np.ndarray | None
-    label_names: tuple[str, ...] | None
-    thumbnails: Callable[[np.ndarray], np.ndarray]
-    sources: tuple[str, ...] | None
-    curve: dict | None
-    skipped: tuple[tuple[str, str], ...]
-
-
-class Html(str):
-    """Text that is markup already; any other text is escaped when it is filled in."""
-
-
-Section = tuple[str, Html]  # name, which is also its anchor, and all of its markup
+from cluster_jax.evaluation import content, exemplars, figures, markup
+from cluster_jax.evaluation.content import ReportData
+from cluster_jax.evaluation.markup import Html, Section, count, fill, join
 
 
 def write_report(path: epath.PathLike, data: ReportData) -> None:
@@ -73,139 +31,89 @@ def write_report(path: epath.PathLike, data: ReportData) -> None:
 
 def render(data: ReportData) -> str:
     """The page as text; arguments and errors are those of `write_report`."""
-    figures.check(data)
+    content.check(data)
     groups = figures.by_size(data.clusters, data.distances)
     names = data.label_names
     if data.labels is not None and names is None:
         names = tuple(map(str, range(int(data.labels.max()) + 1)))
     labels = None if data.labels is None else [names[label] for label in data.labels.tolist()]
-    history = figures.history_series(data.history)
     chart = figures.scatter(
-        data.points, data.clusters, data.distances, groups, labels, data.sources, data.thumbnails
+        data.points,
+        data.clusters,
+        data.distances,
+        groups,
+        data.outliers,
+        labels,
+        data.sources,
+        data.thumbnails,
     )
-    titles = {name: line | {"title": _name(name)} for name, line in history.items()}
-    record = {"map": chart, "sizes": figures.size_bars(groups), "history": titles}
-    strip, clusters = _clusters(data, groups, labels)
-    sections = [
-        _metrics(data.results, data.labels is None),
-        _training(data.history, history),
-        _map(data, groups, chart["count"]),
-        clusters,
-        _sizes(groups),
-    ]
+    history = figures.history_series(data.history)
+    record = {
+        "nouns": content.nouns(data),
+        "map": chart,
+        "sizes": figures.size_bars(groups),
+        "history": {key: line | {"title": markup.name(key)} for key, line in history.items()},
+    }
+    strip, clusters = exemplars.section(data, groups, names)
+    sections = [_metrics(data.results, data.labels is None)]
+    if data.history:
+        sections.append(_training(data.history, history))
+    sections += [_map(data, groups, chart["count"]), clusters, _sizes(data, groups)]
     if data.curve is not None:
         record["curve"] = figures.bandwidth_curve(data.curve)
-        sections.append(_bandwidth(data.curve))
+        sections.append(_bandwidth(data))
     if data.labels is not None:
         record["confusion"], (rows, columns) = figures.confusion(data.labels, names, groups)
-        values = {"labels": _count(rows, "label"), "clusters": _count(columns, "cluster")}
-        sections.append(_section("labels", values, hidden=rows + columns > 0))
+        values = {"labels": count(rows, "label"), "clusters": count(columns, "cluster")}
+        values |= content.nouns(data)
+        sections.append(markup.section("labels", values, hidden=rows + columns > 0))
     if data.skipped:
         sections.append(_skipped(data.skipped))
-    links = _join(_fill("link", name=name, title=name.capitalize()) for name, _ in sections)
+    links = join(fill("link", name=name, title=name.capitalize()) for name, _ in sections)
     text = json.dumps(record, allow_nan=False)
-    return string.Template(_file("report.html")).substitute(
+    return string.Template(markup.file("report.html")).substitute(
         title=html.escape(data.title),
-        css=_file("report.css"),
+        css=markup.file("report.css"),
         head=_head(data, groups, labels, strip, links),
-        sections=_join(content for _, content in sections),
+        sections=join(piece for _, piece in sections),
         # Inside a script element these could end it or start a comment.
         data=text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"),
         plotly=get_plotlyjs(),
-        script=_file("report.js"),
+        script=markup.file("report.js"),
     )
 
 
-def _file(name: str) -> str:
-    return (importlib.resources.files("cluster_jax.evaluation") / name).read_text("utf-8")
-
-
-@functools.cache
-def _parts() -> dict[str, string.Template]:
-    """The pieces of the page by name; each stands under its name in a comment."""
-    _, *pieces = re.split(r"<!-- (\w+) -->\n", _file("report_parts.html"))
-    pairs = zip(pieces[::2], pieces[1::2], strict=True)
-    return {name: string.Template(text.strip()) for name, text in pairs}
-
-
-def _fill(part: str, **values: object) -> Html:
-    """A piece of the page with its values, escaped unless they are `Html`."""
-    safe = {k: v if isinstance(v, Html) else html.escape(str(v)) for k, v in values.items()}
-    return Html(_parts()[part].substitute(safe))
-
-
-def _join(pieces: Iterable[Html]) -> Html:
-    return Html("\n".join(pieces))
-
-
-def _count(n: int, noun: str) -> str:
-    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
-
-
-def _section(name: str, values: dict, part: str = "", **notes: bool) -> Section:
-    """A section filled with `values`; of the optional `notes` beside it those that are true."""
-    pieces = ["about", *(note for note, there in notes.items() if there)]
-    about = _join(_fill(f"{name}_{piece}", **values) for piece in pieces)
-    parts = {"about": about, "content": _fill(part or name, **values)}
-    return name, _fill("section", name=name, title=name.capitalize(), **parts)
-
-
 def _head(data: ReportData, groups: list, labels: list | None, strip: Html, links: Html) -> Html:
-    """What was found, in words, one picture of each cluster, and links to the sections."""
-    acc = figures.number(data.results["metrics"].get("gridshift", {}).get("acc"))
+    """What was found, in words, one entry for each cluster, and links to the sections."""
+    nouns, metrics = content.nouns(data), data.results["metrics"]
+    method = "gridshift" if "gridshift" in metrics else "kmeans"
+    acc = figures.number(metrics.get(method, {}).get("acc"))
+    origin = data.results["protocol"].get("number_of_clusters", {}).get(method)
+    outliers, large = 0, len(groups)
+    if data.outliers is not None:
+        outliers = int(np.sum(data.outliers))
+        large = sum(not data.outliers[group.members].all() for group in groups) or large
     values = {
-        "images": _count(len(data.points), "image"),
-        "groups": _count(len(groups), "group"),
-        "labels": "" if labels is None else _count(len(set(labels)), "label"),
+        "points": count(len(data.points), nouns["thing"]),
+        "groups": count(large, "group"),
+        "origin": "given" if origin == "given" else "not given",
+        "labels": "" if labels is None else count(len(set(labels)), "label"),
         "acc": "" if acc is None else f"{acc:.1%}",
-        "files": _count(len(data.skipped), "file"),
+        "outliers": f"{count(outliers, nouns['thing'])} {'is' if outliers == 1 else 'are'}",
+        "small": count(len(groups) - large, "further group"),
+        "files": count(len(data.skipped), "file"),
+        **nouns,
     }
     notes = {
-        "single": len(groups) == 1,
+        "single": large == 1,
+        "unclear": data.curve is not None and _verdict(data.curve) == "no clear answer",
+        "outliers": outliers > 0,
         "labelled": labels is not None and acc is not None,
         "unlabelled": labels is None,
         "skipped": len(data.skipped) > 0,
     }
-    text = _join(_fill(f"head_{note}", **values) for note, there in notes.items() if there)
-    return _fill("head", title=data.title, notes=text, strip=strip, links=links, **values)
-
-
-def _words() -> dict[str, str]:
-    """Keys of the results that read better as other words."""
-    return dict(line.split(": ", 1) for line in _parts()["words"].template.splitlines())
-
-
-def _name(*path: object) -> str:
-    name = " ".join(_words().get(str(part), str(part).replace("_", " ")) for part in path)
-    return name if name.startswith("k-") else name[:1].upper() + name[1:]  # k-means, k-NN
-
-
-def _value(value: object, decimals: bool = True) -> str:
-    """Any entry of the results as text; a dash where there is nothing to show."""
-    if isinstance(value, Mapping):
-        pairs = [
-            (_words().get(k, k), _value(v, decimals)) for k, v in value.items() if v is not None
-        ]
-        return ", ".join(map(" ".join, pairs))
-    if isinstance(value, list | tuple):
-        return ", ".join(_value(item, decimals) for item in value) or "nothing"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if value is None or value == "" or (isinstance(value, float) and not math.isfinite(value)):
-        return "–"
-    if isinstance(value, int) or (decimals and isinstance(value, float) and abs(value) >= 1000):
-        return f"{value:,.0f}"
-    if not isinstance(value, float):
-        return str(value)
-    if not decimals or 0 < abs(value) < 0.0005:  # three decimals would show nothing of it
-        return f"{value:.4g}"
-    return f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}"
-
-
-def _pairs(title: str, rows: Sequence[tuple[str, str]], kind: str) -> Html:
-    """A table of names and values; empty if there are no rows."""
-    cells = _join(_fill("pair", name=name, value=value, kind=kind) for name, value in rows)
-    return _fill("pairs", title=title, rows=cells) if rows else Html("")
+    text = join(fill(f"head_{note}", **values) for note, there in notes.items() if there)
+    return fill("head", title=data.title, notes=text, strip=strip, links=links, **values)
 
 
 def _flat(path: tuple, value: object) -> Iterator[tuple[tuple, object]]:
@@ -222,109 +130,109 @@ def _metrics(results: dict, unlabelled: bool) -> Section:
     origin = results["protocol"].get("number_of_clusters", {})
     columns = ("n_clusters", "acc", "nmi", "ari", "ami")
     methods, others = [], {}
-    for key, value in results["metrics"].items():
-        if isinstance(value, Mapping) and "n_clusters" in value:
-            shown = {score: _value(value.get(score)) for score in columns}
-            methods.append(_fill("method", name=_name(key), origin=origin.get(key, ""), **shown))
-            value = {k: v for k, v in value.items() if k not in shown and k != "k_given"}
-        others[key] = value
+    for key, entry in results["metrics"].items():
+        if isinstance(entry, Mapping) and "n_clusters" in entry:
+            shown = {score: markup.value(entry.get(score)) for score in columns}
+            row = {"name": markup.name(key), "origin": origin.get(key, ""), **shown}
+            methods.append(fill("method", **row))
+            # What there is one of for each cluster is shown with the clusters.
+            entry = {
+                k: v
+                for k, v in entry.items()
+                if k not in shown and k != "k_given" and not isinstance(v, Mapping)
+            }
+        others[key] = entry
     others["images per second in training"] = results.get("images_per_second")
     others["seconds to"] = results.get("seconds")
-    measured = [(_name(*path), _value(item)) for path, item in _flat((), others)]
+    measured = [(markup.name(*path), markup.value(item)) for path, item in _flat((), others)]
     protocol = [
-        (_name(key), str(value) if key == "seed" else _value(value, decimals=False))
-        for key, value in results["protocol"].items()
+        (markup.name(key), str(entry) if key == "seed" else markup.value(entry, decimals=False))
+        for key, entry in results["protocol"].items()
     ]
-    tables = (_pairs("Other measurements", measured, "n"), _pairs("Protocol", protocol, ""))
-    parts = {"methods": _join(methods), "tables": _join(tables)}
-    return _section("metrics", parts, unlabelled=unlabelled)
+    tables = (
+        markup.pairs("Other measurements", measured, "n"),
+        markup.pairs("Protocol", protocol, ""),
+    )
+    parts = {"methods": join(methods), "tables": join(tables)}
+    return markup.section("metrics", parts, unlabelled=unlabelled)
 
 
 def _training(history: Sequence[dict], series: dict) -> Section:
     logged = [line for line in history if "loss" in line]
     bad = [line["step"] for line in logged if figures.number(line["loss"]) is None]
-    values = {"steps": _count(len(bad), "logged step"), "first": f"{min(bad, default=0):,}"}
+    values = {"steps": count(len(bad), "logged step"), "first": f"{min(bad, default=0):,}"}
     if series:
         name, line = next(iter(series.items()))
         seen = [value for value in line["value"] if value is not None]
-        values |= {"name": _name(name), "start": f"{seen[0]:.4g}", "end": f"{seen[-1]:.4g}"}
-    return _section("training", values, "" if series else "training_none", gaps=len(bad) > 0)
+        values |= {"name": markup.name(name), "start": f"{seen[0]:.4g}", "end": f"{seen[-1]:.4g}"}
+    part = "training" if series else "training_none"
+    return markup.section("training", values, part, gaps=len(bad) > 0)
 
 
 def _map(data: ReportData, groups: list, drawn: int) -> Section:
     n, dimensions = data.points.shape
+    nouns = content.nouns(data)
     values = {
-        "images": _count(drawn, "image"),
-        "clusters": _count(len(groups), "cluster"),
+        "points": count(drawn, nouns["thing"]),
+        "clusters": count(len(groups), "cluster"),
         "all": f"{n:,}",
         "pictures": f"{figures.MAP_PICTURES:,}",
         "dimensions": dimensions,
-        "views": _fill("map_views") if dimensions > 2 else "",
+        "views": fill("map_views") if dimensions > 2 else "",
+        **nouns,
     }
-    notes = {"sampled": drawn < n, "pictured": drawn > figures.MAP_PICTURES}
-    return _section("map", values, plane=dimensions > 2, **notes)
+    notes = {
+        "images": data.thumbnails is not None,
+        "rows": data.thumbnails is None,
+        "outliers": data.outliers is not None and bool(np.any(data.outliers)),
+        "sampled": drawn < n,
+        "pictured": data.thumbnails is not None and drawn > figures.MAP_PICTURES,
+    }
+    return markup.section("map", values, plane=dimensions > 2, **notes)
 
 
-def _clusters(data: ReportData, groups: list, labels: list[str] | None) -> tuple[Html, Section]:
-    """The strip of the head, one picture per cluster, and the contact sheets."""
-    strip, articles = [], []
-    swatches = {g.id: _fill("swatch", symbol=g.symbol, color=g.color) for g in groups}
-    for group in groups[: figures.SHOWN]:
-        parts = figures.sheets(data.points, data.clusters, group)
-        rows = np.array([i for part in parts.values() for i, _ in part])
-        images = figures.pictures(data.thumbnails, rows, figures.SHEET_SIDE)
-        uris = [figures.data_uri(image, figures.is_lossless(image)) for image in images]
-        common, share = (None, 0.0) if labels is None else figures.composition(group, labels)
-        look = {
-            "id": group.id,
-            "swatch": swatches[group.id],
-            "color": group.color,
-            "sharp": " pixels" if max(images[0].shape[:2]) <= figures.LOSSLESS_SIDE else "",
-            "count": f"{len(group.members):,}",
-            "size": _count(len(group.members), "image"),
-            "share": f"{len(group.members) / len(data.points):.1%}",
-            "note": "" if labels is None else f"; {share:.1%} labelled {common}",
-        }
-        strip.append(_fill("strip", uri=uris[0], **look))
-        queue, sheets = iter(uris), []
-        for title, part in parts.items():
-            tiles = []
-            for i, other in part:
-                words = [f"image {i}" if data.sources is None else data.sources[i]]
-                words += [] if labels is None else [f"label {labels[i]}"]
-                words += [f"distance {data.distances[i]:.3g}"]
-                words += [] if other is None else [f"next to cluster {other}"]
-                picture = {"uri": next(queue), "sharp": look["sharp"], "alt": ", ".join(words)}
-                odd = Html(' class="odd"') if labels is not None and labels[i] != common else ""
-                badge = "" if other is None else _fill("badge", swatch=swatches[other], id=other)
-                tiles.append(_fill("tile", odd=odd, badge=badge, **picture))
-            across = 3 if title in ("Least typical", "Borderline") else 6
-            sheets.append(_fill("sheet", title=title, across=across, tiles=_join(tiles)))
-        articles.append(_fill("cluster", sheets=_join(sheets), **look))
-    rest = len(groups) - figures.SHOWN
-    values = {"shown": figures.SHOWN, "rest": _count(rest, "smaller one"), "all": _join(articles)}
-    notes = {"borderline": len(groups) > 1, "labelled": labels is not None, "hidden": rest > 0}
-    return _join(strip), _section("clusters", values, **notes)
-
-
-def _sizes(groups: list) -> Section:
+def _sizes(data: ReportData, groups: list) -> Section:
     sizes = [len(group.members) for group in groups]
     values = {
-        "largest": _count(sizes[0], "image"),
+        "largest": count(sizes[0], content.nouns(data)["thing"]),
         "smallest": f"{sizes[-1]:,}",
         "median": f"{np.median(sizes):,.0f}",
         "shown": figures.BARS,
-        "clusters": _count(len(groups), "cluster"),
+        "clusters": count(len(groups), "cluster"),
     }
-    return _section("sizes", values, hidden=len(groups) > figures.BARS)
+    return markup.section("sizes", values, hidden=len(groups) > figures.BARS)
 
 
-def _bandwidth(curve: dict) -> Section:
-    width, count = (curve[key][curve["chosen"]] for key in ("bandwidths", "n_clusters"))
-    values = {"width": f"{width:.4g}", "clusters": _count(int(count), "cluster")}
-    return _section("bandwidth", values, unclear=not curve["clear"])
+def _verdict(curve: dict) -> str:
+    return curve.get("verdict") or ("clear" if curve["clear"] else "no clear answer")
+
+
+def _bandwidth(data: ReportData) -> Section:
+    """The scan over bandwidths, what it says, and the answers that came next."""
+    curve = data.curve
+    width, clusters = (curve[key][curve["chosen"]] for key in ("bandwidths", "n_clusters"))
+    answers = [a if isinstance(a, Mapping) else a._asdict() for a in curve.get("runners_up") or ()]
+    rows = [
+        fill(
+            "answer",
+            width=f"{answer['bandwidth']:.4g}",
+            clusters=f"{answer['n_clusters']:,}",
+            score=markup.value(float(answer["score"])),
+        )
+        for answer in answers
+    ]
+    values = {
+        "width": f"{width:.4g}",
+        "clusters": count(int(clusters), "cluster"),
+        "answers": fill("answers", rows=join(rows)) if rows else "",
+        **content.nouns(data),
+    }
+    verdict = _verdict(curve)
+    notes = {"single": verdict == "one cluster", "unclear": verdict == "no clear answer"}
+    return markup.section("bandwidth", values, **notes)
 
 
 def _skipped(skipped: Sequence[tuple[str, str]]) -> Section:
-    rows = _join(_fill("skipped_file", name=name, reason=why) for name, why in skipped)
-    return _section("skipped", {"files": _count(len(skipped), "file"), "rows": rows})
+    rows = join(fill("skipped_file", name=name, reason=why) for name, why in skipped)
+    values = {"files": count(len(skipped), "file"), "rows": rows}
+    return markup.section("skipped", values)

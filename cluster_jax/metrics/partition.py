@@ -1,6 +1,6 @@
 """Agreement of found clusters with known classes."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -8,6 +8,7 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import (
     adjusted_mutual_info_score,
     adjusted_rand_score,
+    homogeneity_completeness_v_measure,
     normalized_mutual_info_score,
 )
 
@@ -70,23 +71,39 @@ def accuracy(labels: ArrayLike, clusters: ArrayLike) -> float:
     return float(table[linear_sum_assignment(table, maximize=True)].sum() / table.sum())
 
 
-def scores(labels: ArrayLike, clusters: ArrayLike) -> dict[str, float | int]:
+def purity(labels: ArrayLike, clusters: ArrayLike) -> dict[int, float]:
+    """Cluster -> share of its rows that are of its most frequent class."""
+    counts = contingency(labels, clusters)
+    shares = counts.table.max(axis=0) / counts.table.sum(axis=0)
+    return dict(zip(counts.clusters.tolist(), shares.tolist(), strict=True))
+
+
+def scores(labels: ArrayLike, clusters: ArrayLike) -> dict[str, Any]:
     """All agreement scores of one partition.
 
     Returns:
         `acc` (rectangular matching, see `accuracy`), `nmi` (mutual information over the
-        *arithmetic* mean of the entropies), `ari`, `ami` (arithmetic too), `n_clusters` found and
-        `n_classes` known.
+        *arithmetic* mean of the entropies), `ari`, `ami` (arithmetic too), `homogeneity` and
+        `completeness` (mutual information over the entropy of the classes and over that of the
+        clusters), `purity` (part of the rows that are of the most frequent class of their
+        cluster), `n_clusters` found and `n_classes` known; and one entry for each cluster in
+        `matching` (see there) and `cluster_purity` (see `purity`).
     """
     counts = contingency(labels, clusters)
     labels, clusters = np.asarray(labels), np.asarray(clusters)
+    homogeneity, completeness, _ = homogeneity_completeness_v_measure(labels, clusters)
     return {
         "acc": accuracy(labels, clusters),
         "nmi": float(normalized_mutual_info_score(labels, clusters, average_method="arithmetic")),
         "ari": float(adjusted_rand_score(labels, clusters)),
         "ami": float(adjusted_mutual_info_score(labels, clusters, average_method="arithmetic")),
+        "homogeneity": float(homogeneity),
+        "completeness": float(completeness),
+        "purity": float(counts.table.max(axis=0).sum() / counts.table.sum()),
         "n_clusters": len(counts.clusters),
         "n_classes": len(counts.classes),
+        "matching": matching(labels, clusters),
+        "cluster_purity": purity(labels, clusters),
     }
 
 

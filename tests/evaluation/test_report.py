@@ -7,6 +7,7 @@ import itertools
 import json
 import pathlib
 import re
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -14,8 +15,9 @@ from etils import epath
 from PIL import Image
 from plotly.offline import get_plotlyjs
 
-from cluster_jax.evaluation import figures
-from cluster_jax.evaluation.report import ReportData, render, write_report
+from cluster_jax.evaluation import exemplars, figures, thumbnails
+from cluster_jax.evaluation.content import ReportData
+from cluster_jax.evaluation.report import render, write_report
 
 NONE = dict.fromkeys(("acc", "nmi", "ari", "ami"))
 LABELLED = {"acc": 0.8125, "nmi": 0.7654321, "ari": 0.6, "ami": 0.55}
@@ -44,6 +46,7 @@ def make(clusters, *, seed=3, side=8, channels=1, dimensions=3, labels=None, nam
         points=points,
         clusters=clusters,
         distances=np.linalg.norm(points - centres[clusters], axis=1).astype(np.float32),
+        outliers=None,
         labels=None if labels is None else np.asarray(labels, np.int32),
         label_names=names,
         thumbnails=lambda rows: images[rows],
@@ -53,7 +56,8 @@ def make(clusters, *, seed=3, side=8, channels=1, dimensions=3, labels=None, nam
             "n_clusters": [90, 5, 1],
             "scores": [0.1, 0.9, float("nan")],
             "chosen": 1,
-            "clear": True,
+            "verdict": "clear",
+            "runners_up": ({"bandwidth": 0.1, "n_clusters": 1_090, "score": 0.12345},),
         },
         skipped=(),
     )
@@ -175,10 +179,9 @@ def test_every_picture_has_an_alternative_text_and_every_plot_a_name():
 def test_without_labels_curve_and_history():
     page = Page(render(make(CLUSTERS, curve=None, history=[], dimensions=2)))
     assert [attrs["id"] for tag, attrs in page.tags if tag == "section"] == [
-        *("metrics", "training", "map", "clusters", "sizes")
+        *("metrics", "map", "clusters", "sizes")
     ]
     assert "There are no labels to compare with" in page.text
-    assert "Nothing was logged" in page.text
     assert page.text.count("–") == 8, "a dash for each score of two methods"
     assert not page.all("div", "id", "plot-confusion")
     assert not page.all("div", "id", "plot-curve")
@@ -189,7 +192,7 @@ def test_without_labels_curve_and_history():
 def test_one_cluster():
     page = Page(render(make(np.zeros(20), labels=np.zeros(20, int))))
     assert "20 images fell into 1 group; the number was not given." in page.text
-    assert "All images are in the same group" in page.text
+    assert "No division into several groups was found" in page.text
     assert "Borderline" not in page.text
 
 
@@ -227,7 +230,7 @@ def test_pictures_are_those_of_their_images(channels, side, kind):
     sprite = page.record()["map"]["sprite"]
     sheet = decode(sprite["uri"])
     for trace in page.record()["map"]["traces"]:
-        for row, thumb in zip(trace["image"], trace["thumb"], strict=True):
+        for row, thumb in zip(trace["point"], trace["thumb"], strict=True):
             y, x = divmod(thumb, sprite["columns"])
             tile = sheet[y * sprite["height"] :, x * sprite["width"] :]
             tile = tile[: sprite["height"], : sprite["width"]]
@@ -337,9 +340,9 @@ def test_long_histories_are_thinned():
 
 
 def test_map_shows_the_principal_axes():
-    data = make(CLUSTERS)
+    data = make(np.random.default_rng(0).permutation(CLUSTERS))
     traces = Page(render(data)).record()["map"]["traces"]
-    rows = np.concatenate([trace["image"] for trace in traces])
+    rows = np.concatenate([trace["point"] for trace in traces])
     assert sorted(rows) == list(range(68))
     axes = np.concatenate([np.stack([unpack(t[a]) for a in "xyz"], 1) for t in traces])
     axes = axes[np.argsort(rows)]
@@ -350,7 +353,7 @@ def test_map_shows_the_principal_axes():
     assert np.all(np.diff(np.diag(covariance)) < 0)
     for trace in traces:
         assert set(trace["cluster"]) == {int(trace["tag"])}
-        np.testing.assert_allclose(trace["distance"], data.distances[trace["image"]], rtol=1e-3)
+        np.testing.assert_allclose(trace["distance"], data.distances[trace["point"]], rtol=1e-3)
 
 
 def test_large_sets_are_sampled():
@@ -359,19 +362,19 @@ def test_large_sets_are_sampled():
     clusters[:24_000] %= 30
     calls = []
 
-    def thumbnails(rows):
+    def read(rows):
         calls.append(len(rows))
         return np.zeros((len(rows), 4, 4, 1), np.uint8)
 
-    data = make(clusters, thumbnails=thumbnails)
+    data = make(clusters, thumbnails=read)
     page = Page(render(data))
     chart = page.record()["map"]
-    assert chart["count"] == 20_000 == sum(len(trace["image"]) for trace in chart["traces"])
+    assert chart["count"] == 20_000 == sum(len(trace["point"]) for trace in chart["traces"])
     assert chart["webgl"]
     thumbs = np.concatenate([trace["thumb"] for trace in chart["traces"]])
     assert np.array_equal(np.sort(thumbs[thumbs >= 0]), np.arange(4_000))
-    assert max(calls) <= figures.READ_AT_ONCE, "bounded memory"
-    shares = [len(t["image"]) / np.sum(clusters == t["cluster"][0]) for t in chart["traces"][:30]]
+    assert max(calls) <= thumbnails.READ_AT_ONCE, "bounded memory"
+    shares = [len(t["point"]) / np.sum(clusters == t["cluster"][0]) for t in chart["traces"][:30]]
     np.testing.assert_allclose(shares, 0.8, atol=0.01, err_msg="evenly over the clusters")
     assert len(chart["traces"]) == 61
     assert chart["traces"][60]["tag"] == ""
@@ -426,8 +429,161 @@ def test_bandwidth_curve_marks_the_chosen_one():
         "chosen": 1,
     }
     assert "No clear answer" not in page.text
-    unclear = {**make(CLUSTERS).curve, "clear": False}
-    assert "No clear answer" in Page(render(make(CLUSTERS, curve=unclear))).text
+    assert "One cluster." not in page.text
+    assert "1,090 0.1 0.123" in page.text, "the next best answer"
+    assert "no clear answer to how many" not in page.text
+
+
+@pytest.mark.parametrize(
+    ("verdict", "words"),
+    [("no clear answer", "No clear answer."), ("one cluster", "One cluster.")],
+)
+def test_verdict_of_the_curve(verdict, words):
+    curve = {**make(CLUSTERS).curve, "verdict": verdict, "runners_up": ()}
+    page = Page(render(make(CLUSTERS, curve=curve)))
+    assert words in page.text
+    assert "The next best" not in page.text
+    assert ("There is no clear answer to how many groups" in page.text) == ("clear" in verdict)
+    del curve["verdict"], curve["runners_up"]
+    page = Page(render(make(CLUSTERS, curve={**curve, "clear": False})))
+    assert "No clear answer." in page.text
+
+
+class Answer(NamedTuple):
+    bandwidth: float
+    n_clusters: int
+    score: float
+
+
+def test_answers_may_be_records():
+    curve = {**make(CLUSTERS).curve, "runners_up": [Answer(0.75, 4, 0.5), Answer(0.5, 6, 0.25)]}
+    page = Page(render(make(CLUSTERS, curve=curve)))
+    assert "Clusters Bandwidth Score 4 0.75 0.500 6 0.5 0.250" in page.text
+
+
+def test_logged_without_a_finite_value():
+    page = Page(render(make(CLUSTERS, history=[{"step": 1, "loss": float("nan")}])))
+    assert "Nothing was logged" not in page.text
+    assert "Nothing finite was logged" in page.text
+    assert "The loss was not finite at 1 logged step" in page.text
+
+
+def rows_only(**changes):
+    """A report on features: no pictures, no training."""
+    data = make(CLUSTERS, labels=LABELS, names=NAMES, thumbnails=None, history=[])
+    return data._replace(**changes)
+
+
+def test_rows_without_pictures():
+    text = render(rows_only())
+    page = Page(text)
+    assert "68 rows fell into 3 groups; the number was not given." in page.text
+    own = Page(text.replace(get_plotlyjs(), ""))
+    assert not re.search(r"\b[Ii]mages?\b(?! per| trained)", own.text)
+    assert not [attrs for tag, attrs in page.tags if tag == "img"]
+    order = [attrs["id"] for tag, attrs in page.tags if tag == "section"]
+    assert order == ["metrics", "map", "clusters", "sizes", "bandwidth", "labels"]
+    links = {attrs["href"][1:] for tag, attrs in page.tags if tag == "a"}
+    assert links <= {attrs.get("id") for _, attrs in page.tags}
+    record = page.record()
+    assert record["map"]["sprite"] is None
+    assert record["nouns"] == {"thing": "row", "things": "rows"}
+    assert {i for trace in record["map"]["traces"] for i in trace["thumb"]} == {-1}
+    assert Page(render(make(CLUSTERS))).record()["nouns"]["thing"] == "image"
+
+
+def _lines(text):
+    """Rows of the lists: (cluster, title, cells)."""
+    for article in re.findall(r"<article.*?</article>", text, re.S):
+        cluster = int(re.search(r'id="cluster-(\d+)"', article)[1])
+        for title, table in re.findall(r"<h4>(.*?)</h4>(.*?</tbody>)", article, re.S):
+            for row in re.findall(r"<tr><th scope=\"row\">.*?</tr>", table, re.S):
+                cells = re.findall(r"<t[hd][^>]*?(?:class=\"(.*?)\")?>(.*?)</t[hd]>", row, re.S)
+                yield cluster, title, [(kind, Page(cell).text) for kind, cell in cells]
+
+
+def test_lists_name_rows_labels_distances_and_neighbours():
+    sources = tuple(f"r<{i}>" for i in range(68))
+    outliers = np.arange(68) % 9 == 1
+    data = rows_only(sources=sources, outliers=outliers)
+    common = {4: "dog", 0: "cat", 2: "owl"}
+    seen = {}
+    for cluster, title, cells in _lines(render(data)):
+        row = int(re.match(r"r<(\d+)>", cells[0][1])[1])
+        assert CLUSTERS[row] == cluster
+        assert cells[0][1].endswith("outlier") == outliers[row]
+        assert cells[1][1] == NAMES[LABELS[row]]
+        assert cells[1][0].endswith("odd") == (NAMES[LABELS[row]] != common[cluster])
+        assert float(cells[2][1]) == pytest.approx(data.distances[row], rel=6e-3)
+        assert (len(cells) == 4) == (title == "Borderline")
+        if title == "Borderline":
+            assert int(cells[3][1]) in set(CLUSTERS) - {cluster}
+        seen.setdefault((cluster, title), []).append(row)
+    assert {key: len(rows) for key, rows in seen.items()} == {
+        **{(c, t): 6 for c in (4, 0) for t in ("Most typical", "Least typical", "Borderline")},
+        (2, "All rows"): 3,
+    }
+    order = np.argsort(np.where(CLUSTERS == 4, data.distances, np.inf))[:40].tolist()
+    assert seen[4, "Most typical"] == order[:6]
+    assert seen[4, "Least typical"] == order[:-7:-1]
+
+
+def test_rows_without_names_and_labels_are_numbered():
+    lines = list(_lines(render(rows_only(labels=None, label_names=None))))
+    assert {len(cells) for _, title, cells in lines if title != "Borderline"} == {2}
+    assert all(re.fullmatch(r"row \d+", cells[0][1]) for *_, cells in lines)
+
+
+def test_outliers_are_marked():
+    outliers = np.arange(68) % 9 == 1
+    mixed = np.random.default_rng(0).permutation(CLUSTERS)
+    page = Page(render(make(mixed, outliers=outliers)))
+    assert f"{outliers.sum()} images are unlike all others: in 0 further groups" in page.text
+    assert "68 images fell into 3 groups" in page.text
+    assert "Rings are outliers." in page.text
+    for trace in page.record()["map"]["traces"]:
+        assert trace["outlier"] == outliers[trace["point"]].astype(int).tolist()
+    alts = [attrs["alt"] for tag, attrs in page.tags if tag == "img" and attrs["alt"]]
+    for alt in alts:
+        assert ("outlier" in alt) == outliers[int(re.match(r"image (\d+)", alt)[1])]
+    assert any("outlier" in alt for alt in alts)
+    one = Page(render(make(CLUSTERS, outliers=np.arange(68) == 5)))
+    assert "1 image is unlike all others" in one.text
+    small = Page(render(make(CLUSTERS, outliers=CLUSTERS == 2)))
+    assert "68 images fell into 2 groups" in small.text
+    assert "3 images are unlike all others: in 1 further group too small" in small.text
+    assert "1 group;" in Page(render(make(CLUSTERS, outliers=CLUSTERS != 4))).text
+    assert "3 groups;" in Page(render(make(CLUSTERS, outliers=CLUSTERS >= 0))).text
+    none = Page(render(make(CLUSTERS, outliers=np.zeros(68, bool))))
+    assert "unlike all others" not in none.text
+    assert "Rings" not in none.text
+
+
+def test_a_number_that_was_given():
+    results = {
+        "protocol": {"number_of_clusters": {"kmeans": "given"}},
+        "metrics": {"kmeans": {"n_clusters": 3, **LABELLED, "cluster_purity": {"0": 0.123}}},
+    }
+    page = Page(render(rows_only(results=results, curve=None)))
+    assert "68 rows fell into 3 groups; the number was given." in page.text
+    assert "Compared with the 3 labels, 81.2% of the rows are in the group" in page.text
+    assert "0.123" not in page.text, "what there is one of for each cluster is not listed"
+
+
+def test_wide_points_stay_quick_and_right():
+    """In 200 dimensions the neighbours on the border are those of all pairs."""
+    rng = np.random.default_rng(0)
+    clusters = np.repeat([0, 1], 300)
+    points = rng.normal(size=(600, 200)) + clusters[:, None]
+    group = figures.by_size(clusters, np.arange(600.0))[0]
+    found = exemplars.borderline(points, clusters, group, 6)
+    gaps = np.linalg.norm(points[:300, None] - points[None, 300:], axis=2).min(axis=1)
+    assert [i for i, _ in found] == np.argsort(gaps)[:6].tolist()
+    assert {other for _, other in found} == {1}
+    axes = figures.principal(points)
+    _, sizes, vectors = np.linalg.svd(points - points.mean(axis=0))
+    np.testing.assert_allclose(np.linalg.norm(axes, axis=0), sizes[:3])
+    np.testing.assert_allclose(np.abs(axes), np.abs((points - points.mean(0)) @ vectors[:3].T))
 
 
 def test_the_same_data_give_the_same_bytes(tmp_path):
@@ -475,6 +631,7 @@ def test_a_failure_leaves_nothing_behind(tmp_path, monkeypatch):
             {"distances": np.zeros(67)},
             "distances must have 68 entries, as points, got 67",
         ),
+        ({"outliers": np.zeros(3, bool)}, "outliers must have 68 entries, as points, got 3"),
         ({"points": np.full((68, 2), np.nan)}, "points must be finite"),
         (
             {"labels": np.full(68, 3), "label_names": NAMES},

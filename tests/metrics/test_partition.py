@@ -1,6 +1,9 @@
 """Partition scores: cases by hand, brute force over all matchings, scikit-learn."""
 
+import collections
 import itertools
+import json
+import math
 
 import numpy as np
 import pytest
@@ -86,15 +89,49 @@ def test_scores_equal_scikit_learn():
     entropies = [metrics.mutual_info_score(x, x) for x in (labels, clusters)]
     assert ours["nmi"] == pytest.approx(2 * mutual / sum(entropies))
     assert ours["nmi"] != pytest.approx(mutual / np.sqrt(np.prod(entropies)), abs=1e-4)
-    assert all(isinstance(value, float | int) for value in ours.values())
+    assert ours["homogeneity"] == pytest.approx(metrics.homogeneity_score(labels, clusters))
+    assert ours["completeness"] == pytest.approx(metrics.completeness_score(labels, clusters))
+    assert ours["homogeneity"] > ours["completeness"] + 0.05, "more clusters than classes"
+    assert ours["matching"] == partition.matching(labels, clusters)
+    assert ours["cluster_purity"] == partition.purity(labels, clusters)
+    each = {"matching", "cluster_purity"}
+    assert all(isinstance(ours[name], float | int) for name in set(ours) - each)
+    assert json.loads(json.dumps(ours))["acc"] == ours["acc"], "plain numbers throughout"
+
+
+@given(cases)
+def test_purity_by_counting(pairs):
+    labels, clusters = map(list, zip(*pairs, strict=True))
+    members = {c: [y for y, other in pairs if other == c] for c in clusters}
+    most = {c: collections.Counter(ys).most_common(1)[0][1] for c, ys in members.items()}
+    ours = partition.purity(labels, clusters)
+    assert ours == pytest.approx({c: most[c] / len(members[c]) for c in members})
+    overall = partition.scores(labels, clusters)["purity"]
+    assert overall == pytest.approx(sum(most.values()) / len(pairs))
+
+
+@given(cases)
+def test_homogeneity_and_completeness_from_counts(pairs):
+    labels, clusters = map(list, zip(*pairs, strict=True))
+
+    def entropy(values):
+        return -sum(c * math.log(c / len(pairs)) for c in collections.Counter(values).values())
+
+    shared = entropy(labels) + entropy(clusters) - entropy(pairs)
+    ours = partition.scores(labels, clusters)
+    for name, side in (("homogeneity", labels), ("completeness", clusters)):
+        expected = shared / entropy(side) if len(set(side)) > 1 else 1.0
+        assert ours[name] == pytest.approx(expected, abs=1e-9)
 
 
 def test_perfect_and_renamed():
     labels = np.array([0, 0, 1, 2, 2, 2])
     ours = partition.scores(labels, np.array([9, 9, 4, 1, 1, 1]))
-    assert ours == pytest.approx(
-        {"acc": 1, "nmi": 1, "ari": 1, "ami": 1, "n_clusters": 3, "n_classes": 3}
-    )
+    ones = ("acc", "nmi", "ari", "ami", "homogeneity", "completeness", "purity")
+    assert [ours[name] for name in ones] == pytest.approx([1] * 7)
+    assert (ours["n_clusters"], ours["n_classes"]) == (3, 3)
+    assert ours["matching"] == {9: 0, 4: 1, 1: 2}
+    assert ours["cluster_purity"] == {9: 1.0, 4: 1.0, 1: 1.0}
 
 
 @pytest.mark.parametrize(
@@ -108,6 +145,11 @@ def test_perfect_and_renamed():
     ],
 )
 def test_bad_input(labels, clusters, message):
-    for function in (partition.accuracy, partition.matching, partition.scores):
+    for function in (
+        partition.accuracy,
+        partition.matching,
+        partition.purity,
+        partition.scores,
+    ):
         with pytest.raises(ValueError, match=message):
             function(labels, clusters)

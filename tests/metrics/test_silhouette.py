@@ -1,0 +1,64 @@
+"""The silhouette of a sample: the definition by loops, scikit-learn, what has none."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import silhouette_score
+
+from cluster_jax.metrics.silhouette import silhouette
+
+
+def _blobs(n=300, d=5, k=4, seed=0):
+    rng = np.random.default_rng(seed)
+    clusters = rng.integers(0, k, n)
+    return rng.normal(size=(k, d))[clusters] * 3 + rng.normal(size=(n, d)), clusters
+
+
+def _by_loops(x, clusters):
+    each = []
+    for i, c in enumerate(clusters):
+        gap = np.linalg.norm(x - x[i], axis=1)
+        own = clusters == c
+        if own.sum() == 1:
+            each.append(0.0)
+            continue
+        a = gap[own].sum() / (own.sum() - 1)
+        b = min(gap[clusters == other].mean() for other in set(clusters) - {c})
+        each.append((b - a) / max(a, b))
+    return np.mean(each)
+
+
+def test_equals_the_definition():
+    x, clusters = _blobs(60)
+    clusters[7] = 9  # alone: counts as 0
+    ours = silhouette(x, clusters, metric="euclidean", rows=60, seed=0)
+    assert ours == pytest.approx(_by_loops(x, clusters))
+
+
+def test_metric_and_sample():
+    x, clusters = _blobs()
+    whole = silhouette(x, clusters, metric="cosine", rows=300, seed=0)
+    assert whole == pytest.approx(silhouette_score(x, clusters, metric="cosine"))
+    assert whole != pytest.approx(silhouette(x, clusters, metric="euclidean", rows=300, seed=0))
+    one, two, other = (
+        silhouette(x, clusters, metric="cosine", rows=80, seed=seed) for seed in (1, 1, 2)
+    )
+    assert one == two != other
+    assert one == pytest.approx(whole, abs=0.1)
+
+
+@pytest.mark.parametrize("clusters", [[0] * 5, range(5)])
+def test_none_without_two_clusters_or_two_rows_of_one(clusters):
+    x = np.arange(10.0).reshape(5, 2)
+    assert silhouette(x, list(clusters), metric="euclidean", rows=10, seed=0) is None
+
+
+def test_none_when_the_sample_misses_the_second_cluster():
+    x, clusters = _blobs(2000)[0], np.arange(2000) == 0
+    assert silhouette(x, clusters, metric="euclidean", rows=3, seed=0) is None
+
+
+def test_bad_input():
+    with pytest.raises(ValueError, match="same length; got 4 and 3"):
+        silhouette(np.ones((4, 2)), [0, 1, 1], metric="euclidean", rows=9, seed=0)
+    with pytest.raises(ValueError, match="at least 3 rows; got 2"):
+        silhouette(np.ones((4, 2)), [0, 1, 1, 1], metric="euclidean", rows=2, seed=0)
