@@ -191,3 +191,160 @@ def on_devices(loss, params, inputs, devices):
     specs = (PartitionSpec(), *(PartitionSpec("data") for _ in inputs))
     run = jax.shard_map(body, mesh=mesh, in_specs=specs, out_specs=PartitionSpec(), check_vma=True)
     return jax.jit(run)(params, *inputs)
+
+
+def log_sum_exp(values):
+    """log sum exp of a list of floats, shifted by the largest."""
+    top = max(values)
+    return top + math.log(sum(math.exp(value - top) for value in values))
+
+
+def info_nce_queue(anchors, keys, queue, filled, tau):
+    """MoCo: each anchor's own key against the first `filled` rows of a queue, unit rows."""
+    total = 0.0
+    for x, key in zip(anchors, keys, strict=True):
+        own = np.dot(x, key) / tau
+        total += log_sum_exp([own, *(np.dot(x, queue[k]) / tau for k in range(filled))]) - own
+    return total / len(anchors)
+
+
+def info_nce_queue_gradient(anchors, keys, queue, filled, tau):
+    """dL/dx = 1/(n tau) (sum_m p_m y_m - key), y the key and the queue's first rows."""
+    n = len(anchors)
+    out = np.zeros_like(anchors)
+    for i in range(n):
+        candidates = [keys[i], *queue[:filled]]
+        chance = softmax_row(anchors[i], candidates, tau)
+        out[i] = sum(p * y for p, y in zip(chance, candidates, strict=True)) - keys[i]
+    return out / (n * tau)
+
+
+def barlow(a, b, off_diagonal, epsilon):
+    """Barlow Twins (1), (2), with `epsilon` added to each variance."""
+    n, d = a.shape
+    ends = []
+    for x in (a, b):
+        columns = np.zeros_like(x)
+        for j in range(d):
+            mean = sum(x[i, j] for i in range(n)) / n
+            variance = sum((x[i, j] - mean) ** 2 for i in range(n)) / n
+            for i in range(n):
+                columns[i, j] = (x[i, j] - mean) / math.sqrt(variance + epsilon)
+        ends.append(columns)
+    total = 0.0
+    for i in range(d):
+        for j in range(d):
+            c = sum(ends[0][m, i] * ends[1][m, j] for m in range(n)) / n
+            total += (1 - c) ** 2 if i == j else off_diagonal * c**2
+    return total
+
+
+def barlow_gradient(a, b, off_diagonal, epsilon):
+    """dL/da, through the correlations, the standard deviations and the means."""
+    n, d = a.shape
+    deviation = np.sqrt(a.var(0) + epsilon)
+    u = (a - a.mean(0)) / deviation
+    v = (b - b.mean(0)) / np.sqrt(b.var(0) + epsilon)
+    c = u.T @ v / n
+    slope = np.where(np.eye(d, dtype=bool), -2 * (1 - c), 2 * off_diagonal * c)
+    out = np.zeros_like(a)
+    for i in range(d):
+        g = sum(slope[i, j] * v[:, j] for j in range(d)) / n
+        out[:, i] = (g - g.mean() - u[:, i] * (g * u[:, i]).mean()) / deviation[i]
+    return out
+
+
+def prototypes(z, labels, clusters):
+    """Cluster -> unit sum of its unit rows, clusters with members only."""
+    out = {}
+    for k in range(clusters):
+        members = [z[i] for i in range(len(z)) if labels[i] == k]
+        if members:
+            out[k] = unit([sum(unit(members))])[0]
+    return out
+
+
+def proto_cl(mu, target, tau, part="whole"):
+    """NCC (7), or a term of (8), of dictionaries cluster -> centre."""
+    total = 0.0
+    for k in mu:
+        own = np.dot(mu[k], target[k]) / tau
+        others = [np.dot(mu[k], mu[j]) / tau for j in mu if j != k]
+        if part == "alignment":
+            total -= own
+        elif part == "uniformity":
+            total += log_sum_exp(others) if others else 0.0
+        else:
+            total += log_sum_exp([own, *others]) - own
+    return total / len(mu)
+
+
+def proto_cl_gradient(mu, target, tau):
+    """dL/dmu of (7), `[K, d]`: 1/(K tau) [-(1 - w_kk) mu'_k + sum_j (w_kj + w_jk) mu_j]."""
+    count = len(mu)
+    w = np.zeros((count, count))
+    for k in range(count):
+        terms = [np.dot(mu[k], target[k] if j == k else mu[j]) / tau for j in range(count)]
+        for j in range(count):
+            w[k, j] = math.exp(terms[j] - log_sum_exp(terms))
+    out = np.zeros_like(mu)
+    for k in range(count):
+        out[k] = -(1 - w[k, k]) * target[k]
+        for j in range(count):
+            if j != k:
+                out[k] += (w[k, j] + w[j, k]) * mu[j]
+    return out / (count * tau)
+
+
+def kernel(x, y, gammas, temperatures, weight):
+    """w exp(-d^gamma_1/tau_1) + (1 - w) exp(-d^gamma_2/tau_2); one kernel with weight None."""
+    d = math.sqrt(sum((x - y) ** 2))
+    values = [math.exp(-(d**gamma) / tau) for gamma, tau in zip(gammas, temperatures, strict=True)]
+    return values[0] if weight is None else weight * values[0] + (1 - weight) * values[1]
+
+
+def kernel_info_nce(anchors, candidates, positives, like, excluded=()):
+    """Kernel-InfoNCE (8): mean of -log k(x, positive) / sum_k k(x, candidate)."""
+    total = 0.0
+    for i, x in enumerate(anchors):
+        inner = [like(x, y) for k, y in enumerate(candidates) if (i, k) not in excluded]
+        total -= math.log(like(x, candidates[positives[i]]) / sum(inner))
+    return total / len(anchors)
+
+
+def kernel_gradient(rows, partner, gamma, tau):
+    """Gradient of (8) over all rows, each row's own left out, as free vectors.
+
+    1/N sum_{k != i} (p_ik - [k is i's positive] + p_ki - [i is k's]) (-gamma/tau) d^(gamma-2)
+    (z_i - z_k), where p_ik is the kernel's softmax.
+    """
+    count = len(rows)
+    p = np.zeros((count, count))
+    for i in range(count):
+        for k in range(count):
+            if k != i:
+                p[i, k] = math.exp(-(np.linalg.norm(rows[i] - rows[k]) ** gamma) / tau)
+        p[i] /= p[i].sum()
+        p[i, partner[i]] -= 1
+    out = np.zeros_like(rows)
+    for i in range(count):
+        for k in range(count):
+            d = np.linalg.norm(rows[i] - rows[k])
+            if k != i and d > 0:
+                slope = -gamma / tau * d ** (gamma - 2)
+                out[i] += (p[i, k] + p[k, i]) * slope * (rows[i] - rows[k])
+    return out / count
+
+
+def online_clusters(centroids, variances, keys, assigned, beta_1, beta_2):
+    """CueCo (7), (8), centroids of length one, variances about the centroid before."""
+    centroids, variances = np.array(centroids), np.array(variances)
+    for k in range(len(centroids)):
+        members = [unit([z])[0] for z, own in zip(keys, assigned, strict=True) if own == k]
+        if not members:
+            continue
+        mean = sum(members) / len(members)
+        squared = sum(sum((z - centroids[k]) ** 2) for z in members) / len(members)
+        centroids[k] = unit([beta_1 * centroids[k] + (1 - beta_1) * mean])[0]
+        variances[k] = beta_2 * variances[k] + (1 - beta_2) * squared
+    return centroids, variances

@@ -183,6 +183,11 @@ def gaussian_blur(image: Array, sigma: Array | float, radius: int) -> Array:
     return image
 
 
+def solarise(image: Array, threshold: float) -> Array:
+    """Pixels of at least `threshold` inverted, `1 - x`, each channel by itself."""
+    return jnp.where(image >= threshold, 1 - image, image)
+
+
 def affine(
     image: Array,
     *,

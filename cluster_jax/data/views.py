@@ -1,6 +1,7 @@
 """The chain of augmentations that makes a view, built from the config."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -12,17 +13,20 @@ from cluster_jax.data import augment
 JITTER = ("brightness", "contrast", "saturation", "hue")
 
 Settings = Mapping[str, float | tuple[float, float]]
+View = Callable[[Array, Array], Array]
 
 
 class Augment(NamedTuple):
     """Functions of one uint8 image `[H, W, C]`; the caller vmaps them.
 
     Attributes:
-        view: `(key, image) -> [size, size, C]`: an augmented view, standardised.
+        view: `(key, image) -> [size, size, C]`: an augmented view, standardised; view a.
+        other: the same with view b's probabilities of blur and solarisation.
         clean: `image -> [size, size, C]`: the image itself (`augment.fit`), standardised.
     """
 
-    view: Callable[[Array, Array], Array]
+    view: View
+    other: View
     clean: Callable[[Array], Array]
 
 
@@ -36,10 +40,11 @@ def make(
     jitter: Settings | None,
     grey: float,
     blur: Settings | None,
+    solarise: Settings | None,
     affine: Settings | None,
     noise: float,
 ) -> Augment:
-    """Views by crop, flip, jitter, grey, blur, affine map and noise, in this order.
+    """Views by crop, flip, jitter, grey, blur, solarisation, affine map and noise, in this order.
 
     Every part has random numbers of its own: switching one off leaves the others as they were.
     The mappings may be ConfigDicts.
@@ -55,6 +60,9 @@ def make(
             as torchvision's ColorJitter, hue in turns, at most 0.5.
         grey: probability of losing the colour.
         blur: None or {"probability", "sigma": (low, high) pixels, "kernel": odd number of pixels}.
+            The probability may be a pair, of view a and of view b (BYOL: 1.0 and 0.1).
+        solarise: None or {"probability", "threshold" on the scale [0, 1]}; the probability may be a
+            pair (BYOL: 0.0 and 0.2).
         affine: None or {"rotation" in radians, "scale", "shear", "shift" in pixels}: the largest
             amounts of `augment.random_affine`.
         noise: standard deviation of normal noise on the scale [0, 1], before standardisation.
@@ -66,11 +74,12 @@ def make(
     crop = _named("crop", crop, ("scale", "ratio"))
     jitter = _named("jitter", jitter, ("probability", *JITTER))
     blur = _named("blur", blur, ("probability", "sigma", "kernel"))
+    solarise = _named("solarise", solarise, ("probability", "threshold"))
     affine = _named("affine", affine, ("rotation", "scale", "shear", "shift"))
     _check_probability("flip", flip)
     _check_probability("grey", grey)
     _check_at_least_zero("noise", noise)
-    _check_settings(size, crop, jitter, blur, affine)
+    _check_settings(size, crop, jitter, blur, solarise, affine)
 
     def standardised(image: Array) -> Array:
         if image.shape[-1] != len(mean):
@@ -84,10 +93,10 @@ def make(
     def clean(image: Array) -> Array:
         return standardised(augment.fit(_floats(image), size))
 
-    def view(key: Array, image: Array) -> Array:
+    def view(key: Array, image: Array, blurred: float, solarised: float) -> Array:
         x = _floats(image)
         chance_key, crop_key, jitter_key, blur_key, affine_key, noise_key = jax.random.split(key, 6)
-        flips, jitters, greys, blurs = jax.random.uniform(chance_key, (4,))
+        flips, jitters, greys, blurs, solarises = jax.random.uniform(chance_key, (5,))
         if crop:
             box = augment.random_box(crop_key, x.shape, crop["scale"], crop["ratio"])
             x = augment.crop_resize(x, box, size)
@@ -101,18 +110,22 @@ def make(
             x = jnp.where(jitters < jitter["probability"], changed, x)
         if grey:
             x = jnp.where(greys < grey, augment.grey(x), x)
-        if blur and blur["probability"]:
+        if blurred:
             low, high = blur["sigma"]
             sigma = jax.random.uniform(blur_key, (), x.dtype, low, high)
             changed = augment.gaussian_blur(x, sigma, blur["kernel"] // 2)
-            x = jnp.where(blurs < blur["probability"], changed, x)
+            x = jnp.where(blurs < blurred, changed, x)
+        if solarised:
+            x = jnp.where(solarises < solarised, augment.solarise(x, solarise["threshold"]), x)
         if affine and any(affine.values()):
             x = augment.random_affine(affine_key, x, **affine)
         if noise:
             x = augment.noise(noise_key, x, noise)
         return standardised(x)
 
-    return Augment(view, clean)
+    chances = zip(_pair(blur), _pair(solarise), strict=True)
+    a, b = (partial(view, blurred=blurred, solarised=solarised) for blurred, solarised in chances)
+    return Augment(a, b, clean)
 
 
 def _floats(image: Array) -> Array:
@@ -133,6 +146,18 @@ def _named(part: str, settings: Settings | None, keys: tuple[str, ...]) -> dict 
     return given
 
 
+def _pair(settings: dict | None) -> tuple[float, float]:
+    """A part's probability in view a and in view b."""
+    if settings is None:
+        return 0.0, 0.0
+    value = settings["probability"]
+    if not isinstance(value, Sequence):
+        return value, value
+    if len(value) != 2:
+        raise ValueError(f"a pair of probabilities is of view a and of view b; got {value}")
+    return tuple(value)
+
+
 def _check_size(size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
     if size < 1:
         raise ValueError(f"augment.size = {size}; expected a positive number of pixels")
@@ -143,7 +168,12 @@ def _check_size(size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> N
 
 
 def _check_settings(
-    size: int, crop: dict | None, jitter: dict | None, blur: dict | None, affine: dict | None
+    size: int,
+    crop: dict | None,
+    jitter: dict | None,
+    blur: dict | None,
+    solarise: dict | None,
+    affine: dict | None,
 ) -> None:
     if crop:
         _check_interval("crop.scale", crop["scale"], 1.0)
@@ -155,13 +185,21 @@ def _check_settings(
         if jitter["hue"] > 0.5:
             raise ValueError(f"augment.jitter.hue = {jitter['hue']} turns; expected 0 to 0.5")
     if blur:
-        _check_probability("blur.probability", blur["probability"])
+        for chance in _pair(blur):
+            _check_probability("blur.probability", chance)
         _check_interval("blur.sigma", blur["sigma"], float("inf"))
         kernel = blur["kernel"]
         if kernel < 1 or kernel % 2 == 0 or kernel // 2 >= size:
             raise ValueError(
                 f"augment.blur.kernel = {kernel}; expected an odd number of pixels from 1 to "
                 f"{2 * size - 1} for views of {size}"
+            )
+    if solarise:
+        for chance in _pair(solarise):
+            _check_probability("solarise.probability", chance)
+        if not 0 <= solarise["threshold"] <= 1:
+            raise ValueError(
+                f"augment.solarise.threshold = {solarise['threshold']}; expected 0 to 1"
             )
     if affine:
         for name, value in affine.items():

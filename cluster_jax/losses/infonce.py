@@ -1,18 +1,137 @@
 """InfoNCE: pull each anchor to its positive, push it from the other candidates.
 
-One function serves every contrastive loss of the package: in-batch negatives with or without the
-positive in the denominator, a queue of keys, and two modalities (CLIP's form is `info_nce` of the
-rows of A against those of B, and back).
+One family serves every contrastive loss of the package: in-batch negatives with or without the
+positive in the denominator, a queue of keys, and two modalities. Its members differ in who the
+candidates are (`contrast`, `contrast_views`, `contrast_queue`, `contrast_pairs`) and in the logit
+of a pair: the cosine over a temperature here, the log of another kernel in `kernel_infonce`.
 """
 
 import functools
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 
-from cluster_jax import collectives, ops
+from cluster_jax import collectives, ops, settings
 from cluster_jax.collectives import Axis
+
+# Rows `[m, d]` and `[n, d]` to the logit of every pair `[m, n]`.
+Logits = Callable[[Array, Array], Array]
+
+
+def contrast(
+    logits: Array,
+    positives: Array,
+    *,
+    positive_in_denominator: bool,
+    excluded: Array | None = None,
+) -> Array:
+    """Mean over the anchors of `-logit_positive + log sum_k exp(logit_k)`.
+
+    Args:
+        logits: of every anchor with every candidate `[m, N]`.
+        positives: the column that is each anchor's positive, int32 `[m]`.
+        positive_in_denominator: whether the sum runs over the positive too.
+        excluded: candidates that an anchor's sum leaves out, boolean `[m, N]`, or None. A positive
+            that is excluded still attracts.
+
+    Returns:
+        Scalar. An anchor whose sum is empty makes it -inf.
+    """
+    columns = jnp.arange(logits.shape[1], dtype=positives.dtype)
+    own = positives[:, None] == columns[None, :]
+    keep = jnp.ones_like(own) if positive_in_denominator else ~own
+    if excluded is not None:
+        keep &= ~excluded
+    attraction = jnp.sum(jnp.where(own, logits, 0), axis=-1)
+    return jnp.mean(ops.logsumexp(logits, keep) - attraction)
+
+
+def contrast_views(
+    a: Array, b: Array, logits: Logits, *, positive_in_denominator: bool, axis: Axis
+) -> Array:
+    """`contrast` of two views of a batch, `1/(2n) sum_i (l_ia + l_ib)` over all devices.
+
+    Candidates are both views of all images on all devices; a row is never its own candidate.
+
+    Args:
+        a: rows of the first view `[rows, d]`, this device's part, normalised by the caller.
+        b: rows of the second view, same images in the same order `[rows, d]`.
+        logits: of rows and rows.
+        positive_in_denominator: see `contrast`.
+        axis: mesh axis that holds the batch, or None.
+
+    Returns:
+        Scalar whose mean over the devices is the loss of the global batch.
+
+    Raises:
+        ValueError: one image in the global batch and no positive in the denominator.
+    """
+    rows = a.shape[0]
+    n = rows * collectives.size(axis)
+    if n < 2 and not positive_in_denominator:
+        raise ValueError(
+            "InfoNCE without the positive in the denominator has no negatives in a batch of 1 "
+            "image; use at least 2"
+        )
+    candidates = jnp.concatenate([collectives.gather(a, axis), collectives.gather(b, axis)])
+    own_a = collectives.local_rows(rows, axis)
+    itself = jnp.concatenate([own_a, own_a + n])
+    partner = jnp.concatenate([own_a + n, own_a])
+    return contrast(
+        logits(jnp.concatenate([a, b]), candidates),
+        partner,
+        positive_in_denominator=positive_in_denominator,
+        excluded=itself[:, None] == jnp.arange(2 * n, dtype=itself.dtype)[None, :],
+    )
+
+
+def contrast_queue(
+    anchors: Array, keys: Array, queue: Array, filled: Array, logits: Logits
+) -> Array:
+    """`contrast` of each anchor with its own key against a queue of older keys.
+
+    The positive is in the denominator. Slots of the queue that were never filled have a logit of
+    -inf; with none filled the loss is 0.
+
+    Args:
+        anchors: rows `[rows, d]`, this device's part, normalised by the caller.
+        keys: the anchors' positives `[rows, d]`; constants for the gradient.
+        queue: keys of earlier steps `[Q, d]`, the same on all devices; constants.
+        filled: how many of the queue's first rows hold a key, int32 `[]`.
+        logits: of rows and rows.
+
+    Returns:
+        Scalar whose mean over the devices is the loss of the global batch.
+    """
+    keys, queue = lax.stop_gradient((keys, queue))
+    attraction = jax.vmap(lambda x, key: logits(x[None], key[None])[0, 0])(anchors, keys)
+    repulsion = logits(anchors, queue)
+    keep = jnp.arange(queue.shape[0], dtype=jnp.int32) < filled
+    everyone = jnp.concatenate([attraction[:, None], repulsion], axis=1)
+    keep = jnp.concatenate([jnp.ones(1, bool), keep])[None, :]
+    return jnp.mean(ops.logsumexp(everyone, keep) - attraction)
+
+
+def contrast_pairs(a: Array, b: Array, logits: Logits, axis: Axis) -> Array:
+    """`contrast` between two modalities, rows of A against all of B and back, over 2.
+
+    Args:
+        a: rows of one modality `[rows, d]`, this device's part, normalised by the caller.
+        b: rows of the other, the partners in the same order `[rows, d]`.
+        logits: of rows and rows.
+        axis: mesh axis that holds the batch, or None.
+
+    Returns:
+        Scalar whose mean over the devices is the loss of the global batch.
+    """
+    own = collectives.local_rows(a.shape[0], axis)
+    both = [
+        contrast(logits(x, collectives.gather(y, axis)), own, positive_in_denominator=True)
+        for x, y in ((a, b), (b, a))
+    ]
+    return (both[0] + both[1]) / 2
 
 
 @functools.partial(jax.jit, static_argnames=("positive_in_denominator",))
@@ -42,14 +161,12 @@ def info_nce(
 
     Source: NRCC (1)-(3); Kernel-InfoNCE (8) and Theorem 4.2 (separate anchors and candidates).
     """
-    logits = ops.products(anchors, candidates) / temperature
-    columns = jnp.arange(candidates.shape[0], dtype=positives.dtype)
-    own = positives[:, None] == columns[None, :]
-    keep = jnp.ones_like(own) if positive_in_denominator else ~own
-    if excluded is not None:
-        keep &= ~excluded
-    attraction = jnp.sum(jnp.where(own, logits, 0), axis=-1)
-    return jnp.mean(ops.logsumexp(logits, keep) - attraction)
+    return contrast(
+        _cosine(temperature)(anchors, candidates),
+        positives,
+        positive_in_denominator=positive_in_denominator,
+        excluded=excluded,
+    )
 
 
 @functools.partial(jax.jit, static_argnames=("positive_in_denominator", "axis"))
@@ -77,23 +194,62 @@ def info_nce_views(
     Source: NRCC (1)-(3). The paper's gradient, (7) and (9), prints `l != i` in the second
     denominator; the gradient of this loss has `l != j` there.
     """
-    rows = a.shape[0]
-    n = rows * collectives.size(axis)
-    if n < 2 and not positive_in_denominator:
-        raise ValueError(
-            "InfoNCE without the positive in the denominator has no negatives in a batch of 1 "
-            "image; use at least 2"
-        )
-    a, b = ops.unit(a), ops.unit(b)
-    candidates = jnp.concatenate([collectives.gather(a, axis), collectives.gather(b, axis)])
-    own_a = collectives.local_rows(rows, axis)
-    itself = jnp.concatenate([own_a, own_a + n])
-    partner = jnp.concatenate([own_a + n, own_a])
-    return info_nce(
-        jnp.concatenate([a, b]),
-        candidates,
-        partner,
-        temperature=temperature,
+    return contrast_views(
+        ops.unit(a),
+        ops.unit(b),
+        _cosine(temperature),
         positive_in_denominator=positive_in_denominator,
-        excluded=itself[:, None] == jnp.arange(2 * n, dtype=itself.dtype)[None, :],
+        axis=axis,
     )
+
+
+@functools.partial(jax.jit, static_argnames=("temperature",))
+def info_nce_queue(
+    anchors: Array, keys: Array, queue: Array, filled: Array, *, temperature: float
+) -> Array:
+    """InfoNCE with a queue of negatives, one direction: MoCo's loss and CueCo's L1.
+
+    The positive is in the denominator (the official code of Kernel-InfoNCE's MoCo leaves it out).
+
+    Args:
+        anchors: online rows `[rows, d]`, this device's part, of any length.
+        keys: target rows of the other view of the same images `[rows, d]`, of any length;
+            constants for the gradient.
+        queue: unit keys of earlier steps `[Q, d]`, the same on all devices; constants.
+        filled: how many of the queue's first rows hold a key, int32 `[]`.
+        temperature: tau, a number > 0.
+
+    Returns:
+        Scalar, at least float32, whose mean over the devices is the loss of the global batch.
+
+    Raises:
+        ValueError: the temperature is not positive.
+
+    Source: He et al. (2020), "Momentum Contrast for Unsupervised Visual Representation Learning",
+    (1), their sum over one positive and K negatives; CueCo (1).
+    """
+    settings.positive("the temperature of InfoNCE", temperature)
+    return contrast_queue(ops.unit(anchors), ops.unit(keys), queue, filled, _cosine(temperature))
+
+
+@functools.partial(jax.jit, static_argnames=("axis",))
+def clip(a: Array, b: Array, *, temperature: Array | float, axis: Axis) -> Array:
+    """CLIP's loss: cross-entropy of the rows, then of the columns, of one matrix of cosines.
+
+    Args:
+        a: embeddings of one modality `[rows, d]`, this device's part, of any length.
+        b: those of the other, the partners in the same order `[rows, d]`.
+        temperature: tau, positive; it may be a parameter that is trained.
+        axis: mesh axis that holds the batch, or None.
+
+    Returns:
+        Scalar, at least float32, whose mean over the devices is the loss of the global batch.
+
+    Source: Kernel-InfoNCE Theorem 4.2 (its proof adds the 2N losses up; here their mean).
+    """
+    return contrast_pairs(ops.unit(a), ops.unit(b), _cosine(temperature), axis)
+
+
+def _cosine(temperature: Array | float) -> Logits:
+    """Logits of unit rows: their inner products over the temperature."""
+    return lambda x, y: ops.products(x, y) / temperature

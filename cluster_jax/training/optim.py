@@ -7,6 +7,8 @@ import optax
 
 from cluster_jax import schedules, settings
 
+TRUST = 0.001  # LARS' coefficient: the rates of the papers are tuned to it
+
 
 def make(
     total_steps: int,
@@ -22,26 +24,31 @@ def make(
 ) -> tuple[optax.GradientTransformation, schedules.Schedule]:
     """The optimiser and its learning rate as a function of the step.
 
-    Linear warm-up, then a cosine to 0. Weight decay leaves out norms and biases: everything of
-    fewer than two axes (told by shape; the official NCC code tells by name and misses half).
+    Linear warm-up, then a cosine to 0. Weight decay and LARS' adaptation leave out norms and
+    biases: everything of fewer than two axes (told by shape; the official NCC code tells by name
+    and misses half).
+
+    LARS is You et al. (2017): each kernel's gradient, decay added, is scaled to 0.001 times the
+    kernel's length; heavy-ball momentum follows. As in the code of BYOL and Barlow Twins the
+    learning rate multiplies the momentum; in the paper (and `optax.lars`) it is inside.
 
     Args:
         total_steps: length of the training.
         warmup_steps: of which the rate rises.
         batch_size: images a step, over all devices.
-        name: `"sgd"` (decay added to the gradient, then heavy-ball momentum, as PyTorch) or
-            `"adamw"`.
+        name: `"sgd"` (decay added to the gradient, then heavy-ball momentum, as PyTorch),
+            `"lars"` or `"adamw"`.
         learning_rate: peak rate for `reference_batch` images.
         reference_batch: the rate is multiplied by `batch_size / reference_batch` (256 in the
             papers); None: it is taken as it is.
         weight_decay: coefficient of the decay.
-        momentum: of SGD, or AdamW's beta_1.
+        momentum: of SGD and LARS, or AdamW's beta_1.
         predictor_factor: the predictor's rate over that of everything else (10 in NRCC, NCC).
 
     Raises:
         InputError: a value is out of range.
     """
-    settings.one_of("optimizer.name", name, ("sgd", "adamw"))
+    settings.one_of("optimizer.name", name, ("sgd", "adamw", "lars"))
     settings.positive("optimizer.learning_rate", learning_rate)
     settings.at_least("optimizer.weight_decay", weight_decay, 0)
     settings.positive("optimizer.predictor_factor", predictor_factor)
@@ -53,16 +60,19 @@ def make(
         settings.positive("optimizer.reference_batch", reference_batch)
         learning_rate = learning_rate * batch_size / reference_batch
     rate = schedules.warmup_cosine(learning_rate, warmup_steps, total_steps)
-    decay = optax.add_decayed_weights(weight_decay, mask=_decayed)
+    decay = optax.add_decayed_weights(weight_decay, mask=_kernels)
     if name == "sgd":
         parts = (decay, optax.trace(momentum))
+    elif name == "lars":
+        adapt = optax.masked(optax.scale_by_trust_ratio(trust_coefficient=TRUST), _kernels)
+        parts = (decay, adapt, optax.trace(momentum))
     else:
         parts = (optax.scale_by_adam(b1=momentum), decay)
     predictor = optax.masked(optax.scale(predictor_factor), _predictor)
     return optax.chain(*parts, optax.scale_by_learning_rate(rate), predictor), rate
 
 
-def _decayed(params: Any) -> Any:
+def _kernels(params: Any) -> Any:
     return jax.tree.map(lambda p: p.ndim > 1, params)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.ndimage
 import scipy.stats
-from PIL import Image, ImageEnhance
+from PIL import Image, ImageEnhance, ImageOps
 
 from cluster_jax.data import augment
 
@@ -241,6 +241,15 @@ def test_gaussian_blur_is_scipys(image, sigma, radius):
     expected = scipy.ndimage.gaussian_filter(
         np.asarray(image), sigma, mode="mirror", radius=radius, axes=(0, 1)
     )
+    np.testing.assert_allclose(out, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("level", [0, 90, 128, 255])
+def test_solarise_is_pillows(bytes_image, level):
+    picture, pixels = bytes_image
+    out = augment.solarise(pixels, level / 255)
+    assert out.dtype == jnp.float64
+    expected = np.asarray(ImageOps.solarize(picture, threshold=level)) / 255
     np.testing.assert_allclose(out, expected, atol=1e-12)
 
 

@@ -17,6 +17,7 @@ OFF = {
     "jitter": None,
     "grey": 0.0,
     "blur": None,
+    "solarise": None,
     "affine": None,
     "noise": 0.0,
 }
@@ -28,6 +29,7 @@ ON = OFF | {
     },
     "grey": 0.2,
     "blur": {"probability": 0.5, "sigma": (0.1, 2.0), "kernel": 5},
+    "solarise": {"probability": 0.3, "threshold": 0.5},
     "affine": {"rotation": 0.3, "scale": 0.18, "shear": 0.3, "shift": 1.0},
     "noise": 0.05,
 }  # fmt: skip
@@ -75,6 +77,10 @@ def test_certain_parts_do_what_they_say(keys, pictures, x64):
     np.testing.assert_allclose(
         one(pictures, key, blur=blur), augment.gaussian_blur(base, 1.3, 2), atol=1e-12
     )
+    solarise = {"probability": 1.0, "threshold": 0.6}
+    np.testing.assert_allclose(
+        one(pictures, key, solarise=solarise), augment.solarise(base, 0.6), atol=1e-12
+    )
     whole = {"scale": (1.0, 1.0), "ratio": (9 / 10, 9 / 10)}
     np.testing.assert_allclose(
         one(pictures, key, crop=whole),
@@ -87,8 +93,35 @@ def test_certain_parts_do_what_they_say(keys, pictures, x64):
     factors = brighter[dark & (np.asarray(base) > 0)] / base[dark & (np.asarray(base) > 0)]
     np.testing.assert_allclose(factors, factors[0], atol=1e-9)
     assert 0.01 < abs(factors[0] - 1) <= 0.5
-    for off in ({"jitter": jitter | {"probability": 0.0}}, {"blur": blur | {"probability": 0.0}}):
+    for off in (
+        {"jitter": jitter | {"probability": 0.0}},
+        {"blur": blur | {"probability": 0.0}},
+        {"solarise": solarise | {"probability": 0.0}},
+    ):
         np.testing.assert_allclose(one(pictures, key, **off), base, atol=1e-12)
+
+
+def test_each_view_has_its_own_probabilities(keys, pictures, x64):
+    """BYOL's and Barlow Twins': view a always blurred, only view b solarised."""
+    plain = {"mean": (0.0,) * 3, "std": (1.0,) * 3}
+    blur = {"sigma": (1.3, 1.3), "kernel": 5}
+    solarise = {"threshold": 0.5}
+    made = views.make(
+        **OFF
+        | plain
+        | {"blur": blur | {"probability": (1.0, 0.0)}}
+        | {"solarise": solarise | {"probability": [0.0, 1.0]}}
+    )
+    key, clean = next(keys), made.clean(pictures[0])
+    a, b = jax.jit(made.view)(key, pictures[0]), jax.jit(made.other)(key, pictures[0])
+    np.testing.assert_allclose(a, augment.gaussian_blur(clean, 1.3, 2), atol=1e-12)
+    np.testing.assert_allclose(b, augment.solarise(clean, 0.5), atol=1e-12)
+
+
+def test_one_probability_is_that_of_both_views(keys, pictures):
+    made, key = views.make(**ON), next(keys)
+    views_of_one = (jax.jit(f)(key, pictures[0]) for f in (made.view, made.other))
+    np.testing.assert_array_equal(*views_of_one)
 
 
 def test_probabilities_are_frequencies(keys, pictures):
@@ -159,6 +192,10 @@ def changed(part: str, **values) -> dict:
         (changed("blur", kernel=4), r"augment\.blur\.kernel = 4; expected an odd"),
         (changed("blur", kernel=17), r"from 1 to 15 for views of 8"),
         (changed("blur", sigma=(0.0, 2.0)), r"augment\.blur\.sigma"),
+        (changed("blur", probability=(0.5, 1.5)), r"augment\.blur\.probability = 1\.5"),
+        (changed("blur", probability=(0.5, 0.1, 0.2)), r"of view a and of view b; got \(0\.5"),
+        (changed("solarise", probability=-0.2), r"augment\.solarise\.probability = -0\.2"),
+        (changed("solarise", threshold=1.2), r"augment\.solarise\.threshold = 1\.2; expected"),
         (changed("affine", scale=1.0), r"augment\.affine\.scale = 1\.0; expected below 1"),
         (changed("affine", shear=-0.1), r"augment\.affine\.shear = -0\.1"),
         ({"blur": {"probability": 0.5, "kernel": 3}}, r"augment\.blur .* unknown: sigma$"),

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cluster_jax.losses.infonce import info_nce, info_nce_views
+from cluster_jax.losses.infonce import clip, info_nce, info_nce_queue, info_nce_views
 from tests import reference
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -190,6 +190,118 @@ def test_four_devices_give_the_value_and_gradient_of_one(keys, positive_in_denom
             positive_in_denominator=positive_in_denominator,
             axis=axis,
         )
+
+    value, gradient = jax.value_and_grad(functools.partial(loss, axis=None))(params, x, y)
+    many = reference.on_devices(loss, params, (x, y), 4)
+    np.testing.assert_allclose(many[0], value, rtol=1e-12)
+    np.testing.assert_allclose(many[1], gradient, rtol=1e-10, atol=1e-12)
+
+
+def queue_of(keys, length, *shape):
+    """Unit rows; behind the filled ones, rows that would count if they were not masked."""
+    return jnp.asarray(reference.unit(draw(keys, length, *shape)))
+
+
+@pytest.mark.parametrize("filled", [0, 1, 5, 8])
+def test_queue_equals_loops(keys, filled):
+    x, key, queue = 2 * draw(keys, 4, 3), 3 * draw(keys, 4, 3), queue_of(keys, 8, 3)
+    got = info_nce_queue(x, key, queue, jnp.int32(filled), temperature=0.2)
+    want = reference.info_nce_queue(reference.unit(x), reference.unit(key), queue, filled, 0.2)
+    np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("tau", [1.0, 0.2, 0.07])
+def test_queue_gradient_is_the_closed_form_and_reaches_the_anchors_alone(keys, tau):
+    x, key, queue = 2 * draw(keys, 4, 3), draw(keys, 4, 3), queue_of(keys, 8, 3)
+    loss = functools.partial(info_nce_queue, temperature=tau)
+    of_x, *constants = jax.grad(loss, argnums=(0, 1, 2))(x, key, queue, jnp.int32(5))
+    free = reference.info_nce_queue_gradient(
+        reference.unit(x), reference.unit(key), np.asarray(queue), 5, tau
+    )
+    np.testing.assert_allclose(of_x, reference.through_unit(x, free), atol=1e-8)
+    for gradient in constants:
+        np.testing.assert_array_equal(gradient, 0)
+
+
+def test_queue_has_the_positive_in_the_denominator(keys):
+    """Left out, as in one official code, the loss of a good match would fall below zero."""
+    x, queue = reference.unit(draw(keys, 4, 3)), queue_of(keys, 6, 3)
+    value = info_nce_queue(x, x, queue, jnp.int32(6), temperature=0.1)
+    candidates = jnp.concatenate([x, queue])
+    others = jnp.arange(10)[None, :] < 4  # the other anchors' keys are no candidates
+    common = {"temperature": 0.1, "excluded": others & ~jnp.eye(4, 10, dtype=bool)}
+    with_it, without = (
+        info_nce(x, candidates, jnp.arange(4), positive_in_denominator=p, **common)
+        for p in (True, False)
+    )
+    np.testing.assert_allclose(value, with_it, rtol=1e-12)
+    assert without < 0 < value
+
+
+@pytest.mark.parametrize("filled", [0, 3, 6])
+@pytest.mark.parametrize("case", ["duplicates", "zeros", "opposite"])
+def test_queue_extremes_stay_finite_in_float32(keys, filled, case):
+    x, key, queue = (draw(keys, n, 3).astype(jnp.float32) for n in (4, 4, 6))
+    queue = queue / jnp.linalg.norm(queue, axis=1, keepdims=True)
+    if case == "duplicates":
+        x, key, queue = (jnp.broadcast_to(queue[:1], rows.shape) for rows in (x, key, queue))
+    elif case == "zeros":
+        x, key, queue = x.at[0].set(0), key.at[1].set(0), queue.at[0].set(0)
+    else:
+        key = -x
+    loss = functools.partial(info_nce_queue, temperature=0.01)
+    value, gradient = jax.value_and_grad(loss)(x, key, queue, jnp.int32(filled))
+    assert value.dtype == jnp.float32
+    assert np.isfinite(value)
+    assert np.isfinite(gradient).all()
+    if not filled:  # but for the rounding of logits of up to 100
+        np.testing.assert_allclose(value, 0, atol=1e-4)
+        np.testing.assert_allclose(gradient, 0, atol=1e-4)
+
+
+def test_queue_on_four_devices_gives_the_value_and_gradient_of_one(keys):
+    params, x, y = draw(keys, 6, 3), draw(keys, 8, 6), draw(keys, 8, 6)
+    queue = queue_of(keys, 16, 3)
+
+    def loss(w, x, y, axis):
+        return info_nce_queue(x @ w, jnp.tanh(y @ w), queue, jnp.int32(9), temperature=0.1)
+
+    value, gradient = jax.value_and_grad(functools.partial(loss, axis=None))(params, x, y)
+    many = reference.on_devices(loss, params, (x, y), 4)
+    np.testing.assert_allclose(many[0], value, rtol=1e-12)
+    np.testing.assert_allclose(many[1], gradient, rtol=1e-10, atol=1e-12)
+
+
+def test_queue_temperature_must_be_positive():
+    x = jnp.ones((2, 3))
+    with pytest.raises(ValueError, match="temperature of InfoNCE must be greater than 0; got 0"):
+        info_nce_queue(x, x, x, jnp.int32(0), temperature=0.0)
+
+
+def test_clip_equals_loops_of_both_directions(keys):
+    """Two modalities: another network's vectors of another length, and no negative within one."""
+    a, b = 2 * draw(keys, 5, 3), jnp.sinh(draw(keys, 5, 3))
+    ua, ub = reference.unit(a), reference.unit(b)
+    want = reference.info_nce(ua, ub, range(5), 0.2, True)
+    want += reference.info_nce(ub, ua, range(5), 0.2, True)
+    np.testing.assert_allclose(clip(a, b, temperature=0.2, axis=None), want / 2, rtol=1e-12)
+
+
+def test_clip_temperature_can_be_trained(keys):
+    a, b = draw(keys, 5, 3), draw(keys, 5, 3)
+
+    def of(log_tau):
+        return clip(a, b, temperature=jnp.exp(log_tau), axis=None)
+
+    h = 1e-5
+    np.testing.assert_allclose(jax.grad(of)(-1.0), (of(-1 + h) - of(-1 - h)) / (2 * h), rtol=1e-7)
+
+
+def test_clip_on_four_devices_gives_the_value_and_gradient_of_one(keys):
+    params, x, y = draw(keys, 6, 3), draw(keys, 8, 6), draw(keys, 8, 6)
+
+    def loss(w, x, y, axis):
+        return clip(x @ w, jnp.tanh(y @ w), temperature=0.1, axis=axis)
 
     value, gradient = jax.value_and_grad(functools.partial(loss, axis=None))(params, x, y)
     many = reference.on_devices(loss, params, (x, y), 4)

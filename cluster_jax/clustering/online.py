@@ -1,0 +1,111 @@
+"""CueCo's online clusters: centroids and variances that follow the batches.
+
+Pure functions; everything in them is a constant for the gradient. Rows are those of the global
+batch (`collectives.gather`), so that the clusters are the same on all devices.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from cluster_jax import ops
+
+
+class Clusters(NamedTuple):
+    """K clusters.
+
+    Attributes:
+        centroids: unit rows `[K, d]`.
+        variances: mean squared distance of the members to their centroid `[K]`.
+    """
+
+    centroids: Array
+    variances: Array
+
+
+def assign(features: Array, centroids: Array) -> Array:
+    """The nearest centroid of every row: `[n, d], [K, d] -> int32 [n]`; the first of equals.
+
+    Distances are Euclidean between unit rows (`features` may have any length).
+
+    Source: CueCo (3), which prints the query z; (2), (7) and (8) are about the keys z'. Give
+    either.
+    """
+    x, centroids = lax.stop_gradient((features, centroids))
+    # ||x - c||^2 without ||x||^2, the same for all c.
+    distances = jnp.sum(centroids**2, axis=-1)[None, :] - 2 * ops.products(ops.unit(x), centroids)
+    return jnp.argmin(distances, axis=1).astype(jnp.int32)
+
+
+@jax.jit
+def start(features: Array, centroids: Array) -> Clusters:
+    """Clusters at given centroids, with the variances of the rows nearest to each.
+
+    A cluster that no row is nearest to gets the variance over all rows: of 0 it would have an
+    infinite pull on the first row that comes.
+
+    Args:
+        features: `[n, d]`, of any length: the filled part of the queue.
+        centroids: `[K, d]`, k-means centres of these rows, of any length.
+
+    Source: CueCo (2).
+    """
+    x, centroids = ops.unit(lax.stop_gradient(features)), ops.unit(centroids)
+    assigned = assign(x, centroids)
+    member = _membership(assigned, len(centroids), x.dtype)
+    squared = _squared_distances(x, centroids[assigned], member)
+    counts = jnp.sum(member, axis=0)
+    variances = squared / jnp.maximum(counts, 1)
+    return Clusters(centroids, jnp.where(counts > 0, variances, jnp.sum(squared) / len(x)))
+
+
+@jax.jit
+def update(
+    clusters: Clusters,
+    features: Array,
+    assigned: Array,
+    *,
+    centroid_decay: float,
+    variance_decay: float,
+) -> Clusters:
+    """The clusters moved towards the members of a batch; those without members stay.
+
+    Args:
+        clusters: the clusters.
+        features: keys of the global batch `[n, d]`, of any length.
+        assigned: cluster of each row, int32 `[n]`.
+        centroid_decay: beta_1, from 0 to 1.
+        variance_decay: beta_2, from 0 to 1.
+
+    Source: CueCo (7), (8). Centroids are scaled to length one after each update. The variance is
+    taken about the centroid that the rows were assigned to, the one before the update: about the
+    batch's own mean, mu_i in (8), a cluster with one member has variance 0, and L3 explodes.
+    """
+    centroids, variances = clusters
+    x = ops.unit(lax.stop_gradient(features)).astype(centroids.dtype)
+    member = _membership(assigned, len(centroids), x.dtype)
+    counts = jnp.sum(member, axis=0)
+    some = counts > 0
+    shares = jnp.maximum(counts, 1)
+    means = ops.products(member.T, x.T) / shares[:, None]
+    moved = ops.unit(centroid_decay * centroids + (1 - centroid_decay) * means)
+    # Opposite vectors may cancel; a centroid of length 0 would be near to every row.
+    turned = some & jnp.any(moved != 0, axis=1)
+    spread = _squared_distances(x, centroids[assigned], member) / shares
+    widened = variance_decay * variances + (1 - variance_decay) * spread
+    return Clusters(
+        jnp.where(turned[:, None], moved, centroids), jnp.where(some, widened, variances)
+    )
+
+
+def _membership(assigned: Array, clusters: int, dtype: jnp.dtype) -> Array:
+    """One row of zeros and a one for each assignment: `[n] -> [n, clusters]`."""
+    columns = jnp.arange(clusters, dtype=assigned.dtype)
+    return (assigned[:, None] == columns[None, :]).astype(dtype)
+
+
+def _squared_distances(x: Array, own: Array, member: Array) -> Array:
+    """Sum over each cluster's members of the squared distance to their centroid `own`: `[K]`."""
+    return jnp.sum(jnp.sum((x - own) ** 2, axis=-1, keepdims=True) * member, axis=0)

@@ -1,0 +1,52 @@
+"""Barlow Twins: the cross-correlation of two views' features is pulled to the identity."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from cluster_jax import collectives, ops, settings
+from cluster_jax.collectives import Axis
+
+EPSILON = 1e-5  # added to each variance, as BatchNorm does
+
+
+@functools.partial(jax.jit, static_argnames=("off_diagonal", "axis"))
+def barlow(a: Array, b: Array, *, off_diagonal: float, axis: Axis) -> Array:
+    """`sum_i (1 - C_ii)^2 + lambda sum_i sum_{j != i} C_ij^2`.
+
+    C is the correlation, over the global batch, of feature i of view a with feature j of view b.
+
+    Args:
+        a: projections of the first view `[rows, d]`, this device's part, not normalised.
+        b: projections of the second view, same images in the same order `[rows, d]`.
+        off_diagonal: lambda, >= 0 (0.005 in the paper).
+        axis: mesh axis that holds the batch, or None.
+
+    Returns:
+        Scalar, at least float32, the loss of the global batch, equal on all devices.
+
+    Raises:
+        ValueError: lambda is negative.
+
+    Source: Zbontar et al. (2021), "Barlow Twins: Self-Supervised Learning via Redundancy
+    Reduction", (1), (2). A feature that hardly varies would be divided by next to nothing: its
+    variance is raised by 1e-5, as in the authors' code (a BatchNorm). Their code also multiplies
+    the loss by 0.024; here the learning rate does.
+    """
+    settings.at_least("the off-diagonal weight of Barlow Twins", off_diagonal, 0)
+    a, b = _standardised(a, axis), _standardised(b, axis)
+    local = jnp.matmul(a.T, b, precision=lax.Precision.HIGHEST) / a.shape[0]
+    correlation = collectives.mean(local, axis)
+    diagonal = jnp.diagonal(correlation)
+    others = jnp.where(jnp.eye(len(diagonal), dtype=bool), 0, correlation)
+    return jnp.sum((1 - diagonal) ** 2) + off_diagonal * jnp.sum(others**2)
+
+
+def _standardised(x: Array, axis: Axis) -> Array:
+    """Columns of mean 0 and variance just below 1 over the global batch."""
+    x = ops.wide(x)
+    x = x - collectives.mean(jnp.mean(x, axis=0, keepdims=True), axis)
+    variance = collectives.mean(jnp.mean(x * x, axis=0, keepdims=True), axis)
+    return x * lax.rsqrt(variance + EPSILON)

@@ -1,0 +1,68 @@
+"""CueCo's clustering losses: a row meets its own centroid (L2) and gathers around it (L3).
+
+The third loss, L1 (1), is `infonce.info_nce_queue`; the clusters are those of `clustering.online`.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from cluster_jax import ops, settings
+from cluster_jax.losses import infonce
+
+EPSILON = 1e-6  # (5)'s own
+
+
+@functools.partial(jax.jit, static_argnames=("temperature",))
+def centroid_contrast(
+    anchors: Array, centroids: Array, assigned: Array, *, temperature: float
+) -> Array:
+    """L2: InfoNCE of each row with its own centroid against the other centroids.
+
+    Args:
+        anchors: online rows `[rows, d]`, this device's part, of any length.
+        centroids: unit rows `[K, d]`, K at least 2; constants for the gradient.
+        assigned: cluster of each row, int32 `[rows]`.
+        temperature: tau, > 0.
+
+    Returns:
+        Scalar, at least float32, whose mean over the devices is the loss of the global batch.
+
+    Raises:
+        ValueError: fewer than two clusters, or the temperature is not positive.
+
+    Source: CueCo (4), with the own centroid once in the denominator: the printed sum over all l
+    counts it twice, where the text below it says "the other clusters".
+    """
+    settings.at_least("the number of CueCo's clusters", centroids.shape[0], 2)
+    settings.positive("the temperature of CueCo", temperature)
+    return infonce.info_nce(
+        ops.unit(anchors),
+        lax.stop_gradient(centroids),
+        assigned,
+        temperature=temperature,
+        positive_in_denominator=True,
+    )
+
+
+@jax.jit
+def variance_loss(anchors: Array, centroids: Array, variances: Array, assigned: Array) -> Array:
+    """L3: mean of `||z - c||^2 / (2 sigma^2 + 1e-6)`, c and sigma^2 of each row's own cluster.
+
+    Args:
+        anchors: online rows `[rows, d]`, this device's part, of any length.
+        centroids: unit rows `[K, d]`; constants for the gradient.
+        variances: mean squared distance of each cluster's members to its centroid `[K]`, >= 0;
+            constants.
+        assigned: cluster of each row, int32 `[rows]`.
+
+    Returns:
+        Scalar, at least float32, whose mean over the devices is the loss of the global batch.
+
+    Source: CueCo (5).
+    """
+    centroids, variances = lax.stop_gradient((centroids, variances))
+    squared = jnp.sum((ops.unit(anchors) - centroids[assigned]) ** 2, axis=-1)
+    return jnp.mean(squared / (2 * variances[assigned] + EPSILON))

@@ -1,0 +1,236 @@
+"""Kernel-InfoNCE: InfoNCE whose logit is the log of a kernel of the distance between unit rows."""
+
+import functools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from cluster_jax import ops, settings
+from cluster_jax.collectives import Axis
+from cluster_jax.losses import infonce
+from cluster_jax.losses.infonce import Logits
+
+MIXTURES = ("kernel", "loss")
+
+
+class Kernel(NamedTuple):
+    """One kernel `exp(-||x - y||^gamma / tau)` or a mixture of two; made by `make_kernel`.
+
+    Attributes:
+        gammas: exponent of each kernel: 2 is Gaussian, 1 Laplacian.
+        temperatures: tau of each kernel.
+        mixture: of two kernels: "kernel" adds them, "loss" adds their losses; None for one.
+        weight: share of the first kernel in the mixture; None for one.
+        halves: whether the first kernel sees the first half of a row and the second the other.
+    """
+
+    gammas: tuple[float, ...]
+    temperatures: tuple[float, ...]
+    mixture: str | None
+    weight: float | None
+    halves: bool
+
+
+def make_kernel(
+    *,
+    gammas: Sequence[float],
+    temperatures: Sequence[float],
+    mixture: str | None,
+    weight: float | None,
+    halves: bool,
+) -> Kernel:
+    """A `Kernel` of checked values.
+
+    Args:
+        gammas: one exponent or two, > 0.
+        temperatures: as many, > 0.
+        mixture: for two kernels, `"kernel"`: K = w K_1 + (1 - w) K_2, or `"loss"`: the loss is
+            w L_1 + (1 - w) L_2; for one kernel None.
+        weight: w, from 0 to 1; for one kernel None.
+        halves: concatenation: the first kernel sees the first half of each row, the second the
+            second half, each half scaled to length one.
+
+    Raises:
+        ValueError: a value is out of range, or they do not fit together.
+
+    Source: Kernel-InfoNCE (7), section 5.2 and Table 2 of its appendix. Section 5.2 adds kernels,
+    with equal weights: `"kernel"` with w = 0.5 (a common factor of all kernels cancels in (8)). The
+    appendix and the official code add losses: `"loss"`. Of two halves, section 5.2 gives the
+    first to gamma = 2, the appendix to gamma = 1: here the order of `gammas` says. The official
+    code scales the two halves as one vector; then neither kernel sees unit rows.
+    """
+    gammas, temperatures = tuple(gammas), tuple(temperatures)
+    if len(gammas) not in (1, 2) or len(temperatures) != len(gammas):
+        raise ValueError(
+            "a kernel has one gamma and one temperature, a mixture two of each; got "
+            f"{len(gammas)} and {len(temperatures)}"
+        )
+    for gamma in gammas:
+        settings.positive("a kernel's gamma", gamma)
+    for temperature in temperatures:
+        settings.positive("a kernel's temperature", temperature)
+    if len(gammas) == 1:
+        if mixture is not None or weight is not None or halves:
+            raise ValueError(
+                "one kernel is no mixture: give two gammas, or mixture and weight None and "
+                f"halves False; got mixture {mixture!r}, weight {weight} and halves {halves}"
+            )
+    else:
+        settings.one_of("a kernel's mixture", mixture, MIXTURES)
+        if weight is None or not 0 <= weight <= 1:
+            raise ValueError(f"the weight of a mixture of kernels must be 0 to 1; got {weight}")
+    return Kernel(gammas, temperatures, mixture, weight, halves)
+
+
+@functools.partial(jax.jit, static_argnames=("kernel", "axis"))
+def kernel_info_nce_views(a: Array, b: Array, *, kernel: Kernel, axis: Axis) -> Array:
+    """Kernel-InfoNCE of two views of a batch, `1/(2n) sum_i (l_ia + l_ib)`.
+
+    Candidates are both views of all images on all devices, the positive among them; a row is
+    never its own candidate. A Gaussian kernel of temperature tau gives SimCLR's loss of
+    temperature tau / 2.
+
+    Args:
+        a: projections of the first view `[rows, d]`, this device's part, of any length.
+        b: projections of the second view, same images in the same order `[rows, d]`.
+        kernel: of `make_kernel`.
+        axis: mesh axis that holds the batch, or None.
+
+    Returns:
+        Scalar, at least float32, whose mean over the devices is the loss of the global batch.
+
+    Raises:
+        ValueError: the rows cannot be halved.
+
+    Source: Kernel-InfoNCE (8), Algorithm 2. The latter prints s = ||z_i - z_j||^gamma without the
+    minus sign of (7).
+    """
+    a, b = _normalised(a, kernel), _normalised(b, kernel)
+    return sum(
+        share * infonce.contrast_views(a, b, logits, positive_in_denominator=True, axis=axis)
+        for share, logits in _terms(kernel)
+    )
+
+
+@functools.partial(jax.jit, static_argnames=("kernel",))
+def kernel_info_nce_queue(
+    anchors: Array, keys: Array, queue: Array, filled: Array, *, kernel: Kernel
+) -> Array:
+    """Kernel-InfoNCE with a queue of negatives, one direction (section B of the appendix, MoCo).
+
+    Args:
+        anchors: online rows `[rows, d]`, this device's part, of any length.
+        keys: target rows of the other view of the same images `[rows, d]`; constants.
+        queue: keys of earlier steps `[Q, d]`, the same on all devices; constants.
+        filled: how many of the queue's first rows hold a key, int32 `[]`.
+        kernel: of `make_kernel`.
+
+    Returns:
+        Scalar, at least float32, whose mean over the devices is the loss of the global batch.
+
+    Raises:
+        ValueError: the rows cannot be halved.
+
+    Source: Kernel-InfoNCE (8). The official code has no positive in the denominator here.
+    """
+    anchors, keys, queue = (_normalised(x, kernel) for x in (anchors, keys, queue))
+    return sum(
+        share * infonce.contrast_queue(anchors, keys, queue, filled, logits)
+        for share, logits in _terms(kernel)
+    )
+
+
+@functools.partial(jax.jit, static_argnames=("kernel", "axis"))
+def kernel_clip(a: Array, b: Array, *, kernel: Kernel, axis: Axis) -> Array:
+    """Theorem 4.2's loss between two modalities, with any kernel; `infonce.clip` has the cosine.
+
+    Args:
+        a: embeddings of one modality `[rows, d]`, this device's part, of any length.
+        b: those of the other, the partners in the same order `[rows, d]`.
+        kernel: of `make_kernel`.
+        axis: mesh axis that holds the batch, or None.
+
+    Returns:
+        Scalar, at least float32, whose mean over the devices is the loss of the global batch.
+
+    Raises:
+        ValueError: the rows cannot be halved.
+
+    Source: Kernel-InfoNCE Theorem 4.2 and its proof.
+    """
+    a, b = _normalised(a, kernel), _normalised(b, kernel)
+    return sum(
+        share * infonce.contrast_pairs(a, b, logits, axis) for share, logits in _terms(kernel)
+    )
+
+
+def log_exponential(x: Array, y: Array, *, gamma: float, temperature: float) -> Array:
+    """`-||x_i - y_j||^gamma / tau` of all pairs of rows as they are: `[m, d], [n, d] -> [m, n]`.
+
+    The gradient of a pair at distance 0 is zero; for gamma < 1 it has none, for gamma = 1 zero is
+    one of its subgradients. Squared distances come from inner products: below about 1e-7 times
+    the squared length of the rows (in float32) they are rounding.
+
+    Source: Kernel-InfoNCE (7).
+    """
+    x, y = ops.wide(x), ops.wide(y)
+    lengths = jnp.sum(x * x, axis=-1)[:, None] + jnp.sum(y * y, axis=-1)[None, :]
+    squared = lengths - 2 * ops.products(x, y)
+    return -_power(squared, gamma / 2) / temperature
+
+
+def _power(squared: Array, exponent: float) -> Array:
+    """`squared ** exponent` with value and gradient zero where `squared` is not positive."""
+    if exponent == 1:
+        return squared
+    positive = squared > 0
+    # Two `where`s: the inner one keeps the differentiated branch finite at zero.
+    return jnp.where(positive, jnp.where(positive, squared, 1) ** exponent, 0)
+
+
+def _normalised(x: Array, kernel: Kernel) -> Array:
+    """Unit rows, or rows whose two halves are unit."""
+    if not kernel.halves:
+        return ops.unit(x)
+    if x.shape[-1] % 2:
+        raise ValueError(
+            f"rows of {x.shape[-1]} numbers have no halves; use an even projection size or "
+            "halves = False"
+        )
+    return jnp.concatenate([ops.unit(half) for half in jnp.split(x, 2, axis=-1)], axis=-1)
+
+
+def _terms(kernel: Kernel) -> list[tuple[float, Logits]]:
+    """Weights and logits of the losses whose sum is the loss of a kernel."""
+    single = [
+        _one(gamma, temperature, part if kernel.halves else None)
+        for part, (gamma, temperature) in enumerate(
+            zip(kernel.gammas, kernel.temperatures, strict=True)
+        )
+    ]
+    if kernel.mixture is None:
+        return [(1.0, single[0])]
+    shares = (kernel.weight, 1 - kernel.weight)
+    present = [(share, logits) for share, logits in zip(shares, single, strict=True) if share]
+    if kernel.mixture == "loss" or len(present) == 1:
+        return present
+
+    def mixed(x: Array, y: Array) -> Array:
+        first, second = (jnp.log(share) + logits(x, y) for share, logits in present)
+        return jnp.logaddexp(first, second)
+
+    return [(1.0, mixed)]
+
+
+def _one(gamma: float, temperature: float, half: int | None) -> Logits:
+    """Logits of one kernel, of whole rows or of one half of them."""
+
+    def logits(x: Array, y: Array) -> Array:
+        if half is not None:
+            x, y = (jnp.split(rows, 2, axis=-1)[half] for rows in (x, y))
+        return log_exponential(x, y, gamma=gamma, temperature=temperature)
+
+    return logits

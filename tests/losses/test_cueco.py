@@ -1,0 +1,137 @@
+"""CueCo's L2 and L3 against loops, closed forms, extremes, and on several devices."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from cluster_jax.losses.cueco import EPSILON, centroid_contrast, variance_loss
+from tests import reference
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+ASSIGNED = np.array([2, 0, 2, 4, 1], np.int32)  # cluster 3 is empty, 0, 1 and 4 have one member
+
+
+def draw(keys, *shape):
+    return np.asarray(jax.random.normal(next(keys), shape))
+
+
+def variance_in_loops(z, c, variances, assigned):
+    total = 0.0
+    for i, k in enumerate(assigned):
+        total += sum((z[i] - c[k]) ** 2) / (2 * variances[k] + 1e-6)
+    return total / len(z)
+
+
+def test_epsilon_is_that_of_5():
+    assert EPSILON == 1e-6
+
+
+@pytest.mark.parametrize("tau", [1.0, 0.2])
+def test_centroid_contrast_equals_loops(keys, tau):
+    z, c = 3 * draw(keys, 5, 3), reference.unit(draw(keys, 5, 3))
+    got = centroid_contrast(z, c, ASSIGNED, temperature=tau)
+    want = reference.info_nce(reference.unit(z), c, ASSIGNED, tau, True)
+    np.testing.assert_allclose(got, want, rtol=1e-12)
+
+
+def test_the_own_centroid_counts_once(keys):
+    """(4) as printed has it in both terms of the denominator."""
+    z, c = reference.unit(draw(keys, 5, 3)), reference.unit(draw(keys, 5, 3))
+    printed = 0.0
+    for i, k in enumerate(ASSIGNED):
+        logits = [np.dot(z[i], y) / 0.2 for y in c]
+        printed += (reference.log_sum_exp([logits[k], *logits]) - logits[k]) / 5
+    assert printed - centroid_contrast(z, c, ASSIGNED, temperature=0.2) > 0.01
+
+
+@pytest.mark.parametrize("tau", [1.0, 0.2, 0.05])
+def test_centroid_gradient_is_the_closed_form(keys, tau):
+    # dL2/dz = (1/tau)(sum_l w_l c_l - c_own), over n rows.
+    z, c = 3 * draw(keys, 5, 3), reference.unit(draw(keys, 5, 3))
+    loss = functools.partial(centroid_contrast, temperature=tau)
+    of_z, of_c = jax.grad(loss, argnums=(0, 1))(z, c, ASSIGNED)
+    free = np.zeros_like(z)
+    for i, k in enumerate(ASSIGNED):
+        free[i] = (reference.softmax_row(reference.unit(z)[i], c, tau) @ c - c[k]) / tau / 5
+    np.testing.assert_allclose(of_z, reference.through_unit(z, free), atol=1e-8)
+    np.testing.assert_array_equal(of_c, 0)
+
+
+def test_variance_loss_and_its_gradient(keys):
+    z, c = 3 * draw(keys, 5, 3), reference.unit(draw(keys, 5, 3))
+    variances = np.array([0.3, 0.0, 1.4, 0.2, 0.7])
+    value, (of_z, of_c, of_v) = jax.value_and_grad(variance_loss, argnums=(0, 1, 2))(
+        z, c, variances, ASSIGNED
+    )
+    u = reference.unit(z)
+    np.testing.assert_allclose(value, variance_in_loops(u, c, variances, ASSIGNED), rtol=1e-12)
+    # dL3/dz = 2 (z - c) / (2 sigma^2 + epsilon), over n rows.
+    scale = 2 * variances[ASSIGNED] + 1e-6
+    free = 2 * (u - c[ASSIGNED]) / scale[:, None] / 5
+    closed = reference.through_unit(z, free)
+    np.testing.assert_allclose(of_z, closed, atol=1e-8, rtol=1e-12)
+    np.testing.assert_array_equal(of_c, 0)
+    np.testing.assert_array_equal(of_v, 0)
+
+
+def test_directional_differences(keys):
+    z, direction, c = draw(keys, 5, 3), draw(keys, 5, 3), reference.unit(draw(keys, 5, 3))
+    variances = np.array([0.3, 0.1, 1.4, 0.2, 0.7])
+
+    def along(s):
+        x = z + s * direction
+        first = centroid_contrast(x, c, ASSIGNED, temperature=0.2)
+        return first + 0.1 * variance_loss(x, c, variances, ASSIGNED)
+
+    h = 1e-5
+    np.testing.assert_allclose(jax.grad(along)(0.0), (along(h) - along(-h)) / (2 * h), rtol=1e-7)
+
+
+@pytest.mark.parametrize("case", ["duplicates", "zeros", "on the centroid", "no variance"])
+def test_extremes_stay_finite_in_float32(keys, case):
+    z, c = draw(keys, 4, 3).astype(np.float32), reference.unit(draw(keys, 6, 3)).astype(np.float32)
+    variances, assigned = np.full(6, 0.5, np.float32), np.array([0, 0, 5, 2], np.int32)
+    if case == "duplicates":
+        z[:], c[:] = z[0], c[0]
+    elif case == "zeros":
+        z[1], c[:] = 0, 0  # before the first k-means
+    elif case == "on the centroid":
+        z = 2 * c[assigned]
+    else:
+        variances[:] = 0
+    for loss in (
+        lambda z: centroid_contrast(z, c, assigned, temperature=0.01),
+        lambda z: variance_loss(z, c, variances, assigned),
+    ):
+        value, gradient = jax.value_and_grad(loss)(z)
+        assert value.dtype == jnp.float32
+        assert np.isfinite(value)
+        assert np.isfinite(gradient).all()
+
+
+def test_bad_values():
+    z, assigned = jnp.ones((2, 3)), jnp.zeros(2, jnp.int32)
+    with pytest.raises(ValueError, match="CueCo's clusters must be at least 2; got 1"):
+        centroid_contrast(z, z[:1], assigned, temperature=0.2)
+    with pytest.raises(ValueError, match="temperature of CueCo must be greater than 0; got -1"):
+        centroid_contrast(z, z, assigned, temperature=-1.0)
+
+
+def test_four_devices_give_the_value_and_gradient_of_one(keys):
+    params, x, c = draw(keys, 6, 3), draw(keys, 8, 6), reference.unit(draw(keys, 5, 3))
+    variances = np.array([0.3, 0.1, 1.4, 0.2, 0.7])
+    assigned = np.array([0, 4, 4, 1, 2, 2, 0, 1], np.int32)
+
+    def loss(w, x, assigned, axis):
+        z = x @ w
+        first = centroid_contrast(z, c, assigned, temperature=0.2)
+        return first + 0.3 * variance_loss(z, c, variances, assigned)
+
+    value, gradient = jax.value_and_grad(functools.partial(loss, axis=None))(params, x, assigned)
+    many = reference.on_devices(loss, params, (x, assigned), 4)
+    np.testing.assert_allclose(many[0], value, rtol=1e-12)
+    np.testing.assert_allclose(many[1], gradient, rtol=1e-10, atol=1e-12)

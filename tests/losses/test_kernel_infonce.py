@@ -1,0 +1,467 @@
+"""Kernel-InfoNCE against loops, closed forms, the paper's theorems, limits, and on devices."""
+
+import functools
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from cluster_jax.losses.infonce import clip, contrast, info_nce_queue, info_nce_views
+from cluster_jax.losses.kernel_infonce import (
+    kernel_clip,
+    kernel_info_nce_queue,
+    kernel_info_nce_views,
+    log_exponential,
+    make_kernel,
+)
+from tests import reference
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+
+def one(gamma, temperature):
+    return make_kernel(
+        gammas=(gamma,), temperatures=(temperature,), mixture=None, weight=None, halves=False
+    )
+
+
+def two(mixture, weight=0.3, gammas=(1.0, 2.0), temperatures=(0.4, 0.7), halves=False):
+    return make_kernel(
+        gammas=gammas, temperatures=temperatures, mixture=mixture, weight=weight, halves=halves
+    )
+
+
+KERNELS = {
+    "gaussian": one(2.0, 0.4),
+    "laplacian": one(1.0, 0.3),
+    "gamma 0.5": one(0.5, 0.2),
+    "gamma 3": one(3.0, 0.5),
+    "kernels": two("kernel"),
+    "losses": two("loss", gammas=(0.5, 2.0)),
+    "halves, kernels": two("kernel", gammas=(2.0, 1.0), halves=True),
+    "halves, losses": two("loss", halves=True),
+}
+every_kernel = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS.keys())
+mixtures = pytest.mark.parametrize("kernel", [KERNELS["kernels"], KERNELS["halves, losses"]])
+
+
+def draw(keys, *shape):
+    return np.asarray(jax.random.normal(next(keys), shape))
+
+
+def unit_halves(x):
+    middle = x.shape[1] // 2
+    return np.concatenate([reference.unit(x[:, :middle]), reference.unit(x[:, middle:])], 1)
+
+
+def losses_in_loops(kernel, rows, compute):
+    """`compute(normalised rows, like)` for the loss, or the two losses, of a kernel."""
+    rows = [unit_halves(x) if kernel.halves else reference.unit(x) for x in rows]
+
+    def single(part):
+        def like(x, y):
+            if kernel.halves:
+                x, y = (np.split(z, 2)[part] for z in (x, y))
+            return reference.kernel(x, y, [kernel.gammas[part]], [kernel.temperatures[part]], None)
+
+        return like
+
+    if kernel.mixture is None:
+        return compute(rows, single(0))
+    w = kernel.weight
+    if kernel.mixture == "loss":
+        return w * compute(rows, single(0)) + (1 - w) * compute(rows, single(1))
+    return compute(rows, lambda x, y: w * single(0)(x, y) + (1 - w) * single(1)(x, y))
+
+
+@every_kernel
+def test_views_equal_loops(keys, kernel):
+    a, b = draw(keys, 5, 4), 2 * draw(keys, 5, 4)
+
+    def compute(rows, like):
+        z, n = np.concatenate(rows), 5
+        partner = [*range(n, 2 * n), *range(n)]
+        itself = {(i, i) for i in range(2 * n)}
+        return reference.kernel_info_nce(z, z, partner, like, itself)
+
+    got = kernel_info_nce_views(a, b, kernel=kernel, axis=None)
+    np.testing.assert_allclose(got, losses_in_loops(kernel, [a, b], compute), rtol=1e-11)
+
+
+@every_kernel
+@pytest.mark.parametrize("filled", [0, 3, 6])
+def test_queue_equals_loops(keys, kernel, filled):
+    x, key, queue = draw(keys, 4, 4), 3 * draw(keys, 4, 4), draw(keys, 6, 4)
+
+    def compute(rows, like):
+        anchors, own, older = rows
+        return np.mean(
+            [
+                reference.kernel_info_nce([x], [y, *older[:filled]], [0], like)
+                for x, y in zip(anchors, own, strict=True)
+            ]
+        )
+
+    got = kernel_info_nce_queue(x, key, queue, jnp.int32(filled), kernel=kernel)
+    want = losses_in_loops(kernel, [x, key, queue], compute)
+    np.testing.assert_allclose(got, want, rtol=1e-11, atol=1e-14)
+
+
+@mixtures
+def test_clip_equals_loops(keys, kernel):
+    a, b = draw(keys, 5, 4), np.sinh(draw(keys, 5, 4))
+
+    def compute(rows, like):
+        x, y = rows
+        return (
+            reference.kernel_info_nce(x, y, range(5), like)
+            + reference.kernel_info_nce(y, x, range(5), like)
+        ) / 2
+
+    got = kernel_clip(a, b, kernel=kernel, axis=None)
+    np.testing.assert_allclose(got, losses_in_loops(kernel, [a, b], compute), rtol=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("gamma", "tau"), [(0.5, 1.0), (0.5, 0.1), (1.0, 0.1), (1.5, 0.1), (2.0, 0.1), (3.0, 1.0)]
+)
+def test_gradient_is_the_closed_form(keys, gamma, tau):
+    rows = reference.unit(draw(keys, 8, 3))
+    partner = np.array([4, 5, 6, 7, 0, 1, 2, 3])
+    closed = reference.kernel_gradient(rows, partner, gamma, tau)
+
+    def free(z):
+        return contrast(
+            log_exponential(z, z, gamma=gamma, temperature=tau),
+            jnp.asarray(partner),
+            positive_in_denominator=True,
+            excluded=jnp.eye(8, dtype=bool),
+        )
+
+    np.testing.assert_allclose(jax.grad(free)(rows), closed, atol=1e-8)
+    a, b = 3 * rows[:4], 0.5 * rows[4:]
+    loss = functools.partial(kernel_info_nce_views, kernel=one(gamma, tau), axis=None)
+    of_a, of_b = jax.grad(loss, argnums=(0, 1))(a, b)
+    np.testing.assert_allclose(of_a, reference.through_unit(a, closed[:4]), atol=1e-8)
+    np.testing.assert_allclose(of_b, reference.through_unit(b, closed[4:]), atol=1e-8)
+
+
+@mixtures
+def test_directional_differences(keys, kernel):
+    a, b, da, db = (draw(keys, 5, 4) for _ in range(4))
+
+    def along(t):
+        return kernel_info_nce_views(a + t * da, b + t * db, kernel=kernel, axis=None)
+
+    h = 1e-5
+    np.testing.assert_allclose(jax.grad(along)(0.0), (along(h) - along(-h)) / (2 * h), rtol=1e-6)
+
+
+@pytest.mark.parametrize("tau", [1.0, 0.2])
+def test_gaussian_of_tau_is_the_cosine_of_half_tau(keys, tau):
+    """Value and gradient through the normalisation; as free vectors the gradients differ."""
+    a, b, queue = draw(keys, 5, 3), 2 * draw(keys, 5, 3), reference.unit(draw(keys, 6, 3))
+    gaussian, half = one(2.0, tau), tau / 2
+    pairs = [
+        (
+            functools.partial(kernel_info_nce_views, kernel=gaussian, axis=None),
+            functools.partial(
+                info_nce_views, temperature=half, positive_in_denominator=True, axis=None
+            ),
+        ),
+        (
+            lambda a, b: kernel_info_nce_queue(a, b, queue, jnp.int32(4), kernel=gaussian),
+            lambda a, b: info_nce_queue(a, b, queue, jnp.int32(4), temperature=half),
+        ),
+        (
+            functools.partial(kernel_clip, kernel=gaussian, axis=None),
+            functools.partial(clip, temperature=half, axis=None),
+        ),
+    ]
+    for ours, cosine in pairs:
+        value, gradient = jax.value_and_grad(ours, argnums=(0, 1))(a, b)
+        want, wanted = jax.value_and_grad(cosine, argnums=(0, 1))(a, b)
+        np.testing.assert_allclose(value, want, rtol=1e-12)
+        for got, expected in zip(gradient, wanted, strict=True):
+            np.testing.assert_allclose(got, expected, atol=1e-12)
+
+
+def test_weights_of_none_and_all_leave_one_kernel(keys):
+    a, b = draw(keys, 4, 3), draw(keys, 4, 3)
+    loss = functools.partial(kernel_info_nce_views, a, b, axis=None)
+    for weight, alone in ((1.0, one(1.0, 0.4)), (0.0, one(2.0, 0.7))):
+        for mixture in ("kernel", "loss"):
+            np.testing.assert_allclose(
+                loss(kernel=two(mixture, weight)), loss(kernel=alone), rtol=1e-13
+            )
+
+
+def test_the_simple_sum_kernel_of_section_5_2_has_equal_weights(keys):
+    a, b = reference.unit(draw(keys, 4, 3)), reference.unit(draw(keys, 4, 3))
+
+    def like(x, y):
+        return sum(reference.kernel(x, y, [g], [t], None) for g, t in ((2, 0.7), (1, 0.4)))
+
+    z, partner = np.concatenate([a, b]), [*range(4, 8), *range(4)]
+    want = reference.kernel_info_nce(z, z, partner, like, {(i, i) for i in range(8)})
+    got = kernel_info_nce_views(a, b, kernel=two("kernel", 0.5), axis=None)
+    np.testing.assert_allclose(got, want, rtol=1e-12)
+
+
+def test_a_closer_positive_lowers_the_loss(keys):
+    """Algorithm 2 prints the distance without the minus sign: it would push positives away."""
+    a, b = reference.unit(draw(keys, 6, 4)), reference.unit(draw(keys, 6, 4))
+    for kernel in KERNELS.values():
+        loss = functools.partial(kernel_info_nce_views, b=b, kernel=kernel, axis=None)
+        assert loss(a + 0.3 * b) < loss(a) < loss(a - 0.3 * b)
+
+
+@every_kernel
+@pytest.mark.parametrize("case", ["duplicates", "all equal", "zeros", "one image", "opposite"])
+def test_extremes_stay_finite_in_float32(keys, kernel, case):
+    """Distance 0 among them, where the slope of d^gamma is infinite for gamma < 1."""
+    kernel = kernel._replace(temperatures=(0.01,) * len(kernel.gammas))
+    a, b = (draw(keys, 4, 4).astype(np.float32) for _ in range(2))
+    if case == "duplicates":
+        a[1], b[0] = a[0], 2 * a[0]
+    elif case == "all equal":
+        a[:], b[:] = a[0], a[0]
+    elif case == "zeros":
+        a[2], b[2], b[3, :2] = 0, 0, 0
+    elif case == "one image":
+        a, b = a[:1], b[:1]
+    else:
+        b = -a
+    loss = functools.partial(kernel_info_nce_views, kernel=kernel, axis=None)
+    value, gradients = jax.value_and_grad(loss, argnums=(0, 1))(a, b)
+    assert value.dtype == jnp.float32
+    for array in (value, *gradients):
+        assert np.isfinite(array).all()
+
+
+@pytest.mark.parametrize("gamma", [0.1, 0.5, 1.0, 1.5, 2.0, 3.0])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_value_and_slope_at_distance_0_are_zero(gamma, dtype):
+    x = np.array([[1.0, 0.0], [0.0, 1.0]], dtype)  # inner products without rounding
+
+    def value(x, y):
+        return log_exponential(x, y, gamma=gamma, temperature=0.5)[0, 0]
+
+    for derivative in (value, *(jax.grad(value, argnums=i) for i in (0, 1))):
+        np.testing.assert_array_equal(derivative(x, x), 0)
+
+
+@pytest.mark.parametrize("gamma", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize("tau", [1.0, 0.01])
+def test_logits_of_one_are_finite_where_the_acos_kernels_were_not(gamma, tau):
+    """Every cosine one: the official kernels of the angle took acos of more than 1, always NaN."""
+    a = np.outer(np.arange(1.0, 5), [1.0, -2.0, 0.5])
+    loss = functools.partial(kernel_info_nce_views, kernel=one(gamma, tau), axis=None)
+    value, gradient = jax.value_and_grad(loss)(a, a)
+    np.testing.assert_allclose(value, math.log(7), atol=1e-3)
+    assert np.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("tau", [0.1, 0.05, 0.01])
+def test_small_temperatures_need_no_epsilon(keys, tau):
+    """The official code adds 1e-6 to sums of exponentials that are e^(-1/tau) small."""
+    a, b = reference.unit(draw(keys, 5, 3)), reference.unit(draw(keys, 5, 3))
+    z, total = np.concatenate([a, b]), 0.0
+    for i in range(10):
+        logits = [-sum((z[i] - y) ** 2) / tau for y in z]
+        total += reference.log_sum_exp([x for k, x in enumerate(logits) if k != i])
+        total -= logits[(i + 5) % 10]
+    got = kernel_info_nce_views(a, b, kernel=one(2.0, tau), axis=None)
+    np.testing.assert_allclose(got, total / 10, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("form", "kernel"),
+    [
+        *(("views", kernel) for kernel in KERNELS),
+        *(
+            (form, kernel)
+            for form in ("queue", "clip")
+            for kernel in ("gamma 0.5", "halves, losses")
+        ),
+    ],
+)
+def test_four_devices_have_no_self_pairs_and_lose_no_negatives(keys, form, kernel):
+    kernel = KERNELS[kernel]
+    params, x, y = draw(keys, 6, 4), draw(keys, 8, 6), draw(keys, 8, 6)
+    queue = draw(keys, 5, 4)
+
+    def loss(w, x, y, axis):
+        a, b = x @ w, jnp.tanh(y @ w)
+        if form == "queue":
+            return kernel_info_nce_queue(a, b, queue, jnp.int32(3), kernel=kernel)
+        function = kernel_info_nce_views if form == "views" else kernel_clip
+        return function(a, b, kernel=kernel, axis=axis)
+
+    value, gradient = jax.value_and_grad(functools.partial(loss, axis=None))(params, x, y)
+    many = reference.on_devices(loss, params, (x, y), 4)
+    np.testing.assert_allclose(many[0], value, rtol=1e-11)
+    np.testing.assert_allclose(many[1], gradient, rtol=1e-8, atol=1e-11)
+
+
+GOOD = {
+    "gammas": (1.0, 2.0),
+    "temperatures": (0.4, 0.7),
+    "mixture": "loss",
+    "weight": 0.5,
+    "halves": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"gammas": (1.0, 0.0)}, r"gamma must be greater than 0; got 0\.0"),
+        ({"gammas": (-1.0, 2.0)}, r"gamma must be greater than 0; got -1\.0"),
+        ({"temperatures": (0.0, 0.7)}, r"temperature must be greater than 0; got 0\.0"),
+        ({"temperatures": (0.4,)}, "two of each; got 2 and 1"),
+        ({"gammas": (1.0, 2.0, 3.0)}, "two of each; got 3 and 2"),
+        ({"gammas": (), "temperatures": ()}, "two of each; got 0 and 0"),
+        ({"weight": 1.1}, r"must be 0 to 1; got 1\.1"),
+        ({"weight": -0.1}, r"must be 0 to 1; got -0\.1"),
+        ({"weight": None}, "must be 0 to 1; got None"),
+        ({"mixture": "product"}, "mixture must be one of 'kernel', 'loss'; got 'product'"),
+        ({"mixture": None}, "mixture must be one of 'kernel', 'loss'; got None"),
+        ({"gammas": (1.0,), "temperatures": (0.4,)}, "one kernel is no mixture"),
+    ],
+)
+def test_bad_values(values, message):
+    with pytest.raises(ValueError, match=message) as error:
+        make_kernel(**GOOD | values)
+    assert "\n" not in str(error.value)
+
+
+def test_odd_rows_have_no_halves():
+    x = jnp.ones((2, 3))
+    with pytest.raises(ValueError, match="rows of 3 numbers have no halves"):
+        kernel_info_nce_views(x, x, kernel=two("loss", halves=True), axis=None)
+
+
+# The theory: graphs W with one edge out of every vertex, drawn with odds prod pi_ij^W_ij.
+
+
+def similarity_graph(keys, n, symmetric):
+    """pi with a zero diagonal and rows that sum to one."""
+    pi = np.exp(draw(keys, n, n))
+    np.fill_diagonal(pi, 0)
+    if not symmetric:
+        return pi / pi.sum(1, keepdims=True)
+    for _ in range(500):  # Sinkhorn's scaling, kept symmetric
+        scale = 1 / np.sqrt(pi.sum(1))
+        pi = (pi + pi.T) / 2 * scale[:, None] * scale[None, :]
+    return pi
+
+
+def graphs(pi):
+    """Every graph as its edges' targets, and its probability by definition 2.2."""
+    n = len(pi)
+    targets = [t for t in itertools.product(range(n), repeat=n) if all(t[i] != i for i in range(n))]
+    odds = np.array([math.prod(pi[i, j] for i, j in enumerate(t)) for t in targets])
+    return targets, odds / odds.sum()
+
+
+def info_nce_of(z, targets, tau):
+    """The package's loss of rows with given positives, by (10)'s kernel exp(-d^2 / (2 tau))."""
+    return contrast(
+        log_exponential(z, z, gamma=2.0, temperature=2 * tau),
+        jnp.asarray(targets),
+        positive_in_denominator=True,
+        excluded=jnp.eye(len(z), dtype=bool),
+    )
+
+
+def test_lemma_2_3_rows_of_a_graph_are_independent_choices(keys):
+    """By enumeration; as printed, with the diagonal in the sum, no row would be a distribution."""
+    pi = np.exp(draw(keys, 4, 4))  # any odds, the diagonal is never drawn
+    targets, chance = graphs(pi)
+    t = np.array(targets)
+    np.fill_diagonal(pi, 0)
+    rows = pi / pi.sum(1, keepdims=True)
+    for i, j in itertools.product(range(4), repeat=2):
+        np.testing.assert_allclose(chance[t[:, i] == j].sum(), rows[i, j], rtol=1e-12)
+        for k, m in itertools.product(range(4), repeat=2):
+            if k != i:
+                both = chance[(t[:, i] == j) & (t[:, k] == m)].sum()
+                np.testing.assert_allclose(both, rows[i, j] * rows[k, m], rtol=1e-12)
+
+
+def test_cross_entropy_3_is_the_expected_loss(keys):
+    """(3) = sum_i sum_{j != i} pi_ij (10)_ij, zero diagonal, = n times the mean InfoNCE."""
+    tau, pi, z = 0.6, similarity_graph(keys, 4, symmetric=False), draw(keys, 4, 2)
+    targets, chance = graphs(pi)
+    gram = np.exp(-(np.linalg.norm(z[:, None] - z[None], axis=-1) ** 2) / (2 * tau))
+    of_z = dict(zip(*graphs(gram), strict=True))
+    cross_entropy = -sum(p * math.log(of_z[t]) for t, p in zip(targets, chance, strict=True))
+    losses = jax.vmap(lambda t: info_nce_of(z, t, tau))(jnp.asarray(targets))
+    np.testing.assert_allclose(cross_entropy, 4 * np.dot(chance, losses), rtol=1e-12)
+
+
+def test_sampled_positives_estimate_the_cross_entropy(keys):
+    """Lemma 2.3 by sampling: what SimCLR does is an unbiased estimate of (3)."""
+    tau, pi, z = 0.5, similarity_graph(keys, 6, symmetric=True), draw(keys, 6, 2)
+    drawn = jax.random.categorical(next(keys), jnp.log(pi), axis=-1, shape=(4000, 6))
+    losses = np.asarray(jax.vmap(lambda t: info_nce_of(z, t, tau))(drawn))
+    each = np.array([[info_nce_of_row(z, i, j, tau) for j in range(6)] for i in range(6)])
+    want = (pi * each).sum() / 6
+    error = losses.std() / math.sqrt(4000)
+    assert abs(losses.mean() - want) < 4 * error
+    assert abs(each.sum() / 30 - want) > 20 * error  # positives drawn alike, say
+
+
+def info_nce_of_row(z, i, j, tau):
+    """(10) of one edge; 0 on the diagonal, which has no edge."""
+    if i == j:
+        return 0.0
+    others = [-sum((z[i] - z[k]) ** 2) / (2 * tau) for k in range(len(z)) if k != i]
+    return reference.log_sum_exp(others) + sum((z[i] - z[j]) ** 2) / (2 * tau)
+
+
+@pytest.mark.parametrize("unit_rows", [True, False])
+def test_theorem_3_1_simclr_is_spectral_clustering(keys, unit_rows):
+    """Expected loss = (tr(Z^T L(pi) Z) / tau + log R(Z)) / n: Laplacian and repulsion.
+
+    For a symmetric pi; unit rows satisfy it for any pi.
+    """
+    tau, n = 0.7, 5
+    pi, z = similarity_graph(keys, n, symmetric=not unit_rows), draw(keys, n, 2)
+    if unit_rows:
+        z = reference.unit(z)
+    targets, chance = graphs(pi)
+    losses = jax.vmap(lambda t: info_nce_of(z, t, tau))(jnp.asarray(targets))
+    laplacian = np.diag(pi.sum(1)) - pi
+    attraction = np.trace(z.T @ laplacian @ z) / tau
+    pairs = sum(pi[i, j] * sum((z[i] - z[j]) ** 2) / (2 * tau) for i in range(n) for j in range(n))
+    np.testing.assert_allclose(attraction, pairs, rtol=1e-9)
+    log_r = sum(
+        reference.log_sum_exp([-sum((z[i] - z[k]) ** 2) / (2 * tau) for k in range(n) if k != i])
+        for i in range(n)
+    )
+    np.testing.assert_allclose(np.dot(chance, losses), (attraction + log_r) / n, rtol=1e-9)
+
+
+@pytest.mark.parametrize("gamma", [0.5, 2.0])
+def test_theorem_5_1_the_softmax_is_the_most_disordered_neighbourhood(keys, gamma):
+    """max of (P2) over the simplex is tau times the loss; -E of any other weights is less."""
+    tau = 0.4
+    query, points = draw(keys, 1, 3), draw(keys, 6, 3)
+    psi = -(np.linalg.norm(query - points, axis=1) ** gamma)
+    logits = log_exponential(query, points, gamma=gamma, temperature=tau)
+    loss = contrast(logits, jnp.zeros(1, jnp.int32), positive_in_denominator=True)
+
+    def minus_e(alpha):
+        return -psi[0] + alpha @ psi - tau * sum(a * math.log(a) for a in alpha if a > 0)
+
+    best = np.asarray(jax.nn.softmax(logits[0]))
+    np.testing.assert_allclose(minus_e(best), tau * loss, rtol=1e-12)
+    for alpha in np.asarray(jax.random.dirichlet(next(keys), jnp.ones(6), (50,))):
+        mixed = 0.95 * best + 0.05 * alpha
+        assert minus_e(mixed) < minus_e(best)
+        assert minus_e(alpha) < minus_e(best)

@@ -1,0 +1,281 @@
+"""NCC's positive sampling and ProtoCL against loops, closed forms, limits, and on devices."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from cluster_jax import collectives
+from cluster_jax.losses.byol import byol_views
+from cluster_jax.losses.ncc import positive_samples, proto_cl, proto_cl_views, prototypes
+from tests import reference
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+PARTS = ("whole", "alignment", "uniformity")
+# Ten images of 7 clusters: 2 and 5 are empty, 6 has one member.
+LABELS = np.array([4, 0, 4, 1, 3, 6, 1, 4, 0, 3], np.int32)
+
+
+def draw(keys, *shape):
+    return np.asarray(jax.random.normal(next(keys), shape))
+
+
+def views_in_loops(pair, targets, labels, clusters, tau, part):
+    (a, b), (ta, tb) = pair, targets
+    total = 0.0
+    for x, t in ((a, tb), (b, ta)):
+        mu, target = (reference.prototypes(z, labels, clusters) for z in (x, t))
+        total += reference.proto_cl(mu, target, tau, part) / 2
+    return total
+
+
+def through_prototypes(x, labels, gradient):
+    """Gradient at rows `x` of a function with gradient `{cluster: row}` at their prototypes."""
+    z, out = reference.unit(x), np.zeros_like(x)
+    for k, g in gradient.items():
+        members = np.flatnonzero(labels == k)
+        out[members] = reference.through_unit([z[members].sum(0)], [g])[0]
+    return reference.through_unit(x, out)
+
+
+def test_prototypes_equal_loops(keys):
+    x = 3 * draw(keys, 10, 4)
+    centres, filled = prototypes(x, LABELS, clusters=7, axis=None)
+    want = reference.prototypes(x, LABELS, 7)
+    assert sorted(want) == list(np.flatnonzero(filled)) == [0, 1, 3, 4, 6]
+    for k in range(7):
+        np.testing.assert_allclose(centres[k], want.get(k, np.zeros(4)), rtol=1e-12)
+
+
+def test_more_clusters_than_images(keys):
+    """The slots are the clusters of the batch: memory does not grow with their number."""
+    x = draw(keys, 10, 4)
+    far = LABELS * 3001
+    centres, filled = prototypes(x, far, clusters=25_000, axis=None)
+    assert centres.shape == (10, 4)
+    np.testing.assert_array_equal(filled, np.arange(10) < 5)
+    want = reference.prototypes(x, LABELS, 7)
+    np.testing.assert_allclose(centres[:5], [want[k] for k in sorted(want)], rtol=1e-12)
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("clusters", [7, 300])
+def test_views_equal_loops(keys, part, clusters):
+    pair, targets = ([s * draw(keys, 10, 4) for s in (1, 2)] for _ in range(2))
+    labels = LABELS if clusters == 7 else LABELS * 40
+    got = proto_cl_views(
+        pair, targets, labels, part=part, clusters=clusters, temperature=0.5, axis=None
+    )
+    want = views_in_loops(pair, targets, labels, clusters, 0.5, part)
+    np.testing.assert_allclose(got, want, rtol=1e-12)
+
+
+@pytest.mark.parametrize("tau", [1.0, 0.5, 0.1])
+def test_gradient_at_the_centres_is_the_closed_form(keys, tau):
+    mu, target = reference.unit(draw(keys, 6, 4)), reference.unit(draw(keys, 6, 4))
+    filled = np.array([True, True, False, True, True, False])
+    loss = functools.partial(proto_cl, part="whole", temperature=tau)
+    of_mu, of_target = jax.grad(loss, argnums=(0, 1))(mu, target, filled)
+    closed = reference.proto_cl_gradient(mu[filled], target[filled], tau)
+    np.testing.assert_allclose(of_mu[filled], closed, atol=1e-8)
+    np.testing.assert_array_equal(of_mu[~filled], 0)
+    np.testing.assert_array_equal(of_target, 0)
+
+
+@pytest.mark.parametrize("clusters", [7, 300])
+def test_gradient_at_the_rows_is_the_closed_form(keys, clusters):
+    a, b, ta, tb = (2 * draw(keys, 10, 4) for _ in range(4))
+    labels = LABELS if clusters == 7 else LABELS * 40
+    loss = functools.partial(
+        proto_cl_views, part="whole", clusters=clusters, temperature=0.5, axis=None
+    )
+    (got, _), stopped = jax.grad(loss, argnums=(0, 1))((a, b), (ta, tb), labels)
+    mu, target = (reference.prototypes(z, labels, clusters) for z in (a, tb))
+    rows = reference.proto_cl_gradient(
+        np.array(list(mu.values())), np.array(list(target.values())), 0.5
+    )
+    free = dict(zip(mu, rows / 2, strict=True))
+    np.testing.assert_allclose(got, through_prototypes(a, labels, free), atol=1e-8)
+    for target in stopped:
+        np.testing.assert_array_equal(target, 0)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_directional_differences(keys, part):
+    a, b, ta, tb, da, db = (draw(keys, 10, 4) for _ in range(6))
+
+    def along(s):
+        return proto_cl_views(
+            (a + s * da, b + s * db),
+            (ta, tb),
+            LABELS,
+            part=part,
+            clusters=7,
+            temperature=0.3,
+            axis=None,
+        )
+
+    h = 1e-5
+    np.testing.assert_allclose(jax.grad(along)(0.0), (along(h) - along(-h)) / (2 * h), rtol=1e-6)
+
+
+def test_empty_clusters_are_left_out_and_not_filled_with_minus_ten(keys):
+    """At a temperature of 0.1 a filler of -10 weighs as much as an opposite centre."""
+    mu, target = reference.unit(draw(keys, 3, 4)), reference.unit(draw(keys, 3, 4))
+    far = np.zeros((3, 4))
+    mu[1] = mu[2] = -mu[0]  # all logits are +-10: the filler would show
+    some = np.array([True] * 3 + [False] * 3)
+    for part in PARTS:
+        value = functools.partial(proto_cl, part=part, temperature=0.1)
+        alone = value(mu, target, some[:3])
+        among = value(np.concatenate([mu, far]), np.concatenate([target, far]), some)
+        np.testing.assert_allclose(among, alone, rtol=1e-12)
+    # What fillers would have made of the uniformity of row 0: three more terms of e^-10.
+    row = reference.log_sum_exp([-10, -10, -10, -10, -10]) - reference.log_sum_exp([-10, -10])
+    assert row > 0.9
+
+
+def test_a_single_cluster_has_nothing_to_leave(keys):
+    a, b, ta, tb = (draw(keys, 5, 4).astype(np.float32) for _ in range(4))
+    for part, want in (("whole", 0.0), ("uniformity", 0.0)):
+        loss = functools.partial(proto_cl_views, part=part, clusters=4, temperature=0.5, axis=None)
+        value, (of_a, of_b) = jax.value_and_grad(loss)((a, b), (ta, tb), np.full(5, 2, np.int32))
+        np.testing.assert_allclose(value, want, atol=1e-6)
+        for gradient in (of_a, of_b):
+            np.testing.assert_allclose(gradient, 0, atol=1e-6)
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("case", ["duplicates", "zeros", "cancel", "one each"])
+@pytest.mark.parametrize("clusters", [4, 50])
+def test_extremes_stay_finite_in_float32(keys, part, case, clusters):
+    a, b, t = (draw(keys, 4, 3).astype(np.float32) for _ in range(3))
+    labels = np.array([0, 0, 3, 3], np.int32)
+    if case == "duplicates":
+        a[:], b[:] = a[0], -a[0]
+    elif case == "zeros":
+        a[:2], t[:] = 0, 0
+    elif case == "cancel":
+        a[1], t[3] = -a[0], -t[2]  # the sum of the members is zero
+    else:
+        labels = np.array([0, 3, 2, 1], np.int32)
+    loss = functools.partial(
+        proto_cl_views, part=part, clusters=clusters, temperature=0.01, axis=None
+    )
+    value, gradients = jax.value_and_grad(loss)((a, b), (t, t), labels)
+    assert value.dtype == jnp.float32
+    for array in (value, *gradients):
+        assert np.isfinite(array).all()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"clusters": 1}, "number of clusters of ProtoCL must be at least 2; got 1"),
+        ({"clusters": 0}, "must be at least 2; got 0"),
+        ({"temperature": 0.0}, r"temperature of ProtoCL must be greater than 0; got 0\.0"),
+        ({"part": "half"}, "part of ProtoCL must be one of 'whole', .*; got 'half'"),
+    ],
+)
+def test_bad_values(values, message):
+    x = jnp.ones((2, 3))
+    good = {"part": "whole", "clusters": 2, "temperature": 0.5, "axis": None}
+    with pytest.raises(ValueError, match=message):
+        proto_cl_views((x, x), (x, x), jnp.zeros(2, jnp.int32), **good | values)
+
+
+def four_devices(keys, labels, clusters, part, temperature=0.5):
+    """Value and gradient on one device, and on four."""
+    rows = len(labels)
+    params, x, y = draw(keys, 6, 3), draw(keys, rows, 6), draw(keys, rows, 6)
+
+    def loss(w, x, y, labels, axis):
+        a, b = x @ w, jnp.tanh(y @ w)
+        value = proto_cl_views(
+            (a, b),
+            (jnp.cos(a), jnp.sin(b)),
+            labels,
+            part=part,
+            clusters=clusters,
+            temperature=temperature,
+            axis=axis,
+        )
+        return collectives.varying(value, axis)
+
+    one = jax.value_and_grad(functools.partial(loss, axis=None))(params, x, y, labels)
+    return one, reference.on_devices(loss, params, (x, y, labels), 4)
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("clusters", [5, 90])
+def test_four_devices_give_the_value_and_gradient_of_one(keys, part, clusters):
+    labels = np.array([4, 0, 2, 2, 4, 1, 0, 2], np.int32) * (1 if clusters == 5 else 20)
+    one, many = four_devices(keys, labels, clusters, part)
+    np.testing.assert_allclose(many[0], one[0], rtol=1e-12)
+    np.testing.assert_allclose(many[1], one[1], rtol=1e-9, atol=1e-12)
+
+
+def test_clusters_that_are_empty_on_a_device_are_not_empty(keys):
+    """Each device sees two of the four clusters; all four are rows and columns of the loss."""
+    one, many = four_devices(keys, np.array([0, 1, 2, 3, 3, 2, 1, 0], np.int32), 4, "whole")
+    np.testing.assert_allclose(many[0], one[0], rtol=1e-12)
+    np.testing.assert_allclose(many[1], one[1], rtol=1e-9, atol=1e-12)
+
+
+def test_centres_on_four_devices_have_no_foreign_pseudo_labels(keys):
+    x, labels = draw(keys, 8, 3), np.array([1, 0, 2, 1, 0, 0, 2, 1], np.int32)
+
+    def device(x, labels):
+        centres, filled = prototypes(x, labels, clusters=3, axis="data")
+        return centres, filled
+
+    mesh = jax.make_mesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    rows, whole = jax.sharding.PartitionSpec("data"), jax.sharding.PartitionSpec()
+    centres, filled = jax.jit(
+        jax.shard_map(device, mesh=mesh, in_specs=(rows, rows), out_specs=(whole, whole))
+    )(x, labels)
+    assert filled.all()
+    want = reference.prototypes(x, labels, 3)
+    np.testing.assert_allclose(centres, [want[k] for k in range(3)], rtol=1e-12)
+
+
+def test_positive_samples_are_normal_around_their_row(keys):
+    z = draw(keys, 3, 5)
+    sampled = np.stack(
+        [
+            positive_samples(jax.random.split(key, 3), z, scale=0.3)
+            for key in jax.random.split(next(keys), 400)
+        ]
+    )
+    noise = (sampled - z).reshape(-1)
+    # Of 6000 draws: standard error 0.3 / sqrt(6000) of the mean, 0.3 / sqrt(12000) of the std.
+    assert abs(noise.mean()) < 4 * 0.3 / np.sqrt(6000)
+    assert abs(noise.std() - 0.3) < 4 * 0.3 / np.sqrt(12000)
+    np.testing.assert_array_equal(positive_samples(jax.random.split(next(keys), 3), z, scale=0), z)
+
+
+def test_a_sample_depends_on_its_own_key_and_row_alone(keys):
+    row_keys, z = jax.random.split(next(keys), 4), draw(keys, 4, 5)
+    whole = positive_samples(row_keys, z, scale=0.1)
+    some = np.array([3, 1])
+    np.testing.assert_array_equal(positive_samples(row_keys[some], z[some], scale=0.1), whole[some])
+    noise = whole - z
+    assert np.abs(noise[:, None] - noise[None] + np.eye(4)[..., None]).max(-1).min() > 1e-3
+
+
+def test_alignment_of_samples_backpropagates_through_the_row(keys):
+    """(6): the squared distance of unit vectors, from the sampled row; its slope reaches z."""
+    row_keys, z = jax.random.split(next(keys), 4), draw(keys, 4, 5)
+    targets = draw(keys, 4, 5)
+
+    def loss(z):
+        v = positive_samples(row_keys, z, scale=0.2)
+        return byol_views((v, v), (targets, targets))
+
+    v = np.asarray(positive_samples(row_keys, z, scale=0.2))
+    np.testing.assert_allclose(loss(z), reference.byol(v, targets), rtol=1e-12)
+    closed = reference.through_unit(v, -2 * reference.unit(targets) / 4)
+    np.testing.assert_allclose(jax.grad(loss)(z), closed, atol=1e-8)

@@ -1,0 +1,120 @@
+"""Optimisers against their recursions in plain numpy: parameter groups, order, values."""
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from cluster_jax.training import optim
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+VALUES = {
+    "learning_rate": 0.3,
+    "reference_batch": 4,
+    "weight_decay": 0.02,
+    "momentum": 0.9,
+    "predictor_factor": 10.0,
+}
+STEPS, WARMUP, BATCH = 6, 2, 8
+
+
+@pytest.fixture
+def params(rng):
+    return {
+        "backbone": {
+            "conv": {"kernel": rng.normal(size=(3, 3, 2, 4))},
+            "norm": {"scale": rng.normal(size=4), "bias": rng.normal(size=4)},
+        },
+        "projector": {"kernel": rng.normal(size=(4, 3)), "bias": np.zeros(3)},
+        "predictor": {"kernel": 5 * rng.normal(size=(3, 3)), "bias": rng.normal(size=3)},
+    }
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(20261121)
+
+
+def flat(tree, prefix=""):
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            yield from flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def in_numpy(params, gradients, name):
+    """`sgd` or `lars`, one parameter after another."""
+    rates = [0.3, 0.6] + [0.6 * 0.5 * (1 + np.cos(np.pi * i / 4)) for i in range(4)]
+    out = {}
+    for key, value in flat(params):
+        value, trace = np.array(value), np.zeros_like(value)
+        kernel = key.endswith("kernel")
+        for rate, gradient in zip(rates, gradients, strict=True):
+            g = dict(flat(gradient))[key]
+            if kernel:
+                g = g + 0.02 * value
+                if name == "lars":
+                    g = g * 0.001 * np.sqrt((value**2).sum()) / np.sqrt((g**2).sum())
+            trace = 0.9 * trace + g
+            value = value - rate * trace * (10 if key.startswith("predictor") else 1)
+        out[key] = value
+    return out
+
+
+def run(params, gradients, name):
+    optimiser, _ = optim.make(STEPS, WARMUP, BATCH, name=name, **VALUES)
+    state = optimiser.init(params)
+    for gradient in gradients:
+        updates, state = optimiser.update(gradient, state, params)
+        params = optax.apply_updates(params, updates)
+    return dict(flat(params))
+
+
+def like(params, rng):
+    return {
+        key: like(value, rng) if isinstance(value, dict) else rng.normal(size=value.shape)
+        for key, value in params.items()
+    }
+
+
+@pytest.mark.parametrize("name", ["sgd", "lars"])
+def test_recursion_and_parameter_groups(params, rng, name):
+    """Neither decay nor adaptation for biases and norms; ten times the rate for the predictor."""
+    gradients = [like(params, rng) for _ in range(STEPS)]
+    got, want = run(params, gradients, name), in_numpy(params, gradients, name)
+    assert sorted(got) == sorted(want)
+    for key, value in want.items():
+        np.testing.assert_allclose(got[key], value, rtol=1e-12, err_msg=key)
+
+
+def test_lars_does_not_see_the_size_of_a_kernels_gradient(params, rng):
+    gradients = [like(params, rng)]
+    small = dict(VALUES, weight_decay=0.0)
+    optimiser, _ = optim.make(STEPS, WARMUP, BATCH, name="lars", **small)
+    updates, scaled = (
+        dict(flat(optimiser.update(g, optimiser.init(params), params)[0]))
+        for g in (gradients[0], times(gradients[0], 1000.0))
+    )
+    for key, update in updates.items():
+        factor = 1 if key.endswith("kernel") else 1000
+        np.testing.assert_allclose(scaled[key], factor * update, rtol=1e-10, err_msg=key)
+
+
+def times(tree, factor):
+    return {
+        key: times(value, factor) if isinstance(value, dict) else factor * value
+        for key, value in tree.items()
+    }
+
+
+@pytest.mark.parametrize("zero", ["params", "gradients"])
+def test_lars_of_zeros_is_finite(params, rng, zero):
+    gradient = like(params, rng)
+    if zero == "params":
+        params = times(params, 0.0)
+    else:
+        gradient = times(gradient, 0.0)
+    for value in run(params, [gradient] * 2, "lars").values():
+        assert jnp.isfinite(value).all()
