@@ -7,6 +7,8 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jax import Array
 
+from cluster_jax import settings
+
 Schedule = Callable[[Array | int], Array]
 
 
@@ -26,6 +28,18 @@ def duration(value: str, steps_per_epoch: int) -> int:
         return int(number)
     # Rounded first: 0.55 epochs of 100 steps are 55.00000000000001 in floating point.
     return math.ceil(round(number * steps_per_epoch, 6))
+
+
+def steps(name: str, value: str, steps_per_epoch: int) -> int:
+    """`duration` of a config's value.
+
+    Raises:
+        InputError: no such length; the message names the key.
+    """
+    try:
+        return duration(value, steps_per_epoch)
+    except ValueError as error:
+        raise settings.InputError(f"{name}: {error}") from error
 
 
 def warmup_cosine(peak: float, warmup: int, total: int, end: float = 0.0) -> Schedule:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.sharding import Mesh
 
 from cluster_jax import settings
 from cluster_jax.collectives import Axis
@@ -28,6 +29,7 @@ class Setting(NamedTuple):
         images: number of training images.
         total_steps: length of the training in steps.
         steps_per_epoch: batches in one pass over the training images.
+        batch_size: images a step, over all devices.
     """
 
     network: Network
@@ -36,6 +38,7 @@ class Setting(NamedTuple):
     images: int
     total_steps: int
     steps_per_epoch: int
+    batch_size: int
 
 
 class Aux(NamedTuple):
@@ -58,8 +61,8 @@ class Method(NamedTuple):
         embed: `(params, extra, images) -> {"backbone": [b, d], "projection": [b, e]}` of uint8
             images `[b, H, W, C]`, by the network that is kept after training.
         refresh_at: `(step) -> bool`, on the host: is `refresh` due before this step?
-        refresh: `(extra, embedding, key) -> extra` on the host; same shapes and dtypes.
-            `embedding()` embeds the whole training set, only when called.
+        refresh: `(extra, embedding, key, mesh) -> extra` on the host of every process; same
+            shapes and dtypes. `embedding()` embeds the whole training set, only when called.
     """
 
     init: Callable
@@ -100,18 +103,21 @@ class Encoded(NamedTuple):
         predictions: online predictions, or None for a method without predictor.
         targets: target projections, constants, or None for a method without target network.
         density: what a sampler needs.
+        index: number of each image in the data set, int32 `[b]`.
     """
 
     projections: tuple[Array, Array]
     predictions: tuple[Array, Array] | None
     targets: tuple[Array, Array] | None
     density: Density
+    index: Array
 
 
 class TwoView(NamedTuple):
     """A method of two views, split so that a wrapper can use its forward passes.
 
-    `encode(params, extra, views, key, axis) -> Encoded, extra` makes all forward passes;
+    `encode(params, extra, views, index, step, key, axis) -> Encoded, extra` makes all forward
+    passes, `index` and `views` being those of the batch;
     `objective(params, encoded, extra, step, key, axis) -> loss, extra, metrics` needs no images.
     `augment` turns uint8 images into network inputs. `routes` names those of its `Density`,
     `anchors` is `("projection",)` or, for a method with predictor, `("projection",
@@ -152,7 +158,7 @@ def never(step: int) -> bool:
     return False
 
 
-def unchanged(extra: Tree, embedding: Callable, key: Array) -> Tree:
+def unchanged(extra: Tree, embedding: Callable, key: Array, mesh: Mesh) -> Tree:
     """The `refresh` of a method without refresh."""
     return extra
 
@@ -163,12 +169,11 @@ def image_keys(key: Array, index: Array) -> Array:
 
 
 def two_views(augment: Augment, key: Array, batch: Mapping) -> tuple[Array, Array]:
-    """Two views `[b, H, W, C]` of every image of a batch, each from a key of its own."""
-    view = jax.vmap(augment.view)
+    """Views a and b `[b, H, W, C]` of every image of a batch, each from a key of its own."""
     first, second = jax.random.split(key)
     return (
-        view(image_keys(first, batch["index"]), batch["image"]),
-        view(image_keys(second, batch["index"]), batch["image"]),
+        jax.vmap(augment.view)(image_keys(first, batch["index"]), batch["image"]),
+        jax.vmap(augment.other)(image_keys(second, batch["index"]), batch["image"]),
     )
 
 
@@ -180,7 +185,7 @@ def as_method(base: TwoView) -> Method:
     ) -> tuple[Array, Aux]:
         view_key, encoder_key, loss_key = jax.random.split(key, 3)
         views = two_views(base.augment, view_key, batch)
-        encoded, extra = base.encode(params, extra, views, encoder_key, axis)
+        encoded, extra = base.encode(params, extra, views, batch["index"], step, encoder_key, axis)
         value, extra, metrics = base.objective(params, encoded, extra, step, loss_key, axis)
         return value, Aux(extra, {"loss": value, **metrics})
 

@@ -76,8 +76,9 @@ def with_nrcc(
     settings.one_of("nrcc.seed_view", seed_view, ("own", "random"))
     settings.one_of("nrcc.reference", reference, ("other_view", "clean"))
     if route not in base.routes:
+        lacks = "target network" if "target" not in base.routes else "predictor"
         raise settings.InputError(
-            f"nrcc.route is {route!r}, but the method has no target network; use 'online'"
+            f"nrcc.route is {route!r}, but the method has no {lacks}; use {base.routes[0]!r}"
         )
     if anchor not in base.anchors:
         raise settings.InputError(
@@ -94,7 +95,7 @@ def with_nrcc(
     ) -> tuple[Array, Aux]:
         view_key, encoder_key, loss_key, sampler_key, third_key = jax.random.split(key, 5)
         views = two_views(base.augment, view_key, batch)
-        encoded, extra = base.encode(params, extra, views, encoder_key, axis)
+        encoded, extra = base.encode(params, extra, views, batch["index"], step, encoder_key, axis)
         density = encoded.density
         keys = image_keys(sampler_key, batch["index"])
         if source == "augment":

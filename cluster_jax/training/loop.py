@@ -125,7 +125,7 @@ def train(
         for done, batch in zip(range(start + 1, plan.total + 1), stream, strict=True):
             if method.refresh_at(done - 1):
                 key = jax.random.fold_in(jax.random.fold_in(state.key, done - 1), REFRESH)
-                extra = method.refresh(state.extra, functools.partial(embedding, state), key)
+                extra = method.refresh(state.extra, functools.partial(embedding, state), key, mesh)
                 state = state._replace(extra=jax.device_put(extra, states.replicated(mesh)))
             if dataset.images is not None and resident is None:
                 batch = {**batch, "image": dataset.images[batch["index"]]}

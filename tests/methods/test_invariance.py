@@ -8,9 +8,8 @@ import pytest
 from cluster_jax.training import state as states
 from cluster_jax.training.step import make_step
 from tests import toy
+from tests.methods import cases
 
-BATCH = 16
-CASES = [(method, nrcc) for method in ("simclr", "byol") for nrcc in (False, True)]
 DEVICES = [
     pytest.param(2, marks=pytest.mark.slow),
     4,
@@ -18,35 +17,13 @@ DEVICES = [
 ]
 
 
-def _build(tmp_path, method, nrcc, **network):
-    # SGD: Adam divides by the gradient's size and so turns the rounding error of a gradient that
-    # is zero (a bias before BatchNorm) into a full step.
-    sgd = {"name": "sgd", "learning_rate": 0.05}
-    # For the trace of a step on all 8 devices: groups of up to 4 images fit into each.
-    train = {"batch_size": 32}
-    made = toy.config(toy.file(tmp_path), network=network, optimizer=sgd, train=train)
-    if not nrcc:
-        made.nrcc.weight = 0.0
-    else:
-        # Several iterations with a strong drift: the sampler's own forward passes count too.
-        made.nrcc.sghmc.iterations = 2
-        made.nrcc.sghmc.normalize_gradient = True
-    if method == "byol":
-        toy.byol(made)
-    return toy.built(made)
-
-
 def _run(run, devices, steps, seed, double=False):
     mesh = states.make_mesh(devices)
     state = states.create(run.method, run.optimiser, seed=seed, shape=run.shape, mesh=mesh)
-    if double:
-        state = jax.device_put(toy.wide(state), states.replicated(mesh))
+    state = cases.with_keys(state)
+    state = jax.device_put(toy.wide(state) if double else state, states.replicated(mesh))
     step = make_step(run.method, run.optimiser, mesh)
-    resident = jax.device_put(run.dataset.images, states.replicated(mesh))
-    for i in range(steps):
-        index = np.random.default_rng(i).permutation(len(run.dataset.images))[:BATCH]
-        batch = {"index": jax.device_put(index.astype(np.int32), states.sharded(mesh))}
-        state, metrics = step(state, batch, resident)
+    state, metrics = cases.advance(run, state, step, mesh, range(steps))
     return jax.device_get((state._replace(key=jax.random.key_data(state.key)), metrics))
 
 
@@ -60,16 +37,16 @@ def _compare(one, many, tolerance):
 
 
 @pytest.mark.parametrize("devices", DEVICES)
-@pytest.mark.parametrize(("method", "nrcc"), CASES)
+@pytest.mark.parametrize(("method", "nrcc"), cases.EACH)
 def test_one_step_in_float32(tmp_path, method, nrcc, devices):
-    run, _ = _build(tmp_path, method, nrcc)
+    run = cases.build(tmp_path, method, nrcc)
     _compare(_run(run, 1, 1, seed=3), _run(run, devices, 1, seed=3), 1e-5)
 
 
 @pytest.mark.parametrize("devices", DEVICES)
-@pytest.mark.parametrize(("method", "nrcc"), CASES)
+@pytest.mark.parametrize(("method", "nrcc"), cases.EACH)
 def test_four_steps_in_float64(tmp_path, x64, method, nrcc, devices):
-    run, _ = _build(tmp_path, method, nrcc)
+    run = cases.build(tmp_path, method, nrcc)
     one = _run(run, 1, 4, seed=4, double=True)
     assert all(x.dtype == np.float64 for x in jax.tree.leaves(one[0].params))
     _compare(one, _run(run, devices, 4, seed=4, double=True), 1e-10)
@@ -77,22 +54,22 @@ def test_four_steps_in_float64(tmp_path, x64, method, nrcc, devices):
 
 @pytest.mark.parametrize("norm", ["local", "shuffle"])
 def test_grouped_batchnorm(tmp_path, x64, norm):
-    run, _ = _build(tmp_path, "byol", True, norm=norm, group=4)
+    run = cases.build(tmp_path, "byol", True, norm=norm, group=4)
     one = _run(run, 1, 2, seed=5, double=True)
     _compare(one, _run(run, 4, 2, seed=5, double=True), 1e-10)
 
 
 def test_shuffling_changes_the_result(tmp_path):
-    local, _ = _build(tmp_path, "byol", False, norm="local", group=4)
-    shuffled, _ = _build(tmp_path, "byol", False, norm="shuffle", group=4)
+    local = cases.build(tmp_path, "byol", False, norm="local", group=4)
+    shuffled = cases.build(tmp_path, "byol", False, norm="shuffle", group=4)
     a, b = (_run(run, 1, 1, seed=5)[1]["loss"] for run in (local, shuffled))
     assert abs(a - b) > 1e-4
 
 
 def test_devices_see_different_images(tmp_path):
     """The equality above would be idle if every shard held the same rows."""
-    run, _ = _build(tmp_path, "simclr", False)
-    index = np.random.default_rng(0).permutation(64)[:BATCH]
+    run = cases.build(tmp_path, "simclr", False)
+    index = np.random.default_rng(0).permutation(64)[: cases.BATCH]
     shards = run.dataset.images[index].reshape(8, 2, -1)
     assert len(np.unique(shards, axis=0)) == 8
-    assert jnp.unique(index).size == BATCH
+    assert jnp.unique(index).size == cases.BATCH

@@ -1,0 +1,144 @@
+"""NCC: BYOL with neighbours as positives, and prototypes in an EM loop (NCC (6), (7), (9))."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.sharding import Mesh
+
+from cluster_jax import schedules, settings
+from cluster_jax.clustering.kmeans import kmeans
+from cluster_jax.collectives import Axis
+from cluster_jax.losses import byol, ncc
+from cluster_jax.methods.base import Encoded, Setting, Tree, TwoView, image_keys
+from cluster_jax.methods.encoders import momentum
+
+# Of one run of k-means: it rests earlier as a rule.
+ITERATIONS = 100
+
+
+def make(
+    setting: Setting,
+    *,
+    clusters: int,
+    weight: float,
+    temperature: float,
+    sigma: float,
+    warmup: str,
+    every: str,
+    restarts: int,
+    keep_centers: bool,
+    part: str,
+    decay: float,
+    final_decay: float,
+) -> TwoView:
+    """NCC (later published as ProPos): `alignment + weight * ProtoCL` (9).
+
+    The E-step clusters the target projections of the whole training set, clean images, by
+    spherical k-means; the clusters are the pseudo-labels of the steps up to the next one. During
+    the warm-up there are none: neither ProtoCL nor (as in the authors' code) positive sampling.
+
+    An E-step never lowers the sum of <v_i, mu_y(i)> from centres that are among its restarts, but
+    (A14) also assumes that the M-step raises the bound, which optimising (9) does not ensure.
+
+    Args:
+        setting: network with a predictor, augmentation and sizes.
+        clusters: K, 2 to the number of training images; it may exceed the batch.
+        weight: lambda_pcl; 0 leaves ProtoCL and the E-step out.
+        temperature: tau of ProtoCL, > 0.
+        sigma: standard deviation of positive sampling, >= 0; see `losses.ncc.positive_samples`.
+        warmup: duration without clusters, `"50 epochs"`.
+        every: duration r between two E-steps, `"1 epoch"`.
+        restarts: runs of k-means in an E-step, >= 1.
+        keep_centers: whether the last E-step's centres are one of the runs' starts.
+        part: `"whole"`, or `"alignment"` or `"uniformity"` of ProtoCL alone (Table 4). Alignment
+            alone is computed after the predictor, else it collapses.
+        decay: of the moving average at the first step (0.996).
+        final_decay: at the last step, reached by half a cosine; equal to `decay`: constant.
+
+    Raises:
+        InputError: a value is out of range, or the network has no predictor.
+    """
+    settings.at_least("method.clusters", clusters, 2)
+    if clusters > setting.images:
+        raise settings.InputError(
+            f"method.clusters must be at most the {setting.images} training images; got {clusters}"
+        )
+    settings.at_least("method.weight", weight, 0)
+    settings.positive("method.temperature", temperature)
+    settings.at_least("method.sigma", sigma, 0)
+    settings.at_least("method.restarts", restarts, 1)
+    settings.one_of("method.part", part, ncc.PARTS)
+    first = schedules.steps("method.warmup", warmup, setting.steps_per_epoch)
+    period = schedules.steps("method.every", every, setting.steps_per_epoch)
+    settings.at_least("method.every", period, 1)
+
+    def perturb(projections: Array, index: Array, step: Array, key: Array) -> Array:
+        scale = jnp.where(step < first, 0.0, sigma)
+        return ncc.positive_samples(image_keys(key, index), projections, scale=scale)
+
+    def objective(
+        params: Tree, encoded: Encoded, extra: Tree, step: Array, key: Array, axis: Axis
+    ) -> tuple[Array, Tree, dict]:
+        alignment = byol.byol_views(encoded.predictions, encoded.targets)
+        if not weight:
+            return alignment, extra, {}
+        prototypes = ncc.proto_cl_views(
+            encoded.predictions if part == "alignment" else encoded.projections,
+            encoded.targets,
+            extra["labels"][encoded.index],
+            part=part,
+            clusters=clusters,
+            temperature=temperature,
+            axis=axis,
+        )
+        active = jnp.where(step < first, 0, weight).astype(prototypes.dtype)
+        metrics = {"alignment": alignment, "prototypes": prototypes}
+        return alignment + active * prototypes, extra, metrics
+
+    def memory() -> Tree:
+        if not weight:
+            return {}
+        return {
+            "labels": jnp.zeros(setting.images, jnp.int32),
+            "centers": jnp.zeros((clusters, setting.network.projections)),
+        }
+
+    def refresh_at(step: int) -> bool:
+        return weight > 0 and step >= first and (step - first) % period == 0
+
+    def refresh(extra: Tree, embedding: Callable, key: Array, mesh: Mesh) -> Tree:
+        found = kmeans(
+            embedding()["projection"],
+            clusters,
+            metric="spherical",
+            restarts=restarts,
+            iterations=ITERATIONS,
+            tolerance=0.0,
+            seed=int(jax.random.randint(key, (), 0, np.iinfo(np.int32).max)),
+            init=_known(extra["centers"]) if keep_centers else None,
+            mesh=mesh,
+        )
+        centers = found.centers.astype(extra["centers"].dtype)
+        return {**extra, "labels": found.labels, "centers": centers}
+
+    made = momentum.two_view(
+        setting,
+        objective,
+        name="NCC",
+        decay=decay,
+        final_decay=final_decay,
+        predicts=True,
+        kept="target",
+        memory=memory,
+        perturb=perturb if sigma else None,
+    )
+    return made._replace(refresh_at=refresh_at, refresh=refresh)
+
+
+def _known(centers: Array) -> np.ndarray | None:
+    """The last E-step's centres; None before the first, when they are zeros."""
+    centers = np.asarray(centers)
+    return centers if centers.any() else None

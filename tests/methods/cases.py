@@ -1,0 +1,143 @@
+"""The section `method` of a small config for every method, and what else it needs there."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from ml_collections import ConfigDict
+
+from cluster_jax import embed, ops
+from cluster_jax.training import state as states
+from cluster_jax.training.state import State
+from tests import toy
+
+KERNEL = {
+    "name": "kernel_infonce",
+    "gammas": (1.0, 2.0),
+    "temperatures": (0.4, 0.7),
+    "mixture": "kernel",
+    "weight": 0.3,
+    "halves": False,
+    "queue": None,
+    "decay": None,
+    "final_decay": None,
+}
+# A queue of 32 wraps around after two batches of 16, and is half of the 64 images of `toy`.
+METHODS = {
+    "simclr": {"name": "simclr", "temperature": 0.5, "positive_in_denominator": False},
+    "byol": {"name": "byol", "decay": 0.9, "final_decay": 1.0},
+    "simsiam": {"name": "simsiam"},
+    "barlow": {"name": "barlow", "off_diagonal": 0.005, "scale": 0.1},
+    "moco": {"name": "moco", "temperature": 0.2, "queue": 32, "decay": 0.9, "final_decay": 1.0},
+    "ncc": {
+        "name": "ncc",
+        "clusters": 20,
+        "weight": 0.1,
+        "temperature": 0.5,
+        "sigma": 0.01,
+        "warmup": "1 step",
+        "every": "2 steps",
+        "restarts": 2,
+        "keep_centers": True,
+        "part": "whole",
+        "decay": 0.9,
+        "final_decay": 1.0,
+    },
+    "cueco": {
+        "name": "cueco",
+        "clusters": 5,
+        "temperature": 0.2,
+        "queue": 32,
+        "weights": {"instance": 1.0, "centroid": 0.1, "variance": 0.01},
+        "centroid_decay": 0.9,
+        "variance_decay": 0.9,
+        "assign_by": "key",
+        "frozen": "1 step",
+        "every": "2 steps",
+        "restarts": 2,
+        "decay": 0.9,
+        "final_decay": 1.0,
+    },
+    "kernel_infonce": KERNEL,
+    "kernel_infonce on moco": KERNEL
+    | {"mixture": "loss", "halves": True, "queue": 32, "decay": 0.9, "final_decay": 0.9},
+}
+PREDICTS = ("byol", "simsiam", "ncc", "cueco")
+TARGET = ("byol", "moco", "ncc", "cueco", "kernel_infonce on moco")
+
+
+# Its loss and its queue are those of two other rows.
+SLOW = ("kernel_infonce on moco",)
+EACH = [
+    pytest.param(method, nrcc, marks=pytest.mark.slow if method in SLOW else ())
+    for method in METHODS
+    for nrcc in (False, True)
+]
+BATCH = 16
+
+
+def build(tmp_path, method, nrcc, *, count=64, same=False, learns=False, **network):
+    """A run of a case. `same`: all images alike; `learns`: long enough to learn something."""
+    # SGD: Adam divides by the gradient's size and so turns the rounding error of a gradient that
+    # is zero (a bias before BatchNorm) into a full step.
+    optimizer = {"name": "sgd", "learning_rate": 0.05}
+    # For the trace of a step on all 8 devices: groups of up to 4 images fit into each.
+    train = {"batch_size": 32}
+    if learns:
+        optimizer = {"name": "adamw", "learning_rate": 3e-3}
+        train = {"batch_size": 32, "duration": "100 steps"}
+        network = {"width": 8, **network}
+    made = use(
+        toy.config(toy.file(tmp_path, count), network=network, optimizer=optimizer, train=train),
+        method,
+    )
+    if not nrcc:
+        made.nrcc.weight = 0.0
+    else:
+        # Several iterations with a strong drift: the sampler's own forward passes count too.
+        made.nrcc.sghmc.iterations = 2
+        made.nrcc.sghmc.normalize_gradient = True
+    run, _ = toy.built(made)
+    if same:
+        images = np.repeat(run.dataset.images[:1], count, axis=0)
+        run = run._replace(dataset=run.dataset._replace(images=images))
+    return run
+
+
+def embedding(run, state, mesh):
+    """Features of all images by the network that a method keeps."""
+    return embed.embed(run.method, state.params, state.extra, run.dataset, batch_size=32, mesh=mesh)
+
+
+def advance(run, state, step, mesh, steps, batch=BATCH):
+    """The state after some steps, with the refreshes that are due before them, as in the loop."""
+    resident = jax.device_put(run.dataset.images, states.replicated(mesh))
+    for i in steps:
+        if run.method.refresh_at(i):
+            embedded = functools.partial(embedding, run, state, mesh)
+            extra = run.method.refresh(state.extra, embedded, jax.random.key(i), mesh)
+            state = state._replace(extra=jax.device_put(extra, states.replicated(mesh)))
+        index = np.random.default_rng(i).permutation(len(run.dataset.images))[:batch]
+        index = jax.device_put(index.astype(np.int32), states.sharded(mesh))
+        state, metrics = step(state, {"index": index}, resident)
+    return state, metrics
+
+
+def use(made: ConfigDict, case: str) -> ConfigDict:
+    """The config with another method."""
+    made.method = ConfigDict(METHODS[case])
+    made.network.predictor = ConfigDict({"hidden": 16}) if case in PREDICTS else None
+    made.nrcc.route = "target" if case in TARGET else "online"
+    return made
+
+
+def with_keys(state: State) -> State:
+    """A state whose queue, if it has one, holds 20 random keys: an empty one has no gradient."""
+    if "queue" not in state.extra:
+        return state
+    queue = state.extra["queue"]
+    rows = ops.unit(jax.random.normal(jax.random.key(7), queue.rows.shape, queue.rows.dtype))
+    queue = queue._replace(rows=rows, filled=jnp.full_like(queue.filled, 20))
+    return state._replace(extra={**state.extra, "queue": queue})

@@ -1,0 +1,119 @@
+"""MoCo's queue: what a batch meets, what enters, lengths; bad values of the methods beside it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from cluster_jax import memory, settings
+from cluster_jax.data import views
+from cluster_jax.methods import base
+from cluster_jax.methods.base import Encoded, Setting
+from cluster_jax.nets import network
+from tests import reference
+from tests.data.test_views import OFF
+from tests.methods import cases
+
+BOTH = pytest.mark.parametrize("case", ["moco", "kernel_infonce on moco"])
+
+
+def setting(images=64, shuffle=False):
+    net = network.make(
+        name="small",
+        width=4,
+        stem=None,
+        projector={"hidden": 16, "out": 8},
+        predictor=None,
+        norm="sync",
+        group=None,
+        dtype="float32",
+    )
+    augment = views.make(**OFF)
+    return Setting(net, augment, shuffle, images, total_steps=10, steps_per_epoch=4, batch_size=16)
+
+
+def build(case, **changes):
+    images = changes.pop("images", 64)
+    values = {k: v for k, v in cases.METHODS[case].items() if k != "name"} | changes
+    return base.build(cases.METHODS[case]["name"], values, setting(images))
+
+
+def draw(keys, *shape):
+    return jax.random.normal(next(keys), shape)
+
+
+def held(keys, filled):
+    queue = memory.create(32, jnp.zeros(8))
+    rows = jnp.asarray(reference.unit(draw(keys, 32, 8)))
+    return queue._replace(rows=rows, filled=jnp.int32(filled), place=jnp.int32(filled % 32))
+
+
+def test_both_directions_against_the_keys_of_earlier_batches_alone(keys, x64):
+    z_a, z_b, t_a, t_b = (3 * draw(keys, 4, 8) for _ in range(4))
+    queue, method = held(keys, 20), build("moco")
+    value, extra, _ = method.objective(
+        {}, Encoded((z_a, z_b), None, (t_a, t_b), None, None), {"queue": queue}, 0, None, None
+    )
+    unit, tau = reference.unit, cases.METHODS["moco"]["temperature"]
+    want = reference.info_nce_queue(unit(z_a), unit(t_b), queue.rows, 20, tau)
+    want += reference.info_nce_queue(unit(z_b), unit(t_a), queue.rows, 20, tau)
+    np.testing.assert_allclose(value, want / 2, rtol=1e-12)
+    # Then view b's keys, of length one, take the place of the oldest.
+    after = extra["queue"]
+    assert (after.filled, after.place) == (24, 24)
+    np.testing.assert_allclose(after.rows[20:24], unit(t_b), rtol=1e-12)
+    np.testing.assert_array_equal(after.rows[:20], queue.rows[:20])
+
+
+@BOTH
+def test_the_queue_is_part_of_the_state(case):
+    _, extra = jax.eval_shape(build(case).init, jax.random.key(0), jnp.zeros((1, 8, 8, 3)))
+    assert extra["queue"].rows.shape == (32, 8)
+    assert set(extra) == {"stats", "target", "queue"}
+
+
+@BOTH
+def test_the_online_network_is_kept(case):
+    method = build(case)
+    params, extra = method.init(jax.random.key(0), jnp.zeros((1, 8, 8, 3)))
+    images = np.random.default_rng(0).integers(0, 256, (3, 8, 8, 3)).astype(np.uint8)
+    found = method.embed(params, extra, images)["projection"]
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    moved = {**extra, "target": {**extra["target"], "params": zeros}}
+    np.testing.assert_array_equal(method.embed(params, moved, images)["projection"], found)
+    assert not np.array_equal(method.embed(zeros, extra, images)["projection"], found)
+
+
+@BOTH
+def test_a_queue_that_the_set_fills_twice_is_warned_about(case):
+    build(case, images=64)
+    with pytest.warns(UserWarning, match=r"queue = 32 is more than half of the 63 training"):
+        build(case, images=63)
+
+
+@pytest.mark.parametrize(
+    ("case", "change", "message"),
+    [
+        ("moco", {"queue": 0}, r"method\.queue must be at least 1; got 0"),
+        ("moco", {"queue": 24}, r"a multiple of train\.batch_size, 16; got 24"),
+        ("moco", {"temperature": 0.0}, r"method\.temperature must be greater than 0; got 0\.0"),
+        ("moco", {"decay": 1.1}, r"method\.decay must be between 0 and 1; got 1\.1"),
+        ("kernel_infonce on moco", {"decay": None}, r"method\.decay must be .*; got None"),
+        ("kernel_infonce", {"decay": 0.9}, r"belong to a queue; set method\.queue, or both to"),
+        ("kernel_infonce", {"gammas": (0.0, 1.0)}, r"method: a kernel's gamma .*; got 0\.0"),
+        ("kernel_infonce", {"weight": 1.5}, r"method: the weight .* must be 0 to 1; got 1\.5"),
+        ("barlow", {"off_diagonal": -1.0}, r"method\.off_diagonal must be at least 0"),
+        ("barlow", {"scale": 0.0}, r"method\.scale must be greater than 0"),
+        ("simsiam", {}, r"SimSiam needs network\.predictor; got None"),
+    ],
+)
+def test_bad_values(case, change, message):
+    with pytest.raises(settings.InputError, match=message):
+        build(case, **change)
+
+
+@pytest.mark.parametrize("case", ["simsiam", "barlow", "kernel_infonce"])
+def test_shuffled_batchnorm_needs_a_target_network(case):
+    values = {k: v for k, v in cases.METHODS[case].items() if k != "name"}
+    with pytest.raises(settings.InputError, match="'shuffle' needs a method with a target network"):
+        base.build(cases.METHODS[case]["name"], values, setting(shuffle=True))
