@@ -4,9 +4,13 @@ import importlib
 
 __version__ = "0.1.0"
 
-_HOMES = {"GridShift": "cluster_jax.clustering.gridshift"}
+_HOMES = {
+    "GridShift": "cluster_jax.clustering.gridshift",
+    "ImageClusterer": "cluster_jax.estimators",
+    "load": "cluster_jax.estimators",
+}
 
-__all__ = ["GridShift", "__version__"]
+__all__ = ["GridShift", "ImageClusterer", "__version__", "load"]
 
 
 def __getattr__(name: str) -> object:

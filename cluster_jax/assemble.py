@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
@@ -33,6 +34,7 @@ class Run(NamedTuple):
         plan: lengths in steps.
         mesh: all devices of all processes.
         shape: `[H, W, C]` of a network input.
+        statistics: `{"mean", "std"}` of each channel, by which the images are standardised.
     """
 
     dataset: Dataset
@@ -42,6 +44,7 @@ class Run(NamedTuple):
     plan: loop.Plan
     mesh: Mesh
     shape: tuple[int, int, int]
+    statistics: dict[str, list[float]]
 
 
 def plain(config: ConfigDict | Mapping[str, Any]) -> dict[str, Any]:
@@ -50,8 +53,12 @@ def plain(config: ConfigDict | Mapping[str, Any]) -> dict[str, Any]:
     return storage.plain(values)
 
 
-def build(config: Mapping[str, Any]) -> Run:
+def build(config: Mapping[str, Any], dataset: Dataset | None = None) -> Run:
     """Turns a config into functions.
+
+    Args:
+        config: as nested dicts.
+        dataset: the images, where they are in hand already; None: what `config["data"]` says.
 
     Raises:
         InputError: a key is missing, spare or out of range, or the data cannot be used.
@@ -63,38 +70,85 @@ def build(config: Mapping[str, Any]) -> Run:
         train = config["train"]
         settings.at_least("train.batch_size", train["batch_size"], 2)
         states.check_batch(train["batch_size"], mesh)
-        dataset = settings.bind(datasets.load, "data", config["data"])
+        if dataset is None:
+            dataset = settings.bind(datasets.load, "data", config["data"])
         evaluate.check(config["eval"], dataset.size)
-        per_epoch = batches.steps_per_epoch(dataset.size, train["batch_size"])
-        plan = loop.Plan(
-            _steps("train.duration", train["duration"], per_epoch),
-            train["log_every"],
-            train["checkpoint_every"],
-            train["prefetch"],
-        )
-        loop.check(plan, train["keep_checkpoints"])
-        augmentation = settings.bind(views.make, "augment", _statistics(config["augment"], dataset))
-        shuffle = config["network"]["norm"] == "shuffle"
-        net = settings.bind(network.make, "network", _network(config["network"]))
-        setting = Setting(net, augmentation, shuffle, dataset.size, plan.total, per_epoch)
-        method = _method(config, setting)
-        warmup = _steps("optimizer.warmup", config["optimizer"]["warmup"], per_epoch)
-        if warmup > plan.total:
-            raise settings.InputError(
-                f"optimizer.warmup is {warmup} steps, longer than train.duration, {plan.total}"
-            )
-        values = {k: v for k, v in config["optimizer"].items() if k != "warmup"}
-        optimiser, rate = settings.bind(
-            optim.make, "optimizer", values, plan.total, warmup, train["batch_size"]
-        )
-        size = config["augment"]["size"]
-        shape = (size, size, dataset.shape[2])
-        _try_step(method, optimiser, mesh, shape, train["batch_size"], dataset)
+        built = _join(config, dataset, mesh)
+        _try_step(built, train["batch_size"])
     except settings.InputError:
         raise
     except (ValueError, TypeError, OSError) as error:
         raise settings.InputError(str(error)) from error
-    return Run(dataset, method, optimiser, rate, plan, mesh, shape)
+    return built
+
+
+def describe(built: Run) -> dict[str, Any]:
+    """What `rebuild` must know of the images."""
+    dataset = built.dataset
+    return {"size": dataset.size, "shape": list(dataset.shape), **built.statistics}
+
+
+def rebuild(config: Mapping[str, Any], images: Mapping[str, Any]) -> Run:
+    """The same functions again without the images; its `dataset` has a size but no content.
+
+    Args:
+        config: of the run.
+        images: what `describe` said of its images.
+
+    Raises:
+        InputError: the config does not fit this version of the package.
+    """
+    try:
+        _check_keys(config)
+    except settings.InputError as error:
+        raise settings.InputError(
+            f"the run is of another version of cluster_jax ({error}); take that version, which "
+            "its results.json names, or run it anew"
+        ) from error
+    dataset = Dataset(
+        config["data"]["name"], images["size"], tuple(images["shape"]), None, _absent,
+        None, None, None, (),
+    )  # fmt: skip
+    statistics = {key: images[key] for key in ("mean", "std")}
+    config = {**config, "augment": {**config["augment"], **statistics}}
+    return _join(config, dataset, states.make_mesh())
+
+
+def _absent(indices: np.ndarray) -> np.ndarray:
+    raise LookupError("the images of a rebuilt run are not at hand")
+
+
+def _join(config: Mapping[str, Any], dataset: Dataset, mesh: Mesh) -> Run:
+    train = config["train"]
+    per_epoch = batches.steps_per_epoch(dataset.size, train["batch_size"])
+    plan = loop.Plan(
+        schedules.steps("train.duration", train["duration"], per_epoch),
+        train["log_every"],
+        train["checkpoint_every"],
+        train["prefetch"],
+    )
+    loop.check(plan, train["keep_checkpoints"])
+    views_section = _statistics(config["augment"], dataset)
+    augmentation = settings.bind(views.make, "augment", views_section)
+    shuffle = config["network"]["norm"] == "shuffle"
+    net = settings.bind(network.make, "network", _network(config["network"]))
+    setting = Setting(
+        net, augmentation, shuffle, dataset.size, plan.total, per_epoch, train["batch_size"]
+    )
+    method = _method(config, setting)
+    warmup = schedules.steps("optimizer.warmup", config["optimizer"]["warmup"], per_epoch)
+    if warmup > plan.total:
+        raise settings.InputError(
+            f"optimizer.warmup is {warmup} steps, longer than train.duration, {plan.total}"
+        )
+    values = {k: v for k, v in config["optimizer"].items() if k != "warmup"}
+    optimiser, rate = settings.bind(
+        optim.make, "optimizer", values, plan.total, warmup, train["batch_size"]
+    )
+    size = config["augment"]["size"]
+    shape = (size, size, dataset.shape[2])
+    statistics = {key: list(views_section[key]) for key in ("mean", "std")}
+    return Run(dataset, method, optimiser, rate, plan, mesh, shape, statistics)
 
 
 def initial(built: Run, config: Mapping[str, Any]) -> states.State:
@@ -104,28 +158,15 @@ def initial(built: Run, config: Mapping[str, Any]) -> states.State:
     )
 
 
-def _try_step(
-    method: Method,
-    optimiser: optax.GradientTransformation,
-    mesh: Mesh,
-    shape: tuple[int, int, int],
-    batch_size: int,
-    dataset: Dataset,
-) -> None:
+def _try_step(built: Run, batch_size: int) -> None:
     """Traces a step without computing anything: shows whether all parts fit together."""
-    state = jax.eval_shape(lambda: states.initial(method, optimiser, seed=0, shape=shape))
+    method, optimiser = built.method, built.optimiser
+    state = jax.eval_shape(lambda: states.initial(method, optimiser, seed=0, shape=built.shape))
     batch = {
         "index": jax.ShapeDtypeStruct((batch_size,), jnp.int32),
-        "image": jax.ShapeDtypeStruct((batch_size, *dataset.shape), jnp.uint8),
+        "image": jax.ShapeDtypeStruct((batch_size, *built.dataset.shape), jnp.uint8),
     }
-    jax.eval_shape(make_step(method, optimiser, mesh), state, batch, None)
-
-
-def _steps(name: str, value: str, per_epoch: int) -> int:
-    try:
-        return schedules.duration(value, per_epoch)
-    except ValueError as error:
-        raise settings.InputError(f"{name}: {error}") from error
+    jax.eval_shape(make_step(method, optimiser, built.mesh), state, batch, None)
 
 
 def _method(config: Mapping[str, Any], setting: Setting) -> Method:

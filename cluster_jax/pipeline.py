@@ -25,6 +25,13 @@ from cluster_jax.evaluation import evaluate, report
 from cluster_jax.training import checkpoint, log, loop
 from cluster_jax.training import state as states
 
+# Files that say what must be known to place new images without the old ones.
+IMAGES, CLUSTERS = "images.json", "clusters.npz"
+STORED = (
+    "points", "centers", "bandwidth", "clusters", "distances", "outliers", "kmeans_clusters",
+    "reach",
+)  # fmt: skip
+
 # What may change in a finished run without training anew.
 AFTER_TRAINING = ("eval", "note")
 # What may change at any time: it leaves the result as it is.
@@ -34,13 +41,19 @@ AT_ANY_TIME = {
 }
 
 
-def run(config: ConfigDict, workdir: epath.PathLike | None = None, name: str = "run") -> dict:
+def run(
+    config: ConfigDict | Mapping[str, Any],
+    workdir: epath.PathLike | None = None,
+    name: str = "run",
+    dataset: Dataset | None = None,
+) -> dict:
     """Trains, embeds, clusters and reports; what is done already is not done again.
 
     Args:
         config: see `configs/base.py`.
         workdir: folder or bucket path of the run; None: `runs/NAME-HASH` of name and config.
         name: of the config, for the folder and the report's title.
+        dataset: the images, where they are in hand already; None: what `config.data` says.
 
     Returns:
         What `results.json` holds.
@@ -52,12 +65,14 @@ def run(config: ConfigDict, workdir: epath.PathLike | None = None, name: str = "
     config = assemble.plain(config)
     workdir = epath.Path(workdir or default_workdir(config, name))
     previous = _claim(workdir, config)
+    if previous is not None and dataset is not None:
+        _check_images(workdir / IMAGES, _fingerprint(dataset))
     if _agreed(previous is not None, workdir):
         _say(f"{workdir} is finished; to run again, give another --workdir\n")
         _say(protocol.table(previous))
         return previous
     started = time.perf_counter()
-    built = assemble.build(config)
+    built = assemble.build(config, dataset)
     main = jax.process_index() == 0
     _say(
         f"{built.dataset.size:,} images of {built.dataset.name}, "
@@ -67,11 +82,11 @@ def run(config: ConfigDict, workdir: epath.PathLike | None = None, name: str = "
     if built.dataset.skipped:
         _say(f"{len(built.dataset.skipped)} files cannot be read; the report lists them")
     images = _fingerprint(built.dataset)
-    _check_images(workdir / "images.json", images)
+    _check_images(workdir / IMAGES, images)
     if main:
         workdir.mkdir(parents=True, exist_ok=True)
         storage.write_json(workdir / "config.json", config)
-        storage.write_json(workdir / "images.json", images)
+        storage.write_json(workdir / IMAGES, {**images, **assemble.describe(built)})
     features = _features(built, config, workdir)
     trained = time.perf_counter()
     if not main:
@@ -89,6 +104,7 @@ def run(config: ConfigDict, workdir: epath.PathLike | None = None, name: str = "
         },
         "config": config,
     }
+    storage.write_arrays(workdir / CLUSTERS, {k: np.asarray(getattr(found, k)) for k in STORED})
     storage.write(workdir / "assignments.csv", _assignments(built.dataset, found))
     report.write_report(
         workdir / "report.html", _report_data(name, results, records, found, built.dataset)
@@ -99,6 +115,16 @@ def run(config: ConfigDict, workdir: epath.PathLike | None = None, name: str = "
     _say(f"\nreport       {workdir / 'report.html'}\nassignments  {workdir / 'assignments.csv'}")
     _say(f"figures      {workdir / 'results.json'}")
     return storage.read_json(workdir / "results.json")
+
+
+def outcome(workdir: epath.PathLike) -> dict | None:
+    """Results of a run all of whose files are there, None where it must go on first."""
+    workdir = epath.Path(workdir)
+    if not all((workdir / f).exists() for f in ("results.json", "config.json", CLUSTERS)):
+        return None
+    results = storage.read_json(workdir / "results.json")
+    # Another evaluation that was interrupted leaves its config and the results of the one before.
+    return results if results["config"] == storage.read_json(workdir / "config.json") else None
 
 
 def default_workdir(config: Mapping[str, Any], name: str) -> pathlib.Path:
@@ -177,11 +203,8 @@ def _claim(workdir: epath.Path, config: dict[str, Any]) -> dict | None:
         raise settings.InputError(
             f"{workdir} holds a run with {key} = {was}, not {wanted}{more}; give another --workdir"
         )
-    if (workdir / "results.json").exists():
-        results = storage.read_json(workdir / "results.json")
-        if results["config"] == json.loads(json.dumps(config)):
-            return results
-    return None
+    results = outcome(workdir)
+    return results if results and results["config"] == json.loads(json.dumps(config)) else None
 
 
 def _training_part(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -224,7 +247,7 @@ def _fingerprint(dataset: Dataset) -> dict[str, Any]:
 
 
 def _check_images(file: epath.Path, images: dict[str, Any]) -> None:
-    if file.exists() and storage.read_json(file) != images:
+    if file.exists() and not images.items() <= storage.read_json(file).items():
         raise settings.InputError(
             f"the images have changed since the run in {file.parent} began; give another --workdir"
         )
@@ -233,10 +256,11 @@ def _check_images(file: epath.Path, images: dict[str, Any]) -> None:
 def _assignments(dataset: Dataset, found: evaluate.Evaluation) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["image", "cluster", "distance", "kmeans_cluster"])
+    writer.writerow(["image", "cluster", "distance", "outlier", "kmeans_cluster"])
     names = dataset.sources or range(dataset.size)
-    rows = zip(names, found.clusters, found.distances, found.kmeans_clusters, strict=True)
-    writer.writerows((name, int(c), f"{d:.6g}", int(k)) for name, c, d, k in rows)
+    columns = (found.clusters, found.distances, found.outliers, found.kmeans_clusters)
+    rows = zip(names, *columns, strict=True)
+    writer.writerows((name, int(c), f"{d:.6g}", int(o), int(k)) for name, c, d, o, k in rows)
     return text.getvalue()
 
 
@@ -254,6 +278,7 @@ def _report_data(
         points=found.points,
         clusters=found.clusters,
         distances=found.distances,
+        outliers=found.outliers,
         labels=dataset.labels,
         label_names=dataset.label_names,
         thumbnails=dataset.fetch,

@@ -84,7 +84,12 @@ def table(results: Mapping[str, Any]) -> str:
         figures = "".join(f"{_number(row[key]):>8}" for key in ("acc", "nmi", "ari", "ami"))
         label = f"{title} (k {counts[name]})"
         lines.append(f"{label:<28}{row['n_clusters']:>9}{figures}")
-    if metrics["gridshift"]["clear"] is False:
+    grid = metrics["gridshift"]
+    if grid.get("outliers"):
+        lines.append(f"outliers                     {grid['outliers']:,}")
+    if grid.get("verdict") == "one cluster":
+        lines.append("the images form one cluster: no division is as good as separate clusters are")
+    if grid["clear"] is False:
         lines.append("no clear answer: the images may form one group, or none (see the report)")
     neighbours = {k: v for k, v in metrics["knn"].items() if v is not None}
     if neighbours:

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 import signal
 import threading
 
@@ -63,7 +64,14 @@ def test_what_a_run_leaves(finished):
     rows = list(csv.DictReader((workdir / "assignments.csv").read_text().splitlines()))
     assert [int(r["image"]) for r in rows] == list(range(64))
     assert {int(r["cluster"]) for r in rows} == set(range(metrics["gridshift"]["n_clusters"]))
-    assert all(float(r["distance"]) >= 0 for r in rows)
+    stored = storage.read_arrays(workdir / "clusters.npz")
+    assert [int(r["cluster"]) for r in rows] == stored["clusters"].tolist()
+    assert [int(r["outlier"]) for r in rows] == stored["outliers"].tolist()
+    assert stored["bandwidth"] == metrics["gridshift"]["bandwidth"]
+    # Distances are to the own mode, in bandwidths.
+    apart = np.linalg.norm(stored["points"] - stored["centers"][stored["clusters"]], axis=1)
+    wanted = apart / stored["bandwidth"]
+    np.testing.assert_allclose([float(r["distance"]) for r in rows], wanted, rtol=1e-4, atol=1e-6)
     embedding = storage.read_arrays(workdir / "embedding.npz")
     assert {k: v.shape for k, v in embedding.items()} == {
         "backbone": (64, 64),
@@ -82,18 +90,65 @@ def test_finished_run_prints_and_trains_nothing(finished, capsys, monkeypatch):
     assert "is finished" in capsys.readouterr().out
 
 
-def test_changed_evaluation_clusters_the_stored_embedding(finished, monkeypatch):
-    config, workdir, results = finished
+def test_changed_evaluation_clusters_the_stored_embedding(finished, tmp_path, monkeypatch):
+    config, workdir, _ = finished
+    workdir = shutil.copytree(workdir, tmp_path / "run")
     monkeypatch.setattr(loop, "train", lambda *a, **k: pytest.fail("trained again"))
     changed = config.copy_and_resolve_references()
     changed.eval.gridshift.bandwidth = "1e6"  # as a flag would give it
-    try:
-        again = pipeline.run(changed, workdir, "toy")
-        assert again["metrics"]["gridshift"]["n_clusters"] == 1
-        assert again["protocol"]["bandwidth"] == "given"
-    finally:
-        storage.write_json(workdir / "config.json", assemble.plain(config))
-        storage.write_json(workdir / "results.json", results)
+    again = pipeline.run(changed, workdir, "toy")
+    assert again["metrics"]["gridshift"]["n_clusters"] == 1
+    assert again["protocol"]["bandwidth"] == "given"
+    assert storage.read_arrays(workdir / "clusters.npz")["clusters"].max() == 0
+
+
+def test_what_is_needed_without_the_images(finished):
+    """The functions made again from the files are those that were trained."""
+    config, workdir, _ = finished
+    pixels = toy.images()[0]
+    images = storage.read_json(workdir / "images.json")
+    assert images["shape"] == [8, 8, 1]
+    assert images["mean"] == pytest.approx([pixels.mean() / 255])
+    assert images["std"] == pytest.approx([pixels.std() / 255])
+    built, values = toy.built(config)
+    again = assemble.rebuild(storage.read_json(workdir / "config.json"), images)
+    assert again.plan == built.plan
+    assert again.statistics == built.statistics
+    state = pipeline.restore(built, values, workdir)
+    want = built.method.embed(state.params, state.extra, pixels)
+    found = again.method.embed(state.params, state.extra, pixels)
+    _assert_same(want, found)
+    with pytest.raises(LookupError, match="not at hand"):
+        again.dataset.fetch(np.arange(2))
+    older = {**values, "train": {k: v for k, v in values["train"].items() if k != "prefetch"}}
+    with pytest.raises(settings.InputError, match=r"another version.*lacks train.prefetch"):
+        assemble.rebuild(older, images)
+
+
+def test_a_file_that_lacks_is_made_without_training(finished, tmp_path, monkeypatch):
+    """A run by an older version, or one that was cleaned up."""
+    config, workdir, results = finished
+    workdir = shutil.copytree(workdir, tmp_path / "run")
+    monkeypatch.setattr(loop, "train", lambda *a, **k: pytest.fail("trained again"))
+    before = storage.read_arrays(workdir / "clusters.npz")
+    (workdir / "clusters.npz").unlink()
+    images = storage.read_json(workdir / "images.json")
+    storage.write_json(workdir / "images.json", {k: images[k] for k in ("size", "sha256")})
+    assert pipeline.outcome(workdir) is None
+    assert pipeline.run(config, workdir, "toy")["metrics"] == results["metrics"]
+    _assert_same(before, storage.read_arrays(workdir / "clusters.npz"))
+    assert storage.read_json(workdir / "images.json") == images
+
+
+def test_images_in_hand(finished, monkeypatch):
+    """A data set that is given is trained on, and a finished run has to be of that set."""
+    config, workdir, results = finished
+    dataset = toy.built(config)[0].dataset
+    monkeypatch.setattr(assemble.datasets, "load", lambda **_: pytest.fail("loaded"))
+    assert pipeline.run(config, workdir, "toy", dataset) == results
+    other = dataset._replace(fetch=lambda i: 255 - dataset.fetch(i))
+    with pytest.raises(settings.InputError, match="images have changed"):
+        pipeline.run(config, workdir, "toy", other)
 
 
 def test_workdir_of_another_config(finished):
@@ -334,7 +389,7 @@ def test_refresh_happens_between_steps(tmp_path):
         total = extra["table"][batch["index"]].astype(value.dtype).mean()
         return value, base.Aux({**extra, "own": aux.extra}, {**aux.metrics, "table": total})
 
-    def refresh(extra, embedding, key):
+    def refresh(extra, embedding, key, mesh):
         shapes.append(embedding()["projection"].shape)
         return {**extra, "table": extra["table"] + 1}
 

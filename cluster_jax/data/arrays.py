@@ -2,6 +2,7 @@
 
 import numpy as np
 from etils import epath
+from numpy.typing import ArrayLike
 
 from cluster_jax.data.images import Dataset, fit_array, in_memory, subset
 
@@ -22,13 +23,29 @@ def load(*, dir: str | None, canvas: int | None, resident_mb: float, limit: int 
         ValueError: missing file, no images in it, or images or labels of another kind.
     """
     path, images, labels = _read(dir)
-    images = _checked(images, path)
+    images = _checked(images, f"images in {path}")
     if labels is not None:
         labels = _checked_labels(labels, len(images), path)
     chosen = subset(len(images), limit)
     if len(chosen) < len(images):
         images, labels = images[chosen], None if labels is None else labels[chosen]
     return in_memory("arrays", fit_array(as_bytes(images), canvas), labels, None, resident_mb)
+
+
+def in_hand(images: ArrayLike, *, canvas: int | None, resident_mb: float) -> Dataset:
+    """A set from an array `X` of the caller's, of what `load` takes from a file.
+
+    Raises:
+        ValueError: not an array of images.
+    """
+    try:
+        images = np.asarray(images)
+    except ValueError as error:
+        raise ValueError(
+            "X is not one array: its images differ in shape; stack equal ones"
+        ) from error
+    checked = as_bytes(_checked(images, "images in X"))
+    return in_memory("arrays", fit_array(checked, canvas), None, None, resident_mb)
 
 
 def as_bytes(images: np.ndarray) -> np.ndarray:
@@ -69,29 +86,27 @@ def _read(dir: str | None) -> tuple[epath.Path, np.ndarray, np.ndarray | None]:
     )
 
 
-def _checked(images: np.ndarray, path: epath.Path) -> np.ndarray:
+def _checked(images: np.ndarray, what: str) -> np.ndarray:
     shape = " x ".join(map(str, images.shape))
     if images.ndim not in (3, 4) or (images.ndim == 4 and images.shape[-1] not in (1, 3)):
         raise ValueError(
-            f"images in {path} have shape [{shape}], expected N x H x W, or N x H x W x C with "
+            f"{what} have shape [{shape}], expected N x H x W, or N x H x W x C with "
             "C = 1 or 3; transpose or cut the array"
         )
     if not images.size:
-        raise ValueError(f"images in {path} have shape [{shape}]: there is no image; fill it")
+        raise ValueError(f"{what} have shape [{shape}]: there is no image; fill it")
     if images.dtype == np.uint8:
         return images
     if not np.issubdtype(images.dtype, np.floating):
         raise ValueError(
-            f"images in {path} are {images.dtype}, expected uint8 or floats in [0, 1]; convert them"
+            f"{what} are {images.dtype}, expected uint8 or floats in [0, 1]; convert them"
         )
     low, high = images.min(), images.max()  # NaN if any value is
     if not (np.isfinite(low) and np.isfinite(high)):
-        raise ValueError(
-            f"images in {path} contain NaN or infinity; replace them by values in [0, 1]"
-        )
+        raise ValueError(f"{what} contain NaN or infinity; replace them by values in [0, 1]")
     if low < 0 or high > 1:
         raise ValueError(
-            f"images in {path} are {images.dtype} from {low:g} to {high:g}, expected [0, 1]; "
+            f"{what} are {images.dtype} from {low:g} to {high:g}, expected [0, 1]; "
             "rescale them, or store uint8"
         )
     return images

@@ -5,7 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cluster_jax import settings
+from cluster_jax import settings, storage
+from cluster_jax.clustering import placement
+from cluster_jax.clustering.bandwidth import Curve
 from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.clustering.kmeans import kmeans
 from cluster_jax.clustering.reduce import reduce
@@ -19,18 +21,26 @@ class Evaluation(NamedTuple):
         metrics: `{"gridshift": {...}, "kmeans": {...}, "knn": {...}, ...}`; figures that need
             labels are None without them.
         points: float32 `[n, dimensions]`, the reduced space in which GridShift ran.
+        centers: float64 `[k, dimensions]`, its modes in that space.
+        bandwidth: the side of its cells in that space.
         clusters: int32 `[n]`, GridShift's.
-        distances: float32 `[n]`, to the centre of the own cluster, in the reduced space.
+        distances: float32 `[n]`, to the centre of the own cluster, in bandwidths.
+        outliers: bool `[n]`, GridShift's.
         kmeans_clusters: int32 `[n]`.
+        reach: how far, by 1 - cosine, a new row may be from all these (`placement.reach`).
         curve: how the bandwidth was found, a `bandwidth.Curve` as a dict;
             None for a bandwidth that was given.
     """
 
     metrics: dict[str, Any]
     points: np.ndarray
+    centers: np.ndarray
+    bandwidth: float
     clusters: np.ndarray
     distances: np.ndarray
+    outliers: np.ndarray
     kmeans_clusters: np.ndarray
+    reach: float
     curve: dict[str, Any] | None
 
 
@@ -70,20 +80,23 @@ def evaluate(
         InputError: a setting is out of range.
     """
     settings.one_of("eval.features", features, tuple(embedding))
-    x = _unit(embedding[features])
+    x = unit(embedding[features])
     points = _reduce(x, reduce, seed)
     grid = GridShift(**_bandwidth(gridshift)).fit(points)
-    distances = np.linalg.norm(points - grid.cluster_centers_[grid.labels_], axis=1)
+    where = grid.locate(points)
     k = kmeans["k"]
     if k is None:
-        k = len(np.unique(labels)) if labels is not None else len(grid.cluster_centers_)
+        k = len(np.unique(grid.labels_[~grid.outliers_] if labels is None else labels))
     groups = _kmeans(x, k, kmeans["restarts"], seed)
-    curve = getattr(grid, "bandwidth_curve_", None)
+    curve = grid.bandwidth_curve_
     metrics = {
         "gridshift": {
             **_scores(labels, grid.labels_),
             "bandwidth": float(grid.bandwidth_),
             "clear": None if curve is None else bool(curve.clear),
+            "verdict": None if curve is None else curve.verdict,
+            "stability": grid.stability_,
+            "outliers": int(where.outliers.sum()),
         },
         "kmeans": {**_scores(labels, groups), "k_given": k},
         "knn": _knn(x, labels, knn),
@@ -93,9 +106,13 @@ def evaluate(
     return Evaluation(
         metrics,
         points.astype(np.float32),
+        grid.cluster_centers_,
+        float(grid.bandwidth_),
         grid.labels_.astype(np.int32),
-        distances.astype(np.float32),
+        where.distances.astype(np.float32),
+        where.outliers,
         groups.astype(np.int32),
+        placement.reach(x),
         None if curve is None else _curve(curve),
     )
 
@@ -138,7 +155,8 @@ def _check_probe(section: Mapping[str, Any]) -> None:
         )
 
 
-def _unit(features: np.ndarray) -> np.ndarray:
+def unit(features: np.ndarray) -> np.ndarray:
+    """Rows scaled to length one, as they are clustered; rows of zeros stay zero."""
     norms = np.linalg.norm(features, axis=1, keepdims=True)
     return features / np.where(norms > 0, norms, 1)
 
@@ -161,8 +179,7 @@ def _bandwidth(section: Mapping[str, Any]) -> dict[str, Any]:
 
 def _scores(labels: np.ndarray | None, clusters: np.ndarray) -> dict[str, Any]:
     if labels is None:
-        unknown = dict.fromkeys(("acc", "nmi", "ari", "ami"))
-        return {"n_clusters": len(np.unique(clusters)), **unknown}
+        return {**dict.fromkeys(partition.SCORES), "n_clusters": len(np.unique(clusters))}
     return partition.scores(labels, clusters)
 
 
@@ -171,7 +188,10 @@ def _reduce(x: np.ndarray, section: Mapping[str, Any], seed: int) -> np.ndarray:
 
 
 def _kmeans(x: np.ndarray, k: int, restarts: int, seed: int) -> np.ndarray:
-    return kmeans(x, k, restarts=restarts, seed=seed).labels
+    return kmeans(
+        x, k, metric="euclidean", restarts=restarts, iterations=300, tolerance=0.0, seed=seed,
+        init=None, mesh=None,
+    ).labels  # fmt: skip
 
 
 def _knn(x: np.ndarray, labels: np.ndarray | None, neighbors: tuple[int, ...]) -> dict:
@@ -190,8 +210,6 @@ def _probe(
     return linear_probe.linear_probe(x, labels, seed=seed, **section)
 
 
-def _curve(curve: Any) -> dict[str, Any]:
-    return {
-        name: value.tolist() if hasattr(value, "tolist") else value
-        for name, value in curve._asdict().items()
-    }
+def _curve(curve: Curve) -> dict[str, Any]:
+    others = [answer._asdict() for answer in curve.runners_up]
+    return storage.plain({**curve._asdict(), "clear": curve.clear, "runners_up": others})

@@ -12,6 +12,9 @@ from sklearn.metrics import (
     normalized_mutual_info_score,
 )
 
+# Those of `scores` that are one number from 0 or so to 1 for the whole partition.
+SCORES = ("acc", "nmi", "ari", "ami", "homogeneity", "completeness", "purity")
+
 
 class Contingency(NamedTuple):
     """Counts int64 `[classes, clusters]` with the values that name its rows and its columns."""

@@ -10,6 +10,45 @@ from cluster_jax import settings
 from cluster_jax.training.state import State
 
 
+def read(folder: epath.PathLike, state: State, step: int) -> State:
+    """The checkpoint of a step, for a run that is over; changes nothing in the folder.
+
+    Args:
+        folder: of the checkpoints.
+        state: gives structure, shapes, dtypes and devices; `jax.ShapeDtypeStruct`s will do.
+        step: whose.
+
+    Raises:
+        InputError: there is none of that step, or it is of another network or damaged.
+    """
+    path = _absolute(folder)
+    if not (path / str(step)).exists():
+        raise settings.InputError(
+            f"there is no checkpoint {path / str(step)}, so no network for new images; restore it"
+        )
+    options = ocp.CheckpointManagerOptions(create=False)
+    handler = ocp.StandardCheckpointHandler()
+    with ocp.CheckpointManager(path, item_handlers=handler, options=options) as manager:
+        try:
+            # Compared first: a restoration that fails leaves tasks behind that complain.
+            held = jax.tree.map(lambda x: tuple(x.shape), manager.item_metadata(step).tree)
+            wanted = jax.tree.map(lambda x: tuple(x.shape), state.params)
+            if held["params"] != wanted:
+                raise settings.InputError(
+                    f"{path / str(step)} is of another network than the run's config.json says; "
+                    "restore both from one run"
+                )
+            target = jax.tree.map(_like, state._asdict())
+            return State(**manager.restore(step, args=ocp.args.StandardRestore(target)))
+        except settings.InputError:
+            raise
+        except Exception as error:  # Orbax and TensorStore raise many kinds.
+            reason = str(error).strip().split("\n")[0][:200]
+            raise settings.InputError(
+                f"{path / str(step)} cannot be read ({reason}); restore it"
+            ) from error
+
+
 class Checkpoints:
     """The checkpoints of a run, in `folder/<step>`.
 
@@ -19,9 +58,7 @@ class Checkpoints:
     """
 
     def __init__(self, folder: epath.PathLike, *, keep: int):
-        path = epath.Path(folder)
-        # Orbax takes absolute paths only; a bucket's is absolute.
-        self._folder = path if "://" in str(folder) else path.resolve()
+        self._folder = _absolute(folder)
         self._keep = keep
         self._manager = self._open()
 
@@ -52,9 +89,7 @@ class Checkpoints:
         Raises:
             InputError: there are checkpoints, but the last two cannot be read.
         """
-        target = jax.tree.map(
-            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state._asdict()
-        )
+        target = jax.tree.map(_like, state._asdict())
         arguments = ocp.args.StandardRestore(target)
         if step is not None:
             return State(**self._manager.restore(step, args=arguments))
@@ -110,3 +145,13 @@ class Checkpoints:
         """Waits for the files and lets go of them."""
         self._manager.wait_until_finished()
         self._manager.close()
+
+
+def _absolute(folder: epath.PathLike) -> epath.Path:
+    """The path as Orbax wants it; a bucket's is absolute."""
+    path = epath.Path(folder)
+    return path if "://" in str(folder) else path.resolve()
+
+
+def _like(x: jax.Array | jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)

@@ -1,0 +1,194 @@
+"""A finished run at work: new images to features and to the clusters that the run found.
+
+Needs the workdir only, neither the training images nor the data set that they came from.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from etils import epath
+from jax.sharding import Mesh
+
+from cluster_jax import assemble, pipeline, settings, storage
+from cluster_jax import embed as embedding
+from cluster_jax.clustering import placement
+from cluster_jax.clustering.gridshift import GridShift
+from cluster_jax.data.datasets import Dataset
+from cluster_jax.evaluation import evaluate
+from cluster_jax.methods.base import Method
+from cluster_jax.training import checkpoint
+from cluster_jax.training import state as states
+
+# Images of a forward pass. One size for every call, the last pass filled up: sums of another shape
+# round differently, and the features of an image would depend on how many came with it.
+BATCH = 64
+
+
+class Finished(NamedTuple):
+    """What a finished run left.
+
+    Attributes:
+        workdir: where.
+        results: what `results.json` holds, its config too.
+        images: what `images.json` holds: size, shape and statistics of the training images.
+        features: float32 `[n, d]`, rows of length one, as they were clustered.
+        clusters: what `clusters.npz` holds, see `pipeline.STORED`.
+    """
+
+    workdir: epath.Path
+    results: Mapping[str, Any]
+    images: Mapping[str, Any]
+    features: np.ndarray
+    clusters: Mapping[str, np.ndarray]
+
+
+class Trained(NamedTuple):
+    """A network with its weights, on the devices of `mesh`."""
+
+    method: Method
+    params: Any
+    extra: Any
+    mesh: Mesh
+
+
+class Placed(NamedTuple):
+    """Where new images belong.
+
+    Attributes:
+        labels: int64 `[m]`, the cluster.
+        distances: float64 `[m]`: to the centre of the cluster, in bandwidths of GridShift's space.
+        unlike: bool `[m]`: farther from every training image than 99 % of those are from each
+            other (`placement.reach`), so the label says little.
+    """
+
+    labels: np.ndarray
+    distances: np.ndarray
+    unlike: np.ndarray
+
+
+def read(workdir: epath.PathLike) -> Finished:
+    """Reads what a run left.
+
+    Raises:
+        InputError: no such folder, or the run in it is not finished.
+    """
+    workdir = epath.Path(workdir).expanduser()
+    if not (workdir / "config.json").exists():
+        raise settings.InputError(
+            f"{workdir} holds no run; give the --workdir of a run of cluster_jax.main"
+        )
+    results = pipeline.outcome(workdir)
+    if results is None:
+        raise settings.InputError(
+            f"the run in {workdir} is not finished; its own command with --workdir={workdir} "
+            "finishes it"
+        )
+    section = results["config"]["eval"]
+    return Finished(
+        workdir,
+        results,
+        storage.read_json(workdir / pipeline.IMAGES),
+        evaluate.unit(storage.read_arrays(workdir / "embedding.npz")[section["features"]]),
+        storage.read_arrays(workdir / pipeline.CLUSTERS),
+    )
+
+
+def check(run: Finished) -> None:
+    """Raises an `InputError` if new images cannot be placed in the run's clusters."""
+    if run.results["config"]["eval"]["reduce"]["method"] == "tsne":
+        raise settings.InputError(
+            "the run was reduced by t-SNE, which has no place for new images; cluster it anew by "
+            "its own command with --config.eval.reduce.method=umap"
+        )
+
+
+def restore(run: Finished) -> Trained:
+    """The trained network, from the last checkpoint.
+
+    Raises:
+        InputError: there is none, or it is of another network than `config.json` says.
+    """
+    built = assemble.rebuild(run.results["config"], run.images)
+    whole = states.replicated(built.mesh)
+    state = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=whole),
+        jax.eval_shape(
+            lambda: states.initial(built.method, built.optimiser, seed=0, shape=built.shape)
+        ),
+    )
+    state = checkpoint.read(run.workdir / "checkpoints", state, built.plan.total)
+    return Trained(built.method, state.params, state.extra, built.mesh)
+
+
+def embed(run: Finished, trained: Trained, dataset: Dataset) -> np.ndarray:
+    """Features of images as they are clustered: float32 `[m, d]`, rows of length one.
+
+    Those of an image do not depend on the images beside it.
+    """
+    batch = -(-BATCH // trained.mesh.size) * trained.mesh.size
+    last = dataset.size - 1
+    filled = dataset._replace(
+        size=-(-dataset.size // batch) * batch,
+        images=None,
+        fetch=lambda index: dataset.fetch(np.minimum(index, last)),
+    )
+    features = embedding.embed(
+        trained.method, trained.params, trained.extra, filled, batch_size=batch, mesh=trained.mesh
+    )
+    return evaluate.unit(features[run.results["config"]["eval"]["features"]][: dataset.size])
+
+
+def place(run: Finished, rows: np.ndarray) -> Placed:
+    """GridShift's clusters for features of new images; rows do not affect each other.
+
+    Where the features were reduced to a map, the training rows nearest to a new one, as many as
+    the map was made with (`eval.reduce.neighbors`), vote on its label and give it a place in the
+    map. Where they were not, GridShift itself follows the row to its mode.
+
+    Args:
+        run: its clusters.
+        rows: float32 `[m, d]`, as `embed` makes them.
+
+    Raises:
+        InputError: the run was reduced by t-SNE.
+        ValueError: rows of another size than the run's.
+    """
+    check(run)
+    section, stored = run.results["config"]["eval"], run.clusters
+    if section["reduce"]["method"] == "none":
+        settled = {**section["gridshift"], "bandwidth": float(stored["bandwidth"])}
+        found = GridShift(**settled).fit(stored["points"]).locate(rows)
+        near = placement.neighbors(rows, run.features, 1)
+        return Placed(found.labels, found.distances, _unlike(run, near))
+    near = placement.neighbors(rows, run.features, section["reduce"]["neighbors"])
+    labels = placement.vote(near, stored["clusters"])
+    places = placement.position(near, stored["clusters"], labels, stored["points"])
+    apart = np.linalg.norm(places - stored["centers"][labels], axis=1)
+    return Placed(labels, apart / float(stored["bandwidth"]), _unlike(run, near))
+
+
+def place_kmeans(run: Finished, rows: np.ndarray) -> Placed:
+    """The same for the clusters of k-means, by the votes of the nearest training rows.
+
+    Distances are Euclidean, between rows of length one and the mean of the cluster's.
+    """
+    labels = run.clusters["kmeans_clusters"]
+    near = placement.neighbors(
+        rows, run.features, run.results["config"]["eval"]["reduce"]["neighbors"]
+    )
+    chosen = placement.vote(near, labels)
+    return Placed(chosen, kmeans_distances(run, rows, chosen), _unlike(run, near))
+
+
+def kmeans_distances(run: Finished, rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Euclidean distance of unit rows to the mean of the training rows of their label."""
+    own = run.clusters["kmeans_clusters"]
+    sums = np.stack([np.bincount(own, column) for column in run.features.T], axis=1)
+    means = sums / np.maximum(np.bincount(own), 1)[:, None]
+    return np.linalg.norm(rows - means[labels], axis=1)
+
+
+def _unlike(run: Finished, near: placement.Neighbors) -> np.ndarray:
+    return near.distance[:, 0] > float(run.clusters["reach"])

@@ -1,0 +1,105 @@
+"""`python -m cluster_jax.predict --workdir=W --images=DIR`: new images to a run's clusters.
+
+Writes `predictions.csv` (into W, or where --out says): image, cluster, distance to the cluster's
+centre in bandwidths, and whether the image is unlike anything that the run was trained on.
+"""
+
+import argparse
+import csv
+import io
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+import numpy as np
+from absl import logging
+from etils import epath
+
+from cluster_jax import finished, settings, storage
+from cluster_jax.data import unseen
+from cluster_jax.data.datasets import Dataset
+
+# Clusters named in the summary, the largest first.
+_NAMED = 20
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        _stop(message)
+
+
+def predict(workdir: epath.PathLike, images: epath.PathLike, out: epath.PathLike) -> str:
+    """Places images in the clusters of a finished run and writes the table.
+
+    Args:
+        workdir: of the run.
+        images: folder, image file, `.npy` or `.npz`.
+        out: the table to write.
+
+    Returns:
+        A summary for the terminal.
+
+    Raises:
+        InputError: the run or the images cannot be used; nothing was written.
+    """
+    try:
+        run = finished.read(workdir)
+        finished.check(run)
+        shape = tuple(run.images["shape"])
+        resident = run.results["config"]["data"]["resident_mb"]
+        dataset = unseen.load(images, shape=shape, resident_mb=resident)
+        rows = finished.embed(run, finished.restore(run), dataset)
+        placed = finished.place(run, rows)
+    except settings.InputError:
+        raise
+    except (ValueError, OSError) as error:
+        raise settings.InputError(str(error)) from error
+    storage.write(out, _table(dataset, placed))
+    return _summary(dataset, placed, out)
+
+
+def _table(dataset: Dataset, placed: finished.Placed) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["image", "cluster", "distance", "unlike_anything_seen"])
+    rows = zip(dataset.sources or range(dataset.size), *placed, strict=True)
+    writer.writerows((name, int(c), f"{d:.6g}", int(u)) for name, c, d, u in rows)
+    return text.getvalue()
+
+
+def _summary(dataset: Dataset, placed: finished.Placed, out: epath.PathLike) -> str:
+    lines = [f"skipped {file} ({reason})" for file, reason in dataset.skipped]
+    clusters, counts = np.unique(placed.labels, return_counts=True)
+    order = np.argsort(-counts, kind="stable")
+    lines += [f"cluster {clusters[i]:>5}  {counts[i]:>8,} images" for i in order[:_NAMED]]
+    if len(order) > _NAMED:
+        lines.append(f"and {len(order) - _NAMED} clusters with {counts[order[_NAMED]]} or fewer")
+    lines.append(
+        f"{dataset.size:,} images in {len(order)} clusters, {placed.unlike.sum():,} unlike "
+        f"anything seen\npredictions  {out}"
+    )
+    return "\n".join(lines)
+
+
+def _stop(error: object) -> NoReturn:
+    sys.stderr.write(f"error: {error}\n")
+    sys.exit(2)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point."""
+    parser = _Parser("python -m cluster_jax.predict", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--workdir", required=True, help="folder of a finished run")
+    parser.add_argument("--images", required=True, help="folder, image file, .npy or .npz")
+    parser.add_argument("--out", help="table to write; default predictions.csv in the workdir")
+    given = parser.parse_args(arguments)
+    logging.set_verbosity(logging.WARNING)
+    try:
+        out = given.out or epath.Path(given.workdir).expanduser() / "predictions.csv"
+        sys.stdout.write(predict(given.workdir, given.images, out) + "\n")
+    except settings.InputError as error:
+        _stop(error)
+
+
+if __name__ == "__main__":
+    main()

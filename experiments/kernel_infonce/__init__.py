@@ -1,0 +1,1 @@
+"""Kernel-InfoNCE: experiments of the paper."""

@@ -1,0 +1,135 @@
+"""Kernel-InfoNCE appendix C: InfoNCE on free vectors of a graph is spectral clustering.
+
+    python -m experiments.kernel_infonce.spectral [--out=experiments/kernel_infonce/spectral]
+
+Seconds on a CPU. Six clusters of 100 vertices; an edge joins two vertices of one cluster with
+probability p, of different clusters with q. Vertices are free vectors in the plane. A step draws
+50 vertices and for each one neighbour in the graph, and moves the vectors by SGD on InfoNCE with
+the kernel exp(-||x - y||^2 / (2 tau)) of (10). Not given in the paper, so chosen here: the number
+of steps, and that the candidates are the other vectors of the batch.
+"""
+
+import argparse
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import plotly.graph_objects as go
+from jax import Array
+from plotly.subplots import make_subplots
+from sklearn.cluster import KMeans, SpectralClustering
+from sklearn.metrics import adjusted_rand_score
+
+from cluster_jax import protocol, storage
+from cluster_jax.losses import infonce
+from experiments import machine
+
+CLUSTERS, SIZE = 6, 100
+TEMPERATURE, RATE, BATCH, STEPS = 0.5, 1.0, 50, 20_000
+CASES = ((1.0, 0.0), (0.75, 0.2))
+SEEDS = (0, 1, 2)
+
+
+def graph(p: float, q: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Symmetric adjacency without loops, bool `[n, n]`, and the cluster of each vertex."""
+    truth = np.repeat(np.arange(CLUSTERS), SIZE)
+    rng = np.random.default_rng(seed)
+    chance = np.where(truth[:, None] == truth[None, :], p, q)
+    upper = np.triu(rng.uniform(size=chance.shape) < chance, 1)
+    return upper | upper.T, truth
+
+
+def embed(edges: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Vectors `[n, 2]` before and after the optimisation."""
+    start_key, loop_key = jax.random.split(jax.random.key(seed))
+    start = jax.random.normal(start_key, (len(edges), 2))
+    logits = jnp.where(jnp.asarray(edges), 0.0, -jnp.inf)
+
+    def kernel(x: Array, y: Array) -> Array:
+        return -jnp.sum((x[:, None] - y[None]) ** 2, axis=-1) / (2 * TEMPERATURE)
+
+    def loss(z: Array, i: Array, j: Array) -> Array:
+        return infonce.contrast_views(z[i], z[j], kernel, positive_in_denominator=True, axis=None)
+
+    def step(z: Array, key: Array) -> tuple[Array, None]:
+        first, second = jax.random.split(key)
+        i = jax.random.choice(first, len(z), (BATCH,), replace=False)
+        j = jax.random.categorical(second, logits[i], axis=1)
+        return z - RATE * jax.grad(loss)(z, i, j), None
+
+    end, _ = jax.jit(lambda z, keys: jax.lax.scan(step, z, keys))(
+        start, jax.random.split(loop_key, STEPS)
+    )
+    return np.asarray(start), np.asarray(end)
+
+
+def measure() -> list[dict]:
+    """Adjusted Rand index of k-means on the vectors, and of spectral clustering of the graph."""
+    rows = []
+    for p, q in CASES:
+        for seed in SEEDS:
+            edges, truth = graph(p, q, seed)
+            began = time.perf_counter()
+            start, end = embed(edges, seed)
+            seconds = time.perf_counter() - began
+            found = KMeans(CLUSTERS, n_init=10, random_state=seed).fit_predict(end)
+            spectral = SpectralClustering(
+                CLUSTERS, affinity="precomputed", random_state=seed, assign_labels="kmeans"
+            ).fit_predict(edges.astype(float))
+            rows.append(
+                {
+                    "p": p,
+                    "q": q,
+                    "seed": seed,
+                    "ari": adjusted_rand_score(truth, found),
+                    "ari_of_spectral_clustering": adjusted_rand_score(truth, spectral),
+                    "seconds": seconds,
+                    "points": {"start": start, "end": end},
+                    "truth": truth,
+                }
+            )
+    return rows
+
+
+def figure(rows: list[dict]) -> go.Figure:
+    """Vectors before and after, of the first seed."""
+    shown = [r for r in rows if r["seed"] == SEEDS[0]]
+    titles = [f"p = {r['p']:g}, q = {r['q']:g}, {when}" for r in shown for when in ("start", "end")]
+    panels = make_subplots(len(shown), 2, subplot_titles=titles)
+    for line, row in enumerate(shown, 1):
+        for column, when in enumerate(("start", "end"), 1):
+            x, y = row["points"][when].T
+            look = {"color": row["truth"], "colorscale": "Turbo", "size": 5}
+            panels.add_trace(
+                go.Scatter(x=x, y=y, mode="markers", marker=look, showlegend=False), line, column
+            )
+    panels.update_layout(height=900, width=1000, template="plotly_white")
+    return panels
+
+
+def main() -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.kernel_infonce.spectral")
+    parser.add_argument("--out", default="experiments/kernel_infonce/spectral")
+    arguments = parser.parse_args()
+    rows = measure()
+    # The script is loaded from the network: a figure of the repository stays small.
+    text = figure(rows).to_html(include_plotlyjs="cdn", full_html=True)
+    storage.write(f"{arguments.out}.html", text)
+    figures = [{k: v for k, v in r.items() if k not in ("points", "truth")} for r in rows]
+    about = {
+        "command": "python -m experiments.kernel_infonce.spectral",
+        "seeds": SEEDS,
+        "steps": STEPS,
+        "machine": machine.describe(),
+        "versions": protocol.versions(),
+        "commit": protocol.commit(),
+    }
+    storage.write_json(f"{arguments.out}.json", {"protocol": about, "figures": figures})
+    for row in figures:
+        print({k: round(v, 3) for k, v in row.items()})
+
+
+if __name__ == "__main__":
+    main()

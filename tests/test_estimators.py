@@ -1,0 +1,205 @@
+"""ImageClusterer: the pipeline as scikit-learn sees it, saved and loaded without pickle."""
+
+import csv
+import gc
+
+import numpy as np
+import pytest
+from PIL import Image
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+import cluster_jax
+from cluster_jax import pipeline, settings
+from cluster_jax.estimators import ImageClusterer
+from cluster_jax.training import loop
+from cluster_jax.training import state as states
+from tests import toy
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_device():
+    """The compiler takes its time for each device."""
+    with pytest.MonkeyPatch.context() as patch:
+        make = states.make_mesh
+        patch.setattr(states, "make_mesh", lambda devices=1: make(devices))
+        yield
+
+
+def _tiny(**options):
+    """A clusterer of four steps on 8 x 8 images in grey."""
+    return ImageClusterer(toy.config("unused").to_dict(), **options)
+
+
+@pytest.fixture(scope="module")
+def images():
+    return toy.images(90)[0]
+
+
+@pytest.fixture(scope="module")
+def fitted(images):
+    return _tiny().fit(images)
+
+
+def test_scikit_learn_can_clone_it(images):
+    made = ImageClusterer("images", overrides={"seed": 3}, n_clusters=4, verbose=False)
+    copied = clone(made)
+    assert copied.get_params() == made.get_params()
+    assert copied.set_params(n_clusters=None).n_clusters is None
+    assert made.n_clusters == 4
+    assert "n_clusters=4" in repr(made)
+
+
+def test_what_fit_leaves(fitted, images):
+    results = fitted.results_
+    assert fitted.labels_.shape == fitted.distances_.shape == fitted.outliers_.shape == (90,)
+    assert fitted.n_clusters_ == len(np.unique(fitted.labels_))
+    assert fitted.n_clusters_ == results["metrics"]["gridshift"]["n_clusters"]
+    assert fitted.files_ is None
+    assert (fitted.distances_ >= 0).all()
+    assert results["metrics"]["gridshift"]["acc"] is None
+    assert results["protocol"]["labels_used_for"] == []
+
+
+def test_training_images_are_predicted_as_labelled(fitted, images):
+    assert (fitted.predict(images) == fitted.labels_).all()
+    assert (fitted.predict(images[:1]) == fitted.labels_[:1]).all()
+    found = fitted.locate(images[7:30] / 255.0)
+    assert (found.labels == fitted.labels_[7:30]).all()
+    np.testing.assert_allclose(found.distances, fitted.distances_[7:30], atol=1e-4)
+    assert not found.outliers.any()
+    features = fitted.transform(images[:20])
+    np.testing.assert_allclose(np.linalg.norm(features, axis=1), 1, rtol=1e-5)
+    np.testing.assert_allclose(features, fitted._run.features[:20], atol=1e-5)
+
+
+def test_saved_and_loaded(fitted, images, tmp_path, capsys):
+    folder = fitted.save(tmp_path / "kept")
+    for load in (ImageClusterer.load, cluster_jax.load):
+        again = load(folder)
+        assert (again.labels_ == fitted.labels_).all()
+        assert (again.distances_ == fitted.distances_).all()
+        assert (again.predict(images[:5]) == fitted.labels_[:5]).all()
+        assert again.n_clusters is None
+    assert not [f for f in folder.rglob("*") if f.suffix in (".pkl", ".pickle", ".joblib")]
+    with pytest.raises(FileExistsError, match="give a new folder"):
+        fitted.save(folder)
+    page = fitted.report(tmp_path / "page.html")
+    assert "<html" in page.read_text()[:500].lower()
+    # Fitting what was loaded starts afresh, with the same settings.
+    assert clone(again)._config()[0].to_dict()["train"] == fitted._config()[0].to_dict()["train"]
+
+
+def test_a_temporary_folder_goes_with_the_estimator(images):
+    made = _tiny(verbose=False, overrides={"train.duration": "1 step"}).fit(images)
+    folder = made._run.workdir
+    assert (folder / "report.html").exists()
+    del made
+    gc.collect()
+    assert not folder.exists()
+
+
+def test_a_given_number_of_clusters(images, tmp_path, capsys):
+    made = _tiny(n_clusters=5, workdir=tmp_path / "run", verbose=False)
+    labels = made.fit_predict(images)
+    assert capsys.readouterr() == ("", "")
+    assert made.n_clusters_ == len(np.unique(labels)) == 5
+    assert (made.predict(images) == labels).all()
+    apart = [made._run.features[labels == c] for c in range(5)]
+    assert made.distances_[labels == 2] == pytest.approx(
+        np.linalg.norm(apart[2] - apart[2].mean(axis=0), axis=1), rel=1e-4, abs=1e-6
+    )
+    assert cluster_jax.load(tmp_path / "run").n_clusters == 5
+    assert (cluster_jax.load(tmp_path / "run").labels_ == labels).all()
+
+
+def test_a_folder_and_its_workdir(images, tmp_path, monkeypatch):
+    (tmp_path / "a").mkdir()
+    for i, image in enumerate(images[:40]):
+        Image.fromarray(image[..., 0]).save(tmp_path / "a" / f"{i:02}.png")
+    (tmp_path / "a" / "broken.png").write_bytes(b"no image")
+    made = _tiny(workdir=tmp_path / "run")
+    features = made.fit_transform(tmp_path / "a")
+    assert features.shape == (40, 8)
+    assert made.files_ == tuple(f"{i:02}.png" for i in range(40))
+    rows = csv.DictReader((tmp_path / "run" / "assignments.csv").read_text().splitlines())
+    assert [int(row["cluster"]) for row in rows] == made.labels_.tolist()
+    assert (made.predict(str(tmp_path / "a")) == made.labels_).all()
+    assert (made.predict(tmp_path / "a" / "07.png") == made.labels_[7:8]).all()
+    monkeypatch.setattr(loop, "train", lambda *a, **k: pytest.fail("trained again"))
+    again = clone(made).fit(tmp_path / "a")
+    assert (again.labels_ == made.labels_).all()
+    # A finished run must not lend its labels to other images.
+    (tmp_path / "a" / "00.png").unlink()
+    with pytest.raises(ValueError, match="images have changed"):
+        clone(made).fit(tmp_path / "a")
+    with pytest.raises(ValueError, match=r"data.dir = .*--workdir"):
+        clone(made).fit(images)
+
+
+def test_a_run_of_the_command(images, tmp_path):
+    config = toy.config(toy.file(tmp_path, 90))
+    pipeline.run(config, tmp_path / "run")
+    made = cluster_jax.load(tmp_path / "run")
+    assert (made.predict(toy.images(90)[0]) == made.labels_).all()
+    (tmp_path / "run" / "results.json").unlink()
+    with pytest.raises(ValueError, match="not finished"):
+        cluster_jax.load(tmp_path / "run")
+
+
+def test_before_fit(images):
+    for call in ("predict", "transform", "locate"):
+        with pytest.raises(NotFittedError):
+            getattr(_tiny(), call)(images)
+    with pytest.raises(NotFittedError):
+        _tiny().save("x")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"overrides": {"train.batch_sise": 3}}, "no 'train.batch_sise'"),
+        ({"overrides": {"batch_size": 3}}, "no 'batch_size'"),
+        ({"overrides": {"train.batch_size": "many"}}, "train.batch_size = 'many' is of the wrong"),
+        ({"overrides": {"train.batch_size": 1000}}, "fewer than a batch"),
+        ({"n_clusters": 0}, "eval.kmeans.k must be 1 to 90"),
+        ({"n_clusters": 91}, "eval.kmeans.k must be 1 to 90"),
+        ({"n_clusters": "ten"}, "n_clusters must be None or a whole number; got 'ten'"),
+    ],
+)
+def test_bad_settings(images, tmp_path, options, message):
+    with pytest.raises(ValueError, match=message) as error:
+        _tiny(workdir=tmp_path / "run", **options).fit(images)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (np.zeros((90, 64)), r"images in X have shape \[90 x 64\]"),
+        (np.full((90, 8, 8), np.inf), "NaN or infinity"),
+        (np.zeros((90, 8, 8), int), "expected uint8"),
+        ("no/such/folder", "no/such/folder does not exist"),
+        ("no/such/file.npy", "there is no file no/such/file.npy"),
+    ],
+)
+def test_bad_images(source, message):
+    with pytest.raises(ValueError, match=message):
+        _tiny().fit(source)
+
+
+def test_numpy_numbers_are_settings(images):
+    made = _tiny(n_clusters=np.int64(3), overrides={"eval.knn": (np.int64(7),)})
+    config, _ = made._config()
+    assert config.eval.kmeans.k == 3
+    assert list(config.eval.knn) == [7]
+    with pytest.raises(settings.InputError, match="no config 'pictures'"):
+        ImageClusterer("pictures").fit(images)
+
+
+def test_the_default_takes_ordinary_photos():
+    """The default config accepts colour images of any size, as far as the first step."""
+    made, name = ImageClusterer()._config()
+    assert name == "images"
+    assert made.data.canvas >= made.augment.size

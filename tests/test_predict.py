@@ -1,0 +1,243 @@
+"""New images in the clusters of a finished run: the command, its table and what it refuses."""
+
+import csv
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cluster_jax import finished, pipeline, predict, settings, storage
+from cluster_jax.clustering.gridshift import GridShift
+from cluster_jax.data import arrays, datasets, unseen
+from cluster_jax.training import state as states
+from tests import toy
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_device():
+    """The compiler takes its time for each device."""
+    with pytest.MonkeyPatch.context() as patch:
+        make = states.make_mesh
+        patch.setattr(states, "make_mesh", lambda devices=1: make(devices))
+        yield
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Workdir of a finished run whose images are gone, and the config."""
+    folder = tmp_path_factory.mktemp("trained")
+    config = toy.config(toy.file(folder, 90))
+    pipeline.run(config, folder / "run")
+    (folder / "toy.npz").unlink()
+    return folder / "run", config
+
+
+@pytest.fixture
+def workdir(trained, tmp_path):
+    """A copy to do damage to."""
+    return shutil.copytree(trained[0], tmp_path / "run")
+
+
+def _again(trained, tmp_path, **reduce):
+    """The run clustered anew with other settings of the reduction."""
+    folder, config = trained
+    workdir = shutil.copytree(folder, tmp_path / "again")
+    changed = config.copy_and_resolve_references()
+    changed.eval.reduce.update(**reduce)
+    pixels, _ = toy.images(90)
+    np.savez(config.data.dir, images=pixels, labels=toy.images(90)[1])
+    try:
+        pipeline.run(changed, workdir)
+    finally:
+        pathlib.Path(config.data.dir).unlink()
+    return workdir
+
+
+def _table(path):
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
+def _columns(rows, *names):
+    return [[float(row[name]) for row in rows] for name in names]
+
+
+def _refused(capsys, *arguments):
+    """The one sentence of a command that must end with code 2."""
+    with pytest.raises(SystemExit) as stop:
+        predict.main(arguments)
+    assert stop.value.code == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert [line for line in lines if line.startswith("error: ")] == lines[-1:], lines
+    return lines[-1]
+
+
+def test_training_images_get_their_own_cluster(trained, tmp_path, capsys):
+    workdir, _ = trained
+    np.save(tmp_path / "x.npy", toy.images(90)[0])
+    predict.main([f"--workdir={workdir}", f"--images={tmp_path}/x.npy", f"--out={tmp_path}/p.csv"])
+    rows, old = _table(tmp_path / "p.csv"), _table(workdir / "assignments.csv")
+    assert [row["image"] for row in rows] == [row["image"] for row in old]
+    assert _columns(rows, "cluster") == _columns(old, "cluster")
+    np.testing.assert_allclose(*_columns(rows, "distance"), *_columns(old, "distance"), atol=1e-4)
+    assert set(rows[0]) == {"image", "cluster", "distance", "unlike_anything_seen"}
+    assert {row["unlike_anything_seen"] for row in rows} == {"0"}
+    assert "90 images in" in capsys.readouterr().out
+    assert not (workdir / "predictions.csv").exists()
+
+
+def test_images_do_not_affect_each_other(trained):
+    run = finished.read(trained[0])
+    net = finished.restore(run)
+    pixels = toy.images(100, seed=8)[0]
+
+    def features(images):
+        return finished.embed(run, net, unseen.load(images, shape=(8, 8, 1), resident_mb=1.0))
+
+    together = features(pixels)
+    alone = np.concatenate([features(pixels[i : i + 1]) for i in (0, 5, 63, 64, 99)])
+    assert (alone == together[[0, 5, 63, 64, 99]]).all()
+    np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1, rtol=1e-5)
+    few, all_ = finished.place(run, alone), finished.place(run, together)
+    for a, b in zip(few, all_, strict=True):
+        assert (a == b[[0, 5, 63, 64, 99]]).all()
+
+
+def test_new_images_join_their_like(trained):
+    """Images of the same four kinds: placed as well as the training images are clustered."""
+    run = finished.read(trained[0])
+    pixels, kinds = toy.images(80, seed=8)
+    dataset = unseen.load(pixels, shape=(8, 8, 1), resident_mb=1.0)
+    placed = finished.place(run, finished.embed(run, finished.restore(run), dataset))
+    known = toy.images(90)[1]
+    clusters = run.clusters["clusters"]
+    commonest = np.array(
+        [np.bincount(known[clusters == c]).argmax() for c in range(max(clusters) + 1)]
+    )
+    before = (commonest[clusters] == known).mean()
+    assert (commonest[placed.labels] == kinds).mean() >= before - 0.1
+    assert placed.unlike.mean() < 0.2
+    foreign = finished.place(run, -run.features)
+    assert foreign.unlike.all()
+
+
+def test_a_folder_with_files_that_cannot_be_read(trained, tmp_path, capsys):
+    workdir, _ = trained
+    pixels = toy.images(12, seed=5)[0]
+    (tmp_path / "new" / "sub").mkdir(parents=True)
+    for i, image in enumerate(pixels):
+        Image.fromarray(image[..., 0]).save(tmp_path / "new" / "sub" / f"{i:02}.png")
+    (tmp_path / "new" / "broken.png").write_bytes(b"no image")
+    predict.main([f"--workdir={workdir}", f"--images={tmp_path}/new"])
+    assert "skipped broken.png (not an image)" in capsys.readouterr().out
+    rows = _table(workdir / "predictions.csv")
+    (workdir / "predictions.csv").unlink()
+    assert [row["image"] for row in rows] == [f"sub/{i:02}.png" for i in range(12)]
+    run = finished.read(workdir)
+    dataset = arrays.in_hand(pixels, canvas=None, resident_mb=1.0)
+    placed = finished.place(run, finished.embed(run, finished.restore(run), dataset))
+    assert _columns(rows, "cluster") == [placed.labels.tolist()]
+    predict.main([f"--workdir={workdir}", f"--images={tmp_path}/new/sub/03.png",
+                  f"--out={tmp_path}/one.csv"])  # fmt: skip
+    assert _table(tmp_path / "one.csv") == [{**rows[3], "image": "03.png"}]
+
+
+def test_neither_images_nor_data_set_are_loaded(trained, monkeypatch):
+    monkeypatch.setattr(datasets, "load", lambda **_: pytest.fail("loaded"))
+    run = finished.read(trained[0])
+    built = finished.restore(run)
+    assert run.images["shape"] == [8, 8, 1]
+    assert built.params["backbone"]
+
+
+def test_without_reduction_gridshift_places(trained, tmp_path):
+    workdir = _again(trained, tmp_path, method="none")
+    run = finished.read(workdir)
+    settled = {**run.results["config"]["eval"]["gridshift"],
+               "bandwidth": run.results["metrics"]["gridshift"]["bandwidth"]}  # fmt: skip
+    grid = GridShift(**settled).fit(run.features)
+    assert (finished.place(run, run.features).labels == run.clusters["clusters"]).all()
+    rng = np.random.default_rng(0)
+    rows = run.features[:40] + rng.normal(size=(40, run.features.shape[1])).astype(np.float32) / 9
+    placed = finished.place(run, rows)
+    wanted = grid.locate(rows)
+    assert (placed.labels == wanted.labels).all()
+    assert (placed.distances == wanted.distances).all()
+
+
+def test_umap_keeps_training_rows(trained, tmp_path):
+    run = finished.read(_again(trained, tmp_path, method="umap"))
+    placed = finished.place(run, run.features)
+    assert (placed.labels == run.clusters["clusters"]).all()
+    np.testing.assert_allclose(placed.distances, run.clusters["distances"], rtol=1e-5)
+
+
+def test_tsne_refuses(trained, tmp_path, capsys, monkeypatch):
+    workdir = _again(trained, tmp_path, method="tsne")
+    monkeypatch.setattr(finished, "restore", lambda run: pytest.fail("too late"))
+    said = _refused(capsys, f"--workdir={workdir}", f"--images={tmp_path}")
+    assert "t-SNE" in said
+    assert "eval.reduce.method=umap" in said
+
+
+def test_kmeans_clusters(trained):
+    run = finished.read(trained[0])
+    placed = finished.place_kmeans(run, run.features)
+    labels = run.clusters["kmeans_clusters"]
+    assert (placed.labels == labels).all()
+    for c in range(labels.max() + 1):
+        apart = run.features[labels == c] - run.features[labels == c].mean(axis=0)
+        wanted = np.linalg.norm(apart, axis=1)
+        np.testing.assert_allclose(placed.distances[labels == c], wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_workdirs_that_are_not_finished(workdir, tmp_path, capsys):
+    images = f"--images={tmp_path}"
+    assert "holds no run" in _refused(capsys, f"--workdir={tmp_path}/nowhere", images)
+    for name in ("results.json", pipeline.CLUSTERS):
+        kept = (workdir / name).read_bytes()
+        (workdir / name).unlink()
+        assert "not finished" in _refused(capsys, f"--workdir={workdir}", images)
+        (workdir / name).write_bytes(kept)
+    # Clustered anew, and interrupted: the config says other things than the results.
+    config = storage.read_json(workdir / "config.json")
+    config["eval"]["reduce"]["neighbors"] = 3
+    storage.write_json(workdir / "config.json", config)
+    assert "not finished" in _refused(capsys, f"--workdir={workdir}", images)
+
+
+def test_checkpoints_of_another_network(workdir):
+    run = finished.read(workdir)
+    (workdir / "checkpoints").rename(workdir / "elsewhere")
+    with pytest.raises(settings.InputError, match=r"there is no checkpoint .*checkpoints/4"):
+        finished.restore(run)
+    (workdir / "elsewhere").rename(workdir / "checkpoints")
+    wider = {**run.results["config"]["network"], "width": 6}
+    changed = {**run.results, "config": {**run.results["config"], "network": wider}}
+    with pytest.raises(settings.InputError, match="of another network than") as error:
+        finished.restore(run._replace(results=changed))
+    assert "\n" not in str(error.value)
+    for file in (workdir / "checkpoints" / "4").rglob("*"):
+        if file.is_file():
+            file.write_bytes(b"damaged")
+    with pytest.raises(settings.InputError, match=r"checkpoints/4 cannot be read"):
+        finished.restore(run)
+    assert {p.name for p in (workdir / "checkpoints").glob("[0-9]*")} == {"2", "4"}
+    assert not (workdir / "damaged").exists()
+
+
+def test_images_that_are_not_there_or_do_not_fit(trained, tmp_path, capsys):
+    flag = f"--workdir={trained[0]}"
+    assert "no file or folder" in _refused(capsys, flag, f"--images={tmp_path}/none")
+    assert "no image file" in _refused(capsys, flag, f"--images={tmp_path}")
+    np.save(tmp_path / "x.npy", np.zeros((2, 8, 8, 3), np.uint8))
+    assert "3 channels" in _refused(capsys, flag, f"--images={tmp_path}/x.npy")
+    assert not (trained[0] / "predictions.csv").exists()
+
+
+@pytest.mark.parametrize(
+    "flags", [(), ("--workdir=w",), ("--workdir=w", "--images=i", "--imagse=2")]
+)
+def test_mistyped_flags(capsys, flags):
+    assert "argument" in _refused(capsys, *flags)
