@@ -23,13 +23,10 @@ import numpy as np
 from etils import epath
 from numpy.typing import NDArray
 
-from cluster_jax import settings, storage
+from cluster_jax import __version__, settings, storage
 from cluster_jax.clustering.reduce import METHODS
 from cluster_jax.data import vectors
-from cluster_jax.evaluation import grouping
-
-# Clusters named in the summary, the largest first.
-_NAMED = 20
+from cluster_jax.evaluation import grouping, summary
 
 
 class _Parser(argparse.ArgumentParser):
@@ -66,13 +63,16 @@ def run(
     """
     codes = None if labels is None else labels.codes
     options = grouping.resolve(features.values, codes, options)
-    config = {**options._asdict(), "data": _fingerprint(features, labels)}
+    data = _fingerprint(features, labels)
+    config = {**options._asdict(), "data": data, "version": __version__}
     workdir = epath.Path(workdir or _default_workdir(origin["features"], config)).expanduser()
     previous = _claim(workdir, config)
     if previous is not None:
         tell(f"{workdir} is finished; to run again, give another --workdir")
         return workdir, previous
     started = time.perf_counter()
+    if options.method == "kmeans":
+        _use_cores()
     found = grouping.cluster(features.values, codes, options, tell)
     if labels is not None:
         metrics = found.metrics[options.method]
@@ -91,6 +91,14 @@ def run(
     _report(workdir / "report.html", results, features, labels, found)
     storage.write_json(workdir / "results.json", results)
     return workdir, results
+
+
+def _use_cores() -> None:
+    """One CPU device for each core: k-means spreads its rows over the devices."""
+    # Loads JAX, which GridShift need not wait for.
+    from cluster_jax import launch
+
+    launch.cpu_devices(launch.cores())
 
 
 def _protocol(
@@ -153,41 +161,6 @@ def _report(
     report.write_report(path, data)
 
 
-def summary(results: Mapping[str, Any]) -> str:
-    """The figures of `results.json` and the largest clusters as lines of text."""
-    ((method, metrics),) = results["metrics"].items()
-    title = {"gridshift": "GridShift", "kmeans": "k-means"}[method]
-    title += f" (k {results['protocol']['number_of_clusters'][method]})"
-    scores = {"ACC": "acc", "NMI": "nmi", "ARI": "ari", "AMI": "ami", "silhouette": "silhouette"}
-    cells = "".join(f"{_number(metrics[key]):>{len(name) + 5}}" for name, key in scores.items())
-    lines = [f"{'':21}clusters" + "".join(f"     {name}" for name in scores)]
-    lines += [f"{title:20}{metrics['n_clusters']:>9,}{cells}", ""]
-    sizes, labels = metrics["cluster_sizes"], metrics.get("matching", {})
-    rows, purity = sum(sizes.values()), metrics.get("cluster_purity")
-    order = sorted(sizes, key=lambda c: (-sizes[c], int(c)))
-    for c in order[:_NAMED]:
-        pure = "" if purity is None else f"   purity {purity[c]:.3f}"
-        match = f", matched with {labels[c]}" if c in labels else ""
-        share = f"{sizes[c]:>12,} {'row ' if sizes[c] == 1 else 'rows'}{sizes[c] / rows:>8.1%}"
-        lines.append(f"cluster {c:>6}{share}{pure}{match}")
-    if len(order) > _NAMED:
-        lines.append(f"and {len(order) - _NAMED:,} of {sizes[order[_NAMED]]:,} rows or fewer")
-    if metrics.get("outliers"):
-        lines.append(
-            f"{metrics['n_large']:,} of the clusters are large enough to count; "
-            f"{metrics['outliers']:,} rows are outliers, in the others or alone"
-        )
-    if metrics.get("verdict") == "one cluster":
-        lines.append("the rows form one cluster: no division is as good as separate clusters are")
-    if metrics.get("verdict") == "no clear answer":
-        lines.append("no clear answer: the rows may form one group, or none (see the report)")
-    return "\n".join(lines)
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
-
-
 def _default_workdir(features: str, config: Mapping[str, Any]) -> pathlib.Path:
     text = json.dumps(config, sort_keys=True)
     name = re.sub(r"[^\w.-]+", "_", pathlib.Path(features).stem)
@@ -219,12 +192,21 @@ def _claim(workdir: epath.Path, config: Mapping[str, Any]) -> dict | None:
         if folder.exists() and not folder.is_dir():
             raise settings.InputError(f"{folder} is a file; give another --workdir")
     files = sorted(file.name for file in workdir.iterdir()) if workdir.exists() else []
+    # What `storage.write` leaves when it is killed is no obstacle.
+    files = [name for name in files if not (name.startswith(".") and name.endswith(".partial"))]
     if not files:
         return None
+    own = None
     with contextlib.suppress(OSError, ValueError):
-        if storage.read_json(workdir / "config.json") == storage.plain(config):
+        own = storage.read_json(workdir / "config.json")
+        if own == storage.plain(config):
             done = (workdir / "results.json").exists()
             return storage.read_json(workdir / "results.json") if done else None
+    if isinstance(own, dict) and {**own, "version": __version__} == storage.plain(config):
+        raise settings.InputError(
+            f"{workdir} is of another version of cluster_jax, {own.get('version', 'unknown')}, "
+            f"and this is {__version__}; give another --workdir"
+        )
     raise settings.InputError(
         f"{workdir} holds other files, {files[0]} among them; give another --workdir"
     )
@@ -252,7 +234,11 @@ def _stop(error: object) -> NoReturn:
 
 
 def _bandwidth(text: str) -> float | str:
-    return text if text == "auto" else float(text)
+    try:
+        return text if text == "auto" else float(text)
+    except ValueError as error:
+        message = f"bandwidth must be 'auto' or a number greater than 0; got {text!r}"
+        raise argparse.ArgumentTypeError(message) from error
 
 
 def _parser() -> _Parser:
@@ -317,7 +303,7 @@ def _command(given: Mapping[str, Any], options: grouping.Options) -> None:
     workdir, results = run(
         features, labels, options, origin=origin, workdir=given["workdir"], tell=_say
     )
-    _say(f"\n{summary(results)}\n")
+    _say(f"\n{summary.text(results)}\n")
     for name in ("report.html", "assignments.csv", "results.json"):
         _say(str(workdir / name))
 

@@ -8,8 +8,9 @@ import os
 import pathlib
 import shutil
 import tempfile
+import warnings
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -24,6 +25,8 @@ from cluster_jax.data import arrays, datasets, unseen
 from cluster_jax.data.datasets import Dataset
 
 _SELF = "estimator.json"
+# Files that a warning names.
+_NAMED = 5
 
 
 class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
@@ -48,7 +51,8 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             space, or, with `n_clusters`, Euclidean between features of length one.
         outliers_: bool `[n]`, images that GridShift found apart from all modes, also with
             `n_clusters`.
-        n_clusters_: number of clusters.
+        n_clusters_: number of clusters: GridShift's without those too small to count, which hold
+            outliers; of k-means those that are not empty.
         files_: path of each image relative to the folder; None for an array.
         results_: what `results.json` holds: figures and their protocol.
     """
@@ -98,20 +102,26 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         return self.fit(X)._run.features
 
     def transform(self, X: str | os.PathLike | ArrayLike) -> NDArray:
-        """Features of images as they are clustered: float32 `[m, d]`, rows of length one."""
+        """Features of images as they are clustered: float32 `[m, d]`, rows of length one.
+
+        Files of a folder are taken in the order of their paths; a warning names those that cannot
+        be read and have no row.
+        """
         check_is_fitted(self, "labels_")
         if self._trained is None:
             self._trained = finished.restore(self._run)
         shape = tuple(self._run.images["shape"])
         resident = self._run.results["config"]["data"]["resident_mb"]
         dataset = unseen.load(X, shape=shape, resident_mb=resident)
+        if dataset.skipped:
+            warnings.warn(_left_out(dataset.skipped), UserWarning, stacklevel=2)
         with self._voice():
             return finished.embed(self._run, self._trained, dataset)
 
     def predict(self, X: str | os.PathLike | ArrayLike) -> NDArray:
         """Cluster of each image, int64 `[m]`; images do not affect each other.
 
-        Files of a folder are taken in the order of their paths, unreadable ones left out.
+        Files of a folder are taken as by `transform`: unreadable ones have no label.
         """
         return self.locate(X).labels
 
@@ -184,13 +194,14 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         by_kmeans = self.n_clusters is not None
         name = "kmeans_clusters" if by_kmeans else "clusters"
         self.labels_ = run.clusters[name].astype(np.int64)
-        self.n_clusters_ = int(self.labels_.max()) + 1
         self.distances_ = (
             finished.kmeans_distances(run, run.features, self.labels_)
             if by_kmeans
             else run.clusters["distances"].astype(np.float64)
         )
         self.outliers_ = run.clusters["outliers"]
+        counted = self.labels_ if by_kmeans else self.labels_[~self.outliers_]
+        self.n_clusters_ = len(np.unique(counted))
         self.files_ = _files(run)
         self.results_ = dict(run.results)
         return self
@@ -240,6 +251,14 @@ def _override(made: ConfigDict, key: str, value: Any) -> None:
         place[name] = storage.plain(value)  # NumPy's integers are no int
     except TypeError as error:
         raise settings.InputError(f"{key} = {value!r} is of the wrong type: {error}") from error
+
+
+def _left_out(skipped: Sequence[tuple[str, str]]) -> str:
+    """Which files have no row, the first few by name."""
+    names = ", ".join(name for name, _ in skipped[:_NAMED])
+    more = f" and {len(skipped) - _NAMED:,} more" if len(skipped) > _NAMED else ""
+    files = "file" if len(skipped) == 1 else "files"
+    return f"{len(skipped):,} {files} could not be read and have no row: {names}{more}"
 
 
 def _files(run: finished.Finished) -> tuple[str, ...] | None:

@@ -1,5 +1,6 @@
 """What happens between the shell and the pipeline: config names, flag errors, many processes."""
 
+import contextlib
 import os
 import pathlib
 import re
@@ -50,16 +51,30 @@ def use_cores(batch_size: int) -> None:
     """Makes one CPU device of each core, as far as the batch divides and leaves each 32 images.
 
     XLA uses a second core badly for the convolutions of small images; spread over devices, a
-    step of nrcc_digits is a third faster on two cores. The mathematics stays the same. Without
-    effect on TPU and GPU, and where `JAX_NUM_CPU_DEVICES` is set.
+    step of nrcc_digits is a third faster on two cores. The mathematics stays the same.
     """
-    if "JAX_NUM_CPU_DEVICES" in os.environ:
-        return
     processes = int(os.environ.get("JAX_NUM_PROCESSES", 1))
     batch_size = batch_size // processes
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    fitting = [n for n in range(1, cores + 1) if batch_size % n == 0 and batch_size // n >= 32]
-    jax.config.update("jax_num_cpu_devices", max(fitting, default=1))
+    fitting = [n for n in range(1, cores() + 1) if batch_size % n == 0 and batch_size // n >= 32]
+    cpu_devices(max(fitting, default=1))
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def cpu_devices(count: int) -> None:
+    """Makes `count` JAX devices of the CPU.
+
+    Without effect on TPU and GPU, where a number is set already (`JAX_NUM_CPU_DEVICES`), and once
+    JAX is at work.
+    """
+    if jax.config.jax_num_cpu_devices < 0:
+        with contextlib.suppress(RuntimeError):
+            jax.config.update("jax_num_cpu_devices", count)
 
 
 def distribute() -> None:

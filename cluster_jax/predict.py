@@ -8,6 +8,8 @@ import argparse
 import csv
 import io
 import sys
+import zipfile
+import zlib
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -18,9 +20,7 @@ from etils import epath
 from cluster_jax import finished, settings, storage
 from cluster_jax.data import unseen
 from cluster_jax.data.datasets import Dataset
-
-# Clusters named in the summary, the largest first.
-_NAMED = 20
+from cluster_jax.evaluation import summary
 
 
 class _Parser(argparse.ArgumentParser):
@@ -40,10 +40,13 @@ def predict(workdir: epath.PathLike, images: epath.PathLike, out: epath.PathLike
         A summary for the terminal.
 
     Raises:
-        InputError: the run or the images cannot be used; nothing was written.
+        InputError: the run, the images or `out` cannot be used; nothing was written.
     """
+    run = _read(workdir)
+    out = epath.Path(out).expanduser()
+    if "://" not in str(out) and not out.parent.is_dir():  # a bucket has no folders
+        raise settings.InputError(f"there is no folder {out.parent} for {out.name}; make it first")
     try:
-        run = finished.read(workdir)
         finished.check(run)
         shape = tuple(run.images["shape"])
         resident = run.results["config"]["data"]["resident_mb"]
@@ -54,8 +57,22 @@ def predict(workdir: epath.PathLike, images: epath.PathLike, out: epath.PathLike
         raise
     except (ValueError, OSError) as error:
         raise settings.InputError(str(error)) from error
-    storage.write(out, _table(dataset, placed))
-    return _summary(dataset, placed, out)
+    try:
+        storage.write(out, _table(dataset, placed))
+    except OSError as error:
+        raise settings.InputError(f"{out} cannot be written: {error}") from error
+    return _summary(run, dataset, placed, out)
+
+
+def _read(workdir: epath.PathLike) -> finished.Finished:
+    try:
+        return finished.read(workdir)
+    except settings.InputError:
+        raise
+    except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise settings.InputError(
+            f"a file of the run in {workdir} is damaged ({error}); copy the run there again"
+        ) from error
 
 
 def _table(dataset: Dataset, placed: finished.Placed) -> str:
@@ -67,15 +84,23 @@ def _table(dataset: Dataset, placed: finished.Placed) -> str:
     return text.getvalue()
 
 
-def _summary(dataset: Dataset, placed: finished.Placed, out: epath.PathLike) -> str:
+def _summary(
+    run: finished.Finished, dataset: Dataset, placed: finished.Placed, out: epath.PathLike
+) -> str:
     lines = [f"skipped {file} ({reason})" for file, reason in dataset.skipped]
     clusters, counts = np.unique(placed.labels, return_counts=True)
-    order = np.argsort(-counts, kind="stable")
-    lines += [f"cluster {clusters[i]:>5}  {counts[i]:>8,} images" for i in order[:_NAMED]]
-    if len(order) > _NAMED:
-        lines.append(f"and {len(order) - _NAMED} clusters with {counts[order[_NAMED]]} or fewer")
+    large = np.isin(clusters, run.clusters["clusters"][~run.clusters["outliers"]])
+    order, named = np.argsort(-counts, kind="stable"), summary.NAMED
+    order = order[large[order]]
+    lines += [f"cluster {clusters[i]:>5}  {counts[i]:>8,} images" for i in order[:named]]
+    if len(order) > named:
+        lines.append(f"and {len(order) - named} clusters with {counts[order[named]]} or fewer")
+    small = len(clusters) - len(order)
+    if small:
+        lines.append(f"and {small} too small to count with {counts[~large].sum():,} images")
+    found = summary.groups(len(order), small, "cluster")
     lines.append(
-        f"{dataset.size:,} images in {len(order)} clusters, {placed.unlike.sum():,} unlike "
+        f"{dataset.size:,} images in {found}, {placed.unlike.sum():,} unlike "
         f"anything seen\npredictions  {out}"
     )
     return "\n".join(lines)

@@ -11,6 +11,7 @@ import jax
 
 from cluster_jax import __version__
 from cluster_jax.data.datasets import Dataset
+from cluster_jax.evaluation import summary
 
 PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy", "scikit-learn", "umap-learn")
 
@@ -78,12 +79,15 @@ def table(results: Mapping[str, Any]) -> str:
     """The figures of `results.json` as lines of text."""
     metrics, protocol = results["metrics"], results["protocol"]
     counts = protocol["number_of_clusters"]
-    lines = [f"{'':28}{'clusters':>9}{'ACC':>8}{'NMI':>8}{'ARI':>8}{'AMI':>8}"]
-    for name, title in (("gridshift", "GridShift"), ("kmeans", "k-means")):
+    titles = {"gridshift": "GridShift", "kmeans": "k-means"}
+    found = {name: summary.number(*summary.tally(metrics[name])) for name in titles}
+    width = max(map(len, (*found.values(), "clusters"))) + 1
+    lines = [f"{'':28}{'clusters':>{width}}{'ACC':>8}{'NMI':>8}{'ARI':>8}{'AMI':>8}"]
+    for name, title in titles.items():
         row = metrics[name]
-        figures = "".join(f"{_number(row[key]):>8}" for key in ("acc", "nmi", "ari", "ami"))
+        figures = "".join(f"{summary.figure(row[key]):>8}" for key in ("acc", "nmi", "ari", "ami"))
         label = f"{title} (k {counts[name]})"
-        lines.append(f"{label:<28}{row['n_clusters']:>9}{figures}")
+        lines.append(f"{label:<28}{found[name]:>{width}}{figures}")
     grid = metrics["gridshift"]
     if grid.get("outliers"):
         lines.append(f"outliers                     {grid['outliers']:,}")
@@ -93,16 +97,12 @@ def table(results: Mapping[str, Any]) -> str:
         lines.append("no clear answer: the images may form one group, or none (see the report)")
     neighbours = {k: v for k, v in metrics["knn"].items() if v is not None}
     if neighbours:
-        found = ", ".join(f"{k}: {_number(v)}" for k, v in neighbours.items())
+        found = ", ".join(f"{k}: {summary.figure(v)}" for k, v in neighbours.items())
         lines.append(f"k-NN accuracy                {found}")
     if metrics["linear_probe"] is not None:
-        lines.append(f"linear probe accuracy        {_number(metrics['linear_probe'])}")
+        lines.append(f"linear probe accuracy        {summary.figure(metrics['linear_probe'])}")
     if metrics.get("gradient_share") is not None:
         lines.append(f"gradient's share of a sample {metrics['gradient_share']:.2g}")
     if results["images_per_second"]:
         lines.append(f"training speed               {results['images_per_second']:,.0f} images/s")
     return "\n".join(lines)
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"

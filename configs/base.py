@@ -16,6 +16,7 @@ def get_config():
     config.data.name = "digits"  # "folder", "arrays", or the name of a TFDS set
     config.data.dir = config_dict.placeholder(str)
     config.data.split = config_dict.placeholder(str)
+    config.data.label = "label"  # feature of a TFDS set to score against
     config.data.canvas = config_dict.placeholder(int)  # None: native size
     config.data.limit = config_dict.placeholder(int)  # None: all images
     config.data.resident_mb = 2048.0

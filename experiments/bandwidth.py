@@ -8,6 +8,7 @@ the points only. The thresholds of the rule that GridShift uses were set on the 
 """
 
 import argparse
+import pathlib
 import warnings
 
 import numpy as np
@@ -135,7 +136,7 @@ def embedded(file: str, seed: int) -> dict:
     medoids = [g[int(between[np.ix_(g, g)].sum(axis=1).argmax())] for g in groups]
     nmi = [s["nmi"] for s in shifted]
     return {
-        "file": file.split("/")[-2],
+        "file": pathlib.Path(file).parent.name,
         "umap_seed": seed,
         "rules": rules,
         "verdict": curve.verdict,
@@ -220,7 +221,8 @@ def main() -> None:
         print(one.name, one.half, results[-1]["verdict"], flush=True)
     embeddings = [embedded(file, seed) for seed, file in enumerate(arguments.embeddings)]
     about = {
-        "command": "python -m experiments.bandwidth",
+        "command": "python -m experiments.bandwidth --embeddings RUN/embedding.npz ...",
+        "embeddings": [pathlib.Path(f).parent.name for f in arguments.embeddings],
         "machine": machine.describe(),
         "versions": protocol.versions(),
         "commit": protocol.commit(),

@@ -19,8 +19,8 @@ ROWS = (
     ("training", "evaluation"),
     ("assemble", "protocol"),
     ("pipeline",),
-    ("finished",),
-    ("estimators", "launch", "cluster", "predict"),
+    ("finished", "launch"),
+    ("estimators", "cluster", "predict"),
     ("main",),
 )
 ROW = {name: row for row, members in enumerate(ROWS) for name in members}

@@ -9,9 +9,10 @@ import warnings
 import numpy as np
 import pytest
 
-from cluster_jax import cluster, storage
+import cluster_jax
+from cluster_jax import cluster, launch, storage
 from cluster_jax.data import vectors
-from cluster_jax.evaluation import grouping
+from cluster_jax.evaluation import grouping, summary
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 NAMES = ("ant", "bee", "cow")
@@ -143,6 +144,35 @@ def test_a_folder_of_something_else_is_left_alone(files, capsys):
     assert "holds other files" in text
 
 
+def test_what_another_version_or_a_kill_left(files, capsys, monkeypatch):
+    flags = ("--features=x.npy", "--bandwidth=2", "--workdir=out")
+    pathlib.Path("out").mkdir()
+    pathlib.Path("out/.config.json.partial").write_text("{")
+    _run(capsys, *flags)
+    assert "is finished" in _run(capsys, *flags)[0]
+    monkeypatch.setattr(cluster, "__version__", "99.0")
+    text = _refused(capsys, *flags)
+    assert f"out is of another version of cluster_jax, {cluster_jax.__version__}, and" in text
+    pathlib.Path("out/config.json").write_text("[1]")
+    assert "holds other files" in _refused(capsys, *flags)
+
+
+def test_kmeans_takes_every_core(files):
+    """A device for each core, unless their number is set."""
+    code = (
+        "import sys; from cluster_jax import cluster\n"
+        "cluster.main(sys.argv[1:]); import jax; print('devices', jax.device_count())"
+    )
+    flags = ("--features=x.npy", "--method=kmeans", "--k=3")
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "", "JAX_PLATFORMS": "cpu"}
+    for given, devices in ({}, launch.cores()), ({"JAX_NUM_CPU_DEVICES": "3"}, 3):
+        done = subprocess.run(
+            [sys.executable, "-c", code, *flags, f"--workdir=out{devices}"],
+            env={**environment, **given}, capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.stdout.endswith(f"devices {devices}\n"), done.stderr
+
+
 def test_kmeans_and_one_column(files, capsys):
     np.save("line.npy", np.repeat([0.0, 5.0, 9.0], 20)[:, None] + np.arange(60)[:, None] % 7 / 50)
     out, _ = _run(capsys, "--features=line.npy", "--method=kmeans", "--k=3", "--workdir=out")
@@ -166,7 +196,6 @@ def test_kmeans_and_one_column(files, capsys):
         ({"verdict": None}, None),
         ({"verdict": "one cluster"}, "the rows form one cluster"),
         ({"verdict": "no clear answer"}, "no clear answer"),
-        ({"verdict": "clear", "outliers": 1234, "n_large": 7}, "7 of the clusters are large"),
     ],
 )
 def test_summary_says_what_is_not_clear(metrics, sentence):
@@ -177,7 +206,7 @@ def test_summary_says_what_is_not_clear(metrics, sentence):
         "protocol": {"number_of_clusters": {"gridshift": "found"}},
         "metrics": {"gridshift": metrics},
     }
-    text = cluster.summary(results)
+    text = summary.text(results)
     assert "and 10 of 2 rows or fewer" in text
     assert (
         text.index("cluster      6") < text.index("cluster     13") < text.index("cluster      5")
@@ -186,8 +215,26 @@ def test_summary_says_what_is_not_clear(metrics, sentence):
     assert len(said) == (sentence is not None)
     assert sentence is None or sentence in text
     assert "cluster      6           7 rows    6.1%" in text
-    metrics["cluster_sizes"] = {"3": 1, "4": 1}
-    assert "cluster      3           1 row    50.0%" in cluster.summary(results)
+    metrics |= {"n_clusters": 2, "cluster_sizes": {"3": 1, "4": 1}}
+    assert "cluster      3           1 row    50.0%" in summary.text(results)
+
+
+def test_summary_counts_small_clusters_apart():
+    scores = dict.fromkeys(("acc", "nmi", "ari", "ami", "silhouette"))
+    sizes = {"0": 2, "1": 50, "2": 30, "3": 1, "4": 3}
+    metrics = {"n_clusters": 5, "n_large": 2, "outliers": 6, **scores, "cluster_sizes": sizes}
+    results = {
+        "protocol": {"number_of_clusters": {"gridshift": "found"}},
+        "metrics": {"gridshift": metrics},
+    }
+    lines = summary.text(results).splitlines()
+    assert " ".join(lines[1].split()) == "GridShift (k found) 2 and 3 small - - - - -"
+    assert len(lines[0]) == len(lines[1])
+    assert [line.split()[:3] for line in lines if line.startswith("cluster ")] == [
+        ["cluster", "1", "50"],
+        ["cluster", "2", "30"],
+    ]
+    assert lines[-1] == "and 3 small, of 3 rows or fewer, too small to count; 6 rows are outliers"
 
 
 @pytest.mark.parametrize(
@@ -208,7 +255,14 @@ def test_summary_says_what_is_not_clear(metrics, sentence):
         (("--features=x.npy", "--method=kmeans", "--k=201"), "must be 1 to 200, the rows; got 201"),
         (("--features=x.npy", "--k=many"), "--k: invalid int value: 'many'"),
         (("--features=x.npy", "--k=3"), "leave out k = 3"),
-        (("--features=x.npy", "--bandwidth=wide"), "--bandwidth"),
+        (
+            ("--features=x.npy", "--bandwidth=wide"),
+            "bandwidth must be 'auto' or a number greater than 0; got 'wide'",
+        ),
+        (
+            ("--features=x.npy", "--method=kmeans", "--k=2", "--iterations=2147483648"),
+            "iterations must be at most 2,147,483,647; got 2147483648",
+        ),
         (("--features=x.npy", "--bandwidth=-1"), "greater than 0; got -1.0"),
         (("--features=x.npy", "--bandwith=1"), "--bandwith=1"),
         (("--features=x.npy", "more"), "more"),

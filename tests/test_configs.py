@@ -25,6 +25,8 @@ def test_config_builds(name, tmp_path):
     config.train.batch_size = 32
     if config.method.get("queue"):
         config.method.queue = 32  # half of the images
+    if config.method.get("clusters"):
+        config.method.clusters = min(config.method.clusters, 20)
     run = assemble.build(assemble.plain(config))
     assert run.plan.total > 0
     assert run.shape == (config.augment.size, config.augment.size, channels)

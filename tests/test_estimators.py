@@ -10,7 +10,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import cluster_jax
-from cluster_jax import pipeline, settings
+from cluster_jax import estimators, finished, pipeline, settings
 from cluster_jax.estimators import ImageClusterer
 from cluster_jax.training import loop
 from cluster_jax.training import state as states
@@ -53,8 +53,9 @@ def test_scikit_learn_can_clone_it(images):
 def test_what_fit_leaves(fitted, images):
     results = fitted.results_
     assert fitted.labels_.shape == fitted.distances_.shape == fitted.outliers_.shape == (90,)
-    assert fitted.n_clusters_ == len(np.unique(fitted.labels_))
-    assert fitted.n_clusters_ == results["metrics"]["gridshift"]["n_clusters"]
+    assert fitted.n_clusters_ == len(set(fitted.labels_[~fitted.outliers_]))
+    assert fitted.n_clusters_ == results["metrics"]["gridshift"]["n_large"]
+    assert len(set(fitted.labels_)) == results["metrics"]["gridshift"]["n_clusters"]
     assert fitted.files_ is None
     assert (fitted.distances_ >= 0).all()
     assert results["metrics"]["gridshift"]["acc"] is None
@@ -124,7 +125,8 @@ def test_a_folder_and_its_workdir(images, tmp_path, monkeypatch):
     assert made.files_ == tuple(f"{i:02}.png" for i in range(40))
     rows = csv.DictReader((tmp_path / "run" / "assignments.csv").read_text().splitlines())
     assert [int(row["cluster"]) for row in rows] == made.labels_.tolist()
-    assert (made.predict(str(tmp_path / "a")) == made.labels_).all()
+    with pytest.warns(UserWarning, match=r"^1 file could not be read .* no row: broken.png$"):
+        assert (made.predict(str(tmp_path / "a")) == made.labels_).all()
     assert (made.predict(tmp_path / "a" / "07.png") == made.labels_[7:8]).all()
     monkeypatch.setattr(loop, "train", lambda *a, **k: pytest.fail("trained again"))
     again = clone(made).fit(tmp_path / "a")
@@ -135,6 +137,28 @@ def test_a_folder_and_its_workdir(images, tmp_path, monkeypatch):
         clone(made).fit(tmp_path / "a")
     with pytest.raises(ValueError, match=r"data.dir = .*--workdir"):
         clone(made).fit(images)
+
+
+def test_clusters_of_outliers_are_not_counted(fitted, monkeypatch):
+    labels = np.repeat([0, 3, 4], [50, 38, 2])
+    clusters = {
+        **fitted._run.clusters,
+        "clusters": labels,
+        "outliers": labels == 4,
+        "kmeans_clusters": labels,
+    }
+    run = fitted._run._replace(clusters=clusters)
+    monkeypatch.setattr(finished, "read", lambda path: run)
+    assert ImageClusterer()._adopt(run.workdir).n_clusters_ == 2
+    assert ImageClusterer(n_clusters=5)._adopt(run.workdir).n_clusters_ == 3
+
+
+def test_a_few_skipped_files_are_named():
+    skipped = [(f"{i}.png", "no image") for i in range(7)]
+    text = estimators._left_out(skipped)
+    assert text.endswith("7 files could not be read and have no row: 0.png, 1.png, 2.png, 3.png, "
+                         "4.png and 2 more")  # fmt: skip
+    assert estimators._left_out(skipped[:5]).endswith("3.png, 4.png")
 
 
 def test_a_run_of_the_command(images, tmp_path):

@@ -236,6 +236,44 @@ def test_images_that_are_not_there_or_do_not_fit(trained, tmp_path, capsys):
     assert not (trained[0] / "predictions.csv").exists()
 
 
+def test_tables_that_cannot_be_written(trained, tmp_path, capsys, monkeypatch):
+    np.save(tmp_path / "x.npy", toy.images(2)[0])
+    flags = f"--workdir={trained[0]}", f"--images={tmp_path}/x.npy"
+    (tmp_path / "folder").mkdir()
+    assert "folder cannot be written: " in _refused(capsys, *flags, f"--out={tmp_path}/folder")
+    with monkeypatch.context() as patch:
+        patch.setenv("HOME", str(tmp_path))
+        predict.main([*flags, "--out=~/p.csv"])
+    assert len(_table(tmp_path / "p.csv")) == 2
+    monkeypatch.setattr(finished, "restore", lambda run: pytest.fail("too late"))
+    said = _refused(capsys, *flags, f"--out={tmp_path}/none/p.csv")
+    assert f"there is no folder {tmp_path}/none for p.csv; make it first" in said
+
+
+@pytest.mark.parametrize("name", ["embedding.npz", pipeline.CLUSTERS])
+@pytest.mark.parametrize("kept", [0, 40, -60])
+def test_files_that_were_cut(workdir, tmp_path, capsys, name, kept):
+    (workdir / name).write_bytes((workdir / name).read_bytes()[:kept])
+    said = _refused(capsys, f"--workdir={workdir}", f"--images={tmp_path}")
+    assert "is damaged" in said
+
+
+def test_small_clusters_are_counted_apart(trained):
+    run = finished.read(trained[0])
+    clusters = np.repeat([0, 1, 2], [40, 48, 2])
+    run = run._replace(clusters={"clusters": clusters, "outliers": clusters == 2})
+    labels = np.array([1, 2, 0, 1, 2, 2])
+    placed = finished.Placed(labels, np.zeros(6), labels == 0)
+    dataset = arrays.in_hand(toy.images(6)[0], canvas=None, resident_mb=1.0)
+    lines = predict._summary(run, dataset, placed, "p.csv").splitlines()
+    assert lines[:3] == [
+        "cluster     1         2 images",
+        "cluster     0         1 images",
+        "and 1 too small to count with 3 images",
+    ]
+    assert lines[3].startswith("6 images in 2 clusters and 1 small one, 1 unlike")
+
+
 @pytest.mark.parametrize(
     "flags", [(), ("--workdir=w",), ("--workdir=w", "--images=i", "--imagse=2")]
 )

@@ -63,7 +63,7 @@ class Curve(NamedTuple):
         return self.verdict != VERDICTS[2]
 
 
-def substantial(sizes: NDArray, owner: NDArray) -> NDArray:
+def substantial(sizes: NDArray, rows: int) -> NDArray:
     """Which clusters count, bool `[k]`; the others hold outliers.
 
     A cluster counts from 3 rows and from 5 % of the rows of the cluster that holds the median
@@ -71,10 +71,30 @@ def substantial(sizes: NDArray, owner: NDArray) -> NDArray:
 
     Args:
         sizes: rows (or sum of weights) of each cluster, `[k]`.
-        owner: cluster of each row, int `[n]`.
+        rows: number of rows, those without weight left out. Weights that are less than 1 on
+            average count as parts of that average, larger ones as so many rows.
     """
-    least = max(_FEW, _SMALL * float(np.median(sizes[owner])))
-    return sizes >= min(least, sizes.max())
+    ascending = np.sort(sizes)
+    middle = np.searchsorted(np.cumsum(ascending), ascending.sum() / 2)
+    row = min(1.0, float(ascending.sum()) / rows)
+    least = max(_FEW * row, _SMALL * float(ascending[min(middle, len(sizes) - 1)]))
+    return sizes >= min(least, ascending[-1])
+
+
+def sample(points: NDArray) -> NDArray:
+    """At most 10,000 of the rows, the same whatever their order; drawn with a fixed seed.
+
+    Args:
+        points: float64 `[n, d]`.
+    """
+    rng = np.random.default_rng(0)
+    direction = rng.normal(size=points.shape[1])
+    direction /= np.abs(direction).sum()
+    # Column by column: the rounding of a matrix product depends on the place of a row.
+    along = np.zeros(len(points))
+    for column, part in zip(points.T, direction, strict=True):
+        along += column * part
+    return points[np.argsort(along)[_places(len(points), _CLUSTERED, rng)]]
 
 
 def scan(points: NDArray, partition: Callable[[NDArray, float], tuple[NDArray, bool]]) -> Curve:
@@ -89,11 +109,10 @@ def scan(points: NDArray, partition: Callable[[NDArray, float], tuple[NDArray, b
     rows, the answer is one cluster: uniform noise does not hold together there.
     `experiments/bandwidth.md` has the evidence, and what other rules reach.
 
-    Large sets are clustered on a fixed sample of 10,000 rows and scored on one of 1,000; the
-    samples are drawn with a fixed seed, so the answer depends on the data only.
+    All rows are clustered, and 1,000 of them, drawn with a fixed seed, are scored.
 
     Args:
-        points: float64 `[n, d]`, finite.
+        points: float64 `[n, d]`, finite; of large sets a `sample`.
         partition: gives labels int `[n]`, counted from 0, for points and a bandwidth, and
             whether the cells came to rest; if not (two modes still crawl along a thin bridge
             towards each other), the bandwidth gets no score.
@@ -103,14 +122,13 @@ def scan(points: NDArray, partition: Callable[[NDArray, float], tuple[NDArray, b
         largest is chosen.
     """
     rng = np.random.default_rng(0)
-    points = _sample(points, _CLUSTERED, rng)
-    low, high = np.percentile(points, (1, 99), axis=0)
-    extent = float((high - low).max()) or float(np.ptp(points, axis=0).max()) or 1.0
+    extent = _extent(points)
     steps = int(np.ceil(np.log(_COARSEST / _FINEST) / np.log(_RATIO))) + 1
     bandwidths = extent * np.geomspace(_FINEST, _COARSEST, steps)
 
-    rows = _sample(np.arange(len(points)), _SCORED, rng)
-    distances = euclidean_distances(points[rows])
+    rows = _places(len(points), _SCORED, rng)
+    # Squares of distances are differences of large numbers unless the origin is near.
+    distances = euclidean_distances(points[rows] - points[rows].mean(axis=0))
     np.fill_diagonal(distances, 0)
     n_clusters = np.empty(steps, np.int64)
     largest = np.empty(steps)
@@ -119,7 +137,7 @@ def scan(points: NDArray, partition: Callable[[NDArray, float], tuple[NDArray, b
     for b, h in enumerate(bandwidths):
         labels, met = partition(points, float(h))
         sizes = np.bincount(labels)
-        counts = substantial(sizes, labels)
+        counts = substantial(sizes, len(labels))
         n_clusters[b], largest[b] = counts.sum(), sizes.max() / len(labels)
         if met and n_clusters[b] > 1:
             # Where the clusters are separate, many bandwidths give the same partition.
@@ -137,11 +155,11 @@ def scan(points: NDArray, partition: Callable[[NDArray, float], tuple[NDArray, b
 def stability(points: NDArray, assign: Callable[[NDArray, NDArray], NDArray]) -> float:
     """Agreement of clusterings of random halves of the points: mean adjusted Rand index.
 
-    Three times the rows (at most 10,000, drawn with a fixed seed) are split in two halves, both
-    are clustered, and both clusterings assign the same 1,000 rows.
+    Three times the rows are split in two halves, both are clustered, and both clusterings assign
+    the same 1,000 rows; drawn with a fixed seed.
 
     Args:
-        points: float64 `[n, d]`.
+        points: float64 `[n, d]`; of large sets a `sample`.
         assign: gives the labels of the second argument's points under a clustering of the first's.
 
     Returns:
@@ -150,11 +168,10 @@ def stability(points: NDArray, assign: Callable[[NDArray, NDArray], NDArray]) ->
         perfectly reproducible.
     """
     rng = np.random.default_rng(0)
-    points = _sample(points, _CLUSTERED, rng)
     half = len(points) // 2
     if not half:
         return float("nan")
-    asked = _sample(points, _SCORED, rng)
+    asked = points[_places(len(points), _SCORED, rng)]
     found = []
     for _ in range(_SPLITS):
         order = rng.permutation(len(points))
@@ -163,10 +180,28 @@ def stability(points: NDArray, assign: Callable[[NDArray, NDArray], NDArray]) ->
     return float(np.mean(found))
 
 
-def _sample(rows: NDArray, most: int, rng: np.random.Generator) -> NDArray:
-    if len(rows) <= most:
-        return rows
-    return rows[np.sort(rng.choice(len(rows), most, replace=False))]
+def _places(n: int, most: int, rng: np.random.Generator) -> NDArray:
+    """At most so many of the numbers 0 to n - 1, ascending."""
+    return np.arange(n) if n <= most else np.sort(rng.choice(n, most, replace=False))
+
+
+def _extent(points: NDArray) -> float:
+    """Largest range of a coordinate without its outermost hundredths; positive.
+
+    Raises:
+        ValueError: the range is more than a float can hold.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        low, high = np.percentile(points, (1, 99), axis=0)
+        ranges = high - low, np.ptp(points, axis=0)
+    if not all(np.isfinite(r).all() for r in ranges):
+        raise ValueError(
+            f"X reaches from {points.min():g} to {points.max():g}, a range that no float can hold; "
+            "scale it down"
+        )
+    # Equal points: any bandwidth does at which their cells can be told apart.
+    least = max(1.0, float(np.abs(points).max()) * 2.0**-40)
+    return float(ranges[0].max()) or float(ranges[1].max()) or least
 
 
 def _silhouette(distances: NDArray, labels: NDArray) -> float:

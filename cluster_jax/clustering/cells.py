@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 # A centroid that moves less than this part of a cell rests.
 _AT_REST = 1e-9
@@ -19,6 +20,8 @@ _FARTHEST_CELL = 2**53 - 4
 _LARGEST_KEY = 2**62
 # Elements of one block of the pairwise comparison (float64: 32 MB).
 _BLOCK = 2**22
+# Below one pair in so many, pairs are kept as a list.
+_SPARSE = 16
 
 
 class Table(NamedTuple):
@@ -87,6 +90,8 @@ def accumulate(cells: NDArray, moments: NDArray, weights: NDArray | None) -> tup
     Returns:
         The sums of the m different cells, and the row of each given one, int64 `[n]`.
     """
+    if not len(cells):
+        return Sums(cells, moments, np.empty(0)), np.empty(0, np.int64)
     unique, row = group(cells)
     m = len(unique)
     total = np.bincount(row, weights, minlength=m).astype(np.float64)
@@ -196,11 +201,16 @@ def _pairwise(table: Table) -> tuple[NDArray, NDArray]:
     """`neighbourhood` by comparing occupied cells with each other, for many dimensions."""
     m, d = table.cells.shape
     cells = _close_gaps(table.cells)
-    widest = int(np.argmax(np.ptp(cells, axis=0)))
-    order = np.argsort(cells[:, widest], kind="stable")
+    spans = np.ptp(cells, axis=0)
+    # The widest column first, which leaves the fewest pairs for the others; of a column that
+    # spans two cells only, all are neighbours.
+    columns = np.argsort(-spans, kind="stable")[: max(1, int((spans > 1).sum()))]
+    order = np.argsort(cells[:, columns[0]], kind="stable")
     cells, weights = cells[order], table.weights[order]
-    column = cells[:, widest]
+    column = cells[:, columns[0]]
     moments = weights[:, None] * (table.offsets[order] + cells)
+    # Numbers in as few bytes as hold their differences: comparing is bound by memory.
+    narrow = (cells - cells.min(axis=0)).astype(np.min_scalar_type(-int(spans.max()) - 1))
     total, moment = np.empty(m), np.empty((m, d))
     start = 0
     while start < m:
@@ -208,16 +218,30 @@ def _pairwise(table: Table) -> tuple[NDArray, NDArray]:
         low = np.searchsorted(column, column[start] - 1)
         stop = min(m, start + max(1, _BLOCK // max(m - int(low), 1)))
         high = np.searchsorted(column, column[stop - 1] + 1, side="right")
-        near = np.ones((stop - start, high - low), bool)
-        for k in range(d):
-            near &= np.abs(cells[start:stop, k, None] - cells[None, low:high, k]) <= 1
-        near = near.astype(np.float64)
+        near = _near(narrow[start:stop], narrow[low:high], columns)
         total[start:stop] = near @ weights[low:high]
         sums = near @ moments[low:high]
         moment[start:stop] = sums - total[start:stop, None] * cells[start:stop]
         start = stop
     back = np.argsort(order)
     return total[back], moment[back]
+
+
+def _near(rows: NDArray, others: NDArray, columns: NDArray) -> NDArray | sparse.csr_array:
+    """Which of `others` are neighbours of `rows` in all columns, 0 or 1, float64 `[a, b]`."""
+    near = np.ones((len(rows), len(others)), bool)
+    left = list(columns)
+    while left and np.count_nonzero(near) * _SPARSE >= near.size:
+        k = left.pop(0)
+        near &= np.abs(rows[:, k, None] - others[None, :, k]) <= 1
+    if not left:
+        return near.astype(np.float64)
+    # Few pairs are left: from here on column by column for them alone.
+    i, j = near.nonzero()
+    for k in left:
+        keep = np.abs(rows[i, k] - others[j, k]) <= 1
+        i, j = i[keep], j[keep]
+    return sparse.csr_array((np.ones(len(i)), (i, j)), shape=near.shape)
 
 
 def _close_gaps(cells: NDArray) -> NDArray:

@@ -4,8 +4,9 @@ Needs no JAX. Source: NRCC (papers/nrcc.txt) section 3.6 and Kumar et al., "Grid
 Mode-seeking Algorithm for Image Segmentation and Object Tracking", CVPR 2022.
 """
 
-import math
+import functools
 import numbers
+import sys
 import warnings
 from typing import NamedTuple, Self
 
@@ -26,12 +27,14 @@ from cluster_jax.clustering.cells import (
     neighbourhood,
     shift,
 )
-from cluster_jax.clustering.points import check_points, check_weights, nearest
+from cluster_jax.clustering.points import check_weights, nearest, numeric
 
 STOPS = ("fixed_point", "no_merge")
 # Iterations of one fit of the scan over bandwidths: separate modes rest after about ten, those
 # that still crawl after fifty get no score.
 _SCAN_ITERATIONS = 50
+# Points that are placed at a time, at least.
+_QUERIES = 1_000
 
 
 class Location(NamedTuple):
@@ -55,6 +58,9 @@ class GridShift(ClusterMixin, BaseEstimator):
     Points are binned to cells of side `bandwidth`; the cells then drift to the weighted mean of
     their neighbourhood until they rest (see `shift`). Points follow their cell. All sums are in
     float64.
+
+    In more than about ten dimensions a grid is a poor idea: all cells are compared with each other,
+    and hardly any two are neighbours. Reduce first (`cluster_jax.clustering.reduce`).
 
     The partition does not depend on the order of the rows (up to rounding of sums). It depends on
     where the grid lies, except for moves by whole cells.
@@ -101,17 +107,24 @@ class GridShift(ClusterMixin, BaseEstimator):
             ValueError: an option, the points or the weights are not usable; says which and why.
         """
         self._check_options()
-        X = self._points(X, reset=True)
-        weights = check_weights(sample_weight, len(X))
-        self.bandwidth_curve_ = self.stability_ = None
+        points = numeric(X, "X").astype(np.float64)
+        weights = check_weights(sample_weight, len(points))
+        if weights is not None and not weights.any():
+            raise ValueError("sample_weight is zero everywhere: at least one row must count")
+        curve = stability = None
         if self.bandwidth == "auto":
-            kept = X if weights is None else X[weights > 0]
-            self.bandwidth_curve_ = bandwidths.scan(kept, self._partition)
-            self.bandwidth_ = float(self.bandwidth_curve_.bandwidths[self.bandwidth_curve_.chosen])
-            self.stability_ = bandwidths.stability(kept, self._assign)
+            kept = points if weights is None else points[weights > 0]
+            some = bandwidths.sample(kept)
+            curve = bandwidths.scan(some, self._partition)
+            bandwidth = float(curve.bandwidths[curve.chosen])
+            stability = bandwidths.stability(some, functools.partial(self._assign, bandwidth))
         else:
-            self.bandwidth_ = float(self.bandwidth)
-        self._set(*self._collect(X, weights))
+            bandwidth = float(self.bandwidth)
+        collected = self._collect(points, weights, bandwidth)
+        # Only now, so that a fit that fails leaves the last one as it was.
+        validate_data(self, X, reset=True, skip_check_array=True)
+        self.bandwidth_curve_, self.stability_, self.bandwidth_ = curve, stability, bandwidth
+        self._set(*collected)
         return self
 
     def partial_fit(
@@ -120,7 +133,8 @@ class GridShift(ClusterMixin, BaseEstimator):
         """Adds the rows of `X` float `[n, d]` to those seen so far.
 
         The same as one `fit` of all rows, up to rounding of sums (exactly on dyadic numbers):
-        only tables of cells are kept and added.
+        tables of cells are added. Beside the table only each row's cell is kept, 8 bytes a row,
+        and the points of rows without weight.
 
         Raises:
             ValueError: the bandwidth is not a number, or as for `fit`.
@@ -129,20 +143,21 @@ class GridShift(ClusterMixin, BaseEstimator):
         self._check_numeric("partial_fit")
         if not hasattr(self, "_sums"):
             return self.fit(X, sample_weight=sample_weight)
-        X = self._points(X, reset=False)
+        points = self._points(X)
         if float(self.bandwidth) != self.bandwidth_:
             raise ValueError(
                 f"partial_fit goes on with bandwidth {self.bandwidth_:g}, with which it began; got "
                 f"{self.bandwidth:g}: use fit to begin anew"
             )
-        self._add(*self._collect(X, check_weights(sample_weight, len(X))))
+        weights = check_weights(sample_weight, len(points))
+        self._add(*self._collect(points, weights, self.bandwidth_))
         return self
 
     def merge(self, other: "GridShift") -> Self:
         """Adds all rows that `other` has seen, as if they had been fitted here after the own ones.
 
         So the shards of a large set can be fitted apart, on other machines even, and be combined
-        to the same clusters.
+        to the same clusters. Its own stop rule and max_iter hold.
 
         Raises:
             ValueError: the bandwidths are not the same number, or the columns differ.
@@ -182,14 +197,16 @@ class GridShift(ClusterMixin, BaseEstimator):
         Args and errors are those of `predict`.
         """
         check_is_fitted(self)
-        X = self._points(X, reset=False)
-        labels, alone = self._follow(X)
-        apart = np.linalg.norm(X - self.cluster_centers_[labels], axis=1) / self.bandwidth_
+        points = self._points(X)
+        labels, alone = self._follow(points)
+        apart = np.linalg.norm(points - self.cluster_centers_[labels], axis=1) / self.bandwidth_
         return Location(labels, apart, alone | ~self._counts[labels])
 
-    def _collect(self, points: NDArray, weights: NDArray | None) -> tuple[Sums, NDArray, NDArray]:
+    def _collect(
+        self, points: NDArray, weights: NDArray | None, bandwidth: float
+    ) -> tuple[Sums, NDArray, NDArray]:
         """Sums of the points' cells, each row's place there (-1 without weight), those points."""
-        cells, offsets = bin_points(points, self.bandwidth_)
+        cells, offsets = bin_points(points, bandwidth)
         if weights is None or weights.all():
             sums, rows = collect(cells, offsets, weights)
             return sums, rows, points[:0]
@@ -202,8 +219,9 @@ class GridShift(ClusterMixin, BaseEstimator):
         own = len(self._sums.cells)
         pairs = zip(self._sums, sums, strict=True)
         both, place = accumulate(*(np.concatenate(pair) for pair in pairs))
-        moved = np.where(rows < 0, -1, place[own:][rows])
-        stay = np.where(self._rows < 0, -1, place[:own][self._rows])
+        # A row without weight, -1, stays that: it finds the last entry.
+        moved = np.append(place[own:], -1)[rows]
+        stay = np.append(place[:own], -1)[self._rows]
         self._set(both, np.concatenate([stay, moved]), np.concatenate([self._idle, idle]))
 
     def _set(self, sums: Sums, rows: NDArray, idle: NDArray) -> None:
@@ -225,11 +243,18 @@ class GridShift(ClusterMixin, BaseEstimator):
         self.labels_ = self._modes[rows]
         if len(idle):
             self.labels_[rows < 0], _ = self._follow(idle)
-        self._counts = bandwidths.substantial(self.cluster_sizes_, self.labels_)
+        self._counts = bandwidths.substantial(self.cluster_sizes_, int((rows >= 0).sum()))
         self.outliers_ = ~self._counts[self.labels_]
 
     def _follow(self, points: NDArray) -> tuple[NDArray, NDArray]:
         """Labels, and which points have no fitted row around them."""
+        # In many dimensions all cells are compared with each other: not too many at a time.
+        rows = max(_QUERIES, len(self._table.cells))
+        parts = [self._follow_block(points[i : i + rows]) for i in range(0, len(points), rows)]
+        labels, alone = zip(*parts, strict=True)
+        return np.concatenate(labels), np.concatenate(alone)
+
+    def _follow_block(self, points: NDArray) -> tuple[NDArray, NDArray]:
         m = len(self._table.cells)
         labels = np.full(len(points), -1, np.int64)
         alone = np.zeros(len(points), bool)
@@ -270,15 +295,15 @@ class GridShift(ClusterMixin, BaseEstimator):
         _, mode, _, met = shift(sums.table(), stop=self.stop, max_iter=limit)
         return mode[row], met
 
-    def _assign(self, part: NDArray, points: NDArray) -> NDArray:
+    def _assign(self, bandwidth: float, part: NDArray, points: NDArray) -> NDArray:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            return GridShift(self.bandwidth_, self.stop, self.max_iter).fit(part).predict(points)
+            return GridShift(bandwidth, self.stop, self.max_iter).fit(part).predict(points)
 
     def _check_options(self) -> None:
         h = self.bandwidth
         number = isinstance(h, numbers.Real) and not isinstance(h, bool)
-        if not (h == "auto" if isinstance(h, str) else number and 0 < h < math.inf):
+        if not (h == "auto" if isinstance(h, str) else number and 0 < h <= sys.float_info.max):
             raise ValueError(f"bandwidth must be 'auto' or a positive finite number; got {h!r}")
         if self.stop not in STOPS:
             raise ValueError(f"stop must be one of {', '.join(STOPS)}; got {self.stop!r}")
@@ -293,7 +318,7 @@ class GridShift(ClusterMixin, BaseEstimator):
                 "a sample with 'auto' and give its bandwidth_ here"
             )
 
-    def _points(self, X: ArrayLike, *, reset: bool) -> NDArray:
-        points = check_points(X)
-        validate_data(self, X, reset=reset, skip_check_array=True)
+    def _points(self, X: ArrayLike) -> NDArray:
+        points = numeric(X, "X").astype(np.float64)
+        validate_data(self, X, reset=False, skip_check_array=True)
         return points

@@ -1,11 +1,16 @@
 """Reduction of features to the few dimensions in which modes are sought."""
 
 import warnings
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from threadpoolctl import threadpool_limits
 
+from cluster_jax.clustering.points import numeric
+
+# Rows of one block of principal components.
+_ROWS = 16_384
 METHODS = ("umap", "tsne", "pca", "none")
 
 
@@ -32,22 +37,19 @@ def reduce(
         seed: of UMAP and t-SNE.
 
     Returns:
-        float32 `[n, dimensions]`. Sets too small for the method (UMAP: fewer than
-        `dimensions + 2` rows; PCA: fewer rows or columns than dimensions) fall back to as many
-        principal components as there are, the other coordinates zero.
+        float32 `[n, dimensions]`; for `"none"` the features as they are. Sets too small for the
+        method (UMAP: fewer than `dimensions + 2` rows; PCA: fewer rows or columns than
+        dimensions) fall back to as many principal components as there are, the other
+        coordinates zero.
 
     Raises:
         ValueError: unknown method, or features or a setting that are not usable.
     """
-    features = np.asarray(features)
     if method not in METHODS:
         raise ValueError(f"the reduction must be one of {', '.join(METHODS)}; got {method!r}")
-    if features.ndim != 2 or not features.size:
-        raise ValueError(f"features must be a non-empty 2-D array; got shape {features.shape}")
-    if not np.isfinite(features).all():
-        raise ValueError("features contain NaN or infinity: drop or fill those rows")
+    features = numeric(features, "features")
     if method == "none":
-        return features.astype(np.float32)
+        return features
     if dimensions < 1:
         raise ValueError(f"the number of dimensions must be at least 1; got {dimensions}")
     if method != "pca" and neighbors < 2:
@@ -61,14 +63,28 @@ def reduce(
 
 
 def _pca(features: NDArray, dimensions: int) -> NDArray:
-    """Principal components by the exact decomposition, signs fixed by the largest entry."""
-    centred = features.astype(np.float64) - features.mean(axis=0, dtype=np.float64)
-    _, _, axes = np.linalg.svd(centred, full_matrices=False)
+    """Principal components in float64 and bounded memory, signs fixed by the largest entry."""
+    n, d = features.shape
+    mean = features.mean(axis=0, dtype=np.float64)
+
+    def blocks() -> Iterator[tuple[slice, NDArray]]:
+        for start in range(0, n, _ROWS):
+            part = slice(start, start + _ROWS)
+            yield part, features[part].astype(np.float64) - mean
+
+    if n > d:
+        covariance = np.zeros((d, d))
+        for _, block in blocks():
+            covariance += block.T @ block
+        axes = np.linalg.eigh(covariance)[1].T[::-1]
+    else:
+        axes = np.linalg.svd(features.astype(np.float64) - mean, full_matrices=False)[2]
     axes = axes[:dimensions]
     largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=1)[:, None], axis=1)
     axes = axes * np.where(largest < 0, -1, 1)
-    reduced = np.zeros((len(features), dimensions), np.float32)
-    reduced[:, : len(axes)] = centred @ axes.T
+    reduced = np.zeros((n, dimensions), np.float32)
+    for part, block in blocks():
+        reduced[part, : len(axes)] = block @ axes.T
     return reduced
 
 

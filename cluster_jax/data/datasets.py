@@ -16,6 +16,7 @@ def load(
     name: str,
     dir: str | None,
     split: str | None,
+    label: str,
     canvas: int | None,
     resident_mb: float,
     skip_limit: float,
@@ -27,6 +28,8 @@ def load(
         name: "digits", "folder", "arrays" or the name of a prepared TFDS set.
         dir: where the data lie: folder, file, or TFDS's data directory; unused by digits.
         split: TFDS split, "train" or "train+test"; the others have none and ignore it.
+        label: feature of a TFDS set that holds the classes, "label" or for example CIFAR-100's
+            "coarse_label"; the others ignore it. A set without it has no labels.
         canvas: None to keep the size that all images share; or the side of a square: the short
             side is scaled to it (bicubic, antialiased) and the centre cut out.
         resident_mb: sets up to this size, in 10^6 bytes of uint8, are decoded into
@@ -46,7 +49,7 @@ def load(
         return folder.load(dir=dir, skip_limit=skip_limit, **common)
     if name == "arrays":
         return _numbered(arrays.load(dir=dir, **common))
-    return _numbered(prepared.load(name=name, dir=dir, split=split, **common))
+    return _numbered(prepared.load(name=name, dir=dir, split=split, label=label, **common))
 
 
 def _numbered(dataset: Dataset) -> Dataset:

@@ -20,11 +20,12 @@ def load(
     name: str,
     dir: str | None,
     split: str | None,
+    label: str,
     canvas: int | None,
     resident_mb: float,
     limit: int | None,
 ) -> Dataset:
-    """A set that TFDS has prepared as array_record: feature `image`, and `label` if there is one.
+    """A set that TFDS has prepared as array_record: feature `image`, and a class.
 
     A streamed set with labels is read through once for them.
 
@@ -33,17 +34,21 @@ def load(
             a version the newest one that is there.
         dir: TFDS's data directory; None: `$TFDS_DATA_DIR`, else `~/tensorflow_datasets`.
         split: as TFDS writes it, `train`, `train+test` or `train[:10%]`.
+        label: feature with the classes; a set without `"label"` has none.
         canvas: side of the square that each image is fitted to, or None if all have one size.
         resident_mb: sets up to this size are decoded into memory, in 10^6 bytes of uint8.
         limit: number of images of a fixed random subset, or None for all.
 
     Raises:
-        ValueError: not there, prepared in another format, unknown split, no images.
+        ValueError: not there, prepared in another format, unknown split or label, no images.
     """
     builder, source = _open(name, dir, split)
     features = builder.info.features
-    label = dict(features.items()).get("label")
-    label_names = tuple(label.names) if hasattr(label, "names") else None
+    known = dict(features.items())
+    if label not in known and label != "label":
+        raise ValueError(f"data.label = {label!r}; {name} has {', '.join(sorted(known))}")
+    classes = known.get(label)
+    label_names = tuple(classes.names) if hasattr(classes, "names") else None
     channels = features["image"].shape[-1]
     if channels not in (1, 3):
         raise ValueError(f"images of {name} have {channels} channels; only 1 or 3 can be used")
@@ -59,19 +64,19 @@ def load(
 
     def read_both(i: int) -> tuple[np.ndarray, int]:
         record = source[i]
-        return _picture(record["image"], canvas, channels, name, i), record.get("label", -1)
+        return _picture(record["image"], canvas, channels, name, i), record.get(label, -1)
 
     if fits(len(chosen), shape, resident_mb):
         images = np.empty((len(chosen), *shape), np.uint8)
         labels = np.empty(len(chosen), np.int32)
         for row, both in enumerate(each(read_both, chosen, f"reading {name}")):
             images[row], labels[row] = both
-        labels = None if label is None else labels
+        labels = None if classes is None else labels
         return in_memory(name, images, labels, label_names, resident_mb)
 
     labels = None
-    if label is not None:
-        stored = each(lambda i: source[i]["label"], chosen, f"reading labels of {name}")
+    if classes is not None:
+        stored = each(lambda i: source[i][label], chosen, f"reading labels of {name}")
         labels = np.fromiter(stored, np.int32, len(chosen))
     return Dataset(
         name, len(chosen), tuple(shape), None, fetcher(read), labels, label_names, None, ()

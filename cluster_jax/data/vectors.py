@@ -3,8 +3,10 @@
 import array
 import csv
 import itertools
+import lzma
 import pathlib
 import zipfile
+import zlib
 from collections.abc import Iterator
 from typing import NamedTuple, TextIO
 
@@ -12,6 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster_jax import settings
+
+# What NumPy and zipfile raise on files that are damaged, encrypted or packed in unknown ways.
+_UNREADABLE = (
+    ValueError, OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError,
+)  # fmt: skip
 
 
 class Table(NamedTuple):
@@ -31,8 +38,9 @@ class Labels(NamedTuple):
 def read_table(path: str, name: str | None) -> Table:
     """Vectors of a `.npy`, `.npz` or `.csv` file.
 
-    A `.csv` has commas, one row per vector, with or without a line of titles; if the first column
-    is not of numbers, it holds the names of the rows.
+    A `.csv` has commas, one row per vector, with or without a line of titles: words, or the
+    numbers from 0 that pandas writes. If the first column is not of numbers or has an empty
+    title, it holds the names of the rows.
 
     Args:
         path: the file.
@@ -58,8 +66,8 @@ def read_table(path: str, name: str | None) -> Table:
 def read_labels(path: str, name: str | None, rows: int) -> Labels:
     """Labels, whole numbers or texts, from a `.npy`, `.npz`, `.csv` or `.txt` file.
 
-    Text files have one label per line. A `.csv` with one line more than `rows` begins with a
-    title.
+    Text files have one label per line, none of them blank. A `.csv` with one line more than
+    `rows` begins with a title.
 
     Raises:
         InputError: the file is not there, holds no labels, or not `rows` of them.
@@ -95,18 +103,23 @@ def _read_array(path: str, name: str | None) -> NDArray:
         if isinstance(loaded, np.ndarray):
             return loaded
         with loaded:
-            names = loaded.files
+            # An archive may hold other files too, which NumPy would return as bytes.
+            members = loaded.zip.namelist()
+            names = [member[:-4] for member in members if member.endswith(".npy")]
             if name is None and len(names) == 1:
-                return loaded[names[0]]
+                name = names[0]
             if name not in names:
                 wanted = "several arrays" if name is None else f"no array {name!r}"
                 raise settings.InputError(
                     f"{path} holds {wanted}; name one of: {', '.join(names) or '(it is empty)'}"
                 )
-            return loaded[name]
+            values = loaded[name]
+            if not isinstance(values, np.ndarray):
+                raise settings.InputError(f"{name!r} of {path} is no array")
+            return values
     except settings.InputError:
         raise
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+    except _UNREADABLE as error:
         if "allow_pickle" in str(error):
             raise settings.InputError(
                 f"{path} holds pickled Python objects, which are never loaded; save plain numbers"
@@ -122,12 +135,15 @@ def _read_csv(path: str) -> Table:
         head = list(itertools.islice(lines, 2))
         if not head:
             raise settings.InputError(f"{path} is empty")
-        _, sample = head[-1]
-        width, named = len(sample), 0 if _is_number(sample[0]) else 1
+        at, sample = head[-1]
+        width, untitled = len(sample), len(head) > 1 and not head[0][1][0].strip()
+        named = int(untitled or bool(sample[0].strip() and not _is_number(sample[0])))
         if named == width:
             raise settings.InputError(f"{path} has no columns of numbers; separate them by commas")
-        if len(head) > 1 and not all(map(_is_number, head[0][1][named:])):
-            del head[0]  # titles
+        if len(head) > 1 and _is_titles(path, *head[0], sample, named):
+            del head[0]
+        elif untitled:
+            raise settings.InputError(f"{path}, line {head[0][0]}, column 1 is empty")
         for number, line in itertools.chain(head, lines):
             if len(line) != width:
                 raise settings.InputError(
@@ -141,8 +157,30 @@ def _read_csv(path: str) -> Table:
                     f"{path}, line {number}, column {where + 1}: {line[where]!r} is not a number"
                 ) from error
             names += line[:named]
+    others = names[: len(head) - 1] + names[len(head) :]
+    if named and not untitled and others and all(map(_is_number, others)):
+        raise settings.InputError(f"{path}, line {at}, column 1: {sample[0]!r} is not a number")
     table = np.array(values).reshape(-1, width - named)
     return Table(table, tuple(names) if named else None)
+
+
+def _is_titles(path: str, number: int, line: list[str], sample: list[str], named: int) -> bool:
+    """Whether a first line is titles, judged by its cells and by the `sample` after it.
+
+    Raises:
+        InputError: it may be titles as well as a row.
+    """
+    cells = line[named:]
+    if cells == [str(i) for i in range(len(cells))] and len(line) == len(sample):
+        whole = all(cell.strip().lstrip("+-").isdigit() for cell in sample[named:])
+        if len(cells) <= 2 and whole and line[0].strip():
+            raise settings.InputError(
+                f"{path}, line {number}: {','.join(line)!r} may be titles or a row; give the "
+                "columns titles that are words"
+            )
+        return True
+    # One number among words is a row with a mistake, which its reader will name.
+    return not any(map(_is_number, cells))
 
 
 def _read_lines(path: str, kind: str, rows: int) -> NDArray:
@@ -151,7 +189,7 @@ def _read_lines(path: str, kind: str, rows: int) -> NDArray:
         if kind == ".txt":
             values = [line.strip() for line in file]
         else:
-            lines = [line for _, line in _lines(path, file)]
+            lines = [line or [""] for _, line in _lines(path, file, blank=True)]
             wide = next((i for i, line in enumerate(lines) if len(line) > 1), None)
             if wide is not None:
                 raise settings.InputError(
@@ -161,12 +199,27 @@ def _read_lines(path: str, kind: str, rows: int) -> NDArray:
             values = [line[0].strip() for line in lines]
     while values and not values[-1]:
         values.pop()
+    if "" in values:
+        raise settings.InputError(
+            f"{path}, line {values.index('') + 1} is blank; give every row a label"
+        )
     if kind == ".csv" and len(values) == rows + 1:
         values = values[1:]
+    elif kind == ".csv" and _is_titled(values):
+        raise settings.InputError(
+            f"{path} begins with a title, {values[0]!r}, and so lacks labels: it holds "
+            f"{len(values) - 1:,} for {rows:,} rows"
+        )
     try:
         return np.array([int(value) for value in values], np.int64)
     except (ValueError, OverflowError):
         return np.array(values)
+
+
+def _is_titled(values: list[str]) -> bool:
+    """Whether a word stands over several whole numbers."""
+    whole = [_is_whole(value) for value in values]
+    return len(whole) > 2 and not whole[0] and all(whole[1:])
 
 
 def _open(path: str) -> TextIO:
@@ -174,12 +227,12 @@ def _open(path: str) -> TextIO:
     return open(path, encoding="utf-8-sig", errors="surrogateescape", newline="")
 
 
-def _lines(path: str, file: TextIO) -> Iterator[tuple[int, list[str]]]:
-    """The lines that are not blank, as cells, each with its number."""
+def _lines(path: str, file: TextIO, blank: bool = False) -> Iterator[tuple[int, list[str]]]:
+    """The lines as cells, each with its number; those that are blank only with `blank`."""
     reader = csv.reader(file)
     try:
         for line in reader:
-            if line:
+            if line or blank:
                 yield reader.line_num, line
     except csv.Error as error:
         raise settings.InputError(f"{path}, line {reader.line_num}: {error}") from error
@@ -188,6 +241,14 @@ def _lines(path: str, file: TextIO) -> Iterator[tuple[int, list[str]]]:
 def _is_number(cell: str) -> bool:
     try:
         float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_whole(cell: str) -> bool:
+    try:
+        int(cell)
     except ValueError:
         return False
     return True

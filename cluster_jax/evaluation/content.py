@@ -1,6 +1,6 @@
 """What a report is about."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -58,6 +58,20 @@ def check(data: ReportData) -> None:
         if low < 0 or (names is not None and high >= len(names)):
             most = "" if names is None else f" to {len(names) - 1}"
             raise ValueError(f"labels must be numbers from 0{most}, got {low} to {high}")
+
+
+def tally(data: ReportData, members: Sequence[np.ndarray]) -> tuple[int, int]:
+    """How many clusters count, and how many are small: those of outliers alone.
+
+    Args:
+        data: what the report is about.
+        members: the points of each cluster.
+    """
+    if data.outliers is None:
+        return len(members), 0
+    # One cluster counts in any case, as `bandwidth.substantial` has it.
+    large = sum(not data.outliers[own].all() for own in members) or len(members)
+    return large, len(members) - large
 
 
 def nouns(data: ReportData) -> dict[str, str]:

@@ -19,7 +19,8 @@ class Evaluation(NamedTuple):
 
     Attributes:
         metrics: `{"gridshift": {...}, "kmeans": {...}, "knn": {...}, ...}`; figures that need
-            labels are None without them.
+            labels are None without them. GridShift's `n_clusters` are all its clusters, `n_large`
+            those that count (`bandwidth.substantial`); the others are small and hold outliers.
         points: float32 `[n, dimensions]`, the reduced space in which GridShift ran.
         centers: float64 `[k, dimensions]`, its modes in that space.
         bandwidth: the side of its cells in that space.
@@ -92,6 +93,7 @@ def evaluate(
     metrics = {
         "gridshift": {
             **_scores(labels, grid.labels_),
+            "n_large": len(np.unique(grid.labels_[~grid.outliers_])),
             "bandwidth": float(grid.bandwidth_),
             "clear": None if curve is None else bool(curve.clear),
             "verdict": None if curve is None else curve.verdict,

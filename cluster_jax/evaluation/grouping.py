@@ -18,6 +18,8 @@ METRICS = ("cosine", "euclidean")
 FEW_COLUMNS = 3
 # Rows of the sample on which the silhouette is computed.
 SILHOUETTE_ROWS = 4_000
+# The largest number that counters and seeds can be, that of int32.
+_MOST = 2**31 - 1
 # Numbers in one block of a pass over all rows.
 _BLOCK = 2**22
 
@@ -59,7 +61,9 @@ class Grouping(NamedTuple):
     """Clusters and figures of `n` rows.
 
     Attributes:
-        metrics: `{method: {...}}`; figures that need labels are None without them.
+        metrics: `{method: {...}}`; figures that need labels are None without them. GridShift's
+            `n_clusters` are all its clusters, `n_large` those that count; the others are small
+            and hold outliers.
         points: float `[n, dimensions]`, the space in which the clusters were found.
         clusters: int32 `[n]`.
         distances: float32 `[n]`, to the centre of the own cluster: in bandwidths for GridShift;
@@ -111,7 +115,7 @@ def resolve(features: NDArray, labels: NDArray | None, options: Options) -> Opti
         settings.at_least("dimensions", options.dimensions, 1)
         settings.at_least("neighbors", options.neighbors, 2)
         settings.at_least("min_dist", options.min_dist, 0)
-    settings.at_least("seed", options.seed, 0)
+    _whole("seed", options.seed, 0)
     if options.method == "kmeans":
         _check_kmeans(options, n)
     elif options.k is not None:
@@ -265,5 +269,11 @@ def _check_kmeans(options: Options, n: int) -> None:
         raise settings.InputError(
             f"k-means has no bandwidth: leave out {options.bandwidth}, or choose gridshift"
         )
-    settings.at_least("restarts", options.restarts, 1)
-    settings.at_least("iterations", options.iterations, 1)
+    _whole("restarts", options.restarts, 1)
+    _whole("iterations", options.iterations, 1)
+
+
+def _whole(name: str, value: int, least: int) -> None:
+    settings.at_least(name, value, least)
+    if value > _MOST:
+        raise settings.InputError(f"{name} must be at most {_MOST:,}; got {value}")

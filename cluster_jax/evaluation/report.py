@@ -10,7 +10,7 @@ from etils import epath
 from plotly.offline import get_plotlyjs
 
 from cluster_jax import storage
-from cluster_jax.evaluation import content, exemplars, figures, markup
+from cluster_jax.evaluation import content, exemplars, figures, markup, summary
 from cluster_jax.evaluation.content import ReportData
 from cluster_jax.evaluation.markup import Html, Section, count, fill, join
 
@@ -89,18 +89,16 @@ def _head(data: ReportData, groups: list, labels: list | None, strip: Html, link
     method = "gridshift" if "gridshift" in metrics else "kmeans"
     acc = figures.number(metrics.get(method, {}).get("acc"))
     origin = data.results["protocol"].get("number_of_clusters", {}).get(method)
-    outliers, large = 0, len(groups)
-    if data.outliers is not None:
-        outliers = int(np.sum(data.outliers))
-        large = sum(not data.outliers[group.members].all() for group in groups) or large
+    outliers = 0 if data.outliers is None else int(np.sum(data.outliers))
+    large, small = content.tally(data, [group.members for group in groups])
     values = {
         "points": count(len(data.points), nouns["thing"]),
-        "groups": count(large, "group"),
+        "groups": summary.groups(large, small, "group"),
         "origin": "given" if origin == "given" else "not given",
         "labels": "" if labels is None else count(len(set(labels)), "label"),
         "acc": "" if acc is None else f"{acc:.1%}",
         "outliers": f"{count(outliers, nouns['thing'])} {'is' if outliers == 1 else 'are'}",
-        "small": count(len(groups) - large, "further group"),
+        "small": count(small, "further group"),
         "files": count(len(data.skipped), "file"),
         **nouns,
     }
@@ -133,13 +131,14 @@ def _metrics(results: dict, unlabelled: bool) -> Section:
     for key, entry in results["metrics"].items():
         if isinstance(entry, Mapping) and "n_clusters" in entry:
             shown = {score: markup.value(entry.get(score)) for score in columns}
+            shown["n_clusters"] = summary.number(*summary.tally(entry))
             row = {"name": markup.name(key), "origin": origin.get(key, ""), **shown}
             methods.append(fill("method", **row))
             # What there is one of for each cluster is shown with the clusters.
             entry = {
                 k: v
                 for k, v in entry.items()
-                if k not in shown and k != "k_given" and not isinstance(v, Mapping)
+                if k not in (*shown, "n_large", "k_given") and not isinstance(v, Mapping)
             }
         others[key] = entry
     others["images per second in training"] = results.get("images_per_second")
@@ -172,9 +171,10 @@ def _training(history: Sequence[dict], series: dict) -> Section:
 def _map(data: ReportData, groups: list, drawn: int) -> Section:
     n, dimensions = data.points.shape
     nouns = content.nouns(data)
+    tally = content.tally(data, [group.members for group in groups])
     values = {
         "points": count(drawn, nouns["thing"]),
-        "clusters": count(len(groups), "cluster"),
+        "clusters": summary.groups(*tally, "cluster"),
         "all": f"{n:,}",
         "pictures": f"{figures.MAP_PICTURES:,}",
         "dimensions": dimensions,
@@ -193,12 +193,13 @@ def _map(data: ReportData, groups: list, drawn: int) -> Section:
 
 def _sizes(data: ReportData, groups: list) -> Section:
     sizes = [len(group.members) for group in groups]
+    tally = content.tally(data, [group.members for group in groups])
     values = {
         "largest": count(sizes[0], content.nouns(data)["thing"]),
         "smallest": f"{sizes[-1]:,}",
         "median": f"{np.median(sizes):,.0f}",
         "shown": figures.BARS,
-        "clusters": count(len(groups), "cluster"),
+        "clusters": summary.groups(*tally, "cluster"),
     }
     return markup.section("sizes", values, hidden=len(groups) > figures.BARS)
 

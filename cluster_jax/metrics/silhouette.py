@@ -40,4 +40,7 @@ def silhouette(
         features, clusters = features[chosen], clusters[chosen]
     if not 2 <= len(np.unique(clusters)) < len(clusters):
         return None
+    if metric == "euclidean":
+        # Squares of distances are differences of large numbers unless the origin is near.
+        features = features - features.mean(axis=0, dtype=np.float64)
     return float(silhouette_score(features, clusters, metric=metric))

@@ -1,63 +1,456 @@
-"""k-means: a case by hand, restarts, dtypes and bad input."""
+"""k-means: scikit-learn and a plain loop as references, devices, starts, hard data, bad input."""
 
+import functools
+import itertools
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.sparse
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from sklearn import cluster
 
+from cluster_jax.clustering import kmeans as module
+from cluster_jax.clustering import lloyd, seeding
 from cluster_jax.clustering.kmeans import kmeans
+
+ROOT = pathlib.Path(__file__).parents[2]
+SETTINGS = {
+    "metric": "euclidean", "restarts": 1, "iterations": 200, "tolerance": 0.0, "seed": 0,
+    "init": None,
+}  # fmt: skip
+
+
+def mesh(devices):
+    chosen = jax.devices()[:devices]
+    return jax.make_mesh((devices,), ("i",), axis_types=(AxisType.Auto,), devices=chosen)
+
+
+def run(x, k, devices=1, **settings):
+    return kmeans(x, k, mesh=mesh(devices), **{**SETTINGS, **settings})
+
+
+def blobs(n=601, d=5, dtype=np.float32):
+    """Overlapping groups of unequal spread, far from zero in two of the dimensions."""
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(n, d)) * rng.uniform(0.5, 2, (n, 1)) + rng.integers(0, 4, (n, d)) * 2
+    return (x + np.arange(d) % 2 * 7).astype(dtype)
+
+
+def squares(x, result):
+    return ((x[:, None].astype(np.float64) - result.centers[None]) ** 2).sum(2)
+
+
+def unit(x):
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
 
 
 def test_four_points_by_hand():
     points = np.array([[0.0, 0], [0, 2], [10, 0], [10, 4]])
-    result = kmeans(points, 2, restarts=5, seed=0)
+    result = run(points, 2, restarts=3)
     left = result.labels[0]
     np.testing.assert_array_equal(result.labels == left, [True, True, False, False])
-    np.testing.assert_allclose(result.centers[left], [0, 1])
-    np.testing.assert_allclose(result.centers[1 - left], [10, 2])
+    np.testing.assert_allclose(result.centers[left], [0, 1], atol=1e-6)
+    np.testing.assert_allclose(result.centers[1 - left], [10, 2], atol=1e-6)
     assert result.inertia == pytest.approx(2 * 1 + 2 * 4)
     assert result.labels.dtype == np.int32
 
 
-def test_inertia_belongs_to_labels_and_centers_and_restarts_lower_it():
-    rng = np.random.default_rng(0)
-    points = rng.normal(size=(600, 2)) * 0.1 + rng.integers(0, 6, (600, 2)) * 3
-    runs = [kmeans(points, 30, restarts=r, seed=4) for r in (1, 20)]
-    for run in runs:
-        apart = ((points[:, None] - run.centers[None]) ** 2).sum(2)
-        np.testing.assert_array_equal(apart.argmin(1), run.labels)
-        assert run.inertia == pytest.approx(apart.min(1).sum())
-    assert runs[1].inertia < runs[0].inertia
-
-
-def test_seed_decides():
-    points = np.random.default_rng(1).normal(size=(300, 5))
-    a, b, c = (kmeans(points, 7, restarts=1, seed=s) for s in (3, 3, 4))
-    np.testing.assert_array_equal(a.labels, b.labels)
-    assert (a.labels != c.labels).any()
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_dtype_passes_through(dtype):
-    points = np.random.default_rng(1).normal(size=(30, 5)).astype(dtype)
-    assert kmeans(points, 3, restarts=1, seed=0).centers.dtype == dtype
+@pytest.mark.parametrize("k", [7, 53])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_equals_scikit_learn_from_the_same_start(x64, k, dtype):
+    """Stopped early and run to the end; 7 and 53 take different ways through the engine."""
+    x = blobs(dtype=dtype)
+    init = x[np.random.default_rng(1).choice(len(x), k, replace=False)]
+    for iterations in (3, 200):
+        expected = cluster.KMeans(k, init=init, n_init=1, tol=0, max_iter=iterations).fit(x)
+        result = run(x, k, init=init, iterations=iterations)
+        np.testing.assert_array_equal(result.labels, expected.labels_)
+        tolerance = 1e-5 if dtype == np.float32 else 1e-12
+        np.testing.assert_allclose(result.centers, expected.cluster_centers_, atol=tolerance)
+        assert result.inertia == pytest.approx(expected.inertia_, rel=tolerance)
+        assert result.centers.dtype == dtype
+        assert result.n_iter == min(iterations, expected.n_iter_ - (iterations > 3))
 
 
-def test_fewer_distinct_rows_than_clusters():
-    result = kmeans(np.repeat([[0.0], [1.0]], 3, axis=0), 4, restarts=2, seed=0)
-    assert result.inertia == 0
-    assert len(set(result.labels)) == 2
+def test_spherical_equals_a_plain_loop(x64):
+    x = blobs(dtype=np.float64) - 5
+    v, centers = unit(x), x[:7]
+    result = run(x, 7, init=centers, metric="spherical", iterations=12)
+    centers = unit(centers)
+    for _ in range(12):
+        labels = np.array([max(range(7), key=lambda j, row=row: row @ centers[j]) for row in v])
+        centers = np.stack([v[labels == j].sum(0) for j in range(7)])
+        centers /= np.sqrt((centers**2).sum(1))[:, None]
+    np.testing.assert_array_equal(result.labels, (v @ centers.T).argmax(1))
+    np.testing.assert_allclose(result.centers, centers, atol=1e-12)
+    cosines = (v * centers[result.labels]).sum(1)
+    assert result.inertia == pytest.approx((2 - 2 * cosines).sum(), rel=1e-12)
 
 
 @pytest.mark.parametrize(
-    ("points", "k", "restarts", "message"),
+    "devices", [4, pytest.param(2, marks=pytest.mark.slow), pytest.param(8, marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize(("metric", "k"), [("euclidean", 53), ("spherical", 7)])
+def test_devices_do_not_matter(devices, metric, k):
+    """601 rows divide by none of them; the starts are drawn, so the draws agree too."""
+    settings = {"metric": metric, "restarts": 2}
+    with jax.enable_x64(True):
+        one, many = (run(blobs(dtype=np.float64), k, n, **settings) for n in (1, devices))
+    np.testing.assert_array_equal(one.labels, many.labels)
+    np.testing.assert_allclose(one.centers, many.centers, atol=1e-10)
+    assert one.n_iter == many.n_iter
+    one, many = (run(blobs(), k, n, **settings) for n in (1, devices))
+    assert one.inertia == pytest.approx(many.inertia, rel=1e-5)
+
+
+PROCESS = """
+import sys, jax, numpy as np
+from cluster_jax.clustering.kmeans import kmeans
+folder, port, rank = sys.argv[1:]
+jax.config.update("jax_num_cpu_devices", 2)
+jax.distributed.initialize("localhost:" + port, 2, int(rank))
+mesh = jax.make_mesh((4,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
+given = np.load(folder + "/given.npz")
+found = kmeans(
+    given["x"], 7, metric="euclidean", restarts=3, iterations=200, tolerance=0.0, seed=0,
+    init=given["init"], mesh=mesh,
+)
+np.savez(folder + "/found" + rank + ".npz", **found._asdict())
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_equal_one(tmp_path):
+    """Two hosts of two devices each; two of the given centres have no rows."""
+    x = blobs()
+    init = np.concatenate([x[:5], [[1e3] * 5, [2e3] * 5]])
+    np.savez(tmp_path / "given.npz", x=x, init=init)
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    hosts = [
+        subprocess.Popen(
+            [sys.executable, "-c", PROCESS, str(tmp_path), str(port), str(rank)],
+            env={**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"},
+        )
+        for rank in range(2)
+    ]
+    assert [host.wait(timeout=300) for host in hosts] == [0, 0]
+    one = run(x, 7, restarts=3, init=init)
+    for rank in range(2):
+        with np.load(tmp_path / f"found{rank}.npz") as found:
+            np.testing.assert_array_equal(found["labels"], one.labels)
+            np.testing.assert_allclose(found["centers"], one.centers, atol=1e-5)
+            assert found["inertia"] == pytest.approx(one.inertia, rel=1e-5)
+
+
+def test_no_update_and_no_assignment_makes_it_worse(x64):
+    """NCC's bound: inside one run the sum of <v_i, mu_y(i)> never falls."""
+    x = blobs(dtype=np.float64) - 5
+    for metric, rows in (("euclidean", x), ("spherical", unit(x))):
+        results = [run(x, 7, init=x[:7], iterations=i, metric=metric) for i in range(1, 9)]
+        for last, result in itertools.pairwise(results):
+            assert result.n_iter == last.n_iter + 1
+            updated = ((rows - result.centers[last.labels]) ** 2).sum()
+            assert last.inertia > updated > result.inertia
+
+
+def test_inertia_belongs_to_labels_and_centers_and_restarts_lower_it():
+    x = blobs()
+    runs = [run(x, 53, restarts=r, seed=4) for r in (1, 8)]
+    for result in runs:
+        apart = squares(x, result)
+        np.testing.assert_array_equal(apart.argmin(1), result.labels)
+        assert result.inertia == pytest.approx(apart.min(1).sum(), rel=1e-5)
+    assert runs[1].inertia < runs[0].inertia
+
+
+def test_given_start_is_one_of_the_restarts():
+    x = blobs()
+    drawn = run(x, 7, restarts=1, seed=1)
+    good = run(x, 7, restarts=12, seed=2)
+    assert good.inertia < drawn.inertia
+    for restarts in (1, 2):
+        kept = run(x, 7, restarts=restarts, seed=1, init=good.centers)
+        assert kept.inertia <= good.inertia * (1 + 1e-6)
+    bad = np.repeat(x[:1], 7, axis=0) + np.arange(7, dtype=np.float32)[:, None] * 1e-3
+    alone = run(x, 7, init=bad, iterations=1)
+    assert run(x, 7, restarts=2, init=bad, iterations=1).inertia < alone.inertia
+
+
+def test_seed_decides():
+    x = blobs()
+    a, b, c = (run(x, 53, seed=s) for s in (3, 3, 4))
+    for one, other in zip(a, b, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert (a.labels != c.labels).any()
+
+
+@pytest.mark.parametrize("devices", [1, 4])
+def test_empty_clusters_go_to_the_farthest_rows(devices):
+    """Five of seven centres start where no row is nearest: each lands on a group of its own."""
+    rng = np.random.default_rng(0)
+    truth = rng.permutation(np.repeat(np.arange(7), 30))
+    places = np.array([[0, 0], [90, 5], [10, 80], [-70, 10], [20, -60], [99, 99], [-95, -90]])
+    x = (places[truth] + rng.uniform(-1, 1, (210, 2))).astype(np.float32)
+    init = np.full((7, 2), 1e4) + np.arange(7)[:, None]
+    init[[2, 5]] = [0, 0], [90, 5]
+    # One row a turn would need five updates before each group is found, and one to see it.
+    result = run(x, 7, devices, init=init)
+    assert len({(int(a), int(b)) for a, b in zip(truth, result.labels, strict=True)}) == 7
+    first = run(x, 7, devices, init=init, iterations=1)
+    np.testing.assert_array_equal(np.unique(first.labels), np.arange(7))
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "spherical"])
+@pytest.mark.parametrize("offset", [0.1, 0.0])
+def test_fewer_distinct_rows_than_clusters(metric, offset):
+    """Zero rows are on no side of the sphere: they get a label and stay out of the rest."""
+    rows = np.array([[1.0, 0.3], [-0.4, 2.0], [0, 0]]) + offset
+    x = np.repeat(rows, (5, 3, 4), axis=0)
+    result = run(x, 9, restarts=3, metric=metric)
+    assert result.n_iter < 5
+    assert np.isfinite(result.centers).all()
+    on_the_sphere = 4 if metric == "spherical" and offset == 0 else 0
+    assert result.inertia == pytest.approx(on_the_sphere, abs=1e-9)
+    for labels in np.split(result.labels, (5, 8)):
+        assert len(set(labels)) == 1
+    assert len(set(result.labels)) >= (2 if on_the_sphere else 3)
+    if metric == "spherical":
+        np.testing.assert_allclose(np.linalg.norm(result.centers, axis=1), 1, rtol=1e-6)
+
+
+def test_nothing_but_zero_rows_and_nothing_but_one_row():
+    for metric in module.METRICS:
+        result = run(np.zeros((12, 2)), 9, metric=metric)
+        np.testing.assert_array_equal(result.centers, 0)
+    one = run([[3.0, 4]], 1, metric="spherical")
+    np.testing.assert_allclose(one.centers, [[0.6, 0.8]], rtol=1e-6)
+
+
+def test_every_row_its_own_cluster_and_one_for_all():
+    x = blobs(40)
+    result = run(x, 40, 4)
+    np.testing.assert_array_equal(np.sort(result.labels), np.arange(40))
+    assert result.inertia == pytest.approx(0, abs=1e-6)
+    whole = run(x, 1, 4)
+    np.testing.assert_allclose(whole.centers[0], x.mean(0, dtype=np.float64), rtol=1e-6)
+    assert whole.inertia == pytest.approx(x.var(0, dtype=np.float64).sum() * 40, rel=1e-5)
+
+
+def test_a_huge_offset_costs_no_precision():
+    """Multiples of 1/16 stay exact at half a million; float32 squares there step by 32,768."""
+    x = np.round(blobs() * 16) / 16
+    offset = np.float32(2**19)
+    near = run(x, 7, init=x[:7], iterations=20)
+    far = run(x + offset, 7, init=x[:7] + offset, iterations=20)
+    np.testing.assert_array_equal(near.labels, far.labels)
+    np.testing.assert_allclose(far.centers - offset, near.centers, atol=1 / 16)
+    assert far.inertia == pytest.approx(near.inertia, rel=1e-5)
+
+
+@pytest.mark.parametrize(("dtype", "offset"), [(np.float64, 1e9), (np.int64, -(10**12))])
+def test_an_offset_beyond_float32_costs_no_precision(dtype, offset, monkeypatch):
+    """float32 steps by 64 at 1e9; JAX has no float64 here. 17 rows a block leave a short one."""
+    monkeypatch.setattr(module, "_BLOCK", 17 * 5)
+    x = np.round(blobs(dtype=np.float64) * 16).astype(dtype)
+    far = x + np.array([offset, 0, -offset, 3, 2 * offset]).astype(dtype)
+    moved = far[0].astype(np.float64) - x[0]
+    expected = cluster.KMeans(7, init=x[:7], n_init=1, tol=0, max_iter=9).fit(x.astype(float))
+    result = run(far, 7, 4, init=far[:7], iterations=9)
+    np.testing.assert_array_equal(result.labels, expected.labels_)
+    np.testing.assert_allclose(result.centers - moved, expected.cluster_centers_, atol=1e-3)
+    assert result.inertia == pytest.approx(expected.inertia_, rel=1e-5)
+    assert result.centers.dtype == np.float64
+
+
+def test_three_blobs_far_from_zero_are_found():
+    rng = np.random.default_rng(3)
+    truth = rng.permutation(np.repeat(np.arange(3), 100))
+    near = rng.normal(size=(300, 2)) + np.array([[0, 0], [40, 7], [-9, 50]])[truth]
+    result = run(near + 1.7e9, 3, restarts=3)
+    assert len(set(zip(truth.tolist(), result.labels.tolist(), strict=True))) == 3
+    inertia = sum(near[truth == i].var(0).sum() * 100 for i in range(3))
+    assert result.inertia == pytest.approx(inertia, rel=1e-4)
+
+
+def test_integers_of_numpy_are_accepted():
+    x = blobs(40)
+    one = run(x, 3, restarts=2, iterations=5, seed=7)
+    whole = run(x, np.int8(3), restarts=np.int64(2), iterations=np.uint16(5), seed=np.uint8(7))
+    np.testing.assert_array_equal(one.labels, whole.labels)
+    assert one.n_iter == whole.n_iter
+
+
+def test_a_start_of_any_length_is_a_direction():
+    x = blobs(dtype=np.float64) - 5
+    one, other = (
+        run(x, 7, init=x[:7] * scale, metric="spherical").labels for scale in (1.0, 2.0**600)
+    )
+    np.testing.assert_array_equal(one, other)
+
+
+def test_features_just_small_enough_are_clustered():
+    """The same rows as those refused for their size, but small enough for sums of squares."""
+    x = np.where(np.random.default_rng(0).random((10_000, 4)) < 0.5, -4, 4).astype(np.float32)
+    result = run(x * np.float32(1e16), 1)
+    assert result.inertia == pytest.approx(x.var(0).sum() * 1e4 * 1e32, rel=1e-4)
+
+
+def test_lengths_of_rows_are_nothing_to_the_sphere():
+    """Squares of these rows overflow or vanish in float32; powers of two change nothing else."""
+    x = blobs() - 5
+    scales = np.float32(2) ** np.random.default_rng(0).integers(-90, 90, (len(x), 1))
+    one, other = (run(rows, 7, 4, metric="spherical") for rows in (x, x * scales))
+    np.testing.assert_array_equal(one.labels, other.labels)
+    np.testing.assert_array_equal(one.centers, other.centers)
+
+
+def test_sums_of_many_rows_stay_exact_in_float32():
+    """A running float32 sum would leave the mean of the 30,000 far rows off by 5e-4."""
+    x = np.random.default_rng(0).uniform(0, 1, (300_000, 1)).astype(np.float32)
+    x[:30_000] -= 100
+    result = run(x, 2, init=[[-100.0], [0.0]], iterations=2)
+    expected = [x[:30_000].mean(dtype=np.float64), x[30_000:].mean(dtype=np.float64)]
+    np.testing.assert_allclose(result.centers[:, 0], expected, atol=1e-5)
+
+
+def test_tolerance_is_the_largest_move_in_units_of_the_spread():
+    x = blobs()
+    steps = [run(x, 7, init=x[:7], iterations=i).centers for i in (4, 5, 6)]
+    spread = np.sqrt(((x - x.mean(0)) ** 2).sum(1).mean())
+    pairs = itertools.pairwise(steps)
+    early, late = (np.linalg.norm(b - a, axis=1).max() / spread for a, b in pairs)
+    assert late < early
+    assert run(x, 7, init=x[:7], tolerance=(late + early) / 2).n_iter == 6
+    assert run(x, 7, init=x[:7], tolerance=100.0).n_iter == 1
+
+
+def test_starts_are_as_good_as_those_of_scikit_learn():
+    """Mean over 20 seeds of the sum of D^2 that the drawn centres leave, greedy in both."""
+    x, k = blobs(), 20
+    plan = lloyd.make_plan(*x.shape, k, 1, "cpu")
+    padded = jnp.pad(x, ((0, plan.local - len(x)), (0, 0)))
+    live = jnp.arange(plan.local) < len(x)
+    draw = jax.jit(functools.partial(seeding.plus_plus, k=k, plan=plan, axis=None))
+    ours, theirs = [], []
+    for seed in range(20):
+        centers = np.asarray(draw(padded, live, jax.random.key(seed)))
+        assert len(np.unique(centers, axis=0)) == k
+        assert all((x == c).all(1).any() for c in centers)
+        ours.append(((x[:, None] - centers) ** 2).sum(2).min(1).sum())
+        centers, _ = cluster.kmeans_plusplus(x, k, random_state=seed)
+        theirs.append(((x[:, None] - centers) ** 2).sum(2).min(1).sum())
+    # Both means have a standard error of 1 %; one candidate instead of four costs 15 %.
+    assert np.mean(ours) == pytest.approx(np.mean(theirs), rel=0.05)
+
+
+def test_rows_are_drawn_by_their_weight():
+    weights = np.random.default_rng(0).uniform(0, 1, 40) ** 3
+    weights[[0, 7, 39]] = 0
+    plan = lloyd.make_plan(40, 1, 1, 1, "cpu")
+    assert plan.chunk < 40
+    weights = jnp.pad(weights.astype(np.float32), (0, plan.local - 40))
+    draws = 40_000
+    rows = seeding.draw(jax.random.key(1), weights, draws, plan=plan, axis=None)
+    share = np.bincount(rows, minlength=plan.local) / draws
+    expected = np.asarray(weights / weights.sum())
+    assert (share[expected == 0] == 0).all()
+    error = np.sqrt(expected * (1 - expected) / draws)
+    assert (np.abs(share - expected) <= 5 * error).all()
+
+
+def test_the_way_of_accelerators_gives_the_same(monkeypatch):
+    """Their plan on the CPU: sums as products, in blocks that do not divide the rows."""
+    x, original = blobs(), lloyd.make_plan
+    expected = run(x, 7, 4, init=x[:7])
+
+    def make_plan(n, d, k, devices, platform):
+        return original(n, d, k, devices, "gpu")._replace(block=64)
+
+    monkeypatch.setattr(lloyd, "make_plan", make_plan)
+    result = run(x, 7, 4, init=x[:7])
+    np.testing.assert_array_equal(result.labels, expected.labels)
+    np.testing.assert_allclose(result.centers, expected.centers, atol=1e-5)
+
+
+def test_settings_are_traced_once(monkeypatch):
+    traces, original = [], lloyd.run
+    monkeypatch.setattr(lloyd, "run", lambda *a, **k: traces.append(1) or original(*a, **k))
+    x = blobs(83, 3)
+    for i in range(1, 4):
+        run(x * i, 4, 4, restarts=i, iterations=i, tolerance=i / 10, seed=i, init=x[i : i + 4])
+        run(x, 4, 4, seed=i)
+    assert len(traces) == 1
+
+
+def test_memory_is_bounded():
+    """A million rows and 1,000 clusters: their distances alone would take 4 GB."""
+    n, d, k = 10**6, 16, 1000
+    plan = lloyd.make_plan(n, d, k, 1, "cpu")
+    shape = jax.ShapeDtypeStruct(
+        (plan.local, d), jnp.float32, sharding=NamedSharding(mesh(1), PartitionSpec("i"))
+    )
+    centers = jax.ShapeDtypeStruct((k, d), jnp.float32)
+    compiled = module._run.lower(
+        shape, centers, np.int32(1), np.float32(0), plan=plan, spherical=False, mesh=mesh(1)
+    ).compile()
+    assert compiled.memory_analysis().temp_size_in_bytes < 100e6
+
+
+def test_float32_unless_double_precision_is_on(x64):
+    x = blobs(30, dtype=np.float16)
+    assert run(x, 3).centers.dtype == np.float64
+    with jax.enable_x64(False):
+        assert run(x, 3).centers.dtype == np.float32
+        assert run(x.astype(np.int16), 3).centers.dtype == np.float32
+        wide = x.astype(np.float64)
+        assert run(wide, 3, metric="spherical").centers.dtype == np.float32
+        assert run(wide, 3).centers.dtype == np.float64
+        assert run(x.astype(int), 3).centers.dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    ("points", "k", "changed", "message"),
     [
-        (np.zeros((3, 2)), 0, 1, "1 to 3"),
-        (np.zeros((3, 2)), 4, 1, "1 to 3"),
-        (np.zeros((3, 2)), 2, 0, "restarts"),
-        (np.zeros(3), 1, 1, "2-D"),
-        (np.zeros((0, 2)), 1, 1, "non-empty"),
-        (np.array([[np.nan]]), 1, 1, "NaN"),
+        (np.zeros((3, 2)), 0, {}, "1 to 3"),
+        (np.zeros((3, 2)), 4, {}, "1 to 3"),
+        (np.zeros((3, 2)), 2, {"restarts": 0}, "restarts"),
+        (np.zeros((3, 2)), 2, {"iterations": 0}, "iterations"),
+        (np.zeros((3, 2)), 2, {"iterations": 3_000_000_000}, "iterations must be 1 to 2147483647"),
+        (np.zeros((3, 2)), 3.0, {}, "k must be an integer; got 3.0"),
+        (np.zeros((3, 2)), True, {}, "k must be an integer; got True"),
+        (np.zeros((3, 2)), np.bool_(True), {}, "k must be an integer"),
+        (np.zeros((3, 2)), 2, {"restarts": 2.0}, "restarts must be an integer; got 2.0"),
+        (np.zeros((3, 2)), 2, {"iterations": 1e3}, "iterations must be an integer; got 1000.0"),
+        (np.zeros((3, 2)), 2, {"seed": None}, "seed must be an integer; got None"),
+        (np.zeros((3, 2)), 2, {"tolerance": -1.0}, "tolerance"),
+        (np.zeros((3, 2)), 2, {"tolerance": np.nan}, "tolerance"),
+        (np.zeros((3, 2)), 2, {"metric": "cosine"}, "euclidean, spherical; got 'cosine'"),
+        (np.zeros((3, 2)), 2, {"init": np.zeros((2, 3))}, r"shape \(2, 2\).*got \(2, 3\)"),
+        (np.zeros((3, 2)), 2, {"init": np.full((2, 2), np.inf)}, "init contains"),
+        (np.eye(3, 2), 2, {"init": np.full((2, 2), 1e39)}, "init reaches 1e\\+39"),
+        (np.eye(3, 2), 2, {"init": np.full((2, 2), -1e30)}, "init reaches 1e\\+30"),
+        (np.zeros(3), 1, {}, "2-D"),
+        (np.zeros((0, 2)), 1, {}, "non-empty"),
+        (np.array([[np.nan]]), 1, {}, "NaN"),
+        (np.array([[np.inf], [0]]), 1, {"metric": "spherical"}, "infinity"),
+        (np.array([[1e200], [0]]), 1, {}, "reach 1e.200.*scale them down"),
+        (np.repeat(np.float32([[4e18], [-4e18]]), 20_000, 0), 1, {}, "reach 4e.18.*sum of their"),
+        (np.array([[1e30], [0]], np.float32), 1, {}, "scale them down"),
+        (np.array([["a"]]), 1, {}, "real numbers"),
+        (np.array([[1j]]), 1, {}, "real numbers"),
+        (scipy.sparse.eye_array(3).tocsr(), 1, {}, "sparse"),
     ],
 )
-def test_bad_input(points, k, restarts, message):
+def test_bad_input(points, k, changed, message):
     with pytest.raises(ValueError, match=message):
-        kmeans(points, k, restarts=restarts, seed=0)
+        run(points, k, **changed)

@@ -62,7 +62,7 @@ def test_equal_rows():
     [
         (np.zeros((5, 2)), {"method": "isomap"}, "must be one of umap, tsne, pca, none"),
         (np.zeros(5), {}, "2-D"),
-        (np.zeros((0, 2)), {}, "non-empty"),
+        (np.zeros((0, 2)), {}, "0 sample"),
         (np.full((5, 2), np.nan), {}, "NaN"),
         (np.zeros((5, 2)), {"dimensions": 0}, "dimensions"),
         (np.zeros((5, 2)), {"neighbors": 1}, "neighbours"),

@@ -8,7 +8,7 @@ from cluster_jax.data import datasets
 
 def load(path, **changes):
     arguments = {"canvas": None, "resident_mb": 1.0, "skip_limit": 0.0, "limit": None} | changes
-    return datasets.load(name="arrays", dir=str(path), split=None, **arguments)
+    return datasets.load(name="arrays", dir=str(path), split=None, label="label", **arguments)
 
 
 @pytest.fixture

@@ -1,16 +1,18 @@
 """Loading by name: digits, TFDS, bad values; statistics of the channels."""
 
 import json
+import types
 
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from cluster_jax.data import datasets, images
+from cluster_jax.data import datasets, images, prepared
 
 BASE = {
     "dir": None,
     "split": None,
+    "label": "label",
     "canvas": None,
     "resident_mb": 100.0,
     "skip_limit": 0.0,
@@ -146,3 +148,27 @@ def test_cifar10_split_that_is_not_there(cifar, split, message):
     with pytest.raises(ValueError, match=message.replace("[", r"\[")) as caught:
         datasets.load(name="cifar10", **cifar | {"split": split})
     assert "\n" not in str(caught.value)
+
+
+class _Classes:
+    names = ("round", "square")
+
+
+def test_another_feature_can_hold_the_classes(monkeypatch):
+    """CIFAR-20 is CIFAR-100 with its coarse labels."""
+    image = types.SimpleNamespace(shape=(2, 2, 1))
+    features = {"image": image, "label": object(), "coarse_label": _Classes()}
+    builder = types.SimpleNamespace(info=types.SimpleNamespace(features=features))
+    picture = np.zeros((2, 2, 1), np.uint8)
+    source = [{"image": picture, "label": 9 - i, "coarse_label": i % 2} for i in range(4)]
+    monkeypatch.setattr(prepared, "_open", lambda *_: (builder, source))
+    monkeypatch.setattr(prepared, "_picture", lambda image, *_: image)
+    for megabytes in (100.0, 0.0):
+        some = BASE | {"resident_mb": megabytes}
+        fine = datasets.load(name="cifar100", **some)
+        coarse = datasets.load(name="cifar100", **some | {"label": "coarse_label"})
+        np.testing.assert_array_equal(coarse.labels, [0, 1, 0, 1])
+        assert coarse.label_names == ("round", "square")
+        np.testing.assert_array_equal(fine.labels, [3, 2, 1, 0])
+        with pytest.raises(ValueError, match=r"data.label = 'shape'; cifar100 has coarse_label"):
+            datasets.load(name="cifar100", **some | {"label": "shape"})

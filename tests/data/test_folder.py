@@ -10,7 +10,7 @@ from cluster_jax.settings import InputError
 
 def load(path, **changes):
     arguments = {"canvas": None, "resident_mb": 1.0, "skip_limit": 0.0, "limit": None} | changes
-    return datasets.load(name="folder", dir=str(path), split=None, **arguments)
+    return datasets.load(name="folder", dir=str(path), split=None, label="label", **arguments)
 
 
 RESIDENT = pytest.mark.parametrize("resident_mb", [1.0, 0.0])
@@ -157,6 +157,7 @@ def test_nothing_to_read(tmp_path):
             name="folder",
             dir=None,
             split=None,
+            label="label",
             canvas=None,
             resident_mb=1,
             skip_limit=0,

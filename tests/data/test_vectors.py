@@ -1,6 +1,7 @@
 """Vectors and labels from files: what is read, and one sentence for what is not."""
 
 import re
+import zipfile
 
 import numpy as np
 import pytest
@@ -99,6 +100,72 @@ def test_csv_that_is_refused(tmp_path, text, message):
     assert message in _refused(vectors.read_table, tmp_path / "x.csv", None)
 
 
+PANDAS = {
+    ",0,1\n0,.5,1.5\n1,2.5,3.5\n": ([[0.5, 1.5], [2.5, 3.5]], ("0", "1")),
+    ",0,1\n0,5,1\n1,2,3\n": ([[5, 1], [2, 3]], ("0", "1")),
+    ",a,b\nx,.5,1.5\n": ([[0.5, 1.5]], ("x",)),
+    ",a,b\n7,.5,1.5\n": ([[0.5, 1.5]], ("7",)),
+    "0,1\n.5,1.5\n2,3\n": ([[0.5, 1.5], [2, 3]], None),
+    "0,1,2\n5,6,7\n": ([[5, 6, 7]], None),
+    "0\n.5\n": ([[0.5]], None),
+    "id,0,1\nx,.5,1.5\n": ([[0.5, 1.5]], ("x",)),
+    # No titles: in no order, or with decimals.
+    "1,0\n.5,1.5\n": ([[1, 0], [0.5, 1.5]], None),
+    "0.0,1.0\n.5,1.5\n": ([[0, 1], [0.5, 1.5]], None),
+}
+
+
+@pytest.mark.parametrize("text", PANDAS)
+def test_csv_of_pandas(tmp_path, text):
+    (tmp_path / "x.csv").write_text(text)
+    table = vectors.read_table(str(tmp_path / "x.csv"), None)
+    values, names = PANDAS[text]
+    np.testing.assert_array_equal(table.values, values)
+    assert table.names == names
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1.0,2x\n3,4\n", "line 1, column 2: '2x' is not a number"),
+        ("\na,1.0,2x\nb,3,4\n", "line 2, column 3: '2x' is not a number"),
+        ("1x,2\n3,4\n", "line 1, column 1: '1x' is not a number"),
+        ("1,2\n3x,4\n5,6\n", "line 2, column 1: '3x' is not a number"),
+        ("a,b\n3x,4\n5,6\n", "line 2, column 1: '3x' is not a number"),
+        ("a,b\n,4\n5,6\n", "line 2, column 1: '' is not a number"),
+        (",2.5\n1,2\n", "line 1, column 1 is empty"),
+        ("0,1\n1,0\n", "line 1: '0,1' may be titles or a row; give the columns titles"),
+        ("0\n5\n9\n", "line 1: '0' may be titles or a row"),
+    ],
+)
+def test_first_lines_that_are_refused(tmp_path, text, message):
+    (tmp_path / "x.csv").write_text(text)
+    assert message in _refused(vectors.read_table, tmp_path / "x.csv", None)
+
+
+def test_archives_with_other_files_or_damage(tmp_path):
+    file = tmp_path / "x.npz"
+    np.savez_compressed(file, x=X)
+    whole = file.read_bytes()
+    with zipfile.ZipFile(file, "a") as archive:
+        archive.writestr("readme.txt", "what this is")
+    np.testing.assert_array_equal(vectors.read_table(str(file), None).values, X)
+    assert "no array 'readme.txt'; name one of: x" in _refused(
+        vectors.read_table, file, "readme.txt"
+    )
+    with zipfile.ZipFile(tmp_path / "fake.npz", "w") as archive:
+        archive.writestr("x.npy", "no array")
+    assert "'x' of" in _refused(vectors.read_table, tmp_path / "fake.npz", None)
+    # The flag of encryption, a method that no one knows, damaged content: local and central header.
+    central = whole.index(b"PK\x01\x02")
+    for change in ({6: 1, central + 8: 1}, {8: 77, central + 10: 77}, {70: 255, 71: 255, 72: 255}):
+        damaged = bytearray(whole)
+        for place, value in change.items():
+            damaged[place] = value
+        file.write_bytes(damaged)
+        assert "x.npz cannot be read: " in _refused(vectors.read_table, file, None)
+
+
 def test_what_is_no_vectors(tmp_path):
     class Bomb:
         def __reduce__(self):
@@ -171,11 +238,19 @@ def test_labels_that_are_refused(tmp_path):
     np.savez(tmp_path / "two.npz", a=[1], b=[2])
     (tmp_path / "wide.csv").write_text("a,1\nb,2\n")
     (tmp_path / "long.txt").write_text("1\n" * 8)
+    (tmp_path / "gap.csv").write_text("kind\n1\n2\n3\n\n5\n6\n7\n")
+    (tmp_path / "quoted.csv").write_text('1\n2\n3\n""\n5\n6\n7\n')
+    (tmp_path / "gap.txt").write_text("1\n \n3\n4\n5\n6\n7\n")
+    (tmp_path / "late.csv").write_text("kind\n" + "1\n" * 6 + "\n")
     for name, message in {
         "float.npy": "one whole number or text per row; it holds float64 of shape (7,)",
         "square.npy": "it holds int64 of shape (7, 1)",
         "short.npy": "must have the same length; got 7 and 6",
         "long.txt": "must have the same length; got 7 and 8",
+        "gap.csv": "gap.csv, line 5 is blank; give every row a label",
+        "quoted.csv": "line 4 is blank",
+        "gap.txt": "line 2 is blank",
+        "late.csv": "begins with a title, 'kind', and so lacks labels: it holds 6 for 7 rows",
         "pickled.npy": "never loaded",
         "two.npz": "name one of: a, b",
         "wide.csv": "must have one column, the labels; row 1 has 2",

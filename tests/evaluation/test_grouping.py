@@ -62,6 +62,14 @@ def test_few_columns_go_to_gridshift_as_they_are():
     assert said == ["seeking modes of 300 points, bandwidth auto ...", "scoring ..."]
 
 
+def test_small_clusters_are_counted_apart():
+    x = np.concatenate([blobs()[0], [[40.0, 40, 40], [-40, 40, 0]]])
+    metrics = cluster(x, None, OPTIONS, silent).metrics["gridshift"]
+    grid = GridShift().fit(x)
+    assert metrics["n_clusters"] == len(set(grid.labels_)) == 5
+    assert metrics["n_large"] == len(set(grid.labels_[~grid.outliers_])) == 3
+
+
 def test_float64_is_not_rounded():
     """Features far from 0 keep their differences, which float32 would drop."""
     x, labels = blobs()
@@ -205,6 +213,10 @@ X = np.ones((5, 4))
         (X, {"method": "kmeans", "k": 2, "bandwidth": 0.5}, "k-means has no bandwidth"),
         (X, {"method": "kmeans", "k": 2, "restarts": 0}, "restarts must be at least 1"),
         (X, {"method": "kmeans", "k": 2, "iterations": 0}, "iterations must be at least 1"),
+        (X, {"method": "kmeans", "k": 2, "iterations": 2**31}, "iterations must be at most 2,147,"),
+        (X, {"method": "kmeans", "k": 2, "restarts": 2**70}, "restarts must be at most 2,147,"),
+        (X, {"method": "kmeans", "k": 2**31}, "k must be 1 to 5, the rows; got 2147483648"),
+        (X, {"seed": 2**31}, "seed must be at most 2,147,483,647; got 2147483648"),
     ],
 )
 def test_refused(features, given, message):

@@ -550,13 +550,25 @@ def test_outliers_are_marked():
     one = Page(render(make(CLUSTERS, outliers=np.arange(68) == 5)))
     assert "1 image is unlike all others" in one.text
     small = Page(render(make(CLUSTERS, outliers=CLUSTERS == 2)))
-    assert "68 images fell into 2 groups" in small.text
+    assert "68 images fell into 2 groups and 1 small one; the number" in small.text
+    bars = [attrs.get("aria-label", "") for _, attrs in small.tags]
+    assert any("of the sizes of 2 clusters and 1 small one:" in text for text in bars)
+    assert any("68 images in 2 clusters and 1 small one;" in text for text in bars)
     assert "3 images are unlike all others: in 1 further group too small" in small.text
-    assert "1 group;" in Page(render(make(CLUSTERS, outliers=CLUSTERS != 4))).text
+    one = Page(render(make(CLUSTERS, outliers=CLUSTERS != 4)))
+    assert "1 group and 2 small ones;" in one.text
     assert "3 groups;" in Page(render(make(CLUSTERS, outliers=CLUSTERS >= 0))).text
     none = Page(render(make(CLUSTERS, outliers=np.zeros(68, bool))))
     assert "unlike all others" not in none.text
     assert "Rings" not in none.text
+
+
+def test_the_table_counts_small_clusters_apart():
+    data = make(CLUSTERS, outliers=CLUSTERS == 2)
+    data.results["metrics"]["gridshift"] |= {"n_clusters": 1_003, "n_large": 2}
+    page = Page(render(data))
+    assert "2 and 1,001 small" in page.text
+    assert "large" not in page.text.split("Other measurements")[1].split("Protocol")[0]
 
 
 def test_a_number_that_was_given():

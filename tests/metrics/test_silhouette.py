@@ -62,3 +62,12 @@ def test_bad_input():
         silhouette(np.ones((4, 2)), [0, 1, 1], metric="euclidean", rows=9, seed=0)
     with pytest.raises(ValueError, match="at least 3 rows; got 2"):
         silhouette(np.ones((4, 2)), [0, 1, 1, 1], metric="euclidean", rows=2, seed=0)
+
+
+def test_far_from_the_origin():
+    rng = np.random.default_rng(4)
+    clusters = np.repeat([0, 1], 50)
+    features = rng.normal(size=(100, 2)) + 9 * clusters[:, None]
+    common = {"metric": "euclidean", "rows": 200, "seed": 0}
+    near, far = (silhouette(features + o, clusters, **common) for o in (0.0, 2.0**32))
+    assert far == pytest.approx(near, abs=1e-5)

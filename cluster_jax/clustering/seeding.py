@@ -1,0 +1,69 @@
+"""k-means++: starting centres drawn far from each other."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from cluster_jax import collectives, ops
+from cluster_jax.clustering import lloyd
+from cluster_jax.collectives import Axis
+
+
+def plus_plus(x: Array, live: Array, key: Array, k: int, *, plan: lloyd.Plan, axis: Axis) -> Array:
+    """Rows drawn one after the other with a chance proportional to the squared distance D^2.
+
+    D is the distance to the nearest centre so far. Of 2 + log k rows drawn each time the one that
+    leaves the lowest sum of D^2 is taken; this costs little, as reading the rows takes most of
+    the time, and gives better starts than a single one.
+
+    Runs inside `jax.shard_map`; the same rows are drawn on any number of devices, up to ties
+    within rounding.
+
+    Args:
+        x: this device's rows `[plan.local, d]`.
+        live: bool `[plan.local]`, rows that may be drawn; not the padding.
+        key: decides the draws.
+        k: number of centres.
+        plan: sizes.
+        axis: mesh axis of the rows.
+
+    Returns:
+        Centres `[k, d]`, distinct as long as rows at some distance are left.
+
+    References:
+        Arthur & Vassilvitskii 2007, k-means++: the advantages of careful seeding.
+    """
+    lengths = jnp.sum(x * x, axis=1)
+    tries = 2 + int(math.log(k))
+
+    def step(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        centers, nearest = carry
+        weights = jnp.where(i == 0, live.astype(x.dtype), nearest)
+        drawn = draw(jax.random.fold_in(key, i), weights, tries, plan=plan, axis=axis)
+        rows = lloyd.fetch(x, drawn, axis)
+        squares = lengths[:, None] + jnp.sum(rows * rows, axis=1)[None] - 2 * ops.products(x, rows)
+        closer = jnp.minimum(nearest[:, None], jnp.maximum(squares, 0))
+        sums = jnp.sum(jnp.sum(closer.reshape(-1, plan.chunk, tries), axis=1), axis=0)
+        best = jnp.where(i == 0, 0, jnp.argmin(collectives.total(sums, axis)))
+        return centers.at[i].set(rows[best]), closer[:, best]
+
+    nearest = jnp.where(live, jnp.array(jnp.inf, x.dtype), 0)
+    return lax.fori_loop(0, k, step, (jnp.zeros((k, x.shape[1]), x.dtype), nearest))[0]
+
+
+def draw(key: Array, weights: Array, count: int, *, plan: lloyd.Plan, axis: Axis) -> Array:
+    """Global numbers `[count]` of rows drawn by weight: first the chunk, then the row in it.
+
+    Each is the highest of log weight + Gumbel noise (the Gumbel-max trick), which rounding hardly
+    ever decides, unlike a search in cumulated weights. The noise belongs to chunks and places in
+    them, not to devices.
+    """
+    chunks = -(-plan.n // plan.chunk)
+    noise = jax.random.gumbel(key, (count, chunks + plan.chunk), weights.dtype)
+    weights = weights.reshape(-1, plan.chunk)
+    sums = collectives.gather(jnp.sum(weights, axis=1), axis)[:chunks]
+    chosen = jnp.argmax(jnp.log(sums)[None] + noise[:, :chunks], axis=1).astype(jnp.int32)
+    inside = jnp.log(lloyd.fetch(weights, chosen, axis)) + noise[:, chunks:]
+    return chosen * plan.chunk + jnp.argmax(inside, axis=1).astype(jnp.int32)

@@ -1,0 +1,18 @@
+"""NCC on CIFAR-100: no published row that is certainly of 100 classes.
+
+    python -m cluster_jax.main --config=configs/ncc_cifar100.py --config.data.dir=DIR
+
+DIR holds the set prepared by TFDS as array_record. Trains and scores on all 60,000 images.
+Everything else is that of ncc_cifar10; meant for one GPU or a TPU slice.
+"""
+
+from cluster_jax import settings
+
+
+def get_config():
+    """The config."""
+    config = settings.load("ncc_cifar10")
+    config.data.name = "cifar100"
+    config.data.split = "train+test"
+    config.method.clusters = 100
+    return config

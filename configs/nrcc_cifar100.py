@@ -1,0 +1,17 @@
+"""BYOL + NRCC on CIFAR-100: no published row that is certainly of 100 classes.
+
+    python -m cluster_jax.main --config=configs/nrcc_cifar100.py --config.data.dir=DIR
+
+DIR holds the set prepared by TFDS as array_record. Trains and scores on all 60,000 images.
+Everything else is that of nrcc_cifar10; meant for one GPU or a TPU slice.
+"""
+
+from cluster_jax import settings
+
+
+def get_config():
+    """The config."""
+    config = settings.load("nrcc_cifar10")
+    config.data.name = "cifar100"
+    config.data.split = "train+test"
+    return config
