@@ -81,19 +81,15 @@ EACH = [
 BATCH = 16
 
 
-def build(tmp_path, method, nrcc, *, count=64, learns=False, **network):
-    """A run of a case; with `learns` long enough to learn something."""
+def build(tmp_path, method, nrcc, **network):
+    """A run of a case."""
     # SGD: Adam divides by the gradient's size and so turns the rounding error of a gradient that
     # is zero (a bias before BatchNorm) into a full step.
     optimizer = {"name": "sgd", "learning_rate": 0.05}
     # For the trace of a step on all 8 devices: groups of up to 4 images fit into each.
     train = {"batch_size": 32}
-    if learns:
-        optimizer = {"name": "adamw", "learning_rate": 3e-3}
-        train = {"batch_size": 32, "duration": "100 steps"}
-        network = {"width": 8, **network}
     made = use(
-        toy.config(toy.file(tmp_path, count), network=network, optimizer=optimizer, train=train),
+        toy.config(toy.file(tmp_path), network=network, optimizer=optimizer, train=train),
         method,
     )
     if not nrcc:
@@ -111,7 +107,7 @@ def embedding(run, state, mesh):
     return embed.embed(run.method, state.params, state.extra, run.dataset, batch_size=32, mesh=mesh)
 
 
-def advance(run, state, step, mesh, steps, batch=BATCH):
+def advance(run, state, step, mesh, steps):
     """The state after some steps, with the refreshes that are due before them, as in the loop."""
     resident = jax.device_put(run.dataset.images, states.replicated(mesh))
     for i in steps:
@@ -119,7 +115,7 @@ def advance(run, state, step, mesh, steps, batch=BATCH):
             embedded = functools.partial(embedding, run, state, mesh)
             extra = run.method.refresh(state.extra, embedded, jax.random.key(i), mesh)
             state = state._replace(extra=jax.device_put(extra, states.replicated(mesh)))
-        index = np.random.default_rng(i).permutation(len(run.dataset.images))[:batch]
+        index = np.random.default_rng(i).permutation(len(run.dataset.images))[:BATCH]
         index = jax.device_put(index.astype(np.int32), states.sharded(mesh))
         state, metrics = step(state, {"index": index}, resident)
     return state, metrics

@@ -4,16 +4,13 @@ import jax
 import numpy as np
 import pytest
 
-from cluster_jax.clustering.kmeans import kmeans
 from cluster_jax.data import batches
 from cluster_jax.methods import base
-from cluster_jax.metrics import partition
 from cluster_jax.training import state as states
 from cluster_jax.training.checkpoint import Checkpoints
 from cluster_jax.training.step import make_step
 from tests.methods import cases
 
-BARE = pytest.mark.parametrize("method", cases.METHODS)
 EACH = pytest.mark.parametrize(("method", "nrcc"), cases.EACH)
 
 
@@ -68,31 +65,6 @@ def test_a_batch_holds_no_labels(tmp_path):
     )
     assert set(next(iter(stream))) <= {"index", "image"}
     stream.close()
-
-
-def _learns(tmp_path, method, nrcc):
-    run = cases.build(tmp_path, method, nrcc, count=256, learns=True)
-    mesh = states.make_mesh(1)
-    step = make_step(run.method, run.optimiser, mesh)
-    state = states.create(run.method, run.optimiser, seed=0, shape=run.shape, mesh=mesh)
-    state, _ = cases.advance(run, state, step, mesh, range(run.plan.total), batch=32)
-    features = cases.embedding(run, state, mesh)["backbone"]
-    groups = kmeans(
-        features, 4, metric="spherical", restarts=5, iterations=50, tolerance=0.0, seed=0,
-        init=None, mesh=mesh,
-    )  # fmt: skip
-    return partition.accuracy(run.dataset.labels, groups.labels)
-
-
-@BARE
-def test_learns_separable_images(tmp_path, method):
-    assert _learns(tmp_path, method, False) >= 0.95
-
-
-@pytest.mark.slow
-@BARE
-def test_learns_separable_images_with_nrcc(tmp_path, method):
-    assert _learns(tmp_path, method, True) >= 0.95
 
 
 def _leaves(state):
