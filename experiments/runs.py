@@ -31,26 +31,31 @@ def repeat(config: ConfigDict, seeds: Sequence[int], folder: str, name: str) -> 
     return results
 
 
-def figures(results: Sequence[dict]) -> dict[str, dict]:
-    """Every figure of `FIGURES` over the seeds: values, mean and standard deviation."""
+def figures(results: Sequence[dict], speeds: Sequence[float] | None) -> dict[str, dict]:
+    """Every figure of `FIGURES` over the seeds, and images/s: values, mean, standard deviation."""
     found = {}
     for title, path in FIGURES.items():
         values = [_at(r["metrics"], path) for r in results]
         if any(v is None for v in values):
             continue
-        found[title] = {
-            "values": values,
-            "mean": statistics.fmean(values),
-            "std": statistics.stdev(values) if len(values) > 1 else 0.0,
-        }
-    speeds = [r["images_per_second"] for r in results]
-    found["images/s"] = {"values": speeds, "mean": statistics.fmean(speeds), "std": 0.0}
+        found[title] = _spread(values)
+    found["images/s"] = _spread(speeds or [r["images_per_second"] for r in results])
     return found
 
 
-def write(path: str, command: str, rows: Mapping[str, Sequence[dict]], note: str) -> str:
-    """Writes `PATH.json` and `PATH.md`, a table of mean and standard deviation; returns it."""
-    summary = {name: figures(results) for name, results in rows.items()}
+def write(
+    path: str,
+    command: str,
+    rows: Mapping[str, Sequence[dict]],
+    note: str,
+    speeds: Mapping[str, Sequence[float]] | None = None,
+) -> str:
+    """Writes `PATH.json` and `PATH.md`, a table of mean and standard deviation; returns it.
+
+    `speeds` are images/s of each row, measured apart; None: those of the runs themselves.
+    """
+    speeds = speeds or {}
+    summary = {name: figures(results, speeds.get(name)) for name, results in rows.items()}
     example = next(iter(rows.values()))[0]["protocol"]
     commits = sorted({r["protocol"]["commit"] for results in rows.values() for r in results})
     seeds = sorted({r["protocol"]["seed"] for results in rows.values() for r in results})
@@ -69,6 +74,11 @@ def write(path: str, command: str, rows: Mapping[str, Sequence[dict]], note: str
     text = "\n".join([_markdown(summary), "", *_about(about)]) + "\n"
     storage.write(f"{path}.md", text)
     return text
+
+
+def _spread(values: Sequence[float]) -> dict:
+    std = statistics.stdev(values) if len(values) > 1 else 0.0
+    return {"values": list(values), "mean": statistics.fmean(values), "std": std}
 
 
 def _markdown(summary: Mapping[str, dict]) -> str:

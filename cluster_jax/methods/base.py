@@ -7,15 +7,21 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.sharding import Mesh
+from numpy.typing import ArrayLike
 
 from cluster_jax import settings
+from cluster_jax.clustering.kmeans import KMeans, kmeans
 from cluster_jax.collectives import Axis
 from cluster_jax.data.views import Augment
 from cluster_jax.nets.network import Network
 
 Tree = Any
+
+# Of one run of k-means in a refresh: it rests earlier as a rule.
+ITERATIONS = 100
 
 
 class Setting(NamedTuple):
@@ -161,6 +167,29 @@ def never(step: int) -> bool:
 def unchanged(extra: Tree, embedding: Callable, key: Array, mesh: Mesh) -> Tree:
     """The `refresh` of a method without refresh."""
     return extra
+
+
+def spherical_clusters(
+    features: ArrayLike,
+    clusters: int,
+    *,
+    restarts: int,
+    key: Array,
+    init: ArrayLike | None,
+    mesh: Mesh,
+) -> KMeans:
+    """Spherical k-means of a refresh, run until it rests; see `clustering.kmeans.kmeans`."""
+    return kmeans(
+        features,
+        clusters,
+        metric="spherical",
+        restarts=restarts,
+        iterations=ITERATIONS,
+        tolerance=0.0,
+        seed=int(jax.random.randint(key, (), 0, np.iinfo(np.int32).max)),
+        init=init,
+        mesh=mesh,
+    )
 
 
 def image_keys(key: Array, index: Array) -> Array:

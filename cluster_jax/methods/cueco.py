@@ -10,16 +10,13 @@ from jax.sharding import Mesh
 
 from cluster_jax import collectives, memory, ops, schedules, settings
 from cluster_jax.clustering import online
-from cluster_jax.clustering.kmeans import kmeans
 from cluster_jax.collectives import Axis
 from cluster_jax.losses import cueco, infonce
-from cluster_jax.methods.base import Encoded, Setting, Tree, TwoView
+from cluster_jax.methods.base import Encoded, Setting, Tree, TwoView, spherical_clusters
 from cluster_jax.methods.encoders import momentum
 from cluster_jax.methods.moco import check_queue
 
 WEIGHTS = ("instance", "centroid", "variance")
-# Of one run of k-means: it rests earlier as a rule.
-ITERATIONS = 100
 
 
 def make(
@@ -138,17 +135,7 @@ def make(
     def refresh(extra: Tree, embedding: Callable, key: Array, mesh: Mesh) -> Tree:
         held = extra["queue"]
         rows = np.asarray(held.rows)[: int(held.filled)]
-        found = kmeans(
-            rows,
-            clusters,
-            metric="spherical",
-            restarts=restarts,
-            iterations=ITERATIONS,
-            tolerance=0.0,
-            seed=int(jax.random.randint(key, (), 0, np.iinfo(np.int32).max)),
-            init=None,
-            mesh=mesh,
-        )
+        found = spherical_clusters(rows, clusters, restarts=restarts, key=key, init=None, mesh=mesh)
         groups = online.start(rows, found.centers)
         held = jax.tree.map(lambda x, old: np.asarray(x, old.dtype), groups, extra["clusters"])
         return {**extra, "clusters": held}

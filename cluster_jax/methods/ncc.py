@@ -2,21 +2,23 @@
 
 from collections.abc import Callable
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.sharding import Mesh
 
 from cluster_jax import schedules, settings
-from cluster_jax.clustering.kmeans import kmeans
 from cluster_jax.collectives import Axis
 from cluster_jax.losses import byol, ncc
-from cluster_jax.methods.base import Encoded, Setting, Tree, TwoView, image_keys
+from cluster_jax.methods.base import (
+    Encoded,
+    Setting,
+    Tree,
+    TwoView,
+    image_keys,
+    spherical_clusters,
+)
 from cluster_jax.methods.encoders import momentum
-
-# Of one run of k-means: it rests earlier as a rule.
-ITERATIONS = 100
 
 
 def make(
@@ -110,14 +112,11 @@ def make(
         return weight > 0 and step >= first and (step - first) % period == 0
 
     def refresh(extra: Tree, embedding: Callable, key: Array, mesh: Mesh) -> Tree:
-        found = kmeans(
+        found = spherical_clusters(
             embedding()["projection"],
             clusters,
-            metric="spherical",
             restarts=restarts,
-            iterations=ITERATIONS,
-            tolerance=0.0,
-            seed=int(jax.random.randint(key, (), 0, np.iinfo(np.int32).max)),
+            key=key,
             init=_known(extra["centers"]) if keep_centers else None,
             mesh=mesh,
         )

@@ -1,0 +1,66 @@
+"""Tables of all methods on digits: `methods`, and the ablations `ncc`, `cueco`, `kernels`.
+
+python -m experiments.digits TABLE [--runs=runs/digits] [--out=experiments/digits] [--only=0/2]
+
+`methods` takes about 25 minutes on 2 cores, the others less; runs that are finished are not run
+again, also those of another table. Two processes with --only=0/2 and --only=1/2 share the runs,
+one core each; a third call makes the table.
+"""
+
+import argparse
+import hashlib
+import json
+
+from ml_collections import ConfigDict
+
+from cluster_jax import assemble, launch, settings
+from experiments import runs
+from experiments.digits import rows, speed
+
+NOTE = (
+    "The settings shared by all rows were tuned on the labels of this set with InfoNCE + NRCC, and "
+    "the start of BYOL's and NCC's moving average (0.9) on the labels with NCC, seed 0. GridShift "
+    "never sees the labels; k-means, NCC and CueCo are given their number. Two runs at a time, one "
+    "core each."
+)
+SPEED = (
+    " images/s: mean of {rounds} rounds in which the rows take turns, {steps} steps each, "
+    "alone on the machine."
+)
+
+
+def main() -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.digits")
+    parser.add_argument("table", choices=tuple(rows.TABLES))
+    parser.add_argument("--runs", default="runs/digits")
+    parser.add_argument("--out", default="experiments/digits")
+    parser.add_argument("--only", help="I/N: every N-th run from I on; no table is written")
+    arguments = parser.parse_args()
+    launch.use_cores(settings.load("nrcc_digits").train.batch_size)
+    table = rows.TABLES[arguments.table]()
+    jobs = [(name, seed) for name in table for seed in rows.SEEDS]
+    if arguments.only:
+        first, step = (int(x) for x in arguments.only.split("/"))
+        jobs = jobs[first::step]
+    found: dict[str, list] = {name: [] for name in table}
+    for name, seed in jobs:
+        found[name] += runs.repeat(table[name], [seed], arguments.runs, _slug(table[name]))
+    if arguments.only:
+        return
+    note, speeds = NOTE, None
+    if arguments.table == "methods":
+        speeds = speed.measure(table)
+        note += SPEED.format(rounds=speed.ROUNDS, steps=speed.STEPS)
+    command = f"python -m experiments.digits {arguments.table}"
+    print(runs.write(f"{arguments.out}/{arguments.table}", command, found, note, speeds))
+
+
+def _slug(config: ConfigDict) -> str:
+    """The same for the same settings, so that tables share runs."""
+    text = json.dumps(assemble.plain(config), sort_keys=True)
+    return f"{config.method.name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+if __name__ == "__main__":
+    main()

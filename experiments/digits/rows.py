@@ -1,0 +1,89 @@
+"""The rows of the tables on digits, name -> config."""
+
+from typing import Any
+
+from ml_collections import ConfigDict, config_dict
+
+from cluster_jax import settings
+
+SEEDS = (0, 1, 2)
+
+
+def methods() -> dict[str, ConfigDict]:
+    """All methods: the same network, images, augmentation, optimiser and number of steps."""
+    regularised = settings.load("nrcc_digits")
+    bare = regularised.copy_and_resolve_references()
+    bare.nrcc.weight = 0.0
+    return {
+        "SimCLR": bare,
+        "SimCLR + NRCC": regularised,
+        "BYOL": settings.load("byol_digits"),
+        "SimSiam": settings.load("simsiam_digits"),
+        "Barlow Twins": settings.load("barlow_digits"),
+        "MoCo": settings.load("moco_digits"),
+        "Kernel-InfoNCE, Laplacian + Gaussian": settings.load("kernel_infonce_digits"),
+        "NCC": settings.load("ncc_digits"),
+        "CueCo": settings.load("cueco_digits"),
+    }
+
+
+def ncc() -> dict[str, ConfigDict]:
+    """NCC Table 4, without its rows of CC and PCL: positive sampling (PS) and parts of ProtoCL."""
+    every = methods()
+    return {
+        "MoCo": every["MoCo"],
+        "SimSiam": every["SimSiam"],
+        "BYOL": every["BYOL"],
+        "BYOL + PS": _with("ncc_digits", weight=0.0),
+        "BYOL + ProtoCL": _with("ncc_digits", sigma=0.0),
+        "BYOL + PS + alignment": _with("ncc_digits", part="alignment"),
+        "BYOL + PS + uniformity": _with("ncc_digits", part="uniformity"),
+        "NCC": every["NCC"],
+    }
+
+
+def cueco() -> dict[str, ConfigDict]:
+    """CueCo Table 3: which of the three losses."""
+    return {
+        "L1": _with("cueco_digits", weights=_weights(centroid=0.0, variance=0.0)),
+        "L1 + L2": _with("cueco_digits", weights=_weights(variance=0.0)),
+        "L1 + L3": _with("cueco_digits", weights=_weights(centroid=0.0)),
+        "L1 + L2 + L3": settings.load("cueco_digits"),
+    }
+
+
+def kernels() -> dict[str, ConfigDict]:
+    """Kernels exp(-d^gamma / tau), tau = gamma / 2: equal slopes at distance 1; mixtures."""
+    return {
+        "gamma 0.5": _kernel(0.5),
+        "gamma 1 (Laplacian)": _kernel(1.0),
+        "gamma 2 (Gaussian, SimCLR)": _kernel(2.0),
+        "1 and 2, mixed kernels": settings.load("kernel_infonce_digits"),
+        "1 and 2, mixed losses": _with("kernel_infonce_digits", mixture="loss"),
+        "1 and 2, halves of the vector": _with("kernel_infonce_digits", halves=True),
+    }
+
+
+TABLES = {"methods": methods, "ncc": ncc, "cueco": cueco, "kernels": kernels}
+
+
+def _with(name: str, **values: Any) -> ConfigDict:
+    config = settings.load(name)
+    config.method.update(values)
+    return config
+
+
+def _weights(**changed: float) -> dict[str, float]:
+    return settings.load("cueco_digits").method.weights.to_dict() | changed
+
+
+def _kernel(gamma: float) -> ConfigDict:
+    config = settings.load("kernel_infonce_digits")
+    method = config.method.to_dict() | {
+        "gammas": (gamma,),
+        "temperatures": (gamma / 2,),
+        "mixture": config_dict.placeholder(str),
+        "weight": config_dict.placeholder(float),
+    }
+    config.method = ConfigDict(method)
+    return config

@@ -1,0 +1,49 @@
+"""Images per second of training steps of several configs, which take turns."""
+
+import time
+from collections.abc import Mapping
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+
+from cluster_jax import assemble
+from cluster_jax.training import state as states
+from cluster_jax.training.step import make_step
+
+ROUNDS, STEPS = 5, 30
+
+
+def measure(configs: Mapping[str, ConfigDict]) -> dict[str, list[float]]:
+    """Images per second of each config in each round, compilation left out."""
+    sides = {name: _prepare(config) for name, config in configs.items()}
+    found: dict[str, list[float]] = {name: [] for name in configs}
+    for _ in range(ROUNDS):
+        for name, side in sides.items():
+            start = time.perf_counter()
+            _advance(side, STEPS)
+            found[name].append(STEPS * side["batch"] / (time.perf_counter() - start))
+    return found
+
+
+def _prepare(config: ConfigDict) -> dict:
+    values = assemble.plain(config)
+    built = assemble.build(values)
+    batch = values["train"]["batch_size"]
+    index = np.random.default_rng(0).permutation(built.dataset.size)[:batch].astype(np.int32)
+    images = built.dataset.images[index]
+    rows = jax.device_put({"index": index, "image": images}, states.sharded(built.mesh))
+    step = make_step(built.method, built.optimiser, built.mesh)
+    side = {
+        "state": assemble.initial(built, values),
+        "step": lambda state: step(state, rows, None)[0],
+        "batch": batch,
+    }
+    _advance(side, 1)
+    return side
+
+
+def _advance(side: dict, steps: int) -> None:
+    for _ in range(steps):
+        side["state"] = side["step"](side["state"])
+    jax.block_until_ready(side["state"])
