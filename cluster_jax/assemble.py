@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from cluster_jax import schedules, settings, storage
-from cluster_jax.data import batches, datasets, views
+from cluster_jax.data import batches, datasets, splits, views
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.evaluation import evaluate
 from cluster_jax.methods import base
@@ -28,6 +28,7 @@ class Run(NamedTuple):
 
     Attributes:
         dataset: the images.
+        test: images kept for a test of novel class discovery, or None.
         method: what is trained.
         optimiser: moves its parameters.
         rate: learning rate as a function of the step.
@@ -38,6 +39,7 @@ class Run(NamedTuple):
     """
 
     dataset: Dataset
+    test: Dataset | None
     method: Method
     optimiser: optax.GradientTransformation
     rate: schedules.Schedule
@@ -53,12 +55,16 @@ def plain(config: ConfigDict | Mapping[str, Any]) -> dict[str, Any]:
     return storage.plain(values)
 
 
-def build(config: Mapping[str, Any], dataset: Dataset | None = None) -> Run:
+def build(
+    config: Mapping[str, Any], dataset: Dataset | None = None, test: Dataset | None = None
+) -> Run:
     """Turns a config into functions.
 
     Args:
         config: as nested dicts.
-        dataset: the images, where they are in hand already; None: what `config["data"]` says.
+        dataset: the images, where they are in hand already; None: what `config["data"]` and
+            `config["novel"]` say.
+        test: with `dataset`: images kept for a test.
 
     Raises:
         InputError: a key is missing, spare or out of range, or the data cannot be used.
@@ -71,10 +77,10 @@ def build(config: Mapping[str, Any], dataset: Dataset | None = None) -> Run:
         settings.at_least("train.batch_size", train["batch_size"], 2)
         states.check_batch(train["batch_size"], mesh)
         if dataset is None:
-            dataset = settings.bind(datasets.load, "data", config["data"])
+            dataset, test = _load(config)
         evaluate.check(config["eval"], dataset.size)
-        built = _join(config, dataset, mesh)
-        _try_step(built, train["batch_size"])
+        built = _join(config, dataset, test, mesh)
+        _try_step(built, train["batch_size"], train["labelled_rows"])
     except settings.InputError:
         raise
     except (ValueError, TypeError, OSError) as error:
@@ -85,7 +91,11 @@ def build(config: Mapping[str, Any], dataset: Dataset | None = None) -> Run:
 def describe(built: Run) -> dict[str, Any]:
     """What `rebuild` must know of the images."""
     dataset = built.dataset
-    return {"size": dataset.size, "shape": list(dataset.shape), **built.statistics}
+    known = None
+    if dataset.known is not None:
+        known = {"images": int((dataset.known >= 0).sum()), "classes": int(dataset.known.max()) + 1}
+    images = {"size": dataset.size, "shape": list(dataset.shape), "known": known}
+    return {**images, **built.statistics}
 
 
 def rebuild(config: Mapping[str, Any], images: Mapping[str, Any]) -> Run:
@@ -107,20 +117,45 @@ def rebuild(config: Mapping[str, Any], images: Mapping[str, Any]) -> Run:
         ) from error
     dataset = Dataset(
         config["data"]["name"], images["size"], tuple(images["shape"]), None, _absent,
-        None, None, None, (),
+        None, None, None, (), _stand_in(images["size"], images["known"]),
     )  # fmt: skip
     statistics = {key: images[key] for key in ("mean", "std")}
     config = {**config, "augment": {**config["augment"], **statistics}}
-    return _join(config, dataset, states.make_mesh())
+    return _join(config, dataset, None, states.make_mesh())
+
+
+def _stand_in(size: int, known: Mapping[str, int] | None) -> np.ndarray | None:
+    """As many known classes as a run had, of images not at hand: lengths follow from them."""
+    if known is None:
+        return None
+    found = np.full(size, -1, np.int32)
+    found[: known["images"]] = np.arange(known["images"]) % known["classes"]
+    return found
+
+
+def _load(config: Mapping[str, Any]) -> tuple[Dataset, Dataset | None]:
+    """The images, and those kept for a test where there are any."""
+    novel = config["novel"]
+    dataset, test = settings.bind(datasets.load, "data", config["data"]), None
+    if novel["classes"] is None:
+        return dataset, None
+    if novel["test_split"] is not None:
+        section = {**config["data"], "split": novel["test_split"]}
+        test = settings.bind(datasets.load, "data", section)
+    elif novel["holdout"]:
+        dataset, test = splits.hold_out(dataset, share=novel["holdout"], seed=novel["holdout_seed"])
+    return splits.with_known(dataset, novel["classes"]), test
 
 
 def _absent(indices: np.ndarray) -> np.ndarray:
     raise LookupError("the images of a rebuilt run are not at hand")
 
 
-def _join(config: Mapping[str, Any], dataset: Dataset, mesh: Mesh) -> Run:
+def _join(config: Mapping[str, Any], dataset: Dataset, test: Dataset | None, mesh: Mesh) -> Run:
     train = config["train"]
-    per_epoch = batches.steps_per_epoch(dataset.size, train["batch_size"])
+    drawn_from = batches.parts(dataset, train["batch_size"], train["labelled_rows"])
+    size = sum(len(members) for members, _ in drawn_from.values())
+    per_epoch = batches.steps_per_epoch(size, train["batch_size"])
     plan = loop.Plan(
         schedules.steps("train.duration", train["duration"], per_epoch),
         train["log_every"],
@@ -133,7 +168,15 @@ def _join(config: Mapping[str, Any], dataset: Dataset, mesh: Mesh) -> Run:
     shuffle = config["network"]["norm"] == "shuffle"
     net = settings.bind(network.make, "network", _network(config["network"]))
     setting = Setting(
-        net, augmentation, shuffle, dataset.size, plan.total, per_epoch, train["batch_size"]
+        net,
+        augmentation,
+        shuffle,
+        dataset.size,
+        plan.total,
+        per_epoch,
+        train["batch_size"],
+        train["labelled_rows"],
+        0 if dataset.known is None else splits.check_known(dataset.known),
     )
     method = _method(config, setting)
     warmup = schedules.steps("optimizer.warmup", config["optimizer"]["warmup"], per_epoch)
@@ -141,14 +184,17 @@ def _join(config: Mapping[str, Any], dataset: Dataset, mesh: Mesh) -> Run:
         raise settings.InputError(
             f"optimizer.warmup is {warmup} steps, longer than train.duration, {plan.total}"
         )
-    values = {k: v for k, v in config["optimizer"].items() if k != "warmup"}
+    drop = config["optimizer"]["drop_every"]
+    if drop is not None:
+        drop = schedules.steps("optimizer.drop_every", drop, per_epoch)
+    values = {k: v for k, v in config["optimizer"].items() if k not in ("warmup", "drop_every")}
     optimiser, rate = settings.bind(
-        optim.make, "optimizer", values, plan.total, warmup, train["batch_size"]
+        optim.make, "optimizer", values, plan.total, warmup, drop, train["batch_size"], net.frozen
     )
     size = config["augment"]["size"]
     shape = (size, size, dataset.shape[2])
     statistics = {key: list(views_section[key]) for key in ("mean", "std")}
-    return Run(dataset, method, optimiser, rate, plan, mesh, shape, statistics)
+    return Run(dataset, test, method, optimiser, rate, plan, mesh, shape, statistics)
 
 
 def initial(built: Run, config: Mapping[str, Any]) -> states.State:
@@ -158,14 +204,20 @@ def initial(built: Run, config: Mapping[str, Any]) -> states.State:
     )
 
 
-def _try_step(built: Run, batch_size: int) -> None:
+def _try_step(built: Run, batch_size: int, labelled: int | None) -> None:
     """Traces a step without computing anything: shows whether all parts fit together."""
     method, optimiser = built.method, built.optimiser
     state = jax.eval_shape(lambda: states.initial(method, optimiser, seed=0, shape=built.shape))
-    batch = {
-        "index": jax.ShapeDtypeStruct((batch_size,), jnp.int32),
-        "image": jax.ShapeDtypeStruct((batch_size, *built.dataset.shape), jnp.uint8),
-    }
+    batch = {}
+    for name, (_, count) in batches.parts(built.dataset, batch_size, labelled).items():
+        states.check_batch(count, built.mesh)
+        batch[name] = {
+            "index": jax.ShapeDtypeStruct((count,), jnp.int32),
+            "image": jax.ShapeDtypeStruct((count, *built.dataset.shape), jnp.uint8),
+        }
+        if name == "labelled":
+            batch[name]["label"] = jax.ShapeDtypeStruct((count,), jnp.int32)
+    batch = batch.get("all", batch)
     jax.eval_shape(make_step(method, optimiser, built.mesh), state, batch, None)
 
 
@@ -217,7 +269,7 @@ def _check_keys(config: Mapping[str, Any]) -> None:
             raise settings.InputError(
                 f"{section} is a section of the config; got {config[section]!r}"
             )
-    for section in set(reference) - {"method"}:
+    for section in set(reference) - {"method", "stages"}:
         if isinstance(reference[section], Mapping):
             _compare(f"{section}.", reference[section], config[section])
     if "name" not in config["method"]:

@@ -6,12 +6,11 @@ Needs the workdir only, neither the training images nor the data set that they c
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from etils import epath
 from jax.sharding import Mesh
 
-from cluster_jax import assemble, pipeline, settings, storage
+from cluster_jax import assemble, pipeline, settings, stages, storage
 from cluster_jax import embed as embedding
 from cluster_jax.clustering import placement
 from cluster_jax.clustering.gridshift import GridShift
@@ -19,7 +18,6 @@ from cluster_jax.data.datasets import Dataset
 from cluster_jax.evaluation import evaluate
 from cluster_jax.methods.base import Method
 from cluster_jax.training import checkpoint
-from cluster_jax.training import state as states
 
 # Images of a forward pass. One size for every call, the last pass filled up: sums of another shape
 # round differently, and the features of an image would depend on how many came with it.
@@ -111,14 +109,7 @@ def restore(run: Finished) -> Trained:
         InputError: there is none, or it is of another network than `config.json` says.
     """
     built = assemble.rebuild(run.results["config"], run.images)
-    whole = states.replicated(built.mesh)
-    state = jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=whole),
-        jax.eval_shape(
-            lambda: states.initial(built.method, built.optimiser, seed=0, shape=built.shape)
-        ),
-    )
-    state = checkpoint.read(run.workdir / "checkpoints", state, built.plan.total)
+    state = checkpoint.read(run.workdir / "checkpoints", stages.abstract(built), built.plan.total)
     return Trained(built.method, state.params, state.extra, built.mesh)
 
 

@@ -1,9 +1,6 @@
 """A whole run: train, embed, cluster, report; it resumes at the first stage not finished."""
 
-import csv
-import functools
 import hashlib
-import io
 import json
 import os
 import pathlib
@@ -18,15 +15,18 @@ from etils import epath
 from jax.experimental import multihost_utils
 from ml_collections import ConfigDict
 
-from cluster_jax import assemble, protocol, settings, storage
-from cluster_jax import embed as embedding
+from cluster_jax import assemble, protocol, settings, stages, storage
 from cluster_jax.data.datasets import Dataset
-from cluster_jax.evaluation import evaluate, report
-from cluster_jax.training import checkpoint, log, loop
+from cluster_jax.data.images import select
+from cluster_jax.evaluation import assignments, discovery, evaluate, report
+from cluster_jax.training import log
 from cluster_jax.training import state as states
 
 # Files that say what must be known to place new images without the old ones.
 IMAGES, CLUSTERS = "images.json", "clusters.npz"
+# Embeddings: of the training images, of those kept for a test, and of the training images at the
+# start of a training that goes on from another.
+TRAINED, TESTED, BEFORE = "embedding.npz", "embedding_test.npz", "embedding_before.npz"
 STORED = (
     "points", "centers", "bandwidth", "clusters", "distances", "outliers", "kmeans_clusters",
     "reach",
@@ -72,11 +72,13 @@ def run(
         _say(protocol.table(previous))
         return previous
     started = time.perf_counter()
-    built = assemble.build(config, dataset)
+    trainings = stages.build(config, workdir, name, dataset)
+    built = trainings[-1].built
     main = jax.process_index() == 0
+    lengths = " + ".join(f"{stage.built.plan.total:,}" for stage in trainings)
     _say(
         f"{built.dataset.size:,} images of {built.dataset.name}, "
-        f"{built.plan.total:,} steps of {config['train']['batch_size']} images "
+        f"{lengths} steps of {config['train']['batch_size']} images "
         f"on {built.mesh.size} x {jax.devices()[0].device_kind}\nworkdir {workdir}"
     )
     if built.dataset.skipped:
@@ -87,16 +89,22 @@ def run(
         workdir.mkdir(parents=True, exist_ok=True)
         storage.write_json(workdir / "config.json", config)
         storage.write_json(workdir / IMAGES, {**images, **assemble.describe(built)})
-    features = _features(built, config, workdir)
+    features = _features(trainings)
     trained = time.perf_counter()
     if not main:
         return {}
     _say("clustering")
-    found = evaluate.evaluate(features, built.dataset.labels, seed=config["seed"], **config["eval"])
+    clustered, of_clustered = _unlabelled(built.dataset, features[TRAINED])
+    found = evaluate.evaluate(of_clustered, clustered.labels, seed=config["seed"], **config["eval"])
     records = log.read(workdir)
+    discovered = _discover(built, features, config)
     results = {
-        "protocol": protocol.describe(config, built.dataset, built.plan.total),
-        "metrics": {**found.metrics, "gradient_share": _last(records, "gradient_share")},
+        "protocol": protocol.describe(config, built.dataset, clustered, built.plan.total),
+        "metrics": {
+            **found.metrics,
+            "gradient_share": _last(records, "gradient_share"),
+            "discovery": discovered and discovered.metrics,
+        },
         "images_per_second": _speed(records),
         "seconds": {
             "train_and_embed": trained - started,
@@ -104,10 +112,13 @@ def run(
         },
         "config": config,
     }
-    storage.write_arrays(workdir / CLUSTERS, {k: np.asarray(getattr(found, k)) for k in STORED})
-    storage.write(workdir / "assignments.csv", _assignments(built.dataset, found))
+    stored = {k: np.asarray(getattr(found, k)) for k in STORED}
+    if discovered:
+        stored["classes"] = discovered.classes
+    storage.write_arrays(workdir / CLUSTERS, stored)
+    storage.write(workdir / "assignments.csv", assignments.text(built.dataset, found, discovered))
     report.write_report(
-        workdir / "report.html", _report_data(name, results, records, found, built.dataset)
+        workdir / "report.html", _report_data(name, results, records, found, clustered)
     )
     # Last: its presence says that the run is finished.
     storage.write_json(workdir / "results.json", results)
@@ -133,58 +144,69 @@ def default_workdir(config: Mapping[str, Any], name: str) -> pathlib.Path:
     return pathlib.Path("runs") / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
-def embed(
-    built: assemble.Run, config: Mapping[str, Any], state: states.State
-) -> dict[str, np.ndarray]:
-    """Features of every image; see `embed.embed`."""
-    return embedding.embed(
-        built.method,
-        state.params,
-        state.extra,
-        built.dataset,
-        batch_size=config["eval"]["batch_size"],
-        mesh=built.mesh,
-    )
+def _features(trainings: list[stages.Stage]) -> dict[str, dict[str, np.ndarray]]:
+    """The stored embeddings if they are there, else by training (or what is left of it).
+
+    Of the training images, and in novel class discovery of the images kept for a test, and of the
+    training images at the first step of the last training.
+    """
+    last = trainings[-1]
+    dataset, test = last.built.dataset, last.built.test
+
+    def embedded(file: str, images: Dataset, state: states.State) -> None:
+        features = stages.embed(last, images, state)
+        if jax.process_index() == 0:
+            storage.write_arrays(last.workdir / file, features)
+
+    if not _agreed((last.workdir / TRAINED).exists(), last.workdir):
+        border = len(trainings) > 1 or last.config["init_from"] is not None
+        state = stages.train(
+            trainings,
+            _say,
+            lambda state: embedded(BEFORE, dataset, state) if border else None,
+        )
+        if test is not None:
+            embedded(TESTED, test, state)
+        embedded(TRAINED, dataset, state)
+    if jax.process_index() != 0:
+        return {}
+    files = [f for f in (TRAINED, TESTED, BEFORE) if (last.workdir / f).exists()]
+    return {f: storage.read_arrays(last.workdir / f) for f in files}
 
 
-def restore(
-    built: assemble.Run, config: Mapping[str, Any], workdir: epath.PathLike
-) -> states.State | None:
-    """The newest checkpoint of a run, None if there is none."""
-    saved = checkpoint.Checkpoints(
-        epath.Path(workdir) / "checkpoints", keep=config["train"]["keep_checkpoints"]
-    )
-    state = saved.restore(assemble.initial(built, config))
-    saved.close()
-    return state
+def _unlabelled(
+    dataset: Dataset, features: dict[str, np.ndarray]
+) -> tuple[Dataset, dict[str, np.ndarray]]:
+    """What is clustered: all images, in novel class discovery the unlabelled ones."""
+    if dataset.known is None:
+        return dataset, features
+    chosen = np.flatnonzero(dataset.known < 0)
+    return select(dataset, chosen), {name: rows[chosen] for name, rows in features.items()}
 
 
-def _features(
-    built: assemble.Run, config: Mapping[str, Any], workdir: epath.Path
-) -> dict[str, np.ndarray]:
-    """The stored embedding if it is there, else by training (or what is left of it)."""
-    file = workdir / "embedding.npz"
-    if _agreed(file.exists(), workdir):
-        return storage.read_arrays(file)
+def _discover(
+    built: assemble.Run, features: dict[str, dict], config: Mapping[str, Any]
+) -> discovery.Discovery | None:
+    """Classes and figures of novel class discovery; None for other runs."""
+    found = features[TRAINED]
+    if "novel" not in found:
+        return None
 
-    state = loop.train(
-        built.method,
-        built.optimiser,
-        assemble.initial(built, config),
-        built.dataset,
-        workdir=workdir,
-        mesh=built.mesh,
-        batch_size=config["train"]["batch_size"],
+    def part(file: str, labels: np.ndarray | None) -> discovery.Part:
+        rows = features[file]
+        return discovery.Part(
+            evaluate.unit(rows["backbone"]), rows["labelled"], rows["novel"], labels
+        )
+
+    before = features.get(BEFORE)
+    return discovery.discover(
+        part(TRAINED, built.dataset.labels),
+        built.dataset.known,
+        None if before is None else evaluate.unit(before["backbone"]),
+        part(TESTED, built.test.labels) if TESTED in features else None,
+        restarts=config["eval"]["kmeans"]["restarts"],
         seed=config["seed"],
-        keep=config["train"]["keep_checkpoints"],
-        plan=built.plan,
-        embedding=functools.partial(embed, built, config),
-        rate=built.rate,
     )
-    features = embed(built, config, state)
-    if jax.process_index() == 0:
-        storage.write_arrays(file, features)
-    return features
 
 
 def _claim(workdir: epath.Path, config: dict[str, Any]) -> dict | None:
@@ -198,7 +220,8 @@ def _claim(workdir: epath.Path, config: dict[str, Any]) -> dict | None:
     old = storage.read_json(workdir / "config.json")
     different = _different(_training_part(old), _training_part(config))
     if different:
-        key, was, wanted = different[0]
+        # Another method has other keys too: its name says more than any of them.
+        key, was, wanted = min(different, key=lambda d: not d[0].endswith(".name"))
         more = f" (and {len(different) - 1} more)" if len(different) > 1 else ""
         raise settings.InputError(
             f"{workdir} holds a run with {key} = {was}, not {wanted}{more}; give another --workdir"
@@ -251,17 +274,6 @@ def _check_images(file: epath.Path, images: dict[str, Any]) -> None:
         raise settings.InputError(
             f"the images have changed since the run in {file.parent} began; give another --workdir"
         )
-
-
-def _assignments(dataset: Dataset, found: evaluate.Evaluation) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["image", "cluster", "distance", "outlier", "kmeans_cluster"])
-    names = dataset.sources or range(dataset.size)
-    columns = (found.clusters, found.distances, found.outliers, found.kmeans_clusters)
-    rows = zip(names, *columns, strict=True)
-    writer.writerows((name, int(c), f"{d:.6g}", int(o), int(k)) for name, c, d, o, k in rows)
-    return text.getvalue()
 
 
 def _report_data(

@@ -16,17 +16,22 @@ from cluster_jax.evaluation import summary
 PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy", "scikit-learn", "umap-learn")
 
 
-def describe(config: Mapping[str, Any], dataset: Dataset, steps: int) -> dict[str, Any]:
+def describe(
+    config: Mapping[str, Any], dataset: Dataset, clustered: Dataset, steps: int
+) -> dict[str, Any]:
     """The protocol of a run: what was trained on and scored, what labels were used for."""
     labelled = dataset.labels is not None
     given = config["eval"]["kmeans"]["k"]
     uses = ["scoring"] if labelled else []
+    if dataset.known is not None:
+        images, classes = int((dataset.known >= 0).sum()), int(dataset.known.max()) + 1
+        uses.append(f"training on the {images:,} images of {classes} known classes")
     if labelled and given is None:
         uses.append("the number of clusters of k-means")
     return {
         "data": {k: config["data"][k] for k in ("name", "split", "limit", "canvas")},
         "images_trained": dataset.size,
-        "images_scored": dataset.size,
+        "images_scored": clustered.size,
         "images_skipped": len(dataset.skipped),
         "steps": steps,
         "batch_size": config["train"]["batch_size"],
@@ -101,8 +106,28 @@ def table(results: Mapping[str, Any]) -> str:
         lines.append(f"k-NN accuracy                {found}")
     if metrics["linear_probe"] is not None:
         lines.append(f"linear probe accuracy        {summary.figure(metrics['linear_probe'])}")
+    if metrics.get("discovery") is not None:
+        lines += _discovery(metrics["discovery"])
     if metrics.get("gradient_share") is not None:
         lines.append(f"gradient's share of a sample {metrics['gradient_share']:.2g}")
     if results["images_per_second"]:
         lines.append(f"training speed               {results['images_per_second']:,.0f} images/s")
     return "\n".join(lines)
+
+
+def _discovery(metrics: Mapping[str, Any]) -> list[str]:
+    novel, test = metrics["novel"], metrics["test"]
+    figure = summary.figure
+    lines = [
+        f"{'novel classes (given)':<28}{metrics['novel_classes']}: ACC {figure(novel['acc'])}, "
+        f"NMI {figure(novel['nmi'])}; k-means at the start: ACC "
+        f"{figure(metrics['kmeans_before_acc'])}",
+        f"{'labelled classes':<28}ACC {figure(metrics['labelled_acc'])}; all: ACC "
+        f"{figure(metrics['all_acc'])}",
+    ]
+    if test is not None:
+        lines.append(
+            f"{'test images':<28}novel: ACC {figure(test['novel_acc'])}, labelled: "
+            f"{figure(test['labelled_acc'])}, all, part unknown: {figure(test['all_acc'])}"
+        )
+    return lines

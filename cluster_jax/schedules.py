@@ -59,6 +59,20 @@ def warmup_cosine(peak: float, warmup: int, total: int, end: float = 0.0) -> Sch
     return schedule
 
 
+def warmup_drops(peak: float, warmup: int, every: int) -> Schedule:
+    """Linear to `peak` as `warmup_cosine`, then a tenth of it after every further `every` steps.
+
+    Counted from step 0, so that a warm-up does not move the drops.
+    """
+
+    def schedule(step: Array | int) -> Array:
+        step = jnp.asarray(step, jnp.result_type(float))
+        rise = peak * (step + 1) / max(warmup, 1)
+        return jnp.where(step < warmup, rise, peak * 0.1 ** jnp.floor(step / every))
+
+    return schedule
+
+
 def cosine(start: float, end: float, total: int) -> Schedule:
     """From `start` at step 0 by half a cosine to `end` at step `total`, constant afterwards.
 

@@ -38,12 +38,24 @@ def get_config():
     config.augment.affine = ConfigDict({"rotation": 0.0, "scale": 0.0, "shift": 0.0, "shear": 0.0})
     config.augment.noise = 0.0
 
+    # Novel class discovery: how many of the first classes are labelled; which images are kept for
+    # a test: a TFDS split, or a share of every class.
+    config.novel = ConfigDict()
+    config.novel.classes = config_dict.placeholder(int)  # None: nothing is labelled
+    config.novel.test_split = config_dict.placeholder(str)
+    config.novel.holdout = 0.0
+    config.novel.holdout_seed = 0
+    # Trainings that come before this one, in order: name -> the sections in which they differ.
+    config.stages = ConfigDict()
+    config.init_from = config_dict.placeholder(str)  # workdir of a run whose network to start from
+
     config.network = ConfigDict()
     config.network.name = "resnet34"
     config.network.width = 64
     config.network.stem = "cifar"
     config.network.projector = ConfigDict({"hidden": 4096, "out": 256})
     config.network.predictor = ConfigDict({"hidden": 4096})
+    config.network.frozen = config_dict.placeholder(str)  # None: the whole backbone trains
     config.network.norm = "sync"  # "local", "shuffle": groups of `group` images
     config.network.group = config_dict.placeholder(int)
     config.network.dtype = "auto"  # bfloat16 on TPU and GPU, float32 on CPU
@@ -59,9 +71,11 @@ def get_config():
     config.optimizer.momentum = 0.9
     config.optimizer.predictor_factor = 10.0
     config.optimizer.warmup = "50 epochs"
+    config.optimizer.drop_every = config_dict.placeholder(str)  # None: a cosine to 0
 
     config.train = ConfigDict()
     config.train.batch_size = 256
+    config.train.labelled_rows = config_dict.placeholder(int)  # None: a batch has no labels
     config.train.duration = "1000 epochs"
     config.train.log_every = 50
     config.train.checkpoint_every = 1000

@@ -62,24 +62,27 @@ def two_views(a, b, tau, positive_in_denominator):
     return total / (2 * n)
 
 
-def two_views_gradient(a, b, tau, printed=False):
+def two_views_gradient(a, b, tau, printed=False, positive_in_denominator=False):
     """dL/da of NRCC (1)-(3), unit rows as free vectors; `printed`: (7) with its misprint."""
     n, views = len(a), (a, b)
+    partner = {id(a): b, id(b): a}
+
+    def denominator(x, i, missing):
+        """Sum over the candidates of row i of x."""
+        inner = sum(
+            math.exp(np.dot(x[i], z[m]) / tau) for z in views for m in range(n) if m != missing
+        )
+        return inner + positive_in_denominator * math.exp(np.dot(x[i], partner[id(x)][i]) / tau)
+
     out = np.zeros_like(a)
     for i in range(n):
-        own = sum(math.exp(np.dot(a[i], z[m]) / tau) for z in views for m in range(n) if m != i)
+        own = denominator(a, i, i)
         out[i] = -2 * b[i]
         for j in range(n):
-            if j == i:
-                continue
             for s in views:
-                missing = i if printed else j
-                other = sum(
-                    math.exp(np.dot(s[j], z[m]) / tau)
-                    for z in views
-                    for m in range(n)
-                    if m != missing
-                )
+                if j == i and not (positive_in_denominator and s is b):
+                    continue
+                other = denominator(s, j, i if printed else j)
                 out[i] += math.exp(np.dot(a[i], s[j]) / tau) * (1 / own + 1 / other) * s[j]
     return out / (2 * n * tau)
 
@@ -279,17 +282,24 @@ def proto_cl(mu, target, tau, part="whole"):
     return total / len(mu)
 
 
-def proto_cl_gradient(mu, target, tau):
-    """dL/dmu of (7), `[K, d]`: 1/(K tau) [-(1 - w_kk) mu'_k + sum_j (w_kj + w_jk) mu_j]."""
+def proto_cl_gradient(mu, target, tau, part="whole"):
+    """dL/dmu of (7), `[K, d]`: 1/(K tau) [-(1 - w_kk) mu'_k + sum_j (w_kj + w_jk) mu_j].
+
+    Of (8)'s terms: alignment is the first with w_kk = 0, uniformity the second, w without k = j.
+    """
     count = len(mu)
     w = np.zeros((count, count))
     for k in range(count):
         terms = [np.dot(mu[k], target[k] if j == k else mu[j]) / tau for j in range(count)]
+        if part == "uniformity":
+            terms[k] = -math.inf
         for j in range(count):
-            w[k, j] = math.exp(terms[j] - log_sum_exp(terms))
+            if part != "alignment":
+                w[k, j] = math.exp(terms[j] - log_sum_exp(terms))
     out = np.zeros_like(mu)
     for k in range(count):
-        out[k] = -(1 - w[k, k]) * target[k]
+        if part != "uniformity":
+            out[k] = -(1 - w[k, k]) * target[k]
         for j in range(count):
             if j != k:
                 out[k] += (w[k, j] + w[j, k]) * mu[j]

@@ -18,6 +18,7 @@ ROWS = (
     ("embed",),
     ("training", "evaluation"),
     ("assemble", "protocol"),
+    ("stages",),
     ("pipeline",),
     ("finished", "launch"),
     ("estimators", "cluster", "predict"),

@@ -11,10 +11,11 @@ import jax
 import numpy as np
 import pytest
 
-from cluster_jax import assemble, pipeline, settings, storage
+from cluster_jax import assemble, pipeline, settings, stages, storage
 from cluster_jax.methods import base
 from cluster_jax.training import checkpoint, log, loop
 from cluster_jax.training import state as states
+from cluster_jax.training.checkpoint import Checkpoints
 from tests import toy
 
 
@@ -39,9 +40,16 @@ def _arrays(state):
     return jax.device_get(state._replace(key=jax.random.key_data(state.key)))
 
 
+def _restored(built, values, workdir):
+    saved = Checkpoints(workdir / "checkpoints", keep=2)
+    state = saved.restore(assemble.initial(built, values))
+    saved.close()
+    return state
+
+
 def _final(config, workdir):
     built, values = toy.built(config)
-    return _arrays(pipeline.restore(built, values, workdir))
+    return _arrays(_restored(built, values, workdir))
 
 
 def _assert_same(a, b):
@@ -114,7 +122,7 @@ def test_what_is_needed_without_the_images(finished):
     again = assemble.rebuild(storage.read_json(workdir / "config.json"), images)
     assert again.plan == built.plan
     assert again.statistics == built.statistics
-    state = pipeline.restore(built, values, workdir)
+    state = _restored(built, values, workdir)
     want = built.method.embed(state.params, state.extra, pixels)
     found = again.method.embed(state.params, state.extra, pixels)
     _assert_same(want, found)
@@ -373,7 +381,8 @@ def test_the_step_is_traced_once(tmp_path):
 
     loop.train(
         built.method._replace(loss=counted), built.optimiser, assemble.initial(built, values),
-        built.dataset, workdir=tmp_path / "run", mesh=built.mesh, batch_size=16, seed=0, keep=1,
+        built.dataset, workdir=tmp_path / "run", mesh=built.mesh, batch_size=16,
+        labelled=None, seed=0, keep=1,
         plan=built.plan, embedding=None, rate=built.rate,
     )  # fmt: skip
     assert len(traces) == 1
@@ -406,11 +415,12 @@ def test_refresh_happens_between_steps(tmp_path):
         refresh=refresh,
     )
     run = built._replace(method=method)
+    stage = stages.Stage("toy", values, run, tmp_path)
     loop.train(
         method, run.optimiser, assemble.initial(run, values), run.dataset,
-        workdir=tmp_path / "run", mesh=run.mesh, batch_size=16, seed=0, keep=1,
+        workdir=tmp_path / "run", mesh=run.mesh, batch_size=16, labelled=None, seed=0, keep=1,
         plan=run.plan._replace(log_every=1),
-        embedding=lambda state: pipeline.embed(run, values, state), rate=run.rate,
+        embedding=lambda state: stages.embed(stage, run.dataset, state), rate=run.rate,
     )  # fmt: skip
     sums = [r["table"] for r in log.read(tmp_path / "run")]
     assert shapes == [(64, 8), (64, 8)]

@@ -10,6 +10,9 @@ import numpy as np
 
 from cluster_jax.data.images import Dataset, order
 
+# A dict of arrays, or, with labelled rows, a dict of such dicts.
+Batch = dict[str, Any]
+
 # Batches of an evaluation decoded ahead: one while the device works on another.
 EVALUATION_PREFETCH = 2
 
@@ -42,27 +45,75 @@ def indices(*, seed: int, size: int, batch_size: int, step: int) -> np.ndarray:
     return _permutation(seed, size, epoch)[start : start + batch_size]
 
 
+def parts(dataset: Dataset, batch_size: int, labelled: int | None) -> dict[str, tuple]:
+    """Which images each part of a batch is drawn from, and how many.
+
+    Args:
+        dataset: the images.
+        batch_size: images of the global batch.
+        labelled: how many of them come from the images of known classes, the others from the
+            unlabelled ones; None: a batch has one part, drawn from all images.
+
+    Returns:
+        Name -> (indices int32 `[n]`, number of rows): `"all"`; or `"labelled"` and
+        `"unlabelled"`, without a part of no rows.
+
+    Raises:
+        ValueError: more labelled rows than the batch has, or no class is known.
+    """
+    if labelled is None:
+        return {"all": (np.arange(dataset.size, dtype=np.int32), batch_size)}
+    if dataset.known is None:
+        raise ValueError(
+            f"train.labelled_rows = {labelled}, but no class is known; set novel.classes, or give "
+            "y with -1 for unlabelled images"
+        )
+    if not 1 <= labelled <= batch_size:
+        raise ValueError(
+            f"train.labelled_rows must be 1 to the batch of {batch_size} images; got {labelled}"
+        )
+    counts = {"labelled": labelled, "unlabelled": batch_size - labelled}
+    members = {"labelled": dataset.known >= 0, "unlabelled": dataset.known < 0}
+    return {
+        name: (np.flatnonzero(members[name]).astype(np.int32), count)
+        for name, count in counts.items()
+        if count
+    }
+
+
+def with_images(batch: Batch, images: Any) -> Batch:
+    """A batch of indices with their rows of `images` `[N, H, W, C]`, in each of its parts."""
+    if "index" in batch:
+        return {**batch, "image": images[batch["index"]]}
+    return {name: with_images(part, images) for name, part in batch.items()}
+
+
 def stream(
     dataset: Dataset,
     *,
     seed: int,
     batch_size: int,
+    labelled: int | None,
     start: int,
     stop: int,
     process: int,
     processes: int,
     prefetch: int,
-) -> Generator[dict[str, np.ndarray]]:
+) -> Generator[Batch]:
     """This process's rows of the batches of steps `start` to `stop - 1`.
 
     A resident set gives `{"index"}` only: the step gathers on the device. A streamed one gives
     `{"index", "image"}`, decoded up to `prefetch` batches ahead, in threads that end when
     the iterator is closed or used up; what they raise is raised here, at its batch.
 
+    With `labelled` rows a batch is `{"labelled": {"index", "label"}, "unlabelled": {"index"}}`
+    (and images): no label of an unlabelled image is in it. Each part has epochs of its own.
+
     Args:
         dataset: the images.
         seed: of the order.
         batch_size: images of the global batch.
+        labelled: see `parts`.
         start: first step; any step can be the first.
         stop: the step after the last.
         process: rank of this process.
@@ -72,16 +123,26 @@ def stream(
     Raises:
         ValueError: the batch cannot be divided or filled, or nothing may be prefetched.
     """
-    steps_per_epoch(dataset.size, batch_size)
-    rows = _rows(batch_size, process, processes)
+    drawn_from = parts(dataset, batch_size, labelled)
+    for members, count in drawn_from.values():
+        steps_per_epoch(len(members), count)
+    rows = {name: _rows(count, process, processes) for name, (_, count) in drawn_from.items()}
     if prefetch < 1:
         raise ValueError(f"train.prefetch = {prefetch}; expected at least 1 batch")
 
-    def batch(step: int) -> dict[str, np.ndarray]:
-        index = indices(seed=seed, size=dataset.size, batch_size=batch_size, step=step)[rows]
-        if dataset.images is not None:
-            return {"index": index}
-        return {"index": index, "image": dataset.fetch(index)}
+    def part(name: str, step: int) -> dict[str, np.ndarray]:
+        members, count = drawn_from[name]
+        place = indices(seed=seed, size=len(members), batch_size=count, step=step)[rows[name]]
+        found = {"index": members[place]}
+        if name == "labelled":
+            found["label"] = dataset.known[found["index"]]
+        if dataset.images is None:
+            found["image"] = dataset.fetch(found["index"])
+        return found
+
+    def batch(step: int) -> Batch:
+        found = {name: part(name, step) for name in drawn_from}
+        return found["all"] if labelled is None else found
 
     steps = range(start, stop)
     if dataset.images is not None:

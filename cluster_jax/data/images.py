@@ -27,6 +27,8 @@ class Dataset(NamedTuple):
         label_names: name of each label, or None.
         sources: file of each image relative to the folder, or None.
         skipped: (path, reason) of every file that could not be read.
+        known: int32 `[N]`, the class of each image whose class a training may use, -1 for all
+            others; None where a training may use none. Only novel class discovery has it.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Dataset(NamedTuple):
     label_names: tuple[str, ...] | None
     sources: tuple[str, ...] | None
     skipped: tuple[tuple[str, str], ...]
+    known: np.ndarray | None = None
 
 
 def fits(count: int, shape: tuple[int, int, int], resident_mb: float) -> bool:
@@ -57,6 +60,24 @@ def in_memory(
     resident = images if fits(len(images), shape, resident_mb) else None
     fetch = images.__getitem__
     return Dataset(name, len(images), shape, resident, fetch, labels, label_names, None, ())
+
+
+def select(dataset: Dataset, chosen: np.ndarray) -> Dataset:
+    """The images of a set with the indices `chosen`, int `[n]`, in that order."""
+
+    def at(values: Any) -> Any:
+        if isinstance(values, tuple):
+            return tuple(values[i] for i in chosen)
+        return None if values is None else values[chosen]
+
+    return dataset._replace(
+        size=len(chosen),
+        images=at(dataset.images),
+        fetch=lambda index: dataset.fetch(chosen[np.asarray(index)]),
+        labels=at(dataset.labels),
+        sources=at(dataset.sources),
+        known=at(dataset.known),
+    )
 
 
 def decode(data: bytes, canvas: int | None, channels: int) -> np.ndarray:

@@ -36,6 +36,8 @@ class Setting(NamedTuple):
         total_steps: length of the training in steps.
         steps_per_epoch: batches in one pass over the training images.
         batch_size: images a step, over all devices.
+        labelled_rows: how many of them are of known classes; None: a batch has no labels.
+        known_classes: number of these classes; 0 where none is known.
     """
 
     network: Network
@@ -45,6 +47,8 @@ class Setting(NamedTuple):
     total_steps: int
     steps_per_epoch: int
     batch_size: int
+    labelled_rows: int | None = None
+    known_classes: int = 0
 
 
 class Aux(NamedTuple):
@@ -61,11 +65,13 @@ class Method(NamedTuple):
         init: `(key, images) -> params, extra`; `images` are floats `[1, H, W, C]`.
         loss: `(params, extra, batch, step, key, axis) -> loss, Aux`; the mean of `loss` over the
             devices is the loss of the global batch. `batch` is `{"image": uint8 [b, H, W, C],
-            "index": int32 [b]}`.
+            "index": int32 [b]}`; with `train.labelled_rows` it has two such parts, `"labelled"`,
+            which has a `"label"` too (int32 `[b]`), and `"unlabelled"`.
         after: `(params, extra, step) -> extra`, once the optimiser has moved the parameters
             (moving averages).
-        embed: `(params, extra, images) -> {"backbone": [b, d], "projection": [b, e]}` of uint8
-            images `[b, H, W, C]`, by the network that is kept after training.
+        embed: `(params, extra, images) -> {"backbone": [b, d], ...}` of uint8 images
+            `[b, H, W, C]`, by the network that is kept after training: `"projection"` `[b, e]`
+            beside, or the logits of classifiers.
         refresh_at: `(step) -> bool`, on the host: is `refresh` due before this step?
         refresh: `(extra, embedding, key, mesh) -> extra` on the host of every process; same
             shapes and dtypes. `embedding()` embeds the whole training set, only when called.

@@ -1,10 +1,13 @@
-"""Projector and predictor: a multi-layer perceptron with one hidden layer."""
+"""Projector and predictor, with one hidden layer, and the linear classifier."""
 
 from collections.abc import Callable
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 from jax import Array
+
+from cluster_jax.ops import wide
 
 
 class Head(nn.Module):
@@ -29,3 +32,15 @@ class Head(nn.Module):
         """`[b, f] -> [b, out]`."""
         x = nn.Dense(self.hidden, use_bias=False, dtype=self.dtype)(x)
         return nn.Dense(self.out, dtype=self.dtype)(nn.relu(self.norm()(x)))
+
+
+def classifier(key: Array, features: int, classes: int) -> dict[str, Array]:
+    """Parameters of a linear classifier, drawn evenly from +-1 / sqrt(features) as in torch."""
+    bound = features**-0.5
+    kernel = jax.random.uniform(key, (features, classes), minval=-bound, maxval=bound)
+    return {"kernel": kernel, "bias": jnp.zeros(classes)}
+
+
+def classify(params: dict[str, Array], x: Array) -> Array:
+    """Logits `[b, classes]`, at least float32, of rows `[b, features]`."""
+    return wide(x) @ params["kernel"] + params["bias"][None, :]

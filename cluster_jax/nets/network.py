@@ -29,7 +29,8 @@ class Outputs(NamedTuple):
 
     Attributes:
         representation: backbone features `[b, f]`, at least float32.
-        projection: projector outputs `[b, e]`, at least float32, not normalised.
+        projection: projector outputs `[b, e]`, at least float32, not normalised; the
+            representation itself where there is no projector.
         stats: the new BatchNorm statistics; those given where `train` is False.
     """
 
@@ -41,8 +42,8 @@ class Outputs(NamedTuple):
 class Network(NamedTuple):
     """A network made of pure functions.
 
-    `params` and `stats` are dictionaries with the keys "backbone", "projector" and, with a
-    predictor, "predictor". A target network may leave the predictor out of both. `train` is a
+    `params` and `stats` are dictionaries with the keys "backbone" and, where there is one,
+    "projector" and "predictor". A target network may leave the predictor out of both. `train` is a
     Python bool, `axis` the name of the mesh axis that holds the batch (None on one device).
 
     Attributes:
@@ -54,6 +55,8 @@ class Network(NamedTuple):
             network without predictor.
         features: size `f` of the representation.
         projections: size `e` of the projection.
+        frozen: `(params) -> bools` in the same structure, True for what does not train; None
+            where everything trains. Frozen blocks keep their statistics too.
         any_size: whether it takes images of another size than `init` saw (it averages its last
             map; "small" flattens it).
     """
@@ -63,6 +66,7 @@ class Network(NamedTuple):
     predict: Callable[..., tuple[Array, Tree]] | None
     features: int
     projections: int
+    frozen: Callable[[Tree], Tree] | None
     any_size: bool
 
 
@@ -71,8 +75,9 @@ def make(
     name: str,
     width: int,
     stem: str | None,
-    projector: Mapping[str, int],
+    projector: Mapping[str, int] | None,
     predictor: Mapping[str, int] | None,
+    frozen: str | None,
     norm: str,
     group: int | None,
     dtype: str,
@@ -83,8 +88,11 @@ def make(
         name: "resnet18", "resnet34", "resnet50" or "small".
         width: channels of the first layer; 64 gives the published ResNets.
         stem: "cifar" or "imagenet" for a ResNet, None for "small".
-        projector: `{"hidden": size, "out": size}`.
+        projector: `{"hidden": size, "out": size}`, or None for a method without projector.
         predictor: `{"hidden": size}`, or None for a method without predictor.
+        frozen: name of the last block of the backbone, from the input on, that does not train:
+            "stem", "stage1" to "stage4" of a ResNet, "conv1" to "conv4" or "dense" of "small".
+            None: all train.
         norm: BatchNorm statistics of the global batch ("sync") or of groups of images ("local").
         group: images per group for "local", at least 2; None for "sync".
         dtype: compute dtype, "float32" or "bfloat16". Parameters, statistics and outputs are in
@@ -94,23 +102,35 @@ def make(
         ValueError: a value is not one of these.
     """
     _check(name, width, stem, norm, group, dtype)
-    _check_sizes("projector", projector, {"hidden", "out"})
+    if projector is not None:
+        _check_sizes("projector", projector, {"hidden", "out"})
+    elif predictor is not None:
+        raise ValueError("a predictor needs a projector; give network.projector, or neither")
+    blocks = small.BLOCKS if name == "small" else resnet.BLOCKS
+    if frozen is not None and frozen not in blocks:
+        raise ValueError(
+            f"unknown block {frozen!r} of {name} to freeze; there are {', '.join(blocks)}"
+        )
+    count = 0 if frozen is None else blocks.index(frozen) + 1
     if predictor is not None:
         _check_sizes("predictor", predictor, {"hidden"})
     compute = DTYPES[dtype]
 
     def parts(train: bool, axis: Axis) -> dict[str, nn.Module]:
         common = {"norm": partial(BatchNorm, train, axis, group, compute), "dtype": compute}
+        still = {"frozen": count, "frozen_norm": partial(BatchNorm, False, axis, group, compute)}
         if name == "small":
-            modules = {"backbone": small.Small(width, **common)}
+            modules = {"backbone": small.Small(width, **common, **still)}
         else:
-            modules = {"backbone": resnet.ResNet(name, width, stem, **common)}
-        modules["projector"] = Head(projector["hidden"], projector["out"], **common)
+            modules = {"backbone": resnet.ResNet(name, width, stem, **common, **still)}
+        if projector is not None:
+            modules["projector"] = Head(projector["hidden"], projector["out"], **common)
         if predictor is not None:
             modules["predictor"] = Head(predictor["hidden"], projector["out"], **common)
         return modules
 
     features = small.features(width) if name == "small" else resnet.features(name, width)
+    projections = features if projector is None else projector["out"]
 
     def init(key: Array, images: Array) -> tuple[Tree, Tree]:
         # In evaluation mode: one image is no batch to take statistics of.
@@ -120,7 +140,7 @@ def make(
             inputs = {
                 "backbone": images,
                 "projector": jnp.zeros((1, features), images.dtype),
-                "predictor": jnp.zeros((1, projector["out"]), images.dtype),
+                "predictor": jnp.zeros((1, projections), images.dtype),
             }
             keys = dict(zip(inputs, jax.random.split(key, len(inputs)), strict=True))
             made = {part: m.init(keys[part], inputs[part]) for part, m in modules.items()}
@@ -144,7 +164,9 @@ def make(
 
     def forward(params: Tree, stats: Tree, images: Array, *, train: bool, axis: Axis) -> Outputs:
         representation, stats = run("backbone", params, stats, images, train, axis)
-        projection, stats = run("projector", params, stats, representation, train, axis)
+        projection = representation
+        if projector is not None:
+            projection, stats = run("projector", params, stats, representation, train, axis)
         return Outputs(wide(representation), wide(projection), stats)
 
     def predict(
@@ -153,12 +175,26 @@ def make(
         prediction, stats = run("predictor", params, stats, projection, train, axis)
         return wide(prediction), stats
 
+    def still(params: Tree) -> Tree:
+        def block_of(module: str) -> int:
+            return small.block_of(module) if name == "small" else resnet.block_of(name, module)
+
+        def mask(part: str, module: str, leaves: Tree) -> Tree:
+            fixed = part == "backbone" and block_of(module) < count
+            return jax.tree.map(lambda _: fixed, leaves)
+
+        return {
+            part: {module: mask(part, module, leaves) for module, leaves in modules.items()}
+            for part, modules in params.items()
+        }
+
     return Network(
         init,
         forward,
         None if predictor is None else predict,
         features,
-        projector["out"],
+        projections,
+        still if count else None,
         name != "small",
     )
 

@@ -1,14 +1,16 @@
 """ResNet-18, -34 and -50 for small (CIFAR) and large (ImageNet) images."""
 
+import itertools
 from collections.abc import Callable
-from functools import partial
 
 import flax.linen as nn
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 
 DEPTHS = {"resnet18": (2, 2, 2, 2), "resnet34": (3, 4, 6, 3), "resnet50": (3, 4, 6, 3)}
 STEMS = ("cifar", "imagenet")
+# From the input on; a network can be frozen up to any of them.
+BLOCKS = ("stem", "stage1", "stage2", "stage3", "stage4")
 
 kaiming = nn.initializers.variance_scaling(2.0, "fan_out", "normal")
 
@@ -85,6 +87,8 @@ class ResNet(nn.Module):
             "cifar" is one 3x3 convolution of stride 1 without pooling.
         norm: makes a normalisation layer.
         dtype: compute dtype; None for the widest of images and parameters.
+        frozen: number of first `BLOCKS` that do not train.
+        frozen_norm: makes a normalisation layer of a frozen block.
     """
 
     variant: str
@@ -92,25 +96,37 @@ class ResNet(nn.Module):
     stem: str
     norm: Callable[[], nn.Module]
     dtype: jnp.dtype | None
+    frozen: int
+    frozen_norm: Callable[[], nn.Module]
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
         """`[b, h, w, c] -> [b, features]`, `features` as given by `features`."""
+        norm = self.frozen_norm if self.frozen > 0 else self.norm
         if self.stem == "imagenet":
-            x = nn.relu(self.norm()(conv(self.width, 7, 2, self.dtype)(x)))
+            x = nn.relu(norm()(conv(self.width, 7, 2, self.dtype)(x)))
             x = nn.max_pool(x, (3, 3), (2, 2), ((1, 1), (1, 1)))
         else:
-            x = nn.relu(self.norm()(conv(self.width, 3, 1, self.dtype)(x)))
-        block = partial(
-            Bottleneck if self.variant == "resnet50" else BasicBlock,
-            norm=self.norm,
-            dtype=self.dtype,
-        )
+            x = nn.relu(norm()(conv(self.width, 3, 1, self.dtype)(x)))
+        block = Bottleneck if self.variant == "resnet50" else BasicBlock
         for stage, depth in enumerate(DEPTHS[self.variant]):
+            frozen = self.frozen > stage + 1
+            norm = self.frozen_norm if frozen else self.norm
+            if self.frozen == stage + 1:
+                x = lax.stop_gradient(x)
             for i in range(depth):
                 stride = 2 if stage > 0 and i == 0 else 1
-                x = block(features=self.width * 2**stage, stride=stride)(x)
+                x = block(self.width * 2**stage, stride, norm, self.dtype)(x)
         return jnp.mean(x, axis=(1, 2))
+
+
+def block_of(variant: str, module: str) -> int:
+    """Number in `BLOCKS` of the block that a submodule, by its name, belongs to."""
+    kind, _, number = module.rpartition("_")
+    if not kind.endswith(("BasicBlock", "Bottleneck")):
+        return 0
+    ends = itertools.accumulate(DEPTHS[variant])
+    return 1 + next(stage for stage, end in enumerate(ends) if int(number) < end)
 
 
 def features(name: str, width: int) -> int:

@@ -1,5 +1,7 @@
 """Checkpoints by Orbax: asynchronous, atomic, the last few kept."""
 
+from typing import Any
+
 import jax
 import orbax.checkpoint as ocp
 from absl import logging
@@ -49,6 +51,12 @@ def read(folder: epath.PathLike, state: State, step: int) -> State:
             ) from error
 
 
+def exists(folder: epath.PathLike) -> bool:
+    """Whether a folder holds a whole checkpoint of any step."""
+    path = _absolute(folder)
+    return path.exists() and bool(ocp.utils.checkpoint_steps(path))
+
+
 class Checkpoints:
     """The checkpoints of a run, in `folder/<step>`.
 
@@ -67,7 +75,9 @@ class Checkpoints:
             preservation_policy=checkpoint_managers.LatestN(self._keep),
             cleanup_tmp_directories=True,
         )
-        return ocp.CheckpointManager(self._folder, options=options)
+        # Named, so that `_of_another` can ask what a checkpoint holds before any is restored.
+        handler = ocp.StandardCheckpointHandler()
+        return ocp.CheckpointManager(self._folder, item_handlers=handler, options=options)
 
     def latest(self) -> int | None:
         """Step of the newest checkpoint, None if there is none."""
@@ -87,7 +97,8 @@ class Checkpoints:
             step: None for the newest, or the one before where that is damaged.
 
         Raises:
-            InputError: there are checkpoints, but the last two cannot be read.
+            InputError: there are checkpoints, but the newest is of another method or network, or
+                the last two cannot be read.
         """
         target = jax.tree.map(_like, state._asdict())
         arguments = ocp.args.StandardRestore(target)
@@ -96,6 +107,11 @@ class Checkpoints:
         newest = self.latest()
         if newest is None:
             return None
+        if self._of_another(newest, state):
+            raise settings.InputError(
+                f"{self._folder / str(newest)} is of another method or network than the config "
+                "says; give another --workdir"
+            )
         try:
             return State(**self._manager.restore(newest, args=arguments))
         except Exception as error:  # Orbax and TensorStore raise many kinds.
@@ -114,6 +130,14 @@ class Checkpoints:
                 f"two checkpoints in a row cannot be read ({reason}); the cause is likely not "
                 f"damage: look at {self._folder}, or give another --workdir"
             ) from error
+
+    def _of_another(self, step: int, state: State) -> bool:
+        """Whether a checkpoint holds other arrays than the state, which is no damage."""
+        try:
+            held = _shapes(self._manager.item_metadata(step).tree)
+        except Exception:  # Damaged, as the restoration will say.
+            return False
+        return held != _shapes(state._asdict())
 
     def _set_aside(self, step: int, reason: str) -> None:
         damaged = self._folder.parent / "damaged" / str(step)
@@ -151,6 +175,15 @@ def _absolute(folder: epath.PathLike) -> epath.Path:
     """The path as Orbax wants it; a bucket's is absolute."""
     path = epath.Path(folder)
     return path if "://" in str(folder) else path.resolve()
+
+
+def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
+    """Path -> shape of every array, of a state as of what Orbax says of a stored one."""
+    found = {
+        jax.tree_util.keystr(path, simple=True, separator="/"): tuple(x.shape)
+        for path, x in jax.tree.leaves_with_path(tree)
+    }
+    return {**found, "key": ()}  # stored as the numbers it is made of
 
 
 def _like(x: jax.Array | jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:

@@ -63,6 +63,7 @@ def train(
     workdir: epath.PathLike,
     mesh: Mesh,
     batch_size: int,
+    labelled: int | None,
     seed: int,
     keep: int,
     plan: Plan,
@@ -79,6 +80,7 @@ def train(
         workdir: where checkpoints and logs go.
         mesh: the devices.
         batch_size: images a step, over all devices.
+        labelled: how many of them are labelled ones, see `data.batches.parts`.
         seed: of the order of the images.
         keep: number of checkpoints to keep.
         plan: lengths in steps.
@@ -106,6 +108,7 @@ def train(
             dataset,
             seed=seed,
             batch_size=batch_size,
+            labelled=labelled,
             start=start,
             stop=plan.total,
             process=jax.process_index(),
@@ -128,7 +131,7 @@ def train(
                 extra = method.refresh(state.extra, functools.partial(embedding, state), key, mesh)
                 state = state._replace(extra=jax.device_put(extra, states.replicated(mesh)))
             if dataset.images is not None and resident is None:
-                batch = {**batch, "image": dataset.images[batch["index"]]}
+                batch = batches.with_images(batch, dataset.images)
             state, metrics = step_function(state, _place(batch, mesh), resident)
             watch.add(metrics)
             bar.update()
@@ -193,10 +196,10 @@ def _resident(dataset: Dataset, mesh: Mesh) -> Array | None:
     return jax.make_array_from_process_local_data(whole, dataset.images, dataset.images.shape)
 
 
-def _place(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, Array]:
+def _place(batch: batches.Batch, mesh: Mesh) -> batches.Batch:
     """This process's rows as arrays spread over the devices of all processes."""
     sharding = states.sharded(mesh)
-    return {k: jax.make_array_from_process_local_data(sharding, v) for k, v in batch.items()}
+    return jax.tree.map(lambda v: jax.make_array_from_process_local_data(sharding, v), batch)
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """Optimisers with the parameter groups of the papers."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -13,7 +14,9 @@ TRUST = 0.001  # LARS' coefficient: the rates of the papers are tuned to it
 def make(
     total_steps: int,
     warmup_steps: int,
+    drop_steps: int | None,
     batch_size: int,
+    frozen: Callable[[Any], Any] | None,
     *,
     name: str,
     learning_rate: float,
@@ -24,9 +27,9 @@ def make(
 ) -> tuple[optax.GradientTransformation, schedules.Schedule]:
     """The optimiser and its learning rate as a function of the step.
 
-    Linear warm-up, then a cosine to 0. Weight decay and LARS' adaptation leave out norms and
-    biases: everything of fewer than two axes (told by shape; the official NCC code tells by name
-    and misses half).
+    Linear warm-up, then a cosine to 0 or drops to a tenth. Weight decay and LARS' adaptation
+    leave out norms and biases: everything of fewer than two axes (told by shape; the official NCC
+    code tells by name and misses half).
 
     LARS is You et al. (2017): each kernel's gradient, decay added, is scaled to 0.001 times the
     kernel's length; heavy-ball momentum follows. As in the code of BYOL and Barlow Twins the
@@ -35,7 +38,9 @@ def make(
     Args:
         total_steps: length of the training.
         warmup_steps: of which the rate rises.
+        drop_steps: steps between drops of the rate to a tenth; None: a cosine.
         batch_size: images a step, over all devices.
+        frozen: see `nets.network.Network`; what it marks is not moved, by decay neither.
         name: `"sgd"` (decay added to the gradient, then heavy-ball momentum, as PyTorch),
             `"lars"` or `"adamw"`.
         learning_rate: peak rate for `reference_batch` images.
@@ -60,6 +65,9 @@ def make(
         settings.positive("optimizer.reference_batch", reference_batch)
         learning_rate = learning_rate * batch_size / reference_batch
     rate = schedules.warmup_cosine(learning_rate, warmup_steps, total_steps)
+    if drop_steps is not None:
+        settings.at_least("optimizer.drop_every", drop_steps, 1)
+        rate = schedules.warmup_drops(learning_rate, warmup_steps, drop_steps)
     decay = optax.add_decayed_weights(weight_decay, mask=_kernels)
     if name == "sgd":
         parts = (decay, optax.trace(momentum))
@@ -69,7 +77,10 @@ def make(
     else:
         parts = (optax.scale_by_adam(b1=momentum), decay)
     predictor = optax.masked(optax.scale(predictor_factor), _predictor)
-    return optax.chain(*parts, optax.scale_by_learning_rate(rate), predictor), rate
+    moves = optax.chain(*parts, optax.scale_by_learning_rate(rate), predictor)
+    if frozen is not None:
+        moves = optax.chain(moves, optax.masked(optax.set_to_zero(), frozen))
+    return moves, rate
 
 
 def _kernels(params: Any) -> Any:

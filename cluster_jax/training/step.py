@@ -9,6 +9,7 @@ from jax import Array
 from jax.sharding import Mesh, PartitionSpec
 
 from cluster_jax import collectives
+from cluster_jax.data import batches
 from cluster_jax.methods.base import Method
 from cluster_jax.training.state import AXIS, State
 
@@ -24,7 +25,8 @@ def make_step(method: Method, optimiser: optax.GradientTransformation, mesh: Mes
     be equal on all devices (everything in it gathered) is typed as different too: its gradient
     would come out divided by the number of devices.
 
-    `batch` is `{"index": int32 [B], "image": uint8 [B, H, W, C]}`, sharded by rows; where
+    `batch` is `{"index": int32 [B], "image": uint8 [B, H, W, C]}`, sharded by rows, or has such
+    parts, `{"labelled": {..., "label": int32 [L]}, "unlabelled": {...}}`; where
     `resident` `[N, H, W, C]`, the whole data set on every device, is given, the images are
     gathered from it. The old state is donated: do not use it again.
 
@@ -33,7 +35,7 @@ def make_step(method: Method, optimiser: optax.GradientTransformation, mesh: Mes
 
     def body(state: State, batch: Any, resident: Any) -> tuple[State, dict[str, Array]]:
         if resident is not None:
-            batch = {**batch, "image": resident[batch["index"]]}
+            batch = batches.with_images(batch, resident)
         key = jax.random.fold_in(state.key, state.step)
 
         def loss(params: Any) -> tuple[Array, Any]:

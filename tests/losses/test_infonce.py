@@ -80,6 +80,20 @@ def test_gradient_is_the_closed_form(keys, tau):
     np.testing.assert_allclose(jax.grad(views)(raw, b), closed, atol=1e-8)
 
 
+@pytest.mark.parametrize("tau", [1.0, 0.5, 0.1])
+def test_gradient_with_the_positive_in_the_denominator_is_the_closed_form(keys, tau):
+    a, b = np.asarray(3 * draw(keys, 6, 4)), np.asarray(draw(keys, 6, 4))
+    loss = functools.partial(
+        info_nce_views, temperature=tau, positive_in_denominator=True, axis=None
+    )
+    units = reference.unit(a), reference.unit(b)
+    for x, pair, got in zip(
+        (a, b), (units, units[::-1]), jax.grad(loss, (0, 1))(a, b), strict=True
+    ):
+        free = reference.two_views_gradient(*pair, tau, positive_in_denominator=True)
+        np.testing.assert_allclose(got, reference.through_unit(x, free), atol=1e-8)
+
+
 def test_the_printed_gradient_7_is_not_the_gradient_of_the_loss(keys):
     a, b = reference.unit(draw(keys, 6, 4)), reference.unit(draw(keys, 6, 4))
     errors = []
@@ -223,21 +237,6 @@ def test_queue_gradient_is_the_closed_form_and_reaches_the_anchors_alone(keys, t
         np.testing.assert_array_equal(gradient, 0)
 
 
-def test_queue_has_the_positive_in_the_denominator(keys):
-    """Left out, as in one official code, the loss of a good match would fall below zero."""
-    x, queue = reference.unit(draw(keys, 4, 3)), queue_of(keys, 6, 3)
-    value = info_nce_queue(x, x, queue, jnp.int32(6), temperature=0.1)
-    candidates = jnp.concatenate([x, queue])
-    others = jnp.arange(10)[None, :] < 4  # the other anchors' keys are no candidates
-    common = {"temperature": 0.1, "excluded": others & ~jnp.eye(4, 10, dtype=bool)}
-    with_it, without = (
-        info_nce(x, candidates, jnp.arange(4), positive_in_denominator=p, **common)
-        for p in (True, False)
-    )
-    np.testing.assert_allclose(value, with_it, rtol=1e-12)
-    assert without < 0 < value
-
-
 @pytest.mark.parametrize("filled", [0, 3, 6])
 @pytest.mark.parametrize("case", ["duplicates", "zeros", "opposite"])
 def test_queue_extremes_stay_finite_in_float32(keys, filled, case):
@@ -285,6 +284,37 @@ def test_clip_equals_loops_of_both_directions(keys):
     want = reference.info_nce(ua, ub, range(5), 0.2, True)
     want += reference.info_nce(ub, ua, range(5), 0.2, True)
     np.testing.assert_allclose(clip(a, b, temperature=0.2, axis=None), want / 2, rtol=1e-12)
+
+
+@pytest.mark.parametrize("tau", [1.0, 0.1])
+def test_clip_gradient_is_the_closed_form(keys, tau):
+    # dL/da_i = 1/(2 n tau) [-2 b_i + sum_j (p(i->j) + p(j->i)) b_j], and the same for b.
+    a, b = np.asarray(2 * draw(keys, 5, 3)), np.asarray(draw(keys, 5, 3))
+    gradients = jax.grad(functools.partial(clip, temperature=tau, axis=None), (0, 1))(a, b)
+    for x, y, got in ((a, b, gradients[0]), (b, a, gradients[1])):
+        u, v = reference.unit(x), reference.unit(y)
+        there = np.stack([reference.softmax_row(row, v, tau) for row in u])
+        back = np.stack([reference.softmax_row(row, u, tau) for row in v])
+        free = ((there + back.T) @ v - 2 * v) / (10 * tau)
+        np.testing.assert_allclose(got, reference.through_unit(x, free), atol=1e-8)
+
+
+@pytest.mark.parametrize("case", ["duplicates", "zeros", "one pair", "opposite"])
+def test_clip_extremes_stay_finite_in_float32(keys, case):
+    a, b = (draw(keys, 4, 3).astype(jnp.float32) for _ in range(2))
+    if case == "duplicates":
+        a, b = a.at[1].set(a[0]), b.at[:].set(a[0])
+    elif case == "zeros":
+        a, b = a.at[2].set(0), b.at[1].set(0)
+    elif case == "one pair":
+        a, b = a[:1], b[:1]
+    else:
+        b = -a
+    loss = functools.partial(clip, temperature=0.01, axis=None)
+    value, gradients = jax.value_and_grad(loss, argnums=(0, 1))(a, b)
+    assert value.dtype == jnp.float32
+    for array in (value, *gradients):
+        assert np.isfinite(array).all()
 
 
 def test_clip_temperature_can_be_trained(keys):

@@ -4,11 +4,11 @@ import functools
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
 from cluster_jax import embed, ops
+from cluster_jax.data import batches
 from cluster_jax.training import state as states
 from cluster_jax.training.state import State
 from tests import toy
@@ -64,6 +64,27 @@ METHODS = {
     "kernel_infonce on moco": KERNEL
     | {"mixture": "loss", "halves": True, "queue": 32, "decay": 0.9, "final_decay": 0.9},
 }
+# The stages of novel class discovery: no two views, so no NRCC.
+STAGES = {
+    "rotation": {"name": "rotation"},
+    "supervised": {"name": "supervised"},
+    "ncl": {
+        "name": "ncl",
+        "classes": 2,
+        "threshold": 0.95,
+        "ramp": "4 steps",
+        "coefficient": 5.0,
+        "consistency": "both",
+        "temperature": 0.05,
+        "alpha": 0.2,
+        "queue": 16,
+        "neighbours": 3,
+        "contrast_from": "1 step",
+        "hng": {"count": 4, "rounds": 2, "mixing": (1 / 3, 2 / 3), "start": "2 steps"},
+        "weights": {"ce": 1.0, "bce": 1.0, "consistency": 1.0, "ncl": 1.0, "scl": 0.5},
+    },
+}
+LABELLED = {"supervised": 16, "ncl": 8}
 PREDICTS = ("byol", "simsiam", "ncc", "cueco")
 TARGET = ("byol", "moco", "ncc", "cueco", "kernel_infonce on moco")
 
@@ -73,11 +94,12 @@ SLOW = ("kernel_infonce on moco",)
 # One step in float32 by default for the bare methods; four steps in float64 say more.
 BARE = [pytest.param(m, False, marks=pytest.mark.slow if m in SLOW else ()) for m in METHODS]
 WRAPPED = [pytest.param(m, True, marks=pytest.mark.slow) for m in METHODS]
+STAGED = [(method, False) for method in STAGES]
 EACH = [
     pytest.param(method, nrcc, marks=pytest.mark.slow if method in SLOW else ())
     for method in METHODS
     for nrcc in (False, True)
-]
+] + STAGED
 BATCH = 16
 
 
@@ -87,7 +109,7 @@ def build(tmp_path, method, nrcc, **network):
     # is zero (a bias before BatchNorm) into a full step.
     optimizer = {"name": "sgd", "learning_rate": 0.05}
     # For the trace of a step on all 8 devices: groups of up to 4 images fit into each.
-    train = {"batch_size": 32}
+    train = {"batch_size": BATCH if method in STAGES else 32}
     made = use(
         toy.config(toy.file(tmp_path), network=network, optimizer=optimizer, train=train),
         method,
@@ -99,7 +121,7 @@ def build(tmp_path, method, nrcc, **network):
         made.nrcc.sghmc.iterations = 2
         made.nrcc.sghmc.normalize_gradient = True
     run, _ = toy.built(made)
-    return run
+    return run._replace(dataset=run.dataset._replace(name=method))
 
 
 def embedding(run, state, mesh):
@@ -115,14 +137,30 @@ def advance(run, state, step, mesh, steps):
             embedded = functools.partial(embedding, run, state, mesh)
             extra = run.method.refresh(state.extra, embedded, jax.random.key(i), mesh)
             state = state._replace(extra=jax.device_put(extra, states.replicated(mesh)))
-        index = np.random.default_rng(i).permutation(len(run.dataset.images))[:BATCH]
-        index = jax.device_put(index.astype(np.int32), states.sharded(mesh))
-        state, metrics = step(state, {"index": index}, resident)
+        batch = draw(run.dataset, LABELLED.get(run.dataset.name), i)
+        state, metrics = step(state, jax.device_put(batch, states.sharded(mesh)), resident)
     return state, metrics
+
+
+def draw(dataset, labelled, i):
+    """The batch of step i."""
+    stream = batches.stream(
+        dataset, seed=i, batch_size=BATCH, labelled=labelled, start=0, stop=1, process=0,
+        processes=1, prefetch=1,
+    )  # fmt: skip
+    return next(stream)
 
 
 def use(made: ConfigDict, case: str) -> ConfigDict:
     """The config with another method."""
+    if case in STAGES:
+        made.method = ConfigDict(STAGES[case])
+        made.network.projector = None
+        made.eval.features = "backbone"
+        if case in LABELLED:
+            made.novel.classes = 2
+            made.train.labelled_rows = LABELLED[case]
+        return made
     made.method = ConfigDict(METHODS[case])
     made.network.predictor = ConfigDict({"hidden": 16}) if case in PREDICTS else None
     made.nrcc.route = "target" if case in TARGET else "online"
@@ -131,9 +169,21 @@ def use(made: ConfigDict, case: str) -> ConfigDict:
 
 def with_keys(state: State) -> State:
     """A state whose queue, if it has one, holds 20 random keys: an empty one has no gradient."""
+    if "unlabelled" in state.extra:
+        return _with_rows(state)
     if "queue" not in state.extra:
         return state
     queue = state.extra["queue"]
     rows = ops.unit(jax.random.normal(jax.random.key(7), queue.rows.shape, queue.rows.dtype))
     queue = queue._replace(rows=rows, filled=jnp.full_like(queue.filled, 20))
     return state._replace(extra={**state.extra, "queue": queue})
+
+
+def _with_rows(state: State) -> State:
+    """The same for NCL's two queues."""
+    new, old = state.extra["unlabelled"], state.extra["labelled"]
+    rows = ops.unit(jax.random.normal(jax.random.key(7), (2, *new.rows.shape), new.rows.dtype))
+    labels = jnp.arange(len(rows[0]), dtype=jnp.int32) % 2
+    new = new._replace(rows=rows[0], filled=jnp.full_like(new.filled, 8))
+    old = old._replace(rows={"z": rows[1], "label": labels}, filled=jnp.full_like(old.filled, 12))
+    return state._replace(extra={**state.extra, "unlabelled": new, "labelled": old})

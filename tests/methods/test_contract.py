@@ -15,7 +15,8 @@ EACH = pytest.mark.parametrize(("method", "nrcc"), cases.EACH)
 
 
 def test_every_method_has_a_case():
-    assert {case["name"] for case in cases.METHODS.values()} == set(base.names())
+    made = {**cases.METHODS, **cases.STAGES}
+    assert {case["name"] for case in made.values()} == set(base.names())
 
 
 @EACH
@@ -61,7 +62,15 @@ def test_a_batch_holds_no_labels(tmp_path):
     run = cases.build(tmp_path, "simclr", False)
     assert run.dataset.labels is not None
     stream = batches.stream(
-        run.dataset, seed=0, batch_size=16, start=0, stop=1, process=0, processes=1, prefetch=1
+        run.dataset,
+        seed=0,
+        batch_size=16,
+        labelled=None,
+        start=0,
+        stop=1,
+        process=0,
+        processes=1,
+        prefetch=1,
     )
     assert set(next(iter(stream))) <= {"index", "image"}
     stream.close()

@@ -37,7 +37,7 @@ def _compare(one, many, tolerance):
 
 
 @pytest.mark.parametrize("devices", DEVICES)
-@pytest.mark.parametrize(("method", "nrcc"), cases.BARE + cases.WRAPPED)
+@pytest.mark.parametrize(("method", "nrcc"), cases.BARE + cases.WRAPPED + cases.STAGED)
 def test_one_step_in_float32(tmp_path, method, nrcc, devices):
     run = cases.build(tmp_path, method, nrcc)
     _compare(_run(run, 1, 1, seed=3), _run(run, devices, 1, seed=3), 1e-5)

@@ -24,6 +24,7 @@ def setting(images=64, shuffle=False):
         stem=None,
         projector={"hidden": 16, "out": 8},
         predictor=None,
+        frozen=None,
         norm="sync",
         group=None,
         dtype="float32",

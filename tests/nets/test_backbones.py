@@ -25,7 +25,7 @@ PUBLISHED = {
 
 
 def build(name, width, stem):
-    return resnet.ResNet(name, width, stem, norm=norm, dtype=None)
+    return resnet.ResNet(name, width, stem, norm=norm, dtype=None, frozen=0, frozen_norm=norm)
 
 
 def multiplications(module, side, channels):
@@ -158,7 +158,7 @@ def test_resnet_equals_its_definition(x64, keys, name, stem, side):
 @pytest.mark.parametrize(("side", "last"), [(8, 4), (16, 8), (17, 5), (28, 7), (32, 8)])
 def test_small_equals_its_definition(x64, keys, side, last):
     width = 2
-    module = small.Small(width, norm=norm, dtype=None)
+    module = small.Small(width, norm=norm, dtype=None, frozen=0, frozen_norm=norm)
     images = jax.random.normal(next(keys), (3, side, side, 2))
     variables = drawn(next(keys), module, images)
     net = Numpy(variables)

@@ -18,6 +18,7 @@ SMALL = {
     "stem": None,
     "projector": {"hidden": 7, "out": 5},
     "predictor": {"hidden": 6},
+    "frozen": None,
     "norm": "sync",
     "group": None,
     "dtype": "float32",

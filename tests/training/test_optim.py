@@ -64,7 +64,7 @@ def in_numpy(params, gradients, name):
 
 
 def run(params, gradients, name):
-    optimiser, _ = optim.make(STEPS, WARMUP, BATCH, name=name, **VALUES)
+    optimiser, _ = optim.make(STEPS, WARMUP, None, BATCH, None, name=name, **VALUES)
     state = optimiser.init(params)
     for gradient in gradients:
         updates, state = optimiser.update(gradient, state, params)
@@ -92,7 +92,7 @@ def test_recursion_and_parameter_groups(params, rng, name):
 def test_lars_does_not_see_the_size_of_a_kernels_gradient(params, rng):
     gradients = [like(params, rng)]
     small = dict(VALUES, weight_decay=0.0)
-    optimiser, _ = optim.make(STEPS, WARMUP, BATCH, name="lars", **small)
+    optimiser, _ = optim.make(STEPS, WARMUP, None, BATCH, None, name="lars", **small)
     updates, scaled = (
         dict(flat(optimiser.update(g, optimiser.init(params), params)[0]))
         for g in (gradients[0], times(gradients[0], 1000.0))

@@ -1,0 +1,112 @@
+"""Figures of novel class discovery: classes of the labelled part, of the novel one, of both."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cluster_jax.clustering import placement
+from cluster_jax.clustering.kmeans import kmeans
+from cluster_jax.metrics import partition
+
+# Nearest training images that vote on the class of an image which may be of any.
+VOTERS = 15
+
+
+class Part(NamedTuple):
+    """An embedding of images and their classes.
+
+    Attributes:
+        features: float32 `[n, d]`, rows of length one.
+        labelled: logits of the known classes `[n, C^l]`.
+        novel: logits of the novel classes `[n, C^u]`.
+        labels: true classes int32 `[n]`, known ones first, or None.
+    """
+
+    features: np.ndarray
+    labelled: np.ndarray
+    novel: np.ndarray
+    labels: np.ndarray | None
+
+
+class Discovery(NamedTuple):
+    """What was discovered.
+
+    Attributes:
+        metrics: see `discover`; None for what needs labels, without them.
+        classes: int32 `[n]` of all training images: the given class of a labelled one, C^l and
+            the argmax of the novel head for the others.
+    """
+
+    metrics: dict[str, Any]
+    classes: np.ndarray
+
+
+def discover(
+    train: Part,
+    known: np.ndarray,
+    before: np.ndarray | None,
+    test: Part | None,
+    *,
+    restarts: int,
+    seed: int,
+) -> Discovery:
+    """Classes of the training images, and their accuracy.
+
+    Novel classes are matched to true ones by the Hungarian method on the unlabelled images alone,
+    as in NCL section 4.1; labelled ones have their names. With the part of a test image unknown
+    (`"all"`) its nearest training images vote on its class among all.
+
+    Args:
+        train: the training images.
+        known: int32 `[n]`, the class of labelled ones, -1 for the others.
+        before: features `[n, d]`, rows of length one, at the first step of the discovery, or None.
+        test: images that no training saw, or None.
+        restarts: of k-means, the baseline.
+        seed: of k-means.
+
+    Returns:
+        Metrics `{"novel_classes", "novel": {"acc", "nmi", ...}, "labelled_acc", "all_acc",
+        "kmeans_before_acc", "test": {"novel_acc", "labelled_acc", "all_acc"} | None}` and classes.
+    """
+    new = known < 0
+    old, count = train.labelled.shape[1], train.novel.shape[1]
+    found = np.argmax(train.novel, axis=1)
+    classes = np.where(new, old + found, known).astype(np.int32)
+    right = float(np.mean(np.argmax(train.labelled[~new], axis=1) == known[~new]))
+    metrics: dict[str, Any] = {
+        "novel_classes": count,
+        "novel": dict.fromkeys(partition.SCORES),
+        "labelled_acc": right,
+        "all_acc": None,
+        "kmeans_before_acc": None,
+        "test": None,
+    }
+    if train.labels is not None:
+        novel = partition.scores(train.labels[new], found[new])
+        metrics |= {"novel": novel, "all_acc": _mean(novel["acc"], right, new)}
+        if before is not None:
+            groups = kmeans(
+                before[new], count, metric="euclidean", restarts=restarts, iterations=300,
+                tolerance=0.0, seed=seed, init=None, mesh=None,
+            ).labels  # fmt: skip
+            metrics["kmeans_before_acc"] = partition.accuracy(train.labels[new], groups)
+    if test is not None and test.labels is not None:
+        metrics["test"] = _test(train, classes, test, old)
+    return Discovery(metrics, classes)
+
+
+def _mean(novel: float, labelled: float, new: np.ndarray) -> float:
+    share = float(np.mean(new))
+    return share * novel + (1 - share) * labelled
+
+
+def _test(train: Part, classes: np.ndarray, test: Part, old: int) -> dict[str, float]:
+    new = test.labels >= old
+    near = placement.neighbors(test.features, train.features, VOTERS)
+    voted = placement.vote(near, classes)
+    right = np.argmax(test.labelled[~new], axis=1) == test.labels[~new]
+    return {
+        "novel_acc": partition.accuracy(test.labels[new], np.argmax(test.novel[new], axis=1)),
+        "labelled_acc": float(np.mean(right)),
+        "all_acc": partition.accuracy(test.labels, voted),
+    }

@@ -1,0 +1,141 @@
+"""Hard negative generation: easy entries of one queue mixed with random ones of another."""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from cluster_jax import ops, settings
+
+
+class HardNegatives(NamedTuple):
+    """Generated negatives of each anchor, known by their cosines alone.
+
+    Attributes:
+        similarities: cosine of each anchor with its negatives, the hardest first `[rows, k]`;
+            differentiable with respect to the anchor, to which the negatives are constants.
+        keep: which of them exist, boolean `[rows, k]`.
+    """
+
+    similarities: Array
+    keep: Array
+
+
+@functools.partial(jax.jit, static_argnames=("count", "rounds", "mixing"))
+def hard_negatives(
+    keys: Array,
+    anchors: Array,
+    queue: Array,
+    filled: Array,
+    labelled_queue: Array,
+    labelled_filled: Array,
+    *,
+    count: int,
+    rounds: int,
+    mixing: tuple[float, ...],
+) -> HardNegatives:
+    """The k_2 hardest of each anchor's mixtures `unit(mu u + (1 - mu) v)`.
+
+    u runs over the anchor's k_2 least similar entries of the queue. In each round every u gets a
+    partner v, drawn evenly and with replacement from the entries of the labelled queue, and is
+    mixed with it by each mu. k_2 is at most the number of entries of the queue.
+
+    No mixture is formed. Its cosine with an anchor z follows from <z, u>, <z, v> and <u, v>, so
+    that the memory is that of the product of the two queues, `[Q, R]`, where the mixtures would
+    need `[rows, k_2 * rounds * len(mixing), d]`.
+
+    Args:
+        keys: one key per row `[rows]`, made from the image's index so that a draw does not depend
+            on the number of devices.
+        anchors: rows z of unlabelled images `[rows, d]`, this device's part, of any length.
+        queue: rows of earlier unlabelled images `[Q, d]`, of any length, the same on all devices;
+            constants for the gradient.
+        filled: how many of the queue's first rows hold an entry, int32 `[]`.
+        labelled_queue: rows of earlier labelled images `[R, d]`, likewise.
+        labelled_filled: how many of its first rows hold an entry, int32 `[]`.
+        count: k_2, >= 1.
+        rounds: N, >= 1.
+        mixing: each mu, the unlabelled entry's part, 0 to 1.
+
+    Returns:
+        Negatives `[rows, min(k_2, Q)]`; none exist while one of the queues is empty.
+
+    Raises:
+        ValueError: a value is out of range.
+
+    Source: NCL (12)-(15). Rows are of length one before they are mixed, and a mixture of length
+    zero has a cosine of 0. As in the authors' code both values of mu share a partner; the code
+    draws the partners of a round without replacement, which fails for a queue of fewer than k_2.
+    """
+    settings.at_least("the number of NCL's hard negatives", count, 1)
+    settings.at_least("the rounds of NCL's hard negatives", rounds, 1)
+    if not mixing or not all(0 <= mu <= 1 for mu in mixing):
+        raise ValueError(
+            f"the mixing of NCL's hard negatives takes one or more values from 0 to 1; got {mixing}"
+        )
+    z = ops.unit(anchors)
+    u, v = (ops.unit(x) for x in lax.stop_gradient((queue, labelled_queue)))
+    to_u, to_v = ops.products(z, u), ops.products(z, v)
+    draw = functools.partial(
+        _hardest,
+        filled=filled,
+        labelled_filled=labelled_filled,
+        squares=(jnp.sum(u * u, axis=-1), jnp.sum(v * v, axis=-1)),
+        products=ops.products(u, v),
+        count=min(count, queue.shape[0]),
+        rounds=rounds,
+        mixing=mixing,
+    )
+    chosen = jax.vmap(draw)(keys, *lax.stop_gradient((to_u, to_v)))
+    similarities = chosen.u_share * jnp.take_along_axis(to_u, chosen.u, axis=1)
+    similarities += chosen.v_share * jnp.take_along_axis(to_v, chosen.v, axis=1)
+    exists = jnp.arange(similarities.shape[1], dtype=jnp.int32) < filled
+    exists &= labelled_filled > 0
+    return HardNegatives(similarities, jnp.broadcast_to(exists[None, :], similarities.shape))
+
+
+class _Mixtures(NamedTuple):
+    """Unit mixtures `u_share * queue[u] + v_share * labelled_queue[v]`, each array `[k]`."""
+
+    u: Array
+    v: Array
+    u_share: Array
+    v_share: Array
+
+
+def _hardest(
+    key: Array,
+    to_u: Array,
+    to_v: Array,
+    *,
+    filled: Array,
+    labelled_filled: Array,
+    squares: tuple[Array, Array],
+    products: Array,
+    count: int,
+    rounds: int,
+    mixing: tuple[float, ...],
+) -> _Mixtures:
+    """The hardest mixtures of one anchor, from its cosines with the two queues `[Q]` and `[R]`.
+
+    `squares` are the squared lengths of the queues' rows and `products` `[Q, R]` their inner
+    products. Entries that do not exist come last.
+    """
+    slots = jnp.arange(to_u.shape[0], dtype=jnp.int32)
+    _, u = lax.top_k(jnp.where(slots < filled, -to_u, -jnp.inf), count)
+    v = jax.random.randint(key, (rounds, count), 0, jnp.maximum(labelled_filled, 1))
+    mu = jnp.asarray(mixing, to_u.dtype)[:, None, None]
+    of_u, of_v = squares
+    squared = mu**2 * of_u[u][None, None] + (1 - mu) ** 2 * of_v[v][None]
+    squared += 2 * mu * (1 - mu) * products[u[None], v][None]
+    # Opposite rows that cancel leave rounding errors, of no direction.
+    some = squared > jnp.finfo(squared.dtype).eps
+    scale = jnp.where(some, lax.rsqrt(jnp.where(some, squared, 1)), 0)
+    cosines = scale * (mu * to_u[u][None, None] + (1 - mu) * to_v[v][None])
+    exists = jnp.arange(count, dtype=jnp.int32) < filled
+    _, best = lax.top_k(jnp.where(exists[None, None], cosines, -jnp.inf).reshape(-1), count)
+    which, pair = jnp.divmod(best, rounds * count)
+    mu, scale = mu.reshape(-1)[which], scale.reshape(-1)[best]
+    return _Mixtures(u[pair % count], v.reshape(-1)[pair], mu * scale, (1 - mu) * scale)

@@ -1,0 +1,253 @@
+"""NCL: losses that discover novel classes among unlabelled images beside labelled ones.
+
+The generated negatives (12)-(15) are `hng.hard_negatives`.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from cluster_jax import collectives, ops, settings
+from cluster_jax.collectives import Axis
+from cluster_jax.losses.hng import HardNegatives
+
+# Least distance of a predicted similarity from 0 and 1; float32 tells 1 - 1e-7 from 1.
+EPSILON = 1e-7
+
+
+@jax.jit
+def cross_entropy(logits: Array, labels: Array) -> Array:
+    """Mean of `-log softmax(logits)[label]`.
+
+    Args:
+        logits: `[rows, classes]`, this device's part.
+        labels: class of each row, int32 `[rows]`, 0 to `classes - 1`.
+
+    Returns:
+        Scalar, at least float32, whose mean over the devices is the loss of the global batch.
+
+    Source: NCL (1) without its factor of 1 / classes, as in the authors' code.
+    """
+    logits = ops.wide(logits)
+    own = jnp.take_along_axis(logits, labels[:, None], axis=1)[:, 0]
+    return jnp.mean(ops.logsumexp(logits) - own)
+
+
+@functools.partial(jax.jit, static_argnames=("axis",))
+def pairwise_bce(
+    features: Array,
+    probabilities: Array,
+    other_probabilities: Array,
+    *,
+    threshold: float,
+    axis: Axis,
+) -> Array:
+    """Binary cross-entropy of `<p_i, p'_j>` with the target that i and j have similar features.
+
+    Mean over all ordered pairs of images in the global batch, an image with itself included.
+
+    Args:
+        features: `[rows, d]`, this device's part, of any length; constants for the gradient.
+        probabilities: outputs p of the softmax `[rows, classes]`.
+        other_probabilities: outputs p' for the second factor, same images in the same order
+            `[rows, classes]`: those of the other view, or `probabilities` again. The gradient
+            passes through both.
+        threshold: lambda, the least cosine of two features that makes the target 1.
+        axis: mesh axis that holds the batch, or None.
+
+    Returns:
+        Scalar, at least float32, whose mean over the devices is the loss of the global batch.
+
+    Source: NCL (2), (3). (3) prints one view for both factors; the authors' code takes the second
+    from the other view. Predictions are clipped to `EPSILON` and 1 less that, and pass no gradient
+    beyond; the code adds it inside the logarithm.
+    """
+    z = ops.unit(lax.stop_gradient(features))
+    similar = ops.products(z, collectives.gather(z, axis)) >= threshold
+    predicted = ops.products(probabilities, collectives.gather(other_probabilities, axis))
+    predicted = jnp.clip(predicted, EPSILON, 1 - EPSILON)
+    return -jnp.mean(jnp.where(similar, jnp.log(predicted), jnp.log1p(-predicted)))
+
+
+@jax.jit
+def consistency(probabilities: Array, other_probabilities: Array) -> Array:
+    """Squared difference of one head's outputs for two views, mean over classes and rows.
+
+    Args:
+        probabilities: outputs of the softmax `[rows, classes]`, this device's part.
+        other_probabilities: those of the other view, same images in the same order. The gradient
+            passes through both.
+
+    Returns:
+        Scalar, at least float32, whose mean over the devices is the loss of the global batch.
+
+    Source: NCL (4), one of its two terms; which images a head sees is the caller's choice.
+    """
+    return jnp.mean((ops.wide(probabilities) - ops.wide(other_probabilities)) ** 2)
+
+
+def ramp(step: Array | int, *, coefficient: float, length: int) -> Array:
+    """`coefficient * exp(-5 (1 - t/T)^2)`, the weight omega of the consistency at step t.
+
+    Args:
+        step: t, counted from 0, int32 `[]`.
+        coefficient: the value from step T on.
+        length: T in steps; with 0 the weight is the coefficient from the start.
+
+    Returns:
+        Scalar.
+
+    Raises:
+        ValueError: a negative length.
+
+    Source: NCL (5) and Section 4.1. The paper leaves the function to Han et al. (2020), whose
+    code counts whole epochs; here it rises at every step.
+    """
+    settings.at_least("the length of NCL's ramp", length, 0)
+    if length == 0:
+        return jnp.asarray(coefficient, jnp.result_type(float))
+    progress = jnp.clip(jnp.asarray(step, jnp.result_type(float)) / length, 0, 1)
+    return coefficient * jnp.exp(-5 * (1 - progress) ** 2)
+
+
+def target_weights(similarities: Array, filled: Array, *, neighbours: int, alpha: float) -> Array:
+    """How much each candidate is a positive: alpha the augmented view, the rest the neighbours.
+
+    Every one of an anchor's k nearest entries of the queue weighs `(1 - alpha) / k`. A queue with
+    fewer entries shares `1 - alpha` among those; from an empty one all falls to the view.
+
+    Args:
+        similarities: of each row with the entries of the queue `[rows, Q]`; constants.
+        filled: how many of the queue's first rows hold an entry, int32 `[]`.
+        neighbours: k_1, 1 to Q.
+        alpha: weight of the augmented view, 0 to 1.
+
+    Returns:
+        `[rows, 1 + Q]`, the augmented view first; every row sums to one.
+
+    Raises:
+        ValueError: a value is out of range.
+
+    Source: NCL (7)-(9). In the authors' code the augmented view can take a neighbour's place;
+    it is then left with k - 1 neighbours and weights that do not sum to one.
+    """
+    rows, length = similarities.shape
+    if not 1 <= neighbours <= length:
+        raise ValueError(
+            f"the number of NCL's neighbours must be from 1 to the queue's length of {length}; "
+            f"got {neighbours}"
+        )
+    if not 0 <= alpha <= 1:
+        raise ValueError(f"the weight of NCL's augmented view must be from 0 to 1; got {alpha}")
+    entries = jnp.arange(length, dtype=jnp.int32) < filled
+    known = jnp.where(entries[None, :], lax.stop_gradient(similarities), -jnp.inf)
+    _, nearest = lax.top_k(known, neighbours)
+    found = jnp.minimum(neighbours, filled)
+    # Sorted: where the queue has fewer than k entries, they come before its empty slots.
+    share = jnp.where(jnp.arange(neighbours) < found, (1 - alpha) / jnp.maximum(found, 1), 0)
+    share = jnp.broadcast_to(share.astype(known.dtype)[None, :], nearest.shape)
+    of_queue = jnp.put_along_axis(jnp.zeros_like(known), nearest, share, axis=1, inplace=False)
+    of_view = jnp.where(filled > 0, alpha, 1).astype(known.dtype)
+    return jnp.concatenate([jnp.full((rows, 1), of_view), of_queue], axis=1)
+
+
+@functools.partial(jax.jit, static_argnames=("neighbours", "alpha", "temperature"))
+def neighbourhood_contrast(
+    anchors: Array,
+    views: Array,
+    queue: Array,
+    filled: Array,
+    negatives: HardNegatives | None,
+    *,
+    neighbours: int,
+    alpha: float,
+    temperature: float,
+) -> Array:
+    """NCL: pull each anchor to its augmented view and to its nearest entries of a queue.
+
+    Cross-entropy between `target_weights` and the softmax over the view, the queue's entries and
+    the generated negatives, of cosines over tau. With an empty queue and no negatives it is 0.
+
+    Args:
+        anchors: rows z of the unlabelled images `[rows, d]`, this device's part, of any length.
+        views: rows of the other view of the same images `[rows, d]`; constants for the gradient.
+        queue: rows of earlier unlabelled images `[Q, d]`, the same on all devices; constants.
+        filled: how many of the queue's first rows hold an entry, int32 `[]`.
+        negatives: of these anchors, from `hng.hard_negatives`, or None. They are in the
+            denominator only, never neighbours.
+        neighbours: k_1, 1 to Q.
+        alpha: weight of the augmented view, 0 to 1.
+        temperature: tau, > 0.
+
+    Returns:
+        Scalar, at least float32, whose mean over the devices is the loss of the global batch.
+
+    Raises:
+        ValueError: a value is out of range.
+
+    Source: NCL (6)-(9), (15). Both views come from one network and the paper does not say whether
+    the gradient passes through the positive; in the authors' code it does not.
+    """
+    settings.positive("the temperature of NCL", temperature)
+    similarities, keep = _similarities(anchors, views, queue, filled)
+    weights = target_weights(similarities[:, 1:], filled, neighbours=neighbours, alpha=alpha)
+    if negatives is not None:
+        similarities = jnp.concatenate([similarities, negatives.similarities], axis=1)
+        keep = jnp.concatenate([keep, negatives.keep], axis=1)
+        weights = jnp.pad(weights, ((0, 0), (0, negatives.keep.shape[1])))
+    return _soft_cross_entropy(similarities / temperature, keep, weights)
+
+
+@functools.partial(jax.jit, static_argnames=("temperature",))
+def supervised_contrast(
+    anchors: Array,
+    views: Array,
+    labels: Array,
+    queue: Array,
+    queue_labels: Array,
+    filled: Array,
+    *,
+    temperature: float,
+) -> Array:
+    """SCL: pull each anchor to its augmented view and to all entries of its class, equally.
+
+    Args:
+        anchors: rows z of the labelled images `[rows, d]`, this device's part, of any length.
+        views: rows of the other view of the same images `[rows, d]`; constants for the gradient.
+        labels: class of each row, int32 `[rows]`.
+        queue: rows of earlier labelled images `[Q, d]`, the same on all devices; constants.
+        queue_labels: their classes, int32 `[Q]`.
+        filled: how many of the queue's first rows hold an entry, int32 `[]`.
+        temperature: tau, > 0.
+
+    Returns:
+        Scalar, at least float32, whose mean over the devices is the loss of the global batch.
+
+    Raises:
+        ValueError: the temperature is not positive.
+
+    Source: NCL (10), (11).
+    """
+    settings.positive("the temperature of NCL", temperature)
+    similarities, keep = _similarities(anchors, views, queue, filled)
+    same = labels[:, None] == queue_labels[None, :]
+    positive = keep & jnp.pad(same, ((0, 0), (1, 0)), constant_values=True)
+    weights = positive / jnp.sum(positive, axis=1, keepdims=True).astype(similarities.dtype)
+    return _soft_cross_entropy(similarities / temperature, keep, weights)
+
+
+def _similarities(anchors: Array, views: Array, queue: Array, filled: Array) -> tuple[Array, Array]:
+    """Cosines with the own view, then with the queue, `[rows, 1 + Q]`, and which exist."""
+    z = ops.unit(anchors)
+    views, queue = (ops.unit(x) for x in lax.stop_gradient((views, queue)))
+    own = jnp.sum(z * views, axis=-1, keepdims=True)
+    similarities = jnp.concatenate([own, ops.products(z, queue)], axis=1)
+    columns = jnp.arange(similarities.shape[1], dtype=jnp.int32)
+    return similarities, jnp.broadcast_to((columns <= filled)[None, :], similarities.shape)
+
+
+def _soft_cross_entropy(logits: Array, keep: Array, weights: Array) -> Array:
+    """Mean over the rows of `-sum_m w_m log softmax(logits)_m`; the weights sum to one."""
+    return jnp.mean(ops.logsumexp(logits, keep) - jnp.sum(weights * logits, axis=-1))

@@ -1,0 +1,223 @@
+"""NCL: discovery of novel classes beside labelled ones. The third stage (NCL (16))."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from cluster_jax import collectives, memory, ops, schedules, settings
+from cluster_jax.collectives import Axis
+from cluster_jax.losses import hng, ncl
+from cluster_jax.methods import base
+from cluster_jax.methods.base import Aux, Method, Setting, Tree
+from cluster_jax.methods.encoders import classifiers
+from cluster_jax.methods.encoders.classifiers import LABELLED, NOVEL
+
+WEIGHTS = ("ce", "bce", "consistency", "ncl", "scl")
+
+
+def make(
+    setting: Setting,
+    *,
+    classes: int,
+    threshold: float,
+    ramp: str,
+    coefficient: float,
+    consistency: str,
+    temperature: float,
+    alpha: float,
+    queue: int,
+    neighbours: int,
+    contrast_from: str,
+    hng: Mapping,
+    weights: Mapping[str, float],
+) -> Method:
+    """Neighborhood Contrastive Learning; Zhong et al. (2021), the discovery stage.
+
+    Two linear heads on the features z of the backbone: the labelled classes and the novel ones.
+    Both views of labelled and unlabelled images pass through one network; view a is classified
+    and is the anchor, its features enter the two queues, of labelled and of unlabelled images.
+    Labels of unlabelled images are not in a batch.
+
+    Args:
+        setting: network, augmentation and sizes; `train.labelled_rows` is less than the batch.
+        classes: C^u, the number of novel classes, >= 2.
+        threshold: lambda of (2), -1 to 1 (0.95).
+        ramp: T of omega(t), a duration.
+        coefficient: omega after the ramp, >= 0.
+        consistency: `"own"`: each head on its own images, as (4) prints; `"both"`: both heads on
+            all images, as in the authors' code.
+        temperature: tau of the contrastive losses, > 0 (0.05).
+        alpha: weight of the augmented view in NCL, 0 to 1 (0.2).
+        queue: entries of each of the two queues, a multiple of the rows of either part. The paper's
+            2,000 is not one of 64: 2,048.
+        neighbours: k_1, 1 to the queue; the paper's is queue / C^u / 2.
+        contrast_from: when NCL and SCL begin, a duration ("1 epoch": from the second one).
+        hng: `{"count", "rounds", "mixing", "start"}`: k_2 (0 leaves HNG out), N, each mu, and a
+            duration.
+        weights: of CE, BCE, consistency, NCL and SCL, each >= 0; 0 leaves a term out.
+
+    Raises:
+        InputError: a value is out of range, or the batch has no part of labelled or unlabelled
+            rows.
+    """
+    rows = setting.labelled_rows or 0
+    if not 0 < rows < setting.batch_size:
+        raise settings.InputError(
+            f"the method ncl needs train.labelled_rows of 1 to {setting.batch_size - 1}, less than "
+            f"the batch; got {setting.labelled_rows}"
+        )
+    classifiers.check(setting, "ncl", labelled=rows)
+    _check(setting, classes, threshold, coefficient, temperature, alpha, queue, neighbours)
+    settings.one_of("method.consistency", consistency, ("own", "both"))
+    if set(weights) != set(WEIGHTS):
+        raise settings.InputError(
+            f"method.weights must have the keys {', '.join(WEIGHTS)}; got {', '.join(weights)}"
+        )
+    for name in WEIGHTS:
+        settings.at_least(f"method.weights.{name}", weights[name], 0)
+    per_epoch = setting.steps_per_epoch
+    length = schedules.steps("method.ramp", ramp, per_epoch)
+    first = schedules.steps("method.contrast_from", contrast_from, per_epoch)
+    generate = settings.bind(_generator, "method.hng", hng, per_epoch)
+
+    def loss(
+        params: Tree, extra: Tree, batch: Mapping, step: Array, key: Array, axis: Axis
+    ) -> tuple[Array, Aux]:
+        view_key, mix_key = jax.random.split(key)
+        known, new = batch["labelled"], batch["unlabelled"]
+        both = {name: jnp.concatenate([known[name], new[name]]) for name in ("index", "image")}
+        count = len(known["index"])
+        a, b = base.two_views(setting.augment, view_key, both)
+
+        def encode(stats: Tree, images: Array) -> tuple[Array, Array, Array, Tree]:
+            held = {**extra, "stats": stats}
+            old, z, moved = classifiers.forward(setting, params, held, images, LABELLED, axis)
+            return old, classifiers.logits(params, NOVEL, z), z, moved
+
+        old_a, new_a, z_a, stats = encode(extra["stats"], a)
+        old_b, new_b, z_b, stats = encode(stats, b)
+        odds = [jax.nn.softmax(x) for x in (old_a, new_a, old_b, new_b)]
+        seen, unseen = extra["labelled"], extra["unlabelled"]
+        keys = base.image_keys(mix_key, new["index"])
+        negatives = generate(keys, z_a[count:], unseen, seen, step)
+        terms = {
+            "ce": ncl.cross_entropy(old_a[:count], known["label"]),
+            "bce": ncl.pairwise_bce(
+                z_a[count:], odds[1][count:], odds[3][count:], threshold=threshold, axis=axis
+            ),
+            "consistency": _consistent(odds, count, consistency),
+            "ncl": ncl.neighbourhood_contrast(
+                z_a[count:],
+                z_b[count:],
+                unseen.rows,
+                unseen.filled,
+                negatives,
+                neighbours=neighbours,
+                alpha=alpha,
+                temperature=temperature,
+            ),
+            "scl": ncl.supervised_contrast(
+                z_a[:count],
+                z_b[:count],
+                known["label"],
+                seen.rows["z"],
+                seen.rows["label"],
+                seen.filled,
+                temperature=temperature,
+            ),
+        }
+        begun = (step >= first).astype(z_a.dtype)
+        omega = ncl.ramp(step, coefficient=coefficient, length=length).astype(z_a.dtype)
+        scales = {"ce": 1, "bce": 1, "consistency": omega, "ncl": begun, "scl": begun}
+        value = sum(weights[name] * scales[name] * terms[name] for name in WEIGHTS if weights[name])
+        gathered = collectives.gather(ops.unit(z_a[:count]), axis)
+        moved = {"z": gathered, "label": collectives.gather(known["label"], axis)}
+        extra = {
+            "stats": stats,
+            "labelled": memory.push(seen, moved),
+            "unlabelled": memory.push(unseen, collectives.gather(ops.unit(z_a[count:]), axis)),
+        }
+        right = jnp.mean(jnp.argmax(old_a[:count], axis=1) == known["label"])
+        return value, Aux(extra, {"loss": value, **terms, "accuracy": right})
+
+    def queues() -> Tree:
+        z = jnp.zeros(setting.network.features)
+        labelled = memory.create(queue, {"z": z, "label": jnp.zeros((), jnp.int32)})
+        return {"labelled": labelled, "unlabelled": memory.create(queue, z)}
+
+    heads = {LABELLED: setting.known_classes, NOVEL: classes}
+    return classifiers.method(setting, loss, heads, queues)
+
+
+def _check(
+    setting: Setting,
+    classes: int,
+    threshold: float,
+    coefficient: float,
+    temperature: float,
+    alpha: float,
+    queue: int,
+    neighbours: int,
+) -> None:
+    settings.at_least("method.classes", classes, 2)
+    settings.at_least("method.coefficient", coefficient, 0)
+    settings.positive("method.temperature", temperature)
+    for name, value, low in (("threshold", threshold, -1), ("alpha", alpha, 0)):
+        if not low <= value <= 1:
+            raise settings.InputError(f"method.{name} must be between {low} and 1; got {value}")
+    settings.at_least("method.queue", queue, 1)
+    labelled = setting.labelled_rows
+    for rows in (labelled, setting.batch_size - labelled):
+        if queue % rows:
+            raise settings.InputError(
+                f"method.queue must be a multiple of {labelled} and of "
+                f"{setting.batch_size - labelled}, the labelled and the unlabelled rows of a "
+                f"batch; got {queue}"
+            )
+    if not 1 <= neighbours <= queue:
+        raise settings.InputError(
+            f"method.neighbours (k_1) must be 1 to the queue of {queue}; got {neighbours}"
+        )
+
+
+def _consistent(odds: Sequence[Array], count: int, reading: str) -> Array:
+    old_a, new_a, old_b, new_b = odds
+    if reading == "both":
+        return ncl.consistency(old_a, old_b) + ncl.consistency(new_a, new_b)
+    own = ncl.consistency(old_a[:count], old_b[:count])
+    return own + ncl.consistency(new_a[count:], new_b[count:])
+
+
+def _generator(
+    steps_per_epoch: int, *, count: int, rounds: int, mixing: Sequence[float], start: str
+) -> Callable:
+    """`(keys, anchors, unlabelled, labelled, step) -> HardNegatives | None`: HNG, from `start`."""
+    settings.at_least("method.hng.count", count, 0)
+    settings.at_least("method.hng.rounds", rounds, 1)
+    if not mixing or not all(0 <= mu <= 1 for mu in mixing):
+        raise settings.InputError(
+            f"method.hng.mixing must be values between 0 and 1; got {list(mixing)}"
+        )
+    first = schedules.steps("method.hng.start", start, steps_per_epoch)
+
+    def generate(
+        keys: Array, anchors: Array, unlabelled: memory.Queue, labelled: memory.Queue, step: Array
+    ) -> hng.HardNegatives | None:
+        if not count:
+            return None
+        made = hng.hard_negatives(
+            keys,
+            anchors,
+            unlabelled.rows,
+            unlabelled.filled,
+            labelled.rows["z"],
+            labelled.filled,
+            count=count,
+            rounds=rounds,
+            mixing=tuple(mixing),
+        )
+        return made._replace(keep=made.keep & (step >= first))
+
+    return generate

@@ -1,0 +1,162 @@
+"""NCL with hard negative generation at the paper's sizes, forward and backward, 64 rows.
+
+Against the same loss of one row, with all its mixtures formed, jitted and called 64 times; and
+against forward and backward of a ResNet-18. The two losses draw the same partners, so their
+values have to agree.
+"""
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from cluster_jax import ops
+from cluster_jax.losses.hng import hard_negatives
+from cluster_jax.losses.ncl import neighbourhood_contrast, target_weights
+from cluster_jax.nets import network
+
+ROWS, DIMENSIONS, QUEUE, NEIGHBOURS, NEGATIVES, ROUNDS = 64, 512, 2000, 200, 400, 5
+MIXING, ALPHA, TEMPERATURE = (1 / 3, 2 / 3), 0.2, 0.05
+BATCH, REPEATS, SEED = 128, 7, 0
+
+
+class _Rows(NamedTuple):
+    """Arguments of the loss after the anchors."""
+
+    keys: Array
+    views: Array
+    queue: Array
+    labelled: Array
+
+
+def measure() -> tuple[dict, dict]:
+    """Medians of times taken in turn, medians of their ratios, and the size of temporaries."""
+    anchors, rows = _inputs()
+    whole = jax.jit(jax.value_and_grad(_whole)).lower(anchors, rows).compile()
+    apart = [
+        (anchors[i], rows._replace(keys=rows.keys[i], views=rows.views[i])) for i in range(ROWS)
+    ]
+    one = jax.jit(jax.value_and_grad(_one)).lower(*apart[0]).compile()
+    runners = {
+        "whole": lambda: whole(anchors, rows),
+        "calls": lambda: [one(*arguments) for arguments in apart],
+        "network": _network(),
+    }
+    _check(runners["whole"](), runners["calls"]())
+    jax.block_until_ready(runners["network"]())
+    times = {name: [] for name in runners}
+    for _ in range(REPEATS):
+        for name, run in runners.items():
+            times[name].append(_time(run))
+    figures = {
+        "seconds": {name: statistics.median(found) for name, found in times.items()},
+        "seconds_range": {name: [min(found), max(found)] for name, found in times.items()},
+        "calls_by_whole": _ratio(times["calls"], times["whole"]),
+        "share_of_network": _ratio(times["whole"], times["network"]),
+        "temporaries_mb": {
+            "whole": whole.memory_analysis().temp_size_in_bytes / 1e6,
+            "one row": one.memory_analysis().temp_size_in_bytes / 1e6,
+            "all mixtures": ROWS * NEGATIVES * ROUNDS * len(MIXING) * DIMENSIONS * 4 / 1e6,
+        },
+    }
+    own = {
+        "data": "normal noise, float32, both queues full",
+        "rows": ROWS,
+        "dimensions": DIMENSIONS,
+        "queues": QUEUE,
+        "k_1": NEIGHBOURS,
+        "k_2": NEGATIVES,
+        "rounds": ROUNDS,
+        "mixing": MIXING,
+        "repeats": REPEATS,
+        "seed": SEED,
+        "network": f"resnet18, CIFAR stem, 32x32, float32, batch {BATCH}, one view, no optimiser",
+        "seconds": "median of the repeats; seconds_range: their least and greatest",
+        "ratios": "median of the rounds' ratios, least, greatest",
+        "temporaries_mb": "XLA's plan for the compiled function; all mixtures: 64 x 4000 x 512 "
+        "floats, for comparison",
+        "device": jax.devices()[0].device_kind,
+    }
+    return figures, own
+
+
+def _inputs() -> tuple[Array, _Rows]:
+    generator = np.random.default_rng(SEED)
+    anchors, noise, queue, labelled = (
+        jnp.asarray(generator.standard_normal((n, DIMENSIONS), dtype=np.float32))
+        for n in (ROWS, ROWS, QUEUE, QUEUE)
+    )
+    keys = jax.random.split(jax.random.key(SEED), ROWS)
+    return anchors, _Rows(keys, anchors + noise, queue, labelled)
+
+
+def _whole(anchors: Array, rows: _Rows) -> Array:
+    negatives = hard_negatives(
+        rows.keys, anchors, rows.queue, QUEUE, rows.labelled, QUEUE,
+        count=NEGATIVES, rounds=ROUNDS, mixing=MIXING,
+    )  # fmt: skip
+    return neighbourhood_contrast(
+        anchors, rows.views, rows.queue, QUEUE, negatives,
+        neighbours=NEIGHBOURS, alpha=ALPHA, temperature=TEMPERATURE,
+    )  # fmt: skip
+
+
+def _one(anchor: Array, rows: _Rows) -> Array:
+    """The loss of a row, with a key and a view of its own, from its mixtures."""
+    z, view, queue, labelled = (ops.unit(x) for x in (anchor, *rows[1:]))
+    to_queue = queue @ z
+    _, easy = lax.top_k(-to_queue, NEGATIVES)
+    drawn = jax.random.randint(rows.keys, (ROUNDS, NEGATIVES), 0, QUEUE)
+    mixtures = jnp.concatenate(
+        [mu * queue[easy][None] + (1 - mu) * labelled[drawn] for mu in MIXING]
+    )
+    mixtures = lax.stop_gradient(ops.unit(mixtures.reshape(-1, DIMENSIONS)))
+    _, hardest = lax.top_k(mixtures @ z, NEGATIVES)
+    weights = target_weights(to_queue[None], QUEUE, neighbours=NEIGHBOURS, alpha=ALPHA)[0]
+    candidates = jnp.concatenate([view[None], queue, mixtures[hardest]])
+    logits = candidates @ z / TEMPERATURE
+    return ops.logsumexp(logits) - weights @ logits[: len(weights)]
+
+
+def _network() -> Callable[[], object]:
+    """Forward and backward of a ResNet-18."""
+    net = network.make(
+        name="resnet18", width=64, stem="cifar", projector={"hidden": 512, "out": 128},
+        predictor=None, norm="sync", group=None, dtype="float32",
+    )  # fmt: skip
+    images = np.random.default_rng(SEED).standard_normal((BATCH, 32, 32, 3), dtype=np.float32)
+    images = jnp.asarray(images)
+    params, stats = net.init(jax.random.key(SEED), images[:1])
+
+    @jax.jit
+    def step(params):
+        def loss(params):
+            out = net.forward(params, stats, images, train=True, axis=None)
+            return jnp.sum(out.projection**2)
+
+        return jax.value_and_grad(loss)(params)
+
+    return lambda: step(params)
+
+
+def _check(whole: tuple[Array, Array], calls: list[tuple[Array, Array]]) -> None:
+    """Values and gradients of the two ways agree; the mean over the rows divides the latter."""
+    values, gradients = (jnp.stack(x) for x in zip(*calls, strict=True))
+    np.testing.assert_allclose(whole[0], jnp.mean(values), rtol=1e-4)
+    np.testing.assert_allclose(whole[1], gradients / ROWS, atol=1e-3 * float(whole[1].max()))
+
+
+def _ratio(a: list[float], b: list[float]) -> dict:
+    ratios = [x / y for x, y in zip(a, b, strict=True)]
+    return {"median": statistics.median(ratios), "range": [min(ratios), max(ratios)]}
+
+
+def _time(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    jax.block_until_ready(run())
+    return time.perf_counter() - start

@@ -1,0 +1,434 @@
+"""What training steps cost: operations of each method, queue, CueCo's centroids, NCC's E-step.
+
+`predicted` was written before anything was measured and was not changed since. It counts by hand,
+from the shapes of the layers: a product and a sum are two operations, and a product with a zero
+of the padding is none, which is also how XLA counts.
+
+ResNet-18 with CIFAR stem, 32x32, batch 64, heads of 4096 and 256, queue of 16,384: the same for
+every method; augmentation, optimiser and the method's own settings are those of its config.
+"""
+
+import functools
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import Mesh
+from jax.stages import Compiled, Lowered
+from numpy.typing import NDArray
+
+from cluster_jax import assemble, launch, memory, ops, settings
+from cluster_jax.clustering import online
+from cluster_jax.clustering.kmeans import KMeans
+from cluster_jax.data import views
+from cluster_jax.methods import base as methods
+from cluster_jax.methods.base import Encoded, Method, Setting, TwoView
+from cluster_jax.nets import network
+from cluster_jax.nets.network import Network
+from cluster_jax.training import state as states
+from cluster_jax.training.step import Step, make_step
+
+SIDE, BATCH, HIDDEN, OUT, QUEUE, CLUSTERS = 32, 64, 4096, 256, 16_384, 10
+FEATURES = 512
+# The config that each method is taken from; what the network is does not depend on it.
+CONFIGS = {
+    "simclr": "nrcc_digits",
+    "byol": "nrcc_cifar10",
+    "simsiam": "simsiam_digits",
+    "barlow": "barlow_digits",
+    "moco": "moco_digits",
+    "kernel_infonce": "kernel_infonce_cifar10",
+    "ncc": "ncc_cifar10",
+    "cueco": "cueco_cifar10",
+}
+PREDICTS = ("byol", "simsiam", "ncc", "cueco")
+TARGET = ("byol", "moco", "ncc", "cueco")
+# Operations of everything but products, a number of a normalised map: BatchNorm with ReLU and its
+# share of the additions of shortcuts, forward (7) and backward (13).
+FORWARD, BACKWARD = 7, 13
+# Of a parameter: decay 2, momentum 2, rate 1, sum 1, norm of the gradient 2; of LARS more, two
+# norms and a factor; of a moving average 3.
+MOVE, ADAPT, AVERAGE = 8, 5, 3
+# Of a logit, forward and backward, and of a number of a row that is scaled to length one.
+LOGIT, UNIT = 20, 12
+
+# CIFAR-10's; the images themselves are not needed, no count depends on them.
+IMAGES, MEAN, STD = 50_000, (0.49, 0.48, 0.45), (0.25, 0.24, 0.26)
+REPEATS, CALLS = 3, 500
+ROWS, NOISE, DRIFT = 60_000, 8.0, 0.3
+SEED = 0
+
+# Where the prediction is off, and why; found by comparing the parts as traced and as compiled.
+DIFFERENCES = {
+    "step": "0.6 to 0.7 % more than predicted, 0.1 % as traced; SimCLR's compiled without fusions "
+    "has 0.03 % less: fused BatchNorms compute some numbers again in place of reading them",
+    "augmentation": "as traced within 1 %; compiled 9 % less: XLA simplifies the blends",
+    "optimiser of kernel_infonce": "46 % more than predicted (wrong: ADAPT): optax's trust "
+    "ratio computes both norms twice to be differentiable at 0",
+    "loss of ncc": "21 % more than predicted (wrong: its rows): they are scaled to length one "
+    "for the alignment and once more for the prototypes",
+    "loss of kernel_infonce": "8 % more than predicted (wrong: LOGIT), 2 % without fusions: power "
+    "and sum of two kernels take more than a cosine's logit, and fusions compute them again",
+}
+
+
+class Built(NamedTuple):
+    """A method whole and in its two parts, and what it is made of."""
+
+    config: Any
+    network: Network
+    two_view: TwoView
+    method: Method
+    optimiser: optax.GradientTransformation
+    mesh: Mesh
+
+
+def measure() -> tuple[dict, dict]:
+    """Operations of the steps beside the prediction; times, taken in turn."""
+    launch.cpu_devices(launch.cores())
+    unit = _operations(*_forward(_build("simclr")))
+    figures = {
+        "steps": {name: _compare(name, unit) for name in CONFIGS},
+        "beside_a_step": _beside_a_step(),
+        "e_step": _e_step(),
+    }
+    own = {
+        "network": "resnet18, CIFAR stem, 32x32, float32, heads of 4096 and 256",
+        "batch": BATCH,
+        "queue": QUEUE,
+        "configs": CONFIGS,
+        "seed": SEED,
+        "repeats": REPEATS,
+        "cores": launch.cores(),
+        "device": jax.devices()[0].device_kind,
+        "gflops": "10^9 operations by XLA's cost analysis of what is compiled for one device: the "
+        "whole step, and alone a forward pass (unit), the loss with its gradient, queue and "
+        "clusters, the optimiser with moving average and norm of the gradient, the views",
+        "units": "step less the last three, by unit",
+        "predicted": "by hand before the first measurement, not changed since",
+        "ratio": "of the step, measured by predicted; unfused: as traced, before XLA's fusions, "
+        "which compute some numbers twice",
+        "differences": DIFFERENCES,
+        "beside_a_step": f"CueCo's on one device, K = {CLUSTERS}; push: into a donated queue; "
+        "push_copied: into one that is kept, with a copy of it; clusters: assignment and update; "
+        f"means of {CALLS} calls, in turn, medians of the repeats; queue_copies: in the compiled "
+        "step",
+        "e_step": f"{ROWS} x {OUT}, K = {CLUSTERS}, as ncc_cifar10 has it, on a CPU device of each "
+        f"core; groups: {CLUSTERS} normal directions with normal noise {NOISE:g} times as long; "
+        "noise: without directions; cold: the first call of the process, on groups, no centres "
+        f"known; warm: rows moved by {DRIFT:g} of a direction's length, with the centres of the "
+        "rows before that; updates: of the best run, at most "
+        f"{methods.ITERATIONS}",
+    }
+    return figures, own
+
+
+def _compare(name: str, unit: float) -> dict:
+    """A step and its parts, measured and predicted."""
+    built = _build(name)
+    state = jax.eval_shape(functools.partial(_state, built))
+    parts = {
+        "loss": _operations(*_loss_alone(built, state)),
+        "optimiser": _operations(*_optimiser_alone(built, state)),
+        "augmentation": _operations(*_views_alone(built)),
+    }
+    lowered = _step(built).lower(state, _batch(), None)
+    whole = _flops(lowered.compile())
+    hand = predicted(name)
+    units, total = hand.pop("units"), sum(hand.values())
+    return {
+        "ratio": whole / total,
+        "ratio_unfused": _flops(lowered) / total,
+        "units": (whole - sum(parts.values())) / unit,
+        "gflops": {key: n / 1e9 for key, n in {"step": whole, "unit": unit, **parts}.items()},
+        "predicted": {
+            "units": units,
+            "gflops": {key: n / 1e9 for key, n in {"step": total, **hand}.items()},
+        },
+    }
+
+
+def _build(name: str) -> Built:
+    section = settings.load(CONFIGS[name]).method
+    own = CONFIGS[name] if CONFIGS[name].endswith("cifar10") else "nrcc_cifar10"
+    config = assemble.plain(settings.load(own))
+    config["method"] = assemble.plain(section)
+    config["network"] = assemble.plain(settings.load("base").network)
+    config["network"].update(name="resnet18", dtype="float32")
+    if name not in PREDICTS:
+        config["network"]["predictor"] = None
+    if name in ("moco", "cueco"):
+        config["method"]["queue"] = QUEUE
+    config["augment"].update(mean=MEAN, std=STD)
+    config["train"]["batch_size"] = BATCH
+    config["nrcc"]["weight"] = 0.0
+    images = {"size": IMAGES, "shape": (SIDE, SIDE, 3), "mean": MEAN, "std": STD}
+    run = assemble.rebuild(config, images)
+    net = settings.bind(network.make, "network", config["network"])
+    augment = settings.bind(views.make, "augment", config["augment"])
+    setting = Setting(net, augment, False, IMAGES, run.plan.total, IMAGES // BATCH, BATCH)
+    values = {key: value for key, value in config["method"].items() if key != "name"}
+    two_view = methods.build(name, values, setting)
+    return Built(config, net, two_view, run.method, run.optimiser, states.make_mesh(1))
+
+
+def _state(built: Built) -> states.State:
+    return states.initial(built.method, built.optimiser, seed=SEED, shape=(SIDE, SIDE, 3))
+
+
+def _step(built: Built) -> Step:
+    return make_step(built.method, built.optimiser, built.mesh)
+
+
+def _batch() -> dict[str, jax.ShapeDtypeStruct]:
+    return {
+        "index": jax.ShapeDtypeStruct((BATCH,), jnp.int32),
+        "image": jax.ShapeDtypeStruct((BATCH, SIDE, SIDE, 3), jnp.uint8),
+    }
+
+
+def _key() -> jax.ShapeDtypeStruct:
+    return jax.eval_shape(lambda: jax.random.key(SEED))
+
+
+def _flops(stage: Lowered | Compiled) -> float:
+    return stage.cost_analysis()["flops"]
+
+
+def _operations(function: Callable, *arguments: Any) -> float:
+    """Of the function compiled for the shapes of its arguments."""
+    return _flops(jax.jit(function).lower(*arguments).compile())
+
+
+def _forward(built: Built) -> tuple:
+    """Backbone and projector of a batch, as in training."""
+    state = jax.eval_shape(functools.partial(_state, built))
+    images = jax.ShapeDtypeStruct((BATCH, SIDE, SIDE, 3), jnp.float32)
+    forward = functools.partial(built.network.forward, train=True, axis=None)
+    return forward, state.params, state.extra["stats"], images
+
+
+def _views_alone(built: Built) -> tuple:
+    return functools.partial(methods.two_views, built.two_view.augment), _key(), _batch()
+
+
+def _loss_alone(built: Built, state: states.State) -> tuple:
+    """The objective from the networks' outputs on: value, gradient and what it keeps."""
+    rows = jax.ShapeDtypeStruct((BATCH, OUT), jnp.float32)
+    name = built.config["method"]["name"]
+    online_rows = ((rows, rows), (rows, rows) if name in PREDICTS else None)
+    targets = (rows, rows) if name in TARGET or name in PREDICTS else None
+
+    def loss(moved: Any, targets: Any, extra: Any, index: Any, step: Any, key: Any) -> Any:
+        encoded = Encoded(*moved, targets, None, index)
+        value, extra, metrics = built.two_view.objective({}, encoded, extra, step, key, None)
+        return value, (extra, metrics)
+
+    index = _batch()["index"]
+    arguments = (online_rows, targets, state.extra, index, state.step, _key())
+    return jax.value_and_grad(loss, has_aux=True), *arguments
+
+
+def _optimiser_alone(built: Built, state: states.State) -> tuple:
+    def move(state: states.State, gradient: Any) -> Any:
+        updates, opt = built.optimiser.update(gradient, state.opt, state.params)
+        params = optax.apply_updates(state.params, updates)
+        extra = built.method.after(params, state.extra, state.step)
+        return params, opt, extra, optax.tree.norm(gradient)
+
+    return move, state, state.params
+
+
+def _beside_a_step() -> dict:
+    """Queue and clusters against CueCo's whole step."""
+    built = _build("cueco")
+    draw = np.random.default_rng(SEED)
+    images = draw.integers(0, 256, (BATCH, SIDE, SIDE, 3), dtype=np.uint8)
+    batch = {"index": np.arange(BATCH, dtype=np.int32), "image": images}
+    batch = jax.device_put(batch, states.sharded(built.mesh))
+    state = states.create(
+        built.method, built.optimiser, seed=SEED, shape=(SIDE, SIDE, 3), mesh=built.mesh
+    )
+    step = _step(built).lower(state, batch, None).compile()
+    copies = step.as_text().count(f"= f32[{QUEUE},{OUT}]{{1,0}} copy(")
+
+    rows, centroids = (
+        ops.unit(jnp.asarray(draw.standard_normal((n, OUT), dtype=np.float32)))
+        for n in (BATCH, CLUSTERS)
+    )
+    decays = {key: built.config["method"][key] for key in ("centroid_decay", "variance_decay")}
+
+    def follow(groups: online.Clusters) -> online.Clusters:
+        return online.update(groups, rows, online.assign(rows, groups.centroids), **decays)
+
+    def push(queue: memory.Queue) -> memory.Queue:
+        return memory.push(queue, rows)
+
+    def empty() -> memory.Queue:
+        return memory.create(QUEUE, jnp.zeros(OUT))
+
+    calls = {
+        "step": (lambda state: step(state, batch, None)[0], 1),
+        "push": (jax.jit(push, donate_argnums=0), CALLS),
+        "push_copied": (jax.jit(push), CALLS),
+        "clusters": (jax.jit(follow), CALLS),
+    }
+    held = {
+        "step": state,
+        "push": empty(),
+        "push_copied": empty(),
+        "clusters": online.Clusters(centroids, jnp.ones(CLUSTERS)),
+    }
+    times = {name: [] for name in calls}
+    for _ in range(REPEATS + 1):
+        for name, (call, count) in calls.items():
+            start = time.perf_counter()
+            for _ in range(count):
+                held[name] = call(held[name])
+            jax.block_until_ready(held[name])
+            times[name].append(1e3 * (time.perf_counter() - start) / count)
+    times = {name: found[1:] for name, found in times.items()}  # the first compiled
+    median = {name: statistics.median(found) for name, found in times.items()}
+    share = {name: 100 * value / median["step"] for name, value in median.items()}
+    return {
+        "percent": {name: value for name, value in share.items() if name != "step"},
+        "milliseconds": median,
+        "milliseconds_range": {name: [min(found), max(found)] for name, found in times.items()},
+        "queue_copies": copies,
+    }
+
+
+def _e_step() -> dict:
+    """Seconds of NCC's clustering, and updates of the centres in the best run."""
+    section = settings.load("ncc_cifar10").method
+    mesh = states.make_mesh()
+
+    def cluster(x: NDArray, known: NDArray | None) -> tuple[float, KMeans]:
+        start = time.perf_counter()
+        found = methods.spherical_clusters(
+            x,
+            section.clusters,
+            restarts=section.restarts,
+            key=jax.random.key(SEED),
+            init=known,
+            mesh=mesh,
+        )
+        return time.perf_counter() - start, found
+
+    draw = np.random.default_rng(SEED)
+    directions = draw.standard_normal((CLUSTERS, OUT), dtype=np.float32)
+    noise, drift = (draw.standard_normal((ROWS, OUT), dtype=np.float32) for _ in range(2))
+    groups = directions[draw.integers(0, CLUSTERS, ROWS)] + NOISE * noise
+    figures = {}
+    for name, x in (("groups", groups), ("noise", noise)):
+        first, known = cluster(x, None)
+        figures.setdefault("cold", first)
+        later = [cluster(x + DRIFT * drift, known.centers) for _ in range(REPEATS)]
+        seconds = [one for one, _ in later]
+        figures[name] = {
+            "warm": statistics.median(seconds),
+            "warm_range": [min(seconds), max(seconds)],
+            "updates": later[0][1].n_iter,
+            "updates_without_known": known.n_iter,
+        }
+    return figures
+
+
+def predicted(name: str) -> dict[str, float]:
+    """Operations of one step of a method, in parts; `units` is the network in forward passes.
+
+    A unit is a forward pass of backbone and projector of a batch. A backward pass is two, less
+    the gradient with respect to the images, which nothing needs.
+    """
+    layers = _convolutions()
+    projector = 2 * (FEATURES * HIDDEN + HIDDEN * OUT)
+    predictor = 2 * (OUT * HIDDEN + HIDDEN * OUT) if name in PREDICTS else 0
+    stem, *_ = products = [2 * c_in * c_out * t**2 for _, c_in, c_out, t, _ in layers]
+    unit = BATCH * (sum(products) + projector)
+    online = 3 * (unit + BATCH * predictor) - BATCH * stem
+    network = 2 * (online + (unit if name in TARGET else 0))
+
+    hidden = HIDDEN * (1 + (name in PREDICTS))
+    maps = sum(side**2 * c_out for _, _, c_out, _, side in layers)
+    around = 2 * BATCH * (maps + hidden) * (FORWARD + BACKWARD)
+    if name in TARGET:
+        around += 2 * BATCH * (maps + HIDDEN) * FORWARD
+
+    kernels = sum(k**2 * c_in * c_out for k, c_in, c_out, _, _ in layers)
+    encoder = kernels + sum(2 * c_out for _, _, c_out, _, _ in layers) + projector / 2
+    every = encoder + predictor / 2
+    optimiser = every * (MOVE + (ADAPT if name == "kernel_infonce" else 0))
+    optimiser += AVERAGE * encoder if name in TARGET else 0
+    return {
+        "units": network / unit,
+        "network": network,
+        "norms": around,
+        "loss": _loss(name),
+        "optimiser": optimiser,
+        "augmentation": 2 * BATCH * _view(name),
+    }
+
+
+def _convolutions() -> list[tuple[int, int, int, int, int]]:
+    """ResNet-18: size, channels in and out, `_taps` and side of the result of each convolution."""
+    found, channels, side = [(3, 3, 64, _taps(SIDE, 3, 1), SIDE)], 64, SIDE
+    for out in (64, 128, 256, 512):
+        for block in range(2):
+            stride = 2 if out > 64 and block == 0 else 1
+            after = side // stride
+            found.append((3, channels, out, _taps(side, 3, stride), after))
+            found.append((3, out, out, _taps(after, 3, 1), after))
+            if stride == 2:
+                found.append((1, channels, out, _taps(side, 1, 2), after))
+            channels, side = out, after
+    return found
+
+
+def _taps(side: int, size: int, stride: int) -> int:
+    """Pairs of a place of the result and a place of the kernel that meet a pixel, on one axis."""
+    pixels = [o * stride + t - size // 2 for o in range(side // stride) for t in range(size)]
+    return sum(0 <= pixel < side for pixel in pixels)
+
+
+def _loss(name: str) -> float:
+    """Matrices of inner products, forward and for the gradients, and what is done to them.
+
+    Both sides of a batch's own products are differentiated (3 products), of products with constants
+    one (2), with clusters' constants none (1). Two kernels share the forward product (5).
+    """
+    views = 2 * BATCH
+    rows = UNIT * 2 * BATCH * OUT
+    if name in ("simclr", "kernel_infonce"):
+        kernels = 2 if name == "kernel_infonce" else 1
+        return (1 + 2 * kernels) * 2 * views**2 * OUT + kernels * LOGIT * views**2 + rows
+    if name == "barlow":
+        return 3 * 2 * BATCH * OUT**2 + LOGIT * OUT**2 + rows
+    if name == "ncc":
+        # Centres of a cluster: of two views, online (2) and target (1); then 3 of their products.
+        centres = 2 * (2 + 1) * 2 * BATCH * CLUSTERS * OUT + 2 * 3 * 2 * CLUSTERS**2 * OUT
+        return centres + 2 * rows
+    loss = 2 * rows
+    if name in ("moco", "cueco"):
+        loss += 2 * (2 * 2 * BATCH * QUEUE * OUT + LOGIT * BATCH * QUEUE)
+    if name == "cueco":
+        # Assigned (1) and contrasted (2) in both directions, assigned and averaged in the update.
+        loss += (2 * 3 + 2) * 2 * BATCH * CLUSTERS * OUT
+    return loss
+
+
+def _view(name: str) -> float:
+    """Operations of one view of one image: two products resize it, the rest goes by pixel."""
+    numbers = 3 * SIDE**2
+    resize = 2 * 2 * SIDE * numbers + 2 * 12 * SIDE**2
+    # Of a blend 5, of a luma 2; every place of the order computes all three and selects.
+    jitter = 6 * (3 * 5 + 2 * 2 + 4) + 20
+    # To floats 2, flip 1, grey 3, standardised 2, jitter or not 1.
+    other = 2 + 1 + 3 + 2 + 1
+    # Blur: 3 products and sums on 2 axes; solarisation, of one view in two.
+    byol = 2 * 2 * 3 + 1 + 3 / 2 if name == "cueco" else 0
+    return resize + numbers * (jitter + other + byol)

@@ -1,0 +1,471 @@
+"""NCL's losses and generated negatives against loops, closed forms, extremes, and on devices."""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from cluster_jax import collectives
+from cluster_jax.losses.hng import hard_negatives
+from cluster_jax.losses.ncl import (
+    EPSILON,
+    consistency,
+    cross_entropy,
+    neighbourhood_contrast,
+    pairwise_bce,
+    ramp,
+    supervised_contrast,
+    target_weights,
+)
+from tests import reference
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+MIXING = (1 / 3, 2 / 3)
+QUEUE = 9
+
+
+def draw(keys, *shape):
+    # By numpy: JAX compiles its generator again for every shape.
+    seed = np.asarray(jax.random.key_data(next(keys)))
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def softmax(x):
+    return np.exp(x) / np.exp(x).sum(-1, keepdims=True)
+
+
+def contrast_in_loops(z, views, queue, extra, weights, tau):
+    """Value, and gradient at z taken as free rows: 1 / (B tau) sum_m (p_im - w_im) m.
+
+    `queue`: the entries that exist; `extra[i]`: vectors in the denominator of row i; `weights[i]`
+    of its view and the entries.
+    """
+    value, gradient = 0.0, np.zeros_like(z)
+    for i in range(len(z)):
+        candidates = [views[i], *queue, *extra[i]]
+        logits = [np.dot(z[i], m) / tau for m in candidates]
+        total = reference.log_sum_exp(logits)
+        for m, (row, logit) in enumerate(zip(candidates, logits, strict=True)):
+            weight = weights[i][m] if m < len(weights[i]) else 0.0
+            value += weight * (total - logit) / len(z)
+            gradient[i] += (math.exp(logit - total) - weight) * row / (len(z) * tau)
+    return value, gradient
+
+
+def neighbour_weights_in_loops(z, queue, neighbours, alpha):
+    out = []
+    for row in z:
+        order = sorted(range(len(queue)), key=lambda m: -np.dot(row, queue[m]))
+        nearest = order[:neighbours]
+        rest = [(1 - alpha) / len(nearest) if m in nearest else 0.0 for m in range(len(queue))]
+        out.append([alpha if nearest else 1.0, *rest])
+    return out
+
+
+def hardest_in_loops(key, z, queue, labelled, slots, count, rounds, mixing):
+    """The vectors of (14) for one unit row, the hardest first; the draws are given.
+
+    `queue` and `labelled`: the entries that exist; `slots`: the queue's length.
+    """
+    drawn = np.array(jax.random.randint(key, (rounds, min(count, slots)), 0, len(labelled)))
+    order = sorted(range(len(queue)), key=lambda m: np.dot(z, queue[m]))
+    found = []
+    for n in range(rounds):
+        for place, m in enumerate(order[:count]):
+            for mu in mixing:
+                mixed = mu * queue[m] + (1 - mu) * labelled[drawn[n, place]]
+                found.append(reference.unit([mixed])[0])
+    found.sort(key=lambda zeta: -np.dot(z, zeta))
+    return found[: min(count, len(queue))]
+
+
+@pytest.fixture
+def rows(keys):
+    """Anchors, views, a queue whose last slots would be everybody's nearest, and its labels."""
+    z, views = draw(keys, 5, 4), draw(keys, 5, 4)
+    queue = 2 * draw(keys, QUEUE, 4)
+    return z, views, queue, np.array([1, 0, 2, 1, 1, 0, 3, 0, 1], np.int32)
+
+
+def stale(queue, filled, like):
+    """The queue with something in the slots that hold no entry, where a leak would show."""
+    queue = np.array(queue)
+    queue[filled:] = np.resize(like, queue[filled:].shape)
+    return queue
+
+
+def test_cross_entropy_equals_loops_and_closed_form(keys):
+    logits, labels = 3 * draw(keys, 5, 4), np.array([2, 0, 3, 3, 1], np.int32)
+    want = sum(reference.log_sum_exp(row) - row[k] for row, k in zip(logits, labels, strict=True))
+    np.testing.assert_allclose(cross_entropy(logits, labels), want / 5, rtol=1e-12)
+    closed = (softmax(logits) - np.eye(4)[labels]) / 5
+    np.testing.assert_allclose(jax.grad(cross_entropy)(logits, labels), closed, atol=1e-12)
+    far = jnp.asarray([[1e4, -1e4], [0, 0]], jnp.float32)
+    value, gradient = jax.value_and_grad(cross_entropy)(far, np.array([1, 0], np.int32))
+    np.testing.assert_allclose(value, 1e4 + math.log(2) / 2, rtol=1e-6)
+    assert np.isfinite(gradient).all()
+
+
+def bce_in_loops(z, p, other, threshold):
+    """(2), (3), and the gradients of both factors."""
+    n, z, value = len(z), reference.unit(z), 0.0
+    of_p, of_other = np.zeros_like(p), np.zeros_like(other)
+    for i in range(n):
+        for j in range(n):
+            inner = np.dot(p[i], other[j])
+            if np.dot(z[i], z[j]) >= threshold:
+                value -= math.log(inner) / n**2
+                slope = -1 / inner / n**2
+            else:
+                value -= math.log(1 - inner) / n**2
+                slope = 1 / (1 - inner) / n**2
+            of_p[i] += slope * other[j]
+            of_other[j] += slope * p[i]
+    return value, of_p, of_other
+
+
+@pytest.mark.parametrize("threshold", [0.95, 0.3, -0.2])
+def test_pairwise_bce_equals_loops_and_closed_form(keys, threshold):
+    z, p, other = draw(keys, 5, 3), softmax(draw(keys, 5, 4)), softmax(draw(keys, 5, 4))
+    z[3] = 4 * z[0]  # similar at every threshold, whatever the lengths
+    loss = functools.partial(pairwise_bce, threshold=threshold, axis=None)
+    value, gradients = jax.value_and_grad(loss, argnums=(0, 1, 2))(z, p, other)
+    want = bce_in_loops(z, p, other, threshold)
+    np.testing.assert_allclose(value, want[0], rtol=1e-12)
+    np.testing.assert_array_equal(gradients[0], 0)
+    np.testing.assert_allclose(gradients[1], want[1], atol=1e-8)
+    np.testing.assert_allclose(gradients[2], want[2], atol=1e-8)
+    once, gradient = jax.value_and_grad(lambda p: loss(z, p, p))(p)
+    want = bce_in_loops(z, p, p, threshold)
+    np.testing.assert_allclose(once, want[0], rtol=1e-12)
+    np.testing.assert_allclose(gradient, want[1] + want[2], atol=1e-8)
+
+
+def test_pairwise_bce_of_certain_outputs_is_finite():
+    """One-hot outputs: pairs that agree with their target cost nothing, others -log epsilon."""
+    z = jnp.asarray([[1, 0], [1, 0], [0, 1]], jnp.float32)
+    loss = functools.partial(pairwise_bce, threshold=0.95, axis=None)
+    right = jnp.eye(2, dtype=jnp.float32)[jnp.array([0, 0, 1])]
+    wrong = right[jnp.array([0, 2, 0])]  # of 9 pairs, (0, 2), (0, 1) and their mirrors are wrong
+    for p, share in ((right, 0), (wrong, 4 / 9)):
+        value, gradient = jax.value_and_grad(lambda p: loss(z, p, p))(p)
+        assert value.dtype == jnp.float32
+        np.testing.assert_allclose(value, -share * math.log(EPSILON), rtol=0.05, atol=1e-6)
+        assert np.isfinite(gradient).all()
+    zero = jnp.zeros((3, 2), jnp.float32)
+    assert np.isfinite(loss(zero, right, zero))
+
+
+def test_consistency_equals_loops_and_passes_both_gradients(keys):
+    p, other = softmax(draw(keys, 5, 4)), softmax(draw(keys, 5, 4))
+    want = sum((p[i, k] - other[i, k]) ** 2 for i in range(5) for k in range(4)) / 20
+    value, (of_p, of_other) = jax.value_and_grad(consistency, argnums=(0, 1))(p, other)
+    np.testing.assert_allclose(value, want, rtol=1e-12)
+    np.testing.assert_allclose(of_p, 2 * (p - other) / 20, atol=1e-12)
+    np.testing.assert_allclose(of_other, -of_p, atol=1e-15)
+
+
+def test_ramp():
+    weight = jax.jit(functools.partial(ramp, coefficient=7.0, length=40))
+    for step in (0, 13, 39, 40, 90):
+        want = 7 * math.exp(-5 * (1 - min(step / 40, 1)) ** 2)
+        np.testing.assert_allclose(weight(step), want, rtol=1e-12)
+    np.testing.assert_allclose(ramp(0, coefficient=7.0, length=0), 7)
+    with pytest.raises(ValueError, match="length of NCL's ramp must be at least 0; got -1"):
+        ramp(0, coefficient=7.0, length=-1)
+
+
+@pytest.mark.parametrize("filled", [0, 1, 3, 8, QUEUE])
+@pytest.mark.parametrize("neighbours", [1, 4, QUEUE])
+@pytest.mark.parametrize("alpha", [0.0, 0.2, 1.0])
+def test_target_weights(rows, filled, neighbours, alpha):
+    z, _, queue, _ = rows
+    z, queue = reference.unit(z), reference.unit(stale(queue, filled, z))
+    got = target_weights(z @ queue.T, filled, neighbours=neighbours, alpha=alpha)
+    want = neighbour_weights_in_loops(z, queue[:filled], neighbours, alpha)
+    np.testing.assert_allclose(got[:, : filled + 1], want, atol=1e-15)
+    np.testing.assert_array_equal(got[:, filled + 1 :], 0)
+    np.testing.assert_allclose(got.sum(1), 1, rtol=1e-12)
+
+
+@pytest.mark.parametrize("filled", [0, 2, 6, QUEUE])
+@pytest.mark.parametrize("tau", [0.5, 0.05])
+@pytest.mark.parametrize("views_nearest", [False, True])
+def test_neighbourhood_contrast_equals_loops_and_closed_form(rows, filled, tau, views_nearest):
+    """Also where the view is nearer than any entry: it takes no neighbour's place."""
+    z, views, queue, _ = rows
+    queue = stale(queue, filled, z)
+    if views_nearest:
+        views = 3 * z + 0.01 * views
+    loss = functools.partial(neighbourhood_contrast, neighbours=4, alpha=0.2, temperature=tau)
+    value, gradients = jax.value_and_grad(loss, argnums=(0, 1, 2))(z, views, queue, filled, None)
+    u, entries = reference.unit(z), reference.unit(queue)[:filled]
+    weights = neighbour_weights_in_loops(u, entries, 4, 0.2)
+    want, free = contrast_in_loops(u, reference.unit(views), entries, [[]] * 5, weights, tau)
+    np.testing.assert_allclose(value, want, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(gradients[0], reference.through_unit(z, free), atol=1e-8)
+    np.testing.assert_array_equal(gradients[1], 0)
+    np.testing.assert_array_equal(gradients[2], 0)
+
+
+@pytest.mark.parametrize("filled", [0, 2, QUEUE])
+@pytest.mark.parametrize("tau", [0.5, 0.05])
+def test_supervised_contrast_equals_loops_and_closed_form(rows, filled, tau):
+    z, views, queue, queue_labels = rows
+    queue = stale(queue, filled, z)
+    labels = np.array([1, 0, 2, 7, 1], np.int32)  # 7 is in no slot
+    loss = functools.partial(supervised_contrast, temperature=tau)
+    value, gradients = jax.value_and_grad(loss, argnums=(0, 1, 3))(
+        z, views, labels, queue, queue_labels, filled
+    )
+    u, entries = reference.unit(z), reference.unit(queue)[:filled]
+    weights = []
+    for label in labels:
+        positive = [True, *(k == label for k in queue_labels[:filled])]
+        weights.append([one / sum(positive) for one in positive])
+    want, free = contrast_in_loops(u, reference.unit(views), entries, [[]] * 5, weights, tau)
+    np.testing.assert_allclose(value, want, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(gradients[0], reference.through_unit(z, free), atol=1e-8)
+    np.testing.assert_array_equal(gradients[1], 0)
+    np.testing.assert_array_equal(gradients[2], 0)
+
+
+@functools.partial(jax.jit, static_argnames="count")
+def negatives_and_slopes(z, row_keys, queue, filled, labelled, labelled_filled, *, count):
+    """Of three rounds; and the gradient of each similarity with respect to all anchors."""
+
+    def found(z):
+        got = hard_negatives(
+            row_keys, z, queue, filled, labelled, labelled_filled,
+            count=count, rounds=3, mixing=MIXING,
+        )  # fmt: skip
+        return got.similarities, got
+
+    slopes, got = jax.jacrev(found, has_aux=True)(z)
+    return got, slopes
+
+
+SIZES = ((QUEUE, 7, 4), (6, 5, 4), (2, 7, 4), (QUEUE, 1, 4), (QUEUE, 7, 400), (5, 7, 400))
+
+
+@pytest.mark.parametrize(("filled", "labelled_filled", "count"), SIZES)
+def test_negatives_are_the_hardest_of_all_mixtures(keys, rows, filled, labelled_filled, count):
+    """Every candidate as a vector; the slope of a cosine with respect to z is its vector."""
+    z, _, queue, _ = rows
+    queue = stale(queue, filled, -z)
+    labelled = stale(3 * draw(keys, 7, 4), labelled_filled, z)
+    row_keys = jax.random.split(next(keys), 5)
+
+    got, slopes = negatives_and_slopes(
+        z, row_keys, queue, filled, labelled, labelled_filled, count=count
+    )
+    u = reference.unit(z)
+    entries, partners = reference.unit(queue)[:filled], reference.unit(labelled)[:labelled_filled]
+    kept = min(count, filled)
+    assert got.similarities.shape == got.keep.shape == (5, min(count, QUEUE))
+    np.testing.assert_array_equal(
+        got.keep, np.broadcast_to(np.arange(got.keep.shape[1]) < kept, got.keep.shape)
+    )
+    for i in range(5):
+        vectors = hardest_in_loops(row_keys[i], u[i], entries, partners, QUEUE, count, 3, MIXING)
+        want = [np.dot(u[i], zeta) for zeta in vectors]
+        np.testing.assert_allclose(got.similarities[i, :kept], want, atol=1e-12)
+        for m, zeta in enumerate(vectors):
+            closed = np.zeros_like(z)
+            closed[i] = reference.through_unit(z[i : i + 1], [zeta])[0]
+            np.testing.assert_allclose(slopes[i, m], closed, atol=1e-8)
+
+
+def test_contrast_with_negatives_equals_loops_and_closed_form(keys, rows):
+    """They widen the denominator alone: (15) changes neither neighbours nor weights."""
+    z, views, queue, _ = rows
+    labelled, row_keys = draw(keys, 7, 4), jax.random.split(next(keys), 5)
+    labelled[2] = 5 * z[1]  # its mixtures are nearer to row 1 than many an entry
+
+    def loss(z, queue, labelled):
+        negatives = hard_negatives(
+            row_keys, z, queue, 8, labelled, 7, count=3, rounds=2, mixing=MIXING
+        )
+        return neighbourhood_contrast(
+            z, views, queue, 8, negatives, neighbours=4, alpha=0.2, temperature=0.1
+        )
+
+    value, gradients = jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2)))(z, queue, labelled)
+    u, entries = reference.unit(z), reference.unit(queue)[:8]
+    extra = [
+        hardest_in_loops(row_keys[i], u[i], entries, reference.unit(labelled), QUEUE, 3, 2, MIXING)
+        for i in range(5)
+    ]
+    weights = neighbour_weights_in_loops(u, entries, 4, 0.2)
+    want, free = contrast_in_loops(u, reference.unit(views), entries, extra, weights, 0.1)
+    np.testing.assert_allclose(value, want, rtol=1e-10)
+    np.testing.assert_allclose(gradients[0], reference.through_unit(z, free), atol=1e-8)
+    np.testing.assert_array_equal(gradients[1], 0)
+    np.testing.assert_array_equal(gradients[2], 0)
+
+
+def test_negatives_of_a_row_depend_on_its_own_key_and_anchor_alone(keys, rows):
+    z, _, queue, _ = rows
+    labelled, row_keys = draw(keys, 7, 4), jax.random.split(next(keys), 5)
+    found = functools.partial(hard_negatives, count=4, rounds=2, mixing=MIXING)
+    whole = found(row_keys, z, queue, QUEUE, labelled, 7)
+    order = np.array([3, 1, 1, 4, 0])
+    other = found(row_keys[order], z[order], queue, QUEUE, labelled, 7)
+    np.testing.assert_allclose(other.similarities, whole.similarities[order], rtol=1e-12)
+    other = found(row_keys[::-1], z, queue, QUEUE, labelled, 7)
+    changed = np.abs(other.similarities - whole.similarities).max(1) > 1e-6
+    np.testing.assert_array_equal(changed, [True, True, False, True, True])
+
+
+def test_partners_are_drawn_evenly_from_the_entries_there_are(keys):
+    """With mu = 0 the negatives are the partners: 5000 draws of 5 orthogonal rows, two unused."""
+    labelled = np.diag([1.0, 1, 1, 1, 1, 1, 1])
+    z = np.arange(1.0, 8)[None]
+    got = hard_negatives(
+        jax.random.split(next(keys), 1), z, draw(keys, 5000, 7), 5000, labelled, 5,
+        count=5000, rounds=1, mixing=(0.0,),
+    )  # fmt: skip
+    partner = np.round(np.asarray(got.similarities[0]) * np.linalg.norm(z))
+    counts = np.bincount(partner.astype(int), minlength=8)
+    assert counts[0] == counts[6] == counts[7] == 0
+    # Standard deviation of a count: sqrt(5000 * 0.2 * 0.8).
+    assert np.abs(counts[1:6] - 1000).max() < 4 * 28.3
+
+
+def test_no_negatives_while_a_queue_is_empty(keys, rows):
+    z, views, queue, _ = rows
+    labelled, row_keys = draw(keys, 7, 4), jax.random.split(next(keys), 5)
+    loss = functools.partial(
+        neighbourhood_contrast, z, views, queue, neighbours=4, alpha=0.2, temperature=0.05
+    )
+    for filled, labelled_filled in ((0, 7), (QUEUE, 0), (0, 0)):
+        got = hard_negatives(
+            row_keys, z, queue, filled, labelled, labelled_filled,
+            count=4, rounds=2, mixing=MIXING,
+        )  # fmt: skip
+        assert not got.keep.any()
+        np.testing.assert_allclose(loss(filled, got), loss(filled, None), rtol=1e-14)
+
+
+def test_rows_that_cancel_in_a_mixture_have_a_cosine_of_zero(keys):
+    z, queue = draw(keys, 2, 3), draw(keys, 1, 3)
+    got = hard_negatives(
+        jax.random.split(next(keys), 2), z, queue, 1, -4 * queue, 1,
+        count=1, rounds=3, mixing=(0.5,),
+    )  # fmt: skip
+    np.testing.assert_array_equal(got.similarities, 0)
+
+
+@jax.jit
+@functools.partial(jax.value_and_grad, argnums=(0, 1))
+def both_contrasts(z, views, queue, queue_labels, labelled, row_keys, filled):
+    negatives = hard_negatives(
+        row_keys, z, queue, filled, labelled, 7, count=6, rounds=2, mixing=(0.5, 1 / 3)
+    )
+    ncl = neighbourhood_contrast(
+        z, views, queue, filled, negatives, neighbours=4, alpha=0.2, temperature=0.01
+    )
+    return ncl + supervised_contrast(
+        z, views, queue_labels[:5], queue, queue_labels, filled, temperature=0.01
+    )
+
+
+@pytest.mark.parametrize("filled", [0, 2, QUEUE])
+@pytest.mark.parametrize("case", ["duplicates", "zeros", "opposite", "one class"])
+def test_extremes_stay_finite_in_float32(keys, rows, filled, case):
+    z, views, queue, queue_labels = (jnp.asarray(x) for x in rows)
+    z, views, queue = (x.astype(jnp.float32) for x in (z, views, queue))
+    labelled = jnp.asarray(draw(keys, 7, 4), jnp.float32)
+    if case == "duplicates":
+        z, views, queue, labelled = (
+            jnp.broadcast_to(z[:1], x.shape) for x in (z, views, queue, labelled)
+        )
+    elif case == "zeros":
+        z, views = z.at[:2].set(0), views.at[1:3].set(0)
+        queue, labelled = queue.at[0].set(0), jnp.zeros_like(labelled)
+    elif case == "opposite":
+        queue, labelled = jnp.resize(z, queue.shape), -jnp.resize(z, labelled.shape)
+    else:
+        queue_labels = jnp.zeros_like(queue_labels)
+    row_keys = jax.random.split(next(keys), 5)
+
+    value, gradients = both_contrasts(z, views, queue, queue_labels, labelled, row_keys, filled)
+    assert value.dtype == jnp.float32
+    for array in (value, *gradients):
+        assert np.isfinite(array).all()
+
+
+def all_losses(params, x, y, labels, index, queue, labelled, key, axis):
+    """Every loss, of rows that depend on parameters, with keys made from the images' indices."""
+    z, views = x @ params, jnp.tanh(y @ params)
+    row_keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(index)
+    negatives = hard_negatives(row_keys, z, queue, 7, labelled, 6, count=4, rounds=3, mixing=MIXING)
+    p, other = (jax.nn.softmax(v, axis=-1) for v in (z, views))
+    value = (
+        cross_entropy(z, labels)
+        + pairwise_bce(views, p, other, threshold=0.5, axis=axis)
+        + ramp(3, coefficient=5.0, length=10) * consistency(p, other)
+        + supervised_contrast(z, views, labels, queue, np.arange(QUEUE) % 3, 7, temperature=0.1)
+        + neighbourhood_contrast(
+            z, views, queue, 7, negatives, neighbours=3, alpha=0.2, temperature=0.1
+        )
+    )
+    return collectives.varying(value, axis)
+
+
+def test_four_devices_give_the_value_and_gradient_of_one(keys):
+    params, x, y = draw(keys, 6, 3), draw(keys, 8, 6), draw(keys, 8, 6)
+    labels, index = np.array([2, 0, 1, 1, 2, 0, 0, 1], np.int32), np.arange(8) * 5
+    loss = functools.partial(
+        all_losses, queue=draw(keys, QUEUE, 3), labelled=draw(keys, 7, 3), key=next(keys)
+    )
+    alone = jax.jit(jax.value_and_grad(functools.partial(loss, axis=None)))
+    one = alone(params, x, y, labels, index)
+    many = reference.on_devices(loss, params, (x, y, labels, index), 4)
+    np.testing.assert_allclose(many[0], one[0], rtol=1e-12)
+    np.testing.assert_allclose(many[1], one[1], rtol=1e-9, atol=1e-12)
+
+
+NEIGHBOURS = "number of NCL's neighbours must be from 1 to the queue's length of 3; got"
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"neighbours": 0}, f"{NEIGHBOURS} 0"),
+        ({"neighbours": 4}, f"{NEIGHBOURS} 4"),
+        ({"alpha": 1.5}, r"weight of NCL's augmented view must be from 0 to 1; got 1\.5"),
+        ({"temperature": 0.0}, r"temperature of NCL must be greater than 0; got 0\.0"),
+    ],
+)
+def test_bad_values_of_the_contrast(values, message):
+    good = {"neighbours": 2, "alpha": 0.2, "temperature": 0.05}
+    x = jnp.ones((3, 2))
+    with pytest.raises(ValueError, match=message):
+        neighbourhood_contrast(x, x, x, 3, None, **good | values)
+
+
+def test_a_temperature_of_zero_is_refused_by_the_supervised_contrast():
+    x, labels = jnp.ones((3, 2)), jnp.zeros(3, jnp.int32)
+    with pytest.raises(ValueError, match=r"temperature of NCL must be greater than 0; got 0\.0"):
+        supervised_contrast(x, x, labels, x, labels, 3, temperature=0.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"count": 0}, "number of NCL's hard negatives must be at least 1; got 0"),
+        ({"rounds": 0}, "rounds of NCL's hard negatives must be at least 1; got 0"),
+        ({"mixing": ()}, r"takes one or more values from 0 to 1; got \(\)"),
+        ({"mixing": (0.5, 1.5)}, r"takes one or more values from 0 to 1; got \(0\.5, 1\.5\)"),
+    ],
+)
+def test_bad_values_of_the_negatives(keys, values, message):
+    good = {"count": 2, "rounds": 2, "mixing": MIXING}
+    x = jnp.ones((3, 2))
+    with pytest.raises(ValueError, match=message):
+        hard_negatives(jax.random.split(next(keys), 3), x, x, 3, x, 3, **good | values)

@@ -1,0 +1,119 @@
+"""Bad values of the methods: one sentence that names the key, and nothing is written."""
+
+import pytest
+
+from cluster_jax import assemble, pipeline, settings, storage
+from cluster_jax.methods import base
+from cluster_jax.training import checkpoint
+from tests import toy
+from tests.methods import cases
+
+
+def refused(tmp_path, config):
+    """What a run says that does not begin."""
+    with pytest.raises(settings.InputError) as error:
+        pipeline.run(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("case", "change", "message"),
+    [
+        # A number of clusters of 0, 1, or more than there are images or keys.
+        ("ncc", {"clusters": 0}, "method.clusters must be at least 2; got 0"),
+        ("ncc", {"clusters": 1}, "method.clusters must be at least 2; got 1"),
+        ("ncc", {"clusters": 65}, "method.clusters must be at most the 64 training images; got 65"),
+        ("cueco", {"clusters": 0}, "method.clusters must be at least 2; got 0"),
+        ("cueco", {"clusters": 1}, "method.clusters must be at least 2; got 1"),
+        ("cueco", {"clusters": 17}, "method.clusters must be at most 16, the keys in the queue"),
+        ("cueco", {"clusters": 33, "frozen": "9 steps"}, "must be at most 32, the keys in the"),
+        # A queue that no number of batches fills.
+        ("cueco", {"queue": 24}, "must be a multiple of train.batch_size, 16; got 24"),
+        ("cueco", {"queue": 0}, "method.queue must be at least 1; got 0"),
+        ("kernel_infonce on moco", {"queue": 40}, "multiple of train.batch_size, 16; got 40"),
+        # The E-step every 0 epochs.
+        ("ncc", {"every": "0 epochs"}, "method.every must be at least 1; got 0"),
+        ("ncc", {"every": "0 steps"}, "method.every must be at least 1; got 0"),
+        ("ncc", {"every": "often"}, "method.every: a duration is like '1500 steps'"),
+        ("cueco", {"every": "0 epochs"}, "method.every must be at least 1; got 0"),
+        ("cueco", {"frozen": "0 steps"}, "method.frozen must be at least 1; got 0"),
+        # Kernels and mixtures.
+        ("kernel_infonce", {"gammas": (1.0, 0.0)}, "method: a kernel's gamma must be greater"),
+        ("kernel_infonce", {"gammas": (-0.5, 1.0)}, "method: a kernel's gamma must be greater"),
+        ("kernel_infonce", {"weight": -0.1}, "of a mixture of kernels must be 0 to 1; got -0.1"),
+        ("kernel_infonce", {"weight": 1.01}, "of a mixture of kernels must be 0 to 1; got 1.01"),
+        # The rest of NCC and CueCo.
+        ("ncc", {"weight": -0.1}, "method.weight must be at least 0; got -0.1"),
+        ("ncc", {"temperature": 0.0}, "method.temperature must be greater than 0; got 0.0"),
+        ("ncc", {"sigma": -0.1}, "method.sigma must be at least 0; got -0.1"),
+        ("ncc", {"restarts": 0}, "method.restarts must be at least 1; got 0"),
+        ("ncc", {"part": "both"}, "method.part must be one of 'whole', 'alignment', 'uniformity'"),
+        ("cueco", {"temperature": 0.0}, "method.temperature must be greater than 0; got 0.0"),
+        ("cueco", {"restarts": 0}, "method.restarts must be at least 1; got 0"),
+        ("cueco", {"centroid_decay": 1.5}, "method.centroid_decay must be between 0 and 1"),
+        ("cueco", {"variance_decay": -0.5}, "method.variance_decay must be between 0 and 1"),
+        ("cueco", {"assign_by": "mean"}, "method.assign_by must be one of 'key', 'query'"),
+        ("cueco", {"weights": {"variance": -1.0}}, "method.weights.variance must be at least 0"),
+    ],
+)
+def test_bad_values_get_one_sentence(tmp_path, case, change, message):
+    config = cases.use(toy.config(toy.file(tmp_path), nrcc={"weight": 0.0}), case)
+    config.method.update(change)
+    said = refused(tmp_path, config)
+    assert message in said
+    assert "\n" not in said
+
+
+def test_all_weights_of_cueco_are_needed(tmp_path):
+    config = cases.use(toy.config(toy.file(tmp_path), nrcc={"weight": 0.0}), "cueco")
+    del config.method.weights["variance"]
+    assert "must have the keys instance, centroid, variance" in refused(tmp_path, config)
+
+
+@pytest.mark.parametrize("k", [0, 65])
+def test_number_of_clusters_of_the_evaluation(tmp_path, k):
+    config = toy.config(toy.file(tmp_path), eval={"kmeans": {"k": k, "restarts": 1}})
+    assert f"eval.kmeans.k must be 1 to 64, the images; got {k}" == refused(tmp_path, config)
+
+
+def test_nrcc_on_a_method_without_two_views(tmp_path, monkeypatch):
+    build = base.build
+    monkeypatch.setattr(base, "build", lambda *values: base.as_method(build(*values)))
+    config = toy.config(toy.file(tmp_path))
+    said = refused(tmp_path, config)
+    assert said == "nrcc needs a method of two views; simclr is none, set nrcc.weight to 0"
+
+
+def test_workdir_of_another_method(tmp_path):
+    """Its name is named, not the first of the keys that only one of the two methods has."""
+    made = [cases.use(toy.config(toy.file(tmp_path)), case) for case in ("cueco", "ncc")]
+    config = assemble.plain(made[0])
+    (tmp_path / "run").mkdir()
+    storage.write_json(tmp_path / "run" / "config.json", config)
+    with pytest.raises(settings.InputError) as error:
+        pipeline.run(made[1], tmp_path / "run")
+    said = str(error.value)
+    assert "holds a run with method.name = cueco, not ncc (and " in said
+    assert storage.read_json(tmp_path / "run" / "config.json") == config
+
+
+def test_checkpoint_of_another_method(tmp_path, caplog):
+    """It is whole: neither called damaged, nor moved, nor passed over for the one before."""
+    states = []
+    for case in ("byol", "simclr"):
+        config = cases.use(toy.config(toy.file(tmp_path), nrcc={"weight": 0.0}), case)
+        states.append(assemble.initial(*toy.built(config)))
+    saved = checkpoint.Checkpoints(tmp_path / "run" / "checkpoints", keep=2)
+    for step in (2, 4):
+        saved.save(states[0], step)
+    saved.wait()
+    with pytest.raises(settings.InputError) as error:
+        saved.restore(states[1])
+    said = f"{tmp_path}/run/checkpoints/4 is of another method or network than the config says"
+    assert str(error.value) == f"{said}; give another --workdir"
+    assert saved.restore(states[0]) is not None
+    saved.close()
+    folders = sorted(p.relative_to(tmp_path).as_posix() for p in (tmp_path / "run").glob("*/[0-9]"))
+    assert folders == ["run/checkpoints/2", "run/checkpoints/4"]
+    assert not caplog.text

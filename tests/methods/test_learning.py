@@ -1,0 +1,84 @@
+"""Every method finds the groups of made images that an untrained network does not find."""
+
+import functools
+
+import jax
+import numpy as np
+import pytest
+
+from cluster_jax.clustering.kmeans import kmeans
+from cluster_jax.metrics import partition
+from cluster_jax.training import state as states
+from cluster_jax.training.step import make_step
+from tests import toy
+from tests.methods import cases
+
+GROUPS, IMAGES, BATCH, STEPS = 4, 256, 64, 150
+# What fits the number of images, groups and steps.
+CHANGES = {
+    "byol": {"final_decay": 0.95},
+    "moco": {"queue": 128},
+    "kernel_infonce on moco": {"queue": 128},
+    "ncc": {"clusters": GROUPS, "final_decay": 0.95, "warmup": "50 steps", "every": "50 steps"},
+    "cueco": {"clusters": GROUPS, "queue": 128, "frozen": "50 steps", "every": "1000 steps"},
+}
+
+
+def _file(folder):
+    """Each group is a random pattern and its mirror image: only the augmentation says so."""
+    rng = np.random.default_rng(0)
+    half = np.arange(toy.SIDE**2) < toy.SIDE**2 // 2
+    patterns = [rng.permutation(half).reshape(toy.SIDE, toy.SIDE) for _ in range(GROUPS)]
+    labels = (np.arange(IMAGES) % GROUPS).astype(np.int32)
+    images = rng.integers(0, 30, (IMAGES, toy.SIDE, toy.SIDE, 1))
+    for image, label, mirrored in zip(images, labels, rng.random(IMAGES) < 0.5, strict=True):
+        pattern = patterns[label][:, ::-1] if mirrored else patterns[label]
+        image[..., 0] += 200 * pattern
+    np.savez(folder / "mirrored.npz", images=images.astype(np.uint8), labels=labels)
+    return folder / "mirrored.npz"
+
+
+def _run(folder, method, nrcc):
+    made = toy.config(
+        _file(folder),
+        network={"width": 8, "projector": {"hidden": 64, "out": 32}},
+        optimizer={"learning_rate": 3e-3, "warmup": "20 steps"},
+        train={"batch_size": BATCH, "duration": f"{STEPS} steps"},
+        augment={"flip": 0.5, "noise": 0.1},
+    )
+    made.augment.affine.update(rotation=0.0, scale=0.0, shift=0.0, shear=0.0)
+    made = cases.use(made, method)
+    made.method.update(CHANGES.get(method, {}))
+    if made.network.predictor is not None:
+        made.network.predictor.hidden = 64
+    if not nrcc:
+        made.nrcc.weight = 0.0
+    return toy.built(made)[0]
+
+
+def _accuracy(run, state, embed):
+    features = embed(state.params, state.extra, run.dataset.images)["projection"]
+    found = kmeans(
+        features, GROUPS, metric="spherical", restarts=5, iterations=50, tolerance=0.0, seed=0,
+        init=None, mesh=run.mesh,
+    )  # fmt: skip
+    return partition.accuracy(run.dataset.labels, found.labels)
+
+
+@pytest.mark.parametrize(("method", "nrcc"), cases.BARE + cases.WRAPPED)
+def test_mirror_images_come_together(tmp_path, method, nrcc):
+    run = _run(tmp_path, method, nrcc)._replace(mesh=states.make_mesh(1))
+    embed = jax.jit(run.method.embed)
+    state = states.create(run.method, run.optimiser, seed=0, shape=run.shape, mesh=run.mesh)
+    assert _accuracy(run, state, embed) < 0.85
+    step = make_step(run.method, run.optimiser, run.mesh)
+    resident = jax.device_put(run.dataset.images, states.replicated(run.mesh))
+    for i in range(STEPS):
+        if run.method.refresh_at(i):
+            embedded = functools.partial(cases.embedding, run, state, run.mesh)
+            extra = run.method.refresh(state.extra, embedded, jax.random.key(i), run.mesh)
+            state = state._replace(extra=jax.device_put(extra, states.replicated(run.mesh)))
+        index = np.random.default_rng(i).permutation(IMAGES)[:BATCH].astype(np.int32)
+        index = jax.device_put(index, states.sharded(run.mesh))
+        state, _ = step(state, {"index": index}, resident)
+    assert _accuracy(run, state, embed) >= 0.95
