@@ -14,7 +14,7 @@ Deviations: queues of 2,048, a multiple of the batch, for the paper's 2,000; the
 of the first two stages are guesses (the authors took another paper's weights).
 """
 
-from ml_collections import ConfigDict
+from ml_collections import ConfigDict, config_dict
 
 from cluster_jax import settings
 
@@ -49,7 +49,7 @@ def get_config():
     )
     config.optimizer.update(
         learning_rate=0.1,
-        reference_batch=None,
+        reference_batch=config_dict.placeholder(int),
         weight_decay=1e-4,
         predictor_factor=1.0,
         warmup="0 epochs",

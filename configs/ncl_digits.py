@@ -28,7 +28,7 @@ def get_config():
     config.method = settings.load("ncl_cifar10").method
     config.method.update(queue=256, neighbours=25, ramp="20 epochs")
     config.method.hng.count = 64
-    config.optimizer.learning_rate = 1e-3
+    config.optimizer.update(learning_rate=1e-3, warmup="2 epochs")
     config.train.update(batch_size=128, labelled_rows=64, duration="100 epochs")
     config.eval.features = "backbone"
     config.eval.kmeans.k = 5

@@ -7,7 +7,7 @@ import pytest
 from ml_collections import ConfigDict
 from PIL import Image
 
-from cluster_jax import assemble, pipeline, settings
+from cluster_jax import assemble, pipeline, settings, stages
 from tests import toy
 
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / "configs"
@@ -23,13 +23,16 @@ def test_config_builds(name, tmp_path):
     config.data.split, config.data.limit = None, None
     config.data.canvas = config.augment.size
     config.train.batch_size = 32
+    if config.stages:
+        config = toy.discovery(config, 16)
     if config.method.get("queue"):
         config.method.queue = 32  # half of the images
     if config.method.get("clusters"):
         config.method.clusters = min(config.method.clusters, 20)
-    run = assemble.build(assemble.plain(config))
-    assert run.plan.total > 0
-    assert run.shape == (config.augment.size, config.augment.size, channels)
+    for stage in stages.build(assemble.plain(config), tmp_path, name, None):
+        run = stage.built
+        assert run.plan.total > 0
+        assert run.shape == (config.augment.size, config.augment.size, channels)
 
 
 @pytest.mark.parametrize("name", settings.names())
@@ -166,5 +169,5 @@ def test_every_key_can_be_set_on_the_command_line(name):
         for key in config[section]
         if config[section].get_type(key) is type(None)
     ]
-    # Whole sections that are left out: a crop, a predictor.
-    assert set(untyped) <= {"crop", "predictor"}
+    # Whole sections that are left out: a crop, a head.
+    assert set(untyped) <= {"crop", "projector", "predictor"}

@@ -46,8 +46,11 @@ def shrunken(name, folder, network="small"):
     config.network.name = network
     if network == "small":
         config.network.stem = None
+        if config.network.frozen is not None:
+            config.network.frozen = "conv3"
     config.network.width = 4
-    config.network.projector.update(hidden=16, out=8)
+    if config.network.projector is not None:
+        config.network.projector.update(hidden=16, out=8)
     if config.network.predictor is not None:
         config.network.predictor.hidden = 16
     method = config.method
@@ -62,6 +65,8 @@ def shrunken(name, folder, network="small"):
     config.train.batch_size = 16
     config.train.duration = "2 steps"
     config.train.log_every = 1
+    if config.stages:
+        config = toy.discovery(config, 16, duration="2 steps")
     config.eval.batch_size = 64
     config.eval.linear_probe.epochs = 1
     return config
@@ -89,6 +94,9 @@ def run(config, name, folder):
     records = log.read(folder / "run")
     assert [r["step"] for r in records] == [1, 2]
     assert all(np.isfinite(v) for r in records for v in r.values())
+    for stage in config.stages:
+        assert [r["step"] for r in log.read(folder / "run" / "stages" / stage)] == [1, 2]
+    assert ("discovery.novel.acc" in figures) == bool(config.stages)
 
 
 @pytest.mark.parametrize("name", settings.names())

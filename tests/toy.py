@@ -50,6 +50,19 @@ def byol(made: ConfigDict) -> ConfigDict:
     return made
 
 
+def discovery(made: ConfigDict, batch: int, **train) -> ConfigDict:
+    """A config of novel class discovery on two of the four groups, of small sizes."""
+    made.novel.update(classes=2, test_split=None)
+    made.train.update(batch_size=batch, labelled_rows=batch // 2, **train)
+    made.stages.supervised.train.labelled_rows = batch
+    for stage in made.stages.values():
+        stage.train.update(train)
+    made.method.update(classes=2, queue=batch, neighbours=3)
+    made.method.hng.count = 4
+    made.eval.kmeans.k = 2
+    return made
+
+
 def file(folder, count: int = 64, seed: int = 0, channels: int = 1):
     """An `.npz` file of the images and labels."""
     path = folder / "toy.npz"
