@@ -93,7 +93,9 @@ def describe(built: Run) -> dict[str, Any]:
     dataset = built.dataset
     known = None
     if dataset.known is not None:
-        known = {"images": int((dataset.known >= 0).sum()), "classes": int(dataset.known.max()) + 1}
+        count = int(dataset.known.max()) + 1
+        names = (dataset.label_names or tuple(map(str, range(count))))[:count]
+        known = {"images": int((dataset.known >= 0).sum()), "classes": count, "names": list(names)}
     images = {"size": dataset.size, "shape": list(dataset.shape), "known": known}
     return {**images, **built.statistics}
 
@@ -124,7 +126,7 @@ def rebuild(config: Mapping[str, Any], images: Mapping[str, Any]) -> Run:
     return _join(config, dataset, None, states.make_mesh())
 
 
-def _stand_in(size: int, known: Mapping[str, int] | None) -> np.ndarray | None:
+def _stand_in(size: int, known: Mapping[str, Any] | None) -> np.ndarray | None:
     """As many known classes as a run had, of images not at hand: lengths follow from them."""
     if known is None:
         return None

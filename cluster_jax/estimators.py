@@ -190,6 +190,11 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
     def _adopt(self, workdir: pathlib.Path) -> Self:
         """Takes over what the run in `workdir` found."""
         run = finished.read(workdir)
+        if run.known:
+            raise settings.InputError(
+                f"{workdir} holds a run of novel class discovery, which this estimator does not "
+                "read; use cluster_jax.predict"
+            )
         self._run, self._trained = run, None
         by_kmeans = self.n_clusters is not None
         name = "kmeans_clusters" if by_kmeans else "clusters"

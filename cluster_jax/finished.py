@@ -15,7 +15,7 @@ from cluster_jax import embed as embedding
 from cluster_jax.clustering import placement
 from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.data.datasets import Dataset
-from cluster_jax.evaluation import evaluate
+from cluster_jax.evaluation import discovery, evaluate
 from cluster_jax.methods.base import Method
 from cluster_jax.training import checkpoint
 
@@ -33,6 +33,9 @@ class Finished(NamedTuple):
         images: what `images.json` holds: size, shape and statistics of the training images.
         features: float32 `[n, d]`, rows of length one, as they were clustered.
         clusters: what `clusters.npz` holds, see `pipeline.STORED`.
+        known: of novel class discovery: names of the known classes, else None. `features` and
+            `clusters` are then those of the unlabelled images.
+        everything: features of all training images; the same as `features` where `known` is None.
     """
 
     workdir: epath.Path
@@ -40,6 +43,8 @@ class Finished(NamedTuple):
     images: Mapping[str, Any]
     features: np.ndarray
     clusters: Mapping[str, np.ndarray]
+    known: tuple[str, ...] | None
+    everything: np.ndarray
 
 
 class Trained(NamedTuple):
@@ -84,13 +89,13 @@ def read(workdir: epath.PathLike) -> Finished:
             "finishes it"
         )
     section = results["config"]["eval"]
-    return Finished(
-        workdir,
-        results,
-        storage.read_json(workdir / pipeline.IMAGES),
-        evaluate.unit(storage.read_arrays(workdir / "embedding.npz")[section["features"]]),
-        storage.read_arrays(workdir / pipeline.CLUSTERS),
-    )
+    images = storage.read_json(workdir / pipeline.IMAGES)
+    everything = evaluate.unit(storage.read_arrays(workdir / pipeline.TRAINED)[section["features"]])
+    clusters = storage.read_arrays(workdir / pipeline.CLUSTERS)
+    known, features = images["known"] and tuple(images["known"]["names"]), everything
+    if known:
+        features = everything[clusters["classes"] >= len(known)]
+    return Finished(workdir, results, images, features, clusters, known, everything)
 
 
 def check(run: Finished) -> None:
@@ -158,6 +163,25 @@ def place(run: Finished, rows: np.ndarray) -> Placed:
     places = placement.position(near, stored["clusters"], labels, stored["points"])
     apart = np.linalg.norm(places - stored["centers"][labels], axis=1)
     return Placed(labels, apart / float(stored["bandwidth"]), _unlike(run, near))
+
+
+def classify(run: Finished, rows: np.ndarray) -> tuple[list[str], np.ndarray]:
+    """Class of new images by a run of novel class discovery, each by itself.
+
+    The nearest training images vote: a known class by its name, the j-th novel one as "novel j".
+
+    Args:
+        run: with known classes.
+        rows: float32 `[m, d]`, as `embed` makes them.
+
+    Returns:
+        Class of each, and bool `[m]`: unlike anything seen, see `Placed`.
+    """
+    near = placement.neighbors(rows, run.everything, discovery.VOTERS)
+    found = placement.vote(near, run.clusters["classes"])
+    count = len(run.known)
+    names = [run.known[c] if c < count else f"novel {c - count}" for c in found]
+    return names, near.distance[:, 0] > float(run.clusters["class_reach"])
 
 
 def place_kmeans(run: Finished, rows: np.ndarray) -> Placed:

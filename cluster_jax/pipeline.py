@@ -114,7 +114,7 @@ def run(
     }
     stored = {k: np.asarray(getattr(found, k)) for k in STORED}
     if discovered:
-        stored["classes"] = discovered.classes
+        stored |= {"classes": discovered.classes, "class_reach": np.asarray(discovered.reach)}
     storage.write_arrays(workdir / CLUSTERS, stored)
     storage.write(workdir / "assignments.csv", assignments.text(built.dataset, found, discovered))
     report.write_report(

@@ -1,10 +1,12 @@
 """`python -m cluster_jax.predict --workdir=W --images=DIR`: new images to a run's clusters.
 
 Writes `predictions.csv` (into W, or where --out says): image, cluster, distance to the cluster's
-centre in bandwidths, and whether the image is unlike anything that the run was trained on.
+centre in bandwidths, and whether the image is unlike anything that the run was trained on. After
+novel class discovery: image, class (a known one by name, or "novel 2"), and the same.
 """
 
 import argparse
+import collections
 import csv
 import io
 import sys
@@ -47,21 +49,27 @@ def predict(workdir: epath.PathLike, images: epath.PathLike, out: epath.PathLike
     if "://" not in str(out) and not out.parent.is_dir():  # a bucket has no folders
         raise settings.InputError(f"there is no folder {out.parent} for {out.name}; make it first")
     try:
-        finished.check(run)
+        if run.known is None:
+            finished.check(run)
         shape = tuple(run.images["shape"])
         resident = run.results["config"]["data"]["resident_mb"]
         dataset = unseen.load(images, shape=shape, resident_mb=resident)
         rows = finished.embed(run, finished.restore(run), dataset)
-        placed = finished.place(run, rows)
+        placed = None if run.known else finished.place(run, rows)
     except settings.InputError:
         raise
     except (ValueError, OSError) as error:
         raise settings.InputError(str(error)) from error
+    if run.known:
+        found = finished.classify(run, rows)
+        table, said = _class_table(dataset, *found), _class_summary(dataset, *found, out)
+    else:
+        table, said = _table(dataset, placed), _summary(run, dataset, placed, out)
     try:
-        storage.write(out, _table(dataset, placed))
+        storage.write(out, table)
     except OSError as error:
         raise settings.InputError(f"{out} cannot be written: {error}") from error
-    return _summary(run, dataset, placed, out)
+    return said
 
 
 def _read(workdir: epath.PathLike) -> finished.Finished:
@@ -82,6 +90,27 @@ def _table(dataset: Dataset, placed: finished.Placed) -> str:
     rows = zip(dataset.sources or range(dataset.size), *placed, strict=True)
     writer.writerows((name, int(c), f"{d:.6g}", int(u)) for name, c, d, u in rows)
     return text.getvalue()
+
+
+def _class_table(dataset: Dataset, classes: Sequence[str], unlike: np.ndarray) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["image", "class", "unlike_anything_seen"])
+    names = dataset.sources or range(dataset.size)
+    writer.writerows((n, c, int(u)) for n, c, u in zip(names, classes, unlike, strict=True))
+    return text.getvalue()
+
+
+def _class_summary(
+    dataset: Dataset, classes: Sequence[str], unlike: np.ndarray, out: epath.PathLike
+) -> str:
+    lines = [f"skipped {file} ({reason})" for file, reason in dataset.skipped]
+    counts = collections.Counter(classes).most_common()
+    lines += [f"{name:<20} {count:>8,} images" for name, count in counts[: summary.NAMED]]
+    if len(counts) > summary.NAMED:
+        lines.append(f"and {len(counts) - summary.NAMED} more classes")
+    found = f"{dataset.size:,} images in {len(counts)} classes, {unlike.sum():,} unlike"
+    return "\n".join([*lines, f"{found} anything seen\npredictions  {out}"])
 
 
 def _summary(

@@ -31,10 +31,12 @@ def repeat(config: ConfigDict, seeds: Sequence[int], folder: str, name: str) -> 
     return results
 
 
-def figures(results: Sequence[dict], speeds: Sequence[float] | None) -> dict[str, dict]:
-    """Every figure of `FIGURES` over the seeds, and images/s: values, mean, standard deviation."""
+def figures(
+    results: Sequence[dict], speeds: Sequence[float] | None, titles: Mapping[str, tuple]
+) -> dict[str, dict]:
+    """Figures of `titles` over the seeds, and images/s: values, mean, standard deviation."""
     found = {}
-    for title, path in FIGURES.items():
+    for title, path in titles.items():
         values = [_at(r["metrics"], path) for r in results]
         if any(v is None for v in values):
             continue
@@ -49,13 +51,15 @@ def write(
     rows: Mapping[str, Sequence[dict]],
     note: str,
     speeds: Mapping[str, Sequence[float]] | None = None,
+    titles: Mapping[str, tuple] = FIGURES,
 ) -> str:
     """Writes `PATH.json` and `PATH.md`, a table of mean and standard deviation; returns it.
 
-    `speeds` are images/s of each row, measured apart; None: those of the runs themselves.
+    `speeds` are images/s of each row, measured apart; None: those of the runs themselves. `titles`
+    says where each column is in the metrics.
     """
     speeds = speeds or {}
-    summary = {name: figures(results, speeds.get(name)) for name, results in rows.items()}
+    summary = {name: figures(results, speeds.get(name), titles) for name, results in rows.items()}
     example = next(iter(rows.values()))[0]["protocol"]
     commits = sorted({r["protocol"]["commit"] for results in rows.values() for r in results})
     seeds = sorted({r["protocol"]["seed"] for results in rows.values() for r in results})
@@ -71,7 +75,7 @@ def write(
         "note": note,
     }
     storage.write_json(f"{path}.json", {"rows": summary, "protocol": about})
-    text = "\n".join([_markdown(summary), "", *_about(about)]) + "\n"
+    text = "\n".join([_markdown(summary, titles), "", *_about(about)]) + "\n"
     storage.write(f"{path}.md", text)
     return text
 
@@ -81,8 +85,8 @@ def _spread(values: Sequence[float]) -> dict:
     return {"values": list(values), "mean": statistics.fmean(values), "std": std}
 
 
-def _markdown(summary: Mapping[str, dict]) -> str:
-    titles = [t for t in (*FIGURES, "images/s") if any(t in row for row in summary.values())]
+def _markdown(summary: Mapping[str, dict], titles: Mapping[str, tuple]) -> str:
+    titles = [t for t in (*titles, "images/s") if any(t in row for row in summary.values())]
     lines = ["| | " + " | ".join(titles) + " |", "|---|" + "---:|" * len(titles)]
     for name, row in summary.items():
         cells = [_cell(title, row.get(title)) for title in titles]
@@ -95,7 +99,7 @@ def _cell(title: str, figure: dict | None) -> str:
         return ""
     if title == "images/s":
         return f"{figure['mean']:,.0f}"
-    if title == "clusters found":
+    if title.endswith("found"):
         return ", ".join(str(v) for v in figure["values"])
     return f"{figure['mean']:.3f} ± {figure['std']:.3f}"
 

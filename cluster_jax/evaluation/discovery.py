@@ -8,7 +8,8 @@ from cluster_jax.clustering import placement
 from cluster_jax.clustering.kmeans import kmeans
 from cluster_jax.metrics import partition
 
-# Nearest training images that vote on the class of an image which may be of any.
+# Nearest training images that vote on the class of an image which may be of any; as many as the
+# map of nrcc_digits is made with.
 VOTERS = 15
 
 
@@ -35,10 +36,12 @@ class Discovery(NamedTuple):
         metrics: see `discover`; None for what needs labels, without them.
         classes: int32 `[n]` of all training images: the given class of a labelled one, C^l and
             the argmax of the novel head for the others.
+        reach: how far, by 1 - cosine, a new image may be from all of them (`placement.reach`).
     """
 
     metrics: dict[str, Any]
     classes: np.ndarray
+    reach: float
 
 
 def discover(
@@ -92,7 +95,7 @@ def discover(
             metrics["kmeans_before_acc"] = partition.accuracy(train.labels[new], groups)
     if test is not None and test.labels is not None:
         metrics["test"] = _test(train, classes, test, old)
-    return Discovery(metrics, classes)
+    return Discovery(metrics, classes, placement.reach(train.features))
 
 
 def _mean(novel: float, labelled: float, new: np.ndarray) -> float:

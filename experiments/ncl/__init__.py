@@ -1,0 +1,1 @@
+"""NCL: which runs make which table."""
