@@ -180,6 +180,8 @@ def _join(config: Mapping[str, Any], dataset: Dataset, test: Dataset | None, mes
         train["labelled_rows"],
         0 if dataset.known is None else splits.check_known(dataset.known),
     )
+    for members, count in drawn_from.values():
+        batches.steps_per_epoch(len(members), count)
     method = _method(config, setting)
     warmup = schedules.steps("optimizer.warmup", config["optimizer"]["warmup"], per_epoch)
     if warmup > plan.total:

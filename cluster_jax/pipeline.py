@@ -85,11 +85,12 @@ def run(
         _say(f"{len(built.dataset.skipped)} files cannot be read; the report lists them")
     images = _fingerprint(built.dataset)
     _check_images(workdir / IMAGES, images)
+    weights = stages.source(trainings)
     if main:
         workdir.mkdir(parents=True, exist_ok=True)
         storage.write_json(workdir / "config.json", config)
         storage.write_json(workdir / IMAGES, {**images, **assemble.describe(built)})
-    features = _features(trainings)
+    features = _features(trainings, weights)
     trained = time.perf_counter()
     if not main:
         return {}
@@ -144,7 +145,9 @@ def default_workdir(config: Mapping[str, Any], name: str) -> pathlib.Path:
     return pathlib.Path("runs") / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
-def _features(trainings: list[stages.Stage]) -> dict[str, dict[str, np.ndarray]]:
+def _features(
+    trainings: list[stages.Stage], weights: stages.Weights | None
+) -> dict[str, dict[str, np.ndarray]]:
     """The stored embeddings if they are there, else by training (or what is left of it).
 
     Of the training images, and in novel class discovery of the images kept for a test, and of the
@@ -162,6 +165,7 @@ def _features(trainings: list[stages.Stage]) -> dict[str, dict[str, np.ndarray]]
         border = len(trainings) > 1 or last.config["init_from"] is not None
         state = stages.train(
             trainings,
+            weights,
             _say,
             lambda state: embedded(BEFORE, dataset, state) if border else None,
         )

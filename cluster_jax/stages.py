@@ -89,11 +89,28 @@ def build(
     return [*found, Stage(name, dict(config), last, workdir)]
 
 
-def train(stages: list[Stage], say: Callable[[str], None], at_last: Callable) -> State:
+def source(stages: list[Stage]) -> Weights | None:
+    """The network of `init_from`, None where there is none or a training has begun already.
+
+    Raises:
+        InputError: it cannot be read, or has another backbone than the first training.
+    """
+    given = stages[-1].config["init_from"]
+    if given is None or any(checkpoint.exists(s.workdir / "checkpoints") for s in stages):
+        return None
+    found, first = read(given), stages[0]
+    _check_backbone(abstract(first.built).params, found, first.name)
+    return found
+
+
+def train(
+    stages: list[Stage], weights: Weights | None, say: Callable[[str], None], at_last: Callable
+) -> State:
     """Makes all trainings, each from the network of the one before; goes on where it stopped.
 
     Args:
         stages: see `build`.
+        weights: what the first starts from, see `source`.
         say: prints what each takes from the one before.
         at_last: called with the state from which the last training starts, once.
 
@@ -101,13 +118,11 @@ def train(stages: list[Stage], say: Callable[[str], None], at_last: Callable) ->
         The state at the end of the last.
 
     Raises:
-        InputError: `init_from` or a stage is of another network.
+        InputError: a stage is of another network than the one before.
         NotFinite, Preempted: see `training.loop.train`.
     """
     begun = [checkpoint.exists(stage.workdir / "checkpoints") for stage in stages]
     first = max((i for i, there in enumerate(begun) if there), default=0)
-    given = stages[-1].config["init_from"]
-    weights = None if given is None or any(begun) else read(given)
     for i, stage in enumerate(stages[first:], start=first):
         built, last = stage.built, i == len(stages) - 1
         state = assemble.initial(built, stage.config)
@@ -164,6 +179,7 @@ def start(state: State, source: Weights, to: str) -> tuple[State, str]:
     Raises:
         InputError: the backbone is another one.
     """
+    _check_backbone(state.params, source, to)
     taken, new = [], []
     params, stats = dict(state.params), dict(state.extra["stats"])
     for part, held in state.params.items():
@@ -178,10 +194,6 @@ def start(state: State, source: Weights, to: str) -> tuple[State, str]:
             taken.append(part)
         else:
             new.append(part)
-    if "backbone" not in taken:
-        raise settings.InputError(
-            f"{source.name} has another backbone than {to}; give both the same network section"
-        )
     extra = {**state.extra, "stats": stats}
     if "target" in extra:  # A moving average starts as what it follows.
         target = extra["target"]
@@ -226,6 +238,13 @@ def abstract(built: assemble.Run) -> State:
             lambda: states.initial(built.method, built.optimiser, seed=0, shape=built.shape)
         ),
     )
+
+
+def _check_backbone(params: Any, source: Weights, to: str) -> None:
+    if _shapes(params["backbone"]) != _shapes(source.params["backbone"]):
+        raise settings.InputError(
+            f"{source.name} has another backbone than {to}; give both the same network section"
+        )
 
 
 def _merged(base: Any, changes: Any) -> Any:

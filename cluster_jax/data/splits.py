@@ -60,7 +60,7 @@ def hold_out(dataset: Dataset, *, share: float, seed: int) -> tuple[Dataset, Dat
     A pure function of labels, share and seed, the same in every process.
 
     Raises:
-        ValueError: the share is not between 0 and 1, or there are no labels.
+        ValueError: the share is not between 0 and 1, keeps none or all, or there are no labels.
     """
     if not 0 < share < 1:
         raise ValueError(f"novel.holdout must be 0, or between 0 and 1; got {share}")
@@ -73,4 +73,9 @@ def hold_out(dataset: Dataset, *, share: float, seed: int) -> tuple[Dataset, Dat
         held.append(shuffled[: round(share * len(of_class))])
     out = np.zeros(dataset.size, bool)
     out[np.concatenate(held)] = True
+    if not out.any() or out.all():
+        raise ValueError(
+            f"novel.holdout = {share} keeps {'all' if out.all() else 'none'} of the {dataset.size} "
+            "images for the test; choose another share"
+        )
     return select(dataset, np.flatnonzero(~out)), select(dataset, np.flatnonzero(out))

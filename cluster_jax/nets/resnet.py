@@ -117,7 +117,8 @@ class ResNet(nn.Module):
             for i in range(depth):
                 stride = 2 if stage > 0 and i == 0 else 1
                 x = block(self.width * 2**stage, stride, norm, self.dtype)(x)
-        return jnp.mean(x, axis=(1, 2))
+        x = jnp.mean(x, axis=(1, 2))
+        return lax.stop_gradient(x) if self.frozen == len(BLOCKS) else x
 
 
 def block_of(variant: str, module: str) -> int:

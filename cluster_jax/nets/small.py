@@ -49,7 +49,9 @@ class Small(nn.Module):
             x = lax.stop_gradient(x)
         x = x.reshape(x.shape[0], -1)
         x = nn.Dense(features(self.width), use_bias=False, dtype=self.dtype)(x)
-        return nn.relu(self.norm()(x))
+        norm = self.frozen_norm if self.frozen > 4 else self.norm
+        x = nn.relu(norm()(x))
+        return lax.stop_gradient(x) if self.frozen > 4 else x
 
 
 def block_of(module: str) -> int:

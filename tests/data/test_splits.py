@@ -1,0 +1,215 @@
+"""Known classes, held-out images, and batches of labelled and unlabelled rows."""
+
+import jax
+import numpy as np
+import pytest
+
+from cluster_jax.data import batches, splits
+from cluster_jax.data.images import Dataset, select
+
+# Of four classes: 7, 5, 6 and 5 images.
+LABELS = np.array([2, 0, 1, 3, 0, 2, 1, 0, 2, 3, 0, 1, 2, 0, 3, 1, 0, 2, 3, 0, 2, 1, 3], np.int32)
+SIZE = len(LABELS)
+PIXELS = np.arange(SIZE * 4, dtype=np.uint8).reshape(SIZE, 2, 2, 1)
+
+
+def made(resident: bool = True, labels: np.ndarray | None = LABELS) -> Dataset:
+    names = tuple(f"{i}.png" for i in range(SIZE))
+    images = PIXELS if resident else None
+    return Dataset(
+        "made", SIZE, (2, 2, 1), images, PIXELS.__getitem__, labels, ("a", "b", "c", "d"), names, ()
+    )
+
+
+def collect(dataset, **changes):
+    arguments = {
+        "seed": 3, "batch_size": 10, "labelled": 4, "start": 0, "stop": 9, "process": 0,
+        "processes": 1, "prefetch": 2,
+    }  # fmt: skip
+    return list(batches.stream(dataset, **arguments | changes))
+
+
+def leaves(batch):
+    return {jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(batch)}
+
+
+# --- splits --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("classes", [1, 2, 3])
+def test_the_first_classes_are_known(classes):
+    dataset = splits.with_known(made(), classes)
+    assert dataset.known.dtype == np.int32
+    for label, known in zip(LABELS, dataset.known, strict=True):
+        assert known == (label if label < classes else -1)
+    np.testing.assert_array_equal(dataset.labels, LABELS)
+    assert splits.check_known(dataset.known) == classes
+
+
+@pytest.mark.parametrize("classes", [-1, 0, 4, 5])
+def test_a_class_must_be_known_and_one_must_be_left(classes):
+    with pytest.raises(
+        ValueError, match=rf"must be 1 to 3 of the 4 classes of made; got {classes}$"
+    ):
+        splits.with_known(made(), classes)
+
+
+def test_known_classes_need_labels():
+    with pytest.raises(ValueError, match=r"^the set made has no labels; novel.classes needs"):
+        splits.with_known(made(labels=None), 2)
+
+
+@pytest.mark.parametrize(
+    ("known", "message"),
+    [
+        ([-1, -1, -1], "^no image is labelled; .* beside those with -1$"),
+        ([0, 1, 0], "^every image is labelled; .* marked by -1$"),
+        ([0, -1, 3, 1], "^class 2 has no labelled image; number the classes without gaps$"),
+        ([1, -1, 1], "^class 0 has no labelled image"),
+    ],
+)
+def test_known_without_labelled_or_unlabelled_images_or_with_a_gap(known, message):
+    with pytest.raises(ValueError, match=message):
+        splits.check_known(np.array(known, np.int32))
+
+
+def test_hold_out_takes_a_share_of_every_class():
+    rest, held = splits.hold_out(splits.with_known(made(), 2), share=0.4, seed=5)
+    # 0.4 of 7, 5, 6 and 5 images.
+    np.testing.assert_array_equal(np.bincount(held.labels), [3, 2, 2, 2])
+    assert (rest.size, held.size) == (14, 9)
+    numbers = [[int(name.split(".")[0]) for name in part.sources] for part in (rest, held)]
+    assert all(part == sorted(part) for part in numbers)
+    assert sorted(numbers[0] + numbers[1]) == list(range(SIZE))
+    for part, chosen in zip((rest, held), numbers, strict=True):
+        np.testing.assert_array_equal(part.images, PIXELS[chosen])
+        np.testing.assert_array_equal(part.labels, LABELS[chosen])
+        np.testing.assert_array_equal(part.known, np.where(LABELS < 2, LABELS, -1)[chosen])
+        assert part.label_names == ("a", "b", "c", "d")
+
+
+def test_hold_out_is_a_function_of_the_seed():
+    """Literal indices: the same in every process and version, or a split of old runs is lost."""
+    found = [splits.hold_out(made(), share=0.3, seed=seed)[1].sources for seed in (0, 0, 1)]
+    assert found[0] == found[1] != found[2]
+    assert [int(name.split(".")[0]) for name in found[0]] == [3, 6, 8, 10, 11, 12, 13, 18]
+
+
+@pytest.mark.parametrize("share", [-0.1, 0.0, 1.0, 1.5, float("nan")])
+def test_hold_out_of_a_share_out_of_range(share):
+    with pytest.raises(ValueError, match=rf"^novel.holdout must be 0, or between .*; got {share}$"):
+        splits.hold_out(made(), share=share, seed=0)
+
+
+@pytest.mark.parametrize(("share", "what"), [(0.01, "none"), (0.99, "all")])
+def test_hold_out_leaves_images_on_both_sides(share, what):
+    with pytest.raises(
+        ValueError, match=rf"^novel.holdout = {share} keeps {what} of the \d+ images"
+    ):
+        splits.hold_out(made(), share=share, seed=0)
+
+
+def test_hold_out_needs_labels():
+    with pytest.raises(ValueError, match=r"^the set made has no labels, so none can be held out"):
+        splits.hold_out(made(labels=None), share=0.5, seed=0)
+
+
+@pytest.mark.parametrize("resident", [True, False])
+def test_select(resident):
+    chosen = np.array([7, 2, 2, 20])
+    part = select(splits.with_known(made(resident), 2), chosen)
+    assert (part.size, part.name, part.shape) == (4, "made", (2, 2, 1))
+    assert part.sources == ("7.png", "2.png", "2.png", "20.png")
+    np.testing.assert_array_equal(part.labels, [0, 1, 1, 2])
+    np.testing.assert_array_equal(part.known, [0, 1, 1, -1])
+    np.testing.assert_array_equal(part.fetch(np.array([3, 0])), PIXELS[[20, 7]])
+    if resident:
+        np.testing.assert_array_equal(part.images, PIXELS[chosen])
+    else:
+        assert part.images is None
+    bare = select(made()._replace(labels=None, sources=None), chosen)
+    assert bare.labels is bare.sources is bare.known is None
+
+
+# --- batches of two parts ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("resident", [True, False])
+def test_labels_of_the_labelled_part_only(resident):
+    """Exactly these leaves; labels are those of known classes, and images belong to indices."""
+    dataset = splits.with_known(made(resident), 2)
+    poisoned = np.where(dataset.known < 0, -77, LABELS)
+    found = collect(dataset)
+    again = collect(dataset._replace(labels=poisoned))
+    image = set() if resident else {"['labelled']['image']", "['unlabelled']['image']"}
+    for batch in found:
+        assert leaves(batch) == image | {
+            "['labelled']['index']", "['labelled']['label']", "['unlabelled']['index']",
+        }  # fmt: skip
+        old, new = batch["labelled"], batch["unlabelled"]
+        assert (len(old["index"]), len(new["index"])) == (4, 6)
+        np.testing.assert_array_equal(old["label"], LABELS[old["index"]])
+        assert (LABELS[old["index"]] < 2).all()
+        assert (LABELS[new["index"]] >= 2).all()
+        whole = batches.with_images(batch, PIXELS) if resident else batch
+        for part in whole.values():
+            np.testing.assert_array_equal(part["image"], PIXELS[part["index"]])
+    jax.tree.map(np.testing.assert_array_equal, found, again)
+
+
+def test_all_rows_labelled():
+    for batch in collect(splits.with_known(made(), 2), batch_size=5, labelled=5):
+        assert leaves(batch) == {"['labelled']['index']", "['labelled']['label']"}
+        assert len(batch["labelled"]["label"]) == 5
+
+
+def test_without_labelled_rows_no_label_is_delivered():
+    for batch in collect(splits.with_known(made(), 2), labelled=None):
+        assert leaves(batch) == {"['index']"}
+
+
+def test_each_part_has_epochs_of_its_own():
+    """12 labelled images make 3 batches of 4; 11 unlabelled ones make 1 of 6."""
+    found = collect(splits.with_known(made(), 2))
+    old = np.stack([batch["labelled"]["index"] for batch in found]).reshape(3, 12)
+    new = np.stack([batch["unlabelled"]["index"] for batch in found])
+    for epoch in old:
+        assert sorted(epoch) == np.flatnonzero(LABELS < 2).tolist()
+    assert len({tuple(epoch) for epoch in old}) == 3
+    assert all(len(set(epoch)) == 6 for epoch in new)
+    assert len({tuple(epoch) for epoch in new}) == 9
+
+
+@pytest.mark.parametrize("resident", [True, False])
+def test_processes_hold_the_rows_of_the_whole_batch(resident):
+    dataset = splits.with_known(made(resident), 2)
+    whole = collect(dataset)
+    each = [collect(dataset, process=rank, processes=2) for rank in range(2)]
+    for batch, *shards in zip(whole, *each, strict=True):
+        joined = jax.tree.map(lambda *rows: np.concatenate(rows), *shards)
+        jax.tree.map(np.testing.assert_array_equal, batch, joined)
+
+
+def test_any_step_can_be_the_first():
+    dataset = splits.with_known(made(), 2)
+    jax.tree.map(np.testing.assert_array_equal, collect(dataset)[4:], collect(dataset, start=4))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"labelled": 0}, "train.labelled_rows must be 1 to the batch of 10 images; got 0"),
+        ({"labelled": 11}, "train.labelled_rows must be 1 to the batch of 10 images; got 11"),
+        ({"batch_size": 24, "labelled": 13}, "the set has 12 images, fewer than a batch of 13"),
+        ({"batch_size": 24, "labelled": 12}, "the set has 11 images, fewer than a batch of 12"),
+        ({"labelled": 3, "processes": 2}, "a batch of 3 images cannot be divided among 2"),
+    ],
+)
+def test_parts_that_cannot_be_filled(changes, message):
+    with pytest.raises(ValueError, match=message):
+        collect(splits.with_known(made(), 2), **changes)
+
+
+def test_labelled_rows_without_known_classes():
+    with pytest.raises(ValueError, match=r"^train.labelled_rows = 4, but no class is known; set"):
+        collect(made())

@@ -1,0 +1,126 @@
+"""Bad input of novel class discovery: one sentence each, before anything is trained or written."""
+
+import functools
+
+import numpy as np
+import pytest
+
+from cluster_jax import assemble, settings
+from tests import toy
+from tests.methods import cases
+
+BASE = {"nrcc": {"weight": 0.0}}
+
+
+def refused(config, dataset=None):
+    """What the run says that cannot be built."""
+    with pytest.raises(settings.InputError) as error:
+        assemble.build(assemble.plain(config), dataset)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def made(tmp_path, case):
+    return cases.use(toy.config(toy.file(tmp_path), **BASE), case)
+
+
+@pytest.mark.parametrize(
+    ("case", "changes", "message"),
+    [
+        # Which classes are known.
+        ("ncl", {"novel.classes": 0}, "must be 1 to 3 of the 4 classes of arrays; got 0"),
+        ("ncl", {"novel.classes": 4}, "must be 1 to 3 of the 4 classes of arrays; got 4"),
+        ("ncl", {"novel.classes": None}, "train.labelled_rows = 8, but no class is known; set nov"),
+        ("supervised", {"novel.classes": None}, "labelled_rows = 16, but no class is known; set"),
+        ("ncl", {"novel.holdout": 1.0}, "novel.holdout must be 0, or between 0 and 1; got 1.0"),
+        ("ncl", {"novel.holdout": -0.5}, "novel.holdout must be 0, or between 0 and 1; got -0.5"),
+        # Rows of a batch.
+        ("ncl", {"train.labelled_rows": None}, "ncl needs train.labelled_rows of 1 to 15, less"),
+        ("ncl", {"train.labelled_rows": 16}, "of 1 to 15, less than the batch; got 16"),
+        ("ncl", {"train.labelled_rows": 0}, "train.labelled_rows must be 1 to the batch of 16 im"),
+        ("ncl", {"train.labelled_rows": 17}, "must be 1 to the batch of 16 images; got 17"),
+        ("ncl", {"train.labelled_rows": -1}, "must be 1 to the batch of 16 images; got -1"),
+        ("supervised", {"train.labelled_rows": None}, "supervised needs train.labelled_rows = 16"),
+        ("supervised", {"train.labelled_rows": 8}, "train.labelled_rows = 16; got 8"),
+        ("rotation", {"train.labelled_rows": 8, "novel.classes": 2}, "labelled_rows = None; got 8"),
+        # The number of novel classes.
+        ("ncl", {"method.classes": 1}, "method.classes must be at least 2; got 1"),
+        ("ncl", {"method.classes": 0}, "method.classes must be at least 2; got 0"),
+        # Queue and neighbours.
+        ("ncl", {"method.neighbours": 0}, "method.neighbours (k_1) must be 1 to the queue of 16"),
+        ("ncl", {"method.neighbours": 17}, "must be 1 to the queue of 16; got 17"),
+        ("ncl", {"method.queue": 20}, "method.queue must be a multiple of 8 and of 8, the labelle"),
+        ("ncl", {"train.labelled_rows": 4}, "must be a multiple of 4 and of 12"),
+        ("ncl", {"method.queue": 0}, "method.queue must be at least 1; got 0"),
+        # Values of the losses.
+        ("ncl", {"method.temperature": 0.0}, "method.temperature must be greater than 0; got 0.0"),
+        ("ncl", {"method.threshold": 1.5}, "method.threshold must be between -1 and 1; got 1.5"),
+        ("ncl", {"method.alpha": -0.1}, "method.alpha must be between 0 and 1; got -0.1"),
+        ("ncl", {"method.alpha": 1.1}, "method.alpha must be between 0 and 1; got 1.1"),
+        ("ncl", {"method.coefficient": -1.0}, "method.coefficient must be at least 0; got -1.0"),
+        ("ncl", {"method.consistency": "all"}, "method.consistency must be one of 'own', 'both'"),
+        ("ncl", {"method.ramp": "long"}, "method.ramp: a duration is like '1500 steps'"),
+        ("ncl", {"method.contrast_from": "2"}, "method.contrast_from: a duration is like"),
+        ("ncl", {"method.weights.bce": -1.0}, "method.weights.bce must be at least 0; got -1.0"),
+        ("ncl", {"method.hng.count": -1}, "method.hng.count must be at least 0; got -1"),
+        ("ncl", {"method.hng.rounds": 0}, "method.hng.rounds must be at least 1; got 0"),
+        ("ncl", {"method.hng.mixing": ()}, "method.hng.mixing must be values between 0 and 1; got"),
+        ("ncl", {"method.hng.mixing": (0.5, 1.5)}, "must be values between 0 and 1; got [0.5, 1.5"),
+        ("ncl", {"method.hng.start": "soon"}, "method.hng.start: a duration is like"),
+        # Parts that do not fit together.
+        ("ncl", {"nrcc.weight": 0.1}, "nrcc needs a method of two views; ncl is none, set nrcc.we"),
+        ("rotation", {"nrcc.weight": 0.1}, "nrcc needs a method of two views; rotation is none"),
+        ("supervised", {"network.projector": {"hidden": 8, "out": 4}}, "classifies the backbone's"),
+        ("ncl", {"network.projector": {"hidden": 8, "out": 4}}, "set network.projector and netwo"),
+        ("ncl", {"network.frozen": "stage3"}, "unknown block 'stage3' of small to freeze; there"),
+        ("ncl", {"optimizer.drop_every": "0 epochs"}, "optimizer.drop_every must be at least 1"),
+    ],
+)
+def test_bad_values_get_one_sentence(tmp_path, case, changes, message):
+    config = made(tmp_path, case)
+    with config.unlocked():
+        for key, value in changes.items():
+            *sections, name = key.split(".")
+            functools.reduce(getattr, sections, config)[name] = value
+    assert message in refused(config)
+
+
+@pytest.mark.parametrize("change", ["missing", "spare"])
+def test_all_weights_are_needed(tmp_path, change):
+    config = made(tmp_path, "ncl")
+    with config.method.unlocked():
+        if change == "missing":
+            del config.method.weights["scl"]
+        else:
+            config.method.weights["extra"] = 1.0
+    assert "method.weights must have the keys ce, bce, consistency, ncl, scl" in refused(config)
+
+
+@pytest.mark.parametrize(
+    ("known", "message"),
+    [
+        (lambda labels: np.full_like(labels, -1), "no image is labelled"),
+        (lambda labels: labels, "every image is labelled"),
+        (lambda labels: np.where(labels == 2, 2, -1), "class 0 has no labelled image"),
+    ],
+)
+def test_known_classes_of_a_set_in_hand(tmp_path, known, message):
+    dataset = toy.built(made(tmp_path, "ncl"))[0].dataset
+    dataset = dataset._replace(known=known(dataset.labels).astype(np.int32))
+    assert message in refused(made(tmp_path, "ncl"), dataset)
+
+
+@pytest.mark.parametrize("few", ["labelled", "unlabelled"])
+def test_fewer_images_of_a_part_than_rows(tmp_path, few):
+    """Found before anything is written, not at the first batch."""
+    dataset = toy.built(made(tmp_path, "ncl"))[0].dataset
+    known = np.full(dataset.size, -1 if few == "labelled" else 0, np.int32)
+    known[:5] = 0 if few == "labelled" else -1
+    said = refused(made(tmp_path, "ncl"), dataset._replace(known=known))
+    assert "the set has 5 images, fewer than a batch of 8" in said
+
+
+def test_a_set_without_labels(tmp_path):
+    np.savez(tmp_path / "bare.npz", images=toy.images()[0])
+    config = cases.use(toy.config(tmp_path / "bare.npz", **BASE), "ncl")
+    assert "the set arrays has no labels; novel.classes needs" in refused(config)

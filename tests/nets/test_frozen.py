@@ -1,0 +1,178 @@
+"""Frozen blocks: no gradient, no move, no change of statistics; drops of a rate."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from cluster_jax.nets.network import make
+from cluster_jax.training import optim
+from tests.nets.test_network import RESNET, SMALL, images_of, quick, start
+
+VALUES = {
+    "learning_rate": 0.3,
+    "reference_batch": None,
+    "weight_decay": 0.1,
+    "momentum": 0.9,
+    "predictor_factor": 1.0,
+}
+# First modules of each block, by the names that flax gives.
+NAMED = {
+    "small": {
+        "conv1": ("Conv_0", "BatchNorm_0"),
+        "conv2": ("Conv_1", "BatchNorm_1"),
+        "conv3": ("Conv_2", "BatchNorm_2"),
+        "conv4": ("Conv_3", "BatchNorm_3"),
+        "dense": ("Dense_0", "BatchNorm_4"),
+    },
+    "resnet18": {
+        "stem": ("Conv_0", "BatchNorm_0"),
+        "stage1": ("BasicBlock_0", "BasicBlock_1"),
+        "stage2": ("BasicBlock_2", "BasicBlock_3"),
+        "stage3": ("BasicBlock_4", "BasicBlock_5"),
+        "stage4": ("BasicBlock_6", "BasicBlock_7"),
+    },
+}
+CASES = [(SMALL, block) for block in NAMED["small"]]
+CASES += [(RESNET, block) for block in ("stage3", "stage4")]
+
+
+def build(base, frozen):
+    return make(**{**base, "frozen": frozen, "predictor": None})
+
+
+def modules(name, last):
+    """Names of the modules of all blocks up to and with `last`."""
+    blocks = list(NAMED[name])
+    return {m for block in blocks[: blocks.index(last) + 1] for m in NAMED[name][block]}
+
+
+def moved(a, b):
+    """Names `part.module` of which a leaf differs, and of which one is the same."""
+    found = {
+        f"{part}.{module}": [
+            not np.array_equal(x, y)
+            for x, y in zip(jax.tree.leaves(leaves), jax.tree.leaves(b[part][module]), strict=True)
+        ]
+        for part, held in a.items()
+        for module, leaves in held.items()
+    }
+    return {n for n, d in found.items() if any(d)}, {n for n, d in found.items() if not all(d)}
+
+
+def names(tree):
+    return {f"{part}.{module}" for part, held in tree.items() for module in held}
+
+
+def backward(network, params, stats, images):
+    """Gradients of an asymmetric function of the outputs, and the new statistics."""
+
+    def value(params, images):
+        out = network.forward(params, stats, images, train=True, axis=None)
+        weights = jnp.sin(jnp.arange(out.projection.size)).reshape(out.projection.shape)
+        return jnp.sum(out.projection * weights) + jnp.sum(out.representation**2), out.stats
+
+    return jax.grad(value, argnums=(0, 1), has_aux=True)(params, images)
+
+
+def stepped(network, params, name):
+    """Parameters after two steps with gradients everywhere: the mask alone must hold some."""
+    optimiser, _ = optim.make(9, 0, None, 4, network.frozen, name=name, **VALUES)
+
+    def steps(params):
+        state = optimiser.init(params)
+        for _ in range(2):
+            updates, state = optimiser.update(jax.tree.map(jnp.ones_like, params), state, params)
+            params = optax.apply_updates(params, updates)
+        return params
+
+    return quick(steps)(params)
+
+
+@pytest.mark.parametrize(("base", "last"), CASES, ids=[f"{b['name']}-{x}" for b, x in CASES])
+def test_frozen_blocks_stay_as_they_are(keys, base, last):
+    """In gradients, statistics, the mask, and an optimiser's steps with momentum and decay."""
+    network = build(base, last)
+    params, stats = start(keys, network, jnp.zeros((1, 16, 16, 1)))
+    images = images_of(keys, 4, side=16)
+    frozen = {f"backbone.{m}" for m in modules(base["name"], last)}
+    (gradients, _), new = quick(partial(backward, network))(params, stats, images)
+
+    zero = jax.tree.map(np.zeros_like, params)
+    some, not_all = moved(gradients, zero)
+    assert names(params) - some == frozen
+    assert not_all == frozen
+
+    some, not_all = moved(stats, new)
+    assert some == not_all ^ names(stats) == names(stats) - frozen
+
+    mask = network.frozen(params)
+    assert jax.tree.structure(mask) == jax.tree.structure(params)
+    for part, held in mask.items():
+        for module, leaves in held.items():
+            assert set(jax.tree.leaves(leaves)) == {f"{part}.{module}" in frozen}
+
+    some, not_all = moved(params, stepped(network, params, "sgd"))
+    assert names(params) - some == not_all == frozen
+
+
+@pytest.mark.parametrize("base", [SMALL, RESNET], ids=["small", "resnet18"])
+def test_nothing_is_frozen_by_default(keys, base):
+    network = build(base, None)
+    assert network.frozen is None
+    params, stats = start(keys, network, jnp.zeros((1, 16, 16, 1)))
+    images = images_of(keys, 4, side=16)
+    (gradients, of_images), new = quick(partial(backward, network))(params, stats, images)
+    assert moved(gradients, jax.tree.map(np.zeros_like, params)) == (names(params), set())
+    assert moved(stats, new) == (names(stats), set())
+    assert all(np.abs(image).max() > 0 for image in of_images)
+
+
+@pytest.mark.parametrize("name", ["adamw", "lars"])
+def test_no_optimiser_moves_a_frozen_parameter(keys, name):
+    network = build(SMALL, "conv3")
+    params, _ = start(keys, network)
+    frozen = {f"backbone.{m}" for m in modules("small", "conv3")}
+    some, not_all = moved(params, stepped(network, params, name))
+    assert names(params) - some == not_all == frozen
+
+
+@pytest.mark.parametrize(
+    ("base", "block", "there"),
+    [
+        (SMALL, "stage1", "conv1, conv2, conv3, conv4, dense"),
+        (RESNET, "conv1", "stem, stage1, stage2, stage3, stage4"),
+        (RESNET, "", "stem, stage1, stage2, stage3, stage4"),
+    ],
+)
+def test_unknown_block(base, block, there):
+    message = f"^unknown block {block!r} of {base['name']} to freeze; there are {there}$"
+    with pytest.raises(ValueError, match=message):
+        build(base, block)
+
+
+def test_rate_is_a_tenth_after_every_drop():
+    _, rate = optim.make(99, 2, 3, 8, None, name="sgd", **{**VALUES, "reference_batch": 4})
+    # Twice the batch of reference: twice 0.3. Two steps of warm-up do not move the drops.
+    wanted = [0.3, 0.6, 0.6, 0.06, 0.06, 0.06, 0.006, 0.006, 0.006, 0.0006]
+    np.testing.assert_allclose([float(rate(i)) for i in range(10)], wanted, rtol=1e-5)
+
+
+def test_updates_follow_the_drops():
+    params = {"backbone": {"kernel": np.ones((2, 3), np.float32)}}
+    given = jax.tree.map(lambda p: np.full_like(p, 2), params)
+    bare = {**VALUES, "momentum": 0.0, "weight_decay": 0.0}
+    optimiser, _ = optim.make(9, 0, 2, 4, None, name="sgd", **bare)
+    state, found = optimiser.init(params), []
+    for _ in range(5):
+        updates, state = optimiser.update(given, state, params)
+        found.append(float(updates["backbone"]["kernel"][1, 2]))
+    np.testing.assert_allclose(found, [-0.6, -0.6, -0.06, -0.06, -0.006], rtol=1e-5)
+
+
+def test_drop_every_zero_steps():
+    with pytest.raises(ValueError, match=r"^optimizer.drop_every must be at least 1; got 0$"):
+        optim.make(9, 0, 0, 4, None, name="sgd", **VALUES)
