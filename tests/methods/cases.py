@@ -1,6 +1,7 @@
 """The section `method` of a small config for every method, and what else it needs there."""
 
 import functools
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -91,15 +92,27 @@ TARGET = ("byol", "moco", "ncc", "cueco", "kernel_infonce on moco")
 
 # Its loss and its queue are those of two other rows.
 SLOW = ("kernel_infonce on moco",)
-# One step in float32 by default for the bare methods; four steps in float64 say more.
-BARE = [pytest.param(m, False, marks=pytest.mark.slow if m in SLOW else ()) for m in METHODS]
-WRAPPED = [pytest.param(m, True, marks=pytest.mark.slow) for m in METHODS]
+# One of each encoder: NRCC sees no more of a method than its forward passes.
+ENCODERS = ("simclr", "byol")
+
+
+def _cases(*, bare: Sequence[str], wrapped: Sequence[str]) -> list:
+    """Every method bare and with NRCC; those not named are slow."""
+    named = {False: bare, True: wrapped}
+    return [
+        pytest.param(m, nrcc, marks=() if m in named[nrcc] else pytest.mark.slow)
+        for m in METHODS
+        for nrcc in (False, True)
+    ]
+
+
+QUICK = [m for m in METHODS if m not in SLOW]
 STAGED = [(method, False) for method in STAGES]
-EACH = [
-    pytest.param(method, nrcc, marks=pytest.mark.slow if method in SLOW else ())
-    for method in METHODS
-    for nrcc in (False, True)
-] + STAGED
+LEARNING = _cases(bare=QUICK, wrapped=())
+CONTRACT = [*_cases(bare=QUICK, wrapped=ENCODERS), *STAGED]
+# Four steps in float64 say more than one in float32.
+ONE_STEP = [*_cases(bare=ENCODERS, wrapped=()), *STAGED]
+FOUR_STEPS = [*_cases(bare=QUICK, wrapped=QUICK), *STAGED]
 BATCH = 16
 
 

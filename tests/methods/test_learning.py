@@ -65,7 +65,7 @@ def _accuracy(run, state, embed):
     return partition.accuracy(run.dataset.labels, found.labels)
 
 
-@pytest.mark.parametrize(("method", "nrcc"), cases.BARE + cases.WRAPPED)
+@pytest.mark.parametrize(("method", "nrcc"), cases.LEARNING)
 def test_mirror_images_come_together(tmp_path, method, nrcc):
     run = _run(tmp_path, method, nrcc)._replace(mesh=states.make_mesh(1))
     embed = jax.jit(run.method.embed)
