@@ -77,7 +77,7 @@ def build(
         settings.at_least("train.batch_size", train["batch_size"], 2)
         states.check_batch(train["batch_size"], mesh)
         if dataset is None:
-            dataset, test = _load(config)
+            dataset, test = settings.bind(splits.load, "novel", config["novel"], config["data"])
         evaluate.check(config["eval"], dataset.size)
         built = _join(config, dataset, test, mesh)
         _try_step(built, train["batch_size"], train["labelled_rows"])
@@ -119,7 +119,7 @@ def rebuild(config: Mapping[str, Any], images: Mapping[str, Any]) -> Run:
         ) from error
     dataset = Dataset(
         config["data"]["name"], images["size"], tuple(images["shape"]), None, _absent,
-        None, None, None, (), _stand_in(images["size"], images["known"]),
+        None, None, None, (), _stand_in(images["size"], images.get("known")),
     )  # fmt: skip
     statistics = {key: images[key] for key in ("mean", "std")}
     config = {**config, "augment": {**config["augment"], **statistics}}
@@ -133,20 +133,6 @@ def _stand_in(size: int, known: Mapping[str, Any] | None) -> np.ndarray | None:
     found = np.full(size, -1, np.int32)
     found[: known["images"]] = np.arange(known["images"]) % known["classes"]
     return found
-
-
-def _load(config: Mapping[str, Any]) -> tuple[Dataset, Dataset | None]:
-    """The images, and those kept for a test where there are any."""
-    novel = config["novel"]
-    dataset, test = settings.bind(datasets.load, "data", config["data"]), None
-    if novel["classes"] is None:
-        return dataset, None
-    if novel["test_split"] is not None:
-        section = {**config["data"], "split": novel["test_split"]}
-        test = settings.bind(datasets.load, "data", section)
-    elif novel["holdout"]:
-        dataset, test = splits.hold_out(dataset, share=novel["holdout"], seed=novel["holdout_seed"])
-    return splits.with_known(dataset, novel["classes"]), test
 
 
 def _absent(indices: np.ndarray) -> np.ndarray:
@@ -223,6 +209,19 @@ def _try_step(built: Run, batch_size: int, labelled: int | None) -> None:
             batch[name]["label"] = jax.ShapeDtypeStruct((count,), jnp.int32)
     batch = batch.get("all", batch)
     jax.eval_shape(make_step(method, optimiser, built.mesh), state, batch, None)
+
+
+def check_features(config: Mapping[str, Any], built: Run) -> None:
+    """Raises an `InputError` for `eval.features` that the method does not embed."""
+    images = jax.ShapeDtypeStruct((1, *built.dataset.shape), jnp.uint8)
+
+    def embedded(images: jax.Array) -> dict[str, jax.Array]:
+        state = states.initial(built.method, built.optimiser, seed=0, shape=built.shape)
+        return built.method.embed(state.params, state.extra, images)
+
+    found = jax.eval_shape(embedded, images)
+    choices = tuple(name for name in ("backbone", "projection") if name in found)
+    settings.one_of("eval.features", config["eval"]["features"], choices)
 
 
 def _method(config: Mapping[str, Any], setting: Setting) -> Method:

@@ -92,9 +92,8 @@ def read(workdir: epath.PathLike) -> Finished:
     images = storage.read_json(workdir / pipeline.IMAGES)
     everything = evaluate.unit(storage.read_arrays(workdir / pipeline.TRAINED)[section["features"]])
     clusters = storage.read_arrays(workdir / pipeline.CLUSTERS)
-    known, features = images["known"] and tuple(images["known"]["names"]), everything
-    if known:
-        features = everything[clusters["classes"] >= len(known)]
+    known = tuple(images["known"]["names"]) if "classes" in clusters else None
+    features = everything[clusters["rows"]] if "rows" in clusters else everything
     return Finished(workdir, results, images, features, clusters, known, everything)
 
 

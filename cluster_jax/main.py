@@ -4,6 +4,7 @@ Any value of the config can be overridden: `--config.train.batch_size=128`. `--c
 path or the bare name of a config that comes with the package.
 """
 
+import math
 import sys
 
 from absl import app, flags, logging
@@ -38,7 +39,8 @@ def _main(argv: list[str]) -> None:
         _stop(f"unexpected argument {argv[1]!r}; flags look like --config.train.batch_size=128")
     logging.set_verbosity(logging.WARNING)
     try:
-        launch.use_cores(int(_CONFIG.value.get("train", {}).get("batch_size", 0)))
+        train = _CONFIG.value.get("train", {})
+        launch.use_cores(math.gcd(train.get("batch_size", 0), train.get("labelled_rows") or 0))
         launch.distribute()
         pipeline.run(_CONFIG.value, _WORKDIR.value, launch.config_name(flags.FLAGS["config"]))
     except settings.InputError as error:

@@ -114,6 +114,8 @@ def run(
         "config": config,
     }
     stored = {k: np.asarray(getattr(found, k)) for k in STORED}
+    if built.dataset.known is not None:
+        stored["rows"] = np.flatnonzero(built.dataset.known < 0)
     if discovered:
         stored |= {"classes": discovered.classes, "class_reach": np.asarray(discovered.reach)}
     storage.write_arrays(workdir / CLUSTERS, stored)
@@ -225,7 +227,7 @@ def _claim(workdir: epath.Path, config: dict[str, Any]) -> dict | None:
     different = _different(_training_part(old), _training_part(config))
     if different:
         # Another method has other keys too: its name says more than any of them.
-        key, was, wanted = min(different, key=lambda d: not d[0].endswith(".name"))
+        key, was, wanted = min(different, key=lambda d: d[0] != "method.name")
         more = f" (and {len(different) - 1} more)" if len(different) > 1 else ""
         raise settings.InputError(
             f"{workdir} holds a run with {key} = {was}, not {wanted}{more}; give another --workdir"

@@ -1,6 +1,7 @@
 """Trainings that follow each other: their configs, and what one takes from the one before."""
 
 import functools
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -82,11 +83,16 @@ def build(
     """
     before = configs(config)
     last = assemble.build(config, dataset)
+    assemble.check_features(config, last)
     found = [
         Stage(n, c, assemble.build(c, last.dataset, last.test), workdir / "stages" / n)
         for n, c in before
     ]
-    return [*found, Stage(name, dict(config), last, workdir)]
+    found.append(Stage(name, dict(config), last, workdir))
+    for one, next_one in itertools.pairwise(found):
+        weights = Weights(one.name, abstract(one.built).params, None)
+        _check_backbone(abstract(next_one.built).params, weights, next_one.name)
+    return found
 
 
 def source(stages: list[Stage]) -> Weights | None:

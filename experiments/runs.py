@@ -41,7 +41,8 @@ def figures(
         if any(v is None for v in values):
             continue
         found[title] = _spread(values)
-    found["images/s"] = _spread(speeds or [r["images_per_second"] for r in results])
+    if speeds is not None:
+        found["images/s"] = _spread(speeds)
     return found
 
 
@@ -55,11 +56,13 @@ def write(
 ) -> str:
     """Writes `PATH.json` and `PATH.md`, a table of mean and standard deviation; returns it.
 
-    `speeds` are images/s of each row, measured apart; None: those of the runs themselves. `titles`
-    says where each column is in the metrics.
+    `speeds` are images/s of each row, measured apart; None: no such column. `titles` says where
+    each other column is in the metrics.
     """
-    speeds = speeds or {}
-    summary = {name: figures(results, speeds.get(name), titles) for name, results in rows.items()}
+    summary = {
+        name: figures(results, None if speeds is None else speeds[name], titles)
+        for name, results in rows.items()
+    }
     example = next(iter(rows.values()))[0]["protocol"]
     commits = sorted({r["protocol"]["commit"] for results in rows.values() for r in results})
     seeds = sorted({r["protocol"]["seed"] for results in rows.values() for r in results})

@@ -212,8 +212,8 @@ def test_checkpoints_are_not_touched_by_later_steps(tmp_path):
         plan = built.plan._replace(total=stop)
         state = loop.train(
             built.method, built.optimiser, assemble.initial(built, values), built.dataset,
-            workdir=workdir, mesh=built.mesh, batch_size=short.train.batch_size, seed=0, keep=1,
-            plan=plan, embedding=None, rate=built.rate,
+            workdir=workdir, mesh=built.mesh, batch_size=short.train.batch_size,
+            labelled=None, seed=0, keep=1, plan=plan, embedding=None, rate=built.rate,
         )  # fmt: skip
         seen.append(_arrays(state))
     for stop, state in zip((1, 2, 3), seen, strict=True):

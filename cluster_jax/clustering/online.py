@@ -58,7 +58,7 @@ def start(features: Array, centroids: Array) -> Clusters:
     squared = _squared_distances(x, centroids[assigned], member)
     counts = jnp.sum(member, axis=0)
     variances = squared / jnp.maximum(counts, 1)
-    return Clusters(centroids, jnp.where(counts > 0, variances, jnp.sum(squared) / len(x)))
+    return Clusters(centroids, jnp.where(counts > 1, variances, jnp.sum(squared) / len(x)))
 
 
 @jax.jit

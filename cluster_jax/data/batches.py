@@ -13,6 +13,9 @@ from cluster_jax.data.images import Dataset, order
 # A dict of arrays, or, with labelled rows, a dict of such dicts.
 Batch = dict[str, Any]
 
+# Added to the seed of a part: parts of one size must not be permuted alike.
+SHIFT = {"all": 0, "unlabelled": 0, "labelled": 2**32}
+
 # Batches of an evaluation decoded ahead: one while the device works on another.
 EVALUATION_PREFETCH = 2
 
@@ -132,7 +135,8 @@ def stream(
 
     def part(name: str, step: int) -> dict[str, np.ndarray]:
         members, count = drawn_from[name]
-        place = indices(seed=seed, size=len(members), batch_size=count, step=step)[rows[name]]
+        own = seed + SHIFT[name]
+        place = indices(seed=own, size=len(members), batch_size=count, step=step)[rows[name]]
         found = {"index": members[place]}
         if name == "labelled":
             found["label"] = dataset.known[found["index"]]

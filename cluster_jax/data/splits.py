@@ -1,11 +1,56 @@
 """Which classes a training may know, and which images are kept for a test."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
+from cluster_jax import settings
+from cluster_jax.data import datasets
 from cluster_jax.data.images import Dataset, order, select
 
 # Tells the order of a split from the others that the same seed makes.
 SPLIT = 1
+
+
+def load(
+    data: Mapping[str, Any],
+    *,
+    classes: int | None,
+    test_split: str | None,
+    holdout: float,
+    holdout_seed: int,
+) -> tuple[Dataset, Dataset | None]:
+    """The images of the config's section `data`, and those kept for a test where there are any.
+
+    Args:
+        data: keyword arguments of `datasets.load`.
+        classes: how many of the first classes are known; None: not novel class discovery.
+        test_split: TFDS split of the test, or None.
+        holdout: share of every class that is kept for a test; 0: none.
+        holdout_seed: of the choice.
+
+    Raises:
+        InputError: a value is out of range, or the test would have images of the training.
+    """
+    if classes is None:
+        return settings.bind(datasets.load, "data", data), None
+    if test_split is not None:
+        _check_test_split(data, test_split, holdout)
+    dataset, test = settings.bind(datasets.load, "data", data), None
+    if test_split is not None:
+        test = settings.bind(datasets.load, "data", {**data, "split": test_split})
+    elif holdout:
+        dataset, test = hold_out(dataset, share=holdout, seed=holdout_seed)
+    dataset = with_known(dataset, classes)
+    if test is not None and test.labels is not None:
+        new = test.labels >= classes
+        if new.all() or not new.any():
+            part = "labelled" if new.all() else "novel"
+            raise settings.InputError(
+                f"the {test.size} images kept for a test have none of a {part} class; keep more"
+            )
+    return dataset, test
 
 
 def with_known(dataset: Dataset, classes: int) -> Dataset:
@@ -79,3 +124,21 @@ def hold_out(dataset: Dataset, *, share: float, seed: int) -> tuple[Dataset, Dat
             "images for the test; choose another share"
         )
     return select(dataset, np.flatnonzero(~out)), select(dataset, np.flatnonzero(out))
+
+
+def _check_test_split(data: Mapping[str, Any], split: str, holdout: float) -> None:
+    """Raises an `InputError` where the images of the test could be those of the training."""
+    if data["name"] in ("digits", "folder", "arrays"):
+        raise settings.InputError(
+            f"novel.test_split = {split!r} needs a TFDS set; {data['name']} has no splits, set it "
+            "to None and novel.holdout to the share to keep for a test"
+        )
+    if holdout:
+        raise settings.InputError(
+            f"novel.test_split = {split!r} and novel.holdout = {holdout} are both set; take one"
+        )
+    if set(split.split("+")) & set(str(data["split"]).split("+")):
+        raise settings.InputError(
+            f"novel.test_split = {split!r} is part of data.split = {data['split']!r}; test on "
+            "images that no training sees"
+        )

@@ -167,7 +167,7 @@ def _build(name: str) -> Built:
     config["augment"].update(mean=MEAN, std=STD)
     config["train"]["batch_size"] = BATCH
     config["nrcc"]["weight"] = 0.0
-    images = {"size": IMAGES, "shape": (SIDE, SIDE, 3), "mean": MEAN, "std": STD}
+    images = {"size": IMAGES, "shape": (SIDE, SIDE, 3), "mean": MEAN, "std": STD, "known": None}
     run = assemble.rebuild(config, images)
     net = settings.bind(network.make, "network", config["network"])
     augment = settings.bind(views.make, "augment", config["augment"])

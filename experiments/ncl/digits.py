@@ -69,7 +69,7 @@ def main() -> None:
     if arguments.rows:
         return
     command = "python -m experiments.ncl.digits"
-    print(runs.write(arguments.out, command, found, NOTE, titles=FIGURES))
+    print(runs.write(arguments.out, command, found, NOTE, None, FIGURES))
 
 
 def _run(config: ConfigDict, folder: pathlib.Path, name: str, seed: int) -> dict:

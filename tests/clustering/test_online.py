@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, PartitionSpec
 
-from cluster_jax import collectives
+from cluster_jax import collectives, ops
 from cluster_jax.clustering import online
 from tests import reference
 
@@ -132,3 +132,12 @@ def test_four_devices_have_the_clusters_of_one(keys):
     one = online.update(state, x, online.assign(x, state.centroids), **betas)
     for got, want in zip(many(state, x), one, strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-12)
+
+
+def test_a_start_with_a_cluster_of_one_row_has_a_variance(keys):
+    """Its own is 0, by which the loss of the next row near it would be divided."""
+    group = ops.unit(jax.random.normal(next(keys), (6,))[None])
+    rows = ops.unit(group + 0.1 * jax.random.normal(next(keys), (20, 6)))
+    rows = jnp.concatenate([rows, -rows[:1]])
+    made = online.start(rows, jnp.stack([group[0], -rows[0]]))
+    assert made.variances[1] > 1e-3

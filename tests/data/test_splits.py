@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 
+from cluster_jax import settings
 from cluster_jax.data import batches, splits
 from cluster_jax.data.images import Dataset, select
 
@@ -213,3 +214,20 @@ def test_parts_that_cannot_be_filled(changes, message):
 def test_labelled_rows_without_known_classes():
     with pytest.raises(ValueError, match=r"^train.labelled_rows = 4, but no class is known; set"):
         collect(made())
+
+
+def test_a_test_has_other_images_than_the_training():
+    data = {
+        "name": "digits", "dir": None, "split": None, "label": "label", "canvas": None,
+        "resident_mb": 100.0, "skip_limit": 0.0, "limit": None,
+    }  # fmt: skip
+    novel = {"classes": 5, "test_split": "test", "holdout": 0.0, "holdout_seed": 0}
+    with pytest.raises(settings.InputError, match=r"^novel.test_split = 'test' needs a TFDS set"):
+        splits.load(data, **novel)
+    cifar = {**data, "name": "cifar10", "split": "train+test"}
+    with pytest.raises(settings.InputError, match=r"is part of data.split = 'train\+test'"):
+        splits.load(cifar, **novel)
+    with pytest.raises(settings.InputError, match=r"and novel.holdout = 0.2 are both set"):
+        splits.load({**cifar, "split": "train"}, **novel | {"holdout": 0.2})
+    train, test = splits.load(data, **novel | {"test_split": None, "holdout": 0.2})
+    assert (train.size, test.size) == (1438, 359)

@@ -20,6 +20,10 @@ def check(setting: Setting, name: str, *, labelled: int | None) -> None:
         raise settings.InputError(
             f"the method {name} needs train.labelled_rows = {labelled}; got {setting.labelled_rows}"
         )
+    if setting.shuffle:
+        raise settings.InputError(
+            "network.norm 'shuffle' needs a method with a target network; use 'sync' or 'local'"
+        )
     if setting.network.projections != setting.network.features or setting.network.predict:
         raise settings.InputError(
             f"the method {name} classifies the backbone's features; set network.projector and "
