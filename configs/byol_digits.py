@@ -7,7 +7,7 @@ and number of steps are those of `nrcc_digits`, tuned on the labels of this set.
 --config.nrcc.weight=0.5.
 
 The moving average starts at 0.9, not at the 0.996 that the papers take for a hundred times as
-many steps (chosen on the labels: with 0.99 the clusters are worse, see experiments/nrcc).
+many steps (chosen on the labels: 0.99 is worse; experiments/nrcc has it, experiments/digits this).
 """
 
 from ml_collections import ConfigDict

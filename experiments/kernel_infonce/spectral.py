@@ -2,7 +2,7 @@
 
     python -m experiments.kernel_infonce.spectral [--out=experiments/kernel_infonce/spectral]
 
-Half a minute on a CPU. Six clusters of 100 vertices; an edge joins two vertices of one cluster with
+A minute on a CPU. Six clusters of 100 vertices; an edge joins two vertices of one cluster with
 probability p, of different clusters with q. Vertices are free vectors in the plane. A step draws
 50 vertices and for each one neighbour in the graph, and moves the vectors by SGD on InfoNCE with
 the kernel exp(-||x - y||^2 / (2 tau)) of (10). Not given in the paper, so chosen here: the number
