@@ -68,8 +68,8 @@ def parts(dataset: Dataset, batch_size: int, labelled: int | None) -> dict[str, 
         return {"all": (np.arange(dataset.size, dtype=np.int32), batch_size)}
     if dataset.known is None:
         raise ValueError(
-            f"train.labelled_rows = {labelled}, but no class is known; set novel.classes, or give "
-            "y with -1 for unlabelled images"
+            f"train.labelled_rows = {labelled}, but no class is known; set novel.classes, the "
+            "number of labelled classes"
         )
     if not 1 <= labelled <= batch_size:
         raise ValueError(
