@@ -78,7 +78,8 @@ def build(
         states.check_batch(train["batch_size"], mesh)
         if dataset is None:
             dataset, test = settings.bind(splits.load, "novel", config["novel"], config["data"])
-        evaluate.check(config["eval"], dataset.size)
+        known = dataset.known
+        evaluate.check(config["eval"], dataset.size if known is None else int((known < 0).sum()))
         built = _join(config, dataset, test, mesh)
         _try_step(built, train["batch_size"], train["labelled_rows"])
     except settings.InputError:
@@ -93,9 +94,9 @@ def describe(built: Run) -> dict[str, Any]:
     dataset = built.dataset
     known = None
     if dataset.known is not None:
-        count = int(dataset.known.max()) + 1
-        names = (dataset.label_names or tuple(map(str, range(count))))[:count]
-        known = {"images": int((dataset.known >= 0).sum()), "classes": count, "names": list(names)}
+        names = splits.known_names(dataset)
+        labelled = int((dataset.known >= 0).sum())
+        known = {"images": labelled, "classes": len(names), "names": list(names)}
     images = {"size": dataset.size, "shape": list(dataset.shape), "known": known}
     return {**images, **built.statistics}
 
@@ -166,8 +167,12 @@ def _join(config: Mapping[str, Any], dataset: Dataset, test: Dataset | None, mes
         train["labelled_rows"],
         0 if dataset.known is None else splits.check_known(dataset.known),
     )
-    for members, count in drawn_from.values():
-        batches.steps_per_epoch(len(members), count)
+    for name, (members, count) in drawn_from.items():
+        if len(members) < count:
+            raise settings.InputError(
+                f"{len(members)} images are {name}, fewer than the {count} {name} rows of a batch; "
+                "lower train.batch_size and train.labelled_rows"
+            )
     method = _method(config, setting)
     warmup = schedules.steps("optimizer.warmup", config["optimizer"]["warmup"], per_epoch)
     if warmup > plan.total:

@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from cluster_jax import assemble, finished, pipeline, settings, storage
 from cluster_jax.clustering.gridshift import Location
-from cluster_jax.data import arrays, datasets, unseen
+from cluster_jax.data import arrays, datasets, splits, unseen
 from cluster_jax.data.datasets import Dataset
 
 _SELF = "estimator.json"
@@ -32,34 +32,40 @@ _NAMED = 5
 class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
     """Clusters images without labels: trains a network on them, then finds the clusters.
 
+    With classes given for some of them, `fit(X, y)`, it sorts the others into novel classes (novel
+    class discovery, NCL): all images with y = -1 are taken to be of none of the given classes.
+
     Images are a folder of files (a path), a `.npy` or `.npz` file, or an array `[n, H, W]` or
     `[n, H, W, C]` of uint8 or of floats in [0, 1], C 1 or 3. Whatever is trained lies in a folder,
     the workdir; `save` copies it, `load` reads it, nothing is pickled.
 
     Args:
-        config: name or path of a config, or a config itself; see `configs/images.py`.
+        config: name or path of a config, or a config itself; None: `"images"`, with classes
+            `"ncl_images"`.
         overrides: values of the config by dotted keys, like the flags of `cluster_jax.main`:
             `{"train.duration": "500 steps", "seed": 1}`.
         workdir: where to train; the same images and settings go on there after an interruption
             and are not trained again. None: a temporary folder, deleted with the estimator.
-        n_clusters: None: GridShift finds the number; a number: that many by k-means.
+        n_clusters: None: GridShift finds the number; a number: that many by k-means. With classes
+            the number of novel ones, which has to be given here or in the config.
         verbose: whether to print progress.
 
     Attributes:
-        labels_: int64 `[n]`, the cluster of each image, in the order of `files_` or of the array.
+        labels_: int64 `[n]`, the cluster of each image, in the order of `files_` or of the array;
+            with classes str `[n]`, the given class or "novel 0", "novel 1", ...
         distances_: float64 `[n]`, to the centre of the own cluster: in bandwidths of GridShift's
-            space, or, with `n_clusters`, Euclidean between features of length one.
+            space, or, with `n_clusters` or classes, Euclidean between features of length one.
         outliers_: bool `[n]`, images that GridShift found apart from all modes, also with
-            `n_clusters`.
+            `n_clusters`; it is not asked about images with a given class.
         n_clusters_: number of clusters: GridShift's without those too small to count, which hold
-            outliers; of k-means those that are not empty.
+            outliers; of k-means, and of novel classes, those that are not empty.
         files_: path of each image relative to the folder; None for an array.
         results_: what `results.json` holds: figures and their protocol.
     """
 
     def __init__(
         self,
-        config: str | Mapping[str, Any] = "images",
+        config: str | os.PathLike | Mapping[str, Any] | None = None,
         *,
         overrides: Mapping[str, Any] | None = None,
         workdir: str | os.PathLike | None = None,
@@ -72,21 +78,26 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         self.n_clusters = n_clusters
         self.verbose = verbose
 
-    def fit(self, X: str | os.PathLike | ArrayLike, y: None = None) -> Self:
+    def fit(self, X: str | os.PathLike | ArrayLike, y: ArrayLike | None = None) -> Self:
         """Trains on images and clusters them.
 
         Args:
             X: the images.
-            y: ignored.
+            y: None; or the class of each image, a whole number or a name, -1 where it is not
+                known. Files of a folder are in the order of their paths.
 
         Returns:
             The estimator.
 
         Raises:
-            ValueError: the images or a setting cannot be used, or the workdir holds another run.
+            ValueError: the images, the classes or a setting cannot be used, or the workdir holds
+                another run.
         """
-        made, name = self._config()
+        made, name = self._config(y is not None)
         dataset = _training_images(X, made)
+        if y is not None:
+            dataset = splits.with_given(dataset, y)
+            made.novel.update(classes=None, test_split=None, holdout=0.0)  # y says it instead
         if self.workdir is None:
             workdir = pathlib.Path(tempfile.mkdtemp(prefix="cluster_jax_"))
             weakref.finalize(self, shutil.rmtree, workdir, ignore_errors=True)
@@ -97,9 +108,15 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         storage.write_json(workdir / _SELF, {"n_clusters": self.n_clusters})
         return self._adopt(workdir)
 
-    def fit_transform(self, X: str | os.PathLike | ArrayLike, y: None = None) -> NDArray:
+    def fit_predict(self, X: str | os.PathLike | ArrayLike, y: ArrayLike | None = None) -> NDArray:
+        """`fit`, then `labels_`."""
+        return self.fit(X, y).labels_
+
+    def fit_transform(
+        self, X: str | os.PathLike | ArrayLike, y: ArrayLike | None = None
+    ) -> NDArray:
         """`fit`, then the features of the training images."""
-        return self.fit(X)._run.features
+        return self.fit(X, y)._run.everything
 
     def transform(self, X: str | os.PathLike | ArrayLike) -> NDArray:
         """Features of images as they are clustered: float32 `[m, d]`, rows of length one.
@@ -119,7 +136,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             return finished.embed(self._run, self._trained, dataset)
 
     def predict(self, X: str | os.PathLike | ArrayLike) -> NDArray:
-        """Cluster of each image, int64 `[m]`; images do not affect each other.
+        """Cluster of each image as in `labels_`, `[m]`; images do not affect each other.
 
         Files of a folder are taken as by `transform`: unreadable ones have no label.
         """
@@ -135,6 +152,8 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             ValueError: images that cannot be used, or the run was reduced by t-SNE.
         """
         check_is_fitted(self, "labels_")
+        if self._run.known:
+            return Location(*finished.classify(self._run, self.transform(X)))
         if self.n_clusters is None:
             finished.check(self._run)
             return Location(*finished.place(self._run, self.transform(X)))
@@ -171,12 +190,15 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         made = cls(run.results["config"], n_clusters=own.get("n_clusters"))
         return made._adopt(run.workdir)
 
-    def _config(self) -> tuple[ConfigDict, str]:
-        """The config with the overrides, and a name for it."""
-        if isinstance(self.config, str | os.PathLike):
-            made, name = settings.load(str(self.config)), pathlib.Path(self.config).stem
+    def _config(self, classes: bool) -> tuple[ConfigDict, str]:
+        """The config with the overrides, and a name for it; `classes`: whether some are given."""
+        config = self.config
+        if config is None:
+            config = "ncl_images" if classes else "images"
+        if isinstance(config, str | os.PathLike):
+            made, name = settings.load(str(config)), pathlib.Path(config).stem
         else:
-            made, name = ConfigDict(assemble.plain(self.config)), "images"
+            made, name = ConfigDict(assemble.plain(config)), "images"
         for key, value in (self.overrides or {}).items():
             _override(made, key, value)
         if self.n_clusters is not None:
@@ -185,17 +207,35 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
                     f"n_clusters must be None or a whole number; got {self.n_clusters!r}"
                 )
             _override(made, "eval.kmeans.k", self.n_clusters)
+        discovers = made.train.labelled_rows is not None
+        if classes and not discovers:
+            raise settings.InputError(
+                f"y gives classes, and a training by the config {name!r} uses none; leave y out, "
+                "or take the config 'ncl_images'"
+            )
+        if discovers and not classes:
+            raise settings.InputError(
+                f"the config {name!r} discovers classes beside known ones; give those as y, or "
+                "take the config 'images'"
+            )
+        if classes and self.n_clusters is not None:
+            _override(made, "method.classes", self.n_clusters)
+        if classes and made.method.classes is None:
+            raise settings.InputError(
+                "with y, n_clusters must be the number of novel classes; got None (fit without y "
+                "finds a number of clusters)"
+            )
         return made, name
 
     def _adopt(self, workdir: pathlib.Path) -> Self:
         """Takes over what the run in `workdir` found."""
         run = finished.read(workdir)
-        if run.known:
-            raise settings.InputError(
-                f"{workdir} holds a run of novel class discovery, which this estimator does not "
-                "read; use cluster_jax.predict"
-            )
         self._run, self._trained = run, None
+        self.files_ = _files(run)
+        self.results_ = dict(run.results)
+        if run.known:
+            self._adopt_classes()
+            return self
         by_kmeans = self.n_clusters is not None
         name = "kmeans_clusters" if by_kmeans else "clusters"
         self.labels_ = run.clusters[name].astype(np.int64)
@@ -207,9 +247,17 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         self.outliers_ = run.clusters["outliers"]
         counted = self.labels_ if by_kmeans else self.labels_[~self.outliers_]
         self.n_clusters_ = len(np.unique(counted))
-        self.files_ = _files(run)
-        self.results_ = dict(run.results)
         return self
+
+    def _adopt_classes(self) -> None:
+        """Takes over what a run of novel class discovery found."""
+        run = self._run
+        classes, unlabelled = run.clusters["classes"], run.clusters["rows"]
+        self.labels_ = finished.class_names(run, classes)
+        self.distances_ = finished.class_distances(run, run.everything, classes)
+        self.outliers_ = np.zeros(len(classes), bool)
+        self.outliers_[unlabelled] = run.clusters["outliers"]
+        self.n_clusters_ = len(np.unique(classes[unlabelled]))
 
     @contextlib.contextmanager
     def _voice(self) -> Iterator[None]:

@@ -60,8 +60,10 @@ class Placed(NamedTuple):
     """Where new images belong.
 
     Attributes:
-        labels: int64 `[m]`, the cluster.
+        labels: int64 `[m]`, the cluster; by `classify` str `[m]`, the class.
         distances: float64 `[m]`: to the centre of the cluster, in bandwidths of GridShift's space.
+            By `place_kmeans` and `classify` Euclidean, between rows of length one and the mean
+            of those of the cluster or class.
         unlike: bool `[m]`: farther from every training image than 99 % of those are from each
             other (`placement.reach`), so the label says little.
     """
@@ -164,23 +166,29 @@ def place(run: Finished, rows: np.ndarray) -> Placed:
     return Placed(labels, apart / float(stored["bandwidth"]), _unlike(run, near))
 
 
-def classify(run: Finished, rows: np.ndarray) -> tuple[list[str], np.ndarray]:
+def classify(run: Finished, rows: np.ndarray) -> Placed:
     """Class of new images by a run of novel class discovery, each by itself.
 
-    The nearest training images vote: a known class by its name, the j-th novel one as "novel j".
+    The nearest training images vote.
 
     Args:
         run: with known classes.
         rows: float32 `[m, d]`, as `embed` makes them.
-
-    Returns:
-        Class of each, and bool `[m]`: unlike anything seen, see `Placed`.
     """
     near = placement.neighbors(rows, run.everything, discovery.VOTERS)
     found = placement.vote(near, run.clusters["classes"])
-    count = len(run.known)
-    names = [run.known[c] if c < count else f"novel {c - count}" for c in found]
-    return names, near.distance[:, 0] > float(run.clusters["class_reach"])
+    unlike = near.distance[:, 0] > float(run.clusters["class_reach"])
+    return Placed(class_names(run, found), class_distances(run, rows, found), unlike)
+
+
+def class_names(run: Finished, classes: np.ndarray) -> np.ndarray:
+    """Str `[m]`: a known class by its name, the j-th novel one as "novel j"."""
+    return np.asarray([discovery.name(c, run.known) for c in classes])
+
+
+def class_distances(run: Finished, rows: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """Euclidean distance of unit rows to the mean of the training rows of their class."""
+    return _to_means(rows, classes, run.everything, run.clusters["classes"])
 
 
 def place_kmeans(run: Finished, rows: np.ndarray) -> Placed:
@@ -198,8 +206,13 @@ def place_kmeans(run: Finished, rows: np.ndarray) -> Placed:
 
 def kmeans_distances(run: Finished, rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Euclidean distance of unit rows to the mean of the training rows of their label."""
-    own = run.clusters["kmeans_clusters"]
-    sums = np.stack([np.bincount(own, column) for column in run.features.T], axis=1)
+    return _to_means(rows, labels, run.features, run.clusters["kmeans_clusters"])
+
+
+def _to_means(
+    rows: np.ndarray, labels: np.ndarray, trained: np.ndarray, own: np.ndarray
+) -> np.ndarray:
+    sums = np.stack([np.bincount(own, column) for column in trained.T], axis=1)
     means = sums / np.maximum(np.bincount(own), 1)[:, None]
     return np.linalg.norm(rows - means[labels], axis=1)
 

@@ -272,13 +272,16 @@ def _fingerprint(dataset: Dataset) -> dict[str, Any]:
     digest = hashlib.sha256(dataset.fetch(some).tobytes())
     for name in dataset.sources or ():
         digest.update(os.fsencode(name))
+    if dataset.known is not None:
+        digest.update(dataset.known.astype(np.int32).tobytes())
     return {"size": dataset.size, "sha256": digest.hexdigest()}
 
 
 def _check_images(file: epath.Path, images: dict[str, Any]) -> None:
     if file.exists() and not images.items() <= storage.read_json(file).items():
         raise settings.InputError(
-            f"the images have changed since the run in {file.parent} began; give another --workdir"
+            f"the images have changed since the run in {file.parent} began, or the classes given "
+            "for some; give another --workdir"
         )
 
 

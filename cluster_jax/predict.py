@@ -55,14 +55,13 @@ def predict(workdir: epath.PathLike, images: epath.PathLike, out: epath.PathLike
         resident = run.results["config"]["data"]["resident_mb"]
         dataset = unseen.load(images, shape=shape, resident_mb=resident)
         rows = finished.embed(run, finished.restore(run), dataset)
-        placed = None if run.known else finished.place(run, rows)
+        placed = (finished.classify if run.known else finished.place)(run, rows)
     except settings.InputError:
         raise
     except (ValueError, OSError) as error:
         raise settings.InputError(str(error)) from error
     if run.known:
-        found = finished.classify(run, rows)
-        table, said = _class_table(dataset, *found), _class_summary(dataset, *found, out)
+        table, said = _class_table(dataset, placed), _class_summary(dataset, placed, out)
     else:
         table, said = _table(dataset, placed), _summary(run, dataset, placed, out)
     try:
@@ -92,24 +91,23 @@ def _table(dataset: Dataset, placed: finished.Placed) -> str:
     return text.getvalue()
 
 
-def _class_table(dataset: Dataset, classes: Sequence[str], unlike: np.ndarray) -> str:
+def _class_table(dataset: Dataset, placed: finished.Placed) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["image", "class", "unlike_anything_seen"])
     names = dataset.sources or range(dataset.size)
-    writer.writerows((n, c, int(u)) for n, c, u in zip(names, classes, unlike, strict=True))
+    rows = zip(names, placed.labels, placed.unlike, strict=True)
+    writer.writerows((name, label, int(unlike)) for name, label, unlike in rows)
     return text.getvalue()
 
 
-def _class_summary(
-    dataset: Dataset, classes: Sequence[str], unlike: np.ndarray, out: epath.PathLike
-) -> str:
+def _class_summary(dataset: Dataset, placed: finished.Placed, out: epath.PathLike) -> str:
     lines = [f"skipped {file} ({reason})" for file, reason in dataset.skipped]
-    counts = collections.Counter(classes).most_common()
+    counts = collections.Counter(placed.labels.tolist()).most_common()
     lines += [f"{name:<20} {count:>8,} images" for name, count in counts[: summary.NAMED]]
     if len(counts) > summary.NAMED:
         lines.append(f"and {len(counts) - summary.NAMED} more classes")
-    found = f"{dataset.size:,} images in {len(counts)} classes, {unlike.sum():,} unlike"
+    found = f"{dataset.size:,} images in {len(counts)} classes, {placed.unlike.sum():,} unlike"
     return "\n".join([*lines, f"{found} anything seen\npredictions  {out}"])
 
 

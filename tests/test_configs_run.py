@@ -9,67 +9,14 @@ evaluation with UMAP among it, is the config's.
 
 import json
 
-import jax
 import numpy as np
 import pytest
 
-from cluster_jax import assemble, pipeline, settings
+from cluster_jax import pipeline, settings
 from cluster_jax.training import log
-from cluster_jax.training import state as states
 from tests import toy
 
-FEW = 5  # clusters, so that a batch holds members of most
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quickly_compiled():
-    """Compiling takes nearly all the time: on one device, without optimisation, traced once."""
-    with pytest.MonkeyPatch.context() as patch:
-        make = states.make_mesh
-        patch.setattr(states, "make_mesh", lambda devices=1: make(devices))
-        patch.setattr(assemble, "_try_step", lambda *arguments: None)
-        jax.config.update("jax_disable_most_optimizations", True)
-        yield
-    jax.config.update("jax_disable_most_optimizations", False)
-    jax.clear_caches()  # slow code for other tests
-
-
-def shrunken(name, folder, network="small"):
-    """The config with made images and small sizes."""
-    config = settings.load(name)
-    channels = 1 if name.endswith("digits") else 3
-    config.data.name, config.data.dir = "arrays", str(toy.file(folder, channels=channels))
-    config.data.split = None
-    if channels == 3:
-        config.data.canvas = config.augment.size = 16
-        config.augment.blur.kernel = 3
-    config.network.name = network
-    if network == "small":
-        config.network.stem = None
-        if config.network.frozen is not None:
-            config.network.frozen = "conv3"
-    config.network.width = 4
-    if config.network.projector is not None:
-        config.network.projector.update(hidden=16, out=8)
-    if config.network.predictor is not None:
-        config.network.predictor.hidden = 16
-    method = config.method
-    if "clusters" in method:
-        method.clusters = FEW
-    if method.get("queue"):
-        method.queue = 32
-    for duration in ("warmup", "frozen", "every"):
-        if duration in method:
-            setattr(method, duration, "1 step")
-    config.optimizer.warmup = "1 step"
-    config.train.batch_size = 16
-    config.train.duration = "2 steps"
-    config.train.log_every = 1
-    if config.stages:
-        config = toy.discovery(config, 16, duration="2 steps")
-    config.eval.batch_size = 64
-    config.eval.linear_probe.epochs = 1
-    return config
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
 
 
 def finite(metrics, path=""):
@@ -101,11 +48,11 @@ def run(config, name, folder):
 
 @pytest.mark.parametrize("name", settings.names())
 def test_config_runs_two_steps_and_an_evaluation(name, tmp_path):
-    run(shrunken(name, tmp_path), name, tmp_path)
+    run(toy.shrunken(name, tmp_path), name, tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["nrcc_imagenet", "kernel_infonce_cifar10"])
 def test_config_of_a_resnet(name, tmp_path):
     """Both stems; SGD and LARS; with and without NRCC."""
-    run(shrunken(name, tmp_path, "resnet18"), name, tmp_path)
+    run(toy.shrunken(name, tmp_path, "resnet18"), name, tmp_path)

@@ -13,17 +13,9 @@ import cluster_jax
 from cluster_jax import estimators, finished, pipeline, settings
 from cluster_jax.estimators import ImageClusterer
 from cluster_jax.training import loop
-from cluster_jax.training import state as states
 from tests import toy
 
-
-@pytest.fixture(scope="module", autouse=True)
-def one_device():
-    """The compiler takes its time for each device."""
-    with pytest.MonkeyPatch.context() as patch:
-        make = states.make_mesh
-        patch.setattr(states, "make_mesh", lambda devices=1: make(devices))
-        yield
+pytestmark = pytest.mark.usefixtures("one_device")
 
 
 def _tiny(**options):
@@ -88,7 +80,10 @@ def test_saved_and_loaded(fitted, images, tmp_path, capsys):
     page = fitted.report(tmp_path / "page.html")
     assert "<html" in page.read_text()[:500].lower()
     # Fitting what was loaded starts afresh, with the same settings.
-    assert clone(again)._config()[0].to_dict()["train"] == fitted._config()[0].to_dict()["train"]
+    assert (
+        clone(again)._config(False)[0].to_dict()["train"]
+        == fitted._config(False)[0].to_dict()["train"]
+    )
 
 
 def test_a_temporary_folder_goes_with_the_estimator(images):
@@ -215,7 +210,7 @@ def test_bad_images(source, message):
 
 def test_numpy_numbers_are_settings(images):
     made = _tiny(n_clusters=np.int64(3), overrides={"eval.knn": (np.int64(7),)})
-    config, _ = made._config()
+    config, _ = made._config(False)
     assert config.eval.kmeans.k == 3
     assert list(config.eval.knn) == [7]
     with pytest.raises(settings.InputError, match="no config 'pictures'"):
@@ -224,6 +219,6 @@ def test_numpy_numbers_are_settings(images):
 
 def test_the_default_takes_ordinary_photos():
     """The default config accepts colour images of any size, as far as the first step."""
-    made, name = ImageClusterer()._config()
+    made, name = ImageClusterer()._config(False)
     assert name == "images"
     assert made.data.canvas >= made.augment.size

@@ -11,17 +11,9 @@ from PIL import Image
 from cluster_jax import finished, pipeline, predict, settings, storage
 from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.data import arrays, datasets, unseen
-from cluster_jax.training import state as states
 from tests import toy
 
-
-@pytest.fixture(scope="module", autouse=True)
-def one_device():
-    """The compiler takes its time for each device."""
-    with pytest.MonkeyPatch.context() as patch:
-        make = states.make_mesh
-        patch.setattr(states, "make_mesh", lambda devices=1: make(devices))
-        yield
+pytestmark = pytest.mark.usefixtures("one_device")
 
 
 @pytest.fixture(scope="module")

@@ -13,23 +13,12 @@ from cluster_jax.evaluation.discovery import Part
 from cluster_jax.training import checkpoint, log, loop
 from cluster_jax.training import state as states
 from tests import toy
-from tests.test_configs_run import shrunken
 
 STEPS = 3  # of each stage
 FROZEN = [f"{kind}_{i}" for kind in ("Conv", "BatchNorm") for i in range(3)]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quickly_compiled():
-    """Compiling takes nearly all the time: on one device, without optimisation."""
-    with pytest.MonkeyPatch.context() as patch:
-        make = states.make_mesh
-        patch.setattr(states, "make_mesh", lambda devices=1: make(devices))
-        patch.setattr(assemble, "_try_step", lambda *arguments: None)
-        jax.config.update("jax_disable_most_optimizations", True)
-        yield
-    jax.config.update("jax_disable_most_optimizations", False)
-    jax.clear_caches()  # slow code for other tests
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +29,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def config(folder):
     """Rotation, supervised, NCL: three steps each, all of NCL's losses from the second one on."""
-    config = shrunken("ncl_digits", folder)
+    config = toy.shrunken("ncl_digits", folder)
     config.train.update(duration=f"{STEPS} steps", checkpoint_every=2, keep_checkpoints=9)
     for stage in config.stages.values():
         stage.train.duration = f"{STEPS} steps"
@@ -97,12 +86,19 @@ def test_what_a_run_leaves(whole, built):
     new = np.flatnonzero(dataset.known < 0)
     stored = storage.read_arrays(workdir / "clusters.npz")
     rows = table(workdir / "assignments.csv")
-    assert [int(row["image"]) for row in rows] == new.tolist()
-    assert [row["class"] for row in rows] == [f"novel {c - 2}" for c in stored["classes"][new]]
+    assert [int(row["image"]) for row in rows] == list(range(dataset.size))
+    assert [row["class"] for row in rows] == [
+        str(c) if c < 2 else f"novel {c - 2}" for c in stored["classes"]
+    ]
     np.testing.assert_array_equal(
         stored["classes"][dataset.known >= 0], dataset.labels[dataset.known >= 0]
     )
-    assert [int(row["cluster"]) for row in rows] == stored["clusters"].tolist()
+    assert [int(rows[i]["cluster"]) for i in new] == stored["clusters"].tolist()
+    assert {rows[i]["cluster"] for i in np.flatnonzero(dataset.known >= 0)} == {""}
+    page = (workdir / "report.html").read_text()
+    assert "Novel head" in page
+    assert "Discovery novel classes" in page
+    assert "Discovery novel matching" not in page
     for name in ("rotation", "supervised"):
         assert log.read(workdir / "stages" / name)[-1]["step"] == STEPS
     assert log.read(workdir)[-1]["step"] == STEPS
@@ -499,6 +495,7 @@ def test_without_labels_of_the_unlabelled():
     np.testing.assert_array_equal(found.classes, [0, 1, 1, 3, 3, 2, 2, 3])
     metrics = found.metrics
     assert metrics["labelled_acc"] == pytest.approx(2 / 3)
+    assert metrics["novel"].pop("n_clusters") == 2
     assert set(metrics["novel"].values()) == {None}
     assert {metrics[k] for k in ("all_acc", "kmeans_before_acc", "test")} == {None}
 

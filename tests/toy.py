@@ -7,6 +7,7 @@ from ml_collections import ConfigDict
 from cluster_jax import assemble, settings
 
 SIDE = 8
+FEW = 5  # clusters, so that a batch holds members of most
 
 
 def images(count: int = 64, seed: int = 0, channels: int = 1) -> tuple[np.ndarray, np.ndarray]:
@@ -54,13 +55,52 @@ def discovery(made: ConfigDict, batch: int, **train) -> ConfigDict:
     """A config of novel class discovery on two of the four groups, of small sizes."""
     made.novel.update(classes=2, test_split=None)
     made.train.update(batch_size=batch, labelled_rows=batch // 2, **train)
-    made.stages.supervised.train.labelled_rows = batch
+    with made.stages.unlocked():
+        made.stages.supervised.train.update(batch_size=batch, labelled_rows=batch)
     for stage in made.stages.values():
         stage.train.update(train)
     made.method.update(classes=2, queue=batch, neighbours=3)
     made.method.hng.count = 4
     made.eval.kmeans.k = 2
     return made
+
+
+def shrunken(name, folder, network="small"):
+    """The config with made images and small sizes."""
+    config = settings.load(name)
+    channels = 1 if name.endswith("digits") else 3
+    config.data.name, config.data.dir = "arrays", str(file(folder, channels=channels))
+    config.data.split = None
+    if channels == 3:
+        config.data.canvas = config.augment.size = 16
+        config.augment.blur.kernel = 3
+    config.network.name = network
+    if network == "small":
+        config.network.stem = None
+        if config.network.frozen is not None:
+            config.network.frozen = "conv3"
+    config.network.width = 4
+    if config.network.projector is not None:
+        config.network.projector.update(hidden=16, out=8)
+    if config.network.predictor is not None:
+        config.network.predictor.hidden = 16
+    method = config.method
+    if "clusters" in method:
+        method.clusters = FEW
+    if method.get("queue"):
+        method.queue = 32
+    for duration in ("warmup", "frozen", "every"):
+        if duration in method:
+            setattr(method, duration, "1 step")
+    config.optimizer.warmup = "1 step"
+    config.train.batch_size = 16
+    config.train.duration = "2 steps"
+    config.train.log_every = 1
+    if config.stages:
+        config = discovery(config, 16, duration="2 steps")
+    config.eval.batch_size = 64
+    config.eval.linear_probe.epochs = 1
+    return config
 
 
 def file(folder, count: int = 64, seed: int = 0, channels: int = 1):

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from cluster_jax import settings
 from cluster_jax.data import datasets
@@ -11,6 +12,8 @@ from cluster_jax.data.images import Dataset, order, select
 
 # Tells the order of a split from the others that the same seed makes.
 SPLIT = 1
+# What stands for the class of an image that is not labelled.
+UNLABELLED = -1
 
 
 def load(
@@ -72,8 +75,41 @@ def with_known(dataset: Dataset, classes: int) -> Dataset:
             f"novel.classes, the classes that are labelled, must be 1 to {count - 1} of the "
             f"{count} classes of {dataset.name}; got {classes}"
         )
-    known = np.where(dataset.labels < classes, dataset.labels, -1).astype(np.int32)
+    known = np.where(dataset.labels < classes, dataset.labels, UNLABELLED).astype(np.int32)
     return dataset._replace(known=known)
+
+
+def with_given(dataset: Dataset, classes: ArrayLike) -> Dataset:
+    """The set with classes that the caller gives for some of its images, and no others.
+
+    Args:
+        dataset: the images; labels of its own are left out.
+        classes: `[n]`, numbers or names, -1 for an image that is not labelled. The sorted ones
+            become the classes 0, 1, ...
+
+    Raises:
+        ValueError: not one value for each image, of another type, or none or all are labelled.
+    """
+    given = np.asarray(classes)
+    if given.shape != (dataset.size,):
+        left = f" ({len(dataset.skipped)} files cannot be read)" if dataset.skipped else ""
+        raise ValueError(
+            f"y has the shape {given.shape} and there are {dataset.size} images{left}; give one "
+            "class for each, -1 where it is not known"
+        )
+    if given.dtype.kind not in "iuUO":
+        raise ValueError(
+            f"y is {given.dtype}; give whole numbers or names, -1 where the class is not known"
+        )
+    if given.dtype.kind in "iu" and given.min() < UNLABELLED:
+        raise ValueError(f"y has {given.min()}; -1 alone stands for an image without a class")
+    if given.dtype.kind == "O":
+        given = given.astype(str)
+    labelled = given != (str(UNLABELLED) if given.dtype.kind == "U" else UNLABELLED)
+    known = np.full(dataset.size, UNLABELLED, np.int32)
+    names, known[labelled] = np.unique(given[labelled], return_inverse=True)
+    check_known(known)
+    return dataset._replace(known=known, labels=None, label_names=tuple(map(str, names)))
 
 
 def check_known(known: np.ndarray) -> int:
@@ -97,6 +133,12 @@ def check_known(known: np.ndarray) -> int:
         missing = np.setdiff1d(np.arange(classes[-1]), classes)[0]
         raise ValueError(f"class {missing} has no labelled image; number the classes without gaps")
     return len(classes)
+
+
+def known_names(dataset: Dataset) -> tuple[str, ...]:
+    """Names of the known classes; their numbers where the set has no names."""
+    count = int(dataset.known.max()) + 1
+    return (dataset.label_names or tuple(map(str, range(count))))[:count]
 
 
 def hold_out(dataset: Dataset, *, share: float, seed: int) -> tuple[Dataset, Dataset]:

@@ -3,26 +3,35 @@
 import csv
 import io
 
-import numpy as np
-
+from cluster_jax.data import splits
 from cluster_jax.data.images import Dataset
+from cluster_jax.evaluation import discovery
 from cluster_jax.evaluation.discovery import Discovery
 from cluster_jax.evaluation.evaluate import Evaluation
 
+COLUMNS = ("image", "cluster", "distance", "outlier", "kmeans_cluster")
+
 
 def text(dataset: Dataset, found: Evaluation, discovered: Discovery | None) -> str:
-    """One line for each image that was clustered; with its class in novel class discovery."""
+    """One line for each image.
+
+    In novel class discovery with its class, and without a cluster for labelled images, which are
+    not clustered.
+    """
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    chosen = np.arange(dataset.size) if dataset.known is None else np.flatnonzero(dataset.known < 0)
-    names = (dataset.sources[i] if dataset.sources else i for i in chosen)
-    columns = [names, found.clusters, (f"{d:.6g}" for d in found.distances)]
-    columns += [found.outliers.astype(int), found.kmeans_clusters]
-    titles = ["image", "cluster", "distance", "outlier", "kmeans_cluster"]
-    if discovered:
-        titles.append("class")
-        old = int(dataset.known.max()) + 1
-        columns.append(f"novel {c - old}" for c in discovered.classes[chosen])
-    writer.writerow(titles)
-    writer.writerows(zip(*columns, strict=True))
+    names = dataset.sources or range(dataset.size)
+    distances = (f"{d:.6g}" for d in found.distances)
+    outliers = found.outliers.astype(int)
+    clustered = zip(found.clusters, distances, outliers, found.kmeans_clusters, strict=True)
+    if dataset.known is None:
+        writer.writerow(COLUMNS)
+        writer.writerows((name, *rest) for name, rest in zip(names, clustered, strict=True))
+        return file.getvalue()
+    known = splits.known_names(dataset)
+    classes = dataset.known if discovered is None else discovered.classes
+    writer.writerow((*COLUMNS, "class"))
+    for name, given, label in zip(names, dataset.known, classes, strict=True):
+        rest = next(clustered) if given < 0 else ("",) * (len(COLUMNS) - 1)
+        writer.writerow((name, *rest, discovery.name(label, known) if label >= 0 else ""))
     return file.getvalue()

@@ -1,6 +1,6 @@
 """Figures of novel class discovery: classes of the labelled part, of the novel one, of both."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,6 +45,11 @@ class Discovery(NamedTuple):
     reach: float
 
 
+def name(label: int, known: Sequence[str]) -> str:
+    """A known class by its name, the j-th novel one as "novel j"."""
+    return known[label] if label < len(known) else f"novel {label - len(known)}"
+
+
 def discover(
     train: Part,
     known: np.ndarray,
@@ -80,7 +85,7 @@ def discover(
     right = float(np.mean(np.argmax(train.labelled[~new], axis=1) == known[~new]))
     metrics: dict[str, Any] = {
         "novel_classes": count,
-        "novel": dict.fromkeys(partition.SCORES),
+        "novel": {**dict.fromkeys(partition.SCORES), "n_clusters": len(np.unique(found[new]))},
         "labelled_acc": right,
         "all_acc": None,
         "kmeans_before_acc": None,

@@ -136,7 +136,9 @@ def check(section: Mapping[str, Any], images: int) -> None:
     settings.at_least("eval.gridshift.max_iter", section["gridshift"]["max_iter"], 1)
     k = section["kmeans"]["k"]
     if k is not None and not 1 <= k <= images:
-        raise settings.InputError(f"eval.kmeans.k must be 1 to {images}, the images; got {k}")
+        raise settings.InputError(
+            f"eval.kmeans.k must be 1 to {images}, the images to cluster; got {k}"
+        )
     if section["linear_probe"] is not None:
         _check_probe(section["linear_probe"])
     if not section["knn"]:

@@ -128,7 +128,12 @@ def _metrics(results: dict, unlabelled: bool) -> Section:
     origin = results["protocol"].get("number_of_clusters", {})
     columns = ("n_clusters", "acc", "nmi", "ari", "ami")
     methods, others = [], {}
-    for key, entry in results["metrics"].items():
+    entries = dict(results["metrics"])
+    if entries.get("discovery"):
+        head = {"novel head": entries["discovery"]["novel"]}
+        rest = {k: v for k, v in entries["discovery"].items() if k != "novel"}
+        entries, origin = {**head, **entries, "discovery": rest}, {**origin, "novel head": "given"}
+    for key, entry in entries.items():
         if isinstance(entry, Mapping) and "n_clusters" in entry:
             shown = {score: markup.value(entry.get(score)) for score in columns}
             shown["n_clusters"] = summary.number(*summary.tally(entry))

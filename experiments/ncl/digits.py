@@ -77,7 +77,10 @@ def _run(config: ConfigDict, folder: pathlib.Path, name: str, seed: int) -> dict
     workdir = folder / f"{_slug(name)}-seed{seed}"
     shared = folder / f"{_slug(FULL)}-seed{seed}" / "stages"
     if name != FULL and not workdir.exists():
-        shutil.copytree(shared, workdir / "stages")
+        partial = workdir.with_name(f"{workdir.name}.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        shutil.copytree(shared, partial / "stages")
+        partial.rename(workdir)
     config.seed = seed
     return pipeline.run(config, workdir, name)
 

@@ -231,3 +231,55 @@ def test_a_test_has_other_images_than_the_training():
         splits.load({**cifar, "split": "train"}, **novel | {"holdout": 0.2})
     train, test = splits.load(data, **novel | {"test_split": None, "holdout": 0.2})
     assert (train.size, test.size) == (1438, 359)
+
+
+# --- classes that the caller gives ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["numbers", "names", "objects"])
+def test_given_classes(kind):
+    given = np.where(LABELS % 2 == 1, LABELS + 7, -1)  # classes 8 and 10
+    if kind == "names":
+        given = np.where(given < 0, "-1", given.astype(str))  # "10" before "8"
+    elif kind == "objects":
+        given = np.array([-1 if g < 0 else f"of {g}" for g in given], object)
+    dataset = splits.with_given(made(), given)
+    names = {"numbers": ("8", "10"), "names": ("10", "8"), "objects": ("of 10", "of 8")}[kind]
+    assert dataset.label_names == splits.known_names(dataset) == names
+    assert dataset.known.dtype == np.int32
+    assert dataset.labels is None
+    for label, known in zip(LABELS, dataset.known, strict=True):
+        if label % 2 == 0:
+            assert known == -1
+        else:
+            assert names[known].removeprefix("of ") == str(label + 7)
+
+
+def test_names_of_known_classes():
+    dataset = splits.with_known(made(), 2)
+    assert splits.known_names(dataset) == ("a", "b")
+    assert splits.known_names(dataset._replace(label_names=None)) == ("0", "1")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (LABELS[:-1], r"^y has the shape \(22,\) and there are 23 images; give one class for each"),
+        (LABELS[:, None], r"^y has the shape \(23, 1\) and there are 23 images; "),
+        (LABELS + 0.5, r"^y is float64; give whole numbers or names, -1 where"),
+        (LABELS > 1, r"^y is bool; "),
+        (LABELS - 2, r"^y has -2; -1 alone stands for an image without a class$"),
+        (np.full(SIZE, -1), r"^no image is labelled; "),
+        (np.full(SIZE, "-1"), r"^no image is labelled; "),
+        (LABELS, r"^every image is labelled; "),
+    ],
+)
+def test_given_classes_that_cannot_be_used(given, message):
+    with pytest.raises(ValueError, match=message):
+        splits.with_given(made(), given)
+
+
+def test_unreadable_files_are_named_beside_a_wrong_length():
+    dataset = made()._replace(skipped=(("x.png", "no image"),))
+    with pytest.raises(ValueError, match=r"23 images \(1 files cannot be read\); give one"):
+        splits.with_given(dataset, np.zeros(24, int))

@@ -3,7 +3,6 @@
 import pytest
 
 from cluster_jax import assemble, pipeline, settings, storage
-from cluster_jax.methods import base
 from cluster_jax.training import checkpoint
 from tests import toy
 from tests.methods import cases
@@ -74,15 +73,16 @@ def test_all_weights_of_cueco_are_needed(tmp_path):
 @pytest.mark.parametrize("k", [0, 65])
 def test_number_of_clusters_of_the_evaluation(tmp_path, k):
     config = toy.config(toy.file(tmp_path), eval={"kmeans": {"k": k, "restarts": 1}})
-    assert f"eval.kmeans.k must be 1 to 64, the images; got {k}" == refused(tmp_path, config)
+    assert f"eval.kmeans.k must be 1 to 64, the images to cluster; got {k}" == refused(
+        tmp_path, config
+    )
 
 
-def test_nrcc_on_a_method_without_two_views(tmp_path, monkeypatch):
-    build = base.build
-    monkeypatch.setattr(base, "build", lambda *values: base.as_method(build(*values)))
-    config = toy.config(toy.file(tmp_path))
+@pytest.mark.parametrize("method", cases.STAGES)
+def test_nrcc_on_a_method_without_two_views(tmp_path, method):
+    config = cases.use(toy.config(toy.file(tmp_path)), method)
     said = refused(tmp_path, config)
-    assert said == "nrcc needs a method of two views; simclr is none, set nrcc.weight to 0"
+    assert said == f"nrcc needs a method of two views; {method} is none, set nrcc.weight to 0"
 
 
 def test_workdir_of_another_method(tmp_path):

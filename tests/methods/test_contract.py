@@ -4,7 +4,6 @@ import jax
 import numpy as np
 import pytest
 
-from cluster_jax.data import batches
 from cluster_jax.methods import base
 from cluster_jax.training import state as states
 from cluster_jax.training.checkpoint import Checkpoints
@@ -21,7 +20,10 @@ def test_every_method_has_a_case():
 
 @EACH
 def test_a_state_stays_what_it_is(tmp_path, method, nrcc):
-    """Structure, shapes, dtypes, sharding; one trace, also after a refresh; resume; extremes."""
+    """Structure, shapes, dtypes, sharding; one trace, also after a refresh; resume; extremes.
+
+    And no label but those of known classes has any effect.
+    """
     run = cases.build(tmp_path, method, nrcc)
     mesh = states.make_mesh(4)
     traces = []
@@ -31,23 +33,25 @@ def test_a_state_stays_what_it_is(tmp_path, method, nrcc):
         return run.method.loss(*arguments)
 
     step = make_step(run.method._replace(loss=counted), run.optimiser, mesh)
-    first = jax.device_put(
-        states.create(run.method, run.optimiser, seed=3, shape=run.shape, mesh=mesh),
-        states.replicated(mesh),
-    )
+
+    def start(seed):
+        state = states.create(run.method, run.optimiser, seed=seed, shape=run.shape, mesh=mesh)
+        return jax.device_put(state, states.replicated(mesh))
+
+    first = start(3)
     before = jax.tree.map(lambda x: (x.shape, x.dtype), first)
     middle, _ = cases.advance(run, first, step, mesh, range(2))
+    blind, _ = cases.advance(_relabelled(run), start(3), step, mesh, range(2))
+    _equal(middle, blind)
     saved = Checkpoints(tmp_path / "checkpoints", keep=1)
     saved.save(middle, 2)
     end, metrics = cases.advance(run, middle, step, mesh, range(2, 4))
     assert jax.tree.map(lambda x: (x.shape, x.dtype), end) == before
     assert all(x.sharding.is_equivalent_to(states.replicated(mesh), x.ndim) for x in _leaves(end))
     assert all(np.isfinite(v) for v in jax.device_get(metrics).values())
-    blank = states.create(run.method, run.optimiser, seed=9, shape=run.shape, mesh=mesh)
-    again, _ = cases.advance(run, saved.restore(blank), step, mesh, range(2, 4))
+    again, _ = cases.advance(run, saved.restore(start(9)), step, mesh, range(2, 4))
     saved.close()
-    for (path, a), b in zip(jax.tree.leaves_with_path(end), jax.tree.leaves(again), strict=True):
-        np.testing.assert_array_equal(_plain(a), _plain(b), err_msg=jax.tree_util.keystr(path))
+    _equal(end, again)
     # All images the same, so that all rows of a batch are, up to their augmentation.
     alike = np.repeat(run.dataset.images[:1], len(run.dataset.images), axis=0)
     run = run._replace(dataset=run.dataset._replace(images=alike))
@@ -57,23 +61,38 @@ def test_a_state_stays_what_it_is(tmp_path, method, nrcc):
     assert len(traces) == 1
 
 
-def test_a_batch_holds_no_labels(tmp_path):
-    """What reaches a step is what the stream gives: numbers of images, and images."""
-    run = cases.build(tmp_path, "simclr", False)
-    assert run.dataset.labels is not None
-    stream = batches.stream(
-        run.dataset,
-        seed=0,
-        batch_size=16,
-        labelled=None,
-        start=0,
-        stop=1,
-        process=0,
-        processes=1,
-        prefetch=1,
-    )
-    assert set(next(iter(stream))) <= {"index", "image"}
-    stream.close()
+@EACH
+def test_a_batch_holds_labels_of_known_classes_alone(tmp_path, method, nrcc):
+    """What reaches a step is what the stream gives: numbers of images, images, known classes."""
+    dataset = cases.build(tmp_path, method, nrcc).dataset
+    batch = cases.draw(dataset._replace(images=None), cases.LABELLED.get(method), 0)
+    leaves = {jax.tree_util.keystr(path, simple=True): x for path, x in _named(batch)}
+    label = leaves.pop("labelledlabel", None)
+    assert (label is None) == (method not in cases.LABELLED)
+    assert {name.removeprefix("un").removeprefix("labelled") for name in leaves} == {
+        "index", "image",
+    }  # fmt: skip
+    if label is not None:
+        np.testing.assert_array_equal(label, dataset.labels[leaves["labelledindex"]])
+        assert label.max() < 2
+
+
+def _relabelled(run):
+    """Other labels for all images but those of known classes."""
+    dataset = run.dataset
+    known = np.full(dataset.size, -1) if dataset.known is None else dataset.known
+    labels = np.where(known >= 0, dataset.labels, 3 - dataset.labels)
+    assert (labels != dataset.labels).any()
+    return run._replace(dataset=dataset._replace(labels=labels.astype(np.int32)))
+
+
+def _equal(one, other):
+    for (path, a), b in zip(jax.tree.leaves_with_path(one), jax.tree.leaves(other), strict=True):
+        np.testing.assert_array_equal(_plain(a), _plain(b), err_msg=jax.tree_util.keystr(path))
+
+
+def _named(tree):
+    return jax.tree_util.tree_leaves_with_path(tree)
 
 
 def _leaves(state):

@@ -117,7 +117,7 @@ def test_fewer_images_of_a_part_than_rows(tmp_path, few):
     known = np.full(dataset.size, -1 if few == "labelled" else 0, np.int32)
     known[:5] = 0 if few == "labelled" else -1
     said = refused(made(tmp_path, "ncl"), dataset._replace(known=known))
-    assert "the set has 5 images, fewer than a batch of 8" in said
+    assert said.startswith(f"5 images are {few}, fewer than the 8 {few} rows of a batch; lower ")
 
 
 def test_a_set_without_labels(tmp_path):

@@ -1,0 +1,127 @@
+"""ImageClusterer with classes given for some images: known ones by name, novel ones by number."""
+
+import csv
+
+import numpy as np
+import pytest
+
+import cluster_jax
+from cluster_jax import assemble
+from cluster_jax.estimators import ImageClusterer
+from tests import toy
+
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
+NAMES = np.array(["under", "at", "far", "off"])
+
+
+@pytest.fixture(scope="module")
+def images():
+    """Pixels, and classes: two of four groups are known, all but a few of their images."""
+    pixels, labels = toy.images()
+    return pixels, np.where(labels < 2, NAMES[labels], "-1")
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    """The config of `fit(X, y)` with few steps and small sizes."""
+    made = toy.shrunken("ncl_images", tmp_path_factory.mktemp("config"))
+    made.augment.jitter.probability = made.augment.grey = 0.0
+    made.method.classes = None
+    made.eval.reduce.method = "pca"
+    return assemble.plain(made)
+
+
+@pytest.fixture(scope="module")
+def fitted(config, images, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("fitted") / "run"
+    return ImageClusterer(config, workdir=folder, n_clusters=3, verbose=False).fit(*images)
+
+
+def test_what_fit_leaves(fitted, images):
+    pixels, classes = images
+    known = classes != "-1"
+    assert (fitted.labels_[known] == classes[known]).all()
+    assert set(fitted.labels_[~known]) <= {"novel 0", "novel 1", "novel 2"}
+    assert fitted.n_clusters_ == len(set(fitted.labels_[~known]))
+    assert fitted.results_["metrics"]["discovery"]["novel_classes"] == 3
+    assert fitted.results_["metrics"]["discovery"]["novel"]["acc"] is None
+    assert fitted.results_["config"]["novel"]["classes"] is None
+    assert not fitted.outliers_[known].any()
+    features = fitted._run.everything
+    own = features[fitted.labels_ == "at"]
+    np.testing.assert_allclose(
+        fitted.distances_[fitted.labels_ == "at"],
+        np.linalg.norm(own - own.mean(axis=0), axis=1),
+        atol=1e-5,
+    )
+    lines = (fitted._run.workdir / "assignments.csv").read_text().splitlines()
+    rows = list(csv.DictReader(lines))
+    assert [row["class"] for row in rows] == fitted.labels_.tolist()
+    assert [row["cluster"] == "" for row in rows] == known.tolist()
+    np.testing.assert_allclose(fitted.transform(pixels), features, atol=1e-5)
+
+
+def test_new_images_are_told_by_name_or_number(fitted, images):
+    found = fitted.predict(images[0])
+    assert found.shape == fitted.labels_.shape
+    assert set(found) <= set(fitted.labels_)
+    # Fifteen neighbours vote, the image itself among them: most keep their class.
+    assert (found == fitted.labels_).mean() > 0.6
+    where = fitted.locate(images[0][:9])
+    assert (where.labels == found[:9]).all()
+    same = where.labels == fitted.labels_[:9]
+    np.testing.assert_allclose(where.distances[same], fitted.distances_[:9][same], atol=1e-5)
+    assert where.outliers.dtype == bool
+
+
+def test_loaded(fitted, images):
+    again = cluster_jax.load(fitted._run.workdir)
+    assert again.n_clusters == 3
+    assert (again.labels_ == fitted.labels_).all()
+    assert (again.outliers_ == fitted.outliers_).all()
+    assert (again.predict(images[0][:5]) == fitted.predict(images[0][:5])).all()
+
+
+def test_a_workdir_is_of_the_same_classes(fitted, config, images):
+    pixels, classes = images
+    made = ImageClusterer(config, workdir=fitted._run.workdir, n_clusters=3, verbose=False)
+    assert (made.fit_predict(pixels, classes) == fitted.labels_).all()
+    swapped = np.where(classes == "at", "under", np.where(classes == "under", "at", classes))
+    with pytest.raises(ValueError, match=r"the images have changed .* or the classes given"):
+        made.fit(pixels, swapped)
+
+
+@pytest.mark.parametrize(
+    ("changed", "classes", "message"),
+    [
+        ({"n_clusters": None}, None, "^with y, n_clusters must be the number of novel classes;"),
+        ({"n_clusters": 1}, None, "^method.classes must be at least 2; got 1$"),
+        ({}, ["a"] * 3, r"^y has the shape \(3,\) and there are 64 images; give one class"),
+        ({}, [-1] * 64, "^no image is labelled; novel class discovery needs"),
+        ({}, ["a"] * 64, "^every image is labelled; "),
+        ({"config": "images"}, None, "^y gives classes, and a training by the config 'images'"),
+        ({"n_clusters": 60}, None, "^eval.kmeans.k must be 1 to [0-9]*, the images to cluster; "),
+    ],
+)
+def test_bad_classes(config, images, tmp_path, changed, classes, message):
+    options = {"config": config, "n_clusters": 2, "workdir": tmp_path / "run", **changed}
+    with pytest.raises(ValueError, match=message) as error:
+        ImageClusterer(**options).fit(images[0], images[1] if classes is None else classes)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_classes_are_needed(images):
+    made = ImageClusterer("ncl_images", n_clusters=2)
+    with pytest.raises(
+        ValueError, match=r"^the config 'ncl_images' discovers classes beside known"
+    ):
+        made.fit(images[0])
+
+
+def test_the_default_depends_on_classes():
+    assert ImageClusterer()._config(False)[1] == "images"
+    made, name = ImageClusterer(n_clusters=4)._config(True)
+    assert name == "ncl_images"
+    assert made.method.classes == made.eval.kmeans.k == 4
