@@ -127,7 +127,7 @@ def _network() -> Callable[[], object]:
     """Forward and backward of a ResNet-18."""
     net = network.make(
         name="resnet18", width=64, stem="cifar", projector={"hidden": 512, "out": 128},
-        predictor=None, norm="sync", group=None, dtype="float32",
+        predictor=None, frozen=None, norm="sync", group=None, dtype="float32",
     )  # fmt: skip
     images = np.random.default_rng(SEED).standard_normal((BATCH, 32, 32, 3), dtype=np.float32)
     images = jnp.asarray(images)
