@@ -18,7 +18,7 @@ from experiments.ncl.digits import FIGURES
 SEEDS = (0,)
 NOTE = (
     "10,000 images of the training split (the paper: 50,000), a network of four convolutions "
-    "(ResNet-18), 15, 60 and 40 epochs (200 in the last stage), queues of 1,024 (2,000), AdamW "
+    "(ResNet-18), 15, 100 and 80 epochs (the last stage: 200), queues of 1,024 (2,000), AdamW "
     "(SGD). Network, optimiser and losses are those of ncl_digits, data and augmentation those of "
     "ncl_cifar10; nothing was tuned on this set with labels."
 )
@@ -33,9 +33,9 @@ def config(data: str) -> ConfigDict:
     made.data.dir, made.data.limit = data, 10_000
     made.method.update(queue=1024, neighbours=102, ramp="10 epochs")
     made.method.hng.count = 204
-    made.train.duration = "40 epochs"
+    made.train.duration = "80 epochs"
     made.stages.rotation.train.duration = "15 epochs"
-    made.stages.supervised.train.duration = "60 epochs"
+    made.stages.supervised.train.duration = "100 epochs"
     return made
 
 

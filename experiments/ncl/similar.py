@@ -1,0 +1,35 @@
+"""Share of the pairs of unlabelled images that a threshold lambda takes to be of one class.
+
+python -m experiments.ncl.similar WORKDIR
+
+Reads the features with which the last stage of a finished run started. No label is used: with C^u
+classes of one size a share of 1 / C^u is right, and lambda can be chosen by that.
+"""
+
+import argparse
+import pathlib
+
+import numpy as np
+
+from cluster_jax import storage
+from cluster_jax.evaluation import evaluate
+
+THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+ROWS = 2000  # at random, where there are more
+
+
+def main() -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.ncl.similar")
+    parser.add_argument("workdir", type=pathlib.Path)
+    workdir = parser.parse_args().workdir
+    rows = storage.read_arrays(workdir / "clusters.npz")["rows"]
+    rows = np.random.default_rng(0).permutation(rows)[:ROWS]
+    z = evaluate.unit(storage.read_arrays(workdir / "embedding_before.npz")["backbone"][rows])
+    cosines = (z @ z.T)[np.triu_indices(len(z), 1)]
+    for threshold in THRESHOLDS:
+        print(f"lambda {threshold:4.2f}: {np.mean(cosines >= threshold):7.2%} of the pairs")
+
+
+if __name__ == "__main__":
+    main()
