@@ -2,19 +2,19 @@
 
 python -m experiments.ncl.digits [--runs=runs/ncl-digits] [--out=experiments/ncl/digits]
 
-About 40 minutes on 2 cores; runs that are finished are not run again. All rows of a seed share its
+About 25 minutes on one core; runs that are finished are not run again. All rows of a seed share its
 first two stages. Two processes with --rows=0/2 and --rows=1/2 share the rows once `NCL` is there,
 one core each; another call makes the table.
 """
 
 import argparse
 import pathlib
-import shutil
 
 from ml_collections import ConfigDict
 
-from cluster_jax import launch, pipeline, settings
+from cluster_jax import launch, settings
 from experiments import runs
+from experiments.ncl import stages
 
 SEEDS = (0, 1, 2)
 FULL = "NCL"
@@ -65,28 +65,14 @@ def main() -> None:
     first, step = (int(x) for x in (arguments.rows or "0/1").split("/"))
     chosen = list(rows().items())[first::step]
     folder = pathlib.Path(arguments.runs)
-    found = {name: [_run(config, folder, name, seed) for seed in SEEDS] for name, config in chosen}
+    found = {
+        name: [stages.run(config, folder, name, seed, FULL) for seed in SEEDS]
+        for name, config in chosen
+    }
     if arguments.rows:
         return
     command = "python -m experiments.ncl.digits"
     print(runs.write(arguments.out, command, found, NOTE, None, FIGURES))
-
-
-def _run(config: ConfigDict, folder: pathlib.Path, name: str, seed: int) -> dict:
-    """A run that takes the first stages from the full method's of the same seed."""
-    workdir = folder / f"{_slug(name)}-seed{seed}"
-    shared = folder / f"{_slug(FULL)}-seed{seed}" / "stages"
-    if name != FULL and not workdir.exists():
-        partial = workdir.with_name(f"{workdir.name}.partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        shutil.copytree(shared, partial / "stages")
-        partial.rename(workdir)
-    config.seed = seed
-    return pipeline.run(config, workdir, name)
-
-
-def _slug(name: str) -> str:
-    return "".join(c if c.isalnum() else "-" for c in name.lower())
 
 
 if __name__ == "__main__":

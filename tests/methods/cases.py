@@ -1,7 +1,6 @@
 """The section `method` of a small config for every method, and what else it needs there."""
 
 import functools
-from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -92,27 +91,19 @@ TARGET = ("byol", "moco", "ncc", "cueco", "kernel_infonce on moco")
 
 # Its loss and its queue are those of two other rows.
 SLOW = ("kernel_infonce on moco",)
-# One of each encoder: NRCC sees no more of a method than its forward passes.
-ENCODERS = ("simclr", "byol")
 
 
-def _cases(*, bare: Sequence[str], wrapped: Sequence[str]) -> list:
-    """Every method bare and with NRCC; those not named are slow."""
-    named = {False: bare, True: wrapped}
+def _cases(*, wrapped: bool) -> list:
+    """Every method bare and with NRCC, which is slow unless `wrapped`."""
     return [
-        pytest.param(m, nrcc, marks=() if m in named[nrcc] else pytest.mark.slow)
+        pytest.param(m, nrcc, marks=pytest.mark.slow if m in SLOW or nrcc > wrapped else ())
         for m in METHODS
         for nrcc in (False, True)
     ]
 
 
-QUICK = [m for m in METHODS if m not in SLOW]
-STAGED = [(method, False) for method in STAGES]
-LEARNING = _cases(bare=QUICK, wrapped=())
-CONTRACT = [*_cases(bare=QUICK, wrapped=ENCODERS), *STAGED]
-# Four steps in float64 say more than one in float32.
-ONE_STEP = [*_cases(bare=ENCODERS, wrapped=()), *STAGED]
-FOUR_STEPS = [*_cases(bare=QUICK, wrapped=QUICK), *STAGED]
+LEARNING = _cases(wrapped=False)
+CONTRACT = [*_cases(wrapped=True), *((stage, False) for stage in STAGES)]
 BATCH = 16
 
 

@@ -37,14 +37,14 @@ def _compare(one, many, tolerance):
 
 
 @pytest.mark.parametrize("devices", DEVICES)
-@pytest.mark.parametrize(("method", "nrcc"), cases.ONE_STEP)
+@pytest.mark.parametrize(("method", "nrcc"), cases.CONTRACT)
 def test_one_step_in_float32(tmp_path, method, nrcc, devices):
     run = cases.build(tmp_path, method, nrcc)
     _compare(_run(run, 1, 1, seed=3), _run(run, devices, 1, seed=3), 1e-5)
 
 
 @pytest.mark.parametrize("devices", DEVICES)
-@pytest.mark.parametrize(("method", "nrcc"), cases.FOUR_STEPS)
+@pytest.mark.parametrize(("method", "nrcc"), cases.CONTRACT)
 def test_four_steps_in_float64(tmp_path, x64, method, nrcc, devices):
     run = cases.build(tmp_path, method, nrcc)
     one = _run(run, 1, 4, seed=4, double=True)
