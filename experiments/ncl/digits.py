@@ -2,7 +2,7 @@
 
 python -m experiments.ncl.digits [--runs=runs/ncl-digits] [--out=experiments/ncl/digits]
 
-About 25 minutes on one core; runs that are finished are not run again. All rows of a seed share its
+About 15 minutes on one core; runs that are finished are not run again. All rows of a seed share its
 first two stages. Two processes with --rows=0/2 and --rows=1/2 share the rows once `NCL` is there,
 one core each; another call makes the table.
 """
