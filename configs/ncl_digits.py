@@ -2,11 +2,11 @@
 
     python -m cluster_jax.main --config=configs/ncl_digits.py
 
-Little more than a minute on a CPU core: rotation on all images, cross-entropy on the labelled ones, discovery.
-A fifth of every digit is kept for a test; the novel classes, 5, are given. It reproduces no table:
-the paper does not use this set. Network and augmentation are those of `nrcc_digits`, tuned on the
-labels of this set; omega, tau, alpha, N and mu are the paper's, and k_1 is a fifth of half the
-queue as there. The queues of 256 entries are less than half of either part.
+Little more than a minute on a CPU core: rotation on all images, cross-entropy on the labelled ones,
+discovery. A fifth of every digit is kept for a test; the novel classes, 5, are given. It reproduces
+no table: the paper does not use this set. Network and augmentation are those of `nrcc_digits`,
+tuned on the labels of this set; omega, tau, alpha, N and mu are the paper's, and k_1 is a fifth of
+half the queue as there. The queues of 256 entries are less than half of either part.
 
 lambda is 0.6, not 0.95: at 0.95 only 0.03 % of the pairs of these features count as similar (after
 stage 2, seed 0), and the novel head learns nothing; at 0.6 it is 18 %, about one in C^u. No label
