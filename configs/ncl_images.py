@@ -7,9 +7,9 @@ DIR has a folder for each class; by name the first 3 are known, what is in the o
 sorted into 5 novel classes. At least 64 images of known classes and 64 others.
 
 Network, size and augmentation are those of `images`, the losses and their constants those of
-`ncl_digits` but for lambda. With it, 0.45, one pair in five counts as similar on CIFAR-10
-(experiments/ncl/cifar10.py), right for five novel classes of one size; what it is on other images
-`python -m experiments.ncl.similar WORKDIR` tells without labels: one in their number is right.
+`ncl_digits` but for lambda. With it, 0.45, one pair in five counts as similar on CIFAR-10, right
+for five novel classes of one size. Even so the novel head finds nothing there, while k-means on the
+features does (experiments/ncl/cifar10.py): on photos look at the k-means clusters first.
 """
 
 from ml_collections import ConfigDict, config_dict
