@@ -454,3 +454,18 @@ def test_float32_unless_double_precision_is_on(x64):
 def test_bad_input(points, k, changed, message):
     with pytest.raises(ValueError, match=message):
         run(points, k, **changed)
+
+
+def test_rounding_does_not_choose_between_two_rows_of_a_pair(x64):
+    """Whichever row of a pair becomes a centre, the sum of squares left is the same."""
+    rng = np.random.default_rng(0)
+    rows = np.repeat(rng.normal(size=(20, 6)), 2, axis=0) + 0.05 * rng.normal(size=(40, 6))
+    first, *others = (
+        kmeans(
+            rows + rng.choice([-1, 0, 1], rows.shape) * np.spacing(rows), 30, metric="euclidean",
+            restarts=1, iterations=1, tolerance=0.0, seed=1, init=None, mesh=None,
+        ).labels
+        for _ in range(9)
+    )  # fmt: skip
+    for other in others:
+        np.testing.assert_array_equal(other, first)
