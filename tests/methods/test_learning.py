@@ -13,7 +13,8 @@ from cluster_jax.training.step import make_step
 from tests import toy
 from tests.methods import cases
 
-GROUPS, IMAGES, BATCH, STEPS = 4, 256, 64, 150
+GROUPS, IMAGES, BATCH = 4, 256, 64
+STEPS = {False: 150, True: 300}  # with NRCC twice as many
 # What fits the number of images, groups and steps.
 CHANGES = {
     "byol": {"final_decay": 0.95},
@@ -43,7 +44,7 @@ def _run(folder, method, nrcc):
         _file(folder),
         network={"width": 8, "projector": {"hidden": 64, "out": 32}},
         optimizer={"learning_rate": 3e-3, "warmup": "20 steps"},
-        train={"batch_size": BATCH, "duration": f"{STEPS} steps"},
+        train={"batch_size": BATCH, "duration": f"{STEPS[nrcc]} steps"},
         augment={"flip": 0.5, "noise": 0.1},
     )
     made.augment.affine.update(rotation=0.0, scale=0.0, shift=0.0, shear=0.0)
@@ -73,7 +74,7 @@ def test_mirror_images_come_together(tmp_path, method, nrcc):
     assert _accuracy(run, state, embed) < 0.85
     step = make_step(run.method, run.optimiser, run.mesh)
     resident = jax.device_put(run.dataset.images, states.replicated(run.mesh))
-    for i in range(STEPS):
+    for i in range(STEPS[nrcc]):
         if run.method.refresh_at(i):
             embedded = functools.partial(cases.embedding, run, state, run.mesh)
             extra = run.method.refresh(state.extra, embedded, jax.random.key(i), run.mesh)
