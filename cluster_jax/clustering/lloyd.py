@@ -23,6 +23,8 @@ _GROUP = 20
 # A CPU sums the rows in parts of at least so many in all and a cluster on average. The error grows
 # with the rows of a part; all parts together take 1/32 of the memory of the rows.
 _PART, _PER_CLUSTER = 2**12, 32
+# Squares and their sums that differ by less than so many units of rounding are the same.
+LEVEL = 64
 
 
 class Plan(NamedTuple):
@@ -235,8 +237,9 @@ def _reseed(
     """Moves the centres of empty clusters to the farthest rows.
 
     Each is the farthest from all centres, those placed before it included, so that no two land
-    in one place. Rows that lie on their centre, up to rounding, are left; so are zero rows on the
-    sphere, which have no direction.
+    in one place. Of several the first: both rows of a pair are equally far from their mean, and
+    rounding, which differs with the number of devices, must not choose. Rows that lie on their
+    centre, up to rounding, are left; so are zero rows on the sphere, which have no direction.
     """
     lengths = jnp.sum(x * x, axis=1)
     squares = _squares(x, centers, labels, plan, axis)
@@ -248,12 +251,12 @@ def _reseed(
     def place(j: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         def move() -> tuple[Array, Array]:
             centers, squares = carry
-            here = jnp.argmax(squares)
-            found = collectives.gather(squares[here][None], axis)
-            farthest = jnp.argmax(found)
-            row = fetch(x, collectives.gather(rows[here][None], axis)[farthest][None], axis)
+            most = jnp.max(collectives.gather(jnp.max(squares)[None], axis))
+            far = squares >= most * (1 - LEVEL * jnp.finfo(x.dtype).eps)
+            first = jnp.min(jnp.where(far, rows, plan.n))
+            row = fetch(x, jnp.min(collectives.gather(first[None], axis))[None], axis)
             nearer = jnp.minimum(squares, jnp.sum((x - row) ** 2, axis=1))
-            return centers.at[j].set(jnp.where(found[farthest] > 0, row[0], centers[j])), nearer
+            return centers.at[j].set(jnp.where(most > 0, row[0], centers[j])), nearer
 
         return lax.cond(empty[j], move, lambda: carry)
 

@@ -10,9 +10,6 @@ from cluster_jax import collectives, ops
 from cluster_jax.clustering import lloyd
 from cluster_jax.collectives import Axis
 
-# Sums that differ by less than so many units of rounding are the same.
-LEVEL = 64
-
 
 def plus_plus(x: Array, live: Array, key: Array, k: int, *, plan: lloyd.Plan, axis: Axis) -> Array:
     """Rows drawn one after the other with a chance proportional to the squared distance D^2.
@@ -52,7 +49,7 @@ def plus_plus(x: Array, live: Array, key: Array, k: int, *, plan: lloyd.Plan, ax
         sums = collectives.total(sums, axis)
         # Two rows nearer to each other than to all else leave the same sum, whichever is taken:
         # the first, lest rounding, which differs with the number of devices, choose.
-        lowest = sums <= jnp.min(sums) * (1 + LEVEL * jnp.finfo(x.dtype).eps)
+        lowest = sums <= jnp.min(sums) * (1 + lloyd.LEVEL * jnp.finfo(x.dtype).eps)
         best = jnp.where(i == 0, 0, jnp.argmax(lowest))
         return centers.at[i].set(rows[best]), closer[:, best]
 

@@ -456,16 +456,23 @@ def test_bad_input(points, k, changed, message):
         run(points, k, **changed)
 
 
-def test_rounding_does_not_choose_between_two_rows_of_a_pair(x64):
-    """Whichever row of a pair becomes a centre, the sum of squares left is the same."""
+@pytest.mark.parametrize("empty", [0, 10])
+def test_rounding_does_not_choose_between_two_rows_of_a_pair(x64, empty):
+    """Whichever row of a pair becomes a centre, the sum of squares left is the same.
+
+    So it is for the centres of k-means++ and for those of empty clusters, which start far away.
+    """
     rng = np.random.default_rng(0)
-    rows = np.repeat(rng.normal(size=(20, 6)), 2, axis=0) + 0.05 * rng.normal(size=(40, 6))
+    groups = rng.normal(size=(20, 6))
+    rows = np.repeat(groups, 2, axis=0) + 0.05 * rng.normal(size=(40, 6))
+    init = np.concatenate([groups, np.full((empty, 6), 1e4)]) if empty else None
     first, *others = (
-        kmeans(
-            rows + rng.choice([-1, 0, 1], rows.shape) * np.spacing(rows), 30, metric="euclidean",
-            restarts=1, iterations=1, tolerance=0.0, seed=1, init=None, mesh=None,
+        run(
+            rows + rng.choice([-1, 0, 1], rows.shape) * np.spacing(rows),
+            30, iterations=1, seed=1, init=init,
         ).labels
         for _ in range(9)
     )  # fmt: skip
+    assert len(set(first)) > 20
     for other in others:
         np.testing.assert_array_equal(other, first)
