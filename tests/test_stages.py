@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cluster_jax import assemble, pipeline, predict, settings, stages, storage
+from cluster_jax import assemble, pipeline, predict, protocol, settings, stages, storage
 from cluster_jax.evaluation import discovery
 from cluster_jax.evaluation.discovery import Part
 from cluster_jax.training import checkpoint, log, loop
@@ -478,6 +478,7 @@ def test_figures_by_hand():
     assert found.classes.dtype == np.int32
     metrics = found.metrics
     assert metrics["novel_classes"] == 3
+    assert metrics["confidence"] == pytest.approx(np.e / (np.e + 2))
     assert metrics["novel"]["acc"] == pytest.approx(4 / 5)
     assert metrics["labelled_acc"] == pytest.approx(2 / 3)
     assert metrics["all_acc"] == pytest.approx((2 + 4) / 8)
@@ -498,6 +499,27 @@ def test_without_labels_of_the_unlabelled():
     assert metrics["novel"].pop("n_clusters") == 2
     assert set(metrics["novel"].values()) == {None}
     assert {metrics[k] for k in ("all_acc", "kmeans_before_acc", "test")} == {None}
+
+
+def test_an_undecided_head_is_told():
+    """Of three classes, from a quarter of the way from 1/3 to 1; labelled images do not count."""
+    for highest, undecided in ((0.51, False), (0.49, True)):
+        odds = np.full((8, 3), (1 - highest) / 2)
+        odds[:, 1], odds[:3] = highest, [1, 1e-9, 1e-9]
+        metrics = discover(TRAIN._replace(novel=np.log(odds))).metrics
+        assert metrics["confidence"] == pytest.approx(highest)
+        assert metrics["undecided"] == undecided
+        assert ("the head is undecided" in printed(metrics)) == undecided
+
+
+def printed(found):
+    """What is printed at the end of a run with these figures of a discovery."""
+    row = {"n_clusters": 3, "clear": None} | dict.fromkeys(("acc", "nmi", "ari", "ami"))
+    metrics = {"gridshift": row, "kmeans": row, "knn": {}, "linear_probe": None}
+    origin = {"number_of_clusters": {"gridshift": "found", "kmeans": "given"}}
+    return protocol.table(
+        {"metrics": metrics | {"discovery": found}, "protocol": origin, "images_per_second": None}
+    )
 
 
 def test_labels_of_labelled_images_change_no_novel_figure():

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import special
 
 from cluster_jax.clustering import placement
 from cluster_jax.clustering.kmeans import kmeans
@@ -12,6 +13,9 @@ from cluster_jax.metrics import partition
 # Nearest training images that vote on the class of an image which may be of any; as many as the
 # map of nrcc_digits is made with.
 VOTERS = 15
+# A novel head whose highest probability is on average less than this part of the way from a guess,
+# 1 / C^u, to certainty is close to the constant output, which the pairwise loss has as a trap.
+DECIDED = 0.25
 
 
 class Part(NamedTuple):
@@ -75,16 +79,22 @@ def discover(
         seed: of k-means.
 
     Returns:
-        Metrics `{"novel_classes", "novel": {"acc", "nmi", ...}, "labelled_acc", "all_acc",
-        "kmeans_before_acc", "test": {"novel_acc", "labelled_acc", "all_acc"} | None}` and classes.
+        Metrics `{"novel_classes", "confidence", "undecided", "novel": {"acc", "nmi", ...},
+        "labelled_acc", "all_acc", "kmeans_before_acc", "test": {"novel_acc", "labelled_acc",
+        "all_acc"} | None}` and classes. `"confidence"`, the mean of the novel head's highest
+        probability on unlabelled images, needs no label; `"undecided"` says that it is so low that
+        the novel classes mean little.
     """
     new = known < 0
     old, count = train.labelled.shape[1], train.novel.shape[1]
     found = np.argmax(train.novel, axis=1)
     classes = np.where(new, old + found, known).astype(np.int32)
     right = float(np.mean(np.argmax(train.labelled[~new], axis=1) == known[~new]))
+    confidence = float(np.mean(np.max(special.softmax(train.novel[new], axis=1), axis=1)))
     metrics: dict[str, Any] = {
         "novel_classes": count,
+        "confidence": confidence,
+        "undecided": confidence < 1 / count + DECIDED * (1 - 1 / count),
         "novel": {**dict.fromkeys(partition.SCORES), "n_clusters": len(np.unique(found[new]))},
         "labelled_acc": right,
         "all_acc": None,

@@ -36,39 +36,49 @@ def cross_entropy(logits: Array, labels: Array) -> Array:
 
 
 @functools.partial(jax.jit, static_argnames=("axis",))
+def similar(features: Array, *, threshold: float, axis: Axis) -> Array:
+    """Which images of the global batch an image takes to be of its own class.
+
+    Args:
+        features: `[rows, d]`, this device's part, of any length; constants for the gradient.
+        threshold: lambda, the least cosine of two features of one class.
+        axis: mesh axis that holds the batch, or None.
+
+    Returns:
+        bool `[rows, rows of all devices]`; an image is similar to itself.
+
+    Source: NCL (2).
+    """
+    z = ops.unit(lax.stop_gradient(features))
+    return ops.products(z, collectives.gather(z, axis)) >= threshold
+
+
+@functools.partial(jax.jit, static_argnames=("axis",))
 def pairwise_bce(
-    features: Array,
-    probabilities: Array,
-    other_probabilities: Array,
-    *,
-    threshold: float,
-    axis: Axis,
+    targets: Array, probabilities: Array, other_probabilities: Array, *, axis: Axis
 ) -> Array:
-    """Binary cross-entropy of `<p_i, p'_j>` with the target that i and j have similar features.
+    """Binary cross-entropy of `<p_i, p'_j>` with the target that i and j are of one class.
 
     Mean over all ordered pairs of images in the global batch, an image with itself included.
 
     Args:
-        features: `[rows, d]`, this device's part, of any length; constants for the gradient.
-        probabilities: outputs p of the softmax `[rows, classes]`.
+        targets: bool `[rows, rows of all devices]`, from `similar`.
+        probabilities: outputs p of the softmax `[rows, classes]`, this device's part.
         other_probabilities: outputs p' for the second factor, same images in the same order
             `[rows, classes]`: those of the other view, or `probabilities` again. The gradient
             passes through both.
-        threshold: lambda, the least cosine of two features that makes the target 1.
         axis: mesh axis that holds the batch, or None.
 
     Returns:
         Scalar, at least float32, whose mean over the devices is the loss of the global batch.
 
-    Source: NCL (2), (3). (3) prints one view for both factors; the authors' code takes the second
-    from the other view. Predictions are clipped to `EPSILON` and 1 less that, and pass no gradient
+    Source: NCL (3). It prints one view for both factors; the authors' code takes the second from
+    the other view. Predictions are clipped to `EPSILON` and 1 less that, and pass no gradient
     beyond; the code adds it inside the logarithm.
     """
-    z = ops.unit(lax.stop_gradient(features))
-    similar = ops.products(z, collectives.gather(z, axis)) >= threshold
     predicted = ops.products(probabilities, collectives.gather(other_probabilities, axis))
     predicted = jnp.clip(predicted, EPSILON, 1 - EPSILON)
-    return -jnp.mean(jnp.where(similar, jnp.log(predicted), jnp.log1p(-predicted)))
+    return -jnp.mean(jnp.where(targets, jnp.log(predicted), jnp.log1p(-predicted)))
 
 
 @jax.jit

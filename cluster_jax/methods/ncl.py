@@ -40,6 +40,10 @@ def make(
     and is the anchor, its features enter the two queues, of labelled and of unlabelled images.
     Labels of unlabelled images are not in a batch.
 
+    Beside the terms it logs, for unlabelled images, `similar`, the share of pairs that (2) takes to
+    be of one class, and `confidence`, the novel head's highest probability: where that stays near
+    1 / C^u, the head has found nothing.
+
     Args:
         setting: network, augmentation and sizes; `train.labelled_rows` is less than the batch.
         classes: C^u, the number of novel classes, >= 2.
@@ -99,14 +103,13 @@ def make(
         old_a, new_a, z_a, stats = encode(extra["stats"], a)
         old_b, new_b, z_b, stats = encode(stats, b)
         odds = [jax.nn.softmax(x) for x in (old_a, new_a, old_b, new_b)]
+        pairs = ncl.similar(z_a[count:], threshold=threshold, axis=axis)
         seen, unseen = extra["labelled"], extra["unlabelled"]
         keys = base.image_keys(mix_key, new["index"])
         negatives = generate(keys, z_a[count:], unseen, seen, step)
         terms = {
             "ce": ncl.cross_entropy(old_a[:count], known["label"]),
-            "bce": ncl.pairwise_bce(
-                z_a[count:], odds[1][count:], odds[3][count:], threshold=threshold, axis=axis
-            ),
+            "bce": ncl.pairwise_bce(pairs, odds[1][count:], odds[3][count:], axis=axis),
             "consistency": _consistent(odds, count, consistency),
             "ncl": ncl.neighbourhood_contrast(
                 z_a[count:],
@@ -139,8 +142,12 @@ def make(
             "labelled": memory.push(seen, moved),
             "unlabelled": memory.push(unseen, collectives.gather(ops.unit(z_a[count:]), axis)),
         }
-        right = jnp.mean(jnp.argmax(old_a[:count], axis=1) == known["label"])
-        return value, Aux(extra, {"loss": value, **terms, "accuracy": right})
+        monitors = {
+            "accuracy": jnp.mean(jnp.argmax(old_a[:count], axis=1) == known["label"]),
+            "similar": jnp.mean(pairs),
+            "confidence": jnp.mean(jnp.max(odds[1][count:], axis=1)),
+        }
+        return value, Aux(extra, {"loss": value, **terms, **monitors})
 
     def queues() -> Tree:
         z = jnp.zeros(setting.network.features)

@@ -130,6 +130,17 @@ def test_says_what_was_found():
     assert links <= {attrs.get("id") for _, attrs in page.tags}, "every link has a target"
 
 
+@pytest.mark.parametrize("undecided", [True, False])
+def test_an_undecided_novel_head(undecided):
+    data = make(CLUSTERS)
+    found = {"undecided": undecided, "confidence": 0.2104, "novel": {"n_clusters": 5, **NONE}}
+    data.results["metrics"]["discovery"] = found
+    text = Page(render(data)).text
+    alert = "the novel head is undecided, its highest probability is 0.210 on average"
+    assert (alert in text) == undecided
+    assert "Novel head 5 given" in text
+
+
 def test_nothing_comes_from_outside():
     text = render(make(CLUSTERS, labels=LABELS, names=NAMES))
     assert get_plotlyjs() in text

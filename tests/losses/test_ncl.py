@@ -17,6 +17,7 @@ from cluster_jax.losses.ncl import (
     neighbourhood_contrast,
     pairwise_bce,
     ramp,
+    similar,
     supervised_contrast,
     target_weights,
 )
@@ -128,11 +129,15 @@ def bce_in_loops(z, p, other, threshold):
     return value, of_p, of_other
 
 
+def bce(z, p, other, *, threshold, axis=None):
+    return pairwise_bce(similar(z, threshold=threshold, axis=axis), p, other, axis=axis)
+
+
 @pytest.mark.parametrize("threshold", [0.95, 0.3, -0.2])
 def test_pairwise_bce_equals_loops_and_closed_form(keys, threshold):
     z, p, other = draw(keys, 5, 3), softmax(draw(keys, 5, 4)), softmax(draw(keys, 5, 4))
     z[3] = 4 * z[0]  # similar at every threshold, whatever the lengths
-    loss = functools.partial(pairwise_bce, threshold=threshold, axis=None)
+    loss = functools.partial(bce, threshold=threshold)
     value, gradients = jax.value_and_grad(loss, argnums=(0, 1, 2))(z, p, other)
     want = bce_in_loops(z, p, other, threshold)
     np.testing.assert_allclose(value, want[0], rtol=1e-12)
@@ -148,7 +153,7 @@ def test_pairwise_bce_equals_loops_and_closed_form(keys, threshold):
 def test_pairwise_bce_of_certain_outputs_is_finite():
     """One-hot outputs: pairs that agree with their target cost nothing, others -log epsilon."""
     z = jnp.asarray([[1, 0], [1, 0], [0, 1]], jnp.float32)
-    loss = functools.partial(pairwise_bce, threshold=0.95, axis=None)
+    loss = functools.partial(bce, threshold=0.95)
     right = jnp.eye(2, dtype=jnp.float32)[jnp.array([0, 0, 1])]
     wrong = right[jnp.array([0, 2, 0])]  # of 9 pairs, (0, 2), (0, 1) and their mirrors are wrong
     for p, share in ((right, 0), (wrong, 4 / 9)):
@@ -407,7 +412,7 @@ def all_losses(params, x, y, labels, index, queue, labelled, key, axis):
     p, other = (jax.nn.softmax(v, axis=-1) for v in (z, views))
     value = (
         cross_entropy(z, labels)
-        + pairwise_bce(views, p, other, threshold=0.5, axis=axis)
+        + bce(views, p, other, threshold=0.5, axis=axis)
         + ramp(3, coefficient=5.0, length=10) * consistency(p, other)
         + supervised_contrast(z, views, labels, queue, np.arange(QUEUE) % 3, 7, temperature=0.1)
         + neighbourhood_contrast(
