@@ -35,22 +35,37 @@ def cross_entropy(logits: Array, labels: Array) -> Array:
     return jnp.mean(ops.logsumexp(logits) - own)
 
 
-@functools.partial(jax.jit, static_argnames=("axis",))
-def similar(features: Array, *, threshold: float, axis: Axis) -> Array:
+@functools.partial(jax.jit, static_argnames=("classes", "axis"))
+def similar(features: Array, *, threshold: float | None, classes: int, axis: Axis) -> Array:
     """Which images of the global batch an image takes to be of its own class.
 
     Args:
         features: `[rows, d]`, this device's part, of any length; constants for the gradient.
-        threshold: lambda, the least cosine of two features of one class.
+        threshold: lambda, the least cosine of two features of one class. None: the cosine that one
+            ordered pair in `classes` reaches, as it is with classes of one size. Features change
+            while they are trained, and with them the share of pairs that a fixed lambda takes.
+        classes: C^u, 2 or more; not used with a threshold.
         axis: mesh axis that holds the batch, or None.
 
     Returns:
         bool `[rows, rows of all devices]`; an image is similar to itself.
 
-    Source: NCL (2).
+    Source: NCL (2), where lambda is fixed; None is our own.
     """
     z = ops.unit(lax.stop_gradient(features))
-    return ops.products(z, collectives.gather(z, axis)) >= threshold
+    cosines = ops.products(z, collectives.gather(z, axis))
+    if threshold is None:
+        threshold = _reached_by_one_in(classes, collectives.gather(cosines, axis))
+    return cosines >= threshold
+
+
+def _reached_by_one_in(classes: int, cosines: Array) -> Array:
+    """Between two cosines `[n, n]`: as near to `n^2 / classes` as whole pairs allow are above."""
+    n = len(cosines)
+    # The diagonal, and pairs with their mirrors: between these two only rounding would choose.
+    above = n + 2 * max(0, (n * n // classes - n) // 2)
+    ordered = jnp.sort(cosines.reshape(-1), descending=True)
+    return (ordered[above - 1] + ordered[min(above, n * n - 1)]) / 2
 
 
 @functools.partial(jax.jit, static_argnames=("axis",))

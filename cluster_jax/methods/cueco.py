@@ -74,6 +74,11 @@ def make(
             f"method.clusters must be at most {keys}, the keys in the queue when k-means first "
             f"runs; got {clusters}"
         )
+    if first >= setting.total_steps:
+        raise settings.InputError(
+            f"method.frozen is {first} steps, as long as the training of {setting.total_steps} or "
+            "longer, so that no cluster would ever be used; shorten it or raise train.duration"
+        )
     if set(weights) != set(WEIGHTS):
         raise settings.InputError(
             f"method.weights must have the keys {', '.join(WEIGHTS)}; got {', '.join(weights)}"

@@ -76,6 +76,11 @@ def make(
     first = schedules.steps("method.warmup", warmup, setting.steps_per_epoch)
     period = schedules.steps("method.every", every, setting.steps_per_epoch)
     settings.at_least("method.every", period, 1)
+    if first >= setting.total_steps:
+        raise settings.InputError(
+            f"method.warmup is {first} steps, as long as the training of {setting.total_steps} or "
+            "longer, so that no cluster would ever be used; shorten it or raise train.duration"
+        )
 
     def perturb(projections: Array, index: Array, step: Array, key: Array) -> Array:
         scale = jnp.where(step < first, 0.0, sigma)

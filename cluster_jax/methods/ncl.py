@@ -21,7 +21,7 @@ def make(
     setting: Setting,
     *,
     classes: int,
-    threshold: float,
+    threshold: float | None,
     ramp: str,
     coefficient: float,
     consistency: str,
@@ -47,7 +47,7 @@ def make(
     Args:
         setting: network, augmentation and sizes; `train.labelled_rows` is less than the batch.
         classes: C^u, the number of novel classes, >= 2.
-        threshold: lambda of (2), -1 to 1 (0.95).
+        threshold: lambda of (2), -1 to 1 (0.95); None: what one pair of the batch in C^u reaches.
         ramp: T of omega(t), a duration.
         coefficient: omega after the ramp, >= 0.
         consistency: `"own"`: each head on its own images, as (4) prints; `"both"`: both heads on
@@ -103,7 +103,7 @@ def make(
         old_a, new_a, z_a, stats = encode(extra["stats"], a)
         old_b, new_b, z_b, stats = encode(stats, b)
         odds = [jax.nn.softmax(x) for x in (old_a, new_a, old_b, new_b)]
-        pairs = ncl.similar(z_a[count:], threshold=threshold, axis=axis)
+        pairs = ncl.similar(z_a[count:], threshold=threshold, classes=classes, axis=axis)
         seen, unseen = extra["labelled"], extra["unlabelled"]
         keys = base.image_keys(mix_key, new["index"])
         negatives = generate(keys, z_a[count:], unseen, seen, step)
@@ -161,7 +161,7 @@ def make(
 def _check(
     setting: Setting,
     classes: int,
-    threshold: float,
+    threshold: float | None,
     coefficient: float,
     temperature: float,
     alpha: float,
@@ -172,7 +172,7 @@ def _check(
     settings.at_least("method.coefficient", coefficient, 0)
     settings.positive("method.temperature", temperature)
     for name, value, low in (("threshold", threshold, -1), ("alpha", alpha, 0)):
-        if not low <= value <= 1:
+        if value is not None and not low <= value <= 1:
             raise settings.InputError(f"method.{name} must be between {low} and 1; got {value}")
     settings.at_least("method.queue", queue, 1)
     labelled = setting.labelled_rows

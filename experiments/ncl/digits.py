@@ -62,13 +62,7 @@ def main() -> None:
     parser.add_argument("--rows", help="I/N: every N-th row from I on; no table is written")
     arguments = parser.parse_args()
     launch.use_cores(settings.load("ncl_digits").train.batch_size)
-    first, step = (int(x) for x in (arguments.rows or "0/1").split("/"))
-    chosen = list(rows().items())[first::step]
-    folder = pathlib.Path(arguments.runs)
-    found = {
-        name: [stages.run(config, folder, name, seed, FULL) for seed in SEEDS]
-        for name, config in chosen
-    }
+    found = stages.results(rows(), pathlib.Path(arguments.runs), SEEDS, arguments.rows)
     if arguments.rows:
         return
     command = "python -m experiments.ncl.digits"

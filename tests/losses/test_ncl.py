@@ -130,7 +130,7 @@ def bce_in_loops(z, p, other, threshold):
 
 
 def bce(z, p, other, *, threshold, axis=None):
-    return pairwise_bce(similar(z, threshold=threshold, axis=axis), p, other, axis=axis)
+    return pairwise_bce(similar(z, threshold=threshold, classes=2, axis=axis), p, other, axis=axis)
 
 
 @pytest.mark.parametrize("threshold", [0.95, 0.3, -0.2])
@@ -148,6 +148,18 @@ def test_pairwise_bce_equals_loops_and_closed_form(keys, threshold):
     want = bce_in_loops(z, p, p, threshold)
     np.testing.assert_allclose(once, want[0], rtol=1e-12)
     np.testing.assert_allclose(gradient, want[1] + want[2], atol=1e-8)
+
+
+@pytest.mark.parametrize(("n", "classes"), [(9, 3), (8, 5), (12, 2), (6, 40), (2, 2), (1, 3)])
+def test_one_pair_in_so_many_classes_is_similar(keys, n, classes):
+    """The most similar pairs, each with its mirror, and every image with itself."""
+    z = draw(keys, n, 4)
+    pairs = np.asarray(similar(z, threshold=None, classes=classes, axis=None))
+    np.testing.assert_array_equal(pairs, pairs.T)
+    assert pairs.diagonal().all()
+    assert pairs.sum() == n + 2 * max(0, (n * n // classes - n) // 2)
+    cosines = reference.unit(z) @ reference.unit(z).T
+    assert cosines[pairs].min() > cosines[~pairs].max(initial=-1)
 
 
 def test_pairwise_bce_of_certain_outputs_is_finite():
@@ -413,6 +425,7 @@ def all_losses(params, x, y, labels, index, queue, labelled, key, axis):
     value = (
         cross_entropy(z, labels)
         + bce(views, p, other, threshold=0.5, axis=axis)
+        + bce(views, other, p, threshold=None, axis=axis)
         + ramp(3, coefficient=5.0, length=10) * consistency(p, other)
         + supervised_contrast(z, views, labels, queue, np.arange(QUEUE) % 3, 7, temperature=0.1)
         + neighbourhood_contrast(
