@@ -50,8 +50,13 @@ class Run(NamedTuple):
 
 
 def plain(config: ConfigDict | Mapping[str, Any]) -> dict[str, Any]:
-    """The config as nested dicts of what JSON can hold (tuples become lists)."""
+    """The config as nested dicts of what JSON can hold (tuples become lists).
+
+    Raises:
+        InputError: NaN or infinity, which JSON cannot hold.
+    """
     values = config.to_dict() if isinstance(config, ConfigDict) else dict(config)
+    settings.finite("config", values)
     return storage.plain(values)
 
 
@@ -230,13 +235,18 @@ def check_features(config: Mapping[str, Any], built: Run) -> None:
 
 
 def _method(config: Mapping[str, Any], setting: Setting) -> Method:
+    name = config["method"]["name"]
     values = {k: v for k, v in config["method"].items() if k != "name"}
-    made = base.build(config["method"]["name"], values, setting)
+    made = base.build(name, values, setting)
+    if isinstance(made, base.TwoView) and setting.labelled_rows is not None:
+        raise settings.InputError(
+            f"the method {name} takes no labels: leave out train.labelled_rows = "
+            f"{setting.labelled_rows}"
+        )
     if config["nrcc"]["weight"]:
         if not isinstance(made, base.TwoView):
             raise settings.InputError(
-                f"nrcc needs a method of two views; {config['method']['name']} is none, set "
-                "nrcc.weight to 0"
+                f"nrcc needs a method of two views; {name} is none, set nrcc.weight to 0"
             )
         if config["nrcc"]["resolution"] is not None and not setting.network.any_size:
             raise settings.InputError(
@@ -248,13 +258,11 @@ def _method(config: Mapping[str, Any], setting: Setting) -> Method:
 
 
 def _network(section: Mapping[str, Any]) -> dict[str, Any]:
-    """The section with compute dtype and BatchNorm resolved for the network itself."""
+    """The section with the compute dtype resolved."""
     accelerated = jax.default_backend() in ("gpu", "tpu")
     values = dict(section)
     if values.get("dtype") == "auto":
         values["dtype"] = "bfloat16" if accelerated else "float32"
-    if values.get("norm") == "shuffle":  # The network sees groups; the method does the shuffling.
-        values["norm"] = "local"
     return values
 
 

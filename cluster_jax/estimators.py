@@ -261,12 +261,18 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
 
     @contextlib.contextmanager
     def _voice(self) -> Iterator[None]:
-        """Silence for the pipeline unless `verbose`."""
-        with contextlib.ExitStack() as stack:
-            if not self.verbose:
-                stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
-                stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
-            yield
+        """Silence for the pipeline unless `verbose`; what it warns of is heard at its end."""
+        warned = []
+        try:
+            with contextlib.ExitStack() as stack:
+                if not self.verbose:
+                    warned = stack.enter_context(warnings.catch_warnings(record=True))
+                    stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
+                    stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
+                yield
+        finally:
+            for one in warned:
+                warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
 
 
 def load(path: str | os.PathLike) -> ImageClusterer:
@@ -290,7 +296,7 @@ def _override(made: ConfigDict, key: str, value: Any) -> None:
     """Sets one value of a config by its dotted key.
 
     Raises:
-        InputError: no such key, or a value of another type.
+        InputError: no such key, or a value of another type or that is no finite number.
     """
     *sections, name = key.split(".")
     place = made
@@ -300,6 +306,7 @@ def _override(made: ConfigDict, key: str, value: Any) -> None:
         raise settings.InputError(
             f"the config has no {key!r}; see configs/base.py for the keys, such as 'train.duration'"
         )
+    settings.finite(f"config.{key}", value)
     try:
         place[name] = storage.plain(value)  # NumPy's integers are no int
     except TypeError as error:

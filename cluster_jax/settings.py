@@ -2,6 +2,8 @@
 
 import importlib.util
 import inspect
+import math
+import numbers
 import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -77,16 +79,43 @@ def bind(function: Callable, section: str, values: Mapping[str, Any], *given: An
     return function(*given, **values)
 
 
+def finite(name: str, value: Any) -> None:
+    """Raises an `InputError` for NaN or infinity in `value`, a number or a tree of them.
+
+    The message names the key as `name.section.key`.
+    """
+    if hasattr(value, "tolist"):  # NumPy's and JAX's
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            finite(f"{name}.{key}", part)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            finite(name, part)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise InputError(f"{name} must be a finite number; got {value}")
+
+
 def positive(name: str, value: float) -> None:
     """Raises an `InputError` unless `value > 0`."""
+    _number(name, value)
     if value is None or not value > 0:
         raise InputError(f"{name} must be greater than 0; got {value}")
 
 
 def at_least(name: str, value: float, least: float) -> None:
     """Raises an `InputError` unless `value >= least`."""
+    _number(name, value)
     if value is None or not value >= least:
         raise InputError(f"{name} must be at least {least}; got {value}")
+
+
+def _number(name: str, value: Any) -> None:
+    """Leaves None, a setting that was not given, to the caller's own sentence."""
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise InputError(f"{name} must be a number; got {value!r}")
 
 
 def one_of(name: str, value: Any, choices: tuple) -> None:

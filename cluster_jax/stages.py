@@ -142,6 +142,7 @@ def train(
             built.optimiser,
             state,
             built.dataset,
+            name=stage.config["method"]["name"],
             workdir=stage.workdir,
             mesh=built.mesh,
             batch_size=stage.config["train"]["batch_size"],

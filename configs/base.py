@@ -33,7 +33,8 @@ def get_config():
     )
     config.augment.grey = 0.2
     config.augment.blur = ConfigDict({"probability": 0.0, "sigma": (0.1, 2.0), "kernel": 9})
-    # A probability of blur or solarise may be a pair: of view a and of view b.
+    # A probability of blur or solarise may be a pair: of view a and of view b. A flag or an
+    # override takes a pair only where there is one already; elsewhere a config file sets it.
     config.augment.solarise = ConfigDict({"probability": 0.0, "threshold": 0.5})
     config.augment.affine = ConfigDict({"rotation": 0.0, "scale": 0.0, "shift": 0.0, "shear": 0.0})
     config.augment.noise = 0.0

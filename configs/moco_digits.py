@@ -8,6 +8,8 @@ and number of steps are those of `nrcc_digits`, tuned on the labels of this set.
 
 The queue of 768 keys, three batches, is less than half of the 1,797 images. MoCo's own settings
 are for ImageNet: a queue of 65,536, EMA 0.999, tau 0.2, SGD.
+Deviation: BatchNorm of the target is synchronised over devices, where the paper shuffles; that
+is --config.network.norm=shuffle --config.network.group=32.
 """
 
 from ml_collections import ConfigDict

@@ -6,9 +6,9 @@ DIR holds the set prepared by TFDS as array_record. Meant for one GPU or a TPU s
 
 From the paper: ResNet-34 with CIFAR stem, 1000 epochs of all 60,000 images, batch 256, SGD with
 rate 0.05 x batch / 256 and ten times that for the predictor, 50 epochs of warm-up without
-clusters, cosine, tau 0.5, lambda 0.1, sigma 0.001, an E-step every epoch, EMA 0.996, crop,
-jitter, grey and flip without blur. From the official code: weight decay 5e-4. Guess: the strengths
-of crop and jitter, which are BYOL's.
+clusters, cosine, tau 0.5, lambda 0.1, sigma 0.001, an E-step every epoch, EMA 0.996, SimCLR's
+crop, jitter, grey and flip without blur. From SimCLR: crops of at least 0.08 of the area, jitter
+of strength 0.5, as on CIFAR-10 there. From NCC's official code: weight decay 5e-4.
 Deviation: BatchNorm of the target is synchronised over devices, where the paper shuffles; that
 is --config.network.norm=shuffle --config.network.group=32.
 """
@@ -23,6 +23,8 @@ def get_config():
     config = settings.load("base")
     config.data.name = "cifar10"
     config.data.split = "train+test"
+    config.augment.crop.scale = (0.08, 1.0)
+    config.augment.jitter.saturation = 0.4
     config.method = ConfigDict(
         {
             "name": "ncc",

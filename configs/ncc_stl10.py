@@ -5,6 +5,7 @@
 DIR holds the set prepared by TFDS as array_record. Trains and scores on the 13,000 labelled
 images, 96 pixels. Everything else is that of ncc_cifar10; meant for one GPU or a TPU slice. The
 backbone keeps the CIFAR stem at 96 pixels, which needs about nine times the memory of 32.
+Guess: the strength of the jitter, SimCLR's for CIFAR-10.
 """
 
 from cluster_jax import settings

@@ -9,7 +9,7 @@ for a pod slice of 32 chips or more (about 32 images a chip a step).
 From the paper: ResNet-50, 200 epochs, 224 pixels, tau 0.1, lambda 0.1, SGHMC's four constants.
 From NCC's ImageNet settings, where the paper is silent: batch 1024, base rate 0.4 for 256
 images times batch / 256, weight decay 1e-4, EMA 0.996 to 1 by a cosine, blur, 10 epochs of
-warm-up.
+warm-up. Guess: the strengths of crop (at least 0.2 of the area) and jitter.
 Deviations: images are resized to a short side of 256 pixels and cropped to the central square
 when they are decoded; random crops are taken from that square.
 """

@@ -35,13 +35,23 @@ def x64():
         yield
 
 
+def _runs_on(count):
+    with pytest.MonkeyPatch.context() as patch:
+        make = states.make_mesh
+        patch.setattr(states, "make_mesh", lambda devices=count: make(devices))
+        yield
+
+
 @pytest.fixture(scope="module")
 def one_device():
     """Runs on one device alone: the compiler takes its time for each."""
-    with pytest.MonkeyPatch.context() as patch:
-        make = states.make_mesh
-        patch.setattr(states, "make_mesh", lambda devices=1: make(devices))
-        yield
+    yield from _runs_on(1)
+
+
+@pytest.fixture(scope="module")
+def two_devices():
+    """Runs on two, enough to be parallel."""
+    yield from _runs_on(2)
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 import ast
 import pathlib
 
+import numpy as np
 import pytest
 from ml_collections import ConfigDict
 from PIL import Image
@@ -39,6 +40,19 @@ def test_config_builds(name, tmp_path):
 def test_config_says_what_it_is(name):
     text = ast.get_docstring(ast.parse((FOLDER / f"{name}.py").read_text()))
     assert f"--config=configs/{name}.py" in text
+
+
+@pytest.mark.parametrize("name", ["cifar10", "cifar20", "cifar100", "stl10"])
+def test_ncc_of_small_images_has_the_augmentation_of_simclr(name):
+    """But for the size, that of the other config that takes it."""
+    found = settings.load(f"ncc_{name}").augment.to_dict()
+    wanted = settings.load("kernel_infonce_cifar10").augment.to_dict()
+    size = 96 if name == "stl10" else 32
+    assert found == {**wanted, "size": size}
+    assert found["crop"]["scale"] == (0.08, 1.0)
+    strengths = [found["jitter"][k] for k in ("brightness", "contrast", "saturation", "hue")]
+    assert strengths == pytest.approx(0.5 * np.array([0.8, 0.8, 0.8, 0.2]))
+    assert found["blur"]["probability"] == found["solarise"]["probability"] == 0
 
 
 def test_a_section_is_a_section(tmp_path):

@@ -2,6 +2,8 @@
 
 import csv
 import gc
+import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from cluster_jax import estimators, finished, pipeline, settings
 from cluster_jax.estimators import ImageClusterer
 from cluster_jax.training import loop
 from tests import toy
+from tests.methods import cases
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
@@ -109,6 +112,27 @@ def test_a_given_number_of_clusters(images, tmp_path, capsys):
     assert (cluster_jax.load(tmp_path / "run").labels_ == labels).all()
 
 
+def test_warnings_are_heard_without_a_voice(images, tmp_path, monkeypatch, capsys):
+    """Once, also when the training fails; and again in the next training, with a voice."""
+    config = cases.use(toy.config("unused", nrcc={"weight": 0.0}), "moco")
+    config.method.queue = 64
+    monkeypatch.setattr(loop, "train", lambda *a, **k: 1 / 0)
+    # The filters of a user, whose warnings go to the standard error output.
+    warnings.simplefilter("default")
+    monkeypatch.setattr(warnings, "showwarning", lambda text, *a: sys.stderr.write(f"{text}\n"))
+    for verbose in (False, True):
+        with pytest.raises(ZeroDivisionError):
+            ImageClusterer(config, workdir=tmp_path / f"{verbose}", verbose=verbose).fit(images)
+        said = capsys.readouterr()
+        assert said.err.count("method.queue = 64 is more than half of the 90") == 1
+        if not verbose:
+            assert (said.err.count("\n"), said.out) == (1, "")
+    with _tiny(verbose=False)._voice():
+        warnings.warn("not lost", RuntimeWarning, stacklevel=1)
+        assert capsys.readouterr() == ("", "")
+    assert capsys.readouterr() == ("", "not lost\n")
+
+
 def test_a_folder_and_its_workdir(images, tmp_path, monkeypatch):
     (tmp_path / "a").mkdir()
     for i, image in enumerate(images[:40]):
@@ -181,6 +205,10 @@ def test_before_fit(images):
         ({"overrides": {"batch_size": 3}}, "no 'batch_size'"),
         ({"overrides": {"train.batch_size": "many"}}, "train.batch_size = 'many' is of the wrong"),
         ({"overrides": {"train.batch_size": 1000}}, "fewer than a batch"),
+        (
+            {"overrides": {"nrcc.weight": np.float32("inf")}},
+            "config.nrcc.weight must be a finite number; got inf",
+        ),
         ({"n_clusters": 0}, "eval.kmeans.k must be 1 to 90"),
         ({"n_clusters": 91}, "eval.kmeans.k must be 1 to 90"),
         ({"n_clusters": "ten"}, "n_clusters must be None or a whole number; got 'ten'"),

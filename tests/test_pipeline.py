@@ -18,18 +18,11 @@ from cluster_jax.training import state as states
 from cluster_jax.training.checkpoint import Checkpoints
 from tests import toy
 
-
-@pytest.fixture(scope="module", autouse=True)
-def two_devices():
-    """Enough to be parallel; the compiler takes its time for each device."""
-    with pytest.MonkeyPatch.context() as patch:
-        make = states.make_mesh
-        patch.setattr(states, "make_mesh", lambda devices=2: make(devices))
-        yield
+pytestmark = pytest.mark.usefixtures("two_devices")
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
+def finished(tmp_path_factory, two_devices):
     """A finished run: its config, workdir and results."""
     folder = tmp_path_factory.mktemp("finished")
     config = toy.config(toy.file(folder))
@@ -41,7 +34,7 @@ def _arrays(state):
 
 
 def _restored(built, values, workdir):
-    saved = Checkpoints(workdir / "checkpoints", keep=2)
+    saved = Checkpoints(workdir / "checkpoints", keep=2, method=values["method"]["name"])
     state = saved.restore(assemble.initial(built, values))
     saved.close()
     return state
@@ -212,13 +205,13 @@ def test_checkpoints_are_not_touched_by_later_steps(tmp_path):
         plan = built.plan._replace(total=stop)
         state = loop.train(
             built.method, built.optimiser, assemble.initial(built, values), built.dataset,
-            workdir=workdir, mesh=built.mesh, batch_size=short.train.batch_size,
+            name="byol", workdir=workdir, mesh=built.mesh, batch_size=short.train.batch_size,
             labelled=None, seed=0, keep=1, plan=plan, embedding=None, rate=built.rate,
         )  # fmt: skip
         seen.append(_arrays(state))
     for stop, state in zip((1, 2, 3), seen, strict=True):
         folder = tmp_path / "run" / "checkpoints"
-        saved = checkpoint.Checkpoints(folder, keep=9)
+        saved = checkpoint.Checkpoints(folder, keep=9, method="byol")
         target = assemble.initial(built, values)
         _assert_same(state, _arrays(saved.restore(target, step=stop)))
         saved.close()
@@ -381,7 +374,7 @@ def test_the_step_is_traced_once(tmp_path):
 
     loop.train(
         built.method._replace(loss=counted), built.optimiser, assemble.initial(built, values),
-        built.dataset, workdir=tmp_path / "run", mesh=built.mesh, batch_size=16,
+        built.dataset, name="byol", workdir=tmp_path / "run", mesh=built.mesh, batch_size=16,
         labelled=None, seed=0, keep=1,
         plan=built.plan, embedding=None, rate=built.rate,
     )  # fmt: skip
@@ -417,7 +410,7 @@ def test_refresh_happens_between_steps(tmp_path):
     run = built._replace(method=method)
     stage = stages.Stage("toy", values, run, tmp_path)
     loop.train(
-        method, run.optimiser, assemble.initial(run, values), run.dataset,
+        method, run.optimiser, assemble.initial(run, values), run.dataset, name="byol",
         workdir=tmp_path / "run", mesh=run.mesh, batch_size=16, labelled=None, seed=0, keep=1,
         plan=run.plan._replace(log_every=1),
         embedding=lambda state: stages.embed(stage, run.dataset, state), rate=run.rate,
@@ -427,9 +420,31 @@ def test_refresh_happens_between_steps(tmp_path):
     assert sums == [1, 1, 2, 2]
 
 
+def test_a_bad_step_is_told_before_a_refresh(tmp_path):
+    """Which cannot use a state that is not finite; no line of the log was due in between."""
+    built, values = toy.built(toy.config(toy.file(tmp_path), nrcc={"weight": 0.0}))
+
+    def loss(params, extra, batch, step, key, axis):
+        value, aux = built.method.loss(params, extra, batch, step, key, axis)
+        return jax.numpy.where(step == 1, np.inf, 1) * value, aux
+
+    def refresh(extra, embedding, key, mesh):
+        raise AssertionError("refreshed from a state that is not finite")
+
+    method = built.method._replace(loss=loss, refresh_at=lambda step: step == 2, refresh=refresh)
+    with pytest.raises(loop.NotFinite, match=r"not finite at step 2; .* there is none"):
+        loop.train(
+            method, built.optimiser, assemble.initial(built, values), built.dataset, name="byol",
+            workdir=tmp_path / "run", mesh=built.mesh, batch_size=16, labelled=None, seed=0, keep=1,
+            plan=built.plan._replace(log_every=50, checkpoint_every=50), embedding=None,
+            rate=built.rate,
+        )  # fmt: skip
+    assert [r["step"] for r in log.read(tmp_path / "run")] == [2]
+
+
 def test_fewer_or_more_devices_can_resume(tmp_path):
     built, values = toy.built(toy.config(toy.file(tmp_path)))
-    saved = checkpoint.Checkpoints(tmp_path / "c", keep=1)
+    saved = checkpoint.Checkpoints(tmp_path / "c", keep=1, method="byol")
     whole = assemble.initial(built, values)
     saved.save(whole, 3)
     saved.wait()

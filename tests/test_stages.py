@@ -378,7 +378,7 @@ def simclr(folder, config):
     made = toy.config(config.data.dir, nrcc={"weight": 0.0}, train={"duration": "2 steps"})
     run, values = toy.built(made)
     workdir = folder / "simclr"
-    saved = checkpoint.Checkpoints(workdir / "checkpoints", keep=1)
+    saved = checkpoint.Checkpoints(workdir / "checkpoints", keep=1, method="simclr")
     saved.save(assemble.initial(run, {**values, "seed": 5}), 2)
     saved.close()
     storage.write_json(workdir / "config.json", values)

@@ -60,9 +60,10 @@ def make(
             as torchvision's ColorJitter, hue in turns, at most 0.5.
         grey: probability of losing the colour.
         blur: None or {"probability", "sigma": (low, high) pixels, "kernel": odd number of pixels}.
-            The probability may be a pair, of view a and of view b (BYOL: 1.0 and 0.1).
+            The probability may be a pair, of view a and of view b (BYOL: 1.0 and 0.1), which a
+            config file sets: a flag or an override keeps the default's type, mostly a float.
         solarise: None or {"probability", "threshold" on the scale [0, 1]}; the probability may be a
-            pair (BYOL: 0.0 and 0.2).
+            pair as that of blur may (BYOL: 0.0 and 0.2).
         affine: None or {"rotation" in radians, "scale", "shear", "shift" in pixels}: the largest
             amounts of `augment.random_affine`.
         noise: standard deviation of normal noise on the scale [0, 1], before standardisation.

@@ -33,7 +33,7 @@ def barlow(a: Array, b: Array, *, off_diagonal: float, axis: Axis) -> Array:
     Source: Zbontar et al. (2021), "Barlow Twins: Self-Supervised Learning via Redundancy
     Reduction", (1), (2). A feature that hardly varies would be divided by next to nothing: its
     variance is raised by 1e-5, as in the authors' code (a BatchNorm). Their code also multiplies
-    the loss by 0.024; here the learning rate does.
+    the loss by 0.024; here `scale` of `methods.barlow` does.
     """
     settings.at_least("the off-diagonal weight of Barlow Twins", off_diagonal, 0)
     a, b = _standardised(a, axis), _standardised(b, axis)

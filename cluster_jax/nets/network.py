@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from cluster_jax import collectives
 from cluster_jax.collectives import Axis
 from cluster_jax.nets import resnet, small
 from cluster_jax.nets.heads import Head
@@ -18,7 +19,7 @@ from cluster_jax.ops import wide
 Tree = Any
 
 NAMES = (*resnet.DEPTHS, "small")
-NORMS = ("sync", "local")
+NORMS = ("sync", "local", "shuffle")
 # None lets flax compute in the widest dtype of inputs and parameters: float32, and float64 where
 # a test gives float64.
 DTYPES = {"float32": None, "bfloat16": jnp.bfloat16}
@@ -94,7 +95,10 @@ def make(
             "stem", "stage1" to "stage4" of a ResNet, "conv1" to "conv4" or "dense" of "small".
             None: all train.
         norm: BatchNorm statistics of the global batch ("sync") or of groups of images ("local").
-        group: images per group for "local", at least 2; None for "sync".
+            "shuffle" is "local" here; a method shuffles the images before its target network sees
+            them.
+        group: images per group for "local" and "shuffle", at least 2, for "shuffle" fewer than the
+            global batch; None for "sync".
         dtype: compute dtype, "float32" or "bfloat16". Parameters, statistics and outputs are in
             float32 either way; float64 parameters or images stay float64 under "float32".
 
@@ -163,6 +167,12 @@ def make(
         return y, {**stats, part: new["batch_stats"]}
 
     def forward(params: Tree, stats: Tree, images: Array, *, train: bool, axis: Axis) -> Outputs:
+        batch = images.shape[0] * collectives.size(axis)
+        if train and norm == "shuffle" and group >= batch:
+            raise ValueError(
+                "network.norm 'shuffle' needs a network.group smaller than the batch, or it "
+                f"changes nothing; got network.group {group} for train.batch_size {batch}"
+            )
         representation, stats = run("backbone", params, stats, images, train, axis)
         projection = representation
         if projector is not None:
@@ -213,9 +223,11 @@ def _check(
     if norm not in NORMS:
         raise ValueError(f"unknown norm {norm!r}; there are {', '.join(NORMS)}")
     if norm == "sync" and group is not None:
-        raise ValueError(f"norm 'sync' takes no group; set it to None, not {group}")
-    if norm == "local" and (group is None or group < 2):
-        raise ValueError(f"norm 'local' needs a group of at least 2 images; got {group}")
+        raise ValueError(
+            f"network.norm 'sync' takes no network.group; set that to None, not {group}"
+        )
+    if norm != "sync" and (group is None or group < 2):
+        raise ValueError(f"network.norm {norm!r} needs a network.group of at least 2; got {group}")
     if dtype not in DTYPES:
         raise ValueError(f"unknown dtype {dtype!r}; there are {', '.join(DTYPES)}")
 

@@ -72,8 +72,8 @@ class BatchNorm(nn.Module):
             return 1
         if b % self.group:
             raise ValueError(
-                f"the batch per device ({b}) is not a multiple of the BatchNorm group "
-                f"({self.group}); change one of them"
+                f"the batch per device ({b}) is not a multiple of network.group ({self.group}); "
+                "change network.group or train.batch_size"
             )
         return b // self.group
 

@@ -63,11 +63,17 @@ class Checkpoints:
     If the newest cannot be read, it is moved to `damaged/<step>` beside the folder and the one
     before it is used. If that cannot be read either, nothing more is moved: then something else
     is wrong.
+
+    Args:
+        folder: of the checkpoints.
+        keep: how many of them.
+        method: name of the method, written into each: several methods have the same arrays.
     """
 
-    def __init__(self, folder: epath.PathLike, *, keep: int):
+    def __init__(self, folder: epath.PathLike, *, keep: int, method: str):
         self._folder = _absolute(folder)
         self._keep = keep
+        self._method = method
         self._manager = self._open()
 
     def _open(self) -> ocp.CheckpointManager:
@@ -86,7 +92,12 @@ class Checkpoints:
     def save(self, state: State, step: int) -> None:
         """Starts to save; returns before the files are complete. A step saved already is kept."""
         if step not in self._manager.all_steps():
-            self._manager.save(step, args=ocp.args.StandardSave(state._asdict()), force=True)
+            self._manager.save(
+                step,
+                args=ocp.args.StandardSave(state._asdict()),
+                custom_metadata={"method": self._method},
+                force=True,
+            )
 
     def restore(self, state: State, step: int | None = None) -> State | None:
         """The newest readable checkpoint, or that of a step; None if there is none.
@@ -132,12 +143,14 @@ class Checkpoints:
             ) from error
 
     def _of_another(self, step: int, state: State) -> bool:
-        """Whether a checkpoint holds other arrays than the state, which is no damage."""
+        """Whether a checkpoint is of another method or other arrays, which is no damage."""
         try:
             held = _shapes(self._manager.item_metadata(step).tree)
+            noted = self._manager.metadata(step).custom_metadata or {}
         except Exception:  # Damaged, as the restoration will say.
             return False
-        return held != _shapes(state._asdict())
+        other = noted.get("method", self._method) != self._method
+        return other or held != _shapes(state._asdict())
 
     def _set_aside(self, step: int, reason: str) -> None:
         damaged = self._folder.parent / "damaged" / str(step)

@@ -60,6 +60,7 @@ def train(
     initial: State,
     dataset: Dataset,
     *,
+    name: str,
     workdir: epath.PathLike,
     mesh: Mesh,
     batch_size: int,
@@ -77,6 +78,7 @@ def train(
         optimiser: an optax transformation.
         initial: the state to start from where there is no checkpoint; donated.
         dataset: the images.
+        name: of the method, for the checkpoints.
         workdir: where checkpoints and logs go.
         mesh: the devices.
         batch_size: images a step, over all devices.
@@ -95,9 +97,9 @@ def train(
         Preempted: after SIGTERM or SIGINT; the state is saved.
     """
     with contextlib.ExitStack() as stack:
-        checkpoints = stack.enter_context(
-            contextlib.closing(Checkpoints(epath.Path(workdir) / "checkpoints", keep=keep))
-        )
+        folder = epath.Path(workdir) / "checkpoints"
+        checkpoints = Checkpoints(folder, keep=keep, method=name)
+        stack.enter_context(contextlib.closing(checkpoints))
         state = checkpoints.restore(initial) or initial
         start = int(state.step)
         if start >= plan.total:
@@ -127,6 +129,8 @@ def train(
         watch = _Watch(log, rate, batch_size, start)
         for done, batch in zip(range(start + 1, plan.total + 1), stream, strict=True):
             if method.refresh_at(done - 1):
+                # A refresh cannot use a state that is not finite, and would say less about it.
+                watch.check(done - 1, checkpoints.latest(), bar)
                 key = jax.random.fold_in(jax.random.fold_in(state.key, done - 1), REFRESH)
                 extra = method.refresh(state.extra, functools.partial(embedding, state), key, mesh)
                 state = state._replace(extra=jax.device_put(extra, states.replicated(mesh)))
@@ -160,13 +164,17 @@ class _Watch:
     def add(self, metrics: Mapping[str, Array]) -> None:
         self._steps.append(metrics)
 
+    def check(self, done: int, checkpoint: int | None, bar: tqdm) -> None:
+        """The same as `report` where a step was bad, else nothing."""
+        if self._steps and _bad(self._values()).any():
+            self.report(done, checkpoint, bar)
+
     def report(self, done: int, checkpoint: int | None, bar: tqdm) -> None:
         """Logs the means since the last report; raises `NotFinite` at the first bad step."""
         if not self._steps:
             return
-        steps = jax.device_get(self._steps)
-        values = {name: np.array([s[name] for s in steps], np.float64) for name in steps[0]}
-        bad = ~(np.isfinite(values["loss"]) & np.isfinite(values["gradient_norm"]))
+        steps, values = self._steps, self._values()
+        bad = _bad(values)
         now = time.perf_counter()
         speed = len(steps) * self._batch_size / max(now - self._clock, 1e-9)
         means = {name: float(v.mean()) for name, v in values.items()}
@@ -183,6 +191,14 @@ class _Watch:
                 f"temperature"
             )
         self._steps, self._since, self._clock = [], done, now
+
+    def _values(self) -> dict[str, np.ndarray]:
+        steps = jax.device_get(self._steps)
+        return {name: np.array([s[name] for s in steps], np.float64) for name in steps[0]}
+
+
+def _bad(values: Mapping[str, np.ndarray]) -> np.ndarray:
+    return ~(np.isfinite(values["loss"]) & np.isfinite(values["gradient_norm"]))
 
 
 def _resident(dataset: Dataset, mesh: Mesh) -> Array | None:

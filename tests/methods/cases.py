@@ -133,14 +133,20 @@ def embedding(run, state, mesh):
     return embed.embed(run.method, state.params, state.extra, run.dataset, batch_size=32, mesh=mesh)
 
 
+def refreshed(run, state, mesh, i):
+    """The state with what is refreshed before step i."""
+    if not run.method.refresh_at(i):
+        return state
+    embedded = functools.partial(embedding, run, state, mesh)
+    extra = run.method.refresh(state.extra, embedded, jax.random.key(i), mesh)
+    return state._replace(extra=jax.device_put(extra, states.replicated(mesh)))
+
+
 def advance(run, state, step, mesh, steps):
     """The state after some steps, with the refreshes that are due before them, as in the loop."""
     resident = jax.device_put(run.dataset.images, states.replicated(mesh))
     for i in steps:
-        if run.method.refresh_at(i):
-            embedded = functools.partial(embedding, run, state, mesh)
-            extra = run.method.refresh(state.extra, embedded, jax.random.key(i), mesh)
-            state = state._replace(extra=jax.device_put(extra, states.replicated(mesh)))
+        state = refreshed(run, state, mesh, i)
         batch = draw(run.dataset, LABELLED.get(run.dataset.name), i)
         state, metrics = step(state, jax.device_put(batch, states.sharded(mesh)), resident)
     return state, metrics

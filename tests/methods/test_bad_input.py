@@ -1,11 +1,17 @@
 """Bad values of the methods: one sentence that names the key, and nothing is written."""
 
+import contextlib
+
+import numpy as np
 import pytest
 
 from cluster_jax import assemble, pipeline, settings, storage
 from cluster_jax.training import checkpoint
+from cluster_jax.training import state as states
 from tests import toy
 from tests.methods import cases
+
+INF = float("inf")
 
 
 def refused(tmp_path, config):
@@ -37,9 +43,15 @@ def refused(tmp_path, config):
         ("ncc", {"every": "often"}, "method.every: a duration is like '1500 steps'"),
         ("cueco", {"every": "0 epochs"}, "method.every must be at least 1; got 0"),
         ("cueco", {"frozen": "0 steps"}, "method.frozen must be at least 1; got 0"),
+        # No step with clusters.
+        ("ncc", {"warmup": "4 steps"}, "method.warmup is 4 steps, as long as the training of 4"),
+        ("cueco", {"frozen": "4 steps"}, "method.frozen is 4 steps, as long as the training of 4"),
         # Kernels and mixtures.
         ("kernel_infonce", {"gammas": (1.0, 0.0)}, "method: a kernel's gamma must be greater"),
         ("kernel_infonce", {"gammas": (-0.5, 1.0)}, "method: a kernel's gamma must be greater"),
+        ("kernel_infonce", {"gammas": (1.0, "x")}, "kernel's gamma must be a number; got 'x'"),
+        ("kernel_infonce", {"temperatures": ("x", 1.0)}, "temperature must be a number; got 'x'"),
+        ("kernel_infonce", {"gammas": (True, 1.0)}, "kernel's gamma must be a number; got True"),
         ("kernel_infonce", {"weight": -0.1}, "of a mixture of kernels must be 0 to 1; got -0.1"),
         ("kernel_infonce", {"weight": 1.01}, "of a mixture of kernels must be 0 to 1; got 1.01"),
         # The rest of NCC and CueCo.
@@ -62,6 +74,33 @@ def test_bad_values_get_one_sentence(tmp_path, case, change, message):
     said = refused(tmp_path, config)
     assert message in said
     assert "\n" not in said
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "message"),
+    [
+        ("method", {"temperature": INF}, "method.temperature must be a finite number; got inf"),
+        ("nrcc", {"sghmc": {"clip": np.nan}}, "nrcc.sghmc.clip must be a finite number; got nan"),
+        ("augment", {"mean": (0.5, -INF)}, "augment.mean must be a finite number; got -inf"),
+    ],
+)
+def test_numbers_are_finite(tmp_path, section, values, message):
+    config = toy.config(toy.file(tmp_path), **{section: values})
+    assert refused(tmp_path, config) == f"config.{message}"
+
+
+def test_groups_of_a_shuffled_batch(tmp_path, monkeypatch):
+    """None, one that does not divide the batch, and the whole batch, where shuffling is nothing."""
+    mesh = states.make_mesh(1)
+    monkeypatch.setattr(states, "make_mesh", lambda: mesh)
+    for group, message in (
+        (None, "network.norm 'shuffle' needs a network.group of at least 2; got None"),
+        (3, "batch per device (16) is not a multiple of network.group (3); change network.group"),
+        (16, "or it changes nothing; got network.group 16 for train.batch_size 16"),
+    ):
+        network = {"norm": "shuffle", "group": group}
+        config = toy.config(toy.file(tmp_path), nrcc={"weight": 0.0}, network=network)
+        assert message in refused(tmp_path, cases.use(config, "moco"))
 
 
 def test_all_weights_of_cueco_are_needed(tmp_path):
@@ -98,22 +137,29 @@ def test_workdir_of_another_method(tmp_path):
     assert storage.read_json(tmp_path / "run" / "config.json") == config
 
 
-def test_checkpoint_of_another_method(tmp_path, caplog):
-    """It is whole: neither called damaged, nor moved, nor passed over for the one before."""
+@pytest.mark.parametrize("other", ["byol", "barlow"])
+def test_checkpoint_of_another_method(tmp_path, caplog, other):
+    """It is whole: neither called damaged, nor moved, nor passed over for the one before.
+
+    Barlow Twins has the same arrays as SimCLR.
+    """
     states = []
-    for case in ("byol", "simclr"):
+    for case in (other, "simclr"):
         config = cases.use(toy.config(toy.file(tmp_path), nrcc={"weight": 0.0}), case)
         states.append(assemble.initial(*toy.built(config)))
-    saved = checkpoint.Checkpoints(tmp_path / "run" / "checkpoints", keep=2)
-    for step in (2, 4):
-        saved.save(states[0], step)
-    saved.wait()
+    folder = tmp_path / "run" / "checkpoints"
+    with contextlib.closing(checkpoint.Checkpoints(folder, keep=2, method=other)) as saved:
+        for step in (2, 4):
+            saved.save(states[0], step)
+    saved = checkpoint.Checkpoints(folder, keep=2, method="simclr")
     with pytest.raises(settings.InputError) as error:
         saved.restore(states[1])
+    saved.close()
+    saved = checkpoint.Checkpoints(folder, keep=2, method=other)
     said = f"{tmp_path}/run/checkpoints/4 is of another method or network than the config says"
     assert str(error.value) == f"{said}; give another --workdir"
     assert saved.restore(states[0]) is not None
     saved.close()
     folders = sorted(p.relative_to(tmp_path).as_posix() for p in (tmp_path / "run").glob("*/[0-9]"))
     assert folders == ["run/checkpoints/2", "run/checkpoints/4"]
-    assert not caplog.text
+    assert "cannot be read" not in caplog.text

@@ -85,6 +85,19 @@ def test_bad_values_get_one_sentence(tmp_path, case, changes, message):
     assert message in refused(config)
 
 
+@pytest.mark.parametrize("case", ["byol", "ncc"])
+def test_labelled_rows_for_a_method_that_takes_no_labels(tmp_path, case):
+    """Neither with known classes nor without."""
+    config = cases.use(toy.config(toy.file(tmp_path), nrcc={"weight": 0.0}), case)
+    config.train.labelled_rows = 8
+    for known in (None, 2):
+        config.novel.classes = known
+        said = refused(config)
+        assert "train.labelled_rows = 8" in said
+        assert "\n" not in said
+    assert said == f"the method {case} takes no labels: leave out train.labelled_rows = 8"
+
+
 @pytest.mark.parametrize("change", ["missing", "spare"])
 def test_all_weights_are_needed(tmp_path, change):
     config = made(tmp_path, "ncl")

@@ -338,10 +338,11 @@ def test_pullback_to_the_images_is_the_directional_derivative(x64, keys, config)
         ({"stem": "cifar"}, "'small' has no choice of stem; set it to None"),
         ({"name": "resnet18"}, "stem None of resnet18; there are cifar, imagenet"),
         ({"name": "resnet18", "stem": "tiny"}, "'tiny' of resnet18; there are cifar, imagenet"),
-        ({"norm": "layer"}, "'layer'; there are sync, local"),
-        ({"norm": "local"}, "needs a group of at least 2 images; got None"),
-        ({"norm": "local", "group": 1}, "needs a group of at least 2 images; got 1"),
-        ({"group": 4}, "'sync' takes no group; set it to None, not 4"),
+        ({"norm": "layer"}, "'layer'; there are sync, local, shuffle"),
+        ({"norm": "local"}, "network.norm 'local' needs a network.group of at least 2; got None"),
+        ({"norm": "local", "group": 1}, "'local' needs a network.group of at least 2; got 1"),
+        ({"norm": "shuffle"}, "network.norm 'shuffle' needs a network.group of at least 2; got N"),
+        ({"group": 4}, "'sync' takes no network.group; set that to None, not 4"),
         ({"dtype": "float16"}, "'float16'; there are float32, bfloat16"),
         ({"projector": {"hidden": 4}}, "projector is given by hidden and out; got hidden"),
         ({"projector": {"hidden": 4, "out": 0}}, "projector's hidden and out must be at least 1"),
@@ -360,3 +361,30 @@ def test_a_batch_that_is_no_multiple_of_the_group_is_named(keys):
     params, stats = network.init(next(keys), IMAGE)
     with pytest.raises(ValueError, match=r"batch per device \(6\)"):
         network.forward(params, stats, images_of(keys, n=6), train=True, axis=None)
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_shuffling_needs_more_than_one_group(devices):
+    """One group, the global batch, has the same statistics in every order."""
+    mesh = jax.make_mesh(
+        (devices,), ("data",), axis_types=(AxisType.Auto,), devices=jax.devices()[:devices]
+    )
+
+    def projection(n, norm="shuffle", train=True):
+        network = build(norm=norm, group=4)
+        start = jax.eval_shape(network.init, jax.random.key(0), IMAGE)
+        passed = jax.shard_map(
+            lambda *given: network.forward(*given, train=train, axis="data").projection,
+            mesh=mesh,
+            in_specs=(P(), P(), P("data")),
+            out_specs=P("data"),
+        )
+        return jax.eval_shape(passed, *start, jax.ShapeDtypeStruct((n, 8, 8, 1), jnp.float32))
+
+    assert projection(8).shape == (8, 5)
+    if devices > 1:
+        return
+    with pytest.raises(ValueError, match=r"network\.group 4 for train\.batch_size 4") as error:
+        projection(4)
+    assert "\n" not in str(error.value)
+    assert projection(4, norm="local").shape == projection(4, train=False).shape == (4, 5)
