@@ -8,7 +8,8 @@ of 32 chips or more.
 From the paper: ResNet-50, 200 epochs, base rate 0.4 for 256 images, weight decay 1e-4, blur, EMA
 0.996 to 1 by a cosine (code), 1,000 clusters, tau 0.5, lambda 0.1.
 Deviations: both directions of the loss where the paper has one; batch 1024 and 10 epochs of
-warm-up, crop and jitter as in nrcc_imagenet, where NCC has SimCLR's; the E-step runs every 5 epochs, since it embeds all images.
+warm-up as in nrcc_imagenet; crop and jitter as there too, where NCC has SimCLR's; the E-step runs
+every 5 epochs, since it embeds all images.
 """
 
 from cluster_jax import settings
