@@ -68,6 +68,7 @@ def main() -> None:
     parser.add_argument("--runs", default="runs/ncl-cifar10")
     parser.add_argument("--out", default="experiments/ncl/cifar10")
     parser.add_argument("--rows", help="I/N: every N-th row from I on; no table is written")
+    parser.add_argument("--note", default="", help="added to what is said about the table")
     arguments = parser.parse_args()
     made = rows(arguments.data)
     launch.use_cores(next(iter(made.values())).train.batch_size)
@@ -75,7 +76,8 @@ def main() -> None:
     if arguments.rows:
         return
     command = "python -m experiments.ncl.cifar10 --data=DIR"
-    print(runs.write(arguments.out, command, found, NOTE, None, FIGURES))
+    note = f"{NOTE} {arguments.note}".strip()
+    print(runs.write(arguments.out, command, found, note, None, FIGURES))
 
 
 if __name__ == "__main__":
