@@ -84,8 +84,14 @@ def build(
         if dataset is None:
             dataset, test = settings.bind(splits.load, "novel", config["novel"], config["data"])
         known = dataset.known
-        evaluate.check(config["eval"], dataset.size if known is None else int((known < 0).sum()))
+        clustered = dataset.size if known is None else int((known < 0).sum())
+        evaluate.check(config["eval"], clustered)
         built = _join(config, dataset, test, mesh)
+        classes = config["method"].get("classes")
+        if classes is not None and classes > clustered:
+            raise settings.InputError(
+                f"method.classes must be at most the {clustered} unlabelled images; got {classes}"
+            )
         _try_step(built, train["batch_size"], train["labelled_rows"])
     except settings.InputError:
         raise
@@ -147,7 +153,14 @@ def _absent(indices: np.ndarray) -> np.ndarray:
 
 def _join(config: Mapping[str, Any], dataset: Dataset, test: Dataset | None, mesh: Mesh) -> Run:
     train = config["train"]
+    known_classes = 0 if dataset.known is None else splits.check_known(dataset.known)
     drawn_from = batches.parts(dataset, train["batch_size"], train["labelled_rows"])
+    for name, (members, count) in drawn_from.items():
+        if name != "all" and len(members) < count:
+            raise settings.InputError(
+                f"{len(members)} images are {name}, fewer than the {count} {name} rows of a batch; "
+                "lower train.batch_size and train.labelled_rows"
+            )
     size = sum(len(members) for members, _ in drawn_from.values())
     per_epoch = batches.steps_per_epoch(size, train["batch_size"])
     plan = loop.Plan(
@@ -170,14 +183,8 @@ def _join(config: Mapping[str, Any], dataset: Dataset, test: Dataset | None, mes
         per_epoch,
         train["batch_size"],
         train["labelled_rows"],
-        0 if dataset.known is None else splits.check_known(dataset.known),
+        known_classes,
     )
-    for name, (members, count) in drawn_from.items():
-        if len(members) < count:
-            raise settings.InputError(
-                f"{len(members)} images are {name}, fewer than the {count} {name} rows of a batch; "
-                "lower train.batch_size and train.labelled_rows"
-            )
     method = _method(config, setting)
     warmup = schedules.steps("optimizer.warmup", config["optimizer"]["warmup"], per_epoch)
     if warmup > plan.total:
@@ -242,6 +249,11 @@ def _method(config: Mapping[str, Any], setting: Setting) -> Method:
         raise settings.InputError(
             f"the method {name} takes no labels: leave out train.labelled_rows = "
             f"{setting.labelled_rows}"
+        )
+    if not isinstance(made, base.TwoView) and config["network"]["norm"] == "local":
+        raise settings.InputError(
+            f"network.norm 'local' needs a method of two views; {name} passes several parts of a "
+            "batch at once, which groups would mix: use 'sync'"
         )
     if config["nrcc"]["weight"]:
         if not isinstance(made, base.TwoView):

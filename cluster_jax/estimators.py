@@ -258,6 +258,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         self.outliers_ = np.zeros(len(classes), bool)
         self.outliers_[unlabelled] = run.clusters["outliers"]
         self.n_clusters_ = len(np.unique(classes[unlabelled]))
+        finished.warn_of_doubts(run)
 
     @contextlib.contextmanager
     def _voice(self) -> Iterator[None]:

@@ -3,6 +3,7 @@
 Needs the workdir only, neither the training images nor the data set that they came from.
 """
 
+import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from cluster_jax import embed as embedding
 from cluster_jax.clustering import placement
 from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.data.datasets import Dataset
-from cluster_jax.evaluation import discovery, evaluate
+from cluster_jax.evaluation import discovery, evaluate, summary
 from cluster_jax.methods.base import Method
 from cluster_jax.training import checkpoint
 
@@ -189,6 +190,13 @@ def class_names(run: Finished, classes: np.ndarray) -> np.ndarray:
 def class_distances(run: Finished, rows: np.ndarray, classes: np.ndarray) -> np.ndarray:
     """Euclidean distance of unit rows to the mean of the training rows of their class."""
     return _to_means(rows, classes, run.everything, run.clusters["classes"])
+
+
+def warn_of_doubts(run: Finished) -> None:
+    """Warns the caller of an estimator's `fit` where the novel classes may mean little."""
+    doubt = summary.doubt(run.results["metrics"]["discovery"])
+    if doubt is not None:
+        warnings.warn(f"{doubt}; see the report's clusters", UserWarning, stacklevel=5)
 
 
 def place_kmeans(run: Finished, rows: np.ndarray) -> Placed:

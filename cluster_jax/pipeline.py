@@ -16,6 +16,7 @@ from jax.experimental import multihost_utils
 from ml_collections import ConfigDict
 
 from cluster_jax import assemble, protocol, settings, stages, storage
+from cluster_jax.data import splits
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import select
 from cluster_jax.evaluation import assignments, discovery, evaluate, report
@@ -96,11 +97,12 @@ def run(
         return {}
     _say("clustering")
     clustered, of_clustered = _unlabelled(built.dataset, features[TRAINED])
-    found = evaluate.evaluate(of_clustered, clustered.labels, seed=config["seed"], **config["eval"])
+    judged = discovery.with_number(config, built.dataset.known)
+    found = evaluate.evaluate(of_clustered, clustered.labels, seed=config["seed"], **judged["eval"])
     records = log.read(workdir)
     discovered = _discover(built, features, config)
     results = {
-        "protocol": protocol.describe(config, built.dataset, clustered, built.plan.total),
+        "protocol": protocol.describe(judged, built.dataset, clustered, built.plan.total),
         "metrics": {
             **found.metrics,
             "gradient_share": _last(records, "gradient_share"),
@@ -274,6 +276,7 @@ def _fingerprint(dataset: Dataset) -> dict[str, Any]:
         digest.update(os.fsencode(name))
     if dataset.known is not None:
         digest.update(dataset.known.astype(np.int32).tobytes())
+        digest.update("\n".join(splits.known_names(dataset)).encode())
     return {"size": dataset.size, "sha256": digest.hexdigest()}
 
 

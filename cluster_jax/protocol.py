@@ -125,11 +125,9 @@ def _discovery(metrics: Mapping[str, Any]) -> list[str]:
         f"{'labelled classes':<28}ACC {figure(metrics['labelled_acc'])}; all: ACC "
         f"{figure(metrics['all_acc'])}",
     ]
-    if metrics["undecided"]:
-        lines.append(
-            f"the novel classes mean little: the head is undecided, its highest probability is "
-            f"{figure(metrics['confidence'])} on average; the clusters may be better"
-        )
+    doubt = summary.doubt(metrics)
+    if doubt is not None:
+        lines.append(f"{doubt}: the clusters may be better than its classes")
     if test is not None:
         lines.append(
             f"{'test images':<28}novel: ACC {figure(test['novel_acc'])}, labelled: "

@@ -110,6 +110,20 @@ def at_least(name: str, value: float, least: float) -> None:
         raise InputError(f"{name} must be at least {least}; got {value}")
 
 
+def between(name: str, value: float, low: float, high: float) -> None:
+    """Raises an `InputError` unless `low <= value <= high`."""
+    _number(name, value)
+    if value is None or not low <= value <= high:
+        raise InputError(f"{name} must be between {low} and {high}; got {value}")
+
+
+def whole(name: str, value: int, least: int) -> None:
+    """Raises an `InputError` unless `value` is a whole number, `least` or more."""
+    at_least(name, value, least)
+    if not isinstance(value, numbers.Integral):
+        raise InputError(f"{name} must be a whole number; got {value}")
+
+
 def _number(name: str, value: Any) -> None:
     """Leaves None, a setting that was not given, to the caller's own sentence."""
     if value is None:

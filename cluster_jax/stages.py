@@ -84,10 +84,13 @@ def build(
     before = configs(config)
     last = assemble.build(config, dataset)
     assemble.check_features(config, last)
-    found = [
-        Stage(n, c, assemble.build(c, last.dataset, last.test), workdir / "stages" / n)
-        for n, c in before
-    ]
+    found = []
+    for stage, changed in before:
+        try:
+            built = assemble.build(changed, last.dataset, last.test)
+        except settings.InputError as error:
+            raise settings.InputError(f"in stages.{stage}: {error}") from error
+        found.append(Stage(stage, changed, built, workdir / "stages" / stage))
     found.append(Stage(name, dict(config), last, workdir))
     for one, next_one in itertools.pairwise(found):
         weights = Weights(one.name, abstract(one.built).params, None)

@@ -366,7 +366,7 @@ def test_a_key_that_nothing_reads(config, tmp_path):
     values = assemble.plain(config)
     values["stages"]["rotation"]["train"]["length"] = 3
     said = refused(stages.build, values, tmp_path, "run", None)
-    assert said.startswith("the config has train.length, which nothing reads")
+    assert said.startswith("in stages.rotation: the config has train.length, which nothing reads")
 
 
 # --- init_from -----------------------------------------------------------------------------------
@@ -509,7 +509,26 @@ def test_an_undecided_head_is_told():
         metrics = discover(TRAIN._replace(novel=np.log(odds))).metrics
         assert metrics["confidence"] == pytest.approx(highest)
         assert metrics["undecided"] == undecided
-        assert ("the head is undecided" in printed(metrics)) == undecided
+        assert ("the novel head is undecided" in printed(metrics)) == undecided
+
+
+def test_empty_novel_classes_are_told():
+    """One class for all images with certainty is the other way to find nothing."""
+    alike = discover(TRAIN._replace(novel=12 * logits(*[1] * 8))).metrics
+    assert alike["confidence"] > 0.99
+    assert "the novel head uses 1 of its 3 classes: the clusters may be" in printed(alike)
+    # Class 0, 1 and 2 have an image each at least; those of TRAIN have none of 2 unlabelled.
+    spread = discover(TRAIN._replace(novel=9 * logits(0, 0, 0, 0, 1, 2, 0, 1))).metrics
+    assert "the novel head" not in printed(spread)
+
+
+def test_k_means_has_the_number_of_novel_classes():
+    known, kmeans = np.array([0, -1]), {"k": None, "restarts": 2}
+    config = {"method": {"classes": 4}, "eval": {"kmeans": kmeans}}
+    assert discovery.with_number(config, known)["eval"]["kmeans"] == {"k": 4, "restarts": 2}
+    assert discovery.with_number(config, None) is config
+    given = {**config, "eval": {"kmeans": {**kmeans, "k": 3}}}
+    assert discovery.with_number(given, known) is given
 
 
 def printed(found):

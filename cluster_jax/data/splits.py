@@ -1,5 +1,6 @@
 """Which classes a training may know, and which images are kept for a test."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -63,7 +64,8 @@ def with_known(dataset: Dataset, classes: int) -> Dataset:
     set. It is the same in every process.
 
     Raises:
-        ValueError: no class, or none that is left to discover, or a set without labels.
+        ValueError: no class, or none that is left to discover, a set without labels, or a name
+            that is that of a novel class.
     """
     if dataset.labels is None:
         raise ValueError(
@@ -76,7 +78,9 @@ def with_known(dataset: Dataset, classes: int) -> Dataset:
             f"{count} classes of {dataset.name}; got {classes}"
         )
     known = np.where(dataset.labels < classes, dataset.labels, UNLABELLED).astype(np.int32)
-    return dataset._replace(known=known)
+    dataset = dataset._replace(known=known)
+    _check_names(known_names(dataset))
+    return dataset
 
 
 def with_given(dataset: Dataset, classes: ArrayLike) -> Dataset:
@@ -88,7 +92,8 @@ def with_given(dataset: Dataset, classes: ArrayLike) -> Dataset:
             become the classes 0, 1, ...
 
     Raises:
-        ValueError: not one value for each image, of another type, or none or all are labelled.
+        ValueError: not one value for each image, of another type, none or all are labelled, or a
+            name is that of a novel class.
     """
     given = np.asarray(classes)
     if given.shape != (dataset.size,):
@@ -109,7 +114,23 @@ def with_given(dataset: Dataset, classes: ArrayLike) -> Dataset:
     known = np.full(dataset.size, UNLABELLED, np.int32)
     names, known[labelled] = np.unique(given[labelled], return_inverse=True)
     check_known(known)
-    return dataset._replace(known=known, labels=None, label_names=tuple(map(str, names)))
+    names = tuple(map(str, names))
+    _check_names(names)
+    return dataset._replace(known=known, labels=None, label_names=names)
+
+
+def novel_name(number: int) -> str:
+    """What the novel class of a number, counted from 0, is called beside the known ones."""
+    return f"novel {number}"
+
+
+def _check_names(names: tuple[str, ...]) -> None:
+    for name in names:
+        if re.fullmatch(novel_name(0).replace("0", r"\d+"), name):
+            raise ValueError(
+                f"the known class {name!r} has the name of a class that is discovered; give it "
+                "another"
+            )
 
 
 def check_known(known: np.ndarray) -> int:
@@ -179,8 +200,12 @@ def _check_test_split(data: Mapping[str, Any], split: str, holdout: float) -> No
         raise settings.InputError(
             f"novel.test_split = {split!r} and novel.holdout = {holdout} are both set; take one"
         )
-    if set(split.split("+")) & set(str(data["split"]).split("+")):
+    test, train = (
+        {part.split("[")[0].strip() for part in str(splits).split("+")}
+        for splits in (split, data["split"])
+    )
+    if test & train:
         raise settings.InputError(
-            f"novel.test_split = {split!r} is part of data.split = {data['split']!r}; test on "
-            "images that no training sees"
+            f"novel.test_split = {split!r} may hold images of data.split = {data['split']!r}; take "
+            "a split of another name, or novel.holdout for a part of the same"
         )

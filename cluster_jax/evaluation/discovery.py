@@ -8,6 +8,7 @@ from scipy import special
 
 from cluster_jax.clustering import placement
 from cluster_jax.clustering.kmeans import kmeans
+from cluster_jax.data import splits
 from cluster_jax.metrics import partition
 
 # Nearest training images that vote on the class of an image which may be of any; as many as the
@@ -49,9 +50,17 @@ class Discovery(NamedTuple):
     reach: float
 
 
+def with_number(config: Mapping[str, Any], known: np.ndarray | None) -> Mapping[str, Any]:
+    """The config with the number of novel classes for k-means too, where it names none."""
+    classes, kmeans = config["method"].get("classes"), config["eval"]["kmeans"]
+    if known is None or classes is None or kmeans["k"] is not None:
+        return config
+    return {**config, "eval": {**config["eval"], "kmeans": {**kmeans, "k": classes}}}
+
+
 def name(label: int, known: Sequence[str]) -> str:
     """A known class by its name, the j-th novel one as "novel j"."""
-    return known[label] if label < len(known) else f"novel {label - len(known)}"
+    return known[label] if label < len(known) else splits.novel_name(label - len(known))
 
 
 def discover(
@@ -82,8 +91,8 @@ def discover(
         Metrics `{"novel_classes", "confidence", "undecided", "novel": {"acc", "nmi", ...},
         "labelled_acc", "all_acc", "kmeans_before_acc", "test": {"novel_acc", "labelled_acc",
         "all_acc"} | None}` and classes. `"confidence"`, the mean of the novel head's highest
-        probability on unlabelled images, needs no label; `"undecided"` says that it is so low that
-        the novel classes mean little.
+        probability on unlabelled images, needs no label; `"undecided"` says that it is low (see
+        `summary.doubt`).
     """
     new = known < 0
     old, count = train.labelled.shape[1], train.novel.shape[1]

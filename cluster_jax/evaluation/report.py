@@ -90,7 +90,7 @@ def _head(data: ReportData, groups: list, labels: list | None, strip: Html, link
     acc = figures.number(metrics.get(method, {}).get("acc"))
     origin = data.results["protocol"].get("number_of_clusters", {}).get(method)
     outliers = 0 if data.outliers is None else int(np.sum(data.outliers))
-    discovered = metrics.get("discovery") or {}
+    doubt = summary.doubt(metrics["discovery"]) if metrics.get("discovery") else None
     large, small = content.tally(data, [group.members for group in groups])
     values = {
         "points": count(len(data.points), nouns["thing"]),
@@ -101,7 +101,7 @@ def _head(data: ReportData, groups: list, labels: list | None, strip: Html, link
         "outliers": f"{count(outliers, nouns['thing'])} {'is' if outliers == 1 else 'are'}",
         "small": count(small, "further group"),
         "files": count(len(data.skipped), "file"),
-        "confidence": summary.figure(discovered.get("confidence")),
+        "doubt": "" if doubt is None else doubt[0].upper() + doubt[1:],
         **nouns,
     }
     notes = {
@@ -110,7 +110,7 @@ def _head(data: ReportData, groups: list, labels: list | None, strip: Html, link
         "outliers": outliers > 0,
         "labelled": labels is not None and acc is not None,
         "unlabelled": labels is None,
-        "undecided": discovered.get("undecided", False),
+        "doubt": doubt is not None,
         "skipped": len(data.skipped) > 0,
     }
     text = join(fill(f"head_{note}", **values) for note, there in notes.items() if there)

@@ -26,6 +26,17 @@ def groups(large: int, small: int, noun: str) -> str:
     return f"{text} and {small:,} small " + ("one" if small == 1 else "ones")
 
 
+def doubt(metrics: Mapping[str, Any]) -> str | None:
+    """What speaks against the novel classes of a run without any label, in words, or None."""
+    used, count = metrics["novel"]["n_clusters"], metrics["novel_classes"]
+    if metrics.get("undecided"):
+        return (
+            "the novel head is undecided, its highest probability is "
+            f"{metrics['confidence']:.3f} on average"
+        )
+    return f"the novel head uses {used} of its {count} classes" if used < count else None
+
+
 def figure(value: float | None) -> str:
     """A score, or a dash where there is none."""
     return "-" if value is None else f"{value:.3f}"

@@ -81,6 +81,8 @@ def make(
         )
     for name in WEIGHTS:
         settings.at_least(f"method.weights.{name}", weights[name], 0)
+    if not any(weights.values()):
+        raise settings.InputError("one of method.weights must be greater than 0; got none")
     per_epoch = setting.steps_per_epoch
     length = schedules.steps("method.ramp", ramp, per_epoch)
     first = schedules.steps("method.contrast_from", contrast_from, per_epoch)
@@ -168,13 +170,14 @@ def _check(
     queue: int,
     neighbours: int,
 ) -> None:
-    settings.at_least("method.classes", classes, 2)
+    settings.whole("method.classes", classes, 2)
     settings.at_least("method.coefficient", coefficient, 0)
     settings.positive("method.temperature", temperature)
-    for name, value, low in (("threshold", threshold, -1), ("alpha", alpha, 0)):
-        if value is not None and not low <= value <= 1:
-            raise settings.InputError(f"method.{name} must be between {low} and 1; got {value}")
-    settings.at_least("method.queue", queue, 1)
+    if threshold is not None:
+        settings.between("method.threshold", threshold, -1, 1)
+    settings.between("method.alpha", alpha, 0, 1)
+    settings.whole("method.queue", queue, 1)
+    settings.whole("method.neighbours", neighbours, 1)
     labelled = setting.labelled_rows
     for rows in (labelled, setting.batch_size - labelled):
         if queue % rows:
@@ -183,7 +186,7 @@ def _check(
                 f"{setting.batch_size - labelled}, the labelled and the unlabelled rows of a "
                 f"batch; got {queue}"
             )
-    if not 1 <= neighbours <= queue:
+    if neighbours > queue:
         raise settings.InputError(
             f"method.neighbours (k_1) must be 1 to the queue of {queue}; got {neighbours}"
         )
@@ -201,12 +204,14 @@ def _generator(
     steps_per_epoch: int, *, count: int, rounds: int, mixing: Sequence[float], start: str
 ) -> Callable:
     """`(keys, anchors, unlabelled, labelled, step) -> HardNegatives | None`: HNG, from `start`."""
-    settings.at_least("method.hng.count", count, 0)
-    settings.at_least("method.hng.rounds", rounds, 1)
-    if not mixing or not all(0 <= mu <= 1 for mu in mixing):
+    settings.whole("method.hng.count", count, 0)
+    settings.whole("method.hng.rounds", rounds, 1)
+    if not isinstance(mixing, Sequence) or not mixing:
         raise settings.InputError(
-            f"method.hng.mixing must be values between 0 and 1; got {list(mixing)}"
+            f"method.hng.mixing must be values between 0 and 1; got {mixing!r}"
         )
+    for mu in mixing:
+        settings.between("method.hng.mixing", mu, 0, 1)
     first = schedules.steps("method.hng.start", start, steps_per_epoch)
 
     def generate(

@@ -225,8 +225,10 @@ def test_a_test_has_other_images_than_the_training():
     with pytest.raises(settings.InputError, match=r"^novel.test_split = 'test' needs a TFDS set"):
         splits.load(data, **novel)
     cifar = {**data, "name": "cifar10", "split": "train+test"}
-    with pytest.raises(settings.InputError, match=r"is part of data.split = 'train\+test'"):
+    with pytest.raises(settings.InputError, match=r"hold images of data.split = 'train\+test'"):
         splits.load(cifar, **novel)
+    with pytest.raises(settings.InputError, match=r"^novel.test_split = 'train\[:10%\]' may hold"):
+        splits.load({**cifar, "split": "train"}, **novel | {"test_split": "train[:10%]"})
     with pytest.raises(settings.InputError, match=r"and novel.holdout = 0.2 are both set"):
         splits.load({**cifar, "split": "train"}, **novel | {"holdout": 0.2})
     train, test = splits.load(data, **novel | {"test_split": None, "holdout": 0.2})
@@ -234,6 +236,17 @@ def test_a_test_has_other_images_than_the_training():
 
 
 # --- classes that the caller gives ---------------------------------------------------------------
+
+
+def test_a_known_class_called_like_a_novel_one():
+    said = r"^the known class 'novel 3' has the name of a class that is discovered; give it another"
+    given = np.where(LABELS == 1, "novel 3", "-1")
+    with pytest.raises(ValueError, match=said):
+        splits.with_given(made(), given)
+    named = made()._replace(label_names=tuple(f"novel {n + 3}" for n in range(LABELS.max() + 1)))
+    with pytest.raises(ValueError, match=said):
+        splits.with_known(named, 1)
+    assert splits.with_given(made(), np.where(given == "-1", "-1", "novel")).known.max() == 0
 
 
 @pytest.mark.parametrize("kind", ["numbers", "names", "objects"])

@@ -134,9 +134,10 @@ def test_says_what_was_found():
 def test_an_undecided_novel_head(undecided):
     data = make(CLUSTERS)
     found = {"undecided": undecided, "confidence": 0.2104, "novel": {"n_clusters": 5, **NONE}}
+    found["novel_classes"] = 5
     data.results["metrics"]["discovery"] = found
     text = Page(render(data)).text
-    alert = "the novel head is undecided, its highest probability is 0.210 on average"
+    alert = "The novel head is undecided, its highest probability is 0.210 on average"
     assert (alert in text) == undecided
     assert "Novel head 5 given" in text
 

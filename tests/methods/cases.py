@@ -71,7 +71,7 @@ STAGES = {
     "ncl": {
         "name": "ncl",
         "classes": 2,
-        "threshold": 0.95,
+        "threshold": None,
         "ramp": "4 steps",
         "coefficient": 5.0,
         "consistency": "both",

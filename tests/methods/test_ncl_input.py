@@ -12,6 +12,9 @@ from tests.methods import cases
 BASE = {"nrcc": {"weight": 0.0}}
 
 
+NO_TERM = ("ce", "bce", "consistency", "ncl", "scl")
+
+
 def refused(config, dataset=None):
     """What the run says that cannot be built."""
     with pytest.raises(settings.InputError) as error:
@@ -47,7 +50,7 @@ def made(tmp_path, case):
         ("ncl", {"method.classes": 1}, "method.classes must be at least 2; got 1"),
         ("ncl", {"method.classes": 0}, "method.classes must be at least 2; got 0"),
         # Queue and neighbours.
-        ("ncl", {"method.neighbours": 0}, "method.neighbours (k_1) must be 1 to the queue of 16"),
+        ("ncl", {"method.neighbours": 0}, "method.neighbours must be at least 1; got 0"),
         ("ncl", {"method.neighbours": 17}, "must be 1 to the queue of 16; got 17"),
         ("ncl", {"method.queue": 20}, "method.queue must be a multiple of 8 and of 8, the labelle"),
         ("ncl", {"train.labelled_rows": 4}, "must be a multiple of 4 and of 12"),
@@ -57,6 +60,16 @@ def made(tmp_path, case):
         ("ncl", {"method.threshold": 1.5}, "method.threshold must be between -1 and 1; got 1.5"),
         ("ncl", {"method.alpha": -0.1}, "method.alpha must be between 0 and 1; got -0.1"),
         ("ncl", {"method.alpha": 1.1}, "method.alpha must be between 0 and 1; got 1.1"),
+        ("ncl", {"method.classes": 2.5}, "method.classes must be a whole number; got 2.5"),
+        ("ncl", {"method.classes": 33}, "method.classes must be at most the 30 unlabelled"),
+        ("ncl", {"method.threshold": "0.5"}, "method.threshold must be a number; got '0.5'"),
+        ("ncl", {"method.alpha": None}, "method.alpha must be between 0 and 1; got None"),
+        ("ncl", {"method.neighbours": None}, "method.neighbours must be at least 1; got None"),
+        ("ncl", {"method.hng.mixing": 0.5}, "must be values between 0 and 1; got 0.5"),
+        ("ncl", {"method.hng.mixing": (0.5, "x")}, "method.hng.mixing must be a number; got 'x'"),
+        ("ncl", {"method.weights": dict.fromkeys(NO_TERM, 0.0)}, "one of method.weights must be"),
+        ("ncl", {"network.norm": "local", "network.group": 4}, "needs a method of two views; ncl"),
+        ("rotation", {"network.norm": "local", "network.group": 4}, "use 'sync'"),
         ("ncl", {"method.coefficient": -1.0}, "method.coefficient must be at least 0; got -1.0"),
         ("ncl", {"method.consistency": "all"}, "method.consistency must be one of 'own', 'both'"),
         ("ncl", {"method.ramp": "long"}, "method.ramp: a duration is like '1500 steps'"),
@@ -65,7 +78,11 @@ def made(tmp_path, case):
         ("ncl", {"method.hng.count": -1}, "method.hng.count must be at least 0; got -1"),
         ("ncl", {"method.hng.rounds": 0}, "method.hng.rounds must be at least 1; got 0"),
         ("ncl", {"method.hng.mixing": ()}, "method.hng.mixing must be values between 0 and 1; got"),
-        ("ncl", {"method.hng.mixing": (0.5, 1.5)}, "must be values between 0 and 1; got [0.5, 1.5"),
+        (
+            "ncl",
+            {"method.hng.mixing": (0.5, 1.5)},
+            "method.hng.mixing must be between 0 and 1; got 1.5",
+        ),
         ("ncl", {"method.hng.start": "soon"}, "method.hng.start: a duration is like"),
         # Parts that do not fit together.
         ("ncl", {"nrcc.weight": 0.1}, "nrcc needs a method of two views; ncl is none, set nrcc.we"),

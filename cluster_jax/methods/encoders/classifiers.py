@@ -22,7 +22,7 @@ def check(setting: Setting, name: str, *, labelled: int | None) -> None:
         )
     if setting.shuffle:
         raise settings.InputError(
-            "network.norm 'shuffle' needs a method with a target network; use 'sync' or 'local'"
+            "network.norm 'shuffle' needs a method with a target network; use 'sync'"
         )
     if setting.network.projections != setting.network.features or setting.network.predict:
         raise settings.InputError(
