@@ -122,9 +122,11 @@ def run(
         stored |= {"classes": discovered.classes, "class_reach": np.asarray(discovered.reach)}
     storage.write_arrays(workdir / CLUSTERS, stored)
     storage.write(workdir / "assignments.csv", assignments.text(built.dataset, found, discovered))
-    report.write_report(
-        workdir / "report.html", _report_data(name, results, records, found, clustered)
-    )
+    if discovered:  # Their report shows the novel classes; assignments.csv has the clusters too.
+        own = {"clusters": discovered.clusters, "distances": discovered.distances}
+        found = found._replace(**own, outliers=None)
+    shown = _report_data(name, results, records, found, clustered)
+    report.write_report(workdir / "report.html", shown)
     # Last: its presence says that the run is finished.
     storage.write_json(workdir / "results.json", results)
     _say(protocol.table(results))

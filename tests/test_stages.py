@@ -97,6 +97,8 @@ def test_what_a_run_leaves(whole, built):
     assert {rows[i]["cluster"] for i in np.flatnonzero(dataset.known >= 0)} == {""}
     page = (workdir / "report.html").read_text()
     assert "Novel head" in page
+    novel = len(set(stored["classes"][new]))
+    assert f"{len(new)} images fell into {novel} group" in page, "the novel classes, all of them"
     assert "Discovery novel classes" in page
     assert "Discovery novel matching" not in page
     for name in ("rotation", "supervised"):
@@ -476,6 +478,10 @@ def test_figures_by_hand():
     # The given class of a labelled image, not what its head says (0 for image 2).
     np.testing.assert_array_equal(found.classes, [0, 1, 1, 3, 3, 2, 2, 3])
     assert found.classes.dtype == np.int32
+    np.testing.assert_array_equal(found.clusters, [1, 1, 0, 0, 1])
+    # Of corners 2, 2 and 4; and twice 3.
+    far = [np.sqrt(2) / 3, np.sqrt(2) / 3, 0, 0, np.sqrt(8) / 3]
+    np.testing.assert_allclose(found.distances, far, atol=1e-6)
     metrics = found.metrics
     assert metrics["novel_classes"] == 3
     assert metrics["confidence"] == pytest.approx(np.e / (np.e + 2))

@@ -43,11 +43,15 @@ class Discovery(NamedTuple):
         classes: int32 `[n]` of all training images: the given class of a labelled one, C^l and
             the argmax of the novel head for the others.
         reach: how far, by 1 - cosine, a new image may be from all of them (`placement.reach`).
+        clusters: int32, the novel class of each unlabelled image, counted from 0.
+        distances: float32, of the features of each of these from the mean of its novel class.
     """
 
     metrics: dict[str, Any]
     classes: np.ndarray
     reach: float
+    clusters: np.ndarray
+    distances: np.ndarray
 
 
 def with_number(config: Mapping[str, Any], known: np.ndarray | None) -> Mapping[str, Any]:
@@ -122,7 +126,15 @@ def discover(
     if test is not None and test.labels is not None and train.labels is not None:
         names = partition.matching(train.labels[new], found[new])
         metrics["test"] = _test(train, classes, names, test)
-    return Discovery(metrics, classes, placement.reach(train.features))
+    clusters = found[new].astype(np.int32)
+    distances = _from_means(train.features[new], clusters)
+    return Discovery(metrics, classes, placement.reach(train.features), clusters, distances)
+
+
+def _from_means(rows: np.ndarray, clusters: np.ndarray) -> np.ndarray:
+    _, own = np.unique(clusters, return_inverse=True)
+    means = np.stack([rows[own == c].mean(axis=0) for c in range(own.max() + 1)])
+    return np.linalg.norm(rows - means[own], axis=1).astype(np.float32)
 
 
 def _mean(novel: float, labelled: float, new: np.ndarray) -> float:

@@ -86,27 +86,31 @@ def render(data: ReportData) -> str:
 def _head(data: ReportData, groups: list, labels: list | None, strip: Html, links: Html) -> Html:
     """What was found, in words, one entry for each cluster, and links to the sections."""
     nouns, metrics = content.nouns(data), data.results["metrics"]
+    novel = metrics.get("discovery")
     method = "gridshift" if "gridshift" in metrics else "kmeans"
-    acc = figures.number(metrics.get(method, {}).get("acc"))
+    entry = novel["novel"] if novel else metrics.get(method, {})
+    acc = figures.number(entry.get("acc"))
     origin = data.results["protocol"].get("number_of_clusters", {}).get(method)
     outliers = 0 if data.outliers is None else int(np.sum(data.outliers))
-    doubt = summary.doubt(metrics["discovery"]) if metrics.get("discovery") else None
+    doubt = summary.doubt(novel) if novel else None
     large, small = content.tally(data, [group.members for group in groups])
     values = {
         "points": count(len(data.points), nouns["thing"]),
         "groups": summary.groups(large, small, "group"),
-        "origin": "given" if origin == "given" else "not given",
+        "origin": "given" if novel or origin == "given" else "not given",
         "labels": "" if labels is None else count(len(set(labels)), "label"),
         "acc": "" if acc is None else f"{acc:.1%}",
         "outliers": f"{count(outliers, nouns['thing'])} {'is' if outliers == 1 else 'are'}",
         "small": count(small, "further group"),
         "files": count(len(data.skipped), "file"),
+        "found": summary.groups(*summary.tally(metrics["gridshift"]), "cluster") if novel else "",
         "doubt": "" if doubt is None else doubt[0].upper() + doubt[1:],
         **nouns,
     }
     notes = {
         "single": large == 1,
-        "unclear": data.curve is not None and _verdict(data.curve) == "no clear answer",
+        "novel": novel is not None,
+        "unclear": not novel and data.curve and _verdict(data.curve) == "no clear answer",
         "outliers": outliers > 0,
         "labelled": labels is not None and acc is not None,
         "unlabelled": labels is None,

@@ -131,8 +131,8 @@ def test_says_what_was_found():
 
 
 @pytest.mark.parametrize("undecided", [True, False])
-def test_an_undecided_novel_head(undecided):
-    data = make(CLUSTERS)
+def test_novel_classes_of_a_head_that_may_be_undecided(undecided):
+    data = make(CLUSTERS, curve=None)
     found = {"undecided": undecided, "confidence": 0.2104, "novel": {"n_clusters": 5, **NONE}}
     found["novel_classes"] = 5
     data.results["metrics"]["discovery"] = found
@@ -140,6 +140,9 @@ def test_an_undecided_novel_head(undecided):
     alert = "The novel head is undecided, its highest probability is 0.210 on average"
     assert (alert in text) == undecided
     assert "Novel head 5 given" in text
+    assert "68 images fell into 3 groups; the number was given." in text
+    assert "images without a known class, the groups the novel classes" in text
+    assert "which is not told their number, finds 3 clusters: see bandwidth" in text
 
 
 def test_nothing_comes_from_outside():
