@@ -2,7 +2,6 @@
 
 import contextlib
 import csv
-import io
 import numbers
 import os
 import pathlib
@@ -11,6 +10,7 @@ import tempfile
 import warnings
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from io import StringIO
 from typing import Any, Self
 
 import numpy as np
@@ -19,10 +19,14 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from cluster_jax import assemble, finished, pipeline, settings, storage
 from cluster_jax.clustering.gridshift import Location
-from cluster_jax.data import arrays, datasets, splits, unseen
+from cluster_jax.core import checks, io
+from cluster_jax.core.checks import InputError
+from cluster_jax.core.config import bind_section, load_config
+from cluster_jax.data import arrays, datasets, inference_data, splits
 from cluster_jax.data.datasets import Dataset
+from cluster_jax.pipeline import build, inference
+from cluster_jax.pipeline import run as pipeline
 
 _SELF = "estimator.json"
 # Files that a warning names.
@@ -53,7 +57,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
     Attributes:
         labels_: int64 `[n]`, the cluster of each image, in the order of `files_` or of the array;
             with classes str `[n]`, the given class or "novel 0", "novel 1", ...
-        distances_: float64 `[n]`, to the centre of the own cluster: in bandwidths of GridShift's
+        distances_: float64 `[n]`, to the center of the own cluster: in bandwidths of GridShift's
             space, or, with `n_clusters` or classes, Euclidean between features of length one.
         outliers_: bool `[n]`, images that GridShift found apart from all modes, also with
             `n_clusters`; it is not asked about images with a given class.
@@ -104,8 +108,8 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         else:
             workdir = pathlib.Path(self.workdir).expanduser()
         with self._voice():
-            pipeline.run(made, workdir, name, dataset)
-        storage.write_json(workdir / _SELF, {"n_clusters": self.n_clusters})
+            pipeline.run_pipeline(made, workdir, name, dataset)
+        io.write_json(workdir / _SELF, {"n_clusters": self.n_clusters})
         return self._adopt(workdir)
 
     def fit_predict(self, X: str | os.PathLike | ArrayLike, y: ArrayLike | None = None) -> NDArray:
@@ -126,14 +130,14 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         """
         check_is_fitted(self, "labels_")
         if self._trained is None:
-            self._trained = finished.restore(self._run)
+            self._trained = inference.restore(self._run)
         shape = tuple(self._run.images["shape"])
-        resident = self._run.results["config"]["data"]["resident_mb"]
-        dataset = unseen.load(X, shape=shape, resident_mb=resident)
+        resident = self._run.results["config"]["data"]["cache_mb"]
+        dataset = inference_data.load(X, shape=shape, cache_mb=resident)
         if dataset.skipped:
             warnings.warn(_left_out(dataset.skipped), UserWarning, stacklevel=2)
         with self._voice():
-            return finished.embed(self._run, self._trained, dataset)
+            return inference.embed(self._run, self._trained, dataset)
 
     def predict(self, X: str | os.PathLike | ArrayLike) -> NDArray:
         """Cluster of each image as in `labels_`, `[m]`; images do not affect each other.
@@ -146,18 +150,18 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         """Labels, distances and outliers of new images.
 
         Here an outlier is an image unlike any that the network was trained on: farther from all of
-        their features than 99 % of them are from each other (`placement.reach`).
+        their features than 99 % of them are from each other (`placement.novelty_threshold`).
 
         Raises:
             ValueError: images that cannot be used, or the run was reduced by t-SNE.
         """
         check_is_fitted(self, "labels_")
         if self._run.known:
-            return Location(*finished.classify(self._run, self.transform(X)))
+            return Location(*inference.classify(self._run, self.transform(X)))
         if self.n_clusters is None:
-            finished.check(self._run)
-            return Location(*finished.place(self._run, self.transform(X)))
-        return Location(*finished.place_kmeans(self._run, self.transform(X)))
+            inference.check(self._run)
+            return Location(*inference.place(self._run, self.transform(X)))
+        return Location(*inference.place_kmeans(self._run, self.transform(X)))
 
     def report(self, path: str | os.PathLike) -> pathlib.Path:
         """Copies the report, one HTML file that opens offline, to `path`."""
@@ -185,8 +189,8 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         Raises:
             ValueError: no finished run in `path`.
         """
-        run = finished.read(path)
-        own = storage.read_json(run.workdir / _SELF) if (run.workdir / _SELF).exists() else {}
+        run = inference.read(path)
+        own = io.read_json(run.workdir / _SELF) if (run.workdir / _SELF).exists() else {}
         made = cls(run.results["config"], n_clusters=own.get("n_clusters"))
         return made._adopt(run.workdir)
 
@@ -196,32 +200,32 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         if config is None:
             config = "ncl_images" if classes else "images"
         if isinstance(config, str | os.PathLike):
-            made, name = settings.load(str(config)), pathlib.Path(config).stem
+            made, name = load_config(str(config)), pathlib.Path(config).stem
         else:
-            made, name = ConfigDict(assemble.plain(config)), "images"
+            made, name = ConfigDict(build.plain(config)), "images"
         for key, value in (self.overrides or {}).items():
             _override(made, key, value)
         if self.n_clusters is not None:
             if not isinstance(self.n_clusters, numbers.Integral):
-                raise settings.InputError(
+                raise InputError(
                     f"n_clusters must be None or a whole number; got {self.n_clusters!r}"
                 )
             _override(made, "eval.kmeans.k", self.n_clusters)
-        discovers = made.train.labelled_rows is not None
+        discovers = made.train.labeled_batch_size is not None
         if classes and not discovers:
-            raise settings.InputError(
+            raise InputError(
                 f"y gives classes, and a training by the config {name!r} uses none; leave y out, "
                 "or take the config 'ncl_images'"
             )
         if discovers and not classes:
-            raise settings.InputError(
+            raise InputError(
                 f"the config {name!r} discovers classes beside known ones; give those as y, or "
                 "take the config 'images'"
             )
         if classes and self.n_clusters is not None:
             _override(made, "method.classes", self.n_clusters)
         if classes and made.method.classes is None:
-            raise settings.InputError(
+            raise InputError(
                 "with y, n_clusters must be the number of novel classes; got None (fit without y "
                 "finds a number of clusters)"
             )
@@ -229,7 +233,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
 
     def _adopt(self, workdir: pathlib.Path) -> Self:
         """Takes over what the run in `workdir` found."""
-        run = finished.read(workdir)
+        run = inference.read(workdir)
         self._run, self._trained = run, None
         self.files_ = _files(run)
         self.results_ = dict(run.results)
@@ -240,7 +244,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         name = "kmeans_clusters" if by_kmeans else "clusters"
         self.labels_ = run.clusters[name].astype(np.int64)
         self.distances_ = (
-            finished.kmeans_distances(run, run.features, self.labels_)
+            inference.kmeans_distances(run, run.features, self.labels_)
             if by_kmeans
             else run.clusters["distances"].astype(np.float64)
         )
@@ -252,13 +256,13 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
     def _adopt_classes(self) -> None:
         """Takes over what a run of novel class discovery found."""
         run = self._run
-        classes, unlabelled = run.clusters["classes"], run.clusters["rows"]
-        self.labels_ = finished.class_names(run, classes)
-        self.distances_ = finished.class_distances(run, run.everything, classes)
+        classes, unlabeled = run.clusters["classes"], run.clusters["rows"]
+        self.labels_ = inference.class_names(run, classes)
+        self.distances_ = inference.class_distances(run, run.everything, classes)
         self.outliers_ = np.zeros(len(classes), bool)
-        self.outliers_[unlabelled] = run.clusters["outliers"]
-        self.n_clusters_ = len(np.unique(classes[unlabelled]))
-        finished.warn_of_doubts(run)
+        self.outliers_[unlabeled] = run.clusters["outliers"]
+        self.n_clusters_ = len(np.unique(classes[unlabeled]))
+        inference.warn_of_doubts(run)
 
     @contextlib.contextmanager
     def _voice(self) -> Iterator[None]:
@@ -268,8 +272,8 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             with contextlib.ExitStack() as stack:
                 if not self.verbose:
                     warned = stack.enter_context(warnings.catch_warnings(record=True))
-                    stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
-                    stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
+                    stack.enter_context(contextlib.redirect_stdout(StringIO()))
+                    stack.enter_context(contextlib.redirect_stderr(StringIO()))
                 yield
         finally:
             for one in warned:
@@ -287,10 +291,10 @@ def _training_images(X: str | os.PathLike | ArrayLike, made: ConfigDict) -> Data
     if not isinstance(X, str | os.PathLike):
         made.data.name = "arrays"
         section = made.data
-        return arrays.in_hand(X, canvas=section.canvas, resident_mb=section.resident_mb)
+        return arrays.in_hand(X, image_size=section.image_size, cache_mb=section.cache_mb)
     file = str(X).endswith((".npy", ".npz"))
     made.data.name, made.data.dir = "arrays" if file else "folder", os.fspath(X)
-    return settings.bind(datasets.load, "data", made.data.to_dict())
+    return bind_section(datasets.load, "data", made.data.to_dict())
 
 
 def _override(made: ConfigDict, key: str, value: Any) -> None:
@@ -304,14 +308,14 @@ def _override(made: ConfigDict, key: str, value: Any) -> None:
     for section in sections:
         place = place[section] if isinstance(place, ConfigDict) and section in place else None
     if not isinstance(place, ConfigDict) or name not in place:
-        raise settings.InputError(
+        raise InputError(
             f"the config has no {key!r}; see configs/base.py for the keys, such as 'train.duration'"
         )
-    settings.finite(f"config.{key}", value)
+    checks.finite(f"config.{key}", value)
     try:
-        place[name] = storage.plain(value)  # NumPy's integers are no int
+        place[name] = io.plain(value)  # NumPy's integers are no int
     except TypeError as error:
-        raise settings.InputError(f"{key} = {value!r} is of the wrong type: {error}") from error
+        raise InputError(f"{key} = {value!r} is of the wrong type: {error}") from error
 
 
 def _left_out(skipped: Sequence[tuple[str, str]]) -> str:
@@ -322,9 +326,9 @@ def _left_out(skipped: Sequence[tuple[str, str]]) -> str:
     return f"{len(skipped):,} {files} could not be read and have no row: {names}{more}"
 
 
-def _files(run: finished.Finished) -> tuple[str, ...] | None:
+def _files(run: inference.TrainedRun) -> tuple[str, ...] | None:
     """Names of the training images from the run's table, None where they are only numbered."""
     if run.results["config"]["data"]["name"] != "folder":
         return None
     text = (run.workdir / "assignments.csv").read_bytes().decode("utf-8", "surrogateescape")
-    return tuple(row["image"] for row in csv.DictReader(io.StringIO(text)))
+    return tuple(row["image"] for row in csv.DictReader(StringIO(text)))

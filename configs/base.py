@@ -17,10 +17,10 @@ def get_config():
     config.data.dir = config_dict.placeholder(str)
     config.data.split = config_dict.placeholder(str)
     config.data.label = "label"  # feature of a TFDS set to score against
-    config.data.canvas = config_dict.placeholder(int)  # None: native size
+    config.data.image_size = config_dict.placeholder(int)  # None: native size
     config.data.limit = config_dict.placeholder(int)  # None: all images
-    config.data.resident_mb = 2048.0
-    config.data.skip_limit = 0.05  # fraction of unreadable files above which to stop
+    config.data.cache_mb = 2048.0
+    config.data.max_corrupt_fraction = 0.05  # fraction of unreadable files above which to stop
 
     config.augment = ConfigDict()
     config.augment.size = 32
@@ -31,18 +31,18 @@ def get_config():
     config.augment.jitter = ConfigDict(
         {"probability": 0.8, "brightness": 0.4, "contrast": 0.4, "saturation": 0.2, "hue": 0.1}
     )
-    config.augment.grey = 0.2
+    config.augment.grayscale = 0.2
     config.augment.blur = ConfigDict({"probability": 0.0, "sigma": (0.1, 2.0), "kernel": 9})
-    # A probability of blur or solarise may be a pair: of view a and of view b. A flag or an
+    # A probability of blur or solarize may be a pair: of view a and of view b. A flag or an
     # override takes a pair only where there is one already; elsewhere a config file sets it.
-    config.augment.solarise = ConfigDict({"probability": 0.0, "threshold": 0.5})
+    config.augment.solarize = ConfigDict({"probability": 0.0, "threshold": 0.5})
     config.augment.affine = ConfigDict({"rotation": 0.0, "scale": 0.0, "shift": 0.0, "shear": 0.0})
     config.augment.noise = 0.0
 
-    # Novel class discovery: how many of the first classes are labelled; which images are kept for
+    # Novel class discovery: how many of the first classes are labeled; which images are kept for
     # a test: a TFDS split, or a share of every class.
     config.novel = ConfigDict()
-    config.novel.classes = config_dict.placeholder(int)  # None: nothing is labelled
+    config.novel.classes = config_dict.placeholder(int)  # None: nothing is labeled
     config.novel.test_split = config_dict.placeholder(str)
     config.novel.holdout = 0.0
     config.novel.holdout_seed = 0
@@ -67,16 +67,16 @@ def get_config():
     config.optimizer = ConfigDict()
     config.optimizer.name = "sgd"
     config.optimizer.learning_rate = 0.05
-    config.optimizer.reference_batch = 256
+    config.optimizer.base_batch_size = 256
     config.optimizer.weight_decay = 5e-4
     config.optimizer.momentum = 0.9
-    config.optimizer.predictor_factor = 10.0
+    config.optimizer.predictor_lr_multiplier = 10.0
     config.optimizer.warmup = "50 epochs"
-    config.optimizer.drop_every = config_dict.placeholder(str)  # None: a cosine to 0
+    config.optimizer.lr_decay_every = config_dict.placeholder(str)  # None: a cosine to 0
 
     config.train = ConfigDict()
     config.train.batch_size = 256
-    config.train.labelled_rows = config_dict.placeholder(int)  # None: a batch has no labels
+    config.train.labeled_batch_size = config_dict.placeholder(int)  # None: a batch has no labels
     config.train.duration = "1000 epochs"
     config.train.log_every = 50
     config.train.checkpoint_every = 1000
@@ -87,12 +87,18 @@ def get_config():
     config.eval.features = "backbone"
     config.eval.batch_size = 512
     config.eval.reduce = ConfigDict(
-        {"method": "umap", "dimensions": 3, "neighbors": 10, "min_dist": 0.0, "metric": "cosine"}
+        {
+            "method": "umap",
+            "n_components": 3,
+            "n_neighbors": 10,
+            "min_dist": 0.0,
+            "metric": "cosine",
+        }
     )
     config.eval.gridshift = ConfigDict(
         {"bandwidth": "auto", "stop": "fixed_point", "max_iter": 500}
     )
-    config.eval.kmeans = ConfigDict({"k": config_dict.placeholder(int), "restarts": 10})
+    config.eval.kmeans = ConfigDict({"k": config_dict.placeholder(int), "n_init": 10})
     config.eval.knn = (5, 20, 100)
     config.eval.linear_probe = ConfigDict(
         {
@@ -115,11 +121,11 @@ def nrcc():
         {
             "weight": 0.1,
             "temperature": 0.1,
-            "anchor": "projection",
+            "anchor_layer": "projection",
             "include_own_view": False,
-            "route": "target",
-            "source": "sghmc",
-            "seed_view": "own",
+            "branch": "target",
+            "sampler": "sghmc",
+            "initial_view": "own",
             "reference": "other_view",
             "resolution": config_dict.placeholder(int),
             "potential": "inverse",

@@ -12,14 +12,14 @@ many steps (chosen on the labels: 0.99 is worse; experiments/nrcc has it, experi
 
 from ml_collections import ConfigDict
 
-from cluster_jax import settings
+from cluster_jax.core.config import load_config
 
 
 def get_config():
     """The config."""
-    config = settings.load("nrcc_digits")
+    config = load_config("nrcc_digits")
     config.method = ConfigDict({"name": "byol", "decay": 0.9, "final_decay": 1.0})
     config.network.predictor = ConfigDict({"hidden": 256})
     config.nrcc.weight = 0.0
-    config.nrcc.route = "target"
+    config.nrcc.branch = "target"
     return config

@@ -14,18 +14,18 @@ split.
 
 from ml_collections import ConfigDict
 
-from cluster_jax import settings
+from cluster_jax.core.config import load_config
 
 
 def get_config():
     """The config."""
-    config = settings.load("base")
+    config = load_config("base")
     config.data.name = "cifar10"
     config.data.split = "train"
-    # BYOL's: view b is blurred seldom and solarised sometimes.
+    # BYOL's: view b is blurred seldom and solarized sometimes.
     config.augment.crop.scale = (0.08, 1.0)
     config.augment.blur = ConfigDict({"probability": (1.0, 0.1), "sigma": (0.1, 2.0), "kernel": 3})
-    config.augment.solarise = ConfigDict({"probability": (0.0, 0.2), "threshold": 0.5})
+    config.augment.solarize = ConfigDict({"probability": (0.0, 0.2), "threshold": 0.5})
     config.network.name = "resnet18"
     config.method = ConfigDict(
         {
@@ -37,9 +37,9 @@ def get_config():
             "centroid_decay": 0.99,
             "variance_decay": 0.99,
             "assign_by": "key",
-            "frozen": "313 steps",
-            "every": "1000 steps",
-            "restarts": 5,
+            "warmup": "313 steps",
+            "update_every": "1000 steps",
+            "n_init": 5,
             "decay": 0.996,
             "final_decay": 1.0,
         }
@@ -47,6 +47,6 @@ def get_config():
     config.nrcc.weight = 0.0
     config.optimizer.learning_rate = 0.3
     config.optimizer.weight_decay = 1e-4
-    config.optimizer.predictor_factor = 1.0
+    config.optimizer.predictor_lr_multiplier = 1.0
     config.optimizer.warmup = "10 epochs"
     return config

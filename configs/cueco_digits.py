@@ -10,15 +10,15 @@ half of the 1,797 images; CueCo's own has 16,384.
 
 from ml_collections import ConfigDict
 
-from cluster_jax import settings
+from cluster_jax.core.config import load_config
 
 
 def get_config():
     """The config."""
-    config = settings.load("nrcc_digits")
+    config = load_config("nrcc_digits")
     config.network.predictor = ConfigDict({"hidden": 256})
-    config.method = settings.load("cueco_cifar10").method
+    config.method = load_config("cueco_cifar10").method
     config.method.update(queue=768, decay=0.99)
     config.nrcc.weight = 0.0
-    config.nrcc.route = "target"
+    config.nrcc.branch = "target"
     return config

@@ -4,9 +4,9 @@
 
 DIR is a folder of images, at least 128 of them. It takes about six minutes on two cores, whatever
 their number: 1,500 steps of 128 images at 32 pixels. With an accelerator take nrcc_imagenet, or
-raise data.canvas, augment.size, network.width and train.duration.
+raise data.image_size, augment.size, network.width and train.duration.
 
-Network, optimiser and steps are those of nrcc_digits without NRCC, which would double the time;
+Network, optimizer and steps are those of nrcc_digits without NRCC, which would double the time;
 nrcc.weight=0.5 adds it. The augmentation is that of the base. Not tuned on photographs, but for one
 choice, the projection as the embedding. On 3,000 of them in 10 classes (300 of each class of
 Imagenette) k-means with the number given has ACC 0.35, on the pixels 0.22, and GridShift says that
@@ -15,14 +15,14 @@ it has no clear answer: so few images, so small, do not make a network that know
 
 from ml_collections import ConfigDict, config_dict
 
-from cluster_jax import settings
+from cluster_jax.core.config import load_config
 
 
 def get_config():
     """The config."""
-    config = settings.load("base")
+    config = load_config("base")
     config.data.name = "folder"
-    config.data.canvas = 40
+    config.data.image_size = 40
     config.augment.size = 32
 
     config.network.name = "small"
@@ -35,13 +35,13 @@ def get_config():
         {"name": "simclr", "temperature": 0.5, "positive_in_denominator": False}
     )
     config.nrcc.weight = 0.0
-    config.nrcc.route = "online"
+    config.nrcc.branch = "online"
 
     config.optimizer.name = "adamw"
     config.optimizer.learning_rate = 2e-3
-    config.optimizer.reference_batch = config_dict.placeholder(int)
+    config.optimizer.base_batch_size = config_dict.placeholder(int)
     config.optimizer.weight_decay = 1e-4
-    config.optimizer.predictor_factor = 1.0  # AdamW scales each parameter by itself
+    config.optimizer.predictor_lr_multiplier = 1.0  # AdamW scales each parameter by itself
     config.optimizer.warmup = "100 steps"
 
     config.train.batch_size = 128
@@ -49,5 +49,5 @@ def get_config():
     config.train.checkpoint_every = 500
 
     config.eval.features = "projection"
-    config.eval.reduce.neighbors = 15
+    config.eval.reduce.n_neighbors = 15
     return config

@@ -12,12 +12,12 @@ Deviation: the probe here is trained on four fifths of the training images and s
 at batch 256; the paper's is scored on the test split, at batch 64.
 """
 
-from cluster_jax import settings
+from cluster_jax.core.config import load_config
 
 
 def get_config():
     """The config."""
-    config = settings.load("base")
+    config = load_config("base")
     config.data.name = "cifar10"
     config.data.split = "train"
     config.augment.crop.scale = (0.08, 1.0)
@@ -25,13 +25,13 @@ def get_config():
     config.network.name = "resnet50"
     config.network.projector.update(hidden=2048, out=128)
     config.network.predictor = None
-    config.method = settings.load("kernel_infonce_digits").method
+    config.method = load_config("kernel_infonce_digits").method
     config.nrcc.weight = 0.0
-    config.nrcc.route = "online"
+    config.nrcc.branch = "online"
     config.optimizer.name = "lars"
     config.optimizer.learning_rate = 0.3
     config.optimizer.weight_decay = 1e-6
-    config.optimizer.predictor_factor = 1.0
+    config.optimizer.predictor_lr_multiplier = 1.0
     config.optimizer.warmup = "10 epochs"
     config.train.duration = "400 epochs"
     return config

@@ -13,12 +13,12 @@ form is queue=768, decay=0.99, final_decay=1.0.
 
 from ml_collections import ConfigDict, config_dict
 
-from cluster_jax import settings
+from cluster_jax.core.config import load_config
 
 
 def get_config():
     """The config."""
-    config = settings.load("nrcc_digits")
+    config = load_config("nrcc_digits")
     config.method = ConfigDict(
         {
             "name": "kernel_infonce",

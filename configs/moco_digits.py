@@ -14,15 +14,15 @@ is --config.network.norm=shuffle --config.network.group=32.
 
 from ml_collections import ConfigDict
 
-from cluster_jax import settings
+from cluster_jax.core.config import load_config
 
 
 def get_config():
     """The config."""
-    config = settings.load("nrcc_digits")
+    config = load_config("nrcc_digits")
     config.method = ConfigDict(
         {"name": "moco", "temperature": 0.2, "queue": 768, "decay": 0.99, "final_decay": 1.0}
     )
     config.nrcc.weight = 0.0
-    config.nrcc.route = "target"
+    config.nrcc.branch = "target"
     return config

@@ -7,7 +7,7 @@ DIR holds the set prepared by TFDS as array_record. Meant for one GPU or a TPU s
 From the paper: ResNet-34 with CIFAR stem, 1000 epochs of all 60,000 images, batch 256, SGD with
 rate 0.05 x batch / 256 and ten times that for the predictor, 50 epochs of warm-up without
 clusters, cosine, tau 0.5, lambda 0.1, sigma 0.001, an E-step every epoch, EMA 0.996, SimCLR's
-crop, jitter, grey and flip without blur. From SimCLR: crops of at least 0.08 of the area, jitter
+crop, jitter, gray and flip without blur. From SimCLR: crops of at least 0.08 of the area, jitter
 of strength 0.5, as on CIFAR-10 there. From NCC's official code: weight decay 5e-4.
 Deviation: BatchNorm of the target is synchronised over devices, where the paper shuffles; that
 is --config.network.norm=shuffle --config.network.group=32.
@@ -15,12 +15,12 @@ is --config.network.norm=shuffle --config.network.group=32.
 
 from ml_collections import ConfigDict
 
-from cluster_jax import settings
+from cluster_jax.core.config import load_config
 
 
 def get_config():
     """The config."""
-    config = settings.load("base")
+    config = load_config("base")
     config.data.name = "cifar10"
     config.data.split = "train+test"
     config.augment.crop.scale = (0.08, 1.0)
@@ -33,9 +33,9 @@ def get_config():
             "temperature": 0.5,
             "sigma": 0.001,
             "warmup": "50 epochs",
-            "every": "1 epoch",
-            "restarts": 5,
-            "keep_centers": True,
+            "update_every": "1 epoch",
+            "n_init": 5,
+            "warm_start": True,
             "part": "whole",
             "decay": 0.996,
             "final_decay": 0.996,

@@ -10,15 +10,15 @@ clusters, 10, is given to the E-step, as the paper gives it. The moving average 
 
 from ml_collections import ConfigDict
 
-from cluster_jax import settings
+from cluster_jax.core.config import load_config
 
 
 def get_config():
     """The config."""
-    config = settings.load("nrcc_digits")
+    config = load_config("nrcc_digits")
     config.network.predictor = ConfigDict({"hidden": 256})
-    config.method = settings.load("ncc_cifar10").method
-    config.method.update(warmup="300 steps", every="5 epochs", decay=0.9, final_decay=1.0)
+    config.method = load_config("ncc_cifar10").method
+    config.method.update(warmup="300 steps", update_every="5 epochs", decay=0.9, final_decay=1.0)
     config.nrcc.weight = 0.0
-    config.nrcc.route = "target"
+    config.nrcc.branch = "target"
     return config

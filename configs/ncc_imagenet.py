@@ -12,16 +12,16 @@ warm-up as in nrcc_imagenet; crop and jitter as there too, where NCC has SimCLR'
 every 5 epochs, since it embeds all images.
 """
 
-from cluster_jax import settings
+from cluster_jax.core.config import load_config
 
 
 def get_config():
     """The config."""
-    config = settings.load("nrcc_imagenet")
-    config.method = settings.load("ncc_cifar10").method
+    config = load_config("nrcc_imagenet")
+    config.method = load_config("ncc_cifar10").method
     config.method.clusters = 1000
     config.method.warmup = "10 epochs"
-    config.method.every = "5 epochs"
+    config.method.update_every = "5 epochs"
     config.method.final_decay = 1.0
     config.nrcc.weight = 0.0
     return config

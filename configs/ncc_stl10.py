@@ -2,18 +2,18 @@
 
     python -m cluster_jax.main --config=configs/ncc_stl10.py --config.data.dir=DIR
 
-DIR holds the set prepared by TFDS as array_record. Trains and scores on the 13,000 labelled
+DIR holds the set prepared by TFDS as array_record. Trains and scores on the 13,000 labeled
 images, 96 pixels. Everything else is that of ncc_cifar10; meant for one GPU or a TPU slice. The
 backbone keeps the CIFAR stem at 96 pixels, which needs about nine times the memory of 32.
 Guess: the strength of the jitter, SimCLR's for CIFAR-10.
 """
 
-from cluster_jax import settings
+from cluster_jax.core.config import load_config
 
 
 def get_config():
     """The config."""
-    config = settings.load("ncc_cifar10")
+    config = load_config("ncc_cifar10")
     config.data.name = "stl10"
     config.data.split = "train+test"
     config.augment.size = 96

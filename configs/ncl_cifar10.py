@@ -3,7 +3,7 @@
     python -m cluster_jax.main --config=configs/ncl_cifar10.py --config.data.dir=DIR
 
 DIR holds the set prepared by TFDS as array_record. Meant for one GPU or a TPU slice. Runs three
-trainings one after another: rotation on all images, cross-entropy on the labelled classes
+trainings one after another: rotation on all images, cross-entropy on the labeled classes
 (aeroplane to deer), discovery of the others. The same command goes on in any of them.
 
 From the paper: ResNet-18, of which stages 2 and 3 train the last block and the heads; batch 128;
@@ -16,12 +16,12 @@ of the first two stages are guesses (the authors took another paper's weights).
 
 from ml_collections import ConfigDict, config_dict
 
-from cluster_jax import settings
+from cluster_jax.core.config import load_config
 
 
 def get_config():
     """The config."""
-    config = settings.load("base")
+    config = load_config("base")
     config.data.name = "cifar10"
     config.data.split = "train"
     config.novel.update(classes=5, test_split="test")
@@ -36,12 +36,12 @@ def get_config():
             "classes": 5,
             "threshold": 0.95,
             "ramp": "50 epochs",
-            "coefficient": 5.0,
+            "consistency_weight": 5.0,
             "consistency": "own",
             "temperature": 0.05,
             "alpha": 0.2,
             "queue": 2048,
-            "neighbours": 204,
+            "neighbors": 204,
             "contrast_from": "1 epoch",
             "hng": {"count": 400, "rounds": 5, "mixing": (1 / 3, 2 / 3), "start": "3 epochs"},
             "weights": {"ce": 1.0, "bce": 1.0, "consistency": 1.0, "ncl": 1.0, "scl": 1.0},
@@ -49,25 +49,25 @@ def get_config():
     )
     config.optimizer.update(
         learning_rate=0.1,
-        reference_batch=config_dict.placeholder(int),
+        base_batch_size=config_dict.placeholder(int),
         weight_decay=1e-4,
-        predictor_factor=1.0,
+        predictor_lr_multiplier=1.0,
         warmup="0 epochs",
-        drop_every="170 epochs",
+        lr_decay_every="170 epochs",
     )
-    config.train.update(batch_size=128, labelled_rows=64, duration="200 epochs")
+    config.train.update(batch_size=128, labeled_batch_size=64, duration="200 epochs")
     config.eval.kmeans.k = 5
     config.stages = ConfigDict(
         {
             "rotation": {
                 "method": {"name": "rotation"},
                 "network": {"frozen": None},
-                "train": {"labelled_rows": None, "duration": "200 epochs"},
+                "train": {"labeled_batch_size": None, "duration": "200 epochs"},
             },
             "supervised": {
                 "method": {"name": "supervised"},
-                "train": {"labelled_rows": 128, "duration": "100 epochs"},
-                "optimizer": {"drop_every": "50 epochs"},
+                "train": {"labeled_batch_size": 128, "duration": "100 epochs"},
+                "optimizer": {"lr_decay_every": "50 epochs"},
             },
         }
     )

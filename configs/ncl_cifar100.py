@@ -2,18 +2,18 @@
 
     python -m cluster_jax.main --config=configs/ncl_cifar100.py --config.data.dir=DIR
 
-As `ncl_cifar10`, with the first 80 classes labelled, omega 50 with a ramp of 150 epochs, and k_1 =
+As `ncl_cifar10`, with the first 80 classes labeled, omega 50 with a ramp of 150 epochs, and k_1 =
 |M| / C^u / 2 = 51.
 """
 
-from cluster_jax import settings
+from cluster_jax.core.config import load_config
 
 
 def get_config():
     """The config."""
-    config = settings.load("ncl_cifar10")
+    config = load_config("ncl_cifar10")
     config.data.name = "cifar100"
     config.novel.classes = 80
-    config.method.update(classes=20, ramp="150 epochs", coefficient=50.0, neighbours=51)
+    config.method.update(classes=20, ramp="150 epochs", consistency_weight=50.0, neighbors=51)
     config.eval.kmeans.k = 20
     return config

@@ -1,8 +1,8 @@
-"""NCL on scikit-learn's digits, no download: 0 to 4 are labelled, 5 to 9 are to be discovered.
+"""NCL on scikit-learn's digits, no download: 0 to 4 are labeled, 5 to 9 are to be discovered.
 
     python -m cluster_jax.main --config=configs/ncl_digits.py
 
-Little more than a minute on a CPU core: rotation on all images, cross-entropy on the labelled ones,
+Little more than a minute on a CPU core: rotation on all images, cross-entropy on the labeled ones,
 discovery. A fifth of every digit is kept for a test; the novel classes, 5, are given. It reproduces
 no table: the paper does not use this set. Network and augmentation are those of `nrcc_digits`,
 tuned on the labels of this set; omega, tau, alpha, N and mu are the paper's, and k_1 is a fifth of
@@ -19,22 +19,22 @@ block.
 
 from ml_collections import ConfigDict
 
-from cluster_jax import settings
+from cluster_jax.core.config import load_config
 
 
 def get_config():
     """The config."""
-    config = settings.load("nrcc_digits")
+    config = load_config("nrcc_digits")
     config.note = "Network and augmentation were tuned on the labels of the digits."
     config.novel.update(classes=5, holdout=0.2)
     config.network.projector = None
     config.network.frozen = "conv3"
     config.nrcc.weight = 0.0
-    config.method = settings.load("ncl_cifar10").method
-    config.method.update(threshold=0.6, queue=256, neighbours=25, ramp="20 epochs")
+    config.method = load_config("ncl_cifar10").method
+    config.method.update(threshold=0.6, queue=256, neighbors=25, ramp="20 epochs")
     config.method.hng.count = 64
     config.optimizer.update(learning_rate=1e-3, warmup="2 epochs")
-    config.train.update(batch_size=128, labelled_rows=64, duration="100 epochs")
+    config.train.update(batch_size=128, labeled_batch_size=64, duration="100 epochs")
     config.eval.features = "backbone"
     config.eval.kmeans.k = 5
     config.stages = ConfigDict(
@@ -42,11 +42,11 @@ def get_config():
             "rotation": {
                 "method": {"name": "rotation"},
                 "network": {"frozen": None},
-                "train": {"labelled_rows": None, "duration": "30 epochs"},
+                "train": {"labeled_batch_size": None, "duration": "30 epochs"},
             },
             "supervised": {
                 "method": {"name": "supervised"},
-                "train": {"labelled_rows": 128, "duration": "60 epochs"},
+                "train": {"labeled_batch_size": 128, "duration": "60 epochs"},
             },
         }
     )

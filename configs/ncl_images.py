@@ -20,36 +20,36 @@ k-means clusters of a run.
 
 from ml_collections import ConfigDict, config_dict
 
-from cluster_jax import settings
+from cluster_jax.core.config import load_config
 
 
 def get_config():
     """The config."""
-    config = settings.load("images")
-    digits = settings.load("ncl_digits")
+    config = load_config("images")
+    digits = load_config("ncl_digits")
     config.network.projector = None
     config.network.frozen = digits.network.frozen
     config.method = digits.method
     config.method.classes = config_dict.placeholder(int)
     config.method.threshold = config_dict.placeholder(float)
-    config.method.coefficient = 1.0
+    config.method.consistency_weight = 1.0
     config.method.ramp = "200 steps"
     config.method.contrast_from = "20 steps"
     config.method.hng.start = "60 steps"
     config.optimizer.learning_rate = digits.optimizer.learning_rate
     config.optimizer.warmup = "50 steps"
-    config.train.update(labelled_rows=64, duration="1000 steps")
+    config.train.update(labeled_batch_size=64, duration="1000 steps")
     config.eval.features = "backbone"
     config.stages = ConfigDict(
         {
             "rotation": {
                 "method": {"name": "rotation"},
                 "network": {"frozen": None},
-                "train": {"labelled_rows": None, "duration": "500 steps"},
+                "train": {"labeled_batch_size": None, "duration": "500 steps"},
             },
             "supervised": {
                 "method": {"name": "supervised"},
-                "train": {"batch_size": 64, "labelled_rows": 64, "duration": "500 steps"},
+                "train": {"batch_size": 64, "labeled_batch_size": 64, "duration": "500 steps"},
             },
         }
     )

@@ -6,12 +6,12 @@ DIR holds the set prepared by TFDS as array_record. Trains and scores on all 60,
 Everything else is that of nrcc_cifar10; meant for one GPU or a TPU slice.
 """
 
-from cluster_jax import settings
+from cluster_jax.core.config import load_config
 
 
 def get_config():
     """The config."""
-    config = settings.load("nrcc_cifar10")
+    config = load_config("nrcc_cifar10")
     config.data.name = "cifar100"
     config.data.split = "train+test"
     return config

@@ -6,25 +6,25 @@
 does not use this set. What to expect is in README.md, section "Measured".
 
 The network, the augmentation, the temperature, lambda, the number of steps, the choice of the
-projection as the embedding and UMAP's 15 neighbours were tuned on the labels of this set; the
+projection as the embedding and UMAP's 15 neighbors were tuned on the labels of this set; the
 protocol of a run says so. GridShift's bandwidth is found without labels.
 """
 
 from ml_collections import ConfigDict, config_dict
 
-from cluster_jax import settings
+from cluster_jax.core.config import load_config
 
 
 def get_config():
     """The config."""
-    config = settings.load("base")
+    config = load_config("base")
     config.note = "The settings of nrcc_digits were tuned on the labels of the digits."
     config.data.name = "digits"
     config.augment.size = 8
     config.augment.crop = None
     config.augment.flip = 0.0
     config.augment.jitter.probability = 0.0
-    config.augment.grey = 0.0
+    config.augment.grayscale = 0.0
     config.augment.affine.update(rotation=0.3, scale=0.18, shift=1.0, shear=0.3)
     config.augment.noise = 0.08
 
@@ -39,13 +39,13 @@ def get_config():
     )
     config.nrcc.weight = 0.5
     config.nrcc.temperature = 0.5
-    config.nrcc.route = "online"
+    config.nrcc.branch = "online"
 
     config.optimizer.name = "adamw"
     config.optimizer.learning_rate = 2e-3
-    config.optimizer.reference_batch = config_dict.placeholder(int)
+    config.optimizer.base_batch_size = config_dict.placeholder(int)
     config.optimizer.weight_decay = 1e-4
-    config.optimizer.predictor_factor = 1.0  # AdamW scales each parameter by itself
+    config.optimizer.predictor_lr_multiplier = 1.0  # AdamW scales each parameter by itself
     config.optimizer.warmup = "100 steps"
 
     config.train.batch_size = 256
@@ -53,5 +53,5 @@ def get_config():
     config.train.checkpoint_every = 500
 
     config.eval.features = "projection"
-    config.eval.reduce.neighbors = 15
+    config.eval.reduce.n_neighbors = 15
     return config

@@ -14,15 +14,15 @@ Deviations: images are resized to a short side of 256 pixels and cropped to the 
 when they are decoded; random crops are taken from that square.
 """
 
-from cluster_jax import settings
+from cluster_jax.core.config import load_config
 
 
 def get_config():
     """The config."""
-    config = settings.load("base")
+    config = load_config("base")
     config.data.name = "imagenet2012"
     config.data.split = "train"
-    config.data.canvas = 256
+    config.data.image_size = 256
     config.augment.size = 224
     config.augment.mean = (0.485, 0.456, 0.406)
     config.augment.std = (0.229, 0.224, 0.225)

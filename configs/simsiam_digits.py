@@ -9,12 +9,12 @@ and number of steps are those of `nrcc_digits`, tuned on the labels of this set.
 
 from ml_collections import ConfigDict
 
-from cluster_jax import settings
+from cluster_jax.core.config import load_config
 
 
 def get_config():
     """The config."""
-    config = settings.load("nrcc_digits")
+    config = load_config("nrcc_digits")
     config.method = ConfigDict({"name": "simsiam"})
     config.network.predictor = ConfigDict({"hidden": 256})
     config.nrcc.weight = 0.0

@@ -17,10 +17,13 @@ from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score, calinski_harabasz_score
 
-from cluster_jax import GridShift, protocol, settings, storage
+from cluster_jax import GridShift
 from cluster_jax.clustering import bandwidth
 from cluster_jax.clustering.reduce import reduce
+from cluster_jax.core import io
+from cluster_jax.core.config import load_config
 from cluster_jax.metrics import partition
+from cluster_jax.pipeline import provenance
 from experiments import bandwidth_sets, machine
 
 RULES = (
@@ -111,8 +114,8 @@ def judge(one: bandwidth_sets.Set) -> dict:
 
 def embedded(file: str, seed: int) -> dict:
     """Rules, and the effect of the grid's place, on the map of an embedding of the digits."""
-    config = settings.load("nrcc_digits").eval
-    features = storage.read_arrays(file)[config.features]
+    config = load_config("nrcc_digits").eval
+    features = io.read_arrays(file)[config.features]
     features /= np.linalg.norm(features, axis=1, keepdims=True)
     points = reduce(features, seed=seed, **config.reduce).astype(np.float64)
     labels = load_digits().target
@@ -224,15 +227,15 @@ def main() -> None:
         "command": "python -m experiments.bandwidth --embeddings RUN/embedding.npz ...",
         "embeddings": [pathlib.Path(f).parent.name for f in arguments.embeddings],
         "machine": machine.describe(),
-        "versions": protocol.versions(),
-        "commit": protocol.commit(),
+        "versions": provenance.versions(),
+        "commit": provenance.commit(),
     }
-    storage.write_json(
+    io.write_json(
         f"{arguments.out}.json", {"protocol": about, "sets": results, "embeddings": embeddings}
     )
     text = table(results, embeddings)
     protocol_lines = "\n".join(f"- {key}: {value}" for key, value in about.items())
-    storage.write(f"{arguments.out}.md", f"# Bandwidth rules\n\n{text}\n{protocol_lines}\n")
+    io.write(f"{arguments.out}.md", f"# Bandwidth rules\n\n{text}\n{protocol_lines}\n")
     print(text)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import make_moons
 
-# Centres are at least this many times the sum of the two clusters' standard deviations apart.
+# Centers are at least this many times the sum of the two clusters' standard deviations apart.
 _SEPARATION = 3.5
 
 
@@ -153,15 +153,15 @@ def make(one: Set) -> tuple[NDArray, NDArray]:
 def _blobs(one: Set, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
     k, d = one.truth, one.d
     spreads = np.exp(rng.uniform(0, np.log(one.spreads), k)) if one.spreads > 1 else np.ones(k)
-    reach = spreads * one.stretch
+    novelty_threshold = spreads * one.stretch
     centers = np.empty((0, d))
-    side = 2 * _SEPARATION * reach.max() * k ** (1 / d)
+    side = 2 * _SEPARATION * novelty_threshold.max() * k ** (1 / d)
     while len(centers) < k:
-        # The box grows slowly while centres are refused, so that it ends up moderately full.
+        # The box grows slowly while centers are refused, so that it ends up moderately full.
         center = rng.uniform(0, side, d)
-        own = reach[len(centers)]
+        own = novelty_threshold[len(centers)]
         apart = np.linalg.norm(centers - center, axis=1)
-        if (apart >= _SEPARATION * (own + reach[: len(centers)])).all():
+        if (apart >= _SEPARATION * (own + novelty_threshold[: len(centers)])).all():
             centers = np.concatenate([centers, center[None]])
         else:
             side *= 1.002

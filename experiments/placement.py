@@ -19,18 +19,20 @@ from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits
 from sklearn.metrics import adjusted_rand_score
 
-from cluster_jax import finished, protocol, settings, storage
-from cluster_jax.clustering import placement
+from cluster_jax.clustering import out_of_sample
 from cluster_jax.clustering.gridshift import GridShift
-from cluster_jax.data import unseen
+from cluster_jax.core import io
+from cluster_jax.core.checks import InputError
+from cluster_jax.data import inference_data
 from cluster_jax.evaluation import evaluate
+from cluster_jax.pipeline import inference, provenance
 from experiments import machine
 
 SPLITS = (0, 1, 2)
 HELD_OUT = 0.2
 NEIGHBORS, DIMENSIONS, SEED = 15, 3, 0
 NOTE = (
-    "UMAP (15 neighbours, min_dist 0, cosine, 3-D) and GridShift with a bandwidth found, as the "
+    "UMAP (15 neighbors, min_dist 0, cosine, 3-D) and GridShift with a bandwidth found, as the "
     "pipeline runs them; projections, rows of length one. 'digit': share of the held-out rows "
     "whose cluster's commonest digit (over the training rows) is theirs. 'together': ARI on the "
     "held-out rows with a clustering of all rows together. 'own': share of the training rows "
@@ -70,7 +72,7 @@ def compare(x: np.ndarray, digits: np.ndarray, together: np.ndarray, split: int)
         return grid.predict(apart["batch"])
 
     def nearest(k: int) -> Callable[[np.ndarray], np.ndarray]:
-        return lambda rows: placement.vote(placement.neighbors(rows, x[kept], k), labels)
+        return lambda rows: out_of_sample.vote(out_of_sample.neighbors(rows, x[kept], k), labels)
 
     rules = {
         "UMAP rebuilt, row by row": alone,
@@ -99,16 +101,18 @@ def compare(x: np.ndarray, digits: np.ndarray, together: np.ndarray, split: int)
         "digit": float((whole[together[held]] == digits[held]).mean()), "together": 1.0,
     }  # fmt: skip
     groups = KMeans(10, n_init=10, random_state=SEED).fit(x[kept])
-    near = placement.neighbors(x[held], x[kept], NEIGHBORS)
-    reach = placement.reach(x[kept])
+    near = out_of_sample.neighbors(x[held], x[kept], NEIGHBORS)
+    novelty_threshold = out_of_sample.novelty_threshold(x[kept])
     return {
         "rules": found,
         "rebuild, seconds": rebuild,
         "row by row and batch apart, bandwidths": float(moved),
-        "k-means: votes agree with the nearest centre": float(
-            (placement.vote(near, groups.labels_) == groups.predict(x[held])).mean()
+        "k-means: votes agree with the nearest center": float(
+            (out_of_sample.vote(near, groups.labels_) == groups.predict(x[held])).mean()
         ),
-        "unlike anything seen, held-out rows": float((near.distance[:, 0] > reach).mean()),
+        "unlike anything seen, held-out rows": float(
+            (near.distance[:, 0] > novelty_threshold).mean()
+        ),
         "clusters": len(grid.cluster_centers_),
     }
 
@@ -118,16 +122,16 @@ def left_out(x: np.ndarray, digits: np.ndarray) -> list[float]:
     found = []
     for digit in range(10):
         others = x[digits != digit]
-        reach = placement.reach(others)
-        near = placement.neighbors(x[digits == digit], others, 1)
-        found.append(float((near.distance[:, 0] > reach).mean()))
+        novelty_threshold = out_of_sample.novelty_threshold(others)
+        near = out_of_sample.neighbors(x[digits == digit], others, 1)
+        found.append(float((near.distance[:, 0] > novelty_threshold).mean()))
     return found
 
 
 def foreign(workdir: str) -> dict[str, float]:
     """Share of images that are no digits found unlike the digits, by the network of a run."""
-    run = finished.read(workdir)
-    net = finished.restore(run)
+    run = inference.read(workdir)
+    net = inference.restore(run)
     digits = np.rint(load_digits().images * (255 / 16)).astype(np.uint8)
     rng = np.random.default_rng(0)
     images = {
@@ -141,8 +145,10 @@ def foreign(workdir: str) -> dict[str, float]:
     shape = tuple(run.images["shape"])
     found = {}
     for name, pixels in images.items():
-        dataset = unseen.load(pixels, shape=shape, resident_mb=100.0)
-        found[name] = float(finished.place(run, finished.embed(run, net, dataset)).unlike.mean())
+        dataset = inference_data.load(pixels, shape=shape, cache_mb=100.0)
+        found[name] = float(
+            inference.place(run, inference.embed(run, net, dataset)).is_novel.mean()
+        )
     return found
 
 
@@ -151,9 +157,9 @@ def measure(files: list[str]) -> dict[str, Any]:
     digits = load_digits().target
     runs = {}
     for file in files:
-        x = evaluate.unit(storage.read_arrays(file)["projection"])
+        x = evaluate.unit(io.read_arrays(file)["projection"])
         if len(x) != len(digits):
-            raise settings.InputError(f"{file} has {len(x)} rows, not the 1797 of the digits")
+            raise InputError(f"{file} has {len(x)} rows, not the 1797 of the digits")
         together = GridShift().fit_predict(umap().fit_transform(x))
         runs[file.split("/")[-2]] = {
             "splits": [compare(x, digits, together, split) for split in SPLITS],
@@ -219,12 +225,12 @@ def main() -> None:
         "splits": SPLITS,
         "held_out": HELD_OUT,
         "machine": machine.describe(),
-        "versions": protocol.versions(),
-        "commit": protocol.commit(),
+        "versions": provenance.versions(),
+        "commit": provenance.commit(),
         "note": NOTE,
     }
     result = {"runs": runs, "foreign": strange, "protocol": about}
-    storage.write_json(f"{arguments.out}.json", result)
+    io.write_json(f"{arguments.out}.json", result)
     versions = ", ".join(f"{k} {v}" for k, v in about["versions"].items())
     lines = [
         table(runs),
@@ -237,7 +243,7 @@ def main() -> None:
         f"it. Versions: {versions}. Commit: {about['commit']}.",
     ]
     text = "\n".join(lines) + "\n"
-    storage.write(f"{arguments.out}.md", text)
+    io.write(f"{arguments.out}.md", text)
     print(text)
 
 

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from ml_collections import ConfigDict
 
-from cluster_jax import pipeline, protocol, storage
+from cluster_jax.core import io
+from cluster_jax.pipeline import provenance
+from cluster_jax.pipeline import run as pipeline
 from experiments import machine
 
 FIGURES = {
@@ -27,7 +29,7 @@ def repeat(config: ConfigDict, seeds: Sequence[int], folder: str, name: str) -> 
         seeded = config.copy_and_resolve_references()
         seeded.seed = seed
         workdir = pathlib.Path(folder) / f"{name}-seed{seed}"
-        results.append(pipeline.run(seeded, workdir, name))
+        results.append(pipeline.run_pipeline(seeded, workdir, name))
     return results
 
 
@@ -71,15 +73,15 @@ def write(
         "seeds": seeds,
         "machine": machine.describe(),
         "devices": example["devices"],
-        "versions": protocol.versions(),
+        "versions": provenance.versions(),
         "commits": commits,
         "images_trained": example["images_trained"],
         "images_scored": example["images_scored"],
         "note": note,
     }
-    storage.write_json(f"{path}.json", {"rows": summary, "protocol": about})
+    io.write_json(f"{path}.json", {"rows": summary, "protocol": about})
     text = "\n".join([_markdown(summary, titles), "", *_about(about)]) + "\n"
-    storage.write(f"{path}.md", text)
+    io.write(f"{path}.md", text)
     return text
 
 

@@ -2,23 +2,26 @@
 
 import itertools
 import os
-import tempfile
 
-# Steps that several tests share, also those of other processes, are compiled once a session:
-# the workers of pytest-xdist inherit the folder of the process that started them.
-if "PYTEST_XDIST_WORKER" not in os.environ:
-    COMPILED = tempfile.TemporaryDirectory(prefix="cluster_jax_tests_")
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = COMPILED.name
-os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.3"
+# Also those of other processes: what takes this long to compile is compiled once.
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
 
 import jax
 import pytest
 
-from cluster_jax import assemble
+from cluster_jax.pipeline import build
 from cluster_jax.training import state as states
 
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+def pytest_configure(config):
+    """Keeps compiled code from one test run to the next, in pytest's cache directory."""
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        folder = str(config.rootpath / ".pytest_cache" / "d" / "jax")
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = folder
+        jax.config.update("jax_compilation_cache_dir", folder)
 
 
 @pytest.fixture
@@ -56,9 +59,9 @@ def two_devices():
 
 @pytest.fixture(scope="module")
 def quickly_compiled(one_device):
-    """Compiling takes nearly all the time: without optimisation, each step traced once."""
+    """Compiling takes nearly all the time: without optimization, each step traced once."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(assemble, "_try_step", lambda *arguments: None)
+        patch.setattr(build, "_try_step", lambda *arguments: None)
         jax.config.update("jax_disable_most_optimizations", True)
         yield
     jax.config.update("jax_disable_most_optimizations", False)

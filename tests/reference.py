@@ -1,6 +1,6 @@
 """The papers' formulas in plain loops over numpy float64, and one way to run a loss on devices.
 
-Nothing here is vectorised or shared with the package: an index in a formula is an index here.
+Nothing here is vectorized or shared with the package: an index in a formula is an index here.
 """
 
 import math
@@ -134,7 +134,7 @@ def nrcc_gradient(a, b, c, tau, include_own_view, live_partners):
 
 
 def nrcc_gradient_printed(a, b, c, tau):
-    """The regulariser's part of the gradients (10) and (11), with (14)'s prefactor 1/(2n)."""
+    """The regularizer's part of the gradients (10) and (11), with (14)'s prefactor 1/(2n)."""
     n = len(a)
     out = np.zeros_like(a)
     for i in range(n):
@@ -268,7 +268,7 @@ def prototypes(z, labels, clusters):
 
 
 def proto_cl(mu, target, tau, part="whole"):
-    """NCC (7), or a term of (8), of dictionaries cluster -> centre."""
+    """NCC (7), or a term of (8), of dictionaries cluster -> center."""
     total = 0.0
     for k in mu:
         own = np.dot(mu[k], target[k]) / tau

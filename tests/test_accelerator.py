@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType
 
-from cluster_jax import assemble
+from cluster_jax.pipeline import build
 from cluster_jax.training import state as states
 from cluster_jax.training.step import make_step
 from tests import toy
@@ -15,8 +15,8 @@ pytestmark = pytest.mark.gpu
 
 def _losses(built, device, steps):
     mesh = jax.make_mesh((1,), (states.AXIS,), axis_types=(AxisType.Auto,), devices=[device])
-    state = states.create(built.method, built.optimiser, seed=0, shape=built.shape, mesh=mesh)
-    step = make_step(built.method, built.optimiser, mesh)
+    state = states.create(built.method, built.optimizer, seed=0, shape=built.shape, mesh=mesh)
+    step = make_step(built.method, built.optimizer, mesh)
     resident = jax.device_put(built.dataset.images, states.replicated(mesh))
     found = []
     for i in range(steps):
@@ -35,7 +35,7 @@ def test_a_step_equals_the_cpu(tmp_path, dtype, tolerance):
     made = toy.byol(toy.config(toy.file(tmp_path, channels=3)))
     made.network.name, made.network.stem, made.network.width = "resnet18", "cifar", 16
     made.network.dtype = dtype
-    built = assemble.build(assemble.plain(made))
+    built = build.build_run(build.plain(made))
     here, there = (_losses(built, jax.devices(kind)[0], 3) for kind in (None, "cpu"))
     assert np.isfinite(here).all()
     assert abs(here[0] - there[0]) <= tolerance * abs(there[0])

@@ -12,7 +12,8 @@ import json
 import numpy as np
 import pytest
 
-from cluster_jax import pipeline, settings
+from cluster_jax.core.config import config_names
+from cluster_jax.pipeline import run as pipeline
 from cluster_jax.training import log
 from tests import toy
 
@@ -31,7 +32,7 @@ def finite(metrics, path=""):
 
 def run(config, name, folder):
     """Runs the config and checks what it leaves."""
-    results = pipeline.run(config, folder / "run", name)
+    results = pipeline.run_pipeline(config, folder / "run", name)
     assert json.loads((folder / "run" / "results.json").read_text()) == results
     assert "<html" in (folder / "run" / "report.html").read_text()[:500].lower()
     figures = set(finite(results["metrics"]))
@@ -46,7 +47,7 @@ def run(config, name, folder):
     assert ("discovery.novel.acc" in figures) == bool(config.stages)
 
 
-@pytest.mark.parametrize("name", settings.names())
+@pytest.mark.parametrize("name", config_names())
 def test_config_runs_two_steps_and_an_evaluation(name, tmp_path):
     run(toy.shrunken(name, tmp_path), name, tmp_path)
 

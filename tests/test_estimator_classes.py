@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import cluster_jax
-from cluster_jax import assemble
 from cluster_jax.estimators import ImageClusterer
+from cluster_jax.pipeline import build
 from tests import toy
 
 # A few steps leave the novel head undecided, of which `fit` warns.
@@ -30,10 +30,10 @@ def images():
 def config(tmp_path_factory):
     """The config of `fit(X, y)` with few steps and small sizes."""
     made = toy.shrunken("ncl_images", tmp_path_factory.mktemp("config"))
-    made.augment.jitter.probability = made.augment.grey = 0.0
+    made.augment.jitter.probability = made.augment.grayscale = 0.0
     made.method.classes = None
     made.eval.reduce.method = "pca"
-    return assemble.plain(made)
+    return build.plain(made)
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def test_new_images_are_told_by_name_or_number(fitted, images):
     found = fitted.predict(images[0])
     assert found.shape == fitted.labels_.shape
     assert set(found) <= set(fitted.labels_)
-    # Fifteen neighbours vote, the image itself among them: most keep their class.
+    # Fifteen neighbors vote, the image itself among them: most keep their class.
     assert (found == fitted.labels_).mean() > 0.6
     where = fitted.locate(images[0][:9])
     assert (where.labels == found[:9]).all()
@@ -103,8 +103,8 @@ def test_a_workdir_is_of_the_same_classes(fitted, config, images):
         ({"n_clusters": None}, None, "^with y, n_clusters must be the number of novel classes;"),
         ({"n_clusters": 1}, None, "^method.classes must be at least 2; got 1$"),
         ({}, ["a"] * 3, r"^y has the shape \(3,\) and there are 64 images; give one class"),
-        ({}, [-1] * 64, "^no image is labelled; novel class discovery needs"),
-        ({}, ["a"] * 64, "^every image is labelled; "),
+        ({}, [-1] * 64, "^no image is labeled; novel class discovery needs"),
+        ({}, ["a"] * 64, "^every image is labeled; "),
         ({"config": "images"}, None, "^y gives classes, and a training by the config 'images'"),
         ({"n_clusters": 60}, None, "^eval.kmeans.k must be 1 to [0-9]*, the images to cluster; "),
     ],

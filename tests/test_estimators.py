@@ -12,8 +12,11 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import cluster_jax
-from cluster_jax import estimators, finished, pipeline, settings
+from cluster_jax import estimators
+from cluster_jax.core.checks import InputError
 from cluster_jax.estimators import ImageClusterer
+from cluster_jax.pipeline import inference
+from cluster_jax.pipeline import run as pipeline
 from cluster_jax.training import loop
 from tests import toy
 from tests.methods import cases
@@ -22,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("one_device")
 
 
 def _tiny(**options):
-    """A clusterer of four steps on 8 x 8 images in grey."""
+    """A clusterer of four steps on 8 x 8 images in gray."""
     return ImageClusterer(toy.config("unused").to_dict(), **options)
 
 
@@ -57,7 +60,7 @@ def test_what_fit_leaves(fitted, images):
     assert results["protocol"]["labels_used_for"] == []
 
 
-def test_training_images_are_predicted_as_labelled(fitted, images):
+def test_training_images_are_predicted_as_labeled(fitted, images):
     assert (fitted.predict(images) == fitted.labels_).all()
     assert (fitted.predict(images[:1]) == fitted.labels_[:1]).all()
     found = fitted.locate(images[7:30] / 255.0)
@@ -167,7 +170,7 @@ def test_clusters_of_outliers_are_not_counted(fitted, monkeypatch):
         "kmeans_clusters": labels,
     }
     run = fitted._run._replace(clusters=clusters)
-    monkeypatch.setattr(finished, "read", lambda path: run)
+    monkeypatch.setattr(inference, "read", lambda path: run)
     assert ImageClusterer()._adopt(run.workdir).n_clusters_ == 2
     assert ImageClusterer(n_clusters=5)._adopt(run.workdir).n_clusters_ == 3
 
@@ -182,7 +185,7 @@ def test_a_few_skipped_files_are_named():
 
 def test_a_run_of_the_command(images, tmp_path):
     config = toy.config(toy.file(tmp_path, 90))
-    pipeline.run(config, tmp_path / "run")
+    pipeline.run_pipeline(config, tmp_path / "run")
     made = cluster_jax.load(tmp_path / "run")
     assert (made.predict(toy.images(90)[0]) == made.labels_).all()
     (tmp_path / "run" / "results.json").unlink()
@@ -241,12 +244,12 @@ def test_numpy_numbers_are_settings(images):
     config, _ = made._config(False)
     assert config.eval.kmeans.k == 3
     assert list(config.eval.knn) == [7]
-    with pytest.raises(settings.InputError, match="no config 'pictures'"):
+    with pytest.raises(InputError, match="no config 'pictures'"):
         ImageClusterer("pictures").fit(images)
 
 
 def test_the_default_takes_ordinary_photos():
-    """The default config accepts colour images of any size, as far as the first step."""
+    """The default config accepts color images of any size, as far as the first step."""
     made, name = ImageClusterer()._config(False)
     assert name == "images"
-    assert made.data.canvas >= made.augment.size
+    assert made.data.image_size >= made.augment.size

@@ -7,7 +7,7 @@ import shlex
 import numpy as np
 import pytest
 
-from cluster_jax import cluster
+from cluster_jax.cli import cluster
 
 README = pathlib.Path(__file__).resolve().parent.parent / "README.md"
 HEADING = "## Your own embeddings"

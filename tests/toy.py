@@ -4,7 +4,8 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from cluster_jax import assemble, settings
+from cluster_jax.core.config import load_config
+from cluster_jax.pipeline import build
 
 SIDE = 8
 FEW = 5  # clusters, so that a batch holds members of most
@@ -22,7 +23,7 @@ def images(count: int = 64, seed: int = 0, channels: int = 1) -> tuple[np.ndarra
 
 def config(path, **sections) -> ConfigDict:
     """A run of a few steps on an array file, with overrides like `train={"batch_size": 8}`."""
-    made = settings.load("nrcc_digits")
+    made = load_config("nrcc_digits")
     made.data.name, made.data.dir = "arrays", str(path)
     made.network.width = 4
     made.network.projector.hidden, made.network.projector.out = 16, 8
@@ -47,19 +48,19 @@ def byol(made: ConfigDict) -> ConfigDict:
     """The same with BYOL in place of InfoNCE."""
     made.network.predictor = ConfigDict({"hidden": 16})
     made.method = ConfigDict({"name": "byol", "decay": 0.9, "final_decay": 1.0})
-    made.nrcc.route = "target"
+    made.nrcc.branch = "target"
     return made
 
 
 def discovery(made: ConfigDict, batch: int, **train) -> ConfigDict:
     """A config of novel class discovery on two of the four groups, of small sizes."""
     made.novel.update(classes=2, test_split=None)
-    made.train.update(batch_size=batch, labelled_rows=batch // 2, **train)
+    made.train.update(batch_size=batch, labeled_batch_size=batch // 2, **train)
     with made.stages.unlocked():
-        made.stages.supervised.train.update(batch_size=batch, labelled_rows=batch)
+        made.stages.supervised.train.update(batch_size=batch, labeled_batch_size=batch)
     for stage in made.stages.values():
         stage.train.update(train)
-    made.method.update(classes=2, queue=batch, neighbours=3)
+    made.method.update(classes=2, queue=batch, neighbors=3)
     made.method.hng.count = 4
     made.eval.kmeans.k = 2
     return made
@@ -67,12 +68,12 @@ def discovery(made: ConfigDict, batch: int, **train) -> ConfigDict:
 
 def shrunken(name, folder, network="small"):
     """The config with made images and small sizes."""
-    config = settings.load(name)
+    config = load_config(name)
     channels = 1 if name.endswith("digits") else 3
     config.data.name, config.data.dir = "arrays", str(file(folder, channels=channels))
     config.data.split = None
     if channels == 3:
-        config.data.canvas = config.augment.size = 16
+        config.data.image_size = config.augment.size = 16
         config.augment.blur.kernel = 3
     config.network.name = network
     if network == "small":
@@ -89,7 +90,7 @@ def shrunken(name, folder, network="small"):
         method.clusters = FEW
     if method.get("queue"):
         method.queue = 32
-    for duration in ("warmup", "frozen", "every"):
+    for duration in ("warmup", "update_every"):
         if duration in method:
             setattr(method, duration, "1 step")
     config.optimizer.warmup = "1 step"
@@ -111,10 +112,10 @@ def file(folder, count: int = 64, seed: int = 0, channels: int = 1):
     return path
 
 
-def built(made: ConfigDict) -> tuple[assemble.Run, dict]:
+def built(made: ConfigDict) -> tuple[build.Run, dict]:
     """The config turned into functions, and the config as a dict."""
-    values = assemble.plain(made)
-    return assemble.build(values), values
+    values = build.plain(made)
+    return build.build_run(values), values
 
 
 def wide(tree):

@@ -115,7 +115,7 @@ def scan(points: NDArray, partition: Callable[[NDArray, float], tuple[NDArray, b
         points: float64 `[n, d]`, finite; of large sets a `sample`.
         partition: gives labels int `[n]`, counted from 0, for points and a bandwidth, and
             whether the cells came to rest; if not (two modes still crawl along a thin bridge
-            towards each other), the bandwidth gets no score.
+            toward each other), the bandwidth gets no score.
 
     Returns:
         The whole curve. Where no bandwidth allows a score (all points equal, or too few), the

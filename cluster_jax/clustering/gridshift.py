@@ -17,17 +17,17 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cluster_jax.clustering import bandwidth as bandwidths
-from cluster_jax.clustering.cells import (
+from cluster_jax.clustering.grid import (
     Sums,
     Table,
     accumulate,
     bin_points,
     collect,
     group,
-    neighbourhood,
+    neighborhood,
     shift,
 )
-from cluster_jax.clustering.points import check_weights, nearest, numeric
+from cluster_jax.clustering.validation import check_weights, nearest, numeric
 
 STOPS = ("fixed_point", "no_merge")
 # Iterations of one fit of the scan over bandwidths: separate modes rest after about ten, those
@@ -56,11 +56,11 @@ class GridShift(ClusterMixin, BaseEstimator):
     """Mode seeking on a grid: clusters without a given number of clusters, in linear time.
 
     Points are binned to cells of side `bandwidth`; the cells then drift to the weighted mean of
-    their neighbourhood until they rest (see `shift`). Points follow their cell. All sums are in
+    their neighborhood until they rest (see `shift`). Points follow their cell. All sums are in
     float64.
 
     In more than about ten dimensions a grid is a poor idea: all cells are compared with each other,
-    and hardly any two are neighbours. Reduce first (`cluster_jax.clustering.reduce`).
+    and hardly any two are neighbors. Reduce first (`cluster_jax.clustering.reduce`).
 
     The partition does not depend on the order of the rows (up to rounding of sums). It depends on
     where the grid lies, except for moves by whole cells.
@@ -183,8 +183,8 @@ class GridShift(ClusterMixin, BaseEstimator):
         """Cluster of each row of `X` float `[n, d]`, int64 `[n]`; rows do not affect each other.
 
         A point in a cell that held training points gets their label. From an empty cell it moves
-        to the mean of the training points in the 3^d neighbourhood until it meets an occupied
-        cell; where there is no neighbour it goes to the nearest mode.
+        to the mean of the training points in the 3^d neighborhood until it meets an occupied
+        cell; where there is no neighbor it goes to the nearest mode.
 
         Raises:
             ValueError: the points are not usable or have another number of columns than in `fit`.
@@ -274,7 +274,7 @@ class GridShift(ClusterMixin, BaseEstimator):
             joined = Table(union, np.zeros(union.shape), np.zeros(len(union)))
             joined.offsets[place[:m]] = self._table.offsets
             joined.weights[place[:m]] = self._table.weights
-            total, moment = neighbourhood(joined)
+            total, moment = neighborhood(joined)
             felt = total[own] > 0
             if iteration == 0:
                 alone[open_] = ~felt

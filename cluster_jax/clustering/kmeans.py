@@ -11,8 +11,8 @@ from jax import Array
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from numpy.typing import ArrayLike, NDArray
 
-from cluster_jax import collectives, ops
 from cluster_jax.clustering import lloyd, seeding
+from cluster_jax.core import collectives, ops
 
 METRICS = ("euclidean", "spherical")
 
@@ -26,9 +26,9 @@ class KMeans(NamedTuple):
     Attributes:
         labels: int32 `[n]`, the nearest of `centers` to each row.
         centers: `[k, d]`, of the type that `kmeans` says.
-        inertia: sum of the squared distances of the rows to their centres; for spherical k-means
+        inertia: sum of the squared distances of the rows to their centers; for spherical k-means
             of the rows scaled to length one, so 2 - 2 cos each (a zero row adds 1).
-        n_iter: updates of the centres made.
+        n_iter: updates of the centers made.
     """
 
     labels: NDArray
@@ -38,7 +38,7 @@ class KMeans(NamedTuple):
 
 
 class _Data(NamedTuple):
-    """Rows as they are clustered, `[devices * local, d]`; `live` rows may become centres.
+    """Rows as they are clustered, `[devices * local, d]`; `live` rows may become centers.
 
     `spread` is the mean square of the rows, not finite if one of them is not.
     """
@@ -54,9 +54,9 @@ def kmeans(
     k: int,
     *,
     metric: str,
-    restarts: int,
-    iterations: int,
-    tolerance: float,
+    n_init: int,
+    max_iter: int,
+    tol: float,
     seed: int,
     init: ArrayLike | None,
     mesh: Mesh | None,
@@ -64,11 +64,11 @@ def kmeans(
     """Best of several runs of Lloyd's iterations, by inertia; the E-step of NCC.
 
     "spherical" scales the rows to length one (a zero row stays zero and gets some label) and
-    after each update the centres too; it maximises the sum of <v_i, mu_y(i)>, which no
+    after each update the centers too; it maximizes the sum of <v_i, mu_y(i)>, which no
     assignment and no update lowers. In "euclidean" none raises the inertia.
 
-    Starts are k-means++ with a few candidates for each centre. Clusters that lose all their rows
-    are put on the rows farthest from their centres. With fewer distinct rows than `k` some stay
+    Starts are k-means++ with a few candidates for each center. Clusters that lose all their rows
+    are put on the rows farthest from their centers. With fewer distinct rows than `k` some stay
     empty. Distances are computed block by block, never `n x k` at once; the mean is subtracted
     before and added after, so that an offset costs no precision; of features that float32 would
     round this is done in float64 on the host. The result does not depend on
@@ -77,17 +77,17 @@ def kmeans(
     Args:
         features: finite `[n, d]`. float32 stays float32; anything else becomes float64 if JAX has
             it enabled, else float32. In that last case, if metric is "euclidean" and float32
-            cannot hold the type (float64, integers of 32 bits and more), the centres returned are
+            cannot hold the type (float64, integers of 32 bits and more), the centers returned are
             float64, since float32 would round them far from zero.
         k: number of clusters, 1 to n.
         metric: "euclidean" or "spherical".
-        restarts: number of runs, at least 1.
-        iterations: updates of the centres in a run at most, at least 1.
-        tolerance: a run ends with an update that moves no centre by more than this part of the
+        n_init: number of runs, at least 1.
+        max_iter: updates of the centers in a run at most, at least 1.
+        tol: a run ends with an update that moves no center by more than this part of the
             root mean square distance of the rows to their mean (spherical: to 0, which is 1), and
             when no label changes. 0 leaves the second alone.
         seed: of the starts; the same seed gives the same result.
-        init: centres `[k, d]` that one of the runs starts from, or None; with `restarts=1` the
+        init: centers `[k, d]` that one of the runs starts from, or None; with `n_init=1` the
             only one.
         mesh: devices, on one axis; None: those of this process. If it spans several processes,
             all of them call this together with the same arguments, and get the same result.
@@ -106,13 +106,13 @@ def kmeans(
     """
     given = _given(features)
     n, d = given.shape
-    k, restarts, iterations, seed = (
+    k, n_init, max_iter, seed = (
         _whole(name, value)
         for name, value in (
-            ("k", k), ("restarts", restarts), ("iterations", iterations), ("seed", seed)
+            ("k", k), ("n_init", n_init), ("max_iter", max_iter), ("seed", seed)
         )
     )  # fmt: skip
-    _check(n, k, metric, restarts, iterations, tolerance)
+    _check(n, k, metric, n_init, max_iter, tol)
     features, shift = _cast(given, metric)
     start = None if init is None else _start(init, (k, d))
     if mesh is None:
@@ -120,9 +120,9 @@ def kmeans(
         mesh = jax.make_mesh(
             (len(devices),), ("rows",), axis_types=(AxisType.Auto,), devices=devices
         )
-    plan = lloyd.make_plan(n, d, k, mesh.size, mesh.devices.flat[0].platform)
+    tiling = lloyd.make_tiling(n, d, k, mesh.size, mesh.devices.flat[0].platform)
     spherical = metric == "spherical"
-    data = _prepare(_place(features, plan, mesh), plan=plan, spherical=spherical, mesh=mesh)
+    data = _prepare(_place(features, tiling, mesh), tiling=tiling, spherical=spherical, mesh=mesh)
     # A squared distance of two rows is at most four times the sum of all squares.
     if not 4 * n * float(data.spread) <= float(np.finfo(features.dtype).max):
         _refuse(given, features.dtype)
@@ -130,16 +130,22 @@ def kmeans(
     if start is not None:
         start = _unit(start) if spherical else _moved(start, mean, features.dtype)
     scale = 1.0 if spherical else float(data.spread) ** 0.5
-    least = np.asarray(tolerance * scale, features.dtype)
+    least = np.asarray(tol * scale, features.dtype)
     best, lowest = None, np.inf
-    for restart in range(restarts):
+    for restart in range(n_init):
         if restart == 0 and start is not None:
             centers = _share(start.astype(features.dtype), mesh)
         else:
             numbers = np.asarray([seed % 2**32, restart], np.uint32)
-            centers = _seed(data, numbers, k=k, plan=plan, mesh=mesh)
+            centers = _seed(data, numbers, k=k, tiling=tiling, mesh=mesh)
         found = _run(
-            data.x, centers, np.int32(iterations), least, plan=plan, spherical=spherical, mesh=mesh
+            data.x,
+            centers,
+            np.int32(max_iter),
+            least,
+            tiling=tiling,
+            spherical=spherical,
+            mesh=mesh,
         )
         inertia = float(np.asarray(found.squares).sum(dtype=np.float64))
         if inertia < lowest:
@@ -184,16 +190,16 @@ def _whole(name: str, value: int) -> int:
     return int(value)
 
 
-def _check(n: int, k: int, metric: str, restarts: int, iterations: int, tolerance: float) -> None:
+def _check(n: int, k: int, metric: str, n_init: int, max_iter: int, tol: float) -> None:
     if not 1 <= k <= n:
         raise ValueError(f"the number of clusters must be 1 to {n} (rows); got {k}")
     if metric not in METRICS:
         raise ValueError(f"metric must be one of {', '.join(METRICS)}; got {metric!r}")
-    for name, value in (("restarts", restarts), ("iterations", iterations)):
+    for name, value in (("n_init", n_init), ("max_iter", max_iter)):
         if not 1 <= value < 2**31:
             raise ValueError(f"{name} must be 1 to {2**31 - 1}; got {value}")
-    if not 0 <= tolerance < np.inf:
-        raise ValueError(f"tolerance must be a finite number of at least 0; got {tolerance}")
+    if not 0 <= tol < np.inf:
+        raise ValueError(f"tolerance must be a finite number of at least 0; got {tol}")
 
 
 def _start(init: ArrayLike, shape: tuple[int, int]) -> NDArray:
@@ -213,7 +219,7 @@ def _moved(start: NDArray, mean: NDArray, dtype: np.dtype) -> NDArray:
     if far:
         raise ValueError(
             f"init reaches {np.abs(start).max():g}, whose squared distance to the mean of the "
-            f"features {dtype} cannot hold: give centres near the features"
+            f"features {dtype} cannot hold: give centers near the features"
         )
     return moved
 
@@ -235,19 +241,19 @@ def _refuse(features: NDArray, dtype: np.dtype) -> None:
     raise ValueError("features contain NaN or infinity: drop or fill those rows")
 
 
-def _place(features: NDArray, plan: lloyd.Plan, mesh: Mesh) -> Array:
+def _place(features: NDArray, tiling: lloyd.Tiling, mesh: Mesh) -> Array:
     """The rows on the devices, with zeros after the last."""
     (axis,) = mesh.axis_names
 
     def part(index: tuple[slice, ...]) -> NDArray:
         rows = features[index[0]]
-        if len(rows) == plan.local:
+        if len(rows) == tiling.local:
             return rows
-        whole = np.zeros((plan.local, features.shape[1]), features.dtype)
+        whole = np.zeros((tiling.local, features.shape[1]), features.dtype)
         whole[: len(rows)] = rows
         return whole
 
-    shape = (plan.local * mesh.size, features.shape[1])
+    shape = (tiling.local * mesh.size, features.shape[1])
     return jax.make_array_from_callback(shape, NamedSharding(mesh, PartitionSpec(axis)), part)
 
 
@@ -257,43 +263,43 @@ def _share(centers: NDArray, mesh: Mesh) -> Array:
     return jax.make_array_from_callback(centers.shape, sharding, lambda index: centers[index])
 
 
-@functools.partial(jax.jit, static_argnames=("plan", "spherical", "mesh"))
-def _prepare(x: Array, *, plan: lloyd.Plan, spherical: bool, mesh: Mesh) -> _Data:
+@functools.partial(jax.jit, static_argnames=("tiling", "spherical", "mesh"))
+def _prepare(x: Array, *, tiling: lloyd.Tiling, spherical: bool, mesh: Mesh) -> _Data:
     """Subtracts the mean, or scales the rows to length one."""
     (axis,) = mesh.axis_names
 
     def body(x: Array) -> _Data:
-        live = collectives.local_rows(plan.local, axis) < plan.n
+        live = collectives.local_rows(tiling.local, axis) < tiling.n
         mean = jnp.zeros(x.shape[1], x.dtype)
         if spherical:
             # Divided by its largest entry first, a row of any size has a length.
             largest = jnp.max(jnp.abs(x), axis=1, keepdims=True)
             x = x / jnp.where(largest == 0, 1, largest)
             spread = _spread(jnp.sum(x * x, axis=1))
-            return _Data(ops.unit(x), live & (largest[:, 0] > 0), mean, spread)
+            return _Data(ops.l2_normalize(x), live & (largest[:, 0] > 0), mean, spread)
         # The second round takes away what rounding left of a mean far from zero.
-        weights = (live / plan.n).astype(x.dtype)
+        weights = (live / tiling.n).astype(x.dtype)
         for _ in range(2):
             mean += collectives.total(jnp.sum((x - mean[None]) * weights[:, None], axis=0), axis)
         x = jnp.where(live[:, None], x - mean[None], 0)
         return _Data(x, live, mean, _spread(jnp.sum(x * x, axis=1)))
 
     def _spread(lengths: Array) -> Array:
-        return collectives.total(jnp.sum(lengths / plan.n), axis)
+        return collectives.total(jnp.sum(lengths / tiling.n), axis)
 
     rows, whole = PartitionSpec(axis), PartitionSpec()
     out = _Data(rows, rows, whole, whole)
     return jax.shard_map(body, mesh=mesh, in_specs=rows, out_specs=out)(x)
 
 
-@functools.partial(jax.jit, static_argnames=("k", "plan", "mesh"))
-def _seed(data: _Data, numbers: Array, *, k: int, plan: lloyd.Plan, mesh: Mesh) -> Array:
-    """k-means++ centres for a seed and a restart."""
+@functools.partial(jax.jit, static_argnames=("k", "tiling", "mesh"))
+def _seed(data: _Data, numbers: Array, *, k: int, tiling: lloyd.Tiling, mesh: Mesh) -> Array:
+    """k-means++ centers for a seed and a restart."""
     (axis,) = mesh.axis_names
 
     def body(x: Array, live: Array, numbers: Array) -> Array:
         key = jax.random.wrap_key_data(numbers, impl="threefry2x32")
-        return seeding.plus_plus(x, live, key, k, plan=plan, axis=axis)
+        return seeding.plus_plus(x, live, key, k, tiling=tiling, axis=axis)
 
     rows, whole = PartitionSpec(axis), PartitionSpec()
     return jax.shard_map(body, mesh=mesh, in_specs=(rows, rows, whole), out_specs=whole)(
@@ -301,20 +307,20 @@ def _seed(data: _Data, numbers: Array, *, k: int, plan: lloyd.Plan, mesh: Mesh) 
     )
 
 
-@functools.partial(jax.jit, static_argnames=("plan", "spherical", "mesh"))
+@functools.partial(jax.jit, static_argnames=("tiling", "spherical", "mesh"))
 def _run(
     x: Array,
     centers: Array,
-    iterations: Array,
+    max_iter: Array,
     least: Array,
     *,
-    plan: lloyd.Plan,
+    tiling: lloyd.Tiling,
     spherical: bool,
     mesh: Mesh,
 ) -> lloyd.Run:
     (axis,) = mesh.axis_names
-    body = functools.partial(lloyd.run, plan=plan, spherical=spherical, axis=axis)
+    body = functools.partial(lloyd.run, tiling=tiling, spherical=spherical, axis=axis)
     rows, whole = PartitionSpec(axis), PartitionSpec()
     return jax.shard_map(body, mesh=mesh, in_specs=(rows, whole, whole, whole), out_specs=whole)(
-        x, centers, iterations, least
+        x, centers, max_iter, least
     )

@@ -1,6 +1,6 @@
-"""Lloyd's iterations on the devices of a mesh; every device holds some rows and all centres.
+"""Lloyd's iterations on the devices of a mesh; every device holds some rows and all centers.
 
-The functions run inside `jax.shard_map`. Rows from number `plan.n` on are padding: they get a
+The functions run inside `jax.shard_map`. Rows from number `tiling.n` on are padding: they get a
 label like any other row, but enter no sum.
 """
 
@@ -10,14 +10,14 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from cluster_jax import collectives, ops
-from cluster_jax.collectives import Axis
+from cluster_jax.core import collectives, ops
+from cluster_jax.core.collectives import Axis
 
 # Rows of one block, and its numbers, features and scores, at most. On a CPU they stay in the cache
 # of a core (4 MB in float32); an accelerator needs many to be busy. Blocks are multiples of 64
 # rows, at which products of matrices run best.
 _CPU, _ACCELERATOR = (256, 2**20), (2**17, 2**26)
-# Centres per group in the search for the best score. Only the best of each group is compared
+# Centers per group in the search for the best score. Only the best of each group is compared
 # with an index, which takes longer than a plain maximum.
 _GROUP = 20
 # A CPU sums the rows in parts of at least so many in all and a cluster on average. The error grows
@@ -27,7 +27,7 @@ _PART, _PER_CLUSTER = 2**12, 32
 LEVEL = 64
 
 
-class Plan(NamedTuple):
+class Tiling(NamedTuple):
     """Static sizes: `n` rows in all, `local` rows a device, `chunk` rows drawn from together.
 
     `block` rows are scored at once, `part` rows summed one after the other if `scatter`.
@@ -50,7 +50,7 @@ class Run(NamedTuple):
     n_iter: Array
 
 
-def make_plan(n: int, d: int, k: int, devices: int, platform: str) -> Plan:
+def make_tiling(n: int, d: int, k: int, devices: int, platform: str) -> Tiling:
     """Sizes for `n` rows of `d` numbers and `k` clusters.
 
     `chunk` follows from `n` alone, so that what is drawn does not depend on the devices.
@@ -60,46 +60,46 @@ def make_plan(n: int, d: int, k: int, devices: int, platform: str) -> Plan:
     rows, numbers = _CPU if platform == "cpu" else _ACCELERATOR
     block = min(rows, max(64, numbers // (d + k) // 64 * 64), local)
     # Accelerators scatter in an order that varies from run to run.
-    return Plan(n, local, chunk, block, max(_PART, _PER_CLUSTER * k), platform == "cpu")
+    return Tiling(n, local, chunk, block, max(_PART, _PER_CLUSTER * k), platform == "cpu")
 
 
 def run(
     x: Array,
     centers: Array,
-    iterations: Array,
+    max_iter: Array,
     least: Array,
     *,
-    plan: Plan,
+    tiling: Tiling,
     spherical: bool,
     axis: Axis,
 ) -> Run:
-    """Updates centres and labels in turn until nothing changes.
+    """Updates centers and labels in turn until nothing changes.
 
     Args:
         x: this device's rows `[plan.local, d]`.
         centers: the start `[k, d]`.
-        iterations: updates at most.
-        least: an update that moves no centre further than this is the last.
-        plan: sizes.
-        spherical: scale the centres to length one.
+        max_iter: updates at most.
+        least: an update that moves no center further than this is the last.
+        tiling: sizes.
+        spherical: scale the centers to length one.
         axis: mesh axis of the rows.
     """
 
     def body(carry: tuple[Array, ...]) -> tuple[Array, ...]:
         step, centers, labels, sums, counts, _ = carry
-        moved = _update(x, centers, labels, sums, counts, plan, spherical, axis)
-        new, sums, counts = _assign(x, moved, plan, spherical, axis)
+        moved = _update(x, centers, labels, sums, counts, tiling, spherical, axis)
+        new, sums, counts = _assign(x, moved, tiling, spherical, axis)
         same = collectives.total(jnp.sum(new != labels, dtype=jnp.int32), axis) == 0
         done = same | (jnp.max(jnp.linalg.norm(moved - centers, axis=1)) <= least)
         return step + 1, moved, new, sums, counts, done
 
     def more(carry: tuple[Array, ...]) -> Array:
-        return (carry[0] < iterations) & ~carry[-1]
+        return (carry[0] < max_iter) & ~carry[-1]
 
-    first = _assign(x, centers, plan, spherical, axis)
+    first = _assign(x, centers, tiling, spherical, axis)
     zero, no = jnp.zeros((), jnp.int32), jnp.zeros((), bool)
     step, centers, labels, *_ = lax.while_loop(more, body, (zero, centers, *first, no))
-    squares = _squares(x, centers, labels, plan, axis).reshape(-1, plan.chunk).sum(1)
+    squares = _squares(x, centers, labels, tiling, axis).reshape(-1, tiling.chunk).sum(1)
     return Run(collectives.gather(labels, axis), centers, collectives.gather(squares, axis), step)
 
 
@@ -112,7 +112,7 @@ def fetch(x: Array, rows: Array, axis: Axis) -> Array:
 
 
 def _assign(
-    x: Array, centers: Array, plan: Plan, spherical: bool, axis: Axis
+    x: Array, centers: Array, tiling: Tiling, spherical: bool, axis: Axis
 ) -> tuple[Array, Array, Array]:
     """Labels int32 `[local]`, and of all devices sums of members `[k, d]` and counts `[k]`."""
     k = len(centers)
@@ -126,24 +126,26 @@ def _assign(
         scored = centers
 
     def label(i: Array, labels: Array) -> Array:
-        start = jnp.minimum(i * plan.block, plan.local - plan.block)
-        found = _nearest(lax.dynamic_slice_in_dim(x, start, plan.block), scored, half)
+        start = jnp.minimum(i * tiling.block, tiling.local - tiling.block)
+        found = _nearest(lax.dynamic_slice_in_dim(x, start, tiling.block), scored, half)
         return lax.dynamic_update_slice_in_dim(labels, found, start, 0)
 
-    labels = collectives.varying(jnp.zeros(plan.local, jnp.int32), axis)
-    labels = lax.fori_loop(0, -(-plan.local // plan.block), label, labels)
+    labels = collectives.varying(jnp.zeros(tiling.local, jnp.int32), axis)
+    labels = lax.fori_loop(0, -(-tiling.local // tiling.block), label, labels)
 
-    real = collectives.local_rows(plan.local, axis) < plan.n
-    sums = (_scattered if plan.scatter else _products)(x, jnp.where(real, labels, k), k, plan, axis)
+    real = collectives.local_rows(tiling.local, axis) < tiling.n
+    sums = (_scattered if tiling.scatter else _products)(
+        x, jnp.where(real, labels, k), k, tiling, axis
+    )
     return labels, *collectives.total(sums, axis)
 
 
 def _nearest(x: Array, centers: Array, half: Array) -> Array:
-    """Number of the nearest centre of each row, int32; of several the lowest.
+    """Number of the nearest center of each row, int32; of several the lowest.
 
     The nearest is the one of highest <x, c> - |c|^2 / 2, which is `half`.
     """
-    scores = ops.products(centers, x) - half[:, None]
+    scores = ops.pairwise_dot(centers, x) - half[:, None]
     if len(centers) <= 2 * _GROUP:
         return _first_highest(scores)
     scores = scores.reshape(-1, _GROUP, len(x))
@@ -168,33 +170,33 @@ def _highest(scores: Array, axis: int) -> Array:
     return lax.reduce(scores, jnp.array(-jnp.inf, scores.dtype), higher, (axis,))
 
 
-def _scattered(x: Array, labels: Array, k: int, plan: Plan, axis: Axis) -> tuple[Array, Array]:
+def _scattered(x: Array, labels: Array, k: int, tiling: Tiling, axis: Axis) -> tuple[Array, Array]:
     """Sums of the rows of each label `[k, d]` and their counts; label k is left out.
 
     Parts of the rows have sums of their own, so that no float32 takes up more rows than those.
     """
-    parts = -(-plan.local // plan.part)
-    part = jnp.arange(plan.local, dtype=jnp.int32) // plan.part
+    parts = -(-tiling.local // tiling.part)
+    part = jnp.arange(tiling.local, dtype=jnp.int32) // tiling.part
     places = jnp.where(labels < k, part * k + labels, parts * k)
     sums = jax.ops.segment_sum(x, places, parts * k).reshape(parts, k, -1)
     return jnp.sum(sums, axis=0), jax.ops.segment_sum(jnp.ones_like(labels), labels, k)
 
 
-def _products(x: Array, labels: Array, k: int, plan: Plan, axis: Axis) -> tuple[Array, Array]:
+def _products(x: Array, labels: Array, k: int, tiling: Tiling, axis: Axis) -> tuple[Array, Array]:
     """The same as products with one-hot labels, block by block."""
 
     def add(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         # The last block begins early enough to be full; rows of the one before count there.
-        start = jnp.minimum(i * plan.block, plan.local - plan.block)
-        new = start + jnp.arange(plan.block, dtype=jnp.int32) >= i * plan.block
-        members = jnp.where(new, lax.dynamic_slice_in_dim(labels, start, plan.block), k)
+        start = jnp.minimum(i * tiling.block, tiling.local - tiling.block)
+        new = start + jnp.arange(tiling.block, dtype=jnp.int32) >= i * tiling.block
+        members = jnp.where(new, lax.dynamic_slice_in_dim(labels, start, tiling.block), k)
         chosen = members[None] == jnp.arange(k, dtype=jnp.int32)[:, None]
-        rows = lax.dynamic_slice_in_dim(x, start, plan.block)
+        rows = lax.dynamic_slice_in_dim(x, start, tiling.block)
         more = jnp.matmul(chosen.astype(x.dtype), rows, precision=lax.Precision.HIGHEST)
         return carry[0] + more, carry[1] + jnp.sum(chosen, axis=1, dtype=jnp.int32)
 
     zeros = jnp.zeros((k, x.shape[1]), x.dtype), jnp.zeros(k, jnp.int32)
-    blocks = -(-plan.local // plan.block)
+    blocks = -(-tiling.local // tiling.block)
     return lax.fori_loop(0, blocks, add, collectives.varying(zeros, axis))
 
 
@@ -204,15 +206,15 @@ def _update(
     labels: Array,
     sums: Array,
     counts: Array,
-    plan: Plan,
+    tiling: Tiling,
     spherical: bool,
     axis: Axis,
 ) -> Array:
-    """New centres: the means of the members; empty clusters are placed anew."""
+    """New centers: the means of the members; empty clusters are placed anew."""
     empty = counts == 0
     if spherical:
-        # Members that cancel have no direction: any centre serves them equally well.
-        means = ops.unit(sums)
+        # Members that cancel have no direction: any center serves them equally well.
+        means = ops.l2_normalize(sums)
         rests = jnp.all(means == 0, axis=1)
     else:
         means = sums / jnp.maximum(counts, 1)[:, None].astype(sums.dtype)
@@ -220,7 +222,7 @@ def _update(
     means = jnp.where(rests[:, None], centers, means)
     return lax.cond(
         jnp.any(empty),
-        lambda: _reseed(x, means, labels, empty, plan, spherical, axis),
+        lambda: _reseed(x, means, labels, empty, tiling, spherical, axis),
         lambda: means,
     )
 
@@ -230,30 +232,30 @@ def _reseed(
     centers: Array,
     labels: Array,
     empty: Array,
-    plan: Plan,
+    tiling: Tiling,
     spherical: bool,
     axis: Axis,
 ) -> Array:
-    """Moves the centres of empty clusters to the farthest rows.
+    """Moves the centers of empty clusters to the farthest rows.
 
-    Each is the farthest from all centres, those placed before it included, so that no two land
+    Each is the farthest from all centers, those placed before it included, so that no two land
     in one place. Of several the first: both rows of a pair are equally far from their mean, and
     rounding, which differs with the number of devices, must not choose. Rows that lie on their
-    centre, up to rounding, are left; so are zero rows on the sphere, which have no direction.
+    center, up to rounding, are left; so are zero rows on the sphere, which have no direction.
     """
     lengths = jnp.sum(x * x, axis=1)
-    squares = _squares(x, centers, labels, plan, axis)
+    squares = _squares(x, centers, labels, tiling, axis)
     squares = jnp.where(squares > (8 * jnp.finfo(x.dtype).eps) ** 2 * lengths, squares, 0)
     if spherical:
         squares = jnp.where(lengths > 0, squares, 0)
-    rows = collectives.local_rows(plan.local, axis)
+    rows = collectives.local_rows(tiling.local, axis)
 
     def place(j: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         def move() -> tuple[Array, Array]:
             centers, squares = carry
             most = jnp.max(collectives.gather(jnp.max(squares)[None], axis))
             far = squares >= most * (1 - LEVEL * jnp.finfo(x.dtype).eps)
-            first = jnp.min(jnp.where(far, rows, plan.n))
+            first = jnp.min(jnp.where(far, rows, tiling.n))
             row = fetch(x, jnp.min(collectives.gather(first[None], axis))[None], axis)
             nearer = jnp.minimum(squares, jnp.sum((x - row) ** 2, axis=1))
             return centers.at[j].set(jnp.where(most > 0, row[0], centers[j])), nearer
@@ -263,19 +265,19 @@ def _reseed(
     return lax.fori_loop(0, len(centers), place, (centers, squares))[0]
 
 
-def _squares(x: Array, centers: Array, labels: Array, plan: Plan, axis: Axis) -> Array:
-    """Squared distance of each row to its own centre `[local]`, 0 for padding.
+def _squares(x: Array, centers: Array, labels: Array, tiling: Tiling, axis: Axis) -> Array:
+    """Squared distance of each row to its own center `[local]`, 0 for padding.
 
     From the differences: what the scores leave of it after cancellation is good enough to
-    compare centres, not to add up.
+    compare centers, not to add up.
     """
 
     def block(i: Array, squares: Array) -> Array:
-        start = jnp.minimum(i * plan.block, plan.local - plan.block)
-        apart = lax.dynamic_slice_in_dim(x, start, plan.block)
-        apart -= centers[lax.dynamic_slice_in_dim(labels, start, plan.block)]
+        start = jnp.minimum(i * tiling.block, tiling.local - tiling.block)
+        apart = lax.dynamic_slice_in_dim(x, start, tiling.block)
+        apart -= centers[lax.dynamic_slice_in_dim(labels, start, tiling.block)]
         return lax.dynamic_update_slice_in_dim(squares, jnp.sum(apart * apart, axis=1), start, 0)
 
-    zeros = collectives.varying(jnp.zeros(plan.local, x.dtype), axis)
-    squares = lax.fori_loop(0, -(-plan.local // plan.block), block, zeros)
-    return jnp.where(collectives.local_rows(plan.local, axis) < plan.n, squares, 0)
+    zeros = collectives.varying(jnp.zeros(tiling.local, x.dtype), axis)
+    squares = lax.fori_loop(0, -(-tiling.local // tiling.block), block, zeros)
+    return jnp.where(collectives.local_rows(tiling.local, axis) < tiling.n, squares, 0)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from cluster_jax import ops
+from cluster_jax.core import ops
 
 
 class Clusters(NamedTuple):
@@ -35,7 +35,9 @@ def assign(features: Array, centroids: Array) -> Array:
     """
     x, centroids = lax.stop_gradient((features, centroids))
     # ||x - c||^2 without ||x||^2, the same for all c.
-    distances = jnp.sum(centroids**2, axis=-1)[None, :] - 2 * ops.products(ops.unit(x), centroids)
+    distances = jnp.sum(centroids**2, axis=-1)[None, :] - 2 * ops.pairwise_dot(
+        ops.l2_normalize(x), centroids
+    )
     return jnp.argmin(distances, axis=1).astype(jnp.int32)
 
 
@@ -48,11 +50,11 @@ def start(features: Array, centroids: Array) -> Clusters:
 
     Args:
         features: `[n, d]`, of any length: the filled part of the queue.
-        centroids: `[K, d]`, k-means centres of these rows, of any length.
+        centroids: `[K, d]`, k-means centers of these rows, of any length.
 
     Source: CueCo (2).
     """
-    x, centroids = ops.unit(lax.stop_gradient(features)), ops.unit(centroids)
+    x, centroids = ops.l2_normalize(lax.stop_gradient(features)), ops.l2_normalize(centroids)
     assigned = assign(x, centroids)
     member = _membership(assigned, len(centroids), x.dtype)
     squared = _squared_distances(x, centroids[assigned], member)
@@ -70,7 +72,7 @@ def update(
     centroid_decay: float,
     variance_decay: float,
 ) -> Clusters:
-    """The clusters moved towards the members of a batch; those without members stay.
+    """The clusters moved toward the members of a batch; those without members stay.
 
     Args:
         clusters: the clusters.
@@ -84,13 +86,13 @@ def update(
     batch's own mean, mu_i in (8), a cluster with one member has variance 0, and L3 explodes.
     """
     centroids, variances = clusters
-    x = ops.unit(lax.stop_gradient(features)).astype(centroids.dtype)
+    x = ops.l2_normalize(lax.stop_gradient(features)).astype(centroids.dtype)
     member = _membership(assigned, len(centroids), x.dtype)
     counts = jnp.sum(member, axis=0)
     some = counts > 0
     shares = jnp.maximum(counts, 1)
-    means = ops.products(member.T, x.T) / shares[:, None]
-    moved = ops.unit(centroid_decay * centroids + (1 - centroid_decay) * means)
+    means = ops.pairwise_dot(member.T, x.T) / shares[:, None]
+    moved = ops.l2_normalize(centroid_decay * centroids + (1 - centroid_decay) * means)
     # Opposite vectors may cancel; a centroid of length 0 would be near to every row.
     turned = some & jnp.any(moved != 0, axis=1)
     spread = _squared_distances(x, centroids[assigned], member) / shares

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from threadpoolctl import threadpool_limits
 
-from cluster_jax.clustering.points import numeric
+from cluster_jax.clustering.validation import numeric
 
 # Rows of one block of principal components.
 _ROWS = 16_384
@@ -18,19 +18,19 @@ def reduce(
     features: ArrayLike,
     *,
     method: str,
-    dimensions: int,
-    neighbors: int,
+    n_components: int,
+    n_neighbors: int,
     min_dist: float,
     metric: str,
     seed: int,
 ) -> NDArray:
-    """Maps features to `dimensions` coordinates; the same seed gives the same map.
+    """Maps features to `n_components` coordinates; the same seed gives the same map.
 
     Args:
         features: finite float `[n, d]`.
         method: `"umap"`, `"tsne"`, `"pca"`, or `"none"` for the features themselves.
-        dimensions: of the result; `"none"` ignores it.
-        neighbors: UMAP's neighbourhood size, capped at n - 1; t-SNE's perplexity, capped at
+        n_components: of the result; `"none"` ignores it.
+        n_neighbors: UMAP's neighborhood size, capped at n - 1; t-SNE's perplexity, capped at
             (n - 1) / 3.
         min_dist: UMAP's closest distance of two points of the map.
         metric: distance between features for UMAP and t-SNE, for example `"cosine"`.
@@ -38,7 +38,7 @@ def reduce(
 
     Returns:
         float32 `[n, dimensions]`; for `"none"` the features as they are. Sets too small for the
-        method (UMAP: fewer than `dimensions + 2` rows; PCA: fewer rows or columns than
+        method (UMAP: fewer than `n_components + 2` rows; PCA: fewer rows or columns than
         dimensions) fall back to as many principal components as there are, the other
         coordinates zero.
 
@@ -50,19 +50,19 @@ def reduce(
     features = numeric(features, "features")
     if method == "none":
         return features
-    if dimensions < 1:
-        raise ValueError(f"the number of dimensions must be at least 1; got {dimensions}")
-    if method != "pca" and neighbors < 2:
-        raise ValueError(f"the number of neighbours must be at least 2; got {neighbors}")
+    if n_components < 1:
+        raise ValueError(f"n_components must be at least 1; got {n_components}")
+    if method != "pca" and n_neighbors < 2:
+        raise ValueError(f"n_neighbors must be at least 2; got {n_neighbors}")
     n = len(features)
-    if method == "pca" or n < dimensions + 2 or n < 4:
-        return _pca(features, dimensions)
+    if method == "pca" or n < n_components + 2 or n < 4:
+        return _pca(features, n_components)
     if method == "umap":
-        return _umap(features, dimensions, min(neighbors, n - 1), min_dist, metric, seed)
-    return _tsne(features, dimensions, min(float(neighbors), (n - 1) / 3), metric, seed)
+        return _umap(features, n_components, min(n_neighbors, n - 1), min_dist, metric, seed)
+    return _tsne(features, n_components, min(float(n_neighbors), (n - 1) / 3), metric, seed)
 
 
-def _pca(features: NDArray, dimensions: int) -> NDArray:
+def _pca(features: NDArray, n_components: int) -> NDArray:
     """Principal components in float64 and bounded memory, signs fixed by the largest entry."""
     n, d = features.shape
     mean = features.mean(axis=0, dtype=np.float64)
@@ -79,30 +79,30 @@ def _pca(features: NDArray, dimensions: int) -> NDArray:
         axes = np.linalg.eigh(covariance)[1].T[::-1]
     else:
         axes = np.linalg.svd(features.astype(np.float64) - mean, full_matrices=False)[2]
-    axes = axes[:dimensions]
+    axes = axes[:n_components]
     largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=1)[:, None], axis=1)
     axes = axes * np.where(largest < 0, -1, 1)
-    reduced = np.zeros((n, dimensions), np.float32)
+    reduced = np.zeros((n, n_components), np.float32)
     for part, block in blocks():
         reduced[part, : len(axes)] = block @ axes.T
     return reduced
 
 
 def _umap(
-    features: NDArray, dimensions: int, neighbors: int, min_dist: float, metric: str, seed: int
+    features: NDArray, n_components: int, n_neighbors: int, min_dist: float, metric: str, seed: int
 ) -> NDArray:
     with warnings.catch_warnings():
         # A missing TensorFlow, a single thread for the sake of the seed, and disconnected
-        # neighbourhoods are what we expect; nothing here asks the user to act.
+        # neighborhoods are what we expect; nothing here asks the user to act.
         warnings.simplefilter("ignore")
         # The first import compiles for seconds: only where it is used.
         from umap import UMAP
 
         # The spectral start needs more rows than dimensions + 1 components.
-        start = "spectral" if len(features) > 3 * dimensions + 10 else "random"
+        start = "spectral" if len(features) > 3 * n_components + 10 else "random"
         mapper = UMAP(
-            n_components=dimensions,
-            n_neighbors=neighbors,
+            n_components=n_components,
+            n_neighbors=n_neighbors,
             min_dist=min_dist,
             metric=metric,
             init=start,
@@ -112,16 +112,18 @@ def _umap(
         return np.asarray(mapper.fit_transform(features), np.float32)
 
 
-def _tsne(features: NDArray, dimensions: int, perplexity: float, metric: str, seed: int) -> NDArray:
+def _tsne(
+    features: NDArray, n_components: int, perplexity: float, metric: str, seed: int
+) -> NDArray:
     from sklearn.manifold import TSNE
 
     # Barnes-Hut works up to three dimensions.
     mapper = TSNE(
-        n_components=dimensions,
+        n_components=n_components,
         perplexity=perplexity,
         metric=metric,
-        init="random" if min(features.shape) < dimensions else "pca",
-        method="barnes_hut" if dimensions <= 3 else "exact",
+        init="random" if min(features.shape) < n_components else "pca",
+        method="barnes_hut" if n_components <= 3 else "exact",
         random_state=seed,
     )
     # One thread: sums over several depend on their number, and on a busy machine they wait for

@@ -1,4 +1,4 @@
-"""k-means++: starting centres drawn far from each other."""
+"""k-means++: starting centers drawn far from each other."""
 
 import math
 
@@ -6,15 +6,17 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from cluster_jax import collectives, ops
 from cluster_jax.clustering import lloyd
-from cluster_jax.collectives import Axis
+from cluster_jax.core import collectives, ops
+from cluster_jax.core.collectives import Axis
 
 
-def plus_plus(x: Array, live: Array, key: Array, k: int, *, plan: lloyd.Plan, axis: Axis) -> Array:
+def plus_plus(
+    x: Array, live: Array, key: Array, k: int, *, tiling: lloyd.Tiling, axis: Axis
+) -> Array:
     """Rows drawn one after the other with a chance proportional to the squared distance D^2.
 
-    D is the distance to the nearest centre so far. Of 2 + log k rows drawn each time the one that
+    D is the distance to the nearest center so far. Of 2 + log k rows drawn each time the one that
     leaves the lowest sum of D^2 is taken; this costs little, as reading the rows takes most of
     the time, and gives better starts than a single one.
 
@@ -25,12 +27,12 @@ def plus_plus(x: Array, live: Array, key: Array, k: int, *, plan: lloyd.Plan, ax
         x: this device's rows `[plan.local, d]`.
         live: bool `[plan.local]`, rows that may be drawn; not the padding.
         key: decides the draws.
-        k: number of centres.
-        plan: sizes.
+        k: number of centers.
+        tiling: sizes.
         axis: mesh axis of the rows.
 
     Returns:
-        Centres `[k, d]`, distinct as long as rows at some distance are left.
+        Centers `[k, d]`, distinct as long as rows at some distance are left.
 
     References:
         Arthur & Vassilvitskii 2007, k-means++: the advantages of careful seeding.
@@ -41,11 +43,13 @@ def plus_plus(x: Array, live: Array, key: Array, k: int, *, plan: lloyd.Plan, ax
     def step(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         centers, nearest = carry
         weights = jnp.where(i == 0, live.astype(x.dtype), nearest)
-        drawn = draw(jax.random.fold_in(key, i), weights, tries, plan=plan, axis=axis)
+        drawn = draw(jax.random.fold_in(key, i), weights, tries, tiling=tiling, axis=axis)
         rows = lloyd.fetch(x, drawn, axis)
-        squares = lengths[:, None] + jnp.sum(rows * rows, axis=1)[None] - 2 * ops.products(x, rows)
+        squares = (
+            lengths[:, None] + jnp.sum(rows * rows, axis=1)[None] - 2 * ops.pairwise_dot(x, rows)
+        )
         closer = jnp.minimum(nearest[:, None], jnp.maximum(squares, 0))
-        sums = jnp.sum(jnp.sum(closer.reshape(-1, plan.chunk, tries), axis=1), axis=0)
+        sums = jnp.sum(jnp.sum(closer.reshape(-1, tiling.chunk, tries), axis=1), axis=0)
         sums = collectives.total(sums, axis)
         # Two rows nearer to each other than to all else leave the same sum, whichever is taken:
         # the first, lest rounding, which differs with the number of devices, choose.
@@ -57,17 +61,17 @@ def plus_plus(x: Array, live: Array, key: Array, k: int, *, plan: lloyd.Plan, ax
     return lax.fori_loop(0, k, step, (jnp.zeros((k, x.shape[1]), x.dtype), nearest))[0]
 
 
-def draw(key: Array, weights: Array, count: int, *, plan: lloyd.Plan, axis: Axis) -> Array:
+def draw(key: Array, weights: Array, count: int, *, tiling: lloyd.Tiling, axis: Axis) -> Array:
     """Global numbers `[count]` of rows drawn by weight: first the chunk, then the row in it.
 
     Each is the highest of log weight + Gumbel noise (the Gumbel-max trick), which rounding hardly
     ever decides, unlike a search in cumulated weights. The noise belongs to chunks and places in
     them, not to devices.
     """
-    chunks = -(-plan.n // plan.chunk)
-    noise = jax.random.gumbel(key, (count, chunks + plan.chunk), weights.dtype)
-    weights = weights.reshape(-1, plan.chunk)
+    chunks = -(-tiling.n // tiling.chunk)
+    noise = jax.random.gumbel(key, (count, chunks + tiling.chunk), weights.dtype)
+    weights = weights.reshape(-1, tiling.chunk)
     sums = collectives.gather(jnp.sum(weights, axis=1), axis)[:chunks]
     chosen = jnp.argmax(jnp.log(sums)[None] + noise[:, :chunks], axis=1).astype(jnp.int32)
     inside = jnp.log(lloyd.fetch(weights, chosen, axis)) + noise[:, chunks:]
-    return chosen * plan.chunk + jnp.argmax(inside, axis=1).astype(jnp.int32)
+    return chosen * tiling.chunk + jnp.argmax(inside, axis=1).astype(jnp.int32)

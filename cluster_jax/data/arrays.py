@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 from cluster_jax.data.images import Dataset, fit_array, in_memory, subset
 
 
-def load(*, dir: str | None, canvas: int | None, resident_mb: float, limit: int | None) -> Dataset:
+def load(*, dir: str | None, image_size: int | None, cache_mb: float, limit: int | None) -> Dataset:
     """Images `[N, H, W]` or `[N, H, W, C]` of uint8, or of floats in [0, 1] (times 255, rounded).
 
     A `.npz` file holds them under `images` or `x`, or as its only array, and int labels `[N]`
@@ -15,8 +15,8 @@ def load(*, dir: str | None, canvas: int | None, resident_mb: float, limit: int 
 
     Args:
         dir: path of the file, local or in a bucket.
-        canvas: side of the square that each image is fitted to, or None to keep the size.
-        resident_mb: larger sets, in 10^6 bytes of uint8, stay on the host.
+        image_size: side of the square that each image is fitted to, or None to keep the size.
+        cache_mb: larger sets, in 10^6 bytes of uint8, stay on the host.
         limit: number of images of a fixed random subset, or None for all.
 
     Raises:
@@ -29,10 +29,10 @@ def load(*, dir: str | None, canvas: int | None, resident_mb: float, limit: int 
     chosen = subset(len(images), limit)
     if len(chosen) < len(images):
         images, labels = images[chosen], None if labels is None else labels[chosen]
-    return in_memory("arrays", fit_array(as_bytes(images), canvas), labels, None, resident_mb)
+    return in_memory("arrays", fit_array(as_bytes(images), image_size), labels, None, cache_mb)
 
 
-def in_hand(images: ArrayLike, *, canvas: int | None, resident_mb: float) -> Dataset:
+def in_hand(images: ArrayLike, *, image_size: int | None, cache_mb: float) -> Dataset:
     """A set from an array `X` of the caller's, of what `load` takes from a file.
 
     Raises:
@@ -45,7 +45,7 @@ def in_hand(images: ArrayLike, *, canvas: int | None, resident_mb: float) -> Dat
             "X is not one array: its images differ in shape; stack equal ones"
         ) from error
     checked = as_bytes(_checked(images, "images in X"))
-    return in_memory("arrays", fit_array(checked, canvas), None, None, resident_mb)
+    return in_memory("arrays", fit_array(checked, image_size), None, None, cache_mb)
 
 
 def as_bytes(images: np.ndarray) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Augmentations on the device: functions of one image and one key, to be vmapped by the caller.
 
 An image is `[H, W, C]`, C = 1 or 3, floats in [0, 1] of the canonical dtype (float64 when x64 is
-on). The colour functions follow torchvision's definitions. Of a grey image (C = 1), saturation,
+on). The color functions follow torchvision's definitions. Of a gray image (C = 1), saturation,
 hue and greyness cannot change: those functions return it as it is.
 
 The random functions make a single draw of all the numbers they need: each further draw would
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.scipy.ndimage import map_coordinates
 
-LUMA = (0.299, 0.587, 0.114)  # grey of red, green and blue, ITU-R BT.601
+LUMA = (0.299, 0.587, 0.114)  # gray of red, green and blue, ITU-R BT.601
 TRIES = 10  # boxes that RandomResizedCrop draws before it falls back
 
 
@@ -33,7 +33,7 @@ def crop_resize(image: Array, box: tuple[Array, Array, Array, Array], size: int)
     y, x, height, width = box
     rows = _triangle(image.shape[0], y, height, size, image.dtype)
     columns = _triangle(image.shape[1], x, width, size, image.dtype)
-    # Full precision: rounded to bfloat16 (TPU) a weight would be off by a grey level.
+    # Full precision: rounded to bfloat16 (TPU) a weight would be off by a gray level.
     return jnp.einsum("yh,xw,hwc->yxc", rows, columns, image, precision=lax.Precision.HIGHEST)
 
 
@@ -76,7 +76,7 @@ def flip(image: Array) -> Array:
     return image[:, ::-1]
 
 
-def grey(image: Array) -> Array:
+def grayscale(image: Array) -> Array:
     """Every channel replaced by the luma `[H, W, C]`."""
     return jnp.broadcast_to(_luma(image), image.shape)
 
@@ -94,11 +94,11 @@ def adjust_contrast(image: Array, factor: Array | float) -> Array:
 
 def adjust_saturation(image: Array, factor: Array | float) -> Array:
     """Distance from each pixel's luma times `factor`, clipped to [0, 1]."""
-    return image if image.shape[-1] == 1 else _blend(image, grey(image), factor)
+    return image if image.shape[-1] == 1 else _blend(image, grayscale(image), factor)
 
 
 def adjust_hue(image: Array, turns: Array | float) -> Array:
-    """Hue of HSV turned by `turns` of the colour circle, saturation and value kept."""
+    """Hue of HSV turned by `turns` of the color circle, saturation and value kept."""
     if image.shape[-1] == 1:
         return image
     red, green, blue = image[..., 0], image[..., 1], image[..., 2]
@@ -183,7 +183,7 @@ def gaussian_blur(image: Array, sigma: Array | float, radius: int) -> Array:
     return image
 
 
-def solarise(image: Array, threshold: float) -> Array:
+def solarize(image: Array, threshold: float) -> Array:
     """Pixels of at least `threshold` inverted, `1 - x`, each channel by itself."""
     return jnp.where(image >= threshold, 1 - image, image)
 
@@ -196,29 +196,29 @@ def affine(
     shear: Array | float,
     shift: Array,
 ) -> Array:
-    """Shear, scale and rotate about the centre, then shift; bilinear, zero outside.
+    """Shear, scale and rotate about the center, then shift; bilinear, zero outside.
 
-    A point p (y, x from the centre) moves to `scale * R(rotation) @ [[1, shear], [0, 1]] @ p +
+    A point p (y, x from the center) moves to `scale * R(rotation) @ [[1, shear], [0, 1]] @ p +
     shift`.
 
     Args:
         image: `[H, W, C]`.
-        rotation: angle in radians, from y towards x.
+        rotation: angle in radians, from y toward x.
         scale: magnification, positive.
         shear: y per x.
         shift: `[2]`, y and x in pixels.
     """
     height, width, channels = image.shape
-    centre = jnp.array([(height - 1) / 2, (width - 1) / 2], image.dtype)
+    center = jnp.array([(height - 1) / 2, (width - 1) / 2], image.dtype)
     cos, sin = jnp.cos(rotation) / scale, jnp.sin(rotation) / scale
     # The inverse map, from the pixels of the result to places in `image`.
     y, x = jnp.meshgrid(
-        jnp.arange(height, dtype=image.dtype) - centre[0] - shift[0],
-        jnp.arange(width, dtype=image.dtype) - centre[1] - shift[1],
+        jnp.arange(height, dtype=image.dtype) - center[0] - shift[0],
+        jnp.arange(width, dtype=image.dtype) - center[1] - shift[1],
         indexing="ij",
     )
     turned_y, turned_x = cos * y + sin * x, -sin * y + cos * x
-    places = [turned_y - shear * turned_x + centre[0], turned_x + centre[1]]
+    places = [turned_y - shear * turned_x + center[0], turned_x + center[1]]
     planes = [map_coordinates(image[..., c], places, order=1, cval=0.0) for c in range(channels)]
     return jnp.stack(planes, axis=-1)
 
@@ -272,7 +272,7 @@ def _triangle(length: int, start: Array, extent: Array, size: int, dtype) -> Arr
     """Weights `[size, length]` of the pixels of a line for resizing a stretch of it."""
     pixels = jnp.arange(length, dtype=dtype)[None]
     step = jnp.asarray(extent, dtype) / size
-    centres = start + (jnp.arange(size, dtype=dtype)[:, None] + 0.5) * step - 0.5
-    weights = jnp.maximum(0, 1 - jnp.abs(pixels - centres) / jnp.maximum(step, 1))
+    centers = start + (jnp.arange(size, dtype=dtype)[:, None] + 0.5) * step - 0.5
+    weights = jnp.maximum(0, 1 - jnp.abs(pixels - centers) / jnp.maximum(step, 1))
     weights = jnp.where((pixels >= start) & (pixels < start + extent), weights, 0)
     return weights / jnp.sum(weights, axis=1, keepdims=True)

@@ -10,11 +10,11 @@ import numpy as np
 
 from cluster_jax.data.images import Dataset, order
 
-# A dict of arrays, or, with labelled rows, a dict of such dicts.
+# A dict of arrays, or, with labeled rows, a dict of such dicts.
 Batch = dict[str, Any]
 
 # Added to the seed of a part: parts of one size must not be permuted alike.
-SHIFT = {"all": 0, "unlabelled": 0, "labelled": 2**32}
+SHIFT = {"all": 0, "unlabeled": 0, "labeled": 2**32}
 
 # Batches of an evaluation decoded ahead: one while the device works on another.
 EVALUATION_PREFETCH = 2
@@ -48,35 +48,35 @@ def indices(*, seed: int, size: int, batch_size: int, step: int) -> np.ndarray:
     return _permutation(seed, size, epoch)[start : start + batch_size]
 
 
-def parts(dataset: Dataset, batch_size: int, labelled: int | None) -> dict[str, tuple]:
+def parts(dataset: Dataset, batch_size: int, labeled: int | None) -> dict[str, tuple]:
     """Which images each part of a batch is drawn from, and how many.
 
     Args:
         dataset: the images.
         batch_size: images of the global batch.
-        labelled: how many of them come from the images of known classes, the others from the
-            unlabelled ones; None: a batch has one part, drawn from all images.
+        labeled: how many of them come from the images of known classes, the others from the
+            unlabeled ones; None: a batch has one part, drawn from all images.
 
     Returns:
-        Name -> (indices int32 `[n]`, number of rows): `"all"`; or `"labelled"` and
-        `"unlabelled"`, without a part of no rows.
+        Name -> (indices int32 `[n]`, number of rows): `"all"`; or `"labeled"` and
+        `"unlabeled"`, without a part of no rows.
 
     Raises:
-        ValueError: more labelled rows than the batch has, or no class is known.
+        ValueError: more labeled rows than the batch has, or no class is known.
     """
-    if labelled is None:
+    if labeled is None:
         return {"all": (np.arange(dataset.size, dtype=np.int32), batch_size)}
     if dataset.known is None:
         raise ValueError(
-            f"train.labelled_rows = {labelled}, but no class is known; set novel.classes, the "
-            "number of labelled classes"
+            f"train.labeled_batch_size = {labeled}, but no class is known; set novel.classes, the "
+            "number of labeled classes"
         )
-    if not 1 <= labelled <= batch_size:
+    if not 1 <= labeled <= batch_size:
         raise ValueError(
-            f"train.labelled_rows must be 1 to the batch of {batch_size} images; got {labelled}"
+            f"train.labeled_batch_size must be 1 to the batch of {batch_size} images; got {labeled}"
         )
-    counts = {"labelled": labelled, "unlabelled": batch_size - labelled}
-    members = {"labelled": dataset.known >= 0, "unlabelled": dataset.known < 0}
+    counts = {"labeled": labeled, "unlabeled": batch_size - labeled}
+    members = {"labeled": dataset.known >= 0, "unlabeled": dataset.known < 0}
     return {
         name: (np.flatnonzero(members[name]).astype(np.int32), count)
         for name, count in counts.items()
@@ -96,7 +96,7 @@ def stream(
     *,
     seed: int,
     batch_size: int,
-    labelled: int | None,
+    labeled: int | None,
     start: int,
     stop: int,
     process: int,
@@ -109,14 +109,14 @@ def stream(
     `{"index", "image"}`, decoded up to `prefetch` batches ahead, in threads that end when
     the iterator is closed or used up; what they raise is raised here, at its batch.
 
-    With `labelled` rows a batch is `{"labelled": {"index", "label"}, "unlabelled": {"index"}}`
-    (and images): no label of an unlabelled image is in it. Each part has epochs of its own.
+    With `labeled` rows a batch is `{"labeled": {"index", "label"}, "unlabeled": {"index"}}`
+    (and images): no label of an unlabeled image is in it. Each part has epochs of its own.
 
     Args:
         dataset: the images.
         seed: of the order.
         batch_size: images of the global batch.
-        labelled: see `parts`.
+        labeled: see `parts`.
         start: first step; any step can be the first.
         stop: the step after the last.
         process: rank of this process.
@@ -126,7 +126,7 @@ def stream(
     Raises:
         ValueError: the batch cannot be divided or filled, or nothing may be prefetched.
     """
-    drawn_from = parts(dataset, batch_size, labelled)
+    drawn_from = parts(dataset, batch_size, labeled)
     for members, count in drawn_from.values():
         steps_per_epoch(len(members), count)
     rows = {name: _rows(count, process, processes) for name, (_, count) in drawn_from.items()}
@@ -138,7 +138,7 @@ def stream(
         own = seed + SHIFT[name]
         place = indices(seed=own, size=len(members), batch_size=count, step=step)[rows[name]]
         found = {"index": members[place]}
-        if name == "labelled":
+        if name == "labeled":
             found["label"] = dataset.known[found["index"]]
         if dataset.images is None:
             found["image"] = dataset.fetch(found["index"])
@@ -146,7 +146,7 @@ def stream(
 
     def batch(step: int) -> Batch:
         found = {name: part(name, step) for name in drawn_from}
-        return found["all"] if labelled is None else found
+        return found["all"] if labeled is None else found
 
     steps = range(start, stop)
     if dataset.images is not None:

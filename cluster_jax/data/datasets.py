@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 
-from cluster_jax.data import arrays, folder, prepared
+from cluster_jax.data import arrays, folder, tfds_source
 from cluster_jax.data.images import Dataset, fit_array, in_memory, subset
 
 STATISTICS_IMAGES = 10_000  # a mean over 10,000 images is known to about 0.1 %
@@ -17,9 +17,9 @@ def load(
     dir: str | None,
     split: str | None,
     label: str,
-    canvas: int | None,
-    resident_mb: float,
-    skip_limit: float,
+    image_size: int | None,
+    cache_mb: float,
+    max_corrupt_fraction: float,
     limit: int | None,
 ) -> Dataset:
     """The images of a set as uint8 of one size, in memory or streamed.
@@ -30,26 +30,26 @@ def load(
         split: TFDS split, "train" or "train+test"; the others have none and ignore it.
         label: feature of a TFDS set that holds the classes, "label" or for example CIFAR-100's
             "coarse_label"; the others ignore it. A set without it has no labels.
-        canvas: None to keep the size that all images share; or the side of a square: the short
-            side is scaled to it (bicubic, antialiased) and the centre cut out.
-        resident_mb: sets up to this size, in 10^6 bytes of uint8, are decoded into
+        image_size: None to keep the size that all images share; or the side of a square: the short
+            side is scaled to it (bicubic, antialiased) and the center cut out.
+        cache_mb: sets up to this size, in 10^6 bytes of uint8, are decoded into
             `Dataset.images`; larger ones are decoded by every `fetch`.
-        skip_limit: largest share, 0 to 1, of a folder's files that may be unreadable.
+        max_corrupt_fraction: largest share, 0 to 1, of a folder's files that may be unreadable.
         limit: number of images of a fixed random subset (no seed: it is the same everywhere,
             in the order of the set), or None for all.
 
     Raises:
         ValueError: a bad value, or data that are missing or of another kind.
     """
-    _check(canvas, resident_mb, skip_limit, limit)
-    common = {"canvas": canvas, "resident_mb": resident_mb, "limit": limit}
+    _check(image_size, cache_mb, max_corrupt_fraction, limit)
+    common = {"image_size": image_size, "cache_mb": cache_mb, "limit": limit}
     if name == "digits":
-        return _digits(canvas, resident_mb, limit)
+        return _digits(image_size, cache_mb, limit)
     if name == "folder":
-        return folder.load(dir=dir, skip_limit=skip_limit, **common)
+        return folder.load(dir=dir, max_corrupt_fraction=max_corrupt_fraction, **common)
     if name == "arrays":
         return _numbered(arrays.load(dir=dir, **common))
-    return _numbered(prepared.load(name=name, dir=dir, split=split, label=label, **common))
+    return _numbered(tfds_source.load(name=name, dir=dir, split=split, label=label, **common))
 
 
 def _numbered(dataset: Dataset) -> Dataset:
@@ -73,7 +73,7 @@ def channel_statistics(dataset: Dataset) -> tuple[tuple[float, ...], tuple[float
     """Mean and standard deviation of each channel over all pixels, on the scale [0, 1].
 
     At most 10,000 evenly spaced images are read. A constant channel gets the standard
-    deviation of one grey level, so that it can be divided by.
+    deviation of one gray level, so that it can be divided by.
 
     Returns:
         Mean and standard deviation, C floats each.
@@ -92,7 +92,7 @@ def channel_statistics(dataset: Dataset) -> tuple[tuple[float, ...], tuple[float
     return tuple((mean / 255).tolist()), tuple((std / 255).tolist())
 
 
-def _digits(canvas: int | None, resident_mb: float, limit: int | None) -> Dataset:
+def _digits(image_size: int | None, cache_mb: float, limit: int | None) -> Dataset:
     """scikit-learn's 1797 digits, 8 x 8, its values 0 to 16 scaled to 0 to 255 and rounded."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -102,19 +102,25 @@ def _digits(canvas: int | None, resident_mb: float, limit: int | None) -> Datase
     chosen = subset(len(images), limit)
     return in_memory(
         "digits",
-        fit_array(images[chosen], canvas),
+        fit_array(images[chosen], image_size),
         labels[chosen].astype(np.int32),
         tuple("0123456789"),
-        resident_mb,
+        cache_mb,
     )
 
 
-def _check(canvas: int | None, resident_mb: float, skip_limit: float, limit: int | None) -> None:
-    if canvas is not None and canvas < 1:
-        raise ValueError(f"data.canvas = {canvas}; expected a positive number of pixels, or None")
-    if not resident_mb >= 0:
-        raise ValueError(f"data.resident_mb = {resident_mb}; expected 0 or more megabytes")
-    if not 0 <= skip_limit <= 1:
-        raise ValueError(f"data.skip_limit = {skip_limit}; expected a share from 0 to 1")
+def _check(
+    image_size: int | None, cache_mb: float, max_corrupt_fraction: float, limit: int | None
+) -> None:
+    if image_size is not None and image_size < 1:
+        raise ValueError(
+            f"data.image_size = {image_size}; expected a positive number of pixels, or None"
+        )
+    if not cache_mb >= 0:
+        raise ValueError(f"data.cache_mb = {cache_mb}; expected 0 or more megabytes")
+    if not 0 <= max_corrupt_fraction <= 1:
+        raise ValueError(
+            f"data.max_corrupt_fraction = {max_corrupt_fraction}; expected a share from 0 to 1"
+        )
     if limit is not None and limit < 1:
         raise ValueError(f"data.limit = {limit}; expected a positive number of images, or None")

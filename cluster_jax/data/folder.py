@@ -8,8 +8,8 @@ import numpy as np
 from etils import epath
 from PIL import Image
 
+from cluster_jax.core.checks import InputError
 from cluster_jax.data.images import Dataset, decode, each, fetcher, fits, subset
-from cluster_jax.settings import InputError
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff")
 ORIENTATION = 274  # the EXIF tag
@@ -23,9 +23,9 @@ class _Unreadable(NamedTuple):
 def load(
     *,
     dir: str | None,
-    canvas: int | None,
-    resident_mb: float,
-    skip_limit: float,
+    image_size: int | None,
+    cache_mb: float,
+    max_corrupt_fraction: float,
     limit: int | None,
 ) -> Dataset:
     """The images of a folder and all its sub-folders, in the order of their paths, as RGB.
@@ -38,15 +38,15 @@ def load(
 
     Args:
         dir: path, local or in a bucket.
-        canvas: side of the square that each image is fitted to, or None if all have one size.
-        resident_mb: sets up to this size are decoded into memory, in 10^6 bytes of uint8.
-        skip_limit: largest share of unreadable files, 0 to 1.
+        image_size: side of the square that each image is fitted to, or None if all have one size.
+        cache_mb: sets up to this size are decoded into memory, in 10^6 bytes of uint8.
+        max_corrupt_fraction: largest share of unreadable files, 0 to 1.
         limit: number of files of a fixed random subset, or None for all; unreadable files of
             the subset are not replaced.
 
     Raises:
         ValueError: missing folder, no image in it, none readable, too many unreadable, or
-            images of different sizes without a canvas.
+            images of different sizes without a image_size.
     """
     root, every = _files(dir)
     labels, names = _labels(every)
@@ -54,13 +54,13 @@ def load(
     files = [every[i] for i in chosen]
 
     def probe(file: str) -> tuple[int, int, int] | _Unreadable:
-        return _attempt(_header, root / file, canvas)
+        return _attempt(_header, root / file, image_size)
 
     def picture(file: str) -> np.ndarray | _Unreadable:
-        return _attempt(_decode, root / file, canvas)
+        return _attempt(_decode, root / file, image_size)
 
-    shape = (canvas, canvas, CHANNELS) if canvas else _first_shape(files, probe)
-    resident = shape is not None and fits(len(files), shape, resident_mb)
+    shape = (image_size, image_size, CHANNELS) if image_size else _first_shape(files, probe)
+    resident = shape is not None and fits(len(files), shape, cache_mb)
     results = list(each(picture if resident else probe, files, "reading images"))
     good = [i for i, result in enumerate(results) if not isinstance(result, _Unreadable)]
     skipped = tuple(
@@ -68,7 +68,7 @@ def load(
         for file, result in zip(files, results, strict=True)
         if isinstance(result, _Unreadable)
     )
-    _check_skipped(root, skipped, len(files), skip_limit)
+    _check_skipped(root, skipped, len(files), max_corrupt_fraction)
     kept = tuple(files[i] for i in good)
     shapes = [results[i].shape if resident else results[i] for i in good]
     _check_one_shape(kept, shapes)
@@ -83,7 +83,7 @@ def load(
         )
 
     def read(i: int) -> np.ndarray:
-        image = _attempt(_decode, root / kept[i], canvas)
+        image = _attempt(_decode, root / kept[i], image_size)
         if isinstance(image, _Unreadable):
             raise InputError(
                 f"{root / kept[i]} has an image header but cannot be decoded ({image.reason}); "
@@ -140,10 +140,10 @@ def _labels(files: Sequence[str]) -> tuple[np.ndarray | None, tuple[str, ...] | 
     return np.array([number[top] for top in tops], np.int32), names
 
 
-def _attempt(read, path: epath.Path, canvas: int | None):
-    """`read(path, canvas)`, or the reason why it failed."""
+def _attempt(read, path: epath.Path, image_size: int | None):
+    """`read(path, image_size)`, or the reason why it failed."""
     try:
-        return read(path, canvas)
+        return read(path, image_size)
     # Pillow's readers raise nearly any exception on damaged bytes, SyntaxError included.
     except Exception as error:
         # Pillow names the buffer object that it read from; the path is known better here.
@@ -152,15 +152,15 @@ def _attempt(read, path: epath.Path, canvas: int | None):
         return _Unreadable(" ".join(f"{type(error).__name__}: {error}".split()))
 
 
-def _decode(path: epath.Path, canvas: int | None) -> np.ndarray:
-    return decode(path.read_bytes(), canvas, CHANNELS)
+def _decode(path: epath.Path, image_size: int | None) -> np.ndarray:
+    return decode(path.read_bytes(), image_size, CHANNELS)
 
 
-def _header(path: epath.Path, canvas: int | None) -> tuple[int, int, int]:
+def _header(path: epath.Path, image_size: int | None) -> tuple[int, int, int]:
     """Shape that the image will have, from the start of the file alone."""
     with path.open("rb") as file, Image.open(file) as image:
-        if canvas:
-            return canvas, canvas, CHANNELS
+        if image_size:
+            return image_size, image_size, CHANNELS
         # PNG's own getexif decodes the whole image, to find tags that may come last.
         turned = Image.Image.getexif(image).get(ORIENTATION, 1) >= 5
         height, width = (image.width, image.height) if turned else (image.height, image.width)
@@ -174,15 +174,15 @@ def _first_shape(files, probe) -> tuple[int, int, int] | None:
 
 
 def _check_skipped(
-    root: epath.Path, skipped: Sequence[tuple[str, str]], count: int, skip_limit: float
+    root: epath.Path, skipped: Sequence[tuple[str, str]], count: int, max_corrupt_fraction: float
 ) -> None:
     some = "; ".join(f"{file} ({reason})" for file, reason in skipped[:3])
     if len(skipped) == count:
         raise ValueError(f"none of the {count} image files in {root} can be read: {some}")
-    if len(skipped) > skip_limit * count:
+    if len(skipped) > max_corrupt_fraction * count:
         raise ValueError(
             f"{len(skipped)} of {count} image files in {root} cannot be read, more than "
-            f"data.skip_limit = {skip_limit:g} allows: {some}{'; ...' * (len(skipped) > 3)}"
+            f"data.max_corrupt_fraction = {max_corrupt_fraction:g} allows: {some}{'; ...' * (len(skipped) > 3)}"
         )
 
 
@@ -192,5 +192,5 @@ def _check_one_shape(files: Sequence[str], shapes: Sequence[tuple[int, int, int]
             (h, w, _), (h0, w0, _) = shape, shapes[0]
             raise ValueError(
                 f"{file} is {h} x {w} but {files[0]} is {h0} x {w0} (height x width); set "
-                "data.canvas to the side that all images are to be fitted to"
+                "data.image_size to the side that all images are to be fitted to"
             )

@@ -43,9 +43,9 @@ class Dataset(NamedTuple):
     known: np.ndarray | None = None
 
 
-def fits(count: int, shape: tuple[int, int, int], resident_mb: float) -> bool:
-    """Whether `count` uint8 images of `shape` take at most `resident_mb` megabytes (10^6 bytes)."""
-    return count * int(np.prod(shape)) <= resident_mb * 1e6
+def fits(count: int, shape: tuple[int, int, int], cache_mb: float) -> bool:
+    """Whether `count` uint8 images of `shape` take at most `cache_mb` megabytes (10^6 bytes)."""
+    return count * int(np.prod(shape)) <= cache_mb * 1e6
 
 
 def in_memory(
@@ -53,11 +53,11 @@ def in_memory(
     images: np.ndarray,
     labels: np.ndarray | None,
     label_names: tuple[str, ...] | None,
-    resident_mb: float,
+    cache_mb: float,
 ) -> Dataset:
     """A set from one uint8 array `[N, H, W, C]`; too large a one stays on the host."""
     shape = images.shape[1:]
-    resident = images if fits(len(images), shape, resident_mb) else None
+    resident = images if fits(len(images), shape, cache_mb) else None
     fetch = images.__getitem__
     return Dataset(name, len(images), shape, resident, fetch, labels, label_names, None, ())
 
@@ -80,7 +80,7 @@ def select(dataset: Dataset, chosen: np.ndarray) -> Dataset:
     )
 
 
-def decode(data: bytes, canvas: int | None, channels: int) -> np.ndarray:
+def decode(data: bytes, image_size: int | None, channels: int) -> np.ndarray:
     """One encoded image as uint8 `[H, W, channels]`.
 
     EXIF orientation is applied; transparency is laid over white; 16-bit values are divided by
@@ -88,8 +88,8 @@ def decode(data: bytes, canvas: int | None, channels: int) -> np.ndarray:
 
     Args:
         data: bytes of an image file.
-        canvas: side of the square to fit into (`fit`), or None for the native size.
-        channels: 1 (grey) or 3 (RGB).
+        image_size: side of the square to fit into (`fit`), or None for the native size.
+        channels: 1 (gray) or 3 (RGB).
 
     Returns:
         uint8 `[H, W, channels]`.
@@ -99,7 +99,7 @@ def decode(data: bytes, canvas: int | None, channels: int) -> np.ndarray:
     """
     with Image.open(io.BytesIO(data)) as image:
         image = eight_bit(ImageOps.exif_transpose(image), "RGB" if channels == 3 else "L")
-        image = image if canvas is None else fit(image, canvas)
+        image = image if image_size is None else fit(image, image_size)
         return np.asarray(image).reshape(image.height, image.width, channels)
 
 
@@ -124,29 +124,29 @@ def eight_bit(image: Image.Image, mode: str) -> Image.Image:
     return image.convert(mode)
 
 
-def fit(image: Image.Image, canvas: int) -> Image.Image:
-    """The short side scaled to `canvas`, then the central `canvas` x `canvas`.
+def fit(image: Image.Image, image_size: int) -> Image.Image:
+    """The short side scaled to `image_size`, then the central `image_size` x `image_size`.
 
     Bicubic over a support that grows with the reduction (antialiased), aspect ratio kept to
     the nearest pixel.
     """
     short = min(image.size)
-    if short != canvas:
-        width, height = (max(canvas, round(side * canvas / short)) for side in image.size)
+    if short != image_size:
+        width, height = (max(image_size, round(side * image_size / short)) for side in image.size)
         image = image.resize((width, height), Image.Resampling.BICUBIC)
-    left, top = (image.width - canvas) // 2, (image.height - canvas) // 2
-    return image.crop((left, top, left + canvas, top + canvas))
+    left, top = (image.width - image_size) // 2, (image.height - image_size) // 2
+    return image.crop((left, top, left + image_size, top + image_size))
 
 
-def fit_array(images: np.ndarray, canvas: int | None) -> np.ndarray:
+def fit_array(images: np.ndarray, image_size: int | None) -> np.ndarray:
     """`fit` for every image of a uint8 array `[N, H, W, C]`; the array itself if it fits."""
     count, height, width, channels = images.shape
-    if canvas is None or (height, width) == (canvas, canvas):
+    if image_size is None or (height, width) == (image_size, image_size):
         return images
-    out = np.empty((count, canvas, canvas, channels), np.uint8)
+    out = np.empty((count, image_size, image_size, channels), np.uint8)
     for i, image in enumerate(images):
         picture = Image.fromarray(image[..., 0] if channels == 1 else image)
-        out[i] = np.asarray(fit(picture, canvas)).reshape(canvas, canvas, channels)
+        out[i] = np.asarray(fit(picture, image_size)).reshape(image_size, image_size, channels)
     return out
 
 

@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cluster_jax import settings
+from cluster_jax.core.checks import InputError
+from cluster_jax.core.config import bind_section
 from cluster_jax.data import datasets
 from cluster_jax.data.images import Dataset, order, select
 
 # Tells the order of a split from the others that the same seed makes.
 SPLIT = 1
-# What stands for the class of an image that is not labelled.
-UNLABELLED = -1
+# What stands for the class of an image that is not labeled.
+UNLABELED = -1
 
 
 def load(
@@ -38,27 +39,27 @@ def load(
         InputError: a value is out of range, or the test would have images of the training.
     """
     if classes is None:
-        return settings.bind(datasets.load, "data", data), None
+        return bind_section(datasets.load, "data", data), None
     if test_split is not None:
         _check_test_split(data, test_split, holdout)
-    dataset, test = settings.bind(datasets.load, "data", data), None
+    dataset, test = bind_section(datasets.load, "data", data), None
     if test_split is not None:
-        test = settings.bind(datasets.load, "data", {**data, "split": test_split})
+        test = bind_section(datasets.load, "data", {**data, "split": test_split})
     elif holdout:
         dataset, test = hold_out(dataset, share=holdout, seed=holdout_seed)
     dataset = with_known(dataset, classes)
     if test is not None and test.labels is not None:
         new = test.labels >= classes
         if new.all() or not new.any():
-            part = "labelled" if new.all() else "novel"
-            raise settings.InputError(
+            part = "labeled" if new.all() else "novel"
+            raise InputError(
                 f"the {test.size} images kept for a test have none of a {part} class; keep more"
             )
     return dataset, test
 
 
 def with_known(dataset: Dataset, classes: int) -> Dataset:
-    """The set with the first `classes` classes known, the images of all others unlabelled.
+    """The set with the first `classes` classes known, the images of all others unlabeled.
 
     The order of classes is that of their numbers: sorted names of folders, or the file of the
     set. It is the same in every process.
@@ -69,15 +70,15 @@ def with_known(dataset: Dataset, classes: int) -> Dataset:
     """
     if dataset.labels is None:
         raise ValueError(
-            f"the set {dataset.name} has no labels; novel.classes needs those of the labelled part"
+            f"the set {dataset.name} has no labels; novel.classes needs those of the labeled part"
         )
     count = int(dataset.labels.max()) + 1
     if not 1 <= classes < count:
         raise ValueError(
-            f"novel.classes, the classes that are labelled, must be 1 to {count - 1} of the "
+            f"novel.classes, the classes that are labeled, must be 1 to {count - 1} of the "
             f"{count} classes of {dataset.name}; got {classes}"
         )
-    known = np.where(dataset.labels < classes, dataset.labels, UNLABELLED).astype(np.int32)
+    known = np.where(dataset.labels < classes, dataset.labels, UNLABELED).astype(np.int32)
     dataset = dataset._replace(known=known)
     _check_names(known_names(dataset))
     return dataset
@@ -88,11 +89,11 @@ def with_given(dataset: Dataset, classes: ArrayLike) -> Dataset:
 
     Args:
         dataset: the images; labels of its own are left out.
-        classes: `[n]`, numbers or names, -1 for an image that is not labelled. The sorted ones
+        classes: `[n]`, numbers or names, -1 for an image that is not labeled. The sorted ones
             become the classes 0, 1, ...
 
     Raises:
-        ValueError: not one value for each image, of another type, none or all are labelled, or a
+        ValueError: not one value for each image, of another type, none or all are labeled, or a
             name is that of a novel class.
     """
     given = np.asarray(classes)
@@ -106,13 +107,13 @@ def with_given(dataset: Dataset, classes: ArrayLike) -> Dataset:
         raise ValueError(
             f"y is {given.dtype}; give whole numbers or names, -1 where the class is not known"
         )
-    if given.dtype.kind in "iu" and given.min() < UNLABELLED:
+    if given.dtype.kind in "iu" and given.min() < UNLABELED:
         raise ValueError(f"y has {given.min()}; -1 alone stands for an image without a class")
     if given.dtype.kind == "O":
         given = given.astype(str)
-    labelled = given != (str(UNLABELLED) if given.dtype.kind == "U" else UNLABELLED)
-    known = np.full(dataset.size, UNLABELLED, np.int32)
-    names, known[labelled] = np.unique(given[labelled], return_inverse=True)
+    labeled = given != (str(UNLABELED) if given.dtype.kind == "U" else UNLABELED)
+    known = np.full(dataset.size, UNLABELED, np.int32)
+    names, known[labeled] = np.unique(given[labeled], return_inverse=True)
     check_known(known)
     names = tuple(map(str, names))
     _check_names(names)
@@ -139,20 +140,20 @@ def check_known(known: np.ndarray) -> int:
     Raises:
         ValueError: no image has a known class, or each has one, or a number is missing.
     """
-    labelled = known >= 0
-    if not labelled.any():
+    labeled = known >= 0
+    if not labeled.any():
         raise ValueError(
-            "no image is labelled; novel class discovery needs images of known classes beside "
+            "no image is labeled; novel class discovery needs images of known classes beside "
             "those with -1"
         )
-    if labelled.all():
+    if labeled.all():
         raise ValueError(
-            "every image is labelled; novel class discovery needs unlabelled ones, marked by -1"
+            "every image is labeled; novel class discovery needs unlabeled ones, marked by -1"
         )
-    classes = np.unique(known[labelled])
+    classes = np.unique(known[labeled])
     if len(classes) != classes[-1] + 1:
         missing = np.setdiff1d(np.arange(classes[-1]), classes)[0]
-        raise ValueError(f"class {missing} has no labelled image; number the classes without gaps")
+        raise ValueError(f"class {missing} has no labeled image; number the classes without gaps")
     return len(classes)
 
 
@@ -192,12 +193,12 @@ def hold_out(dataset: Dataset, *, share: float, seed: int) -> tuple[Dataset, Dat
 def _check_test_split(data: Mapping[str, Any], split: str, holdout: float) -> None:
     """Raises an `InputError` where the images of the test could be those of the training."""
     if data["name"] in ("digits", "folder", "arrays"):
-        raise settings.InputError(
+        raise InputError(
             f"novel.test_split = {split!r} needs a TFDS set; {data['name']} has no splits, set it "
             "to None and novel.holdout to the share to keep for a test"
         )
     if holdout:
-        raise settings.InputError(
+        raise InputError(
             f"novel.test_split = {split!r} and novel.holdout = {holdout} are both set; take one"
         )
     test, train = (
@@ -205,7 +206,7 @@ def _check_test_split(data: Mapping[str, Any], split: str, holdout: float) -> No
         for splits in (split, data["split"])
     )
     if test & train:
-        raise settings.InputError(
+        raise InputError(
             f"novel.test_split = {split!r} may hold images of data.split = {data['split']!r}; take "
             "a split of another name, or novel.holdout for a part of the same"
         )

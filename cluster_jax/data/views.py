@@ -20,9 +20,9 @@ class Augment(NamedTuple):
     """Functions of one uint8 image `[H, W, C]`; the caller vmaps them.
 
     Attributes:
-        view: `(key, image) -> [size, size, C]`: an augmented view, standardised; view a.
-        other: the same with view b's probabilities of blur and solarisation.
-        clean: `image -> [size, size, C]`: the image itself (`augment.fit`), standardised.
+        view: `(key, image) -> [size, size, C]`: an augmented view, standardized; view a.
+        other: the same with view b's probabilities of blur and solarization.
+        clean: `image -> [size, size, C]`: the image itself (`augment.fit`), standardized.
     """
 
     view: View
@@ -38,13 +38,13 @@ def make(
     crop: Settings | None,
     flip: float,
     jitter: Settings | None,
-    grey: float,
+    grayscale: float,
     blur: Settings | None,
-    solarise: Settings | None,
+    solarize: Settings | None,
     affine: Settings | None,
     noise: float,
 ) -> Augment:
-    """Views by crop, flip, jitter, grey, blur, solarisation, affine map and noise, in this order.
+    """Views by crop, flip, jitter, gray, blur, solarization, affine map and noise, in this order.
 
     Every part has random numbers of its own: switching one off leaves the others as they were.
     The mappings may be ConfigDicts.
@@ -58,11 +58,11 @@ def make(
         flip: probability of a left-right flip.
         jitter: None or {"probability", "brightness", "contrast", "saturation", "hue"}, strengths
             as torchvision's ColorJitter, hue in turns, at most 0.5.
-        grey: probability of losing the colour.
+        grayscale: probability of losing the color.
         blur: None or {"probability", "sigma": (low, high) pixels, "kernel": odd number of pixels}.
             The probability may be a pair, of view a and of view b (BYOL: 1.0 and 0.1), which a
             config file sets: a flag or an override keeps the default's type, mostly a float.
-        solarise: None or {"probability", "threshold" on the scale [0, 1]}; the probability may be a
+        solarize: None or {"probability", "threshold" on the scale [0, 1]}; the probability may be a
             pair as that of blur may (BYOL: 0.0 and 0.2).
         affine: None or {"rotation" in radians, "scale", "shear", "shift" in pixels}: the largest
             amounts of `augment.random_affine`.
@@ -75,14 +75,14 @@ def make(
     crop = _named("crop", crop, ("scale", "ratio"))
     jitter = _named("jitter", jitter, ("probability", *JITTER))
     blur = _named("blur", blur, ("probability", "sigma", "kernel"))
-    solarise = _named("solarise", solarise, ("probability", "threshold"))
+    solarize = _named("solarize", solarize, ("probability", "threshold"))
     affine = _named("affine", affine, ("rotation", "scale", "shear", "shift"))
     _check_probability("flip", flip)
-    _check_probability("grey", grey)
+    _check_probability("grayscale", grayscale)
     _check_at_least_zero("noise", noise)
-    _check_settings(size, crop, jitter, blur, solarise, affine)
+    _check_settings(size, crop, jitter, blur, solarize, affine)
 
-    def standardised(image: Array) -> Array:
+    def standardized(image: Array) -> Array:
         if image.shape[-1] != len(mean):
             raise ValueError(
                 f"images have {image.shape[-1]} channels but augment.mean has {len(mean)} values; "
@@ -92,12 +92,12 @@ def make(
         return (image - center[None, None]) / spread[None, None]
 
     def clean(image: Array) -> Array:
-        return standardised(augment.fit(_floats(image), size))
+        return standardized(augment.fit(_floats(image), size))
 
-    def view(key: Array, image: Array, blurred: float, solarised: float) -> Array:
+    def view(key: Array, image: Array, blurred: float, solarized: float) -> Array:
         x = _floats(image)
         chance_key, crop_key, jitter_key, blur_key, affine_key, noise_key = jax.random.split(key, 6)
-        flips, jitters, greys, blurs, solarises = jax.random.uniform(chance_key, (5,))
+        flips, jitters, grays, blurs, solarises = jax.random.uniform(chance_key, (5,))
         if crop:
             box = augment.random_box(crop_key, x.shape, crop["scale"], crop["ratio"])
             x = augment.crop_resize(x, box, size)
@@ -109,23 +109,23 @@ def make(
             strengths = {name: jitter[name] for name in JITTER}
             changed = augment.random_jitter(jitter_key, x, **strengths)
             x = jnp.where(jitters < jitter["probability"], changed, x)
-        if grey:
-            x = jnp.where(greys < grey, augment.grey(x), x)
+        if grayscale:
+            x = jnp.where(grays < grayscale, augment.grayscale(x), x)
         if blurred:
             low, high = blur["sigma"]
             sigma = jax.random.uniform(blur_key, (), x.dtype, low, high)
             changed = augment.gaussian_blur(x, sigma, blur["kernel"] // 2)
             x = jnp.where(blurs < blurred, changed, x)
-        if solarised:
-            x = jnp.where(solarises < solarised, augment.solarise(x, solarise["threshold"]), x)
+        if solarized:
+            x = jnp.where(solarises < solarized, augment.solarize(x, solarize["threshold"]), x)
         if affine and any(affine.values()):
             x = augment.random_affine(affine_key, x, **affine)
         if noise:
             x = augment.noise(noise_key, x, noise)
-        return standardised(x)
+        return standardized(x)
 
-    chances = zip(_pair(blur), _pair(solarise), strict=True)
-    a, b = (partial(view, blurred=blurred, solarised=solarised) for blurred, solarised in chances)
+    chances = zip(_pair(blur), _pair(solarize), strict=True)
+    a, b = (partial(view, blurred=blurred, solarized=solarized) for blurred, solarized in chances)
     return Augment(a, b, clean)
 
 
@@ -173,7 +173,7 @@ def _check_settings(
     crop: dict | None,
     jitter: dict | None,
     blur: dict | None,
-    solarise: dict | None,
+    solarize: dict | None,
     affine: dict | None,
 ) -> None:
     if crop:
@@ -195,12 +195,12 @@ def _check_settings(
                 f"augment.blur.kernel = {kernel}; expected an odd number of pixels from 1 to "
                 f"{2 * size - 1} for views of {size}"
             )
-    if solarise:
-        for chance in _pair(solarise):
-            _check_probability("solarise.probability", chance)
-        if not 0 <= solarise["threshold"] <= 1:
+    if solarize:
+        for chance in _pair(solarize):
+            _check_probability("solarize.probability", chance)
+        if not 0 <= solarize["threshold"] <= 1:
             raise ValueError(
-                f"augment.solarise.threshold = {solarise['threshold']}; expected 0 to 1"
+                f"augment.solarize.threshold = {solarize['threshold']}; expected 0 to 1"
             )
     if affine:
         for name, value in affine.items():

@@ -15,7 +15,7 @@ COLUMNS = ("image", "cluster", "distance", "outlier", "kmeans_cluster")
 def text(dataset: Dataset, found: Evaluation, discovered: Discovery | None) -> str:
     """One line for each image.
 
-    In novel class discovery with its class, and without a cluster for labelled images, which are
+    In novel class discovery with its class, and without a cluster for labeled images, which are
     not clustered.
     """
     file = io.StringIO()

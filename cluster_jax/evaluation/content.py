@@ -15,7 +15,7 @@ class ReportData(NamedTuple):
         history: logged lines, each a dict with `step` and scalars; empty without a training.
         points: float `[n, d]`, d >= 2, the space the clusters were found in.
         clusters: int `[n]`.
-        distances: float `[n]`, to the centre of the own cluster, in any unit.
+        distances: float `[n]`, to the center of the own cluster, in any unit.
         outliers: bool `[n]`, rows unlike all others, or None.
         labels: int `[n]`, or None.
         label_names: name of each label number, or None.

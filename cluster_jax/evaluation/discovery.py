@@ -1,4 +1,4 @@
-"""Figures of novel class discovery: classes of the labelled part, of the novel one, of both."""
+"""Figures of novel class discovery: classes of the labeled part, of the novel one, of both."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import special
 
-from cluster_jax.clustering import placement
+from cluster_jax.clustering import out_of_sample
 from cluster_jax.clustering.kmeans import kmeans
 from cluster_jax.data import splits
 from cluster_jax.metrics import partition
@@ -24,13 +24,13 @@ class Part(NamedTuple):
 
     Attributes:
         features: float32 `[n, d]`, rows of length one.
-        labelled: logits of the known classes `[n, C^l]`.
+        labeled: logits of the known classes `[n, C^l]`.
         novel: logits of the novel classes `[n, C^u]`.
         labels: true classes int32 `[n]`, known ones first, or None.
     """
 
     features: np.ndarray
-    labelled: np.ndarray
+    labeled: np.ndarray
     novel: np.ndarray
     labels: np.ndarray | None
 
@@ -40,16 +40,16 @@ class Discovery(NamedTuple):
 
     Attributes:
         metrics: see `discover`; None for what needs labels, without them.
-        classes: int32 `[n]` of all training images: the given class of a labelled one, C^l and
+        classes: int32 `[n]` of all training images: the given class of a labeled one, C^l and
             the argmax of the novel head for the others.
-        reach: how far, by 1 - cosine, a new image may be from all of them (`placement.reach`).
-        clusters: int32, the novel class of each unlabelled image, counted from 0.
+        novelty_threshold: how far, by 1 - cosine, a new image may be from all of them (`out_of_sample.novelty_threshold`).
+        clusters: int32, the novel class of each unlabeled image, counted from 0.
         distances: float32, of the features of each of these from the mean of its novel class.
     """
 
     metrics: dict[str, Any]
     classes: np.ndarray
-    reach: float
+    novelty_threshold: float
     clusters: np.ndarray
     distances: np.ndarray
 
@@ -73,43 +73,43 @@ def discover(
     before: np.ndarray | None,
     test: Part | None,
     *,
-    restarts: int,
+    n_init: int,
     seed: int,
 ) -> Discovery:
     """Classes of the training images, and their accuracy.
 
-    Novel classes are matched to true ones by the Hungarian method on the unlabelled images alone,
-    as in NCL section 4.1; labelled ones have their names. With the part of a test image unknown
+    Novel classes are matched to true ones by the Hungarian method on the unlabeled images alone,
+    as in NCL section 4.1; labeled ones have their names. With the part of a test image unknown
     (`"all_acc"`) its nearest training images vote on its class among all, novel ones named as on
     the training images.
 
     Args:
         train: the training images.
-        known: int32 `[n]`, the class of labelled ones, -1 for the others.
+        known: int32 `[n]`, the class of labeled ones, -1 for the others.
         before: features `[n, d]`, rows of length one, at the first step of the discovery, or None.
         test: images that no training saw, or None.
-        restarts: of k-means, the baseline.
+        n_init: of k-means, the baseline.
         seed: of k-means.
 
     Returns:
         Metrics `{"novel_classes", "confidence", "undecided", "novel": {"acc", "nmi", ...},
-        "labelled_acc", "all_acc", "kmeans_before_acc", "test": {"novel_acc", "labelled_acc",
+        "labeled_acc", "all_acc", "kmeans_before_acc", "test": {"novel_acc", "labeled_acc",
         "all_acc"} | None}` and classes. `"confidence"`, the mean of the novel head's highest
-        probability on unlabelled images, needs no label; `"undecided"` says that it is low (see
+        probability on unlabeled images, needs no label; `"undecided"` says that it is low (see
         `summary.doubt`).
     """
     new = known < 0
-    old, count = train.labelled.shape[1], train.novel.shape[1]
+    old, count = train.labeled.shape[1], train.novel.shape[1]
     found = np.argmax(train.novel, axis=1)
     classes = np.where(new, old + found, known).astype(np.int32)
-    right = float(np.mean(np.argmax(train.labelled[~new], axis=1) == known[~new]))
+    right = float(np.mean(np.argmax(train.labeled[~new], axis=1) == known[~new]))
     confidence = float(np.mean(np.max(special.softmax(train.novel[new], axis=1), axis=1)))
     metrics: dict[str, Any] = {
         "novel_classes": count,
         "confidence": confidence,
         "undecided": confidence < 1 / count + DECIDED * (1 - 1 / count),
         "novel": {**dict.fromkeys(partition.SCORES), "n_clusters": len(np.unique(found[new]))},
-        "labelled_acc": right,
+        "labeled_acc": right,
         "all_acc": None,
         "kmeans_before_acc": None,
         "test": None,
@@ -119,8 +119,8 @@ def discover(
         metrics |= {"novel": novel, "all_acc": _mean(novel["acc"], right, new)}
         if before is not None:
             groups = kmeans(
-                before[new], count, metric="euclidean", restarts=restarts, iterations=300,
-                tolerance=0.0, seed=seed, init=None, mesh=None,
+                before[new], count, metric="euclidean", n_init=n_init, max_iter=300,
+                tol=0.0, seed=seed, init=None, mesh=None,
             ).labels  # fmt: skip
             metrics["kmeans_before_acc"] = partition.accuracy(train.labels[new], groups)
     if test is not None and test.labels is not None and train.labels is not None:
@@ -128,7 +128,9 @@ def discover(
         metrics["test"] = _test(train, classes, names, test)
     clusters = found[new].astype(np.int32)
     distances = _from_means(train.features[new], clusters)
-    return Discovery(metrics, classes, placement.reach(train.features), clusters, distances)
+    return Discovery(
+        metrics, classes, out_of_sample.novelty_threshold(train.features), clusters, distances
+    )
 
 
 def _from_means(rows: np.ndarray, clusters: np.ndarray) -> np.ndarray:
@@ -137,23 +139,23 @@ def _from_means(rows: np.ndarray, clusters: np.ndarray) -> np.ndarray:
     return np.linalg.norm(rows - means[own], axis=1).astype(np.float32)
 
 
-def _mean(novel: float, labelled: float, new: np.ndarray) -> float:
+def _mean(novel: float, labeled: float, new: np.ndarray) -> float:
     share = float(np.mean(new))
-    return share * novel + (1 - share) * labelled
+    return share * novel + (1 - share) * labeled
 
 
 def _test(
     train: Part, classes: np.ndarray, names: Mapping[int, int], test: Part
 ) -> dict[str, float]:
-    """`names` are the true classes of the novel head's, by the unlabelled training images."""
-    old = train.labelled.shape[1]
+    """`names` are the true classes of the novel head's, by the unlabeled training images."""
+    old = train.labeled.shape[1]
     new = test.labels >= old
-    near = placement.neighbors(test.features, train.features, VOTERS)
-    voted = [c if c < old else names.get(c - old, -1) for c in placement.vote(near, classes)]
-    right = np.argmax(test.labelled[~new], axis=1) == test.labels[~new]
+    near = out_of_sample.neighbors(test.features, train.features, VOTERS)
+    voted = [c if c < old else names.get(c - old, -1) for c in out_of_sample.vote(near, classes)]
+    right = np.argmax(test.labeled[~new], axis=1) == test.labels[~new]
     return {
         "novel_acc": partition.accuracy(test.labels[new], np.argmax(test.novel[new], axis=1)),
-        "labelled_acc": float(np.mean(right)),
+        "labeled_acc": float(np.mean(right)),
         "all_acc": float(
             np.mean([v == label for v, label in zip(voted, test.labels, strict=True)])
         ),

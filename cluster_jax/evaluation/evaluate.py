@@ -5,12 +5,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cluster_jax import settings, storage
-from cluster_jax.clustering import placement
+from cluster_jax.clustering import out_of_sample
 from cluster_jax.clustering.bandwidth import Curve
 from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.clustering.kmeans import kmeans
 from cluster_jax.clustering.reduce import reduce
+from cluster_jax.core import checks, io
+from cluster_jax.core.checks import InputError
 from cluster_jax.metrics import collapse, knn, linear_probe, partition
 
 
@@ -25,10 +26,10 @@ class Evaluation(NamedTuple):
         centers: float64 `[k, dimensions]`, its modes in that space.
         bandwidth: the side of its cells in that space.
         clusters: int32 `[n]`, GridShift's.
-        distances: float32 `[n]`, to the centre of the own cluster, in bandwidths.
+        distances: float32 `[n]`, to the center of the own cluster, in bandwidths.
         outliers: bool `[n]`, GridShift's.
         kmeans_clusters: int32 `[n]`.
-        reach: how far, by 1 - cosine, a new row may be from all these (`placement.reach`).
+        novelty_threshold: how far, by 1 - cosine, a new row may be from all these (`out_of_sample.novelty_threshold`).
         curve: how the bandwidth was found, a `bandwidth.Curve` as a dict;
             None for a bandwidth that was given.
     """
@@ -41,7 +42,7 @@ class Evaluation(NamedTuple):
     distances: np.ndarray
     outliers: np.ndarray
     kmeans_clusters: np.ndarray
-    reach: float
+    novelty_threshold: float
     curve: dict[str, Any] | None
 
 
@@ -71,16 +72,16 @@ def evaluate(
             scaled to length one.
         reduce: keyword arguments of `clustering.reduce.reduce`.
         gridshift: keyword arguments of `GridShift`.
-        kmeans: `{"k": int | None, "restarts": int}`; k None: the number of classes, or what
+        kmeans: `{"k": int | None, "n_init": int}`; k None: the number of classes, or what
             GridShift found where there are no labels.
-        knn: numbers of neighbours for k-NN accuracy.
+        knn: numbers of neighbors for k-NN accuracy.
         linear_probe: keyword arguments of `metrics.linear_probe`, or None to leave it out.
         batch_size: of the forward passes that made the embedding; not used here.
 
     Raises:
         InputError: a setting is out of range.
     """
-    settings.one_of("eval.features", features, tuple(embedding))
+    checks.one_of("eval.features", features, tuple(embedding))
     x = unit(embedding[features])
     points = _reduce(x, reduce, seed)
     grid = GridShift(**_bandwidth(gridshift)).fit(points)
@@ -88,7 +89,7 @@ def evaluate(
     k = kmeans["k"]
     if k is None:
         k = len(np.unique(grid.labels_[~grid.outliers_] if labels is None else labels))
-    groups = _kmeans(x, k, kmeans["restarts"], seed)
+    groups = _kmeans(x, k, kmeans["n_init"], seed)
     curve = grid.bandwidth_curve_
     metrics = {
         "gridshift": {
@@ -114,47 +115,43 @@ def evaluate(
         where.distances.astype(np.float32),
         where.outliers,
         groups.astype(np.int32),
-        placement.reach(x),
+        out_of_sample.novelty_threshold(x),
         None if curve is None else _curve(curve),
     )
 
 
 def check(section: Mapping[str, Any], images: int) -> None:
     """Raises an `InputError` for settings that can be judged before the embedding is there."""
-    settings.at_least("eval.batch_size", section["batch_size"], 1)
-    settings.one_of("eval.features", section["features"], ("backbone", "projection"))
-    settings.one_of(
+    checks.at_least("eval.batch_size", section["batch_size"], 1)
+    checks.one_of("eval.features", section["features"], ("backbone", "projection"))
+    checks.one_of(
         "eval.reduce.method", section["reduce"]["method"], ("umap", "tsne", "pca", "none")
     )
-    settings.at_least("eval.kmeans.restarts", section["kmeans"]["restarts"], 1)
-    settings.at_least("eval.reduce.dimensions", section["reduce"]["dimensions"], 2)
-    settings.at_least("eval.reduce.neighbors", section["reduce"]["neighbors"], 2)
-    settings.at_least("eval.reduce.min_dist", section["reduce"]["min_dist"], 0)
-    settings.one_of(
-        "eval.gridshift.stop", section["gridshift"]["stop"], ("fixed_point", "no_merge")
-    )
-    settings.at_least("eval.gridshift.max_iter", section["gridshift"]["max_iter"], 1)
+    checks.at_least("eval.kmeans.n_init", section["kmeans"]["n_init"], 1)
+    checks.at_least("eval.reduce.n_components", section["reduce"]["n_components"], 2)
+    checks.at_least("eval.reduce.n_neighbors", section["reduce"]["n_neighbors"], 2)
+    checks.at_least("eval.reduce.min_dist", section["reduce"]["min_dist"], 0)
+    checks.one_of("eval.gridshift.stop", section["gridshift"]["stop"], ("fixed_point", "no_merge"))
+    checks.at_least("eval.gridshift.max_iter", section["gridshift"]["max_iter"], 1)
     k = section["kmeans"]["k"]
     if k is not None and not 1 <= k <= images:
-        raise settings.InputError(
-            f"eval.kmeans.k must be 1 to {images}, the images to cluster; got {k}"
-        )
+        raise InputError(f"eval.kmeans.k must be 1 to {images}, the images to cluster; got {k}")
     if section["linear_probe"] is not None:
         _check_probe(section["linear_probe"])
     if not section["knn"]:
-        raise settings.InputError("eval.knn must name at least one number of neighbours; got none")
+        raise InputError("eval.knn must name at least one number of neighbors; got none")
     _bandwidth(section["gridshift"])
     for k in section["knn"]:
-        settings.at_least("eval.knn", k, 1)
+        checks.at_least("eval.knn", k, 1)
 
 
 def _check_probe(section: Mapping[str, Any]) -> None:
     for key in ("epochs", "batch_size"):
-        settings.at_least(f"eval.linear_probe.{key}", section[key], 1)
-    settings.positive("eval.linear_probe.learning_rate", section["learning_rate"])
-    settings.at_least("eval.linear_probe.weight_decay", section["weight_decay"], 0)
+        checks.at_least(f"eval.linear_probe.{key}", section[key], 1)
+    checks.positive("eval.linear_probe.learning_rate", section["learning_rate"])
+    checks.at_least("eval.linear_probe.weight_decay", section["weight_decay"], 0)
     if not 0 < section["holdout"] < 1:
-        raise settings.InputError(
+        raise InputError(
             f"eval.linear_probe.holdout must be between 0 and 1; got {section['holdout']}"
         )
 
@@ -174,7 +171,7 @@ def _bandwidth(section: Mapping[str, Any]) -> dict[str, Any]:
         except ValueError:
             bandwidth = float("nan")
         if not 0 < bandwidth < float("inf"):
-            raise settings.InputError(
+            raise InputError(
                 f"eval.gridshift.bandwidth must be 'auto' or a number greater than 0; "
                 f"got {section['bandwidth']!r}"
             )
@@ -191,17 +188,17 @@ def _reduce(x: np.ndarray, section: Mapping[str, Any], seed: int) -> np.ndarray:
     return reduce(x, seed=seed, **section)
 
 
-def _kmeans(x: np.ndarray, k: int, restarts: int, seed: int) -> np.ndarray:
+def _kmeans(x: np.ndarray, k: int, n_init: int, seed: int) -> np.ndarray:
     return kmeans(
-        x, k, metric="euclidean", restarts=restarts, iterations=300, tolerance=0.0, seed=seed,
+        x, k, metric="euclidean", n_init=n_init, max_iter=300, tol=0.0, seed=seed,
         init=None, mesh=None,
     ).labels  # fmt: skip
 
 
-def _knn(x: np.ndarray, labels: np.ndarray | None, neighbors: tuple[int, ...]) -> dict:
+def _knn(x: np.ndarray, labels: np.ndarray | None, n_neighbors: tuple[int, ...]) -> dict:
     if labels is None:
-        return dict.fromkeys(map(str, neighbors))
-    found = knn.knn_accuracy(x, labels, neighbors=tuple(neighbors))
+        return dict.fromkeys(map(str, n_neighbors))
+    found = knn.knn_accuracy(x, labels, n_neighbors=tuple(n_neighbors))
     return {str(k): accuracy for k, accuracy in found.items()}
 
 
@@ -216,4 +213,4 @@ def _probe(
 
 def _curve(curve: Curve) -> dict[str, Any]:
     others = [answer._asdict() for answer in curve.runners_up]
-    return storage.plain({**curve._asdict(), "clear": curve.clear, "runners_up": others})
+    return io.plain({**curve._asdict(), "clear": curve.clear, "runners_up": others})

@@ -6,8 +6,8 @@ import numpy as np
 from sklearn.neighbors import NearestNeighbors
 
 from cluster_jax.evaluation import content, markup, thumbnails
-from cluster_jax.evaluation.figures import SHOWN, Cluster, even
 from cluster_jax.evaluation.markup import Html, count, fill, join
+from cluster_jax.evaluation.plots import SHOWN, Cluster, even
 
 SHEET_SIDE = 80  # pixels
 TYPICAL, LEAST, BORDERLINE = 12, 6, 6  # pictures of a contact sheet
@@ -90,7 +90,7 @@ def section(
             "count": f"{len(group.members):,}",
             "size": count(len(group.members), nouns["thing"]),
             "share": f"{len(group.members) / len(data.points):.1%}",
-            "note": "" if common is None else f"; {share:.1%} labelled {common}",
+            "note": "" if common is None else f"; {share:.1%} labeled {common}",
             **nouns,
         }
         picture = Html("") if uris is None else fill("strip_picture", uri=uris[0], sharp=sharp)
@@ -102,11 +102,11 @@ def section(
         articles.append(fill("cluster", sheets=join(sheets), **look))
     rest = len(groups) - SHOWN
     values = {"shown": SHOWN, "rest": count(rest, "smaller one"), "all": join(articles), **nouns}
-    labelled = data.labels is not None
+    labeled = data.labels is not None
     notes = {
         "borderline": len(groups) > 1,
-        "labelled": labelled and data.thumbnails is not None,
-        "marked": labelled and data.thumbnails is None,
+        "labeled": labeled and data.thumbnails is not None,
+        "marked": labeled and data.thumbnails is None,
         "hidden": rest > 0,
     }
     return join(strip), markup.section("clusters", values, **notes)
@@ -124,7 +124,7 @@ def _pictures(data: content.ReportData, parts: dict[str, list[Shown]]) -> tuple[
 
 
 def _facts(data: content.ReportData, i: int, names: Sequence[str] | None) -> dict[str, str]:
-    """Name, label (of labelled data), distance and outlier flag of a point."""
+    """Name, label (of labeled data), distance and outlier flag of a point."""
     label = {} if data.labels is None else {"label": names[int(data.labels[i])]}
     outlier = data.outliers is not None and bool(data.outliers[i])
     distance = f"{data.distances[i]:.3g}"
@@ -167,17 +167,17 @@ def _list(
     swatches: dict[int, Html],
 ) -> Html:
     """Rows without pictures: name, label, distance and the cluster they border on."""
-    labelled, near = data.labels is not None, part[0][1] is not None
+    labeled, near = data.labels is not None, part[0][1] is not None
     rows = []
     for i, other in part:
         facts = _facts(data, i, names)
         odd = Html(" odd") if facts.get("label") != common else ""
-        cells = [fill("line_label", odd=odd, label=facts["label"])] if labelled else []
+        cells = [fill("line_label", odd=odd, label=facts["label"])] if labeled else []
         cells += [fill("line_number", number=facts["distance"])]
         cells += [fill("line_next", swatch=swatches[other], id=other)] if near else []
         flag = fill("line_outlier") if "outlier" in facts else ""
         rows.append(fill("line", name=facts["name"], flag=flag, cells=join(cells)))
-    heads = [fill("list_label")] if labelled else []
+    heads = [fill("list_label")] if labeled else []
     heads += [fill("list_number")]
     heads += [fill("list_next")] if near else []
     return fill("list", title=title, heads=join(heads), rows=join(rows))

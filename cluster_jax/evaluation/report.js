@@ -5,7 +5,7 @@
   const hidden = new Set(); // groups switched off in the map's legend
   let view = "2";
 
-  // A copy of a figure in which "var(--name)" has become the colour of the current theme.
+  // A copy of a figure in which "var(--name)" has become the color of the current theme.
   function themed(value) {
     if (typeof value === "string") {
       const name = /^var\((--[a-z]+)\)$/.exec(value);

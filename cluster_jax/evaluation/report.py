@@ -9,8 +9,8 @@ import numpy as np
 from etils import epath
 from plotly.offline import get_plotlyjs
 
-from cluster_jax import storage
-from cluster_jax.evaluation import content, exemplars, figures, markup, summary
+from cluster_jax.core import io
+from cluster_jax.evaluation import content, exemplars, markup, plots, summary
 from cluster_jax.evaluation.content import ReportData
 from cluster_jax.evaluation.markup import Html, Section, count, fill, join
 
@@ -25,19 +25,19 @@ def write_report(path: epath.PathLike, data: ReportData) -> None:
     Raises:
         ValueError: arrays that do not belong together.
     """
-    # A file name may hold bytes that are not UTF-8 (lone surrogates); those are spelt out.
-    storage.write(path, render(data).encode("utf-8", "backslashreplace"))
+    # A file name may hold bytes that are not UTF-8 (lone surrogates); those are spelled out.
+    io.write(path, render(data).encode("utf-8", "backslashreplace"))
 
 
 def render(data: ReportData) -> str:
     """The page as text; arguments and errors are those of `write_report`."""
     content.check(data)
-    groups = figures.by_size(data.clusters, data.distances)
+    groups = plots.by_size(data.clusters, data.distances)
     names = data.label_names
     if data.labels is not None and names is None:
         names = tuple(map(str, range(int(data.labels.max()) + 1)))
     labels = None if data.labels is None else [names[label] for label in data.labels.tolist()]
-    chart = figures.scatter(
+    chart = plots.scatter(
         data.points,
         data.clusters,
         data.distances,
@@ -47,11 +47,11 @@ def render(data: ReportData) -> str:
         data.sources,
         data.thumbnails,
     )
-    history = figures.history_series(data.history)
+    history = plots.history_series(data.history)
     record = {
         "nouns": content.nouns(data),
         "map": chart,
-        "sizes": figures.size_bars(groups),
+        "sizes": plots.size_bars(groups),
         "history": {key: line | {"title": markup.name(key)} for key, line in history.items()},
     }
     strip, clusters = exemplars.section(data, groups, names)
@@ -60,10 +60,10 @@ def render(data: ReportData) -> str:
         sections.append(_training(data.history, history))
     sections += [_map(data, groups, chart["count"]), clusters, _sizes(data, groups)]
     if data.curve is not None:
-        record["curve"] = figures.bandwidth_curve(data.curve)
+        record["curve"] = plots.bandwidth_curve(data.curve)
         sections.append(_bandwidth(data))
     if data.labels is not None:
-        record["confusion"], (rows, columns) = figures.confusion(data.labels, names, groups)
+        record["confusion"], (rows, columns) = plots.confusion(data.labels, names, groups)
         values = {"labels": count(rows, "label"), "clusters": count(columns, "cluster")}
         values |= content.nouns(data)
         sections.append(markup.section("labels", values, hidden=rows + columns > 0))
@@ -89,7 +89,7 @@ def _head(data: ReportData, groups: list, labels: list | None, strip: Html, link
     novel = metrics.get("discovery")
     method = "gridshift" if "gridshift" in metrics else "kmeans"
     entry = novel["novel"] if novel else metrics.get(method, {})
-    acc = figures.number(entry.get("acc"))
+    acc = plots.number(entry.get("acc"))
     origin = data.results["protocol"].get("number_of_clusters", {}).get(method)
     outliers = 0 if data.outliers is None else int(np.sum(data.outliers))
     doubt = summary.doubt(novel) if novel else None
@@ -112,8 +112,8 @@ def _head(data: ReportData, groups: list, labels: list | None, strip: Html, link
         "novel": novel is not None,
         "unclear": not novel and data.curve and _verdict(data.curve) == "no clear answer",
         "outliers": outliers > 0,
-        "labelled": labels is not None and acc is not None,
-        "unlabelled": labels is None,
+        "labeled": labels is not None and acc is not None,
+        "unlabeled": labels is None,
         "doubt": doubt is not None,
         "skipped": len(data.skipped) > 0,
     }
@@ -130,7 +130,7 @@ def _flat(path: tuple, value: object) -> Iterator[tuple[tuple, object]]:
         yield path, value
 
 
-def _metrics(results: dict, unlabelled: bool) -> Section:
+def _metrics(results: dict, unlabeled: bool) -> Section:
     """Tables: clusterings against the labels, other measurements, protocol."""
     origin = results["protocol"].get("number_of_clusters", {})
     columns = ("n_clusters", "acc", "nmi", "ari", "ami")
@@ -165,12 +165,12 @@ def _metrics(results: dict, unlabelled: bool) -> Section:
         markup.pairs("Protocol", protocol, ""),
     )
     parts = {"methods": join(methods), "tables": join(tables)}
-    return markup.section("metrics", parts, unlabelled=unlabelled)
+    return markup.section("metrics", parts, unlabeled=unlabeled)
 
 
 def _training(history: Sequence[dict], series: dict) -> Section:
     logged = [line for line in history if "loss" in line]
-    bad = [line["step"] for line in logged if figures.number(line["loss"]) is None]
+    bad = [line["step"] for line in logged if plots.number(line["loss"]) is None]
     values = {"steps": count(len(bad), "logged step"), "first": f"{min(bad, default=0):,}"}
     if series:
         name, line = next(iter(series.items()))
@@ -188,7 +188,7 @@ def _map(data: ReportData, groups: list, drawn: int) -> Section:
         "points": count(drawn, nouns["thing"]),
         "clusters": summary.groups(*tally, "cluster"),
         "all": f"{n:,}",
-        "pictures": f"{figures.MAP_PICTURES:,}",
+        "pictures": f"{plots.MAP_PICTURES:,}",
         "dimensions": dimensions,
         "views": fill("map_views") if dimensions > 2 else "",
         **nouns,
@@ -198,7 +198,7 @@ def _map(data: ReportData, groups: list, drawn: int) -> Section:
         "rows": data.thumbnails is None,
         "outliers": data.outliers is not None and bool(np.any(data.outliers)),
         "sampled": drawn < n,
-        "pictured": data.thumbnails is not None and drawn > figures.MAP_PICTURES,
+        "pictured": data.thumbnails is not None and drawn > plots.MAP_PICTURES,
     }
     return markup.section("map", values, plane=dimensions > 2, **notes)
 
@@ -210,10 +210,10 @@ def _sizes(data: ReportData, groups: list) -> Section:
         "largest": count(sizes[0], content.nouns(data)["thing"]),
         "smallest": f"{sizes[-1]:,}",
         "median": f"{np.median(sizes):,.0f}",
-        "shown": figures.BARS,
+        "shown": plots.BARS,
         "clusters": summary.groups(*tally, "cluster"),
     }
-    return markup.section("sizes", values, hidden=len(groups) > figures.BARS)
+    return markup.section("sizes", values, hidden=len(groups) > plots.BARS)
 
 
 def _verdict(curve: dict) -> str:

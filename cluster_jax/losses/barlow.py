@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from cluster_jax import collectives, ops, settings
-from cluster_jax.collectives import Axis
+from cluster_jax.core import checks, collectives, ops
+from cluster_jax.core.collectives import Axis
 
 EPSILON = 1e-5  # added to each variance, as BatchNorm does
 
@@ -19,7 +19,7 @@ def barlow(a: Array, b: Array, *, off_diagonal: float, axis: Axis) -> Array:
     C is the correlation, over the global batch, of feature i of view a with feature j of view b.
 
     Args:
-        a: projections of the first view `[rows, d]`, this device's part, not normalised.
+        a: projections of the first view `[rows, d]`, this device's part, not normalized.
         b: projections of the second view, same images in the same order `[rows, d]`.
         off_diagonal: lambda, >= 0 (0.005 in the paper).
         axis: mesh axis that holds the batch, or None.
@@ -35,8 +35,8 @@ def barlow(a: Array, b: Array, *, off_diagonal: float, axis: Axis) -> Array:
     variance is raised by 1e-5, as in the authors' code (a BatchNorm). Their code also multiplies
     the loss by 0.024; here `scale` of `methods.barlow` does.
     """
-    settings.at_least("the off-diagonal weight of Barlow Twins", off_diagonal, 0)
-    a, b = _standardised(a, axis), _standardised(b, axis)
+    checks.at_least("the off-diagonal weight of Barlow Twins", off_diagonal, 0)
+    a, b = _standardized(a, axis), _standardized(b, axis)
     local = jnp.matmul(a.T, b, precision=lax.Precision.HIGHEST) / a.shape[0]
     correlation = collectives.mean(local, axis)
     diagonal = jnp.diagonal(correlation)
@@ -44,9 +44,9 @@ def barlow(a: Array, b: Array, *, off_diagonal: float, axis: Axis) -> Array:
     return jnp.sum((1 - diagonal) ** 2) + off_diagonal * jnp.sum(others**2)
 
 
-def _standardised(x: Array, axis: Axis) -> Array:
+def _standardized(x: Array, axis: Axis) -> Array:
     """Columns of mean 0 and variance just below 1 over the global batch."""
-    x = ops.wide(x)
+    x = ops.upcast(x)
     x = x - collectives.mean(jnp.mean(x, axis=0, keepdims=True), axis)
     variance = collectives.mean(jnp.mean(x * x, axis=0, keepdims=True), axis)
     return x * lax.rsqrt(variance + EPSILON)

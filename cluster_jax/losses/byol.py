@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from cluster_jax import ops
+from cluster_jax.core import ops
 
 
 @jax.jit
@@ -39,7 +39,7 @@ def byol_views(predictions_pair: tuple[Array, Array], targets_pair: tuple[Array,
         Scalar, at least float32.
 
     Source: NRCC (4) with the prefactor 1/(2n) of its InfoNCE (1), which fixes the scale of the
-    regulariser's weight; (12), (13) and (19) of the paper differ from each other by factors of two.
+    regularizer's weight; (12), (13) and (19) of the paper differ from each other by factors of two.
     """
     (prediction_a, prediction_b), (target_a, target_b) = predictions_pair, targets_pair
     return (byol(prediction_a, target_b) + byol(prediction_b, target_a)) / 2

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from cluster_jax import ops, settings
+from cluster_jax.core import checks, ops
 from cluster_jax.losses import infonce
 
 EPSILON = 1e-6  # (5)'s own
@@ -36,10 +36,10 @@ def centroid_contrast(
     Source: CueCo (4), with the own centroid once in the denominator: the printed sum over all l
     counts it twice, where the text below it says "the other clusters".
     """
-    settings.at_least("the number of CueCo's clusters", centroids.shape[0], 2)
-    settings.positive("the temperature of CueCo", temperature)
+    checks.at_least("the number of CueCo's clusters", centroids.shape[0], 2)
+    checks.positive("the temperature of CueCo", temperature)
     return infonce.info_nce(
-        ops.unit(anchors),
+        ops.l2_normalize(anchors),
         lax.stop_gradient(centroids),
         assigned,
         temperature=temperature,
@@ -64,5 +64,5 @@ def variance_loss(anchors: Array, centroids: Array, variances: Array, assigned: 
     Source: CueCo (5).
     """
     centroids, variances = lax.stop_gradient((centroids, variances))
-    squared = jnp.sum((ops.unit(anchors) - centroids[assigned]) ** 2, axis=-1)
+    squared = jnp.sum((ops.l2_normalize(anchors) - centroids[assigned]) ** 2, axis=-1)
     return jnp.mean(squared / (2 * variances[assigned] + EPSILON))

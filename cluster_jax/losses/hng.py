@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from cluster_jax import ops, settings
+from cluster_jax.core import checks, ops
 
 
 class HardNegatives(NamedTuple):
@@ -29,8 +29,8 @@ def hard_negatives(
     anchors: Array,
     queue: Array,
     filled: Array,
-    labelled_queue: Array,
-    labelled_filled: Array,
+    labeled_queue: Array,
+    labeled_filled: Array,
     *,
     count: int,
     rounds: int,
@@ -39,7 +39,7 @@ def hard_negatives(
     """The k_2 hardest of each anchor's mixtures `unit(mu u + (1 - mu) v)`.
 
     u runs over the anchor's k_2 least similar entries of the queue. In each round every u gets a
-    partner v, drawn evenly and with replacement from the entries of the labelled queue, and is
+    partner v, drawn evenly and with replacement from the entries of the labeled queue, and is
     mixed with it by each mu. k_2 is at most the number of entries of the queue.
 
     No mixture is formed. Its cosine with an anchor z follows from <z, u>, <z, v> and <u, v>, so
@@ -49,15 +49,15 @@ def hard_negatives(
     Args:
         keys: one key per row `[rows]`, made from the image's index so that a draw does not depend
             on the number of devices.
-        anchors: rows z of unlabelled images `[rows, d]`, this device's part, of any length.
-        queue: rows of earlier unlabelled images `[Q, d]`, of any length, the same on all devices;
+        anchors: rows z of unlabeled images `[rows, d]`, this device's part, of any length.
+        queue: rows of earlier unlabeled images `[Q, d]`, of any length, the same on all devices;
             constants for the gradient.
         filled: how many of the queue's first rows hold an entry, int32 `[]`.
-        labelled_queue: rows of earlier labelled images `[R, d]`, likewise.
-        labelled_filled: how many of its first rows hold an entry, int32 `[]`.
+        labeled_queue: rows of earlier labeled images `[R, d]`, likewise.
+        labeled_filled: how many of its first rows hold an entry, int32 `[]`.
         count: k_2, >= 1.
         rounds: N, >= 1.
-        mixing: each mu, the unlabelled entry's part, 0 to 1.
+        mixing: each mu, the unlabeled entry's part, 0 to 1.
 
     Returns:
         Negatives `[rows, min(k_2, Q)]`; none exist while one of the queues is empty.
@@ -69,21 +69,21 @@ def hard_negatives(
     zero has a cosine of 0. As in the authors' code both values of mu share a partner; the code
     draws the partners of a round without replacement, which fails for a queue of fewer than k_2.
     """
-    settings.at_least("the number of NCL's hard negatives", count, 1)
-    settings.at_least("the rounds of NCL's hard negatives", rounds, 1)
+    checks.at_least("the number of NCL's hard negatives", count, 1)
+    checks.at_least("the rounds of NCL's hard negatives", rounds, 1)
     if not mixing or not all(0 <= mu <= 1 for mu in mixing):
         raise ValueError(
             f"the mixing of NCL's hard negatives takes one or more values from 0 to 1; got {mixing}"
         )
-    z = ops.unit(anchors)
-    u, v = (ops.unit(x) for x in lax.stop_gradient((queue, labelled_queue)))
-    to_u, to_v = ops.products(z, u), ops.products(z, v)
+    z = ops.l2_normalize(anchors)
+    u, v = (ops.l2_normalize(x) for x in lax.stop_gradient((queue, labeled_queue)))
+    to_u, to_v = ops.pairwise_dot(z, u), ops.pairwise_dot(z, v)
     draw = functools.partial(
         _hardest,
         filled=filled,
-        labelled_filled=labelled_filled,
+        labeled_filled=labeled_filled,
         squares=(jnp.sum(u * u, axis=-1), jnp.sum(v * v, axis=-1)),
-        products=ops.products(u, v),
+        products=ops.pairwise_dot(u, v),
         count=min(count, queue.shape[0]),
         rounds=rounds,
         mixing=mixing,
@@ -92,12 +92,12 @@ def hard_negatives(
     similarities = chosen.u_share * jnp.take_along_axis(to_u, chosen.u, axis=1)
     similarities += chosen.v_share * jnp.take_along_axis(to_v, chosen.v, axis=1)
     exists = jnp.arange(similarities.shape[1], dtype=jnp.int32) < filled
-    exists &= labelled_filled > 0
+    exists &= labeled_filled > 0
     return HardNegatives(similarities, jnp.broadcast_to(exists[None, :], similarities.shape))
 
 
 class _Mixtures(NamedTuple):
-    """Unit mixtures `u_share * queue[u] + v_share * labelled_queue[v]`, each array `[k]`."""
+    """Unit mixtures `u_share * queue[u] + v_share * labeled_queue[v]`, each array `[k]`."""
 
     u: Array
     v: Array
@@ -111,7 +111,7 @@ def _hardest(
     to_v: Array,
     *,
     filled: Array,
-    labelled_filled: Array,
+    labeled_filled: Array,
     squares: tuple[Array, Array],
     products: Array,
     count: int,
@@ -125,7 +125,7 @@ def _hardest(
     """
     slots = jnp.arange(to_u.shape[0], dtype=jnp.int32)
     _, u = lax.top_k(jnp.where(slots < filled, -to_u, -jnp.inf), count)
-    v = jax.random.randint(key, (rounds, count), 0, jnp.maximum(labelled_filled, 1))
+    v = jax.random.randint(key, (rounds, count), 0, jnp.maximum(labeled_filled, 1))
     mu = jnp.asarray(mixing, to_u.dtype)[:, None, None]
     of_u, of_v = squares
     squared = mu**2 * of_u[u][None, None] + (1 - mu) ** 2 * of_v[v][None]

@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from cluster_jax import collectives, ops, settings
-from cluster_jax.collectives import Axis
+from cluster_jax.core import checks, collectives, ops
+from cluster_jax.core.collectives import Axis
 
 # Rows `[m, d]` and `[n, d]` to the logit of every pair `[m, n]`.
 Logits = Callable[[Array, Array], Array]
@@ -56,7 +56,7 @@ def contrast_views(
     Candidates are both views of all images on all devices; a row is never its own candidate.
 
     Args:
-        a: rows of the first view `[rows, d]`, this device's part, normalised by the caller.
+        a: rows of the first view `[rows, d]`, this device's part, normalized by the caller.
         b: rows of the second view, same images in the same order `[rows, d]`.
         logits: of rows and rows.
         positive_in_denominator: see `contrast`.
@@ -96,7 +96,7 @@ def contrast_queue(
     -inf; with none filled the loss is 0.
 
     Args:
-        anchors: rows `[rows, d]`, this device's part, normalised by the caller.
+        anchors: rows `[rows, d]`, this device's part, normalized by the caller.
         keys: the anchors' positives `[rows, d]`; constants for the gradient.
         queue: keys of earlier steps `[Q, d]`, the same on all devices; constants.
         filled: how many of the queue's first rows hold a key, int32 `[]`.
@@ -118,7 +118,7 @@ def contrast_pairs(a: Array, b: Array, logits: Logits, axis: Axis) -> Array:
     """`contrast` between two modalities, rows of A against all of B and back, over 2.
 
     Args:
-        a: rows of one modality `[rows, d]`, this device's part, normalised by the caller.
+        a: rows of one modality `[rows, d]`, this device's part, normalized by the caller.
         b: rows of the other, the partners in the same order `[rows, d]`.
         logits: of rows and rows.
         axis: mesh axis that holds the batch, or None.
@@ -195,8 +195,8 @@ def info_nce_views(
     denominator; the gradient of this loss has `l != j` there.
     """
     return contrast_views(
-        ops.unit(a),
-        ops.unit(b),
+        ops.l2_normalize(a),
+        ops.l2_normalize(b),
         _cosine(temperature),
         positive_in_denominator=positive_in_denominator,
         axis=axis,
@@ -228,8 +228,10 @@ def info_nce_queue(
     Source: He et al. (2020), "Momentum Contrast for Unsupervised Visual Representation Learning",
     (1), their sum over one positive and K negatives; CueCo (1).
     """
-    settings.positive("the temperature of InfoNCE", temperature)
-    return contrast_queue(ops.unit(anchors), ops.unit(keys), queue, filled, _cosine(temperature))
+    checks.positive("the temperature of InfoNCE", temperature)
+    return contrast_queue(
+        ops.l2_normalize(anchors), ops.l2_normalize(keys), queue, filled, _cosine(temperature)
+    )
 
 
 @functools.partial(jax.jit, static_argnames=("axis",))
@@ -247,9 +249,9 @@ def clip(a: Array, b: Array, *, temperature: Array | float, axis: Axis) -> Array
 
     Source: Kernel-InfoNCE Theorem 4.2 (its proof adds the 2N losses up; here their mean).
     """
-    return contrast_pairs(ops.unit(a), ops.unit(b), _cosine(temperature), axis)
+    return contrast_pairs(ops.l2_normalize(a), ops.l2_normalize(b), _cosine(temperature), axis)
 
 
 def _cosine(temperature: Array | float) -> Logits:
     """Logits of unit rows: their inner products over the temperature."""
-    return lambda x, y: ops.products(x, y) / temperature
+    return lambda x, y: ops.pairwise_dot(x, y) / temperature

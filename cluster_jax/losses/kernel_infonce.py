@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from cluster_jax import ops, settings
-from cluster_jax.collectives import Axis
+from cluster_jax.core import checks, ops
+from cluster_jax.core.collectives import Axis
 from cluster_jax.losses import infonce
 from cluster_jax.losses.infonce import Logits
 
@@ -69,9 +69,9 @@ def make_kernel(
             f"{len(gammas)} and {len(temperatures)}"
         )
     for gamma in gammas:
-        settings.positive("a kernel's gamma", gamma)
+        checks.positive("a kernel's gamma", gamma)
     for temperature in temperatures:
-        settings.positive("a kernel's temperature", temperature)
+        checks.positive("a kernel's temperature", temperature)
     if len(gammas) == 1:
         if mixture is not None or weight is not None or halves:
             raise ValueError(
@@ -79,7 +79,7 @@ def make_kernel(
                 f"halves False; got mixture {mixture!r}, weight {weight} and halves {halves}"
             )
     else:
-        settings.one_of("a kernel's mixture", mixture, MIXTURES)
+        checks.one_of("a kernel's mixture", mixture, MIXTURES)
         if weight is None or not 0 <= weight <= 1:
             raise ValueError(f"the weight of a mixture of kernels must be 0 to 1; got {weight}")
     return Kernel(gammas, temperatures, mixture, weight, halves)
@@ -108,7 +108,7 @@ def kernel_info_nce_views(a: Array, b: Array, *, kernel: Kernel, axis: Axis) -> 
     Source: Kernel-InfoNCE (8), Algorithm 2. The latter prints s = ||z_i - z_j||^gamma without the
     minus sign of (7).
     """
-    a, b = _normalised(a, kernel), _normalised(b, kernel)
+    a, b = _normalized(a, kernel), _normalized(b, kernel)
     return sum(
         share * infonce.contrast_views(a, b, logits, positive_in_denominator=True, axis=axis)
         for share, logits in _terms(kernel)
@@ -136,7 +136,7 @@ def kernel_info_nce_queue(
 
     Source: Kernel-InfoNCE (8). The official code has no positive in the denominator here.
     """
-    anchors, keys, queue = (_normalised(x, kernel) for x in (anchors, keys, queue))
+    anchors, keys, queue = (_normalized(x, kernel) for x in (anchors, keys, queue))
     return sum(
         share * infonce.contrast_queue(anchors, keys, queue, filled, logits)
         for share, logits in _terms(kernel)
@@ -161,7 +161,7 @@ def kernel_clip(a: Array, b: Array, *, kernel: Kernel, axis: Axis) -> Array:
 
     Source: Kernel-InfoNCE Theorem 4.2 and its proof.
     """
-    a, b = _normalised(a, kernel), _normalised(b, kernel)
+    a, b = _normalized(a, kernel), _normalized(b, kernel)
     return sum(
         share * infonce.contrast_pairs(a, b, logits, axis) for share, logits in _terms(kernel)
     )
@@ -176,9 +176,9 @@ def log_exponential(x: Array, y: Array, *, gamma: float, temperature: float) -> 
 
     Source: Kernel-InfoNCE (7).
     """
-    x, y = ops.wide(x), ops.wide(y)
+    x, y = ops.upcast(x), ops.upcast(y)
     lengths = jnp.sum(x * x, axis=-1)[:, None] + jnp.sum(y * y, axis=-1)[None, :]
-    squared = lengths - 2 * ops.products(x, y)
+    squared = lengths - 2 * ops.pairwise_dot(x, y)
     return -_power(squared, gamma / 2) / temperature
 
 
@@ -191,16 +191,16 @@ def _power(squared: Array, exponent: float) -> Array:
     return jnp.where(positive, jnp.where(positive, squared, 1) ** exponent, 0)
 
 
-def _normalised(x: Array, kernel: Kernel) -> Array:
+def _normalized(x: Array, kernel: Kernel) -> Array:
     """Unit rows, or rows whose two halves are unit."""
     if not kernel.halves:
-        return ops.unit(x)
+        return ops.l2_normalize(x)
     if x.shape[-1] % 2:
         raise ValueError(
             f"rows of {x.shape[-1]} numbers have no halves; use an even projection size or "
             "halves = False"
         )
-    return jnp.concatenate([ops.unit(half) for half in jnp.split(x, 2, axis=-1)], axis=-1)
+    return jnp.concatenate([ops.l2_normalize(half) for half in jnp.split(x, 2, axis=-1)], axis=-1)
 
 
 def _terms(kernel: Kernel) -> list[tuple[float, Logits]]:

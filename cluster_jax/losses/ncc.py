@@ -1,4 +1,4 @@
-"""NCC: neighbours as positives, and prototypes of the batch that align and spread (ProtoCL).
+"""NCC: neighbors as positives, and prototypes of the batch that align and spread (ProtoCL).
 
 NCC's alignment (6) is BYOL's loss of the prediction from a `positive_samples` row; see `byol`.
 """
@@ -9,25 +9,25 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from cluster_jax import collectives, ops, settings
-from cluster_jax.collectives import Axis
+from cluster_jax.core import checks, collectives, ops
+from cluster_jax.core.collectives import Axis
 
 PARTS = ("whole", "alignment", "uniformity")
 
 
 def positive_samples(keys: Array, projections: Array, *, scale: Array | float) -> Array:
-    """A neighbour of every row, `z + sigma eps`; it passes the gradient to z as it is.
+    """A neighbor of every row, `z + sigma eps`; it passes the gradient to z as it is.
 
     Args:
         keys: one key per row `[rows]`, made from the image's index so that a draw does not depend
             on the number of devices.
-        projections: online projections `[rows, d]`, not normalised.
+        projections: online projections `[rows, d]`, not normalized.
         scale: sigma (0.001 in the paper), 0 for the rows themselves; it may be a schedule's value.
 
     Returns:
         `[rows, d]`, the predictor's input.
 
-    Source: NCC (4), (5). The paper leaves open whether z is normalised; as in the authors' code
+    Source: NCC (4), (5). The paper leaves open whether z is normalized; as in the authors' code
     it is not.
     """
     shape, dtype = projections.shape[1:], projections.dtype
@@ -36,7 +36,7 @@ def positive_samples(keys: Array, projections: Array, *, scale: Array | float) -
 
 
 def prototypes(features: Array, labels: Array, *, clusters: int, axis: Axis) -> tuple[Array, Array]:
-    """Centres of the clusters in the global batch: unit vectors along the sums of unit members.
+    """Centers of the clusters in the global batch: unit vectors along the sums of unit members.
 
     Where there are more clusters than images, the slots hold the clusters that occur in the
     batch, in ascending order, and not all of them: neither memory nor time depends on their
@@ -49,8 +49,8 @@ def prototypes(features: Array, labels: Array, *, clusters: int, axis: Axis) -> 
         axis: mesh axis that holds the batch, or None.
 
     Returns:
-        Centres `[m, d]` with m the smaller of `clusters` and the global batch, and which of them
-        have members, boolean `[m]`; a centre without is zero. Both are equal on all devices.
+        Centers `[m, d]` with m the smaller of `clusters` and the global batch, and which of them
+        have members, boolean `[m]`; a center without is zero. Both are equal on all devices.
 
     Raises:
         ValueError: fewer than two clusters.
@@ -59,32 +59,32 @@ def prototypes(features: Array, labels: Array, *, clusters: int, axis: Axis) -> 
     the images of one device which clusters are empty, and on several devices gives images the
     labels of others.
     """
-    settings.at_least("the number of clusters of ProtoCL", clusters, 2)
+    checks.at_least("the number of clusters of ProtoCL", clusters, 2)
     slots = collectives.gather(labels, axis)
     most = min(clusters, slots.shape[0])
     if most < clusters:
         _, slots = jnp.unique(slots, return_inverse=True, size=most)
     member = slots[:, None] == jnp.arange(most, dtype=slots.dtype)[None, :]
-    z = ops.unit(features)
+    z = ops.l2_normalize(features)
     own = collectives.scatter(member, axis).astype(z.dtype)
     # A product with the memberships, not a scatter: its sums have one order on every machine.
-    sums = collectives.total(ops.products(own.T, z.T), axis)
-    return ops.unit(sums), jnp.any(member, axis=0)
+    sums = collectives.total(ops.pairwise_dot(own.T, z.T), axis)
+    return ops.l2_normalize(sums), jnp.any(member, axis=0)
 
 
 @functools.partial(jax.jit, static_argnames=("part", "temperature"))
 def proto_cl(
-    centres: Array, target_centres: Array, filled: Array, *, part: str, temperature: float
+    centers: Array, target_centers: Array, filled: Array, *, part: str, temperature: float
 ) -> Array:
-    """ProtoCL: each centre meets the target network's and leaves the other centres, one direction.
+    """ProtoCL: each center meets the target network's and leaves the other centers, one direction.
 
     Mean over the clusters with members, k, of `-<mu_k, mu'_k> / tau + log(exp(<mu_k, mu'_k> /
     tau) + sum_{j != k} exp(<mu_k, mu_j> / tau))`; j runs over the clusters with members too. A
     batch of a single cluster has no negatives: 0 for the whole and for the uniformity.
 
     Args:
-        centres: online centres mu, unit rows `[m, d]`.
-        target_centres: target centres mu', unit rows `[m, d]`; constants for the gradient.
+        centers: online centers mu, unit rows `[m, d]`.
+        target_centers: target centers mu', unit rows `[m, d]`; constants for the gradient.
         filled: which clusters have members, boolean `[m]`.
         part: `"whole"` (7), or one term of (8): `"alignment"` `-<mu_k, mu'_k> / tau` or
             `"uniformity"` `log sum_{j != k} exp(<mu_k, mu_j> / tau)` (Table 4).
@@ -99,12 +99,12 @@ def proto_cl(
     Source: NCC (7), (8). The pseudo-code fills the logits of empty clusters with -10; at a
     temperature of 0.1 that is a possible logit, so they are left out here.
     """
-    settings.one_of("the part of ProtoCL", part, PARTS)
-    settings.positive("the temperature of ProtoCL", temperature)
-    attraction = jnp.sum(centres * lax.stop_gradient(target_centres), axis=-1) / temperature
+    checks.one_of("the part of ProtoCL", part, PARTS)
+    checks.positive("the temperature of ProtoCL", temperature)
+    attraction = jnp.sum(centers * lax.stop_gradient(target_centers), axis=-1) / temperature
     if part == "alignment":
         return _mean(-attraction, filled)
-    logits = ops.products(centres, centres) / temperature
+    logits = ops.pairwise_dot(centers, centers) / temperature
     keep = filled[None, :] & ~jnp.eye(len(filled), dtype=bool)
     if part == "uniformity":
         several = filled & (jnp.sum(filled) > 1)
@@ -125,7 +125,7 @@ def proto_cl_views(
     temperature: float,
     axis: Axis,
 ) -> Array:
-    """ProtoCL of both directions, over 2: online centres of a view, target centres of the other.
+    """ProtoCL of both directions, over 2: online centers of a view, target centers of the other.
 
     Args:
         projections_pair: online rows of view a and of view b, each `[rows, d]`, this device's

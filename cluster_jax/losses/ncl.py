@@ -1,4 +1,4 @@
-"""NCL: losses that discover novel classes among unlabelled images beside labelled ones.
+"""NCL: losses that discover novel classes among unlabeled images beside labeled ones.
 
 The generated negatives (12)-(15) are `hng.hard_negatives`.
 """
@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from cluster_jax import collectives, ops, settings
-from cluster_jax.collectives import Axis
+from cluster_jax.core import checks, collectives, ops
+from cluster_jax.core.collectives import Axis
 from cluster_jax.losses.hng import HardNegatives
 
 # Least distance of a predicted similarity from 0 and 1; float32 tells 1 - 1e-7 from 1.
@@ -30,7 +30,7 @@ def cross_entropy(logits: Array, labels: Array) -> Array:
 
     Source: NCL (1) without its factor of 1 / classes, as in the authors' code.
     """
-    logits = ops.wide(logits)
+    logits = ops.upcast(logits)
     own = jnp.take_along_axis(logits, labels[:, None], axis=1)[:, 0]
     return jnp.mean(ops.logsumexp(logits) - own)
 
@@ -52,8 +52,8 @@ def similar(features: Array, *, threshold: float | None, classes: int, axis: Axi
 
     Source: NCL (2), where lambda is fixed; None is our own.
     """
-    z = ops.unit(lax.stop_gradient(features))
-    cosines = ops.products(z, collectives.gather(z, axis))
+    z = ops.l2_normalize(lax.stop_gradient(features))
+    cosines = ops.pairwise_dot(z, collectives.gather(z, axis))
     if threshold is None:
         threshold = _reached_by_one_in(classes, collectives.gather(cosines, axis))
     return cosines >= threshold
@@ -91,7 +91,7 @@ def pairwise_bce(
     the other view. Predictions are clipped to `EPSILON` and 1 less that, and pass no gradient
     beyond; the code adds it inside the logarithm.
     """
-    predicted = ops.products(probabilities, collectives.gather(other_probabilities, axis))
+    predicted = ops.pairwise_dot(probabilities, collectives.gather(other_probabilities, axis))
     predicted = jnp.clip(predicted, EPSILON, 1 - EPSILON)
     return -jnp.mean(jnp.where(targets, jnp.log(predicted), jnp.log1p(-predicted)))
 
@@ -110,16 +110,16 @@ def consistency(probabilities: Array, other_probabilities: Array) -> Array:
 
     Source: NCL (4), one of its two terms; which images a head sees is the caller's choice.
     """
-    return jnp.mean((ops.wide(probabilities) - ops.wide(other_probabilities)) ** 2)
+    return jnp.mean((ops.upcast(probabilities) - ops.upcast(other_probabilities)) ** 2)
 
 
-def ramp(step: Array | int, *, coefficient: float, length: int) -> Array:
-    """`coefficient * exp(-5 (1 - t/T)^2)`, the weight omega of the consistency at step t.
+def ramp(step: Array | int, *, consistency_weight: float, length: int) -> Array:
+    """`consistency_weight * exp(-5 (1 - t/T)^2)`, the weight omega of the consistency at step t.
 
     Args:
         step: t, counted from 0, int32 `[]`.
-        coefficient: the value from step T on.
-        length: T in steps; with 0 the weight is the coefficient from the start.
+        consistency_weight: the value from step T on.
+        length: T in steps; with 0 the weight is the consistency_weight from the start.
 
     Returns:
         Scalar.
@@ -130,15 +130,15 @@ def ramp(step: Array | int, *, coefficient: float, length: int) -> Array:
     Source: NCL (5) and Section 4.1. The paper leaves the function to Han et al. (2020), whose
     code counts whole epochs; here it rises at every step.
     """
-    settings.at_least("the length of NCL's ramp", length, 0)
+    checks.at_least("the length of NCL's ramp", length, 0)
     if length == 0:
-        return jnp.asarray(coefficient, jnp.result_type(float))
+        return jnp.asarray(consistency_weight, jnp.result_type(float))
     progress = jnp.clip(jnp.asarray(step, jnp.result_type(float)) / length, 0, 1)
-    return coefficient * jnp.exp(-5 * (1 - progress) ** 2)
+    return consistency_weight * jnp.exp(-5 * (1 - progress) ** 2)
 
 
-def target_weights(similarities: Array, filled: Array, *, neighbours: int, alpha: float) -> Array:
-    """How much each candidate is a positive: alpha the augmented view, the rest the neighbours.
+def target_weights(similarities: Array, filled: Array, *, neighbors: int, alpha: float) -> Array:
+    """How much each candidate is a positive: alpha the augmented view, the rest the neighbors.
 
     Every one of an anchor's k nearest entries of the queue weighs `(1 - alpha) / k`. A queue with
     fewer entries shares `1 - alpha` among those; from an empty one all falls to the view.
@@ -146,7 +146,7 @@ def target_weights(similarities: Array, filled: Array, *, neighbours: int, alpha
     Args:
         similarities: of each row with the entries of the queue `[rows, Q]`; constants.
         filled: how many of the queue's first rows hold an entry, int32 `[]`.
-        neighbours: k_1, 1 to Q.
+        neighbors: k_1, 1 to Q.
         alpha: weight of the augmented view, 0 to 1.
 
     Returns:
@@ -155,38 +155,38 @@ def target_weights(similarities: Array, filled: Array, *, neighbours: int, alpha
     Raises:
         ValueError: a value is out of range.
 
-    Source: NCL (7)-(9). In the authors' code the augmented view can take a neighbour's place;
-    it is then left with k - 1 neighbours and weights that do not sum to one.
+    Source: NCL (7)-(9). In the authors' code the augmented view can take a neighbor's place;
+    it is then left with k - 1 neighbors and weights that do not sum to one.
     """
     rows, length = similarities.shape
-    if not 1 <= neighbours <= length:
+    if not 1 <= neighbors <= length:
         raise ValueError(
-            f"the number of NCL's neighbours must be from 1 to the queue's length of {length}; "
-            f"got {neighbours}"
+            f"the number of NCL's neighbors must be from 1 to the queue's length of {length}; "
+            f"got {neighbors}"
         )
     if not 0 <= alpha <= 1:
         raise ValueError(f"the weight of NCL's augmented view must be from 0 to 1; got {alpha}")
     entries = jnp.arange(length, dtype=jnp.int32) < filled
     known = jnp.where(entries[None, :], lax.stop_gradient(similarities), -jnp.inf)
-    _, nearest = lax.top_k(known, neighbours)
-    found = jnp.minimum(neighbours, filled)
+    _, nearest = lax.top_k(known, neighbors)
+    found = jnp.minimum(neighbors, filled)
     # Sorted: where the queue has fewer than k entries, they come before its empty slots.
-    share = jnp.where(jnp.arange(neighbours) < found, (1 - alpha) / jnp.maximum(found, 1), 0)
+    share = jnp.where(jnp.arange(neighbors) < found, (1 - alpha) / jnp.maximum(found, 1), 0)
     share = jnp.broadcast_to(share.astype(known.dtype)[None, :], nearest.shape)
     of_queue = jnp.put_along_axis(jnp.zeros_like(known), nearest, share, axis=1, inplace=False)
     of_view = jnp.where(filled > 0, alpha, 1).astype(known.dtype)
     return jnp.concatenate([jnp.full((rows, 1), of_view), of_queue], axis=1)
 
 
-@functools.partial(jax.jit, static_argnames=("neighbours", "alpha", "temperature"))
-def neighbourhood_contrast(
+@functools.partial(jax.jit, static_argnames=("neighbors", "alpha", "temperature"))
+def neighborhood_contrast(
     anchors: Array,
     views: Array,
     queue: Array,
     filled: Array,
     negatives: HardNegatives | None,
     *,
-    neighbours: int,
+    neighbors: int,
     alpha: float,
     temperature: float,
 ) -> Array:
@@ -196,13 +196,13 @@ def neighbourhood_contrast(
     the generated negatives, of cosines over tau. With an empty queue and no negatives it is 0.
 
     Args:
-        anchors: rows z of the unlabelled images `[rows, d]`, this device's part, of any length.
+        anchors: rows z of the unlabeled images `[rows, d]`, this device's part, of any length.
         views: rows of the other view of the same images `[rows, d]`; constants for the gradient.
-        queue: rows of earlier unlabelled images `[Q, d]`, the same on all devices; constants.
+        queue: rows of earlier unlabeled images `[Q, d]`, the same on all devices; constants.
         filled: how many of the queue's first rows hold an entry, int32 `[]`.
         negatives: of these anchors, from `hng.hard_negatives`, or None. They are in the
-            denominator only, never neighbours.
-        neighbours: k_1, 1 to Q.
+            denominator only, never neighbors.
+        neighbors: k_1, 1 to Q.
         alpha: weight of the augmented view, 0 to 1.
         temperature: tau, > 0.
 
@@ -215,9 +215,9 @@ def neighbourhood_contrast(
     Source: NCL (6)-(9), (15). Both views come from one network and the paper does not say whether
     the gradient passes through the positive; in the authors' code it does not.
     """
-    settings.positive("the temperature of NCL", temperature)
+    checks.positive("the temperature of NCL", temperature)
     similarities, keep = _similarities(anchors, views, queue, filled)
-    weights = target_weights(similarities[:, 1:], filled, neighbours=neighbours, alpha=alpha)
+    weights = target_weights(similarities[:, 1:], filled, neighbors=neighbors, alpha=alpha)
     if negatives is not None:
         similarities = jnp.concatenate([similarities, negatives.similarities], axis=1)
         keep = jnp.concatenate([keep, negatives.keep], axis=1)
@@ -239,10 +239,10 @@ def supervised_contrast(
     """SCL: pull each anchor to its augmented view and to all entries of its class, equally.
 
     Args:
-        anchors: rows z of the labelled images `[rows, d]`, this device's part, of any length.
+        anchors: rows z of the labeled images `[rows, d]`, this device's part, of any length.
         views: rows of the other view of the same images `[rows, d]`; constants for the gradient.
         labels: class of each row, int32 `[rows]`.
-        queue: rows of earlier labelled images `[Q, d]`, the same on all devices; constants.
+        queue: rows of earlier labeled images `[Q, d]`, the same on all devices; constants.
         queue_labels: their classes, int32 `[Q]`.
         filled: how many of the queue's first rows hold an entry, int32 `[]`.
         temperature: tau, > 0.
@@ -255,7 +255,7 @@ def supervised_contrast(
 
     Source: NCL (10), (11).
     """
-    settings.positive("the temperature of NCL", temperature)
+    checks.positive("the temperature of NCL", temperature)
     similarities, keep = _similarities(anchors, views, queue, filled)
     same = labels[:, None] == queue_labels[None, :]
     positive = keep & jnp.pad(same, ((0, 0), (1, 0)), constant_values=True)
@@ -265,10 +265,10 @@ def supervised_contrast(
 
 def _similarities(anchors: Array, views: Array, queue: Array, filled: Array) -> tuple[Array, Array]:
     """Cosines with the own view, then with the queue, `[rows, 1 + Q]`, and which exist."""
-    z = ops.unit(anchors)
-    views, queue = (ops.unit(x) for x in lax.stop_gradient((views, queue)))
+    z = ops.l2_normalize(anchors)
+    views, queue = (ops.l2_normalize(x) for x in lax.stop_gradient((views, queue)))
     own = jnp.sum(z * views, axis=-1, keepdims=True)
-    similarities = jnp.concatenate([own, ops.products(z, queue)], axis=1)
+    similarities = jnp.concatenate([own, ops.pairwise_dot(z, queue)], axis=1)
     columns = jnp.arange(similarities.shape[1], dtype=jnp.int32)
     return similarities, jnp.broadcast_to((columns <= filled)[None, :], similarities.shape)
 

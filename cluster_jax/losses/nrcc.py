@@ -1,4 +1,4 @@
-"""NRCC's regulariser: attract to the positives' neighbourhood, repel from a third, sampled view."""
+"""NRCC's regularizer: attract to the positives' neighborhood, repel from a third, sampled view."""
 
 import functools
 
@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from cluster_jax import collectives, ops
-from cluster_jax.collectives import Axis
+from cluster_jax.core import collectives, ops
+from cluster_jax.core.collectives import Axis
 
 
 @functools.partial(jax.jit, static_argnames=("include_own_view", "axis"))
@@ -46,9 +46,9 @@ def nrcc(
         The printed (11) leaves j = i out of the sum but keeps it in the denominator, the gradient
         of neither choice; the authors' code masks nothing.
     """
-    return _regulariser(
-        ops.unit(anchors),
-        collectives.gather(ops.unit(positives), axis),
+    return _regularizer(
+        ops.l2_normalize(anchors),
+        collectives.gather(ops.l2_normalize(positives), axis),
         _constant_rows(negatives, axis),
         temperature=temperature,
         include_own_view=include_own_view,
@@ -95,9 +95,9 @@ def nrcc_views(
     """
     negatives = _constant_rows(c, axis)
     both = [
-        _regulariser(
-            ops.unit(anchors),
-            collectives.gather(ops.unit(partner), axis),
+        _regularizer(
+            ops.l2_normalize(anchors),
+            collectives.gather(ops.l2_normalize(partner), axis),
             negatives,
             temperature=temperature,
             include_own_view=include_own_view,
@@ -109,10 +109,10 @@ def nrcc_views(
 
 
 def _constant_rows(c: Array, axis: Axis) -> Array:
-    return collectives.gather(ops.unit(jax.lax.stop_gradient(c)), axis)
+    return collectives.gather(ops.l2_normalize(jax.lax.stop_gradient(c)), axis)
 
 
-def _regulariser(
+def _regularizer(
     anchors: Array,
     positives: Array,
     negatives: Array,
@@ -132,6 +132,6 @@ def _regulariser(
             )
         own = collectives.local_rows(rows, axis)
         keep = own[:, None] != jnp.arange(n, dtype=own.dtype)[None, :]
-    repulsion = ops.logsumexp(ops.products(anchors, negatives) / temperature, keep)
-    attraction = ops.logsumexp(ops.products(anchors, positives) / temperature)
+    repulsion = ops.logsumexp(ops.pairwise_dot(anchors, negatives) / temperature, keep)
+    attraction = ops.logsumexp(ops.pairwise_dot(anchors, positives) / temperature)
     return jnp.mean(repulsion - attraction)

@@ -12,9 +12,10 @@ from jax import Array
 from jax.sharding import Mesh
 from numpy.typing import ArrayLike
 
-from cluster_jax import settings
 from cluster_jax.clustering.kmeans import KMeans, kmeans
-from cluster_jax.collectives import Axis
+from cluster_jax.core import checks
+from cluster_jax.core.collectives import Axis
+from cluster_jax.core.config import bind_section
 from cluster_jax.data.views import Augment
 from cluster_jax.nets.network import Network
 
@@ -24,7 +25,7 @@ Tree = Any
 ITERATIONS = 100
 
 
-class Setting(NamedTuple):
+class MethodContext(NamedTuple):
     """What every method is built upon.
 
     Attributes:
@@ -36,7 +37,7 @@ class Setting(NamedTuple):
         total_steps: length of the training in steps.
         steps_per_epoch: batches in one pass over the training images.
         batch_size: images a step, over all devices.
-        labelled_rows: how many of them are of known classes; None: a batch has no labels.
+        labeled_batch_size: how many of them are of known classes; None: a batch has no labels.
         known_classes: number of these classes; 0 where none is known.
     """
 
@@ -47,14 +48,14 @@ class Setting(NamedTuple):
     total_steps: int
     steps_per_epoch: int
     batch_size: int
-    labelled_rows: int | None = None
+    labeled_batch_size: int | None = None
     known_classes: int = 0
 
 
 class Aux(NamedTuple):
-    """What a loss returns beside its value: the new `extra` and scalars to log."""
+    """What a loss returns beside its value: the new `model_state` and scalars to log."""
 
-    extra: Tree
+    model_state: Tree
     metrics: Mapping[str, Array]
 
 
@@ -65,15 +66,15 @@ class Method(NamedTuple):
         init: `(key, images) -> params, extra`; `images` are floats `[1, H, W, C]`.
         loss: `(params, extra, batch, step, key, axis) -> loss, Aux`; the mean of `loss` over the
             devices is the loss of the global batch. `batch` is `{"image": uint8 [b, H, W, C],
-            "index": int32 [b]}`; with `train.labelled_rows` it has two such parts, `"labelled"`,
-            which has a `"label"` too (int32 `[b]`), and `"unlabelled"`.
-        after: `(params, extra, step) -> extra`, once the optimiser has moved the parameters
+            "index": int32 [b]}`; with `train.labeled_batch_size` it has two such parts, `"labeled"`,
+            which has a `"label"` too (int32 `[b]`), and `"unlabeled"`.
+        after: `(params, extra, step) -> extra`, once the optimizer has moved the parameters
             (moving averages).
         embed: `(params, extra, images) -> {"backbone": [b, d], ...}` of uint8 images
             `[b, H, W, C]`, by the network that is kept after training: `"projection"` `[b, e]`
             beside, or the logits of classifiers.
         refresh_at: `(step) -> bool`, on the host: is `refresh` due before this step?
-        refresh: `(extra, embedding, key, mesh) -> extra` on the host of every process; same
+        refresh: `(model_state, embedding, key, mesh) -> extra` on the host of every process; same
             shapes and dtypes. `embedding()` embeds the whole training set, only when called.
     """
 
@@ -85,7 +86,7 @@ class Method(NamedTuple):
     refresh: Callable
 
 
-class Density(NamedTuple):
+class SamplerInputs(NamedTuple):
     """What a sampler needs of the density network, the one whose projection defines (16).
 
     Attributes:
@@ -95,7 +96,7 @@ class Density(NamedTuple):
         other_images: view b's network inputs `[b, H, W, C]`.
         reference: projections of view b by the same network `[b, d]`.
         project: `images -> projections` by the same network, running statistics untouched.
-        routes: name -> `images -> embedding` for the sampled view c; always has `"online"`.
+        branches: name -> `images -> embedding` for the sampled view c; always has `"online"`.
     """
 
     images: Array
@@ -104,7 +105,7 @@ class Density(NamedTuple):
     other_images: Array
     reference: Array
     project: Callable[[Array], Array]
-    routes: Mapping[str, Callable[[Array], Array]]
+    branches: Mapping[str, Callable[[Array], Array]]
 
 
 class Encoded(NamedTuple):
@@ -114,14 +115,14 @@ class Encoded(NamedTuple):
         projections: online projections, differentiable.
         predictions: online predictions, or None for a method without predictor.
         targets: target projections, constants, or None for a method without target network.
-        density: what a sampler needs.
+        sampler_inputs: what a sampler needs.
         index: number of each image in the data set, int32 `[b]`.
     """
 
     projections: tuple[Array, Array]
     predictions: tuple[Array, Array] | None
     targets: tuple[Array, Array] | None
-    density: Density
+    sampler_inputs: SamplerInputs
     index: Array
 
 
@@ -131,7 +132,7 @@ class TwoView(NamedTuple):
     `encode(params, extra, views, index, step, key, axis) -> Encoded, extra` makes all forward
     passes, `index` and `views` being those of the batch;
     `objective(params, encoded, extra, step, key, axis) -> loss, extra, metrics` needs no images.
-    `augment` turns uint8 images into network inputs. `routes` names those of its `Density`,
+    `augment` turns uint8 images into network inputs. `branches` names those of its `SamplerInputs`,
     `anchors` is `("projection",)` or, for a method with predictor, `("projection",
     "prediction")`. The other fields are those of `Method`.
     """
@@ -144,7 +145,7 @@ class TwoView(NamedTuple):
     refresh_at: Callable
     refresh: Callable
     augment: Augment
-    routes: tuple[str, ...]
+    branches: tuple[str, ...]
     anchors: tuple[str, ...]
 
 
@@ -154,15 +155,15 @@ def names() -> list[str]:
     return sorted(f.stem for f in files if f.stem not in ("__init__", "base", "nrcc"))
 
 
-def build(name: str, values: Mapping[str, Any], setting: Setting) -> TwoView | Method:
-    """The method `name`, made by `make(setting, **values)` of its file.
+def build(name: str, values: Mapping[str, Any], context: MethodContext) -> TwoView | Method:
+    """The method `name`, made by `make(context, **values)` of its file.
 
     Raises:
         InputError: no such method, or a key of its config is missing or spare.
     """
-    settings.one_of("method.name", name, tuple(names()))
+    checks.one_of("method.name", name, tuple(names()))
     module = importlib.import_module(f"cluster_jax.methods.{name}")
-    return settings.bind(module.make, "method", values, setting)
+    return bind_section(module.make, "method", values, context)
 
 
 def never(step: int) -> bool:
@@ -170,16 +171,16 @@ def never(step: int) -> bool:
     return False
 
 
-def unchanged(extra: Tree, embedding: Callable, key: Array, mesh: Mesh) -> Tree:
+def unchanged(model_state: Tree, embedding: Callable, key: Array, mesh: Mesh) -> Tree:
     """The `refresh` of a method without refresh."""
-    return extra
+    return model_state
 
 
 def spherical_clusters(
     features: ArrayLike,
     clusters: int,
     *,
-    restarts: int,
+    n_init: int,
     key: Array,
     init: ArrayLike | None,
     mesh: Mesh,
@@ -189,9 +190,9 @@ def spherical_clusters(
         features,
         clusters,
         metric="spherical",
-        restarts=restarts,
-        iterations=ITERATIONS,
-        tolerance=0.0,
+        n_init=n_init,
+        max_iter=ITERATIONS,
+        tol=0.0,
         seed=int(jax.random.randint(key, (), 0, np.iinfo(np.int32).max)),
         init=init,
         mesh=mesh,
@@ -216,13 +217,17 @@ def as_method(base: TwoView) -> Method:
     """The method that trains on the two-view objective alone."""
 
     def loss(
-        params: Tree, extra: Tree, batch: Mapping, step: Array, key: Array, axis: Axis
+        params: Tree, model_state: Tree, batch: Mapping, step: Array, key: Array, axis: Axis
     ) -> tuple[Array, Aux]:
         view_key, encoder_key, loss_key = jax.random.split(key, 3)
         views = two_views(base.augment, view_key, batch)
-        encoded, extra = base.encode(params, extra, views, batch["index"], step, encoder_key, axis)
-        value, extra, metrics = base.objective(params, encoded, extra, step, loss_key, axis)
-        return value, Aux(extra, {"loss": value, **metrics})
+        encoded, model_state = base.encode(
+            params, model_state, views, batch["index"], step, encoder_key, axis
+        )
+        value, model_state, metrics = base.objective(
+            params, encoded, model_state, step, loss_key, axis
+        )
+        return value, Aux(model_state, {"loss": value, **metrics})
 
     return Method(base.init, loss, base.after, base.embed, base.refresh_at, base.refresh)
 
@@ -232,9 +237,9 @@ def embedder(
 ) -> Callable:
     """The `embed` of a method that keeps the network `kept(params, extra) -> params, stats`."""
 
-    def embed(params: Tree, extra: Tree, images: Array) -> dict[str, Array]:
+    def embed(params: Tree, model_state: Tree, images: Array) -> dict[str, Array]:
         inputs = jax.vmap(augment.clean)(images)
-        out = network.forward(*kept(params, extra), inputs, train=False, axis=None)
+        out = network.forward(*kept(params, model_state), inputs, train=False, axis=None)
         return {"backbone": out.representation, "projection": out.projection}
 
     return embed

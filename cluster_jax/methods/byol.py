@@ -2,20 +2,20 @@
 
 from jax import Array
 
-from cluster_jax.collectives import Axis
+from cluster_jax.core.collectives import Axis
 from cluster_jax.losses import byol
-from cluster_jax.methods.base import Encoded, Setting, Tree, TwoView
+from cluster_jax.methods.base import Encoded, MethodContext, Tree, TwoView
 from cluster_jax.methods.encoders import momentum
 
 
-def make(setting: Setting, *, decay: float, final_decay: float) -> TwoView:
+def make(context: MethodContext, *, decay: float, final_decay: float) -> TwoView:
     """BYOL.
 
     The predictor is on the online branch (NRCC section 3.1 and Table 11 say target: a slip, the
     loss (4) applies q to the online projection). Kept after training: the target network.
 
     Args:
-        setting: network with a predictor, augmentation and sizes.
+        context: network with a predictor, augmentation and sizes.
         decay: of the moving average at the first step (0.996).
         final_decay: at the last step, reached by half a cosine; equal to `decay`: constant.
 
@@ -24,12 +24,12 @@ def make(setting: Setting, *, decay: float, final_decay: float) -> TwoView:
     """
 
     def objective(
-        params: Tree, encoded: Encoded, extra: Tree, step: Array, key: Array, axis: Axis
+        params: Tree, encoded: Encoded, model_state: Tree, step: Array, key: Array, axis: Axis
     ) -> tuple[Array, Tree, dict]:
-        return byol.byol_views(encoded.predictions, encoded.targets), extra, {}
+        return byol.byol_views(encoded.predictions, encoded.targets), model_state, {}
 
     return momentum.two_view(
-        setting,
+        context,
         objective,
         name="BYOL",
         decay=decay,

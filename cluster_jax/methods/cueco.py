@@ -8,11 +8,13 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh
 
-from cluster_jax import collectives, memory, ops, schedules, settings
 from cluster_jax.clustering import online
-from cluster_jax.collectives import Axis
+from cluster_jax.core import checks, collectives, ops, schedules
+from cluster_jax.core.checks import InputError
+from cluster_jax.core.collectives import Axis
+from cluster_jax.core.queue import create_queue, enqueue
 from cluster_jax.losses import cueco, infonce
-from cluster_jax.methods.base import Encoded, Setting, Tree, TwoView, spherical_clusters
+from cluster_jax.methods.base import Encoded, MethodContext, Tree, TwoView, spherical_clusters
 from cluster_jax.methods.encoders import momentum
 from cluster_jax.methods.moco import check_queue
 
@@ -20,7 +22,7 @@ WEIGHTS = ("instance", "centroid", "variance")
 
 
 def make(
-    setting: Setting,
+    context: MethodContext,
     *,
     clusters: int,
     temperature: float,
@@ -29,21 +31,21 @@ def make(
     centroid_decay: float,
     variance_decay: float,
     assign_by: str,
-    frozen: str,
-    every: str,
-    restarts: int,
+    warmup: str,
+    update_every: str,
+    n_init: int,
     decay: float,
     final_decay: float,
 ) -> TwoView:
     """CueCo, both directions: each view is the other's query, over 2.
 
     L2 and L3 are off while the clusters are frozen. k-means on the queue starts the clusters at
-    the end of that time and starts them anew after every further `every` steps; between, they
+    the end of that time and starts them anew after every further `update_every` steps; between, they
     follow view b's keys, which also enter the queue. Stated guesses where the paper is silent:
     the two decays, and k-means with k-means++ starts. Kept after training: the online network.
 
     Args:
-        setting: network with a predictor, augmentation and sizes.
+        context: network with a predictor, augmentation and sizes.
         clusters: K, 2 to the length of the queue.
         temperature: tau of L1 and L2, > 0 (0.2).
         queue: number of keys, a multiple of the batch; best at most half the training images.
@@ -52,49 +54,49 @@ def make(
         variance_decay: beta_2, 0 to 1.
         assign_by: whether an image belongs to the centroid nearest to its `"key"` ((2), (7), (8))
             or to its `"query"` (as (3) prints).
-        frozen: duration without clusters, `"313 steps"`.
-        every: duration between two runs of k-means, `"1000 steps"`.
-        restarts: runs of k-means each time, >= 1.
+        warmup: duration without clusters, `"313 steps"`.
+        update_every: duration between two runs of k-means, `"1000 steps"`.
+        n_init: runs of k-means each time, >= 1.
         decay: of the moving average at the first step (0.996).
         final_decay: at the last step (1), reached by half a cosine.
 
     Raises:
         InputError: a value is out of range, or the network has no predictor.
     """
-    settings.positive("method.temperature", temperature)
-    check_queue(queue, setting)
-    settings.at_least("method.clusters", clusters, 2)
-    first = schedules.steps("method.frozen", frozen, setting.steps_per_epoch)
-    settings.at_least("method.frozen", first, 1)
-    period = schedules.steps("method.every", every, setting.steps_per_epoch)
-    settings.at_least("method.every", period, 1)
-    keys = min(queue, first * setting.batch_size)
+    checks.positive("method.temperature", temperature)
+    check_queue(queue, context)
+    checks.at_least("method.clusters", clusters, 2)
+    first = schedules.steps("method.warmup", warmup, context.steps_per_epoch)
+    checks.at_least("method.warmup", first, 1)
+    period = schedules.steps("method.update_every", update_every, context.steps_per_epoch)
+    checks.at_least("method.update_every", period, 1)
+    keys = min(queue, first * context.batch_size)
     if clusters > keys:
-        raise settings.InputError(
+        raise InputError(
             f"method.clusters must be at most {keys}, the keys in the queue when k-means first "
             f"runs; got {clusters}"
         )
-    if first >= setting.total_steps:
-        raise settings.InputError(
-            f"method.frozen is {first} steps, as long as the training of {setting.total_steps} or "
+    if first >= context.total_steps:
+        raise InputError(
+            f"method.warmup is {first} steps, as long as the training of {context.total_steps} or "
             "longer, so that no cluster would ever be used; shorten it or raise train.duration"
         )
     if set(weights) != set(WEIGHTS):
-        raise settings.InputError(
+        raise InputError(
             f"method.weights must have the keys {', '.join(WEIGHTS)}; got {', '.join(weights)}"
         )
     for name in WEIGHTS:
-        settings.at_least(f"method.weights.{name}", weights[name], 0)
+        checks.at_least(f"method.weights.{name}", weights[name], 0)
     for name, value in (("centroid_decay", centroid_decay), ("variance_decay", variance_decay)):
         if not 0 <= value <= 1:
-            raise settings.InputError(f"method.{name} must be between 0 and 1; got {value}")
-    settings.one_of("method.assign_by", assign_by, ("key", "query"))
-    settings.at_least("method.restarts", restarts, 1)
+            raise InputError(f"method.{name} must be between 0 and 1; got {value}")
+    checks.one_of("method.assign_by", assign_by, ("key", "query"))
+    checks.at_least("method.n_init", n_init, 1)
 
     def objective(
-        params: Tree, encoded: Encoded, extra: Tree, step: Array, key: Array, axis: Axis
+        params: Tree, encoded: Encoded, model_state: Tree, step: Array, key: Array, axis: Axis
     ) -> tuple[Array, Tree, dict]:
-        held, groups = extra["queue"], extra["clusters"]
+        held, groups = model_state["queue"], model_state["clusters"]
         (query_a, query_b), (key_a, key_b) = encoded.predictions, encoded.targets
 
         def one(query: Array, own_key: Array) -> Array:
@@ -112,7 +114,7 @@ def make(
         active = (step >= first).astype(losses.dtype)
         scales = jnp.array([weights[name] for name in WEIGHTS], losses.dtype)
         scales *= jnp.stack([jnp.ones_like(active), active, active])
-        gathered = collectives.gather(ops.unit(key_b), axis)
+        gathered = collectives.gather(ops.l2_normalize(key_b), axis)
         by = gathered if assign_by == "key" else collectives.gather(query_a, axis)
         moved = online.update(
             groups,
@@ -122,31 +124,33 @@ def make(
             variance_decay=variance_decay,
         )
         groups = jax.tree.map(lambda new, old: jnp.where(step < first, old, new), moved, groups)
-        extra = {**extra, "queue": memory.push(held, gathered), "clusters": groups}
-        return jnp.sum(scales * losses), extra, dict(zip(WEIGHTS, losses, strict=True))
+        model_state = {**model_state, "queue": enqueue(held, gathered), "clusters": groups}
+        return jnp.sum(scales * losses), model_state, dict(zip(WEIGHTS, losses, strict=True))
 
     def start() -> Tree:
-        d = setting.network.projections
+        d = context.network.projections
         # Distinct unit rows, so that a loss is finite while the clusters are frozen.
-        centroids = ops.unit(jax.random.normal(jax.random.key(0), (clusters, d)))
+        centroids = ops.l2_normalize(jax.random.normal(jax.random.key(0), (clusters, d)))
         return {
-            "queue": memory.create(queue, jnp.zeros(d)),
+            "queue": create_queue(queue, jnp.zeros(d)),
             "clusters": online.Clusters(centroids, jnp.ones(clusters)),
         }
 
     def refresh_at(step: int) -> bool:
         return step >= first and (step - first) % period == 0
 
-    def refresh(extra: Tree, embedding: Callable, key: Array, mesh: Mesh) -> Tree:
-        held = extra["queue"]
+    def refresh(model_state: Tree, embedding: Callable, key: Array, mesh: Mesh) -> Tree:
+        held = model_state["queue"]
         rows = np.asarray(held.rows)[: int(held.filled)]
-        found = spherical_clusters(rows, clusters, restarts=restarts, key=key, init=None, mesh=mesh)
+        found = spherical_clusters(rows, clusters, n_init=n_init, key=key, init=None, mesh=mesh)
         groups = online.start(rows, found.centers)
-        held = jax.tree.map(lambda x, old: np.asarray(x, old.dtype), groups, extra["clusters"])
-        return {**extra, "clusters": held}
+        held = jax.tree.map(
+            lambda x, old: np.asarray(x, old.dtype), groups, model_state["clusters"]
+        )
+        return {**model_state, "clusters": held}
 
     made = momentum.two_view(
-        setting,
+        context,
         objective,
         name="CueCo",
         decay=decay,

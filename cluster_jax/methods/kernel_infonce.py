@@ -4,16 +4,16 @@ from collections.abc import Sequence
 
 from jax import Array
 
-from cluster_jax import settings
-from cluster_jax.collectives import Axis
+from cluster_jax.core.checks import InputError
+from cluster_jax.core.collectives import Axis
 from cluster_jax.losses import kernel_infonce
 from cluster_jax.methods import moco
-from cluster_jax.methods.base import Encoded, Setting, Tree, TwoView
+from cluster_jax.methods.base import Encoded, MethodContext, Tree, TwoView
 from cluster_jax.methods.encoders import online
 
 
 def make(
-    setting: Setting,
+    context: MethodContext,
     *,
     gammas: Sequence[float],
     temperatures: Sequence[float],
@@ -27,7 +27,7 @@ def make(
     """Kernel-InfoNCE (8); see `losses.kernel_infonce`.
 
     Args:
-        setting: network, augmentation and sizes.
+        context: network, augmentation and sizes.
         gammas: see `make_kernel`, here and below.
         temperatures: of each kernel.
         mixture: `"kernel"`, `"loss"`, or None for one kernel.
@@ -49,7 +49,7 @@ def make(
             halves=halves,
         )
     except ValueError as error:
-        raise settings.InputError(f"method: {error}") from error
+        raise InputError(f"method: {error}") from error
 
     if queue is not None:
 
@@ -57,7 +57,7 @@ def make(
             return kernel_infonce.kernel_info_nce_queue(anchors, keys, rows, filled, kernel=kernel)
 
         return moco.with_queue(
-            setting,
+            context,
             loss,
             name="Kernel-InfoNCE",
             length=queue,
@@ -65,15 +65,15 @@ def make(
             final_decay=final_decay,
         )
     if decay is not None or final_decay is not None:
-        raise settings.InputError(
+        raise InputError(
             "method.decay and method.final_decay belong to a queue; set method.queue, or both to "
             f"None, not {decay} and {final_decay}"
         )
 
     def objective(
-        params: Tree, encoded: Encoded, extra: Tree, step: Array, key: Array, axis: Axis
+        params: Tree, encoded: Encoded, model_state: Tree, step: Array, key: Array, axis: Axis
     ) -> tuple[Array, Tree, dict]:
         a, b = encoded.projections
-        return kernel_infonce.kernel_info_nce_views(a, b, kernel=kernel, axis=axis), extra, {}
+        return kernel_infonce.kernel_info_nce_views(a, b, kernel=kernel, axis=axis), model_state, {}
 
-    return online.two_view(setting, objective, name="Kernel-InfoNCE", predicts=False)
+    return online.two_view(context, objective, name="Kernel-InfoNCE", predicts=False)

@@ -2,28 +2,28 @@
 
 from jax import Array
 
-from cluster_jax import settings
-from cluster_jax.collectives import Axis
+from cluster_jax.core import checks
+from cluster_jax.core.collectives import Axis
 from cluster_jax.losses import infonce
-from cluster_jax.methods.base import Encoded, Setting, Tree, TwoView
+from cluster_jax.methods.base import Encoded, MethodContext, Tree, TwoView
 from cluster_jax.methods.encoders import online
 
 
-def make(setting: Setting, *, temperature: float, positive_in_denominator: bool) -> TwoView:
+def make(context: MethodContext, *, temperature: float, positive_in_denominator: bool) -> TwoView:
     """SimCLR.
 
     Args:
-        setting: network, augmentation and sizes.
+        context: network, augmentation and sizes.
         temperature: tau, divides the cosines; > 0.
         positive_in_denominator: True for SimCLR's own NT-Xent, False for NRCC's InfoNCE.
 
     Raises:
         InputError: a value is out of range.
     """
-    settings.positive("method.temperature", temperature)
+    checks.positive("method.temperature", temperature)
 
     def objective(
-        params: Tree, encoded: Encoded, extra: Tree, step: Array, key: Array, axis: Axis
+        params: Tree, encoded: Encoded, model_state: Tree, step: Array, key: Array, axis: Axis
     ) -> tuple[Array, Tree, dict]:
         value = infonce.info_nce_views(
             *encoded.projections,
@@ -31,6 +31,6 @@ def make(setting: Setting, *, temperature: float, positive_in_denominator: bool)
             positive_in_denominator=positive_in_denominator,
             axis=axis,
         )
-        return value, extra, {}
+        return value, model_state, {}
 
-    return online.two_view(setting, objective, name="SimCLR", predicts=False)
+    return online.two_view(context, objective, name="SimCLR", predicts=False)

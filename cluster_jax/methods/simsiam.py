@@ -2,13 +2,13 @@
 
 from jax import Array
 
-from cluster_jax.collectives import Axis
+from cluster_jax.core.collectives import Axis
 from cluster_jax.losses import byol
-from cluster_jax.methods.base import Encoded, Setting, Tree, TwoView
+from cluster_jax.methods.base import Encoded, MethodContext, Tree, TwoView
 from cluster_jax.methods.encoders import online
 
 
-def make(setting: Setting) -> TwoView:
+def make(context: MethodContext) -> TwoView:
     """SimSiam, BYOL without a target network.
 
     Chen & He (2021), "Exploring Simple Siamese Representation Learning". The loss is on BYOL's
@@ -17,15 +17,15 @@ def make(setting: Setting) -> TwoView:
     With NRCC the positives are the projections that the predictor meets, constants as in NRCC (6).
 
     Args:
-        setting: network with a predictor, augmentation and sizes.
+        context: network with a predictor, augmentation and sizes.
 
     Raises:
         InputError: the network has no predictor, or its BatchNorm is shuffled.
     """
 
     def objective(
-        params: Tree, encoded: Encoded, extra: Tree, step: Array, key: Array, axis: Axis
+        params: Tree, encoded: Encoded, model_state: Tree, step: Array, key: Array, axis: Axis
     ) -> tuple[Array, Tree, dict]:
-        return byol.byol_views(encoded.predictions, encoded.targets), extra, {}
+        return byol.byol_views(encoded.predictions, encoded.targets), model_state, {}
 
-    return online.two_view(setting, objective, name="SimSiam", predicts=True)
+    return online.two_view(context, objective, name="SimSiam", predicts=True)

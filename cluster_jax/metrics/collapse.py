@@ -11,7 +11,7 @@ def collapse(features: ArrayLike) -> dict[str, float]:
 
     The effective rank is exp(H), H the entropy of the singular values divided by their sum (Roy
     and Vetterli, "The effective rank", EUSIPCO 2007). The singular values are those of the
-    centred rows, a deviation: without centring a common mean would count as a direction.
+    centered rows, a deviation: without centering a common mean would count as a direction.
 
     Args:
         features: finite float `[n, d]`; scaled to unit rows here, a row of zeros stays.
@@ -34,10 +34,10 @@ def collapse(features: ArrayLike) -> dict[str, float]:
         features = features[np.linspace(0, n - 1, _ROWS).astype(np.int64)]
     norm = np.linalg.norm(features, axis=1, keepdims=True)
     rows = features / np.where(norm > 0, norm, 1)
-    centred = rows - rows.mean(axis=0)
-    values = np.linalg.svd(centred, compute_uv=False)
+    centered = rows - rows.mean(axis=0)
+    values = np.linalg.svd(centered, compute_uv=False)
     # Rounding of the mean leaves dust where all rows are equal.
     values = values[values > len(rows) * np.finfo(np.float64).eps]
     share = values / values.sum()
     rank = float(np.exp(-(share * np.log(share)).sum())) if len(values) else 0.0
-    return {"std": float(centred.std(axis=0).mean()), "effective_rank": rank}
+    return {"std": float(centered.std(axis=0).mean()), "effective_rank": rank}

@@ -1,4 +1,4 @@
-"""k-nearest-neighbour accuracy of features."""
+"""k-nearest-neighbor accuracy of features."""
 
 from collections.abc import Sequence
 
@@ -13,18 +13,18 @@ def knn_accuracy(
     features: ArrayLike,
     labels: ArrayLike,
     *,
-    neighbors: Sequence[int],
+    n_neighbors: Sequence[int],
     queries: ArrayLike | None = None,
     query_labels: ArrayLike | None = None,
 ) -> dict[int, float | None]:
     """Part of the rows whose class wins the vote of their nearest rows by cosine.
 
-    Every neighbour has one vote; of classes with equally many votes the smallest wins.
+    Every neighbor has one vote; of classes with equally many votes the smallest wins.
 
     Args:
         features: float `[n, d]`, the rows that vote.
         labels: their classes, integers `[n]`.
-        neighbors: numbers of voters.
+        n_neighbors: numbers of voters.
         queries: float `[m, d]` to classify; None for the voters themselves, each without its own
             vote (leave-one-out).
         query_labels: integers `[m]`, with `queries`.
@@ -47,10 +47,10 @@ def knn_accuracy(
             f"queries must have as many columns as features, {voters.shape[1]}; got "
             f"{asked.shape[1]}"
         )
-    if not neighbors or min(neighbors) < 1:
-        raise ValueError(f"the numbers of neighbours must be at least 1; got {neighbors}")
+    if not n_neighbors or min(n_neighbors) < 1:
+        raise ValueError(f"the numbers of neighbors must be at least 1; got {n_neighbors}")
     available = len(voters) - alone
-    possible = [k for k in neighbors if k <= available]
+    possible = [k for k in n_neighbors if k <= available]
     right = dict.fromkeys(possible, 0)
     rows = max(1, _BLOCK // len(voters))
     for start in range(0, len(asked) if possible else 0, rows):
@@ -65,7 +65,7 @@ def knn_accuracy(
                 poll[here, votes[column]] += 1
             winner = classes[poll.argmax(axis=1)]
             right[k] += int((winner == truth[start : start + rows]).sum())
-    return {k: right[k] / len(asked) if k in right else None for k in neighbors}
+    return {k: right[k] / len(asked) if k in right else None for k in n_neighbors}
 
 
 def _largest(values: NDArray, k: int) -> NDArray:

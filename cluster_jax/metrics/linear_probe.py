@@ -9,7 +9,7 @@ import optax
 from jax import Array, lax
 from numpy.typing import ArrayLike, NDArray
 
-from cluster_jax import schedules
+from cluster_jax.core import schedules
 
 _MOMENTUM = 0.9
 
@@ -28,7 +28,7 @@ def linear_probe(
     """Top-1 accuracy, on rows held out of its training, of a linear classifier.
 
     Softmax regression from zero weights by SGD with momentum 0.9 and a cosine schedule to 0; the
-    weight decay is added to the gradient of the weights. Features are centred and divided by one
+    weight decay is added to the gradient of the weights. Features are centered and divided by one
     number, the root mean squared length of the training rows, so that a learning rate means the
     same for every network (a deviation: the papers probe features as they come).
 
@@ -71,15 +71,15 @@ def linear_probe(
         raise ValueError("no class has two rows, so that nothing can be held out for the test")
     train = np.flatnonzero(~test)
     mean = features[train].mean(axis=0, dtype=np.float64)
-    centred = features - mean
-    length = np.sqrt((centred[train] ** 2).sum(axis=1).mean())
-    centred = jnp.asarray(centred / (length or 1.0))
+    centered = features - mean
+    length = np.sqrt((centered[train] ** 2).sum(axis=1).mean())
+    centered = jnp.asarray(centered / (length or 1.0))
 
     batch = min(batch_size, len(train))
     steps = len(train) // batch
     order = np.stack([rng.permutation(train)[: steps * batch] for _ in range(epochs)])
     predicted = _train_and_predict(
-        centred,
+        centered,
         jnp.asarray(target, jnp.int32),
         jnp.asarray(order.reshape(epochs * steps, batch), jnp.int32),
         learning_rate,
@@ -105,21 +105,21 @@ def _train_and_predict(
         logits = features[rows] @ params["weights"] + params["bias"][None, :]
         return optax.softmax_cross_entropy_with_integer_labels(logits, target[rows]).mean()
 
-    optimiser = optax.chain(
+    optimizer = optax.chain(
         optax.add_decayed_weights(weight_decay, mask={"weights": True, "bias": False}),
         optax.sgd(schedules.cosine(learning_rate, 0.0, len(order)), momentum=_MOMENTUM),
     )
 
     def step(carry: tuple, rows: Array) -> tuple[tuple, None]:
         params, state = carry
-        updates, state = optimiser.update(jax.grad(loss)(params, rows), state, params)
+        updates, state = optimizer.update(jax.grad(loss)(params, rows), state, params)
         return (optax.apply_updates(params, updates), state), None
 
     params = {
         "weights": jnp.zeros((features.shape[1], n_classes), features.dtype),
         "bias": jnp.zeros(n_classes, features.dtype),
     }
-    (params, _), _ = lax.scan(step, (params, optimiser.init(params)), order)
+    (params, _), _ = lax.scan(step, (params, optimizer.init(params)), order)
     return jnp.argmax(features @ params["weights"] + params["bias"][None, :], axis=1)
 
 

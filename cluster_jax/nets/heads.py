@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from cluster_jax.ops import wide
+from cluster_jax.core.ops import upcast
 
 
 class Head(nn.Module):
@@ -18,7 +18,7 @@ class Head(nn.Module):
     Attributes:
         hidden: size of the hidden layer.
         out: size of the output.
-        norm: makes a normalisation layer.
+        norm: makes a normalization layer.
         dtype: compute dtype; None for the widest of inputs and parameters.
     """
 
@@ -43,4 +43,4 @@ def classifier(key: Array, features: int, classes: int) -> dict[str, Array]:
 
 def classify(params: dict[str, Array], x: Array) -> Array:
     """Logits `[b, classes]`, at least float32, of rows `[b, features]`."""
-    return wide(x) @ params["kernel"] + params["bias"][None, :]
+    return upcast(x) @ params["kernel"] + params["bias"][None, :]

@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from cluster_jax import collectives
-from cluster_jax.collectives import Axis
+from cluster_jax.core import collectives
+from cluster_jax.core.collectives import Axis
+from cluster_jax.core.ops import upcast
 from cluster_jax.nets import resnet, small
 from cluster_jax.nets.heads import Head
 from cluster_jax.nets.norm import BatchNorm
-from cluster_jax.ops import wide
 
 Tree = Any
 
@@ -30,7 +30,7 @@ class Outputs(NamedTuple):
 
     Attributes:
         representation: backbone features `[b, f]`, at least float32.
-        projection: projector outputs `[b, e]`, at least float32, not normalised; the
+        projection: projector outputs `[b, e]`, at least float32, not normalized; the
             representation itself where there is no projector.
         stats: the new BatchNorm statistics; those given where `train` is False.
     """
@@ -152,7 +152,7 @@ def make(
             return params, {part: variables["batch_stats"] for part, variables in made.items()}
 
         # XLA spends a second per shape on the code of a random generator that runs once; without
-        # optimisation it is quick. Only a compilation of its own can have this option.
+        # optimization it is quick. Only a compilation of its own can have this option.
         if isinstance(jnp.add(0, 0), jax.core.Tracer):
             return initial(key, images)
         options = {"xla_backend_optimization_level": 0}
@@ -177,13 +177,13 @@ def make(
         projection = representation
         if projector is not None:
             projection, stats = run("projector", params, stats, representation, train, axis)
-        return Outputs(wide(representation), wide(projection), stats)
+        return Outputs(upcast(representation), upcast(projection), stats)
 
     def predict(
         params: Tree, stats: Tree, projection: Array, *, train: bool, axis: Axis
     ) -> tuple[Array, Tree]:
         prediction, stats = run("predictor", params, stats, projection, train, axis)
-        return wide(prediction), stats
+        return upcast(prediction), stats
 
     def still(params: Tree) -> Tree:
         def block_of(module: str) -> int:

@@ -5,16 +5,16 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from cluster_jax import collectives
-from cluster_jax.collectives import Axis
-from cluster_jax.ops import wide
+from cluster_jax.core import collectives
+from cluster_jax.core.collectives import Axis
+from cluster_jax.core.ops import upcast
 
 MOMENTUM = 0.9  # flax's convention: the share of the old value; torch calls it 0.1
 EPSILON = 1e-5
 
 
 class BatchNorm(nn.Module):
-    """Normalises each channel (last axis) by the mean and variance of the other axes.
+    """Normalizes each channel (last axis) by the mean and variance of the other axes.
 
     Ioffe & Szegedy (2015). With `group=None` the statistics are those of the global batch
     ("sync"). Otherwise they are those of `group` consecutive rows ("local"), and the running
@@ -53,7 +53,7 @@ class BatchNorm(nn.Module):
         running_var = self.variable("batch_stats", "var", jnp.ones, (channels,), jnp.float32)
 
         groups = self._groups(x.shape[0])
-        x = wide(x)
+        x = upcast(x)
         y = x.reshape(groups, x.shape[0] // groups, *x.shape[1:])
         ones = (1,) * (y.ndim - 1)
         if self.train:

@@ -85,10 +85,10 @@ class ResNet(nn.Module):
         width: channels of the first stage, 64 as published.
         stem: "imagenet" is the published one (7x7, stride 2, then 3x3 max-pooling, stride 2);
             "cifar" is one 3x3 convolution of stride 1 without pooling.
-        norm: makes a normalisation layer.
+        norm: makes a normalization layer.
         dtype: compute dtype; None for the widest of images and parameters.
         frozen: number of first `BLOCKS` that do not train.
-        frozen_norm: makes a normalisation layer of a frozen block.
+        frozen_norm: makes a normalization layer of a frozen block.
     """
 
     variant: str

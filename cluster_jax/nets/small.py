@@ -24,10 +24,10 @@ class Small(nn.Module):
 
     Attributes:
         width: channels of the first convolution.
-        norm: makes a normalisation layer.
+        norm: makes a normalization layer.
         dtype: compute dtype; None for the widest of images and parameters.
         frozen: number of first `BLOCKS` that do not train.
-        frozen_norm: makes a normalisation layer of a frozen block.
+        frozen_norm: makes a normalization layer of a frozen block.
     """
 
     width: int

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from cluster_jax import ops
+from cluster_jax.core import ops
 
 Energy = Callable[[Array], tuple[Array, Array]]
 
@@ -55,7 +55,7 @@ def inverse(similarity: Array) -> Array:
     Below a similarity of -0.99 it continues along its tangent: the slope stays at 1e4 instead of
     growing without bound, and does not vanish where the drift should be strongest.
 
-    Source: NRCC (16). The paper calls it a density, but (17) descends it and Theorem 3.6 minimises
+    Source: NRCC (16). The paper calls it a density, but (17) descends it and Theorem 3.6 minimizes
     it. The continuation is ours.
     """
     distance = 1 + similarity
@@ -95,14 +95,14 @@ def normalized(gradient: Array) -> Array:
     # Dividing by the largest pixel first keeps the squares from underflowing.
     largest = jnp.max(jnp.abs(gradient), axis=pixels, keepdims=True)
     scaled = gradient / jnp.where(largest > 0, largest, 1)
-    square = jnp.mean(jnp.square(ops.wide(scaled)), axis=pixels, keepdims=True)
+    square = jnp.mean(jnp.square(ops.upcast(scaled)), axis=pixels, keepdims=True)
     return scaled / jnp.sqrt(jnp.where(square > 0, square, 1)).astype(gradient.dtype)
 
 
 def shaped(gradient: Array, images: Array, clip: float | None, normalize: bool) -> Array:
-    """The gradient a sampler uses, in the dtype of `images`: clipped, then normalised if asked.
+    """The gradient a sampler uses, in the dtype of `images`: clipped, then normalized if asked.
 
-    In this order a normalised gradient has a root mean square of exactly one.
+    In this order a normalized gradient has a root mean square of exactly one.
     """
     gradient = clipped(gradient, clip)
     return (normalized(gradient) if normalize else gradient).astype(images.dtype)
@@ -114,8 +114,8 @@ def share(part: Array, whole: Array) -> Array:
     At most one: noise that opposes the drift can leave the whole shorter than its part.
     """
     pixels = tuple(range(1, whole.ndim))
-    part = jnp.sqrt(jnp.sum(jnp.square(ops.wide(part)), axis=pixels))
-    whole = jnp.sqrt(jnp.sum(jnp.square(ops.wide(whole)), axis=pixels))
+    part = jnp.sqrt(jnp.sum(jnp.square(ops.upcast(part)), axis=pixels))
+    whole = jnp.sqrt(jnp.sum(jnp.square(ops.upcast(whole)), axis=pixels))
     return jnp.minimum(part / jnp.where(whole > 0, whole, 1), 1)
 
 

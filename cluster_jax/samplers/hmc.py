@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from cluster_jax import ops
+from cluster_jax.core import ops
 from cluster_jax.samplers import base
 
 
@@ -60,7 +60,7 @@ def kinetic_change(before: Array, after: Array) -> Array:
 
     Summed over pixels as a product of sum and difference: the two squares are large and close.
     """
-    before, after = ops.wide(before), ops.wide(after)
+    before, after = ops.upcast(before), ops.upcast(after)
     pixels = tuple(range(1, before.ndim))
     return jnp.sum((after - before) * (after + before), axis=pixels) / 2
 
@@ -93,7 +93,7 @@ def hmc(
     rejects their end, image by image. The energy is called `iterations * leapfrog_steps` times.
     A proposal whose energy is not a number is rejected.
 
-    Neither clipping nor normalising changes the law that is sampled: leapfrog is reversible and
+    Neither clipping nor normalizing changes the law that is sampled: leapfrog is reversible and
     keeps volume under any force that depends on the position alone, and the accept step uses P
     itself. But the force is then no longer -grad P, so H drifts and more proposals are rejected.
     What does break detailed balance is an energy in which images influence each other (batch

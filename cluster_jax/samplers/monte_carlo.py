@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from cluster_jax import ops
+from cluster_jax.core import ops
 from cluster_jax.samplers import base
 
 
@@ -61,5 +61,5 @@ def noise(keys: Array, images: Array, *, scale: float) -> tuple[Array, base.Info
 
 
 def _no_gradient(images: Array) -> base.Info:
-    zero = jnp.zeros_like(images, shape=images.shape[:1], dtype=ops.wide(images).dtype)
+    zero = jnp.zeros_like(images, shape=images.shape[:1], dtype=ops.upcast(images).dtype)
     return base.Info(zero, jnp.ones_like(zero))

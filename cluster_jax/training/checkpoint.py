@@ -8,7 +8,7 @@ from absl import logging
 from etils import epath
 from orbax.checkpoint import checkpoint_managers
 
-from cluster_jax import settings
+from cluster_jax.core.checks import InputError
 from cluster_jax.training.state import State
 
 
@@ -25,7 +25,7 @@ def read(folder: epath.PathLike, state: State, step: int) -> State:
     """
     path = _absolute(folder)
     if not (path / str(step)).exists():
-        raise settings.InputError(
+        raise InputError(
             f"there is no checkpoint {path / str(step)}, so no network for new images; restore it"
         )
     options = ocp.CheckpointManagerOptions(create=False)
@@ -36,19 +36,17 @@ def read(folder: epath.PathLike, state: State, step: int) -> State:
             held = jax.tree.map(lambda x: tuple(x.shape), manager.item_metadata(step).tree)
             wanted = jax.tree.map(lambda x: tuple(x.shape), state.params)
             if held["params"] != wanted:
-                raise settings.InputError(
+                raise InputError(
                     f"{path / str(step)} is of another network than the run's config.json says; "
                     "restore both from one run"
                 )
             target = jax.tree.map(_like, state._asdict())
             return State(**manager.restore(step, args=ocp.args.StandardRestore(target)))
-        except settings.InputError:
+        except InputError:
             raise
         except Exception as error:  # Orbax and TensorStore raise many kinds.
             reason = str(error).strip().split("\n")[0][:200]
-            raise settings.InputError(
-                f"{path / str(step)} cannot be read ({reason}); restore it"
-            ) from error
+            raise InputError(f"{path / str(step)} cannot be read ({reason}); restore it") from error
 
 
 def exists(folder: epath.PathLike) -> bool:
@@ -119,7 +117,7 @@ class Checkpoints:
         if newest is None:
             return None
         if self._of_another(newest, state):
-            raise settings.InputError(
+            raise InputError(
                 f"{self._folder / str(newest)} is of another method or network than the config "
                 "says; give another --workdir"
             )
@@ -128,7 +126,7 @@ class Checkpoints:
         except Exception as error:  # Orbax and TensorStore raise many kinds.
             reason = str(error).strip().split("\n")[0][:200]
         if len(self._manager.all_steps()) == 1:
-            raise settings.InputError(
+            raise InputError(
                 f"{self._folder / str(newest)}, the only checkpoint, cannot be read ({reason}); "
                 f"remove {self._folder} to train anew, or give another --workdir"
             )
@@ -137,7 +135,7 @@ class Checkpoints:
         try:
             return State(**self._manager.restore(before, args=arguments))
         except Exception as error:
-            raise settings.InputError(
+            raise InputError(
                 f"two checkpoints in a row cannot be read ({reason}); the cause is likely not "
                 f"damage: look at {self._folder}, or give another --workdir"
             ) from error

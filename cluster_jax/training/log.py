@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from etils import epath
 from tensorboardX import SummaryWriter
 
-from cluster_jax import storage
+from cluster_jax.core import io
 
 
 class Log:
@@ -27,7 +27,7 @@ class Log:
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
         """Adds one line; not-a-number and infinity become null."""
-        record = storage.plain({"step": step, **values})
+        record = io.plain({"step": step, **values})
         self.records.append(record)
         if self._board:
             with self._path.open("a") as file:
@@ -37,7 +37,7 @@ class Log:
 
     def flush(self) -> None:
         """Writes the whole file anew."""
-        storage.write(self._path, "".join(json.dumps(r) + "\n" for r in self.records))
+        io.write(self._path, "".join(json.dumps(r) + "\n" for r in self.records))
         if self._board:
             self._board.flush()
 

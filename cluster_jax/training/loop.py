@@ -17,7 +17,7 @@ from jax import Array
 from jax.sharding import Mesh
 from tqdm import tqdm
 
-from cluster_jax import settings
+from cluster_jax.core import checks
 from cluster_jax.data import batches
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.methods.base import Method
@@ -38,7 +38,7 @@ class Preempted(Exception):
     """The process was told to stop; everything is saved and the same command continues."""
 
 
-class Plan(NamedTuple):
+class TrainSchedule(NamedTuple):
     """How long and how often, in steps.
 
     Attributes:
@@ -56,7 +56,7 @@ class Plan(NamedTuple):
 
 def train(
     method: Method,
-    optimiser: Any,
+    optimizer: Any,
     initial: State,
     dataset: Dataset,
     *,
@@ -64,33 +64,33 @@ def train(
     workdir: epath.PathLike,
     mesh: Mesh,
     batch_size: int,
-    labelled: int | None,
+    labeled: int | None,
     seed: int,
     keep: int,
-    plan: Plan,
+    schedule: TrainSchedule,
     embedding: Callable[[State], Any],
     rate: Callable[[int], Array],
 ) -> State:
-    """Trains from the newest checkpoint of `workdir`, or from `initial`, to `plan.total` steps.
+    """Trains from the newest checkpoint of `workdir`, or from `initial`, to `schedule.total` steps.
 
     Args:
         method: what to train.
-        optimiser: an optax transformation.
+        optimizer: an optax transformation.
         initial: the state to start from where there is no checkpoint; donated.
         dataset: the images.
         name: of the method, for the checkpoints.
         workdir: where checkpoints and logs go.
         mesh: the devices.
         batch_size: images a step, over all devices.
-        labelled: how many of them are labelled ones, see `data.batches.parts`.
+        labeled: how many of them are labeled ones, see `data.batches.parts`.
         seed: of the order of the images.
         keep: number of checkpoints to keep.
-        plan: lengths in steps.
+        schedule: lengths in steps.
         embedding: embeds the whole set with a state, for methods that refresh from it.
         rate: learning rate as a function of the step, for the log.
 
     Returns:
-        The state after `plan.total` steps.
+        The state after `schedule.total` steps.
 
     Raises:
         NotFinite: names the step and the newest checkpoint, which is older than the step.
@@ -102,7 +102,7 @@ def train(
         stack.enter_context(contextlib.closing(checkpoints))
         state = checkpoints.restore(initial) or initial
         start = int(state.step)
-        if start >= plan.total:
+        if start >= schedule.total:
             return state
         main = jax.process_index() == 0
         log = stack.enter_context(contextlib.closing(Log(workdir, step=start))) if main else None
@@ -110,45 +110,49 @@ def train(
             dataset,
             seed=seed,
             batch_size=batch_size,
-            labelled=labelled,
+            labeled=labeled,
             start=start,
-            stop=plan.total,
+            stop=schedule.total,
             process=jax.process_index(),
             processes=jax.process_count(),
-            prefetch=plan.prefetch,
+            prefetch=schedule.prefetch,
         )
         stack.enter_context(contextlib.closing(stream))
         bar = tqdm(
-            total=plan.total, initial=start, unit="step", desc="training", disable=not main,
+            total=schedule.total, initial=start, unit="step", desc="training", disable=not main,
             mininterval=1.0, file=sys.stderr,
         )  # fmt: skip
         stack.enter_context(bar)
         told_to_stop = stack.enter_context(_stop_signals())
-        step_function = make_step(method, optimiser, mesh)
+        step_function = make_step(method, optimizer, mesh)
         resident = _resident(dataset, mesh)
         watch = _Watch(log, rate, batch_size, start)
-        for done, batch in zip(range(start + 1, plan.total + 1), stream, strict=True):
+        for done, batch in zip(range(start + 1, schedule.total + 1), stream, strict=True):
             if method.refresh_at(done - 1):
                 # A refresh cannot use a state that is not finite, and would say less about it.
                 watch.check(done - 1, checkpoints.latest(), bar)
                 key = jax.random.fold_in(jax.random.fold_in(state.key, done - 1), REFRESH)
-                extra = method.refresh(state.extra, functools.partial(embedding, state), key, mesh)
-                state = state._replace(extra=jax.device_put(extra, states.replicated(mesh)))
+                model_state = method.refresh(
+                    state.model_state, functools.partial(embedding, state), key, mesh
+                )
+                state = state._replace(
+                    model_state=jax.device_put(model_state, states.replicated(mesh))
+                )
             if dataset.images is not None and resident is None:
                 batch = batches.with_images(batch, dataset.images)
             state, metrics = step_function(state, _place(batch, mesh), resident)
             watch.add(metrics)
             bar.update()
             stop = bool(told_to_stop) or checkpoints.preempted(done)
-            saving = done % plan.checkpoint_every == 0 or done == plan.total or stop
-            if done % plan.log_every == 0 or saving:
+            saving = done % schedule.checkpoint_every == 0 or done == schedule.total or stop
+            if done % schedule.log_every == 0 or saving:
                 # Before saving: a state that is not finite must not become a checkpoint.
                 watch.report(done, checkpoints.latest(), bar)
             if saving:
                 checkpoints.save(state, done)
                 if log:
                     log.flush()
-            if stop and done < plan.total:
+            if stop and done < schedule.total:
                 raise Preempted(f"stopped after step {done}, which is saved in {workdir}")
         return state
 
@@ -245,10 +249,10 @@ def _stop_signals() -> Iterator[collections.deque]:
             signal.signal(number, handler)
 
 
-def check(plan: Plan, keep: int) -> None:
+def check(schedule: TrainSchedule, keep: int) -> None:
     """Raises an `InputError` for lengths that make no sense."""
-    settings.at_least("train.duration", plan.total, 1)
-    settings.at_least("train.log_every", plan.log_every, 1)
-    settings.at_least("train.checkpoint_every", plan.checkpoint_every, 1)
-    settings.at_least("train.prefetch", plan.prefetch, 1)
-    settings.at_least("train.keep_checkpoints", keep, 1)
+    checks.at_least("train.duration", schedule.total, 1)
+    checks.at_least("train.log_every", schedule.log_every, 1)
+    checks.at_least("train.checkpoint_every", schedule.checkpoint_every, 1)
+    checks.at_least("train.prefetch", schedule.prefetch, 1)
+    checks.at_least("train.keep_checkpoints", keep, 1)

@@ -1,4 +1,4 @@
-"""Optimisers with the parameter groups of the papers."""
+"""Optimizers with the parameter groups of the papers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,7 +6,8 @@ from typing import Any
 import jax
 import optax
 
-from cluster_jax import schedules, settings
+from cluster_jax.core import checks, schedules
+from cluster_jax.core.checks import InputError
 
 TRUST = 0.001  # LARS' coefficient: the rates of the papers are tuned to it
 
@@ -20,12 +21,12 @@ def make(
     *,
     name: str,
     learning_rate: float,
-    reference_batch: int | None,
+    base_batch_size: int | None,
     weight_decay: float,
     momentum: float,
-    predictor_factor: float,
+    predictor_lr_multiplier: float,
 ) -> tuple[optax.GradientTransformation, schedules.Schedule]:
-    """The optimiser and its learning rate as a function of the step.
+    """The optimizer and its learning rate as a function of the step.
 
     Linear warm-up, then a cosine to 0 or drops to a tenth. Weight decay and LARS' adaptation
     leave out norms and biases: everything of fewer than two axes (told by shape; the official NCC
@@ -43,30 +44,28 @@ def make(
         frozen: see `nets.network.Network`; what it marks is not moved, by decay neither.
         name: `"sgd"` (decay added to the gradient, then heavy-ball momentum, as PyTorch),
             `"lars"` or `"adamw"`.
-        learning_rate: peak rate for `reference_batch` images.
-        reference_batch: the rate is multiplied by `batch_size / reference_batch` (256 in the
+        learning_rate: peak rate for `base_batch_size` images.
+        base_batch_size: the rate is multiplied by `batch_size / base_batch_size` (256 in the
             papers); None: it is taken as it is.
         weight_decay: coefficient of the decay.
         momentum: of SGD and LARS, or AdamW's beta_1.
-        predictor_factor: the predictor's rate over that of everything else (10 in NRCC, NCC).
+        predictor_lr_multiplier: the predictor's rate over that of everything else (10 in NRCC, NCC).
 
     Raises:
         InputError: a value is out of range.
     """
-    settings.one_of("optimizer.name", name, ("sgd", "adamw", "lars"))
-    settings.positive("optimizer.learning_rate", learning_rate)
-    settings.at_least("optimizer.weight_decay", weight_decay, 0)
-    settings.positive("optimizer.predictor_factor", predictor_factor)
+    checks.one_of("optimizer.name", name, ("sgd", "adamw", "lars"))
+    checks.positive("optimizer.learning_rate", learning_rate)
+    checks.at_least("optimizer.weight_decay", weight_decay, 0)
+    checks.positive("optimizer.predictor_lr_multiplier", predictor_lr_multiplier)
     if not 0 <= momentum < 1:
-        raise settings.InputError(
-            f"optimizer.momentum must be at least 0 and below 1; got {momentum}"
-        )
-    if reference_batch is not None:
-        settings.positive("optimizer.reference_batch", reference_batch)
-        learning_rate = learning_rate * batch_size / reference_batch
+        raise InputError(f"optimizer.momentum must be at least 0 and below 1; got {momentum}")
+    if base_batch_size is not None:
+        checks.positive("optimizer.base_batch_size", base_batch_size)
+        learning_rate = learning_rate * batch_size / base_batch_size
     rate = schedules.warmup_cosine(learning_rate, warmup_steps, total_steps)
     if drop_steps is not None:
-        settings.at_least("optimizer.drop_every", drop_steps, 1)
+        checks.at_least("optimizer.lr_decay_every", drop_steps, 1)
         rate = schedules.warmup_drops(learning_rate, warmup_steps, drop_steps)
     decay = optax.add_decayed_weights(weight_decay, mask=_kernels)
     if name == "sgd":
@@ -76,7 +75,7 @@ def make(
         parts = (decay, adapt, optax.trace(momentum))
     else:
         parts = (optax.scale_by_adam(b1=momentum), decay)
-    predictor = optax.masked(optax.scale(predictor_factor), _predictor)
+    predictor = optax.masked(optax.scale(predictor_lr_multiplier), _predictor)
     moves = optax.chain(*parts, optax.scale_by_learning_rate(rate), predictor)
     if frozen is not None:
         moves = optax.chain(moves, optax.masked(optax.set_to_zero(), frozen))

@@ -9,7 +9,7 @@ import optax
 from jax import Array
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from cluster_jax import settings
+from cluster_jax.core.checks import InputError
 from cluster_jax.methods.base import Method
 
 AXIS = "data"
@@ -21,16 +21,16 @@ class State(NamedTuple):
     Attributes:
         step: int32 `[]`, the number of steps made.
         key: the key of the run; each step folds its number into it.
-        params: what the optimiser moves.
-        extra: what survives a step and is not trained: BatchNorm statistics, target parameters,
+        params: what the optimizer moves.
+        model_state: what survives a step and is not trained: BatchNorm statistics, target parameters,
             queues, centroids, pseudo-labels.
-        opt: the optimiser's state.
+        opt: the optimizer's state.
     """
 
     step: Array
     key: Array
     params: Any
-    extra: Any
+    model_state: Any
     opt: Any
 
 
@@ -52,7 +52,7 @@ def sharded(mesh: Mesh) -> NamedSharding:
 
 def initial(
     method: Method,
-    optimiser: optax.GradientTransformation,
+    optimizer: optax.GradientTransformation,
     *,
     seed: int,
     shape: tuple[int, int, int],
@@ -61,34 +61,34 @@ def initial(
 
     Args:
         method: what to train.
-        optimiser: moves its parameters.
+        optimizer: moves its parameters.
         seed: of the initial parameters and of everything random that follows.
         shape: `[H, W, C]` of a network input.
     """
     key, init_key = jax.random.split(jax.random.key(seed))
-    params, extra = method.init(init_key, jnp.zeros((1, *shape)))
-    return State(jnp.zeros((), jnp.int32), key, params, extra, optimiser.init(params))
+    params, model_state = method.init(init_key, jnp.zeros((1, *shape)))
+    return State(jnp.zeros((), jnp.int32), key, params, model_state, optimizer.init(params))
 
 
 def create(
     method: Method,
-    optimiser: optax.GradientTransformation,
+    optimizer: optax.GradientTransformation,
     *,
     seed: int,
     shape: tuple[int, int, int],
     mesh: Mesh,
 ) -> State:
     """`initial` on every device of the mesh."""
-    # Unoptimised: compiling the random kernels of every shape takes 15 s on a CPU otherwise.
+    # Unoptimized: compiling the random kernels of every shape takes 15 s on a CPU otherwise.
     fast = {"xla_backend_optimization_level": 0}
-    build = functools.partial(initial, method, optimiser, seed=seed, shape=shape)
+    build = functools.partial(initial, method, optimizer, seed=seed, shape=shape)
     return jax.jit(build, out_shardings=replicated(mesh), compiler_options=fast)()
 
 
 def check_batch(batch_size: int, mesh: Mesh) -> None:
     """Raises an `InputError` unless the batch divides over the devices."""
     if batch_size % mesh.size:
-        raise settings.InputError(
+        raise InputError(
             f"train.batch_size {batch_size} does not divide over {mesh.size} devices; "
             f"use a multiple of {mesh.size}"
         )

@@ -8,7 +8,7 @@ import optax
 from jax import Array
 from jax.sharding import Mesh, PartitionSpec
 
-from cluster_jax import collectives
+from cluster_jax.core import collectives
 from cluster_jax.data import batches
 from cluster_jax.methods.base import Method
 from cluster_jax.training.state import AXIS, State
@@ -16,7 +16,7 @@ from cluster_jax.training.state import AXIS, State
 Step = Callable[[State, dict[str, Array], Array | None], tuple[State, dict[str, Array]]]
 
 
-def make_step(method: Method, optimiser: optax.GradientTransformation, mesh: Mesh) -> Step:
+def make_step(method: Method, optimizer: optax.GradientTransformation, mesh: Mesh) -> Step:
     """`(state, batch, resident) -> state, metrics`, jitted over the devices of the mesh.
 
     The parameters are typed as different on each device, so that each differentiates a loss of
@@ -26,7 +26,7 @@ def make_step(method: Method, optimiser: optax.GradientTransformation, mesh: Mes
     would come out divided by the number of devices.
 
     `batch` is `{"index": int32 [B], "image": uint8 [B, H, W, C]}`, sharded by rows, or has such
-    parts, `{"labelled": {..., "label": int32 [L]}, "unlabelled": {...}}`; where
+    parts, `{"labeled": {..., "label": int32 [L]}, "unlabeled": {...}}`; where
     `resident` `[N, H, W, C]`, the whole data set on every device, is given, the images are
     gathered from it. The old state is donated: do not use it again.
 
@@ -39,19 +39,19 @@ def make_step(method: Method, optimiser: optax.GradientTransformation, mesh: Mes
         key = jax.random.fold_in(state.key, state.step)
 
         def loss(params: Any) -> tuple[Array, Any]:
-            value, aux = method.loss(params, state.extra, batch, state.step, key, AXIS)
+            value, aux = method.loss(params, state.model_state, batch, state.step, key, AXIS)
             return collectives.varying(value, AXIS), aux
 
         params = collectives.varying(state.params, AXIS)
         (_, aux), gradient = jax.value_and_grad(loss, has_aux=True)(params)
-        gradient, extra, metrics = collectives.replicate(
-            (gradient, aux.extra, dict(aux.metrics)), AXIS
+        gradient, model_state, metrics = collectives.replicate(
+            (gradient, aux.model_state, dict(aux.metrics)), AXIS
         )
-        updates, opt = optimiser.update(gradient, state.opt, state.params)
+        updates, opt = optimizer.update(gradient, state.opt, state.params)
         params = optax.apply_updates(state.params, updates)
-        extra = method.after(params, extra, state.step)
+        model_state = method.after(params, model_state, state.step)
         metrics["gradient_norm"] = optax.tree.norm(gradient)
-        return State(state.step + 1, state.key, params, extra, opt), metrics
+        return State(state.step + 1, state.key, params, model_state, opt), metrics
 
     rows, whole = PartitionSpec(AXIS), PartitionSpec()
     mapped = jax.shard_map(body, mesh=mesh, in_specs=(whole, rows, whole), out_specs=(whole, whole))

@@ -8,7 +8,8 @@ import importlib
 import json
 import pathlib
 
-from cluster_jax import protocol, storage
+from cluster_jax.core import io
+from cluster_jax.pipeline import provenance
 from experiments import machine
 
 FOLDER = pathlib.Path(__file__).parent
@@ -23,22 +24,22 @@ def main() -> None:
     arguments = parser.parse_args()
     module = importlib.import_module(f"experiments.benchmark.{arguments.name}")
     figures, own = module.measure()
-    result = storage.plain(
+    result = io.plain(
         {
             "name": arguments.name,
             "figures": figures,
             "protocol": {
                 **own,
                 "command": f"python -m experiments.benchmark {arguments.name}",
-                "versions": protocol.versions(),
+                "versions": provenance.versions(),
                 "machine": machine.describe(),
-                "commit": protocol.commit(),
+                "commit": provenance.commit(),
             },
         }
     )
     print(json.dumps(result, indent=2))
     if arguments.json:
-        storage.write_json(arguments.json, result)
+        io.write_json(arguments.json, result)
 
 
 if __name__ == "__main__":

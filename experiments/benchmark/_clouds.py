@@ -13,7 +13,7 @@ SEED = 0
 def blobs(n: int) -> tuple[NDArray, NDArray]:
     """Ten blobs of standard deviation 1 in a box of side 40, float64 `[n, 3]`, and their numbers.
 
-    Centres are at least 8 apart, so that the ten can be told apart.
+    Centers are at least 8 apart, so that the ten can be told apart.
     """
     rng = np.random.default_rng(SEED)
     centers = np.empty((0, 3))

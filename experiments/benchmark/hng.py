@@ -15,12 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from cluster_jax import ops
+from cluster_jax.core import ops
 from cluster_jax.losses.hng import hard_negatives
-from cluster_jax.losses.ncl import neighbourhood_contrast, target_weights
+from cluster_jax.losses.ncl import neighborhood_contrast, target_weights
 from cluster_jax.nets import network
 
-ROWS, DIMENSIONS, QUEUE, NEIGHBOURS, NEGATIVES, ROUNDS = 64, 512, 2000, 200, 400, 5
+ROWS, DIMENSIONS, QUEUE, NEIGHBORS, NEGATIVES, ROUNDS = 64, 512, 2000, 200, 400, 5
 MIXING, ALPHA, TEMPERATURE = (1 / 3, 2 / 3), 0.2, 0.05
 BATCH, REPEATS, SEED = 128, 7, 0
 
@@ -31,7 +31,7 @@ class _Rows(NamedTuple):
     keys: Array
     views: Array
     queue: Array
-    labelled: Array
+    labeled: Array
 
 
 def measure() -> tuple[dict, dict]:
@@ -67,15 +67,15 @@ def measure() -> tuple[dict, dict]:
     own = {
         "data": "normal noise, float32, both queues full",
         "rows": ROWS,
-        "dimensions": DIMENSIONS,
+        "n_components": DIMENSIONS,
         "queues": QUEUE,
-        "k_1": NEIGHBOURS,
+        "k_1": NEIGHBORS,
         "k_2": NEGATIVES,
         "rounds": ROUNDS,
         "mixing": MIXING,
         "repeats": REPEATS,
         "seed": SEED,
-        "network": f"resnet18, CIFAR stem, 32x32, float32, batch {BATCH}, one view, no optimiser",
+        "network": f"resnet18, CIFAR stem, 32x32, float32, batch {BATCH}, one view, no optimizer",
         "seconds": "median of the repeats; seconds_range: their least and greatest",
         "ratios": "median of the rounds' ratios, least, greatest",
         "temporaries_mb": "XLA's plan for the compiled function; all mixtures: 64 x 4000 x 512 "
@@ -87,37 +87,37 @@ def measure() -> tuple[dict, dict]:
 
 def _inputs() -> tuple[Array, _Rows]:
     generator = np.random.default_rng(SEED)
-    anchors, noise, queue, labelled = (
+    anchors, noise, queue, labeled = (
         jnp.asarray(generator.standard_normal((n, DIMENSIONS), dtype=np.float32))
         for n in (ROWS, ROWS, QUEUE, QUEUE)
     )
     keys = jax.random.split(jax.random.key(SEED), ROWS)
-    return anchors, _Rows(keys, anchors + noise, queue, labelled)
+    return anchors, _Rows(keys, anchors + noise, queue, labeled)
 
 
 def _whole(anchors: Array, rows: _Rows) -> Array:
     negatives = hard_negatives(
-        rows.keys, anchors, rows.queue, QUEUE, rows.labelled, QUEUE,
+        rows.keys, anchors, rows.queue, QUEUE, rows.labeled, QUEUE,
         count=NEGATIVES, rounds=ROUNDS, mixing=MIXING,
     )  # fmt: skip
-    return neighbourhood_contrast(
+    return neighborhood_contrast(
         anchors, rows.views, rows.queue, QUEUE, negatives,
-        neighbours=NEIGHBOURS, alpha=ALPHA, temperature=TEMPERATURE,
+        neighbors=NEIGHBORS, alpha=ALPHA, temperature=TEMPERATURE,
     )  # fmt: skip
 
 
 def _one(anchor: Array, rows: _Rows) -> Array:
     """The loss of a row, with a key and a view of its own, from its mixtures."""
-    z, view, queue, labelled = (ops.unit(x) for x in (anchor, *rows[1:]))
+    z, view, queue, labeled = (ops.l2_normalize(x) for x in (anchor, *rows[1:]))
     to_queue = queue @ z
     _, easy = lax.top_k(-to_queue, NEGATIVES)
     drawn = jax.random.randint(rows.keys, (ROUNDS, NEGATIVES), 0, QUEUE)
     mixtures = jnp.concatenate(
-        [mu * queue[easy][None] + (1 - mu) * labelled[drawn] for mu in MIXING]
+        [mu * queue[easy][None] + (1 - mu) * labeled[drawn] for mu in MIXING]
     )
-    mixtures = lax.stop_gradient(ops.unit(mixtures.reshape(-1, DIMENSIONS)))
+    mixtures = lax.stop_gradient(ops.l2_normalize(mixtures.reshape(-1, DIMENSIONS)))
     _, hardest = lax.top_k(mixtures @ z, NEGATIVES)
-    weights = target_weights(to_queue[None], QUEUE, neighbours=NEIGHBOURS, alpha=ALPHA)[0]
+    weights = target_weights(to_queue[None], QUEUE, neighbors=NEIGHBORS, alpha=ALPHA)[0]
     candidates = jnp.concatenate([view[None], queue, mixtures[hardest]])
     logits = candidates @ z / TEMPERATURE
     return ops.logsumexp(logits) - weights @ logits[: len(weights)]

@@ -1,7 +1,7 @@
 """k-means against faiss and scikit-learn: 60,000 x 256 float32, 20 iterations from one start.
 
-Every run ends with labels and centres, or with centres alone for faiss, whose labels would take
-another pass. Inertias are computed here from the last centres, for all in the same way. The rows
+Every run ends with labels and centers, or with centers alone for faiss, whose labels would take
+another pass. Inertias are computed here from the last centers, for all in the same way. The rows
 are normal noise, on which nobody converges within 20 iterations.
 """
 
@@ -40,8 +40,8 @@ def measure() -> tuple[dict, dict]:
     own = {
         "data": "standard normal, float32; the start is the first K rows",
         "rows": ROWS,
-        "dimensions": DIMENSIONS,
-        "iterations": ITERATIONS,
+        "n_components": DIMENSIONS,
+        "max_iter": ITERATIONS,
         "repeats": REPEATS,
         "seed": SEED,
         "cores": _cores(),
@@ -49,9 +49,9 @@ def measure() -> tuple[dict, dict]:
         **{name: importlib.metadata.version(name) for name in ("faiss-cpu", "scikit-learn")},
         "warm-up": "one call of each before timing (compilation excluded)",
         "seconds": "median of the repeats; seconds_range: their least and greatest",
-        "inertia_ratio": "ours by theirs, each in float64 from the last centres and the rows",
+        "inertia_ratio": "ours by theirs, each in float64 from the last centers and the rows",
         "ratio": "our time by that of the faster of the two in the same round",
-        "start": "one iteration from k-means++ less one from given centres; one run of "
+        "start": "one iteration from k-means++ less one from given centers; one run of "
         "scikit-learn's kmeans_plusplus",
         "peak_mb": "of a process that makes the rows and clusters them once; 'nothing' stops "
         "before",
@@ -90,7 +90,7 @@ def _compare(x: NDArray, k: int) -> dict:
 
 
 def _inertia(x: NDArray, centers: NDArray) -> float:
-    """Sum of the squared distances to the nearest centre in float64, by blocks of rows."""
+    """Sum of the squared distances to the nearest center in float64, by blocks of rows."""
     centers = np.asarray(centers, np.float64)
     half = (centers**2).sum(1) / 2
     total = 0.0
@@ -102,7 +102,7 @@ def _inertia(x: NDArray, centers: NDArray) -> float:
 
 
 def _runners(x: NDArray, k: int) -> dict[str, Callable[[], NDArray]]:
-    """Each runs once and returns its last centres."""
+    """Each runs once and returns its last centers."""
     return {
         "ours": lambda: _ours(x, k, x[:k], ITERATIONS),
         "faiss": lambda: _faiss(x, k),
@@ -110,13 +110,13 @@ def _runners(x: NDArray, k: int) -> dict[str, Callable[[], NDArray]]:
     }
 
 
-def _ours(x: NDArray, k: int, init: NDArray | None, iterations: int) -> NDArray:
+def _ours(x: NDArray, k: int, init: NDArray | None, max_iter: int) -> NDArray:
     found = kmeans(
-        x, k, metric="euclidean", restarts=1, iterations=iterations, tolerance=0.0, seed=SEED,
+        x, k, metric="euclidean", n_init=1, max_iter=max_iter, tol=0.0, seed=SEED,
         init=init, mesh=None,
     )  # fmt: skip
-    if found.n_iter != iterations:
-        raise RuntimeError(f"k-means converged after {found.n_iter} of {iterations} iterations")
+    if found.n_iter != max_iter:
+        raise RuntimeError(f"k-means converged after {found.n_iter} of {max_iter} iterations")
     return found.centers
 
 
@@ -180,7 +180,7 @@ def _cores() -> int:
 
 
 def _use_cores() -> None:
-    """A CPU device for each core, as `launch.use_cores` makes them for a training."""
+    """A CPU device for each core, as `devices.use_cores` makes them for a training."""
     jax.config.update("jax_num_cpu_devices", _cores())
 
 

@@ -12,7 +12,8 @@ import time
 import jax
 import numpy as np
 
-from cluster_jax import assemble, settings
+from cluster_jax.core.config import load_config
+from cluster_jax.pipeline import build
 from cluster_jax.training import state as states
 from cluster_jax.training.step import make_step
 
@@ -47,7 +48,7 @@ def measure() -> tuple[dict, dict]:
 
 
 def _prepare(nrcc: bool) -> dict:
-    config = settings.load("nrcc_cifar10")
+    config = load_config("nrcc_cifar10")
     config.network.name = "resnet18"
     config.network.dtype = "float32"
     config.train.batch_size = BATCH
@@ -58,10 +59,10 @@ def _prepare(nrcc: bool) -> dict:
         np.save(f"{folder}/images.npy", images)
         config.data.name, config.data.split = "arrays", None
         config.data.dir = f"{folder}/images.npy"
-        values = assemble.plain(config)
-        built = assemble.build(values)
-    state = assemble.initial(built, values)
-    step = make_step(built.method, built.optimiser, built.mesh)
+        values = build.plain(config)
+        built = build.build_run(values)
+    state = build.initial_state(built, values)
+    step = make_step(built.method, built.optimizer, built.mesh)
     sharding = states.sharded(built.mesh)
     batch = {"index": jax.device_put(np.arange(BATCH, dtype=np.int32), sharding)}
     resident = jax.device_put(images, states.replicated(built.mesh))

@@ -5,7 +5,7 @@ from the shapes of the layers: a product and a sum are two operations, and a pro
 of the padding is none, which is also how XLA counts.
 
 ResNet-18 with CIFAR stem, 32x32, batch 64, heads of 4096 and 256, queue of 16,384: the same for
-every method; augmentation, optimiser and the method's own settings are those of its config.
+every method; augmentation, optimizer and the method's own settings are those of its config.
 """
 
 import functools
@@ -22,14 +22,17 @@ from jax.sharding import Mesh
 from jax.stages import Compiled, Lowered
 from numpy.typing import NDArray
 
-from cluster_jax import assemble, launch, memory, ops, settings
 from cluster_jax.clustering import online
 from cluster_jax.clustering.kmeans import KMeans
+from cluster_jax.core import devices, ops
+from cluster_jax.core.config import bind_section, load_config
+from cluster_jax.core.queue import Queue, create_queue, enqueue
 from cluster_jax.data import views
 from cluster_jax.methods import base as methods
-from cluster_jax.methods.base import Encoded, Method, Setting, TwoView
+from cluster_jax.methods.base import Encoded, Method, MethodContext, TwoView
 from cluster_jax.nets import network
 from cluster_jax.nets.network import Network
+from cluster_jax.pipeline import build
 from cluster_jax.training import state as states
 from cluster_jax.training.step import Step, make_step
 
@@ -48,7 +51,7 @@ CONFIGS = {
 }
 PREDICTS = ("byol", "simsiam", "ncc", "cueco")
 TARGET = ("byol", "moco", "ncc", "cueco")
-# Operations of everything but products, a number of a normalised map: BatchNorm with ReLU and its
+# Operations of everything but products, a number of a normalized map: BatchNorm with ReLU and its
 # share of the additions of shortcuts, forward (7) and backward (13).
 FORWARD, BACKWARD = 7, 13
 # Of a parameter: decay 2, momentum 2, rate 1, sum 1, norm of the gradient 2; of LARS more, two
@@ -68,7 +71,7 @@ DIFFERENCES = {
     "step": "0.6 to 0.7 % more than predicted, 0.1 % as traced; SimCLR's compiled without fusions "
     "has 0.03 % less: fused BatchNorms compute some numbers again in place of reading them",
     "augmentation": "as traced within 1 %; compiled 9 % less: XLA simplifies the blends",
-    "optimiser of kernel_infonce": "46 % more than predicted (wrong: ADAPT): optax's trust "
+    "optimizer of kernel_infonce": "46 % more than predicted (wrong: ADAPT): optax's trust "
     "ratio computes both norms twice to be differentiable at 0",
     "loss of ncc": "21 % more than predicted (wrong: its rows): they are scaled to length one "
     "for the alignment and once more for the prototypes",
@@ -84,13 +87,13 @@ class Built(NamedTuple):
     network: Network
     two_view: TwoView
     method: Method
-    optimiser: optax.GradientTransformation
+    optimizer: optax.GradientTransformation
     mesh: Mesh
 
 
 def measure() -> tuple[dict, dict]:
     """Operations of the steps beside the prediction; times, taken in turn."""
-    launch.cpu_devices(launch.cores())
+    devices.cpu_devices(devices.cores())
     unit = _operations(*_forward(_build("simclr")))
     figures = {
         "steps": {name: _compare(name, unit) for name in CONFIGS},
@@ -104,11 +107,11 @@ def measure() -> tuple[dict, dict]:
         "configs": CONFIGS,
         "seed": SEED,
         "repeats": REPEATS,
-        "cores": launch.cores(),
+        "cores": devices.cores(),
         "device": jax.devices()[0].device_kind,
         "gflops": "10^9 operations by XLA's cost analysis of what is compiled for one device: the "
         "whole step, and alone a forward pass (unit), the loss with its gradient, queue and "
-        "clusters, the optimiser with moving average and norm of the gradient, the views",
+        "clusters, the optimizer with moving average and norm of the gradient, the views",
         "units": "step less the last three, by unit",
         "predicted": "by hand before the first measurement, not changed since",
         "ratio": "of the step, measured by predicted; unfused: as traced, before XLA's fusions, "
@@ -120,8 +123,8 @@ def measure() -> tuple[dict, dict]:
         "step",
         "e_step": f"{ROWS} x {OUT}, K = {CLUSTERS}, as ncc_cifar10 has it, on a CPU device of each "
         f"core; groups: {CLUSTERS} normal directions with normal noise {NOISE:g} times as long; "
-        "noise: without directions; cold: the first call of the process, on groups, no centres "
-        f"known; warm: rows moved by {DRIFT:g} of a direction's length, with the centres of the "
+        "noise: without directions; cold: the first call of the process, on groups, no centers "
+        f"known; warm: rows moved by {DRIFT:g} of a direction's length, with the centers of the "
         "rows before that; updates: of the best run, at most "
         f"{methods.ITERATIONS}",
     }
@@ -134,7 +137,7 @@ def _compare(name: str, unit: float) -> dict:
     state = jax.eval_shape(functools.partial(_state, built))
     parts = {
         "loss": _operations(*_loss_alone(built, state)),
-        "optimiser": _operations(*_optimiser_alone(built, state)),
+        "optimizer": _operations(*_optimizer_alone(built, state)),
         "augmentation": _operations(*_views_alone(built)),
     }
     lowered = _step(built).lower(state, _batch(), None)
@@ -154,11 +157,11 @@ def _compare(name: str, unit: float) -> dict:
 
 
 def _build(name: str) -> Built:
-    section = settings.load(CONFIGS[name]).method
+    section = load_config(CONFIGS[name]).method
     own = CONFIGS[name] if CONFIGS[name].endswith("cifar10") else "nrcc_cifar10"
-    config = assemble.plain(settings.load(own))
-    config["method"] = assemble.plain(section)
-    config["network"] = assemble.plain(settings.load("base").network)
+    config = build.plain(load_config(own))
+    config["method"] = build.plain(section)
+    config["network"] = build.plain(load_config("base").network)
     config["network"].update(name="resnet18", dtype="float32")
     if name not in PREDICTS:
         config["network"]["predictor"] = None
@@ -168,21 +171,21 @@ def _build(name: str) -> Built:
     config["train"]["batch_size"] = BATCH
     config["nrcc"]["weight"] = 0.0
     images = {"size": IMAGES, "shape": (SIDE, SIDE, 3), "mean": MEAN, "std": STD, "known": None}
-    run = assemble.rebuild(config, images)
-    net = settings.bind(network.make, "network", config["network"])
-    augment = settings.bind(views.make, "augment", config["augment"])
-    setting = Setting(net, augment, False, IMAGES, run.plan.total, IMAGES // BATCH, BATCH)
+    run = build.rebuild_run(config, images)
+    net = bind_section(network.make, "network", config["network"])
+    augment = bind_section(views.make, "augment", config["augment"])
+    context = MethodContext(net, augment, False, IMAGES, run.schedule.total, IMAGES // BATCH, BATCH)
     values = {key: value for key, value in config["method"].items() if key != "name"}
-    two_view = methods.build(name, values, setting)
-    return Built(config, net, two_view, run.method, run.optimiser, states.make_mesh(1))
+    two_view = methods.build(name, values, context)
+    return Built(config, net, two_view, run.method, run.optimizer, states.make_mesh(1))
 
 
 def _state(built: Built) -> states.State:
-    return states.initial(built.method, built.optimiser, seed=SEED, shape=(SIDE, SIDE, 3))
+    return states.initial(built.method, built.optimizer, seed=SEED, shape=(SIDE, SIDE, 3))
 
 
 def _step(built: Built) -> Step:
-    return make_step(built.method, built.optimiser, built.mesh)
+    return make_step(built.method, built.optimizer, built.mesh)
 
 
 def _batch() -> dict[str, jax.ShapeDtypeStruct]:
@@ -210,7 +213,7 @@ def _forward(built: Built) -> tuple:
     state = jax.eval_shape(functools.partial(_state, built))
     images = jax.ShapeDtypeStruct((BATCH, SIDE, SIDE, 3), jnp.float32)
     forward = functools.partial(built.network.forward, train=True, axis=None)
-    return forward, state.params, state.extra["stats"], images
+    return forward, state.params, state.model_state["stats"], images
 
 
 def _views_alone(built: Built) -> tuple:
@@ -224,22 +227,24 @@ def _loss_alone(built: Built, state: states.State) -> tuple:
     online_rows = ((rows, rows), (rows, rows) if name in PREDICTS else None)
     targets = (rows, rows) if name in TARGET or name in PREDICTS else None
 
-    def loss(moved: Any, targets: Any, extra: Any, index: Any, step: Any, key: Any) -> Any:
+    def loss(moved: Any, targets: Any, model_state: Any, index: Any, step: Any, key: Any) -> Any:
         encoded = Encoded(*moved, targets, None, index)
-        value, extra, metrics = built.two_view.objective({}, encoded, extra, step, key, None)
-        return value, (extra, metrics)
+        value, model_state, metrics = built.two_view.objective(
+            {}, encoded, model_state, step, key, None
+        )
+        return value, (model_state, metrics)
 
     index = _batch()["index"]
-    arguments = (online_rows, targets, state.extra, index, state.step, _key())
+    arguments = (online_rows, targets, state.model_state, index, state.step, _key())
     return jax.value_and_grad(loss, has_aux=True), *arguments
 
 
-def _optimiser_alone(built: Built, state: states.State) -> tuple:
+def _optimizer_alone(built: Built, state: states.State) -> tuple:
     def move(state: states.State, gradient: Any) -> Any:
-        updates, opt = built.optimiser.update(gradient, state.opt, state.params)
+        updates, opt = built.optimizer.update(gradient, state.opt, state.params)
         params = optax.apply_updates(state.params, updates)
-        extra = built.method.after(params, state.extra, state.step)
-        return params, opt, extra, optax.tree.norm(gradient)
+        model_state = built.method.after(params, state.model_state, state.step)
+        return params, opt, model_state, optax.tree.norm(gradient)
 
     return move, state, state.params
 
@@ -252,13 +257,13 @@ def _beside_a_step() -> dict:
     batch = {"index": np.arange(BATCH, dtype=np.int32), "image": images}
     batch = jax.device_put(batch, states.sharded(built.mesh))
     state = states.create(
-        built.method, built.optimiser, seed=SEED, shape=(SIDE, SIDE, 3), mesh=built.mesh
+        built.method, built.optimizer, seed=SEED, shape=(SIDE, SIDE, 3), mesh=built.mesh
     )
     step = _step(built).lower(state, batch, None).compile()
     copies = step.as_text().count(f"= f32[{QUEUE},{OUT}]{{1,0}} copy(")
 
     rows, centroids = (
-        ops.unit(jnp.asarray(draw.standard_normal((n, OUT), dtype=np.float32)))
+        ops.l2_normalize(jnp.asarray(draw.standard_normal((n, OUT), dtype=np.float32)))
         for n in (BATCH, CLUSTERS)
     )
     decays = {key: built.config["method"][key] for key in ("centroid_decay", "variance_decay")}
@@ -266,11 +271,11 @@ def _beside_a_step() -> dict:
     def follow(groups: online.Clusters) -> online.Clusters:
         return online.update(groups, rows, online.assign(rows, groups.centroids), **decays)
 
-    def push(queue: memory.Queue) -> memory.Queue:
-        return memory.push(queue, rows)
+    def push(queue: Queue) -> Queue:
+        return enqueue(queue, rows)
 
-    def empty() -> memory.Queue:
-        return memory.create(QUEUE, jnp.zeros(OUT))
+    def empty() -> Queue:
+        return create_queue(QUEUE, jnp.zeros(OUT))
 
     calls = {
         "step": (lambda state: step(state, batch, None)[0], 1),
@@ -304,8 +309,8 @@ def _beside_a_step() -> dict:
 
 
 def _e_step() -> dict:
-    """Seconds of NCC's clustering, and updates of the centres in the best run."""
-    section = settings.load("ncc_cifar10").method
+    """Seconds of NCC's clustering, and updates of the centers in the best run."""
+    section = load_config("ncc_cifar10").method
     mesh = states.make_mesh()
 
     def cluster(x: NDArray, known: NDArray | None) -> tuple[float, KMeans]:
@@ -313,7 +318,7 @@ def _e_step() -> dict:
         found = methods.spherical_clusters(
             x,
             section.clusters,
-            restarts=section.restarts,
+            n_init=section.n_init,
             key=jax.random.key(SEED),
             init=known,
             mesh=mesh,
@@ -362,14 +367,14 @@ def predicted(name: str) -> dict[str, float]:
     kernels = sum(k**2 * c_in * c_out for k, c_in, c_out, _, _ in layers)
     encoder = kernels + sum(2 * c_out for _, _, c_out, _, _ in layers) + projector / 2
     every = encoder + predictor / 2
-    optimiser = every * (MOVE + (ADAPT if name == "kernel_infonce" else 0))
-    optimiser += AVERAGE * encoder if name in TARGET else 0
+    optimizer = every * (MOVE + (ADAPT if name == "kernel_infonce" else 0))
+    optimizer += AVERAGE * encoder if name in TARGET else 0
     return {
         "units": network / unit,
         "network": network,
         "norms": around,
         "loss": _loss(name),
-        "optimiser": optimiser,
+        "optimizer": optimizer,
         "augmentation": 2 * BATCH * _view(name),
     }
 
@@ -409,9 +414,9 @@ def _loss(name: str) -> float:
     if name == "barlow":
         return 3 * 2 * BATCH * OUT**2 + LOGIT * OUT**2 + rows
     if name == "ncc":
-        # Centres of a cluster: of two views, online (2) and target (1); then 3 of their products.
-        centres = 2 * (2 + 1) * 2 * BATCH * CLUSTERS * OUT + 2 * 3 * 2 * CLUSTERS**2 * OUT
-        return centres + 2 * rows
+        # Centers of a cluster: of two views, online (2) and target (1); then 3 of their products.
+        centers = 2 * (2 + 1) * 2 * BATCH * CLUSTERS * OUT + 2 * 3 * 2 * CLUSTERS**2 * OUT
+        return centers + 2 * rows
     loss = 2 * rows
     if name in ("moco", "cueco"):
         loss += 2 * (2 * 2 * BATCH * QUEUE * OUT + LOGIT * BATCH * QUEUE)
@@ -427,8 +432,8 @@ def _view(name: str) -> float:
     resize = 2 * 2 * SIDE * numbers + 2 * 12 * SIDE**2
     # Of a blend 5, of a luma 2; every place of the order computes all three and selects.
     jitter = 6 * (3 * 5 + 2 * 2 + 4) + 20
-    # To floats 2, flip 1, grey 3, standardised 2, jitter or not 1.
+    # To floats 2, flip 1, gray 3, standardized 2, jitter or not 1.
     other = 2 + 1 + 3 + 2 + 1
-    # Blur: 3 products and sums on 2 axes; solarisation, of one view in two.
+    # Blur: 3 products and sums on 2 axes; solarization, of one view in two.
     byol = 2 * 2 * 3 + 1 + 3 / 2 if name == "cueco" else 0
     return resize + numbers * (jitter + other + byol)

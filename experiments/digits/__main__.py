@@ -13,7 +13,9 @@ import json
 
 from ml_collections import ConfigDict
 
-from cluster_jax import assemble, launch, settings
+from cluster_jax.core import devices
+from cluster_jax.core.config import load_config
+from cluster_jax.pipeline import build
 from experiments import runs
 from experiments.digits import rows, speed
 
@@ -37,7 +39,7 @@ def main() -> None:
     parser.add_argument("--out", default="experiments/digits")
     parser.add_argument("--only", help="I/N: every N-th run from I on; no table is written")
     arguments = parser.parse_args()
-    launch.use_cores(settings.load("nrcc_digits").train.batch_size)
+    devices.use_cores(load_config("nrcc_digits").train.batch_size)
     table = rows.TABLES[arguments.table]()
     jobs = [(name, seed) for name in table for seed in rows.SEEDS]
     if arguments.only:
@@ -58,7 +60,7 @@ def main() -> None:
 
 def _slug(config: ConfigDict) -> str:
     """The same for the same settings, so that tables share runs."""
-    text = json.dumps(assemble.plain(config), sort_keys=True)
+    text = json.dumps(build.plain(config), sort_keys=True)
     return f"{config.method.name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 

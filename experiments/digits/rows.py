@@ -4,26 +4,26 @@ from typing import Any
 
 from ml_collections import ConfigDict, config_dict
 
-from cluster_jax import settings
+from cluster_jax.core.config import load_config
 
 SEEDS = (0, 1, 2)
 
 
 def methods() -> dict[str, ConfigDict]:
-    """All methods: the same network, images, augmentation, optimiser and number of steps."""
-    regularised = settings.load("nrcc_digits")
-    bare = regularised.copy_and_resolve_references()
+    """All methods: the same network, images, augmentation, optimizer and number of steps."""
+    regularized = load_config("nrcc_digits")
+    bare = regularized.copy_and_resolve_references()
     bare.nrcc.weight = 0.0
     return {
         "SimCLR": bare,
-        "SimCLR + NRCC": regularised,
-        "BYOL": settings.load("byol_digits"),
-        "SimSiam": settings.load("simsiam_digits"),
-        "Barlow Twins": settings.load("barlow_digits"),
-        "MoCo": settings.load("moco_digits"),
-        "Kernel-InfoNCE, Laplacian + Gaussian": settings.load("kernel_infonce_digits"),
-        "NCC": settings.load("ncc_digits"),
-        "CueCo": settings.load("cueco_digits"),
+        "SimCLR + NRCC": regularized,
+        "BYOL": load_config("byol_digits"),
+        "SimSiam": load_config("simsiam_digits"),
+        "Barlow Twins": load_config("barlow_digits"),
+        "MoCo": load_config("moco_digits"),
+        "Kernel-InfoNCE, Laplacian + Gaussian": load_config("kernel_infonce_digits"),
+        "NCC": load_config("ncc_digits"),
+        "CueCo": load_config("cueco_digits"),
     }
 
 
@@ -48,7 +48,7 @@ def cueco() -> dict[str, ConfigDict]:
         "L1": _with("cueco_digits", weights=_weights(centroid=0.0, variance=0.0)),
         "L1 + L2": _with("cueco_digits", weights=_weights(variance=0.0)),
         "L1 + L3": _with("cueco_digits", weights=_weights(centroid=0.0)),
-        "L1 + L2 + L3": settings.load("cueco_digits"),
+        "L1 + L2 + L3": load_config("cueco_digits"),
     }
 
 
@@ -58,7 +58,7 @@ def kernels() -> dict[str, ConfigDict]:
         "gamma 0.5": _kernel(0.5),
         "gamma 1 (Laplacian)": _kernel(1.0),
         "gamma 2 (Gaussian, SimCLR)": _kernel(2.0),
-        "1 and 2, mixed kernels": settings.load("kernel_infonce_digits"),
+        "1 and 2, mixed kernels": load_config("kernel_infonce_digits"),
         "1 and 2, mixed losses": _with("kernel_infonce_digits", mixture="loss"),
         "1 and 2, halves of the vector": _with("kernel_infonce_digits", halves=True),
     }
@@ -68,17 +68,17 @@ TABLES = {"methods": methods, "ncc": ncc, "cueco": cueco, "kernels": kernels}
 
 
 def _with(name: str, **values: Any) -> ConfigDict:
-    config = settings.load(name)
+    config = load_config(name)
     config.method.update(values)
     return config
 
 
 def _weights(**changed: float) -> dict[str, float]:
-    return settings.load("cueco_digits").method.weights.to_dict() | changed
+    return load_config("cueco_digits").method.weights.to_dict() | changed
 
 
 def _kernel(gamma: float) -> ConfigDict:
-    config = settings.load("kernel_infonce_digits")
+    config = load_config("kernel_infonce_digits")
     method = config.method.to_dict() | {
         "gammas": (gamma,),
         "temperatures": (gamma / 2,),

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from cluster_jax import assemble
+from cluster_jax.pipeline import build
 from cluster_jax.training import state as states
 from cluster_jax.training.step import make_step
 
@@ -27,15 +27,15 @@ def measure(configs: Mapping[str, ConfigDict]) -> dict[str, list[float]]:
 
 
 def _prepare(config: ConfigDict) -> dict:
-    values = assemble.plain(config)
-    built = assemble.build(values)
+    values = build.plain(config)
+    built = build.build_run(values)
     batch = values["train"]["batch_size"]
     index = np.random.default_rng(0).permutation(built.dataset.size)[:batch].astype(np.int32)
     images = built.dataset.images[index]
     rows = jax.device_put({"index": index, "image": images}, states.sharded(built.mesh))
-    step = make_step(built.method, built.optimiser, built.mesh)
+    step = make_step(built.method, built.optimizer, built.mesh)
     side = {
-        "state": assemble.initial(built, values),
+        "state": build.initial_state(built, values),
         "step": lambda state: step(state, rows, None)[0],
         "batch": batch,
     }

@@ -4,7 +4,7 @@
 
 A minute on a CPU. Six clusters of 100 vertices; an edge joins two vertices of one cluster with
 probability p, of different clusters with q. Vertices are free vectors in the plane. A step draws
-50 vertices and for each one neighbour in the graph, and moves the vectors by SGD on InfoNCE with
+50 vertices and for each one neighbor in the graph, and moves the vectors by SGD on InfoNCE with
 the kernel exp(-||x - y||^2 / (2 tau)) of (10). Not given in the paper, so chosen here: the number
 of steps, and that the candidates are the other vectors of the batch.
 """
@@ -22,8 +22,9 @@ from plotly.subplots import make_subplots
 from sklearn.cluster import KMeans, SpectralClustering
 from sklearn.metrics import adjusted_rand_score
 
-from cluster_jax import protocol, storage
+from cluster_jax.core import io
 from cluster_jax.losses import infonce
+from cluster_jax.pipeline import provenance
 from experiments import machine
 
 CLUSTERS, SIZE = 6, 100
@@ -42,11 +43,11 @@ def graph(p: float, q: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def embed(edges: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Vectors `[n, 2]` before and after the optimisation."""
+    """Vectors `[n, 2]` before and after the optimization."""
     start_key, loop_key = jax.random.split(jax.random.key(seed))
     start = jax.random.normal(start_key, (len(edges), 2))
-    # Neighbours first in each row: the draw of one is a number below the degree.
-    neighbours = jnp.asarray(np.argsort(~edges, axis=1, kind="stable"))
+    # Neighbors first in each row: the draw of one is a number below the degree.
+    neighbors = jnp.asarray(np.argsort(~edges, axis=1, kind="stable"))
     degrees = jnp.asarray(edges.sum(axis=1))
 
     def kernel(x: Array, y: Array) -> Array:
@@ -58,7 +59,7 @@ def embed(edges: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
     def step(z: Array, key: Array) -> tuple[Array, None]:
         first, second = jax.random.split(key)
         i = jax.random.choice(first, len(z), (BATCH,), replace=False)
-        j = neighbours[i, jax.random.randint(second, (BATCH,), 0, degrees[i])]
+        j = neighbors[i, jax.random.randint(second, (BATCH,), 0, degrees[i])]
         return z - RATE * jax.grad(loss)(z, i, j), None
 
     end, _ = jax.jit(lambda z, keys: jax.lax.scan(step, z, keys))(
@@ -121,17 +122,17 @@ def main() -> None:
     rows = measure()
     # The script is loaded from the network: a figure of the repository stays small.
     text = figure(rows).to_html(include_plotlyjs="cdn", full_html=True)
-    storage.write(f"{arguments.out}.html", text)
+    io.write(f"{arguments.out}.html", text)
     figures = [{k: v for k, v in r.items() if k not in ("points", "truth")} for r in rows]
     about = {
         "command": "python -m experiments.kernel_infonce.spectral",
         "seeds": SEEDS,
         "steps": STEPS,
         "machine": machine.describe(),
-        "versions": protocol.versions(),
-        "commit": protocol.commit(),
+        "versions": provenance.versions(),
+        "commit": provenance.commit(),
     }
-    storage.write_json(f"{arguments.out}.json", {"protocol": about, "figures": figures})
+    io.write_json(f"{arguments.out}.json", {"protocol": about, "figures": figures})
     for row in figures:
         print({k: round(v, 3) for k, v in row.items()})
 

@@ -3,7 +3,7 @@
 python -m experiments.ncl.cifar10 --data=DIR [--runs=DIR] [--out=experiments/ncl/cifar10]
 
 DIR holds CIFAR-10 prepared by TFDS as array_record. Shows that the stages run through on real
-colour images on 2 cores and what a weak network needs that the paper's does not; no reproduction.
+color images on 2 cores and what a weak network needs that the paper's does not; no reproduction.
 All rows share their first two stages. Two processes with --rows=0/2 and --rows=1/2 share the rows
 once the first has these stages, one core each; another call makes the table.
 """
@@ -13,7 +13,8 @@ import pathlib
 
 from ml_collections import ConfigDict
 
-from cluster_jax import launch, settings
+from cluster_jax.core import devices
+from cluster_jax.core.config import load_config
 from experiments import runs
 from experiments.ncl import digits, stages
 
@@ -30,7 +31,7 @@ FIGURES = {**digits.FIGURES, "confidence": ("discovery", "confidence")}
 NOTE = (
     "10,000 images of the training split (the paper: 50,000), a network of four convolutions "
     "(ResNet-18), 15, 100 and 80 epochs (the last stage: 200), queues of 1,024 (2,000), AdamW "
-    "(SGD). Network, optimiser and losses are those of ncl_digits, data and augmentation those of "
+    "(SGD). Network, optimizer and losses are those of ncl_digits, data and augmentation those of "
     "ncl_cifar10. k-means before and after: on the features with which the last stage begins and "
     "ends. Confidence: the mean of the novel head's highest probability, which needs no label."
 )
@@ -39,21 +40,21 @@ NOTE = (
 def rows(data: str) -> dict[str, ConfigDict]:
     """The reduced config with each lambda and omega."""
     made = {}
-    for name, (threshold, coefficient) in ROWS.items():
+    for name, (threshold, consistency_weight) in ROWS.items():
         made[name] = _reduced(data)
         with made[name].ignore_type():
             made[name].method.threshold = threshold
-        made[name].method.coefficient = coefficient
+        made[name].method.consistency_weight = consistency_weight
     return made
 
 
 def _reduced(data: str) -> ConfigDict:
-    made = settings.load("ncl_digits")
-    paper = settings.load("ncl_cifar10")
+    made = load_config("ncl_digits")
+    paper = load_config("ncl_cifar10")
     made.note = NOTE
     made.data, made.augment, made.novel = paper.data, paper.augment, paper.novel
     made.data.dir, made.data.limit = data, 10_000
-    made.method.update(queue=1024, neighbours=102, ramp="10 epochs")
+    made.method.update(queue=1024, neighbors=102, ramp="10 epochs")
     made.method.hng.count = 204
     made.train.duration = "80 epochs"
     made.stages.rotation.train.duration = "15 epochs"
@@ -71,7 +72,7 @@ def main() -> None:
     parser.add_argument("--note", default="", help="added to what is said about the table")
     arguments = parser.parse_args()
     made = rows(arguments.data)
-    launch.use_cores(next(iter(made.values())).train.batch_size)
+    devices.use_cores(next(iter(made.values())).train.batch_size)
     found = stages.results(made, pathlib.Path(arguments.runs), SEEDS, arguments.rows)
     if arguments.rows:
         return

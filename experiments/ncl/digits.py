@@ -12,7 +12,8 @@ import pathlib
 
 from ml_collections import ConfigDict
 
-from cluster_jax import launch, settings
+from cluster_jax.core import devices
+from cluster_jax.core.config import load_config
 from experiments import runs
 from experiments.ncl import stages
 
@@ -20,7 +21,7 @@ SEEDS = (0, 1, 2)
 FULL = "NCL"
 TERMS = {"BCE": "bce", "CE": "ce", "MSE": "consistency", "NCL": "ncl", "SCL": "scl"}
 NOTE = (
-    "ACC of the five novel digits by the novel head, on the unlabelled training images and on "
+    "ACC of the five novel digits by the novel head, on the unlabeled training images and on "
     "those kept for a test; the number of novel classes is given, GridShift finds it. k-means on "
     "the features with which the last stage starts is the baseline. Network and augmentation were "
     "tuned on the labels of all digits with InfoNCE + NRCC; lambda was chosen without labels."
@@ -29,7 +30,7 @@ FIGURES = {
     "novel ACC": ("discovery", "novel", "acc"),
     "novel NMI": ("discovery", "novel", "nmi"),
     "test novel ACC": ("discovery", "test", "novel_acc"),
-    "labelled ACC": ("discovery", "labelled_acc"),
+    "labeled ACC": ("discovery", "labeled_acc"),
     "test all ACC": ("discovery", "test", "all_acc"),
     "k-means before": ("discovery", "kmeans_before_acc"),
     "k-means after": ("kmeans", "acc"),
@@ -39,7 +40,7 @@ FIGURES = {
 
 def rows() -> dict[str, ConfigDict]:
     """The rows of the table: all terms, each left out, and the paper's baseline without NCL."""
-    made = {FULL: settings.load("ncl_digits")}
+    made = {FULL: load_config("ncl_digits")}
     for title, term in TERMS.items():
         made[f"without {title}"] = _with(weights={term: 0.0})
     made["without HNG"] = _with(hng={"count": 0})
@@ -48,7 +49,7 @@ def rows() -> dict[str, ConfigDict]:
 
 
 def _with(**sections) -> ConfigDict:
-    config = settings.load("ncl_digits")
+    config = load_config("ncl_digits")
     for section, values in sections.items():
         config.method[section].update(values)
     return config
@@ -61,7 +62,7 @@ def main() -> None:
     parser.add_argument("--out", default="experiments/ncl/digits")
     parser.add_argument("--rows", help="I/N: every N-th row from I on; no table is written")
     arguments = parser.parse_args()
-    launch.use_cores(settings.load("ncl_digits").train.batch_size)
+    devices.use_cores(load_config("ncl_digits").train.batch_size)
     found = stages.results(rows(), pathlib.Path(arguments.runs), SEEDS, arguments.rows)
     if arguments.rows:
         return

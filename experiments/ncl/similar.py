@@ -1,4 +1,4 @@
-"""Share of the pairs of unlabelled images that a threshold lambda takes to be of one class.
+"""Share of the pairs of unlabeled images that a threshold lambda takes to be of one class.
 
 python -m experiments.ncl.similar WORKDIR
 
@@ -11,7 +11,7 @@ import pathlib
 
 import numpy as np
 
-from cluster_jax import storage
+from cluster_jax.core import io
 from cluster_jax.evaluation import evaluate
 
 THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
@@ -23,9 +23,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m experiments.ncl.similar")
     parser.add_argument("workdir", type=pathlib.Path)
     workdir = parser.parse_args().workdir
-    rows = storage.read_arrays(workdir / "clusters.npz")["rows"]
+    rows = io.read_arrays(workdir / "clusters.npz")["rows"]
     rows = np.random.default_rng(0).permutation(rows)[:ROWS]
-    z = evaluate.unit(storage.read_arrays(workdir / "embedding_before.npz")["backbone"][rows])
+    z = evaluate.unit(io.read_arrays(workdir / "embedding_before.npz")["backbone"][rows])
     cosines = (z @ z.T)[np.triu_indices(len(z), 1)]
     for threshold in THRESHOLDS:
         print(f"lambda {threshold:4.2f}: {np.mean(cosines >= threshold):7.2%} of the pairs")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ml_collections import ConfigDict
 
-from cluster_jax import pipeline
+from cluster_jax.pipeline import run as pipeline
 
 
 def results(
@@ -38,7 +38,7 @@ def run(config: ConfigDict, folder: pathlib.Path, name: str, seed: int, first: s
         shutil.copytree(shared, partial / "stages")
         partial.rename(workdir)
     config.seed = seed
-    return pipeline.run(config, workdir, name)
+    return pipeline.run_pipeline(config, workdir, name)
 
 
 def _slug(name: str) -> str:

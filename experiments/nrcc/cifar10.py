@@ -2,7 +2,7 @@
 
 python -m experiments.nrcc.cifar10 --data=DIR [--runs=DIR] [--out=experiments/nrcc/cifar10]
 
-DIR holds CIFAR-10 prepared by TFDS as array_record. A check that the whole works on real colour
+DIR holds CIFAR-10 prepared by TFDS as array_record. A check that the whole works on real color
 images on 2 cores, under 10 minutes a seed; not a reproduction of the paper.
 """
 
@@ -11,8 +11,9 @@ import argparse
 import numpy as np
 from ml_collections import ConfigDict
 
-from cluster_jax import launch, settings
 from cluster_jax.clustering.kmeans import kmeans
+from cluster_jax.core import devices
+from cluster_jax.core.config import load_config
 from cluster_jax.data import datasets
 from cluster_jax.metrics import partition
 from experiments import runs
@@ -20,15 +21,15 @@ from experiments import runs
 SEEDS = (0, 1, 2)
 NOTE = (
     "5,000 images of the training split, 30 epochs, a network of four convolutions. Not tuned on "
-    "this set: network, optimiser and NRCC are those of nrcc_digits, the augmentation is that of "
+    "this set: network, optimizer and NRCC are those of nrcc_digits, the augmentation is that of "
     "nrcc_cifar10."
 )
 
 
 def config(data: str) -> ConfigDict:
-    """The reduced config: network and optimiser of nrcc_digits, augmentation of configs/base.py."""
-    made = settings.load("nrcc_digits")
-    base = settings.load("nrcc_cifar10")
+    """The reduced config: network and optimizer of nrcc_digits, augmentation of configs/base.py."""
+    made = load_config("nrcc_digits")
+    base = load_config("nrcc_cifar10")
     made.note = NOTE
     made.data, made.augment = base.data, base.augment
     made.data.dir, made.data.limit = data, 5000
@@ -41,7 +42,7 @@ def pixels(made: ConfigDict) -> dict:
     dataset = datasets.load(**made.data)
     flat = dataset.images.reshape(dataset.size, -1).astype(np.float32) / 255
     found = kmeans(
-        flat, 10, metric="euclidean", restarts=10, iterations=300, tolerance=0.0, seed=0, init=None,
+        flat, 10, metric="euclidean", n_init=10, iterations=300, tolerance=0.0, seed=0, init=None,
         mesh=None,
     )  # fmt: skip
     return partition.scores(dataset.labels, found.labels)
@@ -56,7 +57,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, help="only this seed; no table is written")
     arguments = parser.parse_args()
     made = config(arguments.data)
-    launch.use_cores(made.train.batch_size)
+    devices.use_cores(made.train.batch_size)
     seeds = [arguments.seed] if arguments.seed is not None else SEEDS
     found = {"InfoNCE + NRCC": runs.repeat(made, seeds, arguments.runs, "infonce-nrcc")}
     if arguments.seed is not None:

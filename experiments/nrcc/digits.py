@@ -1,4 +1,4 @@
-"""NRCC's sources of the third view on digits: InfoNCE and BYOL, bare and regularised, 3 seeds.
+"""NRCC's sources of the third view on digits: InfoNCE and BYOL, bare and regularized, 3 seeds.
 
 python -m experiments.nrcc.digits [--runs=runs/nrcc-digits] [--out=experiments/nrcc/digits]
 
@@ -10,7 +10,8 @@ import argparse
 
 from ml_collections import ConfigDict
 
-from cluster_jax import launch, settings
+from cluster_jax.core import devices
+from cluster_jax.core.config import load_config
 from experiments import runs
 
 SEEDS = (0, 1, 2)
@@ -25,37 +26,37 @@ def rows() -> dict[str, ConfigDict]:
     """The rows of the table, name -> config."""
     made = {}
     for name, byol in (("InfoNCE", False), ("BYOL", True)):
-        base = settings.load("nrcc_digits")
+        base = load_config("nrcc_digits")
         if byol:
             base.network.predictor = ConfigDict({"hidden": base.network.projector.hidden})
             base.method = ConfigDict({"name": "byol", "decay": 0.99, "final_decay": 1.0})
-            base.nrcc.route = "target"
+            base.nrcc.branch = "target"
         bare = base.copy_and_resolve_references()
         bare.nrcc.weight = 0.0
         made[name] = bare
         for source, title, normalize in (
             ("noise", "noise", False),
             ("sghmc", "SGHMC as published", False),
-            ("sghmc", "SGHMC, normalised gradient", True),
+            ("sghmc", "SGHMC, normalized gradient", True),
         ):
             config = base.copy_and_resolve_references()
-            config.nrcc.source = source
+            config.nrcc.sampler = source
             config.nrcc.sghmc = published()
             if normalize:
-                config.nrcc.sghmc.update(normalised())
+                config.nrcc.sghmc.update(normalized())
             made[f"{name} + NRCC, {title}"] = config
     return made
 
 
 def published() -> ConfigDict:
     """The paper's constants: one step that is noise to 96 % in amplitude."""
-    return settings.load("base").nrcc.sghmc
+    return load_config("base").nrcc.sghmc
 
 
-def normalised() -> dict:
+def normalized() -> dict:
     """A gradient of unit root mean square, with a step size and noise of its own.
 
-    The image moves by step_size^2 = 0.04 (root mean square, standardised units) along the
+    The image moves by step_size^2 = 0.04 (root mean square, standardized units) along the
     gradient, and by about 0.028 at random.
     """
     return {"normalize_gradient": True, "step_size": 0.2, "noise": 0.1, "friction": 0.9}
@@ -68,7 +69,7 @@ def main() -> None:
     parser.add_argument("--out", default="experiments/nrcc/digits")
     parser.add_argument("--rows", help="only rows whose name starts so; no table is written")
     arguments = parser.parse_args()
-    launch.use_cores(settings.load("nrcc_digits").train.batch_size)
+    devices.use_cores(load_config("nrcc_digits").train.batch_size)
     found = {
         name: runs.repeat(config, SEEDS, arguments.runs, _slug(name))
         for name, config in rows().items()

@@ -5,7 +5,7 @@ import math
 
 
 def gridshift(points, h, *, stop, weights=None, max_iter=500):
-    """Labels (cluster numbers in the order of the final cells), centres and iterations made."""
+    """Labels (cluster numbers in the order of the final cells), centers and iterations made."""
     weights = [1.0] * len(points) if weights is None else weights
     members = {}
     for i, x in enumerate(points):
@@ -13,29 +13,29 @@ def gridshift(points, h, *, stop, weights=None, max_iter=500):
     cells = {}
     for cell, rows in members.items():
         mass = sum(weights[i] for i in rows)
-        centre = [
+        center = [
             sum(weights[i] * points[i][k] for i in rows) / mass for k in range(len(points[0]))
         ]
-        cells[cell] = (mass, centre)
+        cells[cell] = (mass, center)
     where = {i: cell for cell, rows in members.items() for i in rows}
 
     iteration = 0
     while iteration < max_iter:
         iteration += 1
         moved = {}
-        for cell, (_, centre) in cells.items():
+        for cell, (_, center) in cells.items():
             near = [
                 tuple(c + s for c, s in zip(cell, shift, strict=True))
                 for shift in itertools.product((-1, 0, 1), repeat=len(cell))
             ]
             near = [cells[other] for other in near if other in cells]
             mass = sum(m for m, _ in near)
-            moved[cell] = [sum(m * c[k] for m, c in near) / mass for k in range(len(centre))]
+            moved[cell] = [sum(m * c[k] for m, c in near) / mass for k in range(len(center))]
         target = {cell: tuple(math.floor(v / h) for v in to) for cell, to in moved.items()}
         farthest = max(
             abs(a - b)
-            for cell, (_, centre) in cells.items()
-            for a, b in zip(moved[cell], centre, strict=True)
+            for cell, (_, center) in cells.items()
+            for a, b in zip(moved[cell], center, strict=True)
         )
         arrivals = {}
         for cell, to in target.items():
@@ -45,11 +45,11 @@ def gridshift(points, h, *, stop, weights=None, max_iter=500):
         after = {}
         for to, sources in arrivals.items():
             mass = sum(cells[s][0] for s in sources)
-            centre = [
+            center = [
                 sum(cells[s][0] * moved[s][k] for s in sources) / mass
                 for k in range(len(points[0]))
             ]
-            after[to] = (mass, centre)
+            after[to] = (mass, center)
         cells = after
         where = {i: target[cell] for i, cell in where.items()}
         if stop == "no_merge" and not merged:

@@ -109,7 +109,7 @@ def test_one_cluster_holds_most_rows_early(largest, chosen, verdict):
 
 
 def test_bandwidths_that_do_not_come_to_rest_are_not_taken():
-    # Near bandwidth 3.9 one far point links two modes that crawl towards each other.
+    # Near bandwidth 3.9 one far point links two modes that crawl toward each other.
     rng = np.random.default_rng(2)
     truth = rng.integers(0, 4, 3000)
     points = np.array([[0.0, 0], [12, 1], [-3, 11], [5, -14]])[truth] + rng.normal(size=(3000, 2))

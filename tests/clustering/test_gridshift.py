@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.estimator_checks import check_estimator
 
-from cluster_jax.clustering import cells, gridshift
+from cluster_jax.clustering import grid, gridshift
 from cluster_jax.clustering.gridshift import GridShift
 from tests.clustering.reference_gridshift import gridshift as reference
 
-# Where the authors' implementation fails or differs from a correct one; labels index centres that
+# Where the authors' implementation fails or differs from a correct one; labels index centers that
 # are sorted by position.
 KNOWN = [
     ([5.5, 0.5], [1, 0], [0.5, 5.5]),
@@ -49,7 +49,7 @@ def test_cells_that_move_without_merging_go_on():
 
 
 def _random_input(seed):
-    """Points whose neighbourhoods are neither all empty nor all full, in 1 to 4 dimensions."""
+    """Points whose neighborhoods are neither all empty nor all full, in 1 to 4 dimensions."""
     rng = np.random.default_rng(seed)
     d = 1 + seed % 4
     n = int(rng.integers(2, 60))
@@ -77,8 +77,8 @@ def test_equals_the_dictionary_reference(stop):
 
 @pytest.mark.parametrize("stop", gridshift.STOPS)
 def test_comparing_cells_gives_the_same_modes(stop, monkeypatch):
-    monkeypatch.setattr(cells, "neighbourhood", cells._pairwise)
-    monkeypatch.setattr(cells, "_BLOCK", 40)  # several blocks
+    monkeypatch.setattr(grid, "neighborhood", grid._pairwise)
+    monkeypatch.setattr(grid, "_BLOCK", 40)  # several blocks
     for seed in range(200):
         points, h, weights = _random_input(seed)
         labels, centers, _ = reference(points.tolist(), h, stop=stop, weights=weights)
@@ -146,7 +146,7 @@ def test_weights_equal_repetition(points, option, random):
     np.testing.assert_array_equal(weighted.labels_, repeated.predict(points))
 
 
-def test_labels_index_the_centres():
+def test_labels_index_the_centers():
     rng = np.random.default_rng(3)
     points = rng.normal(size=(3000, 2)) + rng.integers(-3, 3, (3000, 1)) * 4
     model = GridShift(0.7).fit(points)
@@ -212,7 +212,7 @@ def test_many_dimensions():
     points = centers[truth] + rng.normal(size=(60, 200)) * 0.1
     model = GridShift(4.0).fit(points)
     np.testing.assert_array_equal(model.predict(points), model.labels_)
-    # A centre near a border splits its points over cells, which are neighbours and merge.
+    # A center near a border splits its points over cells, which are neighbors and merge.
     assert len(model.cluster_centers_) == 3
     assert all(len(np.unique(model.labels_[truth == c])) == 1 for c in range(3))
 

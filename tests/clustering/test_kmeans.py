@@ -22,7 +22,7 @@ from cluster_jax.clustering.kmeans import kmeans
 
 ROOT = pathlib.Path(__file__).parents[2]
 SETTINGS = {
-    "metric": "euclidean", "restarts": 1, "iterations": 200, "tolerance": 0.0, "seed": 0,
+    "metric": "euclidean", "n_init": 1, "max_iter": 200, "tol": 0.0, "seed": 0,
     "init": None,
 }  # fmt: skip
 
@@ -53,7 +53,7 @@ def unit(x):
 
 def test_four_points_by_hand():
     points = np.array([[0.0, 0], [0, 2], [10, 0], [10, 4]])
-    result = run(points, 2, restarts=3)
+    result = run(points, 2, n_init=3)
     left = result.labels[0]
     np.testing.assert_array_equal(result.labels == left, [True, True, False, False])
     np.testing.assert_allclose(result.centers[left], [0, 1], atol=1e-6)
@@ -69,21 +69,21 @@ def test_equals_scikit_learn_from_the_same_start(x64, k, dtype):
     """Stopped early and run to the end; 7 and 53 take different ways through the engine."""
     x = blobs(dtype=dtype)
     init = x[np.random.default_rng(1).choice(len(x), k, replace=False)]
-    for iterations in (3, 200):
-        expected = cluster.KMeans(k, init=init, n_init=1, tol=0, max_iter=iterations).fit(x)
-        result = run(x, k, init=init, iterations=iterations)
+    for max_iter in (3, 200):
+        expected = cluster.KMeans(k, init=init, n_init=1, tol=0, max_iter=max_iter).fit(x)
+        result = run(x, k, init=init, max_iter=max_iter)
         np.testing.assert_array_equal(result.labels, expected.labels_)
-        tolerance = 1e-5 if dtype == np.float32 else 1e-12
-        np.testing.assert_allclose(result.centers, expected.cluster_centers_, atol=tolerance)
-        assert result.inertia == pytest.approx(expected.inertia_, rel=tolerance)
+        tol = 1e-5 if dtype == np.float32 else 1e-12
+        np.testing.assert_allclose(result.centers, expected.cluster_centers_, atol=tol)
+        assert result.inertia == pytest.approx(expected.inertia_, rel=tol)
         assert result.centers.dtype == dtype
-        assert result.n_iter == min(iterations, expected.n_iter_ - (iterations > 3))
+        assert result.n_iter == min(max_iter, expected.n_iter_ - (max_iter > 3))
 
 
 def test_spherical_equals_a_plain_loop(x64):
     x = blobs(dtype=np.float64) - 5
     v, centers = unit(x), x[:7]
-    result = run(x, 7, init=centers, metric="spherical", iterations=12)
+    result = run(x, 7, init=centers, metric="spherical", max_iter=12)
     centers = unit(centers)
     for _ in range(12):
         labels = np.array([max(range(7), key=lambda j, row=row: row @ centers[j]) for row in v])
@@ -101,7 +101,7 @@ def test_spherical_equals_a_plain_loop(x64):
 @pytest.mark.parametrize(("metric", "k"), [("euclidean", 53), ("spherical", 7)])
 def test_devices_do_not_matter(devices, metric, k):
     """601 rows divide by none of them; the starts are drawn, so the draws agree too."""
-    settings = {"metric": metric, "restarts": 2}
+    settings = {"metric": metric, "n_init": 2}
     with jax.enable_x64(True):
         one, many = (run(blobs(dtype=np.float64), k, n, **settings) for n in (1, devices))
     np.testing.assert_array_equal(one.labels, many.labels)
@@ -129,7 +129,7 @@ np.savez(folder + "/found" + rank + ".npz", **found._asdict())
 
 @pytest.mark.slow
 def test_two_processes_equal_one(tmp_path):
-    """Two hosts of two devices each; two of the given centres have no rows."""
+    """Two hosts of two devices each; two of the given centers have no rows."""
     x = blobs()
     init = np.concatenate([x[:5], [[1e3] * 5, [2e3] * 5]])
     np.savez(tmp_path / "given.npz", x=x, init=init)
@@ -144,7 +144,7 @@ def test_two_processes_equal_one(tmp_path):
         for rank in range(2)
     ]
     assert [host.wait(timeout=300) for host in hosts] == [0, 0]
-    one = run(x, 7, restarts=3, init=init)
+    one = run(x, 7, n_init=3, init=init)
     for rank in range(2):
         with np.load(tmp_path / f"found{rank}.npz") as found:
             np.testing.assert_array_equal(found["labels"], one.labels)
@@ -156,7 +156,7 @@ def test_no_update_and_no_assignment_makes_it_worse(x64):
     """NCC's bound: inside one run the sum of <v_i, mu_y(i)> never falls."""
     x = blobs(dtype=np.float64) - 5
     for metric, rows in (("euclidean", x), ("spherical", unit(x))):
-        results = [run(x, 7, init=x[:7], iterations=i, metric=metric) for i in range(1, 9)]
+        results = [run(x, 7, init=x[:7], max_iter=i, metric=metric) for i in range(1, 9)]
         for last, result in itertools.pairwise(results):
             assert result.n_iter == last.n_iter + 1
             updated = ((rows - result.centers[last.labels]) ** 2).sum()
@@ -165,7 +165,7 @@ def test_no_update_and_no_assignment_makes_it_worse(x64):
 
 def test_inertia_belongs_to_labels_and_centers_and_restarts_lower_it():
     x = blobs()
-    runs = [run(x, 53, restarts=r, seed=4) for r in (1, 8)]
+    runs = [run(x, 53, n_init=r, seed=4) for r in (1, 8)]
     for result in runs:
         apart = squares(x, result)
         np.testing.assert_array_equal(apart.argmin(1), result.labels)
@@ -175,15 +175,15 @@ def test_inertia_belongs_to_labels_and_centers_and_restarts_lower_it():
 
 def test_given_start_is_one_of_the_restarts():
     x = blobs()
-    drawn = run(x, 7, restarts=1, seed=1)
-    good = run(x, 7, restarts=12, seed=2)
+    drawn = run(x, 7, n_init=1, seed=1)
+    good = run(x, 7, n_init=12, seed=2)
     assert good.inertia < drawn.inertia
-    for restarts in (1, 2):
-        kept = run(x, 7, restarts=restarts, seed=1, init=good.centers)
+    for n_init in (1, 2):
+        kept = run(x, 7, n_init=n_init, seed=1, init=good.centers)
         assert kept.inertia <= good.inertia * (1 + 1e-6)
     bad = np.repeat(x[:1], 7, axis=0) + np.arange(7, dtype=np.float32)[:, None] * 1e-3
-    alone = run(x, 7, init=bad, iterations=1)
-    assert run(x, 7, restarts=2, init=bad, iterations=1).inertia < alone.inertia
+    alone = run(x, 7, init=bad, max_iter=1)
+    assert run(x, 7, n_init=2, init=bad, max_iter=1).inertia < alone.inertia
 
 
 def test_seed_decides():
@@ -196,7 +196,7 @@ def test_seed_decides():
 
 @pytest.mark.parametrize("devices", [1, 4])
 def test_empty_clusters_go_to_the_farthest_rows(devices):
-    """Five of seven centres start where no row is nearest: each lands on a group of its own."""
+    """Five of seven centers start where no row is nearest: each lands on a group of its own."""
     rng = np.random.default_rng(0)
     truth = rng.permutation(np.repeat(np.arange(7), 30))
     places = np.array([[0, 0], [90, 5], [10, 80], [-70, 10], [20, -60], [99, 99], [-95, -90]])
@@ -206,7 +206,7 @@ def test_empty_clusters_go_to_the_farthest_rows(devices):
     # One row a turn would need five updates before each group is found, and one to see it.
     result = run(x, 7, devices, init=init)
     assert len({(int(a), int(b)) for a, b in zip(truth, result.labels, strict=True)}) == 7
-    first = run(x, 7, devices, init=init, iterations=1)
+    first = run(x, 7, devices, init=init, max_iter=1)
     np.testing.assert_array_equal(np.unique(first.labels), np.arange(7))
 
 
@@ -216,7 +216,7 @@ def test_fewer_distinct_rows_than_clusters(metric, offset):
     """Zero rows are on no side of the sphere: they get a label and stay out of the rest."""
     rows = np.array([[1.0, 0.3], [-0.4, 2.0], [0, 0]]) + offset
     x = np.repeat(rows, (5, 3, 4), axis=0)
-    result = run(x, 9, restarts=3, metric=metric)
+    result = run(x, 9, n_init=3, metric=metric)
     assert result.n_iter < 5
     assert np.isfinite(result.centers).all()
     on_the_sphere = 4 if metric == "spherical" and offset == 0 else 0
@@ -250,8 +250,8 @@ def test_a_huge_offset_costs_no_precision():
     """Multiples of 1/16 stay exact at half a million; float32 squares there step by 32,768."""
     x = np.round(blobs() * 16) / 16
     offset = np.float32(2**19)
-    near = run(x, 7, init=x[:7], iterations=20)
-    far = run(x + offset, 7, init=x[:7] + offset, iterations=20)
+    near = run(x, 7, init=x[:7], max_iter=20)
+    far = run(x + offset, 7, init=x[:7] + offset, max_iter=20)
     np.testing.assert_array_equal(near.labels, far.labels)
     np.testing.assert_allclose(far.centers - offset, near.centers, atol=1 / 16)
     assert far.inertia == pytest.approx(near.inertia, rel=1e-5)
@@ -265,7 +265,7 @@ def test_an_offset_beyond_float32_costs_no_precision(dtype, offset, monkeypatch)
     far = x + np.array([offset, 0, -offset, 3, 2 * offset]).astype(dtype)
     moved = far[0].astype(np.float64) - x[0]
     expected = cluster.KMeans(7, init=x[:7], n_init=1, tol=0, max_iter=9).fit(x.astype(float))
-    result = run(far, 7, 4, init=far[:7], iterations=9)
+    result = run(far, 7, 4, init=far[:7], max_iter=9)
     np.testing.assert_array_equal(result.labels, expected.labels_)
     np.testing.assert_allclose(result.centers - moved, expected.cluster_centers_, atol=1e-3)
     assert result.inertia == pytest.approx(expected.inertia_, rel=1e-5)
@@ -276,7 +276,7 @@ def test_three_blobs_far_from_zero_are_found():
     rng = np.random.default_rng(3)
     truth = rng.permutation(np.repeat(np.arange(3), 100))
     near = rng.normal(size=(300, 2)) + np.array([[0, 0], [40, 7], [-9, 50]])[truth]
-    result = run(near + 1.7e9, 3, restarts=3)
+    result = run(near + 1.7e9, 3, n_init=3)
     assert len(set(zip(truth.tolist(), result.labels.tolist(), strict=True))) == 3
     inertia = sum(near[truth == i].var(0).sum() * 100 for i in range(3))
     assert result.inertia == pytest.approx(inertia, rel=1e-4)
@@ -284,8 +284,8 @@ def test_three_blobs_far_from_zero_are_found():
 
 def test_integers_of_numpy_are_accepted():
     x = blobs(40)
-    one = run(x, 3, restarts=2, iterations=5, seed=7)
-    whole = run(x, np.int8(3), restarts=np.int64(2), iterations=np.uint16(5), seed=np.uint8(7))
+    one = run(x, 3, n_init=2, max_iter=5, seed=7)
+    whole = run(x, np.int8(3), n_init=np.int64(2), max_iter=np.uint16(5), seed=np.uint8(7))
     np.testing.assert_array_equal(one.labels, whole.labels)
     assert one.n_iter == whole.n_iter
 
@@ -318,29 +318,29 @@ def test_sums_of_many_rows_stay_exact_in_float32():
     """A running float32 sum would leave the mean of the 30,000 far rows off by 5e-4."""
     x = np.random.default_rng(0).uniform(0, 1, (300_000, 1)).astype(np.float32)
     x[:30_000] -= 100
-    result = run(x, 2, init=[[-100.0], [0.0]], iterations=2)
+    result = run(x, 2, init=[[-100.0], [0.0]], max_iter=2)
     expected = [x[:30_000].mean(dtype=np.float64), x[30_000:].mean(dtype=np.float64)]
     np.testing.assert_allclose(result.centers[:, 0], expected, atol=1e-5)
 
 
 def test_tolerance_is_the_largest_move_in_units_of_the_spread():
     x = blobs()
-    steps = [run(x, 7, init=x[:7], iterations=i).centers for i in (4, 5, 6)]
+    steps = [run(x, 7, init=x[:7], max_iter=i).centers for i in (4, 5, 6)]
     spread = np.sqrt(((x - x.mean(0)) ** 2).sum(1).mean())
     pairs = itertools.pairwise(steps)
     early, late = (np.linalg.norm(b - a, axis=1).max() / spread for a, b in pairs)
     assert late < early
-    assert run(x, 7, init=x[:7], tolerance=(late + early) / 2).n_iter == 6
-    assert run(x, 7, init=x[:7], tolerance=100.0).n_iter == 1
+    assert run(x, 7, init=x[:7], tol=(late + early) / 2).n_iter == 6
+    assert run(x, 7, init=x[:7], tol=100.0).n_iter == 1
 
 
 def test_starts_are_as_good_as_those_of_scikit_learn():
-    """Mean over 20 seeds of the sum of D^2 that the drawn centres leave, greedy in both."""
+    """Mean over 20 seeds of the sum of D^2 that the drawn centers leave, greedy in both."""
     x, k = blobs(), 20
-    plan = lloyd.make_plan(*x.shape, k, 1, "cpu")
-    padded = jnp.pad(x, ((0, plan.local - len(x)), (0, 0)))
-    live = jnp.arange(plan.local) < len(x)
-    draw = jax.jit(functools.partial(seeding.plus_plus, k=k, plan=plan, axis=None))
+    tiling = lloyd.make_tiling(*x.shape, k, 1, "cpu")
+    padded = jnp.pad(x, ((0, tiling.local - len(x)), (0, 0)))
+    live = jnp.arange(tiling.local) < len(x)
+    draw = jax.jit(functools.partial(seeding.plus_plus, k=k, tiling=tiling, axis=None))
     ours, theirs = [], []
     for seed in range(20):
         centers = np.asarray(draw(padded, live, jax.random.key(seed)))
@@ -356,12 +356,12 @@ def test_starts_are_as_good_as_those_of_scikit_learn():
 def test_rows_are_drawn_by_their_weight():
     weights = np.random.default_rng(0).uniform(0, 1, 40) ** 3
     weights[[0, 7, 39]] = 0
-    plan = lloyd.make_plan(40, 1, 1, 1, "cpu")
-    assert plan.chunk < 40
-    weights = jnp.pad(weights.astype(np.float32), (0, plan.local - 40))
+    tiling = lloyd.make_tiling(40, 1, 1, 1, "cpu")
+    assert tiling.chunk < 40
+    weights = jnp.pad(weights.astype(np.float32), (0, tiling.local - 40))
     draws = 40_000
-    rows = seeding.draw(jax.random.key(1), weights, draws, plan=plan, axis=None)
-    share = np.bincount(rows, minlength=plan.local) / draws
+    rows = seeding.draw(jax.random.key(1), weights, draws, tiling=tiling, axis=None)
+    share = np.bincount(rows, minlength=tiling.local) / draws
     expected = np.asarray(weights / weights.sum())
     assert (share[expected == 0] == 0).all()
     error = np.sqrt(expected * (1 - expected) / draws)
@@ -370,13 +370,13 @@ def test_rows_are_drawn_by_their_weight():
 
 def test_the_way_of_accelerators_gives_the_same(monkeypatch):
     """Their plan on the CPU: sums as products, in blocks that do not divide the rows."""
-    x, original = blobs(), lloyd.make_plan
+    x, original = blobs(), lloyd.make_tiling
     expected = run(x, 7, 4, init=x[:7])
 
-    def make_plan(n, d, k, devices, platform):
+    def make_tiling(n, d, k, devices, platform):
         return original(n, d, k, devices, "gpu")._replace(block=64)
 
-    monkeypatch.setattr(lloyd, "make_plan", make_plan)
+    monkeypatch.setattr(lloyd, "make_tiling", make_tiling)
     result = run(x, 7, 4, init=x[:7])
     np.testing.assert_array_equal(result.labels, expected.labels)
     np.testing.assert_allclose(result.centers, expected.centers, atol=1e-5)
@@ -387,7 +387,7 @@ def test_settings_are_traced_once(monkeypatch):
     monkeypatch.setattr(lloyd, "run", lambda *a, **k: traces.append(1) or original(*a, **k))
     x = blobs(83, 3)
     for i in range(1, 4):
-        run(x * i, 4, 4, restarts=i, iterations=i, tolerance=i / 10, seed=i, init=x[i : i + 4])
+        run(x * i, 4, 4, n_init=i, max_iter=i, tol=i / 10, seed=i, init=x[i : i + 4])
         run(x, 4, 4, seed=i)
     assert len(traces) == 1
 
@@ -395,13 +395,13 @@ def test_settings_are_traced_once(monkeypatch):
 def test_memory_is_bounded():
     """A million rows and 1,000 clusters: their distances alone would take 4 GB."""
     n, d, k = 10**6, 16, 1000
-    plan = lloyd.make_plan(n, d, k, 1, "cpu")
+    tiling = lloyd.make_tiling(n, d, k, 1, "cpu")
     shape = jax.ShapeDtypeStruct(
-        (plan.local, d), jnp.float32, sharding=NamedSharding(mesh(1), PartitionSpec("i"))
+        (tiling.local, d), jnp.float32, sharding=NamedSharding(mesh(1), PartitionSpec("i"))
     )
     centers = jax.ShapeDtypeStruct((k, d), jnp.float32)
     compiled = module._run.lower(
-        shape, centers, np.int32(1), np.float32(0), plan=plan, spherical=False, mesh=mesh(1)
+        shape, centers, np.int32(1), np.float32(0), tiling=tiling, spherical=False, mesh=mesh(1)
     ).compile()
     assert compiled.memory_analysis().temp_size_in_bytes < 100e6
 
@@ -423,17 +423,17 @@ def test_float32_unless_double_precision_is_on(x64):
     [
         (np.zeros((3, 2)), 0, {}, "1 to 3"),
         (np.zeros((3, 2)), 4, {}, "1 to 3"),
-        (np.zeros((3, 2)), 2, {"restarts": 0}, "restarts"),
-        (np.zeros((3, 2)), 2, {"iterations": 0}, "iterations"),
-        (np.zeros((3, 2)), 2, {"iterations": 3_000_000_000}, "iterations must be 1 to 2147483647"),
+        (np.zeros((3, 2)), 2, {"n_init": 0}, "n_init"),
+        (np.zeros((3, 2)), 2, {"max_iter": 0}, "max_iter"),
+        (np.zeros((3, 2)), 2, {"max_iter": 3_000_000_000}, "iterations must be 1 to 2147483647"),
         (np.zeros((3, 2)), 3.0, {}, "k must be an integer; got 3.0"),
         (np.zeros((3, 2)), True, {}, "k must be an integer; got True"),
         (np.zeros((3, 2)), np.bool_(True), {}, "k must be an integer"),
-        (np.zeros((3, 2)), 2, {"restarts": 2.0}, "restarts must be an integer; got 2.0"),
-        (np.zeros((3, 2)), 2, {"iterations": 1e3}, "iterations must be an integer; got 1000.0"),
+        (np.zeros((3, 2)), 2, {"n_init": 2.0}, "restarts must be an integer; got 2.0"),
+        (np.zeros((3, 2)), 2, {"max_iter": 1e3}, "iterations must be an integer; got 1000.0"),
         (np.zeros((3, 2)), 2, {"seed": None}, "seed must be an integer; got None"),
-        (np.zeros((3, 2)), 2, {"tolerance": -1.0}, "tolerance"),
-        (np.zeros((3, 2)), 2, {"tolerance": np.nan}, "tolerance"),
+        (np.zeros((3, 2)), 2, {"tol": -1.0}, "tol"),
+        (np.zeros((3, 2)), 2, {"tol": np.nan}, "tol"),
         (np.zeros((3, 2)), 2, {"metric": "cosine"}, "euclidean, spherical; got 'cosine'"),
         (np.zeros((3, 2)), 2, {"init": np.zeros((2, 3))}, r"shape \(2, 2\).*got \(2, 3\)"),
         (np.zeros((3, 2)), 2, {"init": np.full((2, 2), np.inf)}, "init contains"),
@@ -458,9 +458,9 @@ def test_bad_input(points, k, changed, message):
 
 @pytest.mark.parametrize("empty", [0, 10])
 def test_rounding_does_not_choose_between_two_rows_of_a_pair(x64, empty):
-    """Whichever row of a pair becomes a centre, the sum of squares left is the same.
+    """Whichever row of a pair becomes a center, the sum of squares left is the same.
 
-    So it is for the centres of k-means++ and for those of empty clusters, which start far away.
+    So it is for the centers of k-means++ and for those of empty clusters, which start far away.
     """
     rng = np.random.default_rng(0)
     groups = rng.normal(size=(20, 6))
@@ -469,7 +469,7 @@ def test_rounding_does_not_choose_between_two_rows_of_a_pair(x64, empty):
     first, *others = (
         run(
             rows + rng.choice([-1, 0, 1], rows.shape) * np.spacing(rows),
-            30, iterations=1, seed=1, init=init,
+            30, max_iter=1, seed=1, init=init,
         ).labels
         for _ in range(9)
     )  # fmt: skip

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, PartitionSpec
 
-from cluster_jax import collectives, ops
 from cluster_jax.clustering import online
+from cluster_jax.core import collectives, ops
 from tests import reference
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -136,8 +136,8 @@ def test_four_devices_have_the_clusters_of_one(keys):
 
 def test_a_start_with_a_cluster_of_one_row_has_a_variance(keys):
     """Its own is 0, by which the loss of the next row near it would be divided."""
-    group = ops.unit(jax.random.normal(next(keys), (6,))[None])
-    rows = ops.unit(group + 0.1 * jax.random.normal(next(keys), (20, 6)))
+    group = ops.l2_normalize(jax.random.normal(next(keys), (6,))[None])
+    rows = ops.l2_normalize(group + 0.1 * jax.random.normal(next(keys), (20, 6)))
     rows = jnp.concatenate([rows, -rows[:1]])
     made = online.start(rows, jnp.stack([group[0], -rows[0]]))
     assert made.variances[1] > 1e-3

@@ -6,7 +6,7 @@ from sklearn.decomposition import PCA
 
 from cluster_jax.clustering.reduce import reduce
 
-SETTINGS = {"neighbors": 15, "min_dist": 0.0, "metric": "cosine", "seed": 3}
+SETTINGS = {"n_neighbors": 15, "min_dist": 0.0, "metric": "cosine", "seed": 3}
 
 
 def _features(n, d=20, seed=0):
@@ -18,11 +18,11 @@ def _features(n, d=20, seed=0):
 @pytest.mark.parametrize("method", ["umap", "tsne"])
 def test_same_seed_same_map_and_groups_stay_together(method):
     features = _features(120)
-    a, b = (reduce(features, method=method, dimensions=2, **SETTINGS) for _ in range(2))
+    a, b = (reduce(features, method=method, n_components=2, **SETTINGS) for _ in range(2))
     assert a.shape == (120, 2)
     assert a.dtype == np.float32
     np.testing.assert_array_equal(a, b)
-    c = reduce(features, method=method, dimensions=2, **{**SETTINGS, "seed": 4})
+    c = reduce(features, method=method, n_components=2, **{**SETTINGS, "seed": 4})
     assert method == "tsne" or (a != c).any()  # t-SNE starts from the principal components
     apart = np.linalg.norm(a[:, None] - a[None], axis=2)
     np.fill_diagonal(apart, np.inf)
@@ -31,7 +31,7 @@ def test_same_seed_same_map_and_groups_stay_together(method):
 
 def test_pca_equals_scikit_learn_up_to_sign():
     features = _features(50, 12)
-    ours = reduce(features, method="pca", dimensions=4, **SETTINGS)
+    ours = reduce(features, method="pca", n_components=4, **SETTINGS)
     theirs = PCA(4, svd_solver="full").fit_transform(features.astype(np.float64))
     signs = np.sign((ours * theirs).sum(0))
     np.testing.assert_allclose(ours, theirs * signs[None], atol=1e-4)
@@ -39,20 +39,20 @@ def test_pca_equals_scikit_learn_up_to_sign():
 
 def test_none_is_the_features_themselves():
     features = _features(9, 5).astype(np.float64)
-    ours = reduce(features, method="none", dimensions=2, **SETTINGS)
+    ours = reduce(features, method="none", n_components=2, **SETTINGS)
     np.testing.assert_array_equal(ours, features.astype(np.float32))
 
 
 @pytest.mark.parametrize("method", ["umap", "tsne", "pca"])
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 8])
 def test_tiny_sets(method, n):
-    result = reduce(_features(n, 6), method=method, dimensions=3, **SETTINGS)
+    result = reduce(_features(n, 6), method=method, n_components=3, **SETTINGS)
     assert result.shape == (n, 3)
     assert np.isfinite(result).all()
 
 
 def test_equal_rows():
-    result = reduce(np.ones((40, 4)), method="umap", dimensions=2, **SETTINGS)
+    result = reduce(np.ones((40, 4)), method="umap", n_components=2, **SETTINGS)
     assert result.shape == (40, 2)
     assert np.isfinite(result).all()
 
@@ -64,10 +64,10 @@ def test_equal_rows():
         (np.zeros(5), {}, "2-D"),
         (np.zeros((0, 2)), {}, "0 sample"),
         (np.full((5, 2), np.nan), {}, "NaN"),
-        (np.zeros((5, 2)), {"dimensions": 0}, "dimensions"),
-        (np.zeros((5, 2)), {"neighbors": 1}, "neighbours"),
+        (np.zeros((5, 2)), {"n_components": 0}, "n_components"),
+        (np.zeros((5, 2)), {"n_neighbors": 1}, "neighbors"),
     ],
 )
 def test_bad_input(features, change, message):
     with pytest.raises(ValueError, match=message):
-        reduce(features, **{"method": "umap", "dimensions": 2, **SETTINGS, **change})
+        reduce(features, **{"method": "umap", "n_components": 2, **SETTINGS, **change})

@@ -7,27 +7,32 @@ from cluster_jax.data import datasets
 
 
 def load(path, **changes):
-    arguments = {"canvas": None, "resident_mb": 1.0, "skip_limit": 0.0, "limit": None} | changes
+    arguments = {
+        "image_size": None,
+        "cache_mb": 1.0,
+        "max_corrupt_fraction": 0.0,
+        "limit": None,
+    } | changes
     return datasets.load(name="arrays", dir=str(path), split=None, label="label", **arguments)
 
 
 @pytest.fixture
-def colour(rng):
+def color(rng):
     return rng.integers(0, 256, (9, 5, 6, 3), dtype=np.uint8)
 
 
-def test_uint8_as_it_is(tmp_path, colour):
-    np.save(tmp_path / "x.npy", colour)
+def test_uint8_as_it_is(tmp_path, color):
+    np.save(tmp_path / "x.npy", color)
     dataset = load(tmp_path / "x.npy")
-    np.testing.assert_array_equal(dataset.images, colour)
+    np.testing.assert_array_equal(dataset.images, color)
     assert (dataset.size, dataset.shape, dataset.labels) == (9, (5, 6, 3), None)
     assert dataset.sources is None
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_floats_are_scaled_and_rounded(tmp_path, colour, dtype):
-    np.save(tmp_path / "x.npy", (colour / 255).astype(dtype))
-    np.testing.assert_array_equal(load(tmp_path / "x.npy").images, colour)
+def test_floats_are_scaled_and_rounded(tmp_path, color, dtype):
+    np.save(tmp_path / "x.npy", (color / 255).astype(dtype))
+    np.testing.assert_array_equal(load(tmp_path / "x.npy").images, color)
 
 
 def test_rounding_not_truncation(tmp_path):
@@ -35,57 +40,57 @@ def test_rounding_not_truncation(tmp_path):
     assert load(tmp_path / "x.npy").images.ravel().tolist() == [0, 1, 101, 255]
 
 
-def test_grey_gets_a_channel(tmp_path, colour):
-    np.save(tmp_path / "x.npy", colour[..., 0])
-    np.testing.assert_array_equal(load(tmp_path / "x.npy").images, colour[..., :1])
+def test_gray_gets_a_channel(tmp_path, color):
+    np.save(tmp_path / "x.npy", color[..., 0])
+    np.testing.assert_array_equal(load(tmp_path / "x.npy").images, color[..., :1])
 
 
 @pytest.mark.parametrize(("x", "y"), [("images", "labels"), ("x", "y"), ("anything", "y")])
-def test_archive_keys(tmp_path, colour, x, y):
+def test_archive_keys(tmp_path, color, x, y):
     labels = np.arange(9) * 3 % 5
-    np.savez(tmp_path / "x.npz", **{x: colour, y: labels})
+    np.savez(tmp_path / "x.npz", **{x: color, y: labels})
     dataset = load(tmp_path / "x.npz")
-    np.testing.assert_array_equal(dataset.images, colour)
+    np.testing.assert_array_equal(dataset.images, color)
     np.testing.assert_array_equal(dataset.labels, labels)
     assert dataset.labels.dtype == np.int32
 
 
-def test_limit_takes_labels_along(tmp_path, colour):
-    np.savez(tmp_path / "x.npz", images=colour, labels=colour[:, 0, 0, 0].astype(int))
+def test_limit_takes_labels_along(tmp_path, color):
+    np.savez(tmp_path / "x.npz", images=color, labels=color[:, 0, 0, 0].astype(int))
     dataset = load(tmp_path / "x.npz", limit=4)
     assert dataset.size == 4
     named = [int(dataset.label_names[label]) for label in dataset.labels]
     np.testing.assert_array_equal(named, dataset.images[:, 0, 0, 0])
 
 
-def test_labels_are_numbered_from_zero(tmp_path, colour):
-    given = np.resize([7, 2_000_000_000, 3], len(colour))
-    np.savez(tmp_path / "x.npz", images=colour, labels=given)
+def test_labels_are_numbered_from_zero(tmp_path, color):
+    given = np.resize([7, 2_000_000_000, 3], len(color))
+    np.savez(tmp_path / "x.npz", images=color, labels=given)
     dataset = load(tmp_path / "x.npz")
     assert dataset.label_names == ("3", "7", "2000000000")
-    np.testing.assert_array_equal(dataset.labels, np.resize([1, 2, 0], len(colour)))
+    np.testing.assert_array_equal(dataset.labels, np.resize([1, 2, 0], len(color)))
 
 
-def test_negative_labels(tmp_path, colour):
-    np.savez(tmp_path / "x.npz", images=colour, labels=np.full(len(colour), -1))
+def test_negative_labels(tmp_path, color):
+    np.savez(tmp_path / "x.npz", images=color, labels=np.full(len(color), -1))
     assert load(tmp_path / "x.npz").labels is None
-    np.savez(tmp_path / "x.npz", images=colour, labels=np.arange(len(colour)) - 1)
+    np.savez(tmp_path / "x.npz", images=color, labels=np.arange(len(color)) - 1)
     with pytest.raises(ValueError, match=r"1 of .* labels are negative; label all"):
         load(tmp_path / "x.npz")
 
 
-def test_too_large_to_be_resident(tmp_path, colour):
-    np.save(tmp_path / "x.npy", colour)
-    bound = colour.nbytes / 1e6
-    assert load(tmp_path / "x.npy", resident_mb=bound).images is not None
-    dataset = load(tmp_path / "x.npy", resident_mb=bound - 1e-6)
+def test_too_large_to_be_resident(tmp_path, color):
+    np.save(tmp_path / "x.npy", color)
+    bound = color.nbytes / 1e6
+    assert load(tmp_path / "x.npy", cache_mb=bound).images is not None
+    dataset = load(tmp_path / "x.npy", cache_mb=bound - 1e-6)
     assert dataset.images is None
-    np.testing.assert_array_equal(dataset.fetch(np.array([3, 1])), colour[[3, 1]])
+    np.testing.assert_array_equal(dataset.fetch(np.array([3, 1])), color[[3, 1]])
 
 
-def test_canvas(tmp_path, colour):
-    np.save(tmp_path / "x.npy", colour)
-    assert load(tmp_path / "x.npy", canvas=3).images.shape == (9, 3, 3, 3)
+def test_canvas(tmp_path, color):
+    np.save(tmp_path / "x.npy", color)
+    assert load(tmp_path / "x.npy", image_size=3).images.shape == (9, 3, 3, 3)
 
 
 GOOD = np.full((4, 5, 6, 3), 0.5)

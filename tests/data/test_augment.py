@@ -16,7 +16,7 @@ from cluster_jax.data import augment
 pytestmark = pytest.mark.usefixtures("x64")
 
 PILLOW = 1e-5  # its float images are float32
-LEVELS = 1.5 / 255  # its uint8 arithmetic rounds the reference colour, then the result
+LEVELS = 1.5 / 255  # its uint8 arithmetic rounds the reference color, then the result
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def image(rng):
 @pytest.fixture
 def bytes_image(rng):
     """A uint8 image and the same as floats."""
-    # A colour cast, so that luma and plain mean differ.
+    # A color cast, so that luma and plain mean differ.
     pixels = rng.integers(0, np.array([256, 160, 60]), (11, 14, 3), dtype=np.uint8)
     return Image.fromarray(pixels), jnp.asarray(pixels / 255)
 
@@ -109,7 +109,7 @@ def test_random_box_has_torchvisions_distribution(keys, rng, shape):
         ((60, 9), (24, 0, 12, 9)),
     ],
 )
-def test_random_box_falls_back_to_the_centre(keys, shape, expected):
+def test_random_box_falls_back_to_the_center(keys, shape, expected):
     found = boxes(keys, 20, (*shape, 3), (0.9, 1.0), (3 / 4, 4 / 3))
     np.testing.assert_array_equal(found, np.tile(expected, (20, 1)))
 
@@ -135,9 +135,9 @@ def test_adjustments_are_pillows(bytes_image, ours, theirs, factor):
     np.testing.assert_allclose(out, expected, atol=LEVELS)
 
 
-def test_grey_is_pillows(bytes_image):
+def test_gray_is_pillows(bytes_image):
     picture, pixels = bytes_image
-    out = augment.grey(pixels)
+    out = augment.grayscale(pixels)
     assert out.shape == pixels.shape
     for c in range(3):
         np.testing.assert_allclose(out[..., c], np.asarray(picture.convert("L")) / 255, atol=LEVELS)
@@ -145,7 +145,7 @@ def test_grey_is_pillows(bytes_image):
 
 @pytest.mark.parametrize("turns", [-0.5, -0.13, 0.0, 0.08, 0.41])
 def test_hue_is_that_of_colorsys(image, turns):
-    # Greys, black and white have no hue; ties between channels choose their sector.
+    # Grays, black and white have no hue; ties between channels choose their sector.
     special = [[0.3, 0.3, 0.3], [0, 0, 0], [1, 1, 1], [0.7, 0.7, 0.1], [0.1, 0.7, 0.7], [1, 0, 1]]
     image = image.at[0, :6].set(jnp.array(special))
     expected = np.empty(image.shape)
@@ -157,11 +157,11 @@ def test_hue_is_that_of_colorsys(image, turns):
     np.testing.assert_allclose(out, expected, atol=1e-12)
 
 
-def test_grey_images_have_no_colour(image):
+def test_gray_images_have_no_color(image):
     single = image[..., :1]
     assert augment.adjust_saturation(single, 1.7) is single
     assert augment.adjust_hue(single, 0.3) is single
-    np.testing.assert_array_equal(augment.grey(single), single)
+    np.testing.assert_array_equal(augment.grayscale(single), single)
     repeated = augment.adjust_contrast(jnp.repeat(single, 3, -1), 1.6)
     np.testing.assert_allclose(augment.adjust_contrast(single, 1.6), repeated[..., :1], atol=1e-12)
 
@@ -245,9 +245,9 @@ def test_gaussian_blur_is_scipys(image, sigma, radius):
 
 
 @pytest.mark.parametrize("level", [0, 90, 128, 255])
-def test_solarise_is_pillows(bytes_image, level):
+def test_solarize_is_pillows(bytes_image, level):
     picture, pixels = bytes_image
-    out = augment.solarise(pixels, level / 255)
+    out = augment.solarize(pixels, level / 255)
     assert out.dtype == jnp.float64
     expected = np.asarray(ImageOps.solarize(picture, threshold=level)) / 255
     np.testing.assert_allclose(out, expected, atol=1e-12)
@@ -259,12 +259,12 @@ def test_affine_is_scipys(image):
     assert out.dtype == jnp.float64
     turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
     inverse = np.linalg.inv(scale * turn @ np.array([[1, shear], [0, 1]]))
-    centre = (np.array(image.shape[:2]) - 1) / 2
+    center = (np.array(image.shape[:2]) - 1) / 2
     for c in range(3):
         expected = scipy.ndimage.affine_transform(
             np.asarray(image[..., c]),
             inverse,
-            centre - inverse @ (centre + shift),
+            center - inverse @ (center + shift),
             order=1,
             mode="grid-constant",
         )
@@ -307,7 +307,7 @@ def test_noise(keys, image):
     assert scipy.stats.kstest(np.asarray(out).ravel(), scipy.stats.norm(0, 0.08).cdf).pvalue > 1e-3
 
 
-def test_fit_cuts_the_centre(image):
+def test_fit_cuts_the_center(image):
     np.testing.assert_array_equal(augment.fit(image, 6), image[2:8, 4:10])
     np.testing.assert_array_equal(augment.fit(image, 11), image[:, 1:12])
     square = image[:, :11]

@@ -22,7 +22,7 @@ def make(resident: bool, fetch=None) -> Dataset:
 
 def collect(dataset, **changes):
     arguments = {
-        "seed": 3, "batch_size": 6, "labelled": None, "start": 0, "stop": 8, "process": 0,
+        "seed": 3, "batch_size": 6, "labeled": None, "start": 0, "stop": 8, "process": 0,
         "processes": 1, "prefetch": 2,
     }  # fmt: skip
     return batches.stream(dataset, **arguments | changes)

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from cluster_jax.data import datasets, images, prepared
+from cluster_jax.data import datasets, images, tfds_source
 
 BASE = {
     "dir": None,
     "split": None,
     "label": "label",
-    "canvas": None,
-    "resident_mb": 100.0,
-    "skip_limit": 0.0,
+    "image_size": None,
+    "cache_mb": 100.0,
+    "max_corrupt_fraction": 0.0,
     "limit": None,
 }
 
@@ -34,7 +34,7 @@ def test_digits_are_exact():
 
 def test_digits_subset_and_canvas():
     whole = datasets.load(name="digits", **BASE)
-    some = datasets.load(name="digits", **BASE | {"limit": 100, "canvas": 12})
+    some = datasets.load(name="digits", **BASE | {"limit": 100, "image_size": 12})
     assert some.shape == (12, 12, 1)
     np.testing.assert_array_equal(some.labels, whole.labels[images.subset(1797, 100)])
 
@@ -42,11 +42,11 @@ def test_digits_subset_and_canvas():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"canvas": 0}, "data.canvas = 0"),
+        ({"image_size": 0}, "data.image_size = 0"),
         ({"limit": -3}, "data.limit = -3"),
-        ({"skip_limit": 1.5}, "data.skip_limit = 1.5"),
-        ({"skip_limit": float("nan")}, "data.skip_limit = nan"),
-        ({"resident_mb": -1.0}, "data.resident_mb = -1.0"),
+        ({"max_corrupt_fraction": 1.5}, "data.max_corrupt_fraction = 1.5"),
+        ({"max_corrupt_fraction": float("nan")}, "data.max_corrupt_fraction = nan"),
+        ({"cache_mb": -1.0}, "data.cache_mb = -1.0"),
     ],
 )
 def test_bad_values(change, message):
@@ -57,9 +57,9 @@ def test_bad_values(change, message):
 def test_statistics_are_those_of_all_pixels(rng, tmp_path):
     pixels = rng.integers(0, 256, (30, 4, 5, 3), dtype=np.uint8) // np.array([1, 2, 3], np.uint8)
     np.save(tmp_path / "x.npy", pixels)
-    for resident_mb in (1.0, 0.0):
+    for cache_mb in (1.0, 0.0):
         dataset = datasets.load(
-            name="arrays", **BASE | {"dir": tmp_path / "x.npy", "resident_mb": resident_mb}
+            name="arrays", **BASE | {"dir": tmp_path / "x.npy", "cache_mb": cache_mb}
         )
         mean, std = datasets.channel_statistics(dataset)
         np.testing.assert_allclose(mean, (pixels / 255).mean((0, 1, 2)), rtol=1e-12)
@@ -118,7 +118,7 @@ def test_cifar10(cifar):
 
 def test_cifar10_first_image_and_streaming(cifar):
     streamed = datasets.load(
-        name="cifar10:3.0.2", **cifar | {"split": "train[:50]", "resident_mb": 0.0}
+        name="cifar10:3.0.2", **cifar | {"split": "train[:50]", "cache_mb": 0.0}
     )
     resident = datasets.load(name="cifar10", **cifar | {"split": "train[:50]"})
     assert resident.labels[0] == 7
@@ -131,7 +131,7 @@ def test_cifar10_first_image_and_streaming(cifar):
 def test_streamed_subset_is_the_resident_one(cifar):
     some = cifar | {"split": "train[:50]", "limit": 20}
     resident = datasets.load(name="cifar10", **some)
-    streamed = datasets.load(name="cifar10", **some | {"resident_mb": 0.0})
+    streamed = datasets.load(name="cifar10", **some | {"cache_mb": 0.0})
     np.testing.assert_array_equal(streamed.fetch(np.arange(20)), resident.images)
     np.testing.assert_array_equal(streamed.labels, resident.labels)
 
@@ -161,10 +161,10 @@ def test_another_feature_can_hold_the_classes(monkeypatch):
     builder = types.SimpleNamespace(info=types.SimpleNamespace(features=features))
     picture = np.zeros((2, 2, 1), np.uint8)
     source = [{"image": picture, "label": 9 - i, "coarse_label": i % 2} for i in range(4)]
-    monkeypatch.setattr(prepared, "_open", lambda *_: (builder, source))
-    monkeypatch.setattr(prepared, "_picture", lambda image, *_: image)
+    monkeypatch.setattr(tfds_source, "_open", lambda *_: (builder, source))
+    monkeypatch.setattr(tfds_source, "_picture", lambda image, *_: image)
     for megabytes in (100.0, 0.0):
-        some = BASE | {"resident_mb": megabytes}
+        some = BASE | {"cache_mb": megabytes}
         fine = datasets.load(name="cifar100", **some)
         coarse = datasets.load(name="cifar100", **some | {"label": "coarse_label"})
         np.testing.assert_array_equal(coarse.labels, [0, 1, 0, 1])

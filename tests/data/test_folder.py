@@ -4,28 +4,33 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from cluster_jax.core.checks import InputError
 from cluster_jax.data import datasets, images
-from cluster_jax.settings import InputError
 
 
 def load(path, **changes):
-    arguments = {"canvas": None, "resident_mb": 1.0, "skip_limit": 0.0, "limit": None} | changes
+    arguments = {
+        "image_size": None,
+        "cache_mb": 1.0,
+        "max_corrupt_fraction": 0.0,
+        "limit": None,
+    } | changes
     return datasets.load(name="folder", dir=str(path), split=None, label="label", **arguments)
 
 
-RESIDENT = pytest.mark.parametrize("resident_mb", [1.0, 0.0])
+RESIDENT = pytest.mark.parametrize("cache_mb", [1.0, 0.0])
 
 
 @RESIDENT
-def test_class_folders(tmp_path, write, resident_mb):
+def test_class_folders(tmp_path, write, cache_mb):
     wanted = {n: write(n) for n in ("b/2.png", "a/x/1.PNG", "b/1.bmp", "a/3.png", "c/0.tiff")}
-    dataset = load(tmp_path, resident_mb=resident_mb)
+    dataset = load(tmp_path, cache_mb=cache_mb)
     assert dataset.sources == ("a/3.png", "a/x/1.PNG", "b/1.bmp", "b/2.png", "c/0.tiff")
     assert dataset.label_names == ("a", "b", "c")
     assert dataset.labels.dtype == np.int32
     assert dataset.labels.tolist() == [0, 0, 1, 1, 2]
     assert (dataset.size, dataset.shape, dataset.skipped) == (5, (6, 8, 3), ())
-    assert (dataset.images is None) == (resident_mb == 0)
+    assert (dataset.images is None) == (cache_mb == 0)
     got = dataset.fetch(np.array([4, 1, 1]))
     assert got.dtype == np.uint8
     for image, index in zip(got, [4, 1, 1], strict=True):
@@ -55,19 +60,20 @@ def test_hidden_and_other_files_do_not_count(tmp_path, write):
 
 
 @RESIDENT
-def test_unreadable_files_are_listed(tmp_path, write, resident_mb):
+def test_unreadable_files_are_listed(tmp_path, write, cache_mb):
     for i in range(6):
         write(f"{'ab'[i % 2]}/{i}.png")
     (tmp_path / "a" / "text.jpg").write_text("this is text")
     (tmp_path / "b" / "empty.jpg").write_bytes(b"")
-    dataset = load(tmp_path, resident_mb=resident_mb, skip_limit=0.25)
+    dataset = load(tmp_path, cache_mb=cache_mb, max_corrupt_fraction=0.25)
     assert dataset.skipped == (("a/text.jpg", "not an image"), ("b/empty.jpg", "empty file"))
     assert dataset.size == 6
     assert dataset.labels.tolist() == [0, 0, 0, 1, 1, 1]
     with pytest.raises(
-        ValueError, match=r"2 of 8 image files .*data\.skip_limit = 0\.24 allows: a/text\.jpg"
+        ValueError,
+        match=r"2 of 8 image files .*data\.max_corrupt_fraction = 0\.24 allows: a/text\.jpg",
     ):
-        load(tmp_path, resident_mb=resident_mb, skip_limit=0.24)
+        load(tmp_path, cache_mb=cache_mb, max_corrupt_fraction=0.24)
 
 
 def test_truncated_file_is_listed_when_resident_and_named_when_streamed(tmp_path, write):
@@ -75,10 +81,10 @@ def test_truncated_file_is_listed_when_resident_and_named_when_streamed(tmp_path
     write("2.png", 40, 40)
     whole = (tmp_path / "2.png").read_bytes()
     (tmp_path / "2.png").write_bytes(whole[: len(whole) // 2])
-    resident = load(tmp_path, skip_limit=0.5)
+    resident = load(tmp_path, max_corrupt_fraction=0.5)
     assert [path for path, _ in resident.skipped] == ["2.png"]
     assert resident.sources == ("1.png",)
-    streamed = load(tmp_path, skip_limit=0.5, resident_mb=0.0)
+    streamed = load(tmp_path, max_corrupt_fraction=0.5, cache_mb=0.0)
     assert streamed.size == 2
     assert streamed.fetch(np.array([0])).shape == (1, 40, 40, 3)
     with pytest.raises(InputError, match=r"2\.png has an image header but cannot be decoded"):
@@ -86,18 +92,18 @@ def test_truncated_file_is_listed_when_resident_and_named_when_streamed(tmp_path
 
 
 @RESIDENT
-def test_decompression_bomb_is_unreadable(tmp_path, write, monkeypatch, resident_mb):
+def test_decompression_bomb_is_unreadable(tmp_path, write, monkeypatch, cache_mb):
     write("1.png", 4, 4)
     write("2.png", 40, 40)
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
-    dataset = load(tmp_path, canvas=4, skip_limit=0.5, resident_mb=resident_mb)
+    dataset = load(tmp_path, image_size=4, max_corrupt_fraction=0.5, cache_mb=cache_mb)
     ((path, reason),) = dataset.skipped
     assert path == "2.png"
     assert "DecompressionBombError" in reason
 
 
 @RESIDENT
-def test_resident_set_is_decoded_once(tmp_path, write, monkeypatch, resident_mb):
+def test_resident_set_is_decoded_once(tmp_path, write, monkeypatch, cache_mb):
     for i in range(5):
         write(f"{i}.png")
     count = []
@@ -105,27 +111,27 @@ def test_resident_set_is_decoded_once(tmp_path, write, monkeypatch, resident_mb)
     monkeypatch.setattr(
         "cluster_jax.data.folder.decode", lambda *a: count.append(1) or original(*a)
     )
-    load(tmp_path, resident_mb=resident_mb)
-    assert len(count) == (5 if resident_mb else 0)
+    load(tmp_path, cache_mb=cache_mb)
+    assert len(count) == (5 if cache_mb else 0)
 
 
 @RESIDENT
-def test_sizes_must_agree_without_a_canvas(tmp_path, write, resident_mb):
+def test_sizes_must_agree_without_a_canvas(tmp_path, write, cache_mb):
     write("1.png", 6, 8)
     write("2.png", 8, 6)
-    with pytest.raises(ValueError, match=r"2.png is 8 x 6 but 1.png is 6 x 8 .*data.canvas"):
-        load(tmp_path, resident_mb=resident_mb)
-    assert load(tmp_path, canvas=4, resident_mb=resident_mb).shape == (4, 4, 3)
+    with pytest.raises(ValueError, match=r"2.png is 8 x 6 but 1.png is 6 x 8 .*data.image_size"):
+        load(tmp_path, cache_mb=cache_mb)
+    assert load(tmp_path, image_size=4, cache_mb=cache_mb).shape == (4, 4, 3)
 
 
 @RESIDENT
-def test_orientation_counts_for_the_size(tmp_path, write, resident_mb):
+def test_orientation_counts_for_the_size(tmp_path, write, cache_mb):
     write("1.png", 6, 8)
     pixels = write("2.png", 8, 6)
     exif = Image.Exif()
     exif[0x0112] = 6  # to be turned clockwise
     Image.fromarray(pixels).save(tmp_path / "2.png", exif=exif)
-    dataset = load(tmp_path, resident_mb=resident_mb)
+    dataset = load(tmp_path, cache_mb=cache_mb)
     assert dataset.shape == (6, 8, 3)
     np.testing.assert_array_equal(dataset.fetch(np.array([1]))[0], np.rot90(pixels, -1))
 
@@ -133,8 +139,8 @@ def test_orientation_counts_for_the_size(tmp_path, write, resident_mb):
 def test_streamed_equals_resident_on_a_canvas(tmp_path, write):
     for i in range(7):
         write(f"{i}.png", 9 + i, 14 - i)
-    resident = load(tmp_path, canvas=5)
-    streamed = load(tmp_path, canvas=5, resident_mb=0.0)
+    resident = load(tmp_path, image_size=5)
+    streamed = load(tmp_path, image_size=5, cache_mb=0.0)
     every = np.arange(7)
     np.testing.assert_array_equal(resident.images, streamed.fetch(every))
     np.testing.assert_array_equal(resident.fetch(every), streamed.fetch(every))
@@ -158,9 +164,9 @@ def test_nothing_to_read(tmp_path):
             dir=None,
             split=None,
             label="label",
-            canvas=None,
-            resident_mb=1,
-            skip_limit=0,
+            image_size=None,
+            cache_mb=1,
+            max_corrupt_fraction=0,
             limit=None,
         )
     with pytest.raises(ValueError, match="absent does not exist"):
@@ -169,13 +175,13 @@ def test_nothing_to_read(tmp_path):
         load(tmp_path)
     (tmp_path / "1.jpg").write_text("text")
     with pytest.raises(ValueError, match=r"none of the 1 image files .* 1\.jpg \(not an image\)"):
-        load(tmp_path, skip_limit=1.0)
+        load(tmp_path, max_corrupt_fraction=1.0)
     with pytest.raises(ValueError, match=r"1\.jpg is a file; data\.dir must be a folder"):
         load(tmp_path / "1.jpg")
 
 
 def test_real_photographs_of_many_sizes(real_data):
-    dataset = load(real_data / "images" / "imagenet_native", canvas=32)
+    dataset = load(real_data / "images" / "imagenet_native", image_size=32)
     assert (dataset.size, dataset.shape, dataset.skipped) == (14, (32, 32, 3), ())
     assert len(dataset.label_names) == 14
     assert dataset.images.std() > 30

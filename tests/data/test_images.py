@@ -22,36 +22,36 @@ def decode(image: Image.Image, form: str = "PNG", channels: int = 3, **options) 
     return out
 
 
-def test_rgb_is_exact_and_grey_is_its_luma(rng):
+def test_rgb_is_exact_and_gray_is_its_luma(rng):
     pixels = rng.integers(0, 256, (5, 7, 3), dtype=np.uint8)
     np.testing.assert_array_equal(decode(Image.fromarray(pixels)), pixels)
     luma = pixels @ np.array([0.299, 0.587, 0.114])
-    grey = decode(Image.fromarray(pixels), channels=1)
-    assert grey.shape == (5, 7, 1)
-    assert np.abs(grey[..., 0] - luma).max() <= 0.51  # rounding, in fixed point
+    grayscale = decode(Image.fromarray(pixels), channels=1)
+    assert grayscale.shape == (5, 7, 1)
+    assert np.abs(grayscale[..., 0] - luma).max() <= 0.51  # rounding, in fixed point
 
 
-def test_grey_file_is_repeated_over_the_channels(rng):
+def test_gray_file_is_repeated_over_the_channels(rng):
     pixels = rng.integers(0, 256, (5, 7), dtype=np.uint8)
     np.testing.assert_array_equal(decode(Image.fromarray(pixels)), np.stack([pixels] * 3, -1))
 
 
 def test_palette(rng):
-    colours = rng.integers(0, 256, (4, 3), dtype=np.uint8)
+    colors = rng.integers(0, 256, (4, 3), dtype=np.uint8)
     index = rng.integers(0, 4, (5, 7), dtype=np.uint8)
     image = Image.fromarray(index)
-    image.putpalette(colours.tobytes())
-    np.testing.assert_array_equal(decode(image), colours[index])
-    np.testing.assert_array_equal(decode(image, "GIF"), colours[index])
+    image.putpalette(colors.tobytes())
+    np.testing.assert_array_equal(decode(image), colors[index])
+    np.testing.assert_array_equal(decode(image, "GIF"), colors[index])
 
 
-def test_transparent_colour_of_a_palette_is_white(rng):
+def test_transparent_color_of_a_palette_is_white(rng):
     index = rng.integers(0, 4, (5, 7), dtype=np.uint8)
     image = Image.fromarray(index)
-    colours = rng.integers(0, 200, (4, 3), dtype=np.uint8)
-    image.putpalette(colours.tobytes())
-    colours[2] = 255
-    np.testing.assert_array_equal(decode(image, transparency=2), colours[index])
+    colors = rng.integers(0, 200, (4, 3), dtype=np.uint8)
+    image.putpalette(colors.tobytes())
+    colors[2] = 255
+    np.testing.assert_array_equal(decode(image, transparency=2), colors[index])
 
 
 def test_alpha_is_laid_over_white(rng):
@@ -102,13 +102,13 @@ def test_exif_orientation(rng, orientation, turn):
     np.testing.assert_array_equal(decode(Image.fromarray(pixels), exif=exif), turn(pixels))
 
 
-def test_fit_keeps_the_aspect_and_the_centre():
+def test_fit_keeps_the_aspect_and_the_center():
     # A ramp along the long side: of 30 columns at half size, the central 10 are columns 10 to 19.
     ramp = np.tile(np.arange(30, dtype=np.uint8) * 8, (20, 1))
     out = np.asarray(images.fit(Image.fromarray(ramp), 10)).astype(float)
     assert out.shape == (10, 10)
     expected = 8 * (2 * (np.arange(10) + 2.5) + 0.5)  # after halving: columns 2 or 3 to 12
-    assert np.abs(out - expected).max() <= 8.5  # at most one output column off centre, rounded
+    assert np.abs(out - expected).max() <= 8.5  # at most one output column off center, rounded
     assert np.abs(out - out[:1]).max() == 0
     np.testing.assert_allclose(np.diff(out[0]), 16, atol=1)
 

@@ -1,10 +1,10 @@
-"""Known classes, held-out images, and batches of labelled and unlabelled rows."""
+"""Known classes, held-out images, and batches of labeled and unlabeled rows."""
 
 import jax
 import numpy as np
 import pytest
 
-from cluster_jax import settings
+from cluster_jax.core.checks import InputError
 from cluster_jax.data import batches, splits
 from cluster_jax.data.images import Dataset, select
 
@@ -24,7 +24,7 @@ def made(resident: bool = True, labels: np.ndarray | None = LABELS) -> Dataset:
 
 def collect(dataset, **changes):
     arguments = {
-        "seed": 3, "batch_size": 10, "labelled": 4, "start": 0, "stop": 9, "process": 0,
+        "seed": 3, "batch_size": 10, "labeled": 4, "start": 0, "stop": 9, "process": 0,
         "processes": 1, "prefetch": 2,
     }  # fmt: skip
     return list(batches.stream(dataset, **arguments | changes))
@@ -63,13 +63,13 @@ def test_known_classes_need_labels():
 @pytest.mark.parametrize(
     ("known", "message"),
     [
-        ([-1, -1, -1], "^no image is labelled; .* beside those with -1$"),
-        ([0, 1, 0], "^every image is labelled; .* marked by -1$"),
-        ([0, -1, 3, 1], "^class 2 has no labelled image; number the classes without gaps$"),
-        ([1, -1, 1], "^class 0 has no labelled image"),
+        ([-1, -1, -1], "^no image is labeled; .* beside those with -1$"),
+        ([0, 1, 0], "^every image is labeled; .* marked by -1$"),
+        ([0, -1, 3, 1], "^class 2 has no labeled image; number the classes without gaps$"),
+        ([1, -1, 1], "^class 0 has no labeled image"),
     ],
 )
-def test_known_without_labelled_or_unlabelled_images_or_with_a_gap(known, message):
+def test_known_without_labeled_or_unlabeled_images_or_with_a_gap(known, message):
     with pytest.raises(ValueError, match=message):
         splits.check_known(np.array(known, np.int32))
 
@@ -136,18 +136,18 @@ def test_select(resident):
 
 
 @pytest.mark.parametrize("resident", [True, False])
-def test_labels_of_the_labelled_part_only(resident):
+def test_labels_of_the_labeled_part_only(resident):
     """Exactly these leaves; labels are those of known classes, and images belong to indices."""
     dataset = splits.with_known(made(resident), 2)
     poisoned = np.where(dataset.known < 0, -77, LABELS)
     found = collect(dataset)
     again = collect(dataset._replace(labels=poisoned))
-    image = set() if resident else {"['labelled']['image']", "['unlabelled']['image']"}
+    image = set() if resident else {"['labeled']['image']", "['unlabeled']['image']"}
     for batch in found:
         assert leaves(batch) == image | {
-            "['labelled']['index']", "['labelled']['label']", "['unlabelled']['index']",
+            "['labeled']['index']", "['labeled']['label']", "['unlabeled']['index']",
         }  # fmt: skip
-        old, new = batch["labelled"], batch["unlabelled"]
+        old, new = batch["labeled"], batch["unlabeled"]
         assert (len(old["index"]), len(new["index"])) == (4, 6)
         np.testing.assert_array_equal(old["label"], LABELS[old["index"]])
         assert (LABELS[old["index"]] < 2).all()
@@ -158,22 +158,22 @@ def test_labels_of_the_labelled_part_only(resident):
     jax.tree.map(np.testing.assert_array_equal, found, again)
 
 
-def test_all_rows_labelled():
-    for batch in collect(splits.with_known(made(), 2), batch_size=5, labelled=5):
-        assert leaves(batch) == {"['labelled']['index']", "['labelled']['label']"}
-        assert len(batch["labelled"]["label"]) == 5
+def test_all_rows_labeled():
+    for batch in collect(splits.with_known(made(), 2), batch_size=5, labeled=5):
+        assert leaves(batch) == {"['labeled']['index']", "['labeled']['label']"}
+        assert len(batch["labeled"]["label"]) == 5
 
 
-def test_without_labelled_rows_no_label_is_delivered():
-    for batch in collect(splits.with_known(made(), 2), labelled=None):
+def test_without_labeled_rows_no_label_is_delivered():
+    for batch in collect(splits.with_known(made(), 2), labeled=None):
         assert leaves(batch) == {"['index']"}
 
 
 def test_each_part_has_epochs_of_its_own():
-    """12 labelled images make 3 batches of 4; 11 unlabelled ones make 1 of 6."""
+    """12 labeled images make 3 batches of 4; 11 unlabeled ones make 1 of 6."""
     found = collect(splits.with_known(made(), 2))
-    old = np.stack([batch["labelled"]["index"] for batch in found]).reshape(3, 12)
-    new = np.stack([batch["unlabelled"]["index"] for batch in found])
+    old = np.stack([batch["labeled"]["index"] for batch in found]).reshape(3, 12)
+    new = np.stack([batch["unlabeled"]["index"] for batch in found])
     for epoch in old:
         assert sorted(epoch) == np.flatnonzero(LABELS < 2).tolist()
     assert len({tuple(epoch) for epoch in old}) == 3
@@ -199,11 +199,11 @@ def test_any_step_can_be_the_first():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"labelled": 0}, "train.labelled_rows must be 1 to the batch of 10 images; got 0"),
-        ({"labelled": 11}, "train.labelled_rows must be 1 to the batch of 10 images; got 11"),
-        ({"batch_size": 24, "labelled": 13}, "the set has 12 images, fewer than a batch of 13"),
-        ({"batch_size": 24, "labelled": 12}, "the set has 11 images, fewer than a batch of 12"),
-        ({"labelled": 3, "processes": 2}, "a batch of 3 images cannot be divided among 2"),
+        ({"labeled": 0}, "train.labeled_batch_size must be 1 to the batch of 10 images; got 0"),
+        ({"labeled": 11}, "train.labeled_batch_size must be 1 to the batch of 10 images; got 11"),
+        ({"batch_size": 24, "labeled": 13}, "the set has 12 images, fewer than a batch of 13"),
+        ({"batch_size": 24, "labeled": 12}, "the set has 11 images, fewer than a batch of 12"),
+        ({"labeled": 3, "processes": 2}, "a batch of 3 images cannot be divided among 2"),
     ],
 )
 def test_parts_that_cannot_be_filled(changes, message):
@@ -211,25 +211,27 @@ def test_parts_that_cannot_be_filled(changes, message):
         collect(splits.with_known(made(), 2), **changes)
 
 
-def test_labelled_rows_without_known_classes():
-    with pytest.raises(ValueError, match=r"^train.labelled_rows = 4, but no class is known; set"):
+def test_labeled_rows_without_known_classes():
+    with pytest.raises(
+        ValueError, match=r"^train.labeled_batch_size = 4, but no class is known; set"
+    ):
         collect(made())
 
 
 def test_a_test_has_other_images_than_the_training():
     data = {
-        "name": "digits", "dir": None, "split": None, "label": "label", "canvas": None,
-        "resident_mb": 100.0, "skip_limit": 0.0, "limit": None,
+        "name": "digits", "dir": None, "split": None, "label": "label", "image_size": None,
+        "cache_mb": 100.0, "max_corrupt_fraction": 0.0, "limit": None,
     }  # fmt: skip
     novel = {"classes": 5, "test_split": "test", "holdout": 0.0, "holdout_seed": 0}
-    with pytest.raises(settings.InputError, match=r"^novel.test_split = 'test' needs a TFDS set"):
+    with pytest.raises(InputError, match=r"^novel.test_split = 'test' needs a TFDS set"):
         splits.load(data, **novel)
     cifar = {**data, "name": "cifar10", "split": "train+test"}
-    with pytest.raises(settings.InputError, match=r"hold images of data.split = 'train\+test'"):
+    with pytest.raises(InputError, match=r"hold images of data.split = 'train\+test'"):
         splits.load(cifar, **novel)
-    with pytest.raises(settings.InputError, match=r"^novel.test_split = 'train\[:10%\]' may hold"):
+    with pytest.raises(InputError, match=r"^novel.test_split = 'train\[:10%\]' may hold"):
         splits.load({**cifar, "split": "train"}, **novel | {"test_split": "train[:10%]"})
-    with pytest.raises(settings.InputError, match=r"and novel.holdout = 0.2 are both set"):
+    with pytest.raises(InputError, match=r"and novel.holdout = 0.2 are both set"):
         splits.load({**cifar, "split": "train"}, **novel | {"holdout": 0.2})
     train, test = splits.load(data, **novel | {"test_split": None, "holdout": 0.2})
     assert (train.size, test.size) == (1438, 359)
@@ -282,9 +284,9 @@ def test_names_of_known_classes():
         (LABELS + 0.5, r"^y is float64; give whole numbers or names, -1 where"),
         (LABELS > 1, r"^y is bool; "),
         (LABELS - 2, r"^y has -2; -1 alone stands for an image without a class$"),
-        (np.full(SIZE, -1), r"^no image is labelled; "),
-        (np.full(SIZE, "-1"), r"^no image is labelled; "),
-        (LABELS, r"^every image is labelled; "),
+        (np.full(SIZE, -1), r"^no image is labeled; "),
+        (np.full(SIZE, "-1"), r"^no image is labeled; "),
+        (LABELS, r"^every image is labeled; "),
     ],
 )
 def test_given_classes_that_cannot_be_used(given, message):

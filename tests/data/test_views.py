@@ -15,9 +15,9 @@ OFF = {
     "crop": None,
     "flip": 0.0,
     "jitter": None,
-    "grey": 0.0,
+    "grayscale": 0.0,
     "blur": None,
-    "solarise": None,
+    "solarize": None,
     "affine": None,
     "noise": 0.0,
 }
@@ -27,9 +27,9 @@ ON = OFF | {
     "jitter": {
         "probability": 0.8, "brightness": 0.4, "contrast": 0.4, "saturation": 0.2, "hue": 0.1,
     },
-    "grey": 0.2,
+    "grayscale": 0.2,
     "blur": {"probability": 0.5, "sigma": (0.1, 2.0), "kernel": 5},
-    "solarise": {"probability": 0.3, "threshold": 0.5},
+    "solarize": {"probability": 0.3, "threshold": 0.5},
     "affine": {"rotation": 0.3, "scale": 0.18, "shear": 0.3, "shift": 1.0},
     "noise": 0.05,
 }  # fmt: skip
@@ -47,7 +47,7 @@ def test_a_view_depends_on_its_image_and_key_alone(keys, pictures, x64):
     assert whole.shape == (6, 8, 8, 3)
     assert whole.dtype == jnp.float64
     assert np.isfinite(whole).all()
-    other = jnp.array([4, 1, 1, 5, 4, 0])  # other neighbours, another place in the batch
+    other = jnp.array([4, 1, 1, 5, 4, 0])  # other neighbors, another place in the batch
     np.testing.assert_allclose(view(image_keys[other], pictures[other]), whole[other], rtol=1e-12)
 
     of_one = np.asarray(view(image_keys, jnp.broadcast_to(pictures[:1], pictures.shape)))
@@ -55,7 +55,7 @@ def test_a_view_depends_on_its_image_and_key_alone(keys, pictures, x64):
     assert (distances[~np.eye(6, dtype=bool)] > 0.1).all()
 
 
-def test_all_off_is_the_clean_image_standardised(keys, pictures, x64):
+def test_all_off_is_the_clean_image_standardized(keys, pictures, x64):
     made = views.make(**OFF)
     expected = (np.asarray(pictures[0])[1:9, :8] / 255 - OFF["mean"]) / OFF["std"]
     np.testing.assert_allclose(made.clean(pictures[0]), expected, atol=1e-12)
@@ -72,14 +72,16 @@ def test_certain_parts_do_what_they_say(keys, pictures, x64):
     key = next(keys)
     base = one(pictures, key)
     np.testing.assert_allclose(one(pictures, key, flip=1.0), base[:, ::-1], atol=1e-12)
-    np.testing.assert_allclose(one(pictures, key, grey=1.0), augment.grey(base), atol=1e-12)
+    np.testing.assert_allclose(
+        one(pictures, key, grayscale=1.0), augment.grayscale(base), atol=1e-12
+    )
     blur = {"probability": 1.0, "sigma": (1.3, 1.3), "kernel": 5}
     np.testing.assert_allclose(
         one(pictures, key, blur=blur), augment.gaussian_blur(base, 1.3, 2), atol=1e-12
     )
-    solarise = {"probability": 1.0, "threshold": 0.6}
+    solarize = {"probability": 1.0, "threshold": 0.6}
     np.testing.assert_allclose(
-        one(pictures, key, solarise=solarise), augment.solarise(base, 0.6), atol=1e-12
+        one(pictures, key, solarize=solarize), augment.solarize(base, 0.6), atol=1e-12
     )
     whole = {"scale": (1.0, 1.0), "ratio": (9 / 10, 9 / 10)}
     np.testing.assert_allclose(
@@ -96,26 +98,26 @@ def test_certain_parts_do_what_they_say(keys, pictures, x64):
     for off in (
         {"jitter": jitter | {"probability": 0.0}},
         {"blur": blur | {"probability": 0.0}},
-        {"solarise": solarise | {"probability": 0.0}},
+        {"solarize": solarize | {"probability": 0.0}},
     ):
         np.testing.assert_allclose(one(pictures, key, **off), base, atol=1e-12)
 
 
 def test_each_view_has_its_own_probabilities(keys, pictures, x64):
-    """BYOL's and Barlow Twins': view a always blurred, only view b solarised."""
+    """BYOL's and Barlow Twins': view a always blurred, only view b solarized."""
     plain = {"mean": (0.0,) * 3, "std": (1.0,) * 3}
     blur = {"sigma": (1.3, 1.3), "kernel": 5}
-    solarise = {"threshold": 0.5}
+    solarize = {"threshold": 0.5}
     made = views.make(
         **OFF
         | plain
         | {"blur": blur | {"probability": (1.0, 0.0)}}
-        | {"solarise": solarise | {"probability": [0.0, 1.0]}}
+        | {"solarize": solarize | {"probability": [0.0, 1.0]}}
     )
     key, clean = next(keys), made.clean(pictures[0])
     a, b = jax.jit(made.view)(key, pictures[0]), jax.jit(made.other)(key, pictures[0])
     np.testing.assert_allclose(a, augment.gaussian_blur(clean, 1.3, 2), atol=1e-12)
-    np.testing.assert_allclose(b, augment.solarise(clean, 0.5), atol=1e-12)
+    np.testing.assert_allclose(b, augment.solarize(clean, 0.5), atol=1e-12)
 
 
 def test_one_probability_is_that_of_both_views(keys, pictures):
@@ -149,7 +151,7 @@ def test_noise_is_on_the_scale_of_the_pixels(keys, pictures, x64):
     np.testing.assert_allclose(scaled, np.asarray(plain) / OFF["std"], atol=1e-9)
 
 
-def test_grey_images(keys, pictures):
+def test_gray_images(keys, pictures):
     made = views.make(**ON | {"mean": (0.5,), "std": (0.2,)})
     out = jax.jit(made.view)(next(keys), pictures[0, ..., :1])
     assert out.shape == (8, 8, 1)
@@ -179,7 +181,7 @@ def changed(part: str, **values) -> dict:
         ({"std": (0.2, 0.0, 0.1)}, "std positive"),
         ({"mean": (0.5,)}, "as many of each"),
         ({"flip": 1.2}, r"augment\.flip = 1\.2; expected a probability"),
-        ({"grey": -0.1}, r"augment\.grey = -0\.1"),
+        ({"grayscale": -0.1}, r"augment\.grayscale = -0\.1"),
         ({"noise": -1.0}, r"augment\.noise = -1\.0"),
         ({"noise": float("nan")}, r"augment\.noise = nan"),
         (changed("crop", scale=(0.0, 1.0)), r"augment\.crop\.scale = \(0\.0, 1\.0\)"),
@@ -194,8 +196,8 @@ def changed(part: str, **values) -> dict:
         (changed("blur", sigma=(0.0, 2.0)), r"augment\.blur\.sigma"),
         (changed("blur", probability=(0.5, 1.5)), r"augment\.blur\.probability = 1\.5"),
         (changed("blur", probability=(0.5, 0.1, 0.2)), r"of view a and of view b; got \(0\.5"),
-        (changed("solarise", probability=-0.2), r"augment\.solarise\.probability = -0\.2"),
-        (changed("solarise", threshold=1.2), r"augment\.solarise\.threshold = 1\.2; expected"),
+        (changed("solarize", probability=-0.2), r"augment\.solarize\.probability = -0\.2"),
+        (changed("solarize", threshold=1.2), r"augment\.solarize\.threshold = 1\.2; expected"),
         (changed("affine", scale=1.0), r"augment\.affine\.scale = 1\.0; expected below 1"),
         (changed("affine", shear=-0.1), r"augment\.affine\.shear = -0\.1"),
         ({"blur": {"probability": 0.5, "kernel": 3}}, r"augment\.blur .* unknown: sigma$"),

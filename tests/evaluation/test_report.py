@@ -15,12 +15,12 @@ from etils import epath
 from PIL import Image
 from plotly.offline import get_plotlyjs
 
-from cluster_jax.evaluation import exemplars, figures, thumbnails
+from cluster_jax.evaluation import exemplars, plots, thumbnails
 from cluster_jax.evaluation.content import ReportData
 from cluster_jax.evaluation.report import render, write_report
 
 NONE = dict.fromkeys(("acc", "nmi", "ari", "ami"))
-LABELLED = {"acc": 0.8125, "nmi": 0.7654321, "ari": 0.6, "ami": 0.55}
+LABELED = {"acc": 0.8125, "nmi": 0.7654321, "ari": 0.6, "ami": 0.55}
 
 
 def make(clusters, *, seed=3, side=8, channels=1, dimensions=3, labels=None, names=None, **changes):
@@ -28,12 +28,12 @@ def make(clusters, *, seed=3, side=8, channels=1, dimensions=3, labels=None, nam
     rng = np.random.default_rng(seed)
     clusters = np.asarray(clusters, np.int32)
     n = len(clusters)
-    centres = rng.normal(size=(clusters.max() + 1, dimensions)) * 10
-    points = (centres[clusters] + rng.normal(size=(n, dimensions))).astype(np.float32)
+    centers = rng.normal(size=(clusters.max() + 1, dimensions)) * 10
+    points = (centers[clusters] + rng.normal(size=(n, dimensions))).astype(np.float32)
     images = rng.integers(0, 256, (n, side, side, channels), dtype=np.uint8)
     metrics = {
         "gridshift": {"n_clusters": len(np.unique(clusters)), "bandwidth": 0.4125}
-        | (NONE if labels is None else LABELLED),
+        | (NONE if labels is None else LABELED),
         "kmeans": {"n_clusters": 7, "k_given": 7, **NONE},
         "knn": {"5": None if labels is None else 0.98765},
         "collapse": {"backbone": {"std": 0.0625, "effective_rank": 17.3}},
@@ -45,7 +45,7 @@ def make(clusters, *, seed=3, side=8, channels=1, dimensions=3, labels=None, nam
         history=[{"step": s, "loss": 4 / s, "rank": s / 2} for s in range(1, 9)],
         points=points,
         clusters=clusters,
-        distances=np.linalg.norm(points - centres[clusters], axis=1).astype(np.float32),
+        distances=np.linalg.norm(points - centers[clusters], axis=1).astype(np.float32),
         outliers=None,
         labels=None if labels is None else np.asarray(labels, np.int32),
         label_names=names,
@@ -122,8 +122,8 @@ def test_says_what_was_found():
     assert "Images trained 1,234" in page.text
     assert "Seed 2025" in page.text, "not 2,025"
     assert "Cluster 4" in page.text
-    assert "40 images, 58.8% of all; 75.0% labelled dog" in page.text
-    assert "3 images, 4.4% of all; 100.0% labelled owl" in page.text
+    assert "40 images, 58.8% of all; 75.0% labeled dog" in page.text
+    assert "3 images, 4.4% of all; 100.0% labeled owl" in page.text
     order = [attrs["id"] for tag, attrs in page.tags if tag == "section"]
     assert order == ["metrics", "training", "map", "clusters", "sizes", "bandwidth", "labels"]
     links = {attrs["href"][1:] for tag, attrs in page.tags if tag == "a"}
@@ -227,7 +227,7 @@ def test_a_single_image():
     ("channels", "side", "kind"), [(1, 8, "png"), (1, 90, "jpeg"), (3, 32, "jpeg")]
 )
 def test_pictures_are_those_of_their_images(channels, side, kind):
-    # Smooth pictures, so that a JPEG stays near: the colour counts the image.
+    # Smooth pictures, so that a JPEG stays near: the color counts the image.
     shade = np.arange(30, dtype=np.uint8) * 8
     images = np.broadcast_to(shade[:, None, None, None], (30, side, side, channels)).copy()
     images[..., 0] //= 2
@@ -254,7 +254,7 @@ def test_pictures_are_those_of_their_images(channels, side, kind):
 
 
 def test_typical_least_typical_and_borderline():
-    # On a line: cluster 0 at 0 to 39 with its centre at 0, cluster 1 at 50 to 59.
+    # On a line: cluster 0 at 0 to 39 with its center at 0, cluster 1 at 50 to 59.
     x = np.concatenate([np.arange(40), 50 + np.arange(10)])
     order = np.random.default_rng(0).permutation(50)
     points = np.stack([x, 0 * x], 1)[order].astype(np.float32)
@@ -320,7 +320,7 @@ def test_skipped_files(tmp_path):
     assert "2 files could not be read" in page.text
     assert "a.jpg" in page.text
     assert "cut off" in page.text
-    assert "lone \\udcff.jpg" in page.text, "bytes that are no text are spelt out"
+    assert "lone \\udcff.jpg" in page.text, "bytes that are no text are spelled out"
     assert page.all("section", "id", "skipped")
     assert len(page.all("a", "href", "#skipped")) == 2, (
         "from the head and from the list of sections"
@@ -347,8 +347,8 @@ def test_losses_that_are_not_finite_are_gaps():
 
 def test_long_histories_are_thinned():
     history = [{"step": s, "loss": float(s)} for s in range(1, 9001)]
-    series = figures.history_series(history)["loss"]
-    assert len(series["step"]) == figures.HISTORY_STEPS
+    series = plots.history_series(history)["loss"]
+    assert len(series["step"]) == plots.HISTORY_STEPS
     assert series["step"][0] == 1
     assert series["step"][-1] == 9000
     assert series["value"] == [float(step) for step in series["step"]]
@@ -405,7 +405,7 @@ def test_small_sets_are_drawn_without_webgl():
 
 
 def test_clusters_come_by_size_with_ties_by_number():
-    groups = figures.by_size(np.array([7, 1, 1, 5, 5, 5, 0]), np.array([0, 2, 1, 3, 1, 2.0, 0]))
+    groups = plots.by_size(np.array([7, 1, 1, 5, 5, 5, 0]), np.array([0, 2, 1, 3, 1, 2.0, 0]))
     assert [group.id for group in groups] == [5, 1, 0, 7]
     assert groups[0].members.tolist() == [4, 5, 3], "most typical first"
 
@@ -414,8 +414,8 @@ def test_confusion_in_matched_order():
     # Labels 0 1 2 against clusters 0 (most of 2), 1 (most of 0), 2 (a part of 0), 3 (label 1).
     labels = np.repeat([0, 0, 0, 1, 1, 2, 2], [5, 2, 1, 4, 2, 6, 1])
     clusters = np.repeat([1, 2, 0, 3, 1, 0, 2], [5, 2, 1, 4, 2, 6, 1])
-    groups = figures.by_size(clusters, np.zeros(21))
-    record, hidden = figures.confusion(labels, ("a", "b", "c"), groups)
+    groups = plots.by_size(clusters, np.zeros(21))
+    record, hidden = plots.confusion(labels, ("a", "b", "c"), groups)
     assert record["clusters"] == [1, 3, 0, 2]
     assert record["labels"] == ["a", "b", "c"]
     assert record["counts"] == [[5, 0, 1, 2], [2, 4, 0, 0], [0, 0, 6, 1]]
@@ -426,8 +426,8 @@ def test_confusion_in_matched_order():
 
 def test_confusion_with_more_labels_than_clusters_and_than_fit():
     labels = np.arange(150)
-    groups = figures.by_size(labels % 2, np.zeros(150))
-    record, hidden = figures.confusion(labels, [str(i) for i in labels], groups)
+    groups = plots.by_size(labels % 2, np.zeros(150))
+    record, hidden = plots.confusion(labels, [str(i) for i in labels], groups)
     assert hidden == (50, 0)
     assert len(record["counts"]) == len(record["labels"]) == 100
     assert record["clusters"] == [0, 1]
@@ -517,7 +517,7 @@ def _lines(text):
                 yield cluster, title, [(kind, Page(cell).text) for kind, cell in cells]
 
 
-def test_lists_name_rows_labels_distances_and_neighbours():
+def test_lists_name_rows_labels_distances_and_neighbors():
     sources = tuple(f"r<{i}>" for i in range(68))
     outliers = np.arange(68) % 9 == 1
     data = rows_only(sources=sources, outliers=outliers)
@@ -589,7 +589,7 @@ def test_the_table_counts_small_clusters_apart():
 def test_a_number_that_was_given():
     results = {
         "protocol": {"number_of_clusters": {"kmeans": "given"}},
-        "metrics": {"kmeans": {"n_clusters": 3, **LABELLED, "cluster_purity": {"0": 0.123}}},
+        "metrics": {"kmeans": {"n_clusters": 3, **LABELED, "cluster_purity": {"0": 0.123}}},
     }
     page = Page(render(rows_only(results=results, curve=None)))
     assert "68 rows fell into 3 groups; the number was given." in page.text
@@ -598,16 +598,16 @@ def test_a_number_that_was_given():
 
 
 def test_wide_points_stay_quick_and_right():
-    """In 200 dimensions the neighbours on the border are those of all pairs."""
+    """In 200 dimensions the neighbors on the border are those of all pairs."""
     rng = np.random.default_rng(0)
     clusters = np.repeat([0, 1], 300)
     points = rng.normal(size=(600, 200)) + clusters[:, None]
-    group = figures.by_size(clusters, np.arange(600.0))[0]
+    group = plots.by_size(clusters, np.arange(600.0))[0]
     found = exemplars.borderline(points, clusters, group, 6)
     gaps = np.linalg.norm(points[:300, None] - points[None, 300:], axis=2).min(axis=1)
     assert [i for i, _ in found] == np.argsort(gaps)[:6].tolist()
     assert {other for _, other in found} == {1}
-    axes = figures.principal(points)
+    axes = plots.principal(points)
     _, sizes, vectors = np.linalg.svd(points - points.mean(axis=0))
     np.testing.assert_allclose(np.linalg.norm(axes, axis=0), sizes[:3])
     np.testing.assert_allclose(np.abs(axes), np.abs((points - points.mean(0)) @ vectors[:3].T))

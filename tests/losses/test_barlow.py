@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cluster_jax import collectives
+from cluster_jax.core import collectives
 from cluster_jax.losses.barlow import EPSILON, barlow
 from tests import reference
 

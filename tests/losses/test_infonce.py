@@ -19,7 +19,7 @@ def draw(keys, *shape):
 
 
 def stacked(a, b, tau):
-    """NRCC (1)-(3) of rows taken as free vectors: nothing is normalised on the way."""
+    """NRCC (1)-(3) of rows taken as free vectors: nothing is normalized on the way."""
     n = len(a)
     rows = jnp.concatenate([a, b])
     partner = jnp.concatenate([n + jnp.arange(n), jnp.arange(n)])

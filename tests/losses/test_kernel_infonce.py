@@ -58,7 +58,7 @@ def unit_halves(x):
 
 
 def losses_in_loops(kernel, rows, compute):
-    """`compute(normalised rows, like)` for the loss, or the two losses, of a kernel."""
+    """`compute(normalized rows, like)` for the loss, or the two losses, of a kernel."""
     rows = [unit_halves(x) if kernel.halves else reference.unit(x) for x in rows]
 
     def single(part):
@@ -191,7 +191,7 @@ def losses_of(kernel):
 
 
 def through(kernel, x, gradient):
-    """Back through the normalisation, of the halves where each is unit."""
+    """Back through the normalization, of the halves where each is unit."""
     if not kernel.halves:
         return reference.through_unit(x, gradient)
     pairs = zip(np.split(x, 2, 1), np.split(gradient, 2, 1), strict=True)
@@ -258,7 +258,7 @@ def test_directional_differences(keys, kernel):
 
 @pytest.mark.parametrize("tau", [1.0, 0.2])
 def test_gaussian_of_tau_is_the_cosine_of_half_tau(keys, tau):
-    """Value and gradient through the normalisation; as free vectors the gradients differ."""
+    """Value and gradient through the normalization; as free vectors the gradients differ."""
     a, b, queue = draw(keys, 5, 3), 2 * draw(keys, 5, 3), reference.unit(draw(keys, 6, 3))
     gaussian, half = one(2.0, tau), tau / 2
     pairs = [
@@ -549,7 +549,7 @@ def test_theorem_3_1_simclr_is_spectral_clustering(keys, unit_rows):
 
 
 @pytest.mark.parametrize("gamma", [0.5, 2.0])
-def test_theorem_5_1_the_softmax_is_the_most_disordered_neighbourhood(keys, gamma):
+def test_theorem_5_1_the_softmax_is_the_most_disordered_neighborhood(keys, gamma):
     """max of (P2) over the simplex is tau times the loss; -E of any other weights is less."""
     tau = 0.4
     query, points = draw(keys, 1, 3), draw(keys, 6, 3)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cluster_jax import collectives
+from cluster_jax.core import collectives
 from cluster_jax.losses.byol import byol_views
 from cluster_jax.losses.ncc import positive_samples, proto_cl, proto_cl_views, prototypes
 from tests import reference
@@ -43,22 +43,22 @@ def through_prototypes(x, labels, gradient):
 
 def test_prototypes_equal_loops(keys):
     x = 3 * draw(keys, 10, 4)
-    centres, filled = prototypes(x, LABELS, clusters=7, axis=None)
+    centers, filled = prototypes(x, LABELS, clusters=7, axis=None)
     want = reference.prototypes(x, LABELS, 7)
     assert sorted(want) == list(np.flatnonzero(filled)) == [0, 1, 3, 4, 6]
     for k in range(7):
-        np.testing.assert_allclose(centres[k], want.get(k, np.zeros(4)), rtol=1e-12)
+        np.testing.assert_allclose(centers[k], want.get(k, np.zeros(4)), rtol=1e-12)
 
 
 def test_more_clusters_than_images(keys):
     """The slots are the clusters of the batch: memory does not grow with their number."""
     x = draw(keys, 10, 4)
     far = LABELS * 3001
-    centres, filled = prototypes(x, far, clusters=25_000, axis=None)
-    assert centres.shape == (10, 4)
+    centers, filled = prototypes(x, far, clusters=25_000, axis=None)
+    assert centers.shape == (10, 4)
     np.testing.assert_array_equal(filled, np.arange(10) < 5)
     want = reference.prototypes(x, LABELS, 7)
-    np.testing.assert_allclose(centres[:5], [want[k] for k in sorted(want)], rtol=1e-12)
+    np.testing.assert_allclose(centers[:5], [want[k] for k in sorted(want)], rtol=1e-12)
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -75,7 +75,7 @@ def test_views_equal_loops(keys, part, clusters):
 
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("tau", [1.0, 0.5, 0.1])
-def test_gradient_at_the_centres_is_the_closed_form(keys, tau, part):
+def test_gradient_at_the_centers_is_the_closed_form(keys, tau, part):
     mu, target = reference.unit(draw(keys, 6, 4)), reference.unit(draw(keys, 6, 4))
     filled = np.array([True, True, False, True, True, False])
     loss = functools.partial(proto_cl, part=part, temperature=tau)

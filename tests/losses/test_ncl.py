@@ -8,13 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cluster_jax import collectives
+from cluster_jax.core import collectives
 from cluster_jax.losses.hng import hard_negatives
 from cluster_jax.losses.ncl import (
     EPSILON,
     consistency,
     cross_entropy,
-    neighbourhood_contrast,
+    neighborhood_contrast,
     pairwise_bce,
     ramp,
     similar,
@@ -57,28 +57,28 @@ def contrast_in_loops(z, views, queue, extra, weights, tau):
     return value, gradient
 
 
-def neighbour_weights_in_loops(z, queue, neighbours, alpha):
+def neighbor_weights_in_loops(z, queue, neighbors, alpha):
     out = []
     for row in z:
         order = sorted(range(len(queue)), key=lambda m: -np.dot(row, queue[m]))
-        nearest = order[:neighbours]
+        nearest = order[:neighbors]
         rest = [(1 - alpha) / len(nearest) if m in nearest else 0.0 for m in range(len(queue))]
         out.append([alpha if nearest else 1.0, *rest])
     return out
 
 
-def hardest_in_loops(key, z, queue, labelled, slots, count, rounds, mixing):
+def hardest_in_loops(key, z, queue, labeled, slots, count, rounds, mixing):
     """The vectors of (14) for one unit row, the hardest first; the draws are given.
 
-    `queue` and `labelled`: the entries that exist; `slots`: the queue's length.
+    `queue` and `labeled`: the entries that exist; `slots`: the queue's length.
     """
-    drawn = np.array(jax.random.randint(key, (rounds, min(count, slots)), 0, len(labelled)))
+    drawn = np.array(jax.random.randint(key, (rounds, min(count, slots)), 0, len(labeled)))
     order = sorted(range(len(queue)), key=lambda m: np.dot(z, queue[m]))
     found = []
     for n in range(rounds):
         for place, m in enumerate(order[:count]):
             for mu in mixing:
-                mixed = mu * queue[m] + (1 - mu) * labelled[drawn[n, place]]
+                mixed = mu * queue[m] + (1 - mu) * labeled[drawn[n, place]]
                 found.append(reference.unit([mixed])[0])
     found.sort(key=lambda zeta: -np.dot(z, zeta))
     return found[: min(count, len(queue))]
@@ -187,23 +187,23 @@ def test_consistency_equals_loops_and_passes_both_gradients(keys):
 
 
 def test_ramp():
-    weight = jax.jit(functools.partial(ramp, coefficient=7.0, length=40))
+    weight = jax.jit(functools.partial(ramp, consistency_weight=7.0, length=40))
     for step in (0, 13, 39, 40, 90):
         want = 7 * math.exp(-5 * (1 - min(step / 40, 1)) ** 2)
         np.testing.assert_allclose(weight(step), want, rtol=1e-12)
-    np.testing.assert_allclose(ramp(0, coefficient=7.0, length=0), 7)
+    np.testing.assert_allclose(ramp(0, consistency_weight=7.0, length=0), 7)
     with pytest.raises(ValueError, match="length of NCL's ramp must be at least 0; got -1"):
-        ramp(0, coefficient=7.0, length=-1)
+        ramp(0, consistency_weight=7.0, length=-1)
 
 
 @pytest.mark.parametrize("filled", [0, 1, 3, 8, QUEUE])
-@pytest.mark.parametrize("neighbours", [1, 4, QUEUE])
+@pytest.mark.parametrize("neighbors", [1, 4, QUEUE])
 @pytest.mark.parametrize("alpha", [0.0, 0.2, 1.0])
-def test_target_weights(rows, filled, neighbours, alpha):
+def test_target_weights(rows, filled, neighbors, alpha):
     z, _, queue, _ = rows
     z, queue = reference.unit(z), reference.unit(stale(queue, filled, z))
-    got = target_weights(z @ queue.T, filled, neighbours=neighbours, alpha=alpha)
-    want = neighbour_weights_in_loops(z, queue[:filled], neighbours, alpha)
+    got = target_weights(z @ queue.T, filled, neighbors=neighbors, alpha=alpha)
+    want = neighbor_weights_in_loops(z, queue[:filled], neighbors, alpha)
     np.testing.assert_allclose(got[:, : filled + 1], want, atol=1e-15)
     np.testing.assert_array_equal(got[:, filled + 1 :], 0)
     np.testing.assert_allclose(got.sum(1), 1, rtol=1e-12)
@@ -212,16 +212,16 @@ def test_target_weights(rows, filled, neighbours, alpha):
 @pytest.mark.parametrize("filled", [0, 2, 6, QUEUE])
 @pytest.mark.parametrize("tau", [0.5, 0.05])
 @pytest.mark.parametrize("views_nearest", [False, True])
-def test_neighbourhood_contrast_equals_loops_and_closed_form(rows, filled, tau, views_nearest):
-    """Also where the view is nearer than any entry: it takes no neighbour's place."""
+def test_neighborhood_contrast_equals_loops_and_closed_form(rows, filled, tau, views_nearest):
+    """Also where the view is nearer than any entry: it takes no neighbor's place."""
     z, views, queue, _ = rows
     queue = stale(queue, filled, z)
     if views_nearest:
         views = 3 * z + 0.01 * views
-    loss = functools.partial(neighbourhood_contrast, neighbours=4, alpha=0.2, temperature=tau)
+    loss = functools.partial(neighborhood_contrast, neighbors=4, alpha=0.2, temperature=tau)
     value, gradients = jax.value_and_grad(loss, argnums=(0, 1, 2))(z, views, queue, filled, None)
     u, entries = reference.unit(z), reference.unit(queue)[:filled]
-    weights = neighbour_weights_in_loops(u, entries, 4, 0.2)
+    weights = neighbor_weights_in_loops(u, entries, 4, 0.2)
     want, free = contrast_in_loops(u, reference.unit(views), entries, [[]] * 5, weights, tau)
     np.testing.assert_allclose(value, want, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(gradients[0], reference.through_unit(z, free), atol=1e-8)
@@ -252,12 +252,12 @@ def test_supervised_contrast_equals_loops_and_closed_form(rows, filled, tau):
 
 
 @functools.partial(jax.jit, static_argnames="count")
-def negatives_and_slopes(z, row_keys, queue, filled, labelled, labelled_filled, *, count):
+def negatives_and_slopes(z, row_keys, queue, filled, labeled, labeled_filled, *, count):
     """Of three rounds; and the gradient of each similarity with respect to all anchors."""
 
     def found(z):
         got = hard_negatives(
-            row_keys, z, queue, filled, labelled, labelled_filled,
+            row_keys, z, queue, filled, labeled, labeled_filled,
             count=count, rounds=3, mixing=MIXING,
         )  # fmt: skip
         return got.similarities, got
@@ -269,19 +269,19 @@ def negatives_and_slopes(z, row_keys, queue, filled, labelled, labelled_filled, 
 SIZES = ((QUEUE, 7, 4), (6, 5, 4), (2, 7, 4), (QUEUE, 1, 4), (QUEUE, 7, 400), (5, 7, 400))
 
 
-@pytest.mark.parametrize(("filled", "labelled_filled", "count"), SIZES)
-def test_negatives_are_the_hardest_of_all_mixtures(keys, rows, filled, labelled_filled, count):
+@pytest.mark.parametrize(("filled", "labeled_filled", "count"), SIZES)
+def test_negatives_are_the_hardest_of_all_mixtures(keys, rows, filled, labeled_filled, count):
     """Every candidate as a vector; the slope of a cosine with respect to z is its vector."""
     z, _, queue, _ = rows
     queue = stale(queue, filled, -z)
-    labelled = stale(3 * draw(keys, 7, 4), labelled_filled, z)
+    labeled = stale(3 * draw(keys, 7, 4), labeled_filled, z)
     row_keys = jax.random.split(next(keys), 5)
 
     got, slopes = negatives_and_slopes(
-        z, row_keys, queue, filled, labelled, labelled_filled, count=count
+        z, row_keys, queue, filled, labeled, labeled_filled, count=count
     )
     u = reference.unit(z)
-    entries, partners = reference.unit(queue)[:filled], reference.unit(labelled)[:labelled_filled]
+    entries, partners = reference.unit(queue)[:filled], reference.unit(labeled)[:labeled_filled]
     kept = min(count, filled)
     assert got.similarities.shape == got.keep.shape == (5, min(count, QUEUE))
     np.testing.assert_array_equal(
@@ -298,26 +298,26 @@ def test_negatives_are_the_hardest_of_all_mixtures(keys, rows, filled, labelled_
 
 
 def test_contrast_with_negatives_equals_loops_and_closed_form(keys, rows):
-    """They widen the denominator alone: (15) changes neither neighbours nor weights."""
+    """They widen the denominator alone: (15) changes neither neighbors nor weights."""
     z, views, queue, _ = rows
-    labelled, row_keys = draw(keys, 7, 4), jax.random.split(next(keys), 5)
-    labelled[2] = 5 * z[1]  # its mixtures are nearer to row 1 than many an entry
+    labeled, row_keys = draw(keys, 7, 4), jax.random.split(next(keys), 5)
+    labeled[2] = 5 * z[1]  # its mixtures are nearer to row 1 than many an entry
 
-    def loss(z, queue, labelled):
+    def loss(z, queue, labeled):
         negatives = hard_negatives(
-            row_keys, z, queue, 8, labelled, 7, count=3, rounds=2, mixing=MIXING
+            row_keys, z, queue, 8, labeled, 7, count=3, rounds=2, mixing=MIXING
         )
-        return neighbourhood_contrast(
-            z, views, queue, 8, negatives, neighbours=4, alpha=0.2, temperature=0.1
+        return neighborhood_contrast(
+            z, views, queue, 8, negatives, neighbors=4, alpha=0.2, temperature=0.1
         )
 
-    value, gradients = jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2)))(z, queue, labelled)
+    value, gradients = jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2)))(z, queue, labeled)
     u, entries = reference.unit(z), reference.unit(queue)[:8]
     extra = [
-        hardest_in_loops(row_keys[i], u[i], entries, reference.unit(labelled), QUEUE, 3, 2, MIXING)
+        hardest_in_loops(row_keys[i], u[i], entries, reference.unit(labeled), QUEUE, 3, 2, MIXING)
         for i in range(5)
     ]
-    weights = neighbour_weights_in_loops(u, entries, 4, 0.2)
+    weights = neighbor_weights_in_loops(u, entries, 4, 0.2)
     want, free = contrast_in_loops(u, reference.unit(views), entries, extra, weights, 0.1)
     np.testing.assert_allclose(value, want, rtol=1e-10)
     np.testing.assert_allclose(gradients[0], reference.through_unit(z, free), atol=1e-8)
@@ -327,23 +327,23 @@ def test_contrast_with_negatives_equals_loops_and_closed_form(keys, rows):
 
 def test_negatives_of_a_row_depend_on_its_own_key_and_anchor_alone(keys, rows):
     z, _, queue, _ = rows
-    labelled, row_keys = draw(keys, 7, 4), jax.random.split(next(keys), 5)
+    labeled, row_keys = draw(keys, 7, 4), jax.random.split(next(keys), 5)
     found = functools.partial(hard_negatives, count=4, rounds=2, mixing=MIXING)
-    whole = found(row_keys, z, queue, QUEUE, labelled, 7)
+    whole = found(row_keys, z, queue, QUEUE, labeled, 7)
     order = np.array([3, 1, 1, 4, 0])
-    other = found(row_keys[order], z[order], queue, QUEUE, labelled, 7)
+    other = found(row_keys[order], z[order], queue, QUEUE, labeled, 7)
     np.testing.assert_allclose(other.similarities, whole.similarities[order], rtol=1e-12)
-    other = found(row_keys[::-1], z, queue, QUEUE, labelled, 7)
+    other = found(row_keys[::-1], z, queue, QUEUE, labeled, 7)
     changed = np.abs(other.similarities - whole.similarities).max(1) > 1e-6
     np.testing.assert_array_equal(changed, [True, True, False, True, True])
 
 
 def test_partners_are_drawn_evenly_from_the_entries_there_are(keys):
     """With mu = 0 the negatives are the partners: 5000 draws of 5 orthogonal rows, two unused."""
-    labelled = np.diag([1.0, 1, 1, 1, 1, 1, 1])
+    labeled = np.diag([1.0, 1, 1, 1, 1, 1, 1])
     z = np.arange(1.0, 8)[None]
     got = hard_negatives(
-        jax.random.split(next(keys), 1), z, draw(keys, 5000, 7), 5000, labelled, 5,
+        jax.random.split(next(keys), 1), z, draw(keys, 5000, 7), 5000, labeled, 5,
         count=5000, rounds=1, mixing=(0.0,),
     )  # fmt: skip
     partner = np.round(np.asarray(got.similarities[0]) * np.linalg.norm(z))
@@ -355,13 +355,13 @@ def test_partners_are_drawn_evenly_from_the_entries_there_are(keys):
 
 def test_no_negatives_while_a_queue_is_empty(keys, rows):
     z, views, queue, _ = rows
-    labelled, row_keys = draw(keys, 7, 4), jax.random.split(next(keys), 5)
+    labeled, row_keys = draw(keys, 7, 4), jax.random.split(next(keys), 5)
     loss = functools.partial(
-        neighbourhood_contrast, z, views, queue, neighbours=4, alpha=0.2, temperature=0.05
+        neighborhood_contrast, z, views, queue, neighbors=4, alpha=0.2, temperature=0.05
     )
-    for filled, labelled_filled in ((0, 7), (QUEUE, 0), (0, 0)):
+    for filled, labeled_filled in ((0, 7), (QUEUE, 0), (0, 0)):
         got = hard_negatives(
-            row_keys, z, queue, filled, labelled, labelled_filled,
+            row_keys, z, queue, filled, labeled, labeled_filled,
             count=4, rounds=2, mixing=MIXING,
         )  # fmt: skip
         assert not got.keep.any()
@@ -379,12 +379,12 @@ def test_rows_that_cancel_in_a_mixture_have_a_cosine_of_zero(keys):
 
 @jax.jit
 @functools.partial(jax.value_and_grad, argnums=(0, 1))
-def both_contrasts(z, views, queue, queue_labels, labelled, row_keys, filled):
+def both_contrasts(z, views, queue, queue_labels, labeled, row_keys, filled):
     negatives = hard_negatives(
-        row_keys, z, queue, filled, labelled, 7, count=6, rounds=2, mixing=(0.5, 1 / 3)
+        row_keys, z, queue, filled, labeled, 7, count=6, rounds=2, mixing=(0.5, 1 / 3)
     )
-    ncl = neighbourhood_contrast(
-        z, views, queue, filled, negatives, neighbours=4, alpha=0.2, temperature=0.01
+    ncl = neighborhood_contrast(
+        z, views, queue, filled, negatives, neighbors=4, alpha=0.2, temperature=0.01
     )
     return ncl + supervised_contrast(
         z, views, queue_labels[:5], queue, queue_labels, filled, temperature=0.01
@@ -396,40 +396,40 @@ def both_contrasts(z, views, queue, queue_labels, labelled, row_keys, filled):
 def test_extremes_stay_finite_in_float32(keys, rows, filled, case):
     z, views, queue, queue_labels = (jnp.asarray(x) for x in rows)
     z, views, queue = (x.astype(jnp.float32) for x in (z, views, queue))
-    labelled = jnp.asarray(draw(keys, 7, 4), jnp.float32)
+    labeled = jnp.asarray(draw(keys, 7, 4), jnp.float32)
     if case == "duplicates":
-        z, views, queue, labelled = (
-            jnp.broadcast_to(z[:1], x.shape) for x in (z, views, queue, labelled)
+        z, views, queue, labeled = (
+            jnp.broadcast_to(z[:1], x.shape) for x in (z, views, queue, labeled)
         )
     elif case == "zeros":
         z, views = z.at[:2].set(0), views.at[1:3].set(0)
-        queue, labelled = queue.at[0].set(0), jnp.zeros_like(labelled)
+        queue, labeled = queue.at[0].set(0), jnp.zeros_like(labeled)
     elif case == "opposite":
-        queue, labelled = jnp.resize(z, queue.shape), -jnp.resize(z, labelled.shape)
+        queue, labeled = jnp.resize(z, queue.shape), -jnp.resize(z, labeled.shape)
     else:
         queue_labels = jnp.zeros_like(queue_labels)
     row_keys = jax.random.split(next(keys), 5)
 
-    value, gradients = both_contrasts(z, views, queue, queue_labels, labelled, row_keys, filled)
+    value, gradients = both_contrasts(z, views, queue, queue_labels, labeled, row_keys, filled)
     assert value.dtype == jnp.float32
     for array in (value, *gradients):
         assert np.isfinite(array).all()
 
 
-def all_losses(params, x, y, labels, index, queue, labelled, key, axis):
+def all_losses(params, x, y, labels, index, queue, labeled, key, axis):
     """Every loss, of rows that depend on parameters, with keys made from the images' indices."""
     z, views = x @ params, jnp.tanh(y @ params)
     row_keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(index)
-    negatives = hard_negatives(row_keys, z, queue, 7, labelled, 6, count=4, rounds=3, mixing=MIXING)
+    negatives = hard_negatives(row_keys, z, queue, 7, labeled, 6, count=4, rounds=3, mixing=MIXING)
     p, other = (jax.nn.softmax(v, axis=-1) for v in (z, views))
     value = (
         cross_entropy(z, labels)
         + bce(views, p, other, threshold=0.5, axis=axis)
         + bce(views, other, p, threshold=None, axis=axis)
-        + ramp(3, coefficient=5.0, length=10) * consistency(p, other)
+        + ramp(3, consistency_weight=5.0, length=10) * consistency(p, other)
         + supervised_contrast(z, views, labels, queue, np.arange(QUEUE) % 3, 7, temperature=0.1)
-        + neighbourhood_contrast(
-            z, views, queue, 7, negatives, neighbours=3, alpha=0.2, temperature=0.1
+        + neighborhood_contrast(
+            z, views, queue, 7, negatives, neighbors=3, alpha=0.2, temperature=0.1
         )
     )
     return collectives.varying(value, axis)
@@ -439,7 +439,7 @@ def test_four_devices_give_the_value_and_gradient_of_one(keys):
     params, x, y = draw(keys, 6, 3), draw(keys, 8, 6), draw(keys, 8, 6)
     labels, index = np.array([2, 0, 1, 1, 2, 0, 0, 1], np.int32), np.arange(8) * 5
     loss = functools.partial(
-        all_losses, queue=draw(keys, QUEUE, 3), labelled=draw(keys, 7, 3), key=next(keys)
+        all_losses, queue=draw(keys, QUEUE, 3), labeled=draw(keys, 7, 3), key=next(keys)
     )
     alone = jax.jit(jax.value_and_grad(functools.partial(loss, axis=None)))
     one = alone(params, x, y, labels, index)
@@ -448,23 +448,23 @@ def test_four_devices_give_the_value_and_gradient_of_one(keys):
     np.testing.assert_allclose(many[1], one[1], rtol=1e-9, atol=1e-12)
 
 
-NEIGHBOURS = "number of NCL's neighbours must be from 1 to the queue's length of 3; got"
+NEIGHBORS = "number of NCL's neighbors must be from 1 to the queue's length of 3; got"
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"neighbours": 0}, f"{NEIGHBOURS} 0"),
-        ({"neighbours": 4}, f"{NEIGHBOURS} 4"),
+        ({"neighbors": 0}, f"{NEIGHBORS} 0"),
+        ({"neighbors": 4}, f"{NEIGHBORS} 4"),
         ({"alpha": 1.5}, r"weight of NCL's augmented view must be from 0 to 1; got 1\.5"),
         ({"temperature": 0.0}, r"temperature of NCL must be greater than 0; got 0\.0"),
     ],
 )
 def test_bad_values_of_the_contrast(values, message):
-    good = {"neighbours": 2, "alpha": 0.2, "temperature": 0.05}
+    good = {"neighbors": 2, "alpha": 0.2, "temperature": 0.05}
     x = jnp.ones((3, 2))
     with pytest.raises(ValueError, match=message):
-        neighbourhood_contrast(x, x, x, 3, None, **good | values)
+        neighborhood_contrast(x, x, x, 3, None, **good | values)
 
 
 def test_a_temperature_of_zero_is_refused_by_the_supervised_contrast():

@@ -1,4 +1,4 @@
-"""NRCC's regulariser against loops, closed forms, the paper's own gradients, and on devices."""
+"""NRCC's regularizer against loops, closed forms, the paper's own gradients, and on devices."""
 
 import functools
 
@@ -90,7 +90,7 @@ def test_printed_5_opposes_the_papers_own_gradient(keys, tau):
 
 
 def test_it_pulls_to_the_positive_and_carries_no_gradient_into_the_sampled_view(keys):
-    # A view moved towards its own positive lowers the value; the printed sign would raise it.
+    # A view moved toward its own positive lowers the value; the printed sign would raise it.
     a, b, c = units(keys, 3, 6, 4)
 
     def value(a, c):

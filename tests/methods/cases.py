@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import pytest
 from ml_collections import ConfigDict
 
-from cluster_jax import embed, ops
+from cluster_jax.core import ops
 from cluster_jax.data import batches
+from cluster_jax.pipeline import embed
 from cluster_jax.training import state as states
 from cluster_jax.training.state import State
 from tests import toy
@@ -38,9 +39,9 @@ METHODS = {
         "temperature": 0.5,
         "sigma": 0.01,
         "warmup": "1 step",
-        "every": "2 steps",
-        "restarts": 2,
-        "keep_centers": True,
+        "update_every": "2 steps",
+        "n_init": 2,
+        "warm_start": True,
         "part": "whole",
         "decay": 0.9,
         "final_decay": 1.0,
@@ -54,9 +55,9 @@ METHODS = {
         "centroid_decay": 0.9,
         "variance_decay": 0.9,
         "assign_by": "key",
-        "frozen": "1 step",
-        "every": "2 steps",
-        "restarts": 2,
+        "warmup": "1 step",
+        "update_every": "2 steps",
+        "n_init": 2,
         "decay": 0.9,
         "final_decay": 1.0,
     },
@@ -73,18 +74,18 @@ STAGES = {
         "classes": 2,
         "threshold": None,
         "ramp": "4 steps",
-        "coefficient": 5.0,
+        "consistency_weight": 5.0,
         "consistency": "both",
         "temperature": 0.05,
         "alpha": 0.2,
         "queue": 16,
-        "neighbours": 3,
+        "neighbors": 3,
         "contrast_from": "1 step",
         "hng": {"count": 4, "rounds": 2, "mixing": (1 / 3, 2 / 3), "start": "2 steps"},
         "weights": {"ce": 1.0, "bce": 1.0, "consistency": 1.0, "ncl": 1.0, "scl": 0.5},
     },
 }
-LABELLED = {"supervised": 16, "ncl": 8}
+LABELED = {"supervised": 16, "ncl": 8}
 PREDICTS = ("byol", "simsiam", "ncc", "cueco")
 TARGET = ("byol", "moco", "ncc", "cueco", "kernel_infonce on moco")
 
@@ -130,7 +131,9 @@ def build(tmp_path, method, nrcc, **network):
 
 def embedding(run, state, mesh):
     """Features of all images by the network that a method keeps."""
-    return embed.embed(run.method, state.params, state.extra, run.dataset, batch_size=32, mesh=mesh)
+    return embed.embed(
+        run.method, state.params, state.model_state, run.dataset, batch_size=32, mesh=mesh
+    )
 
 
 def refreshed(run, state, mesh, i):
@@ -138,8 +141,8 @@ def refreshed(run, state, mesh, i):
     if not run.method.refresh_at(i):
         return state
     embedded = functools.partial(embedding, run, state, mesh)
-    extra = run.method.refresh(state.extra, embedded, jax.random.key(i), mesh)
-    return state._replace(extra=jax.device_put(extra, states.replicated(mesh)))
+    model_state = run.method.refresh(state.model_state, embedded, jax.random.key(i), mesh)
+    return state._replace(model_state=jax.device_put(model_state, states.replicated(mesh)))
 
 
 def advance(run, state, step, mesh, steps):
@@ -147,15 +150,15 @@ def advance(run, state, step, mesh, steps):
     resident = jax.device_put(run.dataset.images, states.replicated(mesh))
     for i in steps:
         state = refreshed(run, state, mesh, i)
-        batch = draw(run.dataset, LABELLED.get(run.dataset.name), i)
+        batch = draw(run.dataset, LABELED.get(run.dataset.name), i)
         state, metrics = step(state, jax.device_put(batch, states.sharded(mesh)), resident)
     return state, metrics
 
 
-def draw(dataset, labelled, i):
+def draw(dataset, labeled, i):
     """The batch of step i."""
     stream = batches.stream(
-        dataset, seed=i, batch_size=BATCH, labelled=labelled, start=0, stop=1, process=0,
+        dataset, seed=i, batch_size=BATCH, labeled=labeled, start=0, stop=1, process=0,
         processes=1, prefetch=1,
     )  # fmt: skip
     return next(stream)
@@ -167,33 +170,37 @@ def use(made: ConfigDict, case: str) -> ConfigDict:
         made.method = ConfigDict(STAGES[case])
         made.network.projector = None
         made.eval.features = "backbone"
-        if case in LABELLED:
+        if case in LABELED:
             made.novel.classes = 2
-            made.train.labelled_rows = LABELLED[case]
+            made.train.labeled_batch_size = LABELED[case]
         return made
     made.method = ConfigDict(METHODS[case])
     made.network.predictor = ConfigDict({"hidden": 16}) if case in PREDICTS else None
-    made.nrcc.route = "target" if case in TARGET else "online"
+    made.nrcc.branch = "target" if case in TARGET else "online"
     return made
 
 
 def with_keys(state: State) -> State:
     """A state whose queue, if it has one, holds 20 random keys: an empty one has no gradient."""
-    if "unlabelled" in state.extra:
+    if "unlabeled" in state.model_state:
         return _with_rows(state)
-    if "queue" not in state.extra:
+    if "queue" not in state.model_state:
         return state
-    queue = state.extra["queue"]
-    rows = ops.unit(jax.random.normal(jax.random.key(7), queue.rows.shape, queue.rows.dtype))
+    queue = state.model_state["queue"]
+    rows = ops.l2_normalize(
+        jax.random.normal(jax.random.key(7), queue.rows.shape, queue.rows.dtype)
+    )
     queue = queue._replace(rows=rows, filled=jnp.full_like(queue.filled, 20))
-    return state._replace(extra={**state.extra, "queue": queue})
+    return state._replace(model_state={**state.model_state, "queue": queue})
 
 
 def _with_rows(state: State) -> State:
     """The same for NCL's two queues."""
-    new, old = state.extra["unlabelled"], state.extra["labelled"]
-    rows = ops.unit(jax.random.normal(jax.random.key(7), (2, *new.rows.shape), new.rows.dtype))
+    new, old = state.model_state["unlabeled"], state.model_state["labeled"]
+    rows = ops.l2_normalize(
+        jax.random.normal(jax.random.key(7), (2, *new.rows.shape), new.rows.dtype)
+    )
     labels = jnp.arange(len(rows[0]), dtype=jnp.int32) % 2
     new = new._replace(rows=rows[0], filled=jnp.full_like(new.filled, 8))
     old = old._replace(rows={"z": rows[1], "label": labels}, filled=jnp.full_like(old.filled, 12))
-    return state._replace(extra={**state.extra, "unlabelled": new, "labelled": old})
+    return state._replace(model_state={**state.model_state, "unlabeled": new, "labeled": old})

@@ -5,7 +5,10 @@ import contextlib
 import numpy as np
 import pytest
 
-from cluster_jax import assemble, pipeline, settings, storage
+from cluster_jax.core import io
+from cluster_jax.core.checks import InputError
+from cluster_jax.pipeline import build
+from cluster_jax.pipeline import run as pipeline
 from cluster_jax.training import checkpoint
 from cluster_jax.training import state as states
 from tests import toy
@@ -16,8 +19,8 @@ INF = float("inf")
 
 def refused(tmp_path, config):
     """What a run says that does not begin."""
-    with pytest.raises(settings.InputError) as error:
-        pipeline.run(config, tmp_path / "run")
+    with pytest.raises(InputError) as error:
+        pipeline.run_pipeline(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
     return str(error.value)
 
@@ -32,20 +35,20 @@ def refused(tmp_path, config):
         ("cueco", {"clusters": 0}, "method.clusters must be at least 2; got 0"),
         ("cueco", {"clusters": 1}, "method.clusters must be at least 2; got 1"),
         ("cueco", {"clusters": 17}, "method.clusters must be at most 16, the keys in the queue"),
-        ("cueco", {"clusters": 33, "frozen": "9 steps"}, "must be at most 32, the keys in the"),
+        ("cueco", {"clusters": 33, "warmup": "9 steps"}, "must be at most 32, the keys in the"),
         # A queue that no number of batches fills.
         ("cueco", {"queue": 24}, "must be a multiple of train.batch_size, 16; got 24"),
         ("cueco", {"queue": 0}, "method.queue must be at least 1; got 0"),
         ("kernel_infonce on moco", {"queue": 40}, "multiple of train.batch_size, 16; got 40"),
         # The E-step every 0 epochs.
-        ("ncc", {"every": "0 epochs"}, "method.every must be at least 1; got 0"),
-        ("ncc", {"every": "0 steps"}, "method.every must be at least 1; got 0"),
-        ("ncc", {"every": "often"}, "method.every: a duration is like '1500 steps'"),
-        ("cueco", {"every": "0 epochs"}, "method.every must be at least 1; got 0"),
-        ("cueco", {"frozen": "0 steps"}, "method.frozen must be at least 1; got 0"),
+        ("ncc", {"update_every": "0 epochs"}, "method.update_every must be at least 1; got 0"),
+        ("ncc", {"update_every": "0 steps"}, "method.update_every must be at least 1; got 0"),
+        ("ncc", {"update_every": "often"}, "method.update_every: a duration is like '1500 steps'"),
+        ("cueco", {"update_every": "0 epochs"}, "method.update_every must be at least 1; got 0"),
+        ("cueco", {"warmup": "0 steps"}, "method.warmup must be at least 1; got 0"),
         # No step with clusters.
         ("ncc", {"warmup": "4 steps"}, "method.warmup is 4 steps, as long as the training of 4"),
-        ("cueco", {"frozen": "4 steps"}, "method.frozen is 4 steps, as long as the training of 4"),
+        ("cueco", {"warmup": "4 steps"}, "method.warmup is 4 steps, as long as the training of 4"),
         # Kernels and mixtures.
         ("kernel_infonce", {"gammas": (1.0, 0.0)}, "method: a kernel's gamma must be greater"),
         ("kernel_infonce", {"gammas": (-0.5, 1.0)}, "method: a kernel's gamma must be greater"),
@@ -58,10 +61,10 @@ def refused(tmp_path, config):
         ("ncc", {"weight": -0.1}, "method.weight must be at least 0; got -0.1"),
         ("ncc", {"temperature": 0.0}, "method.temperature must be greater than 0; got 0.0"),
         ("ncc", {"sigma": -0.1}, "method.sigma must be at least 0; got -0.1"),
-        ("ncc", {"restarts": 0}, "method.restarts must be at least 1; got 0"),
+        ("ncc", {"n_init": 0}, "method.n_init must be at least 1; got 0"),
         ("ncc", {"part": "both"}, "method.part must be one of 'whole', 'alignment', 'uniformity'"),
         ("cueco", {"temperature": 0.0}, "method.temperature must be greater than 0; got 0.0"),
-        ("cueco", {"restarts": 0}, "method.restarts must be at least 1; got 0"),
+        ("cueco", {"n_init": 0}, "method.n_init must be at least 1; got 0"),
         ("cueco", {"centroid_decay": 1.5}, "method.centroid_decay must be between 0 and 1"),
         ("cueco", {"variance_decay": -0.5}, "method.variance_decay must be between 0 and 1"),
         ("cueco", {"assign_by": "mean"}, "method.assign_by must be one of 'key', 'query'"),
@@ -111,7 +114,7 @@ def test_all_weights_of_cueco_are_needed(tmp_path):
 
 @pytest.mark.parametrize("k", [0, 65])
 def test_number_of_clusters_of_the_evaluation(tmp_path, k):
-    config = toy.config(toy.file(tmp_path), eval={"kmeans": {"k": k, "restarts": 1}})
+    config = toy.config(toy.file(tmp_path), eval={"kmeans": {"k": k, "n_init": 1}})
     assert f"eval.kmeans.k must be 1 to 64, the images to cluster; got {k}" == refused(
         tmp_path, config
     )
@@ -127,14 +130,14 @@ def test_nrcc_on_a_method_without_two_views(tmp_path, method):
 def test_workdir_of_another_method(tmp_path):
     """Its name is named, not the first of the keys that only one of the two methods has."""
     made = [cases.use(toy.config(toy.file(tmp_path)), case) for case in ("cueco", "ncc")]
-    config = assemble.plain(made[0])
+    config = build.plain(made[0])
     (tmp_path / "run").mkdir()
-    storage.write_json(tmp_path / "run" / "config.json", config)
-    with pytest.raises(settings.InputError) as error:
-        pipeline.run(made[1], tmp_path / "run")
+    io.write_json(tmp_path / "run" / "config.json", config)
+    with pytest.raises(InputError) as error:
+        pipeline.run_pipeline(made[1], tmp_path / "run")
     said = str(error.value)
     assert "holds a run with method.name = cueco, not ncc (and " in said
-    assert storage.read_json(tmp_path / "run" / "config.json") == config
+    assert io.read_json(tmp_path / "run" / "config.json") == config
 
 
 @pytest.mark.parametrize("other", ["byol", "barlow"])
@@ -146,13 +149,13 @@ def test_checkpoint_of_another_method(tmp_path, caplog, other):
     states = []
     for case in (other, "simclr"):
         config = cases.use(toy.config(toy.file(tmp_path), nrcc={"weight": 0.0}), case)
-        states.append(assemble.initial(*toy.built(config)))
+        states.append(build.initial_state(*toy.built(config)))
     folder = tmp_path / "run" / "checkpoints"
     with contextlib.closing(checkpoint.Checkpoints(folder, keep=2, method=other)) as saved:
         for step in (2, 4):
             saved.save(states[0], step)
     saved = checkpoint.Checkpoints(folder, keep=2, method="simclr")
-    with pytest.raises(settings.InputError) as error:
+    with pytest.raises(InputError) as error:
         saved.restore(states[1])
     saved.close()
     saved = checkpoint.Checkpoints(folder, keep=2, method=other)

@@ -32,10 +32,10 @@ def test_a_state_stays_what_it_is(tmp_path, method, nrcc):
         traces.append(1)
         return run.method.loss(*arguments)
 
-    step = make_step(run.method._replace(loss=counted), run.optimiser, mesh)
+    step = make_step(run.method._replace(loss=counted), run.optimizer, mesh)
 
     def start(seed):
-        state = states.create(run.method, run.optimiser, seed=seed, shape=run.shape, mesh=mesh)
+        state = states.create(run.method, run.optimizer, seed=seed, shape=run.shape, mesh=mesh)
         return jax.device_put(state, states.replicated(mesh))
 
     first = start(3)
@@ -65,11 +65,11 @@ def test_a_state_stays_what_it_is(tmp_path, method, nrcc):
 def test_a_batch_holds_labels_of_known_classes_alone(tmp_path, method, nrcc):
     """What reaches a step is what the stream gives: numbers of images, images, known classes."""
     dataset = cases.build(tmp_path, method, nrcc).dataset
-    batch = cases.draw(dataset._replace(images=None), cases.LABELLED.get(method), 0)
+    batch = cases.draw(dataset._replace(images=None), cases.LABELED.get(method), 0)
     leaves = {jax.tree_util.keystr(path, simple=True): x for path, x in _named(batch)}
     label = leaves.pop("labelledlabel", None)
-    assert (label is None) == (method not in cases.LABELLED)
-    assert {name.removeprefix("un").removeprefix("labelled") for name in leaves} == {
+    assert (label is None) == (method not in cases.LABELED)
+    assert {name.removeprefix("un").removeprefix("labeled") for name in leaves} == {
         "index", "image",
     }  # fmt: skip
     if label is not None:

@@ -20,7 +20,7 @@ DEVICES = [
 
 def _initial(run, devices, seed):
     mesh = states.make_mesh(devices)
-    state = states.create(run.method, run.optimiser, seed=seed, shape=run.shape, mesh=mesh)
+    state = states.create(run.method, run.optimizer, seed=seed, shape=run.shape, mesh=mesh)
     return cases.with_keys(state)
 
 
@@ -33,7 +33,7 @@ def _advanced(run, state, devices, steps):
     mesh = states.make_mesh(devices)
     # A copy: a step takes the memory of the state it is given.
     state = jax.device_put(jax.tree.map(lambda x: x.copy(), state), states.replicated(mesh))
-    step = make_step(run.method, run.optimiser, mesh)
+    step = make_step(run.method, run.optimizer, mesh)
     state, metrics = cases.advance(run, state, step, mesh, steps)
     return jax.device_get((state._replace(key=jax.random.key_data(state.key)), metrics))
 

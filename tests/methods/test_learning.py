@@ -20,8 +20,13 @@ CHANGES = {
     "byol": {"final_decay": 0.95},
     "moco": {"queue": 128},
     "kernel_infonce on moco": {"queue": 128},
-    "ncc": {"clusters": GROUPS, "final_decay": 0.95, "warmup": "50 steps", "every": "50 steps"},
-    "cueco": {"clusters": GROUPS, "queue": 128, "frozen": "50 steps", "every": "1000 steps"},
+    "ncc": {
+        "clusters": GROUPS,
+        "final_decay": 0.95,
+        "warmup": "50 steps",
+        "update_every": "50 steps",
+    },
+    "cueco": {"clusters": GROUPS, "queue": 128, "warmup": "50 steps", "update_every": "1000 steps"},
 }
 
 
@@ -58,9 +63,9 @@ def _run(folder, method, nrcc):
 
 
 def _accuracy(run, state, embed):
-    features = embed(state.params, state.extra, run.dataset.images)["projection"]
+    features = embed(state.params, state.model_state, run.dataset.images)["projection"]
     found = kmeans(
-        features, GROUPS, metric="spherical", restarts=5, iterations=50, tolerance=0.0, seed=0,
+        features, GROUPS, metric="spherical", n_init=5, iterations=50, tolerance=0.0, seed=0,
         init=None, mesh=run.mesh,
     )  # fmt: skip
     return partition.accuracy(run.dataset.labels, found.labels)
@@ -70,15 +75,19 @@ def _accuracy(run, state, embed):
 def test_mirror_images_come_together(tmp_path, method, nrcc):
     run = _run(tmp_path, method, nrcc)._replace(mesh=states.make_mesh(1))
     embed = jax.jit(run.method.embed)
-    state = states.create(run.method, run.optimiser, seed=0, shape=run.shape, mesh=run.mesh)
+    state = states.create(run.method, run.optimizer, seed=0, shape=run.shape, mesh=run.mesh)
     assert _accuracy(run, state, embed) < 0.85
-    step = make_step(run.method, run.optimiser, run.mesh)
+    step = make_step(run.method, run.optimizer, run.mesh)
     resident = jax.device_put(run.dataset.images, states.replicated(run.mesh))
     for i in range(STEPS[nrcc]):
         if run.method.refresh_at(i):
             embedded = functools.partial(cases.embedding, run, state, run.mesh)
-            extra = run.method.refresh(state.extra, embedded, jax.random.key(i), run.mesh)
-            state = state._replace(extra=jax.device_put(extra, states.replicated(run.mesh)))
+            model_state = run.method.refresh(
+                state.model_state, embedded, jax.random.key(i), run.mesh
+            )
+            state = state._replace(
+                model_state=jax.device_put(model_state, states.replicated(run.mesh))
+            )
         index = np.random.default_rng(i).permutation(IMAGES)[:BATCH].astype(np.int32)
         index = jax.device_put(index, states.sharded(run.mesh))
         state, _ = step(state, {"index": index}, resident)

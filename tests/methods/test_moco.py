@@ -5,10 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cluster_jax import memory, settings
+from cluster_jax.core.checks import InputError
+from cluster_jax.core.queue import create_queue
 from cluster_jax.data import views
 from cluster_jax.methods import base
-from cluster_jax.methods.base import Encoded, Setting
+from cluster_jax.methods.base import Encoded, MethodContext
 from cluster_jax.nets import network
 from tests import reference
 from tests.data.test_views import OFF
@@ -17,7 +18,7 @@ from tests.methods import cases
 BOTH = pytest.mark.parametrize("case", ["moco", "kernel_infonce on moco"])
 
 
-def setting(images=64, shuffle=False):
+def context(images=64, shuffle=False):
     net = network.make(
         name="small",
         width=4,
@@ -30,13 +31,15 @@ def setting(images=64, shuffle=False):
         dtype="float32",
     )
     augment = views.make(**OFF)
-    return Setting(net, augment, shuffle, images, total_steps=10, steps_per_epoch=4, batch_size=16)
+    return MethodContext(
+        net, augment, shuffle, images, total_steps=10, steps_per_epoch=4, batch_size=16
+    )
 
 
 def build(case, **changes):
     images = changes.pop("images", 64)
     values = {k: v for k, v in cases.METHODS[case].items() if k != "name"} | changes
-    return base.build(cases.METHODS[case]["name"], values, setting(images))
+    return base.build(cases.METHODS[case]["name"], values, context(images))
 
 
 def draw(keys, *shape):
@@ -44,7 +47,7 @@ def draw(keys, *shape):
 
 
 def held(keys, filled):
-    queue = memory.create(32, jnp.zeros(8))
+    queue = create_queue(32, jnp.zeros(8))
     rows = jnp.asarray(reference.unit(draw(keys, 32, 8)))
     return queue._replace(rows=rows, filled=jnp.int32(filled), place=jnp.int32(filled % 32))
 
@@ -52,7 +55,7 @@ def held(keys, filled):
 def test_both_directions_against_the_keys_of_earlier_batches_alone(keys, x64):
     z_a, z_b, t_a, t_b = (3 * draw(keys, 4, 8) for _ in range(4))
     queue, method = held(keys, 20), build("moco")
-    value, extra, _ = method.objective(
+    value, model_state, _ = method.objective(
         {}, Encoded((z_a, z_b), None, (t_a, t_b), None, None), {"queue": queue}, 0, None, None
     )
     unit, tau = reference.unit, cases.METHODS["moco"]["temperature"]
@@ -60,7 +63,7 @@ def test_both_directions_against_the_keys_of_earlier_batches_alone(keys, x64):
     want += reference.info_nce_queue(unit(z_b), unit(t_a), queue.rows, 20, tau)
     np.testing.assert_allclose(value, want / 2, rtol=1e-12)
     # Then view b's keys, of length one, take the place of the oldest.
-    after = extra["queue"]
+    after = model_state["queue"]
     assert (after.filled, after.place) == (24, 24)
     np.testing.assert_allclose(after.rows[20:24], unit(t_b), rtol=1e-12)
     np.testing.assert_array_equal(after.rows[:20], queue.rows[:20])
@@ -68,21 +71,21 @@ def test_both_directions_against_the_keys_of_earlier_batches_alone(keys, x64):
 
 @BOTH
 def test_the_queue_is_part_of_the_state(case):
-    _, extra = jax.eval_shape(build(case).init, jax.random.key(0), jnp.zeros((1, 8, 8, 3)))
-    assert extra["queue"].rows.shape == (32, 8)
-    assert set(extra) == {"stats", "target", "queue"}
+    _, model_state = jax.eval_shape(build(case).init, jax.random.key(0), jnp.zeros((1, 8, 8, 3)))
+    assert model_state["queue"].rows.shape == (32, 8)
+    assert set(model_state) == {"stats", "target", "queue"}
 
 
 @BOTH
 def test_the_online_network_is_kept(case):
     method = build(case)
-    params, extra = method.init(jax.random.key(0), jnp.zeros((1, 8, 8, 3)))
+    params, model_state = method.init(jax.random.key(0), jnp.zeros((1, 8, 8, 3)))
     images = np.random.default_rng(0).integers(0, 256, (3, 8, 8, 3)).astype(np.uint8)
-    found = method.embed(params, extra, images)["projection"]
+    found = method.embed(params, model_state, images)["projection"]
     zeros = jax.tree.map(jnp.zeros_like, params)
-    moved = {**extra, "target": {**extra["target"], "params": zeros}}
+    moved = {**model_state, "target": {**model_state["target"], "params": zeros}}
     np.testing.assert_array_equal(method.embed(params, moved, images)["projection"], found)
-    assert not np.array_equal(method.embed(zeros, extra, images)["projection"], found)
+    assert not np.array_equal(method.embed(zeros, model_state, images)["projection"], found)
 
 
 @BOTH
@@ -109,12 +112,12 @@ def test_a_queue_that_the_set_fills_twice_is_warned_about(case):
     ],
 )
 def test_bad_values(case, change, message):
-    with pytest.raises(settings.InputError, match=message):
+    with pytest.raises(InputError, match=message):
         build(case, **change)
 
 
 @pytest.mark.parametrize("case", ["simsiam", "barlow", "kernel_infonce"])
 def test_shuffled_batchnorm_needs_a_target_network(case):
     values = {k: v for k, v in cases.METHODS[case].items() if k != "name"}
-    with pytest.raises(settings.InputError, match="'shuffle' needs a method with a target network"):
-        base.build(cases.METHODS[case]["name"], values, setting(shuffle=True))
+    with pytest.raises(InputError, match="'shuffle' needs a method with a target network"):
+        base.build(cases.METHODS[case]["name"], values, context(shuffle=True))

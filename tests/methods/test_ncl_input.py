@@ -5,7 +5,8 @@ import functools
 import numpy as np
 import pytest
 
-from cluster_jax import assemble, settings
+from cluster_jax.core.checks import InputError
+from cluster_jax.pipeline import build
 from tests import toy
 from tests.methods import cases
 
@@ -17,8 +18,8 @@ NO_TERM = ("ce", "bce", "consistency", "ncl", "scl")
 
 def refused(config, dataset=None):
     """What the run says that cannot be built."""
-    with pytest.raises(settings.InputError) as error:
-        assemble.build(assemble.plain(config), dataset)
+    with pytest.raises(InputError) as error:
+        build.build_run(build.plain(config), dataset)
     assert "\n" not in str(error.value)
     return str(error.value)
 
@@ -33,27 +34,51 @@ def made(tmp_path, case):
         # Which classes are known.
         ("ncl", {"novel.classes": 0}, "must be 1 to 3 of the 4 classes of arrays; got 0"),
         ("ncl", {"novel.classes": 4}, "must be 1 to 3 of the 4 classes of arrays; got 4"),
-        ("ncl", {"novel.classes": None}, "train.labelled_rows = 8, but no class is known; set nov"),
-        ("supervised", {"novel.classes": None}, "labelled_rows = 16, but no class is known; set"),
+        (
+            "ncl",
+            {"novel.classes": None},
+            "train.labeled_batch_size = 8, but no class is known; set nov",
+        ),
+        (
+            "supervised",
+            {"novel.classes": None},
+            "labeled_batch_size = 16, but no class is known; set",
+        ),
         ("ncl", {"novel.holdout": 1.0}, "novel.holdout must be 0, or between 0 and 1; got 1.0"),
         ("ncl", {"novel.holdout": -0.5}, "novel.holdout must be 0, or between 0 and 1; got -0.5"),
         # Rows of a batch.
-        ("ncl", {"train.labelled_rows": None}, "ncl needs train.labelled_rows of 1 to 15, less"),
-        ("ncl", {"train.labelled_rows": 16}, "of 1 to 15, less than the batch; got 16"),
-        ("ncl", {"train.labelled_rows": 0}, "train.labelled_rows must be 1 to the batch of 16 im"),
-        ("ncl", {"train.labelled_rows": 17}, "must be 1 to the batch of 16 images; got 17"),
-        ("ncl", {"train.labelled_rows": -1}, "must be 1 to the batch of 16 images; got -1"),
-        ("supervised", {"train.labelled_rows": None}, "supervised needs train.labelled_rows = 16"),
-        ("supervised", {"train.labelled_rows": 8}, "train.labelled_rows = 16; got 8"),
-        ("rotation", {"train.labelled_rows": 8, "novel.classes": 2}, "labelled_rows = None; got 8"),
+        (
+            "ncl",
+            {"train.labeled_batch_size": None},
+            "ncl needs train.labeled_batch_size of 1 to 15, less",
+        ),
+        ("ncl", {"train.labeled_batch_size": 16}, "of 1 to 15, less than the batch; got 16"),
+        (
+            "ncl",
+            {"train.labeled_batch_size": 0},
+            "train.labeled_batch_size must be 1 to the batch of 16 im",
+        ),
+        ("ncl", {"train.labeled_batch_size": 17}, "must be 1 to the batch of 16 images; got 17"),
+        ("ncl", {"train.labeled_batch_size": -1}, "must be 1 to the batch of 16 images; got -1"),
+        (
+            "supervised",
+            {"train.labeled_batch_size": None},
+            "supervised needs train.labeled_batch_size = 16",
+        ),
+        ("supervised", {"train.labeled_batch_size": 8}, "train.labeled_batch_size = 16; got 8"),
+        (
+            "rotation",
+            {"train.labeled_batch_size": 8, "novel.classes": 2},
+            "labeled_batch_size = None; got 8",
+        ),
         # The number of novel classes.
         ("ncl", {"method.classes": 1}, "method.classes must be at least 2; got 1"),
         ("ncl", {"method.classes": 0}, "method.classes must be at least 2; got 0"),
-        # Queue and neighbours.
-        ("ncl", {"method.neighbours": 0}, "method.neighbours must be at least 1; got 0"),
-        ("ncl", {"method.neighbours": 17}, "must be 1 to the queue of 16; got 17"),
-        ("ncl", {"method.queue": 20}, "method.queue must be a multiple of 8 and of 8, the labelle"),
-        ("ncl", {"train.labelled_rows": 4}, "must be a multiple of 4 and of 12"),
+        # Queue and neighbors.
+        ("ncl", {"method.neighbors": 0}, "method.neighbors must be at least 1; got 0"),
+        ("ncl", {"method.neighbors": 17}, "must be 1 to the queue of 16; got 17"),
+        ("ncl", {"method.queue": 20}, "method.queue must be a multiple of 8 and of 8, the labeled"),
+        ("ncl", {"train.labeled_batch_size": 4}, "must be a multiple of 4 and of 12"),
         ("ncl", {"method.queue": 0}, "method.queue must be at least 1; got 0"),
         # Values of the losses.
         ("ncl", {"method.temperature": 0.0}, "method.temperature must be greater than 0; got 0.0"),
@@ -63,12 +88,16 @@ def made(tmp_path, case):
         ("ncl", {"method.classes": 60}, "method.classes must be at most the "),
         ("ncl", {"method.threshold": "0.5"}, "method.threshold must be a number; got '0.5'"),
         ("ncl", {"method.alpha": None}, "method.alpha must be between 0 and 1; got None"),
-        ("ncl", {"method.neighbours": None}, "method.neighbours must be at least 1; got None"),
+        ("ncl", {"method.neighbors": None}, "method.neighbors must be at least 1; got None"),
         ("ncl", {"method.hng.mixing": (0.5, "x")}, "method.hng.mixing must be a number; got 'x'"),
         ("ncl", {"method.weights": dict.fromkeys(NO_TERM, 0.0)}, "one of method.weights must be"),
         ("ncl", {"network.norm": "local", "network.group": 4}, "needs a method of two views; ncl"),
         ("rotation", {"network.norm": "local", "network.group": 4}, "use 'sync'"),
-        ("ncl", {"method.coefficient": -1.0}, "method.coefficient must be at least 0; got -1.0"),
+        (
+            "ncl",
+            {"method.consistency_weight": -1.0},
+            "method.consistency_weight must be at least 0; got -1.0",
+        ),
         ("ncl", {"method.consistency": "all"}, "method.consistency must be one of 'own', 'both'"),
         ("ncl", {"method.ramp": "long"}, "method.ramp: a duration is like '1500 steps'"),
         ("ncl", {"method.contrast_from": "2"}, "method.contrast_from: a duration is like"),
@@ -88,7 +117,11 @@ def made(tmp_path, case):
         ("supervised", {"network.projector": {"hidden": 8, "out": 4}}, "classifies the backbone's"),
         ("ncl", {"network.projector": {"hidden": 8, "out": 4}}, "set network.projector and netwo"),
         ("ncl", {"network.frozen": "stage3"}, "unknown block 'stage3' of small to freeze; there"),
-        ("ncl", {"optimizer.drop_every": "0 epochs"}, "optimizer.drop_every must be at least 1"),
+        (
+            "ncl",
+            {"optimizer.lr_decay_every": "0 epochs"},
+            "optimizer.lr_decay_every must be at least 1",
+        ),
     ],
 )
 def test_bad_values_get_one_sentence(tmp_path, case, changes, message):
@@ -102,7 +135,7 @@ def test_bad_values_get_one_sentence(tmp_path, case, changes, message):
 
 def test_values_of_another_type(tmp_path):
     """In a config of plain dicts; a ConfigDict refuses the one and cuts off the other."""
-    values = assemble.plain(made(tmp_path, "ncl"))
+    values = build.plain(made(tmp_path, "ncl"))
     values["method"]["hng"]["mixing"] = 0.5
     assert "method.hng.mixing must be values between 0 and 1; got 0.5" in refused(values)
     values["method"]["classes"] = 2.5
@@ -110,16 +143,16 @@ def test_values_of_another_type(tmp_path):
 
 
 @pytest.mark.parametrize("case", ["byol", "ncc"])
-def test_labelled_rows_for_a_method_that_takes_no_labels(tmp_path, case):
+def test_labeled_rows_for_a_method_that_takes_no_labels(tmp_path, case):
     """Neither with known classes nor without."""
     config = cases.use(toy.config(toy.file(tmp_path), nrcc={"weight": 0.0}), case)
-    config.train.labelled_rows = 8
+    config.train.labeled_batch_size = 8
     for known in (None, 2):
         config.novel.classes = known
         said = refused(config)
-        assert "train.labelled_rows = 8" in said
+        assert "train.labeled_batch_size = 8" in said
         assert "\n" not in said
-    assert said == f"the method {case} takes no labels: leave out train.labelled_rows = 8"
+    assert said == f"the method {case} takes no labels: leave out train.labeled_batch_size = 8"
 
 
 @pytest.mark.parametrize("change", ["missing", "spare"])
@@ -136,9 +169,9 @@ def test_all_weights_are_needed(tmp_path, change):
 @pytest.mark.parametrize(
     ("known", "message"),
     [
-        (lambda labels: np.full_like(labels, -1), "no image is labelled"),
-        (lambda labels: labels, "every image is labelled"),
-        (lambda labels: np.where(labels == 2, 2, -1), "class 0 has no labelled image"),
+        (lambda labels: np.full_like(labels, -1), "no image is labeled"),
+        (lambda labels: labels, "every image is labeled"),
+        (lambda labels: np.where(labels == 2, 2, -1), "class 0 has no labeled image"),
     ],
 )
 def test_known_classes_of_a_set_in_hand(tmp_path, known, message):
@@ -147,12 +180,12 @@ def test_known_classes_of_a_set_in_hand(tmp_path, known, message):
     assert message in refused(made(tmp_path, "ncl"), dataset)
 
 
-@pytest.mark.parametrize("few", ["labelled", "unlabelled"])
+@pytest.mark.parametrize("few", ["labeled", "unlabeled"])
 def test_fewer_images_of_a_part_than_rows(tmp_path, few):
     """Found before anything is written, not at the first batch."""
     dataset = toy.built(made(tmp_path, "ncl"))[0].dataset
-    known = np.full(dataset.size, -1 if few == "labelled" else 0, np.int32)
-    known[:5] = 0 if few == "labelled" else -1
+    known = np.full(dataset.size, -1 if few == "labeled" else 0, np.int32)
+    known[:5] = 0 if few == "labeled" else -1
     said = refused(made(tmp_path, "ncl"), dataset._replace(known=known))
     assert said.startswith(f"5 images are {few}, fewer than the 8 {few} rows of a batch; lower ")
 

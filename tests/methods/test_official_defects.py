@@ -27,7 +27,7 @@ from cluster_jax.training import state as states
 from cluster_jax.training.step import make_step
 from tests import reference
 from tests.methods import cases
-from tests.methods.test_moco import setting
+from tests.methods.test_moco import context
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -57,19 +57,21 @@ def ncc_step():
     """A step of NCC on four devices whose networks are `embeddings`, by the real objective."""
     values = {k: v for k, v in cases.METHODS["ncc"].items() if k != "name"}
     values |= {"clusters": CLUSTERS, "weight": WEIGHT, "temperature": TAU, "warmup": "0 steps"}
-    given = setting(images=len(LABELS))
+    given = context(images=len(LABELS))
     predicts = given.network._replace(predict=embeddings)
     made = base.build("ncc", values, given._replace(network=predicts))
 
-    def loss(params, extra, batch, step, key, axis):
+    def loss(params, model_state, batch, step, key, axis):
         pairs = jax.lax.stop_gradient(embeddings(params, batch["image"], jnp)[2])
         encoded = Encoded(*embeddings(params, batch["image"], jnp)[:2], pairs, None, batch["index"])
-        value, extra, metrics = made.objective(params, encoded, extra, step, key, axis)
-        return value, base.Aux(extra, {"loss": value, **metrics})
+        value, model_state, metrics = made.objective(params, encoded, model_state, step, key, axis)
+        return value, base.Aux(model_state, {"loss": value, **metrics})
 
-    method = base.as_method(made)._replace(loss=loss, after=lambda params, extra, step: extra)
-    optimiser = optax.sgd(1.0)
-    return make_step(method, optimiser, states.make_mesh(4)), optimiser
+    method = base.as_method(made)._replace(
+        loss=loss, after=lambda params, model_state, step: model_state
+    )
+    optimizer = optax.sgd(1.0)
+    return make_step(method, optimizer, states.make_mesh(4)), optimizer
 
 
 class Stepped(NamedTuple):
@@ -82,10 +84,12 @@ class Stepped(NamedTuple):
 
 def stepped(keys, index):
     """The metrics and the gradient of a step on the images of a batch, two on each device."""
-    step, optimiser = ncc_step()
+    step, optimizer = ncc_step()
     w, images = draw(keys, 4, 3), draw(keys, 12, 2, 2, 1)
-    extra = {"labels": jnp.asarray(LABELS), "centers": jnp.zeros((CLUSTERS, 3))}
-    state = states.State(jnp.int32(0), jax.random.key(0), jnp.asarray(w), extra, optimiser.init(w))
+    model_state = {"labels": jnp.asarray(LABELS), "centers": jnp.zeros((CLUSTERS, 3))}
+    state = states.State(
+        jnp.int32(0), jax.random.key(0), jnp.asarray(w), model_state, optimizer.init(w)
+    )
     after, metrics = step(state, {"index": jnp.asarray(index, jnp.int32)}, images)
     return Stepped(w, images[index], LABELS[index], metrics, w - np.asarray(after.params))
 
@@ -143,7 +147,7 @@ def test_locally_empty_clusters(keys):
 
 @pytest.mark.parametrize("part", PARTS)
 def test_empty_clusters_filled_with_minus_ten(keys, part):
-    """At a temperature of 0.1 a filler of -10 weighs as much as an opposite centre."""
+    """At a temperature of 0.1 a filler of -10 weighs as much as an opposite center."""
     mu, target = reference.unit(draw(keys, 3, 4)), reference.unit(draw(keys, 3, 4))
     mu[1] = mu[2] = -mu[0]  # all logits of row 0 are -10: fillers would show
     some = np.array([True] * 3 + [False] * 3)

@@ -19,7 +19,7 @@ def _data(n, seed, d=6, classes=5):
 def test_leave_one_out_equals_scikit_learn(monkeypatch):
     features, labels = _data(150, 0)
     monkeypatch.setattr(knn, "_BLOCK", 40 * 150)  # four blocks
-    ours = knn_accuracy(features, labels, neighbors=(1, 4, 20))
+    ours = knn_accuracy(features, labels, n_neighbors=(1, 4, 20))
     for k, value in ours.items():
         model = KNeighborsClassifier(k, metric="cosine", algorithm="brute")
         predicted = cross_val_predict(model, features, labels, cv=LeaveOneOut())
@@ -32,7 +32,7 @@ def test_queries_equal_scikit_learn_in_small_blocks(monkeypatch):
     queries, truth = _data(90, 2)
     monkeypatch.setattr(knn, "_BLOCK", 7 * 200)
     ours = knn_accuracy(
-        features, labels, neighbors=(5, 20, 200), queries=queries, query_labels=truth
+        features, labels, n_neighbors=(5, 20, 200), queries=queries, query_labels=truth
     )
     for k, value in ours.items():
         model = KNeighborsClassifier(k, metric="cosine", algorithm="brute").fit(features, labels)
@@ -41,20 +41,20 @@ def test_queries_equal_scikit_learn_in_small_blocks(monkeypatch):
 
 def test_by_hand_direction_counts_and_length_does_not():
     features = np.array([[1.0, 0], [100, 1], [0, 2], [0.1, 50]])
-    assert knn_accuracy(features, [0, 0, 1, 1], neighbors=(1,)) == {1: 1.0}
+    assert knn_accuracy(features, [0, 0, 1, 1], n_neighbors=(1,)) == {1: 1.0}
     # Without its own vote a lone class is never right.
-    assert knn_accuracy(features, [0, 0, 1, 2], neighbors=(1,)) == {1: 0.5}
+    assert knn_accuracy(features, [0, 0, 1, 2], n_neighbors=(1,)) == {1: 0.5}
 
 
-def test_more_neighbours_than_rows():
+def test_more_n_neighbors_than_rows():
     features, labels = _data(6, 3)
-    result = knn_accuracy(features, labels, neighbors=(5, 6, 100))
+    result = knn_accuracy(features, labels, n_neighbors=(5, 6, 100))
     assert result[5] is not None
     assert result[6] is None
     assert result[100] is None
-    asked = knn_accuracy(features, labels, neighbors=(6,), queries=features, query_labels=labels)
+    asked = knn_accuracy(features, labels, n_neighbors=(6,), queries=features, query_labels=labels)
     assert asked[6] is not None
-    assert knn_accuracy(features[:1], labels[:1], neighbors=(5,)) == {5: None}
+    assert knn_accuracy(features[:1], labels[:1], n_neighbors=(5,)) == {5: None}
 
 
 @pytest.mark.parametrize(
@@ -63,14 +63,14 @@ def test_more_neighbours_than_rows():
         ({"features": np.zeros(3)}, "2-D"),
         ({"features": np.full((3, 2), np.nan)}, "NaN"),
         ({"labels": [0, 1]}, "3 rows"),
-        ({"neighbors": (0,)}, "at least 1"),
-        ({"neighbors": ()}, "at least 1"),
+        ({"n_neighbors": (0,)}, "at least 1"),
+        ({"n_neighbors": ()}, "at least 1"),
         ({"queries": np.ones((2, 2))}, "both"),
         ({"queries": np.ones((2, 5)), "query_labels": [0, 0]}, "columns"),
         ({"queries": np.ones((2, 2)), "query_labels": [0]}, "2 rows"),
     ],
 )
 def test_bad_input(change, message):
-    given = {"features": np.eye(3)[:, :2], "labels": [0, 1, 2], "neighbors": (1,), **change}
+    given = {"features": np.eye(3)[:, :2], "labels": [0, 1, 2], "n_neighbors": (1,), **change}
     with pytest.raises(ValueError, match=message):
         knn_accuracy(given.pop("features"), given.pop("labels"), **given)

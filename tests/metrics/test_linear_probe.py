@@ -44,7 +44,7 @@ def test_only_linear_boundaries_are_found():
 
 
 def test_test_rows_are_not_trained_on():
-    # 150 rows in 400 dimensions: any labels can be learnt by heart, on rows that were seen.
+    # 150 rows in 400 dimensions: any labels can be learned by heart, on rows that were seen.
     rng = np.random.default_rng(3)
     features, labels = rng.normal(size=(150, 400)), rng.integers(0, 2, 150)
     assert linear_probe(features, labels, **SETTINGS) < 0.75

@@ -14,10 +14,10 @@ from tests.nets.test_network import RESNET, SMALL, images_of, quick, start
 
 VALUES = {
     "learning_rate": 0.3,
-    "reference_batch": None,
+    "base_batch_size": None,
     "weight_decay": 0.1,
     "momentum": 0.9,
-    "predictor_factor": 1.0,
+    "predictor_lr_multiplier": 1.0,
 }
 # First modules of each block, by the names that flax gives.
 NAMED = {
@@ -80,12 +80,12 @@ def backward(network, params, stats, images):
 
 def stepped(network, params, name):
     """Parameters after two steps with gradients everywhere: the mask alone must hold some."""
-    optimiser, _ = optim.make(9, 0, None, 4, network.frozen, name=name, **VALUES)
+    optimizer, _ = optim.make(9, 0, None, 4, network.frozen, name=name, **VALUES)
 
     def steps(params):
-        state = optimiser.init(params)
+        state = optimizer.init(params)
         for _ in range(2):
-            updates, state = optimiser.update(jax.tree.map(jnp.ones_like, params), state, params)
+            updates, state = optimizer.update(jax.tree.map(jnp.ones_like, params), state, params)
             params = optax.apply_updates(params, updates)
         return params
 
@@ -94,7 +94,7 @@ def stepped(network, params, name):
 
 @pytest.mark.parametrize(("base", "last"), CASES, ids=[f"{b['name']}-{x}" for b, x in CASES])
 def test_frozen_blocks_stay_as_they_are(keys, base, last):
-    """In gradients, statistics, the mask, and an optimiser's steps with momentum and decay."""
+    """In gradients, statistics, the mask, and an optimizer's steps with momentum and decay."""
     network = build(base, last)
     params, stats = start(keys, network, jnp.zeros((1, 16, 16, 1)))
     images = images_of(keys, 4, side=16)
@@ -132,7 +132,7 @@ def test_nothing_is_frozen_by_default(keys, base):
 
 
 @pytest.mark.parametrize("name", ["adamw", "lars"])
-def test_no_optimiser_moves_a_frozen_parameter(keys, name):
+def test_no_optimizer_moves_a_frozen_parameter(keys, name):
     network = build(SMALL, "conv3")
     params, _ = start(keys, network)
     frozen = {f"backbone.{m}" for m in modules("small", "conv3")}
@@ -155,7 +155,7 @@ def test_unknown_block(base, block, there):
 
 
 def test_rate_is_a_tenth_after_every_drop():
-    _, rate = optim.make(99, 2, 3, 8, None, name="sgd", **{**VALUES, "reference_batch": 4})
+    _, rate = optim.make(99, 2, 3, 8, None, name="sgd", **{**VALUES, "base_batch_size": 4})
     # Twice the batch of reference: twice 0.3. Two steps of warm-up do not move the drops.
     wanted = [0.3, 0.6, 0.6, 0.06, 0.06, 0.06, 0.006, 0.006, 0.006, 0.0006]
     np.testing.assert_allclose([float(rate(i)) for i in range(10)], wanted, rtol=1e-5)
@@ -165,14 +165,14 @@ def test_updates_follow_the_drops():
     params = {"backbone": {"kernel": np.ones((2, 3), np.float32)}}
     given = jax.tree.map(lambda p: np.full_like(p, 2), params)
     bare = {**VALUES, "momentum": 0.0, "weight_decay": 0.0}
-    optimiser, _ = optim.make(9, 0, 2, 4, None, name="sgd", **bare)
-    state, found = optimiser.init(params), []
+    optimizer, _ = optim.make(9, 0, 2, 4, None, name="sgd", **bare)
+    state, found = optimizer.init(params), []
     for _ in range(5):
-        updates, state = optimiser.update(given, state, params)
+        updates, state = optimizer.update(given, state, params)
         found.append(float(updates["backbone"]["kernel"][1, 2]))
     np.testing.assert_allclose(found, [-0.6, -0.6, -0.06, -0.06, -0.006], rtol=1e-5)
 
 
 def test_drop_every_zero_steps():
-    with pytest.raises(ValueError, match=r"^optimizer.drop_every must be at least 1; got 0$"):
+    with pytest.raises(ValueError, match=r"^optimizer.lr_decay_every must be at least 1; got 0$"):
         optim.make(9, 0, 0, 4, None, name="sgd", **VALUES)

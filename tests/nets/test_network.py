@@ -9,7 +9,7 @@ import pytest
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
-from cluster_jax import collectives
+from cluster_jax.core import collectives
 from cluster_jax.nets.network import make
 
 SMALL = {

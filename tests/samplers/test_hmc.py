@@ -19,7 +19,7 @@ def image_keys(key, n):
     return jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(n))
 
 
-# The compiler spends its time on the random bits; without optimisation it is twice as fast.
+# The compiler spends its time on the random bits; without optimization it is twice as fast.
 compiled = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 

@@ -24,7 +24,7 @@ def image_keys(key, n):
     return jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(n))
 
 
-# The compiler spends its time on the random bits; without optimisation it is twice as fast.
+# The compiler spends its time on the random bits; without optimization it is twice as fast.
 compiled = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 
@@ -307,7 +307,7 @@ def test_dtype_follows_the_images(keys, dtype):
     assert view.shape == images.shape
 
 
-def test_a_flat_potential_and_a_normalised_gradient_stay_finite(keys):
+def test_a_flat_potential_and_a_normalized_gradient_stay_finite(keys):
     images = jax.random.normal(next(keys), (2, 4))
     view, info = run(next(keys), images, flat, iterations=2, normalize_gradient=True)
     assert np.isfinite(view).all()

@@ -1,4 +1,4 @@
-"""Optimisers against their recursions in plain numpy: parameter groups, order, values."""
+"""Optimizers against their recursions in plain numpy: parameter groups, order, values."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,10 +11,10 @@ pytestmark = pytest.mark.usefixtures("x64")
 
 VALUES = {
     "learning_rate": 0.3,
-    "reference_batch": 4,
+    "base_batch_size": 4,
     "weight_decay": 0.02,
     "momentum": 0.9,
-    "predictor_factor": 10.0,
+    "predictor_lr_multiplier": 10.0,
 }
 STEPS, WARMUP, BATCH = 6, 2, 8
 
@@ -64,10 +64,10 @@ def in_numpy(params, gradients, name):
 
 
 def run(params, gradients, name):
-    optimiser, _ = optim.make(STEPS, WARMUP, None, BATCH, None, name=name, **VALUES)
-    state = optimiser.init(params)
+    optimizer, _ = optim.make(STEPS, WARMUP, None, BATCH, None, name=name, **VALUES)
+    state = optimizer.init(params)
     for gradient in gradients:
-        updates, state = optimiser.update(gradient, state, params)
+        updates, state = optimizer.update(gradient, state, params)
         params = optax.apply_updates(params, updates)
     return dict(flat(params))
 
@@ -92,9 +92,9 @@ def test_recursion_and_parameter_groups(params, rng, name):
 def test_lars_does_not_see_the_size_of_a_kernels_gradient(params, rng):
     gradients = [like(params, rng)]
     small = dict(VALUES, weight_decay=0.0)
-    optimiser, _ = optim.make(STEPS, WARMUP, None, BATCH, None, name="lars", **small)
+    optimizer, _ = optim.make(STEPS, WARMUP, None, BATCH, None, name="lars", **small)
     updates, scaled = (
-        dict(flat(optimiser.update(g, optimiser.init(params), params)[0]))
+        dict(flat(optimizer.update(g, optimizer.init(params), params)[0]))
         for g in (gradients[0], times(gradients[0], 1000.0))
     )
     for key, update in updates.items():

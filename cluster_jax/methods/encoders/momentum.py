@@ -5,17 +5,18 @@ from collections.abc import Callable
 import jax
 from jax import Array, lax
 
-from cluster_jax import schedules, settings
-from cluster_jax.collectives import Axis
+from cluster_jax.core import checks, schedules
+from cluster_jax.core.checks import InputError
+from cluster_jax.core.collectives import Axis
 from cluster_jax.methods import base
-from cluster_jax.methods.base import Density, Encoded, Setting, Tree, TwoView
+from cluster_jax.methods.base import Encoded, MethodContext, SamplerInputs, Tree, TwoView
 from cluster_jax.nets import norm
 
 KEPT = ("online", "target")
 
 
 def two_view(
-    setting: Setting,
+    context: MethodContext,
     objective: Callable,
     *,
     name: str,
@@ -32,14 +33,14 @@ def two_view(
     With shuffled BatchNorm it sees the global batch in a permuted order.
 
     Args:
-        setting: network, augmentation and sizes.
+        context: network, augmentation and sizes.
         objective: the `objective` of the method, see `TwoView`.
         name: the method's, for messages.
         decay: of the moving average at the first step.
         final_decay: at the last step, reached by half a cosine; equal to `decay`: constant.
         predicts: whether the online network has a predictor.
         kept: the network that is kept after training, `"online"` or `"target"`.
-        memory: what else the method keeps in `extra`, at the first step: a dictionary.
+        memory: what else the method keeps in `model_state`, at the first step: a dictionary.
         perturb: `(projections, index, step, key) -> projections`, what the predictor sees in
             place of the projections themselves (NCC's positive sampling); None for those.
 
@@ -48,12 +49,12 @@ def two_view(
     """
     for key, value in (("decay", decay), ("final_decay", final_decay)):
         if value is None or not 0 <= value <= 1:
-            raise settings.InputError(f"method.{key} must be between 0 and 1; got {value}")
-    if predicts and setting.network.predict is None:
-        raise settings.InputError(f"{name} needs network.predictor; got None")
-    settings.one_of("the network that is kept", kept, KEPT)
-    network = setting.network
-    ema = schedules.cosine(decay, final_decay, setting.total_steps)
+            raise InputError(f"method.{key} must be between 0 and 1; got {value}")
+    if predicts and context.network.predict is None:
+        raise InputError(f"{name} needs network.predictor; got None")
+    checks.one_of("the network that is kept", kept, KEPT)
+    network = context.network
+    ema = schedules.cosine(decay, final_decay, context.total_steps)
 
     def init(key: Array, images: Array) -> tuple[Tree, Tree]:
         params, stats = network.init(key, images)
@@ -62,7 +63,7 @@ def two_view(
 
     def encode(
         params: Tree,
-        extra: Tree,
+        model_state: Tree,
         views: tuple[Array, Array],
         index: Array,
         step: Array,
@@ -70,7 +71,7 @@ def two_view(
         axis: Axis,
     ) -> tuple[Encoded, Tree]:
         a, b = views
-        target = extra["target"]["params"]
+        target = model_state["target"]["params"]
         key_a, key_b, key_c, near_a, near_b = jax.random.split(key, 5)
 
         def online(
@@ -84,16 +85,16 @@ def two_view(
             return out.projection, q, new
 
         def project(shuffle_key: Array, stats: Tree, images: Array) -> tuple[Array, Tree]:
-            if setting.shuffle:
+            if context.shuffle:
                 images, order = norm.shuffle(shuffle_key, images, axis)
             out = network.forward(target, stats, images, train=True, axis=axis)
-            z = norm.unshuffle(out.projection, order, axis) if setting.shuffle else out.projection
+            z = norm.unshuffle(out.projection, order, axis) if context.shuffle else out.projection
             return z, out.stats
 
-        z_a, q_a, stats = online(params, extra["stats"], a, near_a)
+        z_a, q_a, stats = online(params, model_state["stats"], a, near_a)
         z_b, q_b, stats = online(params, stats, b, near_b)
         target_a, pull, target_stats = jax.vjp(
-            lambda x: project(key_a, extra["target"]["stats"], x), a, has_aux=True
+            lambda x: project(key_a, model_state["target"]["stats"], x), a, has_aux=True
         )
         target_b, target_stats = project(key_b, target_stats, b)
 
@@ -108,35 +109,41 @@ def two_view(
         def constant(images: Array) -> Array:
             return network.forward(fixed, stats, images, train=True, axis=axis).projection
 
-        routes = {"target": again, "online": constant}
+        branches = {"target": again, "online": constant}
         if predicts:
-            routes["target_predictor"] = predicted
-        density = Density(a, target_a, lambda ct: pull(ct)[0], b, target_b, again, routes)
+            branches["target_predictor"] = predicted
+        sampler_inputs = SamplerInputs(
+            a, target_a, lambda ct: pull(ct)[0], b, target_b, again, branches
+        )
         predictions = (q_a, q_b) if predicts else None
         targets = (lax.stop_gradient(target_a), lax.stop_gradient(target_b))
-        extra = {**extra, "stats": stats, "target": {"params": target, "stats": target_stats}}
-        return Encoded((z_a, z_b), predictions, targets, density, index), extra
+        model_state = {
+            **model_state,
+            "stats": stats,
+            "target": {"params": target, "stats": target_stats},
+        }
+        return Encoded((z_a, z_b), predictions, targets, sampler_inputs, index), model_state
 
-    def after(params: Tree, extra: Tree, step: Array) -> Tree:
-        target = extra["target"]
+    def after(params: Tree, model_state: Tree, step: Array) -> Tree:
+        target = model_state["target"]
         moved = base.moving_average(_encoder(params), target["params"], ema(step))
-        return {**extra, "target": {**target, "params": moved}}
+        return {**model_state, "target": {**target, "params": moved}}
 
-    def of_kept(params: Tree, extra: Tree) -> tuple[Tree, Tree]:
+    def of_kept(params: Tree, model_state: Tree) -> tuple[Tree, Tree]:
         if kept == "online":
-            return params, extra["stats"]
-        return extra["target"]["params"], extra["target"]["stats"]
+            return params, model_state["stats"]
+        return model_state["target"]["params"], model_state["target"]["stats"]
 
     return TwoView(
         init,
         encode,
         objective,
         after,
-        base.embedder(network, setting.augment, of_kept),
+        base.embedder(network, context.augment, of_kept),
         base.never,
         base.unchanged,
-        setting.augment,
-        routes=("target", "target_predictor", "online") if predicts else ("target", "online"),
+        context.augment,
+        branches=("target", "target_predictor", "online") if predicts else ("target", "online"),
         anchors=("projection", "prediction") if predicts else ("projection",),
     )
 

@@ -5,17 +5,17 @@ from collections.abc import Callable
 import jax
 from jax import Array, lax
 
-from cluster_jax import settings
-from cluster_jax.collectives import Axis
+from cluster_jax.core.checks import InputError
+from cluster_jax.core.collectives import Axis
 from cluster_jax.methods import base
-from cluster_jax.methods.base import Density, Encoded, Setting, Tree, TwoView
+from cluster_jax.methods.base import Encoded, MethodContext, SamplerInputs, Tree, TwoView
 
 
-def two_view(setting: Setting, objective: Callable, *, name: str, predicts: bool) -> TwoView:
+def two_view(context: MethodContext, objective: Callable, *, name: str, predicts: bool) -> TwoView:
     """A method without a target network. Kept after training: the network.
 
     Args:
-        setting: network, augmentation and sizes.
+        context: network, augmentation and sizes.
         objective: the `objective` of the method, see `TwoView`.
         name: the method's, for messages.
         predicts: whether there is a predictor. The objective then finds `predictions`, and as
@@ -25,13 +25,13 @@ def two_view(setting: Setting, objective: Callable, *, name: str, predicts: bool
     Raises:
         InputError: shuffled BatchNorm, or no predictor where one is needed.
     """
-    network = setting.network
-    if setting.shuffle:
-        raise settings.InputError(
+    network = context.network
+    if context.shuffle:
+        raise InputError(
             "network.norm 'shuffle' needs a method with a target network; use 'sync' or 'local'"
         )
     if predicts and network.predict is None:
-        raise settings.InputError(f"{name} needs network.predictor; got None")
+        raise InputError(f"{name} needs network.predictor; got None")
 
     def init(key: Array, images: Array) -> tuple[Tree, Tree]:
         params, stats = network.init(key, images)
@@ -39,7 +39,7 @@ def two_view(setting: Setting, objective: Callable, *, name: str, predicts: bool
 
     def encode(
         params: Tree,
-        extra: Tree,
+        model_state: Tree,
         views: tuple[Array, Array],
         index: Array,
         step: Array,
@@ -52,7 +52,9 @@ def two_view(setting: Setting, objective: Callable, *, name: str, predicts: bool
 
         a, b = views
         # One forward pass of view a serves the loss and, through `pull`, a sampler.
-        z_a, pull, stats = jax.vjp(lambda x: project(params, extra["stats"], x), a, has_aux=True)
+        z_a, pull, stats = jax.vjp(
+            lambda x: project(params, model_state["stats"], x), a, has_aux=True
+        )
         z_b, stats = project(params, stats, b)
         predictions = targets = None
         if predicts:
@@ -63,14 +65,18 @@ def two_view(setting: Setting, objective: Callable, *, name: str, predicts: bool
         def again(images: Array) -> Array:
             return project(base.constants(params), stats, images)[0]
 
-        density = Density(a, z_a, lambda ct: pull(ct)[0], b, z_b, again, {"online": again})
-        encoded = Encoded((z_a, z_b), predictions, targets, density, index)
-        return encoded, {**extra, "stats": stats}
+        sampler_inputs = SamplerInputs(
+            a, z_a, lambda ct: pull(ct)[0], b, z_b, again, {"online": again}
+        )
+        encoded = Encoded((z_a, z_b), predictions, targets, sampler_inputs, index)
+        return encoded, {**model_state, "stats": stats}
 
-    def after(params: Tree, extra: Tree, step: Array) -> Tree:
-        return extra
+    def after(params: Tree, model_state: Tree, step: Array) -> Tree:
+        return model_state
 
-    embed = base.embedder(network, setting.augment, lambda params, extra: (params, extra["stats"]))
+    embed = base.embedder(
+        network, context.augment, lambda params, model_state: (params, model_state["stats"])
+    )
     return TwoView(
         init,
         encode,
@@ -79,7 +85,7 @@ def two_view(setting: Setting, objective: Callable, *, name: str, predicts: bool
         embed,
         base.never,
         base.unchanged,
-        setting.augment,
-        routes=("online",),
+        context.augment,
+        branches=("online",),
         anchors=("projection", "prediction") if predicts else ("projection",),
     )

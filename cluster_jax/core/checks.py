@@ -1,0 +1,69 @@
+"""Checks of what a user gives; every error is one sentence: "X must be ...; got ..."."""
+
+import math
+import numbers
+from collections.abc import Mapping
+from typing import Any
+
+
+class InputError(ValueError):
+    """Something the user gave is wrong; the message is one sentence that says what to do."""
+
+
+def finite(name: str, value: Any) -> None:
+    """Raises an `InputError` for NaN or infinity in `value`, a number or a tree of them.
+
+    The message names the key as `name.section.key`.
+    """
+    if hasattr(value, "tolist"):  # NumPy's and JAX's
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            finite(f"{name}.{key}", part)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            finite(name, part)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise InputError(f"{name} must be a finite number; got {value}")
+
+
+def positive(name: str, value: float) -> None:
+    """Raises an `InputError` unless `value > 0`."""
+    _number(name, value)
+    if value is None or not value > 0:
+        raise InputError(f"{name} must be greater than 0; got {value}")
+
+
+def at_least(name: str, value: float, least: float) -> None:
+    """Raises an `InputError` unless `value >= least`."""
+    _number(name, value)
+    if value is None or not value >= least:
+        raise InputError(f"{name} must be at least {least}; got {value}")
+
+
+def between(name: str, value: float, low: float, high: float) -> None:
+    """Raises an `InputError` unless `low <= value <= high`."""
+    _number(name, value)
+    if value is None or not low <= value <= high:
+        raise InputError(f"{name} must be between {low} and {high}; got {value}")
+
+
+def whole(name: str, value: int, least: int) -> None:
+    """Raises an `InputError` unless `value` is a whole number, `least` or more."""
+    at_least(name, value, least)
+    if not isinstance(value, numbers.Integral):
+        raise InputError(f"{name} must be a whole number; got {value}")
+
+
+def _number(name: str, value: Any) -> None:
+    """Leaves None, a setting that was not given, to the caller's own sentence."""
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise InputError(f"{name} must be a number; got {value!r}")
+
+
+def one_of(name: str, value: Any, choices: tuple) -> None:
+    """Raises an `InputError` unless `value` is one of `choices`."""
+    if value not in choices:
+        raise InputError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}")

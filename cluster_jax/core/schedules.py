@@ -1,0 +1,88 @@
+"""Schedules as pure functions of the step, and durations in steps or epochs."""
+
+import math
+import re
+from collections.abc import Callable
+
+import jax.numpy as jnp
+from jax import Array
+
+from cluster_jax.core.checks import InputError
+
+Schedule = Callable[[Array | int], Array]
+
+
+def duration(value: str, steps_per_epoch: int) -> int:
+    """Length in steps of `"1500 steps"` or `"0.5 epochs"`.
+
+    Raises:
+        ValueError: no such length: another form, a negative number, a fraction of a step.
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s+(steps?|epochs?)\s*", str(value))
+    if not found:
+        raise ValueError(f"a duration is like '1500 steps' or '200 epochs'; got {value!r}")
+    number, unit = float(found[1]), found[2].rstrip("s")
+    if unit == "step":
+        if number != int(number):
+            raise ValueError(f"a duration in steps is a whole number; got {value!r}")
+        return int(number)
+    # Rounded first: 0.55 epochs of 100 steps are 55.00000000000001 in floating point.
+    return math.ceil(round(number * steps_per_epoch, 6))
+
+
+def steps(name: str, value: str, steps_per_epoch: int) -> int:
+    """`duration` of a config's value.
+
+    Raises:
+        InputError: no such length; the message names the key.
+    """
+    try:
+        return duration(value, steps_per_epoch)
+    except ValueError as error:
+        raise InputError(f"{name}: {error}") from error
+
+
+def warmup_cosine(peak: float, warmup: int, total: int, end: float = 0.0) -> Schedule:
+    """Linear from `peak / warmup` at step 0 to `peak` at step `warmup - 1`, then cosine to `end`.
+
+    The cosine spans `total - warmup` steps, so the last step comes close to `end`; dividing by
+    `total` instead, as official NCC code does, never gets there.
+    """
+
+    def schedule(step: Array | int) -> Array:
+        step = jnp.asarray(step, jnp.result_type(float))
+        rise = peak * (step + 1) / max(warmup, 1)
+        progress = jnp.clip((step - warmup) / max(total - warmup, 1), 0, 1)
+        fall = end + (peak - end) * 0.5 * (1 + jnp.cos(jnp.pi * progress))
+        return jnp.where(step < warmup, rise, fall)
+
+    return schedule
+
+
+def warmup_drops(peak: float, warmup: int, every: int) -> Schedule:
+    """Linear to `peak` as `warmup_cosine`, then a tenth of it after every further `every` steps.
+
+    Counted from step 0, so that a warm-up does not move the drops.
+    """
+
+    def schedule(step: Array | int) -> Array:
+        step = jnp.asarray(step, jnp.result_type(float))
+        rise = peak * (step + 1) / max(warmup, 1)
+        return jnp.where(step < warmup, rise, peak * 0.1 ** jnp.floor(step / every))
+
+    return schedule
+
+
+def cosine(start: float, end: float, total: int) -> Schedule:
+    """From `start` at step 0 by half a cosine to `end` at step `total`, constant afterward.
+
+    The decay of the exponential moving average uses it: `cosine(0.996, 1.0, total)` is BYOL's
+    schedule, `cosine(m, m, total)` a constant one.
+    """
+
+    def schedule(step: Array | int) -> Array:
+        step = jnp.asarray(step, jnp.result_type(float))
+        progress = jnp.clip(step / max(total, 1), 0, 1)
+        return end - (end - start) * 0.5 * (1 + jnp.cos(jnp.pi * progress))
+
+    return schedule

@@ -1,0 +1,256 @@
+"""Vectors and labels from files: `.npy`, `.npz` and text. Nothing is ever unpickled."""
+
+import array
+import csv
+import itertools
+import lzma
+import pathlib
+import zipfile
+import zlib
+from collections.abc import Iterator
+from typing import NamedTuple, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cluster_jax.core.checks import InputError
+
+# What NumPy and zipfile raise on files that are damaged, encrypted or packed in unknown ways.
+_UNREADABLE = (
+    ValueError, OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError,
+)  # fmt: skip
+
+
+class Table(NamedTuple):
+    """Vectors, float `[n, d]`, and the name of each, or None."""
+
+    values: NDArray
+    names: tuple[str, ...] | None
+
+
+class Labels(NamedTuple):
+    """Labels as numbers from 0, int32 `[n]`, and the name of each number."""
+
+    codes: NDArray
+    names: tuple[str, ...]
+
+
+def read_table(path: str, name: str | None) -> Table:
+    """Vectors of a `.npy`, `.npz` or `.csv` file.
+
+    A `.csv` has commas, one row per vector, with or without a line of titles: words, or the
+    numbers from 0 that pandas writes. If the first column is not of numbers or has an empty
+    title, it holds the names of the rows.
+
+    Args:
+        path: the file.
+        name: which array of an `.npz`; None: the only one.
+
+    Raises:
+        InputError: the file is not there or holds no such vectors.
+    """
+    kind = _kind(path, (".npy", ".npz", ".csv"))
+    if kind == ".csv":
+        return _read_csv(path)
+    values = _read_array(path, name)
+    if values.dtype.kind not in "biuf":
+        raise InputError(f"{path} must hold real numbers; it holds {values.dtype}")
+    if values.dtype.kind != "f":
+        small = values.dtype.kind == "b" or values.dtype.itemsize <= 2
+        values = values.astype(np.float32 if small else np.float64)
+    elif values.dtype not in (np.float32, np.float64):
+        values = values.astype(np.float32 if values.dtype.itemsize <= 4 else np.float64)
+    return Table(values, None)
+
+
+def read_labels(path: str, name: str | None, rows: int) -> Labels:
+    """Labels, whole numbers or texts, from a `.npy`, `.npz`, `.csv` or `.txt` file.
+
+    Text files have one label per line, none of them blank. A `.csv` with one line more than
+    `rows` begins with a title.
+
+    Raises:
+        InputError: the file is not there, holds no labels, or not `rows` of them.
+    """
+    kind = _kind(path, (".npy", ".npz", ".csv", ".txt"))
+    values = _read_lines(path, kind, rows) if kind in (".csv", ".txt") else _read_array(path, name)
+    if values.ndim != 1 or values.dtype.kind not in "biuUS":
+        raise InputError(
+            f"{path} must hold one whole number or text per row; it holds {values.dtype} of shape "
+            f"{values.shape}"
+        )
+    if len(values) != rows:
+        raise InputError(
+            f"features and labels must have the same length; got {rows:,} and {len(values):,}"
+        )
+    present, codes = np.unique(values, return_inverse=True)
+    names = (v.decode("utf-8", "replace") if isinstance(v, bytes) else str(v) for v in present)
+    return Labels(codes.astype(np.int32), tuple(names))
+
+
+def _kind(path: str, kinds: tuple[str, ...]) -> str:
+    file = pathlib.Path(path)
+    if file.suffix.lower() not in kinds:
+        raise InputError(f"{path} must be a file of type {', '.join(kinds)}")
+    if not file.is_file():
+        raise InputError(f"there is no file {path}")
+    return file.suffix.lower()
+
+
+def _read_array(path: str, name: str | None) -> NDArray:
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return loaded
+        with loaded:
+            # An archive may hold other files too, which NumPy would return as bytes.
+            members = loaded.zip.namelist()
+            names = [member[:-4] for member in members if member.endswith(".npy")]
+            if name is None and len(names) == 1:
+                name = names[0]
+            if name not in names:
+                wanted = "several arrays" if name is None else f"no array {name!r}"
+                raise InputError(
+                    f"{path} holds {wanted}; name one of: {', '.join(names) or '(it is empty)'}"
+                )
+            values = loaded[name]
+            if not isinstance(values, np.ndarray):
+                raise InputError(f"{name!r} of {path} is no array")
+            return values
+    except InputError:
+        raise
+    except _UNREADABLE as error:
+        if "allow_pickle" in str(error):
+            raise InputError(
+                f"{path} holds pickled Python objects, which are never loaded; save plain numbers"
+            ) from error
+        raise InputError(f"{path} cannot be read: {_line(error)}") from error
+
+
+def _read_csv(path: str) -> Table:
+    """Numbers in rows; the first line may be titles, the first column names."""
+    values, names = array.array("d"), []
+    with _open(path) as file:
+        lines = _lines(path, file)
+        head = list(itertools.islice(lines, 2))
+        if not head:
+            raise InputError(f"{path} is empty")
+        at, sample = head[-1]
+        width, untitled = len(sample), len(head) > 1 and not head[0][1][0].strip()
+        named = int(untitled or bool(sample[0].strip() and not _is_number(sample[0])))
+        if named == width:
+            raise InputError(f"{path} has no columns of numbers; separate them by commas")
+        if len(head) > 1 and _is_titles(path, *head[0], sample, named):
+            del head[0]
+        elif untitled:
+            raise InputError(f"{path}, line {head[0][0]}, column 1 is empty")
+        for number, line in itertools.chain(head, lines):
+            if len(line) != width:
+                raise InputError(
+                    f"{path}, line {number}: {len(line)} columns, where others have {width}"
+                )
+            try:
+                values.extend(map(float, line[named:]))
+            except ValueError as error:
+                where = next(i for i in range(named, width) if not _is_number(line[i]))
+                raise InputError(
+                    f"{path}, line {number}, column {where + 1}: {line[where]!r} is not a number"
+                ) from error
+            names += line[:named]
+    others = names[: len(head) - 1] + names[len(head) :]
+    if named and not untitled and others and all(map(_is_number, others)):
+        raise InputError(f"{path}, line {at}, column 1: {sample[0]!r} is not a number")
+    table = np.array(values).reshape(-1, width - named)
+    return Table(table, tuple(names) if named else None)
+
+
+def _is_titles(path: str, number: int, line: list[str], sample: list[str], named: int) -> bool:
+    """Whether a first line is titles, judged by its cells and by the `sample` after it.
+
+    Raises:
+        InputError: it may be titles as well as a row.
+    """
+    cells = line[named:]
+    if cells == [str(i) for i in range(len(cells))] and len(line) == len(sample):
+        whole = all(cell.strip().lstrip("+-").isdigit() for cell in sample[named:])
+        if len(cells) <= 2 and whole and line[0].strip():
+            raise InputError(
+                f"{path}, line {number}: {','.join(line)!r} may be titles or a row; give the "
+                "columns titles that are words"
+            )
+        return True
+    # One number among words is a row with a mistake, which its reader will name.
+    return not any(map(_is_number, cells))
+
+
+def _read_lines(path: str, kind: str, rows: int) -> NDArray:
+    """One label per line: numbers if all are, else texts."""
+    with _open(path) as file:
+        if kind == ".txt":
+            values = [line.strip() for line in file]
+        else:
+            lines = [line or [""] for _, line in _lines(path, file, blank=True)]
+            wide = next((i for i, line in enumerate(lines) if len(line) > 1), None)
+            if wide is not None:
+                raise InputError(
+                    f"{path} must have one column, the labels; row {wide + 1} has "
+                    f"{len(lines[wide])}"
+                )
+            values = [line[0].strip() for line in lines]
+    while values and not values[-1]:
+        values.pop()
+    if "" in values:
+        raise InputError(f"{path}, line {values.index('') + 1} is blank; give every row a label")
+    if kind == ".csv" and len(values) == rows + 1:
+        values = values[1:]
+    elif kind == ".csv" and _is_titled(values):
+        raise InputError(
+            f"{path} begins with a title, {values[0]!r}, and so lacks labels: it holds "
+            f"{len(values) - 1:,} for {rows:,} rows"
+        )
+    try:
+        return np.array([int(value) for value in values], np.int64)
+    except (ValueError, OverflowError):
+        return np.array(values)
+
+
+def _is_titled(values: list[str]) -> bool:
+    """Whether a word stands over several whole numbers."""
+    whole = [_is_whole(value) for value in values]
+    return len(whole) > 2 and not whole[0] and all(whole[1:])
+
+
+def _open(path: str) -> TextIO:
+    """A text file; bytes that are no UTF-8 are kept as they are."""
+    return open(path, encoding="utf-8-sig", errors="surrogateescape", newline="")
+
+
+def _lines(path: str, file: TextIO, blank: bool = False) -> Iterator[tuple[int, list[str]]]:
+    """The lines as cells, each with its number; those that are blank only with `blank`."""
+    reader = csv.reader(file)
+    try:
+        for line in reader:
+            if line or blank:
+                yield reader.line_num, line
+    except csv.Error as error:
+        raise InputError(f"{path}, line {reader.line_num}: {error}") from error
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_whole(cell: str) -> bool:
+    try:
+        int(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0]

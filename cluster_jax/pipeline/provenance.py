@@ -1,0 +1,136 @@
+"""How a result was obtained, and the table that is printed at the end of a run."""
+
+import importlib.metadata
+import pathlib
+import platform
+import subprocess
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+
+from cluster_jax import __version__
+from cluster_jax.data.datasets import Dataset
+from cluster_jax.evaluation import summary
+
+PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy", "scikit-learn", "umap-learn")
+
+
+def describe(
+    config: Mapping[str, Any], dataset: Dataset, clustered: Dataset, steps: int
+) -> dict[str, Any]:
+    """The protocol of a run: what was trained on and scored, what labels were used for."""
+    labeled = dataset.labels is not None
+    given = config["eval"]["kmeans"]["k"]
+    uses = ["scoring"] if labeled else []
+    if dataset.known is not None:
+        images, classes = int((dataset.known >= 0).sum()), int(dataset.known.max()) + 1
+        uses.append(f"training on the {images:,} images of {classes} known classes")
+    if labeled and given is None:
+        uses.append("the number of clusters of k-means")
+    return {
+        "data": {k: config["data"][k] for k in ("name", "split", "limit", "image_size")},
+        "images_trained": dataset.size,
+        "images_scored": clustered.size,
+        "images_skipped": len(dataset.skipped),
+        "steps": steps,
+        "batch_size": config["train"]["batch_size"],
+        "method": config["method"]["name"],
+        "nrcc": config["nrcc"]["sampler"] if config["nrcc"]["weight"] else None,
+        "labels_used_for": uses,
+        "number_of_clusters": {
+            "gridshift": "found",
+            "kmeans": "given" if labeled or given is not None else "as found by GridShift",
+        },
+        "bandwidth": "found" if config["eval"]["gridshift"]["bandwidth"] == "auto" else "given",
+        "checkpoint": "the last one",
+        "kmeans_n_init": config["eval"]["kmeans"]["n_init"],
+        "nmi": "arithmetic mean of the entropies",
+        "seed": config["seed"],
+        "devices": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
+        "processes": jax.process_count(),
+        "machine": f"{platform.machine()}, {platform.system()}",
+        "versions": versions(),
+        "commit": commit(),
+        "note": config["note"],
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python, this package and what its figures depend on."""
+    found = {name: importlib.metadata.version(name) for name in PACKAGES}
+    return {"python": platform.python_version(), "cluster_jax": __version__, **found}
+
+
+def commit() -> str | None:
+    """The commit of the checkout this runs from, with "+" when it was changed; else None."""
+    folder = pathlib.Path(__file__).resolve().parent.parent.parent
+    if not (folder / ".git").exists():
+        return None
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    try:
+        head = git("rev-parse", "--short=12", "HEAD")
+        return head + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def table(results: Mapping[str, Any]) -> str:
+    """The figures of `results.json` as lines of text."""
+    metrics, protocol = results["metrics"], results["protocol"]
+    counts = protocol["number_of_clusters"]
+    titles = {"gridshift": "GridShift", "kmeans": "k-means"}
+    found = {name: summary.number(*summary.tally(metrics[name])) for name in titles}
+    width = max(map(len, (*found.values(), "clusters"))) + 1
+    lines = [f"{'':28}{'clusters':>{width}}{'ACC':>8}{'NMI':>8}{'ARI':>8}{'AMI':>8}"]
+    for name, title in titles.items():
+        row = metrics[name]
+        figures = "".join(f"{summary.figure(row[key]):>8}" for key in ("acc", "nmi", "ari", "ami"))
+        label = f"{title} (k {counts[name]})"
+        lines.append(f"{label:<28}{found[name]:>{width}}{figures}")
+    grid = metrics["gridshift"]
+    if grid.get("outliers"):
+        lines.append(f"outliers                     {grid['outliers']:,}")
+    if grid.get("verdict") == "one cluster":
+        lines.append("the images form one cluster: no division is as good as separate clusters are")
+    if grid["clear"] is False:
+        lines.append("no clear answer: the images may form one group, or none (see the report)")
+    neighbors = {k: v for k, v in metrics["knn"].items() if v is not None}
+    if neighbors:
+        found = ", ".join(f"{k}: {summary.figure(v)}" for k, v in neighbors.items())
+        lines.append(f"k-NN accuracy                {found}")
+    if metrics["linear_probe"] is not None:
+        lines.append(f"linear probe accuracy        {summary.figure(metrics['linear_probe'])}")
+    if metrics.get("discovery") is not None:
+        lines += _discovery(metrics["discovery"])
+    if metrics.get("gradient_share") is not None:
+        lines.append(f"gradient's share of a sample {metrics['gradient_share']:.2g}")
+    if results["images_per_second"]:
+        lines.append(f"training speed               {results['images_per_second']:,.0f} images/s")
+    return "\n".join(lines)
+
+
+def _discovery(metrics: Mapping[str, Any]) -> list[str]:
+    novel, test = metrics["novel"], metrics["test"]
+    figure = summary.figure
+    lines = [
+        f"{'novel classes (given)':<28}{metrics['novel_classes']}: ACC {figure(novel['acc'])}, "
+        f"NMI {figure(novel['nmi'])}; k-means at the start: ACC "
+        f"{figure(metrics['kmeans_before_acc'])}",
+        f"{'labeled classes':<28}ACC {figure(metrics['labeled_acc'])}; all: ACC "
+        f"{figure(metrics['all_acc'])}",
+    ]
+    doubt = summary.doubt(metrics)
+    if doubt is not None:
+        lines.append(f"{doubt}: the clusters may be better than its classes")
+    if test is not None:
+        lines.append(
+            f"{'test images':<28}novel: ACC {figure(test['novel_acc'])}, labeled: "
+            f"{figure(test['labeled_acc'])}, all, part unknown: {figure(test['all_acc'])}"
+        )
+    return lines

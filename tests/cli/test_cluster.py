@@ -1,0 +1,333 @@
+"""The command on embeddings: files that it leaves, folders, one sentence for bad input."""
+
+import csv
+import pathlib
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+
+import cluster_jax
+from cluster_jax.cli import cluster
+from cluster_jax.core import devices, io
+from cluster_jax.data import tables
+from cluster_jax.evaluation import cluster_features, summary
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+NAMES = ("ant", "bee", "cow")
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """Three heaps of points with names in a folder that is the current one."""
+    rng = np.random.default_rng(0)
+    labels = rng.choice([0, 0, 1, 2], 200)
+    x = rng.normal(size=(3, 3))[labels] * 9 + rng.normal(size=(200, 3))
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "wide.npy", np.repeat(x, 2, axis=1))
+    lines = [f"row {i}," + ",".join(map(repr, row)) for i, row in enumerate(x.tolist())]
+    (tmp_path / "x.csv").write_text("\n".join(["name,a,b,c", *lines]) + "\n")
+    (tmp_path / "y.txt").write_text("\n".join(NAMES[label] for label in labels) + "\n")
+    monkeypatch.chdir(tmp_path)
+    return x, labels
+
+
+def _run(capsys, *flags):
+    cluster.main(flags)
+    captured = capsys.readouterr()
+    return captured.out, captured.err
+
+
+def _refused(capsys, *flags, code=2):
+    before = sorted(pathlib.Path().rglob("*"))
+    with pytest.raises(SystemExit) as stop:
+        cluster.main(flags)
+    text = capsys.readouterr().err
+    assert stop.value.code == code
+    assert text.startswith("error: ")
+    assert len(text.splitlines()) == 1, text
+    assert sorted(pathlib.Path().rglob("*")) == before, "nothing was written"
+    return text
+
+
+def test_files_of_a_run(files, capsys):
+    x, labels = files
+    out, err = _run(capsys, "--features=x.csv", "--labels=y.txt", "--workdir=out")
+    assert err == ""
+    assert "seeking modes of 200 points" in out
+    assert "out/report.html\nout/assignments.csv\nout/results.json" in out
+    names = ["assignments.csv", "config.json", "report.html", "results.json"]
+    assert sorted(file.name for file in pathlib.Path("out").iterdir()) == names
+
+    results = io.read_json("out/results.json")
+    metrics = results["metrics"]["gridshift"]
+    assert metrics["acc"] > 0.98
+    assert f"{metrics['acc']:.3f}" in out
+    protocol = results["protocol"]
+    assert (protocol["features"], protocol["labels"]) == ("x.csv", "y.txt")
+    assert (protocol["rows"], protocol["columns"], protocol["seed"]) == (200, 3, 0)
+    assert protocol["bandwidth"] == "found"
+    assert protocol["labels_used_for"] == ["scoring"]
+    assert {"python", "cluster_jax", "numpy"} <= set(protocol["versions"])
+    assert {"machine", "commit"} <= set(protocol)
+
+    options = cluster_features.Options(
+        **{k: results["config"][k] for k in cluster_features.Options._fields}
+    )
+    found = cluster_features.cluster(x, labels, options, lambda text: None)
+    rows = list(csv.DictReader(pathlib.Path("out/assignments.csv").read_text().splitlines()))
+    assert [row["row"] for row in rows] == [f"row {i}" for i in range(200)]
+    assert [int(row["cluster"]) for row in rows] == found.clusters.tolist()
+    assert [int(row["outlier"]) for row in rows] == found.outliers.astype(int).tolist()
+    distances = [float(row["distance"]) for row in rows]
+    np.testing.assert_allclose(distances, found.distances, rtol=1e-5)
+    # The names of the labels, cluster by cluster, and of the rows.
+    for c, name in metrics["matching"].items():
+        assert name == NAMES[np.bincount(labels[found.clusters == int(c)]).argmax()]
+        assert f"matched with {name}" in out
+    page = pathlib.Path("out/report.html").read_text()
+    assert "200 rows fell into" in page
+    assert "row 137" in page
+    assert "x.csv" in page
+
+
+def test_a_finished_run_is_shown_again(files, capsys):
+    out, _ = _run(capsys, "--features=x.npy", "--bandwidth=2.5")
+    (workdir,) = pathlib.Path("clusters").iterdir()
+    assert workdir.name.startswith("x-")
+    stamp = (workdir / "results.json").stat().st_mtime_ns
+    again, _ = _run(capsys, "--features=x.npy", "--bandwidth=2.5")
+    assert "is finished" in again
+    assert "seeking" not in again
+    assert again.split("\n\n")[1:] == out.split("\n\n")[1:], "the same figures"
+    assert (workdir / "results.json").stat().st_mtime_ns == stamp
+    # What is the default may be said; anything else is another result.
+    _run(capsys, "--features=x.npy", "--bandwidth=2.5", "--reduce=none")
+    assert len(list(pathlib.Path("clusters").iterdir())) == 1
+    _run(capsys, "--features=x.npy", "--bandwidth=2.0")
+    _run(capsys, "--features=x.npy", "--bandwidth=2.5", "--labels=y.txt")
+    assert len(list(pathlib.Path("clusters").iterdir())) == 3
+    results = io.read_json(workdir / "results.json")
+    assert results["protocol"]["bandwidth"] == "given"
+    assert results["metrics"]["gridshift"]["acc"] is None
+
+
+def test_an_interrupted_run_goes_on(files, capsys, monkeypatch):
+    flags = ("--features=x.npy", "--bandwidth=2.5", "--workdir=out")
+
+    def stop(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster, "_report", stop)
+        with pytest.raises(SystemExit) as end:
+            cluster.main(flags)
+    assert end.value.code == 130
+    assert "stopped; the same command begins again" in capsys.readouterr().err
+    assert not pathlib.Path("out/results.json").exists()
+    _run(capsys, *flags)
+    assert pathlib.Path("out/results.json").exists()
+
+
+def test_a_folder_of_something_else_is_left_alone(files, capsys):
+    pathlib.Path("mine").mkdir()
+    pathlib.Path("mine/assignments.csv").write_text("my own")
+    text = _refused(capsys, "--features=x.npy", "--workdir=mine")
+    assert "mine holds other files, assignments.csv among them; give another --workdir" in text
+    assert pathlib.Path("mine/assignments.csv").read_text() == "my own"
+    pathlib.Path("mine/config.json").write_text("{ no json")
+    _refused(capsys, "--features=x.npy", "--workdir=mine")
+    for workdir in ("x.npy", "x.npy/below"):
+        assert "x.npy is a file" in _refused(capsys, "--features=x.npy", f"--workdir={workdir}")
+    pathlib.Path("empty").mkdir()
+    _run(capsys, "--features=x.npy", "--bandwidth=2", "--workdir=empty")
+    text = _refused(capsys, "--features=x.npy", "--bandwidth=3", "--workdir=empty")
+    assert "holds other files" in text
+
+
+def test_what_another_version_or_a_kill_left(files, capsys, monkeypatch):
+    flags = ("--features=x.npy", "--bandwidth=2", "--workdir=out")
+    pathlib.Path("out").mkdir()
+    pathlib.Path("out/.config.json.partial").write_text("{")
+    _run(capsys, *flags)
+    assert "is finished" in _run(capsys, *flags)[0]
+    monkeypatch.setattr(cluster, "__version__", "99.0")
+    text = _refused(capsys, *flags)
+    assert f"out is of another version of cluster_jax, {cluster_jax.__version__}, and" in text
+    pathlib.Path("out/config.json").write_text("[1]")
+    assert "holds other files" in _refused(capsys, *flags)
+
+
+def test_kmeans_takes_every_core(files):
+    """A device for each core, unless their number is set."""
+    code = (
+        "import sys; from cluster_jax import cluster\n"
+        "cluster.main(sys.argv[1:]); import jax; print('devices', jax.device_count())"
+    )
+    flags = ("--features=x.npy", "--method=kmeans", "--k=3")
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "", "JAX_PLATFORMS": "cpu"}
+    for given, count in ({}, devices.cores()), ({"JAX_NUM_CPU_DEVICES": "3"}, 3):
+        done = subprocess.run(
+            [sys.executable, "-c", code, *flags, f"--workdir=out{count}"],
+            env={**environment, **given}, capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.stdout.endswith(f"devices {count}\n"), done.stderr
+
+
+def test_kmeans_and_one_column(files, capsys):
+    np.save("line.npy", np.repeat([0.0, 5.0, 9.0], 20)[:, None] + np.arange(60)[:, None] % 7 / 50)
+    out, _ = _run(capsys, "--features=line.npy", "--method=kmeans", "--k=3", "--workdir=out")
+    assert "k-means (k given)" in out
+    rows = list(csv.DictReader(pathlib.Path("out/assignments.csv").read_text().splitlines()))
+    assert [row["row"] for row in rows] == [str(i) for i in range(60)]
+    clusters = [row["cluster"] for row in rows]
+    assert [len(set(clusters[i : i + 20])) for i in (0, 20, 40)] == [1, 1, 1]
+    assert len(set(clusters)) == 3
+    assert {row["outlier"] for row in rows} == {"0"}
+    assert "the number was given" in pathlib.Path("out/report.html").read_text()
+    protocol = io.read_json("out/results.json")["protocol"]
+    assert protocol["number_of_clusters"] == {"kmeans": "given"}
+    assert protocol["n_init"] == 10
+
+
+@pytest.mark.parametrize(
+    ("metrics", "sentence"),
+    [
+        ({"verdict": "clear"}, None),
+        ({"verdict": None}, None),
+        ({"verdict": "one cluster"}, "the rows form one cluster"),
+        ({"verdict": "no clear answer"}, "no clear answer"),
+    ],
+)
+def test_summary_says_what_is_not_clear(metrics, sentence):
+    scores = dict.fromkeys(("acc", "nmi", "ari", "ami"), 0.5) | {"silhouette": None}
+    sizes = {str(c): 1 + c % 7 for c in range(30)}
+    metrics = {"n_clusters": 30, **scores, "cluster_sizes": sizes, **metrics}
+    results = {
+        "protocol": {"number_of_clusters": {"gridshift": "found"}},
+        "metrics": {"gridshift": metrics},
+    }
+    text = summary.text(results)
+    assert "and 10 of 2 rows or fewer" in text
+    assert (
+        text.index("cluster      6") < text.index("cluster     13") < text.index("cluster      5")
+    )
+    said = [s for s in ("one cluster", "no clear", "outliers") if s in text]
+    assert len(said) == (sentence is not None)
+    assert sentence is None or sentence in text
+    assert "cluster      6           7 rows    6.1%" in text
+    metrics |= {"n_clusters": 2, "cluster_sizes": {"3": 1, "4": 1}}
+    assert "cluster      3           1 row    50.0%" in summary.text(results)
+
+
+def test_summary_counts_small_clusters_apart():
+    scores = dict.fromkeys(("acc", "nmi", "ari", "ami", "silhouette"))
+    sizes = {"0": 2, "1": 50, "2": 30, "3": 1, "4": 3}
+    metrics = {"n_clusters": 5, "n_large": 2, "outliers": 6, **scores, "cluster_sizes": sizes}
+    results = {
+        "protocol": {"number_of_clusters": {"gridshift": "found"}},
+        "metrics": {"gridshift": metrics},
+    }
+    lines = summary.text(results).splitlines()
+    assert " ".join(lines[1].split()) == "GridShift (k found) 2 and 3 small - - - - -"
+    assert len(lines[0]) == len(lines[1])
+    assert [line.split()[:3] for line in lines if line.startswith("cluster ")] == [
+        ["cluster", "1", "50"],
+        ["cluster", "2", "30"],
+    ]
+    assert lines[-1] == "and 3 small, of 3 rows or fewer, too small to count; 6 rows are outliers"
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ((), "--features"),
+        (("--features=none.npy",), "there is no file none.npy"),
+        (("--features=y.txt",), "must be a file of type .npy, .npz, .csv"),
+        (("--features=x.npy", "--labels=none.txt"), "there is no file none.txt"),
+        (("--features=x.npy", "--labels=short.txt"), "got 200 and 2"),
+        (("--features=nan.npy",), "NaN or infinity in 1 of 2 rows, first in row 1"),
+        (("--features=flat.npy",), "2-D array, rows by columns; got shape (4,)"),
+        (("--features=empty.npy",), "non-empty"),
+        (("--features=words.npy",), "must hold real numbers"),
+        (("--features=pickled.npy",), "never loaded"),
+        (("--features=x.npy", "--method=magic"), "--method: invalid choice: 'magic'"),
+        (("--features=x.npy", "--method=kmeans"), "give k"),
+        (("--features=x.npy", "--method=kmeans", "--k=201"), "must be 1 to 200, the rows; got 201"),
+        (("--features=x.npy", "--k=many"), "--k: invalid int value: 'many'"),
+        (("--features=x.npy", "--k=3"), "leave out k = 3"),
+        (
+            ("--features=x.npy", "--bandwidth=wide"),
+            "bandwidth must be 'auto' or a number greater than 0; got 'wide'",
+        ),
+        (
+            ("--features=x.npy", "--method=kmeans", "--k=2", "--max_iter=2147483648"),
+            "max_iter must be at most 2,147,483,647; got 2147483648",
+        ),
+        (("--features=x.npy", "--bandwidth=-1"), "greater than 0; got -1.0"),
+        (("--features=x.npy", "--bandwith=1"), "--bandwith=1"),
+        (("--features=x.npy", "more"), "more"),
+        (("--features=wide.npy", "--n_neighbors=1"), "neighbors must be at least 2; got 1"),
+    ],
+)
+def test_bad_input(files, capsys, flags, message):
+    pathlib.Path("short.txt").write_text("1\n2\n")
+    np.save("nan.npy", [[1.0, 2.0], [np.nan, 1.0]])
+    np.save("flat.npy", np.ones(4))
+    np.save("empty.npy", np.ones((0, 3)))
+    np.save("words.npy", np.array([["a"]]))
+    np.save("pickled.npy", np.array([{}], object), allow_pickle=True)
+    assert message in _refused(capsys, *flags)
+
+
+def test_late_trouble_is_one_sentence_too(files, capsys, monkeypatch):
+    def full(*arguments, **options):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(cluster_features, "cluster", full)
+    assert "no space left" in _refused(capsys, "--features=x.npy", code=1)
+
+    def warned(*arguments, **options):
+        warnings.simplefilter("always")
+        warnings.warn("it did not converge", UserWarning, stacklevel=1)
+        raise ValueError("coordinates are too large")
+
+    monkeypatch.setattr(cluster_features, "cluster", warned)
+    with pytest.raises(SystemExit):
+        cluster.main(["--features=x.npy"])
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == ["warning: it did not converge", "error: coordinates are too large"]
+
+
+def test_names_and_labels_belong_to_what_is_finished(files):
+    x, labels = files
+    table = tables.Table(x, None)
+    known = tables.Labels(labels.astype(np.int32), NAMES)
+    prints = [
+        cluster._fingerprint(table, None),
+        cluster._fingerprint(table, known),
+        cluster._fingerprint(table, known._replace(names=("a", "b", "c"))),
+        cluster._fingerprint(table._replace(names=("r",) * 200), known),
+        cluster._fingerprint(tables.Table(x.reshape(100, 6), None), known),
+        cluster._fingerprint(tables.Table(x[::-1], None), known),
+    ]
+    assert len({str(p) for p in prints}) == len(prints)
+
+
+def test_from_the_shell(files):
+    """Help, and no JAX for what is refused."""
+    command = [sys.executable, "-m", "cluster_jax.cluster"]
+    environment = {"PYTHONPATH": str(ROOT), "PATH": ""}
+    done = subprocess.run([*command, "--help"], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0
+    for flag in ("--features", "--labels", "--method", "--k", "--bandwidth", "--workdir"):
+        assert flag in done.stdout
+    code = (
+        "import sys; from cluster_jax import cluster\n"
+        "try: cluster.main(['--features=none.npy'])\n"
+        "except SystemExit: sys.exit(' '.join({'jax', 'plotly', 'umap'} & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,277 @@
+"""New images in the clusters of a finished run: the command, its table and what it refuses."""
+
+import csv
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cluster_jax.cli import predict
+from cluster_jax.clustering.gridshift import GridShift
+from cluster_jax.core import io
+from cluster_jax.core.checks import InputError
+from cluster_jax.data import arrays, datasets, inference_data
+from cluster_jax.pipeline import inference
+from cluster_jax.pipeline import run as pipeline
+from tests import toy
+
+pytestmark = pytest.mark.usefixtures("one_device")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Workdir of a finished run whose images are gone, and the config."""
+    folder = tmp_path_factory.mktemp("trained")
+    config = toy.config(toy.file(folder, 90))
+    pipeline.run_pipeline(config, folder / "run")
+    (folder / "toy.npz").unlink()
+    return folder / "run", config
+
+
+@pytest.fixture
+def workdir(trained, tmp_path):
+    """A copy to do damage to."""
+    return shutil.copytree(trained[0], tmp_path / "run")
+
+
+def _again(trained, tmp_path, **reduce):
+    """The run clustered anew with other settings of the reduction."""
+    folder, config = trained
+    workdir = shutil.copytree(folder, tmp_path / "again")
+    changed = config.copy_and_resolve_references()
+    changed.eval.reduce.update(**reduce)
+    pixels, _ = toy.images(90)
+    np.savez(config.data.dir, images=pixels, labels=toy.images(90)[1])
+    try:
+        pipeline.run_pipeline(changed, workdir)
+    finally:
+        pathlib.Path(config.data.dir).unlink()
+    return workdir
+
+
+def _table(path):
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
+def _columns(rows, *names):
+    return [[float(row[name]) for row in rows] for name in names]
+
+
+def _refused(capsys, *arguments):
+    """The one sentence of a command that must end with code 2."""
+    with pytest.raises(SystemExit) as stop:
+        predict.main(arguments)
+    assert stop.value.code == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert [line for line in lines if line.startswith("error: ")] == lines[-1:], lines
+    return lines[-1]
+
+
+def test_training_images_get_their_own_cluster(trained, tmp_path, capsys):
+    workdir, _ = trained
+    np.save(tmp_path / "x.npy", toy.images(90)[0])
+    predict.main([f"--workdir={workdir}", f"--images={tmp_path}/x.npy", f"--out={tmp_path}/p.csv"])
+    rows, old = _table(tmp_path / "p.csv"), _table(workdir / "assignments.csv")
+    assert [row["image"] for row in rows] == [row["image"] for row in old]
+    assert _columns(rows, "cluster") == _columns(old, "cluster")
+    np.testing.assert_allclose(*_columns(rows, "distance"), *_columns(old, "distance"), atol=1e-4)
+    assert set(rows[0]) == {"image", "cluster", "distance", "is_novel"}
+    assert {row["is_novel"] for row in rows} == {"0"}
+    assert "90 images in" in capsys.readouterr().out
+    assert not (workdir / "predictions.csv").exists()
+
+
+def test_images_do_not_affect_each_other(trained):
+    run = inference.read(trained[0])
+    net = inference.restore(run)
+    pixels = toy.images(100, seed=8)[0]
+
+    def features(images):
+        return inference.embed(run, net, inference_data.load(images, shape=(8, 8, 1), cache_mb=1.0))
+
+    together = features(pixels)
+    alone = np.concatenate([features(pixels[i : i + 1]) for i in (0, 5, 63, 64, 99)])
+    assert (alone == together[[0, 5, 63, 64, 99]]).all()
+    np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1, rtol=1e-5)
+    few, all_ = inference.place(run, alone), inference.place(run, together)
+    for a, b in zip(few, all_, strict=True):
+        assert (a == b[[0, 5, 63, 64, 99]]).all()
+
+
+def test_new_images_join_their_like(trained):
+    """Images of the same four kinds: placed as well as the training images are clustered."""
+    run = inference.read(trained[0])
+    pixels, kinds = toy.images(80, seed=8)
+    dataset = inference_data.load(pixels, shape=(8, 8, 1), cache_mb=1.0)
+    placed = inference.place(run, inference.embed(run, inference.restore(run), dataset))
+    known = toy.images(90)[1]
+    clusters = run.clusters["clusters"]
+    commonest = np.array(
+        [np.bincount(known[clusters == c]).argmax() for c in range(max(clusters) + 1)]
+    )
+    before = (commonest[clusters] == known).mean()
+    assert (commonest[placed.labels] == kinds).mean() >= before - 0.1
+    assert placed.is_novel.mean() < 0.2
+    foreign = inference.place(run, -run.features)
+    assert foreign.is_novel.all()
+
+
+def test_a_folder_with_files_that_cannot_be_read(trained, tmp_path, capsys):
+    workdir, _ = trained
+    pixels = toy.images(12, seed=5)[0]
+    (tmp_path / "new" / "sub").mkdir(parents=True)
+    for i, image in enumerate(pixels):
+        Image.fromarray(image[..., 0]).save(tmp_path / "new" / "sub" / f"{i:02}.png")
+    (tmp_path / "new" / "broken.png").write_bytes(b"no image")
+    predict.main([f"--workdir={workdir}", f"--images={tmp_path}/new"])
+    assert "skipped broken.png (not an image)" in capsys.readouterr().out
+    rows = _table(workdir / "predictions.csv")
+    (workdir / "predictions.csv").unlink()
+    assert [row["image"] for row in rows] == [f"sub/{i:02}.png" for i in range(12)]
+    run = inference.read(workdir)
+    dataset = arrays.in_hand(pixels, image_size=None, cache_mb=1.0)
+    placed = inference.place(run, inference.embed(run, inference.restore(run), dataset))
+    assert _columns(rows, "cluster") == [placed.labels.tolist()]
+    predict.main([f"--workdir={workdir}", f"--images={tmp_path}/new/sub/03.png",
+                  f"--out={tmp_path}/one.csv"])  # fmt: skip
+    assert _table(tmp_path / "one.csv") == [{**rows[3], "image": "03.png"}]
+
+
+def test_neither_images_nor_data_set_are_loaded(trained, monkeypatch):
+    monkeypatch.setattr(datasets, "load", lambda **_: pytest.fail("loaded"))
+    run = inference.read(trained[0])
+    built = inference.restore(run)
+    assert run.images["shape"] == [8, 8, 1]
+    assert built.params["backbone"]
+
+
+def test_without_reduction_gridshift_places(trained, tmp_path):
+    workdir = _again(trained, tmp_path, method="none")
+    run = inference.read(workdir)
+    settled = {**run.results["config"]["eval"]["gridshift"],
+               "bandwidth": run.results["metrics"]["gridshift"]["bandwidth"]}  # fmt: skip
+    grid = GridShift(**settled).fit(run.features)
+    assert (inference.place(run, run.features).labels == run.clusters["clusters"]).all()
+    rng = np.random.default_rng(0)
+    rows = run.features[:40] + rng.normal(size=(40, run.features.shape[1])).astype(np.float32) / 9
+    placed = inference.place(run, rows)
+    wanted = grid.locate(rows)
+    assert (placed.labels == wanted.labels).all()
+    assert (placed.distances == wanted.distances).all()
+
+
+def test_umap_keeps_training_rows(trained, tmp_path):
+    run = inference.read(_again(trained, tmp_path, method="umap"))
+    placed = inference.place(run, run.features)
+    assert (placed.labels == run.clusters["clusters"]).all()
+    np.testing.assert_allclose(placed.distances, run.clusters["distances"], rtol=1e-5)
+
+
+def test_tsne_refuses(trained, tmp_path, capsys, monkeypatch):
+    workdir = _again(trained, tmp_path, method="tsne")
+    monkeypatch.setattr(inference, "restore", lambda run: pytest.fail("too late"))
+    said = _refused(capsys, f"--workdir={workdir}", f"--images={tmp_path}")
+    assert "t-SNE" in said
+    assert "eval.reduce.method=umap" in said
+
+
+def test_kmeans_clusters(trained):
+    run = inference.read(trained[0])
+    placed = inference.place_kmeans(run, run.features)
+    labels = run.clusters["kmeans_clusters"]
+    assert (placed.labels == labels).all()
+    for c in range(labels.max() + 1):
+        apart = run.features[labels == c] - run.features[labels == c].mean(axis=0)
+        wanted = np.linalg.norm(apart, axis=1)
+        np.testing.assert_allclose(placed.distances[labels == c], wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_workdirs_that_are_not_finished(workdir, tmp_path, capsys):
+    images = f"--images={tmp_path}"
+    assert "holds no run" in _refused(capsys, f"--workdir={tmp_path}/nowhere", images)
+    for name in ("results.json", pipeline.CLUSTERS):
+        kept = (workdir / name).read_bytes()
+        (workdir / name).unlink()
+        assert "not finished" in _refused(capsys, f"--workdir={workdir}", images)
+        (workdir / name).write_bytes(kept)
+    # Clustered anew, and interrupted: the config says other things than the results.
+    config = io.read_json(workdir / "config.json")
+    config["eval"]["reduce"]["n_neighbors"] = 3
+    io.write_json(workdir / "config.json", config)
+    assert "not finished" in _refused(capsys, f"--workdir={workdir}", images)
+
+
+def test_checkpoints_of_another_network(workdir):
+    run = inference.read(workdir)
+    (workdir / "checkpoints").rename(workdir / "elsewhere")
+    with pytest.raises(InputError, match=r"there is no checkpoint .*checkpoints/4"):
+        inference.restore(run)
+    (workdir / "elsewhere").rename(workdir / "checkpoints")
+    wider = {**run.results["config"]["network"], "width": 6}
+    changed = {**run.results, "config": {**run.results["config"], "network": wider}}
+    with pytest.raises(InputError, match="of another network than") as error:
+        inference.restore(run._replace(results=changed))
+    assert "\n" not in str(error.value)
+    for file in (workdir / "checkpoints" / "4").rglob("*"):
+        if file.is_file():
+            file.write_bytes(b"damaged")
+    with pytest.raises(InputError, match=r"checkpoints/4 cannot be read"):
+        inference.restore(run)
+    assert {p.name for p in (workdir / "checkpoints").glob("[0-9]*")} == {"2", "4"}
+    assert not (workdir / "damaged").exists()
+
+
+def test_images_that_are_not_there_or_do_not_fit(trained, tmp_path, capsys):
+    flag = f"--workdir={trained[0]}"
+    assert "no file or folder" in _refused(capsys, flag, f"--images={tmp_path}/none")
+    assert "no image file" in _refused(capsys, flag, f"--images={tmp_path}")
+    np.save(tmp_path / "x.npy", np.zeros((2, 8, 8, 3), np.uint8))
+    assert "3 channels" in _refused(capsys, flag, f"--images={tmp_path}/x.npy")
+    assert not (trained[0] / "predictions.csv").exists()
+
+
+def test_tables_that_cannot_be_written(trained, tmp_path, capsys, monkeypatch):
+    np.save(tmp_path / "x.npy", toy.images(2)[0])
+    flags = f"--workdir={trained[0]}", f"--images={tmp_path}/x.npy"
+    (tmp_path / "folder").mkdir()
+    assert "folder cannot be written: " in _refused(capsys, *flags, f"--out={tmp_path}/folder")
+    with monkeypatch.context() as patch:
+        patch.setenv("HOME", str(tmp_path))
+        predict.main([*flags, "--out=~/p.csv"])
+    assert len(_table(tmp_path / "p.csv")) == 2
+    monkeypatch.setattr(inference, "restore", lambda run: pytest.fail("too late"))
+    said = _refused(capsys, *flags, f"--out={tmp_path}/none/p.csv")
+    assert f"there is no folder {tmp_path}/none for p.csv; make it first" in said
+
+
+@pytest.mark.parametrize("name", ["embedding.npz", pipeline.CLUSTERS])
+@pytest.mark.parametrize("kept", [0, 40, -60])
+def test_files_that_were_cut(workdir, tmp_path, capsys, name, kept):
+    (workdir / name).write_bytes((workdir / name).read_bytes()[:kept])
+    said = _refused(capsys, f"--workdir={workdir}", f"--images={tmp_path}")
+    assert "is damaged" in said
+
+
+def test_small_clusters_are_counted_apart(trained):
+    run = inference.read(trained[0])
+    clusters = np.repeat([0, 1, 2], [40, 48, 2])
+    run = run._replace(clusters={"clusters": clusters, "outliers": clusters == 2})
+    labels = np.array([1, 2, 0, 1, 2, 2])
+    placed = inference.Assignment(labels, np.zeros(6), labels == 0)
+    dataset = arrays.in_hand(toy.images(6)[0], image_size=None, cache_mb=1.0)
+    lines = predict._summary(run, dataset, placed, "p.csv").splitlines()
+    assert lines[:3] == [
+        "cluster     1         2 images",
+        "cluster     0         1 images",
+        "and 1 too small to count with 3 images",
+    ]
+    assert lines[3].startswith("6 images in 2 clusters and 1 small one, 1 unlike")
+
+
+@pytest.mark.parametrize(
+    "flags", [(), ("--workdir=w",), ("--workdir=w", "--images=i", "--imagse=2")]
+)
+def test_mistyped_flags(capsys, flags):
+    assert "argument" in _refused(capsys, *flags)

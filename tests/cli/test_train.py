@@ -1,0 +1,139 @@
+"""The command line: exit codes, one sentence for bad input, two processes."""
+
+import os
+import pathlib
+import re
+import socket
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from cluster_jax.cli import train
+from cluster_jax.cli.flags import resolve_config
+from cluster_jax.core import io
+from cluster_jax.core.checks import InputError
+from tests import toy
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TINY = (
+    "--config.network.width=4", "--config.network.projector.hidden=16",
+    "--config.network.projector.out=8", "--config.train.batch_size=16",
+    "--config.train.duration=2 steps", "--config.train.log_every=1",
+    "--config.optimizer.warmup=1 step", "--config.eval.reduce.method=pca",
+    "--config.eval.linear_probe.epochs=1",
+)  # fmt: skip
+
+
+def _command(*flags, config="nrcc_digits"):
+    return [sys.executable, "-m", "cluster_jax.main", f"--config={config}", *flags]
+
+
+def _run(*flags, cwd=ROOT, **options):
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        _command(*flags, **options), cwd=cwd, env=environment, capture_output=True, text=True
+    )
+
+
+def _sentence(text):
+    lines = [line for line in text.splitlines() if line.startswith("error: ")]
+    assert len(lines) == 1, text
+    assert "Traceback" not in text
+    return lines[0]
+
+
+def _in_process(monkeypatch, capsys, *flags):
+    """The command in this process, as far as reading the flags: (exit code, stderr)."""
+    monkeypatch.setattr(sys, "argv", _command(*flags)[2:])
+    with pytest.raises(SystemExit) as stop:
+        train.parse(["main", *_command(*flags)[3:]])
+    return stop.value.code, capsys.readouterr().err
+
+
+def test_an_array_file_from_the_shell(tmp_path):
+    data = toy.file(tmp_path)
+    flags = (*TINY, "--config.data.name=arrays", f"--config.data.dir={data}")
+    done = _run(*flags, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    workdir = re.search(r"workdir (\S+)", done.stdout)[1]
+    assert workdir.startswith("runs/nrcc_digits-")
+    assert (tmp_path / workdir / "report.html").is_file()
+    again = _run(*flags, cwd=tmp_path)
+    assert again.returncode == 0
+    assert "is finished" in again.stdout
+    assert "training" not in again.stderr
+
+
+@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--config.train.batch_sise=3", "batch_sise"),
+        ("--config.train.batch_size=many", "many"),
+        ("--config.color=1", "color"),
+        ("--configg=1", "configg"),
+    ],
+)
+def test_mistyped_flags(monkeypatch, capsys, flag, message):
+    code, text = _in_process(monkeypatch, capsys, flag)
+    assert code == 2
+    assert message in _sentence(text)
+
+
+def test_config_is_required_and_found():
+    with pytest.raises(InputError, match="nrcc_digits"):
+        resolve_config(["main"])
+    with pytest.raises(InputError, match="'no_such'"):
+        resolve_config(["main", "--config=no_such"])
+    for given in ("nrcc_digits", "configs/nrcc_digits.py", "nrcc_digits.py"):
+        expected = str(ROOT / "configs" / "nrcc_digits.py")
+        assert resolve_config(["main", f"--config={given}"])[1] == f"--config={expected}"
+        assert resolve_config(["main", "--config", given])[2] == expected
+
+
+def test_bad_input_ends_with_code_2_and_writes_nothing(tmp_path):
+    (tmp_path / "empty").mkdir()
+    workdir = tmp_path / "run"
+    done = _run(
+        "--config.data.name=folder", f"--config.data.dir={tmp_path}/empty", f"--workdir={workdir}"
+    )
+    assert done.returncode == 2
+    assert "empty" in _sentence(done.stderr)
+    assert not workdir.exists()
+
+
+@pytest.mark.slow
+def test_two_processes_equal_one(tmp_path):
+    """Two hosts of two devices each: the same files as one process, written by the first."""
+    data = toy.file(tmp_path)
+    flags = (*TINY, "--config.data.name=arrays", f"--config.data.dir={data}")
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "JAX_PLATFORMS": "cpu",
+        "JAX_NUM_CPU_DEVICES": "2",
+        "JAX_COORDINATOR_ADDRESS": f"localhost:{port}",
+        "JAX_NUM_PROCESSES": "2",
+    }
+    hosts = [
+        subprocess.Popen(
+            _command(*flags, f"--workdir={tmp_path}/two"),
+            cwd=ROOT,
+            env={**environment, "JAX_PROCESS_ID": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    outputs = [host.communicate(timeout=300)[0] for host in hosts]
+    assert [host.returncode for host in hosts] == [0, 0], outputs
+    assert _run(*flags, f"--workdir={tmp_path}/one").returncode == 0
+    one, two = (io.read_arrays(tmp_path / n / "embedding.npz") for n in ("one", "two"))
+    np.testing.assert_allclose(one["projection"], two["projection"], atol=2e-3)
+    assert io.read_json(tmp_path / "two" / "results.json")["protocol"]["processes"] == 2

@@ -1,0 +1,132 @@
+"""Nearest training rows: exact, the same alone and together, and what they say of a new row."""
+
+import math
+
+import numpy as np
+import pytest
+
+from cluster_jax.clustering import out_of_sample
+
+
+def _unit(rng, n, d):
+    rows = rng.normal(size=(n, d)).astype(np.float32)
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def _crowded(rng, n, d):
+    """Unit rows in tight groups: many distances differ by less than float32 products can tell."""
+    rows = _unit(rng, n // 10, d)[rng.integers(0, n // 10, n)]
+    rows = rows + rng.normal(size=rows.shape).astype(np.float32) * np.float32(2e-5)
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def _plain(rows, features, k):
+    """Sorted (distance, index) by loops in float64."""
+    found = []
+    for row in rows.astype(np.float64):
+        half = [(math.fsum((a - b) ** 2 for a, b in zip(row, f, strict=True)) / 2, j)
+                for j, f in enumerate(features.astype(np.float64))]  # fmt: skip
+        found.append(sorted(half)[:k])
+    return found
+
+
+@pytest.mark.parametrize("k", [1, 4, 60])
+def test_neighbors_against_loops(k, monkeypatch):
+    monkeypatch.setattr(out_of_sample, "_BLOCK", 130)  # three rows at a time
+    rng = np.random.default_rng(k)
+    features, rows = _crowded(rng, 40, 12), _crowded(rng, 20, 12)
+    rows = np.concatenate([rows, features[:5]])
+    found = out_of_sample.neighbors(rows, features, k)
+    assert found.index.shape == found.distance.shape == (25, min(k, 40))
+    for i, wanted in enumerate(_plain(rows, features, k)):
+        np.testing.assert_allclose(found.distance[i], [w[0] for w in wanted], rtol=1e-12)
+        assert found.index[i].tolist() == [w[1] for w in wanted]
+
+
+def test_a_row_is_answered_alike_alone_and_in_company():
+    rng = np.random.default_rng(0)
+    features = _crowded(rng, 700, 200)
+    rows = features[rng.permutation(700)[:150]] * np.float32(1 + 1e-7)
+    together = out_of_sample.neighbors(rows, features, 9)
+    for i in range(150):
+        alone = out_of_sample.neighbors(rows[i : i + 1], features, 9)
+        assert (alone.index[0] == together.index[i]).all()
+        assert (alone.distance[0] == together.distance[i]).all()
+
+
+def test_training_rows_keep_label_and_place():
+    rng = np.random.default_rng(1)
+    features = _crowded(rng, 300, 16)
+    labels = rng.integers(0, 7, 300).astype(np.int32)
+    points = rng.normal(size=(300, 3)).astype(np.float32)
+    found = out_of_sample.neighbors(features, features, 15)
+    chosen = out_of_sample.vote(found, labels)
+    assert (chosen == labels).all()
+    assert (out_of_sample.position(found, labels, chosen, points) == points).all()
+
+
+def test_copies_of_a_row_agree_on_the_commonest_label():
+    rng = np.random.default_rng(2)
+    features = _unit(rng, 30, 6)
+    features[[3, 8, 11, 20]] = features[3]
+    labels = rng.integers(0, 4, 30)
+    labels[[3, 8, 11, 20]] = [1, 2, 2, 0]
+    found = out_of_sample.neighbors(features[3:4], features, 12)
+    assert found.index[0, :4].tolist() == [3, 8, 11, 20]
+    assert out_of_sample.vote(found, labels).tolist() == [2]
+    labels[[3, 8, 11, 20]] = [3, 2, 2, 3]  # a tie goes to the lower label
+    assert out_of_sample.vote(found, labels).tolist() == [2]
+    points = rng.normal(size=(30, 2))
+    place = out_of_sample.position(found, labels, np.array([2]), points)
+    np.testing.assert_allclose(place[0], (points[8] + points[11]) / 2)
+
+
+def test_votes_and_places_against_loops():
+    rng = np.random.default_rng(3)
+    features, rows = _unit(rng, 50, 3), _unit(rng, 40, 3)
+    labels, points = rng.integers(0, 5, 50), rng.normal(size=(50, 2))
+    found = out_of_sample.neighbors(rows, features, 6)
+    chosen = out_of_sample.vote(found, labels)
+    places = out_of_sample.position(found, labels, chosen, points)
+    for i in range(40):
+        votes = dict.fromkeys(range(5), 0.0)
+        for j, distance in zip(found.index[i], found.distance[i], strict=True):
+            votes[labels[j]] += 1 / distance
+        assert chosen[i] == max(votes, key=votes.get)
+        own = [(j, 1 / d) for j, d in zip(found.index[i], found.distance[i], strict=True)
+               if labels[j] == chosen[i]]  # fmt: skip
+        total = sum(w for _, w in own)
+        np.testing.assert_allclose(places[i], sum(points[j] * w for j, w in own) / total)
+    # Neither the nearest row nor a plain majority alone decides.
+    assert (chosen != labels[found.index[:, 0]]).any()
+    plain = [np.bincount(labels[row]).argmax() for row in found.index]
+    assert (chosen != plain).any()
+
+
+@pytest.mark.parametrize("sample", [5_000, 50])
+def test_reach_is_a_quantile_of_nearest_other_rows(sample, monkeypatch):
+    monkeypatch.setattr(out_of_sample, "_SAMPLE", sample)
+    rng = np.random.default_rng(4)
+    features = _unit(rng, 200, 3)
+    features[17] = features[90]  # a copy is another row, at distance 0
+    chosen = np.arange(min(200, sample)) * 200 // min(200, sample)
+    apart = [sorted(_plain(features[i : i + 1], features, 2)[0])[1][0] for i in chosen]
+    np.testing.assert_allclose(
+        out_of_sample.novelty_threshold(features), np.quantile(apart, 0.99), rtol=1e-9
+    )
+    assert out_of_sample.novelty_threshold(features) > np.median(apart)
+
+
+def test_rows_of_zeros():
+    features = np.array([[1.0, 0], [0, 1], [0, 0]], np.float32)
+    found = out_of_sample.neighbors(np.zeros((1, 2), np.float32), features, 3)
+    assert found.index.tolist() == [[2, 0, 1]]
+    assert found.distance.tolist() == [[0, 0.5, 0.5]]
+
+
+def test_rows_that_do_not_belong():
+    features = _unit(np.random.default_rng(5), 4, 3)
+    with pytest.raises(ValueError, match=r"3 columns.*\(2, 5\)"):
+        out_of_sample.neighbors(np.ones((2, 5), np.float32), features, 1)
+    with pytest.raises(ValueError, match="NaN"):
+        out_of_sample.neighbors(np.full((2, 3), np.nan, np.float32), features, 1)

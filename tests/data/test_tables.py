@@ -1,0 +1,260 @@
+"""Vectors and labels from files: what is read, and one sentence for what is not."""
+
+import re
+import zipfile
+
+import numpy as np
+import pytest
+
+from cluster_jax.core.checks import InputError
+from cluster_jax.data import tables
+
+X = np.random.default_rng(0).normal(size=(7, 3))
+
+
+def _refused(function, *arguments):
+    with pytest.raises(InputError) as stop:
+        function(str(arguments[0]), *arguments[1:])
+    assert len(str(stop.value).splitlines()) == 1
+    return str(stop.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        (np.float32, np.float32),
+        (np.float64, np.float64),
+        (">f8", np.float64),
+        (np.float16, np.float32),
+        (np.uint8, np.float32),
+        (np.int64, np.float64),
+        (bool, np.float32),
+    ],
+)
+def test_npy_of_any_real_numbers(tmp_path, given, kept):
+    values = (np.abs(X) * 9).astype(given)
+    np.save(tmp_path / "x.npy", values)
+    table = tables.read_table(str(tmp_path / "x.npy"), None)
+    assert table.values.dtype == kept
+    assert table.values.dtype.isnative
+    np.testing.assert_array_equal(table.values, values)
+    assert table.names is None
+
+
+def test_npz_by_name_or_alone(tmp_path):
+    np.savez(tmp_path / "one.npz", anything=X)
+    np.savez(tmp_path / "two.npz", a=X, b=X + 1)
+    np.savez(tmp_path / "none.npz")
+    one, two, none = (tmp_path / f"{name}.npz" for name in ("one", "two", "none"))
+    np.testing.assert_array_equal(tables.read_table(str(one), None).values, X)
+    np.testing.assert_array_equal(tables.read_table(str(two), "b").values, X + 1)
+    assert "several arrays; name one of: a, b" in _refused(tables.read_table, two, None)
+    assert "no array 'c'; name one of: a, b" in _refused(tables.read_table, two, "c")
+    assert "(it is empty)" in _refused(tables.read_table, none, None)
+
+
+TITLES = "id,width,height,depth"
+NAMES = ["a", "b, with a comma", "c", "1d", "é", "f", "g"]
+
+
+@pytest.mark.parametrize("titles", [False, True])
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("start", ["", "\n", "\ufeff"])
+def test_csv(tmp_path, titles, named, start):
+    lines = [",".join(map(repr, row.tolist())) for row in X]
+    if named:
+        lines = [f'"{name}",{line}' for name, line in zip(NAMES, lines, strict=True)]
+    if titles:
+        lines.insert(0, TITLES if named else TITLES[3:])
+    (tmp_path / "x.csv").write_text(start + "\n".join(lines) + "\n\n", encoding="utf-8")
+    table = tables.read_table(str(tmp_path / "x.csv"), None)
+    np.testing.assert_array_equal(table.values, X)
+    assert table.names == (tuple(NAMES) if named else None)
+
+
+def test_small_csv(tmp_path):
+    file = tmp_path / "x.csv"
+    cases = {"1": [[1]], "1,2": [[1, 2]], "1\n2\r\n": [[1], [2]], "a,b\n1,2": [[1, 2]]}
+    for text, values in cases.items():
+        file.write_text(text)
+        np.testing.assert_array_equal(tables.read_table(str(file), None).values, values)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty"),
+        ("\n\n", "is empty"),
+        ("1;2\n3;4", "no columns of numbers; separate them by commas"),
+        ("1,2\n3,x\n", "line 2, column 2: 'x' is not a number"),
+        ("a,b\n1,2\n3,\n", "line 3, column 2: '' is not a number"),
+        ("n,a\nr1,2\n\nr2,1 000\n", "line 4, column 2: '1 000' is not a number"),
+        ("1,2\n3,4\n5,6,7\n", "line 3: 3 columns, where others have 2"),
+        ("1,2\n3,4\n5\n", "line 3: 1 columns, where others have 2"),
+        ("1,2\n3\n", "line 1: 2 columns, where others have 1"),
+        ("1,2\n3,4\0\n", "line 2"),
+    ],
+)
+def test_csv_that_is_refused(tmp_path, text, message):
+    (tmp_path / "x.csv").write_text(text)
+    assert message in _refused(tables.read_table, tmp_path / "x.csv", None)
+
+
+PANDAS = {
+    ",0,1\n0,.5,1.5\n1,2.5,3.5\n": ([[0.5, 1.5], [2.5, 3.5]], ("0", "1")),
+    ",0,1\n0,5,1\n1,2,3\n": ([[5, 1], [2, 3]], ("0", "1")),
+    ",a,b\nx,.5,1.5\n": ([[0.5, 1.5]], ("x",)),
+    ",a,b\n7,.5,1.5\n": ([[0.5, 1.5]], ("7",)),
+    "0,1\n.5,1.5\n2,3\n": ([[0.5, 1.5], [2, 3]], None),
+    "0,1,2\n5,6,7\n": ([[5, 6, 7]], None),
+    "0\n.5\n": ([[0.5]], None),
+    "id,0,1\nx,.5,1.5\n": ([[0.5, 1.5]], ("x",)),
+    # No titles: in no order, or with decimals.
+    "1,0\n.5,1.5\n": ([[1, 0], [0.5, 1.5]], None),
+    "0.0,1.0\n.5,1.5\n": ([[0, 1], [0.5, 1.5]], None),
+}
+
+
+@pytest.mark.parametrize("text", PANDAS)
+def test_csv_of_pandas(tmp_path, text):
+    (tmp_path / "x.csv").write_text(text)
+    table = tables.read_table(str(tmp_path / "x.csv"), None)
+    values, names = PANDAS[text]
+    np.testing.assert_array_equal(table.values, values)
+    assert table.names == names
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1.0,2x\n3,4\n", "line 1, column 2: '2x' is not a number"),
+        ("\na,1.0,2x\nb,3,4\n", "line 2, column 3: '2x' is not a number"),
+        ("1x,2\n3,4\n", "line 1, column 1: '1x' is not a number"),
+        ("1,2\n3x,4\n5,6\n", "line 2, column 1: '3x' is not a number"),
+        ("a,b\n3x,4\n5,6\n", "line 2, column 1: '3x' is not a number"),
+        ("a,b\n,4\n5,6\n", "line 2, column 1: '' is not a number"),
+        (",2.5\n1,2\n", "line 1, column 1 is empty"),
+        ("0,1\n1,0\n", "line 1: '0,1' may be titles or a row; give the columns titles"),
+        ("0\n5\n9\n", "line 1: '0' may be titles or a row"),
+    ],
+)
+def test_first_lines_that_are_refused(tmp_path, text, message):
+    (tmp_path / "x.csv").write_text(text)
+    assert message in _refused(tables.read_table, tmp_path / "x.csv", None)
+
+
+def test_archives_with_other_files_or_damage(tmp_path):
+    file = tmp_path / "x.npz"
+    np.savez_compressed(file, x=X)
+    whole = file.read_bytes()
+    with zipfile.ZipFile(file, "a") as archive:
+        archive.writestr("readme.txt", "what this is")
+    np.testing.assert_array_equal(tables.read_table(str(file), None).values, X)
+    assert "no array 'readme.txt'; name one of: x" in _refused(
+        tables.read_table, file, "readme.txt"
+    )
+    with zipfile.ZipFile(tmp_path / "fake.npz", "w") as archive:
+        archive.writestr("x.npy", "no array")
+    assert "'x' of" in _refused(tables.read_table, tmp_path / "fake.npz", None)
+    # The flag of encryption, a method that no one knows, damaged content: local and central header.
+    central = whole.index(b"PK\x01\x02")
+    for change in ({6: 1, central + 8: 1}, {8: 77, central + 10: 77}, {70: 255, 71: 255, 72: 255}):
+        damaged = bytearray(whole)
+        for place, value in change.items():
+            damaged[place] = value
+        file.write_bytes(damaged)
+        assert "x.npz cannot be read: " in _refused(tables.read_table, file, None)
+
+
+def test_what_is_no_vectors(tmp_path):
+    class Bomb:
+        def __reduce__(self):
+            return (pytest.fail, ("it was unpickled",))
+
+    np.save(tmp_path / "pickled.npy", np.array([Bomb()], object), allow_pickle=True)
+    np.savez(tmp_path / "pickled.npz", x=np.array([Bomb()], object))
+    (tmp_path / "text.npy").write_text("not an array")
+    (tmp_path / "text.npz").write_text("not an archive")
+    np.save(tmp_path / "cut.npy", X)
+    whole = (tmp_path / "cut.npy").read_bytes()
+    (tmp_path / "cut.npy").write_bytes(whole[:-9])
+    (tmp_path / "empty.npy").write_bytes(b"")
+    np.save(tmp_path / "words.npy", np.array([["a", "b"]]))
+    np.save(tmp_path / "complex.npy", X + 1j)
+    (tmp_path / "x.parquet").touch()
+    (tmp_path / "folder.npy").mkdir()
+    for name, message in {
+        "pickled.npy": "pickled Python objects, which are never loaded",
+        "pickled.npz": "pickled Python objects, which are never loaded",
+        "text.npy": "(cannot be read|pickled)",
+        "text.npz": "(cannot be read|pickled)",
+        "cut.npy": "cannot be read",
+        "empty.npy": "cannot be read",
+        "words.npy": "must hold real numbers; it holds <U1",
+        "complex.npy": "must hold real numbers; it holds complex128",
+        "x.parquet": r"must be a file of type .npy, .npz, .csv",
+        "folder.npy": "there is no file",
+        "missing.npy": "there is no file",
+    }.items():
+        assert re.search(message, _refused(tables.read_table, tmp_path / name, None)), name
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".csv", ".txt"])
+@pytest.mark.parametrize(
+    ("values", "names"),
+    [
+        ([10, 9, -1, 10, 9, 9, 10], ("-1", "9", "10")),
+        (["cat", "ant", "cat", "dog", "ant", "cat", "dog"], ("ant", "cat", "dog")),
+        (["1", "b", "1", "b", "1", "b", "1"], ("1", "b")),
+    ],
+)
+def test_labels(tmp_path, suffix, values, names):
+    file = tmp_path / f"y{suffix}"
+    if suffix == ".npy":
+        np.save(file, values)
+    elif suffix == ".npz":
+        np.savez(file, y=values)
+    else:
+        file.write_text("\n".join(map(str, values)) + "\n\n")
+    found = tables.read_labels(str(file), None, 7)
+    assert found.names == names
+    assert found.codes.dtype == np.int32
+    assert [found.names[code] for code in found.codes] == list(map(str, values))
+
+
+def test_labels_with_a_title_or_with_commas(tmp_path):
+    (tmp_path / "y.csv").write_text("kind\n1\n0\n1\n")
+    found = tables.read_labels(str(tmp_path / "y.csv"), None, 3)
+    assert (found.names, found.codes.tolist()) == (("0", "1"), [1, 0, 1])
+    (tmp_path / "y.txt").write_text("a, b\nc\na, b\n")
+    assert tables.read_labels(str(tmp_path / "y.txt"), None, 3).names == ("a, b", "c")
+
+
+def test_labels_that_are_refused(tmp_path):
+    np.save(tmp_path / "float.npy", np.ones(7))
+    np.save(tmp_path / "square.npy", np.ones((7, 1), int))
+    np.save(tmp_path / "short.npy", np.ones(6, int))
+    np.save(tmp_path / "pickled.npy", np.array(["a", 1], object), allow_pickle=True)
+    np.savez(tmp_path / "two.npz", a=[1], b=[2])
+    (tmp_path / "wide.csv").write_text("a,1\nb,2\n")
+    (tmp_path / "long.txt").write_text("1\n" * 8)
+    (tmp_path / "gap.csv").write_text("kind\n1\n2\n3\n\n5\n6\n7\n")
+    (tmp_path / "quoted.csv").write_text('1\n2\n3\n""\n5\n6\n7\n')
+    (tmp_path / "gap.txt").write_text("1\n \n3\n4\n5\n6\n7\n")
+    (tmp_path / "late.csv").write_text("kind\n" + "1\n" * 6 + "\n")
+    for name, message in {
+        "float.npy": "one whole number or text per row; it holds float64 of shape (7,)",
+        "square.npy": "it holds int64 of shape (7, 1)",
+        "short.npy": "must have the same length; got 7 and 6",
+        "long.txt": "must have the same length; got 7 and 8",
+        "gap.csv": "gap.csv, line 5 is blank; give every row a label",
+        "quoted.csv": "line 4 is blank",
+        "gap.txt": "line 2 is blank",
+        "late.csv": "begins with a title, 'kind', and so lacks labels: it holds 6 for 7 rows",
+        "pickled.npy": "never loaded",
+        "two.npz": "name one of: a, b",
+        "wide.csv": "must have one column, the labels; row 1 has 2",
+        "y.json": ".npy, .npz, .csv, .txt",
+        "missing.txt": "there is no file",
+    }.items():
+        assert message in _refused(tables.read_labels, tmp_path / name, None, 7), name

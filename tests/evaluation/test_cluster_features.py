@@ -1,0 +1,230 @@
+"""Features to clusters and figures: what is clustered, by which distance, what is refused."""
+
+import numpy as np
+import pytest
+from sklearn.decomposition import PCA
+from sklearn.metrics import silhouette_score
+
+from cluster_jax.clustering.gridshift import GridShift
+from cluster_jax.core.checks import InputError
+from cluster_jax.evaluation import cluster_features
+from cluster_jax.evaluation.cluster_features import cluster, resolve
+from cluster_jax.metrics import partition
+
+OPTIONS = cluster_features.Options(
+    method="gridshift",
+    k=None,
+    reduce=None,
+    n_components=2,
+    n_neighbors=5,
+    min_dist=0.0,
+    metric=None,
+    bandwidth="auto",
+    n_init=3,
+    max_iter=50,
+    seed=0,
+)
+
+
+def blobs(d=3, n=300, seed=1):
+    rng = np.random.default_rng(seed)
+    labels = rng.choice([0, 0, 1, 2], n)
+    return rng.normal(size=(3, d))[labels] * 9 + rng.normal(size=(n, d)), labels
+
+
+def silent(text):
+    pass
+
+
+def test_few_columns_go_to_gridshift_as_they_are():
+    x, labels = blobs()
+    said = []
+    found = cluster(x, labels, OPTIONS, said.append)
+    grid = GridShift().fit(x)
+    np.testing.assert_array_equal(found.points, x)
+    np.testing.assert_array_equal(found.clusters, grid.labels_)
+    gaps = np.linalg.norm(x - grid.cluster_centers_[grid.labels_], axis=1) / grid.bandwidth_
+    np.testing.assert_allclose(found.distances, gaps, rtol=1e-6)
+    np.testing.assert_array_equal(found.outliers, grid.outliers_)
+    metrics = found.metrics["gridshift"]
+    scores = partition.scores(labels, grid.labels_)
+    assert {name: metrics[name] for name in scores} == scores
+    assert metrics["acc"] > 0.98
+    assert metrics["bandwidth"] == grid.bandwidth_
+    assert metrics["verdict"] == found.curve["verdict"] == "clear"
+    assert metrics["silhouette"] == pytest.approx(silhouette_score(x, grid.labels_))
+    assert metrics["silhouette_rows"] == 300
+    assert metrics["outliers"] == grid.outliers_.sum()
+    assert metrics["n_large"] == len(set(grid.labels_[~grid.outliers_])) == 3
+    assert "silhouette_reduced" not in metrics, "there is only one space"
+    assert sum(metrics["cluster_sizes"].values()) == 300
+    assert metrics["cluster_sizes"][int(grid.labels_[0])] == (grid.labels_ == grid.labels_[0]).sum()
+    assert said == ["seeking modes of 300 points, bandwidth auto ...", "scoring ..."]
+
+
+def test_small_clusters_are_counted_apart():
+    x = np.concatenate([blobs()[0], [[40.0, 40, 40], [-40, 40, 0]]])
+    metrics = cluster(x, None, OPTIONS, silent).metrics["gridshift"]
+    grid = GridShift().fit(x)
+    assert metrics["n_clusters"] == len(set(grid.labels_)) == 5
+    assert metrics["n_large"] == len(set(grid.labels_[~grid.outliers_])) == 3
+
+
+def test_float64_is_not_rounded():
+    """Features far from 0 keep their differences, which float32 would drop."""
+    x, labels = blobs()
+    options = OPTIONS._replace(bandwidth=4.0)
+    near, far = (cluster(x + offset, labels, options, silent) for offset in (0, 2.0**28))
+    assert far.points.dtype == np.float64
+    assert partition.scores(near.clusters, far.clusters)["ari"] > 0.9
+    assert near.metrics["gridshift"]["n_clusters"] > 2
+
+
+def test_without_labels_and_with_a_given_bandwidth():
+    x, _ = blobs()
+    found = cluster(x, None, OPTIONS._replace(bandwidth=3.0), silent)
+    metrics = found.metrics["gridshift"]
+    assert found.curve is metrics["verdict"] is metrics["stability"] is metrics["acc"] is None
+    assert metrics["bandwidth"] == 3.0
+    assert metrics["n_clusters"] == len(np.unique(found.clusters))
+
+
+def test_gridshift_sees_the_reduced_features():
+    x, labels = blobs(d=20)
+    said = []
+    found = cluster(x, labels, OPTIONS._replace(reduce="pca", bandwidth=6.0), said.append)
+    expected = PCA(2, svd_solver="full").fit_transform(x)
+    np.testing.assert_allclose(np.abs(found.points), np.abs(expected), atol=1e-3)
+    np.testing.assert_array_equal(found.clusters, GridShift(6.0).fit(found.points).labels_)
+    assert said[0] == "reducing 300 x 20 by PCA to 2 dimensions ..."
+    metrics = found.metrics["gridshift"]
+    assert metrics["silhouette"] == pytest.approx(silhouette_score(x, found.clusters))
+    reduced = silhouette_score(found.points, found.clusters)
+    assert metrics["silhouette_reduced"] == pytest.approx(reduced, rel=1e-5)
+    assert reduced > metrics["silhouette"] + 0.05
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_kmeans_on_features(metric):
+    x, labels = blobs(d=6)
+    x = x * np.random.default_rng(0).uniform(0.2, 2, (300, 1)) if metric == "cosine" else x
+    options = OPTIONS._replace(method="kmeans", k=3, metric=metric)
+    found = cluster(x, labels, options, silent)
+    metrics = found.metrics["kmeans"]
+    assert metrics["acc"] > 0.98
+    assert metrics["k_given"] == 3
+    assert found.outliers is found.curve is None
+    np.testing.assert_array_equal(found.points, x)
+    # The distance by hand, to the mean of the members (of length one for the cosine).
+    unit = x / np.linalg.norm(x, axis=1, keepdims=True) if metric == "cosine" else x
+    means = np.stack([unit[found.clusters == c].mean(axis=0) for c in range(3)])
+    if metric == "cosine":
+        means /= np.linalg.norm(means, axis=1, keepdims=True)
+        gaps = 1 - (unit * means[found.clusters]).sum(axis=1)
+    else:
+        gaps = np.linalg.norm(unit - means[found.clusters], axis=1)
+    np.testing.assert_allclose(found.distances, gaps, atol=2e-4)
+    expected = silhouette_score(x, found.clusters, metric=metric)
+    assert metrics["silhouette"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_kmeans_in_a_map_is_euclidean(monkeypatch):
+    """Two heaps in one direction from the origin of the map: no cosine tells them apart."""
+    x = np.concatenate([np.full((20, 5), 1.0), np.full((30, 5), 9.0)])
+    x += np.random.default_rng(0).normal(size=x.shape) * 0.1
+    given = {}
+
+    def reduce(features, **options):
+        given.update(options)
+        return features[:, :2]
+
+    monkeypatch.setattr(cluster_features, "reduce", reduce)
+    options = OPTIONS._replace(method="kmeans", k=2, reduce="umap", n_neighbors=7, min_dist=0.25)
+    found = cluster(x, np.repeat([0, 1], [20, 30]), options, silent)
+    assert given == {
+        "method": "umap", "n_components": 2, "n_neighbors": 7, "min_dist": 0.25, "metric": "cosine",
+        "seed": 0,
+    }  # fmt: skip
+    assert found.metrics["kmeans"]["acc"] == 1
+    assert found.points.shape == (50, 2)
+
+
+def test_blocks_do_not_show(monkeypatch):
+    x, labels = blobs(d=6)
+    options = OPTIONS._replace(method="kmeans", k=3)
+    whole = cluster(x, labels, options, silent)
+    monkeypatch.setattr(cluster_features, "_BLOCK", 100)
+    np.testing.assert_array_equal(cluster(x, labels, options, silent).distances, whole.distances)
+    x[[113, 290], 2] = np.nan
+    with pytest.raises(InputError, match="in 2 of 300 rows, first in row 113 "):
+        cluster(x, None, options, silent)
+
+
+@pytest.mark.parametrize(
+    ("columns", "given", "expected"),
+    [
+        (3, {}, ("none", "euclidean")),
+        (4, {}, ("umap", "cosine")),
+        (4, {"reduce": "tsne"}, ("tsne", "cosine")),
+        (4, {"reduce": "tsne", "metric": "euclidean"}, ("tsne", "euclidean")),
+        (4, {"reduce": "none"}, ("none", "euclidean")),
+        (4, {"reduce": "pca"}, ("pca", "euclidean")),
+        (3, {"reduce": "umap"}, ("umap", "euclidean")),
+        (4, {"method": "kmeans", "k": 2}, ("none", "cosine")),
+        (3, {"method": "kmeans", "k": 2}, ("none", "euclidean")),
+        (3, {"method": "kmeans", "k": 2, "metric": "cosine"}, ("none", "cosine")),
+        (4, {"method": "kmeans", "k": 2, "reduce": "pca"}, ("pca", "euclidean")),
+    ],
+)
+def test_what_is_left_open(columns, given, expected):
+    options = resolve(np.ones((5, columns)), None, OPTIONS._replace(**given))
+    assert (options.reduce, options.metric) == expected
+    assert resolve(np.ones((5, columns)), None, options) == options
+    assert options._replace(reduce=None, metric=None) == OPTIONS._replace(
+        **{**given, "reduce": None, "metric": None}
+    )
+
+
+X = np.ones((5, 4))
+
+
+@pytest.mark.parametrize(
+    ("features", "given", "message"),
+    [
+        (np.ones(5), {}, r"2-D array, rows by columns; got shape \(5,\)"),
+        (np.ones((0, 4)), {}, "non-empty"),
+        (np.ones((4, 0)), {}, "non-empty"),
+        (np.array([["a", "b"]]), {}, "floating numbers; got <U1"),
+        (np.array([[1.0, np.inf]]), {}, "NaN or infinity in 1 of 1 rows"),
+        (X, {"method": "dbscan"}, "method must be one of 'gridshift', 'kmeans'; got 'dbscan'"),
+        (X, {"reduce": "lda"}, "reduce must be one of 'umap'"),
+        (X, {"metric": "manhattan"}, "metric must be one of"),
+        (X, {"metric": "cosine", "reduce": "pca"}, "'cosine' has no effect on gridshift"),
+        (X, {"n_components": 0}, "n_components must be at least 1; got 0"),
+        (X, {"n_neighbors": 1}, "neighbors must be at least 2"),
+        (X, {"min_dist": -0.1}, "min_dist must be at least 0"),
+        (X, {"seed": -1}, "seed must be at least 0"),
+        (X, {"bandwidth": 0.0}, "bandwidth must be 'auto' or a number greater than 0; got 0.0"),
+        (X, {"bandwidth": float("nan")}, "got nan"),
+        (X, {"k": 3}, "GridShift finds the number of clusters: leave out k = 3"),
+        (X, {"method": "kmeans"}, "k-means needs the number of clusters: give k"),
+        (X, {"method": "kmeans", "k": 6}, "k must be 1 to 5, the rows; got 6"),
+        (X, {"method": "kmeans", "k": 0}, "k must be 1 to 5"),
+        (X, {"method": "kmeans", "k": 2, "bandwidth": 0.5}, "k-means has no bandwidth"),
+        (X, {"method": "kmeans", "k": 2, "n_init": 0}, "n_init must be at least 1"),
+        (X, {"method": "kmeans", "k": 2, "max_iter": 0}, "max_iter must be at least 1"),
+        (X, {"method": "kmeans", "k": 2, "max_iter": 2**31}, "max_iter must be at most 2,147,"),
+        (X, {"method": "kmeans", "k": 2, "n_init": 2**70}, "n_init must be at most 2,147,"),
+        (X, {"method": "kmeans", "k": 2**31}, "k must be 1 to 5, the rows; got 2147483648"),
+        (X, {"seed": 2**31}, "seed must be at most 2,147,483,647; got 2147483648"),
+    ],
+)
+def test_refused(features, given, message):
+    for function in (resolve, lambda *a: cluster(*a, silent)):
+        with pytest.raises(InputError, match=message):
+            function(features, None, OPTIONS._replace(**given))
+
+
+def test_labels_of_another_length():
+    with pytest.raises(InputError, match="same length; got 5 and 4"):
+        resolve(X, np.zeros(4, int), OPTIONS)

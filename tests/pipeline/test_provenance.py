@@ -1,0 +1,32 @@
+"""The table at the end of a run."""
+
+import pytest
+
+from cluster_jax.pipeline import provenance
+
+SCORES = {"acc": 0.25, "nmi": None, "ari": 0.5, "ami": 0.125}
+
+
+@pytest.mark.parametrize(
+    ("found", "shown"),
+    [
+        ({"n_clusters": 12, "n_large": 12}, "12 0.250"),
+        ({"n_clusters": 1_234, "n_large": 12}, "12 and 1,222 small 0.250"),
+        ({"n_clusters": 7}, "7 0.250"),
+    ],
+)
+def test_small_clusters_are_counted_apart(found, shown):
+    results = {
+        "protocol": {"number_of_clusters": {"gridshift": "found", "kmeans": "given"}},
+        "metrics": {
+            "gridshift": {**found, **SCORES, "clear": True},
+            "kmeans": {"n_clusters": 10, **SCORES},
+            "knn": {"5": None},
+            "linear_probe": None,
+        },
+        "images_per_second": None,
+    }
+    head, grid, means = provenance.table(results).splitlines()
+    assert " ".join(grid.split()).startswith(f"GridShift (k found) {shown} - 0.500 0.125")
+    assert len(head) == len(grid) == len(means)
+    assert " ".join(means.split()).startswith("k-means (k given) 10 0.250")

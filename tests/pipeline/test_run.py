@@ -1,0 +1,498 @@
+"""A whole run: what it leaves, how it resumes, and what it refuses."""
+
+import csv
+import json
+import os
+import shutil
+import signal
+import threading
+
+import jax
+import numpy as np
+import pytest
+
+from cluster_jax.core import io
+from cluster_jax.core.checks import InputError
+from cluster_jax.methods import base
+from cluster_jax.pipeline import build, stages
+from cluster_jax.pipeline import run as pipeline
+from cluster_jax.training import checkpoint, log, loop
+from cluster_jax.training import state as states
+from cluster_jax.training.checkpoint import Checkpoints
+from tests import toy
+
+pytestmark = pytest.mark.usefixtures("two_devices")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, two_devices):
+    """A finished run: its config, workdir and results."""
+    folder = tmp_path_factory.mktemp("finished")
+    config = toy.config(toy.file(folder))
+    return config, folder / "run", pipeline.run_pipeline(config, folder / "run", "toy")
+
+
+def _arrays(state):
+    return jax.device_get(state._replace(key=jax.random.key_data(state.key)))
+
+
+def _restored(built, values, workdir):
+    saved = Checkpoints(workdir / "checkpoints", keep=2, method=values["method"]["name"])
+    state = saved.restore(build.initial_state(built, values))
+    saved.close()
+    return state
+
+
+def _final(config, workdir):
+    built, values = toy.built(config)
+    return _arrays(_restored(built, values, workdir))
+
+
+def _assert_same(a, b):
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def test_what_a_run_leaves(finished):
+    config, workdir, results = finished
+    assert json.loads((workdir / "results.json").read_text()) == results
+    metrics = results["metrics"]
+    for name in ("gridshift", "kmeans"):
+        assert metrics[name].keys() >= {"n_clusters", "acc", "nmi", "ari", "ami"}
+    assert 0 <= metrics["knn"]["5"] <= 1
+    assert 0 < metrics["gradient_share"] < 1
+    assert results["images_per_second"] > 0
+    assert results["protocol"]["number_of_clusters"] == {"gridshift": "found", "kmeans": "given"}
+    assert results["protocol"]["labels_used_for"][0] == "scoring"
+    rows = list(csv.DictReader((workdir / "assignments.csv").read_text().splitlines()))
+    assert [int(r["image"]) for r in rows] == list(range(64))
+    assert {int(r["cluster"]) for r in rows} == set(range(metrics["gridshift"]["n_clusters"]))
+    stored = io.read_arrays(workdir / "clusters.npz")
+    assert [int(r["cluster"]) for r in rows] == stored["clusters"].tolist()
+    assert [int(r["outlier"]) for r in rows] == stored["outliers"].tolist()
+    assert stored["bandwidth"] == metrics["gridshift"]["bandwidth"]
+    # Distances are to the own mode, in bandwidths.
+    apart = np.linalg.norm(stored["points"] - stored["centers"][stored["clusters"]], axis=1)
+    wanted = apart / stored["bandwidth"]
+    np.testing.assert_allclose([float(r["distance"]) for r in rows], wanted, rtol=1e-4, atol=1e-6)
+    embedding = io.read_arrays(workdir / "embedding.npz")
+    assert {k: v.shape for k, v in embedding.items()} == {
+        "backbone": (64, 64),
+        "projection": (64, 8),
+    }
+    assert "<html" in (workdir / "report.html").read_text()[:500].lower()
+    assert [r["step"] for r in log.read(workdir)] == [2, 4]
+    assert list((workdir / "tensorboard").glob("events*"))
+    assert io.read_json(workdir / "config.json") == build.plain(config)
+
+
+def test_finished_run_prints_and_trains_nothing(finished, capsys, monkeypatch):
+    config, workdir, results = finished
+    monkeypatch.setattr(build, "build_run", lambda config: pytest.fail("built again"))
+    assert pipeline.run_pipeline(config, workdir, "toy") == results
+    assert "is finished" in capsys.readouterr().out
+
+
+def test_changed_evaluation_clusters_the_stored_embedding(finished, tmp_path, monkeypatch):
+    config, workdir, _ = finished
+    workdir = shutil.copytree(workdir, tmp_path / "run")
+    monkeypatch.setattr(loop, "train", lambda *a, **k: pytest.fail("trained again"))
+    changed = config.copy_and_resolve_references()
+    changed.eval.gridshift.bandwidth = "1e6"  # as a flag would give it
+    again = pipeline.run_pipeline(changed, workdir, "toy")
+    assert again["metrics"]["gridshift"]["n_clusters"] == 1
+    assert again["protocol"]["bandwidth"] == "given"
+    assert io.read_arrays(workdir / "clusters.npz")["clusters"].max() == 0
+
+
+def test_what_is_needed_without_the_images(finished):
+    """The functions made again from the files are those that were trained."""
+    config, workdir, _ = finished
+    pixels = toy.images()[0]
+    images = io.read_json(workdir / "images.json")
+    assert images["shape"] == [8, 8, 1]
+    assert images["mean"] == pytest.approx([pixels.mean() / 255])
+    assert images["std"] == pytest.approx([pixels.std() / 255])
+    built, values = toy.built(config)
+    again = build.rebuild_run(io.read_json(workdir / "config.json"), images)
+    assert again.schedule == built.schedule
+    assert again.statistics == built.statistics
+    state = _restored(built, values, workdir)
+    want = built.method.embed(state.params, state.model_state, pixels)
+    found = again.method.embed(state.params, state.model_state, pixels)
+    _assert_same(want, found)
+    with pytest.raises(LookupError, match="not at hand"):
+        again.dataset.fetch(np.arange(2))
+    older = {**values, "train": {k: v for k, v in values["train"].items() if k != "prefetch"}}
+    with pytest.raises(InputError, match=r"another version.*lacks train.prefetch"):
+        build.rebuild_run(older, images)
+
+
+def test_a_file_that_lacks_is_made_without_training(finished, tmp_path, monkeypatch):
+    """A run by an older version, or one that was cleaned up."""
+    config, workdir, results = finished
+    workdir = shutil.copytree(workdir, tmp_path / "run")
+    monkeypatch.setattr(loop, "train", lambda *a, **k: pytest.fail("trained again"))
+    before = io.read_arrays(workdir / "clusters.npz")
+    (workdir / "clusters.npz").unlink()
+    images = io.read_json(workdir / "images.json")
+    io.write_json(workdir / "images.json", {k: images[k] for k in ("size", "sha256")})
+    assert pipeline.outcome(workdir) is None
+    assert pipeline.run_pipeline(config, workdir, "toy")["metrics"] == results["metrics"]
+    _assert_same(before, io.read_arrays(workdir / "clusters.npz"))
+    assert io.read_json(workdir / "images.json") == images
+
+
+def test_images_in_hand(finished, monkeypatch):
+    """A data set that is given is trained on, and a finished run has to be of that set."""
+    config, workdir, results = finished
+    dataset = toy.built(config)[0].dataset
+    monkeypatch.setattr(build.datasets, "load", lambda **_: pytest.fail("loaded"))
+    assert pipeline.run_pipeline(config, workdir, "toy", dataset) == results
+    other = dataset._replace(fetch=lambda i: 255 - dataset.fetch(i))
+    with pytest.raises(InputError, match="images have changed"):
+        pipeline.run_pipeline(config, workdir, "toy", other)
+
+
+def test_workdir_of_another_config(finished):
+    config, workdir, _ = finished
+    changed = config.copy_and_resolve_references()
+    changed.train.batch_size = 32
+    with pytest.raises(InputError, match=r"train.batch_size = 16, not 32.*--workdir"):
+        pipeline.run_pipeline(changed, workdir, "toy")
+
+
+@pytest.mark.parametrize("method", ["simclr", "byol"])
+def test_resume_is_bit_exact(tmp_path, method, monkeypatch):
+    """Stopped in the middle and run again: the same state as in one go, and the same log."""
+    config = toy.config(toy.file(tmp_path))
+    if method == "byol":
+        toy.byol(config)
+    pipeline.run_pipeline(config, tmp_path / "whole")
+    step = loop.make_step
+
+    def killed(*arguments):
+        function, calls = step(*arguments), []
+
+        def stepped(*values):
+            calls.append(1)
+            if len(calls) == 4:
+                raise KeyboardInterrupt
+            return function(*values)
+
+        return stepped
+
+    monkeypatch.setattr(loop, "make_step", killed)
+    with pytest.raises(KeyboardInterrupt):
+        pipeline.run_pipeline(config, tmp_path / "parts")
+    assert not (tmp_path / "parts" / "results.json").exists()
+    monkeypatch.setattr(loop, "make_step", step)
+    pipeline.run_pipeline(config, tmp_path / "parts")
+    whole, parts = (_final(config, tmp_path / name) for name in ("whole", "parts"))
+    assert whole.step == 4
+    _assert_same(whole, parts)
+    losses = [[r["loss"] for r in log.read(tmp_path / name)] for name in ("whole", "parts")]
+    assert losses[0] == losses[1]
+
+
+def test_checkpoints_are_not_touched_by_later_steps(tmp_path):
+    """Saving is asynchronous and the step donates its state: the copy must be made in between."""
+    config = toy.config(toy.file(tmp_path), train={"checkpoint_every": 1, "keep_checkpoints": 9})
+    built, values = toy.built(config)
+    pipeline.run_pipeline(config, tmp_path / "run")
+    seen = []
+    for stop in (1, 2, 3):
+        short = toy.config(toy.file(tmp_path))
+        workdir = tmp_path / f"to{stop}"
+        schedule = built.schedule._replace(total=stop)
+        state = loop.train(
+            built.method, built.optimizer, build.initial_state(built, values), built.dataset,
+            name="byol", workdir=workdir, mesh=built.mesh, batch_size=short.train.batch_size,
+            labeled=None, seed=0, keep=1, schedule=schedule, embedding=None, rate=built.rate,
+        )  # fmt: skip
+        seen.append(_arrays(state))
+    for stop, state in zip((1, 2, 3), seen, strict=True):
+        folder = tmp_path / "run" / "checkpoints"
+        saved = checkpoint.Checkpoints(folder, keep=9, method="byol")
+        target = build.initial_state(built, values)
+        _assert_same(state, _arrays(saved.restore(target, step=stop)))
+        saved.close()
+
+
+def test_damaged_checkpoint_is_named_and_the_one_before_used(tmp_path, caplog):
+    config = toy.config(toy.file(tmp_path))
+    pipeline.run_pipeline(config, tmp_path / "run")
+    want = _final(config, tmp_path / "run")
+    (tmp_path / "run" / "results.json").unlink()
+    (tmp_path / "run" / "embedding.npz").unlink()
+    for file in (tmp_path / "run" / "checkpoints" / "4").rglob("*"):
+        if file.is_file():
+            file.write_bytes(b"damaged")
+    pipeline.run_pipeline(config, tmp_path / "run")
+    assert "checkpoints/4" in caplog.text
+    assert (tmp_path / "run" / "damaged" / "4").is_dir()
+    _assert_same(want, _final(config, tmp_path / "run"))
+
+
+def test_damage_to_all_checkpoints_moves_nothing_more(tmp_path):
+    config = toy.config(toy.file(tmp_path))
+    pipeline.run_pipeline(config, tmp_path / "run")
+    (tmp_path / "run" / "results.json").unlink()
+    (tmp_path / "run" / "embedding.npz").unlink()
+    for file in (tmp_path / "run" / "checkpoints").rglob("*"):
+        if file.is_file():
+            file.write_bytes(b"damaged")
+    for message in ("two checkpoints in a row", "the only checkpoint"):
+        with pytest.raises(InputError, match=message):
+            pipeline.run_pipeline(config, tmp_path / "run")
+    assert [p.name for p in (tmp_path / "run" / "checkpoints").glob("[0-9]*")] == ["2"]
+
+
+def test_not_finite_stops_with_the_step_and_the_last_good_checkpoint(tmp_path, monkeypatch):
+    config = toy.config(toy.file(tmp_path), train={"duration": "8 steps"})
+    step = loop.make_step
+
+    def poisoned(*arguments):
+        function, calls = step(*arguments), []
+
+        def stepped(*values):
+            calls.append(1)
+            state, metrics = function(*values)
+            return state, (
+                {**metrics, "loss": metrics["loss"] * np.nan} if len(calls) == 5 else metrics
+            )
+
+        return stepped
+
+    monkeypatch.setattr(loop, "make_step", poisoned)
+    with pytest.raises(loop.NotFinite, match=r"not finite at step 5.*newest is of step 4"):
+        pipeline.run_pipeline(config, tmp_path / "run")
+    assert sorted(p.name for p in (tmp_path / "run" / "checkpoints").glob("[0-9]*")) == ["2", "4"]
+
+
+def test_sigterm_saves_and_the_same_command_continues(tmp_path, monkeypatch):
+    config = toy.config(toy.file(tmp_path))
+    pipeline.run_pipeline(config, tmp_path / "whole")
+    step = loop.make_step
+
+    def signaled(*arguments):
+        function = step(*arguments)
+
+        def stepped(state, *values):
+            if int(state.step) == 2:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return function(state, *values)
+
+        return stepped
+
+    monkeypatch.setattr(loop, "make_step", signaled)
+    with pytest.raises(loop.Preempted, match="after step 3"):
+        pipeline.run_pipeline(config, tmp_path / "run")
+    monkeypatch.setattr(loop, "make_step", step)
+    pipeline.run_pipeline(config, tmp_path / "run")
+    _assert_same(_final(config, tmp_path / "whole"), _final(config, tmp_path / "run"))
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_streamed_equals_resident(tmp_path):
+    resident = toy.config(toy.file(tmp_path), data={"cache_mb": 100.0})
+    streamed = toy.config(toy.file(tmp_path), data={"cache_mb": 0.0})
+    assert toy.built(streamed)[0].dataset.images is None
+    a, b = (
+        pipeline.run_pipeline(resident, tmp_path / "a"),
+        pipeline.run_pipeline(streamed, tmp_path / "b"),
+    )
+    _assert_same(_final(resident, tmp_path / "a"), _final(streamed, tmp_path / "b"))
+    assert a["metrics"]["kmeans"] == b["metrics"]["kmeans"]
+
+
+def test_without_labels(tmp_path):
+    pixels, _ = toy.images()
+    np.savez(tmp_path / "bare.npz", images=pixels)
+    config = toy.config(tmp_path / "bare.npz")
+    results = pipeline.run_pipeline(config, tmp_path / "run")
+    metrics = results["metrics"]
+    assert metrics["gridshift"]["acc"] is metrics["kmeans"]["nmi"] is None
+    assert metrics["knn"] == {"5": None}
+    assert metrics["linear_probe"] is None
+    assert metrics["kmeans"]["n_clusters"] == metrics["gridshift"]["n_clusters"]
+    assert results["protocol"]["labels_used_for"] == []
+
+
+def test_other_images_than_the_run_began_with(tmp_path):
+    config = toy.config(toy.file(tmp_path))
+    pipeline.run_pipeline(config, tmp_path / "run")
+    toy.file(tmp_path, seed=1)
+    config.eval.knn = (3,)
+    with pytest.raises(InputError, match="images have changed"):
+        pipeline.run_pipeline(config, tmp_path / "run")
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_no_label_reaches_a_training_step(tmp_path, monkeypatch, streamed):
+    seen = []
+    step = loop.make_step
+
+    def watched(*arguments):
+        function = step(*arguments)
+
+        def stepped(state, batch, resident):
+            seen.append((set(batch), resident))
+            return function(state, batch, resident)
+
+        return stepped
+
+    monkeypatch.setattr(loop, "make_step", watched)
+    config = toy.config(toy.file(tmp_path), data={"cache_mb": 0.0 if streamed else 100.0})
+    pipeline.run_pipeline(config, tmp_path / "run")
+    assert len(seen) == 4
+    # Several CPU devices share a memory: nothing is resident on them.
+    assert all(keys == {"index", "image"} and r is None for keys, r in seen)
+
+
+def test_one_device_holds_the_set(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(states, "make_mesh", lambda make=states.make_mesh: make(1))
+    step = loop.make_step
+
+    def watched(*arguments):
+        function = step(*arguments)
+
+        def stepped(state, batch, resident):
+            seen.append((set(batch), resident.shape))
+            return function(state, batch, resident)
+
+        return stepped
+
+    monkeypatch.setattr(loop, "make_step", watched)
+    pipeline.run_pipeline(toy.config(toy.file(tmp_path)), tmp_path / "run")
+    assert seen == [({"index"}, (64, 8, 8, 1))] * 4
+
+
+def test_the_step_is_traced_once(tmp_path):
+    traces = []
+    built, values = toy.built(toy.config(toy.file(tmp_path)))
+
+    def counted(*arguments):
+        traces.append(1)
+        return built.method.loss(*arguments)
+
+    loop.train(
+        built.method._replace(loss=counted), built.optimizer, build.initial_state(built, values),
+        built.dataset, name="byol", workdir=tmp_path / "run", mesh=built.mesh, batch_size=16,
+        labeled=None, seed=0, keep=1,
+        schedule=built.schedule, embedding=None, rate=built.rate,
+    )  # fmt: skip
+    assert len(traces) == 1
+
+
+def test_refresh_happens_between_steps(tmp_path):
+    """The host's refresh gets the embedding of the whole set, and its result reaches the step."""
+    built, values = toy.built(toy.config(toy.file(tmp_path), nrcc={"weight": 0.0}))
+    shapes, sums = [], []
+
+    def loss(params, model_state, batch, step, key, axis):
+        value, aux = built.method.loss(params, model_state["own"], batch, step, key, axis)
+        total = model_state["table"][batch["index"]].astype(value.dtype).mean()
+        return value, base.Aux(
+            {**model_state, "own": aux.model_state}, {**aux.metrics, "table": total}
+        )
+
+    def refresh(model_state, embedding, key, mesh):
+        shapes.append(embedding()["projection"].shape)
+        return {**model_state, "table": model_state["table"] + 1}
+
+    def init(key, images):
+        params, model_state = built.method.init(key, images)
+        return params, {"own": model_state, "table": jax.numpy.zeros(64, np.int32)}
+
+    method = built.method._replace(
+        init=init,
+        loss=loss,
+        after=lambda params, model_state, step: model_state,
+        embed=lambda params, model_state, images: built.method.embed(
+            params, model_state["own"], images
+        ),
+        refresh_at=lambda step: step % 2 == 0,
+        refresh=refresh,
+    )
+    run = built._replace(method=method)
+    stage = stages.Stage("toy", values, run, tmp_path)
+    loop.train(
+        method, run.optimizer, build.initial_state(run, values), run.dataset, name="byol",
+        workdir=tmp_path / "run", mesh=run.mesh, batch_size=16, labeled=None, seed=0, keep=1,
+        schedule=run.schedule._replace(log_every=1),
+        embedding=lambda state: stages.embed(stage, run.dataset, state), rate=run.rate,
+    )  # fmt: skip
+    sums = [r["table"] for r in log.read(tmp_path / "run")]
+    assert shapes == [(64, 8), (64, 8)]
+    assert sums == [1, 1, 2, 2]
+
+
+def test_a_bad_step_is_told_before_a_refresh(tmp_path):
+    """Which cannot use a state that is not finite; no line of the log was due in between."""
+    built, values = toy.built(toy.config(toy.file(tmp_path), nrcc={"weight": 0.0}))
+
+    def loss(params, model_state, batch, step, key, axis):
+        value, aux = built.method.loss(params, model_state, batch, step, key, axis)
+        return jax.numpy.where(step == 1, np.inf, 1) * value, aux
+
+    def refresh(model_state, embedding, key, mesh):
+        raise AssertionError("refreshed from a state that is not finite")
+
+    method = built.method._replace(loss=loss, refresh_at=lambda step: step == 2, refresh=refresh)
+    with pytest.raises(loop.NotFinite, match=r"not finite at step 2; .* there is none"):
+        loop.train(
+            method, built.optimizer, build.initial_state(built, values), built.dataset, name="byol",
+            workdir=tmp_path / "run", mesh=built.mesh, batch_size=16, labeled=None, seed=0, keep=1,
+            schedule=built.schedule._replace(log_every=50, checkpoint_every=50), embedding=None,
+            rate=built.rate,
+        )  # fmt: skip
+    assert [r["step"] for r in log.read(tmp_path / "run")] == [2]
+
+
+def test_fewer_or_more_devices_can_resume(tmp_path):
+    built, values = toy.built(toy.config(toy.file(tmp_path)))
+    saved = checkpoint.Checkpoints(tmp_path / "c", keep=1, method="byol")
+    whole = build.initial_state(built, values)
+    saved.save(whole, 3)
+    saved.wait()
+    few = states.create(
+        built.method, built.optimizer, seed=1, shape=built.shape, mesh=states.make_mesh(4)
+    )
+    found = saved.restore(few)
+    saved.close()
+    _assert_same(_arrays(whole), _arrays(found))
+    assert len(jax.tree.leaves(found.params)[0].sharding.device_set) == 4
+
+
+def test_interrupted_writing_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "file.json"
+    io.write_json(path, {"a": 1, "b": float("nan")})
+    assert io.read_json(path) == {"a": 1, "b": None}
+    with pytest.raises(TypeError):
+        io.write_json(path, {"a": object()})
+    assert io.read_json(path)["a"] == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["file.json"]
+
+
+def test_default_workdir_depends_on_the_training_only(tmp_path):
+    config = build.plain(toy.config(toy.file(tmp_path)))
+    changed = json.loads(json.dumps(config))
+    changed["eval"]["knn"] = [1]
+    assert pipeline.default_workdir(config, "x") == pipeline.default_workdir(changed, "x")
+    changed["seed"] = 1
+    assert pipeline.default_workdir(config, "x") != pipeline.default_workdir(changed, "x")
+
+
+def test_signals_in_another_thread_are_left_alone(tmp_path):
+    """A notebook may run the pipeline in a worker thread, where signals cannot be set."""
+    config = toy.config(toy.file(tmp_path))
+    done = []
+    thread = threading.Thread(
+        target=lambda: done.append(pipeline.run_pipeline(config, tmp_path / "run"))
+    )
+    thread.start()
+    thread.join()
+    assert done[0]["metrics"]["kmeans"]["n_clusters"] == 4

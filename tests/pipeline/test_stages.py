@@ -1,0 +1,565 @@
+"""Trainings one after another: what one hands to the next, resuming, and classes discovered."""
+
+import csv
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from cluster_jax.cli import predict
+from cluster_jax.core import io
+from cluster_jax.core.checks import InputError
+from cluster_jax.evaluation import discovery
+from cluster_jax.evaluation.discovery import Part
+from cluster_jax.pipeline import build, provenance, stages
+from cluster_jax.pipeline import run as pipeline
+from cluster_jax.training import checkpoint, log, loop
+from cluster_jax.training import state as states
+from tests import toy
+
+STEPS = 3  # of each stage
+FROZEN = [f"{kind}_{i}" for kind in ("Conv", "BatchNorm") for i in range(3)]
+
+
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("stages")
+
+
+@pytest.fixture(scope="module")
+def config(folder):
+    """Rotation, supervised, NCL: three steps each, all of NCL's losses from the second one on."""
+    config = toy.shrunken("ncl_digits", folder)
+    config.train.update(duration=f"{STEPS} steps", checkpoint_every=2, keep_checkpoints=9)
+    for stage in config.stages.values():
+        stage.train.duration = f"{STEPS} steps"
+    config.method.contrast_from = config.method.hng.start = "1 step"
+    config.eval.reduce.method = "pca"
+    return config
+
+
+@pytest.fixture(scope="module")
+def whole(folder, config):
+    """Workdir and results of a run in one go."""
+    return folder / "whole", pipeline.run_pipeline(config, folder / "whole")
+
+
+@pytest.fixture(scope="module")
+def built(config, folder):
+    """The three trainings of the run, by name."""
+    found = stages.build_stages(build.plain(config), folder / "whole", "ncl", None)
+    return {stage.name: stage for stage in found}
+
+
+def final(stage):
+    """State at the end of a training."""
+    return checkpoint.read(stage.workdir / "checkpoints", stages.abstract(stage.built), STEPS)
+
+
+def same(a, b):
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+def table(path):
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
+def refused(function, *arguments):
+    """The one sentence of an `InputError`."""
+    with pytest.raises(InputError) as error:
+        function(*arguments)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+# --- a run of three stages -----------------------------------------------------------------------
+
+
+def test_what_a_run_leaves(whole, built):
+    workdir, _ = whole
+    stage = built["ncl"]
+    dataset, test = stage.built.dataset, stage.built.test
+    # A fifth of each of the four groups is held out.
+    wanted = np.rint(0.2 * np.bincount(toy.images()[1])).astype(int)
+    np.testing.assert_array_equal(np.bincount(test.labels), wanted)
+    new = np.flatnonzero(dataset.known < 0)
+    stored = io.read_arrays(workdir / "clusters.npz")
+    rows = table(workdir / "assignments.csv")
+    assert [int(row["image"]) for row in rows] == list(range(dataset.size))
+    assert [row["class"] for row in rows] == [
+        str(c) if c < 2 else f"novel {c - 2}" for c in stored["classes"]
+    ]
+    np.testing.assert_array_equal(
+        stored["classes"][dataset.known >= 0], dataset.labels[dataset.known >= 0]
+    )
+    assert [int(rows[i]["cluster"]) for i in new] == stored["clusters"].tolist()
+    assert {rows[i]["cluster"] for i in np.flatnonzero(dataset.known >= 0)} == {""}
+    page = (workdir / "report.html").read_text()
+    assert "Novel head" in page
+    novel = len(set(stored["classes"][new]))
+    assert f"{len(new)} images fell into {novel} group" in page, "the novel classes, all of them"
+    assert "Discovery novel classes" in page
+    assert "Discovery novel matching" not in page
+    for name in ("rotation", "supervised"):
+        assert log.read(workdir / "stages" / name)[-1]["step"] == STEPS
+    assert log.read(workdir)[-1]["step"] == STEPS
+
+
+def test_figures_are_those_of_the_stored_features(whole, built):
+    workdir, results = whole
+    dataset, test = built["ncl"].built.dataset, built["ncl"].built.test
+    found = results["metrics"]["discovery"]
+    assert found["novel_classes"] == 2
+    trained, tested = (
+        io.read_arrays(workdir / name) for name in ("embedding.npz", "embedding_test.npz")
+    )
+    assert {k: v.shape for k, v in tested.items()} == {
+        "backbone": (test.size, 64), "labeled": (test.size, 2), "novel": (test.size, 2),
+    }  # fmt: skip
+    old = dataset.known >= 0
+    right = trained["labeled"][old].argmax(axis=1) == dataset.labels[old]
+    assert found["labeled_acc"] == pytest.approx(right.mean())
+    for features, images, acc in (
+        (trained, dataset, found["novel"]["acc"]),
+        (tested, test, found["test"]["novel_acc"]),
+    ):
+        new = images.labels >= 2
+        hits = (features["novel"][new].argmax(axis=1) + 2 == images.labels[new]).mean()
+        assert acc == pytest.approx(max(hits, 1 - hits))  # two classes can be named in two ways
+    share = old.mean()
+    mean = share * found["labeled_acc"] + (1 - share) * found["novel"]["acc"]
+    assert found["all_acc"] == pytest.approx(mean)
+    assert 0.5 <= found["kmeans_before_acc"] <= 1
+    assert 0 <= found["test"]["all_acc"] <= 1
+
+
+def test_embedding_before_is_that_of_the_weights_at_the_border(whole, built):
+    workdir, _ = whole
+    stage = built["supervised"]
+    state = final(stage)
+    wanted = stages.embed(stage, stage.built.dataset, state)
+    before, after = (
+        io.read_arrays(workdir / name) for name in ("embedding_before.npz", "embedding.npz")
+    )
+    for name in ("backbone", "labeled"):
+        np.testing.assert_allclose(before[name], wanted[name], rtol=1e-5, atol=1e-6)
+    assert np.abs(before["backbone"] - after["backbone"]).max() > 1e-3
+
+
+def test_frozen_blocks_are_the_same_before_and_after(built):
+    """Those of rotation to the last bit, parameters and statistics; the other blocks move."""
+    rotation, supervised, ncl = (final(built[name]) for name in ("rotation", "supervised", "ncl"))
+    first = build.initial_state(built["rotation"].built, built["rotation"].config)
+    for get in (lambda s: s.params["backbone"], lambda s: s.model_state["stats"]["backbone"]):
+        for module in get(ncl):
+            kept = [
+                all(np.array_equal(x, y) for x, y in zip(*map(jax.tree.leaves, pair), strict=True))
+                for pair in (
+                    (get(first)[module], get(rotation)[module]),
+                    (get(rotation)[module], get(supervised)[module]),
+                    (get(supervised)[module], get(ncl)[module]),
+                )
+            ]
+            assert kept == [False, *([module in FROZEN] * 2)], module
+    same(
+        jax.tree.map(np.shape, supervised.params["heads"]["labeled"]),
+        jax.tree.map(np.shape, ncl.params["heads"]["labeled"]),
+    )
+
+
+def test_resume_is_bit_exact_in_each_stage_and_at_a_border(whole, config, tmp_path, monkeypatch):
+    """Killed within stage 2, before the first checkpoint of stage 3, and within stage 3."""
+    step, said = loop.make_step, []
+    monkeypatch.setattr(pipeline, "_say", said.append)
+
+    def killed(after):
+        """A process that is gone before this many steps of all stages are made."""
+        calls = []
+
+        def make(*arguments):
+            function = step(*arguments)
+
+            def stepped(*values):
+                calls.append(1)
+                if len(calls) == after:
+                    raise KeyboardInterrupt
+                return function(*values)
+
+            return stepped
+
+        monkeypatch.setattr(loop, "make_step", make)
+        with pytest.raises(KeyboardInterrupt):
+            pipeline.run_pipeline(config, tmp_path / "run")
+
+    def saved():
+        folders = (tmp_path / "run").rglob("checkpoints/[0-9]")
+        return sorted(str(f.relative_to(tmp_path / "run")) for f in folders)
+
+    def taken():
+        found = [line.split(";")[0] for line in said if " starts from " in line]
+        said.clear()
+        return found
+
+    run = tmp_path / "run"
+    two = [f"stages/{name}/checkpoints" for name in ("rotation", "supervised")]
+    supervised = "supervised starts from rotation: took backbone"
+    discovers = "run starts from supervised: took backbone, head labeled"
+    killed(STEPS + 3)
+    assert saved() == [f"{two[0]}/2", f"{two[0]}/3", f"{two[1]}/2"]
+    assert taken() == [supervised]
+    assert not (run / "embedding_before.npz").exists()
+    killed(1 + 1)
+    assert saved() == [f"{name}/{i}" for name in two for i in (2, 3)]
+    assert taken() == [discovers]
+    before = io.read_arrays(run / "embedding_before.npz")
+    killed(3)
+    assert saved()[:1] == ["checkpoints/2"]
+    assert taken() == [discovers]
+    monkeypatch.setattr(loop, "make_step", step)
+    results = pipeline.run_pipeline(config, run)
+    assert taken() == []
+    assert results["metrics"] == whole[1]["metrics"]
+    for name in ("embedding_before.npz", "embedding.npz", "embedding_test.npz", "clusters.npz"):
+        same(io.read_arrays(run / name), io.read_arrays(whole[0] / name))
+    same(before, io.read_arrays(run / "embedding_before.npz"))
+    values = build.plain(config)
+    for one, other in zip(
+        stages.build_stages(values, run, "run", None), stages.build(values, whole[0], "run", None),
+        strict=True,
+    ):  # fmt: skip
+        a, b = final(one), final(other)
+        assert int(a.step) == STEPS
+        same(*(s._replace(key=jax.random.key_data(s.key)) for s in (a, b)))
+        losses = [[r["loss"] for r in log.read(s.workdir)] for s in (one, other)]
+        assert losses[0] == losses[1]
+
+
+def test_new_images_get_the_classes_of_the_run(whole, built, tmp_path):
+    """A training image its own; known classes by name."""
+    workdir, _ = whole
+    dataset = built["ncl"].built.dataset
+    np.save(tmp_path / "x.npy", dataset.fetch(np.arange(dataset.size)))
+    said = predict.predict(workdir, tmp_path / "x.npy", tmp_path / "p.csv")
+    rows = table(tmp_path / "p.csv")
+    classes = io.read_arrays(workdir / "clusters.npz")["classes"]
+    names = io.read_json(workdir / "images.json")["known"]["names"]
+    assert len(names) == 2
+    wanted = [names[c] if c < 2 else f"novel {c - 2}" for c in classes]
+    assert [row["class"] for row in rows] == wanted
+    assert {row["is_novel"] for row in rows} == {"0"}
+    assert f"{dataset.size} images in {len(set(wanted))} classes, 0 unlike" in said
+    np.save(tmp_path / "x.npy", 255 - dataset.fetch(np.arange(9)))
+    predict.predict(workdir, tmp_path / "x.npy", tmp_path / "p.csv")
+    assert "1" in {row["is_novel"] for row in table(tmp_path / "p.csv")}
+
+
+# --- what a training takes from the one before ---------------------------------------------------
+
+
+def test_start_takes_what_has_the_same_name_and_shapes(built):
+    state = build.initial_state(built["ncl"].built, built["ncl"].config)
+    source = final(built["supervised"])
+    heads = source.params["heads"] | {"spare": source.params["heads"]["labeled"]}
+    params = {**source.params, "heads": heads, "projector": {"kernel": np.ones(2)}}
+    weights = stages.Weights("first", params, source.model_state["stats"])
+    started, said = stages.start(state, weights, "second")
+    assert said == (
+        "second starts from first: took backbone, head labeled; new: head novel; "
+        "left: projector, head spare"
+    )
+    same(started.params["backbone"], source.params["backbone"])
+    same(started.model_state["stats"], source.model_state["stats"])
+    same(started.params["heads"]["labeled"], source.params["heads"]["labeled"])
+    same(started.params["heads"]["novel"], state.params["heads"]["novel"])
+    assert set(started.params) == {"backbone", "heads"}
+    same(started.model_state["unlabeled"], state.model_state["unlabeled"])
+    same(started.opt, state.opt)
+    assert int(started.step) == 0
+
+
+def test_start_leaves_a_head_of_other_classes(built):
+    """The same name with three classes in place of two is another head."""
+    state = build.initial_state(built["ncl"].built, built["ncl"].config)
+    source = final(built["supervised"])
+    other = {"kernel": np.ones((64, 3), np.float32), "bias": np.ones(3, np.float32)}
+    weights = stages.Weights(
+        "first", {**source.params, "heads": {"labeled": other}}, source.model_state["stats"]
+    )
+    started, said = stages.start(state, weights, "second")
+    assert said.endswith("took backbone; new: head labeled, head novel; left: head labeled")
+    same(started.params["heads"], state.params["heads"])
+
+
+def test_start_of_another_backbone(built):
+    state = build.initial_state(built["ncl"].built, built["ncl"].config)
+    params = dict(state.params)
+    kernel = np.zeros((3, 3, 1, 5), np.float32)
+    params["backbone"] = {**params["backbone"], "Conv_0": {"kernel": kernel}}
+    weights = stages.Weights("first", params, state.model_state["stats"])
+    said = refused(stages.start, state, weights, "second")
+    assert said == ("first has another backbone than second; give both the same network section")
+
+
+def test_a_moving_average_starts_as_what_it_follows():
+    """And no buffer is in a state twice, or in the source: a step donates its state."""
+
+    def arrays(value, *parts):
+        return {part: {"x": jnp.full(i, value)} for i, part in enumerate(parts, start=2)}
+
+    target = {k: arrays(1.0, "backbone", "projector") for k in ("params", "stats")}
+    three = arrays(2.0, "backbone", "projector", "predictor")
+    state = states.State(
+        jnp.zeros((), jnp.int32), jax.random.key(0), three,
+        {"stats": three, "target": target, "queue": jnp.full(3, 7.0)}, (),
+    )  # fmt: skip
+    source = arrays(3.0, "backbone", "projector", "predictor"), arrays(4.0, *three)
+    started, said = stages.start(state, stages.Weights("first", *source), "second")
+    assert said == "second starts from first: took backbone, projector, predictor"
+    params, stats = source
+    same(started.params, params)
+    two = ("backbone", "projector")
+    wanted = {"params": {p: params[p] for p in two}, "stats": {p: stats[p] for p in two}}
+    same(
+        started.model_state, {"stats": stats, "target": wanted, "queue": np.full(3, 7, np.float32)}
+    )
+    buffers = [
+        leaf.unsafe_buffer_pointer()
+        for leaf in jax.tree.leaves(((started.params, started.model_state), source))
+    ]
+    assert len(set(buffers)) == len(buffers)
+
+
+# --- the configs of stages -----------------------------------------------------------------------
+
+
+def test_a_stage_differs_in_the_keys_that_it_names(config):
+    values = build.plain(config)
+    (_, rotation), (_, supervised) = stages.configs(values)
+    assert rotation["method"] == {"name": "rotation"}
+    assert rotation["network"] == {**values["network"], "frozen": None}
+    assert supervised["network"] == values["network"]
+    assert supervised["network"]["frozen"] == "conv3"
+    assert rotation["train"]["labeled_batch_size"] is None
+    assert rotation["train"]["batch_size"] == supervised["train"]["labeled_batch_size"] == 16
+    for made in (rotation, supervised):
+        assert made["stages"] == {}
+        assert made["init_from"] is None
+        assert made["novel"] == values["novel"]
+    assert stages.configs({**values, "stages": {}}) == []
+
+
+@pytest.mark.parametrize(
+    "section", ["data", "novel", "seed", "eval", "init_from", "stages", "nets"]
+)
+def test_a_section_that_a_stage_cannot_change(config, section):
+    values = build.plain(config)
+    changed = {"one": {"method": {"name": "rotation"}, section: {}}}
+    said = refused(stages.configs, {**values, "stages": changed})
+    assert said.startswith(f"stages.one.{section} cannot be changed by a stage; take one of ")
+    assert "train" in said
+
+
+def test_a_stage_without_a_method(config):
+    values = {**build.plain(config), "stages": {"one": {"train": {"duration": "1 step"}}}}
+    said = refused(stages.configs, values)
+    assert said == "stages.one lacks its method; add stages.one.method"
+
+
+def test_a_key_that_nothing_reads(config, tmp_path):
+    values = build.plain(config)
+    values["stages"]["rotation"]["train"]["length"] = 3
+    said = refused(stages.build, values, tmp_path, "run", None)
+    assert said.startswith("in stages.rotation: the config has train.length, which nothing reads")
+
+
+# --- init_from -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def simclr(folder, config):
+    """What a run of another method leaves, with the same backbone and a projector."""
+    made = toy.config(config.data.dir, nrcc={"weight": 0.0}, train={"duration": "2 steps"})
+    run, values = toy.built(made)
+    workdir = folder / "simclr"
+    saved = checkpoint.Checkpoints(workdir / "checkpoints", keep=1, method="simclr")
+    saved.save(build.initial_state(run, {**values, "seed": 5}), 2)
+    saved.close()
+    io.write_json(workdir / "config.json", values)
+    io.write_json(workdir / "images.json", build.describe_images(run))
+    return workdir
+
+
+def test_a_run_from_a_finished_run(whole, built, config, tmp_path, capsys):
+    """It starts from the end of the other's last stage."""
+    made = config.copy_and_resolve_references()
+    made.stages = {}
+    made.init_from = str(whole[0])
+    pipeline.run_pipeline(made, tmp_path / "run")
+    said = capsys.readouterr().out
+    assert f"run starts from {whole[0]}: took backbone, head labeled, head novel\n" in said
+    before = io.read_arrays(tmp_path / "run" / "embedding_before.npz")
+    same(before, io.read_arrays(whole[0] / "embedding.npz"))
+    source = final(built["ncl"])
+    last = checkpoint.read(
+        tmp_path / "run" / "checkpoints", stages.abstract(built["ncl"].built), STEPS
+    )
+    for module in FROZEN:
+        same(last.params["backbone"][module], source.params["backbone"][module])
+    assert not np.array_equal(
+        last.params["heads"]["novel"]["bias"], source.params["heads"]["novel"]["bias"]
+    )
+
+
+def test_start_from_a_run_of_another_method(simclr, built):
+    weights = stages.read(simclr)
+    state = build.initial_state(built["ncl"].built, built["ncl"].config)
+    started, said = stages.start(state, weights, "ncl")
+    assert said == (
+        f"ncl starts from {simclr}: took backbone; new: head labeled, head novel; left: projector"
+    )
+    same(started.params["backbone"], weights.params["backbone"])
+    same(started.params["heads"], state.params["heads"])
+
+
+def test_init_from_a_run_of_another_network(simclr, config, tmp_path):
+    made = config.copy_and_resolve_references()
+    made.stages = {}
+    made.init_from = str(simclr)
+    made.network.width = 2
+    said = refused(pipeline.run, made, tmp_path / "run")
+    assert said == f"{simclr} has another backbone than run; give both the same network section"
+    assert not (tmp_path / "run").exists()
+
+
+def test_init_from_what_is_no_finished_run(simclr, tmp_path):
+    said = refused(stages.read, tmp_path)
+    assert said == f"init_from = {tmp_path} holds no run; give the --workdir of a finished one"
+    for name in ("config.json", "images.json"):
+        (tmp_path / name).write_bytes((simclr / name).read_bytes())
+    said = refused(stages.read, tmp_path)
+    assert said.startswith(f"there is no checkpoint {tmp_path}/checkpoints/2")
+
+
+# --- figures by hand -----------------------------------------------------------------------------
+
+
+def logits(*classes):
+    """Of three classes, the highest of the one given."""
+    return np.eye(3)[list(classes)] - 0.5
+
+
+def corners(*numbers):
+    """Unit vectors: the same number is the same one."""
+    return np.eye(6, dtype=np.float32)[list(numbers)]
+
+
+TRAIN = Part(
+    features=corners(0, 1, 1, 2, 2, 3, 3, 4),
+    labeled=logits(0, 1, 0, 2, 2, 2, 2, 2)[:, :2],
+    novel=logits(2, 2, 2, 1, 1, 0, 0, 1),
+    labels=np.array([0, 1, 1, 2, 2, 3, 3, 3], np.int32),
+)
+KNOWN = np.array([0, 1, 1, -1, -1, -1, -1, -1], np.int32)
+TEST = Part(
+    features=corners(1, 0, 2, 3, 4, 4),
+    labeled=logits(1, 1, 0, 0, 0, 0)[:, :2],
+    novel=logits(0, 0, 2, 2, 1, 2),
+    labels=np.array([1, 0, 2, 2, 3, 3], np.int32),
+)
+
+
+def discover(train=TRAIN, before=None, test=None):
+    return discovery.discover(train, KNOWN, before, test, n_init=2, seed=0)
+
+
+def test_figures_by_hand():
+    # Three groups of the unlabeled images: 3; 4, 5 and 6; 7.
+    before = corners(0, 0, 0, 0, 5, 5, 5, 1)
+    found = discover(before=before, test=TEST)
+    # The given class of a labeled image, not what its head says (0 for image 2).
+    np.testing.assert_array_equal(found.classes, [0, 1, 1, 3, 3, 2, 2, 3])
+    assert found.classes.dtype == np.int32
+    np.testing.assert_array_equal(found.clusters, [1, 1, 0, 0, 1])
+    # Of corners 2, 2 and 4; and twice 3.
+    far = [np.sqrt(2) / 3, np.sqrt(2) / 3, 0, 0, np.sqrt(8) / 3]
+    np.testing.assert_allclose(found.distances, far, atol=1e-6)
+    metrics = found.metrics
+    assert metrics["novel_classes"] == 3
+    assert metrics["confidence"] == pytest.approx(np.e / (np.e + 2))
+    assert metrics["novel"]["acc"] == pytest.approx(4 / 5)
+    assert metrics["labeled_acc"] == pytest.approx(2 / 3)
+    assert metrics["all_acc"] == pytest.approx((2 + 4) / 8)
+    assert metrics["kmeans_before_acc"] == pytest.approx(3 / 5)
+    # Novel: columns 2, 2, 1, 2 of classes 2, 2, 3, 3. Labeled: column 1 of classes 1 and 0.
+    # Among all: of the same corners the classes 1, 0, 3, 2, 3, 3; 3 is class 2 and 2 class 3 by the
+    # training images: 1, 0, 2, 3, 2, 2, of 1, 0, 2, 2, 3, 3.
+    assert metrics["test"] == pytest.approx(
+        {"novel_acc": 3 / 4, "labeled_acc": 1 / 2, "all_acc": 3 / 6}
+    )
+
+
+def test_without_labels_of_the_unlabeled():
+    found = discover(TRAIN._replace(labels=None), TRAIN.features, TEST._replace(labels=None))
+    np.testing.assert_array_equal(found.classes, [0, 1, 1, 3, 3, 2, 2, 3])
+    metrics = found.metrics
+    assert metrics["labeled_acc"] == pytest.approx(2 / 3)
+    assert metrics["novel"].pop("n_clusters") == 2
+    assert set(metrics["novel"].values()) == {None}
+    assert {metrics[k] for k in ("all_acc", "kmeans_before_acc", "test")} == {None}
+
+
+def test_an_undecided_head_is_told():
+    """Of three classes, from a quarter of the way from 1/3 to 1; labeled images do not count."""
+    for highest, undecided in ((0.51, False), (0.49, True)):
+        odds = np.full((8, 3), (1 - highest) / 2)
+        odds[:, 1], odds[:3] = highest, [1, 1e-9, 1e-9]
+        metrics = discover(TRAIN._replace(novel=np.log(odds))).metrics
+        assert metrics["confidence"] == pytest.approx(highest)
+        assert metrics["undecided"] == undecided
+        assert ("the novel head is undecided" in printed(metrics)) == undecided
+
+
+def test_empty_novel_classes_are_told():
+    """One class for all images with certainty is the other way to find nothing."""
+    alike = discover(TRAIN._replace(novel=12 * logits(*[1] * 8))).metrics
+    assert alike["confidence"] > 0.99
+    assert "the novel head uses 1 of its 3 classes: the clusters may be" in printed(alike)
+    # Class 0, 1 and 2 have an image each at least; those of TRAIN have none of 2 unlabeled.
+    spread = discover(TRAIN._replace(novel=9 * logits(0, 0, 0, 0, 1, 2, 0, 1))).metrics
+    assert "the novel head" not in printed(spread)
+
+
+def test_k_means_has_the_number_of_novel_classes():
+    known, kmeans = np.array([0, -1]), {"k": None, "n_init": 2}
+    config = {"method": {"classes": 4}, "eval": {"kmeans": kmeans}}
+    assert discovery.with_number(config, known)["eval"]["kmeans"] == {"k": 4, "n_init": 2}
+    assert discovery.with_number(config, None) is config
+    given = {**config, "eval": {"kmeans": {**kmeans, "k": 3}}}
+    assert discovery.with_number(given, known) is given
+
+
+def printed(found):
+    """What is printed at the end of a run with these figures of a discovery."""
+    row = {"n_clusters": 3, "clear": None} | dict.fromkeys(("acc", "nmi", "ari", "ami"))
+    metrics = {"gridshift": row, "kmeans": row, "knn": {}, "linear_probe": None}
+    origin = {"number_of_clusters": {"gridshift": "found", "kmeans": "given"}}
+    return provenance.table(
+        {"metrics": metrics | {"discovery": found}, "protocol": origin, "images_per_second": None}
+    )
+
+
+def test_labels_of_labeled_images_change_no_novel_figure():
+    """And labels of the unlabeled ones change no class."""
+    first = discover()
+    labels = TRAIN.labels.copy()
+    labels[:3] = [1, 0, 0]
+    assert discover(TRAIN._replace(labels=labels)).metrics == first.metrics
+    labels[3:] = [2, 3, 2, 3, 2]
+    other = discover(TRAIN._replace(labels=labels))
+    np.testing.assert_array_equal(other.classes, first.classes)
+    assert other.metrics["novel"]["acc"] != first.metrics["novel"]["acc"]
