@@ -13,13 +13,13 @@ from jax.sharding import Mesh
 
 from cluster_jax.clustering import out_of_sample
 from cluster_jax.clustering.gridshift import GridShift
-from cluster_jax.core import io
+from cluster_jax.core import arrays, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data.datasets import Dataset
-from cluster_jax.evaluation import discovery, evaluate, summary
+from cluster_jax.evaluation import discovery, summary
 from cluster_jax.methods.base import Method
 from cluster_jax.pipeline import build, stages
-from cluster_jax.pipeline import embed as embedding
+from cluster_jax.pipeline import embed as embedder
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.training import checkpoint
 
@@ -94,7 +94,9 @@ def read(workdir: epath.PathLike) -> TrainedRun:
         )
     section = results["config"]["eval"]
     images = io.read_json(workdir / pipeline.IMAGES)
-    everything = evaluate.unit(io.read_arrays(workdir / pipeline.TRAINED)[section["features"]])
+    everything = arrays.normalize_rows(
+        io.read_arrays(workdir / pipeline.TRAINED)[section["features"]]
+    )
     clusters = io.read_arrays(workdir / pipeline.CLUSTERS)
     known = tuple(images["known"]["names"]) if "classes" in clusters else None
     features = everything[clusters["rows"]] if "rows" in clusters else everything
@@ -135,7 +137,7 @@ def embed(run: TrainedRun, trained: Trained, dataset: Dataset) -> np.ndarray:
         images=None,
         fetch=lambda index: dataset.fetch(np.minimum(index, last)),
     )
-    features = embedding.embed(
+    features = embedder.embed(
         trained.method,
         trained.params,
         trained.model_state,
@@ -143,7 +145,9 @@ def embed(run: TrainedRun, trained: Trained, dataset: Dataset) -> np.ndarray:
         batch_size=batch,
         mesh=trained.mesh,
     )
-    return evaluate.unit(features[run.results["config"]["eval"]["features"]][: dataset.size])
+    return arrays.normalize_rows(
+        features[run.results["config"]["eval"]["features"]][: dataset.size]
+    )
 
 
 def place(run: TrainedRun, rows: np.ndarray) -> Assignment:
@@ -171,7 +175,7 @@ def place(run: TrainedRun, rows: np.ndarray) -> Assignment:
     near = out_of_sample.neighbors(rows, run.features, section["reduce"]["n_neighbors"])
     labels = out_of_sample.vote(near, stored["clusters"])
     places = out_of_sample.position(near, stored["clusters"], labels, stored["points"])
-    apart = np.linalg.norm(places - stored["centers"][labels], axis=1)
+    apart = arrays.distances_to_centers(places, stored["centers"], labels)
     return Assignment(labels, apart / float(stored["bandwidth"]), _unlike(run, near))
 
 
@@ -197,7 +201,7 @@ def class_names(run: TrainedRun, classes: np.ndarray) -> np.ndarray:
 
 def class_distances(run: TrainedRun, rows: np.ndarray, classes: np.ndarray) -> np.ndarray:
     """Euclidean distance of unit rows to the mean of the training rows of their class."""
-    return _to_means(rows, classes, run.everything, run.clusters["classes"])
+    return arrays.distances_to_cluster_means(rows, classes, run.everything, run.clusters["classes"])
 
 
 def warn_of_doubts(run: TrainedRun) -> None:
@@ -222,15 +226,9 @@ def place_kmeans(run: TrainedRun, rows: np.ndarray) -> Assignment:
 
 def kmeans_distances(run: TrainedRun, rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Euclidean distance of unit rows to the mean of the training rows of their label."""
-    return _to_means(rows, labels, run.features, run.clusters["kmeans_clusters"])
-
-
-def _to_means(
-    rows: np.ndarray, labels: np.ndarray, trained: np.ndarray, own: np.ndarray
-) -> np.ndarray:
-    sums = np.stack([np.bincount(own, column) for column in trained.T], axis=1)
-    means = sums / np.maximum(np.bincount(own), 1)[:, None]
-    return np.linalg.norm(rows - means[labels], axis=1)
+    return arrays.distances_to_cluster_means(
+        rows, labels, run.features, run.clusters["kmeans_clusters"]
+    )
 
 
 def _unlike(run: TrainedRun, near: out_of_sample.Neighbors) -> np.ndarray:

@@ -15,7 +15,7 @@ from etils import epath
 from jax.experimental import multihost_utils
 from ml_collections import ConfigDict
 
-from cluster_jax.core import io
+from cluster_jax.core import arrays, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import splits
 from cluster_jax.data.datasets import Dataset
@@ -210,14 +210,14 @@ def _discover(
     def part(file: str, labels: np.ndarray | None) -> discovery.Part:
         rows = features[file]
         return discovery.Part(
-            evaluate.unit(rows["backbone"]), rows["labeled"], rows["novel"], labels
+            arrays.normalize_rows(rows["backbone"]), rows["labeled"], rows["novel"], labels
         )
 
     before = features.get(BEFORE)
     return discovery.discover(
         part(TRAINED, built.dataset.labels),
         built.dataset.known,
-        None if before is None else evaluate.unit(before["backbone"]),
+        None if before is None else arrays.normalize_rows(before["backbone"]),
         part(TESTED, built.test.labels) if TESTED in features else None,
         n_init=config["eval"]["kmeans"]["n_init"],
         seed=config["seed"],

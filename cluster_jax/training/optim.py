@@ -49,7 +49,7 @@ def make(
             papers); None: it is taken as it is.
         weight_decay: coefficient of the decay.
         momentum: of SGD and LARS, or AdamW's beta_1.
-        predictor_lr_multiplier: the predictor's rate over that of everything else (10 in NRCC, NCC).
+        predictor_lr_multiplier: the predictor's rate over that of all else (10 in NRCC, NCC).
 
     Raises:
         InputError: a value is out of range.

@@ -22,8 +22,8 @@ class State(NamedTuple):
         step: int32 `[]`, the number of steps made.
         key: the key of the run; each step folds its number into it.
         params: what the optimizer moves.
-        model_state: what survives a step and is not trained: BatchNorm statistics, target parameters,
-            queues, centroids, pseudo-labels.
+        model_state: what survives a step and is not trained: BatchNorm statistics, target
+            parameters, queues, centroids, pseudo-labels.
         opt: the optimizer's state.
     """
 

@@ -1,0 +1,63 @@
+"""NumPy arrays of features: rows of length one, means of clusters and distances to them.
+
+`core.ops` has the same for JAX arrays inside a training step.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Elements of one float64 block of rows (32 MB): the distances of a large set need no copy of it.
+_BLOCK = 2**22
+
+
+def normalize_rows(x: NDArray) -> NDArray:
+    """Rows of `x` `[n, d]` scaled to length one, in the dtype of `x`; a row of zeros stays zero.
+
+    Args:
+        x: floating-point numbers `[n, d]`. The squares of a row's entries must be finite and not
+            all round to zero in the dtype; `clustering.kmeans` scales rows of any size itself.
+    """
+    norms = np.linalg.norm(x, axis=1, keepdims=True)
+    return x / np.where(norms > 0, norms, 1)
+
+
+def cluster_means(x: NDArray, labels: NDArray) -> NDArray:
+    """Mean row of each cluster, float64 `[k, d]`; k is the highest label plus 1.
+
+    Args:
+        x: `[n, d]`.
+        labels: cluster of each row, int `[n]`, 0 or more. A label that no row has gets zeros.
+    """
+    sums = np.stack([np.bincount(labels, column) for column in x.T], axis=1)
+    return sums / np.maximum(np.bincount(labels), 1)[:, None]
+
+
+def distances_to_centers(x: NDArray, centers: NDArray, labels: NDArray) -> NDArray:
+    """Euclidean distance of each row to the center of its cluster, float64 `[n]`.
+
+    Args:
+        x: `[n, d]`.
+        centers: `[k, d]`.
+        labels: cluster of each row, int `[n]`, 0 to k - 1.
+    """
+    distances = np.empty(len(x), np.float64)
+    step = max(1, _BLOCK // max(1, x.shape[1]))
+    for start in range(0, len(x), step):
+        rows = slice(start, start + step)
+        gaps = x[rows].astype(np.float64) - centers[labels[rows]].astype(np.float64)
+        distances[rows] = np.linalg.norm(gaps, axis=1)
+    return distances
+
+
+def distances_to_cluster_means(
+    x: NDArray, labels: NDArray, members: NDArray, member_labels: NDArray
+) -> NDArray:
+    """Euclidean distance of each row to the mean of its cluster's members, float64 `[m]`.
+
+    Args:
+        x: `[m, d]`.
+        labels: cluster of each row of `x`, int `[m]`.
+        members: `[n, d]`, the rows of which the means are taken; may be `x` itself.
+        member_labels: cluster of each member, int `[n]`.
+    """
+    return distances_to_centers(x, cluster_means(members, member_labels), labels)
