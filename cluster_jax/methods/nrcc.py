@@ -22,6 +22,7 @@ from cluster_jax.methods.base import (
 )
 from cluster_jax.samplers import base as samplers
 from cluster_jax.samplers import hmc, monte_carlo, sghmc
+from cluster_jax.samplers.base import PotentialAndGrad
 
 SAMPLERS = ("sghmc", "hmc", "monte_carlo", "noise", "augment")
 
@@ -190,50 +191,53 @@ def _sample(
         view, info = monte_carlo.monte_carlo(draw, seed, **arguments)
     else:
         target = sampler_inputs.reference if clean is None else sampler_inputs.project(clean)
-        energy = _energy(
-            sampler_inputs.project, lax.stop_gradient(target), samplers.potential(potential)
+        potential_fn = samplers.potential_fn(potential)
+        potential_and_grad = _potential_and_grad(
+            sampler_inputs.project, lax.stop_gradient(target), potential_fn
         )
-        # HMC compares energies: all of them by one function (shuffle-BN has an order per pass).
+        # HMC compares energies, all of them by one function (shuffle-BN has an order per pass).
         if shared and sampler == "sghmc":
-            start = _start(sampler_inputs, target, samplers.potential(potential))
+            initial = _initial(sampler_inputs, target, potential_fn)
         else:
-            start = energy(seed)
+            initial = potential_and_grad(seed)
         sample = {"sghmc": sghmc.sghmc, "hmc": hmc.hmc}[sampler]
-        view, info = sample(draw, seed, energy, start, **arguments)
+        view, info = sample(draw, seed, potential_and_grad, initial, **arguments)
     if resolution is not None:
         view = _resize(view, sampler_inputs.images.shape[1])
     metrics = {"gradient_share": info.gradient_share.mean()}
     if sampler == "hmc":
-        metrics["acceptance"] = info.acceptance.mean()
+        metrics["acceptance_rate"] = info.acceptance_rate.mean()
     return view, metrics
 
 
-def _potentials(z: Array, reference: Array, potential: Callable) -> Array:
-    return potential(ops.cosine(z, reference))
+def _potentials(z: Array, reference: Array, potential_fn: Callable) -> Array:
+    return potential_fn(ops.cosine(z, reference))
 
 
-def _energy(project: Callable, reference: Array, potential: Callable) -> Callable:
+def _potential_and_grad(
+    project: Callable, reference: Array, potential_fn: Callable
+) -> PotentialAndGrad:
     """Images -> (16) per image, and the gradient of their sum with respect to the images.
 
     With BatchNorm on batch statistics an image's projection depends on the others a little, so
     the gradient is not strictly that of the image's own potential; accepted.
     """
 
-    def energy(images: Array) -> tuple[Array, Array]:
-        z, pull = jax.vjp(project, images)
-        values, back = jax.vjp(lambda z: _potentials(z, reference, potential), z)
-        return values, pull(back(jnp.ones_like(values))[0])[0]
+    def potential_and_grad(images: Array) -> tuple[Array, Array]:
+        z, project_vjp = jax.vjp(project, images)
+        values, potential_vjp = jax.vjp(lambda z: _potentials(z, reference, potential_fn), z)
+        return values, project_vjp(potential_vjp(jnp.ones_like(values))[0])[0]
 
-    return energy
+    return potential_and_grad
 
 
-def _start(
-    sampler_inputs: SamplerInputs, reference: Array, potential: Callable
+def _initial(
+    sampler_inputs: SamplerInputs, reference: Array, potential_fn: Callable
 ) -> tuple[Array, Array]:
-    """`_energy` at view a, from the forward pass that the method has made."""
+    """`_potential_and_grad` at view a, from the forward pass that the method has made."""
     z, reference = lax.stop_gradient((sampler_inputs.projection, reference))
-    values, back = jax.vjp(lambda z: _potentials(z, reference, potential), z)
-    return values, sampler_inputs.pull(back(jnp.ones_like(values))[0])
+    values, potential_vjp = jax.vjp(lambda z: _potentials(z, reference, potential_fn), z)
+    return values, sampler_inputs.pull(potential_vjp(jnp.ones_like(values))[0])
 
 
 def _random_view(keys: Array, sampler_inputs: SamplerInputs, axis: Axis) -> Array:

@@ -1,1 +1,1 @@
-"""Samplers of the third view: (key, image, energy) -> (view, info)."""
+"""Samplers of the third view: keys, images and a potential -> views and `SamplerInfo`."""

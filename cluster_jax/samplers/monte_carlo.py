@@ -6,24 +6,27 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from cluster_jax.core import ops
+from cluster_jax.core import checks, ops
 from cluster_jax.samplers import base
+from cluster_jax.samplers.base import SamplerInfo
 
 
 @functools.partial(jax.jit, static_argnames=("iterations",))
 def monte_carlo(
-    keys: Array, images: Array, *, iterations: int, step_size: float
-) -> tuple[Array, base.Info]:
+    keys: Array, images: Array, *, iterations: int = 1, step_size: float = 0.067
+) -> tuple[Array, SamplerInfo]:
     """A Gaussian random walk: `iterations` independent steps of standard deviation `step_size`.
 
     Args:
         keys: one typed PRNG key per image `[b]`.
-        images: the seeds `[b, ...]`, in the units of the network's input.
+        images: the initial images `[b, ...]`, in the units of the network's input.
         iterations: number of steps, at least 1; unrolled.
-        step_size: standard deviation of a pixel's step.
+        step_size: standard deviation of a pixel's step. The default makes a step as large as one
+            of SGHMC with the published constants.
 
     Returns:
-        The views, shape and dtype of `images`; and `Info` with share 0 and acceptance 1.
+        The views, shape and dtype of `images`; and `SamplerInfo` with a gradient share of 0 and an
+        acceptance rate of 1.
 
     Raises:
         ValueError: `iterations` below 1.
@@ -34,32 +37,48 @@ def monte_carlo(
     1.37 times; the number is not given). It states no proposal, step or accept rule. One iteration
     costs 14 minutes more than BYOL's 5 h 33 min, too little for a gradient, so there is none here,
     and nothing is rejected.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> keys = jax.random.split(jax.random.key(0), 2)
+        >>> views, info = monte_carlo(keys, jnp.zeros((2, 32, 32, 3)), iterations=4, step_size=0.5)
+        >>> round(views.std().item(), 1)
+        1.0
+        >>> info.acceptance_rate.tolist()
+        [1.0, 1.0]
     """
-    base.check_iterations(iterations)
+    checks.at_least("iterations", iterations, 1)
     view = images
     for i in range(iterations):
-        view = view + step_size * base.normals(keys, images, i)
+        view = view + step_size * base.standard_normal(keys, images, i)
     return jax.lax.stop_gradient(view), _no_gradient(images)
 
 
 @jax.jit
-def noise(keys: Array, images: Array, *, scale: float) -> tuple[Array, base.Info]:
+def noise(keys: Array, images: Array, *, scale: float = 0.067) -> tuple[Array, SamplerInfo]:
     """Plain Gaussian noise of standard deviation `scale`, the control that the paper lacks.
-
-    With a scale of 0.067 it is as large as one step of SGHMC with the published constants.
 
     Args:
         keys: one typed PRNG key per image `[b]`.
-        images: the seeds `[b, ...]`, in the units of the network's input.
-        scale: standard deviation of a pixel.
+        images: the initial images `[b, ...]`, in the units of the network's input.
+        scale: standard deviation of a pixel. The default is as large as one step of SGHMC with the
+            published constants.
 
     Returns:
-        The views, shape and dtype of `images`; and `Info` with share 0 and acceptance 1.
+        The views, shape and dtype of `images`; and `SamplerInfo` with a gradient share of 0 and an
+        acceptance rate of 1.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> keys = jax.random.split(jax.random.key(0), 2)
+        >>> views, _ = noise(keys, jnp.zeros((2, 32, 32, 3)))
+        >>> round(views.std().item(), 2)
+        0.07
     """
-    view = images + scale * base.normals(keys, images, 0)
+    view = images + scale * base.standard_normal(keys, images, 0)
     return jax.lax.stop_gradient(view), _no_gradient(images)
 
 
-def _no_gradient(images: Array) -> base.Info:
+def _no_gradient(images: Array) -> SamplerInfo:
     zero = jnp.zeros_like(images, shape=images.shape[:1], dtype=ops.upcast(images).dtype)
-    return base.Info(zero, jnp.ones_like(zero))
+    return SamplerInfo(zero, jnp.ones_like(zero))

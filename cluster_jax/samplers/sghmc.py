@@ -7,68 +7,126 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from cluster_jax.core import checks
 from cluster_jax.samplers import base
+from cluster_jax.samplers.base import PotentialAndGrad, SamplerInfo
+
+MOMENTA = ("new", "old")
 
 
-class Phase(NamedTuple):
-    """A point of phase space, with what the gradients alone have made of it.
+class IntegratorState(NamedTuple):
+    """A point of phase space, with the gradients' part of how it was reached.
 
-    The recursion is linear in gradients and noise, so that the drift, driven by the same gradients
-    from rest and without noise, is exactly the gradients' part of the motion.
+    The recursion is linear in gradients and noise, so the same gradients without the noise, from
+    a momentum of zero, give exactly the gradients' part of the motion.
 
     Attributes:
         position: s `[b, ...]`.
         momentum: p `[b, ...]`.
-        drift: the gradients' part of the displacement `[b, ...]`.
-        drift_momentum: the gradients' part of the momentum `[b, ...]`.
+        gradient_displacement: the gradients' part of the displacement `[b, ...]`.
+        gradient_momentum: the gradients' part of the momentum `[b, ...]`.
     """
 
     position: Array
     momentum: Array
-    drift: Array
-    drift_momentum: Array
+    gradient_displacement: Array
+    gradient_momentum: Array
 
 
 def kick(
-    phase: Phase,
+    state: IntegratorState,
     gradient: Array,
     random: Array,
     *,
-    step_size: float,
-    friction: float,
-    noise: float,
-) -> Phase:
-    """NRCC (17): the momentum after friction, the gradient's pull and the noise `random`."""
-    pull = step_size * gradient
-    return phase._replace(
-        momentum=(1 - friction) * phase.momentum - pull + noise * random,
-        drift_momentum=(1 - friction) * phase.drift_momentum - pull,
+    step_size: float = 0.05,
+    friction: float = 0.1,
+    noise: float = 0.99,
+) -> IntegratorState:
+    """NRCC (17): the momentum after friction, the gradient's impulse and the noise.
+
+    Args:
+        state: at whose position `gradient` was taken.
+        gradient: of the potential `[b, ...]`.
+        random: standard normal noise r `[b, ...]`.
+        step_size: delta_2.
+        friction: delta_1.
+        noise: delta_3.
+
+    Returns:
+        The state with its new momentum.
+
+    Source: NRCC (17); the defaults are the published constants.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> one, zero = jnp.ones((1, 1)), jnp.zeros((1, 1))
+        >>> state = kick(IntegratorState(zero, one, zero, zero), gradient=2 * one, random=zero)
+        >>> round(state.momentum.item(), 3), round(state.gradient_momentum.item(), 3)
+        (0.8, -0.1)
+    """
+    impulse = step_size * gradient
+    return state._replace(
+        momentum=(1 - friction) * state.momentum - impulse + noise * random,
+        gradient_momentum=(1 - friction) * state.gradient_momentum - impulse,
     )
 
 
-def move(phase: Phase, *, step_size: float) -> Phase:
-    """NRCC (18): the position after a step along the momentum of `phase`."""
-    return phase._replace(
-        position=phase.position + step_size * phase.momentum,
-        drift=phase.drift + step_size * phase.drift_momentum,
+def drift(state: IntegratorState, *, step_size: float = 0.05) -> IntegratorState:
+    """NRCC (18): the position after a step along the momentum of `state`.
+
+    Args:
+        state: position and momentum.
+        step_size: delta_2, by default as published.
+
+    Returns:
+        The state with its new position.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> one, zero = jnp.ones((1, 1)), jnp.zeros((1, 1))
+        >>> round(drift(IntegratorState(zero, one, zero, zero)).position.item(), 3)
+        0.05
+    """
+    return state._replace(
+        position=state.position + step_size * state.momentum,
+        gradient_displacement=state.gradient_displacement + step_size * state.gradient_momentum,
     )
 
 
 def step(
-    phase: Phase,
+    state: IntegratorState,
     gradient: Array,
     random: Array,
     *,
-    step_size: float,
-    friction: float,
-    noise: float,
-    momentum: str,
-) -> Phase:
-    """One iteration of (17) and (18), with `gradient` taken at `phase.position`.
+    step_size: float = 0.05,
+    friction: float = 0.1,
+    noise: float = 0.99,
+    momentum: str = "new",
+) -> IntegratorState:
+    """One iteration of (17) and (18), with `gradient` taken at `state.position`.
 
-    `momentum` names the one that moves the position: "new", kick then move, or "old".
+    Args:
+        state: see `kick`.
+        gradient: see `kick`.
+        random: see `kick`.
+        step_size: delta_2.
+        friction: delta_1.
+        noise: delta_3.
+        momentum: the one that moves the position: "new", kick then drift, or "old".
+
+    Returns:
+        The next state.
+
+    Source: NRCC (17), (18); see `sghmc` for the momentum.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> one, zero = jnp.ones((1, 1)), jnp.zeros((1, 1))
+        >>> state = IntegratorState(zero, one, zero, zero)
+        >>> [round(step(state, 2 * one, zero, momentum=m).position.item(), 3) for m in MOMENTA]
+        [0.04, 0.05]
     """
-    kicked = functools.partial(
+    kick_fn = functools.partial(
         kick,
         gradient=gradient,
         random=random,
@@ -77,27 +135,28 @@ def step(
         noise=noise,
     )
     if momentum == "new":
-        return move(kicked(phase), step_size=step_size)
-    return kicked(move(phase, step_size=step_size))
+        return drift(kick_fn(state), step_size=step_size)
+    return kick_fn(drift(state, step_size=step_size))
 
 
 @functools.partial(
-    jax.jit, static_argnames=("energy", "iterations", "momentum", "normalize_gradient")
+    jax.jit,
+    static_argnames=("potential_and_grad", "iterations", "momentum", "normalize_gradient"),
 )
 def sghmc(
     keys: Array,
     images: Array,
-    energy: base.Energy,
-    start: tuple[Array, Array],
+    potential_and_grad: PotentialAndGrad,
+    initial: tuple[Array, Array],
     *,
-    iterations: int,
-    step_size: float,
-    friction: float,
-    noise: float,
-    momentum: str,
-    clip: float | None,
-    normalize_gradient: bool,
-) -> tuple[Array, base.Info]:
+    iterations: int = 1,
+    step_size: float = 0.05,
+    friction: float = 0.1,
+    noise: float = 0.99,
+    momentum: str = "new",
+    clip: float | None = 1.0,
+    normalize_gradient: bool = False,
+) -> tuple[Array, SamplerInfo]:
     """Moves every image by `iterations` steps of underdamped Langevin dynamics.
 
     p_0 = r_0 and, for j = 0, 1, ...,
@@ -105,14 +164,15 @@ def sghmc(
     s_{j+1} = s_j + step_size p_{j+1} (momentum "new") or s_j + step_size p_j (momentum "old"),
     with independent standard normal r_j.
 
-    The energy is called only at positions whose gradient moves the view: `iterations - 1` times
-    with "new" momentum, so that one iteration needs `start` alone, and one time fewer with "old".
+    The gradient is evaluated only where it moves the view: `iterations - 1` times with "new"
+    momentum, so that one iteration needs `initial` alone, and one time fewer with "old".
 
     Args:
         keys: one typed PRNG key per image `[b]`: a view does not depend on the rest of the batch.
-        images: the seeds s_0 `[b, ...]`, in the units of the network's input.
-        energy: `images -> (P [b], gradient)`, see `samplers.base`. It may close over traced values.
-        start: the energy's values at `images`.
+        images: the initial images s_0 `[b, ...]`, in the units of the network's input.
+        potential_and_grad: `images -> (P [b], gradient [b, ...])`, see `samplers.base`. It may
+            close over traced values.
+        initial: its value at `images`.
         iterations: zeta, at least 1; unrolled.
         step_size: delta_2.
         friction: delta_1, in [0, 1].
@@ -122,12 +182,12 @@ def sghmc(
         normalize_gradient: scale each image's gradient, clipped, to a root mean square of one.
 
     Returns:
-        The views, shape and dtype of `images`, without gradient; and `Info`.
+        The views, shape and dtype of `images`, without gradient; and `SamplerInfo`.
 
     Raises:
         ValueError: `iterations` below 1, or a momentum of another name.
 
-    Source: NRCC (16)-(18) and Algorithm 1, with these deviations.
+    Source: NRCC (16)-(18) and Algorithm 1, whose constants are the defaults, with these deviations.
       - As printed, (18) uses the old momentum and s_zeta is returned (Algorithm 1 makes zeta + 1
         passes and throws the last away): with zeta = 1, as in all the paper's experiments, that is
         s_0 + delta_2 r_0, noise without any gradient. "old" is this; "new" is the authors' code.
@@ -137,30 +197,42 @@ def sghmc(
         stationary law, noise^2 / (2 friction) = 4.9, exceeds the range of the potential.
       - With batch statistics in the network, the gradient of the potentials' sum is not strictly
         each image's own.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> def potential_and_grad(x):
+        ...     return (x**2).sum((1, 2, 3)) / 2, x
+        >>> keys, images = jax.random.split(jax.random.key(0), 2), jnp.ones((2, 32, 32, 3))
+        >>> initial = potential_and_grad(images)
+        >>> views, info = sghmc(keys, images, potential_and_grad, initial)
+        >>> round((views - images).std().item(), 2)
+        0.07
+        >>> [round(share, 2) for share in info.gradient_share.tolist()]
+        [0.04, 0.04]
     """
-    base.check_iterations(iterations)
-    if momentum not in ("new", "old"):
-        raise ValueError(f"momentum is 'new' or 'old'; got {momentum!r}")
+    checks.at_least("iterations", iterations, 1)
+    checks.one_of("momentum", momentum, MOMENTA)
 
-    def gradient(position: Array, j: int) -> Array:
-        raw = start[1] if j == 0 else energy(position)[1]
-        return base.shaped(raw, images, clip, normalize_gradient)
+    def gradient_at(position: Array, j: int) -> Array:
+        gradient = initial[1] if j == 0 else potential_and_grad(position)[1]
+        return base.shape_gradient(gradient, images, clip, normalize_gradient)
 
-    rest = jnp.zeros_like(images)
-    phase = Phase(images, base.normals(keys, images, 0), rest, rest)
+    zero = jnp.zeros_like(images)
+    state = IntegratorState(images, base.standard_normal(keys, images, 0), zero, zero)
     for j in range(iterations):
         if momentum == "old" and j == iterations - 1:
-            # The momentum after this move would never be used: spare its gradient.
-            phase = move(phase, step_size=step_size)
+            # The momentum after this drift would never be used: skip its gradient.
+            state = drift(state, step_size=step_size)
             break
-        phase = step(
-            phase,
-            gradient(phase.position, j),
-            base.normals(keys, images, j + 1),
+        state = step(
+            state,
+            gradient_at(state.position, j),
+            base.standard_normal(keys, images, j + 1),
             step_size=step_size,
             friction=friction,
             noise=noise,
             momentum=momentum,
         )
-    share = base.share(phase.drift, phase.position - images)
-    return jax.lax.stop_gradient((phase.position, base.Info(share, jnp.ones_like(share))))
+    gradient_share = base.norm_ratio(state.gradient_displacement, state.position - images)
+    info = SamplerInfo(gradient_share, jnp.ones_like(gradient_share))
+    return jax.lax.stop_gradient((state.position, info))

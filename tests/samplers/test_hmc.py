@@ -29,83 +29,87 @@ def skewed(images):
     return jnp.sum(jnp.exp(images) - 1.5 * images, axis=axes), jnp.exp(images) - 1.5
 
 
-def run(key, images, energy, **settings):
+def run(key, images, potential_and_grad, **settings):
     settings = {**OFF, **settings}
 
     def sample(keys, images):
-        return hmc.hmc(keys, images, energy, energy(images), **settings)
+        return hmc.hmc(keys, images, potential_and_grad, potential_and_grad(images), **settings)
 
     return compiled(sample)(image_keys(key, len(images)), images)
 
 
-def phase_at(position, momentum):
-    rest = jnp.zeros_like(position)
-    return hmc.Phase(position, momentum, *skewed(position), rest, rest)
+def state_at(position, momentum):
+    zero = jnp.zeros_like(position)
+    return hmc.IntegratorState(position, momentum, *skewed(position), zero, zero)
 
 
 def test_view_share_and_acceptance_equal_plain_loops(keys):
     images, key = jax.random.normal(next(keys), (12, 2, 2)), next(keys)
     iterations, settings = 3, {"leapfrog_steps": 2, "step_size": 1.1}
     view, info = run(key, images, skewed, iterations=iterations, **settings)
-    own = image_keys(key, 12)
-    momenta = [base.normals(own, images, 2 * i) for i in range(iterations)]
+    row_keys = image_keys(key, 12)
+    momenta = [base.standard_normal(row_keys, images, 2 * i) for i in range(iterations)]
     uniforms = [
-        jax.vmap(lambda k, i=i: jax.random.uniform(jax.random.fold_in(k, 2 * i + 1)))(own)
+        jax.vmap(lambda k, i=i: jax.random.uniform(jax.random.fold_in(k, 2 * i + 1)))(row_keys)
         for i in range(iterations)
     ]
 
-    def energy(x):
+    def potential_and_grad(x):
         return np.sum(np.exp(x) - 1.5 * x), np.exp(x) - 1.5
 
     counts = set()
     for i in range(12):
-        want, accepted, drift = reference.hmc(
+        expected, accepted, drift = reference.hmc(
             np.asarray(images[i]),
-            energy,
+            potential_and_grad,
             [np.asarray(m[i]) for m in momenta],
             [float(u[i]) for u in uniforms],
             **settings,
         )
         counts.add(accepted)
-        np.testing.assert_allclose(view[i], want, rtol=1e-9)
-        np.testing.assert_allclose(info.acceptance[i], accepted / iterations)
-        moved = np.linalg.norm(want - images[i])
-        share = min(np.linalg.norm(drift) / moved, 1) if accepted else 0
+        np.testing.assert_allclose(view[i], expected, rtol=1e-9)
+        np.testing.assert_allclose(info.acceptance_rate[i], accepted / iterations)
+        displacement = np.linalg.norm(expected - images[i])
+        share = min(np.linalg.norm(drift) / displacement, 1) if accepted else 0
         np.testing.assert_allclose(info.gradient_share[i], share, rtol=1e-9)
     assert len(counts) > 2  # proposals were accepted and rejected
 
 
 def test_leapfrog_runs_backwards(keys):
-    start = phase_at(*jax.random.normal(next(keys), (2, 3, 4)))
-    there = hmc.trajectory(skewed, start, leapfrog_steps=20, step_size=0.1)
-    assert np.abs(there.position - start.position).max() > 0.5
+    start = state_at(*jax.random.normal(next(keys), (2, 3, 4)))
+    end = hmc.leapfrog(skewed, start, leapfrog_steps=20, step_size=0.1)
+    assert np.abs(end.position - start.position).max() > 0.5
     for back in (
-        hmc.trajectory(
-            skewed, there._replace(momentum=-there.momentum), leapfrog_steps=20, step_size=0.1
+        hmc.leapfrog(
+            skewed, end._replace(momentum=-end.momentum), leapfrog_steps=20, step_size=0.1
         ),
-        hmc.trajectory(skewed, there, leapfrog_steps=20, step_size=-0.1),
+        hmc.leapfrog(skewed, end, leapfrog_steps=20, step_size=-0.1),
     ):
         np.testing.assert_allclose(back.position, start.position, atol=1e-12)
         np.testing.assert_allclose(np.abs(back.momentum), np.abs(start.momentum), atol=1e-12)
 
 
 def test_energy_error_is_of_second_order(keys):
-    start = phase_at(*jax.random.normal(next(keys), (2, 50, 2)))
+    start = state_at(*jax.random.normal(next(keys), (2, 50, 2)))
     errors = []
     for h in (0.02, 0.01):
-        end = hmc.trajectory(skewed, start, leapfrog_steps=round(1 / h), step_size=h)
-        change = end.value - start.value + hmc.kinetic_change(start.momentum, end.momentum)
+        end = hmc.leapfrog(skewed, start, leapfrog_steps=round(1 / h), step_size=h)
+        change = (
+            end.potential
+            - start.potential
+            + hmc.kinetic_energy_change(start.momentum, end.momentum)
+        )
         errors.append(np.abs(change).max())
     assert errors[1] < 1e-3
     np.testing.assert_allclose(errors[0] / errors[1], 4, rtol=0.1)
 
 
-def test_leapfrog_keeps_phase_space_volume(keys):
-    start = phase_at(*jax.random.normal(next(keys), (2, 1, 1)))
+def test_leapfrog_preserves_phase_space_volume(keys):
+    start = state_at(*jax.random.normal(next(keys), (2, 1, 1)))
 
     def flow(sp):
-        end = hmc.trajectory(
-            skewed, phase_at(sp[None, :1], sp[None, 1:]), leapfrog_steps=5, step_size=0.3
+        end = hmc.leapfrog(
+            skewed, state_at(sp[None, :1], sp[None, 1:]), leapfrog_steps=5, step_size=0.3
         )
         return jnp.stack([end.position[0, 0], end.momentum[0, 0]])
 
@@ -113,10 +117,10 @@ def test_leapfrog_keeps_phase_space_volume(keys):
     np.testing.assert_allclose(np.linalg.det(jax.jacobian(flow)(point)), 1, atol=1e-12)
 
 
-def test_kinetic_change_keeps_small_differences():
+def test_kinetic_energy_change_keeps_small_differences():
     before = jnp.full((1, 100_000), 1.0, jnp.float32)
     after = before.at[0, 0].add(1e-3)
-    np.testing.assert_allclose(hmc.kinetic_change(before, after), [1.0005e-3], rtol=1e-3)
+    np.testing.assert_allclose(hmc.kinetic_energy_change(before, after), [1.0005e-3], rtol=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +145,7 @@ def test_moments_of_an_asymmetric_target(keys, shaping):
     view = jnp.zeros((chains, 1))
     for _ in range(10):
         view, info = sample(next(keys), view)
-    assert 0.3 < np.mean(info.acceptance) < 0.97
+    assert 0.3 < np.mean(info.acceptance_rate) < 0.97
     x = np.asarray(view)[:, 0]
     for power in (1, 2, 3):
         error = np.sqrt((moments[2 * power - 1] - moments[power - 1] ** 2) / chains)
@@ -150,16 +154,18 @@ def test_moments_of_an_asymmetric_target(keys, shaping):
     # The same trajectories without the accept step miss the target by far more.
     def shaped(x):
         value, gradient = skewed(x)
-        return value, base.shaped(gradient, x, shaping["clip"], shaping["normalize_gradient"])
+        return value, base.shape_gradient(
+            gradient, x, shaping["clip"], shaping["normalize_gradient"]
+        )
 
     @jax.jit
-    def careless(key, view):
-        start = phase_at(view, jax.random.normal(key, view.shape))
-        return hmc.trajectory(shaped, start._replace(gradient=shaped(view)[1]), **step).position
+    def unadjusted(key, view):
+        start = state_at(view, jax.random.normal(key, view.shape))
+        return hmc.leapfrog(shaped, start._replace(potential_grad=shaped(view)[1]), **step).position
 
     view = jnp.zeros((chains, 1))
     for _ in range(20):
-        view = careless(next(keys), view)
+        view = unadjusted(next(keys), view)
     error = np.sqrt((moments[3] - moments[1] ** 2) / chains)
     assert abs(np.mean(view**2) - moments[1]) > 8 * error
 
@@ -168,15 +174,15 @@ def test_big_steps_are_rejected_and_leave_the_image(keys):
     images, key = jax.random.normal(next(keys), (200, 3)), next(keys)
     small = run(key, images, skewed, iterations=1, leapfrog_steps=3, step_size=0.02)
     big = run(key, images, skewed, iterations=1, leapfrog_steps=3, step_size=2.0)
-    assert np.mean(small[1].acceptance) > 0.99
-    assert np.mean(big[1].acceptance) < 0.7
-    rejected = np.asarray(big[1].acceptance) == 0
+    assert np.mean(small[1].acceptance_rate) > 0.99
+    assert np.mean(big[1].acceptance_rate) < 0.7
+    rejected = np.asarray(big[1].acceptance_rate) == 0
     np.testing.assert_array_equal(big[0][rejected], images[rejected])
     np.testing.assert_array_equal(big[1].gradient_share[rejected], 0)
     assert np.all(np.abs(big[0][~rejected] - images[~rejected]).max(1) > 0)
 
 
-def test_an_energy_that_is_not_a_number_is_rejected(keys):
+def test_an_energy_of_nan_is_rejected(keys):
     def broken(images):
         value, gradient = skewed(images)
         return jnp.where(images[:, 0] == 0, value, jnp.nan), gradient
@@ -184,11 +190,11 @@ def test_an_energy_that_is_not_a_number_is_rejected(keys):
     images = jnp.zeros((5, 2))
     view, info = run(next(keys), images, broken, iterations=2, leapfrog_steps=1, step_size=0.1)
     np.testing.assert_array_equal(view, images)
-    np.testing.assert_array_equal(info.acceptance, 0)
+    np.testing.assert_array_equal(info.acceptance_rate, 0)
 
 
 @pytest.mark.parametrize(("iterations", "leapfrog_steps"), [(1, 1), (2, 3)])
-def test_the_energy_is_called_once_a_leapfrog_step(keys, iterations, leapfrog_steps):
+def test_the_potential_is_evaluated_once_a_leapfrog_step(keys, iterations, leapfrog_steps):
     seen = []
 
     def counting(images):
@@ -212,20 +218,20 @@ def test_the_energy_is_called_once_a_leapfrog_step(keys, iterations, leapfrog_st
 def test_an_image_has_the_same_view_in_any_batch(keys):
     images, key = jax.random.normal(next(keys), (6, 2, 2)), next(keys)
     settings = {"iterations": 2, "leapfrog_steps": 2, "step_size": 0.9, **OFF}
-    every, rates = run(key, images, skewed, **settings)
+    whole_batch, rates = run(key, images, skewed, **settings)
     picked = jnp.array([4, 1])
-    some, info = hmc.hmc(
+    alone, info = hmc.hmc(
         image_keys(key, 6)[picked], images[picked], skewed, skewed(images[picked]), **settings
     )
-    np.testing.assert_allclose(some, every[picked], rtol=1e-14)
-    np.testing.assert_array_equal(info.acceptance, rates.acceptance[picked])
+    np.testing.assert_allclose(alone, whole_batch[picked], rtol=1e-14)
+    np.testing.assert_array_equal(info.acceptance_rate, rates.acceptance_rate[picked])
 
 
 def test_dtype_follows_the_images_and_wrong_settings_are_named(keys):
     images = jax.random.normal(next(keys), (2, 4), jnp.float32)
     view, _ = run(next(keys), images, skewed, iterations=1, leapfrog_steps=1, step_size=0.1)
     assert view.dtype == jnp.float32
-    with pytest.raises(ValueError, match="leapfrog step; got 0"):
+    with pytest.raises(ValueError, match="leapfrog_steps must be at least 1; got 0"):
         run(next(keys), images, skewed, iterations=1, leapfrog_steps=0, step_size=0.1)
-    with pytest.raises(ValueError, match="iterations = 0"):
+    with pytest.raises(ValueError, match="iterations must be at least 1; got 0"):
         run(next(keys), images, skewed, iterations=0, leapfrog_steps=1, step_size=0.1)

@@ -19,32 +19,32 @@ def test_a_random_walk_spreads_with_the_root_of_its_length(keys, iterations):
     view, info = monte_carlo(
         image_keys(next(keys), 100), images, iterations=iterations, step_size=0.3
     )
-    moved = np.asarray(view - images)
-    want = 0.3 * np.sqrt(iterations)
-    assert abs(np.std(moved) / want - 1) < 4 / np.sqrt(2 * moved.size)
-    assert abs(np.mean(moved)) < 4 * want / np.sqrt(moved.size)
+    displacement = np.asarray(view - images)
+    expected = 0.3 * np.sqrt(iterations)
+    assert abs(np.std(displacement) / expected - 1) < 4 / np.sqrt(2 * displacement.size)
+    assert abs(np.mean(displacement)) < 4 * expected / np.sqrt(displacement.size)
     # Different images and pixels move independently.
-    rows = moved.reshape(100, -1)
+    rows = displacement.reshape(100, -1)
     correlation = np.corrcoef(rows)[np.triu_indices(100, 1)]
     assert np.abs(correlation).max() < 6 / np.sqrt(rows.shape[1])
     np.testing.assert_array_equal(info.gradient_share, 0)
-    np.testing.assert_array_equal(info.acceptance, 1)
+    np.testing.assert_array_equal(info.acceptance_rate, 1)
 
 
 def test_each_step_of_the_walk_is_a_draw_of_its_own(keys):
-    images, own = jnp.zeros((3, 4)), image_keys(next(keys), 3)
-    view, _ = monte_carlo(own, images, iterations=3, step_size=0.5)
-    want = sum(0.5 * np.asarray(base.normals(own, images, i)) for i in range(3))
-    np.testing.assert_allclose(view, want, rtol=1e-6)
+    images, row_keys = jnp.zeros((3, 4)), image_keys(next(keys), 3)
+    view, _ = monte_carlo(row_keys, images, iterations=3, step_size=0.5)
+    expected = sum(0.5 * np.asarray(base.standard_normal(row_keys, images, i)) for i in range(3))
+    np.testing.assert_allclose(view, expected, rtol=1e-6)
 
 
 def test_noise_is_one_draw(keys):
-    images, own = jax.random.normal(next(keys), (50, 30, 30)), image_keys(next(keys), 50)
-    view, info = noise(own, images, scale=0.067)
-    moved = np.asarray(view - images)
-    assert abs(np.std(moved) / 0.067 - 1) < 4 / np.sqrt(2 * moved.size)
+    images, row_keys = jax.random.normal(next(keys), (50, 30, 30)), image_keys(next(keys), 50)
+    view, info = noise(row_keys, images, scale=0.067)
+    displacement = np.asarray(view - images)
+    assert abs(np.std(displacement) / 0.067 - 1) < 4 / np.sqrt(2 * displacement.size)
     np.testing.assert_array_equal(info.gradient_share, 0)
-    np.testing.assert_array_equal(info.acceptance, 1)
+    np.testing.assert_array_equal(info.acceptance_rate, 1)
 
 
 @pytest.mark.parametrize("sampler", ["walk", "noise"])
@@ -54,22 +54,24 @@ def test_an_image_has_the_same_view_in_any_batch(keys, sampler):
             return monte_carlo(keys, images, iterations=2, step_size=0.1)[0]
         return noise(keys, images, scale=0.1)[0]
 
-    images, own = jax.random.normal(next(keys), (5, 3, 3)), image_keys(next(keys), 5)
+    images, row_keys = jax.random.normal(next(keys), (5, 3, 3)), image_keys(next(keys), 5)
     picked = jnp.array([3, 0])
-    np.testing.assert_array_equal(view(own[picked], images[picked]), view(own, images)[picked])
+    np.testing.assert_array_equal(
+        view(row_keys[picked], images[picked]), view(row_keys, images)[picked]
+    )
 
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32])
 def test_dtype_follows_the_images(keys, dtype):
-    images, own = jnp.zeros((2, 3), dtype), image_keys(next(keys), 2)
+    images, row_keys = jnp.zeros((2, 3), dtype), image_keys(next(keys), 2)
     for view, info in (
-        monte_carlo(own, images, iterations=2, step_size=0.1),
-        noise(own, images, scale=0.1),
+        monte_carlo(row_keys, images, iterations=2, step_size=0.1),
+        noise(row_keys, images, scale=0.1),
     ):
         assert view.dtype == dtype
         assert info.gradient_share.dtype == jnp.float32
 
 
 def test_no_iterations_is_an_error(keys):
-    with pytest.raises(ValueError, match="iterations = 0"):
+    with pytest.raises(ValueError, match="iterations must be at least 1; got 0"):
         monte_carlo(image_keys(next(keys), 1), jnp.zeros((1, 2)), iterations=0, step_size=0.1)
