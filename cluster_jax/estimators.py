@@ -241,7 +241,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             self._adopt_classes()
             return self
         by_kmeans = self.n_clusters is not None
-        name = "kmeans_clusters" if by_kmeans else "clusters"
+        name = "kmeans_labels" if by_kmeans else "cluster_labels"
         self.labels_ = run.clusters[name].astype(np.int64)
         self.distances_ = (
             inference.kmeans_distances(run, run.features, self.labels_)

@@ -165,9 +165,9 @@ def test_clusters_of_outliers_are_not_counted(fitted, monkeypatch):
     labels = np.repeat([0, 3, 4], [50, 38, 2])
     clusters = {
         **fitted._run.clusters,
-        "clusters": labels,
+        "cluster_labels": labels,
         "outliers": labels == 4,
-        "kmeans_clusters": labels,
+        "kmeans_labels": labels,
     }
     run = fitted._run._replace(clusters=clusters)
     monkeypatch.setattr(inference, "read", lambda path: run)

@@ -137,7 +137,7 @@ def _report(
     results: dict[str, Any],
     features: tables.Table,
     labels: tables.Labels | None,
-    found: cluster_features.Grouping,
+    found: cluster_features.ClusteringResult,
 ) -> None:
     # Loads plotly.
     from cluster_jax.evaluation import content, report
@@ -150,7 +150,7 @@ def _report(
         results=results,
         history=[],
         points=points,
-        clusters=found.clusters,
+        clusters=found.cluster_labels,
         distances=found.distances,
         outliers=found.outliers,
         labels=None if labels is None else labels.codes,
@@ -212,13 +212,15 @@ def _claim(workdir: epath.Path, config: Mapping[str, Any]) -> dict | None:
     raise InputError(f"{workdir} holds other files, {files[0]} among them; give another --workdir")
 
 
-def _assignments(names: Sequence[str] | None, found: cluster_features.Grouping) -> str:
+def _assignments(names: Sequence[str] | None, found: cluster_features.ClusteringResult) -> str:
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["row", "cluster", "distance", "outlier"])
     outliers = itertools.repeat(False) if found.outliers is None else found.outliers.tolist()
-    named = range(len(found.clusters)) if names is None else names
-    rows = zip(named, found.clusters.tolist(), found.distances.tolist(), outliers, strict=False)
+    named = range(len(found.cluster_labels)) if names is None else names
+    rows = zip(
+        named, found.cluster_labels.tolist(), found.distances.tolist(), outliers, strict=False
+    )
     writer.writerows((name, c, f"{d:.6g}", int(o)) for name, c, d, o in rows)
     return text.getvalue()
 

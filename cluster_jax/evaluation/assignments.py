@@ -23,7 +23,7 @@ def text(dataset: Dataset, found: Evaluation, discovered: Discovery | None) -> s
     names = dataset.sources or range(dataset.size)
     distances = (f"{d:.6g}" for d in found.distances)
     outliers = found.outliers.astype(int)
-    clustered = zip(found.clusters, distances, outliers, found.kmeans_clusters, strict=True)
+    clustered = zip(found.cluster_labels, distances, outliers, found.kmeans_labels, strict=True)
     if dataset.known is None:
         writer.writerow(COLUMNS)
         writer.writerows((name, *rest) for name, rest in zip(names, clustered, strict=True))

@@ -58,7 +58,7 @@ class Options(NamedTuple):
     seed: int
 
 
-class Grouping(NamedTuple):
+class ClusteringResult(NamedTuple):
     """Clusters and figures of `n` rows.
 
     Attributes:
@@ -66,7 +66,7 @@ class Grouping(NamedTuple):
             `n_clusters` are all its clusters, `n_large` those that count; the others are small
             and hold outliers.
         points: float `[n, dimensions]`, the space in which the clusters were found.
-        clusters: int32 `[n]`.
+        cluster_labels: int32 `[n]`.
         distances: float32 `[n]`, to the center of the own cluster: in bandwidths for GridShift;
             for k-means the distance, for cosine 1 - cos.
         outliers: bool `[n]`, GridShift's; None for k-means, which has none.
@@ -75,7 +75,7 @@ class Grouping(NamedTuple):
 
     metrics: dict[str, dict[str, Any]]
     points: NDArray
-    clusters: NDArray
+    cluster_labels: NDArray
     distances: NDArray
     outliers: NDArray | None
     curve: dict[str, Any] | None
@@ -132,7 +132,7 @@ def resolve(features: NDArray, labels: NDArray | None, options: Options) -> Opti
 
 def cluster(
     features: NDArray, labels: NDArray | None, options: Options, tell: Callable[[str], None]
-) -> Grouping:
+) -> ClusteringResult:
     """Clusters rows and scores the clusters; labels are used for scores only.
 
     Args:
@@ -173,7 +173,7 @@ def cluster(
         figures["silhouette_reduced"] = reduced
     figures["silhouette_rows"] = min(SILHOUETTE_ROWS, len(features))
     figures["cluster_sizes"] = dict(zip(ids.tolist(), sizes.tolist(), strict=True))
-    return Grouping(
+    return ClusteringResult(
         {options.method: {**scores, **figures}},
         points,
         clusters.astype(np.int32),

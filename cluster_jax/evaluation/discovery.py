@@ -19,20 +19,20 @@ VOTERS = 15
 DECIDED = 0.25
 
 
-class Part(NamedTuple):
+class NetworkOutputs(NamedTuple):
     """An embedding of images and their classes.
 
     Attributes:
         features: float32 `[n, d]`, rows of length one.
-        labeled: logits of the known classes `[n, C^l]`.
-        novel: logits of the novel classes `[n, C^u]`.
-        labels: true classes int32 `[n]`, known ones first, or None.
+        labeled_logits: logits of the known classes `[n, C^l]`.
+        novel_logits: logits of the novel classes `[n, C^u]`.
+        true_labels: classes int32 `[n]`, known ones first, or None.
     """
 
     features: np.ndarray
-    labeled: np.ndarray
-    novel: np.ndarray
-    labels: np.ndarray | None
+    labeled_logits: np.ndarray
+    novel_logits: np.ndarray
+    true_labels: np.ndarray | None
 
 
 class Discovery(NamedTuple):
@@ -42,15 +42,16 @@ class Discovery(NamedTuple):
         metrics: see `discover`; None for what needs labels, without them.
         classes: int32 `[n]` of all training images: the given class of a labeled one, C^l and
             the argmax of the novel head for the others.
-        novelty_threshold: how far, by 1 - cosine, a new image may be from all of them (`out_of_sample.novelty_threshold`).
-        clusters: int32, the novel class of each unlabeled image, counted from 0.
+        novelty_threshold: how far, by 1 - cosine, a new image may be from all of them
+            (see `out_of_sample.novelty_threshold`).
+        cluster_labels: int32, the novel class of each unlabeled image, counted from 0.
         distances: float32, of the features of each of these from the mean of its novel class.
     """
 
     metrics: dict[str, Any]
     classes: np.ndarray
     novelty_threshold: float
-    clusters: np.ndarray
+    cluster_labels: np.ndarray
     distances: np.ndarray
 
 
@@ -68,10 +69,10 @@ def name(label: int, known: Sequence[str]) -> str:
 
 
 def discover(
-    train: Part,
+    train: NetworkOutputs,
     known: np.ndarray,
     before: np.ndarray | None,
-    test: Part | None,
+    test: NetworkOutputs | None,
     *,
     n_init: int,
     seed: int,
@@ -99,11 +100,11 @@ def discover(
         `summary.doubt`).
     """
     new = known < 0
-    old, count = train.labeled.shape[1], train.novel.shape[1]
-    found = np.argmax(train.novel, axis=1)
+    old, count = train.labeled_logits.shape[1], train.novel_logits.shape[1]
+    found = np.argmax(train.novel_logits, axis=1)
     classes = np.where(new, old + found, known).astype(np.int32)
-    right = float(np.mean(np.argmax(train.labeled[~new], axis=1) == known[~new]))
-    confidence = float(np.mean(np.max(special.softmax(train.novel[new], axis=1), axis=1)))
+    right = float(np.mean(np.argmax(train.labeled_logits[~new], axis=1) == known[~new]))
+    confidence = float(np.mean(np.max(special.softmax(train.novel_logits[new], axis=1), axis=1)))
     metrics: dict[str, Any] = {
         "novel_classes": count,
         "confidence": confidence,
@@ -114,17 +115,17 @@ def discover(
         "kmeans_before_acc": None,
         "test": None,
     }
-    if train.labels is not None:
-        novel = partition.scores(train.labels[new], found[new])
+    if train.true_labels is not None:
+        novel = partition.scores(train.true_labels[new], found[new])
         metrics |= {"novel": novel, "all_acc": _mean(novel["acc"], right, new)}
         if before is not None:
             groups = kmeans(
                 before[new], count, metric="euclidean", n_init=n_init, max_iter=300,
                 tol=0.0, seed=seed, init=None, mesh=None,
             ).labels  # fmt: skip
-            metrics["kmeans_before_acc"] = partition.accuracy(train.labels[new], groups)
-    if test is not None and test.labels is not None and train.labels is not None:
-        names = partition.matching(train.labels[new], found[new])
+            metrics["kmeans_before_acc"] = partition.accuracy(train.true_labels[new], groups)
+    if test is not None and test.true_labels is not None and train.true_labels is not None:
+        names = partition.matching(train.true_labels[new], found[new])
         metrics["test"] = _test(train, classes, names, test)
     clusters = found[new].astype(np.int32)
     distances = _from_means(train.features[new], clusters)
@@ -145,18 +146,20 @@ def _mean(novel: float, labeled: float, new: np.ndarray) -> float:
 
 
 def _test(
-    train: Part, classes: np.ndarray, names: Mapping[int, int], test: Part
+    train: NetworkOutputs, classes: np.ndarray, names: Mapping[int, int], test: NetworkOutputs
 ) -> dict[str, float]:
     """`names` are the true classes of the novel head's, by the unlabeled training images."""
-    old = train.labeled.shape[1]
-    new = test.labels >= old
+    old = train.labeled_logits.shape[1]
+    new = test.true_labels >= old
     near = out_of_sample.neighbors(test.features, train.features, VOTERS)
     voted = [c if c < old else names.get(c - old, -1) for c in out_of_sample.vote(near, classes)]
-    right = np.argmax(test.labeled[~new], axis=1) == test.labels[~new]
+    right = np.argmax(test.labeled_logits[~new], axis=1) == test.true_labels[~new]
     return {
-        "novel_acc": partition.accuracy(test.labels[new], np.argmax(test.novel[new], axis=1)),
+        "novel_acc": partition.accuracy(
+            test.true_labels[new], np.argmax(test.novel_logits[new], axis=1)
+        ),
         "labeled_acc": float(np.mean(right)),
         "all_acc": float(
-            np.mean([v == label for v, label in zip(voted, test.labels, strict=True)])
+            np.mean([v == label for v, label in zip(voted, test.true_labels, strict=True)])
         ),
     }

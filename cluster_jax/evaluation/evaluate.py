@@ -25,11 +25,12 @@ class Evaluation(NamedTuple):
         points: float32 `[n, dimensions]`, the reduced space in which GridShift ran.
         centers: float64 `[k, dimensions]`, its modes in that space.
         bandwidth: the side of its cells in that space.
-        clusters: int32 `[n]`, GridShift's.
+        cluster_labels: int32 `[n]`, GridShift's.
         distances: float32 `[n]`, to the center of the own cluster, in bandwidths.
         outliers: bool `[n]`, GridShift's.
-        kmeans_clusters: int32 `[n]`.
-        novelty_threshold: how far, by 1 - cosine, a new row may be from all these (`out_of_sample.novelty_threshold`).
+        kmeans_labels: int32 `[n]`.
+        novelty_threshold: how far, by 1 - cosine, a new row may be from all these
+            (see `out_of_sample.novelty_threshold`).
         curve: how the bandwidth was found, a `bandwidth.Curve` as a dict;
             None for a bandwidth that was given.
     """
@@ -38,10 +39,10 @@ class Evaluation(NamedTuple):
     points: np.ndarray
     centers: np.ndarray
     bandwidth: float
-    clusters: np.ndarray
+    cluster_labels: np.ndarray
     distances: np.ndarray
     outliers: np.ndarray
-    kmeans_clusters: np.ndarray
+    kmeans_labels: np.ndarray
     novelty_threshold: float
     curve: dict[str, Any] | None
 

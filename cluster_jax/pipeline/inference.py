@@ -173,8 +173,8 @@ def place(run: TrainedRun, rows: np.ndarray) -> Assignment:
         near = out_of_sample.neighbors(rows, run.features, 1)
         return Assignment(found.labels, found.distances, _unlike(run, near))
     near = out_of_sample.neighbors(rows, run.features, section["reduce"]["n_neighbors"])
-    labels = out_of_sample.vote(near, stored["clusters"])
-    places = out_of_sample.position(near, stored["clusters"], labels, stored["points"])
+    labels = out_of_sample.vote(near, stored["cluster_labels"])
+    places = out_of_sample.position(near, stored["cluster_labels"], labels, stored["points"])
     apart = arrays.distances_to_centers(places, stored["centers"], labels)
     return Assignment(labels, apart / float(stored["bandwidth"]), _unlike(run, near))
 
@@ -216,7 +216,7 @@ def place_kmeans(run: TrainedRun, rows: np.ndarray) -> Assignment:
 
     Distances are Euclidean, between rows of length one and the mean of the cluster's.
     """
-    labels = run.clusters["kmeans_clusters"]
+    labels = run.clusters["kmeans_labels"]
     near = out_of_sample.neighbors(
         rows, run.features, run.results["config"]["eval"]["reduce"]["n_neighbors"]
     )
@@ -227,7 +227,7 @@ def place_kmeans(run: TrainedRun, rows: np.ndarray) -> Assignment:
 def kmeans_distances(run: TrainedRun, rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Euclidean distance of unit rows to the mean of the training rows of their label."""
     return arrays.distances_to_cluster_means(
-        rows, labels, run.features, run.clusters["kmeans_clusters"]
+        rows, labels, run.features, run.clusters["kmeans_labels"]
     )
 
 

@@ -31,7 +31,7 @@ IMAGES, CLUSTERS = "images.json", "clusters.npz"
 # start of a training that goes on from another.
 TRAINED, TESTED, BEFORE = "embedding.npz", "embedding_test.npz", "embedding_before.npz"
 STORED = (
-    "points", "centers", "bandwidth", "clusters", "distances", "outliers", "kmeans_clusters",
+    "points", "centers", "bandwidth", "cluster_labels", "distances", "outliers", "kmeans_labels",
     "novelty_threshold",
 )  # fmt: skip
 
@@ -128,7 +128,7 @@ def run_pipeline(
     io.write_arrays(workdir / CLUSTERS, stored)
     io.write(workdir / "assignments.csv", assignments.text(built.dataset, found, discovered))
     if discovered:  # Their report shows the novel classes; assignments.csv has the clusters too.
-        own = {"clusters": discovered.clusters, "distances": discovered.distances}
+        own = {"cluster_labels": discovered.cluster_labels, "distances": discovered.distances}
         found = found._replace(**own, outliers=None)
     shown = _report_data(name, results, records, found, clustered)
     report.write_report(workdir / "report.html", shown)
@@ -207,9 +207,9 @@ def _discover(
     if "novel" not in found:
         return None
 
-    def part(file: str, labels: np.ndarray | None) -> discovery.Part:
+    def part(file: str, labels: np.ndarray | None) -> discovery.NetworkOutputs:
         rows = features[file]
-        return discovery.Part(
+        return discovery.NetworkOutputs(
             arrays.normalize_rows(rows["backbone"]), rows["labeled"], rows["novel"], labels
         )
 
@@ -307,7 +307,7 @@ def _report_data(
         results=io.plain(results),
         history=records,
         points=found.points,
-        clusters=found.clusters,
+        clusters=found.cluster_labels,
         distances=found.distances,
         outliers=found.outliers,
         labels=dataset.labels,

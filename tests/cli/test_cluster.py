@@ -79,13 +79,13 @@ def test_files_of_a_run(files, capsys):
     found = cluster_features.cluster(x, labels, options, lambda text: None)
     rows = list(csv.DictReader(pathlib.Path("out/assignments.csv").read_text().splitlines()))
     assert [row["row"] for row in rows] == [f"row {i}" for i in range(200)]
-    assert [int(row["cluster"]) for row in rows] == found.clusters.tolist()
+    assert [int(row["cluster"]) for row in rows] == found.cluster_labels.tolist()
     assert [int(row["outlier"]) for row in rows] == found.outliers.astype(int).tolist()
     distances = [float(row["distance"]) for row in rows]
     np.testing.assert_allclose(distances, found.distances, rtol=1e-5)
     # The names of the labels, cluster by cluster, and of the rows.
     for c, name in metrics["matching"].items():
-        assert name == NAMES[np.bincount(labels[found.clusters == int(c)]).argmax()]
+        assert name == NAMES[np.bincount(labels[found.cluster_labels == int(c)]).argmax()]
         assert f"matched with {name}" in out
     page = pathlib.Path("out/report.html").read_text()
     assert "200 rows fell into" in page

@@ -107,7 +107,7 @@ def test_new_images_join_their_like(trained):
     dataset = inference_data.load(pixels, shape=(8, 8, 1), cache_mb=1.0)
     placed = inference.place(run, inference.embed(run, inference.restore(run), dataset))
     known = toy.images(90)[1]
-    clusters = run.clusters["clusters"]
+    clusters = run.clusters["cluster_labels"]
     commonest = np.array(
         [np.bincount(known[clusters == c]).argmax() for c in range(max(clusters) + 1)]
     )
@@ -153,7 +153,7 @@ def test_without_reduction_gridshift_places(trained, tmp_path):
     settled = {**run.results["config"]["eval"]["gridshift"],
                "bandwidth": run.results["metrics"]["gridshift"]["bandwidth"]}  # fmt: skip
     grid = GridShift(**settled).fit(run.features)
-    assert (inference.place(run, run.features).labels == run.clusters["clusters"]).all()
+    assert (inference.place(run, run.features).labels == run.clusters["cluster_labels"]).all()
     rng = np.random.default_rng(0)
     rows = run.features[:40] + rng.normal(size=(40, run.features.shape[1])).astype(np.float32) / 9
     placed = inference.place(run, rows)
@@ -165,7 +165,7 @@ def test_without_reduction_gridshift_places(trained, tmp_path):
 def test_umap_keeps_training_rows(trained, tmp_path):
     run = inference.read(_again(trained, tmp_path, method="umap"))
     placed = inference.place(run, run.features)
-    assert (placed.labels == run.clusters["clusters"]).all()
+    assert (placed.labels == run.clusters["cluster_labels"]).all()
     np.testing.assert_allclose(placed.distances, run.clusters["distances"], rtol=1e-5)
 
 
@@ -180,7 +180,7 @@ def test_tsne_refuses(trained, tmp_path, capsys, monkeypatch):
 def test_kmeans_clusters(trained):
     run = inference.read(trained[0])
     placed = inference.place_kmeans(run, run.features)
-    labels = run.clusters["kmeans_clusters"]
+    labels = run.clusters["kmeans_labels"]
     assert (placed.labels == labels).all()
     for c in range(labels.max() + 1):
         apart = run.features[labels == c] - run.features[labels == c].mean(axis=0)
@@ -257,7 +257,7 @@ def test_files_that_were_cut(workdir, tmp_path, capsys, name, kept):
 def test_small_clusters_are_counted_apart(trained):
     run = inference.read(trained[0])
     clusters = np.repeat([0, 1, 2], [40, 48, 2])
-    run = run._replace(clusters={"clusters": clusters, "outliers": clusters == 2})
+    run = run._replace(clusters={"cluster_labels": clusters, "outliers": clusters == 2})
     labels = np.array([1, 2, 0, 1, 2, 2])
     placed = inference.Assignment(labels, np.zeros(6), labels == 0)
     dataset = arrays.in_hand(toy.images(6)[0], image_size=None, cache_mb=1.0)

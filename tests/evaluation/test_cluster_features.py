@@ -42,7 +42,7 @@ def test_few_columns_go_to_gridshift_as_they_are():
     found = cluster(x, labels, OPTIONS, said.append)
     grid = GridShift().fit(x)
     np.testing.assert_array_equal(found.points, x)
-    np.testing.assert_array_equal(found.clusters, grid.labels_)
+    np.testing.assert_array_equal(found.cluster_labels, grid.labels_)
     gaps = np.linalg.norm(x - grid.cluster_centers_[grid.labels_], axis=1) / grid.bandwidth_
     np.testing.assert_allclose(found.distances, gaps, rtol=1e-6)
     np.testing.assert_array_equal(found.outliers, grid.outliers_)
@@ -76,7 +76,7 @@ def test_float64_is_not_rounded():
     options = OPTIONS._replace(bandwidth=4.0)
     near, far = (cluster(x + offset, labels, options, silent) for offset in (0, 2.0**28))
     assert far.points.dtype == np.float64
-    assert partition.scores(near.clusters, far.clusters)["ari"] > 0.9
+    assert partition.scores(near.cluster_labels, far.cluster_labels)["ari"] > 0.9
     assert near.metrics["gridshift"]["n_clusters"] > 2
 
 
@@ -86,7 +86,7 @@ def test_without_labels_and_with_a_given_bandwidth():
     metrics = found.metrics["gridshift"]
     assert found.curve is metrics["verdict"] is metrics["stability"] is metrics["acc"] is None
     assert metrics["bandwidth"] == 3.0
-    assert metrics["n_clusters"] == len(np.unique(found.clusters))
+    assert metrics["n_clusters"] == len(np.unique(found.cluster_labels))
 
 
 def test_gridshift_sees_the_reduced_features():
@@ -95,11 +95,11 @@ def test_gridshift_sees_the_reduced_features():
     found = cluster(x, labels, OPTIONS._replace(reduce="pca", bandwidth=6.0), said.append)
     expected = PCA(2, svd_solver="full").fit_transform(x)
     np.testing.assert_allclose(np.abs(found.points), np.abs(expected), atol=1e-3)
-    np.testing.assert_array_equal(found.clusters, GridShift(6.0).fit(found.points).labels_)
+    np.testing.assert_array_equal(found.cluster_labels, GridShift(6.0).fit(found.points).labels_)
     assert said[0] == "reducing 300 x 20 by PCA to 2 dimensions ..."
     metrics = found.metrics["gridshift"]
-    assert metrics["silhouette"] == pytest.approx(silhouette_score(x, found.clusters))
-    reduced = silhouette_score(found.points, found.clusters)
+    assert metrics["silhouette"] == pytest.approx(silhouette_score(x, found.cluster_labels))
+    reduced = silhouette_score(found.points, found.cluster_labels)
     assert metrics["silhouette_reduced"] == pytest.approx(reduced, rel=1e-5)
     assert reduced > metrics["silhouette"] + 0.05
 
@@ -117,14 +117,14 @@ def test_kmeans_on_features(metric):
     np.testing.assert_array_equal(found.points, x)
     # The distance by hand, to the mean of the members (of length one for the cosine).
     unit = x / np.linalg.norm(x, axis=1, keepdims=True) if metric == "cosine" else x
-    means = np.stack([unit[found.clusters == c].mean(axis=0) for c in range(3)])
+    means = np.stack([unit[found.cluster_labels == c].mean(axis=0) for c in range(3)])
     if metric == "cosine":
         means /= np.linalg.norm(means, axis=1, keepdims=True)
-        gaps = 1 - (unit * means[found.clusters]).sum(axis=1)
+        gaps = 1 - (unit * means[found.cluster_labels]).sum(axis=1)
     else:
-        gaps = np.linalg.norm(unit - means[found.clusters], axis=1)
+        gaps = np.linalg.norm(unit - means[found.cluster_labels], axis=1)
     np.testing.assert_allclose(found.distances, gaps, atol=2e-4)
-    expected = silhouette_score(x, found.clusters, metric=metric)
+    expected = silhouette_score(x, found.cluster_labels, metric=metric)
     assert metrics["silhouette"] == pytest.approx(expected, rel=1e-5)
 
 

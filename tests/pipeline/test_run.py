@@ -69,11 +69,11 @@ def test_what_a_run_leaves(finished):
     assert [int(r["image"]) for r in rows] == list(range(64))
     assert {int(r["cluster"]) for r in rows} == set(range(metrics["gridshift"]["n_clusters"]))
     stored = io.read_arrays(workdir / "clusters.npz")
-    assert [int(r["cluster"]) for r in rows] == stored["clusters"].tolist()
+    assert [int(r["cluster"]) for r in rows] == stored["cluster_labels"].tolist()
     assert [int(r["outlier"]) for r in rows] == stored["outliers"].tolist()
     assert stored["bandwidth"] == metrics["gridshift"]["bandwidth"]
     # Distances are to the own mode, in bandwidths.
-    apart = np.linalg.norm(stored["points"] - stored["centers"][stored["clusters"]], axis=1)
+    apart = np.linalg.norm(stored["points"] - stored["centers"][stored["cluster_labels"]], axis=1)
     wanted = apart / stored["bandwidth"]
     np.testing.assert_allclose([float(r["distance"]) for r in rows], wanted, rtol=1e-4, atol=1e-6)
     embedding = io.read_arrays(workdir / "embedding.npz")
@@ -103,7 +103,7 @@ def test_changed_evaluation_clusters_the_stored_embedding(finished, tmp_path, mo
     again = pipeline.run_pipeline(changed, workdir, "toy")
     assert again["metrics"]["gridshift"]["n_clusters"] == 1
     assert again["protocol"]["bandwidth"] == "given"
-    assert io.read_arrays(workdir / "clusters.npz")["clusters"].max() == 0
+    assert io.read_arrays(workdir / "clusters.npz")["cluster_labels"].max() == 0
 
 
 def test_what_is_needed_without_the_images(finished):

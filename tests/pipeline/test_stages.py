@@ -11,7 +11,7 @@ from cluster_jax.cli import predict
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.evaluation import discovery
-from cluster_jax.evaluation.discovery import Part
+from cluster_jax.evaluation.discovery import NetworkOutputs
 from cluster_jax.pipeline import build, provenance, stages
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.training import checkpoint, log, loop
@@ -97,7 +97,7 @@ def test_what_a_run_leaves(whole, built):
     np.testing.assert_array_equal(
         stored["classes"][dataset.known >= 0], dataset.labels[dataset.known >= 0]
     )
-    assert [int(rows[i]["cluster"]) for i in new] == stored["clusters"].tolist()
+    assert [int(rows[i]["cluster"]) for i in new] == stored["cluster_labels"].tolist()
     assert {rows[i]["cluster"] for i in np.flatnonzero(dataset.known >= 0)} == {""}
     page = (workdir / "report.html").read_text()
     assert "Novel head" in page
@@ -458,18 +458,18 @@ def corners(*numbers):
     return np.eye(6, dtype=np.float32)[list(numbers)]
 
 
-TRAIN = Part(
+TRAIN = NetworkOutputs(
     features=corners(0, 1, 1, 2, 2, 3, 3, 4),
-    labeled=logits(0, 1, 0, 2, 2, 2, 2, 2)[:, :2],
-    novel=logits(2, 2, 2, 1, 1, 0, 0, 1),
-    labels=np.array([0, 1, 1, 2, 2, 3, 3, 3], np.int32),
+    labeled_logits=logits(0, 1, 0, 2, 2, 2, 2, 2)[:, :2],
+    novel_logits=logits(2, 2, 2, 1, 1, 0, 0, 1),
+    true_labels=np.array([0, 1, 1, 2, 2, 3, 3, 3], np.int32),
 )
 KNOWN = np.array([0, 1, 1, -1, -1, -1, -1, -1], np.int32)
-TEST = Part(
+TEST = NetworkOutputs(
     features=corners(1, 0, 2, 3, 4, 4),
-    labeled=logits(1, 1, 0, 0, 0, 0)[:, :2],
-    novel=logits(0, 0, 2, 2, 1, 2),
-    labels=np.array([1, 0, 2, 2, 3, 3], np.int32),
+    labeled_logits=logits(1, 1, 0, 0, 0, 0)[:, :2],
+    novel_logits=logits(0, 0, 2, 2, 1, 2),
+    true_labels=np.array([1, 0, 2, 2, 3, 3], np.int32),
 )
 
 
@@ -484,7 +484,7 @@ def test_figures_by_hand():
     # The given class of a labeled image, not what its head says (0 for image 2).
     np.testing.assert_array_equal(found.classes, [0, 1, 1, 3, 3, 2, 2, 3])
     assert found.classes.dtype == np.int32
-    np.testing.assert_array_equal(found.clusters, [1, 1, 0, 0, 1])
+    np.testing.assert_array_equal(found.cluster_labels, [1, 1, 0, 0, 1])
     # Of corners 2, 2 and 4; and twice 3.
     far = [np.sqrt(2) / 3, np.sqrt(2) / 3, 0, 0, np.sqrt(8) / 3]
     np.testing.assert_allclose(found.distances, far, atol=1e-6)
@@ -504,7 +504,9 @@ def test_figures_by_hand():
 
 
 def test_without_labels_of_the_unlabeled():
-    found = discover(TRAIN._replace(labels=None), TRAIN.features, TEST._replace(labels=None))
+    found = discover(
+        TRAIN._replace(true_labels=None), TRAIN.features, TEST._replace(true_labels=None)
+    )
     np.testing.assert_array_equal(found.classes, [0, 1, 1, 3, 3, 2, 2, 3])
     metrics = found.metrics
     assert metrics["labeled_acc"] == pytest.approx(2 / 3)
@@ -518,7 +520,7 @@ def test_an_undecided_head_is_told():
     for highest, undecided in ((0.51, False), (0.49, True)):
         odds = np.full((8, 3), (1 - highest) / 2)
         odds[:, 1], odds[:3] = highest, [1, 1e-9, 1e-9]
-        metrics = discover(TRAIN._replace(novel=np.log(odds))).metrics
+        metrics = discover(TRAIN._replace(novel_logits=np.log(odds))).metrics
         assert metrics["confidence"] == pytest.approx(highest)
         assert metrics["undecided"] == undecided
         assert ("the novel head is undecided" in printed(metrics)) == undecided
@@ -526,11 +528,11 @@ def test_an_undecided_head_is_told():
 
 def test_empty_novel_classes_are_told():
     """One class for all images with certainty is the other way to find nothing."""
-    alike = discover(TRAIN._replace(novel=12 * logits(*[1] * 8))).metrics
+    alike = discover(TRAIN._replace(novel_logits=12 * logits(*[1] * 8))).metrics
     assert alike["confidence"] > 0.99
     assert "the novel head uses 1 of its 3 classes: the clusters may be" in printed(alike)
     # Class 0, 1 and 2 have an image each at least; those of TRAIN have none of 2 unlabeled.
-    spread = discover(TRAIN._replace(novel=9 * logits(0, 0, 0, 0, 1, 2, 0, 1))).metrics
+    spread = discover(TRAIN._replace(novel_logits=9 * logits(0, 0, 0, 0, 1, 2, 0, 1))).metrics
     assert "the novel head" not in printed(spread)
 
 
