@@ -64,7 +64,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         n_clusters_: number of clusters: GridShift's without those too small to count, which hold
             outliers; of k-means, and of novel classes, those that are not empty.
         files_: path of each image relative to the folder; None for an array.
-        results_: what `results.json` holds: figures and their protocol.
+        results_: what `results.json` holds: metrics and their provenance.
     """
 
     def __init__(
@@ -241,14 +241,14 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             self._adopt_classes()
             return self
         by_kmeans = self.n_clusters is not None
-        name = "kmeans_labels" if by_kmeans else "cluster_labels"
-        self.labels_ = run.clusters[name].astype(np.int64)
+        labels = run.clusters.kmeans_labels if by_kmeans else run.clusters.cluster_labels
+        self.labels_ = labels.astype(np.int64)
         self.distances_ = (
             inference.kmeans_distances(run, run.features, self.labels_)
             if by_kmeans
-            else run.clusters["distances"].astype(np.float64)
+            else run.clusters.distances.astype(np.float64)
         )
-        self.outliers_ = run.clusters["outliers"]
+        self.outliers_ = run.clusters.outliers
         counted = self.labels_ if by_kmeans else self.labels_[~self.outliers_]
         self.n_clusters_ = len(np.unique(counted))
         return self
@@ -256,11 +256,11 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
     def _adopt_classes(self) -> None:
         """Takes over what a run of novel class discovery found."""
         run = self._run
-        classes, unlabeled = run.clusters["classes"], run.clusters["rows"]
+        classes, unlabeled = run.clusters.class_labels, run.clusters.unlabeled_rows
         self.labels_ = inference.class_names(run, classes)
         self.distances_ = inference.class_distances(run, run.everything, classes)
         self.outliers_ = np.zeros(len(classes), bool)
-        self.outliers_[unlabeled] = run.clusters["outliers"]
+        self.outliers_[unlabeled] = run.clusters.outliers
         self.n_clusters_ = len(np.unique(classes[unlabeled]))
         inference.warn_of_doubts(run)
 

@@ -10,7 +10,7 @@ def get_config():
     """The base config."""
     config = ConfigDict()
     config.seed = 0
-    config.note = ""  # goes into the protocol: how the settings were chosen, say
+    config.note = ""  # recorded in results.json: how the settings were chosen, say
 
     config.data = ConfigDict()
     config.data.name = "digits"  # "folder", "arrays", or the name of a TFDS set

@@ -7,7 +7,7 @@ does not use this set. What to expect is in README.md, section "Measured".
 
 The network, the augmentation, the temperature, lambda, the number of steps, the choice of the
 projection as the embedding and UMAP's 15 neighbors were tuned on the labels of this set; the
-protocol of a run says so. GridShift's bandwidth is found without labels.
+provenance of a run says so. GridShift's bandwidth is found without labels.
 """
 
 from ml_collections import ConfigDict, config_dict

@@ -231,7 +231,7 @@ def main() -> None:
         "commit": provenance.commit(),
     }
     io.write_json(
-        f"{arguments.out}.json", {"protocol": about, "sets": results, "embeddings": embeddings}
+        f"{arguments.out}.json", {"provenance": about, "sets": results, "embeddings": embeddings}
     )
     text = table(results, embeddings)
     protocol_lines = "\n".join(f"- {key}: {value}" for key, value in about.items())

@@ -229,7 +229,7 @@ def main() -> None:
         "commit": provenance.commit(),
         "note": NOTE,
     }
-    result = {"runs": runs, "foreign": strange, "protocol": about}
+    result = {"runs": runs, "foreign": strange, "provenance": about}
     io.write_json(f"{arguments.out}.json", result)
     versions = ", ".join(f"{k} {v}" for k, v in about["versions"].items())
     lines = [

@@ -65,9 +65,9 @@ def write(
         name: figures(results, None if speeds is None else speeds[name], titles)
         for name, results in rows.items()
     }
-    example = next(iter(rows.values()))[0]["protocol"]
-    commits = sorted({r["protocol"]["commit"] for results in rows.values() for r in results})
-    seeds = sorted({r["protocol"]["seed"] for results in rows.values() for r in results})
+    example = next(iter(rows.values()))[0]["provenance"]
+    commits = sorted({r["provenance"]["commit"] for results in rows.values() for r in results})
+    seeds = sorted({r["provenance"]["seed"] for results in rows.values() for r in results})
     about = {
         "command": command,
         "seeds": seeds,
@@ -79,7 +79,7 @@ def write(
         "images_scored": example["images_scored"],
         "note": note,
     }
-    io.write_json(f"{path}.json", {"rows": summary, "protocol": about})
+    io.write_json(f"{path}.json", {"rows": summary, "provenance": about})
     text = "\n".join([_markdown(summary, titles), "", *_about(about)]) + "\n"
     io.write(f"{path}.md", text)
     return text

@@ -38,7 +38,7 @@ def run(config, name, folder):
     figures = set(finite(results["metrics"]))
     assert {"gridshift.nmi", "kmeans.acc", "knn.5", "linear_probe"} <= figures
     assert ("gradient_share" in figures) == (config.nrcc.weight > 0)
-    assert results["protocol"]["number_of_clusters"] == {"gridshift": "found", "kmeans": "given"}
+    assert results["provenance"]["number_of_clusters"] == {"gridshift": "found", "kmeans": "given"}
     records = log.read(folder / "run")
     assert [r["step"] for r in records] == [1, 2]
     assert all(np.isfinite(v) for r in records for v in r.values())

@@ -81,7 +81,7 @@ def run(
         metrics["matching"] = {c: labels.names[y] for c, y in metrics["matching"].items()}
     tell("writing ...")
     results = {
-        "protocol": _protocol(features, labels, options, origin),
+        "provenance": _protocol(features, labels, options, origin),
         "metrics": found.metrics,
         "seconds": {"cluster": time.perf_counter() - started},
         "config": config,
@@ -146,7 +146,7 @@ def _report(
     if points.shape[1] == 1:  # a map has two axes
         points = np.pad(points, ((0, 0), (0, 1)))
     data = content.ReportData(
-        title=pathlib.Path(results["protocol"]["features"]).name,
+        title=pathlib.Path(results["provenance"]["features"]).name,
         results=results,
         history=[],
         points=points,

@@ -118,7 +118,7 @@ def _summary(
 ) -> str:
     lines = [f"skipped {file} ({reason})" for file, reason in dataset.skipped]
     clusters, counts = np.unique(placed.labels, return_counts=True)
-    large = np.isin(clusters, run.clusters["cluster_labels"][~run.clusters["outliers"]])
+    large = np.isin(clusters, run.clusters.cluster_labels[~run.clusters.outliers])
     order, named = np.argsort(-counts, kind="stable"), summary.NAMED
     order = order[large[order]]
     lines += [f"cluster {clusters[i]:>5}  {counts[i]:>8,} images" for i in order[:named]]

@@ -90,7 +90,7 @@ def _head(data: ReportData, groups: list, labels: list | None, strip: Html, link
     method = "gridshift" if "gridshift" in metrics else "kmeans"
     entry = novel["novel"] if novel else metrics.get(method, {})
     acc = plots.number(entry.get("acc"))
-    origin = data.results["protocol"].get("number_of_clusters", {}).get(method)
+    origin = data.results["provenance"].get("number_of_clusters", {}).get(method)
     outliers = 0 if data.outliers is None else int(np.sum(data.outliers))
     doubt = summary.doubt(novel) if novel else None
     large, small = content.tally(data, [group.members for group in groups])
@@ -132,7 +132,7 @@ def _flat(path: tuple, value: object) -> Iterator[tuple[tuple, object]]:
 
 def _metrics(results: dict, unlabeled: bool) -> Section:
     """Tables: clusterings against the labels, other measurements, protocol."""
-    origin = results["protocol"].get("number_of_clusters", {})
+    origin = results["provenance"].get("number_of_clusters", {})
     columns = ("n_clusters", "acc", "nmi", "ari", "ami")
     methods, others = [], {}
     entries = dict(results["metrics"])
@@ -158,7 +158,7 @@ def _metrics(results: dict, unlabeled: bool) -> Section:
     measured = [(markup.name(*path), markup.value(item)) for path, item in _flat((), others)]
     protocol = [
         (markup.name(key), str(entry) if key == "seed" else markup.value(entry, decimals=False))
-        for key, entry in results["protocol"].items()
+        for key, entry in results["provenance"].items()
     ]
     tables = (
         markup.pairs("Other measurements", measured, "n"),

@@ -46,7 +46,7 @@ def text(results: Mapping[str, Any]) -> str:
     """The figures of a clustering's `results.json` and its largest clusters as lines of text."""
     ((method, metrics),) = results["metrics"].items()
     title = {"gridshift": "GridShift", "kmeans": "k-means"}[method]
-    title += f" (k {results['protocol']['number_of_clusters'][method]})"
+    title += f" (k {results['provenance']['number_of_clusters'][method]})"
     scores = {"ACC": "acc", "NMI": "nmi", "ARI": "ari", "AMI": "ami", "silhouette": "silhouette"}
     cells = "".join(f"{figure(metrics[key]):>{len(name) + 5}}" for name, key in scores.items())
     large, small = tally(metrics)

@@ -20,7 +20,7 @@ from cluster_jax.evaluation import discovery, summary
 from cluster_jax.methods.base import Method
 from cluster_jax.pipeline import build, stages
 from cluster_jax.pipeline import embed as embedder
-from cluster_jax.pipeline import run as pipeline
+from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.training import checkpoint
 
 # Images of a forward pass. One size for every call, the last pass filled up: sums of another shape
@@ -36,7 +36,7 @@ class TrainedRun(NamedTuple):
         results: what `results.json` holds, its config too.
         images: what `images.json` holds: size, shape and statistics of the training images.
         features: float32 `[n, d]`, rows of length one, as they were clustered.
-        clusters: what `clusters.npz` holds, see `pipeline.STORED`.
+        clusters: what `clusters.npz` holds.
         known: of novel class discovery: names of the known classes, else None. `features` and
             `clusters` are then those of the unlabeled images.
         everything: features of all training images; the same as `features` where `known` is None.
@@ -46,7 +46,7 @@ class TrainedRun(NamedTuple):
     results: Mapping[str, Any]
     images: Mapping[str, Any]
     features: np.ndarray
-    clusters: Mapping[str, np.ndarray]
+    clusters: workdirs.StoredClusters
     known: tuple[str, ...] | None
     everything: np.ndarray
 
@@ -84,22 +84,23 @@ def read(workdir: epath.PathLike) -> TrainedRun:
         InputError: no such folder, or the run in it is not finished.
     """
     workdir = epath.Path(workdir).expanduser()
-    if not (workdir / "config.json").exists():
+    if not (workdir / workdirs.CONFIG).exists():
         raise InputError(f"{workdir} holds no run; give the --workdir of a run of cluster_jax.main")
-    results = pipeline.outcome(workdir)
+    results = workdirs.finished_results(workdir, (workdirs.CLUSTERS,))
     if results is None:
         raise InputError(
             f"the run in {workdir} is not finished; its own command with --workdir={workdir} "
             "finishes it"
         )
     section = results["config"]["eval"]
-    images = io.read_json(workdir / pipeline.IMAGES)
+    images = io.read_json(workdir / workdirs.IMAGES)
     everything = arrays.normalize_rows(
-        io.read_arrays(workdir / pipeline.TRAINED)[section["features"]]
+        io.read_arrays(workdir / workdirs.TRAIN_EMBEDDING)[section["features"]]
     )
-    clusters = io.read_arrays(workdir / pipeline.CLUSTERS)
-    known = tuple(images["known"]["names"]) if "classes" in clusters else None
-    features = everything[clusters["rows"]] if "rows" in clusters else everything
+    clusters = workdirs.read_clusters(workdir)
+    known = None if clusters.class_labels is None else tuple(images["known"]["names"])
+    rows = clusters.unlabeled_rows
+    features = everything if rows is None else everything[rows]
     return TrainedRun(workdir, results, images, features, clusters, known, everything)
 
 
@@ -168,15 +169,15 @@ def place(run: TrainedRun, rows: np.ndarray) -> Assignment:
     check(run)
     section, stored = run.results["config"]["eval"], run.clusters
     if section["reduce"]["method"] == "none":
-        settled = {**section["gridshift"], "bandwidth": float(stored["bandwidth"])}
-        found = GridShift(**settled).fit(stored["points"]).locate(rows)
+        settled = {**section["gridshift"], "bandwidth": float(stored.bandwidth)}
+        found = GridShift(**settled).fit(stored.points).locate(rows)
         near = out_of_sample.neighbors(rows, run.features, 1)
         return Assignment(found.labels, found.distances, _unlike(run, near))
     near = out_of_sample.neighbors(rows, run.features, section["reduce"]["n_neighbors"])
-    labels = out_of_sample.vote(near, stored["cluster_labels"])
-    places = out_of_sample.position(near, stored["cluster_labels"], labels, stored["points"])
-    apart = arrays.distances_to_centers(places, stored["centers"], labels)
-    return Assignment(labels, apart / float(stored["bandwidth"]), _unlike(run, near))
+    labels = out_of_sample.vote(near, stored.cluster_labels)
+    places = out_of_sample.position(near, stored.cluster_labels, labels, stored.points)
+    apart = arrays.distances_to_centers(places, stored.centers, labels)
+    return Assignment(labels, apart / float(stored.bandwidth), _unlike(run, near))
 
 
 def classify(run: TrainedRun, rows: np.ndarray) -> Assignment:
@@ -189,8 +190,8 @@ def classify(run: TrainedRun, rows: np.ndarray) -> Assignment:
         rows: float32 `[m, d]`, as `embed` makes them.
     """
     near = out_of_sample.neighbors(rows, run.everything, discovery.VOTERS)
-    found = out_of_sample.vote(near, run.clusters["classes"])
-    is_novel = near.distance[:, 0] > float(run.clusters["class_novelty_threshold"])
+    found = out_of_sample.vote(near, run.clusters.class_labels)
+    is_novel = near.distance[:, 0] > float(run.clusters.class_novelty_threshold)
     return Assignment(class_names(run, found), class_distances(run, rows, found), is_novel)
 
 
@@ -201,7 +202,9 @@ def class_names(run: TrainedRun, classes: np.ndarray) -> np.ndarray:
 
 def class_distances(run: TrainedRun, rows: np.ndarray, classes: np.ndarray) -> np.ndarray:
     """Euclidean distance of unit rows to the mean of the training rows of their class."""
-    return arrays.distances_to_cluster_means(rows, classes, run.everything, run.clusters["classes"])
+    return arrays.distances_to_cluster_means(
+        rows, classes, run.everything, run.clusters.class_labels
+    )
 
 
 def warn_of_doubts(run: TrainedRun) -> None:
@@ -216,7 +219,7 @@ def place_kmeans(run: TrainedRun, rows: np.ndarray) -> Assignment:
 
     Distances are Euclidean, between rows of length one and the mean of the cluster's.
     """
-    labels = run.clusters["kmeans_labels"]
+    labels = run.clusters.kmeans_labels
     near = out_of_sample.neighbors(
         rows, run.features, run.results["config"]["eval"]["reduce"]["n_neighbors"]
     )
@@ -226,10 +229,8 @@ def place_kmeans(run: TrainedRun, rows: np.ndarray) -> Assignment:
 
 def kmeans_distances(run: TrainedRun, rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Euclidean distance of unit rows to the mean of the training rows of their label."""
-    return arrays.distances_to_cluster_means(
-        rows, labels, run.features, run.clusters["kmeans_labels"]
-    )
+    return arrays.distances_to_cluster_means(rows, labels, run.features, run.clusters.kmeans_labels)
 
 
 def _unlike(run: TrainedRun, near: out_of_sample.Neighbors) -> np.ndarray:
-    return near.distance[:, 0] > float(run.clusters["novelty_threshold"])
+    return near.distance[:, 0] > float(run.clusters.novelty_threshold)

@@ -19,7 +19,7 @@ PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy", "scikit-learn",
 def describe(
     config: Mapping[str, Any], dataset: Dataset, clustered: Dataset, steps: int
 ) -> dict[str, Any]:
-    """The protocol of a run: what was trained on and scored, what labels were used for."""
+    """The provenance of a result: what was trained on and scored, what labels were used for."""
     labeled = dataset.labels is not None
     given = config["eval"]["kmeans"]["k"]
     uses = ["scoring"] if labeled else []
@@ -82,8 +82,8 @@ def commit() -> str | None:
 
 def table(results: Mapping[str, Any]) -> str:
     """The figures of `results.json` as lines of text."""
-    metrics, protocol = results["metrics"], results["protocol"]
-    counts = protocol["number_of_clusters"]
+    metrics, origin = results["metrics"], results["provenance"]
+    counts = origin["number_of_clusters"]
     titles = {"gridshift": "GridShift", "kmeans": "k-means"}
     found = {name: summary.number(*summary.tally(metrics[name])) for name in titles}
     width = max(map(len, (*found.values(), "clusters"))) + 1

@@ -1,8 +1,5 @@
 """A whole run: train, embed, cluster, report; it resumes at the first stage not finished."""
 
-import hashlib
-import json
-import os
 import pathlib
 import statistics
 import time
@@ -17,23 +14,13 @@ from ml_collections import ConfigDict
 
 from cluster_jax.core import arrays, io
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import splits
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import select
 from cluster_jax.evaluation import assignments, discovery, evaluate, report
 from cluster_jax.pipeline import build, provenance, stages
+from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.training import log
 from cluster_jax.training import state as states
-
-# Files that say what must be known to place new images without the old ones.
-IMAGES, CLUSTERS = "images.json", "clusters.npz"
-# Embeddings: of the training images, of those kept for a test, and of the training images at the
-# start of a training that goes on from another.
-TRAINED, TESTED, BEFORE = "embedding.npz", "embedding_test.npz", "embedding_before.npz"
-STORED = (
-    "points", "centers", "bandwidth", "cluster_labels", "distances", "outliers", "kmeans_labels",
-    "novelty_threshold",
-)  # fmt: skip
 
 # What may change in a finished run without training anew.
 AFTER_TRAINING = ("eval", "note")
@@ -67,9 +54,11 @@ def run_pipeline(
     """
     config = build.plain(config)
     workdir = epath.Path(workdir or default_workdir(config, name))
-    previous = _claim(workdir, config)
+    previous = workdirs.claim(
+        workdir, config, compared=training_part, required=(workdirs.CLUSTERS,)
+    )
     if previous is not None and dataset is not None:
-        _check_images(workdir / IMAGES, _fingerprint(dataset))
+        workdirs.check_images(workdir, workdirs.describe_images(dataset))
     if _agreed(previous is not None, workdir):
         _say(f"{workdir} is finished; to run again, give another --workdir\n")
         _say(provenance.table(previous))
@@ -86,25 +75,25 @@ def run_pipeline(
     )
     if built.dataset.skipped:
         _say(f"{len(built.dataset.skipped)} files cannot be read; the report lists them")
-    images = _fingerprint(built.dataset)
-    _check_images(workdir / IMAGES, images)
+    images = workdirs.describe_images(built.dataset)
+    workdirs.check_images(workdir, images)
     weights = stages.source(trainings)
     if main:
         workdir.mkdir(parents=True, exist_ok=True)
-        io.write_json(workdir / "config.json", config)
-        io.write_json(workdir / IMAGES, {**images, **build.describe_images(built)})
+        io.write_json(workdir / workdirs.CONFIG, config)
+        io.write_json(workdir / workdirs.IMAGES, {**images, **build.describe_images(built)})
     features = _features(trainings, weights)
     trained = time.perf_counter()
     if not main:
         return {}
     _say("clustering")
-    clustered, of_clustered = _unlabeled(built.dataset, features[TRAINED])
+    clustered, of_clustered = _unlabeled(built.dataset, features[workdirs.TRAIN_EMBEDDING])
     judged = discovery.with_number(config, built.dataset.known)
     found = evaluate.evaluate(of_clustered, clustered.labels, seed=config["seed"], **judged["eval"])
     records = log.read(workdir)
     discovered = _discover(built, features, config)
     results = {
-        "protocol": provenance.describe(judged, built.dataset, clustered, built.schedule.total),
+        "provenance": provenance.describe(judged, built.dataset, clustered, built.schedule.total),
         "metrics": {
             **found.metrics,
             "gradient_share": _last(records, "gradient_share"),
@@ -117,43 +106,24 @@ def run_pipeline(
         },
         "config": config,
     }
-    stored = {k: np.asarray(getattr(found, k)) for k in STORED}
-    if built.dataset.known is not None:
-        stored["rows"] = np.flatnonzero(built.dataset.known < 0)
-    if discovered:
-        stored |= {
-            "classes": discovered.classes,
-            "class_novelty_threshold": np.asarray(discovered.novelty_threshold),
-        }
-    io.write_arrays(workdir / CLUSTERS, stored)
-    io.write(workdir / "assignments.csv", assignments.text(built.dataset, found, discovered))
+    workdirs.write_clusters(workdir, _stored_clusters(found, discovered, built.dataset))
+    io.write(workdir / workdirs.ASSIGNMENTS, assignments.text(built.dataset, found, discovered))
     if discovered:  # Their report shows the novel classes; assignments.csv has the clusters too.
         own = {"cluster_labels": discovered.cluster_labels, "distances": discovered.distances}
         found = found._replace(**own, outliers=None)
     shown = _report_data(name, results, records, found, clustered)
-    report.write_report(workdir / "report.html", shown)
+    report.write_report(workdir / workdirs.REPORT, shown)
     # Last: its presence says that the run is finished.
-    io.write_json(workdir / "results.json", results)
+    io.write_json(workdir / workdirs.RESULTS, results)
     _say(provenance.table(results))
     _say(f"\nreport       {workdir / 'report.html'}\nassignments  {workdir / 'assignments.csv'}")
     _say(f"figures      {workdir / 'results.json'}")
-    return io.read_json(workdir / "results.json")
-
-
-def outcome(workdir: epath.PathLike) -> dict | None:
-    """Results of a run all of whose files are there, None where it must go on first."""
-    workdir = epath.Path(workdir)
-    if not all((workdir / f).exists() for f in ("results.json", "config.json", CLUSTERS)):
-        return None
-    results = io.read_json(workdir / "results.json")
-    # Another evaluation that was interrupted leaves its config and the results of the one before.
-    return results if results["config"] == io.read_json(workdir / "config.json") else None
+    return io.read_json(workdir / workdirs.RESULTS)
 
 
 def default_workdir(config: Mapping[str, Any], name: str) -> pathlib.Path:
     """`runs/NAME-HASH`; the hash is of what the training depends on."""
-    text = json.dumps(_training_part(config), sort_keys=True)
-    return pathlib.Path("runs") / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    return workdirs.default_path("runs", name, training_part(config))
 
 
 def _features(
@@ -172,20 +142,24 @@ def _features(
         if jax.process_index() == 0:
             io.write_arrays(last.workdir / file, features)
 
-    if not _agreed((last.workdir / TRAINED).exists(), last.workdir):
+    if not _agreed((last.workdir / workdirs.TRAIN_EMBEDDING).exists(), last.workdir):
         border = len(trainings) > 1 or last.config["init_from"] is not None
         state = stages.train(
             trainings,
             weights,
             _say,
-            lambda state: embedded(BEFORE, dataset, state) if border else None,
+            lambda state: embedded(workdirs.INITIAL_EMBEDDING, dataset, state) if border else None,
         )
         if test is not None:
-            embedded(TESTED, test, state)
-        embedded(TRAINED, dataset, state)
+            embedded(workdirs.TEST_EMBEDDING, test, state)
+        embedded(workdirs.TRAIN_EMBEDDING, dataset, state)
     if jax.process_index() != 0:
         return {}
-    files = [f for f in (TRAINED, TESTED, BEFORE) if (last.workdir / f).exists()]
+    files = [
+        f
+        for f in (workdirs.TRAIN_EMBEDDING, workdirs.TEST_EMBEDDING, workdirs.INITIAL_EMBEDDING)
+        if (last.workdir / f).exists()
+    ]
     return {f: io.read_arrays(last.workdir / f) for f in files}
 
 
@@ -203,7 +177,7 @@ def _discover(
     built: build.Run, features: dict[str, dict], config: Mapping[str, Any]
 ) -> discovery.Discovery | None:
     """Classes and figures of novel class discovery; None for other runs."""
-    found = features[TRAINED]
+    found = features[workdirs.TRAIN_EMBEDDING]
     if "novel" not in found:
         return None
 
@@ -213,51 +187,23 @@ def _discover(
             arrays.normalize_rows(rows["backbone"]), rows["labeled"], rows["novel"], labels
         )
 
-    before = features.get(BEFORE)
+    before, tested = features.get(workdirs.INITIAL_EMBEDDING), workdirs.TEST_EMBEDDING
     return discovery.discover(
-        part(TRAINED, built.dataset.labels),
+        part(workdirs.TRAIN_EMBEDDING, built.dataset.labels),
         built.dataset.known,
         None if before is None else arrays.normalize_rows(before["backbone"]),
-        part(TESTED, built.test.labels) if TESTED in features else None,
+        part(tested, built.test.labels) if tested in features else None,
         n_init=config["eval"]["kmeans"]["n_init"],
         seed=config["seed"],
     )
 
 
-def _claim(workdir: epath.Path, config: dict[str, Any]) -> dict | None:
-    """Results of a finished run of this very config, else None.
-
-    Raises:
-        InputError: the workdir belongs to a run of another config.
-    """
-    if not (workdir / "config.json").exists():
-        return None
-    old = io.read_json(workdir / "config.json")
-    different = _different(_training_part(old), _training_part(config))
-    if different:
-        # Another method has other keys too: its name says more than any of them.
-        key, was, wanted = min(different, key=lambda d: d[0] != "method.name")
-        more = f" (and {len(different) - 1} more)" if len(different) > 1 else ""
-        raise InputError(
-            f"{workdir} holds a run with {key} = {was}, not {wanted}{more}; give another --workdir"
-        )
-    results = outcome(workdir)
-    return results if results and results["config"] == json.loads(json.dumps(config)) else None
-
-
-def _training_part(config: Mapping[str, Any]) -> dict[str, Any]:
+def training_part(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What a config says of the training: what the checkpoints and embeddings depend on."""
     kept = {k: v for k, v in config.items() if k not in AFTER_TRAINING}
     for section, keys in AT_ANY_TIME.items():
         kept[section] = {k: v for k, v in kept[section].items() if k not in keys}
     return kept
-
-
-def _different(a: Any, b: Any, key: str = "") -> list[tuple[str, Any, Any]]:
-    """(key, value in a, value in b) of the leaves that differ."""
-    if isinstance(a, Mapping) and isinstance(b, Mapping):
-        names = sorted(set(a) | set(b))
-        return [d for n in names for d in _different(a.get(n), b.get(n), f"{key}.{n}".strip("."))]
-    return [] if a == b else [(key, a, b)]
 
 
 def _agreed(done: bool, workdir: epath.Path) -> bool:
@@ -275,24 +221,27 @@ def _agreed(done: bool, workdir: epath.Path) -> bool:
     return done
 
 
-def _fingerprint(dataset: Dataset) -> dict[str, Any]:
-    """Tells whether a run is continued with the images that it began with."""
-    some = np.arange(min(dataset.size, 256)) * dataset.size // min(dataset.size, 256)
-    digest = hashlib.sha256(dataset.fetch(some).tobytes())
-    for name in dataset.sources or ():
-        digest.update(os.fsencode(name))
+def _stored_clusters(
+    found: evaluate.Evaluation, discovered: discovery.Discovery | None, dataset: Dataset
+) -> workdirs.StoredClusters:
+    stored = workdirs.StoredClusters(
+        points=found.points,
+        centers=found.centers,
+        bandwidth=np.asarray(found.bandwidth),
+        cluster_labels=found.cluster_labels,
+        distances=found.distances,
+        outliers=found.outliers,
+        kmeans_labels=found.kmeans_labels,
+        novelty_threshold=np.asarray(found.novelty_threshold),
+    )
     if dataset.known is not None:
-        digest.update(dataset.known.astype(np.int32).tobytes())
-        digest.update("\n".join(splits.known_names(dataset)).encode())
-    return {"size": dataset.size, "sha256": digest.hexdigest()}
-
-
-def _check_images(file: epath.Path, images: dict[str, Any]) -> None:
-    if file.exists() and not images.items() <= io.read_json(file).items():
-        raise InputError(
-            f"the images have changed since the run in {file.parent} began, or the classes given "
-            "for some; give another --workdir"
+        stored = stored._replace(unlabeled_rows=np.flatnonzero(dataset.known < 0))
+    if discovered is not None:
+        stored = stored._replace(
+            class_labels=discovered.classes,
+            class_novelty_threshold=np.asarray(discovered.novelty_threshold),
         )
+    return stored
 
 
 def _report_data(

@@ -28,7 +28,7 @@ def main() -> None:
         {
             "name": arguments.name,
             "figures": figures,
-            "protocol": {
+            "provenance": {
                 **own,
                 "command": f"python -m experiments.benchmark {arguments.name}",
                 "versions": provenance.versions(),

@@ -132,7 +132,7 @@ def main() -> None:
         "versions": provenance.versions(),
         "commit": provenance.commit(),
     }
-    io.write_json(f"{arguments.out}.json", {"protocol": about, "figures": figures})
+    io.write_json(f"{arguments.out}.json", {"provenance": about, "figures": figures})
     for row in figures:
         print({k: round(v, 3) for k, v in row.items()})
 

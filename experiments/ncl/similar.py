@@ -23,7 +23,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m experiments.ncl.similar")
     parser.add_argument("workdir", type=pathlib.Path)
     workdir = parser.parse_args().workdir
-    rows = io.read_arrays(workdir / "clusters.npz")["rows"]
+    rows = io.read_arrays(workdir / "clusters.npz")["unlabeled_rows"]
     rows = np.random.default_rng(0).permutation(rows)[:ROWS]
     z = evaluate.unit(io.read_arrays(workdir / "embedding_before.npz")["backbone"][rows])
     cosines = (z @ z.T)[np.triu_indices(len(z), 1)]

@@ -65,7 +65,7 @@ def test_files_of_a_run(files, capsys):
     metrics = results["metrics"]["gridshift"]
     assert metrics["acc"] > 0.98
     assert f"{metrics['acc']:.3f}" in out
-    protocol = results["protocol"]
+    protocol = results["provenance"]
     assert (protocol["features"], protocol["labels"]) == ("x.csv", "y.txt")
     assert (protocol["rows"], protocol["columns"], protocol["seed"]) == (200, 3, 0)
     assert protocol["bandwidth"] == "found"
@@ -110,7 +110,7 @@ def test_a_finished_run_is_shown_again(files, capsys):
     _run(capsys, "--features=x.npy", "--bandwidth=2.5", "--labels=y.txt")
     assert len(list(pathlib.Path("clusters").iterdir())) == 3
     results = io.read_json(workdir / "results.json")
-    assert results["protocol"]["bandwidth"] == "given"
+    assert results["provenance"]["bandwidth"] == "given"
     assert results["metrics"]["gridshift"]["acc"] is None
 
 
@@ -187,7 +187,7 @@ def test_kmeans_and_one_column(files, capsys):
     assert len(set(clusters)) == 3
     assert {row["outlier"] for row in rows} == {"0"}
     assert "the number was given" in pathlib.Path("out/report.html").read_text()
-    protocol = io.read_json("out/results.json")["protocol"]
+    protocol = io.read_json("out/results.json")["provenance"]
     assert protocol["number_of_clusters"] == {"kmeans": "given"}
     assert protocol["n_init"] == 10
 
@@ -206,7 +206,7 @@ def test_summary_says_what_is_not_clear(metrics, sentence):
     sizes = {str(c): 1 + c % 7 for c in range(30)}
     metrics = {"n_clusters": 30, **scores, "cluster_sizes": sizes, **metrics}
     results = {
-        "protocol": {"number_of_clusters": {"gridshift": "found"}},
+        "provenance": {"number_of_clusters": {"gridshift": "found"}},
         "metrics": {"gridshift": metrics},
     }
     text = summary.text(results)
@@ -227,7 +227,7 @@ def test_summary_counts_small_clusters_apart():
     sizes = {"0": 2, "1": 50, "2": 30, "3": 1, "4": 3}
     metrics = {"n_clusters": 5, "n_large": 2, "outliers": 6, **scores, "cluster_sizes": sizes}
     results = {
-        "protocol": {"number_of_clusters": {"gridshift": "found"}},
+        "provenance": {"number_of_clusters": {"gridshift": "found"}},
         "metrics": {"gridshift": metrics},
     }
     lines = summary.text(results).splitlines()

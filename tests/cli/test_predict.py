@@ -15,6 +15,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.data import arrays, datasets, inference_data
 from cluster_jax.pipeline import inference
 from cluster_jax.pipeline import run as pipeline
+from cluster_jax.pipeline import workdir as workdirs
 from tests import toy
 
 pytestmark = pytest.mark.usefixtures("one_device")
@@ -107,7 +108,7 @@ def test_new_images_join_their_like(trained):
     dataset = inference_data.load(pixels, shape=(8, 8, 1), cache_mb=1.0)
     placed = inference.place(run, inference.embed(run, inference.restore(run), dataset))
     known = toy.images(90)[1]
-    clusters = run.clusters["cluster_labels"]
+    clusters = run.clusters.cluster_labels
     commonest = np.array(
         [np.bincount(known[clusters == c]).argmax() for c in range(max(clusters) + 1)]
     )
@@ -153,7 +154,7 @@ def test_without_reduction_gridshift_places(trained, tmp_path):
     settled = {**run.results["config"]["eval"]["gridshift"],
                "bandwidth": run.results["metrics"]["gridshift"]["bandwidth"]}  # fmt: skip
     grid = GridShift(**settled).fit(run.features)
-    assert (inference.place(run, run.features).labels == run.clusters["cluster_labels"]).all()
+    assert (inference.place(run, run.features).labels == run.clusters.cluster_labels).all()
     rng = np.random.default_rng(0)
     rows = run.features[:40] + rng.normal(size=(40, run.features.shape[1])).astype(np.float32) / 9
     placed = inference.place(run, rows)
@@ -165,8 +166,8 @@ def test_without_reduction_gridshift_places(trained, tmp_path):
 def test_umap_keeps_training_rows(trained, tmp_path):
     run = inference.read(_again(trained, tmp_path, method="umap"))
     placed = inference.place(run, run.features)
-    assert (placed.labels == run.clusters["cluster_labels"]).all()
-    np.testing.assert_allclose(placed.distances, run.clusters["distances"], rtol=1e-5)
+    assert (placed.labels == run.clusters.cluster_labels).all()
+    np.testing.assert_allclose(placed.distances, run.clusters.distances, rtol=1e-5)
 
 
 def test_tsne_refuses(trained, tmp_path, capsys, monkeypatch):
@@ -180,7 +181,7 @@ def test_tsne_refuses(trained, tmp_path, capsys, monkeypatch):
 def test_kmeans_clusters(trained):
     run = inference.read(trained[0])
     placed = inference.place_kmeans(run, run.features)
-    labels = run.clusters["kmeans_labels"]
+    labels = run.clusters.kmeans_labels
     assert (placed.labels == labels).all()
     for c in range(labels.max() + 1):
         apart = run.features[labels == c] - run.features[labels == c].mean(axis=0)
@@ -191,7 +192,7 @@ def test_kmeans_clusters(trained):
 def test_workdirs_that_are_not_finished(workdir, tmp_path, capsys):
     images = f"--images={tmp_path}"
     assert "holds no run" in _refused(capsys, f"--workdir={tmp_path}/nowhere", images)
-    for name in ("results.json", pipeline.CLUSTERS):
+    for name in ("results.json", workdirs.CLUSTERS):
         kept = (workdir / name).read_bytes()
         (workdir / name).unlink()
         assert "not finished" in _refused(capsys, f"--workdir={workdir}", images)
@@ -246,7 +247,7 @@ def test_tables_that_cannot_be_written(trained, tmp_path, capsys, monkeypatch):
     assert f"there is no folder {tmp_path}/none for p.csv; make it first" in said
 
 
-@pytest.mark.parametrize("name", ["embedding.npz", pipeline.CLUSTERS])
+@pytest.mark.parametrize("name", ["embedding.npz", workdirs.CLUSTERS])
 @pytest.mark.parametrize("kept", [0, 40, -60])
 def test_files_that_were_cut(workdir, tmp_path, capsys, name, kept):
     (workdir / name).write_bytes((workdir / name).read_bytes()[:kept])
@@ -257,7 +258,8 @@ def test_files_that_were_cut(workdir, tmp_path, capsys, name, kept):
 def test_small_clusters_are_counted_apart(trained):
     run = inference.read(trained[0])
     clusters = np.repeat([0, 1, 2], [40, 48, 2])
-    run = run._replace(clusters={"cluster_labels": clusters, "outliers": clusters == 2})
+    stored = run.clusters._replace(cluster_labels=clusters, outliers=clusters == 2)
+    run = run._replace(clusters=stored)
     labels = np.array([1, 2, 0, 1, 2, 2])
     placed = inference.Assignment(labels, np.zeros(6), labels == 0)
     dataset = arrays.in_hand(toy.images(6)[0], image_size=None, cache_mb=1.0)

@@ -136,4 +136,4 @@ def test_two_processes_equal_one(tmp_path):
     assert _run(*flags, f"--workdir={tmp_path}/one").returncode == 0
     one, two = (io.read_arrays(tmp_path / n / "embedding.npz") for n in ("one", "two"))
     np.testing.assert_allclose(one["projection"], two["projection"], atol=2e-3)
-    assert io.read_json(tmp_path / "two" / "results.json")["protocol"]["processes"] == 2
+    assert io.read_json(tmp_path / "two" / "results.json")["provenance"]["processes"] == 2

@@ -41,7 +41,7 @@ def make(clusters, *, seed=3, side=8, channels=1, dimensions=3, labels=None, nam
     protocol = {"images_trained": 1234, "seed": 2025, "number_of_clusters": {"gridshift": "found"}}
     data = ReportData(
         title="a run",
-        results={"protocol": protocol, "metrics": metrics, "images_per_second": 5217.4},
+        results={"provenance": protocol, "metrics": metrics, "images_per_second": 5217.4},
         history=[{"step": s, "loss": 4 / s, "rank": s / 2} for s in range(1, 9)],
         points=points,
         clusters=clusters,
@@ -588,7 +588,7 @@ def test_the_table_counts_small_clusters_apart():
 
 def test_a_number_that_was_given():
     results = {
-        "protocol": {"number_of_clusters": {"kmeans": "given"}},
+        "provenance": {"number_of_clusters": {"kmeans": "given"}},
         "metrics": {"kmeans": {"n_clusters": 3, **LABELED, "cluster_purity": {"0": 0.123}}},
     }
     page = Page(render(rows_only(results=results, curve=None)))

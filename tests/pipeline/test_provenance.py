@@ -17,7 +17,7 @@ SCORES = {"acc": 0.25, "nmi": None, "ari": 0.5, "ami": 0.125}
 )
 def test_small_clusters_are_counted_apart(found, shown):
     results = {
-        "protocol": {"number_of_clusters": {"gridshift": "found", "kmeans": "given"}},
+        "provenance": {"number_of_clusters": {"gridshift": "found", "kmeans": "given"}},
         "metrics": {
             "gridshift": {**found, **SCORES, "clear": True},
             "kmeans": {"n_clusters": 10, **SCORES},

@@ -92,16 +92,16 @@ def test_what_a_run_leaves(whole, built):
     rows = table(workdir / "assignments.csv")
     assert [int(row["image"]) for row in rows] == list(range(dataset.size))
     assert [row["class"] for row in rows] == [
-        str(c) if c < 2 else f"novel {c - 2}" for c in stored["classes"]
+        str(c) if c < 2 else f"novel {c - 2}" for c in stored["class_labels"]
     ]
     np.testing.assert_array_equal(
-        stored["classes"][dataset.known >= 0], dataset.labels[dataset.known >= 0]
+        stored["class_labels"][dataset.known >= 0], dataset.labels[dataset.known >= 0]
     )
     assert [int(rows[i]["cluster"]) for i in new] == stored["cluster_labels"].tolist()
     assert {rows[i]["cluster"] for i in np.flatnonzero(dataset.known >= 0)} == {""}
     page = (workdir / "report.html").read_text()
     assert "Novel head" in page
-    novel = len(set(stored["classes"][new]))
+    novel = len(set(stored["class_labels"][new]))
     assert f"{len(new)} images fell into {novel} group" in page, "the novel classes, all of them"
     assert "Discovery novel classes" in page
     assert "Discovery novel matching" not in page
@@ -229,9 +229,9 @@ def test_resume_is_bit_exact_in_each_stage_and_at_a_border(whole, config, tmp_pa
     same(before, io.read_arrays(run / "embedding_before.npz"))
     values = build.plain(config)
     for one, other in zip(
-        stages.build_stages(values, run, "run", None), stages.build(values, whole[0], "run", None),
+        *(stages.build_stages(values, workdir, "run", None) for workdir in (run, whole[0])),
         strict=True,
-    ):  # fmt: skip
+    ):
         a, b = final(one), final(other)
         assert int(a.step) == STEPS
         same(*(s._replace(key=jax.random.key_data(s.key)) for s in (a, b)))
@@ -246,7 +246,7 @@ def test_new_images_get_the_classes_of_the_run(whole, built, tmp_path):
     np.save(tmp_path / "x.npy", dataset.fetch(np.arange(dataset.size)))
     said = predict.predict(workdir, tmp_path / "x.npy", tmp_path / "p.csv")
     rows = table(tmp_path / "p.csv")
-    classes = io.read_arrays(workdir / "clusters.npz")["classes"]
+    classes = io.read_arrays(workdir / "clusters.npz")["class_labels"]
     names = io.read_json(workdir / "images.json")["known"]["names"]
     assert len(names) == 2
     wanted = [names[c] if c < 2 else f"novel {c - 2}" for c in classes]
@@ -373,7 +373,7 @@ def test_a_stage_without_a_method(config):
 def test_a_key_that_nothing_reads(config, tmp_path):
     values = build.plain(config)
     values["stages"]["rotation"]["train"]["length"] = 3
-    said = refused(stages.build, values, tmp_path, "run", None)
+    said = refused(stages.build_stages, values, tmp_path, "run", None)
     assert said.startswith("in stages.rotation: the config has train.length, which nothing reads")
 
 
@@ -431,7 +431,7 @@ def test_init_from_a_run_of_another_network(simclr, config, tmp_path):
     made.stages = {}
     made.init_from = str(simclr)
     made.network.width = 2
-    said = refused(pipeline.run, made, tmp_path / "run")
+    said = refused(pipeline.run_pipeline, made, tmp_path / "run")
     assert said == f"{simclr} has another backbone than run; give both the same network section"
     assert not (tmp_path / "run").exists()
 
@@ -551,17 +551,17 @@ def printed(found):
     metrics = {"gridshift": row, "kmeans": row, "knn": {}, "linear_probe": None}
     origin = {"number_of_clusters": {"gridshift": "found", "kmeans": "given"}}
     return provenance.table(
-        {"metrics": metrics | {"discovery": found}, "protocol": origin, "images_per_second": None}
+        {"metrics": metrics | {"discovery": found}, "provenance": origin, "images_per_second": None}
     )
 
 
 def test_labels_of_labeled_images_change_no_novel_figure():
     """And labels of the unlabeled ones change no class."""
     first = discover()
-    labels = TRAIN.labels.copy()
+    labels = TRAIN.true_labels.copy()
     labels[:3] = [1, 0, 0]
-    assert discover(TRAIN._replace(labels=labels)).metrics == first.metrics
+    assert discover(TRAIN._replace(true_labels=labels)).metrics == first.metrics
     labels[3:] = [2, 3, 2, 3, 2]
-    other = discover(TRAIN._replace(labels=labels))
+    other = discover(TRAIN._replace(true_labels=labels))
     np.testing.assert_array_equal(other.classes, first.classes)
     assert other.metrics["novel"]["acc"] != first.metrics["novel"]["acc"]

@@ -1,0 +1,115 @@
+"""The folder of a run: whose it is, what a finished run has in it, and its default name."""
+
+import json
+
+import pytest
+
+from cluster_jax.core import io
+from cluster_jax.core.checks import InputError
+from cluster_jax.pipeline import workdir as workdirs
+
+CONFIG = {"seed": 0, "method": {"name": "byol", "decay": 0.9}, "train": {"batch_size": 16}}
+
+
+def _write(folder, config=CONFIG, **results):
+    folder.mkdir()
+    io.write_json(folder / "config.json", config)
+    if results:
+        io.write_json(folder / "results.json", {"config": config, **results})
+    return folder
+
+
+def test_a_new_or_unfinished_workdir_is_free(tmp_path):
+    assert workdirs.claim(tmp_path / "new" / "run", CONFIG) is None
+    assert workdirs.claim(_write(tmp_path / "run"), CONFIG) is None
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "todo.txt").write_text("x")
+    assert workdirs.claim(tmp_path / "notes", CONFIG) is None
+
+
+def test_a_finished_run_is_returned(tmp_path):
+    """Tuples count as lists, as in the file; and only with all its files."""
+    config = {**CONFIG, "knn": (5, 20)}
+    folder = _write(tmp_path / "run", config, provenance={}, metrics={"acc": 1})
+    assert workdirs.claim(folder, config)["metrics"] == {"acc": 1}
+    assert workdirs.claim(folder, config, required=("clusters.npz",)) is None
+    assert workdirs.finished_results(folder)["metrics"] == {"acc": 1}
+    # The config of a second evaluation, which was interrupted.
+    io.write_json(folder / "config.json", {**config, "knn": [1]})
+    assert workdirs.finished_results(folder) is None
+    assert workdirs.claim(folder, {**config, "knn": (1,)}) is None
+
+
+def test_only_the_compared_part_must_be_the_same(tmp_path):
+    folder = _write(tmp_path / "run", provenance={})
+    changed = {**CONFIG, "seed": 1}
+    assert workdirs.claim(folder, changed, compared=lambda c: {"train": c["train"]}) is None
+    with pytest.raises(InputError, match="run with seed = 0, not 1; choose another --workdir"):
+        workdirs.claim(folder, changed)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (
+            {"seed": 3, "train": {"batch_size": 32}, "method": {"name": "ncc", "x": 1}},
+            r"method.name = byol, not ncc \(and 4 more\)",
+        ),
+        ({"seed": "x" * 80}, r"seed = 0, not x{57}\.\.\.; choose"),
+        ({"train": {"batch_sise": 16}}, "was written by an older version of cluster_jax"),
+        ({"note": ""}, "was written by an older version of cluster_jax"),
+    ],
+)
+def test_a_run_of_another_config(tmp_path, config, message):
+    with pytest.raises(InputError, match=message) as error:
+        workdirs.claim(_write(tmp_path / "run"), {**CONFIG, **config})
+    assert "\n" not in str(error.value)
+
+
+def test_results_of_an_older_version(tmp_path):
+    with pytest.raises(InputError, match="older version"):
+        workdirs.claim(_write(tmp_path / "run", protocol={}), CONFIG)
+
+
+def test_clusters_of_an_older_version(tmp_path):
+    io.write_arrays(tmp_path / "clusters.npz", {"clusters": [0, 1]})
+    with pytest.raises(InputError, match="older version"):
+        workdirs.read_clusters(tmp_path)
+
+
+def test_another_version_with_the_same_keys(tmp_path):
+    config = {**CONFIG, "version": "0.0.1"}
+    with pytest.raises(InputError, match=r"by version 0.0.1 of cluster_jax, and this is"):
+        workdirs.claim(_write(tmp_path / "run", config), {**CONFIG, "version": "9"})
+
+
+def test_what_is_no_workdir(tmp_path):
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file", tmp_path / "file" / "run"):
+        with pytest.raises(InputError, match="file is a file; choose another"):
+            workdirs.claim(path, CONFIG)
+    for content in ("{", "[1]"):
+        folder = _write(tmp_path / f"run{len(content)}")
+        (folder / "config.json").write_text(content)
+        with pytest.raises(InputError, match=r"config.json .*; choose another --workdir"):
+            workdirs.claim(folder, CONFIG)
+
+
+def test_a_folder_of_its_own(tmp_path):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / ".results.json.partial").write_text("left by a kill")
+    assert workdirs.claim(folder, CONFIG, own_folder=True) is None
+    (folder / "mine.txt").write_text("x")
+    with pytest.raises(
+        InputError, match=r"holds other files, mine\.txt among them; choose another"
+    ):
+        workdirs.claim(folder, CONFIG, own_folder=True)
+
+
+def test_the_default_path(tmp_path):
+    path = workdirs.default_path("runs", "my photos/1", CONFIG)
+    assert path.parts[0] == "runs"
+    assert path.name.startswith("my_photos_1-")
+    assert path == workdirs.default_path("runs", "my photos/1", json.loads(json.dumps(CONFIG)))
+    assert path != workdirs.default_path("runs", "my photos/1", {**CONFIG, "seed": 1})
