@@ -1,0 +1,1 @@
+"""Tutorials: scripts in cells (`# %%`) to read, run, or open as a notebook."""
