@@ -1,0 +1,247 @@
+"""Whole steps of every method equal those of `reference_step`, bare and with NRCC.
+
+Four steps from given parameters, in float64: the first without clusters or contrast, then with
+them, the moving average's decay another one in each, the queue full and written over in the last.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from cluster_jax.core.config import bind_section
+from cluster_jax.methods import base
+from cluster_jax.methods.base import MethodContext
+from cluster_jax.methods.nrcc import with_nrcc
+from cluster_jax.training import state as states
+from cluster_jax.training.step import make_step
+from tests import toy
+from tests.methods import cases, reference_step, tiny
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+STEPS, BATCH = 4, 4
+EMA = {"decay": 0.5, "final_decay": 1.0}
+CLUSTERED = {"clusters": 3, "warmup": "1 step", "update_every": "2 steps"}
+CHANGES = {
+    "simclr": {},
+    "byol": EMA,
+    "simsiam": {},
+    "barlow": {},
+    "moco": {**EMA, "queue": 8},
+    "ncc": {**EMA, **CLUSTERED, "weight": 0.7, "sigma": 0.5},
+    "cueco": {
+        **EMA,
+        **CLUSTERED,
+        "queue": 8,
+        "weights": {"instance": 1.0, "centroid": 0.7, "variance": 0.3},
+        "variance_decay": 0.8,
+    },
+    "kernel_infonce": {},
+    "kernel_infonce on moco": {**EMA, "queue": 8},
+    "rotation": {},
+    "supervised": {},
+    "ncl": {
+        "queue": 6,
+        "neighbors": 2,
+        "threshold": 0.5,
+        "ramp": "3 steps",
+        "consistency": "own",
+        "temperature": 0.5,
+        "hng": {"count": 2, "rounds": 2, "mixing": (1 / 3, 2 / 3), "start": "3 steps"},
+        "weights": {"ce": 1.0, "bce": 0.9, "consistency": 0.8, "ncl": 0.7, "scl": 0.6},
+    },
+}
+# What the reference knows of the durations.
+SINCE = {
+    "ncc": {"warmup_steps": 1, "period": 2},
+    "cueco": {"warmup_steps": 1, "period": 2},
+    "ncl": {"ramp_steps": 3, "contrast_steps": 1, "hng_steps": 3},
+}
+LABELED, UNLABELED = 2, 3  # rows of a batch of NCL
+NRCC = {
+    "weight": 0.6,
+    "temperature": 0.3,
+    "anchor_layer": "projection",
+    "include_own_view": False,
+    "branch": "online",
+    "sampler": "sghmc",
+    "initial_view": "own",
+    "reference": "other_view",
+    "resolution": None,
+    "potential": "inverse",
+    "sghmc": {
+        "iterations": 2,
+        "step_size": 0.5,
+        "friction": 0.2,
+        "noise": 0.4,
+        "momentum": "new",
+        "clip": None,
+        "normalize_gradient": False,
+    },
+    "hmc": {
+        "iterations": 1,
+        "leapfrog_steps": 1,
+        "step_size": 0.1,
+        "clip": None,
+        "normalize_gradient": False,
+    },
+    "monte_carlo": {"iterations": 1, "step_size": 0.1},
+    "noise": {"scale": 0.1},
+}
+# NRCC's other choices, on BYOL, which has them all.
+VARIANTS = (
+    {"branch": "target_predictor", "anchor_layer": "prediction", "initial_view": "random"},
+    {"branch": "online", "reference": "clean"},
+)
+REGULARIZED = [
+    (case, {"branch": "target"} if case in cases.TARGET else {}) for case in cases.METHODS
+]
+
+
+def build(case, regularizer):
+    """The method, and its values as the reference reads them."""
+    given = {**cases.METHODS, **cases.STAGES}[case] | CHANGES[case]
+    predicts, classifies = case in cases.PREDICTS, case in cases.STAGES
+    parts = tiny.PARTS if predicts else tiny.PARTS[: 1 if classifies else 2]
+    labeled = {"supervised": BATCH, "ncl": LABELED}.get(case)
+    context = MethodContext(
+        tiny.network(parts),
+        tiny.AUGMENT,
+        shuffle=False,
+        images=16,
+        total_steps=reference_step.TOTAL,
+        steps_per_epoch=3,
+        batch_size=LABELED + UNLABELED if case == "ncl" else BATCH,
+        labeled_batch_size=labeled,
+        known_classes=2 if labeled else 0,
+    )
+    values = {key: value for key, value in given.items() if key != "name"}
+    method = base.build(given["name"], values, context)
+    if regularizer is not None:
+        method = bind_section(with_nrcc, "nrcc", regularizer, method)
+    elif isinstance(method, base.TwoView):
+        method = base.as_method(method)
+    return method, {**given, **SINCE.get(case, {})}
+
+
+def draw(case, step):
+    """The batch of a step."""
+    pixels, labels = tiny.images()
+    order = np.random.default_rng(step).permutation(tiny.IMAGES).astype(np.int32)
+
+    def part(index, *, labeled):
+        rows = {"index": index, "image": pixels[index]}
+        return {**rows, "label": labels[index]} if labeled else rows
+
+    if case == "supervised":
+        return {"labeled": part(order[:BATCH], labeled=True)}
+    if case == "ncl":
+        known, new = order[:LABELED], order[LABELED : LABELED + UNLABELED]
+        return {"labeled": part(known, labeled=True), "unlabeled": part(new, labeled=False)}
+    return part(order[:BATCH], labeled=False)
+
+
+def plain(state):
+    """The values of a state as the reference names them."""
+
+    def field(value):
+        if not hasattr(value, "_asdict"):
+            return value
+        value = value._asdict()
+        if "place" in value and not isinstance(value["rows"], dict):
+            value["rows"] = {"z": value["rows"]}
+        return value
+
+    fields = {name: field(value) for name, value in state.model_state.items()}
+    fields["batch_stats"] = fields.pop("stats")
+    if "target" in fields:
+        fields["target"] = {
+            "params": fields["target"]["params"],
+            "batch_stats": fields["target"]["stats"],
+        }
+    return jax.tree.map(np.array, {"params": state.params, **fields})
+
+
+def refreshed(method, state, step):
+    """The state after the host's part before a step, as in the loop."""
+    if not method.refresh_at(step):
+        return state
+
+    def embedding():
+        pixels = jnp.asarray(tiny.images()[0])
+        return jax.device_get(method.embed(state.params, state.model_state, pixels))
+
+    model_state = method.refresh(state.model_state, embedding, jax.random.key(step), None)
+    return state._replace(model_state=model_state)
+
+
+def compare(real, wanted, step):
+    assert jax.tree.structure(real) == jax.tree.structure(wanted)
+    for (path, x), y in zip(jax.tree.leaves_with_path(real), jax.tree.leaves(wanted), strict=True):
+        name = f"{jax.tree_util.keystr(path)} of step {step}"
+        np.testing.assert_allclose(x, y, rtol=1e-10, atol=1e-10, err_msg=name)
+
+
+def check(case, regularizer):
+    """Four steps of the method beside four of the reference."""
+    method, values = build(case, regularizer)
+    optimizer = optax.sgd(reference_step.LEARNING_RATE)
+    mesh = states.make_mesh(1)
+    state = toy.wide(states.initial(method, optimizer, seed=1, shape=(tiny.SIDE, tiny.SIDE, 1)))
+    state = jax.device_put(state, states.replicated(mesh))
+    # A copy: a step takes the memory of the state it is given.
+    wanted, key = plain(state), jnp.copy(state.key)
+    for part, old in wanted.get("target", {}).get("params", {}).items():
+        np.testing.assert_array_equal(old["kernel"], wanted["params"][part]["kernel"])
+    step = make_step(method, optimizer, mesh)
+    for i in range(STEPS):
+        state = jax.device_put(refreshed(method, state, i), states.replicated(mesh))
+        wanted = reference_step.refreshed(values, wanted, i, tiny.images()[0])
+        batch = draw(case, i)
+        step_key = jax.random.fold_in(key, i)
+        arguments = wanted, batch, i, step_key
+        if case == "ncl":
+            loss, wanted = reference_step.ncl_step(values, *arguments)
+        elif case in cases.STAGES:
+            loss, wanted = reference_step.classifier_step(values, *arguments)
+        else:
+            loss, wanted = reference_step.two_view_step(values, regularizer, *arguments)
+        state, metrics = step(state, jax.device_put(batch, states.sharded(mesh)), None)
+        compare(jax.device_get(metrics["loss"]), loss, i)
+        compare(plain(state), wanted, i)
+    return method, state
+
+
+@pytest.fixture(autouse=True)
+def given_kmeans(monkeypatch):
+    """Both sides cluster by one plain k-means: what is compared is what it gets and what becomes
+    of its result."""
+    monkeypatch.setattr(base, "kmeans", tiny.kmeans)
+
+
+@pytest.mark.parametrize("case", CHANGES)
+def test_bare(case):
+    method, state = check(case, None)
+    features = method.embed(state.params, state.model_state, jnp.asarray(tiny.images()[0]))
+    final = plain(state)
+    kept = final["target"] if case in ("byol", "ncc") else final
+    images = tiny.clean(tiny.images()[0])
+    representations, projections = tiny.embed(kept["params"], kept["batch_stats"], images)
+    wanted = {"backbone": representations, "projection": projections}
+    if case in cases.STAGES:
+        del wanted["projection"]
+        for head in final["params"]["heads"]:
+            wanted[head] = reference_step.classify(final["params"], head, representations)
+    compare(features, wanted, "the last")
+
+
+@pytest.mark.parametrize(("case", "choices"), REGULARIZED)
+def test_with_nrcc(case, choices):
+    check(case, NRCC | choices)
+
+
+@pytest.mark.parametrize("choices", VARIANTS)
+def test_other_choices_of_nrcc(choices):
+    check("byol", NRCC | choices)
