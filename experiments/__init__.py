@@ -1,1 +1,1 @@
-"""Which runs make which table; uses only what users may use."""
+"""The runs behind the tables of the README, and the tutorials."""

@@ -1,10 +1,11 @@
-"""GridShift's bandwidth without labels: rules compared on generated sets and on embeddings.
+"""Selecting GridShift's bandwidth without labels: rules compared on generated sets and embeddings.
 
     python -m experiments.bandwidth [--embeddings RUN/embedding.npz ...] [--out=PATH]
 
-About three minutes on 2 cores, and half a minute for each embedding of the digits. A rule sees
-the points only. The thresholds of the rule that GridShift uses were set on the choosing halves of
-`bandwidth_sets.py`; its table shows both halves. Labels score, and never choose.
+About three minutes on 2 cores, plus half a minute per embedding of the digits. A rule sees only
+the points; labels are used to score the rules, never to select a bandwidth. The thresholds of the
+rule that GridShift uses were set on the choosing halves of `bandwidth_sets.py`; the table shows
+both halves.
 """
 
 import argparse
@@ -38,38 +39,38 @@ SHIFTS = 20
 
 
 def pick(points: NDArray, curve: bandwidth.Curve) -> dict[str, int]:
-    """Index of the bandwidth that each rule takes, from the same scan."""
+    """Index of the bandwidth that each rule selects from the same scan."""
     sample = np.random.default_rng(1).permutation(len(points))[:10_000]
     x = points[sample]
     half = len(x) // 2
-    harabasz, agreement = np.full((2, len(curve.bandwidths)), np.nan)
-    everything = np.empty(len(curve.bandwidths), np.int64)
+    calinski_harabasz, agreement = np.full((2, len(curve.bandwidths)), np.nan)
+    all_counts = np.empty(len(curve.bandwidths), np.int64)
     for b, h in enumerate(curve.bandwidths):
         fitted = GridShift(float(h), max_iter=100).fit(x)
-        everything[b] = len(fitted.cluster_centers_)
+        all_counts[b] = len(fitted.cluster_centers_)
         if curve.n_clusters[b] < 2:
             continue
-        kept = ~fitted.outliers_
-        if 2 <= len(set(fitted.labels_[kept])) < kept.sum():
-            harabasz[b] = calinski_harabasz_score(x[kept], fitted.labels_[kept])
-        parts = [GridShift(float(h), max_iter=100).fit(p) for p in (x[:half], x[half:])]
-        agreement[b] = adjusted_rand_score(*(p.predict(x[:1000]) for p in parts))
-    lasting = np.minimum.accumulate(curve.n_clusters)
+        inliers = ~fitted.outliers_
+        if 2 <= len(set(fitted.labels_[inliers])) < inliers.sum():
+            calinski_harabasz[b] = calinski_harabasz_score(x[inliers], fitted.labels_[inliers])
+        halves = [GridShift(float(h), max_iter=100).fit(part) for part in (x[:half], x[half:])]
+        agreement[b] = adjusted_rand_score(*(fit.predict(x[:1000]) for fit in halves))
+    persistent = np.minimum.accumulate(curve.n_clusters)
     return {
         RULES[0]: curve.chosen,
-        RULES[1]: _widest(everything),
-        RULES[2]: _widest(lasting),
-        RULES[3]: _best(harabasz),
+        RULES[1]: _widest(all_counts),
+        RULES[2]: _widest(persistent),
+        RULES[3]: _best(calinski_harabasz),
         RULES[4]: _middle_of_fewest(curve.n_clusters, agreement),
         RULES[5]: _middle_of_fewest(curve.n_clusters, curve.scores + agreement),
     }
 
 
 def _widest(counts: NDArray) -> int:
-    """Middle of the longest stretch of bandwidths with the same number of clusters above one."""
+    """Middle of the longest run of bandwidths with the same number of clusters, at least two."""
     borders = np.flatnonzero(np.diff(counts)) + 1
-    stretches = [s for s in np.split(np.arange(len(counts)), borders) if counts[s[0]] > 1]
-    longest = max(stretches, key=len, default=np.arange(len(counts)))
+    plateaus = [p for p in np.split(np.arange(len(counts)), borders) if counts[p[0]] > 1]
+    longest = max(plateaus, key=len, default=np.arange(len(counts)))
     return int(longest[len(longest) // 2])
 
 
@@ -85,35 +86,35 @@ def _middle_of_fewest(counts: NDArray, scores: NDArray) -> int:
     return int(fewest[len(fewest) // 2])
 
 
-def judge(one: bandwidth_sets.Set) -> dict:
-    """What each rule makes of a generated set, and the verdict."""
-    points, truth = bandwidth_sets.make(one)
+def judge(generated: bandwidth_sets.Set) -> dict:
+    """How each rule does on a generated set, and GridShift's verdict."""
+    points, truth = bandwidth_sets.make(generated)
     fitted = GridShift().fit(points)
     curve = fitted.bandwidth_curve_
-    known = truth >= 0
-    found = {}
+    inliers = truth >= 0
+    by_rule = {}
     for rule, b in pick(points, curve).items():
         model = GridShift(float(curve.bandwidths[b])).fit(points)
         count = len(set(model.labels_[~model.outliers_]))
-        allowed = 0 if one.truth <= 5 else 0.1 * one.truth
-        ari = adjusted_rand_score(truth[known], model.labels_[known])
-        found[rule] = {
+        tolerance = 0 if generated.truth <= 5 else 0.1 * generated.truth
+        ari = adjusted_rand_score(truth[inliers], model.labels_[inliers])
+        by_rule[rule] = {
             "n_clusters": count,
             "with_small_ones": len(model.cluster_centers_),
             "ari": ari,
-            "right": bool(abs(count - one.truth) <= allowed and ari >= 0.9),
+            "right": bool(abs(count - generated.truth) <= tolerance and ari >= 0.9),
         }
     return {
-        "set": one._asdict(),
+        "set": generated._asdict(),
         "verdict": curve.verdict,
         "score": curve.scores[curve.chosen],
         "stability": fitted.stability_,
-        "rules": found,
+        "rules": by_rule,
     }
 
 
 def embedded(file: str, seed: int) -> dict:
-    """Rules, and the effect of the grid's place, on the map of an embedding of the digits."""
+    """The rules, and the effect of the grid's origin, on the map of an embedding of the digits."""
     config = load_config("nrcc_digits").eval
     features = io.read_arrays(file)[config.features]
     features /= np.linalg.norm(features, axis=1, keepdims=True)
@@ -131,13 +132,15 @@ def embedded(file: str, seed: int) -> dict:
     }
     h = float(curve.bandwidths[curve.chosen])
     rng = np.random.default_rng(0)
-    moved = [GridShift(h).fit(points + h * rng.uniform(size=3)) for _ in range(SHIFTS)]
-    shifted = [score(m) for m in moved]
-    between = np.array([[adjusted_rand_score(a.labels_, b.labels_) for b in moved] for a in moved])
+    shifted = [GridShift(h).fit(points + h * rng.uniform(size=3)) for _ in range(SHIFTS)]
+    shifted_scores = [score(fitted) for fitted in shifted]
+    pairwise_ari = np.array(
+        [[adjusted_rand_score(a.labels_, b.labels_) for b in shifted] for a in shifted]
+    )
     # A consensus without labels: the partition that agrees best with all the others.
     groups = [range(i, i + 5) for i in range(0, SHIFTS, 5)]
-    medoids = [g[int(between[np.ix_(g, g)].sum(axis=1).argmax())] for g in groups]
-    nmi = [s["nmi"] for s in shifted]
+    medoids = [g[int(pairwise_ari[np.ix_(g, g)].sum(axis=1).argmax())] for g in groups]
+    nmi = [s["nmi"] for s in shifted_scores]
     return {
         "file": pathlib.Path(file).parent.name,
         "umap_seed": seed,
@@ -145,8 +148,8 @@ def embedded(file: str, seed: int) -> dict:
         "verdict": curve.verdict,
         "origin": {
             "nmi": [min(nmi), float(np.mean(nmi)), max(nmi)],
-            "ari_between": float(between[np.triu_indices(SHIFTS, 1)].mean()),
-            "nmi_of_consensus_of_5": [shifted[i]["nmi"] for i in medoids],
+            "ari_between": float(pairwise_ari[np.triu_indices(SHIFTS, 1)].mean()),
+            "nmi_of_consensus_of_5": [shifted_scores[i]["nmi"] for i in medoids],
         },
     }
 
@@ -162,8 +165,8 @@ def table(results: list[dict], embeddings: list[dict]) -> str:
         for number, half in lists
     }
     lines = [
-        "Sets of blobs with the right number of clusters (exact up to 5, else within 10 %; small",
-        "clusters of outliers not counted) and ARI of at least 0.9:",
+        "Sets of blobs with the right number of clusters (exact up to 5, within 10 % above; small",
+        "clusters of outliers not counted) and an ARI of at least 0.9:",
         "",
         "| rule | " + " | ".join(f"{name} ({len(g)})" for name, g in groups.items()) + " |",
         "|---|" + "---:|" * len(groups),
@@ -176,12 +179,12 @@ def table(results: list[dict], embeddings: list[dict]) -> str:
     for kind in ("blobs", "blob", "noise", "moons"):
         cells = []
         for number, half in lists:
-            seen = [
+            verdicts = [
                 r["verdict"]
                 for r in results
                 if (r["set"]["kind"], r["set"]["round"], r["set"]["half"]) == (kind, number, half)
             ]
-            cells.append(" / ".join(str(seen.count(v)) for v in bandwidth.VERDICTS))
+            cells.append(" / ".join(str(verdicts.count(v)) for v in bandwidth.VERDICTS))
         lines.append(f"| {kind} | " + " | ".join(cells) + " |")
     if embeddings:
         lines += ["", "NMI on UMAP maps of embeddings of the digits:", ""]
@@ -194,7 +197,7 @@ def table(results: list[dict], embeddings: list[dict]) -> str:
             lines.append(f"| {rule} | " + " | ".join(values) + " |")
         lines += [
             "",
-            f"The same bandwidth on {SHIFTS} grids moved at random; the consensus of 5 grids is",
+            f"The same bandwidth on {SHIFTS} randomly shifted grids; the consensus of 5 grids is",
             "the partition with the highest mean ARI to the other four:",
             "",
             "| embedding | NMI lowest, mean, highest | ARI between grids | NMI of 4 consensuses |",
@@ -217,11 +220,11 @@ def main() -> None:
     parser.add_argument("--embeddings", nargs="*", default=[])
     parser.add_argument("--out", default="experiments/bandwidth")
     arguments = parser.parse_args()
-    warnings.simplefilter("ignore", ConvergenceWarning)  # Bandwidths of the scan, as expected.
+    warnings.simplefilter("ignore", ConvergenceWarning)  # expected at some of the bandwidths
     results = []
-    for one in bandwidth_sets.SETS:
-        results.append(judge(one))
-        print(one.name, one.half, results[-1]["verdict"], flush=True)
+    for generated in bandwidth_sets.SETS:
+        results.append(judge(generated))
+        print(generated.name, generated.half, results[-1]["verdict"], flush=True)
     embeddings = [embedded(file, seed) for seed, file in enumerate(arguments.embeddings)]
     about = {
         "command": "python -m experiments.bandwidth --embeddings RUN/embedding.npz ...",

@@ -1,14 +1,14 @@
-"""Generated sets on which GridShift's bandwidth rule is chosen and reported.
+"""Generated sets on which GridShift's bandwidth rule was selected and is reported.
 
-The lists and their seeds were fixed before any rule was tried on them. Every family comes twice,
-with seeds of their own: the sets of `half="choose"` may be looked at while rules are compared,
-those of `half="report"` only give the figures of the rule that was chosen.
+The lists and their seeds were fixed before any rule was tried on them. Every family appears twice
+with different seeds: the sets of `half="choose"` may be looked at while comparing rules, those of
+`half="report"` only measure the rule that was selected.
 
-The second list (`round=2`) was added before the second search for a rule, because figures of the
+The second list (`round=2`) was added before the second search for a rule, because results on the
 first list's reporting half had been seen by then. It is harder: larger ratios of sizes and
 spreads, more outliers, fewer rows per cluster, and many more single blobs and noise. The third
-repeats it with new seeds and more blobs and noise of few rows, for reporting only: it was added
-when a blob of 200 rows in the second list's reporting half had shown a weakness of the rule.
+repeats it with new seeds and adds blobs and noise of few rows, for reporting only: it was added
+after a blob of 200 rows in the second list's reporting half had exposed a weakness of the rule.
 """
 
 from typing import NamedTuple
@@ -22,12 +22,12 @@ _SEPARATION = 3.5
 
 
 class Set(NamedTuple):
-    """One generated set.
+    """A generated set.
 
-    `truth` is the number of clusters: k for blobs, 1 for one blob, 0 for uniform noise, 2 for
-    moons. `sizes` and `spreads` are the ratios of the largest to the smallest cluster's rows and
-    standard deviation, `stretch` that of a cluster's longest to its other axes, `outliers` the
-    part of the rows that is spread over twice the data's box. `round` is the list it belongs to.
+    `truth` is the number of clusters: k for blobs, 1 for a single blob, 0 for uniform noise, 2 for
+    moons. `sizes` and `spreads` are the ratios of the largest to the smallest cluster's row count
+    and standard deviation, `stretch` is the ratio of a cluster's longest axis to its others, and
+    `outliers` the fraction of rows spread over twice the data's box. `round` is the list it is in.
     """
 
     name: str
@@ -127,54 +127,54 @@ _LISTS = (
 )
 
 SETS = tuple(
-    Set(f"{kind}-{k}-{d}d-{i}", half, kind, k, d, n, first + i, *map(float, rest), round_)
+    Set(f"{kind}-{k}-{d}d-{i}", half, kind, k, d, n, first + i, *map(float, shape), round_)
     for round_, half, first, families in _LISTS
-    for i, (kind, k, d, n, *rest) in enumerate(families)
+    for i, (kind, k, d, n, *shape) in enumerate(families)
 )
 
 
-def make(one: Set) -> tuple[NDArray, NDArray]:
+def make(spec: Set) -> tuple[NDArray, NDArray]:
     """Points float64 `[n, d]` and true clusters int64 `[n]`, -1 for outliers.
 
-    The unit and the origin are drawn too, so that no rule can know the scale.
+    Scale and origin are random too, so that no rule can rely on them.
     """
-    rng = np.random.default_rng(one.seed)
-    if one.kind == "noise":
-        points, truth = rng.uniform(size=(one.n, one.d)), np.zeros(one.n, np.int64)
-        points[:, 0] *= one.stretch
-    elif one.kind == "moons":
-        points, truth = make_moons(one.n, noise=0.05, random_state=one.seed)
+    rng = np.random.default_rng(spec.seed)
+    if spec.kind == "noise":
+        points, truth = rng.uniform(size=(spec.n, spec.d)), np.zeros(spec.n, np.int64)
+        points[:, 0] *= spec.stretch
+    elif spec.kind == "moons":
+        points, truth = make_moons(spec.n, noise=0.05, random_state=spec.seed)
     else:
-        points, truth = _blobs(one, rng)
+        points, truth = _blobs(spec, rng)
     scale = 10.0 ** rng.uniform(-2, 2)
-    return scale * (points + rng.uniform(-10, 10, one.d)), truth
+    return scale * (points + rng.uniform(-10, 10, spec.d)), truth
 
 
-def _blobs(one: Set, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
-    k, d = one.truth, one.d
-    spreads = np.exp(rng.uniform(0, np.log(one.spreads), k)) if one.spreads > 1 else np.ones(k)
-    novelty_threshold = spreads * one.stretch
+def _blobs(spec: Set, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
+    k, d = spec.truth, spec.d
+    spreads = np.exp(rng.uniform(0, np.log(spec.spreads), k)) if spec.spreads > 1 else np.ones(k)
+    radii = spreads * spec.stretch
     centers = np.empty((0, d))
-    side = 2 * _SEPARATION * novelty_threshold.max() * k ** (1 / d)
+    side = 2 * _SEPARATION * radii.max() * k ** (1 / d)
     while len(centers) < k:
-        # The box grows slowly while centers are refused, so that it ends up moderately full.
+        # The box grows slowly while centers are rejected, so that it ends up moderately full.
         center = rng.uniform(0, side, d)
-        own = novelty_threshold[len(centers)]
+        radius = radii[len(centers)]
         apart = np.linalg.norm(centers - center, axis=1)
-        if (apart >= _SEPARATION * (own + novelty_threshold[: len(centers)])).all():
+        if (apart >= _SEPARATION * (radius + radii[: len(centers)])).all():
             centers = np.concatenate([centers, center[None]])
         else:
             side *= 1.002
-    share = rng.uniform(1, one.sizes, k) if one.sizes > 1 else np.ones(k)
-    n_outliers = round(one.outliers * one.n)
-    truth = rng.choice(k, one.n - n_outliers, p=share / share.sum())
+    share = rng.uniform(1, spec.sizes, k) if spec.sizes > 1 else np.ones(k)
+    n_outliers = round(spec.outliers * spec.n)
+    truth = rng.choice(k, spec.n - n_outliers, p=share / share.sum())
     noise = rng.normal(size=(len(truth), d))
-    if one.stretch > 1:
-        noise[:, 0] *= one.stretch
+    if spec.stretch > 1:
+        noise[:, 0] *= spec.stretch
         turns = np.linalg.qr(rng.normal(size=(k, d, d)))[0]
         noise = np.einsum("nij,nj->ni", turns[truth], noise)
     points = centers[truth] + spreads[truth, None] * noise
     low, high = points.min(axis=0), points.max(axis=0)
-    middle, half = (low + high) / 2, (high - low)
-    outliers = rng.uniform(middle - half, middle + half, (n_outliers, d))
+    middle, extent = (low + high) / 2, (high - low)
+    outliers = rng.uniform(middle - extent, middle + extent, (n_outliers, d))
     return np.concatenate([points, outliers]), np.append(truth, np.full(n_outliers, -1))

@@ -1,4 +1,4 @@
-"""The machine that figures were measured on."""
+"""The hardware that measurements were taken on."""
 
 import pathlib
 import platform
@@ -7,9 +7,9 @@ import platform
 def describe() -> str:
     """Processor, cores and memory of this machine."""
     cores, memory, model = "?", "?", platform.processor()
-    info = pathlib.Path("/proc/cpuinfo")
-    if info.exists():
-        lines = info.read_text().splitlines()
+    cpuinfo = pathlib.Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        lines = cpuinfo.read_text().splitlines()
         cores = sum(line.startswith("processor") for line in lines)
         model = next((x.split(":")[1].strip() for x in lines if x.startswith("model name")), model)
         total = next(

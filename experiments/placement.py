@@ -1,10 +1,10 @@
-"""How to place new rows in the clusters of others: rules compared on held-out digits.
+"""How to assign new rows to existing clusters: rules compared on held-out digits.
 
 python -m experiments.placement --embeddings FILE... [--workdir=DIR] [--out=experiments/placement]
 
-FILE: the `embedding.npz` of runs of nrcc_digits. Of each, a fifth of the rows is held out, the rest
-is clustered as the pipeline does, and each rule places the rows held out. DIR: a finished run of
-nrcc_digits whose network embeds images that are no digits. Under a minute a file on one core.
+FILE: the `embedding.npz` of runs of nrcc_digits. A fifth of the rows of each is held out, the rest
+is clustered as in the pipeline, and each rule assigns the held-out rows. DIR: a finished run of
+nrcc_digits whose network embeds images that are not digits. Under a minute per file on one core.
 """
 
 import argparse
@@ -21,10 +21,9 @@ from sklearn.metrics import adjusted_rand_score
 
 from cluster_jax.clustering import out_of_sample
 from cluster_jax.clustering.gridshift import GridShift
-from cluster_jax.core import io
+from cluster_jax.core import arrays, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import inference_data
-from cluster_jax.evaluation import evaluate
 from cluster_jax.pipeline import inference, provenance
 from experiments import machine
 
@@ -32,17 +31,17 @@ SPLITS = (0, 1, 2)
 HELD_OUT = 0.2
 NEIGHBORS, DIMENSIONS, SEED = 15, 3, 0
 NOTE = (
-    "UMAP (15 neighbors, min_dist 0, cosine, 3-D) and GridShift with a bandwidth found, as the "
-    "pipeline runs them; projections, rows of length one. 'digit': share of the held-out rows "
-    "whose cluster's commonest digit (over the training rows) is theirs. 'together': ARI on the "
-    "held-out rows with a clustering of all rows together. 'own': share of the training rows "
-    "that the rule gives their own label. 'like 1-NN': ARI between the rules' answers. The labels "
-    "score, nothing else; the networks were trained on all rows, the held-out ones too."
+    "UMAP (15 neighbors, min_dist 0, cosine, 3-D) and GridShift with bandwidth 'auto', as in the "
+    "pipeline, on L2-normalized projections. 'digit': fraction of the held-out rows that are of "
+    "their cluster's most common digit (over the training rows). 'together': ARI on the held-out "
+    "rows with a clustering of all rows together. 'own': fraction of the training rows to which "
+    "the rule gives their own label. 'like 1-NN': ARI with the answers of the nearest row. Labels "
+    "are used for scoring only; the networks were trained on all rows, including the held-out ones."
 )
 
 
 def umap() -> Any:
-    """The pipeline's UMAP, as an object that can place new rows."""
+    """The pipeline's UMAP, as an object that can transform new rows."""
     from umap import UMAP
 
     return UMAP(
@@ -52,84 +51,88 @@ def umap() -> Any:
 
 
 def compare(x: np.ndarray, digits: np.ndarray, together: np.ndarray, split: int) -> dict:
-    """All rules on one split: rule -> figures."""
-    held, kept = _split(len(x), split)
+    """Scores of all rules on one split."""
+    test, train = _split(len(x), split)
     start = time.perf_counter()
     mapper = umap()
-    points = mapper.fit_transform(x[kept])
+    points = mapper.fit_transform(x[train])
     rebuild = time.perf_counter() - start
     grid = GridShift().fit(points)
     labels = grid.labels_
-    commonest = _commonest(labels, digits[kept])
-    apart: dict[str, np.ndarray] = {}
+    majority_digit = _most_common(labels, digits[train])
+    mapped: dict[str, np.ndarray] = {}
 
-    def alone(rows: np.ndarray) -> np.ndarray:
-        apart["alone"] = np.concatenate([mapper.transform(row[None, :]) for row in rows])
-        return grid.predict(apart["alone"])
+    def row_by_row(rows: np.ndarray) -> np.ndarray:
+        mapped["row by row"] = np.concatenate([mapper.transform(row[None, :]) for row in rows])
+        return grid.predict(mapped["row by row"])
 
     def batch(rows: np.ndarray) -> np.ndarray:
-        apart["batch"] = mapper.transform(rows)
-        return grid.predict(apart["batch"])
+        mapped["batch"] = mapper.transform(rows)
+        return grid.predict(mapped["batch"])
 
     def nearest(k: int) -> Callable[[np.ndarray], np.ndarray]:
-        return lambda rows: out_of_sample.vote(out_of_sample.neighbors(rows, x[kept], k), labels)
+        return lambda rows: out_of_sample.vote(out_of_sample.neighbors(rows, x[train], k), labels)
 
     rules = {
-        "UMAP rebuilt, row by row": alone,
+        "UMAP rebuilt, row by row": row_by_row,
         "UMAP rebuilt, one batch": batch,
         "nearest row": nearest(1),
         "5 nearest rows vote": nearest(5),
         "15 nearest rows vote": nearest(15),
     }
-    mapper.transform(x[held][:1])  # compiles
-    found = {}
-    answers = {}
+    mapper.transform(x[test][:1])  # compiles
+    scores = {}
+    labels_by_rule = {}
     for name, rule in rules.items():
         start = time.perf_counter()
-        answers[name] = rule(x[held])
-        found[name] = {
-            "digit": float((commonest[answers[name]] == digits[held]).mean()),
-            "together": adjusted_rand_score(together[held], answers[name]),
-            "ms a row": (time.perf_counter() - start) / len(held) * 1e3,
+        labels_by_rule[name] = rule(x[test])
+        scores[name] = {
+            "digit": float((majority_digit[labels_by_rule[name]] == digits[test]).mean()),
+            "together": adjusted_rand_score(together[test], labels_by_rule[name]),
+            "ms a row": (time.perf_counter() - start) / len(test) * 1e3,
         }
-    moved = np.linalg.norm(apart["alone"] - apart["batch"], axis=1).max() / grid.bandwidth_
+    discrepancy = (
+        np.linalg.norm(mapped["row by row"] - mapped["batch"], axis=1).max() / grid.bandwidth_
+    )
     for name, rule in rules.items():
-        found[name]["own"] = float((rule(x[kept][:300]) == labels[:300]).mean())
-        found[name]["like 1-NN"] = adjusted_rand_score(answers["nearest row"], answers[name])
-    whole = _commonest(together[kept], digits[kept])
-    found["all rows clustered together"] = {
-        "digit": float((whole[together[held]] == digits[held]).mean()), "together": 1.0,
+        scores[name]["own"] = float((rule(x[train][:300]) == labels[:300]).mean())
+        scores[name]["like 1-NN"] = adjusted_rand_score(
+            labels_by_rule["nearest row"], labels_by_rule[name]
+        )
+    majority = _most_common(together[train], digits[train])
+    scores["all rows clustered together"] = {
+        "digit": float((majority[together[test]] == digits[test]).mean()), "together": 1.0,
     }  # fmt: skip
-    groups = KMeans(10, n_init=10, random_state=SEED).fit(x[kept])
-    near = out_of_sample.neighbors(x[held], x[kept], NEIGHBORS)
-    novelty_threshold = out_of_sample.novelty_threshold(x[kept])
+    k_means = KMeans(10, n_init=10, random_state=SEED).fit(x[train])
+    neighbors = out_of_sample.neighbors(x[test], x[train], NEIGHBORS)
+    novelty_threshold = out_of_sample.novelty_threshold(x[train])
     return {
-        "rules": found,
+        "rules": scores,
         "rebuild, seconds": rebuild,
-        "row by row and batch apart, bandwidths": float(moved),
+        "row by row and batch apart, bandwidths": float(discrepancy),
         "k-means: votes agree with the nearest center": float(
-            (out_of_sample.vote(near, groups.labels_) == groups.predict(x[held])).mean()
+            (out_of_sample.vote(neighbors, k_means.labels_) == k_means.predict(x[test])).mean()
         ),
         "unlike anything seen, held-out rows": float(
-            (near.distance[:, 0] > novelty_threshold).mean()
+            (neighbors.distance[:, 0] > novelty_threshold).mean()
         ),
         "clusters": len(grid.cluster_centers_),
     }
 
 
-def left_out(x: np.ndarray, digits: np.ndarray) -> list[float]:
-    """For each digit, kept from the training rows: the share of its rows found unlike them."""
-    found = []
+def unseen_digits(x: np.ndarray, digits: np.ndarray) -> list[float]:
+    """For each digit, left out of the training rows: the fraction of its rows flagged as novel."""
+    fractions = []
     for digit in range(10):
         others = x[digits != digit]
         novelty_threshold = out_of_sample.novelty_threshold(others)
-        near = out_of_sample.neighbors(x[digits == digit], others, 1)
-        found.append(float((near.distance[:, 0] > novelty_threshold).mean()))
-    return found
+        neighbors = out_of_sample.neighbors(x[digits == digit], others, 1)
+        fractions.append(float((neighbors.distance[:, 0] > novelty_threshold).mean()))
+    return fractions
 
 
-def foreign(workdir: str) -> dict[str, float]:
-    """Share of images that are no digits found unlike the digits, by the network of a run."""
+def other_images(workdir: str) -> dict[str, float]:
+    """Fraction of images that are not digits flagged as novel, with the network of a run."""
     run = inference.read(workdir)
     net = inference.restore(run)
     digits = np.rint(load_digits().images * (255 / 16)).astype(np.uint8)
@@ -143,33 +146,33 @@ def foreign(workdir: str) -> dict[str, float]:
         "all black": np.zeros((1, 8, 8), np.uint8),
     }
     shape = tuple(run.images["shape"])
-    found = {}
+    fractions = {}
     for name, pixels in images.items():
         dataset = inference_data.load(pixels, shape=shape, cache_mb=100.0)
-        found[name] = float(
+        fractions[name] = float(
             inference.place(run, inference.embed(run, net, dataset)).is_novel.mean()
         )
-    return found
+    return fractions
 
 
 def measure(files: list[str]) -> dict[str, Any]:
-    """Figures of every file and split."""
+    """Results for every file and split."""
     digits = load_digits().target
     runs = {}
     for file in files:
-        x = evaluate.unit(io.read_arrays(file)["projection"])
+        x = arrays.normalize_rows(io.read_arrays(file)["projection"])
         if len(x) != len(digits):
-            raise InputError(f"{file} has {len(x)} rows, not the 1797 of the digits")
+            raise InputError(f"{file} must have the {len(digits)} rows of the digits; got {len(x)}")
         together = GridShift().fit_predict(umap().fit_transform(x))
         runs[file.split("/")[-2]] = {
             "splits": [compare(x, digits, together, split) for split in SPLITS],
-            "unlike anything seen, a digit left out": left_out(x, digits),
+            "unlike anything seen, a digit left out": unseen_digits(x, digits),
         }
     return runs
 
 
 def table(runs: Mapping[str, Any]) -> str:
-    """Medians (smallest to largest) over runs and splits, by rule."""
+    """Table of medians (smallest to largest) over runs and splits, by rule."""
     splits = [s for run in runs.values() for s in run["splits"]]
     titles = ("digit", "together", "own", "like 1-NN", "ms a row")
     lines = ["| rule | " + " | ".join(titles) + " |", "|---|" + "---:|" * len(titles)]
@@ -182,20 +185,20 @@ def table(runs: Mapping[str, Any]) -> str:
         if title != "rules":
             lines.append(f"- {title}: {_cell([s[title] for s in splits])}")
     for name, run in runs.items():
-        shares = run["unlike anything seen, a digit left out"]
-        text = ", ".join(f"{s:.2f}" for s in shares)
+        fractions = run["unlike anything seen, a digit left out"]
+        text = ", ".join(f"{s:.2f}" for s in fractions)
         lines.append(f"- unlike anything seen, digit 0, 1, ... 9 left out, {name}: {text}")
     return "\n".join(lines)
 
 
 def _split(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     order = np.random.default_rng(seed).permutation(count)
-    held = int(HELD_OUT * count)
-    return np.sort(order[:held]), np.sort(order[held:])
+    n_test = int(HELD_OUT * count)
+    return np.sort(order[:n_test]), np.sort(order[n_test:])
 
 
-def _commonest(labels: np.ndarray, digits: np.ndarray) -> np.ndarray:
-    """The commonest digit of each cluster; -1 for a cluster without rows."""
+def _most_common(labels: np.ndarray, digits: np.ndarray) -> np.ndarray:
+    """The most common digit of each cluster; -1 for a cluster without rows."""
     counts = np.zeros((labels.max() + 1, 10), int)
     np.add.at(counts, (labels, digits), 1)
     return np.where(counts.any(axis=1), counts.argmax(axis=1), -1)
@@ -216,9 +219,9 @@ def main() -> None:
     parser.add_argument("--out", default="experiments/placement")
     arguments = parser.parse_args()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # UMAP's: no TensorFlow, one thread for the seed
+        warnings.simplefilter("ignore")  # UMAP: no TensorFlow, a single thread because of the seed
         runs = measure(arguments.embeddings)
-    strange = foreign(arguments.workdir) if arguments.workdir else {}
+    foreign = other_images(arguments.workdir) if arguments.workdir else {}
     about = {
         "command": "python -m experiments.placement --embeddings FILE... --workdir=DIR",
         "runs": list(runs),
@@ -229,18 +232,18 @@ def main() -> None:
         "commit": provenance.commit(),
         "note": NOTE,
     }
-    result = {"runs": runs, "foreign": strange, "provenance": about}
+    result = {"runs": runs, "foreign": foreign, "provenance": about}
     io.write_json(f"{arguments.out}.json", result)
     versions = ", ".join(f"{k} {v}" for k, v in about["versions"].items())
     lines = [
         table(runs),
-        *(f"- unlike anything seen, {name}: {share:.3f}" for name, share in strange.items()),
+        *(f"- unlike anything seen, {name}: {share:.3f}" for name, share in foreign.items()),
         "",
         f"Median (smallest to largest) over {len(runs)} runs ({', '.join(runs)}) and "
         f"{len(SPLITS)} splits. {NOTE}",
         "",
-        f"Command: `{about['command']}`. Hardware: {about['machine']}, one core, other work beside "
-        f"it. Versions: {versions}. Commit: {about['commit']}.",
+        f"Command: `{about['command']}`. Hardware: {about['machine']}, one core, other "
+        f"processes running. Versions: {versions}. Commit: {about['commit']}.",
     ]
     text = "\n".join(lines) + "\n"
     io.write(f"{arguments.out}.md", text)

@@ -11,7 +11,7 @@ from cluster_jax.pipeline import provenance
 from cluster_jax.pipeline import run as pipeline
 from experiments import machine
 
-FIGURES = {
+METRICS = {
     "k-means ACC": ("kmeans", "acc"),
     "k-means NMI": ("kmeans", "nmi"),
     "GridShift ACC": ("gridshift", "acc"),
@@ -23,7 +23,7 @@ FIGURES = {
 
 
 def repeat(config: ConfigDict, seeds: Sequence[int], folder: str, name: str) -> list[dict]:
-    """Results of a config for each seed; runs that are finished in `folder` are not run again."""
+    """Results of a config for each seed; finished runs in `folder` are reused."""
     results = []
     for seed in seeds:
         seeded = config.copy_and_resolve_references()
@@ -33,19 +33,19 @@ def repeat(config: ConfigDict, seeds: Sequence[int], folder: str, name: str) -> 
     return results
 
 
-def figures(
+def summarize(
     results: Sequence[dict], speeds: Sequence[float] | None, titles: Mapping[str, tuple]
 ) -> dict[str, dict]:
-    """Figures of `titles` over the seeds, and images/s: values, mean, standard deviation."""
-    found = {}
+    """Values, mean, and standard deviation over the seeds of each of `titles`, and of images/s."""
+    columns = {}
     for title, path in titles.items():
         values = [_at(r["metrics"], path) for r in results]
         if any(v is None for v in values):
             continue
-        found[title] = _spread(values)
+        columns[title] = _spread(values)
     if speeds is not None:
-        found["images/s"] = _spread(speeds)
-    return found
+        columns["images/s"] = _spread(speeds)
+    return columns
 
 
 def write(
@@ -54,15 +54,20 @@ def write(
     rows: Mapping[str, Sequence[dict]],
     note: str,
     speeds: Mapping[str, Sequence[float]] | None = None,
-    titles: Mapping[str, tuple] = FIGURES,
+    titles: Mapping[str, tuple] = METRICS,
 ) -> str:
     """Writes `PATH.json` and `PATH.md`, a table of mean and standard deviation; returns it.
 
-    `speeds` are images/s of each row, measured apart; None: no such column. `titles` says where
-    each other column is in the metrics.
+    Args:
+        path: of the two files, without extension.
+        command: that makes the table.
+        rows: results of all seeds, by the name of the row.
+        note: how the runs were made.
+        speeds: images/s of each row, measured separately; None: no such column.
+        titles: title of each other column -> its path in the metrics.
     """
     summary = {
-        name: figures(results, None if speeds is None else speeds[name], titles)
+        name: summarize(results, None if speeds is None else speeds[name], titles)
         for name, results in rows.items()
     }
     example = next(iter(rows.values()))[0]["provenance"]
@@ -99,14 +104,14 @@ def _markdown(summary: Mapping[str, dict], titles: Mapping[str, tuple]) -> str:
     return "\n".join(lines)
 
 
-def _cell(title: str, figure: dict | None) -> str:
-    if figure is None:
+def _cell(title: str, column: dict | None) -> str:
+    if column is None:
         return ""
     if title == "images/s":
-        return f"{figure['mean']:,.0f}"
+        return f"{column['mean']:,.0f}"
     if title.endswith("found"):
-        return ", ".join(str(v) for v in figure["values"])
-    return f"{figure['mean']:.3f} ± {figure['std']:.3f}"
+        return ", ".join(str(v) for v in column["values"])
+    return f"{column['mean']:.3f} ± {column['std']:.3f}"
 
 
 def _about(about: Mapping) -> list[str]:
@@ -116,7 +121,7 @@ def _about(about: Mapping) -> list[str]:
         f"Command: `{about['command']}`. Hardware: {about['machine']}. Versions: {versions}. "
         f"Commit: {', '.join(map(str, about['commits']))}.",
         "",
-        f"{about['images_trained']:,} images trained on, {about['images_scored']:,} scored. "
+        f"{about['images_trained']:,} training images, {about['images_scored']:,} scored. "
         f"{about['note']}",
     ]
 

@@ -1,1 +1,1 @@
-"""Benchmarks: ratios taken in one run, alternating. `python -m experiments.benchmark NAME`."""
+"""Benchmarks: alternating measurements within one run. `python -m experiments.benchmark NAME`."""

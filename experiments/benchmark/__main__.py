@@ -1,6 +1,6 @@
-"""`python -m experiments.benchmark NAME --json=PATH`: runs the benchmark of that file name.
+"""`python -m experiments.benchmark NAME --json=PATH`: runs one benchmark, by its file name.
 
-A benchmark is a file of this folder with `measure() -> figures, protocol`, two dicts.
+A benchmark is a file in this folder with `measure() -> figures, setup`, two dictionaries.
 """
 
 import argparse
@@ -20,16 +20,16 @@ def main() -> None:
     names = sorted(f.stem for f in FOLDER.glob("*.py") if not f.stem.startswith("_"))
     parser = argparse.ArgumentParser(prog="python -m experiments.benchmark")
     parser.add_argument("name", choices=names)
-    parser.add_argument("--json", help="file to write; without it the result is only printed")
+    parser.add_argument("--json", help="file to write; by default the result is only printed")
     arguments = parser.parse_args()
     module = importlib.import_module(f"experiments.benchmark.{arguments.name}")
-    figures, own = module.measure()
+    figures, setup = module.measure()
     result = io.plain(
         {
             "name": arguments.name,
             "figures": figures,
             "provenance": {
-                **own,
+                **setup,
                 "command": f"python -m experiments.benchmark {arguments.name}",
                 "versions": provenance.versions(),
                 "machine": machine.describe(),

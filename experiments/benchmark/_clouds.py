@@ -1,4 +1,4 @@
-"""Point clouds and the clock that the clustering benchmarks share."""
+"""Point clouds and timing shared by the clustering benchmarks."""
 
 import statistics
 import time
@@ -11,9 +11,9 @@ SEED = 0
 
 
 def blobs(n: int) -> tuple[NDArray, NDArray]:
-    """Ten blobs of standard deviation 1 in a box of side 40, float64 `[n, 3]`, and their numbers.
+    """Ten blobs of standard deviation 1 in a box of side 40: float64 `[n, 3]`, and their labels.
 
-    Centers are at least 8 apart, so that the ten can be told apart.
+    Centers are at least 8 apart, so that the blobs are separate.
     """
     rng = np.random.default_rng(SEED)
     centers = np.empty((0, 3))

@@ -1,4 +1,4 @@
-"""What `GridShift(bandwidth="auto")` costs beside one fit at the finest bandwidth it scans."""
+"""Cost of `GridShift(bandwidth="auto")` relative to one fit at the finest bandwidth it scans."""
 
 from cluster_jax import GridShift
 from experiments.benchmark import _clouds
@@ -7,7 +7,7 @@ SIZE, REPEATS = 100_000, 9
 
 
 def measure() -> tuple[dict, dict]:
-    """Seconds of both, taken in turn, and their ratio."""
+    """Seconds of both, measured alternately, and their ratio."""
     points, _ = _clouds.blobs(SIZE)
     auto = GridShift().fit(points)
     finest = GridShift(float(auto.bandwidth_curve_.bandwidths[0]))

@@ -1,4 +1,4 @@
-"""GridShift's time against the number of points, and against scikit-learn's MeanShift."""
+"""GridShift's time by number of points, and against scikit-learn's MeanShift."""
 
 import numpy as np
 from sklearn.cluster import MeanShift
@@ -13,7 +13,7 @@ PEER_SIZE, PEER_BANDWIDTH = 100_000, 1.0
 
 
 def measure() -> tuple[dict, dict]:
-    """Seconds at every size, slope of log time over log size, ratio to MeanShift."""
+    """Seconds at every size, slope of log time over log size, ratio to MeanShift's time."""
     points, truth = _clouds.blobs(max(SIZES))
     times = {}
     for n, repeats in SIZES.items():
@@ -25,12 +25,12 @@ def measure() -> tuple[dict, dict]:
     medians = [t["median"] for t in times.values()]
     slope = np.polyfit(np.log(list(times)), np.log(medians), 1)[0]
 
-    part, known = points[:PEER_SIZE], truth[:PEER_SIZE]
-    own = GridShift(PEER_BANDWIDTH)
+    sample, sample_truth = points[:PEER_SIZE], truth[:PEER_SIZE]
+    gridshift = GridShift(PEER_BANDWIDTH)
     peer = MeanShift(bandwidth=PEER_BANDWIDTH, bin_seeding=True, n_jobs=-1)
-    before = [_clouds.seconds(own.fit, part) for _ in range(3)]
-    peer_seconds = _clouds.seconds(peer.fit, part)
-    after = [_clouds.seconds(own.fit, part) for _ in range(3)]
+    before = [_clouds.seconds(gridshift.fit, sample) for _ in range(3)]
+    peer_seconds = _clouds.seconds(peer.fit, sample)
+    after = [_clouds.seconds(gridshift.fit, sample) for _ in range(3)]
     ratios = [peer_seconds / t for t in before + after]
     figures = {
         "seconds": {str(n): t for n, t in times.items()},
@@ -39,11 +39,11 @@ def measure() -> tuple[dict, dict]:
             "ratio": _clouds.spread(ratios),
             "seconds": {"gridshift": _clouds.spread(before + after), "meanshift": peer_seconds},
             "ari": {
-                "gridshift": adjusted_rand_score(known, own.labels_),
-                "meanshift": adjusted_rand_score(known, peer.labels_),
+                "gridshift": adjusted_rand_score(sample_truth, gridshift.labels_),
+                "meanshift": adjusted_rand_score(sample_truth, peer.labels_),
             },
             "clusters": {
-                "gridshift": len(own.cluster_centers_),
+                "gridshift": len(gridshift.cluster_centers_),
                 "meanshift": len(peer.cluster_centers_),
             },
         },
@@ -53,6 +53,6 @@ def measure() -> tuple[dict, dict]:
         "bandwidth": BANDWIDTH,
         "repeats": {str(n): r for n, r in SIZES.items()},
         "peer": f"MeanShift(bandwidth={PEER_BANDWIDTH}, bin_seeding=True, n_jobs=-1) on "
-        f"{PEER_SIZE} points, once; GridShift three times before and three after",
+        f"{PEER_SIZE} points, once; GridShift three times before and three times after",
         "seed": _clouds.SEED,
     }

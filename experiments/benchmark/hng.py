@@ -1,8 +1,8 @@
 """NCL with hard negative generation at the paper's sizes, forward and backward, 64 rows.
 
-Against the same loss of one row, with all its mixtures formed, jitted and called 64 times; and
-against forward and backward of a ResNet-18. The two losses draw the same partners, so their
-values have to agree.
+Compared with the same loss of a single row that forms all its mixtures, jitted and called 64 times,
+and with the forward and backward pass of a ResNet-18. Both losses draw the same mixing partners, so
+their values must agree.
 """
 
 import statistics
@@ -26,7 +26,7 @@ BATCH, REPEATS, SEED = 128, 7, 0
 
 
 class _Rows(NamedTuple):
-    """Arguments of the loss after the anchors."""
+    """Arguments of the loss other than the anchors."""
 
     keys: Array
     views: Array
@@ -35,16 +35,16 @@ class _Rows(NamedTuple):
 
 
 def measure() -> tuple[dict, dict]:
-    """Medians of times taken in turn, medians of their ratios, and the size of temporaries."""
+    """Median times, measured alternately, medians of their ratios, and the size of temporaries."""
     anchors, rows = _inputs()
     whole = jax.jit(jax.value_and_grad(_whole)).lower(anchors, rows).compile()
-    apart = [
+    single_rows = [
         (anchors[i], rows._replace(keys=rows.keys[i], views=rows.views[i])) for i in range(ROWS)
     ]
-    one = jax.jit(jax.value_and_grad(_one)).lower(*apart[0]).compile()
+    one_row = jax.jit(jax.value_and_grad(_one_row)).lower(*single_rows[0]).compile()
     runners = {
         "whole": lambda: whole(anchors, rows),
-        "calls": lambda: [one(*arguments) for arguments in apart],
+        "calls": lambda: [one_row(*arguments) for arguments in single_rows],
         "network": _network(),
     }
     _check(runners["whole"](), runners["calls"]())
@@ -54,20 +54,20 @@ def measure() -> tuple[dict, dict]:
         for name, run in runners.items():
             times[name].append(_time(run))
     figures = {
-        "seconds": {name: statistics.median(found) for name, found in times.items()},
-        "seconds_range": {name: [min(found), max(found)] for name, found in times.items()},
+        "seconds": {name: statistics.median(seconds) for name, seconds in times.items()},
+        "seconds_range": {name: [min(seconds), max(seconds)] for name, seconds in times.items()},
         "calls_by_whole": _ratio(times["calls"], times["whole"]),
         "share_of_network": _ratio(times["whole"], times["network"]),
         "temporaries_mb": {
             "whole": whole.memory_analysis().temp_size_in_bytes / 1e6,
-            "one row": one.memory_analysis().temp_size_in_bytes / 1e6,
+            "one row": one_row.memory_analysis().temp_size_in_bytes / 1e6,
             "all mixtures": ROWS * NEGATIVES * ROUNDS * len(MIXING) * DIMENSIONS * 4 / 1e6,
         },
     }
-    own = {
+    setup = {
         "data": "normal noise, float32, both queues full",
         "rows": ROWS,
-        "n_components": DIMENSIONS,
+        "dimensions": DIMENSIONS,
         "queues": QUEUE,
         "k_1": NEIGHBORS,
         "k_2": NEGATIVES,
@@ -76,13 +76,13 @@ def measure() -> tuple[dict, dict]:
         "repeats": REPEATS,
         "seed": SEED,
         "network": f"resnet18, CIFAR stem, 32x32, float32, batch {BATCH}, one view, no optimizer",
-        "seconds": "median of the repeats; seconds_range: their least and greatest",
-        "ratios": "median of the rounds' ratios, least, greatest",
-        "temporaries_mb": "XLA's plan for the compiled function; all mixtures: 64 x 4000 x 512 "
-        "floats, for comparison",
+        "seconds": "median over the repeats; seconds_range: smallest and largest",
+        "ratios": "median over the repeats, smallest and largest",
+        "temporaries_mb": "as planned by XLA for the compiled function; all mixtures: 64 x 4000 "
+        "x 512 floats, for comparison",
         "device": jax.devices()[0].device_kind,
     }
-    return figures, own
+    return figures, setup
 
 
 def _inputs() -> tuple[Array, _Rows]:
@@ -106,8 +106,8 @@ def _whole(anchors: Array, rows: _Rows) -> Array:
     )  # fmt: skip
 
 
-def _one(anchor: Array, rows: _Rows) -> Array:
-    """The loss of a row, with a key and a view of its own, from its mixtures."""
+def _one_row(anchor: Array, rows: _Rows) -> Array:
+    """The loss of a single row, with its own key and view, from all its mixtures."""
     z, view, queue, labeled = (ops.l2_normalize(x) for x in (anchor, *rows[1:]))
     to_queue = queue @ z
     _, easy = lax.top_k(-to_queue, NEGATIVES)
@@ -124,7 +124,7 @@ def _one(anchor: Array, rows: _Rows) -> Array:
 
 
 def _network() -> Callable[[], object]:
-    """Forward and backward of a ResNet-18."""
+    """The forward and backward pass of a ResNet-18."""
     net = network.make(
         name="resnet18", width=64, stem="cifar", projector={"hidden": 512, "out": 128},
         predictor=None, frozen=None, norm="sync", group=None, dtype="float32",
@@ -145,7 +145,7 @@ def _network() -> Callable[[], object]:
 
 
 def _check(whole: tuple[Array, Array], calls: list[tuple[Array, Array]]) -> None:
-    """Values and gradients of the two ways agree; the mean over the rows divides the latter."""
+    """Values and gradients must agree; the mean over rows divides the gradients by their number."""
     values, gradients = (jnp.stack(x) for x in zip(*calls, strict=True))
     np.testing.assert_allclose(whole[0], jnp.mean(values), rtol=1e-4)
     np.testing.assert_allclose(whole[1], gradients / ROWS, atol=1e-3 * float(whole[1].max()))

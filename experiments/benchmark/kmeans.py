@@ -1,8 +1,8 @@
 """k-means against faiss and scikit-learn: 60,000 x 256 float32, 20 iterations from one start.
 
-Every run ends with labels and centers, or with centers alone for faiss, whose labels would take
-another pass. Inertias are computed here from the last centers, for all in the same way. The rows
-are normal noise, on which nobody converges within 20 iterations.
+Every run returns labels and centers, except that faiss returns only centers (its labels would take
+another pass). Inertias are computed here from the final centers, the same way for all. The rows are
+normal noise, on which none converges within 20 iterations.
 """
 
 import concurrent.futures
@@ -28,37 +28,37 @@ SEED = 0
 
 
 def measure() -> tuple[dict, dict]:
-    """Times and inertias in this process, in turn; memory in a process for each of them."""
+    """Times and inertias, measured alternately in this process; memory in a process for each."""
     _use_cores()
     x = _rows(ROWS)
     figures = {f"k{k}": _compare(x, k) for k in CLUSTERS}
     for k in CLUSTERS:
         figures[f"k{k}"]["peak_mb"] = {
-            name: _apart(_peak, name, k) for name in ("nothing", *_runners(x, k))
+            name: _in_fresh_process(_peak, name, k) for name in ("nothing", *_runners(x, k))
         }
-    figures["large"] = _apart(_large)
-    own = {
-        "data": "standard normal, float32; the start is the first K rows",
+    figures["large"] = _in_fresh_process(_large)
+    setup = {
+        "data": "standard normal, float32; initial centers: the first K rows",
         "rows": ROWS,
-        "n_components": DIMENSIONS,
+        "dimensions": DIMENSIONS,
         "max_iter": ITERATIONS,
         "repeats": REPEATS,
         "seed": SEED,
         "cores": _cores(),
         "devices": jax.device_count(),
         **{name: importlib.metadata.version(name) for name in ("faiss-cpu", "scikit-learn")},
-        "warm-up": "one call of each before timing (compilation excluded)",
-        "seconds": "median of the repeats; seconds_range: their least and greatest",
-        "inertia_ratio": "ours by theirs, each in float64 from the last centers and the rows",
-        "ratio": "our time by that of the faster of the two in the same round",
-        "start": "one iteration from k-means++ less one from given centers; one run of "
+        "warm-up": "one untimed call of each (compilation excluded)",
+        "seconds": "median over the repeats; seconds_range: smallest and largest",
+        "inertia_ratio": "ours over theirs, both in float64 from the final centers and the rows",
+        "ratio": "our time over that of the faster of the two in the same round",
+        "start": "one iteration from k-means++ minus one from given centers; one run of "
         "scikit-learn's kmeans_plusplus",
-        "peak_mb": "of a process that makes the rows and clusters them once; 'nothing' stops "
-        "before",
-        "large": f"{LARGE_ROWS} rows, K = {LARGE_CLUSTERS}, {LARGE_ITERATIONS} iterations, with "
-        "compilation",
+        "peak_mb": "of a process that generates the rows and clusters them once; 'nothing': only "
+        "generates them",
+        "large": f"{LARGE_ROWS} rows, K = {LARGE_CLUSTERS}, {LARGE_ITERATIONS} iterations, "
+        "compilation included",
     }
-    return figures, own
+    return figures, setup
 
 
 def _compare(x: NDArray, k: int) -> dict:
@@ -79,8 +79,8 @@ def _compare(x: NDArray, k: int) -> dict:
     return {
         "time_ratio": statistics.median(ratios),
         "time_ratio_range": [min(ratios), max(ratios)],
-        "seconds": {name: statistics.median(found) for name, found in times.items()},
-        "seconds_range": {name: [min(found), max(found)] for name, found in times.items()},
+        "seconds": {name: statistics.median(seconds) for name, seconds in times.items()},
+        "seconds_range": {name: [min(seconds), max(seconds)] for name, seconds in times.items()},
         "inertia_ratio": {name: ours / other for name, other in inertias.items()},
         "start_seconds": {
             "ours": statistics.median(starts),
@@ -90,7 +90,7 @@ def _compare(x: NDArray, k: int) -> dict:
 
 
 def _inertia(x: NDArray, centers: NDArray) -> float:
-    """Sum of the squared distances to the nearest center in float64, by blocks of rows."""
+    """Sum of squared distances to the nearest center in float64, computed in blocks of rows."""
     centers = np.asarray(centers, np.float64)
     half = (centers**2).sum(1) / 2
     total = 0.0
@@ -102,7 +102,7 @@ def _inertia(x: NDArray, centers: NDArray) -> float:
 
 
 def _runners(x: NDArray, k: int) -> dict[str, Callable[[], NDArray]]:
-    """Each runs once and returns its last centers."""
+    """Each runs once and returns its final centers."""
     return {
         "ours": lambda: _ours(x, k, x[:k], ITERATIONS),
         "faiss": lambda: _faiss(x, k),
@@ -111,13 +111,13 @@ def _runners(x: NDArray, k: int) -> dict[str, Callable[[], NDArray]]:
 
 
 def _ours(x: NDArray, k: int, init: NDArray | None, max_iter: int) -> NDArray:
-    found = kmeans(
+    result = kmeans(
         x, k, metric="euclidean", n_init=1, max_iter=max_iter, tol=0.0, seed=SEED,
         init=init, mesh=None,
     )  # fmt: skip
-    if found.n_iter != max_iter:
-        raise RuntimeError(f"k-means converged after {found.n_iter} of {max_iter} iterations")
-    return found.centers
+    if result.n_iter != max_iter:
+        raise RuntimeError(f"k-means converged after {result.n_iter} of {max_iter} iterations")
+    return result.centers
 
 
 def _faiss(x: NDArray, k: int) -> NDArray:
@@ -149,7 +149,7 @@ def _peer_start(x: NDArray, k: int) -> None:
 
 
 def _large() -> dict:
-    """A million rows in a process of their own."""
+    """A million rows, in a separate process."""
     _use_cores()
     x = _rows(LARGE_ROWS)
     seconds = _time(lambda: _ours(x, LARGE_CLUSTERS, x[:LARGE_CLUSTERS], LARGE_ITERATIONS))
@@ -164,10 +164,10 @@ def _peak(name: str, k: int) -> float:
     return _peak_mb()
 
 
-def _apart(function: Callable, *arguments):
-    """Calls a function of this file in a fresh process."""
-    fresh = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(1, mp_context=fresh) as pool:
+def _in_fresh_process(function: Callable, *arguments):
+    """Calls a function of this file in a new process."""
+    spawn = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=spawn) as pool:
         return pool.submit(function, *arguments).result()
 
 
@@ -180,12 +180,12 @@ def _cores() -> int:
 
 
 def _use_cores() -> None:
-    """A CPU device for each core, as `devices.use_cores` makes them for a training."""
+    """One CPU device per core, as `devices.use_cores` sets them up for training."""
     jax.config.update("jax_num_cpu_devices", _cores())
 
 
 def _peak_mb() -> float:
-    """Of this process alone; on Linux `ru_maxrss` starts with what the parent held."""
+    """Of this process only; on Linux `ru_maxrss` starts from the parent's value."""
     status = pathlib.Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) / 1e3
 

@@ -1,7 +1,8 @@
 """What NRCC adds to a BYOL step: ResNet-18 with CIFAR stem, 32x32, batch 64.
 
-Theory: BYOL makes 8 forward units a step (two views, online 2 x 3, target 2 x 1); the gradient
-with respect to the seed view and the target's forward pass of the sampled view add 2, so 1.25.
+In theory, a BYOL step costs 8 forward passes (two views, online 2 x 3, target 2 x 1). The gradient
+with respect to the initial view and the target's forward pass of the sampled view add 2, a ratio of
+1.25.
 NRCC's Table 7 reports 1.43 in time.
 """
 
@@ -21,14 +22,14 @@ BATCH, REPEATS = 64, 5
 
 
 def measure() -> tuple[dict, dict]:
-    """FLOPs of the two compiled steps, and the median ratio of their times, taken in turn."""
+    """FLOPs of both compiled steps, and the median ratio of their times, measured alternately."""
     with_nrcc, without = (_prepare(nrcc) for nrcc in (True, False))
     ratios, times = [], ([], [])
     for _ in range(REPEATS):
         pair = [_time(side) for side in (with_nrcc, without)]
         ratios.append(pair[0] / pair[1])
-        for kept, one in zip(times, pair, strict=True):
-            kept.append(one)
+        for side_times, seconds in zip(times, pair, strict=True):
+            side_times.append(seconds)
     figures = {
         "flops_ratio": with_nrcc["flops"] / without["flops"],
         "time_ratio": statistics.median(ratios),
@@ -36,7 +37,7 @@ def measure() -> tuple[dict, dict]:
         "gflops": {"byol+nrcc": with_nrcc["flops"] / 1e9, "byol": without["flops"] / 1e9},
         "seconds": {"byol+nrcc": statistics.median(times[0]), "byol": statistics.median(times[1])},
     }
-    own = {
+    setup = {
         "network": "resnet18, CIFAR stem, 32x32, float32",
         "batch": BATCH,
         "repeats": REPEATS,
@@ -44,7 +45,7 @@ def measure() -> tuple[dict, dict]:
         "sampler": "SGHMC, one iteration, own view, the other view as reference",
         "device": jax.devices()[0].device_kind,
     }
-    return figures, own
+    return figures, setup
 
 
 def _prepare(nrcc: bool) -> dict:

@@ -1,8 +1,8 @@
-"""What training steps cost: operations of each method, queue, CueCo's centroids, NCC's E-step.
+"""The cost of training steps: operations of each method, queue, CueCo's centroids, NCC's E-step.
 
-`predicted` was written before anything was measured and was not changed since. It counts by hand,
-from the shapes of the layers: a product and a sum are two operations, and a product with a zero
-of the padding is none, which is also how XLA counts.
+`predicted` was written before anything was measured and has not been changed since. It counts by
+hand, from the shapes of the layers: a multiply-add is two operations, and a product with a zero of
+the padding is none, which is also how XLA counts.
 
 ResNet-18 with CIFAR stem, 32x32, batch 64, heads of 4096 and 256, queue of 16,384: the same for
 every method; augmentation, optimizer and the method's own settings are those of its config.
@@ -38,7 +38,7 @@ from cluster_jax.training.step import Step, make_step
 
 SIDE, BATCH, HIDDEN, OUT, QUEUE, CLUSTERS = 32, 64, 4096, 256, 16_384, 10
 FEATURES = 512
-# The config that each method is taken from; what the network is does not depend on it.
+# The config from which each method's section is taken; the network is the same for all.
 CONFIGS = {
     "simclr": "nrcc_digits",
     "byol": "nrcc_cifar10",
@@ -51,37 +51,37 @@ CONFIGS = {
 }
 PREDICTS = ("byol", "simsiam", "ncc", "cueco")
 TARGET = ("byol", "moco", "ncc", "cueco")
-# Operations of everything but products, a number of a normalized map: BatchNorm with ReLU and its
-# share of the additions of shortcuts, forward (7) and backward (13).
+# Operations other than products per element of a normalized feature map: BatchNorm with ReLU and
+# its share of the shortcut additions, forward (7) and backward (13).
 FORWARD, BACKWARD = 7, 13
-# Of a parameter: decay 2, momentum 2, rate 1, sum 1, norm of the gradient 2; of LARS more, two
-# norms and a factor; of a moving average 3.
+# Operations per parameter: decay 2, momentum 2, rate 1, sum 1, norm of the gradient 2; with LARS
+# also two norms and a factor; for a moving average 3.
 MOVE, ADAPT, AVERAGE = 8, 5, 3
-# Of a logit, forward and backward, and of a number of a row that is scaled to length one.
+# Operations per logit, forward and backward, and per element of an L2-normalized row.
 LOGIT, UNIT = 20, 12
 
-# CIFAR-10's; the images themselves are not needed, no count depends on them.
+# Those of CIFAR-10; the images themselves are not needed, since no count depends on them.
 IMAGES, MEAN, STD = 50_000, (0.49, 0.48, 0.45), (0.25, 0.24, 0.26)
 REPEATS, CALLS = 3, 500
 ROWS, NOISE, DRIFT = 60_000, 8.0, 0.3
 SEED = 0
 
-# Where the prediction is off, and why; found by comparing the parts as traced and as compiled.
+# Where the prediction is off and why, determined by comparing the parts as traced and compiled.
 DIFFERENCES = {
     "step": "0.6 to 0.7 % more than predicted, 0.1 % as traced; SimCLR's compiled without fusions "
-    "has 0.03 % less: fused BatchNorms compute some numbers again in place of reading them",
+    "has 0.03 % less: fused BatchNorms recompute some values instead of reading them",
     "augmentation": "as traced within 1 %; compiled 9 % less: XLA simplifies the blends",
     "optimizer of kernel_infonce": "46 % more than predicted (wrong: ADAPT): optax's trust "
     "ratio computes both norms twice to be differentiable at 0",
-    "loss of ncc": "21 % more than predicted (wrong: its rows): they are scaled to length one "
-    "for the alignment and once more for the prototypes",
-    "loss of kernel_infonce": "8 % more than predicted (wrong: LOGIT), 2 % without fusions: power "
-    "and sum of two kernels take more than a cosine's logit, and fusions compute them again",
+    "loss of ncc": "21 % more than predicted (wrong: its rows): they are normalized for the "
+    "alignment and again for the prototypes",
+    "loss of kernel_infonce": "8 % more than predicted (wrong: LOGIT), 2 % without fusions: the "
+    "power and sum of two kernels cost more than a cosine's logit, and fusions recompute them",
 }
 
 
 class Built(NamedTuple):
-    """A method whole and in its two parts, and what it is made of."""
+    """A method as a whole and as its two parts, with what it is built from."""
 
     config: Any
     network: Network
@@ -92,7 +92,7 @@ class Built(NamedTuple):
 
 
 def measure() -> tuple[dict, dict]:
-    """Operations of the steps beside the prediction; times, taken in turn."""
+    """Measured and predicted operations of the steps; times, measured alternately."""
     devices.cpu_devices(devices.cores())
     unit = _operations(*_forward(_build("simclr")))
     figures = {
@@ -100,7 +100,7 @@ def measure() -> tuple[dict, dict]:
         "beside_a_step": _beside_a_step(),
         "e_step": _e_step(),
     }
-    own = {
+    setup = {
         "network": "resnet18, CIFAR stem, 32x32, float32, heads of 4096 and 256",
         "batch": BATCH,
         "queue": QUEUE,
@@ -109,26 +109,26 @@ def measure() -> tuple[dict, dict]:
         "repeats": REPEATS,
         "cores": devices.cores(),
         "device": jax.devices()[0].device_kind,
-        "gflops": "10^9 operations by XLA's cost analysis of what is compiled for one device: the "
-        "whole step, and alone a forward pass (unit), the loss with its gradient, queue and "
-        "clusters, the optimizer with moving average and norm of the gradient, the views",
-        "units": "step less the last three, by unit",
+        "gflops": "10^9 operations by XLA's cost analysis of the function compiled for one device: "
+        "the whole step, and separately a forward pass (unit), the loss with its gradient, queue, "
+        "and clusters, the optimizer with moving average and norm of the gradient, the views",
+        "units": "step minus the last three, divided by unit",
         "predicted": "by hand before the first measurement, not changed since",
-        "ratio": "of the step, measured by predicted; unfused: as traced, before XLA's fusions, "
-        "which compute some numbers twice",
+        "ratio": "measured over predicted operations of the step; unfused: as traced, before XLA's "
+        "fusions, which compute some values twice",
         "differences": DIFFERENCES,
         "beside_a_step": f"CueCo's on one device, K = {CLUSTERS}; push: into a donated queue; "
-        "push_copied: into one that is kept, with a copy of it; clusters: assignment and update; "
-        f"means of {CALLS} calls, in turn, medians of the repeats; queue_copies: in the compiled "
-        "step",
-        "e_step": f"{ROWS} x {OUT}, K = {CLUSTERS}, as ncc_cifar10 has it, on a CPU device of each "
-        f"core; groups: {CLUSTERS} normal directions with normal noise {NOISE:g} times as long; "
-        "noise: without directions; cold: the first call of the process, on groups, no centers "
-        f"known; warm: rows moved by {DRIFT:g} of a direction's length, with the centers of the "
-        "rows before that; updates: of the best run, at most "
+        "push_copied: into a queue that is kept, hence copied; clusters: assignment and update; "
+        f"means of {CALLS} alternating calls, medians over the repeats; queue_copies: in the "
+        "compiled step",
+        "e_step": f"{ROWS} x {OUT}, K = {CLUSTERS}, as in ncc_cifar10, with one CPU device per "
+        f"core; groups: {CLUSTERS} normal directions plus normal noise {NOISE:g} times as long; "
+        "noise: without directions; cold: the first call of the process, on groups, without "
+        f"initial centers; warm: rows moved by {DRIFT:g} of a direction's length, starting from "
+        "the centers found before the move; updates: in the best run, at most "
         f"{methods.ITERATIONS}",
     }
-    return figures, own
+    return figures, setup
 
 
 def _compare(name: str, unit: float) -> dict:
@@ -158,8 +158,8 @@ def _compare(name: str, unit: float) -> dict:
 
 def _build(name: str) -> Built:
     section = load_config(CONFIGS[name]).method
-    own = CONFIGS[name] if CONFIGS[name].endswith("cifar10") else "nrcc_cifar10"
-    config = build.plain(load_config(own))
+    config_name = CONFIGS[name] if CONFIGS[name].endswith("cifar10") else "nrcc_cifar10"
+    config = build.plain(load_config(config_name))
     config["method"] = build.plain(section)
     config["network"] = build.plain(load_config("base").network)
     config["network"].update(name="resnet18", dtype="float32")
@@ -204,7 +204,7 @@ def _flops(stage: Lowered | Compiled) -> float:
 
 
 def _operations(function: Callable, *arguments: Any) -> float:
-    """Of the function compiled for the shapes of its arguments."""
+    """Operations of the function compiled for the shapes of its arguments."""
     return _flops(jax.jit(function).lower(*arguments).compile())
 
 
@@ -221,7 +221,7 @@ def _views_alone(built: Built) -> tuple:
 
 
 def _loss_alone(built: Built, state: states.State) -> tuple:
-    """The objective from the networks' outputs on: value, gradient and what it keeps."""
+    """The objective given the networks' outputs: value, gradient, and new model state."""
     rows = jax.ShapeDtypeStruct((BATCH, OUT), jnp.float32)
     name = built.config["method"]["name"]
     online_rows = ((rows, rows), (rows, rows) if name in PREDICTS else None)
@@ -250,7 +250,7 @@ def _optimizer_alone(built: Built, state: states.State) -> tuple:
 
 
 def _beside_a_step() -> dict:
-    """Queue and clusters against CueCo's whole step."""
+    """Cost of queue and clusters relative to CueCo's whole step."""
     built = _build("cueco")
     draw = np.random.default_rng(SEED)
     images = draw.integers(0, 256, (BATCH, SIDE, SIDE, 3), dtype=np.uint8)
@@ -268,8 +268,8 @@ def _beside_a_step() -> dict:
     )
     decays = {key: built.config["method"][key] for key in ("centroid_decay", "variance_decay")}
 
-    def follow(groups: online.Clusters) -> online.Clusters:
-        return online.update(groups, rows, online.assign(rows, groups.centroids), **decays)
+    def update(clusters: online.Clusters) -> online.Clusters:
+        return online.update(clusters, rows, online.assign(rows, clusters.centroids), **decays)
 
     def push(queue: Queue) -> Queue:
         return enqueue(queue, rows)
@@ -281,9 +281,9 @@ def _beside_a_step() -> dict:
         "step": (lambda state: step(state, batch, None)[0], 1),
         "push": (jax.jit(push, donate_argnums=0), CALLS),
         "push_copied": (jax.jit(push), CALLS),
-        "clusters": (jax.jit(follow), CALLS),
+        "clusters": (jax.jit(update), CALLS),
     }
-    held = {
+    states_by_name = {
         "step": state,
         "push": empty(),
         "push_copied": empty(),
@@ -294,36 +294,36 @@ def _beside_a_step() -> dict:
         for name, (call, count) in calls.items():
             start = time.perf_counter()
             for _ in range(count):
-                held[name] = call(held[name])
-            jax.block_until_ready(held[name])
+                states_by_name[name] = call(states_by_name[name])
+            jax.block_until_ready(states_by_name[name])
             times[name].append(1e3 * (time.perf_counter() - start) / count)
-    times = {name: found[1:] for name, found in times.items()}  # the first compiled
-    median = {name: statistics.median(found) for name, found in times.items()}
+    times = {name: rounds[1:] for name, rounds in times.items()}  # the first round compiles
+    median = {name: statistics.median(rounds) for name, rounds in times.items()}
     share = {name: 100 * value / median["step"] for name, value in median.items()}
     return {
         "percent": {name: value for name, value in share.items() if name != "step"},
         "milliseconds": median,
-        "milliseconds_range": {name: [min(found), max(found)] for name, found in times.items()},
+        "milliseconds_range": {name: [min(rounds), max(rounds)] for name, rounds in times.items()},
         "queue_copies": copies,
     }
 
 
 def _e_step() -> dict:
-    """Seconds of NCC's clustering, and updates of the centers in the best run."""
+    """Seconds of NCC's E-step, and updates of the centers in the best run."""
     section = load_config("ncc_cifar10").method
     mesh = states.make_mesh()
 
-    def cluster(x: NDArray, known: NDArray | None) -> tuple[float, KMeans]:
+    def cluster(x: NDArray, init: NDArray | None) -> tuple[float, KMeans]:
         start = time.perf_counter()
-        found = methods.spherical_clusters(
+        result = methods.spherical_clusters(
             x,
             section.clusters,
             n_init=section.n_init,
             key=jax.random.key(SEED),
-            init=known,
+            init=init,
             mesh=mesh,
         )
-        return time.perf_counter() - start, found
+        return time.perf_counter() - start, result
 
     draw = np.random.default_rng(SEED)
     directions = draw.standard_normal((CLUSTERS, OUT), dtype=np.float32)
@@ -331,24 +331,24 @@ def _e_step() -> dict:
     groups = directions[draw.integers(0, CLUSTERS, ROWS)] + NOISE * noise
     figures = {}
     for name, x in (("groups", groups), ("noise", noise)):
-        first, known = cluster(x, None)
-        figures.setdefault("cold", first)
-        later = [cluster(x + DRIFT * drift, known.centers) for _ in range(REPEATS)]
-        seconds = [one for one, _ in later]
+        first_seconds, first = cluster(x, None)
+        figures.setdefault("cold", first_seconds)
+        later = [cluster(x + DRIFT * drift, first.centers) for _ in range(REPEATS)]
+        seconds = [elapsed for elapsed, _ in later]
         figures[name] = {
             "warm": statistics.median(seconds),
             "warm_range": [min(seconds), max(seconds)],
             "updates": later[0][1].n_iter,
-            "updates_without_known": known.n_iter,
+            "updates_without_known": first.n_iter,
         }
     return figures
 
 
 def predicted(name: str) -> dict[str, float]:
-    """Operations of one step of a method, in parts; `units` is the network in forward passes.
+    """Operations of one step of a method, by part; `units` is the network's in forward passes.
 
-    A unit is a forward pass of backbone and projector of a batch. A backward pass is two, less
-    the gradient with respect to the images, which nothing needs.
+    A unit is the forward pass of a batch through backbone and projector. A backward pass is two
+    units, minus the gradient with respect to the images, which nothing needs.
     """
     layers = _convolutions()
     projector = 2 * (FEATURES * HIDDEN + HIDDEN * OUT)
@@ -380,31 +380,31 @@ def predicted(name: str) -> dict[str, float]:
 
 
 def _convolutions() -> list[tuple[int, int, int, int, int]]:
-    """ResNet-18: size, channels in and out, `_taps` and side of the result of each convolution."""
-    found, channels, side = [(3, 3, 64, _taps(SIDE, 3, 1), SIDE)], 64, SIDE
+    """ResNet-18: kernel size, channels in and out, `_taps`, and output side of each convolution."""
+    layers, channels, side = [(3, 3, 64, _taps(SIDE, 3, 1), SIDE)], 64, SIDE
     for out in (64, 128, 256, 512):
         for block in range(2):
             stride = 2 if out > 64 and block == 0 else 1
             after = side // stride
-            found.append((3, channels, out, _taps(side, 3, stride), after))
-            found.append((3, out, out, _taps(after, 3, 1), after))
+            layers.append((3, channels, out, _taps(side, 3, stride), after))
+            layers.append((3, out, out, _taps(after, 3, 1), after))
             if stride == 2:
-                found.append((1, channels, out, _taps(side, 1, 2), after))
+                layers.append((1, channels, out, _taps(side, 1, 2), after))
             channels, side = out, after
-    return found
+    return layers
 
 
 def _taps(side: int, size: int, stride: int) -> int:
-    """Pairs of a place of the result and a place of the kernel that meet a pixel, on one axis."""
+    """Pairs of an output position and a kernel position that meet a pixel, along one axis."""
     pixels = [o * stride + t - size // 2 for o in range(side // stride) for t in range(size)]
     return sum(0 <= pixel < side for pixel in pixels)
 
 
 def _loss(name: str) -> float:
-    """Matrices of inner products, forward and for the gradients, and what is done to them.
+    """Matrices of inner products, forward and for the gradients, and the operations on them.
 
-    Both sides of a batch's own products are differentiated (3 products), of products with constants
-    one (2), with clusters' constants none (1). Two kernels share the forward product (5).
+    Products within a batch are differentiated on both sides (3 products), products with constants
+    on one (2), assignments to clusters on none (1). Two kernels share the forward product (5).
     """
     views = 2 * BATCH
     rows = UNIT * 2 * BATCH * OUT
@@ -414,26 +414,26 @@ def _loss(name: str) -> float:
     if name == "barlow":
         return 3 * 2 * BATCH * OUT**2 + LOGIT * OUT**2 + rows
     if name == "ncc":
-        # Centers of a cluster: of two views, online (2) and target (1); then 3 of their products.
+        # Cluster centers of two views, online (2) and target (1); then 3 of their products.
         centers = 2 * (2 + 1) * 2 * BATCH * CLUSTERS * OUT + 2 * 3 * 2 * CLUSTERS**2 * OUT
         return centers + 2 * rows
     loss = 2 * rows
     if name in ("moco", "cueco"):
         loss += 2 * (2 * 2 * BATCH * QUEUE * OUT + LOGIT * BATCH * QUEUE)
     if name == "cueco":
-        # Assigned (1) and contrasted (2) in both directions, assigned and averaged in the update.
+        # Assignment (1) and contrast (2) in both directions; the update assigns and averages.
         loss += (2 * 3 + 2) * 2 * BATCH * CLUSTERS * OUT
     return loss
 
 
 def _view(name: str) -> float:
-    """Operations of one view of one image: two products resize it, the rest goes by pixel."""
+    """Operations of one view of one image: two products resize it, the others are per pixel."""
     numbers = 3 * SIDE**2
     resize = 2 * 2 * SIDE * numbers + 2 * 12 * SIDE**2
-    # Of a blend 5, of a luma 2; every place of the order computes all three and selects.
+    # A blend is 5, a luma 2; each position in the order computes all three and selects one.
     jitter = 6 * (3 * 5 + 2 * 2 + 4) + 20
     # To floats 2, flip 1, gray 3, standardized 2, jitter or not 1.
     other = 2 + 1 + 3 + 2 + 1
-    # Blur: 3 products and sums on 2 axes; solarization, of one view in two.
+    # Blur: 3 multiply-adds along 2 axes; solarization: of one view in two.
     byol = 2 * 2 * 3 + 1 + 3 / 2 if name == "cueco" else 0
     return resize + numbers * (jitter + other + byol)

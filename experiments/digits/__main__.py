@@ -2,9 +2,9 @@
 
 python -m experiments.digits TABLE [--runs=runs/digits] [--out=experiments/digits] [--only=0/2]
 
-`methods` takes about 25 minutes on 2 cores, the others less; runs that are finished are not run
-again, also those of another table. Two processes with --only=0/2 and --only=1/2 share the runs,
-one core each; a third call makes the table.
+`methods` takes about 25 minutes on 2 cores, the others less; finished runs are reused, also across
+tables. Two processes with --only=0/2 and --only=1/2 can split the runs, one core each; a final call
+without --only writes the table.
 """
 
 import argparse
@@ -20,14 +20,14 @@ from experiments import runs
 from experiments.digits import rows, speed
 
 NOTE = (
-    "The settings shared by all rows were tuned on the labels of this set with InfoNCE + NRCC, and "
-    "the start of BYOL's and NCC's moving average (0.9) on the labels with NCC, seed 0. GridShift "
-    "never sees the labels; k-means, NCC and CueCo are given their number. Two runs at a time, one "
-    "core each."
+    "The settings shared by all rows were tuned on the labels of this data set with InfoNCE + "
+    "NRCC, and the initial decay of BYOL's and NCC's moving average (0.9) on the labels with NCC, "
+    "seed 0. GridShift never sees the labels; k-means, NCC, and CueCo are given the number of "
+    "classes. Two runs at a time, one core each."
 )
 SPEED = (
-    " images/s: mean of {rounds} rounds in which the rows take turns, {steps} steps each, "
-    "alone on the machine."
+    " images/s: mean of {rounds} rounds in which the rows take turns, {steps} steps each, with "
+    "nothing else running on the machine."
 )
 
 
@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("table", choices=tuple(rows.TABLES))
     parser.add_argument("--runs", default="runs/digits")
     parser.add_argument("--out", default="experiments/digits")
-    parser.add_argument("--only", help="I/N: every N-th run from I on; no table is written")
+    parser.add_argument("--only", help="I/N: run only every N-th, starting with I; writes no table")
     arguments = parser.parse_args()
     devices.use_cores(load_config("nrcc_digits").train.batch_size)
     table = rows.TABLES[arguments.table]()
@@ -45,9 +45,9 @@ def main() -> None:
     if arguments.only:
         first, step = (int(x) for x in arguments.only.split("/"))
         jobs = jobs[first::step]
-    found: dict[str, list] = {name: [] for name in table}
+    results: dict[str, list] = {name: [] for name in table}
     for name, seed in jobs:
-        found[name] += runs.repeat(table[name], [seed], arguments.runs, _slug(table[name]))
+        results[name] += runs.repeat(table[name], [seed], arguments.runs, _slug(table[name]))
     if arguments.only:
         return
     note, speeds = NOTE, None
@@ -55,11 +55,11 @@ def main() -> None:
         speeds = speed.measure(table)
         note += SPEED.format(rounds=speed.ROUNDS, steps=speed.STEPS)
     command = f"python -m experiments.digits {arguments.table}"
-    print(runs.write(f"{arguments.out}/{arguments.table}", command, found, note, speeds))
+    print(runs.write(f"{arguments.out}/{arguments.table}", command, results, note, speeds))
 
 
 def _slug(config: ConfigDict) -> str:
-    """The same for the same settings, so that tables share runs."""
+    """Equal for equal settings, so that tables share runs."""
     text = json.dumps(build.plain(config), sort_keys=True)
     return f"{config.method.name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 

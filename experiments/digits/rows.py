@@ -1,4 +1,4 @@
-"""The rows of the tables on digits, name -> config."""
+"""The rows of the tables on digits: name -> config."""
 
 from typing import Any
 
@@ -10,13 +10,13 @@ SEEDS = (0, 1, 2)
 
 
 def methods() -> dict[str, ConfigDict]:
-    """All methods: the same network, images, augmentation, optimizer and number of steps."""
-    regularized = load_config("nrcc_digits")
-    bare = regularized.copy_and_resolve_references()
-    bare.nrcc.weight = 0.0
+    """All methods, with the same network, images, augmentation, optimizer, and number of steps."""
+    with_nrcc = load_config("nrcc_digits")
+    without_nrcc = with_nrcc.copy_and_resolve_references()
+    without_nrcc.nrcc.weight = 0.0
     return {
-        "SimCLR": bare,
-        "SimCLR + NRCC": regularized,
+        "SimCLR": without_nrcc,
+        "SimCLR + NRCC": with_nrcc,
         "BYOL": load_config("byol_digits"),
         "SimSiam": load_config("simsiam_digits"),
         "Barlow Twins": load_config("barlow_digits"),
@@ -28,22 +28,22 @@ def methods() -> dict[str, ConfigDict]:
 
 
 def ncc() -> dict[str, ConfigDict]:
-    """NCC Table 4, without its rows of CC and PCL: positive sampling (PS) and parts of ProtoCL."""
-    every = methods()
+    """NCC Table 4 without its CC and PCL rows: positive sampling (PS) and parts of ProtoCL."""
+    all_methods = methods()
     return {
-        "MoCo": every["MoCo"],
-        "SimSiam": every["SimSiam"],
-        "BYOL": every["BYOL"],
+        "MoCo": all_methods["MoCo"],
+        "SimSiam": all_methods["SimSiam"],
+        "BYOL": all_methods["BYOL"],
         "BYOL + PS": _with("ncc_digits", weight=0.0),
         "BYOL + ProtoCL": _with("ncc_digits", sigma=0.0),
         "BYOL + PS + alignment": _with("ncc_digits", part="alignment"),
         "BYOL + PS + uniformity": _with("ncc_digits", part="uniformity"),
-        "NCC": every["NCC"],
+        "NCC": all_methods["NCC"],
     }
 
 
 def cueco() -> dict[str, ConfigDict]:
-    """CueCo Table 3: which of the three losses."""
+    """CueCo Table 3: ablation of the three losses."""
     return {
         "L1": _with("cueco_digits", weights=_weights(centroid=0.0, variance=0.0)),
         "L1 + L2": _with("cueco_digits", weights=_weights(variance=0.0)),
@@ -53,7 +53,7 @@ def cueco() -> dict[str, ConfigDict]:
 
 
 def kernels() -> dict[str, ConfigDict]:
-    """Kernels exp(-d^gamma / tau), tau = gamma / 2: equal slopes at distance 1; mixtures."""
+    """Kernels exp(-d^gamma / tau) with tau = gamma / 2, which have equal slopes at distance 1."""
     return {
         "gamma 0.5": _kernel(0.5),
         "gamma 1 (Laplacian)": _kernel(1.0),

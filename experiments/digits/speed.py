@@ -1,4 +1,4 @@
-"""Images per second of training steps of several configs, which take turns."""
+"""Images per second of the training steps of several configs, measured alternately."""
 
 import time
 from collections.abc import Mapping
@@ -15,15 +15,15 @@ ROUNDS, STEPS = 5, 30
 
 
 def measure(configs: Mapping[str, ConfigDict]) -> dict[str, list[float]]:
-    """Images per second of each config in each round, compilation left out."""
+    """Images per second of each config in each round, compilation excluded."""
     sides = {name: _prepare(config) for name, config in configs.items()}
-    found: dict[str, list[float]] = {name: [] for name in configs}
+    speeds: dict[str, list[float]] = {name: [] for name in configs}
     for _ in range(ROUNDS):
         for name, side in sides.items():
             start = time.perf_counter()
             _advance(side, STEPS)
-            found[name].append(STEPS * side["batch"] / (time.perf_counter() - start))
-    return found
+            speeds[name].append(STEPS * side["batch"] / (time.perf_counter() - start))
+    return speeds
 
 
 def _prepare(config: ConfigDict) -> dict:

@@ -2,11 +2,11 @@
 
     python -m experiments.kernel_infonce.spectral [--out=experiments/kernel_infonce/spectral]
 
-A minute on a CPU. Six clusters of 100 vertices; an edge joins two vertices of one cluster with
-probability p, of different clusters with q. Vertices are free vectors in the plane. A step draws
-50 vertices and for each one neighbor in the graph, and moves the vectors by SGD on InfoNCE with
-the kernel exp(-||x - y||^2 / (2 tau)) of (10). Not given in the paper, so chosen here: the number
-of steps, and that the candidates are the other vectors of the batch.
+A minute on a CPU. Six clusters of 100 vertices; an edge joins two vertices of the same cluster
+with probability p, and of different clusters with probability q. Vertices are free vectors in the
+plane. Each step draws 50 vertices and one graph neighbor of each, and moves the vectors by SGD on
+InfoNCE with the kernel exp(-||x - y||^2 / (2 tau)) of (10). The paper does not state the number of
+steps, nor that the candidates are the other vectors of the batch; both are choices made here.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def embed(edges: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Vectors `[n, 2]` before and after the optimization."""
     start_key, loop_key = jax.random.split(jax.random.key(seed))
     start = jax.random.normal(start_key, (len(edges), 2))
-    # Neighbors first in each row: the draw of one is a number below the degree.
+    # Neighbors come first in each row, so drawing one means drawing a number below the degree.
     neighbors = jnp.asarray(np.argsort(~edges, axis=1, kind="stable"))
     degrees = jnp.asarray(edges.sum(axis=1))
 
@@ -74,11 +74,11 @@ def measure() -> list[dict]:
     for p, q in CASES:
         for seed in SEEDS:
             edges, truth = graph(p, q, seed)
-            began = time.perf_counter()
+            start_time = time.perf_counter()
             start, end = embed(edges, seed)
-            seconds = time.perf_counter() - began
-            found = KMeans(CLUSTERS, n_init=10, random_state=seed).fit_predict(end)
-            with warnings.catch_warnings():  # with q = 0 the graph is in six pieces
+            seconds = time.perf_counter() - start_time
+            labels = KMeans(CLUSTERS, n_init=10, random_state=seed).fit_predict(end)
+            with warnings.catch_warnings():  # with q = 0 the graph has six components
                 warnings.simplefilter("ignore", UserWarning)
                 spectral = SpectralClustering(
                     CLUSTERS, affinity="precomputed", random_state=seed, assign_labels="kmeans"
@@ -88,7 +88,7 @@ def measure() -> list[dict]:
                     "p": p,
                     "q": q,
                     "seed": seed,
-                    "ari": adjusted_rand_score(truth, found),
+                    "ari": adjusted_rand_score(truth, labels),
                     "ari_of_spectral_clustering": adjusted_rand_score(truth, spectral),
                     "seconds": seconds,
                     "points": {"start": start, "end": end},
@@ -99,16 +99,18 @@ def measure() -> list[dict]:
 
 
 def figure(rows: list[dict]) -> go.Figure:
-    """Vectors before and after, of the first seed."""
+    """Plots the vectors of the first seed before and after the optimization."""
     shown = [r for r in rows if r["seed"] == SEEDS[0]]
     titles = [f"p = {r['p']:g}, q = {r['q']:g}, {when}" for r in shown for when in ("start", "end")]
     panels = make_subplots(len(shown), 2, subplot_titles=titles)
-    for line, row in enumerate(shown, 1):
+    for panel_row, row in enumerate(shown, 1):
         for column, when in enumerate(("start", "end"), 1):
             x, y = row["points"][when].T
-            look = {"color": row["truth"], "colorscale": "Turbo", "size": 5}
+            style = {"color": row["truth"], "colorscale": "Turbo", "size": 5}
             panels.add_trace(
-                go.Scatter(x=x, y=y, mode="markers", marker=look, showlegend=False), line, column
+                go.Scatter(x=x, y=y, mode="markers", marker=style, showlegend=False),
+                panel_row,
+                column,
             )
     panels.update_layout(height=900, width=1000, template="plotly_white")
     return panels
@@ -120,7 +122,7 @@ def main() -> None:
     parser.add_argument("--out", default="experiments/kernel_infonce/spectral")
     arguments = parser.parse_args()
     rows = measure()
-    # The script is loaded from the network: a figure of the repository stays small.
+    # plotly.js is loaded from the network, so that the file in the repository stays small.
     text = figure(rows).to_html(include_plotlyjs="cdn", full_html=True)
     io.write(f"{arguments.out}.html", text)
     figures = [{k: v for k, v in r.items() if k not in ("points", "truth")} for r in rows]

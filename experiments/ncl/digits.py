@@ -1,10 +1,10 @@
-"""NCL on digits: 5 to 9 discovered beside 0 to 4, and what each of its terms adds, 3 seeds.
+"""NCL on digits: discover 5 to 9 given 0 to 4, and ablate each loss term, 3 seeds.
 
 python -m experiments.ncl.digits [--runs=runs/ncl-digits] [--out=experiments/ncl/digits]
 
-About 15 minutes on one core; runs that are finished are not run again. All rows of a seed share its
-first two stages. Two processes with --rows=0/2 and --rows=1/2 share the rows once `NCL` is there,
-one core each; another call makes the table.
+About 15 minutes on one core; finished runs are reused. All rows of a seed share its first two
+stages. Once the row `NCL` is finished, two processes with --rows=0/2 and --rows=1/2 can split the
+other rows, one core each; a final call without --rows writes the table.
 """
 
 import argparse
@@ -21,12 +21,12 @@ SEEDS = (0, 1, 2)
 FULL = "NCL"
 TERMS = {"BCE": "bce", "CE": "ce", "MSE": "consistency", "NCL": "ncl", "SCL": "scl"}
 NOTE = (
-    "ACC of the five novel digits by the novel head, on the unlabeled training images and on "
-    "those kept for a test; the number of novel classes is given, GridShift finds it. k-means on "
-    "the features with which the last stage starts is the baseline. Network and augmentation were "
+    "ACC of the novel head on the five novel digits, for the unlabeled training images and for the "
+    "test images; the number of novel classes is given, GridShift finds it by itself. The baseline "
+    "is k-means on the features at the start of the last stage. Network and augmentation were "
     "tuned on the labels of all digits with InfoNCE + NRCC; lambda was chosen without labels."
 )
-FIGURES = {
+METRICS = {
     "novel ACC": ("discovery", "novel", "acc"),
     "novel NMI": ("discovery", "novel", "nmi"),
     "test novel ACC": ("discovery", "test", "novel_acc"),
@@ -39,13 +39,13 @@ FIGURES = {
 
 
 def rows() -> dict[str, ConfigDict]:
-    """The rows of the table: all terms, each left out, and the paper's baseline without NCL."""
-    made = {FULL: load_config("ncl_digits")}
+    """The rows of the table: all terms, each term left out, the paper's baseline without NCL."""
+    configs = {FULL: load_config("ncl_digits")}
     for title, term in TERMS.items():
-        made[f"without {title}"] = _with(weights={term: 0.0})
-    made["without HNG"] = _with(hng={"count": 0})
-    made["baseline: CE, BCE, MSE"] = _with(weights={"ncl": 0.0, "scl": 0.0})
-    return made
+        configs[f"without {title}"] = _with(weights={term: 0.0})
+    configs["without HNG"] = _with(hng={"count": 0})
+    configs["baseline: CE, BCE, MSE"] = _with(weights={"ncl": 0.0, "scl": 0.0})
+    return configs
 
 
 def _with(**sections) -> ConfigDict:
@@ -60,14 +60,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m experiments.ncl.digits")
     parser.add_argument("--runs", default="runs/ncl-digits")
     parser.add_argument("--out", default="experiments/ncl/digits")
-    parser.add_argument("--rows", help="I/N: every N-th row from I on; no table is written")
+    parser.add_argument(
+        "--rows", help="I/N: run only every N-th row, starting with row I; writes no table"
+    )
     arguments = parser.parse_args()
     devices.use_cores(load_config("ncl_digits").train.batch_size)
-    found = stages.results(rows(), pathlib.Path(arguments.runs), SEEDS, arguments.rows)
+    results = stages.results(rows(), pathlib.Path(arguments.runs), SEEDS, arguments.rows)
     if arguments.rows:
         return
     command = "python -m experiments.ncl.digits"
-    print(runs.write(arguments.out, command, found, NOTE, None, FIGURES))
+    print(runs.write(arguments.out, command, results, NOTE, None, METRICS))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Share of the pairs of unlabeled images that a threshold lambda takes to be of one class.
+"""Fraction of pairs of unlabeled images that a threshold lambda treats as the same class.
 
 python -m experiments.ncl.similar WORKDIR
 
-Reads the features with which the last stage of a finished run started. No label is used: with C^u
-classes of one size a share of 1 / C^u is right, and lambda can be chosen by that.
+Reads the features at the start of the last stage of a finished run. No label is used: with C^u
+classes of equal size, a fraction of 1 / C^u is right, and lambda can be chosen accordingly.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from cluster_jax.core import io
 from cluster_jax.evaluation import evaluate
 
 THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-ROWS = 2000  # at random, where there are more
+ROWS = 2000  # a random sample of at most so many rows
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Runs that share the trainings before the last one."""
+"""Runs that share all training stages but the last."""
 
 import pathlib
 import shutil
@@ -12,13 +12,13 @@ from cluster_jax.pipeline import run as pipeline
 def results(
     rows: Mapping[str, ConfigDict], folder: pathlib.Path, seeds: Sequence[int], part: str | None
 ) -> dict[str, list[dict]]:
-    """Results of each row and seed; the first row of all trains the stages that all share.
+    """Results of each row and seed; the first row trains the stages that all rows share.
 
     Args:
-        rows: config of each row.
-        folder: of the runs; those that are finished are not run again.
-        seeds: of each row.
-        part: `"I/N"`: of every N-th row from I on; None: of all.
+        rows: name of each row -> its config.
+        folder: of the runs; finished runs are reused.
+        seeds: run for each row.
+        part: `"I/N"`: only every N-th row, starting with row I; None: all rows.
     """
     start, step = (int(x) for x in (part or "0/1").split("/"))
     first = next(iter(rows))
@@ -29,7 +29,7 @@ def results(
 
 
 def run(config: ConfigDict, folder: pathlib.Path, name: str, seed: int, first: str) -> dict:
-    """A run of a seed; all but `first` take its stages, which must be finished."""
+    """One run; all rows but `first` copy its stages, which must be finished."""
     workdir = folder / f"{_slug(name)}-seed{seed}"
     shared = folder / f"{_slug(first)}-seed{seed}" / "stages"
     if name != first and not workdir.exists():

@@ -1,1 +1,1 @@
-"""NRCC: which runs make which table."""
+"""NRCC: runs and tables."""

@@ -2,8 +2,8 @@
 
 python -m experiments.nrcc.cifar10 --data=DIR [--runs=DIR] [--out=experiments/nrcc/cifar10]
 
-DIR holds CIFAR-10 prepared by TFDS as array_record. A check that the whole works on real color
-images on 2 cores, under 10 minutes a seed; not a reproduction of the paper.
+DIR holds CIFAR-10 prepared by TFDS as array_record. Checks that everything works on real color
+images on 2 cores, under 10 minutes per seed; this is no reproduction of the paper.
 """
 
 import argparse
@@ -21,31 +21,30 @@ from experiments import runs
 SEEDS = (0, 1, 2)
 NOTE = (
     "5,000 images of the training split, 30 epochs, a network of four convolutions. Not tuned on "
-    "this set: network, optimizer and NRCC are those of nrcc_digits, the augmentation is that of "
-    "nrcc_cifar10."
+    "this data set: network, optimizer, and NRCC settings are those of nrcc_digits, the "
+    "augmentation is that of nrcc_cifar10."
 )
 
 
-def config(data: str) -> ConfigDict:
-    """The reduced config: network and optimizer of nrcc_digits, augmentation of configs/base.py."""
-    made = load_config("nrcc_digits")
-    base = load_config("nrcc_cifar10")
-    made.note = NOTE
-    made.data, made.augment = base.data, base.augment
-    made.data.dir, made.data.limit = data, 5000
-    made.train.duration = "30 epochs"
-    return made
+def reduced(data: str) -> ConfigDict:
+    """The reduced config: network and optimizer of nrcc_digits, augmentation of nrcc_cifar10."""
+    config = load_config("nrcc_digits")
+    paper = load_config("nrcc_cifar10")
+    config.note = NOTE
+    config.data, config.augment = paper.data, paper.augment
+    config.data.dir, config.data.limit = data, 5000
+    config.train.duration = "30 epochs"
+    return config
 
 
-def pixels(made: ConfigDict) -> dict:
+def cluster_pixels(config: ConfigDict) -> dict:
     """k-means on the pixels of the same images."""
-    dataset = datasets.load(**made.data)
+    dataset = datasets.load(**config.data)
     flat = dataset.images.reshape(dataset.size, -1).astype(np.float32) / 255
-    found = kmeans(
-        flat, 10, metric="euclidean", n_init=10, iterations=300, tolerance=0.0, seed=0, init=None,
-        mesh=None,
-    )  # fmt: skip
-    return partition.scores(dataset.labels, found.labels)
+    result = kmeans(
+        flat, 10, metric="euclidean", n_init=10, max_iter=300, tol=0.0, seed=0, init=None, mesh=None
+    )
+    return partition.scores(dataset.labels, result.labels)
 
 
 def main() -> None:
@@ -54,18 +53,18 @@ def main() -> None:
     parser.add_argument("--data", required=True)
     parser.add_argument("--runs", default="runs/nrcc-cifar10")
     parser.add_argument("--out", default="experiments/nrcc/cifar10")
-    parser.add_argument("--seed", type=int, help="only this seed; no table is written")
+    parser.add_argument("--seed", type=int, help="run only this seed; writes no table")
     arguments = parser.parse_args()
-    made = config(arguments.data)
-    devices.use_cores(made.train.batch_size)
+    config = reduced(arguments.data)
+    devices.use_cores(config.train.batch_size)
     seeds = [arguments.seed] if arguments.seed is not None else SEEDS
-    found = {"InfoNCE + NRCC": runs.repeat(made, seeds, arguments.runs, "infonce-nrcc")}
+    results = {"InfoNCE + NRCC": runs.repeat(config, seeds, arguments.runs, "infonce-nrcc")}
     if arguments.seed is not None:
         return
-    base = pixels(made)
-    note = f"{NOTE} k-means on the pixels: ACC {base['acc']:.3f}, NMI {base['nmi']:.3f}."
+    baseline = cluster_pixels(config)
+    note = f"{NOTE} k-means on the pixels: ACC {baseline['acc']:.3f}, NMI {baseline['nmi']:.3f}."
     command = "python -m experiments.nrcc.cifar10 --data=DIR"
-    print(runs.write(arguments.out, command, found, note))
+    print(runs.write(arguments.out, command, results, note))
 
 
 if __name__ == "__main__":
