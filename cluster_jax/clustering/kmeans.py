@@ -2,7 +2,7 @@
 
 import functools
 import numbers
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -16,19 +16,19 @@ from cluster_jax.core import collectives, ops
 
 METRICS = ("euclidean", "spherical")
 
-# Numbers of a block of rows in float64 on the host (8 MB).
+# Elements of a block of rows in float64 on the host (8 MB).
 _BLOCK = 2**20
 
 
-class KMeans(NamedTuple):
+class KMeansResult(NamedTuple):
     """Clusters of `n` rows.
 
     Attributes:
         labels: int32 `[n]`, the nearest of `centers` to each row.
-        centers: `[k, d]`, of the type that `kmeans` says.
+        centers: `[k, d]`; `kmeans` says of which dtype.
         inertia: sum of the squared distances of the rows to their centers; for spherical k-means
             of the rows scaled to length one, so 2 - 2 cos each (a zero row adds 1).
-        n_iter: updates of the centers made.
+        n_iter: number of center updates.
     """
 
     labels: NDArray
@@ -37,10 +37,14 @@ class KMeans(NamedTuple):
     n_iter: int
 
 
-class _Data(NamedTuple):
-    """Rows as they are clustered, `[devices * local, d]`; `live` rows may become centers.
+class _Rows(NamedTuple):
+    """Preprocessed rows on the devices, sharded by row.
 
-    `spread` is the mean square of the rows, not finite if one of them is not.
+    Attributes:
+        x: centered or scaled rows `[devices * local, d]`, zero in the padding.
+        live: bool `[devices * local]`, rows that may become centers.
+        mean: `[d]`, what was subtracted.
+        spread: mean square of the rows; not finite if an entry is not finite or too large.
     """
 
     x: Array
@@ -50,251 +54,259 @@ class _Data(NamedTuple):
 
 
 def kmeans(
-    features: ArrayLike,
-    k: int,
+    x: ArrayLike,
+    n_clusters: int,
     *,
-    metric: str,
-    n_init: int,
-    max_iter: int,
-    tol: float,
-    seed: int,
-    init: ArrayLike | None,
-    mesh: Mesh | None,
-) -> KMeans:
-    """Best of several runs of Lloyd's iterations, by inertia; the E-step of NCC.
+    metric: str = "euclidean",
+    n_init: int = 10,
+    max_iter: int = 300,
+    tol: float = 0.0,
+    seed: int = 0,
+    init: ArrayLike | None = None,
+    mesh: Mesh | None = None,
+) -> KMeansResult:
+    """k-means by Lloyd's algorithm, the best of `n_init` runs by inertia; the E-step of NCC.
 
-    "spherical" scales the rows to length one (a zero row stays zero and gets some label) and
-    after each update the centers too; it maximizes the sum of <v_i, mu_y(i)>, which no
+    "spherical" scales the rows to length one (a zero row stays zero and gets an arbitrary label)
+    and after each update the centers too; it maximizes the sum of <v_i, mu_y(i)>, which no
     assignment and no update lowers. In "euclidean" none raises the inertia.
 
-    Starts are k-means++ with a few candidates for each center. Clusters that lose all their rows
-    are put on the rows farthest from their centers. With fewer distinct rows than `k` some stay
-    empty. Distances are computed block by block, never `n x k` at once; the mean is subtracted
-    before and added after, so that an offset costs no precision; of features that float32 would
-    round this is done in float64 on the host. The result does not depend on
-    the number of devices, up to rounding.
+    Initial centers are drawn by k-means++ with a few candidates for each center. Clusters that
+    lose all their rows are moved to the rows farthest from their centers. With fewer distinct
+    rows than `n_clusters` some clusters stay empty. Distances are computed block by block, never
+    `n x k` at once. The mean is subtracted before and added after, so that an offset costs no
+    precision; where float32 would round the rows this is done in float64 on the host. The result
+    does not depend on the number of devices, up to rounding.
 
     Args:
-        features: finite `[n, d]`. float32 stays float32; anything else becomes float64 if JAX has
-            it enabled, else float32. In that last case, if metric is "euclidean" and float32
-            cannot hold the type (float64, integers of 32 bits and more), the centers returned are
-            float64, since float32 would round them far from zero.
-        k: number of clusters, 1 to n.
+        x: finite `[n, d]`. float32 stays float32; anything else becomes float64 if JAX has it
+            enabled, else float32. In that last case, if metric is "euclidean" and float32
+            cannot represent the dtype (float64, integers of 32 bits and more), the returned
+            centers are float64, since float32 would round them far from zero.
+        n_clusters: number of clusters k, 1 to n.
         metric: "euclidean" or "spherical".
         n_init: number of runs, at least 1.
-        max_iter: updates of the centers in a run at most, at least 1.
-        tol: a run ends with an update that moves no center by more than this part of the
-            root mean square distance of the rows to their mean (spherical: to 0, which is 1), and
-            when no label changes. 0 leaves the second alone.
-        seed: of the starts; the same seed gives the same result.
-        init: centers `[k, d]` that one of the runs starts from, or None; with `n_init=1` the
-            only one.
+        max_iter: maximum number of center updates in a run, at least 1.
+        tol: a run has converged when no label changes, or when an update moves no center by more
+            than this fraction of the root mean square distance of the rows to their mean
+            (spherical: to 0, which is 1). With 0 only the labels decide.
+        seed: of the k-means++ draws; the same seed gives the same result.
+        init: initial centers `[k, d]` of the first run, or None to draw them as for the others.
         mesh: devices, on one axis; None: those of this process. If it spans several processes,
             all of them call this together with the same arguments, and get the same result.
 
     Returns:
-        The run of lowest inertia, the earliest of several.
+        The run of lowest inertia, the earliest of equals.
 
     Raises:
-        ValueError: an argument is not usable.
+        ValueError: an argument is out of range, or the rows cannot be clustered.
 
     References:
         NCC, Exploring non-contrastive representation learning for deep clustering, sections 4.3
-        and C: spherical k-means from a k-means++ start. Restarts, the given start and what becomes
-        of empty clusters are not in the paper.
+        and C: spherical k-means from a k-means++ start. Several runs, given initial centers and
+        the treatment of empty clusters are not in the paper.
         Arthur & Vassilvitskii 2007, k-means++: the advantages of careful seeding.
+
+    Example:
+        >>> result = kmeans([[0.0], [1.0], [10.0], [11.0]], 2, init=[[0.0], [11.0]], n_init=1)
+        >>> result.labels.tolist(), result.centers.tolist(), result.inertia
+        ([0, 0, 1, 1], [[0.5], [10.5]], 1.0)
     """
-    given = _given(features)
-    n, d = given.shape
-    k, n_init, max_iter, seed = (
-        _whole(name, value)
-        for name, value in (
-            ("k", k), ("n_init", n_init), ("max_iter", max_iter), ("seed", seed)
-        )
-    )  # fmt: skip
-    _check(n, k, metric, n_init, max_iter, tol)
-    features, shift = _cast(given, metric)
-    start = None if init is None else _start(init, (k, d))
-    if mesh is None:
-        devices = jax.local_devices()
-        mesh = jax.make_mesh(
-            (len(devices),), ("rows",), axis_types=(AxisType.Auto,), devices=devices
-        )
-    tiling = lloyd.make_tiling(n, d, k, mesh.size, mesh.devices.flat[0].platform)
+    rows = _as_matrix(x)
+    n, d = rows.shape
+    n_clusters = _integer("n_clusters", n_clusters)
+    n_init, max_iter = _integer("n_init", n_init), _integer("max_iter", max_iter)
+    seed = _integer("seed", seed)
+    _check(n, n_clusters, metric, n_init, max_iter, tol)
     spherical = metric == "spherical"
-    data = _prepare(_place(features, tiling, mesh), tiling=tiling, spherical=spherical, mesh=mesh)
+    casted, offset = _cast(rows, spherical)
+    initial = None if init is None else _check_init(init, (n_clusters, d))
+    mesh = _default_mesh() if mesh is None else mesh
+    tiling = lloyd.make_tiling(n, d, n_clusters, mesh.size, mesh.devices.flat[0].platform)
+    data = _prepare(_shard(casted, tiling, mesh), tiling=tiling, spherical=spherical, mesh=mesh)
     # A squared distance of two rows is at most four times the sum of all squares.
-    if not 4 * n * float(data.spread) <= float(np.finfo(features.dtype).max):
-        _refuse(given, features.dtype)
-    mean = np.asarray(data.mean, np.float64) + (0 if shift is None else shift)
-    if start is not None:
-        start = _unit(start) if spherical else _moved(start, mean, features.dtype)
+    if not 4 * n * float(data.spread) <= float(np.finfo(casted.dtype).max):
+        _raise_unusable(rows, casted.dtype)
+    mean = np.asarray(data.mean, np.float64) + (0 if offset is None else offset)
+    if initial is not None:
+        initial = _l2_normalize(initial) if spherical else _shift(initial, mean, casted.dtype)
     scale = 1.0 if spherical else float(data.spread) ** 0.5
-    least = np.asarray(tol * scale, features.dtype)
-    best, lowest = None, np.inf
-    for restart in range(n_init):
-        if restart == 0 and start is not None:
-            centers = _share(start.astype(features.dtype), mesh)
+    min_move = np.asarray(tol * scale, casted.dtype)
+
+    def single_run(number: int) -> tuple[float, lloyd.Run]:
+        if number == 0 and initial is not None:
+            centers = _replicate(initial.astype(casted.dtype), mesh)
         else:
-            numbers = np.asarray([seed % 2**32, restart], np.uint32)
-            centers = _seed(data, numbers, k=k, tiling=tiling, mesh=mesh)
-        found = _run(
-            data.x,
-            centers,
-            np.int32(max_iter),
-            least,
-            tiling=tiling,
-            spherical=spherical,
-            mesh=mesh,
-        )
-        inertia = float(np.asarray(found.squares).sum(dtype=np.float64))
-        if inertia < lowest:
-            best, lowest = found, inertia
-    centers = np.asarray(best.centers, np.float64) + mean
-    centers = centers.astype(features.dtype if shift is None else np.float64)
-    return KMeans(np.asarray(best.labels)[:n], centers, lowest, int(best.n_iter))
+            key = np.asarray([seed % 2**32, number], np.uint32)
+            centers = _draw_centers(data, key, k=n_clusters, tiling=tiling, mesh=mesh)
+        result = _run(
+            data.x, centers, np.int32(max_iter), min_move,
+            tiling=tiling, spherical=spherical, mesh=mesh,
+        )  # fmt: skip
+        return float(np.asarray(result.squares).sum(dtype=np.float64)), result
+
+    inertia, best = single_run(0)
+    for number in range(1, n_init):
+        candidate = single_run(number)
+        if candidate[0] < inertia:
+            inertia, best = candidate
+    final = np.asarray(best.centers, np.float64) + mean
+    final = final.astype(casted.dtype if offset is None else np.float64)
+    return KMeansResult(np.asarray(best.labels)[:n], final, inertia, int(best.n_iter))
 
 
-def _given(features: ArrayLike) -> NDArray:
-    if hasattr(features, "toarray"):
-        raise ValueError("features are a sparse matrix: give a dense array, .toarray() makes one")
-    x = np.asarray(features)
-    if not any(jnp.issubdtype(x.dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_)):
-        raise ValueError(f"features must be real numbers; got an array of {x.dtype}")
-    if x.ndim != 2 or not x.size:
-        raise ValueError(f"features must be a non-empty 2-D array; got shape {x.shape}")
-    return x
+def _as_matrix(x: ArrayLike) -> NDArray:
+    if hasattr(x, "toarray"):
+        raise ValueError("x must be a dense array; got a sparse matrix: pass x.toarray()")
+    rows = np.asarray(x)
+    # JAX's issubdtype also knows bfloat16.
+    kinds = (jnp.floating, jnp.integer, jnp.bool_)
+    if not any(jnp.issubdtype(rows.dtype, kind) for kind in kinds):
+        raise ValueError(f"x must hold real numbers; got an array of {rows.dtype}")
+    if rows.ndim != 2 or not rows.size:
+        raise ValueError(f"x must be a non-empty 2-D array; got shape {rows.shape}")
+    return rows
 
 
-def _cast(x: NDArray, metric: str) -> tuple[NDArray, NDArray | None]:
-    """Rows in the type to compute in, and what was subtracted, float64 `[d]`, or None."""
-    if x.dtype == np.float32:
-        return x, None
+def _cast(rows: NDArray, spherical: bool) -> tuple[NDArray, NDArray | None]:
+    """Rows in the dtype to compute in; and what was subtracted, float64 `[d]`, or None."""
+    if rows.dtype == np.float32:
+        return rows, None
     dtype = jax.dtypes.canonicalize_dtype(np.float64)
-    # Numbers too large for the type become infinity, which is refused later.
+    # Numbers too large for the dtype become infinity, which is refused later.
     with np.errstate(over="ignore", invalid="ignore"):
-        if metric == "spherical" or dtype == np.float64 or np.can_cast(x.dtype, dtype):
-            return x.astype(dtype), None
-        rows = max(1, _BLOCK // x.shape[1])
-        blocks = [slice(start, start + rows) for start in range(0, len(x), rows)]
-        mean = sum(x[block].sum(0, dtype=np.float64) for block in blocks) / len(x)
-        near = np.empty(x.shape, dtype)
+        if spherical or dtype == np.float64 or np.can_cast(rows.dtype, dtype):
+            return rows.astype(dtype), None
+        step = max(1, _BLOCK // rows.shape[1])
+        blocks = [slice(start, start + step) for start in range(0, len(rows), step)]
+        mean = np.zeros(rows.shape[1])
         for block in blocks:
-            near[block] = x[block] - mean
-    return near, mean
+            mean += rows[block].sum(0, dtype=np.float64)
+        mean /= len(rows)
+        centered = np.empty(rows.shape, dtype)
+        for block in blocks:
+            centered[block] = rows[block] - mean
+    return centered, mean
 
 
-def _whole(name: str, value: int) -> int:
+def _integer(name: str, value: int) -> int:
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise ValueError(f"{name} must be an integer; got {value!r}")
     return int(value)
 
 
-def _check(n: int, k: int, metric: str, n_init: int, max_iter: int, tol: float) -> None:
-    if not 1 <= k <= n:
-        raise ValueError(f"the number of clusters must be 1 to {n} (rows); got {k}")
+def _check(n: int, n_clusters: int, metric: str, n_init: int, max_iter: int, tol: float) -> None:
+    if not 1 <= n_clusters <= n:
+        raise ValueError(f"n_clusters must be 1 to {n}, the number of rows; got {n_clusters}")
     if metric not in METRICS:
         raise ValueError(f"metric must be one of {', '.join(METRICS)}; got {metric!r}")
     for name, value in (("n_init", n_init), ("max_iter", max_iter)):
         if not 1 <= value < 2**31:
             raise ValueError(f"{name} must be 1 to {2**31 - 1}; got {value}")
     if not 0 <= tol < np.inf:
-        raise ValueError(f"tolerance must be a finite number of at least 0; got {tol}")
+        raise ValueError(f"tol must be finite and at least 0; got {tol}")
 
 
-def _start(init: ArrayLike, shape: tuple[int, int]) -> NDArray:
-    start = np.asarray(init, np.float64)
-    if start.shape != shape:
-        raise ValueError(f"init must have shape {shape}, clusters x dimensions; got {start.shape}")
-    if not np.isfinite(start).all():
-        raise ValueError("init contains NaN or infinity")
-    return start
+def _check_init(init: ArrayLike, shape: tuple[int, int]) -> NDArray:
+    initial = np.asarray(init, np.float64)
+    if initial.shape != shape:
+        raise ValueError(f"init must have shape (n_clusters, d) = {shape}; got {initial.shape}")
+    if not np.isfinite(initial).all():
+        raise ValueError("init must be finite; got NaN or infinity")
+    return initial
 
 
-def _moved(start: NDArray, mean: NDArray, dtype: np.dtype) -> NDArray:
-    """Start less the mean; so near to it that no score of a row overflows."""
+def _shift(initial: NDArray, mean: NDArray, dtype: np.dtype) -> NDArray:
+    """Initial centers less the mean; so near to it that no score of a row overflows."""
     with np.errstate(over="ignore"):
-        moved = start - mean
-        far = not np.square(moved).sum(1).max() <= float(np.finfo(dtype).max) / 4
-    if far:
+        shifted = initial - mean
+        too_far = not np.square(shifted).sum(1).max() <= float(np.finfo(dtype).max) / 4
+    if too_far:
         raise ValueError(
-            f"init reaches {np.abs(start).max():g}, whose squared distance to the mean of the "
-            f"features {dtype} cannot hold: give centers near the features"
+            f"init must be near the rows; got entries up to {np.abs(initial).max():g}, whose "
+            f"squared distance to the mean of the rows overflows {dtype}"
         )
-    return moved
+    return shifted
 
 
-def _unit(start: NDArray) -> NDArray:
-    # Divided by its largest entry first, a row of any size has a length.
-    largest = np.abs(start).max(1, keepdims=True)
-    start = start / np.where(largest > 0, largest, 1)
-    norms = np.linalg.norm(start, axis=1, keepdims=True)
-    return start / np.where(norms > 0, norms, 1)
+def _l2_normalize(initial: NDArray) -> NDArray:
+    # Divided by its largest entry first, a row of any size has a finite, nonzero length.
+    largest = np.abs(initial).max(1, keepdims=True)
+    initial = initial / np.where(largest > 0, largest, 1)
+    norms = np.linalg.norm(initial, axis=1, keepdims=True)
+    return initial / np.where(norms > 0, norms, 1)
 
 
-def _refuse(features: NDArray, dtype: np.dtype) -> None:
-    if np.isfinite(features).all():
+def _raise_unusable(rows: NDArray, dtype: np.dtype) -> NoReturn:
+    if np.isfinite(rows).all():
         raise ValueError(
-            f"features reach {float(np.abs(features).max()):g}, and {dtype} cannot hold the sum of "
-            "their squares: scale them down"
+            f"x must be small enough for the sum of its squares to fit {dtype}; got entries up to "
+            f"{float(np.abs(rows).max()):g}: scale them down"
         )
-    raise ValueError("features contain NaN or infinity: drop or fill those rows")
+    raise ValueError("x must be finite; got NaN or infinity: drop or fill those rows")
 
 
-def _place(features: NDArray, tiling: lloyd.Tiling, mesh: Mesh) -> Array:
-    """The rows on the devices, with zeros after the last."""
+def _default_mesh() -> Mesh:
+    devices = jax.local_devices()
+    return jax.make_mesh((len(devices),), ("rows",), axis_types=(AxisType.Auto,), devices=devices)
+
+
+def _shard(rows: NDArray, tiling: lloyd.Tiling, mesh: Mesh) -> Array:
+    """The rows on the devices, padded with zeros after the last."""
     (axis,) = mesh.axis_names
 
-    def part(index: tuple[slice, ...]) -> NDArray:
-        rows = features[index[0]]
-        if len(rows) == tiling.local:
-            return rows
-        whole = np.zeros((tiling.local, features.shape[1]), features.dtype)
-        whole[: len(rows)] = rows
-        return whole
+    def local_part(index: tuple[slice, ...] | None) -> NDArray:
+        local = rows if index is None else rows[index[0]]
+        if len(local) == tiling.local:
+            return local
+        padded = np.zeros((tiling.local, rows.shape[1]), rows.dtype)
+        padded[: len(local)] = local
+        return padded
 
-    shape = (tiling.local * mesh.size, features.shape[1])
-    return jax.make_array_from_callback(shape, NamedSharding(mesh, PartitionSpec(axis)), part)
+    shape = (tiling.local * mesh.size, rows.shape[1])
+    return jax.make_array_from_callback(shape, NamedSharding(mesh, PartitionSpec(axis)), local_part)
 
 
-def _share(centers: NDArray, mesh: Mesh) -> Array:
+def _replicate(centers: NDArray, mesh: Mesh) -> Array:
     """The same array whole on every device."""
     sharding = NamedSharding(mesh, PartitionSpec())
     return jax.make_array_from_callback(centers.shape, sharding, lambda index: centers[index])
 
 
 @functools.partial(jax.jit, static_argnames=("tiling", "spherical", "mesh"))
-def _prepare(x: Array, *, tiling: lloyd.Tiling, spherical: bool, mesh: Mesh) -> _Data:
+def _prepare(x: Array, *, tiling: lloyd.Tiling, spherical: bool, mesh: Mesh) -> _Rows:
     """Subtracts the mean, or scales the rows to length one."""
     (axis,) = mesh.axis_names
 
-    def body(x: Array) -> _Data:
+    def body(x: Array) -> tuple[Array, Array, Array, Array]:
         live = collectives.local_rows(tiling.local, axis) < tiling.n
         mean = jnp.zeros(x.shape[1], x.dtype)
         if spherical:
-            # Divided by its largest entry first, a row of any size has a length.
+            # Divided by its largest entry first, a row of any size has a finite, nonzero length.
             largest = jnp.max(jnp.abs(x), axis=1, keepdims=True)
             x = x / jnp.where(largest == 0, 1, largest)
-            spread = _spread(jnp.sum(x * x, axis=1))
-            return _Data(ops.l2_normalize(x), live & (largest[:, 0] > 0), mean, spread)
-        # The second round takes away what rounding left of a mean far from zero.
+            spread = spread_of(jnp.sum(x * x, axis=1))
+            return ops.l2_normalize(x), live & (largest[:, 0] > 0), mean, spread
+        # The second pass removes what rounding left of a mean far from zero.
         weights = (live / tiling.n).astype(x.dtype)
         for _ in range(2):
             mean += collectives.total(jnp.sum((x - mean[None]) * weights[:, None], axis=0), axis)
         x = jnp.where(live[:, None], x - mean[None], 0)
-        return _Data(x, live, mean, _spread(jnp.sum(x * x, axis=1)))
+        return x, live, mean, spread_of(jnp.sum(x * x, axis=1))
 
-    def _spread(lengths: Array) -> Array:
-        return collectives.total(jnp.sum(lengths / tiling.n), axis)
+    def spread_of(squared_lengths: Array) -> Array:
+        return collectives.total(jnp.sum(squared_lengths / tiling.n), axis)
 
     rows, whole = PartitionSpec(axis), PartitionSpec()
-    out = _Data(rows, rows, whole, whole)
-    return jax.shard_map(body, mesh=mesh, in_specs=rows, out_specs=out)(x)
+    out = rows, rows, whole, whole
+    return _Rows(*jax.shard_map(body, mesh=mesh, in_specs=rows, out_specs=out)(x))
 
 
 @functools.partial(jax.jit, static_argnames=("k", "tiling", "mesh"))
-def _seed(data: _Data, numbers: Array, *, k: int, tiling: lloyd.Tiling, mesh: Mesh) -> Array:
-    """k-means++ centers for a seed and a restart."""
+def _draw_centers(
+    data: _Rows, numbers: Array, *, k: int, tiling: lloyd.Tiling, mesh: Mesh
+) -> Array:
+    """k-means++ centers; `numbers` uint32 `[2]` are the seed and the number of the run."""
     (axis,) = mesh.axis_names
 
     def body(x: Array, live: Array, numbers: Array) -> Array:
@@ -309,18 +321,12 @@ def _seed(data: _Data, numbers: Array, *, k: int, tiling: lloyd.Tiling, mesh: Me
 
 @functools.partial(jax.jit, static_argnames=("tiling", "spherical", "mesh"))
 def _run(
-    x: Array,
-    centers: Array,
-    max_iter: Array,
-    least: Array,
-    *,
-    tiling: lloyd.Tiling,
-    spherical: bool,
-    mesh: Mesh,
-) -> lloyd.Run:
+    x: Array, centers: Array, max_iter: Array, min_move: Array,
+    *, tiling: lloyd.Tiling, spherical: bool, mesh: Mesh,
+) -> lloyd.Run:  # fmt: skip
     (axis,) = mesh.axis_names
     body = functools.partial(lloyd.run, tiling=tiling, spherical=spherical, axis=axis)
     rows, whole = PartitionSpec(axis), PartitionSpec()
     return jax.shard_map(body, mesh=mesh, in_specs=(rows, whole, whole, whole), out_specs=whole)(
-        x, centers, max_iter, least
+        x, centers, max_iter, min_move
     )

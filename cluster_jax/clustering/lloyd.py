@@ -27,6 +27,10 @@ _PART, _PER_CLUSTER = 2**12, 32
 LEVEL = 64
 
 
+# Step, centers, labels, sums, counts, whether it has converged.
+_Carry = tuple[Array, Array, Array, Array, Array, Array]
+
+
 class Tiling(NamedTuple):
     """Static sizes: `n` rows in all, `local` rows a device, `chunk` rows drawn from together.
 
@@ -85,7 +89,7 @@ def run(
         axis: mesh axis of the rows.
     """
 
-    def body(carry: tuple[Array, ...]) -> tuple[Array, ...]:
+    def body(carry: _Carry) -> _Carry:
         step, centers, labels, sums, counts, _ = carry
         moved = _update(x, centers, labels, sums, counts, tiling, spherical, axis)
         new, sums, counts = _assign(x, moved, tiling, spherical, axis)
@@ -93,12 +97,12 @@ def run(
         done = same | (jnp.max(jnp.linalg.norm(moved - centers, axis=1)) <= least)
         return step + 1, moved, new, sums, counts, done
 
-    def more(carry: tuple[Array, ...]) -> Array:
+    def unfinished(carry: _Carry) -> Array:
         return (carry[0] < max_iter) & ~carry[-1]
 
     first = _assign(x, centers, tiling, spherical, axis)
     zero, no = jnp.zeros((), jnp.int32), jnp.zeros((), bool)
-    step, centers, labels, *_ = lax.while_loop(more, body, (zero, centers, *first, no))
+    step, centers, labels, *_ = lax.while_loop(unfinished, body, (zero, centers, *first, no))
     squares = _squares(x, centers, labels, tiling, axis).reshape(-1, tiling.chunk).sum(1)
     return Run(collectives.gather(labels, axis), centers, collectives.gather(squares, axis), step)
 

@@ -166,7 +166,7 @@ def cluster(
     scores = {"n_clusters": len(ids), **dict.fromkeys(("acc", "nmi", "ari", "ami"))}
     if labels is not None:
         scores = partition.scores(labels, clusters)
-    sample = {"rows": SILHOUETTE_ROWS, "seed": options.seed}
+    sample = {"sample_size": SILHOUETTE_ROWS, "seed": options.seed}
     figures["silhouette"] = silhouette(features, clusters, metric=options.metric, **sample)
     if options.reduce != "none":
         reduced = silhouette(points, clusters, metric="euclidean", **sample)
@@ -212,10 +212,7 @@ def _kmeans(points: NDArray, options: Options, tell: Callable[[str], None]) -> t
         metric="spherical" if spherical else "euclidean",
         n_init=options.n_init,
         max_iter=options.max_iter,
-        tol=0.0,
         seed=options.seed,
-        init=None,
-        mesh=None,
     )
     centers, labels = np.asarray(found.centers), np.asarray(found.labels)
     distances = _to_centers(points, centers, labels, spherical)

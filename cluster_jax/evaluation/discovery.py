@@ -119,10 +119,7 @@ def discover(
         novel = partition.scores(train.true_labels[new], found[new])
         metrics |= {"novel": novel, "all_acc": _mean(novel["acc"], right, new)}
         if before is not None:
-            groups = kmeans(
-                before[new], count, metric="euclidean", n_init=n_init, max_iter=300,
-                tol=0.0, seed=seed, init=None, mesh=None,
-            ).labels  # fmt: skip
+            groups = kmeans(before[new], count, n_init=n_init, seed=seed).labels
             metrics["kmeans_before_acc"] = partition.accuracy(train.true_labels[new], groups)
     if test is not None and test.true_labels is not None and train.true_labels is not None:
         names = partition.matching(train.true_labels[new], found[new])

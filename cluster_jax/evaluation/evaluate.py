@@ -190,10 +190,7 @@ def _reduce(x: np.ndarray, section: Mapping[str, Any], seed: int) -> np.ndarray:
 
 
 def _kmeans(x: np.ndarray, k: int, n_init: int, seed: int) -> np.ndarray:
-    return kmeans(
-        x, k, metric="euclidean", n_init=n_init, max_iter=300, tol=0.0, seed=seed,
-        init=None, mesh=None,
-    ).labels  # fmt: skip
+    return kmeans(x, k, n_init=n_init, seed=seed).labels
 
 
 def _knn(x: np.ndarray, labels: np.ndarray | None, n_neighbors: tuple[int, ...]) -> dict:

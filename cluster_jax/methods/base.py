@@ -12,7 +12,7 @@ from jax import Array
 from jax.sharding import Mesh
 from numpy.typing import ArrayLike
 
-from cluster_jax.clustering.kmeans import KMeans, kmeans
+from cluster_jax.clustering.kmeans import KMeansResult, kmeans
 from cluster_jax.core import checks
 from cluster_jax.core.collectives import Axis
 from cluster_jax.core.config import bind_section
@@ -184,15 +184,14 @@ def spherical_clusters(
     key: Array,
     init: ArrayLike | None,
     mesh: Mesh,
-) -> KMeans:
-    """Spherical k-means of a refresh, run until it rests; see `clustering.kmeans.kmeans`."""
+) -> KMeansResult:
+    """Spherical k-means of a refresh, run until convergence; see `clustering.kmeans.kmeans`."""
     return kmeans(
         features,
         clusters,
         metric="spherical",
         n_init=n_init,
         max_iter=ITERATIONS,
-        tol=0.0,
         seed=int(jax.random.randint(key, (), 0, np.iinfo(np.int32).max)),
         init=init,
         mesh=mesh,

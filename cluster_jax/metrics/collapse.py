@@ -1,4 +1,4 @@
-"""Signs of collapse: how far features spread and over how many directions."""
+"""Collapse of features: how far they spread, and over how many directions."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,20 +23,25 @@ def collapse(features: ArrayLike) -> dict[str, float]:
 
     Raises:
         ValueError: not a non-empty 2-D array of finite numbers.
+
+    Example:
+        >>> metrics = collapse([[1.0, 0.0], [-2.0, 0.0], [0.0, 3.0], [0.0, -4.0]])
+        >>> {name: round(value, 3) for name, value in metrics.items()}
+        {'std': 0.707, 'effective_rank': 2.0}
     """
-    features = np.asarray(features, np.float64)
-    if features.ndim != 2 or not features.size:
-        raise ValueError(f"features must be a non-empty 2-D array; got shape {features.shape}")
-    if not np.isfinite(features).all():
-        raise ValueError("features contain NaN or infinity: drop or fill those rows")
-    n = len(features)
+    rows = np.asarray(features, np.float64)
+    if rows.ndim != 2 or not rows.size:
+        raise ValueError(f"features must be a non-empty 2-D array; got shape {rows.shape}")
+    if not np.isfinite(rows).all():
+        raise ValueError("features must be finite; got NaN or infinity: drop or fill those rows")
+    n = len(rows)
     if n > _ROWS:
-        features = features[np.linspace(0, n - 1, _ROWS).astype(np.int64)]
-    norm = np.linalg.norm(features, axis=1, keepdims=True)
-    rows = features / np.where(norm > 0, norm, 1)
+        rows = rows[np.linspace(0, n - 1, _ROWS).astype(np.int64)]
+    norm = np.linalg.norm(rows, axis=1, keepdims=True)
+    rows = rows / np.where(norm > 0, norm, 1)
     centered = rows - rows.mean(axis=0)
     values = np.linalg.svd(centered, compute_uv=False)
-    # Rounding of the mean leaves dust where all rows are equal.
+    # Where all rows are equal, rounding of the mean leaves tiny singular values.
     values = values[values > len(rows) * np.finfo(np.float64).eps]
     share = values / values.sum()
     rank = float(np.exp(-(share * np.log(share)).sum())) if len(values) else 0.0

@@ -18,12 +18,12 @@ def linear_probe(
     features: ArrayLike,
     labels: ArrayLike,
     *,
-    epochs: int,
-    learning_rate: float,
-    weight_decay: float,
-    batch_size: int,
-    holdout: float,
-    seed: int,
+    epochs: int = 100,
+    learning_rate: float = 0.3,
+    weight_decay: float = 1e-6,
+    batch_size: int = 256,
+    holdout: float = 0.2,
+    seed: int = 0,
 ) -> float:
     """Top-1 accuracy, on rows held out of its training, of a linear classifier.
 
@@ -38,48 +38,51 @@ def linear_probe(
         epochs: passes over the training rows.
         learning_rate: at the start.
         weight_decay: of the weights, not of the bias.
-        batch_size: rows per step, at most the training rows are taken.
-        holdout: part of each class that is tested and not trained on, 0 to 1; a class of one row
+        batch_size: rows per step; all training rows where there are fewer.
+        holdout: share of each class that is tested and not trained on, 0 to 1; a class of one row
             is only trained on.
         seed: of the split and of the order of the rows.
 
     Returns:
-        Part of the held-out rows that are classified right.
+        Share of the held-out rows that are classified correctly.
 
     Raises:
-        ValueError: shapes that do not fit, or a setting out of its range.
+        ValueError: shapes that do not match, or an argument out of range.
+
+    Example:
+        >>> linear_probe([[0.0], [1.0], [2.0], [7.0], [8.0], [9.0]], [0, 0, 0, 1, 1, 1], epochs=9)
+        1.0
     """
-    features, labels = np.asarray(features), np.asarray(labels)
-    if features.ndim != 2 or labels.shape != (len(features),) or not features.size:
+    rows, known = np.asarray(features), np.asarray(labels)
+    if rows.ndim != 2 or known.shape != (len(rows),) or not rows.size:
         raise ValueError(
             "features must be a non-empty 2-D array with one label for each row; got shapes "
-            f"{features.shape} and {labels.shape}"
+            f"{rows.shape} and {known.shape}"
         )
-    if not np.isfinite(features).all():
-        raise ValueError("features contain NaN or infinity: drop or fill those rows")
+    if not np.isfinite(rows).all():
+        raise ValueError("features must be finite; got NaN or infinity: drop or fill those rows")
     if not 0 < holdout < 1:
-        raise ValueError(f"holdout must lie between 0 and 1; got {holdout}")
+        raise ValueError(f"holdout must be between 0 and 1; got {holdout}")
     if epochs < 1 or batch_size < 1 or learning_rate <= 0:
         raise ValueError(
             "epochs, batch_size and learning_rate must be positive; got "
             f"{epochs}, {batch_size} and {learning_rate}"
         )
     rng = np.random.default_rng(seed)
-    classes, target = np.unique(labels, return_inverse=True)
+    classes, target = np.unique(known, return_inverse=True)
     test = _held_out(target, holdout, rng)
     if not test.any():
-        raise ValueError("no class has two rows, so that nothing can be held out for the test")
+        raise ValueError("labels must have a class of two rows or more to hold one out; got none")
     train = np.flatnonzero(~test)
-    mean = features[train].mean(axis=0, dtype=np.float64)
-    centered = features - mean
+    mean = rows[train].mean(axis=0, dtype=np.float64)
+    centered = rows - mean
     length = np.sqrt((centered[train] ** 2).sum(axis=1).mean())
-    centered = jnp.asarray(centered / (length or 1.0))
 
     batch = min(batch_size, len(train))
     steps = len(train) // batch
     order = np.stack([rng.permutation(train)[: steps * batch] for _ in range(epochs)])
     predicted = _train_and_predict(
-        centered,
+        jnp.asarray(centered / (length or 1.0)),
         jnp.asarray(target, jnp.int32),
         jnp.asarray(order.reshape(epochs * steps, batch), jnp.int32),
         learning_rate,
@@ -94,8 +97,8 @@ def _train_and_predict(
     features: Array,
     target: Array,
     order: Array,
-    learning_rate: Array,
-    weight_decay: Array,
+    learning_rate: float,
+    weight_decay: float,
     *,
     n_classes: int,
 ) -> Array:

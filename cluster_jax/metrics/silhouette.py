@@ -1,4 +1,4 @@
-"""How well separated found clusters are, without labels."""
+"""The silhouette: how well clusters are separated, judged without labels."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -6,41 +6,53 @@ from sklearn.metrics import silhouette_score
 
 
 def silhouette(
-    features: ArrayLike, clusters: ArrayLike, *, metric: str, rows: int, seed: int
+    features: ArrayLike,
+    clusters: ArrayLike,
+    *,
+    metric: str = "euclidean",
+    sample_size: int = 10_000,
+    seed: int = 0,
 ) -> float | None:
     """Mean silhouette (Rousseeuw 1987) of a sample of rows, drawn without replacement.
 
-    A row of the sample is compared with the rest of the sample only. Clusters of one such row
-    score 0, as scikit-learn has it.
+    A row of the sample is compared with the other rows of the sample only. The row of a cluster
+    with a single one scores 0, as in scikit-learn, whose function this is; unlike there, the
+    sample keeps the order of the rows, and distances are exact far from the origin.
 
     Args:
         features: finite float `[n, d]`.
-        clusters: found clusters `[n]`.
+        clusters: cluster of each row `[n]`.
         metric: distance between features, for example `"cosine"`.
-        rows: size of the sample; all rows are taken where there are no more.
-        seed: of the sample; the same seed gives the same figure.
+        sample_size: rows of the sample; all rows are taken where there are no more.
+        seed: of the sample; the same seed gives the same value.
 
     Returns:
-        A number from -1 to 1, or None where the sample holds fewer than two clusters, or none of
-        two rows.
+        A number from -1 to 1, or None where the sample holds fewer than two clusters, or no
+        cluster with two rows.
 
     Raises:
-        ValueError: features and clusters are of different length, or `rows` is below 3.
+        ValueError: features and clusters are of different length, or `sample_size` is below 3.
+
+    Example:
+        >>> silhouette([[0.0], [1.0], [8.0], [9.0]], [0, 0, 1, 1])
+        0.8745098039215686
+        >>> silhouette([[0.0], [1.0], [8.0], [9.0]], [0, 0, 0, 0]) is None
+        True
     """
-    features, clusters = np.asarray(features), np.asarray(clusters)
-    if len(features) != len(clusters):
+    rows, labels = np.asarray(features), np.asarray(clusters)
+    if len(rows) != len(labels):
         raise ValueError(
-            f"features and clusters must have the same length; got {len(features)} and "
-            f"{len(clusters)}"
+            f"features and clusters must have the same length; got {len(rows)} and {len(labels)}"
         )
-    if rows < 3:
-        raise ValueError(f"a silhouette needs a sample of at least 3 rows; got {rows}")
-    if len(features) > rows:
-        chosen = np.sort(np.random.default_rng(seed).choice(len(features), rows, replace=False))
-        features, clusters = features[chosen], clusters[chosen]
-    if not 2 <= len(np.unique(clusters)) < len(clusters):
+    if sample_size < 3:
+        raise ValueError(f"sample_size must be at least 3 rows; got {sample_size}")
+    if len(rows) > sample_size:
+        rng = np.random.default_rng(seed)
+        sample = np.sort(rng.choice(len(rows), sample_size, replace=False))
+        rows, labels = rows[sample], labels[sample]
+    if not 2 <= len(np.unique(labels)) < len(labels):
         return None
     if metric == "euclidean":
-        # Squares of distances are differences of large numbers unless the origin is near.
-        features = features - features.mean(axis=0, dtype=np.float64)
-    return float(silhouette_score(features, clusters, metric=metric))
+        # Far from the origin, squared distances are differences of large numbers.
+        rows = rows - rows.mean(axis=0, dtype=np.float64)
+    return float(silhouette_score(rows, labels, metric=metric))

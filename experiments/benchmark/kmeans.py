@@ -111,10 +111,7 @@ def _runners(x: NDArray, k: int) -> dict[str, Callable[[], NDArray]]:
 
 
 def _ours(x: NDArray, k: int, init: NDArray | None, max_iter: int) -> NDArray:
-    result = kmeans(
-        x, k, metric="euclidean", n_init=1, max_iter=max_iter, tol=0.0, seed=SEED,
-        init=init, mesh=None,
-    )  # fmt: skip
+    result = kmeans(x, k, n_init=1, max_iter=max_iter, seed=SEED, init=init)
     if result.n_iter != max_iter:
         raise RuntimeError(f"k-means converged after {result.n_iter} of {max_iter} iterations")
     return result.centers

@@ -41,10 +41,7 @@ def cluster_pixels(config: ConfigDict) -> dict:
     """k-means on the pixels of the same images."""
     dataset = datasets.load(**config.data)
     flat = dataset.images.reshape(dataset.size, -1).astype(np.float32) / 255
-    result = kmeans(
-        flat, 10, metric="euclidean", n_init=10, max_iter=300, tol=0.0, seed=0, init=None, mesh=None
-    )
-    return partition.scores(dataset.labels, result.labels)
+    return partition.scores(dataset.labels, kmeans(flat, 10).labels)
 
 
 def main() -> None:

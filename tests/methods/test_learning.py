@@ -64,11 +64,10 @@ def _run(folder, method, nrcc):
 
 def _accuracy(run, state, embed):
     features = embed(state.params, state.model_state, run.dataset.images)["projection"]
-    found = kmeans(
-        features, GROUPS, metric="spherical", n_init=5, iterations=50, tolerance=0.0, seed=0,
-        init=None, mesh=run.mesh,
-    )  # fmt: skip
-    return partition.accuracy(run.dataset.labels, found.labels)
+    clusters = kmeans(
+        features, GROUPS, metric="spherical", n_init=5, max_iter=50, mesh=run.mesh
+    ).labels
+    return partition.accuracy(run.dataset.labels, clusters)
 
 
 @pytest.mark.parametrize(("method", "nrcc"), cases.LEARNING)

@@ -18,7 +18,7 @@ def _data(n, seed, d=6, classes=5):
 
 def test_leave_one_out_equals_scikit_learn(monkeypatch):
     features, labels = _data(150, 0)
-    monkeypatch.setattr(knn, "_BLOCK", 40 * 150)  # four blocks
+    monkeypatch.setattr(knn, "_BLOCK", 40 * 5)  # blocks of 40 rows
     ours = knn_accuracy(features, labels, n_neighbors=(1, 4, 20))
     for k, value in ours.items():
         model = KNeighborsClassifier(k, metric="cosine", algorithm="brute")
@@ -30,7 +30,7 @@ def test_leave_one_out_equals_scikit_learn(monkeypatch):
 def test_queries_equal_scikit_learn_in_small_blocks(monkeypatch):
     features, labels = _data(200, 1)
     queries, truth = _data(90, 2)
-    monkeypatch.setattr(knn, "_BLOCK", 7 * 200)
+    monkeypatch.setattr(knn, "_BLOCK", 7 * 5)
     ours = knn_accuracy(
         features, labels, n_neighbors=(5, 20, 200), queries=queries, query_labels=truth
     )
@@ -46,7 +46,7 @@ def test_by_hand_direction_counts_and_length_does_not():
     assert knn_accuracy(features, [0, 0, 1, 2], n_neighbors=(1,)) == {1: 0.5}
 
 
-def test_more_n_neighbors_than_rows():
+def test_more_neighbors_than_rows():
     features, labels = _data(6, 3)
     result = knn_accuracy(features, labels, n_neighbors=(5, 6, 100))
     assert result[5] is not None
@@ -65,7 +65,7 @@ def test_more_n_neighbors_than_rows():
         ({"labels": [0, 1]}, "3 rows"),
         ({"n_neighbors": (0,)}, "at least 1"),
         ({"n_neighbors": ()}, "at least 1"),
-        ({"queries": np.ones((2, 2))}, "both"),
+        ({"queries": np.ones((2, 2))}, "given together"),
         ({"queries": np.ones((2, 5)), "query_labels": [0, 0]}, "columns"),
         ({"queries": np.ones((2, 2)), "query_labels": [0]}, "2 rows"),
     ],

@@ -93,7 +93,7 @@ def test_float64_and_equal_rows(x64):
         (np.zeros((4, 1)), [0, 0, 1, 1], {"holdout": 1.0}, "holdout"),
         (np.zeros((4, 1)), [0, 0, 1, 1], {"epochs": 0}, "positive"),
         (np.zeros((4, 1)), [0, 0, 1, 1], {"learning_rate": -1.0}, "positive"),
-        (np.zeros((3, 1)), [0, 1, 2], {}, "nothing can be held out"),
+        (np.zeros((3, 1)), [0, 1, 2], {}, "hold one out; got none"),
     ],
 )
 def test_bad_input(features, labels, change, message):

@@ -30,17 +30,19 @@ def _by_loops(x, clusters):
 def test_equals_the_definition():
     x, clusters = _blobs(60)
     clusters[7] = 9  # alone: counts as 0
-    ours = silhouette(x, clusters, metric="euclidean", rows=60, seed=0)
+    ours = silhouette(x, clusters, metric="euclidean", sample_size=60, seed=0)
     assert ours == pytest.approx(_by_loops(x, clusters))
 
 
 def test_metric_and_sample():
     x, clusters = _blobs()
-    whole = silhouette(x, clusters, metric="cosine", rows=300, seed=0)
+    whole = silhouette(x, clusters, metric="cosine", sample_size=300, seed=0)
     assert whole == pytest.approx(silhouette_score(x, clusters, metric="cosine"))
-    assert whole != pytest.approx(silhouette(x, clusters, metric="euclidean", rows=300, seed=0))
+    assert whole != pytest.approx(
+        silhouette(x, clusters, metric="euclidean", sample_size=300, seed=0)
+    )
     one, two, other = (
-        silhouette(x, clusters, metric="cosine", rows=80, seed=seed) for seed in (1, 1, 2)
+        silhouette(x, clusters, metric="cosine", sample_size=80, seed=seed) for seed in (1, 1, 2)
     )
     assert one == two != other
     assert one == pytest.approx(whole, abs=0.1)
@@ -49,25 +51,25 @@ def test_metric_and_sample():
 @pytest.mark.parametrize("clusters", [[0] * 5, range(5)])
 def test_none_without_two_clusters_or_two_rows_of_one(clusters):
     x = np.arange(10.0).reshape(5, 2)
-    assert silhouette(x, list(clusters), metric="euclidean", rows=10, seed=0) is None
+    assert silhouette(x, list(clusters), metric="euclidean", sample_size=10, seed=0) is None
 
 
 def test_none_when_the_sample_misses_the_second_cluster():
     x, clusters = _blobs(2000)[0], np.arange(2000) == 0
-    assert silhouette(x, clusters, metric="euclidean", rows=3, seed=0) is None
+    assert silhouette(x, clusters, metric="euclidean", sample_size=3, seed=0) is None
 
 
 def test_bad_input():
     with pytest.raises(ValueError, match="same length; got 4 and 3"):
-        silhouette(np.ones((4, 2)), [0, 1, 1], metric="euclidean", rows=9, seed=0)
-    with pytest.raises(ValueError, match="at least 3 rows; got 2"):
-        silhouette(np.ones((4, 2)), [0, 1, 1, 1], metric="euclidean", rows=2, seed=0)
+        silhouette(np.ones((4, 2)), [0, 1, 1], metric="euclidean", sample_size=9, seed=0)
+    with pytest.raises(ValueError, match="sample_size must be at least 3 rows; got 2"):
+        silhouette(np.ones((4, 2)), [0, 1, 1, 1], metric="euclidean", sample_size=2, seed=0)
 
 
 def test_far_from_the_origin():
     rng = np.random.default_rng(4)
     clusters = np.repeat([0, 1], 50)
     features = rng.normal(size=(100, 2)) + 9 * clusters[:, None]
-    common = {"metric": "euclidean", "rows": 200, "seed": 0}
+    common = {"metric": "euclidean", "sample_size": 200, "seed": 0}
     near, far = (silhouette(features + o, clusters, **common) for o in (0.0, 2.0**32))
     assert far == pytest.approx(near, abs=1e-5)
