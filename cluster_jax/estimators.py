@@ -150,7 +150,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         """Labels, distances and outliers of new images.
 
         Here an outlier is an image unlike any that the network was trained on: farther from all of
-        their features than 99 % of them are from each other (`placement.novelty_threshold`).
+        their features than 99 % of them are from each other (`out_of_sample.novelty_threshold`).
 
         Raises:
             ValueError: images that cannot be used, or the run was reduced by t-SNE.

@@ -38,7 +38,7 @@ RULES = (
 SHIFTS = 20
 
 
-def pick(points: NDArray, curve: bandwidth.Curve) -> dict[str, int]:
+def pick(points: NDArray, curve: bandwidth.BandwidthCurve) -> dict[str, int]:
     """Index of the bandwidth that each rule selects from the same scan."""
     sample = np.random.default_rng(1).permutation(len(points))[:10_000]
     x = points[sample]
@@ -57,7 +57,7 @@ def pick(points: NDArray, curve: bandwidth.Curve) -> dict[str, int]:
         agreement[b] = adjusted_rand_score(*(fit.predict(x[:1000]) for fit in halves))
     persistent = np.minimum.accumulate(curve.n_clusters)
     return {
-        RULES[0]: curve.chosen,
+        RULES[0]: curve.best_index,
         RULES[1]: _widest(all_counts),
         RULES[2]: _widest(persistent),
         RULES[3]: _best(calinski_harabasz),
@@ -107,7 +107,7 @@ def judge(generated: bandwidth_sets.Set) -> dict:
     return {
         "set": generated._asdict(),
         "verdict": curve.verdict,
-        "score": curve.scores[curve.chosen],
+        "score": curve.scores[curve.best_index],
         "stability": fitted.stability_,
         "rules": by_rule,
     }
@@ -130,7 +130,7 @@ def embedded(file: str, seed: int) -> dict:
         rule: score(GridShift(float(curve.bandwidths[b])).fit(points))
         for rule, b in pick(points, curve).items()
     }
-    h = float(curve.bandwidths[curve.chosen])
+    h = float(curve.bandwidths[curve.best_index])
     rng = np.random.default_rng(0)
     shifted = [GridShift(h).fit(points + h * rng.uniform(size=3)) for _ in range(SHIFTS)]
     shifted_scores = [score(fitted) for fitted in shifted]

@@ -1,84 +1,102 @@
-"""Choice of GridShift's bandwidth without labels: a scan over bandwidths and a score for each."""
+"""Choice of GridShift's bandwidth without labels: a scan over bandwidths and a score for each.
+
+The thresholds below were set on the choosing halves of the generated sets in
+`experiments/bandwidth_sets.py`; `experiments/bandwidth.md` compares the rule with others on the
+halves that were kept for the report.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import adjusted_rand_score
+from sklearn.metrics import adjusted_rand_score, silhouette_samples
 from sklearn.metrics.pairwise import euclidean_distances
 
-# The scan covers bandwidths from 1/100 to 1/2 of the data's extent, 10 % apart.
+# The scan covers bandwidths from 1/100 to 1/2 of the data's extent, 10 % apart. Finer cells hold
+# single rows of sets that can be clustered at all; coarser ones make one neighborhood of all.
 _FINEST, _COARSEST, _RATIO = 0.01, 0.5, 1.1
-# Rows that the scan clusters, and rows on which the silhouette is computed.
+# The scan clusters at most 10,000 rows, so that its cost does not grow with the set, and scores
+# 1,000 of them: their silhouettes need all pairwise distances.
 _CLUSTERED, _SCORED = 10_000, 1_000
-# A cluster counts from this many rows, and from this part of the cluster of the median row.
-_FEW, _SMALL = 3, 0.05
-# Scores this close to the best are as good as the best.
+# `min_cluster_size`: rows, and the fraction of the cluster of the median row. The generated sets
+# have clusters up to 10 times smaller than their largest, which must count, and outliers that form
+# clusters of a few rows each, which must not.
+_MIN_ROWS, _MIN_FRACTION = 3, 0.05
+# Scores this close to the best count as equal: splitting a fragment off a cluster hardly changes
+# the score.
 _TOLERANCE = 0.02
-# On the choosing half of `experiments/bandwidth_sets.py` blobs score 0.66 to 0.85, everything
-# that is not several blobs (one blob, uniform noise, moons) 0.17 to 0.56.
+# Score of separate clusters. On the choosing halves sets of several blobs score 0.66 to 0.85,
+# everything else (one blob, uniform noise, moons) 0.17 to 0.56.
 _CLEAR = 0.6
-# From this part of the extent upwards one cluster holds most rows of a single blob (from 0.04 to
-# 0.09 on there), while noise and moons fall apart up to 0.12 to 0.16.
-_ONE, _MOST = 0.115, 0.8
-# Answers beside the chosen one that are reported, and pairs of halves that stability compares.
+# One cluster: from this bandwidth, in extents, upwards one cluster holds this fraction of the
+# rows. A single blob does from 0.04 to 0.09 on; noise and moons fall apart up to 0.12 to 0.16.
+_HOLDS_TOGETHER, _MOST = 0.115, 0.8
+# Alternatives that are reported, and pairs of halves that `stability` compares.
 _RUNNERS_UP, _SPLITS = 3, 3
 
 VERDICTS = ("clear", "one cluster", "no clear answer")
 
 
-class Answer(NamedTuple):
-    """A partition that was not taken: bandwidth, clusters that count, score."""
+class Candidate(NamedTuple):
+    """A bandwidth that was not taken: its clusters of at least `min_cluster_size` and its score."""
 
     bandwidth: float
     n_clusters: int
     score: float
 
 
-class Curve(NamedTuple):
-    """What a scan over bandwidths saw.
+class BandwidthCurve(NamedTuple):
+    """Result of a scan over bandwidths.
 
     Attributes:
         bandwidths: float64 `[b]`, ascending.
-        n_clusters: int64 `[b]`, clusters that count (see `substantial`).
-        scores: float64 `[b]`, below 1; NaN where fewer than two clusters count or the cells did
-            not come to rest.
-        chosen: index of the bandwidth taken.
+        n_clusters: int64 `[b]`, clusters of at least `min_cluster_size`.
+        scores: float64 `[b]`, below 1; NaN where fewer than two clusters are that large, or the
+            shift did not converge.
+        best_index: index of the bandwidth taken.
         verdict: `"clear"`: the score is one that separate clusters reach; `"one cluster"`: it is
             not, and a small bandwidth already puts most rows into one cluster; `"no clear answer"`.
-        runners_up: best `Answer` for each of the three other numbers of clusters that score best.
+        runners_up: best `Candidate` for each of the three other numbers of clusters that score
+            best.
     """
 
     bandwidths: NDArray
     n_clusters: NDArray
     scores: NDArray
-    chosen: int
+    best_index: int
     verdict: str
-    runners_up: tuple[Answer, ...]
+    runners_up: tuple[Candidate, ...]
 
     @property
     def clear(self) -> bool:
-        """Whether the data support the answer, be it several clusters or one."""
+        """Whether the data support the verdict, be it several clusters or one."""
         return self.verdict != VERDICTS[2]
 
 
-def substantial(sizes: NDArray, rows: int) -> NDArray:
-    """Which clusters count, bool `[k]`; the others hold outliers.
+def min_cluster_size(sizes: NDArray, n_rows: int) -> float:
+    """Size from which a cluster counts; smaller ones hold outliers.
 
-    A cluster counts from 3 rows and from 5 % of the rows of the cluster that holds the median
-    row. The largest counts in any case.
+    3 rows, or 5 % of the size of the cluster that holds the median row if that is more; never more
+    than the largest cluster, which always counts.
 
     Args:
         sizes: rows (or sum of weights) of each cluster, `[k]`.
-        rows: number of rows, those without weight left out. Weights that are less than 1 on
-            average count as parts of that average, larger ones as so many rows.
+        n_rows: number of rows with a weight above 0. Weights below 1 on average count as
+            fractions of that average, larger ones as so many rows.
+
+    Example:
+        >>> sizes = np.array([100, 6, 5, 2, 1])
+        >>> sizes >= min_cluster_size(sizes, 114)
+        array([ True,  True,  True, False, False])
     """
     ascending = np.sort(sizes)
-    middle = np.searchsorted(np.cumsum(ascending), ascending.sum() / 2)
-    row = min(1.0, float(ascending.sum()) / rows)
-    least = max(_FEW * row, _SMALL * float(ascending[min(middle, len(sizes) - 1)]))
-    return sizes >= min(least, ascending[-1])
+    total = float(ascending.sum())
+    median = np.searchsorted(np.cumsum(ascending), ascending.sum() / 2)
+    median_size = float(ascending[min(median, len(sizes) - 1)])
+    weight_of_row = min(1.0, total / n_rows)
+    size = max(_MIN_ROWS * weight_of_row, _MIN_FRACTION * median_size)
+    return min(size, float(ascending[-1]))
 
 
 def sample(points: NDArray) -> NDArray:
@@ -86,69 +104,89 @@ def sample(points: NDArray) -> NDArray:
 
     Args:
         points: float64 `[n, d]`.
+
+    Returns:
+        float64 `[m, d]`, sorted along a random direction.
+
+    Example:
+        >>> a, b = sample(np.array([[1.0], [3.0], [2.0]])), sample(np.array([[2.0], [1.0], [3.0]]))
+        >>> bool((a == b).all())
+        True
     """
     rng = np.random.default_rng(0)
     direction = rng.normal(size=points.shape[1])
     direction /= np.abs(direction).sum()
     # Column by column: the rounding of a matrix product depends on the place of a row.
-    along = np.zeros(len(points))
-    for column, part in zip(points.T, direction, strict=True):
-        along += column * part
-    return points[np.argsort(along)[_places(len(points), _CLUSTERED, rng)]]
+    projection = np.zeros(len(points))
+    for column, weight in zip(points.T, direction, strict=True):
+        projection += column * weight
+    return points[np.argsort(projection)[_subset(len(points), _CLUSTERED, rng)]]
 
 
-def scan(points: NDArray, partition: Callable[[NDArray, float], tuple[NDArray, bool]]) -> Curve:
+def scan(
+    points: NDArray, partition: Callable[[NDArray, float], tuple[NDArray, bool]]
+) -> BandwidthCurve:
     """Clusters `points` at bandwidths on a logarithmic grid, scores each partition, takes one.
 
     The score is the silhouette (Rousseeuw 1987) in the space of `points`, computed among the
-    clusters that count and averaged over all rows, those of the others with 0: a few outliers,
-    each a cluster of its own, neither win nor lose. Of the bandwidths that score within 0.02 of
-    the best, those with the fewest clusters are kept (the others split off fragments at almost
-    the same score), and the middle one is taken. Where no score is as high as separate clusters
-    reach, and at all bandwidths from 0.115 of the extent upwards one cluster holds 80 % of the
-    rows, the answer is one cluster: uniform noise does not hold together there.
-    `experiments/bandwidth.md` has the evidence, and what other rules reach.
+    clusters of at least `min_cluster_size` and averaged over all rows, those of smaller clusters
+    with 0: a few outliers, each a cluster of its own, neither raise nor lower it much. Of the
+    bandwidths that score within 0.02 of the best, those with the fewest clusters are kept (the
+    others split off fragments at almost the same score), and the middle one is taken. Where no
+    score is as high as separate clusters reach, and at all bandwidths from 0.115 of the extent
+    upwards one cluster holds 80 % of the rows, the answer is one cluster: uniform noise does not
+    hold together there. `experiments/bandwidth.md` compares the rule with others.
 
     All rows are clustered, and 1,000 of them, drawn with a fixed seed, are scored.
 
     Args:
         points: float64 `[n, d]`, finite; of large sets a `sample`.
-        partition: gives labels int `[n]`, counted from 0, for points and a bandwidth, and
-            whether the cells came to rest; if not (two modes still crawl along a thin bridge
-            toward each other), the bandwidth gets no score.
+        partition: maps points and a bandwidth to labels int `[n]`, counted from 0, and whether
+            the shift converged; if not (two modes still drift toward each other along a thin
+            bridge), the bandwidth gets no score.
 
     Returns:
         The whole curve. Where no bandwidth allows a score (all points equal, or too few), the
-        largest is chosen.
+        largest is taken.
+
+    Raises:
+        ValueError: the range of the points is more than a float can hold.
+
+    Example:
+        >>> def threshold(points, bandwidth):  # two groups at any bandwidth
+        ...     return (points[:, 0] > 5).astype(int), True
+        >>> curve = scan(np.array([[0.0], [1.0], [2.0], [9.0], [10.0], [11.0]]), threshold)
+        >>> curve.verdict, int(curve.n_clusters[curve.best_index])
+        ('clear', 2)
     """
     rng = np.random.default_rng(0)
     extent = _extent(points)
     steps = int(np.ceil(np.log(_COARSEST / _FINEST) / np.log(_RATIO))) + 1
     bandwidths = extent * np.geomspace(_FINEST, _COARSEST, steps)
 
-    rows = _places(len(points), _SCORED, rng)
-    # Squares of distances are differences of large numbers unless the origin is near.
-    distances = euclidean_distances(points[rows] - points[rows].mean(axis=0))
+    scored = _subset(len(points), _SCORED, rng)
+    # Far from the origin, squared distances are differences of large numbers.
+    distances = euclidean_distances(points[scored] - points[scored].mean(axis=0))
     np.fill_diagonal(distances, 0)
     n_clusters = np.empty(steps, np.int64)
     largest = np.empty(steps)
     scores = np.full(steps, np.nan)
-    last: tuple[NDArray, float] = (np.empty(0), np.nan)
-    for b, h in enumerate(bandwidths):
-        labels, met = partition(points, float(h))
+    last_labels, last_score = np.empty(0), np.nan
+    for b, bandwidth in enumerate(bandwidths):
+        labels, converged = partition(points, float(bandwidth))
         sizes = np.bincount(labels)
-        counts = substantial(sizes, len(labels))
-        n_clusters[b], largest[b] = counts.sum(), sizes.max() / len(labels)
-        if met and n_clusters[b] > 1:
+        is_large = sizes >= min_cluster_size(sizes, len(labels))
+        n_clusters[b], largest[b] = is_large.sum(), sizes.max() / len(labels)
+        if converged and n_clusters[b] > 1:
+            scored_labels = np.where(is_large, np.arange(len(sizes)), -1)[labels[scored]]
             # Where the clusters are separate, many bandwidths give the same partition.
-            among = np.where(counts, np.arange(len(counts)), -1)[labels[rows]]
-            if not np.array_equal(among, last[0]):
-                last = among, _silhouette(distances, among)
-            scores[b] = last[1]
-    chosen, verdict = _choose(bandwidths / extent, n_clusters, largest, scores)
-    return Curve(
-        bandwidths, n_clusters, scores, chosen, verdict,
-        _runners_up(bandwidths, n_clusters, scores, chosen),
+            if not np.array_equal(scored_labels, last_labels):
+                last_labels, last_score = scored_labels, _silhouette(distances, scored_labels)
+            scores[b] = last_score
+    best, verdict = _choose(bandwidths / extent, n_clusters, largest, scores)
+    return BandwidthCurve(
+        bandwidths, n_clusters, scores, best, verdict,
+        _runners_up(bandwidths, n_clusters, scores, best),
     )  # fmt: skip
 
 
@@ -160,29 +198,34 @@ def stability(points: NDArray, assign: Callable[[NDArray, NDArray], NDArray]) ->
 
     Args:
         points: float64 `[n, d]`; of large sets a `sample`.
-        assign: gives the labels of the second argument's points under a clustering of the first's.
+        assign: clusters the points of its first argument and returns the labels of the second's.
 
     Returns:
         At most 1, about 0 for chance; NaN for fewer than 2 points. It says whether a partition is
         reproducible, not whether it is the right one: cutting uniform noise by a coarse grid is
         perfectly reproducible.
+
+    Example:
+        >>> points = np.arange(8.0)[:, None]
+        >>> stability(points, lambda half, queries: queries[:, 0] > 3)
+        1.0
     """
     rng = np.random.default_rng(0)
     half = len(points) // 2
     if not half:
         return float("nan")
-    asked = points[_places(len(points), _SCORED, rng)]
-    found = []
+    queries = points[_subset(len(points), _SCORED, rng)]
+    agreement = []
     for _ in range(_SPLITS):
         order = rng.permutation(len(points))
         halves = points[order[:half]], points[order[half:]]
-        found.append(adjusted_rand_score(*(assign(part, asked) for part in halves)))
-    return float(np.mean(found))
+        agreement.append(adjusted_rand_score(*(assign(part, queries) for part in halves)))
+    return float(np.mean(agreement))
 
 
-def _places(n: int, most: int, rng: np.random.Generator) -> NDArray:
-    """At most so many of the numbers 0 to n - 1, ascending."""
-    return np.arange(n) if n <= most else np.sort(rng.choice(n, most, replace=False))
+def _subset(n: int, size: int, rng: np.random.Generator) -> NDArray:
+    """At most `size` of the numbers 0 to n - 1, ascending."""
+    return np.arange(n) if n <= size else np.sort(rng.choice(n, size, replace=False))
 
 
 def _extent(points: NDArray) -> float:
@@ -193,39 +236,25 @@ def _extent(points: NDArray) -> float:
     """
     with np.errstate(over="ignore", invalid="ignore"):
         low, high = np.percentile(points, (1, 99), axis=0)
-        ranges = high - low, np.ptp(points, axis=0)
-    if not all(np.isfinite(r).all() for r in ranges):
+        inner, full = high - low, np.ptp(points, axis=0)
+    if not (np.isfinite(inner).all() and np.isfinite(full).all()):
         raise ValueError(
-            f"X reaches from {points.min():g} to {points.max():g}, a range that no float can hold; "
+            f"X must have a finite range; got values from {points.min():g} to {points.max():g}: "
             "scale it down"
         )
-    # Equal points: any bandwidth does at which their cells can be told apart.
-    least = max(1.0, float(np.abs(points).max()) * 2.0**-40)
-    return float(ranges[0].max()) or float(ranges[1].max()) or least
+    # Equal points: any bandwidth does whose cells still have exact numbers.
+    smallest = max(1.0, float(np.abs(points).max()) * 2.0**-40)
+    return float(inner.max()) or float(full.max()) or smallest
 
 
 def _silhouette(distances: NDArray, labels: NDArray) -> float:
-    """Silhouette among the rows with a label from 0 up, averaged over all; NaN if undefined.
-
-    scikit-learn's goes row by row through Python, which took most of the scan's time; here all
-    sums of one partition are one pass over the distances.
-    """
+    """Silhouette among the rows with a label from 0 up, averaged over all; NaN if undefined."""
     kept = np.flatnonzero(labels >= 0)
-    order = kept[np.argsort(labels[kept], kind="stable")]
-    clusters, first, own, sizes = np.unique(
-        labels[order], return_index=True, return_inverse=True, return_counts=True
-    )
-    if not 2 <= len(clusters) < len(order):
+    among = distances[np.ix_(kept, kept)]
+    # The distances of enormous coordinates overflow.
+    if not 2 <= len(np.unique(labels[kept])) < len(kept) or not np.isfinite(among).all():
         return float("nan")
-    sums = np.add.reduceat(distances[np.ix_(order, order)], first, axis=1)
-    each = np.arange(len(order))
-    inside = sums[each, own] / np.maximum(sizes[own] - 1, 1)
-    means = sums / sizes
-    means[each, own] = np.inf
-    nearest = means.min(axis=1)
-    widest = np.maximum(inside, nearest)
-    defined = (sizes[own] > 1) & (widest > 0)
-    return float(((nearest - inside)[defined] / widest[defined]).sum() / len(labels))
+    return float(silhouette_samples(among, labels[kept], metric="precomputed").sum() / len(labels))
 
 
 def _choose(
@@ -233,28 +262,34 @@ def _choose(
 ) -> tuple[int, str]:
     """Index of the bandwidth to take and the verdict.
 
-    `relative` are parts of the extent, `largest` the parts of the rows in the largest cluster.
+    Args:
+        relative: bandwidths in extents, ascending.
+        n_clusters: clusters of at least `min_cluster_size` at each.
+        largest: fraction of the rows in the largest cluster at each.
+        scores: score of each, or NaN.
     """
-    chosen = len(scores) - 1
+    best = len(scores) - 1
     if not np.isnan(scores).all():
         good = np.flatnonzero(scores >= np.nanmax(scores) - _TOLERANCE)
         fewest = good[n_clusters[good] == n_clusters[good].min()]
-        chosen = int(fewest[len(fewest) // 2])
-        if scores[chosen] >= _CLEAR:
-            return chosen, VERDICTS[0]
+        best = int(fewest[len(fewest) // 2])
+        if scores[best] >= _CLEAR:
+            return best, VERDICTS[0]
+    # First bandwidth from which on one cluster holds most rows.
     apart = np.flatnonzero(largest < _MOST)
-    one = int(apart[-1]) + 1 if len(apart) else 0
-    if one < len(scores) and relative[one] <= _ONE:
-        return (one + len(scores)) // 2, VERDICTS[1]
-    return chosen, VERDICTS[2]
+    together = int(apart[-1]) + 1 if len(apart) else 0
+    if together < len(scores) and relative[together] <= _HOLDS_TOGETHER:
+        return (together + len(scores)) // 2, VERDICTS[1]
+    return best, VERDICTS[2]
 
 
 def _runners_up(
-    bandwidths: NDArray, n_clusters: NDArray, scores: NDArray, chosen: int
-) -> tuple[Answer, ...]:
-    best: dict[int, Answer] = {}
+    bandwidths: NDArray, n_clusters: NDArray, scores: NDArray, best: int
+) -> tuple[Candidate, ...]:
+    """The best-scoring bandwidth of each number of clusters other than that of `best`."""
+    candidates: dict[int, Candidate] = {}
     for b in np.argsort(-scores, kind="stable"):
         k = int(n_clusters[b])
-        if k != n_clusters[chosen] and k not in best and not np.isnan(scores[b]):
-            best[k] = Answer(float(bandwidths[b]), k, float(scores[b]))
-    return tuple(best.values())[:_RUNNERS_UP]
+        if k != n_clusters[best] and k not in candidates and not np.isnan(scores[b]):
+            candidates[k] = Candidate(float(bandwidths[b]), k, float(scores[b]))
+    return tuple(candidates.values())[:_RUNNERS_UP]

@@ -1,6 +1,6 @@
-"""The table of occupied cells of a grid, its neighborhoods and their shift: GridShift's engine.
+"""Occupied cells of a grid, and sums over their neighborhoods: the data structure of GridShift.
 
-Cells are kept in a sorted table and moved by array operations, so the cost follows the number of
+Cells are kept sorted and moved by array operations, so that the cost grows with the number of
 occupied cells, not of points. Plain NumPy on the host, float64 throughout.
 """
 
@@ -12,25 +12,27 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-# A centroid that moves less than this part of a cell rests.
-_AT_REST = 1e-9
 # Cell numbers up to here are exact in float64, and their neighbors too.
 _FARTHEST_CELL = 2**53 - 4
 # Packed cell numbers stay below, so that int64 never wraps.
 _LARGEST_KEY = 2**62
 # Elements of one block of the pairwise comparison (float64: 32 MB).
 _BLOCK = 2**22
-# Below one pair in so many, pairs are kept as a list.
+# With fewer than one neighbor in so many pairs, pairs are kept as a list.
 _SPARSE = 16
 
 
-class Table(NamedTuple):
+class Grid(NamedTuple):
     """Occupied cells in lexicographic order.
 
-    `cells` int64 `[m, d]` are cell numbers, `offsets` float64 `[m, d]` the centroids' positions
-    inside their cells in bandwidths (0 to 1), `weights` float64 `[m]` the points' total weights.
     Positions relative to the cell keep full precision anywhere and do not change at all when the
     data are moved by whole cells.
+
+    Attributes:
+        cells: int64 `[m, d]`, cell numbers.
+        offsets: float64 `[m, d]`, positions of the centroids inside their cells in bandwidths,
+            0 to 1.
+        weights: float64 `[m]`, total weight of each cell's points.
     """
 
     cells: NDArray
@@ -47,15 +49,20 @@ def bin_points(points: NDArray, bandwidth: float) -> tuple[NDArray, NDArray]:
 
     Raises:
         ValueError: a coordinate is so many bandwidths from 0 that its cell has no exact number.
+
+    Example:
+        >>> cells, offsets = bin_points(np.array([[3.0], [-0.5]]), 2.0)
+        >>> cells.tolist(), offsets.tolist()
+        ([[1], [-1]], [[0.5], [0.75]])
     """
     with np.errstate(over="ignore", invalid="ignore"):
         floors = np.floor(points / bandwidth)
     # The comparison is written so that an overflow to infinity fails it too.
     if not (floors.max() <= _FARTHEST_CELL and floors.min() >= -_FARTHEST_CELL):
         raise ValueError(
-            f"coordinates reach {np.abs(points).max():g}, more than {_FARTHEST_CELL:.1e} times the "
-            f"bandwidth {bandwidth:g}, where cells can no longer be told apart: subtract the mean "
-            "from the data or raise the bandwidth"
+            f"X must be within {_FARTHEST_CELL:.1e} times the bandwidth {bandwidth:g} of 0, where "
+            f"cells have exact numbers; got coordinates up to {np.abs(points).max():g}: subtract "
+            "the mean from the data or raise the bandwidth"
         )
     offsets = floors * bandwidth
     np.subtract(points, offsets, out=offsets)
@@ -63,24 +70,28 @@ def bin_points(points: NDArray, bandwidth: float) -> tuple[NDArray, NDArray]:
     return floors.astype(np.int64), np.clip(offsets, 0, 1, out=offsets)
 
 
-class Sums(NamedTuple):
-    """What a table of cells is made of; unlike means, sums can be added without rounding anew.
+class CellSums(NamedTuple):
+    """Sums over the points of each cell; unlike means, sums of several sets can be added exactly.
 
-    `cells` int64 `[m, d]` in lexicographic order, `moments` float64 `[m, d]` sums of weight x
-    position inside the cell, `weights` float64 `[m]`.
+    Attributes:
+        cells: int64 `[m, d]` in lexicographic order.
+        moments: float64 `[m, d]`, sums of weight x position inside the cell.
+        weights: float64 `[m]`.
     """
 
     cells: NDArray
     moments: NDArray
     weights: NDArray
 
-    def table(self) -> Table:
+    def grid(self) -> Grid:
         """The cells with their centroids."""
-        return Table(self.cells, self.moments / self.weights[:, None], self.weights)
+        return Grid(self.cells, self.moments / self.weights[:, None], self.weights)
 
 
-def accumulate(cells: NDArray, moments: NDArray, weights: NDArray | None) -> tuple[Sums, NDArray]:
-    """Adds up what lies in the same cell.
+def accumulate(
+    cells: NDArray, moments: NDArray, weights: NDArray | None
+) -> tuple[CellSums, NDArray]:
+    """Sums over the rows of each cell.
 
     Args:
         cells: int64 `[n, d]`.
@@ -88,128 +99,101 @@ def accumulate(cells: NDArray, moments: NDArray, weights: NDArray | None) -> tup
         weights: float64 `[n]`, positive; None for ones.
 
     Returns:
-        The sums of the m different cells, and the row of each given one, int64 `[n]`.
+        The sums of the m distinct cells, and the index there of each row's cell, int64 `[n]`.
+
+    Example:
+        >>> cells, moments = np.array([[7], [2], [7]]), np.array([[0.5], [0.1], [0.25]])
+        >>> sums, index = accumulate(cells, moments, None)
+        >>> sums.cells.tolist(), sums.moments.tolist(), sums.weights.tolist(), index.tolist()
+        ([[2], [7]], [[0.1], [0.75]], [1.0, 2.0], [1, 0, 1])
     """
     if not len(cells):
-        return Sums(cells, moments, np.empty(0)), np.empty(0, np.int64)
-    unique, row = group(cells)
+        return CellSums(cells, moments, np.empty(0)), np.empty(0, np.int64)
+    unique, index = group(cells)
     m = len(unique)
-    total = np.bincount(row, weights, minlength=m).astype(np.float64)
-    sums = [np.bincount(row, column, minlength=m) for column in moments.T]
-    return Sums(unique, np.stack(sums, 1), total), row
+    total = np.bincount(index, weights, minlength=m).astype(np.float64)
+    sums = [np.bincount(index, column, minlength=m) for column in moments.T]
+    return CellSums(unique, np.stack(sums, 1), total), index
 
 
-def collect(cells: NDArray, offsets: NDArray, weights: NDArray | None) -> tuple[Sums, NDArray]:
-    """`accumulate` for positions inside cells, float64 `[n, d]`, in place of moments."""
+def collect(cells: NDArray, offsets: NDArray, weights: NDArray | None) -> tuple[CellSums, NDArray]:
+    """`accumulate` for positions inside the cells, float64 `[n, d]`, in place of moments.
+
+    Example:
+        >>> sums, _ = collect(np.array([[7], [7]]), np.array([[0.5], [0.2]]), np.array([1.0, 2.0]))
+        >>> sums.grid().offsets.round(3).tolist()
+        [[0.3]]
+    """
     return accumulate(cells, offsets if weights is None else offsets * weights[:, None], weights)
 
 
-def shift(table: Table, *, stop: str, max_iter: int) -> tuple[Table, NDArray, int, bool]:
-    """Moves all cells at once until they rest.
-
-    Every cell moves to the weighted mean of the current centroids of the occupied cells in its
-    3^d neighborhood, its own included; it then belongs to the cell where it landed, and those
-    that land together merge. The authors' C++ relabels one cell after another, truncates toward
-    zero and stops on a signed sum; this function does none of it.
-
-    Args:
-        table: m occupied cells.
-        stop: `"fixed_point"`: nothing changes its cell, nothing merges and no centroid moves more
-            than 1e-9 bandwidths; `"no_merge"`: after the first iteration without a merge, its
-            move applied (the authors' rule).
-        max_iter: largest number of iterations.
-
-    Returns:
-        Table of the modes, the mode of each given cell int64 `[m]`, iterations made, and whether
-        the stop rule was met.
-    """
-    mode = np.arange(len(table.cells))
-    for iteration in range(1, max_iter + 1):
-        total, moment = neighborhood(table)
-        target = moment / total[:, None]
-        step = np.floor(target)
-        offsets = target - step
-        # A position just below a border can round to the border: it belongs to the next cell.
-        border = offsets >= 1
-        step[border] += 1
-        offsets[border] = 0
-        resting = not step.any() and np.abs(target - table.offsets).max() <= _AT_REST
-        before = len(table.cells)
-        moved = table.cells + step.astype(np.int64)
-        unique, row = group(moved)
-        if len(unique) < before:
-            sums, row = collect(moved, offsets, table.weights)
-            table = sums.table()
-        else:
-            order = np.argsort(row)
-            table = Table(unique, offsets[order], table.weights[order])
-        mode = row[mode]
-        if resting or (stop == "no_merge" and len(unique) == before):
-            return table, mode, iteration, True
-    return table, mode, max_iter, False
-
-
-def neighborhood(table: Table) -> tuple[NDArray, NDArray]:
+def neighborhood(grid: Grid) -> tuple[NDArray, NDArray]:
     """Weight and first moment of every cell's 3^d neighborhood.
 
     Returns:
         Sums of the weights, float64 `[m]`, and of weight x position relative to the cell's own
         corner in bandwidths, float64 `[m, d]`.
+
+    Example:
+        >>> grid = Grid(np.array([[0], [1], [5]]), np.array([[0.5], [0.5], [0.5]]), np.ones(3))
+        >>> total, moment = neighborhood(grid)
+        >>> total.tolist(), moment.tolist()
+        ([2.0, 2.0, 1.0], [[2.0], [0.0], [0.5]])
     """
-    m, d = table.cells.shape
-    spans = [int(s) + 3 for s in np.ptp(table.cells, axis=0)]
+    m, d = grid.cells.shape
+    spans = [int(s) + 3 for s in np.ptp(grid.cells, axis=0)]
     # One search costs about as much as 20 comparisons of coordinates (5 to 60 were measured in 4
     # to 10 dimensions, for 200 to 10,000 cells).
     if math.prod(spans) < _LARGEST_KEY and 3 ** (d - 1) * 20 <= m * d:
-        return _enumerated(table, spans)
-    return _pairwise(table)
+        return _enumerated(grid, spans)
+    return _pairwise(grid)
 
 
-def _enumerated(table: Table, spans: list[int]) -> tuple[NDArray, NDArray]:
+def _enumerated(grid: Grid, spans: list[int]) -> tuple[NDArray, NDArray]:
     """`neighborhood` by looking up each of the 3^d - 1 neighbors' numbers."""
-    cells, offsets, weights = table
+    cells, offsets, weights = grid
     d = cells.shape[1]
     strides = [math.prod(spans[k + 1 :]) for k in range(d)]
     key = (cells - (cells.min(axis=0) - 1)) @ np.array(strides, np.int64)
     padded = np.append(key, _LARGEST_KEY)
-    own = weights[:, None] * offsets
-    total, moment = weights.copy(), own.copy()
+    moments = weights[:, None] * offsets
+    total, moment = weights.copy(), moments.copy()
     # Each pair of cells is found once, from the smaller number, and serves both. Neighbors that
-    # differ in the last coordinate only are consecutive in the table: one search finds all three.
+    # differ in the last coordinate only are consecutive in the order: one search finds all three.
     for first in itertools.product((-1, 0, 1), repeat=d - 1):
-        shift_ = sum(f * s for f, s in zip(first, strides[:-1], strict=True))
-        if shift_ < 0:
+        jump = sum(f * s for f, s in zip(first, strides[:-1], strict=True))
+        if jump < 0:
             continue
-        lasts = (1,) if shift_ == 0 else (-1, 0, 1)
-        wanted = key + (shift_ + lasts[0])
-        at = np.searchsorted(key, wanted)
+        lasts = (1,) if jump == 0 else (-1, 0, 1)
+        neighbor_key = key + (jump + lasts[0])
+        place = np.searchsorted(key, neighbor_key)
         for last in lasts:
-            hit = padded[at] == wanted
-            i = np.flatnonzero(hit)
-            j = at[i]
+            occupied = padded[place] == neighbor_key
+            i = np.flatnonzero(occupied)
+            j = place[i]
             direction = np.array([*first, last], np.float64)
             total[i] += weights[j]
             total[j] += weights[i]
-            moment[i] += own[j] + weights[j, None] * direction
-            moment[j] += own[i] - weights[i, None] * direction
-            at += hit
-            wanted += 1
+            moment[i] += moments[j] + weights[j, None] * direction
+            moment[j] += moments[i] - weights[i, None] * direction
+            place += occupied
+            neighbor_key += 1
     return total, moment
 
 
-def _pairwise(table: Table) -> tuple[NDArray, NDArray]:
-    """`neighborhood` by comparing occupied cells with each other, for many dimensions."""
-    m, d = table.cells.shape
-    cells = _close_gaps(table.cells)
+def _pairwise(grid: Grid) -> tuple[NDArray, NDArray]:
+    """`neighborhood` by comparing all occupied cells, for many dimensions."""
+    m, d = grid.cells.shape
+    cells = _close_gaps(grid.cells)
     spans = np.ptp(cells, axis=0)
     # The widest column first, which leaves the fewest pairs for the others; of a column that
     # spans two cells only, all are neighbors.
     columns = np.argsort(-spans, kind="stable")[: max(1, int((spans > 1).sum()))]
     order = np.argsort(cells[:, columns[0]], kind="stable")
-    cells, weights = cells[order], table.weights[order]
+    cells, weights = cells[order], grid.weights[order]
     column = cells[:, columns[0]]
-    moments = weights[:, None] * (table.offsets[order] + cells)
-    # Numbers in as few bytes as hold their differences: comparing is bound by memory.
+    moments = weights[:, None] * (grid.offsets[order] + cells)
+    # In the smallest integer type that holds their differences: comparing is memory-bound.
     narrow = (cells - cells.min(axis=0)).astype(np.min_scalar_type(-int(spans.max()) - 1))
     total, moment = np.empty(m), np.empty((m, d))
     start = 0
@@ -230,15 +214,15 @@ def _pairwise(table: Table) -> tuple[NDArray, NDArray]:
 def _near(rows: NDArray, others: NDArray, columns: NDArray) -> NDArray | sparse.csr_array:
     """Which of `others` are neighbors of `rows` in all columns, 0 or 1, float64 `[a, b]`."""
     near = np.ones((len(rows), len(others)), bool)
-    left = list(columns)
-    while left and np.count_nonzero(near) * _SPARSE >= near.size:
-        k = left.pop(0)
+    remaining = list(columns)
+    while remaining and np.count_nonzero(near) * _SPARSE >= near.size:
+        k = remaining.pop(0)
         near &= np.abs(rows[:, k, None] - others[None, :, k]) <= 1
-    if not left:
+    if not remaining:
         return near.astype(np.float64)
-    # Few pairs are left: from here on column by column for them alone.
+    # Few pairs are left: from here on the other columns are compared for them alone.
     i, j = near.nonzero()
-    for k in left:
+    for k in remaining:
         keep = np.abs(rows[i, k] - others[j, k]) <= 1
         i, j = i[keep], j[keep]
     return sparse.csr_array((np.ones(len(i)), (i, j)), shape=near.shape)
@@ -254,10 +238,18 @@ def _close_gaps(cells: NDArray) -> NDArray:
 
 
 def group(cells: NDArray) -> tuple[NDArray, NDArray]:
-    """Distinct rows of `cells` int64 `[n, d]` in lexicographic order, and each row's place there.
+    """Distinct rows of `cells` int64 `[n, d]` in lexicographic order, and each row's index there.
+
+    NumPy's `unique(axis=0)` sorts whole rows; packing them into one number each is several times
+    faster.
 
     Returns:
         int64 `[m, d]` and int64 `[n]`.
+
+    Example:
+        >>> unique, index = group(np.array([[4, 1], [-2, 9], [4, 1]]))
+        >>> unique.tolist(), index.tolist()
+        ([[-2, 9], [4, 1]], [1, 0, 1])
     """
     n = len(cells)
     key, size = np.zeros(n, np.int64), 1

@@ -1,7 +1,8 @@
-"""GridShift: mode seeking on a grid of cells, which finds the number of clusters by itself.
+"""GridShift: mode seeking on a grid, which finds the number of clusters by itself.
 
-Needs no JAX. Source: NRCC (papers/nrcc.txt) section 3.6 and Kumar et al., "GridShift: A Faster
-Mode-seeking Algorithm for Image Segmentation and Object Tracking", CVPR 2022.
+A scikit-learn estimator that needs no JAX. Source: NRCC (papers/nrcc.txt) section 3.6 and Kumar et
+al., "GridShift: A Faster Mode-seeking Algorithm for Image Segmentation and Object Tracking", CVPR
+2022.
 """
 
 import functools
@@ -17,23 +18,15 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cluster_jax.clustering import bandwidth as bandwidths
-from cluster_jax.clustering.grid import (
-    Sums,
-    Table,
-    accumulate,
-    bin_points,
-    collect,
-    group,
-    neighborhood,
-    shift,
-)
-from cluster_jax.clustering.validation import check_weights, nearest, numeric
+from cluster_jax.clustering.grid import CellSums, accumulate, bin_points, collect
+from cluster_jax.clustering.shift import STOPS, follow, shift
+from cluster_jax.clustering.validation import check_weights, numeric
+from cluster_jax.core.arrays import distances_to_centers
 
-STOPS = ("fixed_point", "no_merge")
-# Iterations of one fit of the scan over bandwidths: separate modes rest after about ten, those
-# that still crawl after fifty get no score.
+# Iterations of one fit of the scan over bandwidths: separate modes converge in about ten, those
+# that still drift after fifty get no score.
 _SCAN_ITERATIONS = 50
-# Points that are placed at a time, at least.
+# New points that are assigned at a time, at least.
 _QUERIES = 1_000
 
 
@@ -44,7 +37,7 @@ class Location(NamedTuple):
         labels: int64 `[n]`, rows of `cluster_centers_`.
         distances: float64 `[n]`, Euclidean, to the mode of that cluster, in bandwidths.
         outliers: bool `[n]`: the point has no fitted row in the 3^d cells around it, or its
-            cluster is too small to count (see `bandwidth.substantial`).
+            cluster is below `bandwidth.min_cluster_size`.
     """
 
     labels: NDArray
@@ -53,11 +46,11 @@ class Location(NamedTuple):
 
 
 class GridShift(ClusterMixin, BaseEstimator):
-    """Mode seeking on a grid: clusters without a given number of clusters, in linear time.
+    """Mode seeking on a grid: finds clusters and their number, in linear time.
 
-    Points are binned to cells of side `bandwidth`; the cells then drift to the weighted mean of
-    their neighborhood until they rest (see `shift`). Points follow their cell. All sums are in
-    float64.
+    Points are binned to cells of side `bandwidth`; the cells then move to the weighted mean of
+    their neighborhood until convergence (see `shift.shift`). Points follow their cell. All sums
+    are in float64.
 
     In more than about ten dimensions a grid is a poor idea: all cells are compared with each other,
     and hardly any two are neighbors. Reduce first (`cluster_jax.clustering.reduce`).
@@ -68,19 +61,26 @@ class GridShift(ClusterMixin, BaseEstimator):
     Args:
         bandwidth: side of a cell in the unit of the data, or `"auto"`: chosen without labels by
             `cluster_jax.clustering.bandwidth.scan`.
-        stop: `"fixed_point"` or `"no_merge"`, see `shift`.
-        max_iter: largest number of iterations; reaching it warns.
+        stop: `"fixed_point"` or `"no_merge"`, see `shift.shift`.
+        max_iter: maximum number of iterations; reaching it warns.
 
     Attributes:
         labels_: int64 `[n]`, rows of `cluster_centers_`; of all rows seen so far, in their order.
-        outliers_: bool `[n]`, rows of clusters that are too small to count.
+        outliers_: bool `[n]`, rows of clusters below `bandwidth.min_cluster_size`.
         cluster_centers_: float64 `[k, d]`, the modes, in lexicographic order of their cells.
         cluster_sizes_: float64 `[k]`, rows (or sum of weights) of each cluster.
         bandwidth_: the bandwidth used.
-        n_iter_: iterations made.
-        bandwidth_curve_: the scan's `Curve`; None for a numeric bandwidth.
+        n_iter_: number of iterations.
+        bandwidth_curve_: the scan's `BandwidthCurve`; None for a numeric bandwidth.
         stability_: agreement of clusterings of random halves, see `bandwidth.stability`; None for
             a numeric bandwidth.
+
+    Example:
+        >>> model = GridShift(1.0).fit([[0.5], [0.7], [6.0], [6.2], [6.4]])
+        >>> model.labels_.tolist(), model.cluster_centers_.round(2).tolist()
+        ([0, 0, 1, 1, 1], [[0.6], [6.2]])
+        >>> model.predict([[-0.4], [6.9]]).tolist()
+        [0, 1]
     """
 
     def __init__(
@@ -104,24 +104,24 @@ class GridShift(ClusterMixin, BaseEstimator):
             The estimator.
 
         Raises:
-            ValueError: an option, the points or the weights are not usable; says which and why.
+            ValueError: an argument, the points or the weights are out of range.
         """
         self._check_options()
         points = numeric(X, "X").astype(np.float64)
         weights = check_weights(sample_weight, len(points))
         if weights is not None and not weights.any():
-            raise ValueError("sample_weight is zero everywhere: at least one row must count")
+            raise ValueError("sample_weight must be positive for at least one row; got zeros")
         curve = stability = None
         if self.bandwidth == "auto":
-            kept = points if weights is None else points[weights > 0]
-            some = bandwidths.sample(kept)
-            curve = bandwidths.scan(some, self._partition)
-            bandwidth = float(curve.bandwidths[curve.chosen])
-            stability = bandwidths.stability(some, functools.partial(self._assign, bandwidth))
+            weighted = points if weights is None else points[weights > 0]
+            sample = bandwidths.sample(weighted)
+            curve = bandwidths.scan(sample, self._partition)
+            bandwidth = float(curve.bandwidths[curve.best_index])
+            stability = bandwidths.stability(sample, functools.partial(self._assign, bandwidth))
         else:
             bandwidth = float(self.bandwidth)
         collected = self._collect(points, weights, bandwidth)
-        # Only now, so that a fit that fails leaves the last one as it was.
+        # Only now, so that a fit that fails leaves the previous one as it was.
         validate_data(self, X, reset=True, skip_check_array=True)
         self.bandwidth_curve_, self.stability_, self.bandwidth_ = curve, stability, bandwidth
         self._set(*collected)
@@ -132,8 +132,8 @@ class GridShift(ClusterMixin, BaseEstimator):
     ) -> Self:
         """Adds the rows of `X` float `[n, d]` to those seen so far.
 
-        The same as one `fit` of all rows, up to rounding of sums (exactly on dyadic numbers):
-        tables of cells are added. Beside the table only each row's cell is kept, 8 bytes a row,
+        Equal to one `fit` of all rows, up to rounding of sums (exactly on dyadic numbers): the
+        sums of cells are added. Beside these only the cell of each row is stored, 8 bytes a row,
         and the points of rows without weight.
 
         Raises:
@@ -146,18 +146,18 @@ class GridShift(ClusterMixin, BaseEstimator):
         points = self._points(X)
         if float(self.bandwidth) != self.bandwidth_:
             raise ValueError(
-                f"partial_fit goes on with bandwidth {self.bandwidth_:g}, with which it began; got "
-                f"{self.bandwidth:g}: use fit to begin anew"
+                f"bandwidth must stay {self.bandwidth_:g} between calls of partial_fit; got "
+                f"{self.bandwidth:g}: call fit to start over"
             )
         weights = check_weights(sample_weight, len(points))
         self._add(*self._collect(points, weights, self.bandwidth_))
         return self
 
     def merge(self, other: "GridShift") -> Self:
-        """Adds all rows that `other` has seen, as if they had been fitted here after the own ones.
+        """Adds all rows that `other` has seen, as if they had been fitted here after these.
 
-        So the shards of a large set can be fitted apart, on other machines even, and be combined
-        to the same clusters. Its own stop rule and max_iter hold.
+        The shards of a large set can thus be fitted separately, even on different machines, and
+        combined to the same clusters. The `stop` and `max_iter` of this estimator apply.
 
         Raises:
             ValueError: the bandwidths are not the same number, or the columns differ.
@@ -168,15 +168,15 @@ class GridShift(ClusterMixin, BaseEstimator):
             estimator._check_numeric("merge")
         if other.bandwidth_ != self.bandwidth_:
             raise ValueError(
-                "merge needs tables of one grid; got bandwidths "
+                "merge needs estimators of the same bandwidth; got bandwidths "
                 f"{self.bandwidth_:g} and {other.bandwidth_:g}"
             )
         if other.n_features_in_ != self.n_features_in_:
             raise ValueError(
-                "merge needs points of as many coordinates; got "
+                "merge needs estimators of the same number of features; got "
                 f"{self.n_features_in_} and {other.n_features_in_}"
             )
-        self._add(other._sums, other._rows, other._idle)
+        self._add(other._sums, other._cell_of_row, other._unweighted)
         return self
 
     def predict(self, X: ArrayLike) -> NDArray:
@@ -187,7 +187,7 @@ class GridShift(ClusterMixin, BaseEstimator):
         cell; where there is no neighbor it goes to the nearest mode.
 
         Raises:
-            ValueError: the points are not usable or have another number of columns than in `fit`.
+            ValueError: `X` is not finite or has another number of columns than in `fit`.
         """
         return self.locate(X).labels
 
@@ -198,124 +198,105 @@ class GridShift(ClusterMixin, BaseEstimator):
         """
         check_is_fitted(self)
         points = self._points(X)
-        labels, alone = self._follow(points)
-        apart = np.linalg.norm(points - self.cluster_centers_[labels], axis=1) / self.bandwidth_
-        return Location(labels, apart, alone | ~self._counts[labels])
+        labels, is_isolated = self._follow(points)
+        distances = distances_to_centers(points, self.cluster_centers_, labels)
+        return Location(labels, distances / self.bandwidth_, is_isolated | ~self._is_large[labels])
 
     def _collect(
         self, points: NDArray, weights: NDArray | None, bandwidth: float
-    ) -> tuple[Sums, NDArray, NDArray]:
-        """Sums of the points' cells, each row's place there (-1 without weight), those points."""
+    ) -> tuple[CellSums, NDArray, NDArray]:
+        """Sums of cells, each row's index there (-1 without weight), and points without weight."""
         cells, offsets = bin_points(points, bandwidth)
         if weights is None or weights.all():
-            sums, rows = collect(cells, offsets, weights)
-            return sums, rows, points[:0]
-        used = weights > 0
-        rows = np.full(len(points), -1, np.int64)
-        sums, rows[used] = collect(cells[used], offsets[used], weights[used])
-        return sums, rows, points[~used]
+            sums, cell_of_row = collect(cells, offsets, weights)
+            return sums, cell_of_row, points[:0]
+        weighted = weights > 0
+        cell_of_row = np.full(len(points), -1, np.int64)
+        sums, cell_of_row[weighted] = collect(cells[weighted], offsets[weighted], weights[weighted])
+        return sums, cell_of_row, points[~weighted]
 
-    def _add(self, sums: Sums, rows: NDArray, idle: NDArray) -> None:
-        own = len(self._sums.cells)
+    def _add(self, sums: CellSums, cell_of_row: NDArray, unweighted: NDArray) -> None:
+        n_old = len(self._sums.cells)
         pairs = zip(self._sums, sums, strict=True)
-        both, place = accumulate(*(np.concatenate(pair) for pair in pairs))
-        # A row without weight, -1, stays that: it finds the last entry.
-        moved = np.append(place[own:], -1)[rows]
-        stay = np.append(place[:own], -1)[self._rows]
-        self._set(both, np.concatenate([stay, moved]), np.concatenate([self._idle, idle]))
+        union, index = accumulate(*(np.concatenate(pair) for pair in pairs))
+        # Rows without weight keep their -1, which picks the appended last entry.
+        old = np.append(index[:n_old], -1)[self._cell_of_row]
+        new = np.append(index[n_old:], -1)[cell_of_row]
+        self._set(union, np.concatenate([old, new]), np.concatenate([self._unweighted, unweighted]))
 
-    def _set(self, sums: Sums, rows: NDArray, idle: NDArray) -> None:
+    def _set(self, sums: CellSums, cell_of_row: NDArray, unweighted: NDArray) -> None:
         """Shifts the cells and labels all rows."""
-        self._sums, self._rows, self._idle = sums, rows, idle
-        self._table = sums.table()
-        modes, self._modes, self.n_iter_, met = shift(
-            self._table, stop=self.stop, max_iter=self.max_iter
-        )
-        if not met:
+        self._sums, self._cell_of_row, self._unweighted = sums, cell_of_row, unweighted
+        self._grid = sums.grid()
+        modes = shift(self._grid, stop=self.stop, max_iter=self.max_iter)
+        if not modes.converged:
             warnings.warn(
-                f"GridShift did not meet its stop rule in {self.max_iter} iterations: raise "
-                "max_iter or choose another bandwidth",
+                f"GridShift did not converge in {self.max_iter} iterations: raise max_iter or "
+                "choose another bandwidth",
                 ConvergenceWarning,
                 stacklevel=3,
             )
-        self.cluster_centers_ = modes.centers(self.bandwidth_)
-        self.cluster_sizes_ = modes.weights
-        self.labels_ = self._modes[rows]
-        if len(idle):
-            self.labels_[rows < 0], _ = self._follow(idle)
-        self._counts = bandwidths.substantial(self.cluster_sizes_, int((rows >= 0).sum()))
-        self.outliers_ = ~self._counts[self.labels_]
+        self._mode_of_cell, self.n_iter_ = modes.mode_of_cell, modes.n_iter
+        self.cluster_centers_ = modes.grid.centers(self.bandwidth_)
+        self.cluster_sizes_ = modes.grid.weights
+        self.labels_ = self._mode_of_cell[cell_of_row]
+        if len(unweighted):
+            self.labels_[cell_of_row < 0], _ = self._follow(unweighted)
+        n_weighted = int((cell_of_row >= 0).sum())
+        smallest = bandwidths.min_cluster_size(self.cluster_sizes_, n_weighted)
+        self._is_large = self.cluster_sizes_ >= smallest
+        self.outliers_ = ~self._is_large[self.labels_]
 
     def _follow(self, points: NDArray) -> tuple[NDArray, NDArray]:
-        """Labels, and which points have no fitted row around them."""
+        """Labels of new points, and which of them have no fitted row around them."""
         # In many dimensions all cells are compared with each other: not too many at a time.
-        rows = max(_QUERIES, len(self._table.cells))
-        parts = [self._follow_block(points[i : i + rows]) for i in range(0, len(points), rows)]
-        labels, alone = zip(*parts, strict=True)
-        return np.concatenate(labels), np.concatenate(alone)
-
-    def _follow_block(self, points: NDArray) -> tuple[NDArray, NDArray]:
-        m = len(self._table.cells)
-        labels = np.full(len(points), -1, np.int64)
-        alone = np.zeros(len(points), bool)
-        cells, _ = bin_points(points, self.bandwidth_)
-        open_ = np.arange(len(points))
-        for iteration in range(self.max_iter):
-            # Points without weight join the table: they feel the others and are not felt.
-            union, place = group(np.concatenate([self._table.cells, cells[open_]]))
-            known = np.full(len(union), -1, np.int64)
-            known[place[:m]] = self._modes
-            found = known[place[m:]]
-            labels[open_] = found
-            missing = found < 0
-            open_, own = open_[missing], place[m:][missing]
-            if not len(open_):
-                break
-            joined = Table(union, np.zeros(union.shape), np.zeros(len(union)))
-            joined.offsets[place[:m]] = self._table.offsets
-            joined.weights[place[:m]] = self._table.weights
-            total, moment = neighborhood(joined)
-            felt = total[own] > 0
-            if iteration == 0:
-                alone[open_] = ~felt
-            step = np.floor(moment[own[felt]] / total[own[felt], None]).astype(np.int64)
-            moves = step.any(axis=1)
-            open_ = open_[felt][moves]
-            cells[open_] += step[moves]
-            if not len(open_):
-                break
-        lost = np.flatnonzero(labels < 0)
-        if len(lost):
-            labels[lost] = nearest(points[lost], self.cluster_centers_)
-        return labels, alone
+        step = max(_QUERIES, len(self._grid.cells))
+        blocks = [
+            follow(
+                points[start : start + step],
+                self._grid,
+                self._mode_of_cell,
+                self.cluster_centers_,
+                bandwidth=self.bandwidth_,
+                max_iter=self.max_iter,
+            )
+            for start in range(0, len(points), step)
+        ]
+        labels, is_isolated = zip(*blocks, strict=True)
+        return np.concatenate(labels), np.concatenate(is_isolated)
 
     def _partition(self, points: NDArray, bandwidth: float) -> tuple[NDArray, bool]:
-        sums, row = collect(*bin_points(points, bandwidth), None)
-        limit = min(self.max_iter, _SCAN_ITERATIONS)
-        _, mode, _, met = shift(sums.table(), stop=self.stop, max_iter=limit)
-        return mode[row], met
+        """Labels of points at a bandwidth of the scan, and whether the shift converged."""
+        sums, cell_of_row = collect(*bin_points(points, bandwidth), None)
+        max_iter = min(self.max_iter, _SCAN_ITERATIONS)
+        modes = shift(sums.grid(), stop=self.stop, max_iter=max_iter)
+        return modes.mode_of_cell[cell_of_row], modes.converged
 
-    def _assign(self, bandwidth: float, part: NDArray, points: NDArray) -> NDArray:
+    def _assign(self, bandwidth: float, half: NDArray, queries: NDArray) -> NDArray:
+        """Labels of the queries under a clustering of one half of the rows."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            return GridShift(bandwidth, self.stop, self.max_iter).fit(part).predict(points)
+            return GridShift(bandwidth, self.stop, self.max_iter).fit(half).predict(queries)
 
     def _check_options(self) -> None:
         h = self.bandwidth
-        number = isinstance(h, numbers.Real) and not isinstance(h, bool)
-        if not (h == "auto" if isinstance(h, str) else number and 0 < h <= sys.float_info.max):
+        if isinstance(h, str):
+            is_valid = h == "auto"
+        else:
+            is_number = isinstance(h, numbers.Real) and not isinstance(h, bool)
+            is_valid = is_number and 0 < h <= sys.float_info.max
+        if not is_valid:
             raise ValueError(f"bandwidth must be 'auto' or a positive finite number; got {h!r}")
         if self.stop not in STOPS:
             raise ValueError(f"stop must be one of {', '.join(STOPS)}; got {self.stop!r}")
-        whole = isinstance(self.max_iter, numbers.Integral)
-        if not whole or self.max_iter < 1:
-            raise ValueError(f"max_iter must be a positive whole number; got {self.max_iter!r}")
+        if not isinstance(self.max_iter, numbers.Integral) or self.max_iter < 1:
+            raise ValueError(f"max_iter must be an integer of at least 1; got {self.max_iter!r}")
 
     def _check_numeric(self, name: str) -> None:
         if self.bandwidth == "auto":
             raise ValueError(
-                f"{name} needs a numeric bandwidth, because 'auto' must see all rows at once: fit "
-                "a sample with 'auto' and give its bandwidth_ here"
+                f"{name} needs a numeric bandwidth; got 'auto', which must see all rows at once: "
+                "fit a sample with 'auto' and pass its bandwidth_"
             )
 
     def _points(self, X: ArrayLike) -> NDArray:

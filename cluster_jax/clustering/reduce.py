@@ -1,7 +1,6 @@
 """Reduction of features to the few dimensions in which modes are sought."""
 
 import warnings
-from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -9,112 +8,106 @@ from threadpoolctl import threadpool_limits
 
 from cluster_jax.clustering.validation import numeric
 
-# Rows of one block of principal components.
-_ROWS = 16_384
 METHODS = ("umap", "tsne", "pca", "none")
 
 
 def reduce(
     features: ArrayLike,
     *,
-    method: str,
-    n_components: int,
-    n_neighbors: int,
-    min_dist: float,
-    metric: str,
-    seed: int,
+    method: str = "umap",
+    n_components: int = 3,
+    n_neighbors: int = 15,
+    min_dist: float = 0.0,
+    metric: str = "cosine",
+    seed: int = 0,
 ) -> NDArray:
-    """Maps features to `n_components` coordinates; the same seed gives the same map.
+    """Embeds features in `n_components` dimensions; the same seed gives the same embedding.
 
     Args:
         features: finite float `[n, d]`.
         method: `"umap"`, `"tsne"`, `"pca"`, or `"none"` for the features themselves.
-        n_components: of the result; `"none"` ignores it.
+        n_components: dimensions of the result; `"none"` ignores it.
         n_neighbors: UMAP's neighborhood size, capped at n - 1; t-SNE's perplexity, capped at
             (n - 1) / 3.
-        min_dist: UMAP's closest distance of two points of the map.
+        min_dist: UMAP's minimum distance of two embedded points; 0 packs clusters densely.
         metric: distance between features for UMAP and t-SNE, for example `"cosine"`.
         seed: of UMAP and t-SNE.
 
     Returns:
-        float32 `[n, dimensions]`; for `"none"` the features as they are. Sets too small for the
+        float32 `[n, n_components]`; for `"none"` the features as they are. Sets too small for the
         method (UMAP: fewer than `n_components + 2` rows; PCA: fewer rows or columns than
-        dimensions) fall back to as many principal components as there are, the other
-        coordinates zero.
+        components) fall back to as many principal components as there are; the other
+        coordinates are zero.
 
     Raises:
-        ValueError: unknown method, or features or a setting that are not usable.
+        ValueError: unknown method, features that are not finite, or an argument out of range.
+
+    Example:
+        >>> reduce([[0.0, 5.0], [2.0, 5.0], [4.0, 5.0]], method="pca", n_components=1).tolist()
+        [[-2.0], [0.0], [2.0]]
     """
     if method not in METHODS:
-        raise ValueError(f"the reduction must be one of {', '.join(METHODS)}; got {method!r}")
-    features = numeric(features, "features")
+        raise ValueError(f"method must be one of {', '.join(METHODS)}; got {method!r}")
+    x = numeric(features, "features")
     if method == "none":
-        return features
+        return x
     if n_components < 1:
         raise ValueError(f"n_components must be at least 1; got {n_components}")
     if method != "pca" and n_neighbors < 2:
         raise ValueError(f"n_neighbors must be at least 2; got {n_neighbors}")
-    n = len(features)
+    n = len(x)
     if method == "pca" or n < n_components + 2 or n < 4:
-        return _pca(features, n_components)
+        return _pca(x, n_components)
     if method == "umap":
-        return _umap(features, n_components, min(n_neighbors, n - 1), min_dist, metric, seed)
-    return _tsne(features, n_components, min(float(n_neighbors), (n - 1) / 3), metric, seed)
+        return _umap(x, n_components, min(n_neighbors, n - 1), min_dist, metric, seed)
+    return _tsne(x, n_components, min(float(n_neighbors), (n - 1) / 3), metric, seed)
 
 
-def _pca(features: NDArray, n_components: int) -> NDArray:
-    """Principal components in float64 and bounded memory, signs fixed by the largest entry."""
-    n, d = features.shape
-    mean = features.mean(axis=0, dtype=np.float64)
+def _pca(x: NDArray, n_components: int) -> NDArray:
+    """Principal components in float64; of each axis the entry largest in size is positive."""
+    # Imported only where it is used, like the other two methods.
+    from sklearn.decomposition import PCA
 
-    def blocks() -> Iterator[tuple[slice, NDArray]]:
-        for start in range(0, n, _ROWS):
-            part = slice(start, start + _ROWS)
-            yield part, features[part].astype(np.float64) - mean
-
-    if n > d:
-        covariance = np.zeros((d, d))
-        for _, block in blocks():
-            covariance += block.T @ block
-        axes = np.linalg.eigh(covariance)[1].T[::-1]
-    else:
-        axes = np.linalg.svd(features.astype(np.float64) - mean, full_matrices=False)[2]
-    axes = axes[:n_components]
-    largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=1)[:, None], axis=1)
-    axes = axes * np.where(largest < 0, -1, 1)
-    reduced = np.zeros((n, n_components), np.float32)
-    for part, block in blocks():
-        reduced[part, : len(axes)] = block @ axes.T
+    # scikit-learn would take the covariance of features far from zero from a difference.
+    centered = x.astype(np.float64)
+    centered -= centered.mean(axis=0)
+    reduced = np.zeros((len(x), n_components), np.float32)
+    if len(x) < 2:
+        return reduced
+    count = min(n_components, *x.shape)
+    # Never "auto": for many columns its answer is random.
+    solver = "covariance_eigh" if len(x) > x.shape[1] else "full"
+    # The explained variance, which nothing here reads, is 0 / 0 for equal rows.
+    with np.errstate(invalid="ignore"):
+        reduced[:, :count] = PCA(count, svd_solver=solver).fit_transform(centered)
     return reduced
 
 
 def _umap(
-    features: NDArray, n_components: int, n_neighbors: int, min_dist: float, metric: str, seed: int
+    x: NDArray, n_components: int, n_neighbors: int, min_dist: float, metric: str, seed: int
 ) -> NDArray:
     with warnings.catch_warnings():
-        # A missing TensorFlow, a single thread for the sake of the seed, and disconnected
-        # neighborhoods are what we expect; nothing here asks the user to act.
+        # UMAP warns about a missing TensorFlow, about the single thread that a seed implies and
+        # about disconnected neighborhoods: all are expected, and the user can act on none.
         warnings.simplefilter("ignore")
         # The first import compiles for seconds: only where it is used.
         from umap import UMAP
 
-        # The spectral start needs more rows than dimensions + 1 components.
-        start = "spectral" if len(features) > 3 * n_components + 10 else "random"
+        # The spectral initialization needs more rows than n_components + 1 eigenvectors.
+        init = "spectral" if len(x) > 3 * n_components + 10 else "random"
         mapper = UMAP(
             n_components=n_components,
             n_neighbors=n_neighbors,
             min_dist=min_dist,
             metric=metric,
-            init=start,
+            init=init,
             random_state=seed,
             n_jobs=1,
         )
-        return np.asarray(mapper.fit_transform(features), np.float32)
+        return np.asarray(mapper.fit_transform(x), np.float32)
 
 
-def _tsne(
-    features: NDArray, n_components: int, perplexity: float, metric: str, seed: int
-) -> NDArray:
+def _tsne(x: NDArray, n_components: int, perplexity: float, metric: str, seed: int) -> NDArray:
     from sklearn.manifold import TSNE
 
     # Barnes-Hut works up to three dimensions.
@@ -122,11 +115,11 @@ def _tsne(
         n_components=n_components,
         perplexity=perplexity,
         metric=metric,
-        init="random" if min(features.shape) < n_components else "pca",
+        init="random" if min(x.shape) < n_components else "pca",
         method="barnes_hut" if n_components <= 3 else "exact",
         random_state=seed,
     )
-    # One thread: sums over several depend on their number, and on a busy machine they wait for
-    # each other (measured 30 times slower).
+    # One thread: sums over several depend on their number, and on a busy machine the threads wait
+    # for each other (measured 30 times slower).
     with threadpool_limits(1):
-        return np.asarray(mapper.fit_transform(features), np.float32)
+        return np.asarray(mapper.fit_transform(x), np.float32)

@@ -1,83 +1,101 @@
-"""Checks of what an estimator is given, and distances to a few centers."""
+"""Validation of what an estimator is given, and the nearest of a few centers."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import check_array
 
 # Elements of one block of distances to the centers (float64: 32 MB).
 _BLOCK = 2**22
 
 
 def numeric(values: ArrayLike, name: str) -> NDArray:
-    """`values` as a finite array of real numbers `[n, d]`, dtype kept.
+    """`values` as a finite array of real numbers `[n, d]`, dtype kept (objects become float64).
+
+    scikit-learn's `check_array` does what it can say in one sentence; masks and dates, which it
+    lets pass, the number of dimensions and the place of a value that is not finite are added here.
 
     Raises:
-        ValueError, TypeError: one sentence about what is wrong, with `name` in it.
+        ValueError, TypeError: one sentence about what is wrong.
+
+    Example:
+        >>> numeric([[1, 2], [3, 4]], "X").dtype.kind
+        'i'
+        >>> numeric([[1.0], [float("nan")]], "X")
+        Traceback (most recent call last):
+        ValueError: X must be finite; got NaN or infinity in 1 of 2 rows, first nan at [1, 0]
     """
-    if hasattr(values, "toarray"):
-        raise TypeError(f"sparse input is not supported: pass {name}.toarray()")
     if np.ma.isMaskedArray(values) and np.ma.is_masked(values):
-        raise ValueError(f"{name} has masked entries: fill them or drop their rows")
+        raise ValueError(f"{name} must have no masked entries: fill them or drop their rows")
     try:
-        array = np.asarray(values)
-        if array.dtype.kind == "O":
-            array = array.astype(np.float64)
+        array = check_array(
+            values, dtype="numeric", ensure_2d=False, allow_nd=True, ensure_all_finite=False
+        )
     except (TypeError, ValueError) as error:
-        raise type(error)(f"{name} cannot be read as an array of numbers: {error}") from error
-    if array.dtype.kind == "c":
-        raise ValueError(f"Complex data not supported: pass real coordinates as {name}")
+        reason = " ".join(str(error).split())
+        raise type(error)(f"{name} must be an array of numbers; got an error: {reason}") from error
     if array.dtype.kind not in "biuf":
         raise ValueError(f"{name} must hold numbers; got an array of {array.dtype}")
     if array.ndim != 2:
         raise ValueError(
-            f"{name} must be a 2-D array of points by coordinates; got shape {array.shape}. "
-            f"Reshape your data with {name}.reshape(-1, 1) if it has a single coordinate"
+            f"{name} must be a 2-D array, rows by columns; got shape {array.shape}. Reshape your "
+            f"data with {name}.reshape(-1, 1) if it has a single column"
         )
-    n, d = array.shape
-    if n == 0 or d == 0:
-        kind = "sample" if n == 0 else "feature"
+    finite = np.isfinite(array)
+    if not finite.all():
+        rows = int((~finite).any(axis=1).sum())
+        i, k = np.argwhere(~finite)[0]
         raise ValueError(
-            f"{name}: Found array with 0 {kind}(s) (shape={array.shape}) while a minimum of 1 is "
-            "required."
-        )
-    bad = ~np.isfinite(array)
-    if bad.any():
-        i, k = np.argwhere(bad)[0]
-        raise ValueError(
-            f"{name} must be finite but contains NaN or infinity in {int(bad.sum())} places, first "
-            f"{array[i, k]} in row {i}, column {k}: drop or fill those rows"
+            f"{name} must be finite; got NaN or infinity in {rows} of {len(array)} rows, first "
+            f"{array[i, k]} at [{i}, {k}]"
         )
     return array
 
 
 def check_weights(weights: ArrayLike | None, n: int) -> NDArray | None:
-    """`weights` as float64 `[n]`, or one sentence about what is wrong with them."""
+    """`weights` as float64 `[n]`, finite, not negative and of a finite sum; None stays None.
+
+    Raises:
+        ValueError: one sentence about what is wrong.
+
+    Example:
+        >>> check_weights([1, 2], 2)
+        array([1., 2.])
+    """
     if weights is None:
         return None
     try:
-        weights = np.asarray(weights, np.float64)
+        values = np.asarray(weights, np.float64)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"sample_weight must hold numbers: {error}") from error
-    if weights.shape != (n,):
+        raise ValueError(f"sample_weight must hold numbers; got an error: {error}") from error
+    if values.shape != (n,):
         raise ValueError(
-            f"sample_weight must have one number for each of the {n} rows; got shape "
-            f"{weights.shape}"
+            f"sample_weight must have one number for each of the {n} rows; got shape {values.shape}"
         )
     with np.errstate(over="ignore"):
-        finite = np.isfinite(weights.sum())
-    if not finite or (weights < 0).any():
+        finite = np.isfinite(values.sum())
+    if not finite or (values < 0).any():
         raise ValueError(
-            "sample_weight and its sum must be finite and nowhere negative; got numbers from "
-            f"{weights.min()} to {weights.max()}"
+            "sample_weight must be finite, of a finite sum and not negative; got values from "
+            f"{values.min()} to {values.max()}"
         )
-    return weights
+    return values
 
 
 def nearest(points: NDArray, centers: NDArray) -> NDArray:
-    """Row of `centers` `[k, d]` closest to each of `points` `[n, d]`, by blocks of bounded size."""
+    """Row of `centers` `[k, d]` nearest to each of `points` `[n, d]`, int64 `[n]`.
+
+    From differences of coordinates: scikit-learn's `pairwise_distances_argmin` takes squared
+    distances from a matrix product, which cancels far from the origin and rounds a row differently
+    alone and in a batch.
+
+    Example:
+        >>> nearest(np.array([[0.2], [0.9]]), np.array([[0.0], [1.0]]))
+        array([0, 1])
+    """
     closest = np.empty(len(points), np.int64)
-    rows = max(1, _BLOCK // centers.size)
-    for start in range(0, len(points), rows):
-        block = points[start : start + rows]
-        apart = block[:, None, :] - centers[None, :, :]
-        closest[start : start + rows] = np.argmin((apart**2).sum(axis=2), axis=1)
+    step = max(1, _BLOCK // centers.size)
+    for start in range(0, len(points), step):
+        block = points[start : start + step]
+        differences = block[:, None, :] - centers[None, :, :]
+        closest[start : start + step] = np.argmin((differences**2).sum(axis=2), axis=1)
     return closest

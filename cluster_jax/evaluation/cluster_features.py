@@ -70,7 +70,7 @@ class ClusteringResult(NamedTuple):
         distances: float32 `[n]`, to the center of the own cluster: in bandwidths for GridShift;
             for k-means the distance, for cosine 1 - cos.
         outliers: bool `[n]`, GridShift's; None for k-means, which has none.
-        curve: how the bandwidth was found, a `bandwidth.Curve` as a dict, or None.
+        curve: how the bandwidth was found, a `BandwidthCurve` as a dict, or None.
     """
 
     metrics: dict[str, dict[str, Any]]

@@ -22,7 +22,7 @@ class ReportData(NamedTuple):
         thumbnails: image numbers -> uint8 `[b, height, width, 1 or 3]`; None for rows without
             pictures, which are shown by name.
         sources: file name of each image or name of each row, or None.
-        curve: a `bandwidth.Curve` as a dict, or None.
+        curve: a `BandwidthCurve` as a dict, or None.
         skipped: file name and reason of each image that could not be read.
     """
 
@@ -69,7 +69,7 @@ def tally(data: ReportData, members: Sequence[np.ndarray]) -> tuple[int, int]:
     """
     if data.outliers is None:
         return len(members), 0
-    # One cluster counts in any case, as `bandwidth.substantial` has it.
+    # The largest cluster always counts, as in `bandwidth.min_cluster_size`.
     large = sum(not data.outliers[own].all() for own in members) or len(members)
     return large, len(members) - large
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cluster_jax.clustering import out_of_sample
-from cluster_jax.clustering.bandwidth import Curve
+from cluster_jax.clustering.bandwidth import BandwidthCurve
 from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.clustering.kmeans import kmeans
 from cluster_jax.clustering.reduce import reduce
@@ -21,7 +21,7 @@ class Evaluation(NamedTuple):
     Attributes:
         metrics: `{"gridshift": {...}, "kmeans": {...}, "knn": {...}, ...}`; figures that need
             labels are None without them. GridShift's `n_clusters` are all its clusters, `n_large`
-            those that count (`bandwidth.substantial`); the others are small and hold outliers.
+            those that count (`bandwidth.min_cluster_size`); the others are small and hold outliers.
         points: float32 `[n, dimensions]`, the reduced space in which GridShift ran.
         centers: float64 `[k, dimensions]`, its modes in that space.
         bandwidth: the side of its cells in that space.
@@ -31,7 +31,7 @@ class Evaluation(NamedTuple):
         kmeans_labels: int32 `[n]`.
         novelty_threshold: how far, by 1 - cosine, a new row may be from all these
             (see `out_of_sample.novelty_threshold`).
-        curve: how the bandwidth was found, a `bandwidth.Curve` as a dict;
+        curve: how the bandwidth was found, a `BandwidthCurve` as a dict;
             None for a bandwidth that was given.
     """
 
@@ -209,6 +209,6 @@ def _probe(
     return linear_probe.linear_probe(x, labels, seed=seed, **section)
 
 
-def _curve(curve: Curve) -> dict[str, Any]:
+def _curve(curve: BandwidthCurve) -> dict[str, Any]:
     others = [answer._asdict() for answer in curve.runners_up]
     return io.plain({**curve._asdict(), "clear": curve.clear, "runners_up": others})

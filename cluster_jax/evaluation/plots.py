@@ -198,7 +198,7 @@ def bandwidth_curve(curve: dict) -> dict:
     """The scan over bandwidths, what is not finite as None."""
     names = ("bandwidths", "n_clusters", "scores")
     return {name: [number(value) for value in curve[name]] for name in names} | {
-        "chosen": int(curve["chosen"])
+        "chosen": int(curve["best_index"])
     }
 
 

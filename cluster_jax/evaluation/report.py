@@ -223,7 +223,7 @@ def _verdict(curve: dict) -> str:
 def _bandwidth(data: ReportData) -> Section:
     """The scan over bandwidths, what it says, and the answers that came next."""
     curve = data.curve
-    width, clusters = (curve[key][curve["chosen"]] for key in ("bandwidths", "n_clusters"))
+    width, clusters = (curve[key][curve["best_index"]] for key in ("bandwidths", "n_clusters"))
     answers = [a if isinstance(a, Mapping) else a._asdict() for a in curve.get("runners_up") or ()]
     rows = [
         fill(

@@ -191,7 +191,7 @@ def classify(run: TrainedRun, rows: np.ndarray) -> Assignment:
     """
     near = out_of_sample.neighbors(rows, run.everything, discovery.VOTERS)
     found = out_of_sample.vote(near, run.clusters.class_labels)
-    is_novel = near.distance[:, 0] > float(run.clusters.class_novelty_threshold)
+    is_novel = near.distances[:, 0] > float(run.clusters.class_novelty_threshold)
     return Assignment(class_names(run, found), class_distances(run, rows, found), is_novel)
 
 
@@ -233,4 +233,4 @@ def kmeans_distances(run: TrainedRun, rows: np.ndarray, labels: np.ndarray) -> n
 
 
 def _unlike(run: TrainedRun, near: out_of_sample.Neighbors) -> np.ndarray:
-    return near.distance[:, 0] > float(run.clusters.novelty_threshold)
+    return near.distances[:, 0] > float(run.clusters.novelty_threshold)

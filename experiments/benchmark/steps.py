@@ -23,7 +23,7 @@ from jax.stages import Compiled, Lowered
 from numpy.typing import NDArray
 
 from cluster_jax.clustering import online
-from cluster_jax.clustering.kmeans import KMeans
+from cluster_jax.clustering.kmeans import KMeansResult
 from cluster_jax.core import devices, ops
 from cluster_jax.core.config import bind_section, load_config
 from cluster_jax.core.queue import Queue, create_queue, enqueue
@@ -313,7 +313,7 @@ def _e_step() -> dict:
     section = load_config("ncc_cifar10").method
     mesh = states.make_mesh()
 
-    def cluster(x: NDArray, init: NDArray | None) -> tuple[float, KMeans]:
+    def cluster(x: NDArray, init: NDArray | None) -> tuple[float, KMeansResult]:
         start = time.perf_counter()
         result = methods.spherical_clusters(
             x,

@@ -4,14 +4,15 @@ import numpy as np
 import pytest
 
 from cluster_jax.clustering import grid
+from cluster_jax.clustering.shift import shift
 
 
 def test_a_position_that_rounds_up_to_the_border_changes_cell():
     # Just left of cell 0, a hair's breadth that a position inside cell -1 cannot express.
-    table = grid.Table(np.array([[0]]), np.array([[-1e-20]]), np.ones(1))
-    modes, _, _, met = grid.shift(table, stop="fixed_point", max_iter=5)
-    assert met
-    np.testing.assert_array_equal(modes.centers(1.0), [[0.0]])
+    table = grid.Grid(np.array([[0]]), np.array([[-1e-20]]), np.ones(1))
+    modes = shift(table, max_iter=5)
+    assert modes.converged
+    np.testing.assert_array_equal(modes.grid.centers(1.0), [[0.0]])
 
 
 def test_grouping_rows():
@@ -30,7 +31,7 @@ def test_neighborhood_sums_over_all_near_cells(d, scale, monkeypatch):
     rng = np.random.default_rng(d)
     rows, _ = grid.group(rng.integers(-scale, scale, (150, d)) + 10**6)
     m = len(rows)
-    table = grid.Table(rows, rng.uniform(size=(m, d)), rng.uniform(0.1, 2, m))
+    table = grid.Grid(rows, rng.uniform(size=(m, d)), rng.uniform(0.1, 2, m))
     near = (np.abs(rows[:, None] - rows[None]) <= 1).all(axis=2)
     assert d > 1 or near.sum() > m
     position = rows[None] - rows[:, None] + table.offsets[None]

@@ -428,7 +428,12 @@ def test_float32_unless_double_precision_is_on(x64):
         (np.zeros((3, 2)), 2, {"tol": -1.0}, "tol"),
         (np.zeros((3, 2)), 2, {"tol": np.nan}, "tol"),
         (np.zeros((3, 2)), 2, {"metric": "cosine"}, "euclidean, spherical; got 'cosine'"),
-        (np.zeros((3, 2)), 2, {"init": np.zeros((2, 3))}, r"\(n_clusters, d\) = \(2, 2\); got \(2, 3\)"),
+        (
+            np.zeros((3, 2)),
+            2,
+            {"init": np.zeros((2, 3))},
+            r"\(n_clusters, d\) = \(2, 2\); got \(2, 3\)",
+        ),
         (np.zeros((3, 2)), 2, {"init": np.full((2, 2), np.inf)}, "init must be finite"),
         (np.eye(3, 2), 2, {"init": np.full((2, 2), 1e39)}, "init must be near.*1e\\+39"),
         (np.eye(3, 2), 2, {"init": np.full((2, 2), -1e30)}, "init must be near.*1e\\+30"),

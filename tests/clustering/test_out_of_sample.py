@@ -37,10 +37,10 @@ def test_neighbors_against_loops(k, monkeypatch):
     features, rows = _crowded(rng, 40, 12), _crowded(rng, 20, 12)
     rows = np.concatenate([rows, features[:5]])
     found = out_of_sample.neighbors(rows, features, k)
-    assert found.index.shape == found.distance.shape == (25, min(k, 40))
+    assert found.indices.shape == found.distances.shape == (25, min(k, 40))
     for i, wanted in enumerate(_plain(rows, features, k)):
-        np.testing.assert_allclose(found.distance[i], [w[0] for w in wanted], rtol=1e-12)
-        assert found.index[i].tolist() == [w[1] for w in wanted]
+        np.testing.assert_allclose(found.distances[i], [w[0] for w in wanted], rtol=1e-12)
+        assert found.indices[i].tolist() == [w[1] for w in wanted]
 
 
 def test_a_row_is_answered_alike_alone_and_in_company():
@@ -50,8 +50,8 @@ def test_a_row_is_answered_alike_alone_and_in_company():
     together = out_of_sample.neighbors(rows, features, 9)
     for i in range(150):
         alone = out_of_sample.neighbors(rows[i : i + 1], features, 9)
-        assert (alone.index[0] == together.index[i]).all()
-        assert (alone.distance[0] == together.distance[i]).all()
+        assert (alone.indices[0] == together.indices[i]).all()
+        assert (alone.distances[0] == together.distances[i]).all()
 
 
 def test_training_rows_keep_label_and_place():
@@ -72,7 +72,7 @@ def test_copies_of_a_row_agree_on_the_commonest_label():
     labels = rng.integers(0, 4, 30)
     labels[[3, 8, 11, 20]] = [1, 2, 2, 0]
     found = out_of_sample.neighbors(features[3:4], features, 12)
-    assert found.index[0, :4].tolist() == [3, 8, 11, 20]
+    assert found.indices[0, :4].tolist() == [3, 8, 11, 20]
     assert out_of_sample.vote(found, labels).tolist() == [2]
     labels[[3, 8, 11, 20]] = [3, 2, 2, 3]  # a tie goes to the lower label
     assert out_of_sample.vote(found, labels).tolist() == [2]
@@ -90,16 +90,16 @@ def test_votes_and_places_against_loops():
     places = out_of_sample.position(found, labels, chosen, points)
     for i in range(40):
         votes = dict.fromkeys(range(5), 0.0)
-        for j, distance in zip(found.index[i], found.distance[i], strict=True):
+        for j, distance in zip(found.indices[i], found.distances[i], strict=True):
             votes[labels[j]] += 1 / distance
         assert chosen[i] == max(votes, key=votes.get)
-        own = [(j, 1 / d) for j, d in zip(found.index[i], found.distance[i], strict=True)
+        own = [(j, 1 / d) for j, d in zip(found.indices[i], found.distances[i], strict=True)
                if labels[j] == chosen[i]]  # fmt: skip
         total = sum(w for _, w in own)
         np.testing.assert_allclose(places[i], sum(points[j] * w for j, w in own) / total)
     # Neither the nearest row nor a plain majority alone decides.
-    assert (chosen != labels[found.index[:, 0]]).any()
-    plain = [np.bincount(labels[row]).argmax() for row in found.index]
+    assert (chosen != labels[found.indices[:, 0]]).any()
+    plain = [np.bincount(labels[row]).argmax() for row in found.indices]
     assert (chosen != plain).any()
 
 
@@ -120,8 +120,8 @@ def test_reach_is_a_quantile_of_nearest_other_rows(sample, monkeypatch):
 def test_rows_of_zeros():
     features = np.array([[1.0, 0], [0, 1], [0, 0]], np.float32)
     found = out_of_sample.neighbors(np.zeros((1, 2), np.float32), features, 3)
-    assert found.index.tolist() == [[2, 0, 1]]
-    assert found.distance.tolist() == [[0, 0.5, 0.5]]
+    assert found.indices.tolist() == [[2, 0, 1]]
+    assert found.distances.tolist() == [[0, 0.5, 0.5]]
 
 
 def test_rows_that_do_not_belong():

@@ -60,10 +60,10 @@ def test_equal_rows():
 @pytest.mark.parametrize(
     ("features", "change", "message"),
     [
-        (np.zeros((5, 2)), {"method": "isomap"}, "must be one of umap, tsne, pca, none"),
+        (np.zeros((5, 2)), {"method": "isomap"}, "method must be one of umap, tsne, pca, none"),
         (np.zeros(5), {}, "2-D"),
         (np.zeros((0, 2)), {}, "0 sample"),
-        (np.full((5, 2), np.nan), {}, "NaN"),
+        (np.full((5, 2), np.nan), {}, "must be finite"),
         (np.zeros((5, 2)), {"n_components": 0}, "n_components"),
         (np.zeros((5, 2)), {"n_neighbors": 1}, "neighbors"),
     ],

@@ -55,7 +55,7 @@ def make(clusters, *, seed=3, side=8, channels=1, dimensions=3, labels=None, nam
             "bandwidths": [0.1, 0.2, 0.4],
             "n_clusters": [90, 5, 1],
             "scores": [0.1, 0.9, float("nan")],
-            "chosen": 1,
+            "best_index": 1,
             "verdict": "clear",
             "runners_up": ({"bandwidth": 0.1, "n_clusters": 1_090, "score": 0.12345},),
         },
