@@ -1,43 +1,158 @@
 """A backbone with projector and predictor as pure functions of pytrees."""
 
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any, NamedTuple
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from cluster_jax.core import collectives
+from cluster_jax.core import checks, collectives
+from cluster_jax.core.checks import InputError
 from cluster_jax.core.collectives import Axis
 from cluster_jax.core.ops import upcast
-from cluster_jax.nets import resnet, small
+from cluster_jax.nets import backbone as backbones
+from cluster_jax.nets.backbone import Backbone, Layers
 from cluster_jax.nets.heads import Head
 from cluster_jax.nets.norm import BatchNorm
 
 Tree = Any
 
-NAMES = (*resnet.DEPTHS, "small")
 NORMS = ("sync", "local", "shuffle")
-# None lets flax compute in the widest dtype of inputs and parameters: float32, and float64 where
-# a test gives float64.
-DTYPES = {"float32": None, "bfloat16": jnp.bfloat16}
+DTYPES = ("auto", "float32", "bfloat16")
+
+
+@dataclasses.dataclass(frozen=True)
+class ProjectorConfig:
+    """Section `network.projector`.
+
+    Attributes:
+        hidden: size of the hidden layer.
+        out: size of the projection.
+    """
+
+    hidden: int
+    out: int
+
+    def __post_init__(self) -> None:
+        checks.whole("network.projector.hidden", self.hidden, 1)
+        checks.whole("network.projector.out", self.out, 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class PredictorConfig:
+    """Section `network.predictor`; its output has the size of the projection.
+
+    Attributes:
+        hidden: size of the hidden layer.
+    """
+
+    hidden: int
+
+    def __post_init__(self) -> None:
+        checks.whole("network.predictor.hidden", self.hidden, 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class NetworkConfig:
+    """Section `network`; raises an `InputError` for a value that is out of range.
+
+    Attributes:
+        name: "resnet18", "resnet34", "resnet50" or "small".
+        width: channels of the first layer; 64 gives the published ResNets.
+        stem: "cifar" or "imagenet" for a ResNet, None for "small".
+        projector: None for a method without projector.
+        predictor: None for a method without predictor.
+        frozen: name of the last block of the backbone, from the input on, that does not train:
+            "stem", "stage1" to "stage4" of a ResNet, "conv1" to "conv4" or "dense" of "small".
+            None: all train.
+        norm: BatchNorm statistics of the global batch ("sync") or of groups of images ("local").
+            "shuffle" is "local" here; a method shuffles the images before its target network sees
+            them.
+        group: images per group for "local" and "shuffle", at least 2, for "shuffle" fewer than the
+            global batch; None for "sync".
+        dtype: compute dtype, "float32", "bfloat16", or "auto": bfloat16 on GPU and TPU.
+            Parameters, statistics and outputs are in float32 either way; float64 parameters or
+            images stay float64 under "float32".
+    """
+
+    name: str
+    width: int
+    stem: str | None
+    projector: ProjectorConfig | None
+    predictor: PredictorConfig | None
+    frozen: str | None
+    norm: str
+    group: int | None
+    dtype: str
+
+    def __post_init__(self) -> None:
+        checks.whole("network.width", self.width, 1)
+        backbone = self.backbone()
+        if self.projector is None and self.predictor is not None:
+            raise InputError("network.projector must be set with network.predictor; got None")
+        if self.frozen is not None:
+            checks.one_of("network.frozen", self.frozen, backbone.blocks)
+        checks.one_of("network.norm", self.norm, NORMS)
+        if self.norm == "sync":
+            if self.group is not None:
+                raise InputError(
+                    f"network.group must be None with network.norm 'sync'; got {self.group}"
+                )
+        elif self.group is None:
+            raise InputError(
+                f"network.group must be at least 2 with network.norm {self.norm!r}; got None"
+            )
+        else:
+            checks.whole("network.group", self.group, 2)
+        checks.one_of("network.dtype", self.dtype, DTYPES)
+
+    def backbone(self) -> Backbone:
+        """The backbone that the section names."""
+        return backbones.make(self.name, width=self.width, stem=self.stem)
 
 
 class Outputs(NamedTuple):
-    """What a forward pass gives.
+    """Result of a forward pass.
 
     Attributes:
         representation: backbone features `[b, f]`, at least float32.
         projection: projector outputs `[b, e]`, at least float32, not normalized; the
             representation itself where there is no projector.
-        stats: the new BatchNorm statistics; those given where `train` is False.
+        stats: the new BatchNorm statistics; those passed in where `train` is False.
     """
 
     representation: Array
     projection: Array
     stats: Tree
+
+
+class Init(Protocol):
+    """Initial parameters and statistics, float32; only the shape of `images` matters."""
+
+    def __call__(self, key: Array, images: Array) -> tuple[Tree, Tree]:
+        """`images` are floats `[1, H, W, C]`."""
+
+
+class Forward(Protocol):
+    """Backbone and projector."""
+
+    def __call__(
+        self, params: Tree, stats: Tree, images: Array, *, train: bool, axis: Axis
+    ) -> Outputs:
+        """`images` are floats `[b, H, W, C]`."""
+
+
+class Predict(Protocol):
+    """The predictor."""
+
+    def __call__(
+        self, params: Tree, stats: Tree, projection: Array, *, train: bool, axis: Axis
+    ) -> tuple[Array, Tree]:
+        """`[b, e]` in and out, at least float32; only the predictor's part of `stats` changes."""
 
 
 class Network(NamedTuple):
@@ -48,195 +163,140 @@ class Network(NamedTuple):
     Python bool, `axis` the name of the mesh axis that holds the batch (None on one device).
 
     Attributes:
-        init: `(key, images) -> params, stats`, float32; of `images`, floats `[1, H, W, C]`, only
-            the shape matters.
-        forward: `(params, stats, images, *, train, axis) -> Outputs` of images `[b, H, W, C]`.
-        predict: `(params, stats, projection, *, train, axis) -> prediction, stats`; `[b, e]` in
-            and out, at least float32; only the predictor's part of `stats` changes. None for a
-            network without predictor.
+        init: makes `params` and `stats`.
+        forward: images to representation and projection.
+        predict: projection to prediction; None for a network without predictor.
         features: size `f` of the representation.
         projections: size `e` of the projection.
         frozen: `(params) -> bools` in the same structure, True for what does not train; None
             where everything trains. Frozen blocks keep their statistics too.
-        any_size: whether it takes images of another size than `init` saw (it averages its last
-            map; "small" flattens it).
+        any_size: whether it takes images of another size than `init` saw.
     """
 
-    init: Callable[[Array, Array], tuple[Tree, Tree]]
-    forward: Callable[..., Outputs]
-    predict: Callable[..., tuple[Array, Tree]] | None
+    init: Init
+    forward: Forward
+    predict: Predict | None
     features: int
     projections: int
     frozen: Callable[[Tree], Tree] | None
     any_size: bool
 
 
-def make(
-    *,
-    name: str,
-    width: int,
-    stem: str | None,
-    projector: Mapping[str, int] | None,
-    predictor: Mapping[str, int] | None,
-    frozen: str | None,
-    norm: str,
-    group: int | None,
-    dtype: str,
-) -> Network:
-    """The network of a configuration.
-
-    Args:
-        name: "resnet18", "resnet34", "resnet50" or "small".
-        width: channels of the first layer; 64 gives the published ResNets.
-        stem: "cifar" or "imagenet" for a ResNet, None for "small".
-        projector: `{"hidden": size, "out": size}`, or None for a method without projector.
-        predictor: `{"hidden": size}`, or None for a method without predictor.
-        frozen: name of the last block of the backbone, from the input on, that does not train:
-            "stem", "stage1" to "stage4" of a ResNet, "conv1" to "conv4" or "dense" of "small".
-            None: all train.
-        norm: BatchNorm statistics of the global batch ("sync") or of groups of images ("local").
-            "shuffle" is "local" here; a method shuffles the images before its target network sees
-            them.
-        group: images per group for "local" and "shuffle", at least 2, for "shuffle" fewer than the
-            global batch; None for "sync".
-        dtype: compute dtype, "float32" or "bfloat16". Parameters, statistics and outputs are in
-            float32 either way; float64 parameters or images stay float64 under "float32".
-
-    Raises:
-        ValueError: a value is not one of these.
-    """
-    _check(name, width, stem, norm, group, dtype)
-    if projector is not None:
-        _check_sizes("projector", projector, {"hidden", "out"})
-    elif predictor is not None:
-        raise ValueError("a predictor needs a projector; give network.projector, or neither")
-    blocks = small.BLOCKS if name == "small" else resnet.BLOCKS
-    if frozen is not None and frozen not in blocks:
-        raise ValueError(
-            f"unknown block {frozen!r} of {name} to freeze; there are {', '.join(blocks)}"
-        )
-    count = 0 if frozen is None else blocks.index(frozen) + 1
-    if predictor is not None:
-        _check_sizes("predictor", predictor, {"hidden"})
-    compute = DTYPES[dtype]
-
-    def parts(train: bool, axis: Axis) -> dict[str, nn.Module]:
-        common = {"norm": partial(BatchNorm, train, axis, group, compute), "dtype": compute}
-        still = {"frozen": count, "frozen_norm": partial(BatchNorm, False, axis, group, compute)}
-        if name == "small":
-            modules = {"backbone": small.Small(width, **common, **still)}
-        else:
-            modules = {"backbone": resnet.ResNet(name, width, stem, **common, **still)}
-        if projector is not None:
-            modules["projector"] = Head(projector["hidden"], projector["out"], **common)
-        if predictor is not None:
-            modules["predictor"] = Head(predictor["hidden"], projector["out"], **common)
-        return modules
-
-    features = small.features(width) if name == "small" else resnet.features(name, width)
-    projections = features if projector is None else projector["out"]
-
-    def init(key: Array, images: Array) -> tuple[Tree, Tree]:
-        # In evaluation mode: one image is no batch to take statistics of.
-        modules = parts(train=False, axis=None)
-
-        def initial(key: Array, images: Array) -> tuple[Tree, Tree]:
-            inputs = {
-                "backbone": images,
-                "projector": jnp.zeros((1, features), images.dtype),
-                "predictor": jnp.zeros((1, projections), images.dtype),
-            }
-            keys = dict(zip(inputs, jax.random.split(key, len(inputs)), strict=True))
-            made = {part: m.init(keys[part], inputs[part]) for part, m in modules.items()}
-            params = {part: variables["params"] for part, variables in made.items()}
-            return params, {part: variables["batch_stats"] for part, variables in made.items()}
-
-        # XLA spends a second per shape on the code of a random generator that runs once; without
-        # optimization it is quick. Only a compilation of its own can have this option.
-        if isinstance(jnp.add(0, 0), jax.core.Tracer):
-            return initial(key, images)
-        options = {"xla_backend_optimization_level": 0}
-        return jax.jit(initial, compiler_options=options)(key, images)
-
-    def run(
-        part: str, params: Tree, stats: Tree, x: Array, train: bool, axis: Axis
-    ) -> tuple[Array, Tree]:
-        variables = {"params": params[part], "batch_stats": stats[part]}
-        # In evaluation mode this gives back the statistics that went in.
-        y, new = parts(train, axis)[part].apply(variables, x, mutable=["batch_stats"])
-        return y, {**stats, part: new["batch_stats"]}
-
-    def forward(params: Tree, stats: Tree, images: Array, *, train: bool, axis: Axis) -> Outputs:
-        batch = images.shape[0] * collectives.size(axis)
-        if train and norm == "shuffle" and group >= batch:
-            raise ValueError(
-                "network.norm 'shuffle' needs a network.group smaller than the batch, or it "
-                f"changes nothing; got network.group {group} for train.batch_size {batch}"
-            )
-        representation, stats = run("backbone", params, stats, images, train, axis)
-        projection = representation
-        if projector is not None:
-            projection, stats = run("projector", params, stats, representation, train, axis)
-        return Outputs(upcast(representation), upcast(projection), stats)
-
-    def predict(
-        params: Tree, stats: Tree, projection: Array, *, train: bool, axis: Axis
-    ) -> tuple[Array, Tree]:
-        prediction, stats = run("predictor", params, stats, projection, train, axis)
-        return upcast(prediction), stats
-
-    def still(params: Tree) -> Tree:
-        def block_of(module: str) -> int:
-            return small.block_of(module) if name == "small" else resnet.block_of(name, module)
-
-        def mask(part: str, module: str, leaves: Tree) -> Tree:
-            fixed = part == "backbone" and block_of(module) < count
-            return jax.tree.map(lambda _: fixed, leaves)
-
-        return {
-            part: {module: mask(part, module, leaves) for module, leaves in modules.items()}
-            for part, modules in params.items()
-        }
-
+def make(config: NetworkConfig) -> Network:
+    """The network of a config section."""
+    backbone = config.backbone()
     return Network(
-        init,
-        forward,
-        None if predictor is None else predict,
-        features,
-        projections,
-        still if count else None,
-        name != "small",
+        init=functools.partial(_init, config),
+        forward=functools.partial(_forward, config),
+        predict=None if config.predictor is None else functools.partial(_predict, config),
+        features=backbone.features,
+        projections=_projection_size(config),
+        frozen=functools.partial(_frozen_mask, config) if _frozen_count(config) else None,
+        any_size=backbone.any_size,
     )
 
 
-def _check(
-    name: str, width: int, stem: str | None, norm: str, group: int | None, dtype: str
-) -> None:
-    if name not in NAMES:
-        raise ValueError(f"unknown network {name!r}; there are {', '.join(NAMES)}")
-    if width < 1:
-        raise ValueError(f"the width of a network is at least 1; got {width}")
-    if name == "small" and stem is not None:
-        raise ValueError(f"the network 'small' has no choice of stem; set it to None, not {stem!r}")
-    if name != "small" and stem not in resnet.STEMS:
-        raise ValueError(f"unknown stem {stem!r} of {name}; there are {', '.join(resnet.STEMS)}")
-    if norm not in NORMS:
-        raise ValueError(f"unknown norm {norm!r}; there are {', '.join(NORMS)}")
-    if norm == "sync" and group is not None:
-        raise ValueError(
-            f"network.norm 'sync' takes no network.group; set that to None, not {group}"
-        )
-    if norm != "sync" and (group is None or group < 2):
-        raise ValueError(f"network.norm {norm!r} needs a network.group of at least 2; got {group}")
-    if dtype not in DTYPES:
-        raise ValueError(f"unknown dtype {dtype!r}; there are {', '.join(DTYPES)}")
+def _projection_size(config: NetworkConfig) -> int:
+    return config.backbone().features if config.projector is None else config.projector.out
 
 
-def _check_sizes(part: str, sizes: Mapping[str, int], keys: set[str]) -> None:
-    wanted = " and ".join(sorted(keys))
-    if set(sizes) != keys:
-        raise ValueError(
-            f"the {part} is given by {wanted}; got {', '.join(sorted(sizes)) or 'nothing'}"
+def _frozen_count(config: NetworkConfig) -> int:
+    """Number of first blocks that do not train."""
+    blocks = config.backbone().blocks
+    return 0 if config.frozen is None else blocks.index(config.frozen) + 1
+
+
+def _modules(config: NetworkConfig, train: bool, axis: Axis) -> dict[str, nn.Module]:
+    """The Flax modules, by the keys of `params`."""
+    # None lets flax compute in the widest dtype of inputs and parameters: float32, and float64
+    # where a test gives float64.
+    accelerated = jax.default_backend() in ("gpu", "tpu")
+    bfloat16 = config.dtype == "bfloat16" or (config.dtype == "auto" and accelerated)
+    dtype = jnp.dtype(jnp.bfloat16) if bfloat16 else None
+    norm = functools.partial(BatchNorm, train, axis, config.group, dtype)
+    frozen_norm = functools.partial(BatchNorm, False, axis, config.group, dtype)
+    layers = Layers(norm, frozen_norm, _frozen_count(config), dtype)
+    size = _projection_size(config)
+    modules = {"backbone": config.backbone().module(layers)}
+    if config.projector is not None:
+        modules["projector"] = Head(config.projector.hidden, size, norm, dtype)
+    if config.predictor is not None:
+        modules["predictor"] = Head(config.predictor.hidden, size, norm, dtype)
+    return modules
+
+
+def _init(config: NetworkConfig, key: Array, images: Array) -> tuple[Tree, Tree]:
+    # XLA spends a second per shape on the code of a random generator that runs once; without
+    # optimization it is quick. Only a compilation of its own can have this option.
+    inside_trace = isinstance(jnp.add(0, 0), jax.core.Tracer)
+    return (_initial if inside_trace else _compiled_initial)(config, key, images)
+
+
+def _initial(config: NetworkConfig, key: Array, images: Array) -> tuple[Tree, Tree]:
+    """Parameters and statistics."""
+    inputs = {
+        "backbone": images,
+        "projector": jnp.zeros((1, config.backbone().features), images.dtype),
+        "predictor": jnp.zeros((1, _projection_size(config)), images.dtype),
+    }
+    keys = dict(zip(inputs, jax.random.split(key, len(inputs)), strict=True))
+    # In evaluation mode: one image is no batch to take statistics of.
+    modules = _modules(config, train=False, axis=None)
+    variables = {part: m.init(keys[part], inputs[part]) for part, m in modules.items()}
+    params = {part: collections["params"] for part, collections in variables.items()}
+    return params, {part: collections["batch_stats"] for part, collections in variables.items()}
+
+
+_compiled_initial = jax.jit(
+    _initial,
+    static_argnames=("config",),
+    compiler_options={"xla_backend_optimization_level": 0},
+)
+
+
+def _forward(
+    config: NetworkConfig, params: Tree, stats: Tree, images: Array, *, train: bool, axis: Axis
+) -> Outputs:
+    batch = images.shape[0] * collectives.size(axis)
+    if train and config.norm == "shuffle" and config.group is not None and config.group >= batch:
+        raise InputError(
+            f"network.group must be smaller than train.batch_size = {batch} with network.norm "
+            f"'shuffle', or shuffling changes nothing; got {config.group}"
         )
-    if min(sizes.values()) < 1:
-        raise ValueError(f"the {part}'s {wanted} must be at least 1; got {dict(sizes)}")
+    modules = _modules(config, train, axis)
+    representation, stats = _apply(modules, "backbone", params, stats, images)
+    projection = representation
+    if config.projector is not None:
+        projection, stats = _apply(modules, "projector", params, stats, representation)
+    return Outputs(upcast(representation), upcast(projection), stats)
+
+
+def _predict(
+    config: NetworkConfig, params: Tree, stats: Tree, projection: Array, *, train: bool, axis: Axis
+) -> tuple[Array, Tree]:
+    modules = _modules(config, train, axis)
+    prediction, stats = _apply(modules, "predictor", params, stats, projection)
+    return upcast(prediction), stats
+
+
+def _apply(
+    modules: dict[str, nn.Module], part: str, params: Tree, stats: Tree, x: Array
+) -> tuple[Array, Tree]:
+    """Output of one part, and the statistics with that part's new ones."""
+    variables = {"params": params[part], "batch_stats": stats[part]}
+    # In evaluation mode this gives back the statistics that went in.
+    y, updated = modules[part].apply(variables, x, mutable=["batch_stats"])
+    return y, {**stats, part: updated["batch_stats"]}
+
+
+def _frozen_mask(config: NetworkConfig, params: Tree) -> Tree:
+    block_of, count = config.backbone().block_of, _frozen_count(config)
+
+    def mask(part: str, submodule: str, leaves: Tree) -> Tree:
+        is_frozen = part == "backbone" and block_of(submodule) < count
+        return jax.tree.map(lambda _: is_frozen, leaves)
+
+    return {
+        part: {submodule: mask(part, submodule, leaves) for submodule, leaves in tree.items()}
+        for part, tree in params.items()
+    }

@@ -58,8 +58,8 @@ class BatchNorm(nn.Module):
         ones = (1,) * (y.ndim - 1)
         if self.train:
             mean, var = self._moments(y)
-            self._move(running_mean, mean)
-            self._move(running_var, var)
+            self._update(running_mean, mean)
+            self._update(running_var, var)
         else:
             mean = running_mean.value.reshape(*ones, channels)
             var = running_var.value.reshape(*ones, channels)
@@ -72,8 +72,8 @@ class BatchNorm(nn.Module):
             return 1
         if b % self.group:
             raise ValueError(
-                f"the batch per device ({b}) is not a multiple of network.group ({self.group}); "
-                "change network.group or train.batch_size"
+                f"the batch of each device must be a multiple of network.group = {self.group}; "
+                f"got {b}: change network.group or train.batch_size"
             )
         return b // self.group
 
@@ -86,7 +86,7 @@ class BatchNorm(nn.Module):
         return mean, var
 
     @staticmethod
-    def _move(running: nn.Variable, batch: Array) -> None:
+    def _update(running: nn.Variable, batch: Array) -> None:
         new = MOMENTUM * running.value + (1 - MOMENTUM) * jnp.mean(
             batch, axis=tuple(range(batch.ndim - 1))
         )

@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 
 from cluster_jax.core import checks, io, schedules
 from cluster_jax.core.checks import InputError
-from cluster_jax.core.config import bind_section, load_config
+from cluster_jax.core.config import bind_section, load_config, parse_section
 from cluster_jax.data import batches, datasets, splits, views
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.evaluation import evaluate
@@ -175,7 +175,8 @@ def _join(config: Mapping[str, Any], dataset: Dataset, test: Dataset | None, mes
     views_section = _statistics(config["augment"], dataset)
     augmentation = bind_section(views.make, "augment", views_section)
     shuffle = config["network"]["norm"] == "shuffle"
-    net = bind_section(network.make, "network", _network(config["network"]))
+    network_config = parse_section(network.NetworkConfig, "network", config["network"])
+    net = network.make(network_config)
     context = MethodContext(
         net,
         augmentation,
@@ -276,15 +277,6 @@ def _method(config: Mapping[str, Any], context: MethodContext) -> Method:
             )
         return bind_section(with_nrcc, "nrcc", config["nrcc"], made)
     return base.as_method(made) if isinstance(made, base.TwoView) else made
-
-
-def _network(section: Mapping[str, Any]) -> dict[str, Any]:
-    """The section with the compute dtype resolved."""
-    accelerated = jax.default_backend() in ("gpu", "tpu")
-    values = dict(section)
-    if values.get("dtype") == "auto":
-        values["dtype"] = "bfloat16" if accelerated else "float32"
-    return values
 
 
 def _statistics(section: Mapping[str, Any], dataset: Dataset) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from cluster_jax.core import ops
 from cluster_jax.losses.hng import hard_negatives
 from cluster_jax.losses.ncl import neighborhood_contrast, target_weights
 from cluster_jax.nets import network
+from cluster_jax.nets.network import NetworkConfig, ProjectorConfig
 
 ROWS, DIMENSIONS, QUEUE, NEIGHBORS, NEGATIVES, ROUNDS = 64, 512, 2000, 200, 400, 5
 MIXING, ALPHA, TEMPERATURE = (1 / 3, 2 / 3), 0.2, 0.05
@@ -126,9 +127,18 @@ def _one_row(anchor: Array, rows: _Rows) -> Array:
 def _network() -> Callable[[], object]:
     """The forward and backward pass of a ResNet-18."""
     net = network.make(
-        name="resnet18", width=64, stem="cifar", projector={"hidden": 512, "out": 128},
-        predictor=None, frozen=None, norm="sync", group=None, dtype="float32",
-    )  # fmt: skip
+        NetworkConfig(
+            name="resnet18",
+            width=64,
+            stem="cifar",
+            projector=ProjectorConfig(hidden=512, out=128),
+            predictor=None,
+            frozen=None,
+            norm="sync",
+            group=None,
+            dtype="float32",
+        )
+    )
     images = np.random.default_rng(SEED).standard_normal((BATCH, 32, 32, 3), dtype=np.float32)
     images = jnp.asarray(images)
     params, stats = net.init(jax.random.key(SEED), images[:1])

@@ -25,13 +25,13 @@ from numpy.typing import NDArray
 from cluster_jax.clustering import online
 from cluster_jax.clustering.kmeans import KMeansResult
 from cluster_jax.core import devices, ops
-from cluster_jax.core.config import bind_section, load_config
+from cluster_jax.core.config import bind_section, load_config, parse_section
 from cluster_jax.core.queue import Queue, create_queue, enqueue
 from cluster_jax.data import views
 from cluster_jax.methods import base as methods
 from cluster_jax.methods.base import Encoded, Method, MethodContext, TwoView
 from cluster_jax.nets import network
-from cluster_jax.nets.network import Network
+from cluster_jax.nets.network import Network, NetworkConfig
 from cluster_jax.pipeline import build
 from cluster_jax.training import state as states
 from cluster_jax.training.step import Step, make_step
@@ -172,7 +172,7 @@ def _build(name: str) -> Built:
     config["nrcc"]["weight"] = 0.0
     images = {"size": IMAGES, "shape": (SIDE, SIDE, 3), "mean": MEAN, "std": STD, "known": None}
     run = build.rebuild_run(config, images)
-    net = bind_section(network.make, "network", config["network"])
+    net = network.make(parse_section(NetworkConfig, "network", config["network"]))
     augment = bind_section(views.make, "augment", config["augment"])
     context = MethodContext(net, augment, False, IMAGES, run.schedule.total, IMAGES // BATCH, BATCH)
     values = {key: value for key, value in config["method"].items() if key != "name"}

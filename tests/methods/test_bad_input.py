@@ -97,8 +97,8 @@ def test_groups_of_a_shuffled_batch(tmp_path, monkeypatch):
     mesh = states.make_mesh(1)
     monkeypatch.setattr(states, "make_mesh", lambda: mesh)
     for group, message in (
-        (None, "network.norm 'shuffle' needs a network.group of at least 2; got None"),
-        (3, "batch per device (16) is not a multiple of network.group (3); change network.group"),
+        (None, "network.group must be at least 2 with network.norm 'shuffle'; got None"),
+        (3, "batch of each device must be a multiple of network.group = 3; got 16: change"),
         (16, "or it changes nothing; got network.group 16 for train.batch_size 16"),
     ):
         network = {"norm": "shuffle", "group": group}

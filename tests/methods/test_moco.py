@@ -11,6 +11,7 @@ from cluster_jax.data import views
 from cluster_jax.methods import base
 from cluster_jax.methods.base import Encoded, MethodContext
 from cluster_jax.nets import network
+from cluster_jax.nets.network import NetworkConfig, ProjectorConfig
 from tests import reference
 from tests.data.test_views import OFF
 from tests.methods import cases
@@ -20,15 +21,17 @@ BOTH = pytest.mark.parametrize("case", ["moco", "kernel_infonce on moco"])
 
 def context(images=64, shuffle=False):
     net = network.make(
-        name="small",
-        width=4,
-        stem=None,
-        projector={"hidden": 16, "out": 8},
-        predictor=None,
-        frozen=None,
-        norm="sync",
-        group=None,
-        dtype="float32",
+        NetworkConfig(
+            name="small",
+            width=4,
+            stem=None,
+            projector=ProjectorConfig(hidden=16, out=8),
+            predictor=None,
+            frozen=None,
+            norm="sync",
+            group=None,
+            dtype="float32",
+        )
     )
     augment = views.make(**OFF)
     return MethodContext(

@@ -116,7 +116,11 @@ def made(tmp_path, case):
         ("rotation", {"nrcc.weight": 0.1}, "nrcc needs a method of two views; rotation is none"),
         ("supervised", {"network.projector": {"hidden": 8, "out": 4}}, "classifies the backbone's"),
         ("ncl", {"network.projector": {"hidden": 8, "out": 4}}, "set network.projector and netwo"),
-        ("ncl", {"network.frozen": "stage3"}, "unknown block 'stage3' of small to freeze; there"),
+        (
+            "ncl",
+            {"network.frozen": "stage3"},
+            "network.frozen must be one of 'conv1', 'conv2'",
+        ),
         (
             "ncl",
             {"optimizer.lr_decay_every": "0 epochs"},

@@ -8,7 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cluster_jax.nets import resnet, small
+from cluster_jax.nets import backbone
+from cluster_jax.nets.backbone import Layers
+from cluster_jax.nets.backbones import resnet
 from cluster_jax.nets.norm import BatchNorm
 
 norm = partial(BatchNorm, train=False, axis=None, group=None, dtype=None)
@@ -24,8 +26,10 @@ PUBLISHED = {
 }
 
 
-def build(name, width, stem):
-    return resnet.ResNet(name, width, stem, norm=norm, dtype=None, frozen=0, frozen_norm=norm)
+def build(name, width, stem=None):
+    """The Flax module and the size of its representation."""
+    built = backbone.make(name, width=width, stem=stem)
+    return built.module(Layers(norm, norm, frozen=0, dtype=None)), built.features
 
 
 def multiplications(module, side, channels):
@@ -40,9 +44,24 @@ def multiplications(module, side, channels):
     return count
 
 
+def test_names_are_those_of_all_families():
+    assert backbone.names() == ("resnet18", "resnet34", "resnet50", "small")
+
+
+def test_blocks_and_submodules_of_every_backbone():
+    """A submodule of every block, in the order in which they are applied."""
+    for name in backbone.names():
+        built = backbone.make(name, width=2, stem=None if name == "small" else "cifar")
+        module = built.module(Layers(norm, norm, frozen=0, dtype=None))
+        image = jax.ShapeDtypeStruct((1, 8, 8, 1), jnp.float32)
+        params = jax.eval_shape(module.init, jax.random.key(0), image)["params"]
+        numbers = [built.block_of(submodule) for submodule in params]
+        assert set(numbers) == set(range(len(built.blocks))), name
+
+
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_parameters_and_cost_are_the_published_ones(name):
-    module, features = build(name, 64, "imagenet"), resnet.features(name, 64)
+    module, features = build(name, 64, "imagenet")
     image = jax.ShapeDtypeStruct((1, 224, 224, 3), jnp.float32)
     params = jax.eval_shape(module.init, jax.random.key(0), image)["params"]
     count = sum(math.prod(p.shape) for p in jax.tree.leaves(params))
@@ -55,11 +74,11 @@ def test_parameters_and_cost_are_the_published_ones(name):
 @pytest.mark.parametrize("stem", resnet.STEMS)
 @pytest.mark.parametrize("side", [28, 33, 96])
 def test_resnet_shapes(name, width, stem, side):
-    module = build(name, width, stem)
+    module, features = build(name, width, stem)
     images = jax.ShapeDtypeStruct((3, side, side, 2), jnp.float32)
     variables = jax.eval_shape(module.init, jax.random.key(0), images)
     out = jax.eval_shape(module.apply, variables, images)
-    assert out.shape == (3, resnet.features(name, width))
+    assert out.shape == (3, features)
     first = variables["params"]["Conv_0"]["kernel"].shape
     assert first == ((7, 7, 2, width) if stem == "imagenet" else (3, 3, 2, width))
 
@@ -124,7 +143,8 @@ class Numpy:
     [("resnet18", "cifar", 9), ("resnet50", "cifar", 6), ("resnet18", "imagenet", 22)],
 )
 def test_resnet_equals_its_definition(x64, keys, name, stem, side):
-    width, module = 2, build(name, 2, stem)
+    width = 2
+    module, _ = build(name, width, stem)
     images = jax.random.normal(next(keys), (2, side, side + 1, 3))
     variables = drawn(next(keys), module, images)
     net = Numpy(variables)
@@ -158,7 +178,7 @@ def test_resnet_equals_its_definition(x64, keys, name, stem, side):
 @pytest.mark.parametrize(("side", "last"), [(8, 4), (16, 8), (17, 5), (28, 7), (32, 8)])
 def test_small_equals_its_definition(x64, keys, side, last):
     width = 2
-    module = small.Small(width, norm=norm, dtype=None, frozen=0, frozen_norm=norm)
+    module, features = build("small", width)
     images = jax.random.normal(next(keys), (3, side, side, 2))
     variables = drawn(next(keys), module, images)
     net = Numpy(variables)
@@ -166,15 +186,15 @@ def test_small_equals_its_definition(x64, keys, side, last):
     for stride in (1, 2 if side > 16 else 1, 2, 1):
         x = np.maximum(net.bn(net.conv(x, stride)), 0)
     assert x.shape == (3, last, last, 2 * width)
-    wanted = np.maximum(net.bn(x.reshape(3, -1) @ net.next("Dense")["kernel"]), 0)
+    expected = np.maximum(net.bn(x.reshape(3, -1) @ net.next("Dense")["kernel"]), 0)
     out = quick(module.apply)(variables, images)
-    assert out.shape == (3, small.features(width))
-    np.testing.assert_allclose(out, wanted, rtol=1e-9, atol=1e-12)
+    assert out.shape == (3, features)
+    np.testing.assert_allclose(out, expected, rtol=1e-9, atol=1e-12)
     assert np.count_nonzero(out) > out.size // 4
 
 
 def test_convolutions_start_with_the_variance_of_kaiming(keys):
-    module = build("resnet18", 16, "cifar")
+    module, _ = build("resnet18", 16, "cifar")
     params = quick(module.init)(next(keys), jnp.zeros((1, 8, 8, 3)))["params"]
     kernel = params["BasicBlock_7"]["Conv_1"]["kernel"]  # 3x3, 128 -> 128
     fan_out = 9 * 128

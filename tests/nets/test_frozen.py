@@ -8,9 +8,8 @@ import numpy as np
 import optax
 import pytest
 
-from cluster_jax.nets.network import make
 from cluster_jax.training import optim
-from tests.nets.test_network import RESNET, SMALL, images_of, quick, start
+from tests.nets.test_network import RESNET, SMALL, images_of, network_of, quick, start
 
 VALUES = {
     "learning_rate": 0.3,
@@ -41,7 +40,7 @@ CASES += [(RESNET, block) for block in ("stage3", "stage4")]
 
 
 def build(base, frozen):
-    return make(**{**base, "frozen": frozen, "predictor": None})
+    return network_of({**base, "frozen": frozen, "predictor": None})
 
 
 def modules(name, last):
@@ -52,19 +51,21 @@ def modules(name, last):
 
 def moved(a, b):
     """Names `part.module` of which a leaf differs, and of which one is the same."""
-    found = {
+    differences = {
         f"{part}.{module}": [
             not np.array_equal(x, y)
             for x, y in zip(jax.tree.leaves(leaves), jax.tree.leaves(b[part][module]), strict=True)
         ]
-        for part, held in a.items()
-        for module, leaves in held.items()
+        for part, submodules in a.items()
+        for module, leaves in submodules.items()
     }
-    return {n for n, d in found.items() if any(d)}, {n for n, d in found.items() if not all(d)}
+    return {n for n, d in differences.items() if any(d)}, {
+        n for n, d in differences.items() if not all(d)
+    }
 
 
 def names(tree):
-    return {f"{part}.{module}" for part, held in tree.items() for module in held}
+    return {f"{part}.{module}" for part, submodules in tree.items() for module in submodules}
 
 
 def backward(network, params, stats, images):
@@ -79,7 +80,7 @@ def backward(network, params, stats, images):
 
 
 def stepped(network, params, name):
-    """Parameters after two steps with gradients everywhere: the mask alone must hold some."""
+    """Parameters after two steps with gradients everywhere: the mask alone must hold back the frozen ones."""
     optimizer, _ = optim.make(9, 0, None, 4, network.frozen, name=name, **VALUES)
 
     def steps(params):
@@ -102,21 +103,21 @@ def test_frozen_blocks_stay_as_they_are(keys, base, last):
     (gradients, _), new = quick(partial(backward, network))(params, stats, images)
 
     zero = jax.tree.map(np.zeros_like, params)
-    some, not_all = moved(gradients, zero)
-    assert names(params) - some == frozen
-    assert not_all == frozen
+    changed, unchanged = moved(gradients, zero)
+    assert names(params) - changed == frozen
+    assert unchanged == frozen
 
-    some, not_all = moved(stats, new)
-    assert some == not_all ^ names(stats) == names(stats) - frozen
+    changed, unchanged = moved(stats, new)
+    assert changed == unchanged ^ names(stats) == names(stats) - frozen
 
     mask = network.frozen(params)
     assert jax.tree.structure(mask) == jax.tree.structure(params)
-    for part, held in mask.items():
-        for module, leaves in held.items():
+    for part, submodules in mask.items():
+        for module, leaves in submodules.items():
             assert set(jax.tree.leaves(leaves)) == {f"{part}.{module}" in frozen}
 
-    some, not_all = moved(params, stepped(network, params, "sgd"))
-    assert names(params) - some == not_all == frozen
+    changed, unchanged = moved(params, stepped(network, params, "sgd"))
+    assert names(params) - changed == unchanged == frozen
 
 
 @pytest.mark.parametrize("base", [SMALL, RESNET], ids=["small", "resnet18"])
@@ -136,20 +137,20 @@ def test_no_optimizer_moves_a_frozen_parameter(keys, name):
     network = build(SMALL, "conv3")
     params, _ = start(keys, network)
     frozen = {f"backbone.{m}" for m in modules("small", "conv3")}
-    some, not_all = moved(params, stepped(network, params, name))
-    assert names(params) - some == not_all == frozen
+    changed, unchanged = moved(params, stepped(network, params, name))
+    assert names(params) - changed == unchanged == frozen
 
 
 @pytest.mark.parametrize(
-    ("base", "block", "there"),
+    ("base", "block", "blocks"),
     [
-        (SMALL, "stage1", "conv1, conv2, conv3, conv4, dense"),
-        (RESNET, "conv1", "stem, stage1, stage2, stage3, stage4"),
-        (RESNET, "", "stem, stage1, stage2, stage3, stage4"),
+        (SMALL, "stage1", "'conv1', 'conv2', 'conv3', 'conv4', 'dense'"),
+        (RESNET, "conv1", "'stem', 'stage1', 'stage2', 'stage3', 'stage4'"),
+        (RESNET, "", "'stem', 'stage1', 'stage2', 'stage3', 'stage4'"),
     ],
 )
-def test_unknown_block(base, block, there):
-    message = f"^unknown block {block!r} of {base['name']} to freeze; there are {there}$"
+def test_unknown_block(base, block, blocks):
+    message = f"^network.frozen must be one of {blocks}; got {block!r}$"
     with pytest.raises(ValueError, match=message):
         build(base, block)
 
@@ -157,20 +158,20 @@ def test_unknown_block(base, block, there):
 def test_rate_is_a_tenth_after_every_drop():
     _, rate = optim.make(99, 2, 3, 8, None, name="sgd", **{**VALUES, "base_batch_size": 4})
     # Twice the batch of reference: twice 0.3. Two steps of warm-up do not move the drops.
-    wanted = [0.3, 0.6, 0.6, 0.06, 0.06, 0.06, 0.006, 0.006, 0.006, 0.0006]
-    np.testing.assert_allclose([float(rate(i)) for i in range(10)], wanted, rtol=1e-5)
+    expected = [0.3, 0.6, 0.6, 0.06, 0.06, 0.06, 0.006, 0.006, 0.006, 0.0006]
+    np.testing.assert_allclose([float(rate(i)) for i in range(10)], expected, rtol=1e-5)
 
 
 def test_updates_follow_the_drops():
     params = {"backbone": {"kernel": np.ones((2, 3), np.float32)}}
-    given = jax.tree.map(lambda p: np.full_like(p, 2), params)
+    gradients = jax.tree.map(lambda p: np.full_like(p, 2), params)
     bare = {**VALUES, "momentum": 0.0, "weight_decay": 0.0}
     optimizer, _ = optim.make(9, 0, 2, 4, None, name="sgd", **bare)
-    state, found = optimizer.init(params), []
+    state, differences = optimizer.init(params), []
     for _ in range(5):
-        updates, state = optimizer.update(given, state, params)
-        found.append(float(updates["backbone"]["kernel"][1, 2]))
-    np.testing.assert_allclose(found, [-0.6, -0.6, -0.06, -0.06, -0.006], rtol=1e-5)
+        updates, state = optimizer.update(gradients, state, params)
+        differences.append(float(updates["backbone"]["kernel"][1, 2]))
+    np.testing.assert_allclose(differences, [-0.6, -0.6, -0.06, -0.06, -0.006], rtol=1e-5)
 
 
 def test_drop_every_zero_steps():

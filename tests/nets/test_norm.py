@@ -59,19 +59,19 @@ def test_batch_and_running_statistics_follow_the_formula(x64, keys, shape, group
         -1, *[1] * len(shape[1:])
     )
     y, new = apply(params, stats, x, group=group)
-    wanted_y, wanted = by_loops(params, stats, np.asarray(x), group or len(x))
-    np.testing.assert_allclose(y, wanted_y, rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(new["mean"], wanted["mean"], rtol=1e-12)
-    np.testing.assert_allclose(new["var"], wanted["var"], rtol=1e-12)
+    expected_y, expected = by_loops(params, stats, np.asarray(x), group or len(x))
+    np.testing.assert_allclose(y, expected_y, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(new["mean"], expected["mean"], rtol=1e-12)
+    np.testing.assert_allclose(new["var"], expected["var"], rtol=1e-12)
 
 
 def test_sync_agrees_with_flax(x64, keys):
     params, stats = variables(keys, 4)
     x = jax.random.normal(next(keys), (5, 3, 3, 4))
     theirs = nn.BatchNorm(use_running_average=False, momentum=0.9, epsilon=1e-5)
-    wanted, new = theirs.apply({"params": params, "batch_stats": stats}, x, mutable="batch_stats")
+    expected, new = theirs.apply({"params": params, "batch_stats": stats}, x, mutable="batch_stats")
     y, ours = apply(params, stats, x)
-    np.testing.assert_allclose(y, wanted, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(y, expected, rtol=1e-10, atol=1e-10)
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10), ours, new["batch_stats"]
     )
@@ -83,8 +83,8 @@ def test_evaluation_uses_the_running_statistics_of_each_channel(x64, keys):
     for group in (None, 2):
         y, _ = apply(params, stats, x, train=False, group=group)
         p, s = jax.tree.map(np.asarray, (params, stats))
-        wanted = (np.asarray(x) - s["mean"]) / np.sqrt(s["var"] + 1e-5) * p["scale"] + p["bias"]
-        np.testing.assert_allclose(y, wanted, rtol=1e-12)
+        expected = (np.asarray(x) - s["mean"]) / np.sqrt(s["var"] + 1e-5) * p["scale"] + p["bias"]
+        np.testing.assert_allclose(y, expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -134,11 +134,11 @@ def test_bfloat16_in_and_out_but_float32_within(keys, group):
     params, stats = variables(keys, 3)
     x = jax.random.normal(next(keys), (8, 4, 3), jnp.bfloat16)
     y, new = apply(params, stats, x, group=group, dtype=jnp.bfloat16)
-    exact, wanted = apply(params, stats, x.astype(jnp.float32), group=group)
+    exact, expected = apply(params, stats, x.astype(jnp.float32), group=group)
     assert y.dtype == jnp.bfloat16
     assert all(s.dtype == jnp.float32 for s in jax.tree.leaves(new))
     np.testing.assert_array_equal(y, exact.astype(jnp.bfloat16))
-    jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b), new, wanted)
+    jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b), new, expected)
 
 
 def test_float64_rows_do_not_change_the_dtype_of_the_statistics(x64, keys):

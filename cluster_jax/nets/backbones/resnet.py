@@ -1,5 +1,6 @@
 """ResNet-18, -34 and -50 for small (CIFAR) and large (ImageNet) images."""
 
+import functools
 import itertools
 from collections.abc import Callable
 
@@ -7,28 +8,15 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jax import Array, lax
 
+from cluster_jax.core.checks import InputError
+from cluster_jax.nets.backbone import Backbone, Layers
+from cluster_jax.nets.conv import conv
+
 DEPTHS = {"resnet18": (2, 2, 2, 2), "resnet34": (3, 4, 6, 3), "resnet50": (3, 4, 6, 3)}
+NAMES = tuple(DEPTHS)
 STEMS = ("cifar", "imagenet")
 # From the input on; a network can be frozen up to any of them.
 BLOCKS = ("stem", "stage1", "stage2", "stage3", "stage4")
-
-kaiming = nn.initializers.variance_scaling(2.0, "fan_out", "normal")
-
-
-def conv(features: int, size: int, stride: int, dtype: jnp.dtype | None) -> nn.Conv:
-    """Convolution without bias, padded equally on both sides as in torch.
-
-    ("SAME" pads an even image only below and to the right when the stride is 2.)
-    """
-    return nn.Conv(
-        features,
-        (size, size),
-        stride,
-        padding=size // 2,
-        use_bias=False,
-        kernel_init=kaiming,
-        dtype=dtype,
-    )
 
 
 class BasicBlock(nn.Module):
@@ -81,55 +69,69 @@ class ResNet(nn.Module):
     """He et al. (2016), "Deep Residual Learning for Image Recognition", without the classifier.
 
     Attributes:
-        variant: one of `DEPTHS`.
+        variant: one of `NAMES`.
         width: channels of the first stage, 64 as published.
         stem: "imagenet" is the published one (7x7, stride 2, then 3x3 max-pooling, stride 2);
             "cifar" is one 3x3 convolution of stride 1 without pooling.
-        norm: makes a normalization layer.
-        dtype: compute dtype; None for the widest of images and parameters.
-        frozen: number of first `BLOCKS` that do not train.
-        frozen_norm: makes a normalization layer of a frozen block.
+        layers: normalization, frozen blocks and compute dtype.
     """
 
     variant: str
     width: int
     stem: str
-    norm: Callable[[], nn.Module]
-    dtype: jnp.dtype | None
-    frozen: int
-    frozen_norm: Callable[[], nn.Module]
+    layers: Layers
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        """`[b, h, w, c] -> [b, features]`, `features` as given by `features`."""
-        norm = self.frozen_norm if self.frozen > 0 else self.norm
+        """`[b, h, w, c] -> [b, features]`."""
+        frozen, dtype = self.layers.frozen, self.layers.dtype
+        norm = self.layers.norm_of(BLOCKS.index("stem"))
         if self.stem == "imagenet":
-            x = nn.relu(norm()(conv(self.width, 7, 2, self.dtype)(x)))
+            x = nn.relu(norm()(conv(self.width, 7, 2, dtype)(x)))
             x = nn.max_pool(x, (3, 3), (2, 2), ((1, 1), (1, 1)))
         else:
-            x = nn.relu(norm()(conv(self.width, 3, 1, self.dtype)(x)))
-        block = Bottleneck if self.variant == "resnet50" else BasicBlock
+            x = nn.relu(norm()(conv(self.width, 3, 1, dtype)(x)))
+        residual_block = Bottleneck if self.variant == "resnet50" else BasicBlock
         for stage, depth in enumerate(DEPTHS[self.variant]):
-            frozen = self.frozen > stage + 1
-            norm = self.frozen_norm if frozen else self.norm
-            if self.frozen == stage + 1:
+            block = BLOCKS.index("stage1") + stage
+            # No gradient enters the frozen blocks; it stops at the first one that trains.
+            if frozen == block:
                 x = lax.stop_gradient(x)
+            norm = self.layers.norm_of(block)
             for i in range(depth):
                 stride = 2 if stage > 0 and i == 0 else 1
-                x = block(self.width * 2**stage, stride, norm, self.dtype)(x)
+                x = residual_block(self.width * 2**stage, stride, norm, dtype)(x)
         x = jnp.mean(x, axis=(1, 2))
-        return lax.stop_gradient(x) if self.frozen == len(BLOCKS) else x
+        return lax.stop_gradient(x) if frozen == len(BLOCKS) else x
 
 
-def block_of(variant: str, module: str) -> int:
-    """Number in `BLOCKS` of the block that a submodule, by its name, belongs to."""
-    kind, _, number = module.rpartition("_")
+def make(name: str, *, width: int, stem: str | None) -> Backbone:
+    """A ResNet; the representation has 512, 512 or 2048 features at width 64.
+
+    Args:
+        name: one of `NAMES`.
+        width: channels of the first stage, 64 as published.
+        stem: one of `STEMS`.
+
+    Raises:
+        InputError: no such stem.
+    """
+    if stem not in STEMS:
+        choices = " or ".join(map(repr, STEMS))
+        raise InputError(f"network.stem must be {choices} with network.name {name!r}; got {stem!r}")
+    return Backbone(
+        module=functools.partial(ResNet, name, width, stem),
+        features=width * (32 if name == "resnet50" else 8),
+        blocks=BLOCKS,
+        block_of=functools.partial(_block_of, name),
+        any_size=True,
+    )
+
+
+def _block_of(name: str, submodule: str) -> int:
+    kind, _, number = submodule.rpartition("_")
     if not kind.endswith(("BasicBlock", "Bottleneck")):
-        return 0
-    ends = itertools.accumulate(DEPTHS[variant])
-    return 1 + next(stage for stage, end in enumerate(ends) if int(number) < end)
-
-
-def features(name: str, width: int) -> int:
-    """Size of the representation: 512, 512 and 2048 at width 64."""
-    return width * (32 if name == "resnet50" else 8)
+        return BLOCKS.index("stem")
+    ends = itertools.accumulate(DEPTHS[name])
+    stage = next(stage for stage, end in enumerate(ends) if int(number) < end)
+    return BLOCKS.index("stage1") + stage

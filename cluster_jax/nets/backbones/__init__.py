@@ -1,0 +1,1 @@
+"""One file per family of backbones; each offers `NAMES` and `make`, see `nets.backbone`."""

@@ -1,0 +1,84 @@
+"""A four-layer convolutional network for images of 8x8 to 32x32 pixels."""
+
+import functools
+
+import flax.linen as nn
+from jax import Array, lax
+
+from cluster_jax.core.checks import InputError
+from cluster_jax.nets.backbone import Backbone, Layers
+from cluster_jax.nets.conv import conv
+
+NAMES = ("small",)
+
+# From the input on; a network can be frozen up to any of them.
+BLOCKS = ("conv1", "conv2", "conv3", "conv4", "dense")
+# Images with a longer side are halved once more, so that the last map is 4x4 to 8x8.
+ONE_HALVING = 16
+
+
+class Small(nn.Module):
+    """Four 3x3 convolutions, flattened, and one fully connected layer.
+
+    The widths are (w, w, 2w, 2w). The third convolution has stride 2, and the second too where
+    a side of the image exceeds 16 pixels: 8x8 ends at 4x4, 28x28 at 7x7, 32x32 at 8x8. The map
+    is flattened, not averaged: on handwritten digits an average loses where a stroke is. Not
+    from a paper.
+
+    Attributes:
+        width: channels of the first convolution.
+        layers: normalization, frozen blocks and compute dtype.
+    """
+
+    width: int
+    layers: Layers
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        """`[b, h, w, c] -> [b, features]`."""
+        frozen, dtype = self.layers.frozen, self.layers.dtype
+        second = 2 if max(x.shape[1:3]) > ONE_HALVING else 1
+        for block, (multiple, stride) in enumerate(((1, 1), (1, second), (2, 2), (2, 1))):
+            norm = self.layers.norm_of(block)
+            # No gradient enters the frozen blocks; it stops at the first one that trains.
+            if 0 < frozen == block:
+                x = lax.stop_gradient(x)
+            x = nn.relu(norm()(conv(multiple * self.width, 3, stride, dtype)(x)))
+        dense = BLOCKS.index("dense")
+        if frozen == dense:
+            x = lax.stop_gradient(x)
+        x = x.reshape(x.shape[0], -1)
+        x = nn.Dense(_features(self.width), use_bias=False, dtype=dtype)(x)
+        x = nn.relu(self.layers.norm_of(dense)()(x))
+        return lax.stop_gradient(x) if frozen == len(BLOCKS) else x
+
+
+def make(name: str, *, width: int, stem: str | None) -> Backbone:
+    """The small network; the representation has 256 features at width 16.
+
+    Args:
+        name: "small".
+        width: channels of the first convolution.
+        stem: None, there is no choice.
+
+    Raises:
+        InputError: a stem.
+    """
+    if stem is not None:
+        raise InputError(f"network.stem must be None with network.name {name!r}; got {stem!r}")
+    return Backbone(
+        module=functools.partial(Small, width),
+        features=_features(width),
+        blocks=BLOCKS,
+        block_of=_block_of,
+        any_size=False,
+    )
+
+
+def _block_of(submodule: str) -> int:
+    kind, _, number = submodule.rpartition("_")
+    return BLOCKS.index("dense") if kind == "Dense" else int(number)
+
+
+def _features(width: int) -> int:
+    return 16 * width

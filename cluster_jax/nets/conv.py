@@ -1,0 +1,22 @@
+"""The convolution of all backbones."""
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+kaiming = nn.initializers.variance_scaling(2.0, "fan_out", "normal")
+
+
+def conv(features: int, size: int, stride: int, dtype: jnp.dtype | None) -> nn.Conv:
+    """Convolution without bias, padded equally on both sides as in torch.
+
+    ("SAME" pads an even image only below and to the right when the stride is 2.)
+    """
+    return nn.Conv(
+        features,
+        (size, size),
+        stride,
+        padding=size // 2,
+        use_bias=False,
+        kernel_init=kaiming,
+        dtype=dtype,
+    )
