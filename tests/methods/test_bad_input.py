@@ -99,7 +99,7 @@ def test_groups_of_a_shuffled_batch(tmp_path, monkeypatch):
     for group, message in (
         (None, "network.group must be at least 2 with network.norm 'shuffle'; got None"),
         (3, "batch of each device must be a multiple of network.group = 3; got 16: change"),
-        (16, "or it changes nothing; got network.group 16 for train.batch_size 16"),
+        (16, "must be smaller than train.batch_size = 16 with network.norm 'shuffle'"),
     ):
         network = {"norm": "shuffle", "group": group}
         config = toy.config(toy.file(tmp_path), nrcc={"weight": 0.0}, network=network)

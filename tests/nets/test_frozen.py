@@ -59,9 +59,8 @@ def moved(a, b):
         for part, submodules in a.items()
         for module, leaves in submodules.items()
     }
-    return {n for n, d in differences.items() if any(d)}, {
-        n for n, d in differences.items() if not all(d)
-    }
+    changed = {name for name, values in differences.items() if any(values)}
+    return changed, {name for name, values in differences.items() if not all(values)}
 
 
 def names(tree):
@@ -80,7 +79,7 @@ def backward(network, params, stats, images):
 
 
 def stepped(network, params, name):
-    """Parameters after two steps with gradients everywhere: the mask alone must hold back the frozen ones."""
+    """Parameters after two steps with gradients everywhere: only the mask holds any back."""
     optimizer, _ = optim.make(9, 0, None, 4, network.frozen, name=name, **VALUES)
 
     def steps(params):
@@ -157,7 +156,7 @@ def test_unknown_block(base, block, blocks):
 
 def test_rate_is_a_tenth_after_every_drop():
     _, rate = optim.make(99, 2, 3, 8, None, name="sgd", **{**VALUES, "base_batch_size": 4})
-    # Twice the batch of reference: twice 0.3. Two steps of warm-up do not move the drops.
+    # Twice the base batch size: twice 0.3. Two steps of warm-up do not move the drops.
     expected = [0.3, 0.6, 0.6, 0.06, 0.06, 0.06, 0.006, 0.006, 0.006, 0.0006]
     np.testing.assert_allclose([float(rate(i)) for i in range(10)], expected, rtol=1e-5)
 
@@ -167,11 +166,11 @@ def test_updates_follow_the_drops():
     gradients = jax.tree.map(lambda p: np.full_like(p, 2), params)
     bare = {**VALUES, "momentum": 0.0, "weight_decay": 0.0}
     optimizer, _ = optim.make(9, 0, 2, 4, None, name="sgd", **bare)
-    state, differences = optimizer.init(params), []
+    state, changes = optimizer.init(params), []
     for _ in range(5):
         updates, state = optimizer.update(gradients, state, params)
-        differences.append(float(updates["backbone"]["kernel"][1, 2]))
-    np.testing.assert_allclose(differences, [-0.6, -0.6, -0.06, -0.06, -0.006], rtol=1e-5)
+        changes.append(float(updates["backbone"]["kernel"][1, 2]))
+    np.testing.assert_allclose(changes, [-0.6, -0.6, -0.06, -0.06, -0.006], rtol=1e-5)
 
 
 def test_drop_every_zero_steps():
