@@ -1,6 +1,11 @@
 """Contrastive deep clustering of images without labels, in JAX and Flax."""
 
 import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # For type checkers; at run time `__getattr__` imports them.
+    from cluster_jax.clustering.gridshift import GridShift
+    from cluster_jax.estimators import ImageClusterer, load
 
 __version__ = "0.1.0"
 

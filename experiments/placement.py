@@ -114,7 +114,7 @@ def compare(x: np.ndarray, digits: np.ndarray, together: np.ndarray, split: int)
             (out_of_sample.vote(neighbors, k_means.labels_) == k_means.predict(x[test])).mean()
         ),
         "unlike anything seen, held-out rows": float(
-            (neighbors.distance[:, 0] > novelty_threshold).mean()
+            (neighbors.distances[:, 0] > novelty_threshold).mean()
         ),
         "clusters": len(grid.cluster_centers_),
     }
@@ -127,7 +127,7 @@ def unseen_digits(x: np.ndarray, digits: np.ndarray) -> list[float]:
         others = x[digits != digit]
         novelty_threshold = out_of_sample.novelty_threshold(others)
         neighbors = out_of_sample.neighbors(x[digits == digit], others, 1)
-        fractions.append(float((neighbors.distance[:, 0] > novelty_threshold).mean()))
+        fractions.append(float((neighbors.distances[:, 0] > novelty_threshold).mean()))
     return fractions
 
 
