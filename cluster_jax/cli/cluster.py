@@ -140,22 +140,22 @@ def _report(
     found: cluster_features.ClusteringResult,
 ) -> None:
     # Loads plotly.
-    from cluster_jax.evaluation import content, report
+    from cluster_jax.evaluation import report
 
     points = found.points
     if points.shape[1] == 1:  # a map has two axes
         points = np.pad(points, ((0, 0), (0, 1)))
-    data = content.ReportData(
+    data = report.ReportData(
         title=pathlib.Path(results["provenance"]["features"]).name,
         results=results,
         history=[],
         points=points,
-        clusters=found.cluster_labels,
+        cluster_labels=found.cluster_labels,
         distances=found.distances,
         outliers=found.outliers,
-        labels=None if labels is None else labels.codes,
+        true_labels=None if labels is None else labels.codes,
         label_names=None if labels is None else labels.names,
-        thumbnails=None,
+        fetch_images=None,
         sources=features.names,
         curve=found.curve,
         skipped=(),

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cluster_jax.clustering.bandwidth import BandwidthCurve
 from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.clustering.reduce import METHODS, reduce
 from cluster_jax.core import checks
@@ -70,7 +71,7 @@ class ClusteringResult(NamedTuple):
         distances: float32 `[n]`, to the center of the own cluster: in bandwidths for GridShift;
             for k-means the distance, for cosine 1 - cos.
         outliers: bool `[n]`, GridShift's; None for k-means, which has none.
-        curve: how the bandwidth was found, a `BandwidthCurve` as a dict, or None.
+        curve: the scan over bandwidths, or None.
     """
 
     metrics: dict[str, dict[str, Any]]
@@ -78,7 +79,7 @@ class ClusteringResult(NamedTuple):
     cluster_labels: NDArray
     distances: NDArray
     outliers: NDArray | None
-    curve: dict[str, Any] | None
+    curve: BandwidthCurve | None
 
 
 def resolve(features: NDArray, labels: NDArray | None, options: Options) -> Options:
@@ -195,8 +196,7 @@ def _gridshift(points: NDArray, options: Options, tell: Callable[[str], None]) -
         "outliers": int(where.outliers.sum()),
         "n_large": len(np.unique(grid.labels_[~where.outliers])),
     }
-    record = None if curve is None else curve._asdict()
-    return grid.labels_, where.distances, where.outliers, record, figures
+    return grid.labels_, where.distances, where.outliers, curve, figures
 
 
 def _kmeans(points: NDArray, options: Options, tell: Callable[[str], None]) -> tuple:

@@ -10,7 +10,7 @@ from cluster_jax.clustering.bandwidth import BandwidthCurve
 from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.clustering.kmeans import kmeans
 from cluster_jax.clustering.reduce import reduce
-from cluster_jax.core import checks, io
+from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
 from cluster_jax.metrics import collapse, knn, linear_probe, partition
 
@@ -31,8 +31,7 @@ class Evaluation(NamedTuple):
         kmeans_labels: int32 `[n]`.
         novelty_threshold: how far, by 1 - cosine, a new row may be from all these
             (see `out_of_sample.novelty_threshold`).
-        curve: how the bandwidth was found, a `BandwidthCurve` as a dict;
-            None for a bandwidth that was given.
+        curve: the scan over bandwidths, or None for a fixed bandwidth.
     """
 
     metrics: dict[str, Any]
@@ -44,7 +43,7 @@ class Evaluation(NamedTuple):
     outliers: np.ndarray
     kmeans_labels: np.ndarray
     novelty_threshold: float
-    curve: dict[str, Any] | None
+    curve: BandwidthCurve | None
 
 
 def evaluate(
@@ -117,7 +116,7 @@ def evaluate(
         where.outliers,
         groups.astype(np.int32),
         out_of_sample.novelty_threshold(x),
-        None if curve is None else _curve(curve),
+        curve,
     )
 
 
@@ -207,8 +206,3 @@ def _probe(
     if labels is None or section is None or np.bincount(labels).max() < 2:
         return None
     return linear_probe.linear_probe(x, labels, seed=seed, **section)
-
-
-def _curve(curve: BandwidthCurve) -> dict[str, Any]:
-    others = [answer._asdict() for answer in curve.runners_up]
-    return io.plain({**curve._asdict(), "clear": curve.clear, "runners_up": others})

@@ -1,183 +1,180 @@
 """The members of a cluster that the report shows: typical, least typical and borderline ones."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.neighbors import NearestNeighbors
 
-from cluster_jax.evaluation import content, markup, thumbnails
-from cluster_jax.evaluation.markup import Html, count, fill, join
-from cluster_jax.evaluation.plots import SHOWN, Cluster, even
+from cluster_jax.evaluation import thumbnails
+from cluster_jax.evaluation.report_data import (
+    STYLED_CLUSTERS,
+    Cluster,
+    ReportData,
+    evenly_spaced,
+    point_name,
+)
 
-SHEET_SIDE = 80  # pixels
-TYPICAL, LEAST, BORDERLINE = 12, 6, 6  # pictures of a contact sheet
-LINES = 6  # of a list of rows without pictures
-FOREIGN_POINTS = 5_000
-# Beyond this many dimensions a search tree looks at every point: fewer of them are asked.
-TREE_DIMENSIONS, ASKED = 15, 1_000
+THUMBNAIL_SIDE = 80  # pixels
+N_TYPICAL_IMAGES, N_TYPICAL_ROWS, N_LEAST_TYPICAL, N_BORDERLINE = 12, 6, 6, 6
+MAX_FOREIGN_POINTS = 5_000
+# In more dimensions than this a search tree visits every point: fewer members are queried.
+MAX_TREE_DIMENSIONS, MAX_QUERIES = 15, 1_000
 
-Shown = tuple[int, int | None]  # a point, and the cluster it borders on
+
+class Exemplar(NamedTuple):
+    """A member of a cluster that is shown.
+
+    Attributes:
+        point: its index.
+        name: its source, or its number.
+        label: name of its true label, or None.
+        distance: to the center of the cluster.
+        is_outlier: whether it is an outlier.
+        neighbor: the cluster that it borders on, or None.
+        uri: its thumbnail, or None.
+    """
+
+    point: int
+    name: str
+    label: str | None
+    distance: float
+    is_outlier: bool
+    neighbor: Cluster | None
+    uri: str | None = None
+
+    @property
+    def description(self) -> str:
+        """The text that stands for the thumbnail."""
+        facts = [self.name]
+        facts += [] if self.label is None else [f"label {self.label}"]
+        facts += [f"distance {self.distance:.3g}"]
+        facts += ["outlier"] if self.is_outlier else []
+        facts += [] if self.neighbor is None else [f"next to cluster {self.neighbor.id}"]
+        return ", ".join(facts)
+
+
+class ClusterCard(NamedTuple):
+    """What is shown of one cluster.
+
+    Attributes:
+        cluster: the cluster.
+        share: its part of all points.
+        majority_label: its most common true label (the first in number of those), or None.
+        majority_share: the part of its points with that label; 0 without labels.
+        groups: title -> exemplars.
+        pixelated: whether the thumbnails are so small that their pixels are shown as squares.
+    """
+
+    cluster: Cluster
+    share: float
+    majority_label: str | None
+    majority_share: float
+    groups: dict[str, list[Exemplar]]
+    pixelated: bool
 
 
 def borderline(
-    points: np.ndarray, clusters: np.ndarray, cluster: Cluster, most: int
+    points: NDArray, cluster_labels: NDArray, cluster: Cluster, n_points: int
 ) -> list[tuple[int, int]]:
-    """The `most` points of a cluster that lie nearest to another one: (point, other cluster).
+    """The points of a cluster that lie nearest to another one.
 
-    Nearness is the distance to the nearest foreign point among `FOREIGN_POINTS` evenly drawn
-    ones. In more than `TREE_DIMENSIONS` dimensions `ASKED` members are looked at, evenly drawn
-    from the most to the least typical.
+    Nearness is the distance to the nearest foreign point among `MAX_FOREIGN_POINTS` evenly
+    spaced ones. In more than `MAX_TREE_DIMENSIONS` dimensions `MAX_QUERIES` members are looked
+    at, evenly spaced from the most to the least typical.
+
+    Args:
+        points: float `[n, d]`.
+        cluster_labels: int `[n]`.
+        cluster: the cluster.
+        n_points: how many to return at most.
+
+    Returns:
+        Pairs of a point's index and the ID of the other cluster, nearest first; none if there is
+        no other cluster.
     """
-    sample = np.argsort(clusters, kind="stable")[even(len(points), FOREIGN_POINTS)]
-    foreign = sample[clusters[sample] != cluster.id]
+    by_cluster = np.argsort(cluster_labels, kind="stable")
+    sample = by_cluster[evenly_spaced(len(points), MAX_FOREIGN_POINTS)]
+    foreign = sample[cluster_labels[sample] != cluster.id]
     if not len(foreign):
         return []
     members = cluster.members
-    if points.shape[1] > TREE_DIMENSIONS:
-        members = members[even(len(members), ASKED)]
+    if points.shape[1] > MAX_TREE_DIMENSIONS:
+        members = members[evenly_spaced(len(members), MAX_QUERIES)]
     search = NearestNeighbors(n_neighbors=1).fit(points[foreign])
-    gaps, nearest = (column[:, 0] for column in search.kneighbors(points[members]))
-    first = np.argsort(gaps, kind="stable")[:most]
-    return [(int(members[i]), int(clusters[foreign[nearest[i]]])) for i in first]
+    distances, nearest = (column[:, 0] for column in search.kneighbors(points[members]))
+    closest = np.argsort(distances, kind="stable")[:n_points]
+    return [(int(members[i]), int(cluster_labels[foreign[nearest[i]]])) for i in closest]
 
 
-def choose(
-    points: np.ndarray, clusters: np.ndarray, cluster: Cluster, typical: int, things: str
-) -> dict[str, list[Shown]]:
-    """What is shown of a cluster: title -> points, each with the cluster it borders on or None."""
-    members = cluster.members.tolist()
-    most = [(i, None) for i in members[:typical]]
-    if len(members) <= typical:
-        return {f"All {things}": most}
-    least = [(i, None) for i in members[typical:][: -LEAST - 1 : -1]]
-    near = borderline(points, clusters, cluster, BORDERLINE)
-    return {"Most typical": most, "Least typical": least} | ({"Borderline": near} if near else {})
-
-
-def composition(
-    cluster: Cluster, labels: np.ndarray, names: Sequence[str]
-) -> tuple[str | None, float]:
-    """The most common label of a cluster (the first in number of those) and its share."""
-    counts = np.bincount(labels[cluster.members])
-    return names[int(counts.argmax())], float(counts.max() / counts.sum())
-
-
-def section(
-    data: content.ReportData, groups: Sequence[Cluster], names: Sequence[str] | None
-) -> tuple[Html, markup.Section]:
-    """The strip of the head, one entry per cluster, and the members of each.
+def cluster_cards(
+    data: ReportData, clusters: Sequence[Cluster], label_names: Sequence[str] | None
+) -> list[ClusterCard]:
+    """A card for each of the `STYLED_CLUSTERS` largest clusters.
 
     Args:
-        data: what the report is about.
-        groups: the clusters, largest first.
-        names: name of each label number, or None.
+        data: what the report shows.
+        clusters: all clusters, largest first.
+        label_names: name of each true label, or None without labels.
     """
-    strip, articles = [], []
-    nouns = content.nouns(data)
-    swatches = {g.id: fill("swatch", symbol=g.symbol, color=g.color) for g in groups}
-    for group in groups[:SHOWN]:
-        typical = LINES if data.thumbnails is None else TYPICAL
-        parts = choose(data.points, data.clusters, group, typical, nouns["things"])
-        common, share = (None, 0.0)
-        if data.labels is not None:
-            common, share = composition(group, data.labels, names)
-        uris, sharp = _pictures(data, parts)
-        look = {
-            "id": group.id,
-            "swatch": swatches[group.id],
-            "color": group.color,
-            "sharp": sharp,
-            "count": f"{len(group.members):,}",
-            "size": count(len(group.members), nouns["thing"]),
-            "share": f"{len(group.members) / len(data.points):.1%}",
-            "note": "" if common is None else f"; {share:.1%} labeled {common}",
-            **nouns,
-        }
-        picture = Html("") if uris is None else fill("strip_picture", uri=uris[0], sharp=sharp)
-        strip.append(fill("strip", picture=picture, **look))
-        queue, sheets = iter(uris or ()), []
-        for title, part in parts.items():
-            shown = (data, title, part, names, common, swatches)
-            sheets.append(_list(*shown) if uris is None else _sheet(*shown, queue, sharp))
-        articles.append(fill("cluster", sheets=join(sheets), **look))
-    rest = len(groups) - SHOWN
-    values = {"shown": SHOWN, "rest": count(rest, "smaller one"), "all": join(articles), **nouns}
-    labeled = data.labels is not None
-    notes = {
-        "borderline": len(groups) > 1,
-        "labeled": labeled and data.thumbnails is not None,
-        "marked": labeled and data.thumbnails is None,
-        "hidden": rest > 0,
+    clusters_by_id = {cluster.id: cluster for cluster in clusters}
+    cards = []
+    for cluster in clusters[:STYLED_CLUSTERS]:
+        groups = _exemplar_groups(data, cluster, clusters_by_id, label_names)
+        pixelated = False
+        if data.fetch_images is not None:
+            groups, pixelated = _with_thumbnails(data.fetch_images, groups)
+        majority_label, majority_share = None, 0.0
+        if data.true_labels is not None and label_names is not None:
+            counts = np.bincount(data.true_labels[cluster.members])
+            majority_label = label_names[int(counts.argmax())]
+            majority_share = float(counts.max() / counts.sum())
+        share = len(cluster.members) / len(data.points)
+        cards.append(ClusterCard(cluster, share, majority_label, majority_share, groups, pixelated))
+    return cards
+
+
+def _exemplar_groups(
+    data: ReportData,
+    cluster: Cluster,
+    clusters_by_id: dict[int, Cluster],
+    label_names: Sequence[str] | None,
+) -> dict[str, list[Exemplar]]:
+    """Title -> exemplars, without thumbnails; a small cluster is shown whole."""
+
+    def exemplar(i: int, neighbor: Cluster | None = None) -> Exemplar:
+        label = None
+        if data.true_labels is not None and label_names is not None:
+            label = label_names[int(data.true_labels[i])]
+        is_outlier = data.outliers is not None and bool(data.outliers[i])
+        name = point_name(data, i)
+        return Exemplar(i, name, label, float(data.distances[i]), is_outlier, neighbor)
+
+    n_typical = N_TYPICAL_ROWS if data.fetch_images is None else N_TYPICAL_IMAGES
+    members = cluster.members.tolist()
+    typical = [exemplar(i) for i in members[:n_typical]]
+    if len(members) <= n_typical:
+        return {f"All {data.noun}s": typical}
+    groups = {
+        "Most typical": typical,
+        "Least typical": [exemplar(i) for i in members[n_typical:][: -N_LEAST_TYPICAL - 1 : -1]],
     }
-    return join(strip), markup.section("clusters", values, **notes)
+    pairs = borderline(data.points, data.cluster_labels, cluster, N_BORDERLINE)
+    if pairs:
+        groups["Borderline"] = [exemplar(i, clusters_by_id[neighbor]) for i, neighbor in pairs]
+    return groups
 
 
-def _pictures(data: content.ReportData, parts: dict[str, list[Shown]]) -> tuple[list | None, str]:
-    """The pictures of all parts as data URIs, and the class of small ones; None without any."""
-    if data.thumbnails is None:
-        return None, ""
-    rows = np.array([i for part in parts.values() for i, _ in part])
-    images = thumbnails.pictures(data.thumbnails, rows, SHEET_SIDE)
-    small = max(images[0].shape[:2]) <= thumbnails.LOSSLESS_SIDE
-    uris = [thumbnails.data_uri(image, thumbnails.is_lossless(image)) for image in images]
-    return uris, " pixels" if small else ""
-
-
-def _facts(data: content.ReportData, i: int, names: Sequence[str] | None) -> dict[str, str]:
-    """Name, label (of labeled data), distance and outlier flag of a point."""
-    label = {} if data.labels is None else {"label": names[int(data.labels[i])]}
-    outlier = data.outliers is not None and bool(data.outliers[i])
-    distance = f"{data.distances[i]:.3g}"
-    flag = {"outlier": "outlier"} if outlier else {}
-    return {"name": content.name(data, i), **label, "distance": distance, **flag}
-
-
-def _sheet(
-    data: content.ReportData,
-    title: str,
-    part: list[Shown],
-    names: Sequence[str] | None,
-    common: str | None,
-    swatches: dict[int, Html],
-    queue: Iterator[str],
-    sharp: str,
-) -> Html:
-    """Pictures with their facts as alternative text, the next ones of `queue`."""
-    tiles = []
-    for i, other in part:
-        facts = _facts(data, i, names)
-        words = [facts["name"]]
-        words += [f"{key} {facts[key]}" for key in ("label", "distance") if key in facts]
-        words += ["outlier"] if "outlier" in facts else []
-        words += [] if other is None else [f"next to cluster {other}"]
-        picture = {"uri": next(queue), "sharp": sharp, "alt": ", ".join(words)}
-        odd = Html(' class="odd"') if facts.get("label") != common else ""
-        badge = "" if other is None else fill("badge", swatch=swatches[other], id=other)
-        tiles.append(fill("tile", odd=odd, badge=badge, **picture))
-    across = 3 if title in ("Least typical", "Borderline") else 6
-    return fill("sheet", title=title, across=across, tiles=join(tiles))
-
-
-def _list(
-    data: content.ReportData,
-    title: str,
-    part: list[Shown],
-    names: Sequence[str] | None,
-    common: str | None,
-    swatches: dict[int, Html],
-) -> Html:
-    """Rows without pictures: name, label, distance and the cluster they border on."""
-    labeled, near = data.labels is not None, part[0][1] is not None
-    rows = []
-    for i, other in part:
-        facts = _facts(data, i, names)
-        odd = Html(" odd") if facts.get("label") != common else ""
-        cells = [fill("line_label", odd=odd, label=facts["label"])] if labeled else []
-        cells += [fill("line_number", number=facts["distance"])]
-        cells += [fill("line_next", swatch=swatches[other], id=other)] if near else []
-        flag = fill("line_outlier") if "outlier" in facts else ""
-        rows.append(fill("line", name=facts["name"], flag=flag, cells=join(cells)))
-    heads = [fill("list_label")] if labeled else []
-    heads += [fill("list_number")]
-    heads += [fill("list_next")] if near else []
-    return fill("list", title=title, heads=join(heads), rows=join(rows))
+def _with_thumbnails(
+    fetch_images: Callable[[NDArray], NDArray], groups: dict[str, list[Exemplar]]
+) -> tuple[dict[str, list[Exemplar]], bool]:
+    """The exemplars with their thumbnails, and whether these are small."""
+    indices = np.array([exemplar.point for group in groups.values() for exemplar in group])
+    images = thumbnails.thumbnails(fetch_images, indices, THUMBNAIL_SIDE)
+    uris = iter([thumbnails.data_uri(image, thumbnails.is_lossless(image)) for image in images])
+    groups = {
+        title: [exemplar._replace(uri=next(uris)) for exemplar in group]
+        for title, group in groups.items()
+    }
+    return groups, max(images[0].shape[:2]) <= thumbnails.MAX_LOSSLESS_SIDE

@@ -1,235 +1,316 @@
-"""Records for the plots of the report.
+"""Figures of the report, made with plotly; the map of the points is in `report_map`.
 
-The page's script draws the plots. A color written as `var(--name)` is a name of the style sheet,
-so that it follows the reader's light or dark theme.
+A color or font written as `var(--name)` is a variable of the style sheet: the page's script
+resolves it when it draws, so that figures follow the reader's light or dark theme.
 """
 
-import base64
+import html
 import math
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import eigh
+import plotly.graph_objects as go
+from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from cluster_jax.evaluation import thumbnails
+from cluster_jax.clustering.bandwidth import BandwidthCurve
+from cluster_jax.evaluation.report_data import Cluster, evenly_spaced
 
-# Twenty colors that stay apart from each other (at least 0.08 in OKLab) and from a white and a
-# nearly black page; after the twentieth the marker changes and the colors start again.
-COLORS = (
-    *("#3b7dd8", "#e8762c", "#2e9e5b", "#d6423f", "#8b5fc7", "#d9a514", "#1aa7b5", "#e56fa9"),
-    *("#8a5a2b", "#84962a", "#4b50c0", "#f2a08c", "#12736b", "#b03a96", "#8fb9f2", "#9bd45c"),
-    *("#9c2f2f", "#c3a2ea", "#4f7391", "#c49a6c"),
+MAX_CURVE_STEPS = 2_000
+MAX_BARS = 500
+MAX_MATRIX_SIDE = 100
+# Up to this many bars or columns have their numbers written out.
+_MAX_ANNOTATED = 20
+_MAX_LABEL_LENGTH = 28
+_AXIS = {
+    "gridcolor": "var(--line)",
+    "linecolor": "var(--line)",
+    "zeroline": False,
+    "tickcolor": "var(--line)",
+    "ticks": "outside",
+    "ticklen": 4,
+    "automargin": True,
+    "title": {"standoff": 10},
+}
+TEMPLATE = go.layout.Template(
+    layout={
+        "font": {"family": "var(--sans)", "size": 12, "color": "var(--soft)"},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "showlegend": False,
+        "margin": {"l": 8, "r": 8, "t": 28, "b": 8},
+        "modebar": {
+            "bgcolor": "rgba(0,0,0,0)",
+            "color": "var(--faint)",
+            "activecolor": "var(--ink)",
+        },
+        "hoverlabel": {
+            "bgcolor": "var(--paper)",
+            "bordercolor": "var(--faint)",
+            "font": {"color": "var(--ink)"},
+        },
+        "xaxis": _AXIS,
+        "yaxis": _AXIS,
+    }
 )
-SYMBOLS = ("circle", "square", "diamond")
-SHOWN = len(COLORS) * len(SYMBOLS)  # clusters with a look of their own; the others share a gray
-MAP_POINTS, SVG_POINTS, MAP_PICTURES = 20_000, 5_000, 4_000
-MAP_SIDE = 48  # pixels
-HISTORY_STEPS, BARS, MATRIX_SIDE = 2_000, 500, 100
 
 
-class Cluster(NamedTuple):
-    """One cluster and how it is drawn: `members` are point numbers, most typical first."""
+class TrainingCurve(NamedTuple):
+    """One logged scalar: its name, steps, and values; None where a value is not finite."""
 
-    id: int
-    members: np.ndarray
-    color: str
-    symbol: str
-
-
-def by_size(clusters: np.ndarray, distances: np.ndarray) -> list[Cluster]:
-    """Clusters, largest first (ties by number), from assignments and distances `[n]`."""
-    order = np.lexsort((distances, clusters))
-    ids, starts = np.unique(clusters[order], return_index=True)
-    groups = sorted(
-        zip(ids.tolist(), np.split(order, starts[1:]), strict=True),
-        key=lambda group: (-len(group[1]), group[0]),
-    )
-    return [
-        Cluster(
-            name,
-            members,
-            COLORS[rank % len(COLORS)] if rank < SHOWN else "var(--faint)",
-            SYMBOLS[rank // len(COLORS)] if rank < SHOWN else "circle",
-        )
-        for rank, (name, members) in enumerate(groups)
-    ]
+    name: str
+    steps: list[int]
+    values: list[float | None]
 
 
-def even(n: int, most: int) -> np.ndarray:
-    """At most `most` of the positions 0 to n - 1, evenly spread, first and last among them."""
-    return np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(np.int64))
+class ConfusionMatrix(NamedTuple):
+    """True labels against clusters.
+
+    Attributes:
+        labels: names of the rows.
+        clusters: cluster IDs of the columns.
+        counts: int64 `[rows, columns]`, points.
+        shares: float64 `[rows, columns]`, `counts` as parts of all points of the label.
+        n_hidden_labels: labels beyond `MAX_MATRIX_SIDE`.
+        n_hidden_clusters: clusters beyond `MAX_MATRIX_SIDE`.
+    """
+
+    labels: list[str]
+    clusters: list[int]
+    counts: NDArray
+    shares: NDArray
+    n_hidden_labels: int
+    n_hidden_clusters: int
 
 
-def number(value: object) -> float | None:
-    """`value` as a float that JSON can carry: None for NaN, infinities and what is no number."""
+def finite(value: object) -> float | None:
+    """`value` as a float; None for NaN, infinities, and what is not a number."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
         return None
     return float(value) if math.isfinite(value) else None
 
 
-def principal(points: np.ndarray) -> np.ndarray:
-    """`points` `[n, d]` on their first three principal axes (d > 2), unchanged for d = 2.
+def training_curves(history: Sequence[Mapping[str, Any]]) -> list[TrainingCurve]:
+    """The logged scalars, the loss first, each thinned to `MAX_CURVE_STEPS`.
 
-    An axis has no sign of its own: its largest component is made positive.
-    """
-    if points.shape[1] == 2:
-        return points
-    d = points.shape[1]
-    centered = points - points.mean(axis=0, dtype=np.float64)
-    _, axes = eigh(centered.T @ centered, subset_by_index=[d - 3, d - 1])
-    axes = axes[:, ::-1]
-    return centered @ (axes * np.sign(axes[np.abs(axes).argmax(axis=0), range(3)]))
-
-
-def _packed(values: np.ndarray) -> dict:
-    """An array in the base64 form that plotly.js reads: a third of the size of decimals."""
-    values = np.ascontiguousarray(values, "<f4")
-    return {"dtype": "f4", "bdata": base64.b64encode(values.tobytes()).decode()}
-
-
-def _above(points: np.ndarray) -> list[float]:
-    """Where the name of a cluster goes: over its upper end, but not over its outermost points."""
-    edge, top = np.quantile(points[:, 1], (0.85, 0.95))
-    at = np.median(points[points[:, 1] >= edge], axis=0)
-    at[1] = top
-    return at.tolist()
-
-
-def scatter(
-    points: np.ndarray,
-    clusters: np.ndarray,
-    distances: np.ndarray,
-    groups: Sequence[Cluster],
-    outliers: np.ndarray | None,
-    labels: Sequence[str] | None,
-    sources: Sequence[str] | None,
-    read: Callable[[np.ndarray], np.ndarray] | None,
-) -> dict:
-    """The map: one record per shown cluster, one for all others, and the pictures for hovering.
-
-    Of large sets `MAP_POINTS` are drawn, spread evenly over the clusters.
+    A step that was logged twice (by a run that was resumed) counts once, with its last value.
+    Scalars without any finite value are left out.
 
     Args:
-        points: `[n, d]`, d >= 2; the plot shows the first two (or three) principal axes of those
-            that are drawn.
-        clusters: int `[n]`.
-        distances: `[n]`, to the center of the own cluster.
-        groups: the clusters, largest first.
-        outliers: bool `[n]`, or None.
-        labels: name of the label of each point, or None.
-        sources: name of each point, or None.
-        read: point numbers -> uint8 `[b, h, w, 1 or 3]`, or None without pictures.
-
-    Returns:
-        A record for the page's script.
-    """
-    place = {group.id: min(rank, SHOWN) for rank, group in enumerate(groups)}
-    ranks = np.array([place[c] for c in clusters.tolist()])
-    order = np.argsort(ranks, kind="stable")
-    rows = order[even(len(order), MAP_POINTS)]
-    axes = principal(points[rows])
-    pictured = even(len(rows), MAP_PICTURES)
-    thumbs = np.full(len(rows), -1)
-    if read is not None:
-        thumbs[pictured] = np.arange(len(pictured))
-    traces = []
-    for rank in np.unique(ranks[rows]).tolist():
-        at = np.flatnonzero(ranks[rows] == rank)
-        chosen = rows[at]
-        trace = {
-            "group": rank,
-            "tag": str(groups[rank].id) if rank < SHOWN else "",
-            "size": len(groups[rank].members) if rank < SHOWN else len(groups) - SHOWN,
-            "color": groups[rank].color,
-            "symbol": groups[rank].symbol,
-            "tag_at": _above(axes[at]),
-            "point": chosen.tolist(),
-            "cluster": clusters[chosen].tolist(),
-            "distance": [float(f"{d:.4g}") for d in distances[chosen]],
-            "thumb": thumbs[at].tolist(),
-        }
-        trace |= {axis: _packed(axes[at, i]) for i, axis in enumerate("xyz"[: axes.shape[1]])}
-        if outliers is not None:
-            trace["outlier"] = outliers[chosen].astype(int).tolist()
-        if labels is not None:
-            trace["label"] = [labels[i] for i in chosen.tolist()]
-        if sources is not None:
-            trace["source"] = [sources[i] for i in chosen.tolist()]
-        traces.append(trace)
-    return {
-        "traces": traces,
-        "count": len(rows),
-        "webgl": len(rows) > SVG_POINTS,
-        "sprite": None if read is None else _sprite(read, rows[pictured]),
-    }
-
-
-def _sprite(read: Callable[[np.ndarray], np.ndarray], rows: np.ndarray) -> dict:
-    return thumbnails.sprite(thumbnails.pictures(read, rows, MAP_SIDE))
-
-
-def history_series(history: Sequence[dict]) -> dict[str, dict[str, list]]:
-    """Logged scalars as {name: {"step", "value"}}, the loss first, thinned to `HISTORY_STEPS`.
-
-    A step that was logged twice (a run that was continued) counts once, with its last value; a
-    value that is not finite becomes None, which the plot shows as a gap.
+        history: logged lines, each with `step` and scalars.
     """
     names = dict.fromkeys(["loss"])
     for line in history:
         names |= dict.fromkeys(name for name in line if name != "step")
-    series = {}
+    curves = []
     for name in names:
-        values = {int(line["step"]): number(line[name]) for line in history if name in line}
+        values = {int(line["step"]): finite(line[name]) for line in history if name in line}
         if any(value is not None for value in values.values()):
-            steps = np.array(sorted(values))[even(len(values), HISTORY_STEPS)].tolist()
-            series[name] = {"step": steps, "value": [values[step] for step in steps]}
-    return series
+            steps = np.array(sorted(values))[evenly_spaced(len(values), MAX_CURVE_STEPS)].tolist()
+            curves.append(TrainingCurve(name, steps, [values[step] for step in steps]))
+    return curves
 
 
-def size_bars(groups: Sequence[Cluster]) -> dict:
-    """The sizes of the `BARS` largest clusters."""
-    bars = [(group.id, len(group.members), group.color) for group in groups[:BARS]]
-    return dict(zip(("id", "count", "color"), zip(*bars, strict=True), strict=True))
-
-
-def bandwidth_curve(curve: dict) -> dict:
-    """The scan over bandwidths, what is not finite as None."""
-    names = ("bandwidths", "n_clusters", "scores")
-    return {name: [number(value) for value in curve[name]] for name in names} | {
-        "chosen": int(curve["best_index"])
-    }
-
-
-def confusion(
-    labels: np.ndarray, names: Sequence[str], groups: Sequence[Cluster]
-) -> tuple[dict, tuple[int, int]]:
-    """Labels against clusters, both in the order of the best one-to-one match.
+def training_figure(curve: TrainingCurve, title: str) -> go.Figure:
+    """One scalar over the steps; non-finite values are gaps.
 
     Args:
-        labels: int `[n]`.
-        names: name of each label number.
-        groups: the clusters, largest first.
-
-    Returns:
-        `labels` (rows), `clusters` (columns), `counts` and `shares` of the label; and how many
-        labels and clusters beyond `MATRIX_SIDE` are left out.
+        curve: the scalar.
+        title: its name on the axis.
     """
-    present, codes = np.unique(labels, return_inverse=True)
-    table = np.stack([np.bincount(codes[g.members], minlength=len(present)) for g in groups], 1)
-    matched, partners = linear_sum_assignment(table, maximize=True)
-    # What has no partner follows in its own order: labels by number, clusters by size.
-    rows = [*matched, *sorted(set(range(len(present))) - set(matched))]
-    columns = [*partners, *sorted(set(range(len(groups))) - set(partners))]
-    hidden = (max(len(rows) - MATRIX_SIDE, 0), max(len(columns) - MATRIX_SIDE, 0))
-    rows, columns = rows[:MATRIX_SIDE], columns[:MATRIX_SIDE]
-    counts = table[np.ix_(rows, columns)]
-    shares = counts / table.sum(axis=1)[rows][:, None]
-    record = {
-        "labels": [names[present[r]] for r in rows],
-        "clusters": [groups[c].id for c in columns],
-        "counts": counts.tolist(),
-        "shares": shares.round(4).tolist(),
+    # A value between two gaps has no line to either side: only a marker makes it visible.
+    padded = [None, *curve.values, None]
+    is_isolated = [
+        value is not None and before is None and after is None
+        for before, value, after in zip(padded[:-2], padded[1:-1], padded[2:], strict=True)
+    ]
+    line = go.Scatter(
+        x=curve.steps,
+        y=curve.values,
+        mode="lines+markers",
+        connectgaps=False,
+        line={"color": "var(--accent)", "width": 1.75},
+        marker={"color": "var(--accent)", "size": [5 * isolated for isolated in is_isolated]},
+        hovertemplate="step %{x:,}: %{y:.4g}<extra></extra>",
+    )
+    return go.Figure(
+        line,
+        {
+            "template": TEMPLATE,
+            "xaxis": {"title": {"text": "step"}, "tickformat": ","},
+            "yaxis": {"title": {"text": html.escape(title, quote=False)}},
+        },
+    )
+
+
+def size_figure(clusters: Sequence[Cluster], noun: str) -> go.Figure:
+    """Bars of the sizes of the `MAX_BARS` largest clusters.
+
+    Args:
+        clusters: all clusters, largest first.
+        noun: what one point is.
+    """
+    shown = clusters[:MAX_BARS]
+    bars = go.Bar(
+        x=[str(cluster.id) for cluster in shown],
+        y=[len(cluster.members) for cluster in shown],
+        marker={"color": [cluster.color for cluster in shown]},
+        hovertemplate=f"Cluster %{{x}}: %{{y:,}} {noun}s<extra></extra>",
+    )
+    if len(shown) <= _MAX_ANNOTATED:
+        bars.update(texttemplate="%{y:,}", textposition="outside", cliponaxis=False)
+    return go.Figure(
+        bars,
+        {
+            "template": TEMPLATE,
+            "xaxis": {
+                "title": {"text": "cluster"},
+                "type": "category",
+                "showgrid": False,
+                # At least eight places, so that one or two clusters are not drawn as walls.
+                "range": [-0.5, max(len(shown), 8) - 0.5],
+            },
+            "yaxis": {"title": {"text": f"{noun}s"}, "tickformat": ","},
+            "bargap": 0.28,
+        },
+    )
+
+
+def _log_axis(values: Sequence[float], max_decades: int) -> dict[str, Any]:
+    """A logarithmic axis with plain ticks: 1, 2, 5 up to `max_decades` decades, else only 1."""
+    low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
+    digits = (1, 2, 5) if high - low <= max_decades else (1,)
+    ticks = [(digit, power) for power in range(low, high + 1) for digit in digits]
+    return {
+        "type": "log",
+        "tickvals": [float(f"{digit}e{power}") for digit, power in ticks],
+        "ticktext": [f"{float(f'{d}e{power}'):,.{max(-power, 0)}f}" for d, power in ticks],
     }
-    return record, hidden
+
+
+def bandwidth_figure(curve: BandwidthCurve) -> go.Figure:
+    """The number of clusters (top) and the score (bottom) over the bandwidth, the choice marked.
+
+    Args:
+        curve: the scan; a score that is NaN is a gap.
+    """
+    widths, counts = np.asarray(curve.bandwidths).tolist(), np.asarray(curve.n_clusters).tolist()
+    scores = [finite(score) for score in np.asarray(curve.scores).tolist()]
+    selected = widths[curve.best_index]
+    lines = []
+    for name, values, color, axis in (
+        ("%{y:,} clusters", counts, "var(--accent)", "y"),
+        ("score %{y:.4g}", scores, "var(--second)", "y2"),
+    ):
+        line = go.Scatter(
+            x=widths,
+            y=values,
+            yaxis=axis,
+            mode="lines+markers",
+            line={"color": color, "width": 1.75},
+            marker={"color": color, "size": 5},
+            hovertemplate=f"bandwidth %{{x:.4g}}: {name}<extra></extra>",
+        )
+        lines.append(line)
+    spans_decades = max(counts) > 20 * max(1, min(counts))
+    count_axis = (
+        _log_axis([n for n in counts if n], 1) if spans_decades else {"rangemode": "tozero"}
+    )
+    layout = {
+        "template": TEMPLATE,
+        "xaxis": {"title": {"text": "bandwidth"}, "anchor": "y2", **_log_axis(widths, 3)},
+        "yaxis": {"title": {"text": "clusters"}, "domain": [0.54, 1], **count_axis},
+        "yaxis2": {"title": {"text": "score"}, "domain": [0, 0.44]},
+        "margin": {"t": 44},
+    }
+    figure = go.Figure(lines, layout)
+    mark = {"color": "var(--ink)", "width": 1, "dash": "dot"}
+    figure.add_shape(x0=selected, x1=selected, y0=0, y1=1, yref="paper", line=mark)
+    return figure.add_annotation(
+        text=f"selected: {selected:.3g}",
+        x=math.log10(selected),
+        y=1,
+        yref="paper",
+        yanchor="bottom",
+        showarrow=False,
+        font={"color": "var(--ink)"},
+    )
+
+
+def confusion_matrix(
+    true_labels: NDArray, label_names: Sequence[str], clusters: Sequence[Cluster]
+) -> ConfusionMatrix:
+    """True labels against clusters, both in the order of the best one-to-one matching.
+
+    Args:
+        true_labels: int `[n]`.
+        label_names: name of each true label.
+        clusters: all clusters, largest first.
+    """
+    present, codes = np.unique(true_labels, return_inverse=True)
+    columns = [np.bincount(codes[c.members], minlength=len(present)) for c in clusters]
+    table = np.stack(columns, axis=1)
+    matched_labels, matched_clusters = (m.tolist() for m in linear_sum_assignment(table, True))
+    # Unmatched ones follow in their own order: labels by number, clusters by size.
+    rows = matched_labels + sorted(set(range(len(present))) - set(matched_labels))
+    order = matched_clusters + sorted(set(range(len(clusters))) - set(matched_clusters))
+    n_hidden = [max(len(side) - MAX_MATRIX_SIDE, 0) for side in (rows, order)]
+    rows, order = rows[:MAX_MATRIX_SIDE], order[:MAX_MATRIX_SIDE]
+    counts = table[np.ix_(rows, order)]
+    return ConfusionMatrix(
+        labels=[label_names[present[row]] for row in rows],
+        clusters=[clusters[column].id for column in order],
+        counts=counts,
+        shares=counts / table.sum(axis=1)[rows][:, None],
+        n_hidden_labels=n_hidden[0],
+        n_hidden_clusters=n_hidden[1],
+    )
+
+
+def confusion_figure(matrix: ConfusionMatrix, noun: str) -> go.Figure:
+    """A heat map of the shares, with the counts written in if there are few columns.
+
+    Args:
+        matrix: true labels against clusters.
+        noun: what one point is.
+    """
+    rows = list(range(len(matrix.labels)))
+    counts = matrix.counts.tolist()
+    hover = f"cluster %{{x}}: %{{customdata:,}} {noun}s, %{{z:.1%}} of the label<extra></extra>"
+    cells = go.Heatmap(
+        x=[str(cluster) for cluster in matrix.clusters],
+        y=rows,
+        z=matrix.shares.round(4).tolist(),
+        customdata=counts,
+        zmin=0,
+        zmax=1,
+        xgap=1,
+        ygap=1,
+        showscale=False,
+        colorscale=[[0, "var(--surface)"], [1, "var(--accent)"]],
+        text=[[f"{count:,}" if count else "" for count in row] for row in counts],
+        texttemplate="%{text}" if len(matrix.clusters) <= _MAX_ANNOTATED else None,
+        hovertemplate=hover,
+    )
+    return go.Figure(
+        cells,
+        {
+            "template": TEMPLATE,
+            "height": 110 + min(30, max(14, 900 // len(rows))) * len(rows),
+            "xaxis": {"title": {"text": "cluster"}, "type": "category", "showgrid": False},
+            "yaxis": {
+                "autorange": "reversed",
+                "showgrid": False,
+                "tickvals": rows,
+                "ticktext": [_axis_label(label) for label in matrix.labels],
+            },
+        },
+    )
+
+
+def _axis_label(text: str) -> str:
+    """A short label; escaped, since plotly reads markup in the texts of a figure."""
+    if len(text) > _MAX_LABEL_LENGTH:
+        text = text[: _MAX_LABEL_LENGTH - 1] + "…"
+    return html.escape(text, quote=False)

@@ -88,7 +88,7 @@ def test_files_of_a_run(files, capsys):
         assert name == NAMES[np.bincount(labels[found.cluster_labels == int(c)]).argmax()]
         assert f"matched with {name}" in out
     page = pathlib.Path("out/report.html").read_text()
-    assert "200 rows fell into" in page
+    assert "clusters in 200 rows." in page
     assert "row 137" in page
     assert "x.csv" in page
 
@@ -186,7 +186,7 @@ def test_kmeans_and_one_column(files, capsys):
     assert [len(set(clusters[i : i + 20])) for i in (0, 20, 40)] == [1, 1, 1]
     assert len(set(clusters)) == 3
     assert {row["outlier"] for row in rows} == {"0"}
-    assert "the number was given" in pathlib.Path("out/report.html").read_text()
+    assert "The number of clusters was set in advance." in pathlib.Path("out/report.html").read_text()
     protocol = io.read_json("out/results.json")["provenance"]
     assert protocol["number_of_clusters"] == {"kmeans": "given"}
     assert protocol["n_init"] == 10

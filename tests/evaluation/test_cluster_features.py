@@ -51,7 +51,7 @@ def test_few_columns_go_to_gridshift_as_they_are():
     assert {name: metrics[name] for name in scores} == scores
     assert metrics["acc"] > 0.98
     assert metrics["bandwidth"] == grid.bandwidth_
-    assert metrics["verdict"] == found.curve["verdict"] == "clear"
+    assert metrics["verdict"] == found.curve.verdict == "clear"
     assert metrics["silhouette"] == pytest.approx(silhouette_score(x, grid.labels_))
     assert metrics["silhouette_rows"] == 300
     assert metrics["outliers"] == grid.outliers_.sum()

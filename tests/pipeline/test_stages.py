@@ -1,6 +1,7 @@
 """Trainings one after another: what one hands to the next, resuming, and classes discovered."""
 
 import csv
+import re
 
 import jax
 import jax.numpy as jnp
@@ -102,9 +103,10 @@ def test_what_a_run_leaves(whole, built):
     page = (workdir / "report.html").read_text()
     assert "Novel head" in page
     novel = len(set(stored["class_labels"][new]))
-    assert f"{len(new)} images fell into {novel} group" in page, "the novel classes, all of them"
-    assert "Discovery novel classes" in page
-    assert "Discovery novel matching" not in page
+    found = rf"Found {novel} novel class(es)? in {len(new)} unlabeled images\."
+    assert re.search(found, page), "the novel classes, all of them"
+    assert "Novel class discovery: novel classes" in page
+    assert "novel matching" not in page
     for name in ("rotation", "supervised"):
         assert log.read(workdir / "stages" / name)[-1]["step"] == STEPS
     assert log.read(workdir)[-1]["step"] == STEPS

@@ -1,0 +1,147 @@
+"""The data behind a report, and the look of its clusters."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cluster_jax.clustering.bandwidth import BandwidthCurve
+
+# Twenty colors that stay apart from each other (at least 0.08 in OKLab) and from a white and a
+# nearly black page; after the twentieth the marker changes and the colors start again.
+COLORS = (
+    *("#3b7dd8", "#e8762c", "#2e9e5b", "#d6423f", "#8b5fc7", "#d9a514", "#1aa7b5", "#e56fa9"),
+    *("#8a5a2b", "#84962a", "#4b50c0", "#f2a08c", "#12736b", "#b03a96", "#8fb9f2", "#9bd45c"),
+    *("#9c2f2f", "#c3a2ea", "#4f7391", "#c49a6c"),
+)
+SYMBOLS = ("circle", "square", "diamond")
+STYLED_CLUSTERS = len(COLORS) * len(SYMBOLS)  # the largest ones; all others share a gray circle
+
+
+class ReportData(NamedTuple):
+    """Everything a report shows.
+
+    Attributes:
+        title: name of the run.
+        results: contents of `results.json`; scores that need labels are None without them.
+        history: logged lines, each a dict with `step` and scalars; empty without training.
+        points: float `[n, d]`, d >= 2, the space that was clustered.
+        cluster_labels: int `[n]`.
+        distances: float `[n]`, to the center of the point's cluster, in any unit.
+        outliers: bool `[n]`, or None if the clustering has no outliers.
+        true_labels: int `[n]`, or None.
+        label_names: name of each true label, or None: the labels are named by their numbers.
+        fetch_images: point indices -> uint8 `[b, height, width, 1 or 3]`; None if the points are
+            rows without images, which are shown by name.
+        sources: file name of each image or name of each row, or None.
+        curve: the scan over bandwidths, or None.
+        skipped: file name and reason for each image that could not be read.
+    """
+
+    title: str
+    results: Mapping[str, Any]
+    history: Sequence[Mapping[str, Any]]
+    points: NDArray
+    cluster_labels: NDArray
+    distances: NDArray
+    outliers: NDArray | None
+    true_labels: NDArray | None
+    label_names: tuple[str, ...] | None
+    fetch_images: Callable[[NDArray], NDArray] | None
+    sources: tuple[str, ...] | None
+    curve: BandwidthCurve | None
+    skipped: tuple[tuple[str, str], ...]
+
+    @property
+    def noun(self) -> str:
+        """What one point is: an image or a row."""
+        return "row" if self.fetch_images is None else "image"
+
+
+class Cluster(NamedTuple):
+    """A cluster and how it is drawn.
+
+    Attributes:
+        id: its number among the cluster labels.
+        members: int64 `[size]`, indices of its points, the one nearest to the center first.
+        color: a CSS color; `var(--name)` is a color of the style sheet.
+        symbol: shape of its markers, one of `SYMBOLS`.
+    """
+
+    id: int
+    members: NDArray
+    color: str
+    symbol: str
+
+
+def check(data: ReportData) -> None:
+    """Checks that the arrays belong together.
+
+    Raises:
+        ValueError: a shape, a length or a value is wrong; says which.
+    """
+    points, labels, names = data.points, data.true_labels, data.label_names
+    if points.ndim != 2 or len(points) == 0 or points.shape[1] < 2:
+        raise ValueError(f"points must be [n >= 1, d >= 2]; got {list(points.shape)}")
+    for name in ("cluster_labels", "distances", "outliers", "true_labels", "sources"):
+        column = getattr(data, name)
+        if column is not None and len(column) != len(points):
+            raise ValueError(
+                f"{name} must have one entry per point, {len(points)}; got {len(column)}"
+            )
+    for name in ("points", "distances"):
+        if not np.isfinite(getattr(data, name)).all():
+            raise ValueError(f"{name} must be finite; got NaN or infinity")
+    if labels is not None:
+        low, high = int(labels.min()), int(labels.max())
+        if low < 0 or (names is not None and high >= len(names)):
+            limit = "at least 0" if names is None else f"0 to {len(names) - 1}"
+            raise ValueError(f"true_labels must be {limit}; got {low} to {high}")
+
+
+def clusters_by_size(cluster_labels: NDArray, distances: NDArray) -> list[Cluster]:
+    """The clusters, largest first, ties by number; the first `STYLED_CLUSTERS` look different.
+
+    Args:
+        cluster_labels: int `[n]`.
+        distances: float `[n]`, to the center of the point's cluster.
+    """
+    order = np.lexsort((distances, cluster_labels))
+    ids, starts = np.unique(cluster_labels[order], return_index=True)
+    by_size = sorted(
+        zip(ids.tolist(), np.split(order, starts[1:]), strict=True),
+        key=lambda cluster: (-len(cluster[1]), cluster[0]),
+    )
+    clusters = []
+    for rank, (cluster_id, members) in enumerate(by_size):
+        color, symbol = "var(--faint)", "circle"
+        if rank < STYLED_CLUSTERS:
+            color, symbol = COLORS[rank % len(COLORS)], SYMBOLS[rank // len(COLORS)]
+        clusters.append(Cluster(cluster_id, members, color, symbol))
+    return clusters
+
+
+def count_large_and_small(outliers: NDArray | None, clusters: Sequence[Cluster]) -> tuple[int, int]:
+    """How many clusters count, and how many are too small to: those with outliers only.
+
+    Args:
+        outliers: bool `[n]`, or None.
+        clusters: all clusters.
+    """
+    if outliers is None:
+        return len(clusters), 0
+    n_large = sum(not outliers[cluster.members].all() for cluster in clusters)
+    # If every point is an outlier, no cluster is smaller than the others.
+    n_large = n_large or len(clusters)
+    return n_large, len(clusters) - n_large
+
+
+def point_name(data: ReportData, i: int) -> str:
+    """Name of point `i`: its source, or its number."""
+    return f"{data.noun} {i}" if data.sources is None else data.sources[i]
+
+
+def evenly_spaced(n: int, limit: int) -> NDArray:
+    """At most `limit` of the indices 0 to n - 1, evenly spaced, first and last included."""
+    return np.unique(np.linspace(0, n - 1, min(n, limit)).round().astype(np.int64))
