@@ -186,7 +186,9 @@ def test_kmeans_and_one_column(files, capsys):
     assert [len(set(clusters[i : i + 20])) for i in (0, 20, 40)] == [1, 1, 1]
     assert len(set(clusters)) == 3
     assert {row["outlier"] for row in rows} == {"0"}
-    assert "The number of clusters was set in advance." in pathlib.Path("out/report.html").read_text()
+    assert (
+        "The number of clusters was set in advance." in pathlib.Path("out/report.html").read_text()
+    )
     protocol = io.read_json("out/results.json")["provenance"]
     assert protocol["number_of_clusters"] == {"kmeans": "given"}
     assert protocol["n_init"] == 10
