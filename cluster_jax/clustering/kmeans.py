@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cluster_jax.clustering import lloyd, seeding
 from cluster_jax.core import collectives, ops
+from cluster_jax.core.arrays import normalize_rows
 
 METRICS = ("euclidean", "spherical")
 
@@ -114,14 +115,17 @@ def kmeans(
     """
     rows = _as_matrix(x)
     n, d = rows.shape
-    n_clusters = _integer("n_clusters", n_clusters)
+    n_clusters, seed = _integer("n_clusters", n_clusters), _integer("seed", seed)
     n_init, max_iter = _integer("n_init", n_init), _integer("max_iter", max_iter)
-    seed = _integer("seed", seed)
     _check(n, n_clusters, metric, n_init, max_iter, tol)
     spherical = metric == "spherical"
     casted, offset = _cast(rows, spherical)
     initial = None if init is None else _check_init(init, (n_clusters, d))
-    mesh = _default_mesh() if mesh is None else mesh
+    if mesh is None:
+        devices = jax.local_devices()
+        mesh = jax.make_mesh(
+            (len(devices),), ("rows",), axis_types=(AxisType.Auto,), devices=devices
+        )
     tiling = lloyd.make_tiling(n, d, n_clusters, mesh.size, mesh.devices.flat[0].platform)
     data = _prepare(_shard(casted, tiling, mesh), tiling=tiling, spherical=spherical, mesh=mesh)
     # A squared distance of two rows is at most four times the sum of all squares.
@@ -217,7 +221,7 @@ def _check_init(init: ArrayLike, shape: tuple[int, int]) -> NDArray:
 
 
 def _shift(initial: NDArray, mean: NDArray, dtype: np.dtype) -> NDArray:
-    """Initial centers less the mean; so near to it that no score of a row overflows."""
+    """Initial centers less the mean; an error if they are so far that scores would overflow."""
     with np.errstate(over="ignore"):
         shifted = initial - mean
         too_far = not np.square(shifted).sum(1).max() <= float(np.finfo(dtype).max) / 4
@@ -232,9 +236,7 @@ def _shift(initial: NDArray, mean: NDArray, dtype: np.dtype) -> NDArray:
 def _l2_normalize(initial: NDArray) -> NDArray:
     # Divided by its largest entry first, a row of any size has a finite, nonzero length.
     largest = np.abs(initial).max(1, keepdims=True)
-    initial = initial / np.where(largest > 0, largest, 1)
-    norms = np.linalg.norm(initial, axis=1, keepdims=True)
-    return initial / np.where(norms > 0, norms, 1)
+    return normalize_rows(initial / np.where(largest > 0, largest, 1))
 
 
 def _raise_unusable(rows: NDArray, dtype: np.dtype) -> NoReturn:
@@ -244,11 +246,6 @@ def _raise_unusable(rows: NDArray, dtype: np.dtype) -> NoReturn:
             f"{float(np.abs(rows).max()):g}: scale them down"
         )
     raise ValueError("x must be finite; got NaN or infinity: drop or fill those rows")
-
-
-def _default_mesh() -> Mesh:
-    devices = jax.local_devices()
-    return jax.make_mesh((len(devices),), ("rows",), axis_types=(AxisType.Auto,), devices=devices)
 
 
 def _shard(rows: NDArray, tiling: lloyd.Tiling, mesh: Mesh) -> Array:

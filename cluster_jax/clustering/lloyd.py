@@ -1,4 +1,4 @@
-"""Lloyd's iterations on the devices of a mesh; every device holds some rows and all centers.
+"""Lloyd's algorithm on the devices of a mesh; every device holds some rows and all centers.
 
 The functions run inside `jax.shard_map`. Rows from number `tiling.n` on are padding: they get a
 label like any other row, but enter no sum.
@@ -13,17 +13,17 @@ from jax import Array, lax
 from cluster_jax.core import collectives, ops
 from cluster_jax.core.collectives import Axis
 
-# Rows of one block, and its numbers, features and scores, at most. On a CPU they stay in the cache
-# of a core (4 MB in float32); an accelerator needs many to be busy. Blocks are multiples of 64
-# rows, at which products of matrices run best.
+# At most so many rows in a block, and so many elements of features and scores. On a CPU they stay
+# in the cache of a core (4 MB in float32); an accelerator needs many to be busy. Blocks are
+# multiples of 64 rows, at which matrix products run best.
 _CPU, _ACCELERATOR = (256, 2**20), (2**17, 2**26)
-# Centers per group in the search for the best score. Only the best of each group is compared
-# with an index, which takes longer than a plain maximum.
+# Centers per group in the search for the highest score: first the best group by a plain maximum,
+# then the center in it by an argmax, which is slower.
 _GROUP = 20
-# A CPU sums the rows in parts of at least so many in all and a cluster on average. The error grows
-# with the rows of a part; all parts together take 1/32 of the memory of the rows.
+# A CPU sums the rows in parts of at least so many rows in all and per cluster on average. The error
+# grows with the rows of a part; the sums of all parts take 1/32 of the memory of the rows.
 _PART, _PER_CLUSTER = 2**12, 32
-# Squares and their sums that differ by less than so many units of rounding are the same.
+# Squares and their sums that differ by less than so many units of rounding count as equal.
 LEVEL = 64
 
 
@@ -32,9 +32,15 @@ _Carry = tuple[Array, Array, Array, Array, Array, Array]
 
 
 class Tiling(NamedTuple):
-    """Static sizes: `n` rows in all, `local` rows a device, `chunk` rows drawn from together.
+    """Static sizes.
 
-    `block` rows are scored at once, `part` rows summed one after the other if `scatter`.
+    Attributes:
+        n: rows in all.
+        local: rows of one device, padding included.
+        chunk: rows that `seeding.draw` draws from together.
+        block: rows that are scored at once.
+        part: rows that are added up one after the other, if `scatter`.
+        scatter: sum members by scatter-add, else by products with one-hot labels.
     """
 
     n: int
@@ -46,7 +52,14 @@ class Tiling(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What a run ends with; `labels` `[devices * local]` and sums of squares are gathered."""
+    """Result of a run, the same on every device.
+
+    Attributes:
+        labels: int32 `[devices * local]`, padding included.
+        centers: `[k, d]`.
+        squares: sums of squared distances of each chunk, `[chunks]`.
+        n_iter: number of updates, int32.
+    """
 
     labels: Array
     centers: Array
@@ -57,7 +70,11 @@ class Run(NamedTuple):
 def make_tiling(n: int, d: int, k: int, devices: int, platform: str) -> Tiling:
     """Sizes for `n` rows of `d` numbers and `k` clusters.
 
-    `chunk` follows from `n` alone, so that what is drawn does not depend on the devices.
+    `chunk` follows from `n` alone, so that the draws do not depend on the devices.
+
+    Example:
+        >>> make_tiling(100, 2, 3, devices=2, platform="cpu")
+        Tiling(n=100, local=50, chunk=10, block=50, part=4096, scatter=True)
     """
     chunk = max(8, round(n**0.5))
     local = -(-n // (chunk * devices)) * chunk
@@ -71,22 +88,29 @@ def run(
     x: Array,
     centers: Array,
     max_iter: Array,
-    least: Array,
+    min_move: Array,
     *,
     tiling: Tiling,
     spherical: bool,
     axis: Axis,
 ) -> Run:
-    """Updates centers and labels in turn until nothing changes.
+    """Updates centers and labels in turn until convergence.
 
     Args:
-        x: this device's rows `[plan.local, d]`.
-        centers: the start `[k, d]`.
-        max_iter: updates at most.
-        least: an update that moves no center further than this is the last.
+        x: this device's rows `[tiling.local, d]`.
+        centers: initial centers `[k, d]`.
+        max_iter: maximum number of updates, int32.
+        min_move: an update that moves no center by more than this is the last.
         tiling: sizes.
         spherical: scale the centers to length one.
         axis: mesh axis of the rows.
+
+    Example:
+        >>> x, centers = jnp.array([[0.0], [1.0], [10.0], [11.0]]), jnp.array([[0.0], [1.0]])
+        >>> tiling = Tiling(n=4, local=4, chunk=4, block=4, part=4, scatter=True)
+        >>> result = run(x, centers, 9, 0.0, tiling=tiling, spherical=False, axis=None)
+        >>> result.labels.tolist(), result.centers.tolist(), int(result.n_iter)
+        ([0, 0, 1, 1], [[0.5], [10.5]], 2)
     """
 
     def body(carry: _Carry) -> _Carry:
@@ -94,7 +118,7 @@ def run(
         moved = _update(x, centers, labels, sums, counts, tiling, spherical, axis)
         new, sums, counts = _assign(x, moved, tiling, spherical, axis)
         same = collectives.total(jnp.sum(new != labels, dtype=jnp.int32), axis) == 0
-        done = same | (jnp.max(jnp.linalg.norm(moved - centers, axis=1)) <= least)
+        done = same | (jnp.max(jnp.linalg.norm(moved - centers, axis=1)) <= min_move)
         return step + 1, moved, new, sums, counts, done
 
     def unfinished(carry: _Carry) -> Array:
@@ -108,11 +132,16 @@ def run(
 
 
 def fetch(x: Array, rows: Array, axis: Axis) -> Array:
-    """The rows of the given global numbers `[r]`, on every device: `[r, ...]`."""
+    """The rows of the given global numbers `[r]`, on every device: `[r, ...]`.
+
+    Example:
+        >>> fetch(jnp.array([[1.0], [2.0], [3.0]]), jnp.array([2, 0]), axis=None).tolist()
+        [[3.0], [1.0]]
+    """
     local = rows - collectives.rank(axis) * len(x)
-    own = (local >= 0) & (local < len(x))
-    found = x[jnp.clip(local, 0, len(x) - 1)]
-    return collectives.total(jnp.where(own.reshape(-1, *[1] * (x.ndim - 1)), found, 0), axis)
+    is_local = (local >= 0) & (local < len(x))
+    values = x[jnp.clip(local, 0, len(x) - 1)]
+    return collectives.total(jnp.where(is_local.reshape(-1, *[1] * (x.ndim - 1)), values, 0), axis)
 
 
 def _assign(
@@ -120,7 +149,7 @@ def _assign(
 ) -> tuple[Array, Array, Array]:
     """Labels int32 `[local]`, and of all devices sums of members `[k, d]` and counts `[k]`."""
     k = len(centers)
-    # On the sphere all halves are 1/2; left out, they cannot differ by rounding.
+    # On the sphere all are 1/2; left out, they cannot differ by rounding.
     half = jnp.zeros(k, x.dtype) if spherical else jnp.sum(centers * centers, axis=1) / 2
     if k > 2 * _GROUP:
         padding = -k % _GROUP
@@ -131,8 +160,8 @@ def _assign(
 
     def label(i: Array, labels: Array) -> Array:
         start = jnp.minimum(i * tiling.block, tiling.local - tiling.block)
-        found = _nearest(lax.dynamic_slice_in_dim(x, start, tiling.block), scored, half)
-        return lax.dynamic_update_slice_in_dim(labels, found, start, 0)
+        new = _nearest(lax.dynamic_slice_in_dim(x, start, tiling.block), scored, half)
+        return lax.dynamic_update_slice_in_dim(labels, new, start, 0)
 
     labels = collectives.varying(jnp.zeros(tiling.local, jnp.int32), axis)
     labels = lax.fori_loop(0, -(-tiling.local // tiling.block), label, labels)
@@ -159,14 +188,14 @@ def _nearest(x: Array, centers: Array, half: Array) -> Array:
 
 
 def _first_highest(scores: Array) -> Array:
-    """`argmax` over axis 0 as two plain reductions, which a CPU does faster."""
+    """`argmax` over axis 0 as two plain reductions, which are faster on a CPU."""
     numbers = jnp.arange(len(scores), dtype=jnp.int32)[:, None]
     highest = jnp.max(scores, axis=0)
     return jnp.min(jnp.where(scores == highest[None], numbers, len(scores)), axis=0)
 
 
 def _highest(scores: Array, axis: int) -> Array:
-    """`max` of finite numbers; a CPU takes longer over `jnp.max`, which passes NaN on."""
+    """`max` of finite numbers; `jnp.max`, which propagates NaN, is slower on a CPU."""
 
     def higher(a: Array, b: Array) -> Array:
         return lax.select(a > b, a, b)
@@ -177,7 +206,7 @@ def _highest(scores: Array, axis: int) -> Array:
 def _scattered(x: Array, labels: Array, k: int, tiling: Tiling, axis: Axis) -> tuple[Array, Array]:
     """Sums of the rows of each label `[k, d]` and their counts; label k is left out.
 
-    Parts of the rows have sums of their own, so that no float32 takes up more rows than those.
+    Each part of the rows has its own sums, so that no float32 adds up more rows than those.
     """
     parts = -(-tiling.local // tiling.part)
     part = jnp.arange(tiling.local, dtype=jnp.int32) // tiling.part
@@ -187,17 +216,17 @@ def _scattered(x: Array, labels: Array, k: int, tiling: Tiling, axis: Axis) -> t
 
 
 def _products(x: Array, labels: Array, k: int, tiling: Tiling, axis: Axis) -> tuple[Array, Array]:
-    """The same as products with one-hot labels, block by block."""
+    """`_scattered` by products with one-hot labels, block by block."""
 
     def add(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
-        # The last block begins early enough to be full; rows of the one before count there.
+        # The last block starts early enough to be full; rows that overlap are counted once.
         start = jnp.minimum(i * tiling.block, tiling.local - tiling.block)
         new = start + jnp.arange(tiling.block, dtype=jnp.int32) >= i * tiling.block
         members = jnp.where(new, lax.dynamic_slice_in_dim(labels, start, tiling.block), k)
-        chosen = members[None] == jnp.arange(k, dtype=jnp.int32)[:, None]
+        one_hot = members[None] == jnp.arange(k, dtype=jnp.int32)[:, None]
         rows = lax.dynamic_slice_in_dim(x, start, tiling.block)
-        more = jnp.matmul(chosen.astype(x.dtype), rows, precision=lax.Precision.HIGHEST)
-        return carry[0] + more, carry[1] + jnp.sum(chosen, axis=1, dtype=jnp.int32)
+        more = jnp.matmul(one_hot.astype(x.dtype), rows, precision=lax.Precision.HIGHEST)
+        return carry[0] + more, carry[1] + jnp.sum(one_hot, axis=1, dtype=jnp.int32)
 
     zeros = jnp.zeros((k, x.shape[1]), x.dtype), jnp.zeros(k, jnp.int32)
     blocks = -(-tiling.local // tiling.block)
@@ -214,16 +243,16 @@ def _update(
     spherical: bool,
     axis: Axis,
 ) -> Array:
-    """New centers: the means of the members; empty clusters are placed anew."""
+    """New centers: the means of the members; empty clusters get new centers."""
     empty = counts == 0
     if spherical:
         # Members that cancel have no direction: any center serves them equally well.
         means = ops.l2_normalize(sums)
-        rests = jnp.all(means == 0, axis=1)
+        stays = jnp.all(means == 0, axis=1)
     else:
         means = sums / jnp.maximum(counts, 1)[:, None].astype(sums.dtype)
-        rests = empty
-    means = jnp.where(rests[:, None], centers, means)
+        stays = empty
+    means = jnp.where(stays[:, None], centers, means)
     return lax.cond(
         jnp.any(empty),
         lambda: _reseed(x, means, labels, empty, tiling, spherical, axis),
@@ -243,9 +272,9 @@ def _reseed(
     """Moves the centers of empty clusters to the farthest rows.
 
     Each is the farthest from all centers, those placed before it included, so that no two land
-    in one place. Of several the first: both rows of a pair are equally far from their mean, and
-    rounding, which differs with the number of devices, must not choose. Rows that lie on their
-    center, up to rounding, are left; so are zero rows on the sphere, which have no direction.
+    in one place. Of equals the first is taken: both rows of a pair are equally far from their mean,
+    and rounding, which differs with the number of devices, must not decide. Rows that lie on their
+    center, up to rounding, are left out; so are zero rows on the sphere, which have no direction.
     """
     lengths = jnp.sum(x * x, axis=1)
     squares = _squares(x, centers, labels, tiling, axis)
@@ -261,8 +290,8 @@ def _reseed(
             far = squares >= most * (1 - LEVEL * jnp.finfo(x.dtype).eps)
             first = jnp.min(jnp.where(far, rows, tiling.n))
             row = fetch(x, jnp.min(collectives.gather(first[None], axis))[None], axis)
-            nearer = jnp.minimum(squares, jnp.sum((x - row) ** 2, axis=1))
-            return centers.at[j].set(jnp.where(most > 0, row[0], centers[j])), nearer
+            squares = jnp.minimum(squares, jnp.sum((x - row) ** 2, axis=1))
+            return centers.at[j].set(jnp.where(most > 0, row[0], centers[j])), squares
 
         return lax.cond(empty[j], move, lambda: carry)
 
@@ -270,17 +299,17 @@ def _reseed(
 
 
 def _squares(x: Array, centers: Array, labels: Array, tiling: Tiling, axis: Axis) -> Array:
-    """Squared distance of each row to its own center `[local]`, 0 for padding.
+    """Squared distance of each row to its center `[local]`, 0 for padding.
 
-    From the differences: what the scores leave of it after cancellation is good enough to
-    compare centers, not to add up.
+    From the differences: the scores, which cancel, are accurate enough to compare centers, not to
+    add up.
     """
 
     def block(i: Array, squares: Array) -> Array:
         start = jnp.minimum(i * tiling.block, tiling.local - tiling.block)
-        apart = lax.dynamic_slice_in_dim(x, start, tiling.block)
-        apart -= centers[lax.dynamic_slice_in_dim(labels, start, tiling.block)]
-        return lax.dynamic_update_slice_in_dim(squares, jnp.sum(apart * apart, axis=1), start, 0)
+        gaps = lax.dynamic_slice_in_dim(x, start, tiling.block)
+        gaps -= centers[lax.dynamic_slice_in_dim(labels, start, tiling.block)]
+        return lax.dynamic_update_slice_in_dim(squares, jnp.sum(gaps * gaps, axis=1), start, 0)
 
     zeros = collectives.varying(jnp.zeros(tiling.local, x.dtype), axis)
     squares = lax.fori_loop(0, -(-tiling.local // tiling.block), block, zeros)

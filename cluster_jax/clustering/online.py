@@ -1,7 +1,7 @@
-"""CueCo's online clusters: centroids and variances that follow the batches.
+"""CueCo's online clustering: centroids and variances updated by each batch.
 
-Pure functions; everything in them is a constant for the gradient. Rows are those of the global
-batch (`collectives.gather`), so that the clusters are the same on all devices.
+Pure functions through which no gradient passes. Rows are those of the global batch
+(`collectives.gather`), so that the clusters are the same on all devices.
 """
 
 from typing import NamedTuple
@@ -14,10 +14,10 @@ from cluster_jax.core import ops
 
 
 class Clusters(NamedTuple):
-    """K clusters.
+    """Centroids and variances of K clusters.
 
     Attributes:
-        centroids: unit rows `[K, d]`.
+        centroids: rows of length one `[K, d]`.
         variances: mean squared distance of the members to their centroid `[K]`.
     """
 
@@ -30,8 +30,13 @@ def assign(features: Array, centroids: Array) -> Array:
 
     Distances are Euclidean between unit rows (`features` may have any length).
 
-    Source: CueCo (3), which prints the query z; (2), (7) and (8) are about the keys z'. Give
-    either.
+    Source: CueCo (3), which prints the query z; (2), (7) and (8) are about the keys z'. Either may
+    be passed.
+
+    Example:
+        >>> rows, centroids = jnp.array([[9.0, 1.0], [-1.0, 5.0]]), jnp.eye(2)
+        >>> assign(rows, centroids).tolist()
+        [0, 1]
     """
     x, centroids = lax.stop_gradient((features, centroids))
     # ||x - c||^2 without ||x||^2, the same for all c.
@@ -43,16 +48,22 @@ def assign(features: Array, centroids: Array) -> Array:
 
 @jax.jit
 def start(features: Array, centroids: Array) -> Clusters:
-    """Clusters at given centroids, with the variances of the rows nearest to each.
+    """Initial clusters: the centroids, with the variance of the rows nearest to each.
 
-    A cluster that no row is nearest to gets the variance over all rows: of 0 it would have an
-    infinite pull on the first row that comes.
+    A cluster with at most one row gets the variance over all rows: with a variance of 0 it would
+    attract the first row assigned to it with infinite weight.
 
     Args:
         features: `[n, d]`, of any length: the filled part of the queue.
         centroids: `[K, d]`, k-means centers of these rows, of any length.
 
     Source: CueCo (2).
+
+    Example:
+        >>> rows = jnp.array([[3.0, 0.0], [1.0, 0.0], [0.0, 2.0], [0.0, 1.0]])
+        >>> clusters = start(rows, jnp.array([[2.0, 0.0], [0.0, 1.0]]))
+        >>> clusters.centroids.tolist(), clusters.variances.tolist()
+        ([[1.0, 0.0], [0.0, 1.0]], [0.0, 0.0])
     """
     x, centroids = ops.l2_normalize(lax.stop_gradient(features)), ops.l2_normalize(centroids)
     assigned = assign(x, centroids)
@@ -72,10 +83,10 @@ def update(
     centroid_decay: float,
     variance_decay: float,
 ) -> Clusters:
-    """The clusters moved toward the members of a batch; those without members stay.
+    """Clusters moved toward their members in a batch; those without members stay.
 
     Args:
-        clusters: the clusters.
+        clusters: the clusters before the update.
         features: keys of the global batch `[n, d]`, of any length.
         assigned: cluster of each row, int32 `[n]`.
         centroid_decay: beta_1, from 0 to 1.
@@ -84,21 +95,29 @@ def update(
     Source: CueCo (7), (8). Centroids are scaled to length one after each update. The variance is
     taken about the centroid that the rows were assigned to, the one before the update: about the
     batch's own mean, mu_i in (8), a cluster with one member has variance 0, and L3 explodes.
+
+    Example:
+        >>> clusters = Clusters(jnp.array([[1.0, 0.0], [0.0, 1.0]]), jnp.array([0.5, 0.5]))
+        >>> keys, assigned = jnp.array([[0.0, -2.0]]), jnp.array([0])
+        >>> moved = update(clusters, keys, assigned, centroid_decay=0.0, variance_decay=0.5)
+        >>> moved.centroids.tolist(), moved.variances.tolist()
+        ([[0.0, -1.0], [0.0, 1.0]], [1.25, 0.5])
     """
     centroids, variances = clusters
     x = ops.l2_normalize(lax.stop_gradient(features)).astype(centroids.dtype)
     member = _membership(assigned, len(centroids), x.dtype)
     counts = jnp.sum(member, axis=0)
-    some = counts > 0
-    shares = jnp.maximum(counts, 1)
-    means = ops.pairwise_dot(member.T, x.T) / shares[:, None]
+    has_members = counts > 0
+    divisor = jnp.maximum(counts, 1)
+    means = ops.pairwise_dot(member.T, x.T) / divisor[:, None]
     moved = ops.l2_normalize(centroid_decay * centroids + (1 - centroid_decay) * means)
-    # Opposite vectors may cancel; a centroid of length 0 would be near to every row.
-    turned = some & jnp.any(moved != 0, axis=1)
-    spread = _squared_distances(x, centroids[assigned], member) / shares
-    widened = variance_decay * variances + (1 - variance_decay) * spread
+    # Opposite vectors may cancel; a centroid of length 0 would be near every row.
+    has_direction = has_members & jnp.any(moved != 0, axis=1)
+    batch_variances = _squared_distances(x, centroids[assigned], member) / divisor
+    updated = variance_decay * variances + (1 - variance_decay) * batch_variances
     return Clusters(
-        jnp.where(turned[:, None], moved, centroids), jnp.where(some, widened, variances)
+        jnp.where(has_direction[:, None], moved, centroids),
+        jnp.where(has_members, updated, variances),
     )
 
 
@@ -108,6 +127,9 @@ def _membership(assigned: Array, clusters: int, dtype: jnp.dtype) -> Array:
     return (assigned[:, None] == columns[None, :]).astype(dtype)
 
 
-def _squared_distances(x: Array, own: Array, member: Array) -> Array:
-    """Sum over each cluster's members of the squared distance to their centroid `own`: `[K]`."""
-    return jnp.sum(jnp.sum((x - own) ** 2, axis=-1, keepdims=True) * member, axis=0)
+def _squared_distances(x: Array, centroids: Array, member: Array) -> Array:
+    """Sum over each cluster's members of the squared distance to their centroid: `[K]`.
+
+    `centroids` `[n, d]` are those of the rows.
+    """
+    return jnp.sum(jnp.sum((x - centroids) ** 2, axis=-1, keepdims=True) * member, axis=0)

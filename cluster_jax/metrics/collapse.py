@@ -3,6 +3,8 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cluster_jax.core.arrays import normalize_rows
+
 _ROWS = 10_000
 
 
@@ -37,8 +39,7 @@ def collapse(features: ArrayLike) -> dict[str, float]:
     n = len(rows)
     if n > _ROWS:
         rows = rows[np.linspace(0, n - 1, _ROWS).astype(np.int64)]
-    norm = np.linalg.norm(rows, axis=1, keepdims=True)
-    rows = rows / np.where(norm > 0, norm, 1)
+    rows = normalize_rows(rows)
     centered = rows - rows.mean(axis=0)
     values = np.linalg.svd(centered, compute_uv=False)
     # Where all rows are equal, rounding of the mean leaves tiny singular values.

@@ -6,6 +6,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.neighbors import NearestNeighbors
 
+from cluster_jax.core.arrays import normalize_rows
+
 # Elements of one block of votes (int32: 64 MB).
 _BLOCK = 2**24
 
@@ -86,8 +88,7 @@ def _normalized(features: ArrayLike, name: str) -> NDArray:
         rows = rows.astype(np.float32)
     if not np.isfinite(rows).all():
         raise ValueError(f"{name} must be finite; got NaN or infinity: drop or fill those rows")
-    norm = np.linalg.norm(rows, axis=1, keepdims=True)
-    return rows / np.where(norm > 0, norm, 1)
+    return normalize_rows(rows)
 
 
 def _labels_of(rows: NDArray, labels: ArrayLike, name: str) -> NDArray:

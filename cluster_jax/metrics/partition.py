@@ -1,4 +1,4 @@
-"""Agreement of found clusters with known classes."""
+"""Agreement of clusters with known classes."""
 
 from typing import Any, NamedTuple
 
@@ -12,12 +12,18 @@ from sklearn.metrics import (
     normalized_mutual_info_score,
 )
 
-# Those of `scores` that are one number from 0 or so to 1 for the whole partition.
+# The entries of `scores` that are one number for the whole partition, at most 1.
 SCORES = ("acc", "nmi", "ari", "ami", "homogeneity", "completeness", "purity")
 
 
 class Contingency(NamedTuple):
-    """Counts int64 `[classes, clusters]` with the values that name its rows and its columns."""
+    """Contingency table.
+
+    Attributes:
+        table: counts, int64 `[classes, clusters]`.
+        classes: label of each row of the table, ascending.
+        clusters: label of each column, ascending.
+    """
 
     table: NDArray
     classes: NDArray
@@ -29,31 +35,40 @@ def contingency(labels: ArrayLike, clusters: ArrayLike) -> Contingency:
 
     Args:
         labels: known classes, integers `[n]`.
-        clusters: found clusters, integers `[n]`.
+        clusters: clusters, integers `[n]`.
 
     Raises:
-        ValueError: empty, not 1-D, not whole numbers, or of different length.
+        ValueError: empty, not 1-D, not integers, or of different length.
+
+    Example:
+        >>> contingency([0, 0, 5], [2, 7, 7])
+        Contingency(table=array([[1, 1],
+               [0, 1]]), classes=array([0, 5]), clusters=array([2, 7]))
     """
-    labels, clusters = _whole(labels, "labels"), _whole(clusters, "clusters")
-    if len(labels) != len(clusters):
+    true, assigned = _integers(labels, "labels"), _integers(clusters, "clusters")
+    if len(true) != len(assigned):
         raise ValueError(
-            f"labels and clusters must have the same length; got {len(labels)} and {len(clusters)}"
+            f"labels and clusters must have the same length; got {len(true)} and {len(assigned)}"
         )
-    classes, row = np.unique(labels, return_inverse=True)
-    found, column = np.unique(clusters, return_inverse=True)
-    shape = (len(classes), len(found))
+    class_names, row = np.unique(true, return_inverse=True)
+    cluster_names, column = np.unique(assigned, return_inverse=True)
+    shape = (len(class_names), len(cluster_names))
     counts = np.bincount(row * shape[1] + column, minlength=shape[0] * shape[1])
-    return Contingency(counts.reshape(shape), classes, found)
+    return Contingency(counts.reshape(shape), class_names, cluster_names)
 
 
 def matching(labels: ArrayLike, clusters: ArrayLike) -> dict[int, int]:
     """The one-to-one matching of clusters to classes with most rows in common.
 
-    Either side may have more members than the other; those left over, and pairs without a common
+    There may be more clusters than classes or fewer; those left over, and pairs without a common
     row, are not in the result.
 
     Returns:
-        cluster -> class.
+        Cluster -> class.
+
+    Example:
+        >>> matching([0, 0, 0, 1, 1], [4, 4, 8, 9, 9])
+        {4: 0, 9: 1}
     """
     counts = contingency(labels, clusters)
     rows, columns = linear_sum_assignment(counts.table, maximize=True)
@@ -65,17 +80,26 @@ def matching(labels: ArrayLike, clusters: ArrayLike) -> dict[int, int]:
 
 
 def accuracy(labels: ArrayLike, clusters: ArrayLike) -> float:
-    """Clustering accuracy: part of the rows that lie in the cluster matched to their class.
+    """Clustering accuracy: share of the rows that lie in the cluster matched to their class.
 
-    The matching is rectangular, so an unmatched cluster counts as errors throughout: splitting a
-    class in two costs the smaller half.
+    The matching is one-to-one, so all rows of an unmatched cluster are errors: splitting a class
+    in two costs the smaller half.
+
+    Example:
+        >>> accuracy([0, 0, 0, 1, 1], [4, 4, 8, 9, 9])
+        0.8
     """
     table = contingency(labels, clusters).table
     return float(table[linear_sum_assignment(table, maximize=True)].sum() / table.sum())
 
 
 def purity(labels: ArrayLike, clusters: ArrayLike) -> dict[int, float]:
-    """Cluster -> share of its rows that are of its most frequent class."""
+    """Cluster -> share of its rows that are of its most frequent class.
+
+    Example:
+        >>> purity([0, 0, 1, 1], [3, 3, 3, 4])
+        {3: 0.6666666666666666, 4: 1.0}
+    """
     counts = contingency(labels, clusters)
     shares = counts.table.max(axis=0) / counts.table.sum(axis=0)
     return dict(zip(counts.clusters.tolist(), shares.tolist(), strict=True))
@@ -88,9 +112,14 @@ def scores(labels: ArrayLike, clusters: ArrayLike) -> dict[str, Any]:
         `acc` (rectangular matching, see `accuracy`), `nmi` (mutual information over the
         *arithmetic* mean of the entropies), `ari`, `ami` (arithmetic too), `homogeneity` and
         `completeness` (mutual information over the entropy of the classes and over that of the
-        clusters), `purity` (part of the rows that are of the most frequent class of their
-        cluster), `n_clusters` found and `n_classes` known; and one entry for each cluster in
-        `matching` (see there) and `cluster_purity` (see `purity`).
+        clusters), `purity` (share of the rows that are of the most frequent class of their
+        cluster), `n_clusters`, `n_classes`, and by cluster `matching` (see there) and
+        `cluster_purity` (see `purity`).
+
+    Example:
+        >>> metrics = scores([0, 0, 1, 1], [5, 5, 9, 9])
+        >>> metrics["acc"], metrics["nmi"], metrics["n_clusters"], metrics["matching"]
+        (1.0, 1.0, 2, {5: 0, 9: 1})
     """
     counts = contingency(labels, clusters)
     labels, clusters = np.asarray(labels), np.asarray(clusters)
@@ -110,10 +139,10 @@ def scores(labels: ArrayLike, clusters: ArrayLike) -> dict[str, Any]:
     }
 
 
-def _whole(values: ArrayLike, name: str) -> NDArray:
-    values = np.asarray(values)
-    if values.ndim != 1 or not values.size:
-        raise ValueError(f"{name} must be a non-empty 1-D array; got shape {values.shape}")
-    if values.dtype.kind not in "iu":
-        raise ValueError(f"{name} must be whole numbers; got {values.dtype}")
-    return values
+def _integers(values: ArrayLike, name: str) -> NDArray:
+    array = np.asarray(values)
+    if array.ndim != 1 or not array.size:
+        raise ValueError(f"{name} must be a non-empty 1-D array; got shape {array.shape}")
+    if array.dtype.kind not in "iu":
+        raise ValueError(f"{name} must be integers; got {array.dtype}")
+    return array

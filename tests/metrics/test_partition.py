@@ -140,8 +140,8 @@ def test_perfect_and_renamed():
         ([0, 1], [0], "same length; got 2 and 1"),
         ([], [], "non-empty"),
         ([[0]], [[0]], "1-D"),
-        ([0.5], [0], "whole numbers; got float64"),
-        (["a"], [0], "whole numbers"),
+        ([0.5], [0], "must be integers; got float64"),
+        (["a"], [0], "must be integers"),
     ],
 )
 def test_bad_input(labels, clusters, message):
