@@ -291,7 +291,7 @@ def _training_images(X: str | os.PathLike | ArrayLike, made: ConfigDict) -> Data
     if not isinstance(X, str | os.PathLike):
         made.data.name = "arrays"
         section = made.data
-        return arrays.in_hand(X, image_size=section.image_size, cache_mb=section.cache_mb)
+        return arrays.from_array(X, image_size=section.image_size, cache_mb=section.cache_mb)
     file = str(X).endswith((".npy", ".npz"))
     made.data.name, made.data.dir = "arrays" if file else "folder", os.fspath(X)
     return bind_section(datasets.load, "data", made.data.to_dict())

@@ -1,11 +1,11 @@
-"""Augmentations on the device: functions of one image and one key, to be vmapped by the caller.
+"""Augmentations on the device: functions of one image and one key, for the caller to vmap.
 
 An image is `[H, W, C]`, C = 1 or 3, floats in [0, 1] of the canonical dtype (float64 when x64 is
-on). The color functions follow torchvision's definitions. Of a gray image (C = 1), saturation,
-hue and greyness cannot change: those functions return it as it is.
+on). The color functions follow torchvision's definitions. Saturation, hue and grayscale do not
+change a gray image (C = 1): those functions return it as it is.
 
-The random functions make a single draw of all the numbers they need: each further draw would
-cost a third of a second of compilation on a CPU.
+The random functions draw all their numbers at once: each further draw would take a third of a
+second to compile on a CPU.
 """
 
 import math
@@ -15,19 +15,21 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.scipy.ndimage import map_coordinates
 
-LUMA = (0.299, 0.587, 0.114)  # gray of red, green and blue, ITU-R BT.601
-TRIES = 10  # boxes that RandomResizedCrop draws before it falls back
+Pixel = Array | int
+
+LUMA = (0.299, 0.587, 0.114)  # weights of red, green and blue in gray, ITU-R BT.601
+TRIES = 10  # boxes that RandomResizedCrop draws before it falls back to the center
 
 
-def crop_resize(image: Array, box: tuple[Array, Array, Array, Array], size: int) -> Array:
+def crop_resize(image: Array, box: tuple[Pixel, Pixel, Pixel, Pixel], size: int) -> Array:
     """The box (y, x, height, width) of `image`, resized to `[size, size, C]`.
 
-    Bilinear over a support that grows with the reduction (antialiased). Pixels outside the box
-    do not count, as if the box had been cut out first.
+    Bilinear and antialiased. Pixels outside the box have no influence, as if the box had been
+    cropped first.
 
     Args:
         image: `[H, W, C]`.
-        box: whole numbers of pixels inside the image, possibly traced.
+        box: integer pixels inside the image, possibly traced.
         size: side of the result in pixels.
     """
     y, x, height, width = box
@@ -43,8 +45,8 @@ def random_box(
     """The box of torchvision's RandomResizedCrop: (y, x, height, width), int32.
 
     The area is uniform in `scale` times the image's, width / height log-uniform in `ratio`. The
-    first of ten tries that lies within the image counts; if none does, the largest central box
-    of an allowed ratio. All tries are drawn at once instead of in a loop.
+    first of ten candidates that lies within the image is taken; if none does, the largest central
+    box of an allowed ratio. All candidates are drawn at once instead of in a loop.
     """
     tall, wide = shape[:2]
     draws = jax.random.uniform(key, (2 * TRIES + 2,))
@@ -61,18 +63,18 @@ def random_box(
     elif wide / tall > ratio[1]:
         fallback_width = round(tall * ratio[1])
 
-    first, some = jnp.argmax(valid), jnp.any(valid)
-    height = jnp.where(some, heights[first], fallback_height)
-    width = jnp.where(some, widths[first], fallback_width)
+    first, any_valid = jnp.argmax(valid), jnp.any(valid)
+    height = jnp.where(any_valid, heights[first], fallback_height)
+    width = jnp.where(any_valid, widths[first], fallback_width)
     y = jnp.floor(draws[-2] * (tall - height + 1)).astype(jnp.int32)
     x = jnp.floor(draws[-1] * (wide - width + 1)).astype(jnp.int32)
-    y = jnp.where(some, y, (tall - fallback_height) // 2)
-    x = jnp.where(some, x, (wide - fallback_width) // 2)
+    y = jnp.where(any_valid, y, (tall - fallback_height) // 2)
+    x = jnp.where(any_valid, x, (wide - fallback_width) // 2)
     return y, x, height, width
 
 
 def flip(image: Array) -> Array:
-    """Left and right exchanged."""
+    """Horizontal flip."""
     return image[:, ::-1]
 
 
@@ -98,7 +100,7 @@ def adjust_saturation(image: Array, factor: Array | float) -> Array:
 
 
 def adjust_hue(image: Array, turns: Array | float) -> Array:
-    """Hue of HSV turned by `turns` of the color circle, saturation and value kept."""
+    """Hue of HSV rotated by `turns` of the color circle; saturation and value are kept."""
     if image.shape[-1] == 1:
         return image
     red, green, blue = image[..., 0], image[..., 1], image[..., 2]
@@ -110,7 +112,7 @@ def adjust_hue(image: Array, turns: Array | float) -> Array:
         (green - blue) / safe,
         jnp.where(value == green, 2 + (blue - red) / safe, 4 + (red - green) / safe),
     )
-    # A channel falls from `value` by `chroma` times a trapezium of the distance in hue.
+    # A channel is below `value` by `chroma` times a trapezoid of the distance in hue.
     distance = sixths[..., None] + 6 * turns + jnp.array([5, 3, 1], image.dtype)[None, None]
     distance = jnp.mod(distance, 6)
     drop = jnp.clip(jnp.minimum(distance, 4 - distance), 0, 1)
@@ -126,11 +128,11 @@ def random_jitter(
     saturation: float,
     hue: float,
 ) -> Array:
-    """The four adjustments by random amounts in random order, as torchvision's ColorJitter.
+    """The four adjustments by random amounts in random order, like torchvision's ColorJitter.
 
-    Factors are uniform in [max(0, 1 - a), 1 + a], the hue in [-a, a] turns. An order of four is
-    an order of the three blends and a place for the hue among them: the costly hue is computed
-    once, though every order must be there to choose from.
+    Factors are uniform in [max(0, 1 - a), 1 + a], the hue in [-a, a] turns. An order of all four is
+    an order of the three blends and a place for the hue among them, so that the costly hue is
+    computed only once although any order may be drawn.
     """
     draws = jax.random.uniform(key, (8,), image.dtype)
     strengths = jnp.array([brightness, contrast, saturation], image.dtype)
@@ -153,10 +155,10 @@ def jitter(image: Array, factors: Array, turns: Array, order: Array, place: Arra
     """
     adjustments = (adjust_brightness, adjust_contrast, adjust_saturation)
 
-    def blends(image: Array, wanted: Array) -> Array:
+    def blends(image: Array, is_applied: Array) -> Array:
         for slot in range(3):
             changed = lax.switch(order[slot], adjustments, image, factors[order[slot]])
-            image = jnp.where(wanted[slot], changed, image)
+            image = jnp.where(is_applied[slot], changed, image)
         return image
 
     before = jnp.arange(3) < place
@@ -164,7 +166,7 @@ def jitter(image: Array, factors: Array, turns: Array, order: Array, place: Arra
 
 
 def gaussian_blur(image: Array, sigma: Array | float, radius: int) -> Array:
-    """Gaussian of standard deviation `sigma` pixels, cut at `radius`; mirrored at the edges.
+    """Gaussian of standard deviation `sigma` pixels, truncated at `radius`, with reflected borders.
 
     The edge pixel itself is not repeated, as in torchvision. `radius` must be below both sides.
     """
@@ -176,15 +178,14 @@ def gaussian_blur(image: Array, sigma: Array | float, radius: int) -> Array:
         length = image.shape[axis]
         pad = [(radius, radius) if a == axis else (0, 0) for a in range(3)]
         padded = jnp.pad(image, pad, mode="reflect")
-        image = sum(
-            weights[k] * lax.slice_in_dim(padded, k, k + length, axis=axis)
-            for k in range(2 * radius + 1)
-        )
+        image = weights[0] * lax.slice_in_dim(padded, 0, length, axis=axis)
+        for k in range(1, 2 * radius + 1):
+            image += weights[k] * lax.slice_in_dim(padded, k, k + length, axis=axis)
     return image
 
 
 def solarize(image: Array, threshold: float) -> Array:
-    """Pixels of at least `threshold` inverted, `1 - x`, each channel by itself."""
+    """Values of at least `threshold` inverted, `1 - x`, each channel separately."""
     return jnp.where(image >= threshold, 1 - image, image)
 
 
@@ -211,15 +212,15 @@ def affine(
     height, width, channels = image.shape
     center = jnp.array([(height - 1) / 2, (width - 1) / 2], image.dtype)
     cos, sin = jnp.cos(rotation) / scale, jnp.sin(rotation) / scale
-    # The inverse map, from the pixels of the result to places in `image`.
+    # The inverse map, from the pixels of the result to positions in `image`.
     y, x = jnp.meshgrid(
         jnp.arange(height, dtype=image.dtype) - center[0] - shift[0],
         jnp.arange(width, dtype=image.dtype) - center[1] - shift[1],
         indexing="ij",
     )
-    turned_y, turned_x = cos * y + sin * x, -sin * y + cos * x
-    places = [turned_y - shear * turned_x + center[0], turned_x + center[1]]
-    planes = [map_coordinates(image[..., c], places, order=1, cval=0.0) for c in range(channels)]
+    rotated_y, rotated_x = cos * y + sin * x, -sin * y + cos * x
+    positions = [rotated_y - shear * rotated_x + center[0], rotated_x + center[1]]
+    planes = [map_coordinates(image[..., c], positions, order=1, cval=0.0) for c in range(channels)]
     return jnp.stack(planes, axis=-1)
 
 
@@ -227,23 +228,23 @@ def random_affine(
     key: Array, image: Array, *, rotation: float, scale: float, shear: float, shift: float
 ) -> Array:
     """`affine` with angle, scale - 1, shear and both shifts uniform within plus or minus these."""
-    angle, magnification, lean, y, x = jax.random.uniform(key, (5,), image.dtype, -1.0, 1.0)
+    angle, magnification, slant, y, x = jax.random.uniform(key, (5,), image.dtype, -1.0, 1.0)
     return affine(
         image,
         rotation=rotation * angle,
         scale=1 + scale * magnification,
-        shear=shear * lean,
+        shear=shear * slant,
         shift=shift * jnp.stack([y, x]),
     )
 
 
 def noise(key: Array, image: Array, std: float) -> Array:
-    """Normal noise added, standard deviation `std`; values may leave [0, 1]."""
+    """Gaussian noise of standard deviation `std` added; values may leave [0, 1]."""
     return image + std * jax.random.normal(key, image.shape, image.dtype)
 
 
 def fit(image: Array, size: int) -> Array:
-    """The central `[size, size, C]`; an image that is too small is scaled up to it first."""
+    """The central crop `[size, size, C]`; a smaller image is cropped to a square and scaled up."""
     height, width, _ = image.shape
     side = min(height, width, size)
     y, x = (height - side) // 2, (width - side) // 2
@@ -268,8 +269,8 @@ def _blend(image: Array, other: Array, factor: Array | float) -> Array:
     return jnp.clip(factor * image + (1 - factor) * other, 0, 1)
 
 
-def _triangle(length: int, start: Array, extent: Array, size: int, dtype) -> Array:
-    """Weights `[size, length]` of the pixels of a line for resizing a stretch of it."""
+def _triangle(length: int, start: Pixel, extent: Pixel, size: int, dtype: jnp.dtype) -> Array:
+    """Weights `[size, length]` of the pixels of a line for resizing a section of it."""
     pixels = jnp.arange(length, dtype=dtype)[None]
     step = jnp.asarray(extent, dtype) / size
     centers = start + (jnp.arange(size, dtype=dtype)[:, None] + 0.5) * step - 0.5

@@ -1,6 +1,7 @@
-"""Which images a step sees, and their delivery; the order is a function of (seed, step)."""
+"""Batches of images: which images a step sees, as a function of (seed, step), and prefetching."""
 
 import functools
+import itertools
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,32 +14,32 @@ from cluster_jax.data.images import Dataset, order
 # A dict of arrays, or, with labeled rows, a dict of such dicts.
 Batch = dict[str, Any]
 
-# Added to the seed of a part: parts of one size must not be permuted alike.
-SHIFT = {"all": 0, "unlabeled": 0, "labeled": 2**32}
+# Added to the seed of each part: parts of one size must have different permutations.
+SEED_OFFSETS = {"all": 0, "unlabeled": 0, "labeled": 2**32}
 
-# Batches of an evaluation decoded ahead: one while the device works on another.
+# Batches that an evaluation decodes ahead: one while the device works on another.
 EVALUATION_PREFETCH = 2
 
 
 def steps_per_epoch(size: int, batch_size: int) -> int:
-    """Whole batches in `size` images; the rest of an epoch's permutation is dropped.
+    """Whole batches in `size` images; the remaining images of an epoch are dropped.
 
     Raises:
         ValueError: a batch below one image, or fewer images than a batch.
     """
-    if batch_size < 1:
-        raise ValueError(f"the batch size is {batch_size}; expected a positive number of images")
+    _check_batch_size(batch_size)
     if size < batch_size:
         raise ValueError(
-            f"the set has {size} images, fewer than a batch of {batch_size}; lower train.batch_size"
+            f"a batch must have at most the {size} images of the set; got {batch_size}: lower "
+            "train.batch_size"
         )
     return size // batch_size
 
 
 def indices(*, seed: int, size: int, batch_size: int, step: int) -> np.ndarray:
-    """Images of one global batch: a pure function of seed and step, no state.
+    """Images of one global batch, a pure function of seed and step.
 
-    Each epoch has a permutation of its own, so that an image is seen at most once in it.
+    Each epoch has its own permutation, so that it has each image at most once.
 
     Returns:
         int32 `[batch_size]`.
@@ -54,7 +55,7 @@ def parts(dataset: Dataset, batch_size: int, labeled: int | None) -> dict[str, t
     Args:
         dataset: the images.
         batch_size: images of the global batch.
-        labeled: how many of them come from the images of known classes, the others from the
+        labeled: number of them that come from the images of known classes, the others from the
             unlabeled ones; None: a batch has one part, drawn from all images.
 
     Returns:
@@ -62,18 +63,18 @@ def parts(dataset: Dataset, batch_size: int, labeled: int | None) -> dict[str, t
         `"unlabeled"`, without a part of no rows.
 
     Raises:
-        ValueError: more labeled rows than the batch has, or no class is known.
+        ValueError: more labeled rows than rows in the batch, or no class is known.
     """
     if labeled is None:
         return {"all": (np.arange(dataset.size, dtype=np.int32), batch_size)}
     if dataset.known is None:
         raise ValueError(
-            f"train.labeled_batch_size = {labeled}, but no class is known; set novel.classes, the "
-            "number of labeled classes"
+            f"train.labeled_batch_size must be None where no class is known; got {labeled}: set "
+            "novel.classes, the number of labeled classes"
         )
     if not 1 <= labeled <= batch_size:
         raise ValueError(
-            f"train.labeled_batch_size must be 1 to the batch of {batch_size} images; got {labeled}"
+            f"train.labeled_batch_size must be 1 to {batch_size}, the batch size; got {labeled}"
         )
     counts = {"labeled": labeled, "unlabeled": batch_size - labeled}
     members = {"labeled": dataset.known >= 0, "unlabeled": dataset.known < 0}
@@ -85,7 +86,7 @@ def parts(dataset: Dataset, batch_size: int, labeled: int | None) -> dict[str, t
 
 
 def with_images(batch: Batch, images: Any) -> Batch:
-    """A batch of indices with their rows of `images` `[N, H, W, C]`, in each of its parts."""
+    """A batch of indices, each part with its rows of `images` `[N, H, W, C]` added."""
     if "index" in batch:
         return {**batch, "image": images[batch["index"]]}
     return {name: with_images(part, images) for name, part in batch.items()}
@@ -105,61 +106,63 @@ def stream(
 ) -> Generator[Batch]:
     """This process's rows of the batches of steps `start` to `stop - 1`.
 
-    A resident set gives `{"index"}` only: the step gathers on the device. A streamed one gives
-    `{"index", "image"}`, decoded up to `prefetch` batches ahead, in threads that end when
-    the iterator is closed or used up; what they raise is raised here, at its batch.
+    A batch of a resident set is `{"index"}`: the step gathers the images on the device. One of a
+    streamed set is `{"index", "image"}`, decoded up to `prefetch` batches ahead in threads that
+    end when the iterator is closed or exhausted; their errors are raised here, at their batch.
 
     With `labeled` rows a batch is `{"labeled": {"index", "label"}, "unlabeled": {"index"}}`
-    (and images): no label of an unlabeled image is in it. Each part has epochs of its own.
+    (and images): it has no label of an unlabeled image. Each part has its own epochs.
 
     Args:
         dataset: the images.
-        seed: of the order.
+        seed: of the permutations.
         batch_size: images of the global batch.
         labeled: see `parts`.
-        start: first step; any step can be the first.
-        stop: the step after the last.
+        start: first step.
+        stop: one past the last step.
         process: rank of this process.
         processes: number of processes; each has `batch_size / processes` contiguous rows.
         prefetch: number of batches decoded ahead, at least 1.
 
     Raises:
-        ValueError: the batch cannot be divided or filled, or nothing may be prefetched.
+        ValueError: the batch cannot be divided or filled, or `prefetch` is below 1.
     """
-    drawn_from = parts(dataset, batch_size, labeled)
-    for members, count in drawn_from.values():
+    sources = parts(dataset, batch_size, labeled)
+    for members, count in sources.values():
         steps_per_epoch(len(members), count)
-    rows = {name: _rows(count, process, processes) for name, (_, count) in drawn_from.items()}
+    rows = {name: _rows(count, process, processes) for name, (_, count) in sources.items()}
     if prefetch < 1:
-        raise ValueError(f"train.prefetch = {prefetch}; expected at least 1 batch")
+        raise ValueError(f"train.prefetch must be at least 1 batch; got {prefetch}")
 
     def part(name: str, step: int) -> dict[str, np.ndarray]:
-        members, count = drawn_from[name]
-        own = seed + SHIFT[name]
-        place = indices(seed=own, size=len(members), batch_size=count, step=step)[rows[name]]
-        found = {"index": members[place]}
-        if name == "labeled":
-            found["label"] = dataset.known[found["index"]]
+        members, count = sources[name]
+        positions = indices(
+            seed=seed + SEED_OFFSETS[name], size=len(members), batch_size=count, step=step
+        )
+        index = members[positions[rows[name]]]
+        arrays = {"index": index}
+        if name == "labeled" and dataset.known is not None:
+            arrays["label"] = dataset.known[index]
         if dataset.images is None:
-            found["image"] = dataset.fetch(found["index"])
-        return found
+            arrays["image"] = dataset.fetch(index)
+        return arrays
 
     def batch(step: int) -> Batch:
-        found = {name: part(name, step) for name in drawn_from}
-        return found["all"] if labeled is None else found
+        by_name = {name: part(name, step) for name in sources}
+        return by_name["all"] if labeled is None else by_name
 
     steps = range(start, stop)
     if dataset.images is not None:
         return (batch(step) for step in steps)
-    return _ahead(batch, steps, prefetch)
+    return _prefetch(batch, steps, prefetch)
 
 
 def evaluation(
     dataset: Dataset, *, batch_size: int, process: int, processes: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
-    """Every image once, in order, in batches of one size: none is dropped.
+    """Every image once, in order, in batches of one size.
 
-    The last batch is filled up by repeating the last image.
+    The last batch is padded by repeating the last image.
 
     Args:
         dataset: the images.
@@ -174,31 +177,29 @@ def evaluation(
     Raises:
         ValueError: the batch cannot be divided.
     """
-    if batch_size < 1:
-        raise ValueError(f"the batch size is {batch_size}; expected a positive number of images")
+    _check_batch_size(batch_size)
     rows = _rows(batch_size, process, processes)
 
     def batch(start: int) -> tuple[np.ndarray, np.ndarray, int]:
-        wanted = np.arange(start, start + batch_size, dtype=np.int32)[rows]
-        index = np.minimum(wanted, np.int32(dataset.size - 1))
+        positions = np.arange(start, start + batch_size, dtype=np.int32)[rows]
+        index = np.minimum(positions, np.int32(dataset.size - 1))
         return dataset.fetch(index), index, min(batch_size, dataset.size - start)
 
-    return _ahead(batch, range(0, dataset.size, batch_size), EVALUATION_PREFETCH)
+    return _prefetch(batch, range(0, dataset.size, batch_size), EVALUATION_PREFETCH)
 
 
-def _ahead(function: Callable[[int], Any], items: Iterable[int], depth: int) -> Iterator:
+def _prefetch(function: Callable[[int], Any], items: Iterable[int], depth: int) -> Generator:
     """`function` of each item in order, computed by a thread at most `depth` items ahead."""
-    items = iter(items)
-    waiting: deque = deque()
+    remaining = iter(items)
+    pending: deque = deque()
     pool = ThreadPoolExecutor(max_workers=1)
     try:
-        for _, item in zip(range(depth), items, strict=False):
-            waiting.append(pool.submit(function, item))
-        while waiting:
-            result = waiting.popleft().result()
-            for item in items:
-                waiting.append(pool.submit(function, item))
-                break
+        for item in itertools.islice(remaining, depth):
+            pending.append(pool.submit(function, item))
+        while pending:
+            result = pending.popleft().result()
+            for item in itertools.islice(remaining, 1):
+                pending.append(pool.submit(function, item))
             yield result
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
@@ -213,11 +214,15 @@ def _permutation(seed: int, size: int, epoch: int) -> np.ndarray:
 
 
 def _rows(batch_size: int, process: int, processes: int) -> slice:
-    """Rows of a global batch that a process holds."""
+    """Rows of a global batch that a process has."""
     if batch_size % processes:
         raise ValueError(
-            f"a batch of {batch_size} images cannot be divided among {processes} processes; "
-            f"choose a multiple of {processes}"
+            f"a batch must be divisible by the {processes} processes; got {batch_size} images"
         )
-    each = batch_size // processes
-    return slice(process * each, (process + 1) * each)
+    local = batch_size // processes
+    return slice(process * local, (process + 1) * local)
+
+
+def _check_batch_size(batch_size: int) -> None:
+    if batch_size < 1:
+        raise ValueError(f"train.batch_size must be at least 1 image; got {batch_size}")

@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 
 from cluster_jax.data import arrays, folder, tfds_source
-from cluster_jax.data.images import Dataset, fit_array, in_memory, subset
+from cluster_jax.data.images import Dataset, in_memory, resize_and_crop_all, subset
 
 STATISTICS_IMAGES = 10_000  # a mean over 10,000 images is known to about 0.1 %
 STATISTICS_CHUNK = 256
@@ -102,7 +102,7 @@ def _digits(image_size: int | None, cache_mb: float, limit: int | None) -> Datas
     chosen = subset(len(images), limit)
     return in_memory(
         "digits",
-        fit_array(images[chosen], image_size),
+        resize_and_crop_all(images[chosen], image_size),
         labels[chosen].astype(np.int32),
         tuple("0123456789"),
         cache_mb,

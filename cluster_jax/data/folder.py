@@ -1,15 +1,15 @@
 """A folder of image files: nested or flat, with or without class folders."""
 
 import os
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from etils import epath
 from PIL import Image
 
 from cluster_jax.core.checks import InputError
-from cluster_jax.data.images import Dataset, decode, each, fetcher, fits, subset
+from cluster_jax.data.images import Dataset, decode, fetcher, fits, map_threaded, subset
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff")
 ORIENTATION = 274  # the EXIF tag
@@ -17,7 +17,13 @@ CHANNELS = 3
 
 
 class _Unreadable(NamedTuple):
+    """In place of the image of a file that cannot be read."""
+
     reason: str
+
+
+_Shape = tuple[int, int, int]
+Result = TypeVar("Result", np.ndarray, _Shape)
 
 
 def load(
@@ -30,38 +36,39 @@ def load(
 ) -> Dataset:
     """The images of a folder and all its sub-folders, in the order of their paths, as RGB.
 
-    Labels are the first-level sub-folders' names if every image lies in one and there are two
-    or more; they serve scoring only, so a folder split by something else than classes does no
-    harm beyond meaningless scores. A resident set is decoded once. For a streamed one only the
-    headers are read here; a file that fails later, when all of it is decoded, raises a
-    InputError that names it.
+    Labels are the names of the first-level sub-folders if every image lies in one and there are
+    two or more. They are used for scores only, so that a folder that is split by something other
+    than classes only makes the scores meaningless. A resident set is decoded once. For a streamed
+    one only the headers are read here; a file that fails later, when all of it is decoded, raises
+    an InputError that names it.
 
     Args:
         dir: path, local or in a bucket.
-        image_size: side of the square that each image is fitted to, or None if all have one size.
+        image_size: side of the square that each image is resized and cropped to, or None if all
+            have one size.
         cache_mb: sets up to this size are decoded into memory, in 10^6 bytes of uint8.
-        max_corrupt_fraction: largest share of unreadable files, 0 to 1.
+        max_corrupt_fraction: maximum fraction of unreadable files, 0 to 1.
         limit: number of files of a fixed random subset, or None for all; unreadable files of
             the subset are not replaced.
 
     Raises:
         ValueError: missing folder, no image in it, none readable, too many unreadable, or
-            images of different sizes without a image_size.
+            images of different sizes without an image_size.
     """
-    root, every = _files(dir)
-    labels, names = _labels(every)
-    chosen = subset(len(every), limit)
-    files = [every[i] for i in chosen]
+    root, all_files = _files(dir)
+    labels, names = _labels(all_files)
+    indices = subset(len(all_files), limit)
+    files = [all_files[i] for i in indices]
 
-    def probe(file: str) -> tuple[int, int, int] | _Unreadable:
-        return _attempt(_header, root / file, image_size)
+    def probe(file: str) -> _Shape | _Unreadable:
+        return _attempt(_read_shape, root / file, image_size)
 
     def picture(file: str) -> np.ndarray | _Unreadable:
         return _attempt(_decode, root / file, image_size)
 
     shape = (image_size, image_size, CHANNELS) if image_size else _first_shape(files, probe)
     resident = shape is not None and fits(len(files), shape, cache_mb)
-    results = list(each(picture if resident else probe, files, "reading images"))
+    results = list(map_threaded(picture if resident else probe, files, "reading images"))
     good = [i for i, result in enumerate(results) if not isinstance(result, _Unreadable)]
     skipped = tuple(
         (file, result.reason)
@@ -72,7 +79,7 @@ def load(
     kept = tuple(files[i] for i in good)
     shapes = [results[i].shape if resident else results[i] for i in good]
     _check_one_shape(kept, shapes)
-    labels = None if labels is None else labels[chosen[good]]
+    labels = None if labels is None else labels[indices[good]]
 
     if resident:
         images = np.empty((len(good), *shapes[0]), np.uint8)
@@ -86,8 +93,8 @@ def load(
         image = _attempt(_decode, root / kept[i], image_size)
         if isinstance(image, _Unreadable):
             raise InputError(
-                f"{root / kept[i]} has an image header but cannot be decoded ({image.reason}); "
-                "remove or repair the file"
+                f"{root / kept[i]} has an image header but cannot be decoded ({image.reason}): "
+                "remove or repair it"
             )
         return image
 
@@ -99,54 +106,56 @@ def load(
 def _files(dir: str | None) -> tuple[epath.Path, list[str]]:
     """The folder and the sorted paths of its image files relative to it, hidden ones left out."""
     if not dir:
-        raise ValueError("data.name = 'folder' needs data.dir, the folder that holds the images")
+        raise ValueError("data.dir must be a folder of images; got none")
     root = epath.Path(dir).expanduser()
     if not root.exists():
-        raise ValueError(f"the image folder {root} does not exist; set data.dir to one that does")
+        raise ValueError(f"data.dir must be an existing folder of images; got {root}")
     if not root.is_dir():
-        raise ValueError(f"{root} is a file; data.dir must be a folder of images")
-    found, waiting, seen = [], [(root, "")], set()
-    while waiting:
-        folder, prefix = waiting.pop()
-        # A link to a folder above would lead around in a circle.
+        raise ValueError(f"data.dir must be a folder of images; got the file {root}")
+    paths, to_visit, visited = [], [(root, "")], set()
+    while to_visit:
+        folder, prefix = to_visit.pop()
+        # A link to a parent folder would lead around in a circle.
         real = os.path.realpath(folder)
-        if real in seen:
+        if real in visited:
             continue
-        seen.add(real)
+        visited.add(real)
         for entry in folder.iterdir():
             if entry.name.startswith("."):
                 continue
             path = prefix + entry.name
-            # The ending first: on a bucket each is_dir() is a request.
+            # The extension first: on a bucket each is_dir() is a request.
             if entry.name.lower().endswith(EXTENSIONS) and not entry.is_dir():
-                found.append(path)
+                paths.append(path)
             elif entry.is_dir():
-                waiting.append((entry, path + "/"))
-    if not found:
+                to_visit.append((entry, path + "/"))
+    if not paths:
         raise ValueError(
-            f"no image file in {root} or its sub-folders; "
-            f"names must end in one of {', '.join(e[1:] for e in EXTENSIONS)}"
+            f"data.dir must hold image files ({', '.join(e[1:] for e in EXTENSIONS)}); got no image "
+            f"file in {root} or its sub-folders"
         )
-    return root, sorted(found)
+    return root, sorted(paths)
 
 
 def _labels(files: Sequence[str]) -> tuple[np.ndarray | None, tuple[str, ...] | None]:
     """First-level sub-folder of each file as int32, and their sorted names, or None twice."""
-    tops = [file.split("/", 1)[0] if "/" in file else None for file in files]
-    names = tuple(sorted(set(tops) - {None}))
-    if None in tops or len(names) < 2:
+    folders = [file.split("/", 1)[0] for file in files if "/" in file]
+    names = tuple(sorted(set(folders)))
+    if len(folders) < len(files) or len(names) < 2:
         return None, None
     number = {name: i for i, name in enumerate(names)}
-    return np.array([number[top] for top in tops], np.int32), names
+    return np.array([number[folder] for folder in folders], np.int32), names
 
 
-def _attempt(read, path: epath.Path, image_size: int | None):
+def _attempt(
+    read: Callable[[epath.Path, int | None], Result], path: epath.Path, image_size: int | None
+) -> Result | _Unreadable:
     """`read(path, image_size)`, or the reason why it failed."""
     try:
         return read(path, image_size)
     # Pillow's readers raise nearly any exception on damaged bytes, SyntaxError included.
     except Exception as error:
-        # Pillow names the buffer object that it read from; the path is known better here.
+        # Pillow's message names the buffer object that it read from, not the file.
         if isinstance(error, Image.UnidentifiedImageError):
             return _Unreadable("not an image" if path.stat().length else "empty file")
         return _Unreadable(" ".join(f"{type(error).__name__}: {error}".split()))
@@ -156,18 +165,20 @@ def _decode(path: epath.Path, image_size: int | None) -> np.ndarray:
     return decode(path.read_bytes(), image_size, CHANNELS)
 
 
-def _header(path: epath.Path, image_size: int | None) -> tuple[int, int, int]:
-    """Shape that the image will have, from the start of the file alone."""
+def _read_shape(path: epath.Path, image_size: int | None) -> _Shape:
+    """Shape that the image will have, from the header of the file alone."""
     with path.open("rb") as file, Image.open(file) as image:
         if image_size:
             return image_size, image_size, CHANNELS
-        # PNG's own getexif decodes the whole image, to find tags that may come last.
+        # PNG's own getexif decodes the whole image, since tags may come last.
         turned = Image.Image.getexif(image).get(ORIENTATION, 1) >= 5
         height, width = (image.width, image.height) if turned else (image.height, image.width)
         return height, width, CHANNELS
 
 
-def _first_shape(files, probe) -> tuple[int, int, int] | None:
+def _first_shape(
+    files: Iterable[str], probe: Callable[[str], _Shape | _Unreadable]
+) -> _Shape | None:
     """Shape of the first readable image, None if there is none."""
     shapes = (shape for shape in map(probe, files) if not isinstance(shape, _Unreadable))
     return next(shapes, None)
@@ -176,21 +187,23 @@ def _first_shape(files, probe) -> tuple[int, int, int] | None:
 def _check_skipped(
     root: epath.Path, skipped: Sequence[tuple[str, str]], count: int, max_corrupt_fraction: float
 ) -> None:
-    some = "; ".join(f"{file} ({reason})" for file, reason in skipped[:3])
+    examples = "; ".join(f"{file} ({reason})" for file, reason in skipped[:3])
+    if len(skipped) > 3:
+        examples += "; ..."
     if len(skipped) == count:
-        raise ValueError(f"none of the {count} image files in {root} can be read: {some}")
+        raise ValueError(f"none of the {count} image files in {root} can be read: {examples}")
     if len(skipped) > max_corrupt_fraction * count:
         raise ValueError(
             f"{len(skipped)} of {count} image files in {root} cannot be read, more than "
-            f"data.max_corrupt_fraction = {max_corrupt_fraction:g} allows: {some}{'; ...' * (len(skipped) > 3)}"
+            f"data.max_corrupt_fraction = {max_corrupt_fraction:g} allows: {examples}"
         )
 
 
-def _check_one_shape(files: Sequence[str], shapes: Sequence[tuple[int, int, int]]) -> None:
+def _check_one_shape(files: Sequence[str], shapes: Sequence[_Shape]) -> None:
     for file, shape in zip(files, shapes, strict=True):
         if shape != shapes[0]:
             (h, w, _), (h0, w0, _) = shape, shapes[0]
             raise ValueError(
-                f"{file} is {h} x {w} but {files[0]} is {h0} x {w0} (height x width); set "
-                "data.image_size to the side that all images are to be fitted to"
+                f"images must have one size; got {file} of {h} x {w} and {files[0]} of {h0} x {w0} "
+                "(height x width): set data.image_size to resize and crop them"
             )

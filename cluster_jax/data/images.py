@@ -1,4 +1,4 @@
-"""What a set of images is, how one image is decoded, and threads that do it."""
+"""The data set type; decoding and resizing of images, in threads."""
 
 import io
 import itertools
@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image, ImageOps
 from tqdm import tqdm
 
-# Images whose futures are open at once in a pass over a set: bounds the memory of the pass.
+# Images that are decoded and not yet consumed in a pass over a set: bounds the pass's memory.
 CHUNK = 1024
 
 
@@ -18,17 +18,17 @@ class Dataset(NamedTuple):
     """A set of images of one size.
 
     Attributes:
-        name: as given to `load`.
+        name: `data.name`.
         size: number of images N.
         shape: (H, W, C) of every image; C is 1 or 3.
         images: uint8 `[N, H, W, C]` when resident in memory, else None.
         fetch: indices int `[b]` -> uint8 `[b, H, W, C]`; decodes in threads when streaming.
-        labels: int32 `[N]` for scoring, or None.
+        labels: int32 `[N]`, true classes for the evaluation, or None.
         label_names: name of each label, or None.
         sources: file of each image relative to the folder, or None.
         skipped: (path, reason) of every file that could not be read.
-        known: int32 `[N]`, the class of each image whose class a training may use, -1 for all
-            others; None where a training may use none. Only novel class discovery has it.
+        known: int32 `[N]`, the class of each image whose class training may use, -1 for all
+            others; None where training uses no classes. Only novel class discovery has it.
     """
 
     name: str
@@ -55,40 +55,40 @@ def in_memory(
     label_names: tuple[str, ...] | None,
     cache_mb: float,
 ) -> Dataset:
-    """A set from one uint8 array `[N, H, W, C]`; too large a one stays on the host."""
+    """A data set from one uint8 array `[N, H, W, C]`; if larger than `cache_mb`, it is streamed."""
     shape = images.shape[1:]
     resident = images if fits(len(images), shape, cache_mb) else None
     fetch = images.__getitem__
     return Dataset(name, len(images), shape, resident, fetch, labels, label_names, None, ())
 
 
-def select(dataset: Dataset, chosen: np.ndarray) -> Dataset:
-    """The images of a set with the indices `chosen`, int `[n]`, in that order."""
+def select(dataset: Dataset, indices: np.ndarray) -> Dataset:
+    """The images of a set with these indices, int `[n]`, in that order."""
 
-    def at(values: Any) -> Any:
+    def take(values: Any) -> Any:
         if isinstance(values, tuple):
-            return tuple(values[i] for i in chosen)
-        return None if values is None else values[chosen]
+            return tuple(values[i] for i in indices)
+        return None if values is None else values[indices]
 
     return dataset._replace(
-        size=len(chosen),
-        images=at(dataset.images),
-        fetch=lambda index: dataset.fetch(chosen[np.asarray(index)]),
-        labels=at(dataset.labels),
-        sources=at(dataset.sources),
-        known=at(dataset.known),
+        size=len(indices),
+        images=take(dataset.images),
+        fetch=lambda positions: dataset.fetch(indices[np.asarray(positions)]),
+        labels=take(dataset.labels),
+        sources=take(dataset.sources),
+        known=take(dataset.known),
     )
 
 
 def decode(data: bytes, image_size: int | None, channels: int) -> np.ndarray:
     """One encoded image as uint8 `[H, W, channels]`.
 
-    EXIF orientation is applied; transparency is laid over white; 16-bit values are divided by
-    257 and rounded; of an animation the first frame counts.
+    EXIF orientation is applied; transparent pixels are blended with white; 16-bit values are
+    divided by 257 and rounded; of an animation the first frame is taken.
 
     Args:
         data: bytes of an image file.
-        image_size: side of the square to fit into (`fit`), or None for the native size.
+        image_size: side of the square to resize and crop to, or None for the native size.
         channels: 1 (gray) or 3 (RGB).
 
     Returns:
@@ -97,14 +97,14 @@ def decode(data: bytes, image_size: int | None, channels: int) -> np.ndarray:
     Raises:
         Exception: whatever Pillow raises on damaged bytes, which is nearly anything.
     """
-    with Image.open(io.BytesIO(data)) as image:
-        image = eight_bit(ImageOps.exif_transpose(image), "RGB" if channels == 3 else "L")
-        image = image if image_size is None else fit(image, image_size)
+    with Image.open(io.BytesIO(data)) as file:
+        image = to_8_bit(ImageOps.exif_transpose(file), "RGB" if channels == 3 else "L")
+        image = image if image_size is None else resize_and_crop(image, image_size)
         return np.asarray(image).reshape(image.height, image.width, channels)
 
 
-def eight_bit(image: Image.Image, mode: str) -> Image.Image:
-    """`image` in `mode`, "RGB" or "L", whatever its mode was.
+def to_8_bit(image: Image.Image, mode: str) -> Image.Image:
+    """`image` converted to `mode`, "RGB" or "L".
 
     Raises:
         ValueError: a floating-point image outside [0, 1], or integers beyond 16 bits.
@@ -115,7 +115,9 @@ def eight_bit(image: Image.Image, mode: str) -> Image.Image:
         top = 1.0 if image.mode == "F" else 65535.0
         low, high = values.min(), values.max()
         if not (low >= 0 and high <= top):
-            raise ValueError(f"mode {image.mode} with values {low:g} to {high:g}, not 0 to {top:g}")
+            raise ValueError(
+                f"values of mode {image.mode} must be 0 to {top:g}; got {low:g} to {high:g}"
+            )
         image = Image.fromarray(np.rint(values * (255 / top)).astype(np.uint8))
     if image.has_transparency_data:
         image = image.convert("RGBA")
@@ -124,11 +126,10 @@ def eight_bit(image: Image.Image, mode: str) -> Image.Image:
     return image.convert(mode)
 
 
-def fit(image: Image.Image, image_size: int) -> Image.Image:
-    """The short side scaled to `image_size`, then the central `image_size` x `image_size`.
+def resize_and_crop(image: Image.Image, image_size: int) -> Image.Image:
+    """The short side resized to `image_size`, then the central square cropped.
 
-    Bicubic over a support that grows with the reduction (antialiased), aspect ratio kept to
-    the nearest pixel.
+    Bicubic and antialiased; the aspect ratio is kept to the nearest pixel.
     """
     short = min(image.size)
     if short != image_size:
@@ -138,23 +139,24 @@ def fit(image: Image.Image, image_size: int) -> Image.Image:
     return image.crop((left, top, left + image_size, top + image_size))
 
 
-def fit_array(images: np.ndarray, image_size: int | None) -> np.ndarray:
-    """`fit` for every image of a uint8 array `[N, H, W, C]`; the array itself if it fits."""
+def resize_and_crop_all(images: np.ndarray, image_size: int | None) -> np.ndarray:
+    """`resize_and_crop` of a uint8 array `[N, H, W, C]`; the array itself if it has that size."""
     count, height, width, channels = images.shape
     if image_size is None or (height, width) == (image_size, image_size):
         return images
-    out = np.empty((count, image_size, image_size, channels), np.uint8)
-    for i, image in enumerate(images):
-        picture = Image.fromarray(image[..., 0] if channels == 1 else image)
-        out[i] = np.asarray(fit(picture, image_size)).reshape(image_size, image_size, channels)
-    return out
+    shape = (image_size, image_size, channels)
+    resized = np.empty((count, *shape), np.uint8)
+    for i, pixels in enumerate(images):
+        image = Image.fromarray(pixels[..., 0] if channels == 1 else pixels)
+        resized[i] = np.asarray(resize_and_crop(image, image_size)).reshape(shape)
+    return resized
 
 
-def each(function: Callable[[Any], Any], items: Sequence, what: str) -> Iterator:
+def map_threaded(function: Callable[[Any], Any], items: Sequence, task: str) -> Iterator:
     """`function` of each item, in threads, in order; a progress bar if it takes over 2 s."""
     with (
         ThreadPoolExecutor() as pool,
-        tqdm(total=len(items), desc=what, unit="image", delay=2.0, leave=False) as bar,
+        tqdm(total=len(items), desc=task, unit="image", delay=2.0, leave=False) as bar,
     ):
         remaining = iter(items)
         while chunk := list(itertools.islice(remaining, CHUNK)):

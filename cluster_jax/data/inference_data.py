@@ -1,4 +1,4 @@
-"""New images for a network that was trained on others: brought to the size that it knows."""
+"""New images for a trained network, in the size of its training images."""
 
 import os
 
@@ -14,11 +14,11 @@ from cluster_jax.data.images import Dataset, decode, in_memory
 def load(
     source: str | os.PathLike | ArrayLike, *, shape: tuple[int, int, int], cache_mb: float
 ) -> Dataset:
-    """Images as uint8 `[H, W, C]`, fitted like the training images where those are square.
+    """Images as uint8 `[H, W, C]`, resized and cropped where the training images are square.
 
-    Files are made gray or RGB as the training images were; those of a folder that cannot be read
-    are left out and listed in `Dataset.skipped`. An array must have the right channels itself.
-    Labels and class folders are ignored.
+    Files are converted to gray or RGB like the training images; those of a folder that cannot be
+    read are left out and listed in `Dataset.skipped`. An array must have the right number of
+    channels. Labels and class folders are ignored.
 
     Args:
         source: a folder, an image file, a `.npy` or `.npz` file, or an array `[N, H, W(, C)]`.
@@ -26,50 +26,55 @@ def load(
         cache_mb: sets up to this size, in 10^6 bytes, are decoded into memory.
 
     Raises:
-        ValueError: nothing there, nothing readable, or images that cannot be made to fit.
+        ValueError: there is no such file, it cannot be read, or its images differ from the
+            training images in size or channels.
     """
     height, width, channels = shape
-    common = {"image_size": height if height == width else None, "cache_mb": cache_mb}
-    if not isinstance(source, str | os.PathLike):
-        found = arrays.in_hand(source, **common)
+    image_size = height if height == width else None
+    if isinstance(source, str | os.PathLike):
+        dataset = _load_path(epath.Path(source).expanduser(), image_size, cache_mb)
+        if dataset.sources is not None and channels == 1:
+            dataset = _gray(dataset)
     else:
-        path = epath.Path(source).expanduser()
-        if not path.exists():
-            raise ValueError(f"there is no file or folder {path}; give images that are there")
-        if path.is_dir():
-            found = folder.load(dir=path, max_corrupt_fraction=1.0, limit=None, **common)
-        elif path.suffix in (".npy", ".npz"):
-            found = arrays.load(dir=path, limit=None, **common)
-        else:
-            found = _file(path, **common)
-        if found.sources is not None and channels == 1:
-            found = _gray(found)
-    if found.shape[2] != channels:
+        dataset = arrays.from_array(source, image_size=image_size, cache_mb=cache_mb)
+    if dataset.shape[2] != channels:
         raise ValueError(
-            f"the images have {_channels(found.shape[2])}, the run was trained on "
-            f"{_channels(channels)}; convert them"
+            f"images must have {_channels(channels)} like the training images; got "
+            f"{_channels(dataset.shape[2])}"
         )
-    if found.shape != shape:
+    if dataset.shape != shape:
         raise ValueError(
-            f"the images are {found.shape[0]} x {found.shape[1]}, the run was trained on "
-            f"{height} x {width} (height x width); bring them to that size"
+            f"images must be {height} x {width} (height x width) like the training images; got "
+            f"{dataset.shape[0]} x {dataset.shape[1]}"
         )
-    return found._replace(labels=None, label_names=None)
+    return dataset._replace(labels=None, label_names=None)
 
 
-def _file(path: epath.Path, *, image_size: int | None, cache_mb: float) -> Dataset:
+def _load_path(path: epath.Path, image_size: int | None, cache_mb: float) -> Dataset:
+    if not path.exists():
+        raise ValueError(f"images must be an existing file or folder; got {path}")
+    if path.is_dir():
+        return folder.load(
+            dir=str(path),
+            image_size=image_size,
+            cache_mb=cache_mb,
+            max_corrupt_fraction=1.0,
+            limit=None,
+        )
+    if path.suffix in (".npy", ".npz"):
+        return arrays.load(dir=str(path), image_size=image_size, cache_mb=cache_mb, limit=None)
     try:
         image = decode(path.read_bytes(), image_size, folder.CHANNELS)
     except Exception as error:  # Pillow raises nearly anything on damaged bytes
         raise ValueError(
-            f"{path} cannot be read as an image; give an image file, a folder, .npy or .npz"
+            f"images must be an image file, a folder, .npy or .npz; {path} cannot be read"
         ) from error
-    made = in_memory("folder", image[None], None, None, cache_mb)
-    return made._replace(sources=(path.name,))
+    dataset = in_memory("folder", image[None], None, None, cache_mb)
+    return dataset._replace(sources=(path.name,))
 
 
 def _gray(dataset: Dataset) -> Dataset:
-    """The same images in gray; a file that is gray itself comes back as it is."""
+    """The same images in gray; gray files keep their values."""
 
     def grayscale(images: np.ndarray) -> np.ndarray:
         return np.stack([np.asarray(Image.fromarray(x).convert("L")) for x in images])[..., None]

@@ -1,4 +1,4 @@
-"""Vectors and labels from files: `.npy`, `.npz` and text. Nothing is ever unpickled."""
+"""Tables of features and labels from `.npy`, `.npz` and text files. Nothing is ever unpickled."""
 
 import array
 import csv
@@ -15,39 +15,39 @@ from numpy.typing import NDArray
 
 from cluster_jax.core.checks import InputError
 
-# What NumPy and zipfile raise on files that are damaged, encrypted or packed in unknown ways.
+# Errors of NumPy and zipfile on files that are damaged, encrypted or of unknown compression.
 _UNREADABLE = (
     ValueError, OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError,
 )  # fmt: skip
 
 
 class Table(NamedTuple):
-    """Vectors, float `[n, d]`, and the name of each, or None."""
+    """Features, float `[n, d]`, and the name of each row, or None."""
 
     values: NDArray
     names: tuple[str, ...] | None
 
 
 class Labels(NamedTuple):
-    """Labels as numbers from 0, int32 `[n]`, and the name of each number."""
+    """Labels as codes from 0, int32 `[n]`, and the name of each code."""
 
     codes: NDArray
     names: tuple[str, ...]
 
 
 def read_table(path: str, name: str | None) -> Table:
-    """Vectors of a `.npy`, `.npz` or `.csv` file.
+    """Features of a `.npy`, `.npz` or `.csv` file.
 
-    A `.csv` has commas, one row per vector, with or without a line of titles: words, or the
-    numbers from 0 that pandas writes. If the first column is not of numbers or has an empty
-    title, it holds the names of the rows.
+    A `.csv` is separated by commas, with or without a header: words, or the numbers from 0 that
+    pandas writes. If the first column has no numbers or an empty title, it is the names of the
+    rows.
 
     Args:
         path: the file.
         name: which array of an `.npz`; None: the only one.
 
     Raises:
-        InputError: the file is not there or holds no such vectors.
+        InputError: there is no such file, or it has no table of real numbers.
     """
     kind = _kind(path, (".npy", ".npz", ".csv"))
     if kind == ".csv":
@@ -66,11 +66,11 @@ def read_table(path: str, name: str | None) -> Table:
 def read_labels(path: str, name: str | None, rows: int) -> Labels:
     """Labels, whole numbers or texts, from a `.npy`, `.npz`, `.csv` or `.txt` file.
 
-    Text files have one label per line, none of them blank. A `.csv` with one line more than
-    `rows` begins with a title.
+    Text files have one label per line and no blank lines. A `.csv` with one line more than
+    `rows` has a header.
 
     Raises:
-        InputError: the file is not there, holds no labels, or not `rows` of them.
+        InputError: there is no such file, or it does not have `rows` labels.
     """
     kind = _kind(path, (".npy", ".npz", ".csv", ".txt"))
     values = _read_lines(path, kind, rows) if kind in (".csv", ".txt") else _read_array(path, name)
@@ -109,9 +109,9 @@ def _read_array(path: str, name: str | None) -> NDArray:
             if name is None and len(names) == 1:
                 name = names[0]
             if name not in names:
-                wanted = "several arrays" if name is None else f"no array {name!r}"
+                holds = "several arrays" if name is None else f"no array {name!r}"
                 raise InputError(
-                    f"{path} holds {wanted}; name one of: {', '.join(names) or '(it is empty)'}"
+                    f"{path} holds {holds}; name one of: {', '.join(names) or '(it is empty)'}"
                 )
             values = loaded[name]
             if not isinstance(values, np.ndarray):

@@ -1,4 +1,4 @@
-"""Prepared TFDS sets, read without TensorFlow."""
+"""Prepared TFDS data sets, read without TensorFlow."""
 
 import os
 import re
@@ -10,9 +10,9 @@ import numpy as np
 from etils import epath
 
 from cluster_jax.core.checks import InputError
-from cluster_jax.data.images import Dataset, decode, each, fetcher, fits, in_memory, subset
+from cluster_jax.data.images import Dataset, decode, fetcher, fits, in_memory, map_threaded, subset
 
-FORMAT = "array_record"  # TFDS's format with random access that TensorFlow is not needed for
+FORMAT = "array_record"  # TFDS's format with random access that needs no TensorFlow
 
 
 def load(
@@ -27,59 +27,69 @@ def load(
 ) -> Dataset:
     """A set that TFDS has prepared as array_record: feature `image`, and a class.
 
-    A streamed set with labels is read through once for them.
+    A streamed set with labels is read once for its labels.
 
     Args:
         name: as TFDS writes it, `cifar10`, `mnist:3.0.1` or `imagenet_resized/32x32`; without
-            a version the newest one that is there.
+            a version the newest prepared one.
         dir: TFDS's data directory; None: `$TFDS_DATA_DIR`, else `~/tensorflow_datasets`.
         split: as TFDS writes it, `train`, `train+test` or `train[:10%]`.
-        label: feature with the classes; a set without `"label"` has none.
-        image_size: side of the square that each image is fitted to, or None if all have one size.
+        label: feature with the classes; a set without `"label"` has no labels.
+        image_size: side of the square that each image is resized and cropped to, or None if all
+            have one size.
         cache_mb: sets up to this size are decoded into memory, in 10^6 bytes of uint8.
         limit: number of images of a fixed random subset, or None for all.
 
     Raises:
-        ValueError: not there, prepared in another format, unknown split or label, no images.
+        ValueError: not there, prepared in another format, unknown split or label, or no images.
     """
     builder, source = _open(name, dir, split)
-    features = builder.info.features
-    known = dict(features.items())
-    if label not in known and label != "label":
-        raise ValueError(f"data.label = {label!r}; {name} has {', '.join(sorted(known))}")
-    classes = known.get(label)
-    label_names = tuple(classes.names) if hasattr(classes, "names") else None
+    features = dict(builder.info.features.items())
+    if label not in features and label != "label":
+        raise ValueError(
+            f"data.label must be a feature of {name}, {', '.join(sorted(features))}; got {label!r}"
+        )
+    has_labels = label in features
+    label_names = getattr(features.get(label), "names", None)
+    label_names = None if label_names is None else tuple(label_names)
     channels = features["image"].shape[-1]
     if channels not in (1, 3):
-        raise ValueError(f"images of {name} have {channels} channels; only 1 or 3 can be used")
+        raise ValueError(f"images of {name} must have 1 or 3 channels; got {channels}")
     shape = (image_size, image_size, channels) if image_size else features["image"].shape
     if None in shape:
         raise ValueError(
-            f"images of {name} have no one size; set data.image_size to the side that all are fitted to"
+            f"images of {name} must have one size; got several: set data.image_size to resize and "
+            "crop them"
         )
-    chosen = subset(len(source), limit).tolist()
+    records = subset(len(source), limit).tolist()
 
     def read(i: int) -> np.ndarray:
-        return _picture(source[chosen[i]]["image"], image_size, channels, name, chosen[i])
+        return _decode(source[records[i]]["image"], image_size, channels, name, records[i])
 
-    def read_both(i: int) -> tuple[np.ndarray, int]:
+    def read_with_label(i: int) -> tuple[np.ndarray, int]:
         record = source[i]
-        return _picture(record["image"], image_size, channels, name, i), record.get(label, -1)
+        return _decode(record["image"], image_size, channels, name, i), record.get(label, -1)
 
-    if fits(len(chosen), shape, cache_mb):
-        images = np.empty((len(chosen), *shape), np.uint8)
-        labels = np.empty(len(chosen), np.int32)
-        for row, both in enumerate(each(read_both, chosen, f"reading {name}")):
-            images[row], labels[row] = both
-        labels = None if classes is None else labels
-        return in_memory(name, images, labels, label_names, cache_mb)
+    labels = np.empty(len(records), np.int32)
+    if fits(len(records), shape, cache_mb):
+        images = np.empty((len(records), *shape), np.uint8)
+        for row, pair in enumerate(map_threaded(read_with_label, records, f"reading {name}")):
+            images[row], labels[row] = pair
+        return in_memory(name, images, labels if has_labels else None, label_names, cache_mb)
 
-    labels = None
-    if classes is not None:
-        stored = each(lambda i: source[i][label], chosen, f"reading labels of {name}")
-        labels = np.fromiter(stored, np.int32, len(chosen))
+    if has_labels:
+        stored = map_threaded(lambda i: source[i][label], records, f"reading labels of {name}")
+        labels[:] = np.fromiter(stored, np.int32, len(records))
     return Dataset(
-        name, len(chosen), tuple(shape), None, fetcher(read), labels, label_names, None, ()
+        name,
+        len(records),
+        tuple(shape),
+        None,
+        fetcher(read),
+        labels if has_labels else None,
+        label_names,
+        None,
+        (),
     )
 
 
@@ -95,52 +105,54 @@ def _open(name: str, dir: str | None, split: str | None) -> tuple[Any, Sequence]
     folder = _version(root, name)
     if folder is None:
         raise ValueError(
-            f"no data set '{name}' in {root}: data.name is digits, folder, arrays, or a TFDS set "
-            f"in data.dir; if it is one of TFDS, {prepare}"
+            f"data.name must be digits, folder, arrays, or a TFDS set in {root}; got '{name}': if "
+            f"it is one of TFDS, {prepare}"
         )
     with warnings.catch_warnings():
-        # Importing it warns about its own dependencies, nothing that a user could act on.
+        # Its import warns about its own dependencies, on which a user cannot act.
         warnings.simplefilter("ignore")
         import tensorflow_datasets as tfds
     builder = tfds.builder_from_directory(folder)
     formats = {form.value for form in builder.info.available_file_formats()}
     if FORMAT not in formats:
         raise ValueError(
-            f"{folder} is prepared as {', '.join(sorted(formats))}, which only TensorFlow reads; "
-            f"{prepare}"
+            f"{folder} must be prepared as {FORMAT}; got {', '.join(sorted(formats))}, which only "
+            f"TensorFlow reads: {prepare}"
         )
-    known = ", ".join(sorted(builder.info.splits))
+    splits = ", ".join(sorted(builder.info.splits))
     if not split:
-        raise ValueError(f"data.split is not set; {name} has {known}")
+        raise ValueError(f"data.split must be a split of {name}, {splits}; got none")
     if "image" not in builder.info.features:
-        raise ValueError(f"{name} has no feature 'image', only {', '.join(builder.info.features)}")
-    # Pillow decodes, so that all sources of images are resized alike.
+        raise ValueError(
+            f"{name} must have a feature 'image'; got {', '.join(builder.info.features)}"
+        )
+    # Decoded by Pillow, so that images of all sources are resized in the same way.
     raw = {"image": tfds.decode.SkipDecoding()}
     try:
         return builder, builder.as_data_source(split=split, decoders=raw)
     except ValueError as error:
         raise ValueError(
-            f"data.split = '{split}' cannot be read from {name}, which has {known}"
+            f"data.split must select from the splits of {name}, {splits}; got '{split}'"
         ) from error
 
 
 def _version(root: epath.Path, name: str) -> epath.Path | None:
-    """Folder of the wanted version of a set, of the newest if none is named, or None."""
-    name, _, wanted = name.partition(":")
+    """Folder of the named version of a set, of the newest if none is named; None if not there."""
+    name, _, version = name.partition(":")
     base = root / name
     if not name or not base.is_dir():
         return None
-    found = {
+    folders = {
         tuple(map(int, entry.name.split("."))): entry
         for entry in base.iterdir()
         if re.fullmatch(r"\d+\.\d+\.\d+", entry.name) and (entry / "dataset_info.json").exists()
     }
-    if wanted:
-        return next((path for path in found.values() if path.name == wanted), None)
-    return found[max(found)] if found else None
+    if version:
+        return next((path for path in folders.values() if path.name == version), None)
+    return folders[max(folders)] if folders else None
 
 
-def _picture(
+def _decode(
     data: bytes, image_size: int | None, channels: int, name: str, record: int
 ) -> np.ndarray:
     try:
@@ -148,5 +160,5 @@ def _picture(
     # Pillow raises nearly any exception on damaged bytes.
     except Exception as error:
         raise InputError(
-            f"record {record} of {name} cannot be decoded ({error}); prepare the set again"
+            f"record {record} of {name} cannot be decoded ({error}): prepare the set again"
         ) from error

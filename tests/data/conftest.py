@@ -8,12 +8,12 @@ from PIL import Image
 
 @pytest.fixture
 def real_data():
-    """Folder with real images and a prepared CIFAR-10; the test is skipped without it."""
-    beside = pathlib.Path(__file__).resolve().parents[2].parent / "shared" / "data"
-    folder = pathlib.Path(os.environ.get("CLUSTER_JAX_TEST_DATA", beside))
-    if not folder.is_dir():
-        pytest.skip(f"no data in {folder}; set CLUSTER_JAX_TEST_DATA")
-    return folder
+    """Folder with photos and a prepared CIFAR-10; the test is skipped without it."""
+    folder = os.environ.get("CLUSTER_JAX_TEST_DATA")
+    if not folder:
+        pytest.skip("CLUSTER_JAX_TEST_DATA is not set to a folder of images and TFDS sets")
+    assert pathlib.Path(folder).is_dir(), f"CLUSTER_JAX_TEST_DATA={folder} is not a folder"
+    return pathlib.Path(folder)
 
 
 @pytest.fixture

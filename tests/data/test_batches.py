@@ -35,9 +35,9 @@ def at(step: int, seed: int = 3) -> np.ndarray:
 def test_steps_per_epoch():
     assert batches.steps_per_epoch(23, 6) == 3
     assert batches.steps_per_epoch(24, 6) == 4
-    with pytest.raises(ValueError, match="23 images, fewer than a batch of 24"):
+    with pytest.raises(ValueError, match="the 23 images of the set; got 24"):
         batches.steps_per_epoch(23, 24)
-    with pytest.raises(ValueError, match="batch size is 0"):
+    with pytest.raises(ValueError, match="batch_size must be at least 1 image; got 0"):
         batches.steps_per_epoch(23, 0)
 
 
@@ -93,11 +93,11 @@ def test_processes_share_a_batch(resident):
 
 
 def test_bad_division():
-    with pytest.raises(ValueError, match="6 images cannot be divided among 4 processes"):
+    with pytest.raises(ValueError, match="divisible by the 4 processes; got 6 images"):
         collect(make(True), processes=4)
-    with pytest.raises(ValueError, match="6 images cannot be divided among 4 processes"):
+    with pytest.raises(ValueError, match="divisible by the 4 processes; got 6 images"):
         batches.evaluation(make(True), batch_size=6, process=0, processes=4)
-    with pytest.raises(ValueError, match=r"train\.prefetch = 0"):
+    with pytest.raises(ValueError, match=r"train\.prefetch must be at least 1 batch; got 0"):
         collect(make(False), prefetch=0)
 
 

@@ -119,7 +119,9 @@ def test_resident_set_is_decoded_once(tmp_path, write, monkeypatch, cache_mb):
 def test_sizes_must_agree_without_a_canvas(tmp_path, write, cache_mb):
     write("1.png", 6, 8)
     write("2.png", 8, 6)
-    with pytest.raises(ValueError, match=r"2.png is 8 x 6 but 1.png is 6 x 8 .*data.image_size"):
+    with pytest.raises(
+        ValueError, match=r"got 2.png of 8 x 6 and 1.png of 6 x 8 .*data.image_size"
+    ):
         load(tmp_path, cache_mb=cache_mb)
     assert load(tmp_path, image_size=4, cache_mb=cache_mb).shape == (4, 4, 3)
 
@@ -158,7 +160,7 @@ def test_limit_is_a_fixed_subset_with_its_labels(tmp_path, write):
 
 
 def test_nothing_to_read(tmp_path):
-    with pytest.raises(ValueError, match=r"needs data\.dir"):
+    with pytest.raises(ValueError, match=r"data\.dir must be a folder of images; got none"):
         datasets.load(
             name="folder",
             dir=None,
@@ -169,14 +171,14 @@ def test_nothing_to_read(tmp_path):
             max_corrupt_fraction=0,
             limit=None,
         )
-    with pytest.raises(ValueError, match="absent does not exist"):
+    with pytest.raises(ValueError, match="must be an existing folder of images; got .*absent"):
         load(tmp_path / "absent")
-    with pytest.raises(ValueError, match=r"no image file in .* jpg, jpeg, png"):
+    with pytest.raises(ValueError, match=r"\(jpg, jpeg, png, .*got no image file in"):
         load(tmp_path)
     (tmp_path / "1.jpg").write_text("text")
     with pytest.raises(ValueError, match=r"none of the 1 image files .* 1\.jpg \(not an image\)"):
         load(tmp_path, max_corrupt_fraction=1.0)
-    with pytest.raises(ValueError, match=r"1\.jpg is a file; data\.dir must be a folder"):
+    with pytest.raises(ValueError, match=r"must be a folder of images; got the file .*1\.jpg"):
         load(tmp_path / "1.jpg")
 
 

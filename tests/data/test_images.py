@@ -78,7 +78,7 @@ def test_floats_of_a_tiff(rng):
     values = rng.random((5, 7)).astype(np.float32)
     out = decode(Image.fromarray(values), "TIFF", channels=1)
     np.testing.assert_array_equal(out[..., 0], np.rint(values.astype(np.float64) * 255))
-    with pytest.raises(ValueError, match="mode F with values"):
+    with pytest.raises(ValueError, match="values of mode F must be 0 to 1"):
         decode(Image.fromarray(values + 1), "TIFF")
 
 
@@ -105,7 +105,7 @@ def test_exif_orientation(rng, orientation, turn):
 def test_fit_keeps_the_aspect_and_the_center():
     # A ramp along the long side: of 30 columns at half size, the central 10 are columns 10 to 19.
     ramp = np.tile(np.arange(30, dtype=np.uint8) * 8, (20, 1))
-    out = np.asarray(images.fit(Image.fromarray(ramp), 10)).astype(float)
+    out = np.asarray(images.resize_and_crop(Image.fromarray(ramp), 10)).astype(float)
     assert out.shape == (10, 10)
     expected = 8 * (2 * (np.arange(10) + 2.5) + 0.5)  # after halving: columns 2 or 3 to 12
     assert np.abs(out - expected).max() <= 8.5  # at most one output column off center, rounded
@@ -116,20 +116,20 @@ def test_fit_keeps_the_aspect_and_the_center():
 def test_fit_averages_what_it_reduces(rng):
     # Without antialiasing a reduction by 16 would pick single pixels of the noise.
     noise = rng.integers(0, 256, (160, 160), dtype=np.uint8)
-    out = np.asarray(images.fit(Image.fromarray(noise), 10)).astype(float)
+    out = np.asarray(images.resize_and_crop(Image.fromarray(noise), 10)).astype(float)
     assert out.std() < noise.std() / 8
 
 
 def test_fit_of_the_right_size_changes_nothing(rng):
     pixels = rng.integers(0, 256, (12, 9, 3), dtype=np.uint8)
-    out = np.asarray(images.fit(Image.fromarray(pixels), 9))
+    out = np.asarray(images.resize_and_crop(Image.fromarray(pixels), 9))
     np.testing.assert_array_equal(out, pixels[1:10])
 
 
-def test_fit_array_is_fit_of_each(rng):
+def test_resize_and_crop_all_is_fit_of_each(rng):
     for channels in (1, 3):
         array = rng.integers(0, 256, (3, 8, 6, channels), dtype=np.uint8)
-        out = images.fit_array(array, 4)
+        out = images.resize_and_crop_all(array, 4)
         assert out.shape == (3, 4, 4, channels)
         for one, image in zip(out, array, strict=True):
             expected = images.decode(encoded(Image.fromarray(image.squeeze())), 4, channels)
@@ -145,7 +145,7 @@ def test_each_keeps_the_order_and_bounds_what_is_in_flight(monkeypatch):
             begun.append(i)
         return 2 * i
 
-    results = images.each(double, range(19), "doubling")
+    results = images.map_threaded(double, range(19), "doubling")
     assert [next(results), next(results)] == [0, 2]
     assert len(begun) <= 4
     assert list(results) == [2 * i for i in range(2, 19)]

@@ -61,7 +61,7 @@ def test_unreadable_files_are_listed(tmp_path, color):
     found = _load(tmp_path)
     assert found.sources == ("0.png", "1.png")
     assert [name for name, _ in found.skipped] == ["broken.jpg", "empty.jpg"]
-    with pytest.raises(ValueError, match=r"broken.jpg cannot be read as an image"):
+    with pytest.raises(ValueError, match=r"broken.jpg cannot be read"):
         _load(tmp_path / "broken.jpg")
 
 
@@ -84,7 +84,7 @@ def test_square_training_images_fix_the_size(tmp_path, color):
 
 def test_other_training_images_ask_for_their_own_size():
     assert _load(np.zeros((2, 6, 9, 3), np.uint8), (6, 9, 3)).shape == (6, 9, 3)
-    with pytest.raises(ValueError, match="images are 9 x 6, the run was trained on 6 x 9"):
+    with pytest.raises(ValueError, match=r"must be 6 x 9 .*; got 9 x 6"):
         _load(np.zeros((2, 9, 6, 3), np.uint8), (6, 9, 3))
 
 
@@ -95,14 +95,14 @@ def test_floats_are_bytes_divided_by_255(grayscale):
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        (np.zeros((2, 8, 8), np.uint8), r"have 1 channel \(gray\).*trained on 3 channels"),
-        (np.zeros((2, 8), np.uint8), r"images in X have shape \[2 x 8\]"),
-        (np.zeros((0, 8, 8, 3), np.uint8), "there is no image"),
+        (np.zeros((2, 8, 8), np.uint8), r"must have 3 channels.*; got 1 channel \(gray\)"),
+        (np.zeros((2, 8), np.uint8), r"images in X must have shape .*got \[2 x 8\]"),
+        (np.zeros((0, 8, 8, 3), np.uint8), "must not be empty"),
         (np.full((2, 8, 8, 3), np.nan), "NaN"),
-        (np.full((2, 8, 8, 3), 7.0), "expected \\[0, 1\\]"),
-        (np.zeros((2, 8, 8, 3), np.int64), "int64, expected uint8"),
-        ([np.zeros((8, 8, 3)), np.zeros((9, 8, 3))], "differ in shape"),
-        ("no/such/folder", "no file or folder no/such/folder"),
+        (np.full((2, 8, 8, 3), 7.0), r"floats in \[0, 1\]; got float64"),
+        (np.zeros((2, 8, 8, 3), np.int64), "must be uint8 or floats.*got int64"),
+        ([np.zeros((8, 8, 3)), np.zeros((9, 8, 3))], "must be one array"),
+        ("no/such/folder", "must be an existing file or folder; got no/such/folder"),
     ],
 )
 def test_one_sentence(source, message):

@@ -199,11 +199,11 @@ def test_any_step_can_be_the_first():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"labeled": 0}, "train.labeled_batch_size must be 1 to the batch of 10 images; got 0"),
-        ({"labeled": 11}, "train.labeled_batch_size must be 1 to the batch of 10 images; got 11"),
-        ({"batch_size": 24, "labeled": 13}, "the set has 12 images, fewer than a batch of 13"),
-        ({"batch_size": 24, "labeled": 12}, "the set has 11 images, fewer than a batch of 12"),
-        ({"labeled": 3, "processes": 2}, "a batch of 3 images cannot be divided among 2"),
+        ({"labeled": 0}, "train.labeled_batch_size must be 1 to 10, the batch size; got 0"),
+        ({"labeled": 11}, "train.labeled_batch_size must be 1 to 10, the batch size; got 11"),
+        ({"batch_size": 24, "labeled": 13}, "the 12 images of the set; got 13"),
+        ({"batch_size": 24, "labeled": 12}, "the 11 images of the set; got 12"),
+        ({"labeled": 3, "processes": 2}, "divisible by the 2 processes; got 3 images"),
     ],
 )
 def test_parts_that_cannot_be_filled(changes, message):
@@ -213,7 +213,8 @@ def test_parts_that_cannot_be_filled(changes, message):
 
 def test_labeled_rows_without_known_classes():
     with pytest.raises(
-        ValueError, match=r"^train.labeled_batch_size = 4, but no class is known; set"
+        ValueError,
+        match=r"^train.labeled_batch_size must be None where no class is known; got 4: set",
     ):
         collect(made())
 

@@ -37,12 +37,12 @@ def made(tmp_path, case):
         (
             "ncl",
             {"novel.classes": None},
-            "train.labeled_batch_size = 8, but no class is known; set nov",
+            "train.labeled_batch_size must be None where no class is known; got 8: set nov",
         ),
         (
             "supervised",
             {"novel.classes": None},
-            "labeled_batch_size = 16, but no class is known; set",
+            "labeled_batch_size must be None where no class is known; got 16: set",
         ),
         ("ncl", {"novel.holdout": 1.0}, "novel.holdout must be 0, or between 0 and 1; got 1.0"),
         ("ncl", {"novel.holdout": -0.5}, "novel.holdout must be 0, or between 0 and 1; got -0.5"),
@@ -56,10 +56,10 @@ def made(tmp_path, case):
         (
             "ncl",
             {"train.labeled_batch_size": 0},
-            "train.labeled_batch_size must be 1 to the batch of 16 im",
+            "train.labeled_batch_size must be 1 to 16, the batch size; got",
         ),
-        ("ncl", {"train.labeled_batch_size": 17}, "must be 1 to the batch of 16 images; got 17"),
-        ("ncl", {"train.labeled_batch_size": -1}, "must be 1 to the batch of 16 images; got -1"),
+        ("ncl", {"train.labeled_batch_size": 17}, "must be 1 to 16, the batch size; got 17"),
+        ("ncl", {"train.labeled_batch_size": -1}, "must be 1 to 16, the batch size; got -1"),
         (
             "supervised",
             {"train.labeled_batch_size": None},
