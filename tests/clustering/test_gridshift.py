@@ -64,7 +64,7 @@ def _random_input(seed):
 @pytest.mark.parametrize("stop", STOPS)
 def test_equals_the_dictionary_reference(stop):
     merged = 0
-    for seed in range(1000):
+    for seed in range(400):
         points, h, weights = _random_input(seed)
         labels, centers, n_iter = reference(points.tolist(), h, stop=stop, weights=weights)
         model = GridShift(h, stop=stop).fit(points, sample_weight=weights)
@@ -73,7 +73,7 @@ def test_equals_the_dictionary_reference(stop):
         # Rounding may decide whether a last move counts as rest.
         assert stop == "fixed_point" or model.n_iter_ == n_iter
         merged += n_iter > 1
-    assert merged > 500  # the inputs exercise more than isolated cells
+    assert merged > 200  # the inputs exercise more than isolated cells
 
 
 @pytest.mark.parametrize("stop", STOPS)

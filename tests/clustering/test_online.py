@@ -7,7 +7,7 @@ import pytest
 from jax.sharding import AxisType, PartitionSpec
 
 from cluster_jax.clustering import online
-from cluster_jax.core import collectives, ops
+from cluster_jax.core import collectives
 from tests import reference
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -15,17 +15,23 @@ pytestmark = pytest.mark.usefixtures("x64")
 ASSIGNED = np.array([2, 0, 2, 4, 2, 0, 1], np.int32)  # 3 is empty, 1 and 4 have one member
 
 
-def draw(keys, *shape):
-    return np.asarray(jax.random.normal(next(keys), shape))
+@pytest.fixture
+def rng():
+    """NumPy's: each shape of a draw by JAX would be compiled."""
+    return np.random.default_rng(20261121)
 
 
-def clusters(keys, count=5, size=3):
-    variances = np.abs(draw(keys, count))
-    return online.Clusters(jnp.asarray(reference.unit(draw(keys, count, size))), variances)
+def draw(rng, *shape):
+    return rng.normal(size=shape)
 
 
-def test_assignment_is_the_nearest_centroid(keys):
-    x, c = 3 * draw(keys, 20, 3), reference.unit(draw(keys, 5, 3))
+def clusters(rng, count=5, size=3):
+    variances = jnp.asarray(np.abs(draw(rng, count)))
+    return online.Clusters(jnp.asarray(reference.unit(draw(rng, count, size))), variances)
+
+
+def test_assignment_is_the_nearest_centroid(rng):
+    x, c = 3 * draw(rng, 20, 3), reference.unit(draw(rng, 5, 3))
     want = [np.argmin([sum((z - y) ** 2) for y in c]) for z in reference.unit(x)]
     got = online.assign(x, c)
     assert got.dtype == jnp.int32
@@ -34,8 +40,8 @@ def test_assignment_is_the_nearest_centroid(keys):
 
 
 @pytest.mark.parametrize(("beta_1", "beta_2"), [(0.99, 0.9), (0.3, 0.6), (0.0, 0.0)])
-def test_update_equals_loops(keys, beta_1, beta_2):
-    before, keys_of_batch = clusters(keys), 2 * draw(keys, 7, 3)
+def test_update_equals_loops(rng, beta_1, beta_2):
+    before, keys_of_batch = clusters(rng), 2 * draw(rng, 7, 3)
     after = online.update(
         before, keys_of_batch, ASSIGNED, centroid_decay=beta_1, variance_decay=beta_2
     )
@@ -46,20 +52,18 @@ def test_update_equals_loops(keys, beta_1, beta_2):
     np.testing.assert_allclose(after.variances, want[1], rtol=1e-12)
 
 
-def test_empty_clusters_keep_their_values(keys):
-    before = clusters(keys)
-    after = online.update(
-        before, draw(keys, 7, 3), ASSIGNED, centroid_decay=0.5, variance_decay=0.5
-    )
+def test_empty_clusters_keep_their_values(rng):
+    before = clusters(rng)
+    after = online.update(before, draw(rng, 7, 3), ASSIGNED, centroid_decay=0.5, variance_decay=0.5)
     np.testing.assert_array_equal(after.centroids[3], before.centroids[3])
     np.testing.assert_array_equal(after.variances[3], before.variances[3])
     assert (np.abs(after.variances - before.variances)[[0, 1, 2, 4]] > 1e-6).all()
 
 
 @pytest.mark.parametrize("beta_1", [0.0, 0.9])
-def test_a_cluster_with_one_member_keeps_a_variance(keys, beta_1):
+def test_a_cluster_with_one_member_keeps_a_variance(rng, beta_1):
     """About the batch's own mean it would be 0, and L3 divides by it."""
-    before, key = clusters(keys, 2), draw(keys, 1, 3)
+    before, key = clusters(rng, 2), draw(rng, 1, 3)
     after = online.update(
         before, key, np.zeros(1, np.int32), centroid_decay=beta_1, variance_decay=0.0
     )
@@ -68,8 +72,8 @@ def test_a_cluster_with_one_member_keeps_a_variance(keys, beta_1):
     assert distance > 0.1
 
 
-def test_centroids_stay_unit_and_finite_in_float32(keys):
-    state = clusters(keys, 3)
+def test_centroids_stay_unit_and_finite_in_float32(rng):
+    state = clusters(rng, 3)
     state = online.Clusters(*(x.astype(jnp.float32) for x in state))
     batch = np.concatenate([-state.centroids[:1], np.zeros((2, 3)), state.centroids[2:]])
     after = online.update(
@@ -84,21 +88,21 @@ def test_centroids_stay_unit_and_finite_in_float32(keys):
     assert np.isfinite(after.variances).all()
 
 
-def test_start_measures_the_rows_nearest_to_each_centroid(keys):
-    x, c = 2 * draw(keys, 30, 3), 5 * draw(keys, 4, 3)
+def test_start_measures_the_rows_nearest_to_each_centroid(rng):
+    x, c = 2 * draw(rng, 30, 3), 5 * draw(rng, 4, 3)
     state = online.start(x, c)
     u, w = reference.unit(x), reference.unit(c)
     nearest = np.array([np.argmin([sum((z - y) ** 2) for y in w]) for z in u])
     squared = np.array([sum((z - w[k]) ** 2) for z, k in zip(u, nearest, strict=True)])
     np.testing.assert_allclose(state.centroids, w, rtol=1e-12)
     for k in range(4):
-        some = squared[nearest == k]
-        want = some.mean() if len(some) else squared.mean()
+        members = squared[nearest == k]
+        want = members.mean() if len(members) else squared.mean()
         np.testing.assert_allclose(state.variances[k], want, rtol=1e-12)
 
 
-def test_a_cluster_without_rows_starts_with_the_variance_of_all(keys):
-    x = np.abs(draw(keys, 10, 3))
+def test_a_cluster_without_rows_starts_with_the_variance_of_all(rng):
+    x = np.abs(draw(rng, 10, 3))
     c = np.array([[1.0, 1.0, 1.0], [-1.0, -1.0, -1.0]])
     state = online.start(x, c)
     assert set(np.asarray(online.assign(x, state.centroids))) == {0}
@@ -106,8 +110,8 @@ def test_a_cluster_without_rows_starts_with_the_variance_of_all(keys):
     assert state.variances[1] > 0
 
 
-def test_constants_for_the_gradient(keys):
-    state, c = clusters(keys), draw(keys, 5, 3)
+def test_constants_for_the_gradient(rng):
+    state, c = clusters(rng), draw(rng, 5, 3)
 
     def total(x):
         moved = online.update(state, x, ASSIGNED, centroid_decay=0.5, variance_decay=0.5)
@@ -115,11 +119,11 @@ def test_constants_for_the_gradient(keys):
         leaves = jax.tree.leaves((moved, started.variances))
         return sum(jnp.sum(leaf) for leaf in leaves)
 
-    np.testing.assert_array_equal(jax.grad(total)(draw(keys, 7, 3)), 0)
+    np.testing.assert_array_equal(jax.grad(total)(draw(rng, 7, 3)), 0)
 
 
-def test_four_devices_have_the_clusters_of_one(keys):
-    state, x = clusters(keys), draw(keys, 8, 3)
+def test_four_devices_have_the_clusters_of_one(rng):
+    state, x = clusters(rng), draw(rng, 8, 3)
     betas = {"centroid_decay": 0.7, "variance_decay": 0.4}
 
     def body(state, x):
@@ -134,10 +138,10 @@ def test_four_devices_have_the_clusters_of_one(keys):
         np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
-def test_a_start_with_a_cluster_of_one_row_has_a_variance(keys):
+def test_a_start_with_a_cluster_of_one_row_has_a_variance(rng):
     """Its own is 0, by which the loss of the next row near it would be divided."""
-    group = ops.l2_normalize(jax.random.normal(next(keys), (6,))[None])
-    rows = ops.l2_normalize(group + 0.1 * jax.random.normal(next(keys), (20, 6)))
-    rows = jnp.concatenate([rows, -rows[:1]])
-    made = online.start(rows, jnp.stack([group[0], -rows[0]]))
-    assert made.variances[1] > 1e-3
+    group = reference.unit(draw(rng, 1, 6))
+    rows = reference.unit(group + 0.1 * draw(rng, 20, 6))
+    rows = np.concatenate([rows, -rows[:1]])
+    started = online.start(rows, np.stack([group[0], -rows[0]]))
+    assert started.variances[1] > 1e-3

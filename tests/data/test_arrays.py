@@ -132,7 +132,7 @@ def test_bad_labels(tmp_path, labels):
 
 
 def test_bad_files(tmp_path):
-    with pytest.raises(ValueError, match="must be an existing .npy or .npz file"):
+    with pytest.raises(ValueError, match=r"must be an existing \.npy or \.npz file"):
         load(tmp_path / "absent.npy")
     with pytest.raises(ValueError, match=r"must be a \.npy or \.npz file; got .*x\.png"):
         load(tmp_path / "x.png")

@@ -13,10 +13,27 @@ from PIL import Image, ImageEnhance, ImageOps
 
 from cluster_jax.data import augment
 
-pytestmark = pytest.mark.usefixtures("x64")
+pytestmark = pytest.mark.usefixtures("x64", "quick_compilation")
 
 PILLOW = 1e-5  # its float images are float32
 LEVELS = 1.5 / 255  # its uint8 arithmetic rounds the reference color, then the result
+
+# Compiled once for several tests.
+crop_resize = jax.jit(augment.crop_resize, static_argnums=2)
+adjust_hue = jax.jit(augment.adjust_hue)
+affine = jax.jit(augment.affine)
+
+
+@jax.jit
+def _jitters(keys, image, strengths):
+    return jax.vmap(lambda key: augment.random_jitter(key, image, **strengths))(keys)
+
+
+def random_jitters(key, image, **strengths):
+    """2,000 random jitters of one image; strengths that are left out are 0."""
+    names = ("brightness", "contrast", "saturation", "hue")
+    strengths = {name: strengths.get(name, 0.0) for name in names}
+    return np.asarray(_jitters(jax.random.split(key, 2000), image, strengths))
 
 
 @pytest.fixture
@@ -39,26 +56,26 @@ def resized(plane: np.ndarray, box, size: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("box", "size"),
+    "box",
     [
-        ((0, 0, 11, 14), 5),  # smaller
-        ((2, 3, 8, 9), 3),
-        ((2, 3, 5, 4), 13),  # larger
-        ((4, 1, 3, 12), 6),  # one way each
-        ((10, 13, 1, 1), 4),
+        (0, 0, 11, 14),  # smaller
+        (2, 3, 8, 9),
+        (2, 3, 3, 2),  # larger
+        (4, 1, 3, 12),  # one way each
+        (10, 13, 1, 1),
     ],
 )
-def test_crop_resize_is_pillows(image, box, size):
-    out = jax.jit(augment.crop_resize, static_argnums=2)(image, box, size)
+def test_crop_resize_is_pillows(image, box):
+    out = crop_resize(image, box, 5)
     assert out.dtype == jnp.float64
-    assert out.shape == (size, size, 3)
+    assert out.shape == (5, 5, 3)
     for c in range(3):
-        np.testing.assert_allclose(out[..., c], resized(image[..., c], box, size), atol=PILLOW)
+        np.testing.assert_allclose(out[..., c], resized(image[..., c], box, 5), atol=PILLOW)
 
 
 def test_crop_without_resizing_is_exact(image):
-    out = augment.crop_resize(image, (3, 5, 7, 7), 7)
-    np.testing.assert_allclose(out, image[3:10, 5:12], atol=1e-15)
+    out = crop_resize(image, (3, 6, 5, 5), 5)
+    np.testing.assert_allclose(out, image[3:8, 6:11], atol=1e-15)
 
 
 def torchvision_box(rng, shape, scale, ratio):
@@ -75,7 +92,7 @@ def torchvision_box(rng, shape, scale, ratio):
 
 
 def boxes(keys, count, shape, scale, ratio):
-    draw = jax.vmap(lambda k: jnp.stack(augment.random_box(k, shape, scale, ratio)))
+    draw = jax.jit(jax.vmap(lambda k: jnp.stack(augment.random_box(k, shape, scale, ratio))))
     return np.asarray(draw(jax.random.split(next(keys), count)))
 
 
@@ -110,8 +127,8 @@ def test_random_box_has_torchvisions_distribution(keys, rng, shape):
     ],
 )
 def test_random_box_falls_back_to_the_center(keys, shape, expected):
-    found = boxes(keys, 20, (*shape, 3), (0.9, 1.0), (3 / 4, 4 / 3))
-    np.testing.assert_array_equal(found, np.tile(expected, (20, 1)))
+    fallbacks = boxes(keys, 20, (*shape, 3), (0.9, 1.0), (3 / 4, 4 / 3))
+    np.testing.assert_array_equal(fallbacks, np.tile(expected, (20, 1)))
 
 
 def test_flip(image):
@@ -152,7 +169,7 @@ def test_hue_is_that_of_colorsys(image, turns):
     for place in itertools.product(range(11), range(14)):
         h, s, v = colorsys.rgb_to_hsv(*np.asarray(image)[place].tolist())
         expected[place] = colorsys.hsv_to_rgb((h + turns) % 1.0, s, v)
-    out = augment.adjust_hue(image, turns)
+    out = adjust_hue(image, turns)
     assert out.dtype == jnp.float64
     np.testing.assert_allclose(out, expected, atol=1e-12)
 
@@ -175,7 +192,7 @@ def test_jitter_applies_every_order(image):
         lambda x: augment.adjust_hue(x, turns),
     ]
     run = jax.jit(augment.jitter)
-    found = []
+    results = []
     for order in itertools.permutations(range(4)):
         place = order.index(3)
         blends = jnp.array([step for step in order if step != 3])
@@ -184,34 +201,20 @@ def test_jitter_applies_every_order(image):
             expected = steps[step](expected)
         out = run(image, factors, turns, blends, place)
         np.testing.assert_allclose(out, expected, atol=1e-12)
-        found.append(out)
-    distinct = {np.asarray(out).round(9).tobytes() for out in found}
+        results.append(out)
+    distinct = {np.asarray(out).round(9).tobytes() for out in results}
     assert len(distinct) > 12  # most orders matter, so a wrong one would show
 
 
 def test_random_jitter_draws_within_the_strengths(keys):
     image = jnp.full((1, 1, 3), 0.4)
-    draw = jax.jit(
-        jax.vmap(
-            lambda key: augment.random_jitter(
-                key, image, brightness=0.5, contrast=0.0, saturation=0.0, hue=0.0
-            )
-        )
-    )
-    factors = np.asarray(draw(jax.random.split(next(keys), 2000)))[:, 0, 0, 0] / 0.4
+    factors = random_jitters(next(keys), image, brightness=0.5)[:, 0, 0, 0] / 0.4
     assert scipy.stats.kstest(factors, scipy.stats.uniform(0.5, 1.0).cdf).pvalue > 1e-3
 
 
 def test_random_jitter_turns_both_ways(keys):
     image = jnp.array([[[0.8, 0.2, 0.2]]])  # red: hue 0
-    draw = jax.jit(
-        jax.vmap(
-            lambda key: augment.random_jitter(
-                key, image, brightness=0.0, contrast=0.0, saturation=0.0, hue=0.1
-            )
-        )
-    )
-    out = np.asarray(draw(jax.random.split(next(keys), 500)))[:, 0, 0]
+    out = random_jitters(next(keys), image, hue=0.1)[:, 0, 0]
     hues = np.array([colorsys.rgb_to_hsv(*pixel)[0] for pixel in out.tolist()])
     turns = np.where(hues > 0.5, hues - 1, hues)
     assert scipy.stats.kstest(turns, scipy.stats.uniform(-0.1, 0.2).cdf).pvalue > 1e-3
@@ -223,13 +226,15 @@ def test_random_jitter_uses_all_orders(keys, image):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(augment, "jitter", spy)
-        draw = jax.vmap(
-            lambda key: augment.random_jitter(
-                key, image, brightness=0.4, contrast=0.4, saturation=0.2, hue=0.1
+        draw = jax.jit(
+            jax.vmap(
+                lambda key: augment.random_jitter(
+                    key, image, brightness=0.4, contrast=0.4, saturation=0.2, hue=0.1
+                )
             )
         )
-        found = np.asarray(draw(jax.random.split(next(keys), 2400)))
-    _, counts = np.unique(found, axis=0, return_counts=True)
+        orders = np.asarray(draw(jax.random.split(next(keys), 2400)))
+    _, counts = np.unique(orders, axis=0, return_counts=True)
     assert len(counts) == 24
     assert scipy.stats.chisquare(counts).pvalue > 1e-3
 
@@ -255,7 +260,7 @@ def test_solarize_is_pillows(bytes_image, level):
 
 def test_affine_is_scipys(image):
     angle, scale, shear, shift = 0.3, 1.15, -0.25, np.array([0.7, -1.6])
-    out = augment.affine(image, rotation=angle, scale=scale, shear=shear, shift=jnp.array(shift))
+    out = affine(image, rotation=angle, scale=scale, shear=shear, shift=jnp.array(shift))
     assert out.dtype == jnp.float64
     turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
     inverse = np.linalg.inv(scale * turn @ np.array([[1, shear], [0, 1]]))
@@ -274,10 +279,10 @@ def test_affine_is_scipys(image):
 def test_affine_of_whole_steps_is_exact(image):
     square = image[:, :11]
     still = {"rotation": 0.0, "scale": 1.0, "shear": 0.0, "shift": jnp.zeros(2)}
-    np.testing.assert_allclose(augment.affine(square, **still), square, atol=1e-12)
-    turned = augment.affine(square, **still | {"rotation": np.pi / 2})
+    np.testing.assert_allclose(affine(square, **still), square, atol=1e-12)
+    turned = affine(square, **still | {"rotation": np.pi / 2})
     np.testing.assert_allclose(turned, np.rot90(square), atol=1e-9)
-    moved = augment.affine(square, **still | {"shift": jnp.array([2.0, -1.0])})
+    moved = affine(square, **still | {"shift": jnp.array([2.0, -1.0])})
     np.testing.assert_allclose(moved[2:, :-1], square[:-2, 1:], atol=1e-12)
     assert not np.asarray(moved[:2]).any()
     assert not np.asarray(moved[:, -1]).any()
@@ -293,7 +298,8 @@ def test_random_affine_draws_each_amount_uniformly_and_apart(keys):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(augment, "affine", spy)
-        draw = jax.vmap(lambda key: augment.random_affine(key, jnp.zeros((2, 2, 1)), **bounds))
+        image = jnp.zeros((2, 2, 1))
+        draw = jax.jit(jax.vmap(lambda key: augment.random_affine(key, image, **bounds)))
         drawn = np.asarray(draw(jax.random.split(next(keys), 1000)))
     for column, bound in zip(drawn.T, (0.3, 0.18, 0.4, 1.5, 1.5), strict=True):
         assert scipy.stats.kstest(column, scipy.stats.uniform(-bound, 2 * bound).cdf).pvalue > 1e-3

@@ -144,7 +144,7 @@ def test_streamed_subset_is_the_resident_one(cifar):
     [
         (None, "data.split must be a split of cifar10, test, train; got none"),
         ("valid", "from the splits of cifar10, test, train; got 'valid'"),
-        ("train[:x]", "cannot be read"),
+        ("train[:x]", "must select from the splits"),
     ],
 )
 def test_cifar10_split_that_is_not_there(cifar, split, message):

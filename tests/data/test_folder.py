@@ -171,9 +171,9 @@ def test_nothing_to_read(tmp_path):
             max_corrupt_fraction=0,
             limit=None,
         )
-    with pytest.raises(ValueError, match="must be an existing folder of images; got .*absent"):
+    with pytest.raises(ValueError, match=r"must be an existing folder of images; got .*absent"):
         load(tmp_path / "absent")
-    with pytest.raises(ValueError, match=r"\(jpg, jpeg, png, .*got no image file in"):
+    with pytest.raises(ValueError, match=r"type jpg, jpeg, png, .*got no image file in"):
         load(tmp_path)
     (tmp_path / "1.jpg").write_text("text")
     with pytest.raises(ValueError, match=r"none of the 1 image files .* 1\.jpg \(not an image\)"):
