@@ -131,8 +131,8 @@ def _files(dir: str | None) -> tuple[epath.Path, list[str]]:
                 to_visit.append((entry, path + "/"))
     if not paths:
         raise ValueError(
-            f"data.dir must hold files of type {', '.join(e[1:] for e in EXTENSIONS)}; got no image "
-            f"file in {root} or its sub-folders"
+            f"data.dir must hold files of type {', '.join(e[1:] for e in EXTENSIONS)}; got no "
+            f"image file in {root} or its sub-folders"
         )
     return root, sorted(paths)
 
