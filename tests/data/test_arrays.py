@@ -140,7 +140,7 @@ def test_bad_files(tmp_path):
     with pytest.raises(ValueError, match="must hold NumPy arrays"):
         load(tmp_path / "text.npz")
     np.savez(tmp_path / "two.npz", a=GOOD, b=GOOD)
-    with pytest.raises(ValueError, match="holds a, b; name the images"):
+    with pytest.raises(ValueError, match="must hold an array 'images' or 'x'; got a, b"):
         load(tmp_path / "two.npz")
 
 
