@@ -1,35 +1,60 @@
 """Barlow Twins: features of two views agree and do not repeat each other (NRCC Table 9)."""
 
+import dataclasses
+import functools
+
 from jax import Array
 
 from cluster_jax.core import checks
 from cluster_jax.core.collectives import Axis
 from cluster_jax.losses import barlow
-from cluster_jax.methods.base import Encoded, MethodContext, Tree, TwoView
+from cluster_jax.methods.base import Encoded, MethodContext, ModelState, Tree, TwoView
 from cluster_jax.methods.encoders import online
 
 
-def make(context: MethodContext, *, off_diagonal: float, scale: float) -> TwoView:
-    """Barlow Twins; see `losses.barlow`.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """Hyper-parameters of Barlow Twins.
 
-    Deviation: the projector has one hidden layer, the paper's has two.
-
-    Args:
-        context: network, augmentation and sizes.
+    Attributes:
         off_diagonal: weight of the correlations between features; >= 0 (0.005).
         scale: the loss is multiplied by it; > 0 (the authors' code: 0.024). It sets the loss's
             size against NRCC's.
 
     Raises:
-        InputError: a value is out of range, or the network's BatchNorm is shuffled.
+        InputError: a value is out of range.
     """
-    checks.at_least("method.off_diagonal", off_diagonal, 0)
-    checks.positive("method.scale", scale)
 
-    def objective(
-        params: Tree, encoded: Encoded, model_state: Tree, step: Array, key: Array, axis: Axis
-    ) -> tuple[Array, Tree, dict]:
-        value = barlow.barlow(*encoded.projections, off_diagonal=off_diagonal, axis=axis)
-        return scale * value, model_state, {}
+    off_diagonal: float
+    scale: float
 
-    return online.two_view(context, objective, name="Barlow Twins", predicts=False)
+    def __post_init__(self) -> None:
+        checks.at_least("method.off_diagonal", self.off_diagonal, 0)
+        checks.positive("method.scale", self.scale)
+
+
+def make(context: MethodContext, config: Config) -> TwoView:
+    """Barlow Twins; see `losses.barlow`.
+
+    Deviation: the projector has one hidden layer, the paper's has two.
+
+    Raises:
+        InputError: the network's BatchNorm is shuffled.
+    """
+    return online.two_view(
+        context, functools.partial(objective, config), name="Barlow Twins", predicts=False
+    )
+
+
+def objective(
+    config: Config,
+    params: Tree,
+    encoded: Encoded,
+    model_state: ModelState,
+    step: Array,
+    key: Array,
+    axis: Axis,
+) -> tuple[Array, ModelState, dict[str, Array]]:
+    """Barlow Twins' loss of the projections, see `base.Objective`."""
+    value = barlow.barlow(*encoded.projections, off_diagonal=config.off_diagonal, axis=axis)
+    return config.scale * value, model_state, {}

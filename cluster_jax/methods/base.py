@@ -15,18 +15,20 @@ from numpy.typing import ArrayLike
 from cluster_jax.clustering.kmeans import KMeansResult, kmeans
 from cluster_jax.core import checks
 from cluster_jax.core.collectives import Axis
-from cluster_jax.core.config import bind_section
+from cluster_jax.core.config import parse_section
 from cluster_jax.data.views import Augment
 from cluster_jax.nets.network import Network
 
-Tree = Any
+Tree = Any  # nested dictionaries of arrays: parameters, BatchNorm statistics
+ModelState = Any  # the method's own NamedTuple, which has a field `batch_stats`
+Features = dict[str, Array]
 
-# Of one run of k-means in a refresh: it rests earlier as a rule.
-ITERATIONS = 100
+NO_METHODS = ("__init__", "base", "nrcc", "nrcc_config")  # files of this folder
+MAX_ITER = 100  # of one run of k-means in a refresh; it converges earlier as a rule
 
 
 class MethodContext(NamedTuple):
-    """What every method is built upon.
+    """What every method is built on.
 
     Attributes:
         network: backbone, projector and, where the config has one, predictor.
@@ -55,35 +57,47 @@ class MethodContext(NamedTuple):
 class Aux(NamedTuple):
     """What a loss returns beside its value: the new `model_state` and scalars to log."""
 
-    model_state: Tree
+    model_state: ModelState
     metrics: Mapping[str, Array]
 
 
+# (key, images) -> params, model_state. Of `images`, floats [1, H, W, C], only the shape matters.
+Init = Callable[[Array, Array], tuple[Tree, ModelState]]
+# (params, model_state, batch, step, key, axis) -> loss, Aux. The mean of the loss over the devices
+# is the loss of the global batch. `batch` is {"image": uint8 [b, H, W, C], "index": int32 [b]};
+# with `train.labeled_batch_size` it has two such parts, "labeled", which has a "label" too
+# (int32 [b]), and "unlabeled".
+Loss = Callable[[Tree, ModelState, Mapping[str, Any], Array, Array, Axis], tuple[Array, Aux]]
+# (params, model_state, step) -> model_state, once the optimizer has moved the parameters.
+After = Callable[[Tree, ModelState, Array], ModelState]
+# (params, model_state, images) -> {"backbone": [b, d], ...} of uint8 images [b, H, W, C].
+Embed = Callable[[Tree, ModelState, Array], Features]
+# (step) -> whether a refresh is due before this step; on the host.
+RefreshAt = Callable[[int], bool]
+# (model_state, embedding, key, mesh) -> model_state of the same shapes and dtypes, on the host of
+# every process. `embedding()` embeds the whole training set, only when called.
+Refresh = Callable[[ModelState, Callable[[], Features], Array, Mesh], ModelState]
+
+
 class Method(NamedTuple):
-    """A training method.
+    """A training method; the types above say what its functions take and give.
 
     Attributes:
-        init: `(key, images) -> params, extra`; `images` are floats `[1, H, W, C]`.
-        loss: `(params, extra, batch, step, key, axis) -> loss, Aux`; the mean of `loss` over the
-            devices is the loss of the global batch. `batch` is `{"image": uint8 [b, H, W, C],
-            "index": int32 [b]}`; with `train.labeled_batch_size` it has two such parts, `"labeled"`,
-            which has a `"label"` too (int32 `[b]`), and `"unlabeled"`.
-        after: `(params, extra, step) -> extra`, once the optimizer has moved the parameters
-            (moving averages).
-        embed: `(params, extra, images) -> {"backbone": [b, d], ...}` of uint8 images
-            `[b, H, W, C]`, by the network that is kept after training: `"projection"` `[b, e]`
-            beside, or the logits of classifiers.
-        refresh_at: `(step) -> bool`, on the host: is `refresh` due before this step?
-        refresh: `(model_state, embedding, key, mesh) -> extra` on the host of every process; same
-            shapes and dtypes. `embedding()` embeds the whole training set, only when called.
+        init: parameters and state before the first step.
+        loss: of a batch.
+        after: what follows the optimizer's step: moving averages.
+        embed: features by the network that is kept after training, with `"projection"` `[b, e]` or
+            the logits of classifiers.
+        refresh_at: steps before which the state is refreshed.
+        refresh: what the host does then: clustering.
     """
 
-    init: Callable
-    loss: Callable
-    after: Callable
-    embed: Callable
-    refresh_at: Callable
-    refresh: Callable
+    init: Init
+    loss: Loss
+    after: After
+    embed: Embed
+    refresh_at: RefreshAt
+    refresh: Refresh
 
 
 class SamplerInputs(NamedTuple):
@@ -92,7 +106,7 @@ class SamplerInputs(NamedTuple):
     Attributes:
         images: network inputs `[b, H, W, C]` at which the forward pass was made: view a.
         projection: their projections `[b, d]`.
-        pull: cotangent of `projection` -> gradient with respect to `images`.
+        vjp_fn: cotangent of `projection` -> gradient with respect to `images`.
         other_images: view b's network inputs `[b, H, W, C]`.
         reference: projections of view b by the same network `[b, d]`.
         project: `images -> projections` by the same network, running statistics untouched.
@@ -101,7 +115,7 @@ class SamplerInputs(NamedTuple):
 
     images: Array
     projection: Array
-    pull: Callable[[Array], Array]
+    vjp_fn: Callable[[Array], Array]
     other_images: Array
     reference: Array
     project: Callable[[Array], Array]
@@ -116,54 +130,69 @@ class Encoded(NamedTuple):
         predictions: online predictions, or None for a method without predictor.
         targets: target projections, constants, or None for a method without target network.
         sampler_inputs: what a sampler needs.
-        index: number of each image in the data set, int32 `[b]`.
+        image_index: number of each image in the data set, int32 `[b]`.
     """
 
     projections: tuple[Array, Array]
     predictions: tuple[Array, Array] | None
     targets: tuple[Array, Array] | None
     sampler_inputs: SamplerInputs
-    index: Array
+    image_index: Array
+
+
+# (params, model_state, views, index, step, key, axis) -> Encoded, model_state: all forward passes
+# of a step; `views` a and b [b, H, W, C] and `index` int32 [b] are those of the batch.
+Encode = Callable[
+    [Tree, ModelState, tuple[Array, Array], Array, Array, Array, Axis], tuple[Encoded, ModelState]
+]
+# (params, encoded, model_state, step, key, axis) -> loss, model_state, metrics; needs no images.
+Objective = Callable[
+    [Tree, Encoded, ModelState, Array, Array, Axis],
+    tuple[Array, ModelState, dict[str, Array]],
+]
 
 
 class TwoView(NamedTuple):
     """A method of two views, split so that a wrapper can use its forward passes.
 
-    `encode(params, extra, views, index, step, key, axis) -> Encoded, extra` makes all forward
-    passes, `index` and `views` being those of the batch;
-    `objective(params, encoded, extra, step, key, axis) -> loss, extra, metrics` needs no images.
-    `augment` turns uint8 images into network inputs. `branches` names those of its `SamplerInputs`,
-    `anchors` is `("projection",)` or, for a method with predictor, `("projection",
-    "prediction")`. The other fields are those of `Method`.
+    `init`, `after`, `embed`, `refresh_at` and `refresh` are those of `Method`.
+
+    Attributes:
+        encode: the forward passes of a step.
+        objective: the loss from what they give.
+        augment: turns uint8 images into network inputs.
+        branches: names of the branches of its `SamplerInputs`, the default first.
+        anchor_layers: `("projection",)` or, for a method with predictor, `("projection",
+            "prediction")`.
     """
 
-    init: Callable
-    encode: Callable
-    objective: Callable
-    after: Callable
-    embed: Callable
-    refresh_at: Callable
-    refresh: Callable
+    init: Init
+    encode: Encode
+    objective: Objective
+    after: After
+    embed: Embed
+    refresh_at: RefreshAt
+    refresh: Refresh
     augment: Augment
     branches: tuple[str, ...]
-    anchors: tuple[str, ...]
+    anchor_layers: tuple[str, ...]
 
 
 def names() -> list[str]:
     """Names of the methods: the files of this folder that define `make`."""
     files = pathlib.Path(__file__).parent.glob("*.py")
-    return sorted(f.stem for f in files if f.stem not in ("__init__", "base", "nrcc"))
+    return sorted(file.stem for file in files if file.stem not in NO_METHODS)
 
 
 def build(name: str, values: Mapping[str, Any], context: MethodContext) -> TwoView | Method:
-    """The method `name`, made by `make(context, **values)` of its file.
+    """The method `name`: `make(context, Config(**values))` of its file.
 
     Raises:
-        InputError: no such method, or a key of its config is missing or spare.
+        InputError: no such method, or a key of its config is missing, unknown or out of range.
     """
     checks.one_of("method.name", name, tuple(names()))
     module = importlib.import_module(f"cluster_jax.methods.{name}")
-    return bind_section(module.make, "method", values, context)
+    return module.make(context, parse_section(module.Config, "method", values))
 
 
 def never(step: int) -> bool:
@@ -171,9 +200,32 @@ def never(step: int) -> bool:
     return False
 
 
-def unchanged(model_state: Tree, embedding: Callable, key: Array, mesh: Mesh) -> Tree:
+def unchanged(
+    model_state: ModelState, embedding: Callable[[], Features], key: Array, mesh: Mesh
+) -> ModelState:
     """The `refresh` of a method without refresh."""
     return model_state
+
+
+def no_average(params: Tree, model_state: ModelState, step: Array) -> ModelState:
+    """The `after` of a method without a moving average."""
+    return model_state
+
+
+def with_network(model_state: ModelState, params: Tree, batch_stats: Tree) -> ModelState:
+    """The state of a method whose training starts from another network.
+
+    A target network, where the state has one, starts as a copy of its parts: a moving average
+    starts as what it follows.
+    """
+    changes = {"batch_stats": batch_stats}
+    if "target" in model_state._fields:
+        target = model_state.target
+        changes["target"] = target._replace(
+            params={part: params[part] for part in target.params},
+            batch_stats={part: batch_stats[part] for part in target.batch_stats},
+        )
+    return model_state._replace(**changes)
 
 
 def spherical_clusters(
@@ -191,7 +243,7 @@ def spherical_clusters(
         clusters,
         metric="spherical",
         n_init=n_init,
-        max_iter=ITERATIONS,
+        max_iter=MAX_ITER,
         seed=int(jax.random.randint(key, (), 0, np.iinfo(np.int32).max)),
         init=init,
         mesh=mesh,
@@ -203,7 +255,7 @@ def image_keys(key: Array, index: Array) -> Array:
     return jax.vmap(lambda i: jax.random.fold_in(key, i))(index)
 
 
-def two_views(augment: Augment, key: Array, batch: Mapping) -> tuple[Array, Array]:
+def two_views(augment: Augment, key: Array, batch: Mapping[str, Any]) -> tuple[Array, Array]:
     """Views a and b `[b, H, W, C]` of every image of a batch, each from a key of its own."""
     first, second = jax.random.split(key)
     return (
@@ -216,7 +268,12 @@ def as_method(base: TwoView) -> Method:
     """The method that trains on the two-view objective alone."""
 
     def loss(
-        params: Tree, model_state: Tree, batch: Mapping, step: Array, key: Array, axis: Axis
+        params: Tree,
+        model_state: ModelState,
+        batch: Mapping[str, Any],
+        step: Array,
+        key: Array,
+        axis: Axis,
     ) -> tuple[Array, Aux]:
         view_key, encoder_key, loss_key = jax.random.split(key, 3)
         views = two_views(base.augment, view_key, batch)
@@ -232,16 +289,26 @@ def as_method(base: TwoView) -> Method:
 
 
 def embedder(
-    network: Network, augment: Augment, kept: Callable[[Tree, Tree], tuple[Tree, Tree]]
-) -> Callable:
-    """The `embed` of a method that keeps the network `kept(params, extra) -> params, stats`."""
+    network: Network,
+    augment: Augment,
+    kept_network: Callable[[Tree, ModelState], tuple[Tree, Tree]],
+) -> Embed:
+    """The `embed` of a method that keeps `kept_network(params, model_state)`.
 
-    def embed(params: Tree, model_state: Tree, images: Array) -> dict[str, Array]:
+    That gives the parameters and the BatchNorm statistics of the network kept after training.
+    """
+
+    def embed(params: Tree, model_state: ModelState, images: Array) -> Features:
         inputs = jax.vmap(augment.clean)(images)
-        out = network.forward(*kept(params, model_state), inputs, train=False, axis=None)
+        out = network.forward(*kept_network(params, model_state), inputs, train=False, axis=None)
         return {"backbone": out.representation, "projection": out.projection}
 
     return embed
+
+
+def online_network(params: Tree, model_state: ModelState) -> tuple[Tree, Tree]:
+    """Parameters and BatchNorm statistics of the network that is trained."""
+    return params, model_state.batch_stats
 
 
 def moving_average(new: Tree, old: Tree, decay: Array) -> Tree:
@@ -249,8 +316,8 @@ def moving_average(new: Tree, old: Tree, decay: Array) -> Tree:
     return jax.tree.map(lambda n, o: o + (1 - decay).astype(o.dtype) * (n - o), new, old)
 
 
-def constants(tree: Tree) -> Tree:
-    """The tree with its gradient stopped."""
+def stop_gradient(tree: Tree) -> Tree:
+    """The tree as a constant for the gradient."""
     return jax.tree.map(jax.lax.stop_gradient, tree)
 
 

@@ -1,41 +1,66 @@
 """BYOL: an online network predicts the projections of its own moving average (NRCC (4))."""
 
+import dataclasses
+
 from jax import Array
 
 from cluster_jax.core.collectives import Axis
 from cluster_jax.losses import byol
-from cluster_jax.methods.base import Encoded, MethodContext, Tree, TwoView
+from cluster_jax.methods.base import Encoded, MethodContext, ModelState, Tree, TwoView
 from cluster_jax.methods.encoders import momentum
+from cluster_jax.methods.encoders.momentum import MomentumState
 
 
-def make(context: MethodContext, *, decay: float, final_decay: float) -> TwoView:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """Hyper-parameters of BYOL.
+
+    Attributes:
+        decay: of the moving average at the first step (0.996).
+        final_decay: at the last step, reached by half a cosine; equal to `decay`: constant.
+
+    Raises:
+        InputError: a value is out of range.
+    """
+
+    decay: float
+    final_decay: float
+
+    def __post_init__(self) -> None:
+        momentum.check_decays(self.decay, self.final_decay)
+
+
+def make(context: MethodContext, config: Config) -> TwoView:
     """BYOL.
 
     The predictor is on the online branch (NRCC section 3.1 and Table 11 say target: a slip, the
     loss (4) applies q to the online projection). Kept after training: the target network.
 
-    Args:
-        context: network with a predictor, augmentation and sizes.
-        decay: of the moving average at the first step (0.996).
-        final_decay: at the last step, reached by half a cosine; equal to `decay`: constant.
-
     Raises:
-        InputError: a value is out of range, or the network has no predictor.
+        InputError: the network has no predictor.
     """
-
-    def objective(
-        params: Tree, encoded: Encoded, model_state: Tree, step: Array, key: Array, axis: Axis
-    ) -> tuple[Array, Tree, dict]:
-        return byol.byol_views(encoded.predictions, encoded.targets), model_state, {}
-
     return momentum.two_view(
         context,
         objective,
         name="BYOL",
-        decay=decay,
-        final_decay=final_decay,
+        decay=config.decay,
+        final_decay=config.final_decay,
         predicts=True,
-        kept="target",
-        memory=dict,
+        kept_network=momentum.target_network,
+        initial_state=MomentumState,
         perturb=None,
     )
+
+
+def objective(
+    params: Tree, encoded: Encoded, model_state: ModelState, step: Array, key: Array, axis: Axis
+) -> tuple[Array, ModelState, dict[str, Array]]:
+    """BYOL's loss of predictions and targets, see `base.Objective`."""
+    return alignment(encoded), model_state, {}
+
+
+def alignment(encoded: Encoded) -> Array:
+    """Mean squared distance of unit predictions and unit targets, both directions over 2."""
+    if encoded.predictions is None or encoded.targets is None:
+        raise ValueError("BYOL's loss needs predictions and targets; got None")
+    return byol.byol_views(encoded.predictions, encoded.targets)

@@ -1,7 +1,10 @@
 """MoCo: InfoNCE against a queue of a momentum encoder's keys (CueCo, NCC and NRCC build on it)."""
 
+import dataclasses
+import functools
 import warnings
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
@@ -11,22 +14,20 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.core.collectives import Axis
 from cluster_jax.core.queue import Queue, create_queue, enqueue
 from cluster_jax.losses import infonce
+from cluster_jax.methods import base
 from cluster_jax.methods.base import Encoded, MethodContext, Tree, TwoView
 from cluster_jax.methods.encoders import momentum
+from cluster_jax.methods.encoders.momentum import Target
+
+# (anchors [b, d], keys [b, d], rows of the queue [Q, d], how many are filled) -> loss.
+QueueLoss = Callable[[Array, Array, Array, Array], Array]
 
 
-def make(
-    context: MethodContext, *, temperature: float, queue: int, decay: float, final_decay: float
-) -> TwoView:
-    """MoCo, both directions.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """Hyper-parameters of MoCo.
 
-    He et al. (2020), "Momentum Contrast for Unsupervised Visual Representation Learning", with
-    the projector of its second version. Shuffled BatchNorm is `network.norm = "shuffle"`.
-    Deviation: the paper takes queries of one view alone; here each view is the other's query,
-    over 2. The keys of view b enter the queue. Kept after training: the online network.
-
-    Args:
-        context: network, augmentation and sizes.
+    Attributes:
         temperature: tau, divides the cosines; > 0.
         queue: number of keys, a multiple of the batch; best at most half the training images: in
             a longer queue many negatives are the anchor's own image.
@@ -36,66 +37,121 @@ def make(
     Raises:
         InputError: a value is out of range.
     """
-    checks.positive("method.temperature", temperature)
 
-    def loss(anchors: Array, keys: Array, rows: Array, filled: Array) -> Array:
-        return infonce.info_nce_queue(anchors, keys, rows, filled, temperature=temperature)
+    temperature: float
+    queue: int
+    decay: float
+    final_decay: float
 
+    def __post_init__(self) -> None:
+        checks.positive("method.temperature", self.temperature)
+        checks.at_least("method.queue", self.queue, 1)
+        momentum.check_decays(self.decay, self.final_decay)
+
+
+class MoCoState(NamedTuple):
+    """What MoCo keeps from step to step.
+
+    Attributes:
+        batch_stats: running BatchNorm statistics of the online network.
+        target: the target network.
+        queue: unit keys of view b of earlier batches `[Q, d]`.
+    """
+
+    batch_stats: Tree
+    target: Target
+    queue: Queue
+
+
+def make(context: MethodContext, config: Config) -> TwoView:
+    """MoCo, both directions.
+
+    He et al. (2020), "Momentum Contrast for Unsupervised Visual Representation Learning", with
+    the projector of its second version. Shuffled BatchNorm is `network.norm = "shuffle"`.
+    Deviation: the paper takes queries of one view alone; here each view is the other's query,
+    over 2. The keys of view b enter the queue. Kept after training: the online network.
+
+    Raises:
+        InputError: the queue is no multiple of the batch.
+    """
+    loss = functools.partial(_info_nce, config.temperature)
     return with_queue(
-        context, loss, name="MoCo", length=queue, decay=decay, final_decay=final_decay
+        context,
+        loss,
+        name="MoCo",
+        length=config.queue,
+        decay=config.decay,
+        final_decay=config.final_decay,
     )
+
+
+def _info_nce(temperature: float, anchors: Array, keys: Array, rows: Array, filled: Array) -> Array:
+    return infonce.info_nce_queue(anchors, keys, rows, filled, temperature=temperature)
 
 
 def with_queue(
     context: MethodContext,
-    loss: Callable[[Array, Array, Array, Array], Array],
+    loss: QueueLoss,
     *,
     name: str,
     length: int,
     decay: float,
     final_decay: float,
 ) -> TwoView:
-    """MoCo with any `loss(anchors, keys, queue, filled)`, the mean of both directions.
+    """MoCo with any loss of a queue, the mean of both directions.
 
     Args:
         context: network, augmentation and sizes.
         loss: of one direction.
         name: the method's, for messages.
         length: number of keys in the queue.
-        decay: see `make`.
-        final_decay: see `make`.
+        decay: see `Config`.
+        final_decay: see `Config`.
 
     Raises:
-        InputError: a value is out of range.
+        InputError: the queue is no multiple of the batch.
     """
     check_queue(length, context)
 
-    def objective(
-        params: Tree, encoded: Encoded, model_state: Tree, step: Array, key: Array, axis: Axis
-    ) -> tuple[Array, Tree, dict]:
-        held: Queue = model_state["queue"]
-        (z_a, z_b), (target_a, target_b) = encoded.projections, encoded.targets
-        value = loss(z_a, target_b, held.rows, held.filled)
-        value = (value + loss(z_b, target_a, held.rows, held.filled)) / 2
-        keys = collectives.gather(ops.l2_normalize(target_b), axis)
-        return value, {**model_state, "queue": enqueue(held, keys)}, {}
+    def initial_state(batch_stats: Tree, target: Target) -> MoCoState:
+        queue = create_queue(length, jnp.zeros(context.network.projections))
+        return MoCoState(batch_stats, target, queue)
 
     return momentum.two_view(
         context,
-        objective,
+        functools.partial(objective, loss),
         name=name,
         decay=decay,
         final_decay=final_decay,
         predicts=False,
-        kept="online",
-        memory=lambda: {"queue": create_queue(length, jnp.zeros(context.network.projections))},
+        kept_network=base.online_network,
+        initial_state=initial_state,
         perturb=None,
     )
 
 
+def objective(
+    loss: QueueLoss,
+    params: Tree,
+    encoded: Encoded,
+    model_state: MoCoState,
+    step: Array,
+    key: Array,
+    axis: Axis,
+) -> tuple[Array, MoCoState, dict[str, Array]]:
+    """Both directions against the keys of earlier batches, see `base.Objective`."""
+    if encoded.targets is None:
+        raise ValueError("MoCo's loss needs targets; got None")
+    queue = model_state.queue
+    (z_a, z_b), (target_a, target_b) = encoded.projections, encoded.targets
+    value = loss(z_a, target_b, queue.rows, queue.filled)
+    value = (value + loss(z_b, target_a, queue.rows, queue.filled)) / 2
+    keys = collectives.gather(ops.l2_normalize(target_b), axis)
+    return value, model_state._replace(queue=enqueue(queue, keys)), {}
+
+
 def check_queue(length: int, context: MethodContext) -> None:
     """Raises an `InputError` for a length that no batches make; warns of a long queue."""
-    checks.at_least("method.queue", length, 1)
     if length % context.batch_size:
         raise InputError(
             f"method.queue must be a multiple of train.batch_size, {context.batch_size}; "

@@ -1,6 +1,9 @@
 """NCC: BYOL with neighbors as positives, and prototypes in an EM loop (NCC (6), (7), (9))."""
 
+import dataclasses
+import functools
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,44 +13,26 @@ from jax.sharding import Mesh
 from cluster_jax.core import checks, schedules
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.collectives import Axis
-from cluster_jax.losses import byol, ncc
+from cluster_jax.losses import ncc
 from cluster_jax.methods.base import (
     Encoded,
+    Features,
     MethodContext,
     Tree,
     TwoView,
     image_keys,
     spherical_clusters,
 )
+from cluster_jax.methods.byol import alignment
 from cluster_jax.methods.encoders import momentum
+from cluster_jax.methods.encoders.momentum import Target
 
 
-def make(
-    context: MethodContext,
-    *,
-    clusters: int,
-    weight: float,
-    temperature: float,
-    sigma: float,
-    warmup: str,
-    update_every: str,
-    n_init: int,
-    warm_start: bool,
-    part: str,
-    decay: float,
-    final_decay: float,
-) -> TwoView:
-    """NCC (later published as ProPos): `alignment + weight * ProtoCL` (9).
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """Hyper-parameters of NCC.
 
-    The E-step clusters the target projections of the whole training set, clean images, by
-    spherical k-means; the clusters are the pseudo-labels of the steps up to the next one. During
-    the warm-up there are none: neither ProtoCL nor (as in the authors' code) positive sampling.
-
-    An E-step never lowers the sum of <v_i, mu_y(i)> from centers that are among its restarts, but
-    (A14) also assumes that the M-step raises the bound, which optimizing (9) does not ensure.
-
-    Args:
-        context: network with a predictor, augmentation and sizes.
+    Attributes:
         clusters: K, 2 to the number of training images; it may exceed the batch.
         weight: lambda_pcl; 0 leaves ProtoCL and the E-step out.
         temperature: tau of ProtoCL, > 0.
@@ -62,88 +47,164 @@ def make(
         final_decay: at the last step, reached by half a cosine; equal to `decay`: constant.
 
     Raises:
-        InputError: a value is out of range, or the network has no predictor.
+        InputError: a value is out of range.
     """
-    checks.at_least("method.clusters", clusters, 2)
-    if clusters > context.images:
+
+    clusters: int
+    weight: float
+    temperature: float
+    sigma: float
+    warmup: str
+    update_every: str
+    n_init: int
+    warm_start: bool
+    part: str
+    decay: float
+    final_decay: float
+
+    def __post_init__(self) -> None:
+        checks.at_least("method.clusters", self.clusters, 2)
+        checks.at_least("method.weight", self.weight, 0)
+        checks.positive("method.temperature", self.temperature)
+        checks.at_least("method.sigma", self.sigma, 0)
+        checks.at_least("method.n_init", self.n_init, 1)
+        checks.one_of("method.part", self.part, ncc.PARTS)
+        momentum.check_decays(self.decay, self.final_decay)
+
+
+class NCCState(NamedTuple):
+    """What NCC keeps from step to step.
+
+    Attributes:
+        batch_stats: running BatchNorm statistics of the online network.
+        target: the target network.
+        labels: pseudo-label of every training image by the last E-step, int32 `[images]`; zeros
+            before the first.
+        centers: centers of the last E-step `[K, d]`; zeros before the first.
+    """
+
+    batch_stats: Tree
+    target: Target
+    labels: Array | np.ndarray
+    centers: Array | np.ndarray
+
+
+def make(context: MethodContext, config: Config) -> TwoView:
+    """NCC (later published as ProPos): `alignment + weight * ProtoCL` (9).
+
+    The E-step clusters the target projections of the whole training set, clean images, by
+    spherical k-means; the clusters are the pseudo-labels of the steps up to the next one. During
+    the warm-up there are none: neither ProtoCL nor (as in the authors' code) positive sampling.
+
+    An E-step never lowers the sum of <v_i, mu_y(i)> from centers that are among its restarts, but
+    (A14) also assumes that the M-step raises the bound, which optimizing (9) does not ensure.
+
+    Raises:
+        InputError: more clusters than images, a duration that does not fit, or no predictor.
+    """
+    if config.clusters > context.images:
         raise InputError(
-            f"method.clusters must be at most the {context.images} training images; got {clusters}"
+            f"method.clusters must be at most the {context.images} training images; "
+            f"got {config.clusters}"
         )
-    checks.at_least("method.weight", weight, 0)
-    checks.positive("method.temperature", temperature)
-    checks.at_least("method.sigma", sigma, 0)
-    checks.at_least("method.n_init", n_init, 1)
-    checks.one_of("method.part", part, ncc.PARTS)
-    first = schedules.steps("method.warmup", warmup, context.steps_per_epoch)
-    period = schedules.steps("method.update_every", update_every, context.steps_per_epoch)
-    checks.at_least("method.update_every", period, 1)
-    if first >= context.total_steps:
-        raise InputError(
-            f"method.warmup is {first} steps, as long as the training of {context.total_steps} or "
-            "longer, so that no cluster would ever be used; shorten it or raise train.duration"
-        )
+    warmup, period = cluster_steps(context, config.warmup, config.update_every)
 
-    def perturb(projections: Array, index: Array, step: Array, key: Array) -> Array:
-        scale = jnp.where(step < first, 0.0, sigma)
-        return ncc.positive_samples(image_keys(key, index), projections, scale=scale)
-
-    def objective(
-        params: Tree, encoded: Encoded, model_state: Tree, step: Array, key: Array, axis: Axis
-    ) -> tuple[Array, Tree, dict]:
-        alignment = byol.byol_views(encoded.predictions, encoded.targets)
-        if not weight:
-            return alignment, model_state, {}
-        prototypes = ncc.proto_cl_views(
-            encoded.predictions if part == "alignment" else encoded.projections,
-            encoded.targets,
-            model_state["labels"][encoded.index],
-            part=part,
-            clusters=clusters,
-            temperature=temperature,
-            axis=axis,
-        )
-        active = jnp.where(step < first, 0, weight).astype(prototypes.dtype)
-        metrics = {"alignment": alignment, "prototypes": prototypes}
-        return alignment + active * prototypes, model_state, metrics
-
-    def memory() -> Tree:
-        if not weight:
-            return {}
-        return {
-            "labels": jnp.zeros(context.images, jnp.int32),
-            "centers": jnp.zeros((clusters, context.network.projections)),
-        }
+    def initial_state(batch_stats: Tree, target: Target) -> NCCState:
+        labels = jnp.zeros(context.images, jnp.int32)
+        centers = jnp.zeros((config.clusters, context.network.projections))
+        return NCCState(batch_stats, target, labels, centers)
 
     def refresh_at(step: int) -> bool:
-        return weight > 0 and step >= first and (step - first) % period == 0
+        return config.weight > 0 and step >= warmup and (step - warmup) % period == 0
 
-    def refresh(model_state: Tree, embedding: Callable, key: Array, mesh: Mesh) -> Tree:
-        found = spherical_clusters(
-            embedding()["projection"],
-            clusters,
-            n_init=n_init,
-            key=key,
-            init=_known(model_state["centers"]) if warm_start else None,
-            mesh=mesh,
-        )
-        centers = found.centers.astype(model_state["centers"].dtype)
-        return {**model_state, "labels": found.labels, "centers": centers}
-
-    made = momentum.two_view(
+    two_view = momentum.two_view(
         context,
-        objective,
+        functools.partial(objective, config, warmup),
         name="NCC",
-        decay=decay,
-        final_decay=final_decay,
+        decay=config.decay,
+        final_decay=config.final_decay,
         predicts=True,
-        kept="target",
-        memory=memory,
-        perturb=perturb if sigma else None,
+        kept_network=momentum.target_network,
+        initial_state=initial_state,
+        perturb=functools.partial(sample_positives, config.sigma, warmup) if config.sigma else None,
     )
-    return made._replace(refresh_at=refresh_at, refresh=refresh)
+    return two_view._replace(refresh_at=refresh_at, refresh=functools.partial(e_step, config))
 
 
-def _known(centers: Array) -> np.ndarray | None:
-    """The last E-step's centers; None before the first, when they are zeros."""
-    centers = np.asarray(centers)
-    return centers if centers.any() else None
+def cluster_steps(context: MethodContext, warmup: str, update_every: str) -> tuple[int, int]:
+    """The duration without clusters and that between two updates of the clusters, in steps.
+
+    Raises:
+        InputError: no such duration, or no step with clusters is left.
+    """
+    warmup_steps = schedules.steps("method.warmup", warmup, context.steps_per_epoch)
+    period = schedules.steps("method.update_every", update_every, context.steps_per_epoch)
+    checks.at_least("method.update_every", period, 1)
+    if warmup_steps >= context.total_steps:
+        raise InputError(
+            f"method.warmup is {warmup_steps} steps, as long as the training of "
+            f"{context.total_steps} or longer, so that no cluster would ever be used; shorten it "
+            "or raise train.duration"
+        )
+    return warmup_steps, period
+
+
+def sample_positives(
+    sigma: float, warmup: int, projections: Array, index: Array, step: Array, key: Array
+) -> Array:
+    """Neighbors of the projections as the predictor's input, see `momentum.Perturb`."""
+    scale = jnp.where(step < warmup, 0.0, sigma)
+    return ncc.positive_samples(image_keys(key, index), projections, scale=scale)
+
+
+def objective(
+    config: Config,
+    warmup: int,
+    params: Tree,
+    encoded: Encoded,
+    model_state: NCCState,
+    step: Array,
+    key: Array,
+    axis: Axis,
+) -> tuple[Array, NCCState, dict[str, Array]]:
+    """Alignment and, after the warm-up, ProtoCL; see `base.Objective`."""
+    aligned = alignment(encoded)
+    if not config.weight:
+        return aligned, model_state, {}
+    rows = encoded.predictions if config.part == "alignment" else encoded.projections
+    if rows is None or encoded.targets is None:
+        raise ValueError("NCC's loss needs predictions and targets; got None")
+    prototypes = ncc.proto_cl_views(
+        rows,
+        encoded.targets,
+        model_state.labels[encoded.image_index],
+        part=config.part,
+        clusters=config.clusters,
+        temperature=config.temperature,
+        axis=axis,
+    )
+    active = jnp.where(step < warmup, 0, config.weight).astype(prototypes.dtype)
+    metrics = {"alignment": aligned, "prototypes": prototypes}
+    return aligned + active * prototypes, model_state, metrics
+
+
+def e_step(
+    config: Config,
+    model_state: NCCState,
+    embedding: Callable[[], Features],
+    key: Array,
+    mesh: Mesh,
+) -> NCCState:
+    """Pseudo-labels of all training images, see `base.Refresh`."""
+    last = np.asarray(model_state.centers)
+    result = spherical_clusters(
+        embedding()["projection"],
+        config.clusters,
+        n_init=config.n_init,
+        key=key,
+        # Before the first E-step the centers are zeros, no start for k-means.
+        init=last if config.warm_start and last.any() else None,
+        mesh=mesh,
+    )
+    centers = result.centers.astype(model_state.centers.dtype)
+    return model_state._replace(labels=result.labels, centers=centers)

@@ -1,6 +1,9 @@
 """NCL: discovery of novel classes beside labeled ones. The third stage (NCL (16))."""
 
-from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +12,6 @@ from jax import Array
 from cluster_jax.core import checks, collectives, ops, schedules
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.collectives import Axis
-from cluster_jax.core.config import bind_section
 from cluster_jax.core.queue import Queue, create_queue, enqueue
 from cluster_jax.losses import hng, ncl
 from cluster_jax.methods import base
@@ -17,38 +19,65 @@ from cluster_jax.methods.base import Aux, Method, MethodContext, Tree
 from cluster_jax.methods.encoders import classifiers
 from cluster_jax.methods.encoders.classifiers import LABELED, NOVEL
 
-WEIGHTS = ("ce", "bce", "consistency", "ncl", "scl")
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WeightsConfig:
+    """Weights of the terms of (16), each >= 0, one of them greater; 0 leaves a term out.
+
+    Attributes:
+        ce: cross-entropy (1).
+        bce: binary cross-entropy of pairs (3).
+        consistency: (4), beside its ramp.
+        ncl: (6).
+        scl: (11).
+    """
+
+    ce: float
+    bce: float
+    consistency: float
+    ncl: float
+    scl: float
+
+    def __post_init__(self) -> None:
+        weights = dataclasses.asdict(self)
+        for name, weight in weights.items():
+            checks.at_least(f"method.weights.{name}", weight, 0)
+        if not any(weights.values()):
+            raise InputError("one of method.weights must be greater than 0; got none")
 
 
-def make(
-    context: MethodContext,
-    *,
-    classes: int,
-    threshold: float | None,
-    ramp: str,
-    consistency_weight: float,
-    consistency: str,
-    temperature: float,
-    alpha: float,
-    queue: int,
-    neighbors: int,
-    contrast_from: str,
-    hng: Mapping,
-    weights: Mapping[str, float],
-) -> Method:
-    """Neighborhood Contrastive Learning; Zhong et al. (2021), the discovery stage.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HNGConfig:
+    """Hyper-parameters of hard negative generation, see `losses.hng.hard_negatives`.
 
-    Two linear heads on the features z of the backbone: the labeled classes and the novel ones.
-    Both views of labeled and unlabeled images pass through one network; view a is classified
-    and is the anchor, its features enter the two queues, of labeled and of unlabeled images.
-    Labels of unlabeled images are not in a batch.
+    Attributes:
+        count: k_2, >= 0; 0 leaves it out.
+        rounds: N, >= 1.
+        mixing: each mu, 0 to 1.
+        start: the duration before it begins.
+    """
 
-    Beside the terms it logs, for unlabeled images, `similar`, the share of pairs that (2) takes to
-    be of one class, and `confidence`, the novel head's highest probability: where that stays near
-    1 / C^u, the head has found nothing.
+    count: int
+    rounds: int
+    mixing: tuple[float, ...]
+    start: str
 
-    Args:
-        context: network, augmentation and sizes; `train.labeled_batch_size` is less than the batch.
+    def __post_init__(self) -> None:
+        checks.whole("method.hng.count", self.count, 0)
+        checks.whole("method.hng.rounds", self.rounds, 1)
+        if not isinstance(self.mixing, Sequence) or not self.mixing:
+            raise InputError(
+                f"method.hng.mixing must be values between 0 and 1; got {self.mixing!r}"
+            )
+        for mu in self.mixing:
+            checks.between("method.hng.mixing", mu, 0, 1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """Hyper-parameters of NCL.
+
+    Attributes:
         classes: C^u, the number of novel classes, >= 2.
         threshold: lambda of (2), -1 to 1 (0.95); None: what one pair of the batch in C^u reaches.
         ramp: T of omega(t), a duration.
@@ -61,178 +90,244 @@ def make(
             2,000 is not one of 64: 2,048.
         neighbors: k_1, 1 to the queue; the paper's is queue / C^u / 2.
         contrast_from: when NCL and SCL begin, a duration ("1 epoch": from the second one).
-        hng: `{"count", "rounds", "mixing", "start"}`: k_2 (0 leaves HNG out), N, each mu, and a
-            duration.
-        weights: of CE, BCE, consistency, NCL and SCL, each >= 0; 0 leaves a term out.
+        hng: hard negative generation.
+        weights: of CE, BCE, consistency, NCL and SCL.
 
     Raises:
-        InputError: a value is out of range, or the batch has no part of labeled or unlabeled
-            rows.
+        InputError: a value is out of range.
+    """
+
+    classes: int
+    threshold: float | None
+    ramp: str
+    consistency_weight: float
+    consistency: str
+    temperature: float
+    alpha: float
+    queue: int
+    neighbors: int
+    contrast_from: str
+    hng: HNGConfig
+    weights: WeightsConfig
+
+    def __post_init__(self) -> None:
+        checks.whole("method.classes", self.classes, 2)
+        checks.at_least("method.consistency_weight", self.consistency_weight, 0)
+        checks.one_of("method.consistency", self.consistency, ("own", "both"))
+        checks.positive("method.temperature", self.temperature)
+        if self.threshold is not None:
+            checks.between("method.threshold", self.threshold, -1, 1)
+        checks.between("method.alpha", self.alpha, 0, 1)
+        checks.whole("method.queue", self.queue, 1)
+        checks.whole("method.neighbors", self.neighbors, 1)
+        if self.neighbors > self.queue:
+            raise InputError(
+                f"method.neighbors (k_1) must be 1 to the queue of {self.queue}; "
+                f"got {self.neighbors}"
+            )
+
+
+class Starts(NamedTuple):
+    """In steps: the length of the ramp, and when the contrast (NCL and SCL) and HNG begin."""
+
+    ramp: int
+    contrast: int
+    hng: int
+
+
+class NCLState(NamedTuple):
+    """What NCL keeps from step to step.
+
+    Attributes:
+        batch_stats: running BatchNorm statistics.
+        labeled: unit features of earlier labeled images and their classes,
+            `{"z": [Q, f], "label": int32 [Q]}`.
+        unlabeled: unit features of earlier unlabeled images `[Q, f]`.
+    """
+
+    batch_stats: Tree
+    labeled: Queue
+    unlabeled: Queue
+
+
+def make(context: MethodContext, config: Config) -> Method:
+    """Neighborhood Contrastive Learning; Zhong et al. (2021), the discovery stage.
+
+    Two linear heads on the features z of the backbone: the labeled classes and the novel ones.
+    Both views of labeled and unlabeled images pass through one network; view a is classified
+    and is the anchor, its features enter the two queues, of labeled and of unlabeled images.
+    Labels of unlabeled images are not in a batch.
+
+    Beside the terms it logs, for unlabeled images, `similar`, the share of pairs that (2) takes to
+    be of one class, and `confidence`, the novel head's highest probability: where that stays near
+    1 / C^u, the head has found nothing.
+
+    Raises:
+        InputError: the batch has no part of labeled or unlabeled rows, a queue or a duration does
+            not fit, or the network has a projector.
     """
     rows = context.labeled_batch_size or 0
     if not 0 < rows < context.batch_size:
         raise InputError(
-            f"the method ncl needs train.labeled_batch_size of 1 to {context.batch_size - 1}, less than "
-            f"the batch; got {context.labeled_batch_size}"
+            f"the method ncl needs train.labeled_batch_size of 1 to {context.batch_size - 1}, "
+            f"less than the batch; got {context.labeled_batch_size}"
         )
     classifiers.check(context, "ncl", labeled=rows)
-    _check(context, classes, threshold, consistency_weight, temperature, alpha, queue, neighbors)
-    checks.one_of("method.consistency", consistency, ("own", "both"))
-    if set(weights) != set(WEIGHTS):
+    if config.queue % rows or config.queue % (context.batch_size - rows):
         raise InputError(
-            f"method.weights must have the keys {', '.join(WEIGHTS)}; got {', '.join(weights)}"
+            f"method.queue must be a multiple of {rows} and of {context.batch_size - rows}, the "
+            f"labeled and the unlabeled rows of a batch; got {config.queue}"
         )
-    for name in WEIGHTS:
-        checks.at_least(f"method.weights.{name}", weights[name], 0)
-    if not any(weights.values()):
-        raise InputError("one of method.weights must be greater than 0; got none")
     per_epoch = context.steps_per_epoch
-    length = schedules.steps("method.ramp", ramp, per_epoch)
-    first = schedules.steps("method.contrast_from", contrast_from, per_epoch)
-    generate = bind_section(_generator, "method.hng", hng, per_epoch)
+    starts = Starts(
+        ramp=schedules.steps("method.ramp", config.ramp, per_epoch),
+        contrast=schedules.steps("method.contrast_from", config.contrast_from, per_epoch),
+        hng=schedules.steps("method.hng.start", config.hng.start, per_epoch),
+    )
 
-    def loss(
-        params: Tree, model_state: Tree, batch: Mapping, step: Array, key: Array, axis: Axis
-    ) -> tuple[Array, Aux]:
-        view_key, mix_key = jax.random.split(key)
-        known, new = batch["labeled"], batch["unlabeled"]
-        both = {name: jnp.concatenate([known[name], new[name]]) for name in ("index", "image")}
-        count = len(known["index"])
-        a, b = base.two_views(context.augment, view_key, both)
-
-        def encode(stats: Tree, images: Array) -> tuple[Array, Array, Array, Tree]:
-            held = {**model_state, "stats": stats}
-            old, z, moved = classifiers.forward(context, params, held, images, LABELED, axis)
-            return old, classifiers.logits(params, NOVEL, z), z, moved
-
-        old_a, new_a, z_a, stats = encode(model_state["stats"], a)
-        old_b, new_b, z_b, stats = encode(stats, b)
-        odds = [jax.nn.softmax(x) for x in (old_a, new_a, old_b, new_b)]
-        pairs = ncl.similar(z_a[count:], threshold=threshold, classes=classes, axis=axis)
-        seen, unseen = model_state["labeled"], model_state["unlabeled"]
-        keys = base.image_keys(mix_key, new["index"])
-        negatives = generate(keys, z_a[count:], unseen, seen, step)
-        terms = {
-            "ce": ncl.cross_entropy(old_a[:count], known["label"]),
-            "bce": ncl.pairwise_bce(pairs, odds[1][count:], odds[3][count:], axis=axis),
-            "consistency": _consistent(odds, count, consistency),
-            "ncl": ncl.neighborhood_contrast(
-                z_a[count:],
-                z_b[count:],
-                unseen.rows,
-                unseen.filled,
-                negatives,
-                neighbors=neighbors,
-                alpha=alpha,
-                temperature=temperature,
-            ),
-            "scl": ncl.supervised_contrast(
-                z_a[:count],
-                z_b[:count],
-                known["label"],
-                seen.rows["z"],
-                seen.rows["label"],
-                seen.filled,
-                temperature=temperature,
-            ),
-        }
-        begun = (step >= first).astype(z_a.dtype)
-        omega = ncl.ramp(step, consistency_weight=consistency_weight, length=length).astype(
-            z_a.dtype
-        )
-        scales = {"ce": 1, "bce": 1, "consistency": omega, "ncl": begun, "scl": begun}
-        value = sum(weights[name] * scales[name] * terms[name] for name in WEIGHTS if weights[name])
-        gathered = collectives.gather(ops.l2_normalize(z_a[:count]), axis)
-        moved = {"z": gathered, "label": collectives.gather(known["label"], axis)}
-        model_state = {
-            "stats": stats,
-            "labeled": enqueue(seen, moved),
-            "unlabeled": enqueue(unseen, collectives.gather(ops.l2_normalize(z_a[count:]), axis)),
-        }
-        monitors = {
-            "accuracy": jnp.mean(jnp.argmax(old_a[:count], axis=1) == known["label"]),
-            "similar": jnp.mean(pairs),
-            "confidence": jnp.mean(jnp.max(odds[1][count:], axis=1)),
-        }
-        return value, Aux(model_state, {"loss": value, **terms, **monitors})
-
-    def queues() -> Tree:
+    def initial_state(batch_stats: Tree) -> NCLState:
         z = jnp.zeros(context.network.features)
-        labeled = create_queue(queue, {"z": z, "label": jnp.zeros((), jnp.int32)})
-        return {"labeled": labeled, "unlabeled": create_queue(queue, z)}
+        labeled = create_queue(config.queue, {"z": z, "label": jnp.zeros((), jnp.int32)})
+        return NCLState(batch_stats, labeled, create_queue(config.queue, z))
 
-    heads = {LABELED: context.known_classes, NOVEL: classes}
-    return classifiers.method(context, loss, heads, queues)
+    loss = functools.partial(_loss, context, config, starts)
+    classes = {LABELED: context.known_classes, NOVEL: config.classes}
+    return classifiers.method(context, loss, classes, initial_state)
 
 
-def _check(
+class _View(NamedTuple):
+    """What the network makes of one view, labeled rows before unlabeled ones."""
+
+    logits: Array  # of the labeled head [b, C^l]
+    known: Array  # softmax of these
+    novel: Array  # softmax of the novel head's logits [b, C^u]
+    features: Array  # z [b, f]
+
+
+def _loss(
     context: MethodContext,
-    classes: int,
-    threshold: float | None,
-    consistency_weight: float,
-    temperature: float,
-    alpha: float,
-    queue: int,
-    neighbors: int,
-) -> None:
-    checks.whole("method.classes", classes, 2)
-    checks.at_least("method.consistency_weight", consistency_weight, 0)
-    checks.positive("method.temperature", temperature)
-    if threshold is not None:
-        checks.between("method.threshold", threshold, -1, 1)
-    checks.between("method.alpha", alpha, 0, 1)
-    checks.whole("method.queue", queue, 1)
-    checks.whole("method.neighbors", neighbors, 1)
-    labeled = context.labeled_batch_size
-    for rows in (labeled, context.batch_size - labeled):
-        if queue % rows:
-            raise InputError(
-                f"method.queue must be a multiple of {labeled} and of "
-                f"{context.batch_size - labeled}, the labeled and the unlabeled rows of a "
-                f"batch; got {queue}"
-            )
-    if neighbors > queue:
-        raise InputError(
-            f"method.neighbors (k_1) must be 1 to the queue of {queue}; got {neighbors}"
-        )
+    config: Config,
+    starts: Starts,
+    params: Tree,
+    model_state: NCLState,
+    batch: Mapping[str, Any],
+    step: Array,
+    key: Array,
+    axis: Axis,
+) -> tuple[Array, Aux]:
+    """The sum (16), see `base.Loss`."""
+    view_key, mix_key = jax.random.split(key)
+    labeled, unlabeled = batch["labeled"], batch["unlabeled"]
+    # One pass for both parts: BatchNorm sees labeled and unlabeled images together. Up to `count`
+    # a row is labeled. View a's pass moves the running statistics before view b's.
+    rows = {name: jnp.concatenate([labeled[name], unlabeled[name]]) for name in ("index", "image")}
+    count = len(labeled["index"])
+    views = base.two_views(context.augment, view_key, rows)
+    a, batch_stats = _forward(context, params, model_state.batch_stats, views[0], axis)
+    b, batch_stats = _forward(context, params, batch_stats, views[1], axis)
+    pairs = ncl.similar(
+        a.features[count:], threshold=config.threshold, classes=config.classes, axis=axis
+    )
+    mix_keys = base.image_keys(mix_key, unlabeled["index"])
+    # The queues hold earlier batches only: this one enters below, after its loss.
+    terms = {
+        "ce": ncl.cross_entropy(a.logits[:count], labeled["label"]),
+        "bce": ncl.pairwise_bce(pairs, a.novel[count:], b.novel[count:], axis=axis),
+        "consistency": _consistency(config.consistency, a, b, count),
+        **_contrast(config, starts, model_state, a, b, labeled["label"], mix_keys, step),
+    }
+    dtype = a.features.dtype
+    begun = (step >= starts.contrast).astype(dtype)
+    omega = ncl.ramp(step, consistency_weight=config.consistency_weight, length=starts.ramp).astype(
+        dtype
+    )
+    scales = {"ce": 1, "bce": 1, "consistency": omega, "ncl": begun, "scl": begun}
+    # A term of weight 0 is left out, not multiplied: its gradient may not be finite.
+    value = sum(
+        weight * scales[name] * terms[name]
+        for name, weight in dataclasses.asdict(config.weights).items()
+        if weight
+    )
+    z_labeled = collectives.gather(ops.l2_normalize(a.features[:count]), axis)
+    z_unlabeled = collectives.gather(ops.l2_normalize(a.features[count:]), axis)
+    entries = {"z": z_labeled, "label": collectives.gather(labeled["label"], axis)}
+    model_state = NCLState(
+        batch_stats,
+        enqueue(model_state.labeled, entries),
+        enqueue(model_state.unlabeled, z_unlabeled),
+    )
+    monitors = {
+        "accuracy": jnp.mean(jnp.argmax(a.logits[:count], axis=1) == labeled["label"]),
+        "similar": jnp.mean(pairs),
+        "confidence": jnp.mean(jnp.max(a.novel[count:], axis=1)),
+    }
+    return value, Aux(model_state, {"loss": value, **terms, **monitors})
 
 
-def _consistent(odds: Sequence[Array], count: int, reading: str) -> Array:
-    old_a, new_a, old_b, new_b = odds
-    if reading == "both":
-        return ncl.consistency(old_a, old_b) + ncl.consistency(new_a, new_b)
-    own = ncl.consistency(old_a[:count], old_b[:count])
-    return own + ncl.consistency(new_a[count:], new_b[count:])
+def _forward(
+    context: MethodContext, params: Tree, batch_stats: Tree, images: Array, axis: Axis
+) -> tuple[_View, Tree]:
+    """Outputs of both heads and new statistics."""
+    logits, z, batch_stats = classifiers.forward(
+        context, params, batch_stats, images, LABELED, axis
+    )
+    novel = classifiers.logits(params, NOVEL, z)
+    return _View(logits, jax.nn.softmax(logits), jax.nn.softmax(novel), z), batch_stats
 
 
-def _generator(
-    steps_per_epoch: int, *, count: int, rounds: int, mixing: Sequence[float], start: str
-) -> Callable:
-    """`(keys, anchors, unlabeled, labeled, step) -> HardNegatives | None`: HNG, from `start`."""
-    checks.whole("method.hng.count", count, 0)
-    checks.whole("method.hng.rounds", rounds, 1)
-    if not isinstance(mixing, Sequence) or not mixing:
-        raise InputError(f"method.hng.mixing must be values between 0 and 1; got {mixing!r}")
-    for mu in mixing:
-        checks.between("method.hng.mixing", mu, 0, 1)
-    first = schedules.steps("method.hng.start", start, steps_per_epoch)
+def _consistency(heads: str, a: _View, b: _View, count: int) -> Array:
+    """(4), each head on its own images or both heads on all."""
+    if heads == "both":
+        return ncl.consistency(a.known, b.known) + ncl.consistency(a.novel, b.novel)
+    own = ncl.consistency(a.known[:count], b.known[:count])
+    return own + ncl.consistency(a.novel[count:], b.novel[count:])
 
-    def generate(
-        keys: Array, anchors: Array, unlabeled: Queue, labeled: Queue, step: Array
-    ) -> hng.HardNegatives | None:
-        if not count:
-            return None
-        made = hng.hard_negatives(
-            keys,
-            anchors,
+
+def _contrast(
+    config: Config,
+    starts: Starts,
+    model_state: NCLState,
+    a: _View,
+    b: _View,
+    labels: Array,
+    mix_keys: Array,
+    step: Array,
+) -> dict[str, Array]:
+    """NCL (6) of the unlabeled rows and SCL (11) of the labeled ones, without their schedule."""
+    count = len(labels)
+    labeled, unlabeled = model_state.labeled, model_state.unlabeled
+    negatives = None
+    if config.hng.count:
+        negatives = hng.hard_negatives(
+            mix_keys,
+            a.features[count:],
             unlabeled.rows,
             unlabeled.filled,
             labeled.rows["z"],
             labeled.filled,
-            count=count,
-            rounds=rounds,
-            mixing=tuple(mixing),
+            count=config.hng.count,
+            rounds=config.hng.rounds,
+            mixing=tuple(config.hng.mixing),
         )
-        return made._replace(keep=made.keep & (step >= first))
-
-    return generate
+        negatives = negatives._replace(keep=negatives.keep & (step >= starts.hng))
+    return {
+        "ncl": ncl.neighborhood_contrast(
+            a.features[count:],
+            b.features[count:],
+            unlabeled.rows,
+            unlabeled.filled,
+            negatives,
+            neighbors=config.neighbors,
+            alpha=config.alpha,
+            temperature=config.temperature,
+        ),
+        "scl": ncl.supervised_contrast(
+            a.features[:count],
+            b.features[:count],
+            labels,
+            labeled.rows["z"],
+            labeled.rows["label"],
+            labeled.filled,
+            temperature=config.temperature,
+        ),
+    }

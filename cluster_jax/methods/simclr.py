@@ -1,36 +1,61 @@
 """SimCLR: InfoNCE between the two views of a batch (NRCC (1)-(3); Kernel-InfoNCE (8))."""
 
+import dataclasses
+import functools
+
 from jax import Array
 
 from cluster_jax.core import checks
 from cluster_jax.core.collectives import Axis
 from cluster_jax.losses import infonce
-from cluster_jax.methods.base import Encoded, MethodContext, Tree, TwoView
+from cluster_jax.methods.base import Encoded, MethodContext, ModelState, Tree, TwoView
 from cluster_jax.methods.encoders import online
 
 
-def make(context: MethodContext, *, temperature: float, positive_in_denominator: bool) -> TwoView:
-    """SimCLR.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """Hyper-parameters of SimCLR.
 
-    Args:
-        context: network, augmentation and sizes.
+    Attributes:
         temperature: tau, divides the cosines; > 0.
         positive_in_denominator: True for SimCLR's own NT-Xent, False for NRCC's InfoNCE.
 
     Raises:
         InputError: a value is out of range.
     """
-    checks.positive("method.temperature", temperature)
 
-    def objective(
-        params: Tree, encoded: Encoded, model_state: Tree, step: Array, key: Array, axis: Axis
-    ) -> tuple[Array, Tree, dict]:
-        value = infonce.info_nce_views(
-            *encoded.projections,
-            temperature=temperature,
-            positive_in_denominator=positive_in_denominator,
-            axis=axis,
-        )
-        return value, model_state, {}
+    temperature: float
+    positive_in_denominator: bool
 
-    return online.two_view(context, objective, name="SimCLR", predicts=False)
+    def __post_init__(self) -> None:
+        checks.positive("method.temperature", self.temperature)
+
+
+def make(context: MethodContext, config: Config) -> TwoView:
+    """SimCLR.
+
+    Raises:
+        InputError: the network's BatchNorm is shuffled.
+    """
+    return online.two_view(
+        context, functools.partial(objective, config), name="SimCLR", predicts=False
+    )
+
+
+def objective(
+    config: Config,
+    params: Tree,
+    encoded: Encoded,
+    model_state: ModelState,
+    step: Array,
+    key: Array,
+    axis: Axis,
+) -> tuple[Array, ModelState, dict[str, Array]]:
+    """InfoNCE of the projections, see `base.Objective`."""
+    value = infonce.info_nce_views(
+        *encoded.projections,
+        temperature=config.temperature,
+        positive_in_denominator=config.positive_in_denominator,
+        axis=axis,
+    )
+    return value, model_state, {}

@@ -19,6 +19,7 @@ from cluster_jax.evaluation import evaluate
 from cluster_jax.methods import base
 from cluster_jax.methods.base import Method, MethodContext
 from cluster_jax.methods.nrcc import with_nrcc
+from cluster_jax.methods.nrcc_config import NRCCConfig
 from cluster_jax.nets import network
 from cluster_jax.training import loop, optim
 from cluster_jax.training import state as states
@@ -254,29 +255,28 @@ def check_features(config: Mapping[str, Any], built: Run) -> None:
 def _method(config: Mapping[str, Any], context: MethodContext) -> Method:
     name = config["method"]["name"]
     values = {k: v for k, v in config["method"].items() if k != "name"}
-    made = base.build(name, values, context)
-    if isinstance(made, base.TwoView) and context.labeled_batch_size is not None:
+    method = base.build(name, values, context)
+    two_view = isinstance(method, base.TwoView)
+    if two_view and context.labeled_batch_size is not None:
         raise InputError(
             f"the method {name} takes no labels: leave out train.labeled_batch_size = "
             f"{context.labeled_batch_size}"
         )
-    if not isinstance(made, base.TwoView) and config["network"]["norm"] == "local":
+    if not two_view and config["network"]["norm"] == "local":
         raise InputError(
             f"network.norm 'local' needs a method of two views; {name} passes several parts of a "
             "batch at once, which groups would mix: use 'sync'"
         )
-    if config["nrcc"]["weight"]:
-        if not isinstance(made, base.TwoView):
-            raise InputError(
-                f"nrcc needs a method of two views; {name} is none, set nrcc.weight to 0"
-            )
-        if config["nrcc"]["resolution"] is not None and not context.network.any_size:
-            raise InputError(
-                f"nrcc.resolution needs a network that averages its last map; "
-                f"{config['network']['name']} does not, leave it None"
-            )
-        return bind_section(with_nrcc, "nrcc", config["nrcc"], made)
-    return base.as_method(made) if isinstance(made, base.TwoView) else made
+    if not config["nrcc"]["weight"]:
+        return base.as_method(method) if isinstance(method, base.TwoView) else method
+    if not isinstance(method, base.TwoView):
+        raise InputError(f"nrcc needs a method of two views; {name} is none, set nrcc.weight to 0")
+    if config["nrcc"]["resolution"] is not None and not context.network.any_size:
+        raise InputError(
+            f"nrcc.resolution needs a network that averages its last map; "
+            f"{config['network']['name']} does not, leave it None"
+        )
+    return with_nrcc(method, parse_section(NRCCConfig, "nrcc", config["nrcc"]))
 
 
 def _statistics(section: Mapping[str, Any], dataset: Dataset) -> dict[str, Any]:

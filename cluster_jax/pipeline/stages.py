@@ -11,6 +11,7 @@ from etils import epath
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data.datasets import Dataset
+from cluster_jax.methods.base import with_network
 from cluster_jax.pipeline import build
 from cluster_jax.pipeline import embed as embedding
 from cluster_jax.training import checkpoint, loop
@@ -158,7 +159,7 @@ def train(
             embedding=functools.partial(embed, stage, built.dataset),
             rate=built.rate,
         )
-        weights = Weights(stage.name, state.params, state.model_state["stats"])
+        weights = Weights(stage.name, state.params, state.model_state.batch_stats)
     return state
 
 
@@ -193,7 +194,7 @@ def start(state: State, source: Weights, to: str) -> tuple[State, str]:
     """
     _check_backbone(state.params, source, to)
     taken, new = [], []
-    params, stats = dict(state.params), dict(state.model_state["stats"])
+    params, stats = dict(state.params), dict(state.model_state.batch_stats)
     for part, held in state.params.items():
         if part == "heads":
             found = source.params.get(part, {})
@@ -206,13 +207,7 @@ def start(state: State, source: Weights, to: str) -> tuple[State, str]:
             taken.append(part)
         else:
             new.append(part)
-    model_state = {**state.model_state, "stats": stats}
-    if "target" in model_state:  # A moving average starts as what it follows.
-        target = model_state["target"]
-        model_state["target"] = {
-            "params": {part: params[part] for part in target["params"]},
-            "stats": {part: stats[part] for part in target["stats"]},
-        }
+    model_state = with_network(state.model_state, params, stats)
     # Copies: a step donates its state, and no buffer may be in it twice, or in the source.
     state = jax.tree.map(jax.numpy.copy, state._replace(params=params, model_state=model_state))
     rest = [p for p in source.params if p not in taken and p != "heads"]
@@ -238,7 +233,7 @@ def read(workdir: epath.PathLike) -> Weights:
         io.read_json(workdir / "config.json"), io.read_json(workdir / "images.json")
     )
     state = checkpoint.read(workdir / "checkpoints", abstract(built), built.schedule.total)
-    return Weights(str(workdir), state.params, state.model_state["stats"])
+    return Weights(str(workdir), state.params, state.model_state.batch_stats)
 
 
 def abstract(built: build.Run) -> State:

@@ -213,7 +213,7 @@ def _forward(built: Built) -> tuple:
     state = jax.eval_shape(functools.partial(_state, built))
     images = jax.ShapeDtypeStruct((BATCH, SIDE, SIDE, 3), jnp.float32)
     forward = functools.partial(built.network.forward, train=True, axis=None)
-    return forward, state.params, state.model_state["stats"], images
+    return forward, state.params, state.model_state.batch_stats, images
 
 
 def _views_alone(built: Built) -> tuple:

@@ -10,10 +10,11 @@ import numpy as np
 import optax
 import pytest
 
-from cluster_jax.core.config import bind_section
+from cluster_jax.core.config import parse_section
 from cluster_jax.methods import base
 from cluster_jax.methods.base import MethodContext
 from cluster_jax.methods.nrcc import with_nrcc
+from cluster_jax.methods.nrcc_config import NRCCConfig
 from cluster_jax.training import state as states
 from cluster_jax.training.step import make_step
 from tests import toy
@@ -120,7 +121,7 @@ def build(case, regularizer):
     values = {key: value for key, value in given.items() if key != "name"}
     method = base.build(given["name"], values, context)
     if regularizer is not None:
-        method = bind_section(with_nrcc, "nrcc", regularizer, method)
+        method = with_nrcc(method, parse_section(NRCCConfig, "nrcc", regularizer))
     elif isinstance(method, base.TwoView):
         method = base.as_method(method)
     return method, {**given, **SINCE.get(case, {})}
@@ -154,13 +155,7 @@ def plain(state):
             value["rows"] = {"z": value["rows"]}
         return value
 
-    fields = {name: field(value) for name, value in state.model_state.items()}
-    fields["batch_stats"] = fields.pop("stats")
-    if "target" in fields:
-        fields["target"] = {
-            "params": fields["target"]["params"],
-            "batch_stats": fields["target"]["stats"],
-        }
+    fields = {name: field(value) for name, value in state.model_state._asdict().items()}
     return jax.tree.map(np.array, {"params": state.params, **fields})
 
 

@@ -13,6 +13,8 @@ from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.evaluation import discovery
 from cluster_jax.evaluation.discovery import NetworkOutputs
+from cluster_jax.methods.encoders.momentum import Target
+from cluster_jax.methods.moco import MoCoState
 from cluster_jax.pipeline import build, provenance, stages
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.training import checkpoint, log, loop
@@ -157,7 +159,7 @@ def test_frozen_blocks_are_the_same_before_and_after(built):
     """Those of rotation to the last bit, parameters and statistics; the other blocks move."""
     rotation, supervised, ncl = (final(built[name]) for name in ("rotation", "supervised", "ncl"))
     first = build.initial_state(built["rotation"].built, built["rotation"].config)
-    for get in (lambda s: s.params["backbone"], lambda s: s.model_state["stats"]["backbone"]):
+    for get in (lambda s: s.params["backbone"], lambda s: s.model_state.batch_stats["backbone"]):
         for module in get(ncl):
             kept = [
                 all(np.array_equal(x, y) for x, y in zip(*map(jax.tree.leaves, pair), strict=True))
@@ -268,18 +270,18 @@ def test_start_takes_what_has_the_same_name_and_shapes(built):
     source = final(built["supervised"])
     heads = source.params["heads"] | {"spare": source.params["heads"]["labeled"]}
     params = {**source.params, "heads": heads, "projector": {"kernel": np.ones(2)}}
-    weights = stages.Weights("first", params, source.model_state["stats"])
+    weights = stages.Weights("first", params, source.model_state.batch_stats)
     started, said = stages.start(state, weights, "second")
     assert said == (
         "second starts from first: took backbone, head labeled; new: head novel; "
         "left: projector, head spare"
     )
     same(started.params["backbone"], source.params["backbone"])
-    same(started.model_state["stats"], source.model_state["stats"])
+    same(started.model_state.batch_stats, source.model_state.batch_stats)
     same(started.params["heads"]["labeled"], source.params["heads"]["labeled"])
     same(started.params["heads"]["novel"], state.params["heads"]["novel"])
     assert set(started.params) == {"backbone", "heads"}
-    same(started.model_state["unlabeled"], state.model_state["unlabeled"])
+    same(started.model_state.unlabeled, state.model_state.unlabeled)
     same(started.opt, state.opt)
     assert int(started.step) == 0
 
@@ -290,7 +292,7 @@ def test_start_leaves_a_head_of_other_classes(built):
     source = final(built["supervised"])
     other = {"kernel": np.ones((64, 3), np.float32), "bias": np.ones(3, np.float32)}
     weights = stages.Weights(
-        "first", {**source.params, "heads": {"labeled": other}}, source.model_state["stats"]
+        "first", {**source.params, "heads": {"labeled": other}}, source.model_state.batch_stats
     )
     started, said = stages.start(state, weights, "second")
     assert said.endswith("took backbone; new: head labeled, head novel; left: head labeled")
@@ -302,7 +304,7 @@ def test_start_of_another_backbone(built):
     params = dict(state.params)
     kernel = np.zeros((3, 3, 1, 5), np.float32)
     params["backbone"] = {**params["backbone"], "Conv_0": {"kernel": kernel}}
-    weights = stages.Weights("first", params, state.model_state["stats"])
+    weights = stages.Weights("first", params, state.model_state.batch_stats)
     said = refused(stages.start, state, weights, "second")
     assert said == ("first has another backbone than second; give both the same network section")
 
@@ -313,22 +315,19 @@ def test_a_moving_average_starts_as_what_it_follows():
     def arrays(value, *parts):
         return {part: {"x": jnp.full(i, value)} for i, part in enumerate(parts, start=2)}
 
-    target = {k: arrays(1.0, "backbone", "projector") for k in ("params", "stats")}
-    three = arrays(2.0, "backbone", "projector", "predictor")
+    old = Target(arrays(1.0, "backbone", "projector"), arrays(1.0, "backbone", "projector"))
+    parts = arrays(2.0, "backbone", "projector", "predictor")
     state = states.State(
-        jnp.zeros((), jnp.int32), jax.random.key(0), three,
-        {"stats": three, "target": target, "queue": jnp.full(3, 7.0)}, (),
+        jnp.zeros((), jnp.int32), jax.random.key(0), parts,
+        MoCoState(parts, old, jnp.full(3, 7.0)), (),
     )  # fmt: skip
-    source = arrays(3.0, "backbone", "projector", "predictor"), arrays(4.0, *three)
+    source = arrays(3.0, "backbone", "projector", "predictor"), arrays(4.0, *parts)
     started, said = stages.start(state, stages.Weights("first", *source), "second")
     assert said == "second starts from first: took backbone, projector, predictor"
     params, stats = source
     same(started.params, params)
-    two = ("backbone", "projector")
-    wanted = {"params": {p: params[p] for p in two}, "stats": {p: stats[p] for p in two}}
-    same(
-        started.model_state, {"stats": stats, "target": wanted, "queue": np.full(3, 7, np.float32)}
-    )
+    target = Target(*({p: tree[p] for p in ("backbone", "projector")} for tree in source))
+    same(started.model_state, MoCoState(stats, target, np.full(3, 7, np.float32)))
     buffers = [
         leaf.unsafe_buffer_pointer()
         for leaf in jax.tree.leaves(((started.params, started.model_state), source))

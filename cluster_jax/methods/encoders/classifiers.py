@@ -8,7 +8,7 @@ from jax import Array
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.collectives import Axis
 from cluster_jax.methods import base
-from cluster_jax.methods.base import Method, MethodContext, Tree
+from cluster_jax.methods.base import Features, Loss, Method, MethodContext, ModelState, Tree
 from cluster_jax.nets import heads
 
 LABELED, NOVEL = "labeled", "novel"
@@ -18,7 +18,8 @@ def check(context: MethodContext, name: str, *, labeled: int | None) -> None:
     """Raises an `InputError` unless batches have `labeled` rows and there is no projector."""
     if context.labeled_batch_size != labeled:
         raise InputError(
-            f"the method {name} needs train.labeled_batch_size = {labeled}; got {context.labeled_batch_size}"
+            f"the method {name} needs train.labeled_batch_size = {labeled}; "
+            f"got {context.labeled_batch_size}"
         )
     if context.shuffle:
         raise InputError("network.norm 'shuffle' needs a method with a target network; use 'sync'")
@@ -30,10 +31,10 @@ def check(context: MethodContext, name: str, *, labeled: int | None) -> None:
 
 
 def forward(
-    context: MethodContext, params: Tree, model_state: Tree, images: Array, head: str, axis: Axis
+    context: MethodContext, params: Tree, batch_stats: Tree, images: Array, head: str, axis: Axis
 ) -> tuple[Array, Array, Tree]:
     """Logits `[b, classes]` of a head, features `[b, f]` and new statistics, in training."""
-    out = context.network.forward(params, model_state["stats"], images, train=True, axis=axis)
+    out = context.network.forward(params, batch_stats, images, train=True, axis=axis)
     return logits(params, head, out.representation), out.representation, out.stats
 
 
@@ -44,9 +45,9 @@ def logits(params: Tree, head: str, features: Array) -> Array:
 
 def method(
     context: MethodContext,
-    loss: Callable,
+    loss: Loss,
     classes: Mapping[str, int],
-    memory: Callable[[], Tree] = dict,
+    initial_state: Callable[[Tree], ModelState],
 ) -> Method:
     """A method of one network with classifiers. Its `embed` gives features and all logits.
 
@@ -54,25 +55,23 @@ def method(
         context: network, augmentation and sizes.
         loss: see `Method`.
         classes: number of classes of each head.
-        memory: what else the method keeps in `model_state`, at the first step: a dictionary.
+        initial_state: `(batch_stats) -> model_state` before the first step.
     """
     network = context.network
 
-    def init(key: Array, images: Array) -> tuple[Tree, Tree]:
-        params, stats = network.init(key, images)
-        made = {
+    def init(key: Array, images: Array) -> tuple[Tree, ModelState]:
+        params, batch_stats = network.init(key, images)
+        # Sorted, so that a head's initial values do not depend on the order of the mapping.
+        classifiers = {
             name: heads.classifier(jax.random.fold_in(key, i), network.features, count)
             for i, (name, count) in enumerate(sorted(classes.items()), start=1)
         }
-        return {**params, "heads": made}, {"stats": stats, **memory()}
+        return {**params, "heads": classifiers}, initial_state(batch_stats)
 
-    def embed(params: Tree, model_state: Tree, images: Array) -> dict[str, Array]:
+    def embed(params: Tree, model_state: ModelState, images: Array) -> Features:
         inputs = jax.vmap(context.augment.clean)(images)
-        out = network.forward(params, model_state["stats"], inputs, train=False, axis=None)
-        found = {name: logits(params, name, out.representation) for name in classes}
-        return {"backbone": out.representation, **found}
+        out = network.forward(params, model_state.batch_stats, inputs, train=False, axis=None)
+        outputs = {name: logits(params, name, out.representation) for name in classes}
+        return {"backbone": out.representation, **outputs}
 
-    def after(params: Tree, model_state: Tree, step: Array) -> Tree:
-        return model_state
-
-    return Method(init, loss, after, embed, base.never, base.unchanged)
+    return Method(init, loss, base.no_average, embed, base.never, base.unchanged)

@@ -1,6 +1,7 @@
 """Two views encoded by one network: SimCLR, SimSiam, Barlow Twins, Kernel-InfoNCE."""
 
-from collections.abc import Callable
+import functools
+from typing import NamedTuple
 
 import jax
 from jax import Array, lax
@@ -8,17 +9,35 @@ from jax import Array, lax
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.collectives import Axis
 from cluster_jax.methods import base
-from cluster_jax.methods.base import Encoded, MethodContext, SamplerInputs, Tree, TwoView
+from cluster_jax.methods.base import (
+    Encoded,
+    MethodContext,
+    Objective,
+    SamplerInputs,
+    Tree,
+    TwoView,
+)
+from cluster_jax.nets.network import Network
 
 
-def two_view(context: MethodContext, objective: Callable, *, name: str, predicts: bool) -> TwoView:
+class NetworkState(NamedTuple):
+    """The state of a method that keeps nothing but its network.
+
+    Attributes:
+        batch_stats: running BatchNorm statistics.
+    """
+
+    batch_stats: Tree
+
+
+def two_view(context: MethodContext, objective: Objective, *, name: str, predicts: bool) -> TwoView:
     """A method without a target network. Kept after training: the network.
 
     Args:
         context: network, augmentation and sizes.
         objective: the `objective` of the method, see `TwoView`.
         name: the method's, for messages.
-        predicts: whether there is a predictor. The objective then finds `predictions`, and as
+        predicts: whether there is a predictor. The objective then gets `predictions`, and as
             `targets` the projections themselves as constants: a view predicts the other's
             projection.
 
@@ -33,59 +52,68 @@ def two_view(context: MethodContext, objective: Callable, *, name: str, predicts
     if predicts and network.predict is None:
         raise InputError(f"{name} needs network.predictor; got None")
 
-    def init(key: Array, images: Array) -> tuple[Tree, Tree]:
-        params, stats = network.init(key, images)
-        return params, {"stats": stats}
+    def init(key: Array, images: Array) -> tuple[Tree, NetworkState]:
+        params, batch_stats = network.init(key, images)
+        return params, NetworkState(batch_stats)
 
-    def encode(
-        params: Tree,
-        model_state: Tree,
-        views: tuple[Array, Array],
-        index: Array,
-        step: Array,
-        key: Array,
-        axis: Axis,
-    ) -> tuple[Encoded, Tree]:
-        def project(weights: Tree, stats: Tree, images: Array) -> tuple[Array, Tree]:
-            out = network.forward(weights, stats, images, train=True, axis=axis)
-            return out.projection, out.stats
-
-        a, b = views
-        # One forward pass of view a serves the loss and, through `pull`, a sampler.
-        z_a, pull, stats = jax.vjp(
-            lambda x: project(params, model_state["stats"], x), a, has_aux=True
-        )
-        z_b, stats = project(params, stats, b)
-        predictions = targets = None
-        if predicts:
-            q_a, stats = network.predict(params, stats, z_a, train=True, axis=axis)
-            q_b, stats = network.predict(params, stats, z_b, train=True, axis=axis)
-            predictions, targets = (q_a, q_b), (lax.stop_gradient(z_a), lax.stop_gradient(z_b))
-
-        def again(images: Array) -> Array:
-            return project(base.constants(params), stats, images)[0]
-
-        sampler_inputs = SamplerInputs(
-            a, z_a, lambda ct: pull(ct)[0], b, z_b, again, {"online": again}
-        )
-        encoded = Encoded((z_a, z_b), predictions, targets, sampler_inputs, index)
-        return encoded, {**model_state, "stats": stats}
-
-    def after(params: Tree, model_state: Tree, step: Array) -> Tree:
-        return model_state
-
-    embed = base.embedder(
-        network, context.augment, lambda params, model_state: (params, model_state["stats"])
-    )
     return TwoView(
         init,
-        encode,
+        functools.partial(_encode, network, predicts),
         objective,
-        after,
-        embed,
+        base.no_average,
+        base.embedder(network, context.augment, base.online_network),
         base.never,
         base.unchanged,
         context.augment,
         branches=("online",),
-        anchors=("projection", "prediction") if predicts else ("projection",),
+        anchor_layers=("projection", "prediction") if predicts else ("projection",),
     )
+
+
+def _encode(
+    network: Network,
+    predicts: bool,
+    params: Tree,
+    model_state: NetworkState,
+    views: tuple[Array, Array],
+    index: Array,
+    step: Array,
+    key: Array,
+    axis: Axis,
+) -> tuple[Encoded, NetworkState]:
+    """The forward passes of a step, see `base.Encode`."""
+
+    def project(weights: Tree, batch_stats: Tree, images: Array) -> tuple[Array, Tree]:
+        out = network.forward(weights, batch_stats, images, train=True, axis=axis)
+        return out.projection, out.stats
+
+    a, b = views
+    # One forward pass of view a serves the loss and, through `vjp_fn`, a sampler. The running
+    # statistics move with view a first, then with view b, then with the predictor's passes.
+    z_a, vjp_fn, batch_stats = jax.vjp(
+        lambda images: project(params, model_state.batch_stats, images), a, has_aux=True
+    )
+    z_b, batch_stats = project(params, batch_stats, b)
+    predictions = targets = None
+    if predicts and network.predict is not None:
+        q_a, batch_stats = network.predict(params, batch_stats, z_a, train=True, axis=axis)
+        q_b, batch_stats = network.predict(params, batch_stats, z_b, train=True, axis=axis)
+        # SimSiam collapses without this; it also makes NRCC's positives constants, as in (6).
+        predictions, targets = (q_a, q_b), (lax.stop_gradient(z_a), lax.stop_gradient(z_b))
+
+    def project_constant(images: Array) -> Array:
+        # The parameters are constants: a sampler differentiates with respect to images only. The
+        # statistics that this pass would move are dropped.
+        return project(base.stop_gradient(params), batch_stats, images)[0]
+
+    sampler_inputs = SamplerInputs(
+        images=a,
+        projection=z_a,
+        vjp_fn=lambda cotangent: vjp_fn(cotangent)[0],
+        other_images=b,
+        reference=z_b,
+        project=project_constant,
+        branches={"online": project_constant},
+    )
+    encoded = Encoded((z_a, z_b), predictions, targets, sampler_inputs, index)
+    return encoded, model_state._replace(batch_stats=batch_stats)
