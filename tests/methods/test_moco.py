@@ -10,6 +10,7 @@ from cluster_jax.core.queue import create_queue
 from cluster_jax.data import views
 from cluster_jax.methods import base
 from cluster_jax.methods.base import Encoded, MethodContext
+from cluster_jax.methods.moco import MoCoState
 from cluster_jax.nets import network
 from cluster_jax.nets.network import NetworkConfig, ProjectorConfig
 from tests import reference
@@ -59,14 +60,19 @@ def test_both_directions_against_the_keys_of_earlier_batches_alone(keys, x64):
     z_a, z_b, t_a, t_b = (3 * draw(keys, 4, 8) for _ in range(4))
     queue, method = held(keys, 20), build("moco")
     value, model_state, _ = method.objective(
-        {}, Encoded((z_a, z_b), None, (t_a, t_b), None, None), {"queue": queue}, 0, None, None
+        {},
+        Encoded((z_a, z_b), None, (t_a, t_b), None, None),
+        MoCoState(None, None, queue),
+        0,
+        None,
+        None,
     )
     unit, tau = reference.unit, cases.METHODS["moco"]["temperature"]
     want = reference.info_nce_queue(unit(z_a), unit(t_b), queue.rows, 20, tau)
     want += reference.info_nce_queue(unit(z_b), unit(t_a), queue.rows, 20, tau)
     np.testing.assert_allclose(value, want / 2, rtol=1e-12)
     # Then view b's keys, of length one, take the place of the oldest.
-    after = model_state["queue"]
+    after = model_state.queue
     assert (after.filled, after.place) == (24, 24)
     np.testing.assert_allclose(after.rows[20:24], unit(t_b), rtol=1e-12)
     np.testing.assert_array_equal(after.rows[:20], queue.rows[:20])
@@ -75,8 +81,7 @@ def test_both_directions_against_the_keys_of_earlier_batches_alone(keys, x64):
 @BOTH
 def test_the_queue_is_part_of_the_state(case):
     _, model_state = jax.eval_shape(build(case).init, jax.random.key(0), jnp.zeros((1, 8, 8, 3)))
-    assert model_state["queue"].rows.shape == (32, 8)
-    assert set(model_state) == {"stats", "target", "queue"}
+    assert model_state.queue.rows.shape == (32, 8)
 
 
 @BOTH
@@ -86,7 +91,7 @@ def test_the_online_network_is_kept(case):
     images = np.random.default_rng(0).integers(0, 256, (3, 8, 8, 3)).astype(np.uint8)
     found = method.embed(params, model_state, images)["projection"]
     zeros = jax.tree.map(jnp.zeros_like, params)
-    moved = {**model_state, "target": {**model_state["target"], "params": zeros}}
+    moved = model_state._replace(target=model_state.target._replace(params=zeros))
     np.testing.assert_array_equal(method.embed(params, moved, images)["projection"], found)
     assert not np.array_equal(method.embed(zeros, model_state, images)["projection"], found)
 

@@ -23,6 +23,7 @@ from cluster_jax.losses.kernel_infonce import (
 from cluster_jax.losses.ncc import PARTS, proto_cl
 from cluster_jax.methods import base
 from cluster_jax.methods.base import Encoded
+from cluster_jax.methods.ncc import NCCState
 from cluster_jax.training import state as states
 from cluster_jax.training.step import make_step
 from tests import reference
@@ -86,7 +87,7 @@ def stepped(keys, index):
     """The metrics and the gradient of a step on the images of a batch, two on each device."""
     step, optimizer = ncc_step()
     w, images = draw(keys, 4, 3), draw(keys, 12, 2, 2, 1)
-    model_state = {"labels": jnp.asarray(LABELS), "centers": jnp.zeros((CLUSTERS, 3))}
+    model_state = NCCState(None, None, jnp.asarray(LABELS), jnp.zeros((CLUSTERS, 3)))
     state = states.State(
         jnp.int32(0), jax.random.key(0), jnp.asarray(w), model_state, optimizer.init(w)
     )
