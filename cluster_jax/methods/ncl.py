@@ -268,9 +268,8 @@ def _forward(
     context: MethodContext, params: Tree, batch_stats: Tree, images: Array, axis: Axis
 ) -> tuple[_View, Tree]:
     """Outputs of both heads and new statistics."""
-    logits, z, batch_stats = classifiers.forward(
-        context, params, batch_stats, images, LABELED, axis
-    )
+    known = functools.partial(classifiers.forward, head=LABELED, axis=axis)
+    logits, z, batch_stats = known(context, params, batch_stats, images)
     novel = classifiers.logits(params, NOVEL, z)
     return _View(logits, jax.nn.softmax(logits), jax.nn.softmax(novel), z), batch_stats
 

@@ -163,7 +163,9 @@ def test_all_weights_are_needed_and_no_others(tmp_path):
     config = made(tmp_path, "ncl")
     with config.method.unlocked():
         config.method.weights["extra"] = 1.0
-    assert "unknown config key method.weights.extra; valid keys: method.weights.ce" in refused(config)
+    assert "unknown config key method.weights.extra; valid keys: method.weights.ce" in refused(
+        config
+    )
     with config.method.unlocked():
         del config.method.weights["extra"], config.method.weights["scl"]
     assert refused(config) == "missing config key method.weights.scl"
