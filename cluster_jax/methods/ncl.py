@@ -158,9 +158,8 @@ def make(context: MethodContext, config: Config) -> Method:
     and is the anchor, its features enter the two queues, of labeled and of unlabeled images.
     Labels of unlabeled images are not in a batch.
 
-    Beside the terms it logs, for unlabeled images, `similar`, the share of pairs that (2) takes to
-    be of one class, and `confidence`, the novel head's highest probability: where that stays near
-    1 / C^u, the head has found nothing.
+    Of unlabeled images it logs `similar`, the share of pairs that (2) takes to be of one class, and
+    `confidence`, the novel head's highest probability: near 1 / C^u the head has found nothing.
 
     Raises:
         InputError: the batch has no part of labeled or unlabeled rows, a queue or a duration does
@@ -196,7 +195,7 @@ def make(context: MethodContext, config: Config) -> Method:
 
 
 class _View(NamedTuple):
-    """What the network makes of one view, labeled rows before unlabeled ones."""
+    """What the network makes of a view, labeled rows first."""
 
     logits: Array  # of the labeled head [b, C^l]
     known: Array  # softmax of these
@@ -238,10 +237,8 @@ def _loss(
     }
     dtype = a.features.dtype
     begun = (step >= starts.contrast).astype(dtype)
-    omega = ncl.ramp(step, consistency_weight=config.consistency_weight, length=starts.ramp).astype(
-        dtype
-    )
-    scales = {"ce": 1, "bce": 1, "consistency": omega, "ncl": begun, "scl": begun}
+    omega = ncl.ramp(step, consistency_weight=config.consistency_weight, length=starts.ramp)
+    scales = {"ce": 1, "bce": 1, "consistency": omega.astype(dtype), "ncl": begun, "scl": begun}
     # A term of weight 0 is left out, not multiplied: its gradient may not be finite.
     value = sum(
         weight * scales[name] * terms[name]
@@ -268,8 +265,9 @@ def _forward(
     context: MethodContext, params: Tree, batch_stats: Tree, images: Array, axis: Axis
 ) -> tuple[_View, Tree]:
     """Outputs of both heads and new statistics."""
-    known = functools.partial(classifiers.forward, head=LABELED, axis=axis)
-    logits, z, batch_stats = known(context, params, batch_stats, images)
+    logits, z, batch_stats = classifiers.forward(
+        context, params, batch_stats, images, LABELED, axis
+    )
     novel = classifiers.logits(params, NOVEL, z)
     return _View(logits, jax.nn.softmax(logits), jax.nn.softmax(novel), z), batch_stats
 

@@ -1,6 +1,8 @@
 """The section `method` of a small config for every method, and what else it needs there."""
 
 import functools
+import pathlib
+import tempfile
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +12,7 @@ from ml_collections import ConfigDict
 from cluster_jax.core import ops
 from cluster_jax.data import batches
 from cluster_jax.methods.ncl import NCLState
+from cluster_jax.pipeline import build as pipeline_build
 from cluster_jax.pipeline import embed
 from cluster_jax.training import state as states
 from cluster_jax.training.state import State
@@ -109,25 +112,42 @@ CONTRACT = [*_cases(wrapped=True), *((stage, False) for stage in STAGES)]
 BATCH = 16
 
 
-def build(tmp_path, method, nrcc, **network):
-    """A run of a case."""
+@functools.cache
+def build(method, nrcc, **network):
+    """A run of a case, built once for all tests."""
     # SGD: Adam divides by the gradient's size and so turns the rounding error of a gradient that
     # is zero (a bias before BatchNorm) into a full step.
     optimizer = {"name": "sgd", "learning_rate": 0.05}
-    # For the trace of a step on all 8 devices: groups of up to 4 images fit into each.
+    # With two views groups of up to 4 images fit into each of 8 devices.
     train = {"batch_size": BATCH if method in STAGES else 32}
-    made = use(
-        toy.config(toy.file(tmp_path), network=network, optimizer=optimizer, train=train),
-        method,
-    )
-    if not nrcc:
-        made.nrcc.weight = 0.0
-    else:
-        # Several iterations with a strong drift: the sampler's own forward passes count too.
-        made.nrcc.sghmc.iterations = 2
-        made.nrcc.sghmc.normalize_gradient = True
-    run, _ = toy.built(made)
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        # Every test makes steps: they need not be traced here.
+        patch.setattr(pipeline_build, "_try_step", lambda *arguments: None)
+        path = toy.file(pathlib.Path(folder))
+        sections = {"network": network, "optimizer": optimizer, "train": train}
+        config = use(toy.config(path, **sections), method)
+        if not nrcc:
+            config.nrcc.weight = 0.0
+        else:
+            # Several iterations with a strong drift: the sampler's own forward passes count too.
+            config.nrcc.sghmc.iterations = 2
+            config.nrcc.sghmc.normalize_gradient = True
+        run, _ = toy.built(config)
     return run._replace(dataset=run.dataset._replace(name=method))
+
+
+@functools.cache
+def initial(method, nrcc, seed, **network):
+    """The state of a case before the first step, on the host; made once for all tests."""
+    run, mesh = build(method, nrcc, **network), states.make_mesh(1)
+    state = states.create(run.method, run.optimizer, seed=seed, shape=run.shape, mesh=mesh)
+    return jax.device_get(state._replace(key=jax.random.key_data(state.key)))
+
+
+def on_mesh(state, mesh):
+    """A copy of a state of `initial` on the devices of a mesh: a step takes its memory."""
+    key = jax.random.wrap_key_data(jnp.array(state.key))
+    return jax.device_put(state._replace(key=key), states.replicated(mesh))
 
 
 def embedding(run, state, mesh):

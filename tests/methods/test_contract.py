@@ -19,12 +19,13 @@ def test_every_method_has_a_case():
 
 
 @EACH
+@pytest.mark.usefixtures("unoptimized")
 def test_a_state_stays_what_it_is(tmp_path, method, nrcc):
     """Structure, shapes, dtypes, sharding; one trace, also after a refresh; resume; extremes.
 
     And no label but those of known classes has any effect.
     """
-    run = cases.build(tmp_path, method, nrcc)
+    run = cases.build(method, nrcc)
     mesh = states.make_mesh(4)
     traces = []
 
@@ -34,14 +35,12 @@ def test_a_state_stays_what_it_is(tmp_path, method, nrcc):
 
     step = make_step(run.method._replace(loss=counted), run.optimizer, mesh)
 
-    def start(seed):
-        state = states.create(run.method, run.optimizer, seed=seed, shape=run.shape, mesh=mesh)
-        return jax.device_put(state, states.replicated(mesh))
+    def start():
+        return cases.on_mesh(cases.initial(method, nrcc, 3), mesh)
 
-    first = start(3)
-    before = jax.tree.map(lambda x: (x.shape, x.dtype), first)
-    middle, _ = cases.advance(run, first, step, mesh, range(2))
-    blind, _ = cases.advance(_relabelled(run), start(3), step, mesh, range(2))
+    before = jax.tree.map(lambda x: (x.shape, x.dtype), start())
+    middle, _ = cases.advance(run, start(), step, mesh, range(2))
+    blind, _ = cases.advance(_relabelled(run), start(), step, mesh, range(2))
     _equal(middle, blind)
     saved = Checkpoints(tmp_path / "checkpoints", keep=1, method=method)
     saved.save(middle, 2)
@@ -49,7 +48,7 @@ def test_a_state_stays_what_it_is(tmp_path, method, nrcc):
     assert jax.tree.map(lambda x: (x.shape, x.dtype), end) == before
     assert all(x.sharding.is_equivalent_to(states.replicated(mesh), x.ndim) for x in _leaves(end))
     assert all(np.isfinite(v) for v in jax.device_get(metrics).values())
-    again, _ = cases.advance(run, saved.restore(start(9)), step, mesh, range(2, 4))
+    again, _ = cases.advance(run, saved.restore(start()), step, mesh, range(2, 4))
     saved.close()
     _equal(end, again)
     # All images the same, so that all rows of a batch are, up to their augmentation.
@@ -61,19 +60,22 @@ def test_a_state_stays_what_it_is(tmp_path, method, nrcc):
     assert len(traces) == 1
 
 
-@EACH
-def test_a_batch_holds_labels_of_known_classes_alone(tmp_path, method, nrcc):
-    """What reaches a step is what the stream gives: numbers of images, images, known classes."""
-    dataset = cases.build(tmp_path, method, nrcc).dataset
+@pytest.mark.parametrize("method", ["simclr", *cases.LABELED])
+def test_a_batch_holds_labels_of_known_classes_alone(method):
+    """What reaches a step is what the stream gives: numbers of images, images, known classes.
+
+    A batch depends on the labeled rows alone, not on the method: without, with some, all of them.
+    """
+    dataset = cases.build(method, False).dataset
     batch = cases.draw(dataset._replace(images=None), cases.LABELED.get(method), 0)
     leaves = {jax.tree_util.keystr(path, simple=True): x for path, x in _named(batch)}
-    label = leaves.pop("labelledlabel", None)
+    label = leaves.pop("labeledlabel", None)
     assert (label is None) == (method not in cases.LABELED)
     assert {name.removeprefix("un").removeprefix("labeled") for name in leaves} == {
         "index", "image",
     }  # fmt: skip
     if label is not None:
-        np.testing.assert_array_equal(label, dataset.labels[leaves["labelledindex"]])
+        np.testing.assert_array_equal(label, dataset.labels[leaves["labeledindex"]])
         assert label.max() < 2
 
 
