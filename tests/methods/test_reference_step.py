@@ -23,7 +23,7 @@ from tests.methods import cases, reference_step, tiny
 pytestmark = pytest.mark.usefixtures("x64")
 
 STEPS, BATCH = 4, 4
-EMA = {"decay": 0.5, "final_decay": 1.0}
+EMA = {"decay": 0.6, "final_decay": 1.0}
 CLUSTERED = {"clusters": 3, "warmup": "1 step", "update_every": "2 steps"}
 CHANGES = {
     "simclr": {},

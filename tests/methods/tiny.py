@@ -112,15 +112,17 @@ def images():
 
 
 def kmeans(x, clusters, *, metric, init=None, **settings):
-    """Spherical k-means from `init` or the first rows, for method and reference alike."""
+    """One iteration of spherical k-means from `init` or the first rows, for method and reference.
+
+    It is far from convergence, so that a start that is forgotten shows.
+    """
     assert metric == "spherical"
     x = np.asarray(x, np.float64)
     x = x / np.linalg.norm(x, axis=1, keepdims=True)
     centers = np.array(x[:clusters] if init is None else init, np.float64)
-    for _ in range(3):
-        labels = np.argmax(x @ centers.T, axis=1)
-        for k in range(clusters):
-            if (labels == k).any():
-                center = x[labels == k].sum(0)
-                centers[k] = center / np.linalg.norm(center)
+    labels = np.argmax(x @ centers.T, axis=1)
+    for k in range(clusters):
+        if (labels == k).any():
+            center = x[labels == k].sum(0)
+            centers[k] = center / np.linalg.norm(center)
     return SimpleNamespace(labels=labels.astype(np.int32), centers=centers)
