@@ -101,31 +101,36 @@ def batch_views(key, rows):
     return [views_by(tiny.view, first, rows), views_by(tiny.other_view, second, rows)]
 
 
-def sampled_view(density, start, targets, keys, values):
-    """SGHMC (16)-(18) of every image, on the potential 1 / (1 + cos) to its target."""
+def sampled(sampler, values, potential, image, key):
+    """The end of a sampler's way from one image, (16)-(18) for SGHMC."""
 
-    def potential(image, target):
-        z = tiny.project(density, image[None])[0]
-        return 1 / (
-            1 + losses.dot(z, target) / np.sqrt(losses.dot(z, z) * losses.dot(target, target))
-        )
+    def normal(i):
+        return np.asarray(jax.random.normal(jax.random.fold_in(key, i), image.shape))
 
-    settings = {k: values[k] for k in ("iterations", "step_size", "friction", "noise", "momentum")}
-    ends = []
-    for image, target, key in zip(start, targets, keys, strict=True):
-        draws = [
-            np.asarray(jax.random.normal(jax.random.fold_in(key, j), image.shape))
-            for j in range(values["iterations"] + 1)
-        ]
-        force = functools.partial(gradient, functools.partial(potential, target=target))
-        ends.append(reference.sghmc(image, force, draws, **settings)[0])
-    return np.stack(ends)
+    if sampler == "noise":
+        return image + values["scale"] * normal(0)
+    count = values["iterations"]
+    if sampler == "monte_carlo":
+        return image + values["step_size"] * sum(normal(i) for i in range(count))
+    force = functools.partial(gradient, potential)
+    if sampler == "sghmc":
+        names = ("iterations", "step_size", "friction", "noise", "momentum")
+        settings = {name: values[name] for name in names}
+        draws = [normal(i) for i in range(count + 1)]
+        return reference.sghmc(image, force, draws, **settings)[0]
+    chances = [float(jax.random.uniform(jax.random.fold_in(key, 2 * i + 1))) for i in range(count)]
+    momenta = [normal(2 * i) for i in range(count)]
+    settings = {name: values[name] for name in ("leapfrog_steps", "step_size")}
+    return reference.hmc(image, lambda x: (potential(x), force(x)), momenta, chances, **settings)[0]
 
 
-def third_view(state, views, targets, batch, key, values):
-    """NRCC's sampled view: from view a or a random view, toward the other view or the image."""
+def third_view(state, views, targets, batch, keys, values):
+    """NRCC's third view: from view a or a random view, toward the other view or the image."""
+    sampler_key, view_key = keys
+    if values["sampler"] == "augment":
+        return views_by(tiny.view, view_key, batch)
     density = state["target"]["params"] if "target" in state else state["params"]
-    pairs = [jax.random.split(k) for k in row_keys(key, batch["index"])]
+    pairs = [jax.random.split(k) for k in row_keys(sampler_key, batch["index"])]
     start = views[0]
     if values["initial_view"] == "random":
         every = np.concatenate(views)
@@ -133,7 +138,17 @@ def third_view(state, views, targets, batch, key, values):
     toward = targets[1]
     if values["reference"] == "clean":
         toward = tiny.project(density, tiny.clean(batch["image"]))
-    return sampled_view(density, start, toward, [k for _, k in pairs], values["sghmc"])
+
+    def potential(image, target):
+        z = tiny.project(density, image[None])[0]
+        lengths = np.sqrt(losses.dot(z, z) * losses.dot(target, target))
+        return 1 / (1 + losses.dot(z, target) / lengths)
+
+    ends = []
+    for image, target, (_, key) in zip(start, toward, pairs, strict=True):
+        to_target = functools.partial(potential, target=target)
+        ends.append(sampled(values["sampler"], values[values["sampler"]], to_target, image, key))
+    return np.stack(ends)
 
 
 def embedded(state, view, branch):
@@ -191,7 +206,7 @@ def two_view_step(values, regularizer, state, batch, step, key):
     if values["name"] == "ncc":
         noise = positive_sampling(values, batch, step, encoder_key)
     if regularizer:
-        third = third_view(state, views, targets, batch, more[0], regularizer)
+        third = third_view(state, views, targets, batch, more, regularizer)
         c = embedded(state, third, regularizer["branch"])
     constant = "target" in state or predicts
 
