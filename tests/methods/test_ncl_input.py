@@ -142,6 +142,7 @@ def test_values_of_another_type(tmp_path):
     values = build.plain(made(tmp_path, "ncl"))
     values["method"]["hng"]["mixing"] = 0.5
     assert "method.hng.mixing must be values between 0 and 1; got 0.5" in refused(values)
+    values["method"]["hng"]["mixing"] = [0.5]
     values["method"]["classes"] = 2.5
     assert "method.classes must be a whole number; got 2.5" in refused(values)
 

@@ -114,7 +114,7 @@ def images():
 def kmeans(x, clusters, *, metric, init=None, **settings):
     """One iteration of spherical k-means from `init` or the first rows, for method and reference.
 
-    It is far from convergence, so that a start that is forgotten shows.
+    The centers move half of the way, so that a start that is forgotten shows.
     """
     assert metric == "spherical"
     x = np.asarray(x, np.float64)
@@ -123,6 +123,6 @@ def kmeans(x, clusters, *, metric, init=None, **settings):
     labels = np.argmax(x @ centers.T, axis=1)
     for k in range(clusters):
         if (labels == k).any():
-            center = x[labels == k].sum(0)
+            center = centers[k] + x[labels == k].mean(0)
             centers[k] = center / np.linalg.norm(center)
     return SimpleNamespace(labels=labels.astype(np.int32), centers=centers)
