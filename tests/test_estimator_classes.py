@@ -106,7 +106,11 @@ def test_a_workdir_is_of_the_same_classes(fitted, config, images):
         ({}, [-1] * 64, "^no image is labeled; novel class discovery needs"),
         ({}, ["a"] * 64, "^every image is labeled; "),
         ({"config": "images"}, None, "^y gives classes, and a training by the config 'images'"),
-        ({"n_clusters": 60}, None, "^eval.kmeans.k must be 1 to [0-9]*, the images to cluster; "),
+        (
+            {"n_clusters": 60},
+            None,
+            "^eval.kmeans.k must be between 1 and [0-9]*, the number of images ",
+        ),
     ],
 )
 def test_bad_classes(config, images, tmp_path, changed, classes, message):

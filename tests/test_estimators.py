@@ -209,8 +209,8 @@ def test_before_fit(images):
             {"overrides": {"nrcc.weight": np.float32("inf")}},
             "config.nrcc.weight must be a finite number; got inf",
         ),
-        ({"n_clusters": 0}, "eval.kmeans.k must be 1 to 90"),
-        ({"n_clusters": 91}, "eval.kmeans.k must be 1 to 90"),
+        ({"n_clusters": 0}, "eval.kmeans.k must be between 1 and 90"),
+        ({"n_clusters": 91}, "eval.kmeans.k must be between 1 and 90"),
         ({"n_clusters": "ten"}, "n_clusters must be None or a whole number; got 'ten'"),
     ],
 )

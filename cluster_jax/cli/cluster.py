@@ -1,130 +1,162 @@
-"""`python -m cluster_jax.cluster --features=x.npy [--labels=y.npy]`: clusters of your embeddings.
-
-Writes assignments.csv, results.json and report.html. Labels are used to score, never to cluster.
-"""
+"""`cluster-jax cluster --features=x.npy [--labels=y.npy]`: clusters of your own embeddings."""
 
 import argparse
-import contextlib
-import csv
-import hashlib
-import itertools
+import dataclasses
 import json
 import pathlib
 import platform
-import re
 import sys
 import time
-import warnings
-from collections.abc import Callable, Mapping, Sequence
-from io import StringIO
-from typing import Any, NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from etils import epath
 from numpy.typing import NDArray
 
 from cluster_jax import __version__
+from cluster_jax.cli import exit_codes
+from cluster_jax.cli.parser import Parser
 from cluster_jax.clustering.reduce import METHODS
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import tables
 from cluster_jax.evaluation import cluster_features, summary
+from cluster_jax.evaluation.cluster_features import (
+    ClusteringResult,
+    ClusterOptions,
+    ResolvedOptions,
+)
+from cluster_jax.pipeline import workdir as workdirs
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        _stop(message)
+class Inputs(NamedTuple):
+    """What is clustered, and the labels that it is scored against.
+
+    Attributes:
+        features: the rows.
+        labels: one for each row, or None.
+        features_file: where the features are from.
+        labels_file: where the labels are from, or None.
+    """
+
+    features: tables.Table
+    labels: tables.Labels | None
+    features_file: str
+    labels_file: str | None
+
+    @property
+    def true_labels(self) -> NDArray | None:
+        """The labels as numbers, int32 `[n]`, or None."""
+        return None if self.labels is None else self.labels.codes
 
 
 def run(
-    features: tables.Table,
-    labels: tables.Labels | None,
-    options: cluster_features.Options,
+    inputs: Inputs,
+    options: ClusterOptions,
     *,
-    origin: Mapping[str, str | None],
     workdir: epath.PathLike | None,
-    tell: Callable[[str], None],
+    progress: Callable[[str], None],
 ) -> tuple[epath.Path, dict[str, Any]]:
-    """Clusters features and leaves the result in a folder; what is done already is not done again.
+    """Clusters features and writes the results to a folder; a finished run is not run again.
 
     Args:
-        features: what to cluster.
-        labels: what to score against, or None.
-        options: how.
-        origin: `features` and `labels`, where they are from; part of the protocol.
-        workdir: folder or bucket path, made if it is not there; None: `clusters/NAME-HASH` of the
-            features' name and of all that the result depends on.
-        tell: receives what is done now, in words.
+        inputs: features and labels.
+        options: see `ClusterOptions`.
+        workdir: folder or bucket path, which need not exist; None: `clusters/NAME-HASH`, from the
+            name of the features' file and a hash of all that the result depends on.
+        progress: called with one line of text at each step.
 
     Returns:
-        The folder and what `results.json` holds.
+        The folder, and what `results.json` holds.
 
     Raises:
-        InputError: something given cannot be used, or the folder holds something else; nothing
-            was written.
+        InputError: features, labels or an option cannot be used, or the folder holds something
+            else; nothing was written.
     """
-    codes = None if labels is None else labels.codes
-    options = cluster_features.resolve(features.values, codes, options)
-    data = _fingerprint(features, labels)
-    config = {**options._asdict(), "data": data, "version": __version__}
-    workdir = epath.Path(workdir or _default_workdir(origin["features"], config)).expanduser()
-    previous = _claim(workdir, config)
+    features = inputs.features.values
+    resolved = cluster_features.resolve(features, inputs.true_labels, options)
+    config = {
+        **dataclasses.asdict(resolved),
+        "data": fingerprint(inputs.features, inputs.labels),
+        "version": __version__,
+    }
+    name = pathlib.Path(inputs.features_file).stem
+    workdir = workdir or workdirs.default_path("clusters", name, config)
+    workdir = epath.Path(workdir).expanduser()
+    previous = workdirs.claim(workdir, config, own_folder=True)
     if previous is not None:
-        tell(f"{workdir} is finished; to run again, give another --workdir")
+        progress(f"{workdir} is finished; choose another --workdir to run it again")
         return workdir, previous
     started = time.perf_counter()
-    if options.method == "kmeans":
-        _use_cores()
-    found = cluster_features.cluster(features.values, codes, options, tell)
-    if labels is not None:
-        metrics = found.metrics[options.method]
-        metrics["matching"] = {c: labels.names[y] for c, y in metrics["matching"].items()}
-    tell("writing ...")
-    results = {
-        "provenance": _protocol(features, labels, options, origin),
-        "metrics": found.metrics,
-        "seconds": {"cluster": time.perf_counter() - started},
-        "config": config,
-    }
-    results = io.plain(results)
-    workdir.mkdir(parents=True, exist_ok=True)
-    io.write_json(workdir / "config.json", config)
-    io.write(workdir / "assignments.csv", _assignments(features.names, found))
-    _report(workdir / "report.html", results, features, labels, found)
-    io.write_json(workdir / "results.json", results)
+    result = _cluster(inputs, resolved, progress)
+    progress("writing ...")
+    results = io.plain(
+        {
+            "provenance": _provenance(inputs, resolved),
+            "metrics": {resolved.method: result.metrics},
+            "seconds": {"cluster": time.perf_counter() - started},
+            "config": config,
+        }
+    )
+    _write(workdir, inputs, result, results)
     return workdir, results
 
 
-def _use_cores() -> None:
-    """One CPU device for each core: k-means spreads its rows over the devices."""
-    # Loads JAX, which GridShift need not wait for.
-    from cluster_jax.core import devices
+def fingerprint(features: tables.Table, labels: tables.Labels | None) -> dict[str, str | None]:
+    """Hashes that tell whether a result is of the same numbers, names and labels."""
+    values = np.ascontiguousarray(features.values)
+    header = json.dumps([values.shape, str(values.dtype), features.names]).encode()
+    label_hash = None
+    if labels is not None:
+        names = json.dumps(labels.names).encode()
+        label_hash = workdirs.fingerprint(labels.codes.tobytes(), names)
+    return {"features": workdirs.fingerprint(values.data, header), "labels": label_hash}
 
-    devices.cpu_devices(devices.cores())
+
+def _cluster(
+    inputs: Inputs, options: ResolvedOptions, progress: Callable[[str], None]
+) -> ClusteringResult:
+    if options.method == "kmeans":
+        # Loads JAX, which GridShift does without.
+        from cluster_jax.core import devices
+
+        # k-means distributes its rows over the devices: one for each core.
+        devices.cpu_devices(devices.cores())
+    try:
+        result = cluster_features.cluster(
+            inputs.features.values, inputs.true_labels, options, progress
+        )
+    except InputError:
+        raise
+    except ValueError as error:  # Features that an algorithm cannot use.
+        raise InputError(str(error)) from error
+    if inputs.labels is None:
+        return result
+    names = inputs.labels.names
+    matching = {c: names[label] for c, label in result.metrics["matching"].items()}
+    return result._replace(metrics={**result.metrics, "matching": matching})
 
 
-def _protocol(
-    features: tables.Table,
-    labels: tables.Labels | None,
-    options: cluster_features.Options,
-    origin: Mapping[str, str | None],
-) -> dict[str, Any]:
-    # Loads JAX, which bad input and the clustering need not wait for.
+def _provenance(inputs: Inputs, options: ResolvedOptions) -> dict[str, Any]:
+    # Loads JAX, which bad input and GridShift do without.
     from cluster_jax.pipeline import provenance
 
-    kmeans = options.method == "kmeans"
-    bandwidth = "found" if options.bandwidth == "auto" else "given"
-    unused = {"k"} if kmeans else {"k", "n_init", "max_iter"}
+    is_kmeans = options.method == "kmeans"
+    unused = {"k"} if is_kmeans else {"k", "n_init", "max_iter"}
     if options.reduce == "none":
         unused |= {"n_components", "n_neighbors", "min_dist"}
+    used = {k: v for k, v in dataclasses.asdict(options).items() if k not in unused}
+    bandwidth = "found" if options.bandwidth == "auto" else "given"
     return {
-        **origin,
-        "rows": features.values.shape[0],
-        "columns": features.values.shape[1],
-        **{key: value for key, value in options._asdict().items() if key not in unused},
-        "labels_used_for": [] if labels is None else ["scoring"],
-        "number_of_clusters": {options.method: "given" if kmeans else "found"},
-        "bandwidth": None if kmeans else bandwidth,
+        "features": inputs.features_file,
+        "labels": inputs.labels_file,
+        "rows": inputs.features.values.shape[0],
+        "columns": inputs.features.values.shape[1],
+        **used,
+        "labels_used_for": [] if inputs.labels is None else ["scoring"],
+        "number_of_clusters": {options.method: "given" if is_kmeans else "found"},
+        "bandwidth": None if is_kmeans else bandwidth,
         "nmi": "arithmetic mean of the entropies",
         "machine": f"{platform.machine()}, {platform.system()}",
         "versions": provenance.versions(),
@@ -132,107 +164,47 @@ def _protocol(
     }
 
 
-def _report(
-    path: epath.Path,
-    results: dict[str, Any],
-    features: tables.Table,
-    labels: tables.Labels | None,
-    found: cluster_features.ClusteringResult,
+def _write(
+    workdir: epath.Path, inputs: Inputs, result: ClusteringResult, results: dict[str, Any]
+) -> None:
+    # Loads JAX, which bad input and GridShift do without.
+    from cluster_jax.evaluation import assignments
+
+    workdir.mkdir(parents=True, exist_ok=True)
+    io.write_json(workdir / workdirs.CONFIG, results["config"])
+    table = assignments.rows_csv(inputs.features.names, result)
+    io.write(workdir / workdirs.ASSIGNMENTS, table)
+    _write_report(workdir / workdirs.REPORT, inputs, result, results)
+    # Last: its presence says that the run is finished.
+    io.write_json(workdir / workdirs.RESULTS, results)
+
+
+def _write_report(
+    path: epath.Path, inputs: Inputs, result: ClusteringResult, results: dict[str, Any]
 ) -> None:
     # Loads plotly.
     from cluster_jax.evaluation import report
 
-    points = found.points
-    if points.shape[1] == 1:  # a map has two axes
+    points = result.points
+    if points.shape[1] == 1:  # A map has two axes.
         points = np.pad(points, ((0, 0), (0, 1)))
+    is_kmeans = "kmeans" in results["metrics"]
     data = report.ReportData(
-        title=pathlib.Path(results["provenance"]["features"]).name,
+        title=pathlib.Path(inputs.features_file).name,
         results=results,
         history=[],
         points=points,
-        cluster_labels=found.cluster_labels,
-        distances=found.distances,
-        outliers=found.outliers,
-        true_labels=None if labels is None else labels.codes,
-        label_names=None if labels is None else labels.names,
+        cluster_labels=result.cluster_labels,
+        distances=result.distances,
+        outliers=None if is_kmeans else result.outliers,
+        true_labels=inputs.true_labels,
+        label_names=None if inputs.labels is None else inputs.labels.names,
         fetch_images=None,
-        sources=features.names,
-        curve=found.curve,
+        sources=inputs.features.names,
+        curve=result.curve,
         skipped=(),
     )
     report.write_report(path, data)
-
-
-def _default_workdir(features: str, config: Mapping[str, Any]) -> pathlib.Path:
-    text = json.dumps(config, sort_keys=True)
-    name = re.sub(r"[^\w.-]+", "_", pathlib.Path(features).stem)
-    return pathlib.Path("clusters") / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
-
-
-def _fingerprint(features: tables.Table, labels: tables.Labels | None) -> dict[str, Any]:
-    """Tells whether a result is of the same numbers, names and labels."""
-
-    def digest(*parts: bytes | NDArray) -> str:
-        total = hashlib.sha256()
-        for part in parts:
-            total.update(part)
-        return total.hexdigest()
-
-    values = np.ascontiguousarray(features.values)
-    names = json.dumps([values.shape, str(values.dtype), features.names]).encode()
-    known = None if labels is None else digest(labels.codes, json.dumps(labels.names).encode())
-    return {"features": digest(values, names), "labels": known}
-
-
-def _claim(workdir: epath.Path, config: Mapping[str, Any]) -> dict | None:
-    """Results of a finished run of this very config, else None.
-
-    Raises:
-        InputError: the folder holds something else, or cannot be one.
-    """
-    for folder in (workdir, *workdir.parents):
-        if folder.exists() and not folder.is_dir():
-            raise InputError(f"{folder} is a file; give another --workdir")
-    files = sorted(file.name for file in workdir.iterdir()) if workdir.exists() else []
-    # What `io.write` leaves when it is killed is no obstacle.
-    files = [name for name in files if not (name.startswith(".") and name.endswith(".partial"))]
-    if not files:
-        return None
-    own = None
-    with contextlib.suppress(OSError, ValueError):
-        own = io.read_json(workdir / "config.json")
-        if own == io.plain(config):
-            done = (workdir / "results.json").exists()
-            return io.read_json(workdir / "results.json") if done else None
-    if isinstance(own, dict) and {**own, "version": __version__} == io.plain(config):
-        raise InputError(
-            f"{workdir} is of another version of cluster_jax, {own.get('version', 'unknown')}, "
-            f"and this is {__version__}; give another --workdir"
-        )
-    raise InputError(f"{workdir} holds other files, {files[0]} among them; give another --workdir")
-
-
-def _assignments(names: Sequence[str] | None, found: cluster_features.ClusteringResult) -> str:
-    text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["row", "cluster", "distance", "outlier"])
-    outliers = itertools.repeat(False) if found.outliers is None else found.outliers.tolist()
-    named = range(len(found.cluster_labels)) if names is None else names
-    rows = zip(
-        named, found.cluster_labels.tolist(), found.distances.tolist(), outliers, strict=False
-    )
-    writer.writerows((name, c, f"{d:.6g}", int(o)) for name, c, d, o in rows)
-    return text.getvalue()
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
-
-
-def _stop(error: object) -> NoReturn:
-    sys.stderr.write(f"error: {error}\n")
-    sys.exit(2)
 
 
 def _bandwidth(text: str) -> float | str:
@@ -243,71 +215,63 @@ def _bandwidth(text: str) -> float | str:
         raise argparse.ArgumentTypeError(message) from error
 
 
-def _parser() -> _Parser:
+def _parser() -> Parser:
     """The flags; they are the only place of a default."""
-    parser = _Parser(
-        "python -m cluster_jax.cluster",
-        description=__doc__.split("\n", 2)[2],
-        allow_abbrev=False,
+    parser = Parser(
+        "cluster",
+        "Clusters embeddings and writes assignments.csv, results.json and report.html.\n"
+        "Labels are used to score the clusters, never to find them.",
     )
     add = parser.add_argument
-    files = "one row per vector: .npy, .npz or .csv (with or without titles and names of rows)"
+    files = "one row per vector: .npy, .npz or .csv (with or without column titles and row names)"
     add("--features", required=True, metavar="FILE", help=files)
-    add("--array", metavar="NAME", help="which array of an .npz of features")
-    texts = "one whole number or text per row: .npy, .npz, .csv or .txt"
-    add("--labels", metavar="FILE", help=f"{texts}; only to score against")
-    add("--labels_array", metavar="NAME", help="which array of an .npz of labels")
-    add("--workdir", metavar="DIR", help="folder of the result (clusters/NAME-HASH)")
-    methods = "gridshift finds the number of clusters (%(default)s)"
+    add("--array", metavar="NAME", help="array of an .npz file of features")
+    texts = "one integer or text per row: .npy, .npz, .csv or .txt"
+    add("--labels", metavar="FILE", help=f"{texts}; only used to score")
+    add("--labels_array", metavar="NAME", help="array of an .npz file of labels")
+    add("--workdir", metavar="DIR", help="folder of the results (default: clusters/NAME-HASH)")
+    methods = "gridshift finds the number of clusters (default: %(default)s)"
     add("--method", default="gridshift", choices=cluster_features.CLUSTERINGS, help=methods)
-    add("--k", type=int, help="number of clusters, for kmeans")
-    reductions = "what is clustered (gridshift on over 3 columns: umap, else none)"
+    add("--k", type=int, help="number of clusters of kmeans")
+    reductions = "reduction before clustering (default: umap for gridshift on more than 3 columns)"
     add("--reduce", choices=METHODS, help=reductions)
-    add("--n_components", type=int, default=3, help="columns after the reduction (%(default)s)")
-    n_neighbors = "neighbors of umap, perplexity of tsne (%(default)s)"
+    columns = "columns after the reduction (default: %(default)s)"
+    add("--n_components", type=int, default=3, help=columns)
+    n_neighbors = "neighbors of umap, perplexity of tsne (default: %(default)s)"
     add("--n_neighbors", type=int, default=15, help=n_neighbors)
-    add("--min_dist", type=float, default=0.0, help="closest distance of umap (%(default)s)")
-    metrics = "of umap, tsne and kmeans (over 3 columns: cosine, else euclidean)"
+    min_dist = "minimum distance of points of umap (default: %(default)s)"
+    add("--min_dist", type=float, default=0.0, help=min_dist)
+    metrics = "of umap, tsne and kmeans (default: cosine on more than 3 columns, else euclidean)"
     add("--metric", choices=cluster_features.METRICS, help=metrics)
-    widths = "of gridshift: auto or a number (%(default)s)"
+    widths = "of gridshift: auto or a number (default: %(default)s)"
     add("--bandwidth", type=_bandwidth, default="auto", help=widths)
-    add("--n_init", type=int, default=10, help="runs of kmeans (%(default)s)")
-    add("--max_iter", type=int, default=300, help="of a run of kmeans at most (%(default)s)")
-    add("--seed", type=int, default=0, help="of everything random (%(default)s)")
+    add("--n_init", type=int, default=10, help="runs of kmeans (default: %(default)s)")
+    iterations = "iterations of a run of kmeans, at most (default: %(default)s)"
+    add("--max_iter", type=int, default=300, help=iterations)
+    add("--seed", type=int, default=0, help="of everything random (default: %(default)s)")
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point."""
-    given = vars(_parser().parse_args(arguments))
-    options = cluster_features.Options(*(given[name] for name in cluster_features.Options._fields))
-    with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_: sys.stderr.write(f"warning: {message}\n")
-        try:
-            _command(given, options)
-        except ValueError as error:
-            _stop(error)
-        except (OSError, MemoryError) as error:
-            sys.stderr.write(f"error: {error or 'the memory does not suffice'}\n")
-            sys.exit(1)
-        except KeyboardInterrupt:
-            sys.stderr.write("stopped; the same command begins again\n")
-            sys.exit(130)
+    """Entry point; `arguments` are those of the process by default."""
+    with exit_codes.handle_errors():
+        flags = _parser().parse_args(arguments)
+        names = [field.name for field in dataclasses.fields(ClusterOptions)]
+        options = ClusterOptions(**{name: getattr(flags, name) for name in names})
+        features = tables.read_table(flags.features, flags.array)
+        labels = None
+        if flags.labels is not None:
+            labels = tables.read_labels(flags.labels, flags.labels_array, len(features.values))
+        inputs = Inputs(features, labels, flags.features, flags.labels)
+        workdir, results = run(inputs, options, workdir=flags.workdir, progress=_print)
+        _print(f"\n{summary.cluster_table(results)}\n")
+        for name in (workdirs.REPORT, workdirs.ASSIGNMENTS, workdirs.RESULTS):
+            _print(str(workdir / name))
 
 
-def _command(given: Mapping[str, Any], options: cluster_features.Options) -> None:
-    file = given["features"]
-    features = tables.read_table(file, given["array"])
-    labels = None
-    if given["labels"] is not None:
-        labels = tables.read_labels(given["labels"], given["labels_array"], len(features.values))
-    origin = {"features": file, "labels": given["labels"]}
-    workdir, results = run(
-        features, labels, options, origin=origin, workdir=given["workdir"], tell=_say
-    )
-    _say(f"\n{summary.text(results)}\n")
-    for name in ("report.html", "assignments.csv", "results.json"):
-        _say(str(workdir / name))
+def _print(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -1,41 +1,78 @@
-"""The `--config` flag: names of configs, and one sentence for what was mistyped."""
+"""The flags of `train`: `--config`, its overrides `--config.KEY=VALUE`, and `--workdir`."""
 
 import pathlib
 import re
-from typing import Any
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from absl import flags
+from ml_collections import ConfigDict, config_flags
 
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import config_names, find_config
 
 
-def resolve_config(argv: list[str]) -> list[str]:
-    """`argv` with the value of `--config` replaced by the path of its file.
+class TrainFlags(NamedTuple):
+    """What the flags say.
+
+    Attributes:
+        config: with its overrides.
+        name: the bare name of the config.
+        workdir: folder of the run, or None.
+    """
+
+    config: ConfigDict
+    name: str
+    workdir: str | None
+
+
+def read_flags(arguments: Sequence[str]) -> TrainFlags:
+    """Reads the flags of `train`.
+
+    absl does it, since every value of a config is a flag of its own.
+
+    Raises:
+        InputError: a flag is unknown, or its value cannot be used.
+    """
+    argv = ["cluster-jax train", *resolve_config(arguments)]
+    values = flags.FlagValues()
+    config_flags.DEFINE_config_file(
+        "config", None, "Config.", lock_config=True, flag_values=values, sys_argv=argv
+    )
+    flags.DEFINE_string("workdir", None, "Folder of the run.", flag_values=values)
+    try:
+        _, *others = values(argv)
+    except (flags.Error, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(_explain(error)) from error
+    if others:
+        raise InputError(
+            f"unexpected argument {others[0]!r}; flags look like --config.train.batch_size=128"
+        )
+    name = pathlib.Path(config_flags.get_config_filename(values["config"])).stem
+    return TrainFlags(values["config"].value, name, values["workdir"].value)
+
+
+def resolve_config(arguments: Sequence[str]) -> list[str]:
+    """The arguments with the value of `--config` replaced by the path of its file.
 
     Raises:
         InputError: there is no --config, or no such file or name.
     """
-    argv = list(argv)
-    for i, argument in enumerate(argv):
-        if argument in ("--config", "-config") and i + 1 < len(argv):
-            argv[i + 1] = str(find_config(argv[i + 1]))
-            return argv
+    arguments = list(arguments)
+    for i, argument in enumerate(arguments):
+        if argument in ("--config", "-config") and i + 1 < len(arguments):
+            arguments[i + 1] = str(find_config(arguments[i + 1]))
+            return arguments
         if match := re.fullmatch(r"(--?config=)(.*)", argument):
-            argv[i] = match[1] + str(find_config(match[2]))
-            return argv
-    if any(a in ("--help", "-help", "--helpfull", "--helpshort") for a in argv):
-        return argv
+            arguments[i] = match[1] + str(find_config(match[2]))
+            return arguments
     raise InputError(
-        f"give a config: --config=NAME or --config=PATH, with NAME one of "
+        "--config must be given: --config=PATH or --config=NAME with one of the names "
         f"{', '.join(config_names())}"
     )
 
 
-def explain(error: Exception) -> str:
+def _explain(error: Exception) -> str:
     """One sentence for an error that absl or ml_collections raised while reading the flags."""
     text = str(error.args[0] if error.args else error).strip().split("\n")[0]
     return f"{text} (see configs/base.py for the keys and their types)"
-
-
-def config_name(flag: Any) -> str:
-    """The bare name of the config that a flag holds."""
-    return pathlib.Path(flag.config_filename).stem

@@ -1,37 +1,79 @@
-"""The table of images and their clusters."""
+"""Tables of images or rows and their clusters, as CSV."""
 
 import csv
 import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from cluster_jax.data import splits
 from cluster_jax.data.images import Dataset
 from cluster_jax.evaluation import discovery
+from cluster_jax.evaluation.cluster_features import ClusteringResult
 from cluster_jax.evaluation.discovery import Discovery
 from cluster_jax.evaluation.evaluate import Evaluation
 
-COLUMNS = ("image", "cluster", "distance", "outlier", "kmeans_cluster")
+Column = Sequence[Any] | NDArray
 
 
-def text(dataset: Dataset, found: Evaluation, discovered: Discovery | None) -> str:
-    """One line for each image.
+def to_csv(columns: Mapping[str, Column]) -> str:
+    """A table with a line of titles.
 
-    In novel class discovery with its class, and without a cluster for labeled images, which are
-    not clustered.
+    Args:
+        columns: title -> one entry for each row. Of an array, truth values are written as 0 and 1
+            and floats with six significant digits.
     """
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    names = dataset.sources or range(dataset.size)
-    distances = (f"{d:.6g}" for d in found.distances)
-    outliers = found.outliers.astype(int)
-    clustered = zip(found.cluster_labels, distances, outliers, found.kmeans_labels, strict=True)
-    if dataset.known is None:
-        writer.writerow(COLUMNS)
-        writer.writerows((name, *rest) for name, rest in zip(names, clustered, strict=True))
-        return file.getvalue()
-    known = splits.known_names(dataset)
-    classes = dataset.known if discovered is None else discovered.classes
-    writer.writerow((*COLUMNS, "class"))
-    for name, given, label in zip(names, dataset.known, classes, strict=True):
-        rest = next(clustered) if given < 0 else ("",) * (len(COLUMNS) - 1)
-        writer.writerow((name, *rest, discovery.name(label, known) if label >= 0 else ""))
+    writer.writerow(columns)
+    writer.writerows(zip(*map(_cells, columns.values()), strict=True))
     return file.getvalue()
+
+
+def images_csv(dataset: Dataset, evaluation: Evaluation, discovered: Discovery | None) -> str:
+    """A row for each training image: GridShift's cluster, distance and outlier, k-means' cluster.
+
+    In novel class discovery also its class; labeled images, which are not clustered, have no
+    cluster.
+    """
+    columns: dict[str, Column] = {
+        "cluster": evaluation.cluster_labels,
+        "distance": evaluation.distances,
+        "outlier": evaluation.outliers,
+        "kmeans_cluster": evaluation.kmeans_labels,
+    }
+    if dataset.known is not None:
+        unlabeled = dataset.known < 0
+        columns = {title: _spread(_cells(c), unlabeled) for title, c in columns.items()}
+        known = splits.known_names(dataset)
+        classes = dataset.known if discovered is None else discovered.classes
+        columns["class"] = [discovery.name(c, known) if c >= 0 else "" for c in classes]
+    return to_csv({"image": dataset.sources or range(dataset.size), **columns})
+
+
+def rows_csv(names: Sequence[str] | None, result: ClusteringResult) -> str:
+    """A row for each row of features; without `names` they are numbered."""
+    return to_csv(
+        {
+            "row": range(len(result.cluster_labels)) if names is None else names,
+            "cluster": result.cluster_labels,
+            "distance": result.distances,
+            "outlier": result.outliers,
+        }
+    )
+
+
+def _cells(column: Column) -> Sequence[Any]:
+    if not isinstance(column, np.ndarray):
+        return column
+    if column.dtype.kind == "f":
+        return [f"{value:.6g}" for value in column.tolist()]
+    return column.astype(int).tolist() if column.dtype.kind == "b" else column.tolist()
+
+
+def _spread(cells: Sequence[Any], where: NDArray) -> list[Any]:
+    """The cells one after the other where `where` is true, empty ones elsewhere."""
+    following = iter(cells)
+    return [next(following) if here else "" for here in where]

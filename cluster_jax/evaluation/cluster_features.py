@@ -1,5 +1,6 @@
-"""From features that are already there to clusters and figures."""
+"""Clusters and metrics of features that are already there."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -9,40 +10,42 @@ from numpy.typing import NDArray
 from cluster_jax.clustering.bandwidth import BandwidthCurve
 from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.clustering.reduce import METHODS, reduce
-from cluster_jax.core import checks
+from cluster_jax.core import arrays, checks
 from cluster_jax.core.checks import InputError
 from cluster_jax.metrics import partition
 from cluster_jax.metrics.silhouette import silhouette
 
 CLUSTERINGS = ("gridshift", "kmeans")
 METRICS = ("cosine", "euclidean")
-# Up to this many columns are taken as a map already: not reduced, and measured by Euclid.
+# Features of up to this many columns are a map already: not reduced, and compared by their
+# Euclidean distance.
 FEW_COLUMNS = 3
 # Rows of the sample on which the silhouette is computed.
 SILHOUETTE_ROWS = 4_000
-# The largest number that counters and seeds can be, that of int32.
-_MOST = 2**31 - 1
-# Numbers in one block of a pass over all rows.
+# The largest value of counters and seeds, that of int32.
+_INT32_MAX = 2**31 - 1
+# Elements in one block of a pass over all rows.
 _BLOCK = 2**22
 
 
-class Options(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class ClusterOptions:
     """How features are clustered.
 
     Attributes:
-        method: `"gridshift"`, or `"kmeans"` for a number of clusters that is given.
+        method: `"gridshift"`, or `"kmeans"` for a given number of clusters.
         k: number of clusters of k-means; None for GridShift.
         reduce: a method of `clustering.reduce`; None: UMAP for GridShift on more than three
-            columns, else none. What is clustered are the reduced features.
-        n_components: of the reduced features.
+            columns, else none. The reduced features are what is clustered.
+        n_components: columns of the reduced features.
         n_neighbors: UMAP's neighbors, t-SNE's perplexity.
         min_dist: UMAP's closest distance.
         metric: `"cosine"` or `"euclidean"`, of the features as UMAP, t-SNE and k-means on the
-            features themselves see them; None: cosine where one of these sees more than three
-            columns, else Euclidean.
+            features themselves compare them; None: cosine where one of these compares more than
+            three columns, else Euclidean.
         bandwidth: GridShift's, a number or `"auto"`.
-        n_init: of k-means.
-        max_iter: of a run of k-means at most.
+        n_init: runs of k-means.
+        max_iter: iterations of a run of k-means, at most.
         seed: of everything random.
     """
 
@@ -58,155 +61,236 @@ class Options(NamedTuple):
     max_iter: int
     seed: int
 
+    def __post_init__(self) -> None:
+        checks.one_of("method", self.method, CLUSTERINGS)
+        if self.reduce is not None:
+            checks.one_of("reduce", self.reduce, METHODS)
+        if self.metric is not None:
+            checks.one_of("metric", self.metric, METRICS)
+        _check_int32("seed", self.seed, 0)
+        if self.method == "kmeans":
+            self._check_kmeans()
+        else:
+            self._check_gridshift()
+
+    def _check_kmeans(self) -> None:
+        if self.k is None:
+            raise InputError("k must be given for k-means; got none")
+        if self.bandwidth != "auto":
+            raise InputError(
+                f"bandwidth must be left out for k-means; got {self.bandwidth} (or set the method "
+                "to gridshift)"
+            )
+        _check_int32("n_init", self.n_init, 1)
+        _check_int32("max_iter", self.max_iter, 1)
+
+    def _check_gridshift(self) -> None:
+        if self.k is not None:
+            raise InputError(
+                f"k must be left out for GridShift, which finds the number of clusters; got "
+                f"{self.k} (or set the method to kmeans)"
+            )
+        if self.bandwidth != "auto" and not (
+            isinstance(self.bandwidth, int | float) and 0 < self.bandwidth < np.inf
+        ):
+            raise InputError(
+                f"bandwidth must be 'auto' or a number greater than 0; got {self.bandwidth}"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class ResolvedOptions(ClusterOptions):
+    """Options of which none is open, see `resolve`."""
+
+    reduce: str
+    metric: str
+
 
 class ClusteringResult(NamedTuple):
-    """Clusters and figures of `n` rows.
+    """Clusters and metrics of `n` rows.
 
     Attributes:
-        metrics: `{method: {...}}`; figures that need labels are None without them. GridShift's
-            `n_clusters` are all its clusters, `n_large` those that count; the others are small
-            and hold outliers.
-        points: float `[n, dimensions]`, the space in which the clusters were found.
+        metrics: scores against the labels (None without them), the number of clusters and what
+            the algorithm reports, see `run_gridshift` and `cluster`.
+        points: float `[n, n_components]`, the space in which the clusters were found.
+        centers: float `[k, n_components]`, in the same space.
         cluster_labels: int32 `[n]`.
-        distances: float32 `[n]`, to the center of the own cluster: in bandwidths for GridShift;
+        distances: float32 `[n]`, to the center of the cluster: in bandwidths for GridShift;
             for k-means the distance, for cosine 1 - cos.
-        outliers: bool `[n]`, GridShift's; None for k-means, which has none.
+        outliers: bool `[n]`, GridShift's; k-means has none.
         curve: the scan over bandwidths, or None.
     """
 
-    metrics: dict[str, dict[str, Any]]
+    metrics: dict[str, Any]
     points: NDArray
+    centers: NDArray
     cluster_labels: NDArray
     distances: NDArray
-    outliers: NDArray | None
+    outliers: NDArray
     curve: BandwidthCurve | None
 
 
-def resolve(features: NDArray, labels: NDArray | None, options: Options) -> Options:
-    """The options with what was left open filled in, after checks of everything.
+def resolve(
+    features: NDArray, true_labels: NDArray | None, options: ClusterOptions
+) -> ResolvedOptions:
+    """Checks everything and fills in the options that were left open.
 
     Args:
         features: numbers `[n, d]`.
-        labels: int `[n]`, or None.
-        options: as given.
+        true_labels: int `[n]`, or None.
+        options: with `reduce` and `metric` or without.
 
     Raises:
-        InputError: features, labels or an option are not usable; says which and why.
+        InputError: features, labels or an option cannot be used.
     """
     _check_features(features)
     n, d = features.shape
-    if labels is not None and len(labels) != n:
+    if true_labels is not None and len(true_labels) != n:
         raise InputError(
-            f"features and labels must have the same length; got {n:,} and {len(labels):,}"
+            f"features and labels must have the same length; got {n:,} and {len(true_labels):,}"
         )
-    checks.one_of("method", options.method, CLUSTERINGS)
     few = d <= FEW_COLUMNS
-    how = options.reduce
-    if how is None:
-        how = "umap" if options.method == "gridshift" and not few else "none"
-    checks.one_of("reduce", how, METHODS)
-    sees = how in ("umap", "tsne") or (options.method == "kmeans" and how == "none")
-    metric = options.metric or ("cosine" if sees and not few else "euclidean")
-    checks.one_of("metric", metric, METRICS)
-    if metric == "cosine" and not sees:
+    method = options.reduce
+    if method is None:
+        method = "umap" if options.method == "gridshift" and not few else "none"
+    # Otherwise nothing compares the features themselves.
+    compared = method in ("umap", "tsne") or (options.method == "kmeans" and method == "none")
+    metric = options.metric or ("cosine" if compared and not few else "euclidean")
+    if metric == "cosine" and not compared:
         raise InputError(
-            f"metric 'cosine' has no effect on {options.method} with reduction {how!r}: scale the "
-            "rows of the features to length one instead"
+            f"metric 'cosine' has no effect on {options.method} with reduction {method!r}: scale "
+            "the rows of the features to length one instead"
         )
-    if how != "none":
+    if method != "none":
         checks.at_least("n_components", options.n_components, 1)
         checks.at_least("n_neighbors", options.n_neighbors, 2)
         checks.at_least("min_dist", options.min_dist, 0)
-    _whole("seed", options.seed, 0)
-    if options.method == "kmeans":
-        _check_kmeans(options, n)
-    elif options.k is not None:
-        raise InputError(
-            f"GridShift finds the number of clusters: leave out k = {options.k}, or choose kmeans"
-        )
-    elif options.bandwidth != "auto" and not 0 < options.bandwidth < np.inf:
-        raise InputError(
-            f"bandwidth must be 'auto' or a number greater than 0; got {options.bandwidth}"
-        )
-    return options._replace(reduce=how, metric=metric)
+    if options.k is not None and not 1 <= options.k <= n:
+        raise InputError(f"k must be between 1 and {n:,}, the number of rows; got {options.k}")
+    return ResolvedOptions(**{**vars(options), "reduce": method, "metric": metric})
 
 
 def cluster(
-    features: NDArray, labels: NDArray | None, options: Options, tell: Callable[[str], None]
+    features: NDArray,
+    true_labels: NDArray | None,
+    options: ClusterOptions,
+    progress: Callable[[str], None],
 ) -> ClusteringResult:
-    """Clusters rows and scores the clusters; labels are used for scores only.
+    """Reduces and clusters rows and scores the clusters; labels are used for scores only.
 
     Args:
         features: numbers `[n, d]`.
-        labels: int `[n]`, or None.
-        options: see `Options`.
-        tell: receives what is done now, in words.
+        true_labels: int `[n]`, or None.
+        options: see `ClusterOptions`.
+        progress: called with one line of text at each step.
+
+    Returns:
+        The result; its metrics also hold `silhouette` (in the space of the features),
+        `silhouette_reduced` where they were reduced, `silhouette_rows` and `cluster_sizes`, those
+        of k-means also `k_given`, `inertia` and `updates`.
 
     Raises:
-        InputError: features, labels or an option are not usable; says which and why.
+        InputError: features, labels or an option cannot be used.
     """
-    options = resolve(features, labels, options)
-    size = " x ".join(f"{side:,}" for side in features.shape)
-    points = features
-    if options.reduce != "none":
-        how = options.reduce.upper()
-        tell(f"reducing {size} by {how} to {options.n_components} dimensions ...")
-        points = reduce(
-            features,
-            method=options.reduce,
-            n_components=options.n_components,
-            n_neighbors=options.n_neighbors,
-            min_dist=options.min_dist,
-            metric=options.metric,
-            seed=options.seed,
+    resolved = resolve(features, true_labels, options)
+    points = _reduce(features, resolved, progress)
+    if resolved.method == "gridshift":
+        progress(f"running GridShift on {len(points):,} points, bandwidth {resolved.bandwidth} ...")
+        result = run_gridshift(points, true_labels, bandwidth=resolved.bandwidth)
+    else:
+        progress(
+            f"running k-means on {len(points):,} points, k = {resolved.k}, "
+            f"n_init = {resolved.n_init} ..."
         )
-    work = _gridshift if options.method == "gridshift" else _kmeans
-    clusters, distances, outliers, curve, figures = work(points, options, tell)
-    tell("scoring ...")
-    ids, sizes = np.unique(clusters, return_counts=True)
-    scores = {"n_clusters": len(ids), **dict.fromkeys(("acc", "nmi", "ari", "ami"))}
-    if labels is not None:
-        scores = partition.scores(labels, clusters)
-    sample = {"sample_size": SILHOUETTE_ROWS, "seed": options.seed}
-    figures["silhouette"] = silhouette(features, clusters, metric=options.metric, **sample)
-    if options.reduce != "none":
-        reduced = silhouette(points, clusters, metric="euclidean", **sample)
-        figures["silhouette_reduced"] = reduced
-    figures["silhouette_rows"] = min(SILHOUETTE_ROWS, len(features))
-    figures["cluster_sizes"] = dict(zip(ids.tolist(), sizes.tolist(), strict=True))
+        result = _run_kmeans(points, true_labels, resolved)
+    progress("scoring ...")
+    labels, sample = result.cluster_labels, {"sample_size": SILHOUETTE_ROWS, "seed": resolved.seed}
+    metrics = dict(result.metrics)
+    metrics["silhouette"] = silhouette(features, labels, metric=resolved.metric, **sample)
+    if resolved.reduce != "none":
+        metrics["silhouette_reduced"] = silhouette(points, labels, metric="euclidean", **sample)
+    metrics["silhouette_rows"] = min(SILHOUETTE_ROWS, len(features))
+    ids, sizes = np.unique(labels, return_counts=True)
+    metrics["cluster_sizes"] = dict(zip(ids.tolist(), sizes.tolist(), strict=True))
+    return result._replace(metrics=metrics)
+
+
+def run_gridshift(
+    points: NDArray, true_labels: NDArray | None, **grid_options: Any
+) -> ClusteringResult:
+    """GridShift's clusters and their metrics.
+
+    Args:
+        points: `[n, n_components]`.
+        true_labels: int `[n]`, used for scores only, or None.
+        grid_options: arguments of `GridShift`.
+
+    Returns:
+        The result, with metrics `scores` and `n_large`, the clusters that count (`n_clusters` are
+        all; the others are small and hold outliers, see `bandwidth.min_cluster_size`), `bandwidth`,
+        the `verdict` of the scan over bandwidths, `stability`, and the number of `outliers`.
+    """
+    grid = GridShift(**grid_options).fit(points)
+    located = grid.locate(points)
+    curve = grid.bandwidth_curve_
+    metrics = {
+        **scores(true_labels, grid.labels_),
+        "n_large": len(np.unique(grid.labels_[~located.outliers])),
+        "bandwidth": float(grid.bandwidth_),
+        "verdict": None if curve is None else curve.verdict,
+        "stability": grid.stability_,
+        "outliers": int(located.outliers.sum()),
+    }
     return ClusteringResult(
-        {options.method: {**scores, **figures}},
+        metrics,
         points,
-        clusters.astype(np.int32),
-        distances.astype(np.float32),
-        outliers,
+        grid.cluster_centers_,
+        grid.labels_.astype(np.int32),
+        located.distances.astype(np.float32),
+        located.outliers,
         curve,
     )
 
 
-def _gridshift(points: NDArray, options: Options, tell: Callable[[str], None]) -> tuple:
-    tell(f"seeking modes of {len(points):,} points, bandwidth {options.bandwidth} ...")
-    grid = GridShift(options.bandwidth).fit(points)
-    where = grid.locate(points)
-    curve = grid.bandwidth_curve_
-    figures = {
-        "bandwidth": float(grid.bandwidth_),
-        "verdict": None if curve is None else curve.verdict,
-        "stability": grid.stability_,
-        "outliers": int(where.outliers.sum()),
-        "n_large": len(np.unique(grid.labels_[~where.outliers])),
-    }
-    return grid.labels_, where.distances, where.outliers, curve, figures
+def scores(true_labels: NDArray | None, cluster_labels: NDArray) -> dict[str, Any]:
+    """`metrics.partition.scores`; without labels the number of clusters, and None for scores."""
+    if true_labels is None:
+        n_clusters = len(np.unique(cluster_labels))
+        return {**dict.fromkeys(partition.SCORES), "n_clusters": n_clusters}
+    return partition.scores(true_labels, cluster_labels)
 
 
-def _kmeans(points: NDArray, options: Options, tell: Callable[[str], None]) -> tuple:
+def _reduce(
+    features: NDArray, options: ResolvedOptions, progress: Callable[[str], None]
+) -> NDArray:
+    if options.reduce == "none":
+        return features
+    size = " x ".join(f"{side:,}" for side in features.shape)
+    progress(
+        f"reducing {size} features to {options.n_components} dimensions with "
+        f"{options.reduce.upper()} ..."
+    )
+    return reduce(
+        features,
+        method=options.reduce,
+        n_components=options.n_components,
+        n_neighbors=options.n_neighbors,
+        min_dist=options.min_dist,
+        metric=options.metric,
+        seed=options.seed,
+    )
+
+
+def _run_kmeans(
+    points: NDArray, true_labels: NDArray | None, options: ResolvedOptions
+) -> ClusteringResult:
     # Starts JAX, which nothing else here needs.
     from cluster_jax.clustering.kmeans import kmeans
 
-    tell(f"k-means of {len(points):,} points, k = {options.k}, {options.n_init} starts ...")
+    assert options.k is not None  # ClusterOptions sees to it.
     # Rows are compared by angle only as features: in a map the origin has no meaning.
     spherical = options.metric == "cosine" and options.reduce == "none"
-    found = kmeans(
+    fitted = kmeans(
         points,
         options.k,
         metric="spherical" if spherical else "euclidean",
@@ -214,25 +298,31 @@ def _kmeans(points: NDArray, options: Options, tell: Callable[[str], None]) -> t
         max_iter=options.max_iter,
         seed=options.seed,
     )
-    centers, labels = np.asarray(found.centers), np.asarray(found.labels)
-    distances = _to_centers(points, centers, labels, spherical)
-    figures = {"k_given": options.k, "inertia": float(found.inertia), "updates": int(found.n_iter)}
-    return labels, distances, None, None, figures
+    centers, labels = np.asarray(fitted.centers), np.asarray(fitted.labels)
+    distance = _cosine_distances if spherical else arrays.distances_to_centers
+    metrics = {
+        **scores(true_labels, labels),
+        "k_given": options.k,
+        "inertia": float(fitted.inertia),
+        "updates": int(fitted.n_iter),
+    }
+    distances = distance(points, centers, labels).astype(np.float32)
+    outliers = np.zeros(len(points), bool)
+    return ClusteringResult(
+        metrics, points, centers, labels.astype(np.int32), distances, outliers, None
+    )
 
 
-def _to_centers(points: NDArray, centers: NDArray, labels: NDArray, spherical: bool) -> NDArray:
-    """Distance of each row to its center (`spherical`: 1 - cos), block by block."""
+def _cosine_distances(points: NDArray, centers: NDArray, labels: NDArray) -> NDArray:
+    """1 - cosine of each row and the center of its cluster, float64 `[n]`, block by block."""
     distances = np.empty(len(points), np.float64)
-    rows = max(1, _BLOCK // points.shape[1])
-    for start in range(0, len(points), rows):
-        block = points[start : start + rows].astype(np.float64)
-        own = centers[labels[start : start + rows]].astype(np.float64)
-        if spherical:
-            norms = np.linalg.norm(block, axis=1) * np.linalg.norm(own, axis=1)
-            gaps = 1 - (block * own).sum(axis=1) / np.where(norms > 0, norms, 1)
-        else:
-            gaps = np.linalg.norm(block - own, axis=1)
-        distances[start : start + rows] = gaps
+    step = max(1, _BLOCK // points.shape[1])
+    for start in range(0, len(points), step):
+        rows = slice(start, start + step)
+        block = points[rows].astype(np.float64)
+        center = centers[labels[rows]].astype(np.float64)
+        norms = np.linalg.norm(block, axis=1) * np.linalg.norm(center, axis=1)
+        distances[rows] = 1 - (block * center).sum(axis=1) / np.where(norms > 0, norms, 1)
     return distances
 
 
@@ -242,34 +332,20 @@ def _check_features(features: NDArray) -> None:
             f"features must be a non-empty 2-D array, rows by columns; got shape {features.shape}"
         )
     if features.dtype.kind != "f":
-        raise InputError(f"features must be floating numbers; got {features.dtype}")
-    rows, first, bad = max(1, _BLOCK // features.shape[1]), None, 0
-    for start in range(0, len(features), rows):
-        wrong = np.flatnonzero(~np.isfinite(features[start : start + rows]).all(axis=1))
-        if len(wrong) and first is None:
-            first = start + int(wrong[0])
-        bad += len(wrong)
-    if bad:
+        raise InputError(f"features must be floating-point numbers; got {features.dtype}")
+    step, bad_rows = max(1, _BLOCK // features.shape[1]), []
+    for start in range(0, len(features), step):
+        finite = np.isfinite(features[start : start + step]).all(axis=1)
+        bad_rows.append(start + np.flatnonzero(~finite))
+    bad = np.concatenate(bad_rows)
+    if len(bad):
         raise InputError(
-            f"features contain NaN or infinity in {bad:,} of {len(features):,} rows, first in row "
-            f"{first} (counted from 0): drop or fill those rows"
+            f"features must not contain NaN or infinity; got some in {len(bad):,} of "
+            f"{len(features):,} rows, first in row {bad[0]} (counted from 0): drop or fill them"
         )
 
 
-def _check_kmeans(options: Options, n: int) -> None:
-    if options.k is None:
-        raise InputError("k-means needs the number of clusters: give k")
-    if not 1 <= options.k <= n:
-        raise InputError(f"the number of clusters k must be 1 to {n:,}, the rows; got {options.k}")
-    if options.bandwidth != "auto":
-        raise InputError(
-            f"k-means has no bandwidth: leave out {options.bandwidth}, or choose gridshift"
-        )
-    _whole("n_init", options.n_init, 1)
-    _whole("max_iter", options.max_iter, 1)
-
-
-def _whole(name: str, value: int, least: int) -> None:
+def _check_int32(name: str, value: int, least: int) -> None:
     checks.at_least(name, value, least)
-    if value > _MOST:
-        raise InputError(f"{name} must be at most {_MOST:,}; got {value}")
+    if value > _INT32_MAX:
+        raise InputError(f"{name} must be at most {_INT32_MAX:,}; got {value}")

@@ -1,26 +1,30 @@
-"""Figures of novel class discovery: classes of the labeled part, of the novel one, of both."""
+"""Classes found by novel class discovery, and their accuracy."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import special
 
 from cluster_jax.clustering import out_of_sample
 from cluster_jax.clustering.kmeans import kmeans
+from cluster_jax.core import arrays
 from cluster_jax.data import splits
+from cluster_jax.evaluation import cluster_features
 from cluster_jax.metrics import partition
 
-# Nearest training images that vote on the class of an image which may be of any; as many as the
-# map of nrcc_digits is made with.
+# Nearest training images that vote on the class of an image that may be known or novel; as many
+# as the map of nrcc_digits has neighbors.
 VOTERS = 15
-# A novel head whose highest probability is on average less than this part of the way from a guess,
-# 1 / C^u, to certainty is close to the constant output, which the pairwise loss has as a trap.
-DECIDED = 0.25
+# The mean of the novel head's highest probability should be at least this fraction of the way from
+# a guess, 1 / C^u, to certainty. Below, the head is close to a constant output, a poor minimum of
+# the pairwise loss.
+MIN_CONFIDENCE = 0.25
 
 
 class NetworkOutputs(NamedTuple):
-    """An embedding of images and their classes.
+    """What the network says of `n` images, and their true classes.
 
     Attributes:
         features: float32 `[n, d]`, rows of length one.
@@ -29,38 +33,39 @@ class NetworkOutputs(NamedTuple):
         true_labels: classes int32 `[n]`, known ones first, or None.
     """
 
-    features: np.ndarray
-    labeled_logits: np.ndarray
-    novel_logits: np.ndarray
-    true_labels: np.ndarray | None
+    features: NDArray
+    labeled_logits: NDArray
+    novel_logits: NDArray
+    true_labels: NDArray | None
 
 
 class Discovery(NamedTuple):
-    """What was discovered.
+    """Classes of the training images.
 
     Attributes:
         metrics: see `discover`; None for what needs labels, without them.
-        classes: int32 `[n]` of all training images: the given class of a labeled one, C^l and
-            the argmax of the novel head for the others.
+        classes: int32 `[n]` of all training images: the given class of a labeled one, C^l plus
+            the argmax of the novel head for an unlabeled one.
         novelty_threshold: how far, by 1 - cosine, a new image may be from all of them
             (see `out_of_sample.novelty_threshold`).
         cluster_labels: int32, the novel class of each unlabeled image, counted from 0.
-        distances: float32, of the features of each of these from the mean of its novel class.
+        distances: float32, Euclidean, from the features of each unlabeled image to the mean of
+            its novel class.
     """
 
     metrics: dict[str, Any]
-    classes: np.ndarray
+    classes: NDArray
     novelty_threshold: float
-    cluster_labels: np.ndarray
-    distances: np.ndarray
+    cluster_labels: NDArray
+    distances: NDArray
 
 
-def with_number(config: Mapping[str, Any], known: np.ndarray | None) -> Mapping[str, Any]:
-    """The config with the number of novel classes for k-means too, where it names none."""
-    classes, kmeans = config["method"].get("classes"), config["eval"]["kmeans"]
-    if known is None or classes is None or kmeans["k"] is not None:
+def with_novel_k(config: Mapping[str, Any], known: NDArray | None) -> Mapping[str, Any]:
+    """The config with the number of novel classes as k of k-means, where it gives none."""
+    classes, kmeans_section = config["method"].get("classes"), config["eval"]["kmeans"]
+    if known is None or classes is None or kmeans_section["k"] is not None:
         return config
-    return {**config, "eval": {**config["eval"], "kmeans": {**kmeans, "k": classes}}}
+    return {**config, "eval": {**config["eval"], "kmeans": {**kmeans_section, "k": classes}}}
 
 
 def name(label: int, known: Sequence[str]) -> str:
@@ -70,8 +75,8 @@ def name(label: int, known: Sequence[str]) -> str:
 
 def discover(
     train: NetworkOutputs,
-    known: np.ndarray,
-    before: np.ndarray | None,
+    known: NDArray,
+    before: NDArray | None,
     test: NetworkOutputs | None,
     *,
     n_init: int,
@@ -80,9 +85,9 @@ def discover(
     """Classes of the training images, and their accuracy.
 
     Novel classes are matched to true ones by the Hungarian method on the unlabeled images alone,
-    as in NCL section 4.1; labeled ones have their names. With the part of a test image unknown
-    (`"all_acc"`) its nearest training images vote on its class among all, novel ones named as on
-    the training images.
+    as in NCL section 4.1; known classes need no matching. `"all_acc"` is the accuracy where it is
+    not given whether an image is of a known or a novel class: the nearest training images vote,
+    and novel classes are matched as on the training images.
 
     Args:
         train: the training images.
@@ -96,67 +101,69 @@ def discover(
         Metrics `{"novel_classes", "confidence", "undecided", "novel": {"acc", "nmi", ...},
         "labeled_acc", "all_acc", "kmeans_before_acc", "test": {"novel_acc", "labeled_acc",
         "all_acc"} | None}` and classes. `"confidence"`, the mean of the novel head's highest
-        probability on unlabeled images, needs no label; `"undecided"` says that it is low (see
+        probability on unlabeled images, needs no label; `"undecided"`: it is low (see
         `summary.doubt`).
     """
-    new = known < 0
-    old, count = train.labeled_logits.shape[1], train.novel_logits.shape[1]
-    found = np.argmax(train.novel_logits, axis=1)
-    classes = np.where(new, old + found, known).astype(np.int32)
-    right = float(np.mean(np.argmax(train.labeled_logits[~new], axis=1) == known[~new]))
-    confidence = float(np.mean(np.max(special.softmax(train.novel_logits[new], axis=1), axis=1)))
+    unlabeled = known < 0
+    n_known, n_novel = train.labeled_logits.shape[1], train.novel_logits.shape[1]
+    novel_class = np.argmax(train.novel_logits, axis=1)
+    classes = np.where(unlabeled, n_known + novel_class, known).astype(np.int32)
+    cluster_labels = novel_class[unlabeled].astype(np.int32)
+    labeled = ~unlabeled
+    labeled_acc = float(np.mean(np.argmax(train.labeled_logits[labeled], axis=1) == known[labeled]))
+    probabilities = special.softmax(train.novel_logits[unlabeled], axis=1)
+    confidence = float(np.mean(np.max(probabilities, axis=1)))
     metrics: dict[str, Any] = {
-        "novel_classes": count,
+        "novel_classes": n_novel,
         "confidence": confidence,
-        "undecided": confidence < 1 / count + DECIDED * (1 - 1 / count),
-        "novel": {**dict.fromkeys(partition.SCORES), "n_clusters": len(np.unique(found[new]))},
-        "labeled_acc": right,
+        "undecided": confidence < 1 / n_novel + MIN_CONFIDENCE * (1 - 1 / n_novel),
+        "novel": cluster_features.scores(None, cluster_labels),
+        "labeled_acc": labeled_acc,
         "all_acc": None,
         "kmeans_before_acc": None,
         "test": None,
     }
     if train.true_labels is not None:
-        novel = partition.scores(train.true_labels[new], found[new])
-        metrics |= {"novel": novel, "all_acc": _mean(novel["acc"], right, new)}
+        true_labels = train.true_labels[unlabeled]
+        metrics["novel"] = cluster_features.scores(true_labels, cluster_labels)
+        metrics["all_acc"] = _weighted_mean(metrics["novel"]["acc"], labeled_acc, unlabeled)
         if before is not None:
-            groups = kmeans(before[new], count, n_init=n_init, seed=seed).labels
-            metrics["kmeans_before_acc"] = partition.accuracy(train.true_labels[new], groups)
-    if test is not None and test.true_labels is not None and train.true_labels is not None:
-        names = partition.matching(train.true_labels[new], found[new])
-        metrics["test"] = _test(train, classes, names, test)
-    clusters = found[new].astype(np.int32)
-    distances = _from_means(train.features[new], clusters)
-    return Discovery(
-        metrics, classes, out_of_sample.novelty_threshold(train.features), clusters, distances
+            baseline = kmeans(before[unlabeled], n_novel, n_init=n_init, seed=seed).labels
+            metrics["kmeans_before_acc"] = partition.accuracy(true_labels, baseline)
+        if test is not None and test.true_labels is not None:
+            matching = partition.matching(true_labels, cluster_labels)
+            metrics["test"] = _test_metrics(train, classes, matching, test, test.true_labels)
+    features = train.features[unlabeled]
+    distances = arrays.distances_to_cluster_means(
+        features, cluster_labels, features, cluster_labels
     )
+    threshold = out_of_sample.novelty_threshold(train.features)
+    return Discovery(metrics, classes, threshold, cluster_labels, distances.astype(np.float32))
 
 
-def _from_means(rows: np.ndarray, clusters: np.ndarray) -> np.ndarray:
-    _, own = np.unique(clusters, return_inverse=True)
-    means = np.stack([rows[own == c].mean(axis=0) for c in range(own.max() + 1)])
-    return np.linalg.norm(rows - means[own], axis=1).astype(np.float32)
+def _weighted_mean(novel: float, labeled: float, unlabeled: NDArray) -> float:
+    fraction = float(np.mean(unlabeled))
+    return fraction * novel + (1 - fraction) * labeled
 
 
-def _mean(novel: float, labeled: float, new: np.ndarray) -> float:
-    share = float(np.mean(new))
-    return share * novel + (1 - share) * labeled
-
-
-def _test(
-    train: NetworkOutputs, classes: np.ndarray, names: Mapping[int, int], test: NetworkOutputs
+def _test_metrics(
+    train: NetworkOutputs,
+    classes: NDArray,
+    matching: Mapping[int, int],
+    test: NetworkOutputs,
+    true_labels: NDArray,
 ) -> dict[str, float]:
-    """`names` are the true classes of the novel head's, by the unlabeled training images."""
-    old = train.labeled_logits.shape[1]
-    new = test.true_labels >= old
-    near = out_of_sample.neighbors(test.features, train.features, VOTERS)
-    voted = [c if c < old else names.get(c - old, -1) for c in out_of_sample.vote(near, classes)]
-    right = np.argmax(test.labeled_logits[~new], axis=1) == test.true_labels[~new]
+    """Accuracies on test images; `matching`: novel class -> true class, by the training images."""
+    n_known = train.labeled_logits.shape[1]
+    novel = true_labels >= n_known
+    labeled = ~novel
+    nearest = out_of_sample.neighbors(test.features, train.features, VOTERS)
+    votes = out_of_sample.vote(nearest, classes)
+    predicted = [c if c < n_known else matching.get(c - n_known, -1) for c in votes]
+    novel_acc = partition.accuracy(true_labels[novel], np.argmax(test.novel_logits[novel], axis=1))
+    correct = np.argmax(test.labeled_logits[labeled], axis=1) == true_labels[labeled]
     return {
-        "novel_acc": partition.accuracy(
-            test.true_labels[new], np.argmax(test.novel_logits[new], axis=1)
-        ),
-        "labeled_acc": float(np.mean(right)),
-        "all_acc": float(
-            np.mean([v == label for v, label in zip(voted, test.true_labels, strict=True)])
-        ),
+        "novel_acc": novel_acc,
+        "labeled_acc": float(np.mean(correct)),
+        "all_acc": float(np.mean(np.asarray(predicted) == true_labels)),
     }

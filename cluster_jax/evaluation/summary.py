@@ -1,20 +1,25 @@
-"""How many clusters there are, in words, and the summary of a clustering for the terminal."""
+"""Clusters and metrics in words and lines of text, for the terminal and the report."""
 
 from collections.abc import Mapping
 from typing import Any
 
-# Clusters named in a summary, the largest first.
+# Clusters listed in a summary, the largest first.
 NAMED = 20
+TITLES = {"gridshift": "GridShift", "kmeans": "k-means"}
 
 
 def tally(metrics: Mapping[str, Any]) -> tuple[int, int]:
-    """Clusters that count and small ones, by one method's figures; k-means has no small ones."""
+    """Numbers of clusters that count and of small ones; k-means has no small ones.
+
+    Args:
+        metrics: those of one algorithm.
+    """
     large = metrics.get("n_large", metrics["n_clusters"])
     return large, metrics["n_clusters"] - large
 
 
 def number(large: int, small: int) -> str:
-    """The number of clusters: those that count, and how many small ones there are besides."""
+    """The number of clusters that count and, where there are any, of small ones."""
     return f"{large:,} and {small:,} small" if small else f"{large:,}"
 
 
@@ -26,8 +31,26 @@ def groups(large: int, small: int, noun: str) -> str:
     return f"{text} and {small:,} small " + ("one" if small == 1 else "ones")
 
 
+def verdict(metrics: Mapping[str, Any], noun: str) -> str | None:
+    """A sentence where the clusters that GridShift found are not clear, else None.
+
+    Args:
+        metrics: GridShift's, or k-means', which have no verdict.
+        noun: plural of what was clustered: "images" or "rows".
+    """
+    if metrics.get("verdict") == "one cluster":
+        return f"The {noun} form one cluster: no split separates them clearly."
+    if metrics.get("verdict") == "no clear answer":
+        return f"No clear answer: the {noun} may form one cluster or none (see the report)."
+    return None
+
+
 def doubt(metrics: Mapping[str, Any]) -> str | None:
-    """What speaks against the novel classes of a run without any label, in words, or None."""
+    """Why novel classes may mean little, judged without labels, or None.
+
+    Args:
+        metrics: see `discovery.discover`.
+    """
     used, count = metrics["novel"]["n_clusters"], metrics["novel_classes"]
     if metrics.get("undecided"):
         return (
@@ -37,48 +60,57 @@ def doubt(metrics: Mapping[str, Any]) -> str | None:
     return f"the novel head uses {used} of its {count} classes" if used < count else None
 
 
-def figure(value: float | None) -> str:
+def format_score(value: float | None) -> str:
     """A score, or a dash where there is none."""
     return "-" if value is None else f"{value:.3f}"
 
 
-def text(results: Mapping[str, Any]) -> str:
-    """The figures of a clustering's `results.json` and its largest clusters as lines of text."""
+def cluster_table(results: Mapping[str, Any]) -> str:
+    """Metrics and largest clusters of the command `cluster` as lines of text.
+
+    Args:
+        results: what its `results.json` holds.
+    """
     ((method, metrics),) = results["metrics"].items()
-    title = {"gridshift": "GridShift", "kmeans": "k-means"}[method]
-    title += f" (k {results['provenance']['number_of_clusters'][method]})"
+    title = f"{TITLES[method]} (k {results['provenance']['number_of_clusters'][method]})"
     scores = {"ACC": "acc", "NMI": "nmi", "ARI": "ari", "AMI": "ami", "silhouette": "silhouette"}
-    cells = "".join(f"{figure(metrics[key]):>{len(name) + 5}}" for name, key in scores.items())
+    cells = "".join(
+        f"{format_score(metrics[key]):>{len(name) + 5}}" for name, key in scores.items()
+    )
     large, small = tally(metrics)
-    found = number(large, small)
-    width = max(len(found), len("clusters"))
-    lines = [f"{'':21}{'clusters':>{width}}" + "".join(f"     {name}" for name in scores)]
-    lines += [f"{title:21}{found:>{width}}{cells}", ""]
-    lines += _listed(metrics, large, small)
-    if metrics.get("verdict") == "one cluster":
-        lines.append("the rows form one cluster: no division is as good as separate clusters are")
-    if metrics.get("verdict") == "no clear answer":
-        lines.append("no clear answer: the rows may form one group, or none (see the report)")
-    return "\n".join(lines)
+    count = number(large, small)
+    width = max(len(count), len("clusters"))
+    rows = sum(metrics["cluster_sizes"].values())
+    sentence = verdict(metrics, "rows")
+    return "\n".join(
+        [
+            f"{'':21}{'clusters':>{width}}" + "".join(f"     {name}" for name in scores),
+            f"{title:21}{count:>{width}}{cells}",
+            "",
+            f"Found {groups(large, small, 'cluster')} in {rows:,} rows.",
+            *_largest_clusters(metrics, large, small),
+            *([] if sentence is None else [sentence]),
+        ]
+    )
 
 
-def _listed(metrics: Mapping[str, Any], large: int, small: int) -> list[str]:
-    """A line for each of the largest clusters that count, and one for what is left."""
-    sizes, labels = metrics["cluster_sizes"], metrics.get("matching", {})
+def _largest_clusters(metrics: Mapping[str, Any], large: int, small: int) -> list[str]:
+    """A line for each of the largest clusters that count, and one for all others."""
+    sizes, matching = metrics["cluster_sizes"], metrics.get("matching", {})
     rows, purity = sum(sizes.values()), metrics.get("cluster_purity")
-    # A cluster counts by its size, so the first ones in this order are those that do.
+    # Whether a cluster counts depends on its size: in this order those that do come first.
     order = sorted(sizes, key=lambda c: (-sizes[c], int(c)))
     lines = []
     for c in order[: min(large, NAMED)]:
-        pure = "" if purity is None else f"   purity {purity[c]:.3f}"
-        match = f", matched with {labels[c]}" if c in labels else ""
         share = f"{sizes[c]:>12,} {'row ' if sizes[c] == 1 else 'rows'}{sizes[c] / rows:>8.1%}"
+        pure = "" if purity is None else f"   purity {purity[c]:.3f}"
+        match = f", matched with {matching[c]}" if c in matching else ""
         lines.append(f"cluster {c:>6}{share}{pure}{match}")
     if large > NAMED:
-        lines.append(f"and {large - NAMED:,} of {sizes[order[NAMED]]:,} rows or fewer")
+        lines.append(f"and {large - NAMED:,} more of at most {sizes[order[NAMED]]:,} rows")
     if small:
         lines.append(
-            f"and {small:,} small, of {sizes[order[large]]:,} rows or fewer, too small to count; "
+            f"and {small:,} small, of at most {sizes[order[large]]:,} rows, too small to count: "
             f"{metrics['outliers']:,} rows are outliers"
         )
     return lines

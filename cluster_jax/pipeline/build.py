@@ -16,6 +16,7 @@ from cluster_jax.core.config import bind_section, load_config, parse_section
 from cluster_jax.data import batches, datasets, splits, views
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.evaluation import evaluate
+from cluster_jax.evaluation.evaluate import EvalConfig
 from cluster_jax.methods import base
 from cluster_jax.methods.base import Method, MethodContext
 from cluster_jax.methods.nrcc import with_nrcc
@@ -88,7 +89,7 @@ def build_run(
             dataset, test = bind_section(splits.load, "novel", config["novel"], config["data"])
         known = dataset.known
         clustered = dataset.size if known is None else int((known < 0).sum())
-        evaluate.check(config["eval"], clustered)
+        evaluate.check_k(parse_section(EvalConfig, "eval", config["eval"]), clustered)
         built = _join(config, dataset, test, mesh)
         classes = config["method"].get("classes")
         if classes is not None and classes > clustered:

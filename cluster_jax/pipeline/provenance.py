@@ -90,22 +90,25 @@ def table(results: Mapping[str, Any]) -> str:
     lines = [f"{'':28}{'clusters':>{width}}{'ACC':>8}{'NMI':>8}{'ARI':>8}{'AMI':>8}"]
     for name, title in titles.items():
         row = metrics[name]
-        figures = "".join(f"{summary.figure(row[key]):>8}" for key in ("acc", "nmi", "ari", "ami"))
+        figures = "".join(
+            f"{summary.format_score(row[key]):>8}" for key in ("acc", "nmi", "ari", "ami")
+        )
         label = f"{title} (k {counts[name]})"
         lines.append(f"{label:<28}{found[name]:>{width}}{figures}")
     grid = metrics["gridshift"]
     if grid.get("outliers"):
         lines.append(f"outliers                     {grid['outliers']:,}")
-    if grid.get("verdict") == "one cluster":
-        lines.append("the images form one cluster: no division is as good as separate clusters are")
-    if grid["clear"] is False:
-        lines.append("no clear answer: the images may form one group, or none (see the report)")
+    verdict = summary.verdict(grid, "images")
+    if verdict is not None:
+        lines.append(verdict)
     neighbors = {k: v for k, v in metrics["knn"].items() if v is not None}
     if neighbors:
-        found = ", ".join(f"{k}: {summary.figure(v)}" for k, v in neighbors.items())
+        found = ", ".join(f"{k}: {summary.format_score(v)}" for k, v in neighbors.items())
         lines.append(f"k-NN accuracy                {found}")
     if metrics["linear_probe"] is not None:
-        lines.append(f"linear probe accuracy        {summary.figure(metrics['linear_probe'])}")
+        lines.append(
+            f"linear probe accuracy        {summary.format_score(metrics['linear_probe'])}"
+        )
     if metrics.get("discovery") is not None:
         lines += _discovery(metrics["discovery"])
     if metrics.get("gradient_share") is not None:
@@ -117,7 +120,7 @@ def table(results: Mapping[str, Any]) -> str:
 
 def _discovery(metrics: Mapping[str, Any]) -> list[str]:
     novel, test = metrics["novel"], metrics["test"]
-    figure = summary.figure
+    figure = summary.format_score
     lines = [
         f"{'novel classes (given)':<28}{metrics['novel_classes']}: ACC {figure(novel['acc'])}, "
         f"NMI {figure(novel['nmi'])}; k-means at the start: ACC "

@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 
 from cluster_jax.core import arrays, io
 from cluster_jax.core.checks import InputError
+from cluster_jax.core.config import parse_section
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import select
 from cluster_jax.evaluation import assignments, discovery, evaluate, report
@@ -88,8 +89,9 @@ def run_pipeline(
         return {}
     _say("clustering")
     clustered, of_clustered = _unlabeled(built.dataset, features[workdirs.TRAIN_EMBEDDING])
-    judged = discovery.with_number(config, built.dataset.known)
-    found = evaluate.evaluate(of_clustered, clustered.labels, seed=config["seed"], **judged["eval"])
+    judged = discovery.with_novel_k(config, built.dataset.known)
+    eval_config = parse_section(evaluate.EvalConfig, "eval", judged["eval"])
+    found = evaluate.evaluate(of_clustered, clustered.labels, eval_config, seed=config["seed"])
     records = log.read(workdir)
     discovered = _discover(built, features, config)
     results = {
@@ -107,7 +109,9 @@ def run_pipeline(
         "config": config,
     }
     workdirs.write_clusters(workdir, _stored_clusters(found, discovered, built.dataset))
-    io.write(workdir / workdirs.ASSIGNMENTS, assignments.text(built.dataset, found, discovered))
+    io.write(
+        workdir / workdirs.ASSIGNMENTS, assignments.images_csv(built.dataset, found, discovered)
+    )
     if discovered:  # Their report shows the novel classes; assignments.csv has the clusters too.
         own = {"cluster_labels": discovered.cluster_labels, "distances": discovered.distances}
         found = found._replace(**own, outliers=None)

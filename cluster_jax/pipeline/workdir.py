@@ -157,7 +157,7 @@ def older_version(workdir: epath.PathLike) -> InputError:
     )
 
 
-def fingerprint(*parts: bytes) -> str:
+def fingerprint(*parts: bytes | memoryview) -> str:
     """SHA-256 of the parts, one after the other, in hexadecimal."""
     digest = hashlib.sha256()
     for part in parts:

@@ -11,8 +11,7 @@ import pathlib
 
 import numpy as np
 
-from cluster_jax.core import io
-from cluster_jax.evaluation import evaluate
+from cluster_jax.core import arrays, io
 
 THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 ROWS = 2000  # a random sample of at most so many rows
@@ -25,7 +24,7 @@ def main() -> None:
     workdir = parser.parse_args().workdir
     rows = io.read_arrays(workdir / "clusters.npz")["unlabeled_rows"]
     rows = np.random.default_rng(0).permutation(rows)[:ROWS]
-    z = evaluate.unit(io.read_arrays(workdir / "embedding_before.npz")["backbone"][rows])
+    z = arrays.normalize_rows(io.read_arrays(workdir / "embedding_before.npz")["backbone"][rows])
     cosines = (z @ z.T)[np.triu_indices(len(z), 1)]
     for threshold in THRESHOLDS:
         print(f"lambda {threshold:4.2f}: {np.mean(cosines >= threshold):7.2%} of the pairs")

@@ -1,11 +1,13 @@
 """The command on embeddings: files that it leaves, folders, one sentence for bad input."""
 
 import csv
+import dataclasses
 import pathlib
 import subprocess
 import sys
 import warnings
 
+import jax
 import numpy as np
 import pytest
 
@@ -56,7 +58,7 @@ def test_files_of_a_run(files, capsys):
     x, labels = files
     out, err = _run(capsys, "--features=x.csv", "--labels=y.txt", "--workdir=out")
     assert err == ""
-    assert "seeking modes of 200 points" in out
+    assert "running GridShift on 200 points" in out
     assert "out/report.html\nout/assignments.csv\nout/results.json" in out
     names = ["assignments.csv", "config.json", "report.html", "results.json"]
     assert sorted(file.name for file in pathlib.Path("out").iterdir()) == names
@@ -73,19 +75,18 @@ def test_files_of_a_run(files, capsys):
     assert {"python", "cluster_jax", "numpy"} <= set(protocol["versions"])
     assert {"machine", "commit"} <= set(protocol)
 
-    options = cluster_features.Options(
-        **{k: results["config"][k] for k in cluster_features.Options._fields}
-    )
-    found = cluster_features.cluster(x, labels, options, lambda text: None)
+    names = [field.name for field in dataclasses.fields(cluster_features.ClusterOptions)]
+    options = cluster_features.ClusterOptions(**{k: results["config"][k] for k in names})
+    result = cluster_features.cluster(x, labels, options, lambda text: None)
     rows = list(csv.DictReader(pathlib.Path("out/assignments.csv").read_text().splitlines()))
     assert [row["row"] for row in rows] == [f"row {i}" for i in range(200)]
-    assert [int(row["cluster"]) for row in rows] == found.cluster_labels.tolist()
-    assert [int(row["outlier"]) for row in rows] == found.outliers.astype(int).tolist()
+    assert [int(row["cluster"]) for row in rows] == result.cluster_labels.tolist()
+    assert [int(row["outlier"]) for row in rows] == result.outliers.astype(int).tolist()
     distances = [float(row["distance"]) for row in rows]
-    np.testing.assert_allclose(distances, found.distances, rtol=1e-5)
+    np.testing.assert_allclose(distances, result.distances, rtol=1e-5)
     # The names of the labels, cluster by cluster, and of the rows.
     for c, name in metrics["matching"].items():
-        assert name == NAMES[np.bincount(labels[found.cluster_labels == int(c)]).argmax()]
+        assert name == NAMES[np.bincount(labels[result.cluster_labels == int(c)]).argmax()]
         assert f"matched with {name}" in out
     page = pathlib.Path("out/report.html").read_text()
     assert "clusters in 200 rows." in page
@@ -100,7 +101,7 @@ def test_a_finished_run_is_shown_again(files, capsys):
     stamp = (workdir / "results.json").stat().st_mtime_ns
     again, _ = _run(capsys, "--features=x.npy", "--bandwidth=2.5")
     assert "is finished" in again
-    assert "seeking" not in again
+    assert "GridShift on" not in again
     assert again.split("\n\n")[1:] == out.split("\n\n")[1:], "the same figures"
     assert (workdir / "results.json").stat().st_mtime_ns == stamp
     # What is the default may be said; anything else is another result.
@@ -121,11 +122,11 @@ def test_an_interrupted_run_goes_on(files, capsys, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(cluster, "_report", stop)
+        patch.setattr(cluster, "_write_report", stop)
         with pytest.raises(SystemExit) as end:
             cluster.main(flags)
     assert end.value.code == 130
-    assert "stopped; the same command begins again" in capsys.readouterr().err
+    assert "Interrupted. Run the same command again to resume." in capsys.readouterr().err
     assert not pathlib.Path("out/results.json").exists()
     _run(capsys, *flags)
     assert pathlib.Path("out/results.json").exists()
@@ -135,7 +136,7 @@ def test_a_folder_of_something_else_is_left_alone(files, capsys):
     pathlib.Path("mine").mkdir()
     pathlib.Path("mine/assignments.csv").write_text("my own")
     text = _refused(capsys, "--features=x.npy", "--workdir=mine")
-    assert "mine holds other files, assignments.csv among them; give another --workdir" in text
+    assert "mine holds other files, assignments.csv among them; choose another --workdir" in text
     assert pathlib.Path("mine/assignments.csv").read_text() == "my own"
     pathlib.Path("mine/config.json").write_text("{ no json")
     _refused(capsys, "--features=x.npy", "--workdir=mine")
@@ -144,7 +145,7 @@ def test_a_folder_of_something_else_is_left_alone(files, capsys):
     pathlib.Path("empty").mkdir()
     _run(capsys, "--features=x.npy", "--bandwidth=2", "--workdir=empty")
     text = _refused(capsys, "--features=x.npy", "--bandwidth=3", "--workdir=empty")
-    assert "holds other files" in text
+    assert "empty holds a run with bandwidth = 2.0, not 3.0; choose another --workdir" in text
 
 
 def test_what_another_version_or_a_kill_left(files, capsys, monkeypatch):
@@ -155,25 +156,25 @@ def test_what_another_version_or_a_kill_left(files, capsys, monkeypatch):
     assert "is finished" in _run(capsys, *flags)[0]
     monkeypatch.setattr(cluster, "__version__", "99.0")
     text = _refused(capsys, *flags)
-    assert f"out is of another version of cluster_jax, {cluster_jax.__version__}, and" in text
+    assert f"out was written by version {cluster_jax.__version__} of cluster_jax" in text
     pathlib.Path("out/config.json").write_text("[1]")
-    assert "holds other files" in _refused(capsys, *flags)
+    assert "out/config.json is not a run's config" in _refused(capsys, *flags)
 
 
-def test_kmeans_takes_every_core(files):
-    """A device for each core, unless their number is set."""
+def test_kmeans_takes_every_core(files, monkeypatch):
+    """A device for each core, unless their number is set; tests set it to 8."""
     code = (
         "import sys; from cluster_jax import cluster\n"
         "cluster.main(sys.argv[1:]); import jax; print('devices', jax.device_count())"
     )
-    flags = ("--features=x.npy", "--method=kmeans", "--k=3")
-    environment = {"PYTHONPATH": str(ROOT), "PATH": "", "JAX_PLATFORMS": "cpu"}
-    for given, count in ({}, devices.cores()), ({"JAX_NUM_CPU_DEVICES": "3"}, 3):
-        done = subprocess.run(
-            [sys.executable, "-c", code, *flags, f"--workdir=out{count}"],
-            env={**environment, **given}, capture_output=True, text=True,
-        )  # fmt: skip
-        assert done.stdout.endswith(f"devices {count}\n"), done.stderr
+    done = subprocess.run(
+        [sys.executable, "-c", code, "--features=x.npy", "--method=kmeans", "--k=3"],
+        env={"PYTHONPATH": str(ROOT), "PATH": "", "JAX_PLATFORMS": "cpu"},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.stdout.endswith(f"devices {devices.cores()}\n"), done.stderr
+    monkeypatch.setattr(jax.config, "update", lambda *_: pytest.fail("the number is set"))
+    devices.cpu_devices(3)
 
 
 def test_kmeans_and_one_column(files, capsys):
@@ -199,8 +200,8 @@ def test_kmeans_and_one_column(files, capsys):
     [
         ({"verdict": "clear"}, None),
         ({"verdict": None}, None),
-        ({"verdict": "one cluster"}, "the rows form one cluster"),
-        ({"verdict": "no clear answer"}, "no clear answer"),
+        ({"verdict": "one cluster"}, "The rows form one cluster"),
+        ({"verdict": "no clear answer"}, "No clear answer"),
     ],
 )
 def test_summary_says_what_is_not_clear(metrics, sentence):
@@ -211,17 +212,17 @@ def test_summary_says_what_is_not_clear(metrics, sentence):
         "provenance": {"number_of_clusters": {"gridshift": "found"}},
         "metrics": {"gridshift": metrics},
     }
-    text = summary.text(results)
-    assert "and 10 of 2 rows or fewer" in text
+    text = summary.cluster_table(results)
+    assert "and 10 more of at most 2 rows" in text
     assert (
         text.index("cluster      6") < text.index("cluster     13") < text.index("cluster      5")
     )
-    said = [s for s in ("one cluster", "no clear", "outliers") if s in text]
-    assert len(said) == (sentence is not None)
+    remarks = [s for s in ("form one cluster:", "No clear", "outliers") if s in text]
+    assert len(remarks) == (sentence is not None)
     assert sentence is None or sentence in text
     assert "cluster      6           7 rows    6.1%" in text
     metrics |= {"n_clusters": 2, "cluster_sizes": {"3": 1, "4": 1}}
-    assert "cluster      3           1 row    50.0%" in summary.text(results)
+    assert "cluster      3           1 row    50.0%" in summary.cluster_table(results)
 
 
 def test_summary_counts_small_clusters_apart():
@@ -232,14 +233,15 @@ def test_summary_counts_small_clusters_apart():
         "provenance": {"number_of_clusters": {"gridshift": "found"}},
         "metrics": {"gridshift": metrics},
     }
-    lines = summary.text(results).splitlines()
+    lines = summary.cluster_table(results).splitlines()
     assert " ".join(lines[1].split()) == "GridShift (k found) 2 and 3 small - - - - -"
     assert len(lines[0]) == len(lines[1])
+    assert lines[3] == "Found 2 clusters and 3 small ones in 86 rows."
     assert [line.split()[:3] for line in lines if line.startswith("cluster ")] == [
         ["cluster", "1", "50"],
         ["cluster", "2", "30"],
     ]
-    assert lines[-1] == "and 3 small, of 3 rows or fewer, too small to count; 6 rows are outliers"
+    assert lines[-1] == "and 3 small, of at most 3 rows, too small to count: 6 rows are outliers"
 
 
 @pytest.mark.parametrize(
@@ -250,16 +252,19 @@ def test_summary_counts_small_clusters_apart():
         (("--features=y.txt",), "must be a file of type .npy, .npz, .csv"),
         (("--features=x.npy", "--labels=none.txt"), "there is no file none.txt"),
         (("--features=x.npy", "--labels=short.txt"), "got 200 and 2"),
-        (("--features=nan.npy",), "NaN or infinity in 1 of 2 rows, first in row 1"),
+        (("--features=nan.npy",), "NaN or infinity; got some in 1 of 2 rows, first in row 1"),
         (("--features=flat.npy",), "2-D array, rows by columns; got shape (4,)"),
         (("--features=empty.npy",), "non-empty"),
         (("--features=words.npy",), "must hold real numbers"),
         (("--features=pickled.npy",), "never loaded"),
         (("--features=x.npy", "--method=magic"), "--method: invalid choice: 'magic'"),
-        (("--features=x.npy", "--method=kmeans"), "give k"),
-        (("--features=x.npy", "--method=kmeans", "--k=201"), "must be 1 to 200, the rows; got 201"),
+        (("--features=x.npy", "--method=kmeans"), "k must be given for k-means; got none"),
+        (
+            ("--features=x.npy", "--method=kmeans", "--k=201"),
+            "k must be between 1 and 200, the number of rows; got 201",
+        ),
         (("--features=x.npy", "--k=many"), "--k: invalid int value: 'many'"),
-        (("--features=x.npy", "--k=3"), "leave out k = 3"),
+        (("--features=x.npy", "--k=3"), "k must be left out for GridShift"),
         (
             ("--features=x.npy", "--bandwidth=wide"),
             "bandwidth must be 'auto' or a number greater than 0; got 'wide'",
@@ -308,28 +313,11 @@ def test_names_and_labels_belong_to_what_is_finished(files):
     table = tables.Table(x, None)
     known = tables.Labels(labels.astype(np.int32), NAMES)
     prints = [
-        cluster._fingerprint(table, None),
-        cluster._fingerprint(table, known),
-        cluster._fingerprint(table, known._replace(names=("a", "b", "c"))),
-        cluster._fingerprint(table._replace(names=("r",) * 200), known),
-        cluster._fingerprint(tables.Table(x.reshape(100, 6), None), known),
-        cluster._fingerprint(tables.Table(x[::-1], None), known),
+        cluster.fingerprint(table, None),
+        cluster.fingerprint(table, known),
+        cluster.fingerprint(table, known._replace(names=("a", "b", "c"))),
+        cluster.fingerprint(table._replace(names=("r",) * 200), known),
+        cluster.fingerprint(tables.Table(x.reshape(100, 6), None), known),
+        cluster.fingerprint(tables.Table(x[::-1], None), known),
     ]
     assert len({str(p) for p in prints}) == len(prints)
-
-
-def test_from_the_shell(files):
-    """Help, and no JAX for what is refused."""
-    command = [sys.executable, "-m", "cluster_jax.cluster"]
-    environment = {"PYTHONPATH": str(ROOT), "PATH": ""}
-    done = subprocess.run([*command, "--help"], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0
-    for flag in ("--features", "--labels", "--method", "--k", "--bandwidth", "--workdir"):
-        assert flag in done.stdout
-    code = (
-        "import sys; from cluster_jax import cluster\n"
-        "try: cluster.main(['--features=none.npy'])\n"
-        "except SystemExit: sys.exit(' '.join({'jax', 'plotly', 'umap'} & set(sys.modules)) or 0)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True)
-    assert done.returncode == 0, done.stderr

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cluster_jax.cli import predict
+from cluster_jax.cli import predict, predictions
 from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
@@ -35,21 +35,6 @@ def trained(tmp_path_factory):
 def workdir(trained, tmp_path):
     """A copy to do damage to."""
     return shutil.copytree(trained[0], tmp_path / "run")
-
-
-def _again(trained, tmp_path, **reduce):
-    """The run clustered anew with other settings of the reduction."""
-    folder, config = trained
-    workdir = shutil.copytree(folder, tmp_path / "again")
-    changed = config.copy_and_resolve_references()
-    changed.eval.reduce.update(**reduce)
-    pixels, _ = toy.images(90)
-    np.savez(config.data.dir, images=pixels, labels=toy.images(90)[1])
-    try:
-        pipeline.run_pipeline(changed, workdir)
-    finally:
-        pathlib.Path(config.data.dir).unlink()
-    return workdir
 
 
 def _table(path):
@@ -80,7 +65,7 @@ def test_training_images_get_their_own_cluster(trained, tmp_path, capsys):
     np.testing.assert_allclose(*_columns(rows, "distance"), *_columns(old, "distance"), atol=1e-4)
     assert set(rows[0]) == {"image", "cluster", "distance", "is_novel"}
     assert {row["is_novel"] for row in rows} == {"0"}
-    assert "90 images in" in capsys.readouterr().out
+    assert "Assigned 90 images to " in capsys.readouterr().out
     assert not (workdir / "predictions.csv").exists()
 
 
@@ -149,7 +134,17 @@ def test_neither_images_nor_data_set_are_loaded(trained, monkeypatch):
 
 
 def test_without_reduction_gridshift_places(trained, tmp_path):
-    workdir = _again(trained, tmp_path, method="none")
+    """The run clustered again, without a map."""
+    folder, config = trained
+    workdir = shutil.copytree(folder, tmp_path / "again")
+    changed = config.copy_and_resolve_references()
+    changed.eval.reduce.method = "none"
+    pixels, kinds = toy.images(90)
+    np.savez(config.data.dir, images=pixels, labels=kinds)
+    try:
+        pipeline.run_pipeline(changed, workdir)
+    finally:
+        pathlib.Path(config.data.dir).unlink()
     run = inference.read(workdir)
     settled = {**run.results["config"]["eval"]["gridshift"],
                "bandwidth": run.results["metrics"]["gridshift"]["bandwidth"]}  # fmt: skip
@@ -158,24 +153,28 @@ def test_without_reduction_gridshift_places(trained, tmp_path):
     rng = np.random.default_rng(0)
     rows = run.features[:40] + rng.normal(size=(40, run.features.shape[1])).astype(np.float32) / 9
     placed = inference.place(run, rows)
-    wanted = grid.locate(rows)
-    assert (placed.labels == wanted.labels).all()
-    assert (placed.distances == wanted.distances).all()
+    expected = grid.locate(rows)
+    assert (placed.labels == expected.labels).all()
+    assert (placed.distances == expected.distances).all()
 
 
-def test_umap_keeps_training_rows(trained, tmp_path):
-    run = inference.read(_again(trained, tmp_path, method="umap"))
+def test_a_map_keeps_training_rows(trained):
+    run = inference.read(trained[0])
+    assert run.results["config"]["eval"]["reduce"]["method"] == "pca"
     placed = inference.place(run, run.features)
     assert (placed.labels == run.clusters.cluster_labels).all()
-    np.testing.assert_allclose(placed.distances, run.clusters.distances, rtol=1e-5)
+    np.testing.assert_allclose(placed.distances, run.clusters.distances, rtol=1e-4, atol=1e-6)
 
 
-def test_tsne_refuses(trained, tmp_path, capsys, monkeypatch):
-    workdir = _again(trained, tmp_path, method="tsne")
+def test_tsne_refuses(workdir, tmp_path, capsys, monkeypatch):
+    for name in ("config.json", "results.json"):
+        text = (workdir / name).read_text()
+        assert '"method": "pca"' in text
+        (workdir / name).write_text(text.replace('"method": "pca"', '"method": "tsne"'))
     monkeypatch.setattr(inference, "restore", lambda run: pytest.fail("too late"))
-    said = _refused(capsys, f"--workdir={workdir}", f"--images={tmp_path}")
-    assert "t-SNE" in said
-    assert "eval.reduce.method=umap" in said
+    sentence = _refused(capsys, f"--workdir={workdir}", f"--images={tmp_path}")
+    assert "t-SNE" in sentence
+    assert "eval.reduce.method=umap" in sentence
 
 
 def test_kmeans_clusters(trained):
@@ -243,16 +242,16 @@ def test_tables_that_cannot_be_written(trained, tmp_path, capsys, monkeypatch):
         predict.main([*flags, "--out=~/p.csv"])
     assert len(_table(tmp_path / "p.csv")) == 2
     monkeypatch.setattr(inference, "restore", lambda run: pytest.fail("too late"))
-    said = _refused(capsys, *flags, f"--out={tmp_path}/none/p.csv")
-    assert f"there is no folder {tmp_path}/none for p.csv; make it first" in said
+    sentence = _refused(capsys, *flags, f"--out={tmp_path}/none/p.csv")
+    assert f"there is no folder {tmp_path}/none for p.csv; make it first" in sentence
 
 
 @pytest.mark.parametrize("name", ["embedding.npz", workdirs.CLUSTERS])
 @pytest.mark.parametrize("kept", [0, 40, -60])
 def test_files_that_were_cut(workdir, tmp_path, capsys, name, kept):
     (workdir / name).write_bytes((workdir / name).read_bytes()[:kept])
-    said = _refused(capsys, f"--workdir={workdir}", f"--images={tmp_path}")
-    assert "is damaged" in said
+    sentence = _refused(capsys, f"--workdir={workdir}", f"--images={tmp_path}")
+    assert "is damaged" in sentence
 
 
 def test_small_clusters_are_counted_apart(trained):
@@ -263,13 +262,14 @@ def test_small_clusters_are_counted_apart(trained):
     labels = np.array([1, 2, 0, 1, 2, 2])
     placed = inference.Assignment(labels, np.zeros(6), labels == 0)
     dataset = arrays.from_array(toy.images(6)[0], image_size=None, cache_mb=1.0)
-    lines = predict._summary(run, dataset, placed, "p.csv").splitlines()
+    lines = predictions.cluster_summary(run, dataset, placed, "p.csv").splitlines()
     assert lines[:3] == [
         "cluster     1         2 images",
         "cluster     0         1 images",
-        "and 1 too small to count with 3 images",
+        "and 1 too small to count, with 3 images",
     ]
-    assert lines[3].startswith("6 images in 2 clusters and 1 small one, 1 unlike")
+    sentence = "Assigned 6 images to 2 clusters and 1 small one; 1 is unlike all training images."
+    assert lines[3:] == [sentence, "predictions  p.csv"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The command line: exit codes, one sentence for bad input, two processes."""
+"""The command `train`: a run from the shell, one sentence for bad input, two processes."""
 
 import os
 import pathlib
@@ -14,9 +14,12 @@ from cluster_jax.cli import train
 from cluster_jax.cli.flags import resolve_config
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
+from cluster_jax.training import loop
 from tests import toy
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+# How ml_collections loads a config.
+pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
 TINY = (
     "--config.network.width=4", "--config.network.projector.hidden=16",
     "--config.network.projector.out=8", "--config.train.batch_size=16",
@@ -27,7 +30,7 @@ TINY = (
 
 
 def _command(*flags, config="nrcc_digits"):
-    return [sys.executable, "-m", "cluster_jax.main", f"--config={config}", *flags]
+    return [sys.executable, "-m", "cluster_jax.cli.app", "train", f"--config={config}", *flags]
 
 
 def _run(*flags, cwd=ROOT, **options):
@@ -44,15 +47,15 @@ def _sentence(text):
     return lines[0]
 
 
-def _in_process(monkeypatch, capsys, *flags):
-    """The command in this process, as far as reading the flags: (exit code, stderr)."""
-    monkeypatch.setattr(sys, "argv", _command(*flags)[2:])
+def _refused(capsys, *flags):
+    """The sentence of a command that must end with code 2, in this process."""
     with pytest.raises(SystemExit) as stop:
-        train.parse(["main", *_command(*flags)[3:]])
-    return stop.value.code, capsys.readouterr().err
+        train.main(_command(*flags)[4:])
+    assert stop.value.code == 2
+    return _sentence(capsys.readouterr().err)
 
 
-def test_an_array_file_from_the_shell(tmp_path):
+def test_an_array_file_from_the_shell(tmp_path, monkeypatch, capsys):
     data = toy.file(tmp_path)
     flags = (*TINY, "--config.data.name=arrays", f"--config.data.dir={data}")
     done = _run(*flags, cwd=tmp_path)
@@ -60,13 +63,12 @@ def test_an_array_file_from_the_shell(tmp_path):
     workdir = re.search(r"workdir (\S+)", done.stdout)[1]
     assert workdir.startswith("runs/nrcc_digits-")
     assert (tmp_path / workdir / "report.html").is_file()
-    again = _run(*flags, cwd=tmp_path)
-    assert again.returncode == 0
-    assert "is finished" in again.stdout
-    assert "training" not in again.stderr
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(loop, "train", lambda *_, **__: pytest.fail("trained again"))
+    train.main(_command(*flags)[4:])
+    assert "is finished" in capsys.readouterr().out
 
 
-@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
 @pytest.mark.parametrize(
     ("flag", "message"),
     [
@@ -76,31 +78,27 @@ def test_an_array_file_from_the_shell(tmp_path):
         ("--configg=1", "configg"),
     ],
 )
-def test_mistyped_flags(monkeypatch, capsys, flag, message):
-    code, text = _in_process(monkeypatch, capsys, flag)
-    assert code == 2
-    assert message in _sentence(text)
+def test_mistyped_flags(capsys, flag, message):
+    assert message in _refused(capsys, flag)
 
 
 def test_config_is_required_and_found():
     with pytest.raises(InputError, match="nrcc_digits"):
-        resolve_config(["main"])
+        resolve_config([])
     with pytest.raises(InputError, match="'no_such'"):
-        resolve_config(["main", "--config=no_such"])
+        resolve_config(["--config=no_such"])
     for given in ("nrcc_digits", "configs/nrcc_digits.py", "nrcc_digits.py"):
         expected = str(ROOT / "configs" / "nrcc_digits.py")
-        assert resolve_config(["main", f"--config={given}"])[1] == f"--config={expected}"
-        assert resolve_config(["main", "--config", given])[2] == expected
+        assert resolve_config([f"--config={given}"])[0] == f"--config={expected}"
+        assert resolve_config(["--config", given])[1] == expected
 
 
-def test_bad_input_ends_with_code_2_and_writes_nothing(tmp_path):
+def test_bad_input_ends_with_code_2_and_writes_nothing(tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     workdir = tmp_path / "run"
-    done = _run(
-        "--config.data.name=folder", f"--config.data.dir={tmp_path}/empty", f"--workdir={workdir}"
-    )
-    assert done.returncode == 2
-    assert "empty" in _sentence(done.stderr)
+    folder = ("--config.data.name=folder", f"--config.data.dir={tmp_path}/empty")
+    assert "empty" in _refused(capsys, *folder, f"--workdir={workdir}")
+    assert "unexpected argument 'more'" in _refused(capsys, "more")
     assert not workdir.exists()
 
 

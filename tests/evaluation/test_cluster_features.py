@@ -1,4 +1,6 @@
-"""Features to clusters and figures: what is clustered, by which distance, what is refused."""
+"""Clusters and metrics of features: what is clustered, by which distance, what is refused."""
+
+import dataclasses
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from cluster_jax.evaluation import cluster_features
 from cluster_jax.evaluation.cluster_features import cluster, resolve
 from cluster_jax.metrics import partition
 
-OPTIONS = cluster_features.Options(
+OPTIONS = cluster_features.ClusterOptions(
     method="gridshift",
     k=None,
     reduce=None,
@@ -26,32 +28,36 @@ OPTIONS = cluster_features.Options(
 )
 
 
+def replace(**changes):
+    return dataclasses.replace(OPTIONS, **changes)
+
+
 def blobs(d=3, n=300, seed=1):
     rng = np.random.default_rng(seed)
     labels = rng.choice([0, 0, 1, 2], n)
     return rng.normal(size=(3, d))[labels] * 9 + rng.normal(size=(n, d)), labels
 
 
-def silent(text):
+def ignore(text):
     pass
 
 
 def test_few_columns_go_to_gridshift_as_they_are():
     x, labels = blobs()
-    said = []
-    found = cluster(x, labels, OPTIONS, said.append)
+    progress = []
+    result = cluster(x, labels, OPTIONS, progress.append)
     grid = GridShift().fit(x)
-    np.testing.assert_array_equal(found.points, x)
-    np.testing.assert_array_equal(found.cluster_labels, grid.labels_)
+    np.testing.assert_array_equal(result.points, x)
+    np.testing.assert_array_equal(result.cluster_labels, grid.labels_)
     gaps = np.linalg.norm(x - grid.cluster_centers_[grid.labels_], axis=1) / grid.bandwidth_
-    np.testing.assert_allclose(found.distances, gaps, rtol=1e-6)
-    np.testing.assert_array_equal(found.outliers, grid.outliers_)
-    metrics = found.metrics["gridshift"]
+    np.testing.assert_allclose(result.distances, gaps, rtol=1e-6)
+    np.testing.assert_array_equal(result.outliers, grid.outliers_)
+    metrics = result.metrics
     scores = partition.scores(labels, grid.labels_)
     assert {name: metrics[name] for name in scores} == scores
     assert metrics["acc"] > 0.98
     assert metrics["bandwidth"] == grid.bandwidth_
-    assert metrics["verdict"] == found.curve.verdict == "clear"
+    assert metrics["verdict"] == result.curve.verdict == "clear"
     assert metrics["silhouette"] == pytest.approx(silhouette_score(x, grid.labels_))
     assert metrics["silhouette_rows"] == 300
     assert metrics["outliers"] == grid.outliers_.sum()
@@ -59,12 +65,15 @@ def test_few_columns_go_to_gridshift_as_they_are():
     assert "silhouette_reduced" not in metrics, "there is only one space"
     assert sum(metrics["cluster_sizes"].values()) == 300
     assert metrics["cluster_sizes"][int(grid.labels_[0])] == (grid.labels_ == grid.labels_[0]).sum()
-    assert said == ["seeking modes of 300 points, bandwidth auto ...", "scoring ..."]
+    assert progress == [
+        "running GridShift on 300 points, bandwidth auto ...",
+        "scoring ...",
+    ]
 
 
 def test_small_clusters_are_counted_apart():
     x = np.concatenate([blobs()[0], [[40.0, 40, 40], [-40, 40, 0]]])
-    metrics = cluster(x, None, OPTIONS, silent).metrics["gridshift"]
+    metrics = cluster(x, None, OPTIONS, ignore).metrics
     grid = GridShift().fit(x)
     assert metrics["n_clusters"] == len(set(grid.labels_)) == 5
     assert metrics["n_large"] == len(set(grid.labels_[~grid.outliers_])) == 3
@@ -73,33 +82,33 @@ def test_small_clusters_are_counted_apart():
 def test_float64_is_not_rounded():
     """Features far from 0 keep their differences, which float32 would drop."""
     x, labels = blobs()
-    options = OPTIONS._replace(bandwidth=4.0)
-    near, far = (cluster(x + offset, labels, options, silent) for offset in (0, 2.0**28))
+    options = replace(bandwidth=4.0)
+    near, far = (cluster(x + offset, labels, options, ignore) for offset in (0, 2.0**28))
     assert far.points.dtype == np.float64
     assert partition.scores(near.cluster_labels, far.cluster_labels)["ari"] > 0.9
-    assert near.metrics["gridshift"]["n_clusters"] > 2
+    assert near.metrics["n_clusters"] > 2
 
 
 def test_without_labels_and_with_a_given_bandwidth():
     x, _ = blobs()
-    found = cluster(x, None, OPTIONS._replace(bandwidth=3.0), silent)
-    metrics = found.metrics["gridshift"]
-    assert found.curve is metrics["verdict"] is metrics["stability"] is metrics["acc"] is None
+    result = cluster(x, None, replace(bandwidth=3.0), ignore)
+    metrics = result.metrics
+    assert result.curve is metrics["verdict"] is metrics["stability"] is metrics["acc"] is None
     assert metrics["bandwidth"] == 3.0
-    assert metrics["n_clusters"] == len(np.unique(found.cluster_labels))
+    assert metrics["n_clusters"] == len(np.unique(result.cluster_labels))
 
 
 def test_gridshift_sees_the_reduced_features():
     x, labels = blobs(d=20)
-    said = []
-    found = cluster(x, labels, OPTIONS._replace(reduce="pca", bandwidth=6.0), said.append)
+    progress = []
+    result = cluster(x, labels, replace(reduce="pca", bandwidth=6.0), progress.append)
     expected = PCA(2, svd_solver="full").fit_transform(x)
-    np.testing.assert_allclose(np.abs(found.points), np.abs(expected), atol=1e-3)
-    np.testing.assert_array_equal(found.cluster_labels, GridShift(6.0).fit(found.points).labels_)
-    assert said[0] == "reducing 300 x 20 by PCA to 2 dimensions ..."
-    metrics = found.metrics["gridshift"]
-    assert metrics["silhouette"] == pytest.approx(silhouette_score(x, found.cluster_labels))
-    reduced = silhouette_score(found.points, found.cluster_labels)
+    np.testing.assert_allclose(np.abs(result.points), np.abs(expected), atol=1e-3)
+    np.testing.assert_array_equal(result.cluster_labels, GridShift(6.0).fit(result.points).labels_)
+    assert progress[0] == "reducing 300 x 20 features to 2 dimensions with PCA ..."
+    metrics = result.metrics
+    assert metrics["silhouette"] == pytest.approx(silhouette_score(x, result.cluster_labels))
+    reduced = silhouette_score(result.points, result.cluster_labels)
     assert metrics["silhouette_reduced"] == pytest.approx(reduced, rel=1e-5)
     assert reduced > metrics["silhouette"] + 0.05
 
@@ -108,23 +117,24 @@ def test_gridshift_sees_the_reduced_features():
 def test_kmeans_on_features(metric):
     x, labels = blobs(d=6)
     x = x * np.random.default_rng(0).uniform(0.2, 2, (300, 1)) if metric == "cosine" else x
-    options = OPTIONS._replace(method="kmeans", k=3, metric=metric)
-    found = cluster(x, labels, options, silent)
-    metrics = found.metrics["kmeans"]
+    options = replace(method="kmeans", k=3, metric=metric)
+    result = cluster(x, labels, options, ignore)
+    metrics = result.metrics
     assert metrics["acc"] > 0.98
     assert metrics["k_given"] == 3
-    assert found.outliers is found.curve is None
-    np.testing.assert_array_equal(found.points, x)
+    assert result.curve is None
+    assert not result.outliers.any()
+    np.testing.assert_array_equal(result.points, x)
     # The distance by hand, to the mean of the members (of length one for the cosine).
     unit = x / np.linalg.norm(x, axis=1, keepdims=True) if metric == "cosine" else x
-    means = np.stack([unit[found.cluster_labels == c].mean(axis=0) for c in range(3)])
+    means = np.stack([unit[result.cluster_labels == c].mean(axis=0) for c in range(3)])
     if metric == "cosine":
         means /= np.linalg.norm(means, axis=1, keepdims=True)
-        gaps = 1 - (unit * means[found.cluster_labels]).sum(axis=1)
+        gaps = 1 - (unit * means[result.cluster_labels]).sum(axis=1)
     else:
-        gaps = np.linalg.norm(unit - means[found.cluster_labels], axis=1)
-    np.testing.assert_allclose(found.distances, gaps, atol=2e-4)
-    expected = silhouette_score(x, found.cluster_labels, metric=metric)
+        gaps = np.linalg.norm(unit - means[result.cluster_labels], axis=1)
+    np.testing.assert_allclose(result.distances, gaps, atol=2e-4)
+    expected = silhouette_score(x, result.cluster_labels, metric=metric)
     assert metrics["silhouette"] == pytest.approx(expected, rel=1e-5)
 
 
@@ -139,25 +149,25 @@ def test_kmeans_in_a_map_is_euclidean(monkeypatch):
         return features[:, :2]
 
     monkeypatch.setattr(cluster_features, "reduce", reduce)
-    options = OPTIONS._replace(method="kmeans", k=2, reduce="umap", n_neighbors=7, min_dist=0.25)
-    found = cluster(x, np.repeat([0, 1], [20, 30]), options, silent)
+    options = replace(method="kmeans", k=2, reduce="umap", n_neighbors=7, min_dist=0.25)
+    result = cluster(x, np.repeat([0, 1], [20, 30]), options, ignore)
     assert given == {
         "method": "umap", "n_components": 2, "n_neighbors": 7, "min_dist": 0.25, "metric": "cosine",
         "seed": 0,
     }  # fmt: skip
-    assert found.metrics["kmeans"]["acc"] == 1
-    assert found.points.shape == (50, 2)
+    assert result.metrics["acc"] == 1
+    assert result.points.shape == (50, 2)
 
 
 def test_blocks_do_not_show(monkeypatch):
     x, labels = blobs(d=6)
-    options = OPTIONS._replace(method="kmeans", k=3)
-    whole = cluster(x, labels, options, silent)
+    options = replace(method="kmeans", k=3)
+    whole = cluster(x, labels, options, ignore)
     monkeypatch.setattr(cluster_features, "_BLOCK", 100)
-    np.testing.assert_array_equal(cluster(x, labels, options, silent).distances, whole.distances)
+    np.testing.assert_array_equal(cluster(x, labels, options, ignore).distances, whole.distances)
     x[[113, 290], 2] = np.nan
     with pytest.raises(InputError, match="in 2 of 300 rows, first in row 113 "):
-        cluster(x, None, options, silent)
+        cluster(x, None, options, ignore)
 
 
 @pytest.mark.parametrize(
@@ -177,12 +187,11 @@ def test_blocks_do_not_show(monkeypatch):
     ],
 )
 def test_what_is_left_open(columns, given, expected):
-    options = resolve(np.ones((5, columns)), None, OPTIONS._replace(**given))
+    options = resolve(np.ones((5, columns)), None, replace(**given))
     assert (options.reduce, options.metric) == expected
     assert resolve(np.ones((5, columns)), None, options) == options
-    assert options._replace(reduce=None, metric=None) == OPTIONS._replace(
-        **{**given, "reduce": None, "metric": None}
-    )
+    unchanged = {**given, "reduce": options.reduce, "metric": options.metric}
+    assert vars(options) == vars(replace(**unchanged)), "nothing else changes"
 
 
 X = np.ones((5, 4))
@@ -194,8 +203,8 @@ X = np.ones((5, 4))
         (np.ones(5), {}, r"2-D array, rows by columns; got shape \(5,\)"),
         (np.ones((0, 4)), {}, "non-empty"),
         (np.ones((4, 0)), {}, "non-empty"),
-        (np.array([["a", "b"]]), {}, "floating numbers; got <U1"),
-        (np.array([[1.0, np.inf]]), {}, "NaN or infinity in 1 of 1 rows"),
+        (np.array([["a", "b"]]), {}, "floating-point numbers; got <U1"),
+        (np.array([[1.0, np.inf]]), {}, "NaN or infinity; got some in 1 of 1 rows"),
         (X, {"method": "dbscan"}, "method must be one of 'gridshift', 'kmeans'; got 'dbscan'"),
         (X, {"reduce": "lda"}, "reduce must be one of 'umap'"),
         (X, {"metric": "manhattan"}, "metric must be one of"),
@@ -206,23 +215,35 @@ X = np.ones((5, 4))
         (X, {"seed": -1}, "seed must be at least 0"),
         (X, {"bandwidth": 0.0}, "bandwidth must be 'auto' or a number greater than 0; got 0.0"),
         (X, {"bandwidth": float("nan")}, "got nan"),
-        (X, {"k": 3}, "GridShift finds the number of clusters: leave out k = 3"),
-        (X, {"method": "kmeans"}, "k-means needs the number of clusters: give k"),
-        (X, {"method": "kmeans", "k": 6}, "k must be 1 to 5, the rows; got 6"),
-        (X, {"method": "kmeans", "k": 0}, "k must be 1 to 5"),
-        (X, {"method": "kmeans", "k": 2, "bandwidth": 0.5}, "k-means has no bandwidth"),
+        (
+            X,
+            {"k": 3},
+            "k must be left out for GridShift, which finds the number of clusters; got 3",
+        ),
+        (X, {"method": "kmeans"}, "k must be given for k-means; got none"),
+        (X, {"method": "kmeans", "k": 6}, "k must be between 1 and 5, the number of rows; got 6"),
+        (X, {"method": "kmeans", "k": 0}, "k must be between 1 and 5"),
+        (
+            X,
+            {"method": "kmeans", "k": 2, "bandwidth": 0.5},
+            "bandwidth must be left out for k-means; got 0.5",
+        ),
         (X, {"method": "kmeans", "k": 2, "n_init": 0}, "n_init must be at least 1"),
         (X, {"method": "kmeans", "k": 2, "max_iter": 0}, "max_iter must be at least 1"),
         (X, {"method": "kmeans", "k": 2, "max_iter": 2**31}, "max_iter must be at most 2,147,"),
         (X, {"method": "kmeans", "k": 2, "n_init": 2**70}, "n_init must be at most 2,147,"),
-        (X, {"method": "kmeans", "k": 2**31}, "k must be 1 to 5, the rows; got 2147483648"),
+        (
+            X,
+            {"method": "kmeans", "k": 2**31},
+            "k must be between 1 and 5, the number of rows; got 2147483648",
+        ),
         (X, {"seed": 2**31}, "seed must be at most 2,147,483,647; got 2147483648"),
     ],
 )
 def test_refused(features, given, message):
-    for function in (resolve, lambda *a: cluster(*a, silent)):
+    for function in (resolve, lambda *a: cluster(*a, ignore)):
         with pytest.raises(InputError, match=message):
-            function(features, None, OPTIONS._replace(**given))
+            function(features, None, replace(**given))
 
 
 def test_labels_of_another_length():

@@ -115,8 +115,9 @@ def test_all_weights_of_cueco_are_needed(tmp_path):
 @pytest.mark.parametrize("k", [0, 65])
 def test_number_of_clusters_of_the_evaluation(tmp_path, k):
     config = toy.config(toy.file(tmp_path), eval={"kmeans": {"k": k, "n_init": 1}})
-    assert f"eval.kmeans.k must be 1 to 64, the images to cluster; got {k}" == refused(
-        tmp_path, config
+    assert (
+        f"eval.kmeans.k must be between 1 and 64, the number of images to cluster; got {k}"
+        == refused(tmp_path, config)
     )
 
 

@@ -540,10 +540,10 @@ def test_empty_novel_classes_are_told():
 def test_k_means_has_the_number_of_novel_classes():
     known, kmeans = np.array([0, -1]), {"k": None, "n_init": 2}
     config = {"method": {"classes": 4}, "eval": {"kmeans": kmeans}}
-    assert discovery.with_number(config, known)["eval"]["kmeans"] == {"k": 4, "n_init": 2}
-    assert discovery.with_number(config, None) is config
+    assert discovery.with_novel_k(config, known)["eval"]["kmeans"] == {"k": 4, "n_init": 2}
+    assert discovery.with_novel_k(config, None) is config
     given = {**config, "eval": {"kmeans": {**kmeans, "k": 3}}}
-    assert discovery.with_number(given, known) is given
+    assert discovery.with_novel_k(given, known) is given
 
 
 def printed(found):

@@ -1,0 +1,30 @@
+"""The parser of all commands: one style of help, one sentence for what was mistyped."""
+
+import argparse
+from typing import NoReturn
+
+from cluster_jax.cli import exit_codes
+from cluster_jax.core.checks import InputError
+
+
+class Parser(argparse.ArgumentParser):
+    """Parser of `cluster-jax COMMAND`; the help ends with the exit codes.
+
+    Args:
+        command: name of the subcommand; None: of `cluster-jax` itself.
+        description: what it does.
+        details: further text of the help, before the exit codes.
+    """
+
+    def __init__(self, command: str | None, description: str, details: str = "") -> None:
+        super().__init__(
+            "cluster-jax" if command is None else f"cluster-jax {command}",
+            description=description,
+            epilog=f"{details}{exit_codes.HELP}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+
+    def error(self, message: str) -> NoReturn:
+        """Raises an `InputError`."""
+        raise InputError(f"{message} (see {self.prog} --help)")

@@ -1,0 +1,126 @@
+"""The work of `cluster-jax predict`: from a workdir and images to a table and a summary."""
+
+import collections
+import zipfile
+import zlib
+
+import numpy as np
+from etils import epath
+
+from cluster_jax.core import io
+from cluster_jax.core.checks import InputError
+from cluster_jax.data import inference_data
+from cluster_jax.data.images import Dataset
+from cluster_jax.evaluation import assignments, summary
+from cluster_jax.pipeline import inference
+from cluster_jax.pipeline.inference import Assignment, TrainedRun
+
+
+def predict(workdir: epath.PathLike, images: epath.PathLike, out: epath.PathLike) -> str:
+    """Assigns images to the clusters of a finished run and writes the table.
+
+    Args:
+        workdir: of the run.
+        images: folder, image file, `.npy` or `.npz`.
+        out: the table to write.
+
+    Returns:
+        A summary for the terminal.
+
+    Raises:
+        InputError: the run, the images or `out` cannot be used; nothing was written.
+    """
+    run = _read(workdir)
+    out = epath.Path(out).expanduser()
+    if "://" not in str(out) and not out.parent.is_dir():  # a bucket has no folders
+        raise InputError(f"there is no folder {out.parent} for {out.name}; make it first")
+    dataset, assignment = _assign(run, images)
+    columns: dict[str, assignments.Column] = {"image": dataset.sources or range(dataset.size)}
+    if run.known is None:
+        columns |= {"cluster": assignment.labels, "distance": assignment.distances}
+        text = cluster_summary(run, dataset, assignment, out)
+    else:
+        columns |= {"class": assignment.labels}
+        text = class_summary(dataset, assignment, out)
+    columns |= {"is_novel": assignment.is_novel}
+    try:
+        io.write(out, assignments.to_csv(columns))
+    except OSError as error:
+        raise InputError(f"{out} cannot be written: {error}") from error
+    return text
+
+
+def cluster_summary(
+    run: TrainedRun, dataset: Dataset, assignment: Assignment, out: epath.PathLike
+) -> str:
+    """Files left out, the largest clusters, and how many images were assigned."""
+    clusters, sizes = np.unique(assignment.labels, return_counts=True)
+    # Clusters that count have training images that are no outliers.
+    counted = run.clusters.cluster_labels[~run.clusters.outliers]
+    large = np.isin(clusters, counted)
+    order, limit = np.argsort(-sizes, kind="stable"), summary.NAMED
+    order = order[large[order]]
+    lines = [f"cluster {clusters[i]:>5}  {sizes[i]:>8,} images" for i in order[:limit]]
+    if len(order) > limit:
+        lines.append(f"and {len(order) - limit} more of at most {sizes[order[limit]]:,} images")
+    small = len(clusters) - len(order)
+    if small:
+        lines.append(f"and {small} too small to count, with {sizes[~large].sum():,} images")
+    return _summary(dataset, lines, summary.groups(len(order), small, "cluster"), assignment, out)
+
+
+def class_summary(dataset: Dataset, assignment: Assignment, out: epath.PathLike) -> str:
+    """Files left out, the largest classes, and how many images were assigned."""
+    counts = collections.Counter(assignment.labels.tolist()).most_common()
+    limit = summary.NAMED
+    lines = [f"{name:<20} {count:>8,} images" for name, count in counts[:limit]]
+    if len(counts) > limit:
+        lines.append(f"and {len(counts) - limit} more classes")
+    classes = f"{len(counts)} class" if len(counts) == 1 else f"{len(counts)} classes"
+    return _summary(dataset, lines, classes, assignment, out)
+
+
+def _summary(
+    dataset: Dataset,
+    lines: list[str],
+    groups: str,
+    assignment: Assignment,
+    out: epath.PathLike,
+) -> str:
+    novel = int(assignment.is_novel.sum())
+    return "\n".join(
+        [
+            *(f"skipped {file} ({reason})" for file, reason in dataset.skipped),
+            *lines,
+            f"Assigned {dataset.size:,} images to {groups}; {novel:,} "
+            f"{'is' if novel == 1 else 'are'} unlike all training images.",
+            f"predictions  {out}",
+        ]
+    )
+
+
+def _read(workdir: epath.PathLike) -> TrainedRun:
+    try:
+        return inference.read(workdir)
+    except InputError:
+        raise
+    except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(
+            f"a file of the run in {workdir} is damaged ({error}); copy the run there again"
+        ) from error
+
+
+def _assign(run: TrainedRun, images: epath.PathLike) -> tuple[Dataset, Assignment]:
+    try:
+        if run.known is None:
+            inference.check(run)
+        shape = tuple(run.images["shape"])
+        cache_mb = run.results["config"]["data"]["cache_mb"]
+        dataset = inference_data.load(images, shape=shape, cache_mb=cache_mb)
+        features = inference.embed(run, inference.restore(run), dataset)
+        assign = inference.place if run.known is None else inference.classify
+        return dataset, assign(run, features)
+    except InputError:
+        raise
+    except (ValueError, OSError) as error:
+        raise InputError(str(error)) from error

@@ -1,0 +1,139 @@
+"""The console script, exit codes, and help that loads no JAX."""
+
+import subprocess
+import sys
+import tomllib
+import warnings
+from pathlib import Path
+
+import pytest
+
+import cluster_jax
+from cluster_jax.cli import app, cluster, exit_codes, predict, train
+from cluster_jax.core.checks import InputError
+from cluster_jax.training import loop
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _exit_of(main, *arguments):
+    """The code with which a command ends; None for none."""
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    return stop.value.code
+
+
+def test_the_console_script_is_installed_as_app():
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert scripts == {"cluster-jax": f"{app.__name__}:{app.main.__name__}"}
+
+
+def test_help_of_the_script(capsys):
+    assert _exit_of(app.main, "--help") == 0
+    text = capsys.readouterr().out
+    for name in ("train", "cluster", "predict"):
+        assert f"\n  {name} " in text
+    assert exit_codes.HELP in text
+    assert _exit_of(app.main, "--version") == 0
+    assert capsys.readouterr().out == f"cluster-jax {cluster_jax.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("module", "flags"),
+    [
+        (train, ("--config", "--config.KEY", "--workdir")),
+        (cluster, ("--features", "--labels", "--method", "--k", "--bandwidth", "--workdir")),
+        (predict, ("--workdir", "--images", "--out")),
+    ],
+)
+def test_help_of_the_commands_has_one_shape(module, flags, capsys):
+    name = module.__name__.rpartition(".")[2]
+    for arguments in ((name, "--help"), (name, "-h")):
+        assert _exit_of(app.main, *arguments) == 0
+    assert _exit_of(module.main, "--help") == 0
+    one, two, three = capsys.readouterr().out.split(f"usage: cluster-jax {name} ")[1:]
+    assert one == two == three
+    assert exit_codes.HELP in one
+    for flag in flags:
+        assert f"\n  {flag} " in one
+    assert len(one.splitlines()) < 60
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "COMMAND"),
+        (("fit",), "invalid choice: 'fit'"),
+        (("--verbose",), "COMMAND"),
+        (("predict",), "--workdir, --images"),
+        (("predict", "--workdir=w", "--images=i", "--imagse=2"), "--imagse=2"),
+        (("cluster", "more", "--features=x.npy"), "more (see cluster-jax cluster --help)"),
+        (("train", "--workdir=w"), "--config=NAME"),
+    ],
+)
+def test_mistyped_commands(arguments, message, capsys):
+    assert _exit_of(app.main, *arguments) == exit_codes.BAD_INPUT
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    assert message in line
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "sentence"),
+    [
+        (InputError("k must be given; got none"), 2, "error: k must be given; got none"),
+        (OSError("no space left on device"), 1, "error: no space left on device"),
+        (MemoryError(), 1, "error: out of memory"),
+        (loop.NotFinite("the loss is NaN"), 1, "error: the loss is NaN"),
+        (
+            loop.Preempted("stopped after step 3"),
+            75,
+            "stopped after step 3. Run the same command again to resume.",
+        ),
+        (KeyboardInterrupt(), 130, "Interrupted. Run the same command again to resume."),
+    ],
+)
+def test_errors_have_a_sentence_and_a_code(error, code, sentence, capsys):
+    with pytest.raises(SystemExit) as stop, exit_codes.handle_errors():
+        raise error
+    assert stop.value.code == code
+    assert f"  {code:<5} " in exit_codes.HELP
+    assert capsys.readouterr().err == f"{sentence}\n"
+
+
+def test_a_bug_keeps_its_traceback(capsys):
+    with pytest.raises(ZeroDivisionError), exit_codes.handle_errors():
+        1 / 0  # noqa: B018
+    assert capsys.readouterr().err == ""
+
+
+def test_warnings_are_a_line(capsys):
+    show = warnings.showwarning
+    with exit_codes.handle_errors():
+        warnings.simplefilter("always")
+        warnings.warn("it did not converge", UserWarning, stacklevel=1)
+    assert capsys.readouterr().err == "warning: it did not converge\n"
+    assert warnings.showwarning is show
+
+
+def test_help_and_bad_input_load_no_jax():
+    code = """
+import sys
+from cluster_jax.cli import app
+codes = []
+for arguments in (
+    ["--help"], ["cluster", "--help"], ["predict", "--help"], ["train", "--help"],
+    ["cluster", "--features=none.npy"], ["train", "--config=nrcc_digits", "--configg=1"],
+):
+    try:
+        app.main(arguments)
+    except SystemExit as stop:
+        codes.append(stop.code)
+assert codes == [0, 0, 0, 0, 2, 2], codes
+sys.exit(" ".join({"jax", "plotly", "umap"} & set(sys.modules)) or 0)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("error: ") == 2
