@@ -225,7 +225,9 @@ def test_checkpoints_of_another_network(workdir):
 
 def test_images_that_are_not_there_or_do_not_fit(trained, tmp_path, capsys):
     flag = f"--workdir={trained[0]}"
-    assert "must be an existing file or folder" in _refused(capsys, flag, f"--images={tmp_path}/none")
+    assert "must be an existing file or folder" in _refused(
+        capsys, flag, f"--images={tmp_path}/none"
+    )
     assert "no image file" in _refused(capsys, flag, f"--images={tmp_path}")
     np.save(tmp_path / "x.npy", np.zeros((2, 8, 8, 3), np.uint8))
     assert "3 channels" in _refused(capsys, flag, f"--images={tmp_path}/x.npy")
