@@ -146,7 +146,8 @@ def initial(method, nrcc, seed, **network):
 
 def on_mesh(state, mesh):
     """A copy of a state of `initial` on the devices of a mesh: a step takes its memory."""
-    key = jax.random.wrap_key_data(jnp.array(state.key))
+    state = jax.tree.map(jnp.array, state)
+    key = jax.random.wrap_key_data(state.key)
     return jax.device_put(state._replace(key=key), states.replicated(mesh))
 
 
