@@ -126,7 +126,7 @@ def measure() -> tuple[dict, dict]:
         "noise: without directions; cold: the first call of the process, on groups, without "
         f"initial centers; warm: rows moved by {DRIFT:g} of a direction's length, starting from "
         "the centers found before the move; updates: in the best run, at most "
-        f"{methods.ITERATIONS}",
+        f"{methods.MAX_ITER}",
     }
     return figures, setup
 
