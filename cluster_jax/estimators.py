@@ -1,4 +1,4 @@
-"""scikit-learn's face of the whole pipeline: images in, clusters out."""
+"""scikit-learn estimator for the full pipeline."""
 
 import contextlib
 import csv
@@ -20,13 +20,14 @@ from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from cluster_jax.clustering.gridshift import Location
-from cluster_jax.core import checks, io
+from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
-from cluster_jax.core.config import bind_section, load_config
+from cluster_jax.core.config import load_config, override, parse_section
 from cluster_jax.data import arrays, datasets, inference_data, splits
-from cluster_jax.data.datasets import Dataset
-from cluster_jax.pipeline import build, inference
+from cluster_jax.data.datasets import DataConfig, Dataset
+from cluster_jax.pipeline import inference
 from cluster_jax.pipeline import run as pipeline
+from cluster_jax.pipeline.config import config_json
 
 _SELF = "estimator.json"
 # Files that a warning names.
@@ -66,6 +67,9 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         files_: path of each image relative to the folder; None for an array.
         results_: what `results.json` holds: metrics and their provenance.
     """
+
+    _run: inference.TrainedRun
+    _trained: inference.Trained | None  # Restored by the first `transform`.
 
     def __init__(
         self,
@@ -132,7 +136,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         if self._trained is None:
             self._trained = inference.restore(self._run)
         shape = tuple(self._run.images["shape"])
-        resident = self._run.results["config"]["data"]["cache_mb"]
+        resident = self._run.config.data.cache_mb
         dataset = inference_data.load(X, shape=shape, cache_mb=resident)
         if dataset.skipped:
             warnings.warn(_left_out(dataset.skipped), UserWarning, stacklevel=2)
@@ -202,15 +206,15 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         if isinstance(config, str | os.PathLike):
             made, name = load_config(str(config)), pathlib.Path(config).stem
         else:
-            made, name = ConfigDict(build.plain(config)), "images"
+            made, name = ConfigDict(config_json(config)), "images"
         for key, value in (self.overrides or {}).items():
-            _override(made, key, value)
+            override(made, key, value)
         if self.n_clusters is not None:
             if not isinstance(self.n_clusters, numbers.Integral):
                 raise InputError(
                     f"n_clusters must be None or a whole number; got {self.n_clusters!r}"
                 )
-            _override(made, "eval.kmeans.k", self.n_clusters)
+            override(made, "eval.kmeans.k", self.n_clusters)
         discovers = made.train.labeled_batch_size is not None
         if classes and not discovers:
             raise InputError(
@@ -223,7 +227,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
                 "take the config 'images'"
             )
         if classes and self.n_clusters is not None:
-            _override(made, "method.classes", self.n_clusters)
+            override(made, "method.classes", self.n_clusters)
         if classes and made.method.classes is None:
             raise InputError(
                 "with y, n_clusters must be the number of novel classes; got None (fit without y "
@@ -256,7 +260,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
     def _adopt_classes(self) -> None:
         """Takes over what a run of novel class discovery found."""
         run = self._run
-        classes, unlabeled = run.clusters.class_labels, run.clusters.unlabeled_rows
+        classes, unlabeled = inference.class_labels(run), run.clusters.unlabeled_rows
         self.labels_ = inference.class_names(run, classes)
         self.distances_ = inference.class_distances(run, run.everything, classes)
         self.outliers_ = np.zeros(len(classes), bool)
@@ -294,28 +298,7 @@ def _training_images(X: str | os.PathLike | ArrayLike, made: ConfigDict) -> Data
         return arrays.from_array(X, image_size=section.image_size, cache_mb=section.cache_mb)
     file = str(X).endswith((".npy", ".npz"))
     made.data.name, made.data.dir = "arrays" if file else "folder", os.fspath(X)
-    return bind_section(datasets.load, "data", made.data.to_dict())
-
-
-def _override(made: ConfigDict, key: str, value: Any) -> None:
-    """Sets one value of a config by its dotted key.
-
-    Raises:
-        InputError: no such key, or a value of another type or that is no finite number.
-    """
-    *sections, name = key.split(".")
-    place = made
-    for section in sections:
-        place = place[section] if isinstance(place, ConfigDict) and section in place else None
-    if not isinstance(place, ConfigDict) or name not in place:
-        raise InputError(
-            f"the config has no {key!r}; see configs/base.py for the keys, such as 'train.duration'"
-        )
-    checks.finite(f"config.{key}", value)
-    try:
-        place[name] = io.plain(value)  # NumPy's integers are no int
-    except TypeError as error:
-        raise InputError(f"{key} = {value!r} is of the wrong type: {error}") from error
+    return datasets.load(parse_section(DataConfig, "data", made.data))
 
 
 def _left_out(skipped: Sequence[tuple[str, str]]) -> str:
@@ -328,7 +311,7 @@ def _left_out(skipped: Sequence[tuple[str, str]]) -> str:
 
 def _files(run: inference.TrainedRun) -> tuple[str, ...] | None:
     """Names of the training images from the run's table, None where they are only numbered."""
-    if run.results["config"]["data"]["name"] != "folder":
+    if run.config.data.name != "folder":
         return None
     text = (run.workdir / "assignments.csv").read_bytes().decode("utf-8", "surrogateescape")
     return tuple(row["image"] for row in csv.DictReader(StringIO(text)))

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType
 
-from cluster_jax.pipeline import build
 from cluster_jax.training import state as states
 from cluster_jax.training.step import make_step
 from tests import toy
@@ -35,7 +34,7 @@ def test_a_step_equals_the_cpu(tmp_path, dtype, tolerance):
     made = toy.byol(toy.config(toy.file(tmp_path, channels=3)))
     made.network.name, made.network.stem, made.network.width = "resnet18", "cifar", 16
     made.network.dtype = dtype
-    built = build.build_run(build.plain(made))
+    built = toy.built(made)
     here, there = (_losses(built, jax.devices(kind)[0], 3) for kind in (None, "cpu"))
     assert np.isfinite(here).all()
     assert abs(here[0] - there[0]) <= tolerance * abs(there[0])

@@ -10,8 +10,9 @@ from PIL import Image
 
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import config_names, find_config, load_config
-from cluster_jax.pipeline import build, stages
 from cluster_jax.pipeline import run as pipeline
+from cluster_jax.pipeline import stages
+from cluster_jax.pipeline.config import config_json, parse_config
 from tests import toy
 
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / "configs"
@@ -33,8 +34,8 @@ def test_config_builds(name, tmp_path):
         config.method.queue = 32  # half of the images
     if config.method.get("clusters"):
         config.method.clusters = min(config.method.clusters, 20)
-    for stage in stages.build_stages(build.plain(config), tmp_path, name, None):
-        run = stage.built
+    for stage in stages.build_stages(parse_config(config), tmp_path, name, None):
+        run = stage.built.training
         assert run.schedule.total > 0
         assert run.shape == (config.augment.size, config.augment.size, channels)
 
@@ -59,9 +60,10 @@ def test_ncc_of_small_images_has_the_augmentation_of_simclr(name):
 
 
 def test_a_section_is_a_section(tmp_path):
-    config = build.plain(toy.config(toy.file(tmp_path)))
-    with pytest.raises(InputError, match="nrcc is a section of the config; got None"):
-        build.build_run({**config, "nrcc": None})
+    config = config_json(toy.config(toy.file(tmp_path)))
+    for section in ("data", "method", "nrcc", "stages"):
+        with pytest.raises(InputError, match=f"{section} must be a section of the config; got 3"):
+            parse_config({**config, section: 3})
 
 
 def test_the_readme_folder_command(tmp_path):
@@ -73,29 +75,29 @@ def test_the_readme_folder_command(tmp_path):
         Image.fromarray(pixels).resize((80, 64)).save(tmp_path / f"{i}.png")
     config = load_config("images")
     config.data.dir = str(tmp_path)
-    run = build.build_run(build.plain(config))
+    run = toy.built(config)
     assert run.shape == (32, 32, 3)
     assert run.dataset.labels is None
 
 
 def test_missing_and_spare_keys_are_named(tmp_path):
-    config = build.plain(toy.config(toy.file(tmp_path)))
+    config = config_json(toy.config(toy.file(tmp_path)))
     for section in ("data", "augment", "network", "method", "nrcc", "optimizer", "train", "eval"):
         for key in config[section]:
             lacking = {**config, section: {k: v for k, v in config[section].items() if k != key}}
             with pytest.raises(InputError, match=rf"{section}\.{key}"):
-                build.build_run(lacking)
+                toy.built(lacking)
         spare = {**config, section: {**config[section], "color": 1}}
         with pytest.raises(InputError, match=rf"{section}\.color"):
-            build.build_run(spare)
+            toy.built(spare)
     for part in ("reduce", "gridshift", "kmeans", "linear_probe"):
         spare = {**config["eval"], part: {**config["eval"][part], "color": 1}}
         with pytest.raises(InputError, match=rf"eval\.{part}\.color"):
-            build.build_run({**config, "eval": spare})
-    with pytest.raises(InputError, match="lacks optimizer"):
-        build.build_run({k: v for k, v in config.items() if k != "optimizer"})
-    with pytest.raises(InputError, match="has color"):
-        build.build_run({**config, "color": 1})
+            parse_config({**config, "eval": spare})
+    with pytest.raises(InputError, match="missing config key optimizer"):
+        parse_config({k: v for k, v in config.items() if k != "optimizer"})
+    with pytest.raises(InputError, match="unknown config key color; valid keys: seed"):
+        parse_config({**config, "color": 1})
 
 
 @pytest.mark.parametrize(
@@ -106,9 +108,9 @@ def test_missing_and_spare_keys_are_named(tmp_path):
         ("train", {"batch_size": 12}, "does not divide over 8 devices"),
         ("train", {"batch_size": 128}, "images of the set; got 128"),
         ("train", {"duration": "0 steps"}, "train.duration must be at least 1"),
-        ("train", {"duration": "-5 steps"}, "train.duration: .*'-5 steps'"),
-        ("train", {"duration": "long"}, "train.duration: .*'long'"),
-        ("optimizer", {"warmup": "5"}, "optimizer.warmup: .*'5'"),
+        ("train", {"duration": "-5 steps"}, "train.duration must be a duration .* got '-5 steps'"),
+        ("train", {"duration": "long"}, "train.duration must be a duration like .* got 'long'"),
+        ("optimizer", {"warmup": "5"}, "optimizer.warmup must be a duration like .* got '5'"),
         ("train", {"checkpoint_every": 0}, "train.checkpoint_every"),
         ("method", {"temperature": 0.0}, "method.temperature must be greater than 0; got 0.0"),
         ("method", {"name": "simclear"}, "method.name must be one of .*'simclr'.*; got 'simclear'"),
@@ -132,7 +134,7 @@ def test_missing_and_spare_keys_are_named(tmp_path):
         ("network", {"norm": "shuffle", "group": 2}, "target network"),
         ("network", {"norm": "local", "group": 3}, "multiple"),
         ("augment", {"mean": (0.5,) * 3, "std": (0.2,) * 3}, "channels"),
-        ("optimizer", {"warmup": "5 steps"}, r"optimizer\.warmup is 5 steps, longer"),
+        ("optimizer", {"warmup": "5 steps"}, r"warmup must be at most train.*, 4 steps; got 5"),
         ("eval", {"gridshift": {"stop": "soon"}}, r"eval\.gridshift\.stop must be one of"),
         ("eval", {"gridshift": {"max_iter": 0}}, r"eval\.gridshift\.max_iter"),
         ("eval", {"reduce": {"n_components": 1}}, r"eval\.reduce\.n_components must be at least 2"),
@@ -157,17 +159,17 @@ def test_byol_needs_a_predictor(tmp_path):
     config = toy.config(toy.file(tmp_path), nrcc={"weight": 0.0})
     config.method = ConfigDict({"name": "byol", "decay": 0.9, "final_decay": 1.0})
     with pytest.raises(InputError, match=r"network\.predictor"):
-        build.build_run(build.plain(config))
+        toy.built(config)
 
 
 def test_bandwidth_from_the_command_line_is_a_string(tmp_path):
-    config = build.plain(toy.config(toy.file(tmp_path)))
+    config = config_json(toy.config(toy.file(tmp_path)))
     config["eval"]["gridshift"]["bandwidth"] = "0.5"
-    build.build_run(config)
+    toy.built(config)
     for bad in ("wide", "-1", "nan", "0"):
         config["eval"]["gridshift"]["bandwidth"] = bad
         with pytest.raises(InputError, match=f"'auto' or a number.*{bad}"):
-            build.build_run(config)
+            toy.built(config)
 
 
 def test_unknown_config_is_named():

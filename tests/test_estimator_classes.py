@@ -7,7 +7,7 @@ import pytest
 
 import cluster_jax
 from cluster_jax.estimators import ImageClusterer
-from cluster_jax.pipeline import build
+from cluster_jax.pipeline.config import config_json
 from tests import toy
 
 # A few steps leave the novel head undecided, of which `fit` warns.
@@ -33,7 +33,7 @@ def config(tmp_path_factory):
     made.augment.jitter.probability = made.augment.grayscale = 0.0
     made.method.classes = None
     made.eval.reduce.method = "pca"
-    return build.plain(made)
+    return config_json(made)
 
 
 @pytest.fixture(scope="module")

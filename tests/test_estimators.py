@@ -201,9 +201,12 @@ def test_before_fit(images):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"overrides": {"train.batch_sise": 3}}, "no 'train.batch_sise'"),
-        ({"overrides": {"batch_size": 3}}, "no 'batch_size'"),
-        ({"overrides": {"train.batch_size": "many"}}, "train.batch_size = 'many' is of the wrong"),
+        ({"overrides": {"train.batch_sise": 3}}, "unknown config key train.batch_sise; see"),
+        ({"overrides": {"batch_size": 3}}, "unknown config key batch_size; see"),
+        (
+            {"overrides": {"train.batch_size": "many"}},
+            "train.batch_size must be of the type .* got 'many'",
+        ),
         ({"overrides": {"train.batch_size": 1000}}, "images of the set; got 1000"),
         (
             {"overrides": {"nrcc.weight": np.float32("inf")}},

@@ -6,6 +6,8 @@ from ml_collections import ConfigDict
 
 from cluster_jax.core.config import load_config
 from cluster_jax.pipeline import build
+from cluster_jax.pipeline.config import parse_config
+from cluster_jax.training.loop import TrainingRun
 
 SIDE = 8
 FEW = 5  # clusters, so that a batch holds members of most
@@ -112,10 +114,9 @@ def file(folder, count: int = 64, seed: int = 0, channels: int = 1):
     return path
 
 
-def built(made: ConfigDict) -> tuple[build.Run, dict]:
-    """The config turned into functions, and the config as a dict."""
-    values = build.plain(made)
-    return build.build_run(values), values
+def built(made: ConfigDict) -> TrainingRun:
+    """The config turned into functions."""
+    return build.build_run(parse_config(made)).training
 
 
 def wide(tree):

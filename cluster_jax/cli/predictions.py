@@ -115,7 +115,7 @@ def _assign(run: TrainedRun, images: epath.PathLike) -> tuple[Dataset, Assignmen
         if run.known is None:
             inference.check(run)
         shape = tuple(run.images["shape"])
-        cache_mb = run.results["config"]["data"]["cache_mb"]
+        cache_mb = run.config.data.cache_mb
         dataset = inference_data.load(images, shape=shape, cache_mb=cache_mb)
         features = inference.embed(run, inference.restore(run), dataset)
         assign = inference.place if run.known is None else inference.classify

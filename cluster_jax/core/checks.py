@@ -1,4 +1,4 @@
-"""Checks of what a user gives; every error is one sentence: "X must be ...; got ..."."""
+"""Checks of user input; every error is one sentence: "X must be ...; got ..."."""
 
 import math
 import numbers
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class InputError(ValueError):
-    """Something the user gave is wrong; the message is one sentence that says what to do."""
+    """User input that cannot be used; the message is one sentence that says what to change."""
 
 
 def finite(name: str, value: Any) -> None:
@@ -15,7 +15,7 @@ def finite(name: str, value: Any) -> None:
 
     The message names the key as `name.section.key`.
     """
-    if hasattr(value, "tolist"):  # NumPy's and JAX's
+    if hasattr(value, "tolist"):  # An array or scalar of NumPy or JAX.
         value = value.tolist()
     if isinstance(value, Mapping):
         for key, part in value.items():
@@ -56,7 +56,7 @@ def whole(name: str, value: int, least: int) -> None:
 
 
 def _number(name: str, value: Any) -> None:
-    """Leaves None, a setting that was not given, to the caller's own sentence."""
+    """Raises an `InputError` for what is no number; None has the caller's message."""
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, numbers.Real):

@@ -1,18 +1,23 @@
-"""Configs: finding and loading them, and turning their sections into calls with clear errors."""
+"""Configs: finding and loading them, and parsing their sections into dataclasses."""
 
 import dataclasses
 import importlib.util
-import inspect
 import pathlib
 import typing
-from collections.abc import Callable, Collection, Mapping
-from typing import Any, TypeVar
+from collections.abc import Collection, Mapping
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from ml_collections import ConfigDict
 
-from cluster_jax.core.checks import InputError
+from cluster_jax.core import io
+from cluster_jax.core.checks import InputError, finite
 
-Section = TypeVar("Section")
+
+class _Dataclass(Protocol):
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+Section = TypeVar("Section", bound=_Dataclass)
 
 _PACKAGE = pathlib.Path(__file__).resolve().parent.parent
 # A wheel carries the configs inside the package; a checkout has them beside it.
@@ -21,8 +26,8 @@ _FOLDERS = (_PACKAGE / "configs", _PACKAGE.parent / "configs")
 
 def config_names() -> list[str]:
     """Names of the configs that come with the package."""
-    found = {f.stem for folder in _FOLDERS for f in folder.glob("*.py")}
-    return sorted(found - {"__init__", "base"})
+    names = {file.stem for folder in _FOLDERS for file in folder.glob("*.py")}
+    return sorted(names - {"__init__", "base"})
 
 
 def find_config(config: str) -> pathlib.Path:
@@ -31,13 +36,13 @@ def find_config(config: str) -> pathlib.Path:
     Raises:
         InputError: there is no such file and no config of that name.
     """
-    given = pathlib.Path(config)
-    if given.is_file():
-        return given.resolve()
-    bare = given.parent in (pathlib.Path(), pathlib.Path("configs"))
-    if bare and given.suffix in ("", ".py"):
+    path = pathlib.Path(config)
+    if path.is_file():
+        return path.resolve()
+    is_name = path.parent in (pathlib.Path(), pathlib.Path("configs"))
+    if is_name and path.suffix in ("", ".py"):
         for folder in _FOLDERS:
-            file = folder / f"{given.stem}.py"
+            file = folder / f"{path.stem}.py"
             if file.is_file():
                 return file
     raise InputError(
@@ -52,12 +57,37 @@ def load_config(config: str) -> ConfigDict:
         InputError: no such config, or the file has no `get_config`.
     """
     file = find_config(config)
-    spec = importlib.util.spec_from_file_location(f"_config_{file.stem}", file)
+    loader = importlib.machinery.SourceFileLoader(f"_config_{file.stem}", str(file))
+    spec = importlib.util.spec_from_loader(loader.name, loader)
+    if spec is None:
+        raise InputError(f"{file} must be a Python file; got something else")
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    loader.exec_module(module)
     if not hasattr(module, "get_config"):
-        raise InputError(f"{file} does not define get_config(); see configs/nrcc_digits.py")
+        raise InputError(f"{file} must define get_config(), as configs/nrcc_digits.py does")
     return module.get_config()
+
+
+def override(config: ConfigDict, key: str, value: Any) -> None:
+    """Sets one value of a config by its dotted key, such as "train.duration".
+
+    Raises:
+        InputError: no such key, or a value of another type or that is no finite number.
+    """
+    *sections, name = key.split(".")
+    section: Any = config
+    for part in sections:
+        is_section = isinstance(section, ConfigDict) and part in section
+        section = section[part] if is_section else None
+    if not isinstance(section, ConfigDict) or name not in section:
+        raise InputError(f"unknown config key {key}; see configs/base.py for the valid ones")
+    finite(f"config.{key}", value)
+    try:
+        section[name] = io.plain(value)  # NumPy's integers are not instances of int.
+    except TypeError as error:
+        raise InputError(
+            f"{key} must be of the type of the config's value; got {value!r} ({error})"
+        ) from error
 
 
 def parse_section(cls: type[Section], name: str, values: Mapping[str, Any]) -> Section:
@@ -74,6 +104,8 @@ def parse_section(cls: type[Section], name: str, values: Mapping[str, Any]) -> S
     Raises:
         InputError: a key is missing or unknown, or a value is out of range.
     """
+    if isinstance(values, ConfigDict):
+        values = values.to_dict()
     if not isinstance(values, Mapping):
         raise InputError(f"{name} must be a section of the config; got {values!r}")
     types = typing.get_type_hints(cls)
@@ -104,22 +136,3 @@ def check_keys(name: str, keys: Collection[str], values: Mapping[str, Any]) -> N
         if key not in keys:
             valid = ", ".join(f"{prefix}{k}" for k in keys) or "none"
             raise InputError(f"unknown config key {prefix}{key}; valid keys: {valid}")
-
-
-def bind_section(function: Callable, section: str, values: Mapping[str, Any], *given: Any) -> Any:
-    """`function(*given, **values)`, where `values` are a section of the config.
-
-    Raises:
-        InputError: a key is missing or spare; the message names it as `section.key`.
-    """
-    parameters = inspect.signature(function).parameters.values()
-    wanted = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
-    missing, spare = sorted(wanted - set(values)), sorted(set(values) - wanted)
-    if missing:
-        raise InputError(f"the config lacks {section}.{missing[0]}; add it")
-    if spare:
-        raise InputError(
-            f"the config has {section}.{spare[0]}, which nothing reads; "
-            f"{section} takes {', '.join(sorted(wanted)) or 'no keys'}"
-        )
-    return function(*given, **values)

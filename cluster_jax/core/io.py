@@ -1,4 +1,4 @@
-"""Files of a run: written whole or not at all, to a local folder or a bucket."""
+"""Reading and writing files atomically, in a local folder or a bucket."""
 
 import io
 import json
@@ -10,7 +10,7 @@ from etils import epath
 
 
 def write(path: epath.PathLike, content: str | bytes) -> None:
-    """Writes a file through a temporary neighbor, so that readers never see half of it."""
+    """Writes a file through a temporary one beside it, so that no reader sees half of it."""
     path = epath.Path(path)
     partial = path.parent / f".{path.name}.partial"
     try:
@@ -24,7 +24,7 @@ def write(path: epath.PathLike, content: str | bytes) -> None:
 
 
 def write_json(path: epath.PathLike, value: Any) -> None:
-    """Writes `value` as indented JSON; NaN and infinities become null, which JSON can hold."""
+    """Writes `value` as indented JSON; NaN and infinity, which JSON lacks, become null."""
     write(path, json.dumps(plain(value), indent=2, allow_nan=False) + "\n")
 
 
@@ -36,7 +36,8 @@ def read_json(path: epath.PathLike) -> Any:
 def write_arrays(path: epath.PathLike, arrays: Mapping[str, np.ndarray]) -> None:
     """Writes arrays as one compressed `.npz` file."""
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)
+    # NumPy declares its other parameters among the arrays.
+    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
     write(path, buffer.getvalue())
 
 
@@ -47,7 +48,7 @@ def read_arrays(path: epath.PathLike) -> dict[str, np.ndarray]:
 
 
 def plain(value: Any) -> Any:
-    """Python numbers, strings, lists and dicts in place of numpy's and JAX's."""
+    """`value` as JSON values: without the types of NumPy and JAX, without tuples."""
     if isinstance(value, Mapping):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""A queue of rows from earlier steps: a ring buffer that is part of the state."""
+"""First-in, first-out queue of rows from earlier steps, a ring buffer in the training state."""
 
 from typing import Any, NamedTuple
 
@@ -10,11 +10,11 @@ Tree = Any
 
 
 class Queue(NamedTuple):
-    """First in, first out.
+    """A queue of rows.
 
     Attributes:
-        rows: pytree of arrays `[length, ...]`; the first `filled` rows of each hold entries.
-        place: the row that is written next, int32 `[]`.
+        rows: pytree of arrays `[length, ...]`; the first `filled` rows of each are entries.
+        place: row at which the next batch is written, int32 `[]`.
         filled: number of entries, int32 `[]`.
     """
 
@@ -27,25 +27,25 @@ def create_queue(length: int, entry: Tree) -> Queue:
     """An empty queue.
 
     Args:
-        length: number of entries that it can hold.
-        entry: pytree whose leaves have the shape and dtype of one entry's; values do not matter.
+        length: capacity in entries.
+        entry: pytree with the shapes and dtypes of one entry; its values are not used.
 
     Raises:
-        ValueError: the length is not positive.
+        ValueError: the length is below 1.
     """
     if length < 1:
-        raise ValueError(f"a queue holds at least 1 entry; got a length of {length}")
+        raise ValueError(f"the length of a queue must be at least 1; got {length}")
     rows = jax.tree.map(lambda x: jnp.zeros((length, *x.shape), x.dtype), entry)
     return Queue(rows, jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32))
 
 
 def enqueue(queue: Queue, batch: Tree) -> Queue:
-    """The queue with the rows of a batch in place of its oldest ones.
+    """The queue after the rows of a batch replaced its oldest ones.
 
     Args:
         queue: the queue.
         batch: pytree like `queue.rows`, leaves `[n, ...]` of all devices together
-            (`collectives.gather`), the same n at every push.
+            (`collectives.gather`), the same n in every call.
 
     Raises:
         ValueError: the queue's length is not a multiple of n.
@@ -53,7 +53,7 @@ def enqueue(queue: Queue, batch: Tree) -> Queue:
     length, n = (jax.tree.leaves(tree)[0].shape[0] for tree in (queue.rows, batch))
     if n < 1 or length % n:
         raise ValueError(
-            f"the length of the queue ({length}) must be a multiple of the global batch ({n})"
+            f"the length of the queue must be a multiple of the global batch, {n}; got {length}"
         )
     rows = jax.tree.map(
         lambda old, new: lax.dynamic_update_slice_in_dim(

@@ -13,33 +13,32 @@ Schedule = Callable[[Array | int], Array]
 
 
 def duration(value: str, steps_per_epoch: int) -> int:
-    """Length in steps of `"1500 steps"` or `"0.5 epochs"`.
+    """Number of steps in `"1500 steps"` or `"0.5 epochs"`; part of a step counts as one.
 
     Raises:
-        ValueError: no such length: another form, a negative number, a fraction of a step.
+        ValueError: another form, a negative number, or a fraction of a step.
     """
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s+(steps?|epochs?)\s*", str(value))
-    if not found:
-        raise ValueError(f"a duration is like '1500 steps' or '200 epochs'; got {value!r}")
-    number, unit = float(found[1]), found[2].rstrip("s")
-    if unit == "step":
-        if number != int(number):
-            raise ValueError(f"a duration in steps is a whole number; got {value!r}")
-        return int(number)
-    # Rounded first: 0.55 epochs of 100 steps are 55.00000000000001 in floating point.
-    return math.ceil(round(number * steps_per_epoch, 6))
+    return steps("value", value, steps_per_epoch)
 
 
 def steps(name: str, value: str, steps_per_epoch: int) -> int:
-    """`duration` of a config's value.
+    """`duration` of a config's value; messages name it.
 
     Raises:
-        InputError: no such length; the message names the key.
+        InputError: another form, a negative number, or a fraction of a step.
     """
-    try:
-        return duration(value, steps_per_epoch)
-    except ValueError as error:
-        raise InputError(f"{name}: {error}") from error
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s+(steps?|epochs?)\s*", str(value))
+    if match is None:
+        raise InputError(
+            f"{name} must be a duration like '1500 steps' or '200 epochs'; got {value!r}"
+        )
+    number, unit = float(match[1]), match[2].rstrip("s")
+    if unit == "step":
+        if number != int(number):
+            raise InputError(f"{name} must be a whole number of steps; got {value!r}")
+        return int(number)
+    # Rounded first: 0.55 epochs of 100 steps are 55.00000000000001 in floating point.
+    return math.ceil(round(number * steps_per_epoch, 6))
 
 
 def warmup_cosine(peak: float, warmup: int, total: int, end: float = 0.0) -> Schedule:
@@ -60,7 +59,7 @@ def warmup_cosine(peak: float, warmup: int, total: int, end: float = 0.0) -> Sch
 
 
 def warmup_drops(peak: float, warmup: int, every: int) -> Schedule:
-    """Linear to `peak` as `warmup_cosine`, then a tenth of it after every further `every` steps.
+    """Linear warm-up to `peak` as in `warmup_cosine`, then a tenth of the rate every `every` steps.
 
     Counted from step 0, so that a warm-up does not move the drops.
     """
@@ -74,7 +73,7 @@ def warmup_drops(peak: float, warmup: int, every: int) -> Schedule:
 
 
 def cosine(start: float, end: float, total: int) -> Schedule:
-    """From `start` at step 0 by half a cosine to `end` at step `total`, constant afterward.
+    """Half a cosine from `start` at step 0 to `end` at step `total`, constant afterward.
 
     The decay of the exponential moving average uses it: `cosine(0.996, 1.0, total)` is BYOL's
     schedule, `cosine(m, m, total)` a constant one.

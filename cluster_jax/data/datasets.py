@@ -1,9 +1,11 @@
 """Data sets by name: digits, a folder of images, an array file, or a prepared TFDS set."""
 
+import dataclasses
 import warnings
 
 import numpy as np
 
+from cluster_jax.core import checks
 from cluster_jax.data import arrays, folder, tfds_source
 from cluster_jax.data.images import Dataset, in_memory, resize_and_crop_all, subset
 
@@ -11,20 +13,11 @@ STATISTICS_IMAGES = 10_000  # a mean over 10,000 images is known to about 0.1 %
 STATISTICS_CHUNK = 256
 
 
-def load(
-    *,
-    name: str,
-    dir: str | None,
-    split: str | None,
-    label: str,
-    image_size: int | None,
-    cache_mb: float,
-    max_corrupt_fraction: float,
-    limit: int | None,
-) -> Dataset:
-    """The images of a set as uint8 of one size, in memory or streamed.
+@dataclasses.dataclass(frozen=True)
+class DataConfig:
+    """Section `data`: which images.
 
-    Args:
+    Attributes:
         name: "digits", "folder", "arrays" or the name of a prepared TFDS set.
         dir: where the data lie: folder, file, or TFDS's data directory; unused by digits.
         split: TFDS split, "train" or "train+test"; the others have none and ignore it.
@@ -32,24 +25,60 @@ def load(
             "coarse_label"; the others ignore it. A set without it has no labels.
         image_size: None to keep the size that all images share; or the side of a square: the short
             side is scaled to it (bicubic, antialiased) and the center cut out.
+        limit: number of images of a fixed random subset (no seed: it is the same everywhere,
+            in the order of the set), or None for all.
         cache_mb: sets up to this size, in 10^6 bytes of uint8, are decoded into
             `Dataset.images`; larger ones are decoded by every `fetch`.
         max_corrupt_fraction: largest share, 0 to 1, of a folder's files that may be unreadable.
-        limit: number of images of a fixed random subset (no seed: it is the same everywhere,
-            in the order of the set), or None for all.
+    """
+
+    name: str
+    dir: str | None
+    split: str | None
+    label: str
+    image_size: int | None
+    limit: int | None
+    cache_mb: float
+    max_corrupt_fraction: float
+
+    def __post_init__(self) -> None:
+        for key, count in (("image_size", self.image_size), ("limit", self.limit)):
+            if count is not None:
+                checks.whole(f"data.{key}", count, 1)
+        checks.at_least("data.cache_mb", self.cache_mb, 0)
+        checks.between("data.max_corrupt_fraction", self.max_corrupt_fraction, 0, 1)
+
+
+def load(config: DataConfig) -> Dataset:
+    """The images of a set as uint8 of one size, in memory or streamed.
 
     Raises:
-        ValueError: a bad value, or data that are missing or of another kind.
+        ValueError: data that are missing or of another kind.
     """
-    _check(image_size, cache_mb, max_corrupt_fraction, limit)
-    common = {"image_size": image_size, "cache_mb": cache_mb, "limit": limit}
-    if name == "digits":
-        return _digits(image_size, cache_mb, limit)
-    if name == "folder":
-        return folder.load(dir=dir, max_corrupt_fraction=max_corrupt_fraction, **common)
-    if name == "arrays":
-        return _numbered(arrays.load(dir=dir, **common))
-    return _numbered(tfds_source.load(name=name, dir=dir, split=split, label=label, **common))
+    size, cache_mb, limit = config.image_size, config.cache_mb, config.limit
+    if config.name == "digits":
+        return _digits(size, cache_mb, limit)
+    if config.name == "folder":
+        return folder.load(
+            dir=config.dir,
+            image_size=size,
+            cache_mb=cache_mb,
+            max_corrupt_fraction=config.max_corrupt_fraction,
+            limit=limit,
+        )
+    if config.name == "arrays":
+        dataset = arrays.load(dir=config.dir, image_size=size, cache_mb=cache_mb, limit=limit)
+    else:
+        dataset = tfds_source.load(
+            name=config.name,
+            dir=config.dir,
+            split=config.split,
+            label=config.label,
+            image_size=size,
+            cache_mb=cache_mb,
+            limit=limit,
+        )
+    return _numbered(dataset)
 
 
 def _numbered(dataset: Dataset) -> Dataset:
@@ -107,20 +136,3 @@ def _digits(image_size: int | None, cache_mb: float, limit: int | None) -> Datas
         tuple("0123456789"),
         cache_mb,
     )
-
-
-def _check(
-    image_size: int | None, cache_mb: float, max_corrupt_fraction: float, limit: int | None
-) -> None:
-    if image_size is not None and image_size < 1:
-        raise ValueError(
-            f"data.image_size = {image_size}; expected a positive number of pixels, or None"
-        )
-    if not cache_mb >= 0:
-        raise ValueError(f"data.cache_mb = {cache_mb}; expected 0 or more megabytes")
-    if not 0 <= max_corrupt_fraction <= 1:
-        raise ValueError(
-            f"data.max_corrupt_fraction = {max_corrupt_fraction}; expected a share from 0 to 1"
-        )
-    if limit is not None and limit < 1:
-        raise ValueError(f"data.limit = {limit}; expected a positive number of images, or None")

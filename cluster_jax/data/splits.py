@@ -1,15 +1,15 @@
 """Which classes a training may know, and which images are kept for a test."""
 
+import dataclasses
 import re
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
-from cluster_jax.core.config import bind_section
 from cluster_jax.data import datasets
+from cluster_jax.data.datasets import DataConfig
 from cluster_jax.data.images import Dataset, order, select
 
 # Tells the order of a split from the others that the same seed makes.
@@ -18,40 +18,50 @@ SPLIT = 1
 UNLABELED = -1
 
 
-def load(
-    data: Mapping[str, Any],
-    *,
-    classes: int | None,
-    test_split: str | None,
-    holdout: float,
-    holdout_seed: int,
-) -> tuple[Dataset, Dataset | None]:
-    """The images of the config's section `data`, and those kept for a test where there are any.
+@dataclasses.dataclass(frozen=True)
+class NovelConfig:
+    """Section `novel`: novel class discovery.
 
-    Args:
-        data: keyword arguments of `datasets.load`.
+    Attributes:
         classes: how many of the first classes are known; None: not novel class discovery.
         test_split: TFDS split of the test, or None.
         holdout: share of every class that is kept for a test; 0: none.
         holdout_seed: of the choice.
+    """
+
+    classes: int | None
+    test_split: str | None
+    holdout: float
+    holdout_seed: int
+
+    def __post_init__(self) -> None:
+        if self.classes is not None:
+            checks.whole("novel.classes", self.classes, 1)
+        if not 0 <= self.holdout < 1:
+            raise InputError(f"novel.holdout must be 0, or between 0 and 1; got {self.holdout}")
+        checks.whole("novel.holdout_seed", self.holdout_seed, 0)
+
+
+def load(data: DataConfig, novel: NovelConfig) -> tuple[Dataset, Dataset | None]:
+    """The images of a set, and those kept for a test where there are any.
 
     Raises:
-        InputError: a value is out of range, or the test would have images of the training.
+        ValueError: the data cannot be used, or the test would have images of the training.
     """
-    if classes is None:
-        return bind_section(datasets.load, "data", data), None
-    if test_split is not None:
-        _check_test_split(data, test_split, holdout)
-    dataset, test = bind_section(datasets.load, "data", data), None
-    if test_split is not None:
-        test = bind_section(datasets.load, "data", {**data, "split": test_split})
-    elif holdout:
-        dataset, test = hold_out(dataset, share=holdout, seed=holdout_seed)
-    dataset = with_known(dataset, classes)
+    if novel.classes is None:
+        return datasets.load(data), None
+    if novel.test_split is not None:
+        _check_test_split(data, novel.test_split, novel.holdout)
+    dataset, test = datasets.load(data), None
+    if novel.test_split is not None:
+        test = datasets.load(dataclasses.replace(data, split=novel.test_split))
+    elif novel.holdout:
+        dataset, test = hold_out(dataset, share=novel.holdout, seed=novel.holdout_seed)
+    dataset = with_known(dataset, novel.classes)
     if test is not None and test.labels is not None:
-        new = test.labels >= classes
-        if new.all() or not new.any():
-            part = "labeled" if new.all() else "novel"
+        is_new = test.labels >= novel.classes
+        if is_new.all() or not is_new.any():
+            part = "labeled" if is_new.all() else "novel"
             raise InputError(
                 f"the {test.size} images kept for a test have none of a {part} class; keep more"
             )
@@ -190,11 +200,11 @@ def hold_out(dataset: Dataset, *, share: float, seed: int) -> tuple[Dataset, Dat
     return select(dataset, np.flatnonzero(~out)), select(dataset, np.flatnonzero(out))
 
 
-def _check_test_split(data: Mapping[str, Any], split: str, holdout: float) -> None:
+def _check_test_split(data: DataConfig, split: str, holdout: float) -> None:
     """Raises an `InputError` where the images of the test could be those of the training."""
-    if data["name"] in ("digits", "folder", "arrays"):
+    if data.name in ("digits", "folder", "arrays"):
         raise InputError(
-            f"novel.test_split = {split!r} needs a TFDS set; {data['name']} has no splits, set it "
+            f"novel.test_split = {split!r} needs a TFDS set; {data.name} has no splits, set it "
             "to None and novel.holdout to the share to keep for a test"
         )
     if holdout:
@@ -203,10 +213,10 @@ def _check_test_split(data: Mapping[str, Any], split: str, holdout: float) -> No
         )
     test, train = (
         {part.split("[")[0].strip() for part in str(splits).split("+")}
-        for splits in (split, data["split"])
+        for splits in (split, data.split)
     )
     if test & train:
         raise InputError(
-            f"novel.test_split = {split!r} may hold images of data.split = {data['split']!r}; take "
+            f"novel.test_split = {split!r} may hold images of data.split = {data.split!r}; take "
             "a split of another name, or novel.holdout for a part of the same"
         )

@@ -1,6 +1,8 @@
 """The chain of augmentations that makes a view, built from the config."""
 
-from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+import math
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -8,11 +10,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from cluster_jax.core import checks
+from cluster_jax.core.checks import InputError
 from cluster_jax.data import augment
 
-JITTER = ("brightness", "contrast", "saturation", "hue")
-
-Settings = Mapping[str, float | tuple[float, float]]
 View = Callable[[Array, Array], Array]
 
 
@@ -30,103 +31,241 @@ class Augment(NamedTuple):
     clean: Callable[[Array], Array]
 
 
-def make(
-    *,
-    size: int,
-    mean: tuple[float, ...],
-    std: tuple[float, ...],
-    crop: Settings | None,
-    flip: float,
-    jitter: Settings | None,
-    grayscale: float,
-    blur: Settings | None,
-    solarize: Settings | None,
-    affine: Settings | None,
-    noise: float,
-) -> Augment:
+@dataclasses.dataclass(frozen=True)
+class CropConfig:
+    """Section `augment.crop`: torchvision's RandomResizedCrop.
+
+    Attributes:
+        scale: lowest and highest share of the area.
+        ratio: lowest and highest width / height.
+    """
+
+    scale: tuple[float, float]
+    ratio: tuple[float, float]
+
+    def __post_init__(self) -> None:
+        _check_interval("crop.scale", self.scale, 1.0)
+        _check_interval("crop.ratio", self.ratio, math.inf)
+
+
+@dataclasses.dataclass(frozen=True)
+class JitterConfig:
+    """Section `augment.jitter`: strengths as those of torchvision's ColorJitter.
+
+    Attributes:
+        probability: of jitter.
+        brightness: largest change of the factor from 1, as contrast and saturation.
+        contrast: see brightness.
+        saturation: see brightness.
+        hue: largest turn, in turns, at most 0.5.
+    """
+
+    probability: float
+    brightness: float
+    contrast: float
+    saturation: float
+    hue: float
+
+    def __post_init__(self) -> None:
+        _check_probability("jitter.probability", self.probability)
+        for name in ("brightness", "contrast", "saturation"):
+            _check_amount(f"jitter.{name}", getattr(self, name))
+        checks.between("augment.jitter.hue", self.hue, 0, 0.5)
+
+
+@dataclasses.dataclass(frozen=True)
+class BlurConfig:
+    """Section `augment.blur`: a Gaussian of random width.
+
+    Attributes:
+        probability: of blur; a pair for view a and view b (BYOL: 1.0 and 0.1), which a config file
+            sets: a flag or an override keeps the default's type, mostly a float.
+        sigma: smallest and largest standard deviation in pixels.
+        kernel: size of the kernel, an odd number of pixels.
+    """
+
+    probability: float | tuple[float, float]
+    sigma: tuple[float, float]
+    kernel: int
+
+    def __post_init__(self) -> None:
+        _check_probabilities("blur.probability", self.probability)
+        _check_interval("blur.sigma", self.sigma, math.inf)
+        checks.whole("augment.blur.kernel", self.kernel, 1)
+        if self.kernel % 2 == 0:
+            raise InputError(f"augment.blur.kernel must be odd; got {self.kernel}")
+
+
+@dataclasses.dataclass(frozen=True)
+class SolarizeConfig:
+    """Section `augment.solarize`: pixels above a threshold inverted.
+
+    Attributes:
+        probability: of solarization; a number or a pair as that of blur (BYOL: 0.0 and 0.2).
+        threshold: on the scale [0, 1].
+    """
+
+    probability: float | tuple[float, float]
+    threshold: float
+
+    def __post_init__(self) -> None:
+        _check_probabilities("solarize.probability", self.probability)
+        checks.between("augment.solarize.threshold", self.threshold, 0, 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class AffineConfig:
+    """Section `augment.affine`: the largest amounts of `augment.random_affine`.
+
+    Attributes:
+        rotation: in radians.
+        scale: of the magnification from 1, below 1.
+        shift: in pixels.
+        shear: y per x.
+    """
+
+    rotation: float
+    scale: float
+    shift: float
+    shear: float
+
+    def __post_init__(self) -> None:
+        for name in ("rotation", "scale", "shift", "shear"):
+            _check_amount(f"affine.{name}", getattr(self, name))
+        if self.scale >= 1:
+            raise InputError(f"augment.affine.scale must be below 1; got {self.scale}")
+
+
+@dataclasses.dataclass(frozen=True)
+class AugmentConfig:
+    """Section `augment`: the views of an image.
+
+    Attributes:
+        size: side of the views in pixels.
+        mean: of each channel on the scale [0, 1], by which the views are standardized; None:
+            measured on the images.
+        std: standard deviation of each channel, likewise.
+        crop: None for the central square.
+        flip: probability of a left-right flip.
+        jitter: None for none.
+        grayscale: probability of losing the color.
+        blur: None for none.
+        solarize: None for none.
+        affine: None for none.
+        noise: standard deviation of normal noise on the scale [0, 1], before standardization.
+    """
+
+    size: int
+    mean: tuple[float, ...] | None
+    std: tuple[float, ...] | None
+    crop: CropConfig | None
+    flip: float
+    jitter: JitterConfig | None
+    grayscale: float
+    blur: BlurConfig | None
+    solarize: SolarizeConfig | None
+    affine: AffineConfig | None
+    noise: float
+
+    def __post_init__(self) -> None:
+        checks.whole("augment.size", self.size, 1)
+        if self.std is not None and not all(s > 0 for s in self.std):
+            raise InputError(f"augment.std must be greater than 0; got {self.std}")
+        if self.mean is not None and self.std is not None and len(self.mean) != len(self.std):
+            raise InputError(
+                "augment.mean and augment.std must have one value for each channel; got "
+                f"{self.mean} and {self.std}"
+            )
+        _check_probability("flip", self.flip)
+        _check_probability("grayscale", self.grayscale)
+        _check_amount("noise", self.noise)
+        if self.blur is not None and self.blur.kernel // 2 >= self.size:
+            raise InputError(
+                f"augment.blur.kernel must be at most {2 * self.size - 1} for views of {self.size} "
+                f"pixels; got {self.blur.kernel}"
+            )
+
+
+def make(config: AugmentConfig) -> Augment:
     """Views by crop, flip, jitter, gray, blur, solarization, affine map and noise, in this order.
 
     Every part has random numbers of its own: switching one off leaves the others as they were.
-    The mappings may be ConfigDicts.
-
-    Args:
-        size: side of the views in pixels.
-        mean: of each channel on the scale [0, 1]; the views are (x - mean) / std.
-        std: of each channel on the scale [0, 1].
-        crop: None for the central square, or {"scale": (low, high) share of the area, "ratio":
-            (low, high) width / height}.
-        flip: probability of a left-right flip.
-        jitter: None or {"probability", "brightness", "contrast", "saturation", "hue"}, strengths
-            as torchvision's ColorJitter, hue in turns, at most 0.5.
-        grayscale: probability of losing the color.
-        blur: None or {"probability", "sigma": (low, high) pixels, "kernel": odd number of pixels}.
-            The probability may be a pair, of view a and of view b (BYOL: 1.0 and 0.1), which a
-            config file sets: a flag or an override keeps the default's type, mostly a float.
-        solarize: None or {"probability", "threshold" on the scale [0, 1]}; the probability may be a
-            pair as that of blur may (BYOL: 0.0 and 0.2).
-        affine: None or {"rotation" in radians, "scale", "shear", "shift" in pixels}: the largest
-            amounts of `augment.random_affine`.
-        noise: standard deviation of normal noise on the scale [0, 1], before standardisation.
 
     Raises:
-        ValueError: a value out of its range, or a key that is missing or not known.
+        ValueError: `mean` or `std` is None.
     """
-    _check_size(size, mean, std)
-    crop = _named("crop", crop, ("scale", "ratio"))
-    jitter = _named("jitter", jitter, ("probability", *JITTER))
-    blur = _named("blur", blur, ("probability", "sigma", "kernel"))
-    solarize = _named("solarize", solarize, ("probability", "threshold"))
-    affine = _named("affine", affine, ("rotation", "scale", "shear", "shift"))
-    _check_probability("flip", flip)
-    _check_probability("grayscale", grayscale)
-    _check_at_least_zero("noise", noise)
-    _check_settings(size, crop, jitter, blur, solarize, affine)
+    if config.mean is None or config.std is None:
+        raise ValueError("augment.mean and augment.std must be measured first; got None")
+    mean, std = config.mean, config.std
 
     def standardized(image: Array) -> Array:
         if image.shape[-1] != len(mean):
             raise ValueError(
-                f"images have {image.shape[-1]} channels but augment.mean has {len(mean)} values; "
-                "give one mean and one std for each channel"
+                "augment.mean and augment.std must have one value for each of the "
+                f"{image.shape[-1]} channels; got {len(mean)}"
             )
         center, spread = jnp.array(mean, image.dtype), jnp.array(std, image.dtype)
         return (image - center[None, None]) / spread[None, None]
 
     def clean(image: Array) -> Array:
-        return standardized(augment.fit(_floats(image), size))
+        return standardized(augment.fit(_floats(image), config.size))
 
-    def view(key: Array, image: Array, blurred: float, solarized: float) -> Array:
-        x = _floats(image)
-        chance_key, crop_key, jitter_key, blur_key, affine_key, noise_key = jax.random.split(key, 6)
-        flips, jitters, grays, blurs, solarises = jax.random.uniform(chance_key, (5,))
-        if crop:
-            box = augment.random_box(crop_key, x.shape, crop["scale"], crop["ratio"])
-            x = augment.crop_resize(x, box, size)
-        else:
-            x = augment.fit(x, size)
-        if flip:
-            x = jnp.where(flips < flip, augment.flip(x), x)
-        if jitter and jitter["probability"]:
-            strengths = {name: jitter[name] for name in JITTER}
-            changed = augment.random_jitter(jitter_key, x, **strengths)
-            x = jnp.where(jitters < jitter["probability"], changed, x)
-        if grayscale:
-            x = jnp.where(grays < grayscale, augment.grayscale(x), x)
-        if blurred:
-            low, high = blur["sigma"]
-            sigma = jax.random.uniform(blur_key, (), x.dtype, low, high)
-            changed = augment.gaussian_blur(x, sigma, blur["kernel"] // 2)
-            x = jnp.where(blurs < blurred, changed, x)
-        if solarized:
-            x = jnp.where(solarises < solarized, augment.solarize(x, solarize["threshold"]), x)
-        if affine and any(affine.values()):
-            x = augment.random_affine(affine_key, x, **affine)
-        if noise:
-            x = augment.noise(noise_key, x, noise)
-        return standardized(x)
+    def view(
+        key: Array, image: Array, blur_probability: float, solarize_probability: float
+    ) -> Array:
+        image = _augmented(config, key, _floats(image), blur_probability, solarize_probability)
+        return standardized(image)
 
-    chances = zip(_pair(blur), _pair(solarize), strict=True)
-    a, b = (partial(view, blurred=blurred, solarized=solarized) for blurred, solarized in chances)
+    probabilities = zip(_pair(config.blur), _pair(config.solarize), strict=True)
+    a, b = (
+        partial(view, blur_probability=blurred, solarize_probability=solarized)
+        for blurred, solarized in probabilities
+    )
     return Augment(a, b, clean)
+
+
+def _augmented(
+    config: AugmentConfig,
+    key: Array,
+    x: Array,
+    blur_probability: float,
+    solarize_probability: float,
+) -> Array:
+    """One view of an image of floats in [0, 1], not standardized."""
+    chance_key, crop_key, jitter_key, blur_key, affine_key, noise_key = jax.random.split(key, 6)
+    flips, jitters, grays, blurs, solarizes = jax.random.uniform(chance_key, (5,))
+    crop, jitter, blur, affine = config.crop, config.jitter, config.blur, config.affine
+    if crop is not None:
+        box = augment.random_box(crop_key, x.shape, crop.scale, crop.ratio)
+        x = augment.crop_resize(x, box, config.size)
+    else:
+        x = augment.fit(x, config.size)
+    if config.flip:
+        x = jnp.where(flips < config.flip, augment.flip(x), x)
+    if jitter is not None and jitter.probability:
+        changed = augment.random_jitter(
+            jitter_key,
+            x,
+            brightness=jitter.brightness,
+            contrast=jitter.contrast,
+            saturation=jitter.saturation,
+            hue=jitter.hue,
+        )
+        x = jnp.where(jitters < jitter.probability, changed, x)
+    if config.grayscale:
+        x = jnp.where(grays < config.grayscale, augment.grayscale(x), x)
+    if blur is not None and blur_probability:
+        sigma = jax.random.uniform(blur_key, (), x.dtype, *blur.sigma)
+        changed = augment.gaussian_blur(x, sigma, blur.kernel // 2)
+        x = jnp.where(blurs < blur_probability, changed, x)
+    if config.solarize is not None and solarize_probability:
+        changed = augment.solarize(x, config.solarize.threshold)
+        x = jnp.where(solarizes < solarize_probability, changed, x)
+    if affine is not None and affine != AffineConfig(0, 0, 0, 0):
+        x = augment.random_affine(affine_key, x, **dataclasses.asdict(affine))
+    if config.noise:
+        x = augment.noise(noise_key, x, config.noise)
+    return x
 
 
 def _floats(image: Array) -> Array:
@@ -134,93 +273,35 @@ def _floats(image: Array) -> Array:
     return image.astype(jnp.result_type(float)) / 255
 
 
-def _named(part: str, settings: Settings | None, keys: tuple[str, ...]) -> dict | None:
-    """The settings of one part as a dict with exactly these keys."""
-    if settings is None:
-        return None
-    given = dict(settings)
-    if set(given) != set(keys):
-        wrong = ", ".join(sorted(set(given) ^ set(keys)))
-        raise ValueError(
-            f"augment.{part} needs exactly the keys {', '.join(keys)}; missing or unknown: {wrong}"
-        )
-    return given
-
-
-def _pair(settings: dict | None) -> tuple[float, float]:
+def _pair(config: BlurConfig | SolarizeConfig | None) -> tuple[float, float]:
     """A part's probability in view a and in view b."""
-    if settings is None:
+    if config is None:
         return 0.0, 0.0
-    value = settings["probability"]
-    if not isinstance(value, Sequence):
-        return value, value
-    if len(value) != 2:
-        raise ValueError(f"a pair of probabilities is of view a and of view b; got {value}")
-    return tuple(value)
-
-
-def _check_size(size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
-    if size < 1:
-        raise ValueError(f"augment.size = {size}; expected a positive number of pixels")
-    if len(mean) != len(std) or not all(s > 0 for s in std):
-        raise ValueError(
-            f"augment.mean = {mean} and augment.std = {std}; expected as many of each, std positive"
-        )
-
-
-def _check_settings(
-    size: int,
-    crop: dict | None,
-    jitter: dict | None,
-    blur: dict | None,
-    solarize: dict | None,
-    affine: dict | None,
-) -> None:
-    if crop:
-        _check_interval("crop.scale", crop["scale"], 1.0)
-        _check_interval("crop.ratio", crop["ratio"], float("inf"))
-    if jitter:
-        _check_probability("jitter.probability", jitter["probability"])
-        for name in JITTER:
-            _check_at_least_zero(f"jitter.{name}", jitter[name])
-        if jitter["hue"] > 0.5:
-            raise ValueError(f"augment.jitter.hue = {jitter['hue']} turns; expected 0 to 0.5")
-    if blur:
-        for chance in _pair(blur):
-            _check_probability("blur.probability", chance)
-        _check_interval("blur.sigma", blur["sigma"], float("inf"))
-        kernel = blur["kernel"]
-        if kernel < 1 or kernel % 2 == 0 or kernel // 2 >= size:
-            raise ValueError(
-                f"augment.blur.kernel = {kernel}; expected an odd number of pixels from 1 to "
-                f"{2 * size - 1} for views of {size}"
-            )
-    if solarize:
-        for chance in _pair(solarize):
-            _check_probability("solarize.probability", chance)
-        if not 0 <= solarize["threshold"] <= 1:
-            raise ValueError(
-                f"augment.solarize.threshold = {solarize['threshold']}; expected 0 to 1"
-            )
-    if affine:
-        for name, value in affine.items():
-            _check_at_least_zero(f"affine.{name}", value)
-        if affine["scale"] >= 1:
-            raise ValueError(f"augment.affine.scale = {affine['scale']}; expected below 1")
+    value = config.probability
+    return value if isinstance(value, tuple) else (value, value)
 
 
 def _check_probability(name: str, value: float) -> None:
-    if not 0 <= value <= 1:
-        raise ValueError(f"augment.{name} = {value}; expected a probability from 0 to 1")
+    checks.between(f"augment.{name}", value, 0, 1)
 
 
-def _check_at_least_zero(name: str, value: float) -> None:
-    if not 0 <= value < float("inf"):
-        raise ValueError(f"augment.{name} = {value}; expected 0 (off) or a positive number")
+def _check_probabilities(name: str, value: float | tuple[float, float]) -> None:
+    if not isinstance(value, tuple):
+        _check_probability(name, value)
+        return
+    if len(value) != 2:
+        raise InputError(f"augment.{name} must be a number or a pair for view a and b; got {value}")
+    for probability in value:
+        _check_probability(name, probability)
 
 
-def _check_interval(name: str, value: tuple[float, float], top: float) -> None:
-    if len(value) != 2 or not 0 < value[0] <= value[1] <= top:
-        raise ValueError(
-            f"augment.{name} = {value}; expected (low, high) with 0 < low <= high <= {top:g}"
+def _check_amount(name: str, value: float) -> None:
+    checks.at_least(f"augment.{name}", value, 0)
+    checks.finite(f"augment.{name}", value)
+
+
+def _check_interval(name: str, value: tuple[float, float], highest: float) -> None:
+    if len(value) != 2 or not 0 < value[0] <= value[1] <= highest:
+        raise InputError(
+            f"augment.{name} must be (low, high) with 0 < low <= high <= {highest:g}; got {value}"
         )

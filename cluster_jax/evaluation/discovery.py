@@ -60,14 +60,6 @@ class Discovery(NamedTuple):
     distances: NDArray
 
 
-def with_novel_k(config: Mapping[str, Any], known: NDArray | None) -> Mapping[str, Any]:
-    """The config with the number of novel classes as k of k-means, where it gives none."""
-    classes, kmeans_section = config["method"].get("classes"), config["eval"]["kmeans"]
-    if known is None or classes is None or kmeans_section["k"] is not None:
-        return config
-    return {**config, "eval": {**config["eval"], "kmeans": {**kmeans_section, "k": classes}}}
-
-
 def name(label: int, known: Sequence[str]) -> str:
     """A known class by its name, the j-th novel one as "novel j"."""
     return known[label] if label < len(known) else splits.novel_name(label - len(known))

@@ -1,102 +1,76 @@
 """A config turned into functions: data, method, optimizer, checked and fitted together."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax.sharding import Mesh
-from ml_collections import ConfigDict
 
 from cluster_jax.core import checks, io, schedules
 from cluster_jax.core.checks import InputError
-from cluster_jax.core.config import bind_section, load_config, parse_section
 from cluster_jax.data import batches, datasets, splits, views
 from cluster_jax.data.datasets import Dataset
+from cluster_jax.data.views import AugmentConfig
 from cluster_jax.evaluation import evaluate
-from cluster_jax.evaluation.evaluate import EvalConfig
 from cluster_jax.methods import base
 from cluster_jax.methods.base import Method, MethodContext
 from cluster_jax.methods.nrcc import with_nrcc
-from cluster_jax.methods.nrcc_config import NRCCConfig
 from cluster_jax.nets import network
-from cluster_jax.training import loop, optim
+from cluster_jax.pipeline.config import RunConfig
+from cluster_jax.training import optim
 from cluster_jax.training import state as states
+from cluster_jax.training.config import TrainConfig
+from cluster_jax.training.loop import TrainingRun, TrainSchedule
+from cluster_jax.training.state import State
 from cluster_jax.training.step import make_step
 
 
-class Run(NamedTuple):
-    """A config turned into functions: everything that a training needs, and no state.
+class BuiltRun(NamedTuple):
+    """A config turned into functions.
 
     Attributes:
-        dataset: the images.
+        config: with the mean and standard deviation by which the images are standardized.
+        training: everything that the training needs, except its state.
         test: images kept for a test of novel class discovery, or None.
-        method: what is trained.
-        optimizer: moves its parameters.
-        rate: learning rate as a function of the step.
-        schedule: lengths in steps.
-        mesh: all devices of all processes.
-        shape: `[H, W, C]` of a network input.
-        statistics: `{"mean", "std"}` of each channel, by which the images are standardized.
     """
 
-    dataset: Dataset
+    config: RunConfig
+    training: TrainingRun
     test: Dataset | None
-    method: Method
-    optimizer: optax.GradientTransformation
-    rate: schedules.Schedule
-    schedule: loop.TrainSchedule
-    mesh: Mesh
-    shape: tuple[int, int, int]
-    statistics: dict[str, list[float]]
-
-
-def plain(config: ConfigDict | Mapping[str, Any]) -> dict[str, Any]:
-    """The config as nested dicts of what JSON can hold (tuples become lists).
-
-    Raises:
-        InputError: NaN or infinity, which JSON cannot hold.
-    """
-    values = config.to_dict() if isinstance(config, ConfigDict) else dict(config)
-    checks.finite("config", values)
-    return io.plain(values)
 
 
 def build_run(
-    config: Mapping[str, Any], dataset: Dataset | None = None, test: Dataset | None = None
-) -> Run:
-    """Turns a config into functions.
+    config: RunConfig, dataset: Dataset | None = None, test: Dataset | None = None
+) -> BuiltRun:
+    """Turns a config into functions, and traces a step to see that they fit together.
 
     Args:
-        config: as nested dicts.
-        dataset: the images, where they are in hand already; None: what `config["data"]` and
-            `config["novel"]` say.
+        config: see `configs/base.py`.
+        dataset: the images, where they are in memory already; None: what `config.data` and
+            `config.novel` name.
         test: with `dataset`: images kept for a test.
 
     Raises:
-        InputError: a key is missing, spare or out of range, or the data cannot be used.
+        InputError: values of the config do not fit together, or the data cannot be used.
     """
-    _check_keys(config)
     try:
-        checks.at_least("seed", config["seed"], 0)
         mesh = states.make_mesh()
-        train = config["train"]
-        checks.at_least("train.batch_size", train["batch_size"], 2)
-        states.check_batch(train["batch_size"], mesh)
+        states.check_batch(config.train.batch_size, mesh)
         if dataset is None:
-            dataset, test = bind_section(splits.load, "novel", config["novel"], config["data"])
+            dataset, test = splits.load(config.data, config.novel)
         known = dataset.known
         clustered = dataset.size if known is None else int((known < 0).sum())
-        evaluate.check_k(parse_section(EvalConfig, "eval", config["eval"]), clustered)
+        evaluate.check_k(config.eval, clustered)
         built = _join(config, dataset, test, mesh)
-        classes = config["method"].get("classes")
+        classes = config.method.settings.get("classes")
         if classes is not None and classes > clustered:
             raise InputError(
                 f"method.classes must be at most the {clustered} unlabeled images; got {classes}"
             )
-        _try_step(built, train["batch_size"], train["labeled_batch_size"])
+        _try_step(built.training)
     except InputError:
         raise
     except (ValueError, TypeError, OSError) as error:
@@ -104,41 +78,36 @@ def build_run(
     return built
 
 
-def describe_images(built: Run) -> dict[str, Any]:
-    """What `rebuild_run` must know of the images."""
-    dataset = built.dataset
+def describe_images(built: BuiltRun) -> dict[str, Any]:
+    """What `rebuild_run` must know of the images, as JSON values."""
+    dataset, augment = built.training.dataset, built.config.augment
     known = None
     if dataset.known is not None:
         names = splits.known_names(dataset)
         labeled = int((dataset.known >= 0).sum())
         known = {"images": labeled, "classes": len(names), "names": list(names)}
     images = {"size": dataset.size, "shape": list(dataset.shape), "known": known}
-    return {**images, **built.statistics}
+    return {**images, **io.plain({"mean": augment.mean, "std": augment.std})}
 
 
-def rebuild_run(config: Mapping[str, Any], images: Mapping[str, Any]) -> Run:
-    """The same functions again without the images; its `dataset` has a size but no content.
+def rebuild_run(config: RunConfig, images: Mapping[str, Any]) -> BuiltRun:
+    """The same functions again without the images; the data set has a size but no content.
 
     Args:
         config: of the run.
-        images: what `describe_images` said of its images.
+        images: what `describe_images` returned for its images.
 
     Raises:
-        InputError: the config does not fit this version of the package.
+        InputError: the config does not fit the images.
     """
-    try:
-        _check_keys(config)
-    except InputError as error:
-        raise InputError(
-            f"the run is of another version of cluster_jax ({error}); take that version, which "
-            "its results.json names, or run it anew"
-        ) from error
+    known = _stand_in(images["size"], images.get("known"))
     dataset = Dataset(
-        config["data"]["name"], images["size"], tuple(images["shape"]), None, _absent,
-        None, None, None, (), _stand_in(images["size"], images.get("known")),
+        config.data.name, images["size"], tuple(images["shape"]), None, _absent,
+        None, None, None, (), known,
     )  # fmt: skip
-    statistics = {key: images[key] for key in ("mean", "std")}
-    config = {**config, "augment": {**config["augment"], **statistics}}
+    mean, std = tuple(images["mean"]), tuple(images["std"])
+    augment = dataclasses.replace(config.augment, mean=mean, std=std)
+    config = dataclasses.replace(config, augment=augment)
     return _join(config, dataset, None, states.make_mesh())
 
 
@@ -155,10 +124,55 @@ def _absent(indices: np.ndarray) -> np.ndarray:
     raise LookupError("the images of a rebuilt run are not at hand")
 
 
-def _join(config: Mapping[str, Any], dataset: Dataset, test: Dataset | None, mesh: Mesh) -> Run:
-    train = config["train"]
+def _join(config: RunConfig, dataset: Dataset, test: Dataset | None, mesh: Mesh) -> BuiltRun:
+    config = dataclasses.replace(config, augment=_measured(config.augment, dataset))
+    train = config.train
     known_classes = 0 if dataset.known is None else splits.check_known(dataset.known)
-    drawn_from = batches.parts(dataset, train["batch_size"], train["labeled_batch_size"])
+    steps_per_epoch = _steps_per_epoch(train, dataset)
+    schedule = _schedule(config, steps_per_epoch)
+    net = network.make(config.network)
+    context = MethodContext(
+        net,
+        views.make(config.augment),
+        config.network.norm == "shuffle",
+        dataset.size,
+        schedule.total,
+        steps_per_epoch,
+        train.batch_size,
+        train.labeled_batch_size,
+        known_classes,
+    )
+    method = _method(config, context)
+    optimizer, learning_rate = optim.make(
+        config.optimizer,
+        total_steps=schedule.total,
+        steps_per_epoch=steps_per_epoch,
+        batch_size=train.batch_size,
+        frozen=net.frozen,
+    )
+    training = TrainingRun(
+        name=config.method.name,
+        method=method,
+        optimizer=optimizer,
+        learning_rate=learning_rate,
+        schedule=schedule,
+        dataset=dataset,
+        mesh=mesh,
+        shape=(config.augment.size, config.augment.size, dataset.shape[2]),
+    )
+    return BuiltRun(config, training, test)
+
+
+def _measured(config: AugmentConfig, dataset: Dataset) -> AugmentConfig:
+    """The section with mean and standard deviation measured where they are None."""
+    if config.mean is not None and config.std is not None:
+        return config
+    mean, std = datasets.channel_statistics(dataset)
+    return dataclasses.replace(config, mean=config.mean or mean, std=config.std or std)
+
+
+def _steps_per_epoch(train: TrainConfig, dataset: Dataset) -> int:
+    drawn_from = batches.parts(dataset, train.batch_size, train.labeled_batch_size)
     for name, (members, count) in drawn_from.items():
         if name != "all" and len(members) < count:
             raise InputError(
@@ -166,156 +180,98 @@ def _join(config: Mapping[str, Any], dataset: Dataset, test: Dataset | None, mes
                 "lower train.batch_size and train.labeled_batch_size"
             )
     size = sum(len(members) for members, _ in drawn_from.values())
-    per_epoch = batches.steps_per_epoch(size, train["batch_size"])
-    schedule = loop.TrainSchedule(
-        schedules.steps("train.duration", train["duration"], per_epoch),
-        train["log_every"],
-        train["checkpoint_every"],
-        train["prefetch"],
-    )
-    loop.check(schedule, train["keep_checkpoints"])
-    views_section = _statistics(config["augment"], dataset)
-    augmentation = bind_section(views.make, "augment", views_section)
-    shuffle = config["network"]["norm"] == "shuffle"
-    network_config = parse_section(network.NetworkConfig, "network", config["network"])
-    net = network.make(network_config)
-    context = MethodContext(
-        net,
-        augmentation,
-        shuffle,
-        dataset.size,
-        schedule.total,
-        per_epoch,
-        train["batch_size"],
-        train["labeled_batch_size"],
-        known_classes,
-    )
-    method = _method(config, context)
-    warmup = schedules.steps("optimizer.warmup", config["optimizer"]["warmup"], per_epoch)
-    if warmup > schedule.total:
-        raise InputError(
-            f"optimizer.warmup is {warmup} steps, longer than train.duration, {schedule.total}"
-        )
-    drop = config["optimizer"]["lr_decay_every"]
-    if drop is not None:
-        drop = schedules.steps("optimizer.lr_decay_every", drop, per_epoch)
-    values = {k: v for k, v in config["optimizer"].items() if k not in ("warmup", "lr_decay_every")}
-    optimizer, rate = bind_section(
-        optim.make,
-        "optimizer",
-        values,
-        schedule.total,
-        warmup,
-        drop,
-        train["batch_size"],
-        net.frozen,
-    )
-    size = config["augment"]["size"]
-    shape = (size, size, dataset.shape[2])
-    statistics = {key: list(views_section[key]) for key in ("mean", "std")}
-    return Run(dataset, test, method, optimizer, rate, schedule, mesh, shape, statistics)
+    return batches.steps_per_epoch(size, train.batch_size)
 
 
-def initial_state(built: Run, config: Mapping[str, Any]) -> states.State:
+def _schedule(config: RunConfig, steps_per_epoch: int) -> TrainSchedule:
+    train = config.train
+    total = schedules.steps("train.duration", train.duration, steps_per_epoch)
+    checks.at_least("train.duration", total, 1)
+    return TrainSchedule(
+        seed=config.seed,
+        total=total,
+        batch_size=train.batch_size,
+        labeled_batch_size=train.labeled_batch_size,
+        log_every=train.log_every,
+        checkpoint_every=train.checkpoint_every,
+        keep_checkpoints=train.keep_checkpoints,
+        prefetch=train.prefetch,
+    )
+
+
+def initial_state(run: TrainingRun) -> State:
     """The state before the first step, on all devices."""
     return states.create(
-        built.method, built.optimizer, seed=config["seed"], shape=built.shape, mesh=built.mesh
+        run.method, run.optimizer, seed=run.schedule.seed, shape=run.shape, mesh=run.mesh
     )
 
 
-def _try_step(built: Run, batch_size: int, labeled: int | None) -> None:
+def abstract_state(run: TrainingRun) -> State:
+    """Structure, shapes, dtypes and devices of a run's state; computes nothing."""
+    replicated = states.replicated(run.mesh)
+    state = jax.eval_shape(
+        lambda: states.initial(run.method, run.optimizer, seed=0, shape=run.shape)
+    )
+    return jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=replicated), state
+    )
+
+
+def _try_step(run: TrainingRun) -> None:
     """Traces a step without computing anything: shows whether all parts fit together."""
-    method, optimizer = built.method, built.optimizer
-    state = jax.eval_shape(lambda: states.initial(method, optimizer, seed=0, shape=built.shape))
-    batch = {}
-    for name, (_, count) in batches.parts(built.dataset, batch_size, labeled).items():
-        states.check_batch(count, built.mesh)
+    schedule = run.schedule
+    batch: dict[str, Any] = {}
+    drawn_from = batches.parts(run.dataset, schedule.batch_size, schedule.labeled_batch_size)
+    for name, (_, count) in drawn_from.items():
+        states.check_batch(count, run.mesh)
         batch[name] = {
             "index": jax.ShapeDtypeStruct((count,), jnp.int32),
-            "image": jax.ShapeDtypeStruct((count, *built.dataset.shape), jnp.uint8),
+            "image": jax.ShapeDtypeStruct((count, *run.dataset.shape), jnp.uint8),
         }
         if name == "labeled":
             batch[name]["label"] = jax.ShapeDtypeStruct((count,), jnp.int32)
     batch = batch.get("all", batch)
-    jax.eval_shape(make_step(method, optimizer, built.mesh), state, batch, None)
+    state = jax.eval_shape(
+        lambda: states.initial(run.method, run.optimizer, seed=0, shape=run.shape)
+    )
+    jax.eval_shape(make_step(run.method, run.optimizer, run.mesh), state, batch, None)
 
 
-def check_features(config: Mapping[str, Any], built: Run) -> None:
+def check_features(built: BuiltRun) -> None:
     """Raises an `InputError` for `eval.features` that the method does not embed."""
-    images = jax.ShapeDtypeStruct((1, *built.dataset.shape), jnp.uint8)
+    run = built.training
+    images = jax.ShapeDtypeStruct((1, *run.dataset.shape), jnp.uint8)
 
-    def embedded(images: jax.Array) -> dict[str, jax.Array]:
-        state = states.initial(built.method, built.optimizer, seed=0, shape=built.shape)
-        return built.method.embed(state.params, state.model_state, images)
+    def embed(images: jax.Array) -> dict[str, jax.Array]:
+        state = states.initial(run.method, run.optimizer, seed=0, shape=run.shape)
+        return run.method.embed(state.params, state.model_state, images)
 
-    found = jax.eval_shape(embedded, images)
-    choices = tuple(name for name in ("backbone", "projection") if name in found)
-    checks.one_of("eval.features", config["eval"]["features"], choices)
+    embedded = jax.eval_shape(embed, images)
+    choices = tuple(name for name in ("backbone", "projection") if name in embedded)
+    checks.one_of("eval.features", built.config.eval.features, choices)
 
 
-def _method(config: Mapping[str, Any], context: MethodContext) -> Method:
-    name = config["method"]["name"]
-    values = {k: v for k, v in config["method"].items() if k != "name"}
-    method = base.build(name, values, context)
+def _method(config: RunConfig, context: MethodContext) -> Method:
+    name = config.method.name
+    method = base.build(name, config.method.settings, context)
     two_view = isinstance(method, base.TwoView)
     if two_view and context.labeled_batch_size is not None:
         raise InputError(
             f"the method {name} takes no labels: leave out train.labeled_batch_size = "
             f"{context.labeled_batch_size}"
         )
-    if not two_view and config["network"]["norm"] == "local":
+    if not two_view and config.network.norm == "local":
         raise InputError(
             f"network.norm 'local' needs a method of two views; {name} passes several parts of a "
             "batch at once, which groups would mix: use 'sync'"
         )
-    if not config["nrcc"]["weight"]:
+    if not config.nrcc.weight:
         return base.as_method(method) if isinstance(method, base.TwoView) else method
     if not isinstance(method, base.TwoView):
         raise InputError(f"nrcc needs a method of two views; {name} is none, set nrcc.weight to 0")
-    if config["nrcc"]["resolution"] is not None and not context.network.any_size:
+    if config.nrcc.resolution is not None and not context.network.any_size:
         raise InputError(
             f"nrcc.resolution needs a network that averages its last map; "
-            f"{config['network']['name']} does not, leave it None"
+            f"{config.network.name} does not, leave it None"
         )
-    return with_nrcc(method, parse_section(NRCCConfig, "nrcc", config["nrcc"]))
-
-
-def _statistics(section: Mapping[str, Any], dataset: Dataset) -> dict[str, Any]:
-    """The section with mean and standard deviation measured where they are not given."""
-    values = dict(section)
-    unknown = [key for key in ("mean", "std") if key in values and values[key] is None]
-    if unknown:
-        measured = dict(zip(("mean", "std"), datasets.channel_statistics(dataset), strict=True))
-        values |= {key: measured[key] for key in unknown}
-    return values
-
-
-def _check_keys(config: Mapping[str, Any]) -> None:
-    """Sections, and their keys where these are the same for every config."""
-    reference = plain(load_config("base"))
-    _compare("", reference, config)
-    for section, value in reference.items():
-        if isinstance(value, Mapping) and not isinstance(config[section], Mapping):
-            raise InputError(f"{section} is a section of the config; got {config[section]!r}")
-    for section in set(reference) - {"method", "stages"}:
-        if isinstance(reference[section], Mapping):
-            _compare(f"{section}.", reference[section], config[section])
-    if "name" not in config["method"]:
-        raise InputError("the config lacks method.name; add it")
-
-
-def _compare(prefix: str, wanted: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Raises an `InputError` unless both have the same keys, as deep as both are sections."""
-    for key in wanted:
-        if key not in given:
-            raise InputError(f"the config lacks {prefix}{key}; add it")
-    for key in given:
-        if key not in wanted:
-            raise InputError(
-                f"the config has {prefix}{key}, which nothing reads; take one of "
-                f"{', '.join(wanted)}"
-            )
-    if prefix:
-        for key, value in wanted.items():
-            if isinstance(value, Mapping) and isinstance(given[key], Mapping):
-                _compare(f"{prefix}{key}.", value, given[key])
+    return with_nrcc(method, config.nrcc)

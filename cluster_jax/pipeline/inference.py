@@ -1,4 +1,4 @@
-"""A finished run at work: new images to features and to the clusters that the run found.
+"""Inference with a trained run: embed new images and assign clusters.
 
 Needs the workdir only, neither the training images nor the data set that they came from.
 """
@@ -18,9 +18,10 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.evaluation import discovery, summary
 from cluster_jax.methods.base import Method
-from cluster_jax.pipeline import build, stages
+from cluster_jax.pipeline import build
 from cluster_jax.pipeline import embed as embedder
 from cluster_jax.pipeline import workdir as workdirs
+from cluster_jax.pipeline.config import RunConfig, read_config
 from cluster_jax.training import checkpoint
 
 # Images of a forward pass. One size for every call, the last pass filled up: sums of another shape
@@ -29,11 +30,12 @@ BATCH = 64
 
 
 class TrainedRun(NamedTuple):
-    """What a finished run left.
+    """The outputs of a finished run.
 
     Attributes:
-        workdir: where.
-        results: what `results.json` holds, its config too.
+        workdir: its folder.
+        config: its config.
+        results: what `results.json` holds.
         images: what `images.json` holds: size, shape and statistics of the training images.
         features: float32 `[n, d]`, rows of length one, as they were clustered.
         clusters: what `clusters.npz` holds.
@@ -43,6 +45,7 @@ class TrainedRun(NamedTuple):
     """
 
     workdir: epath.Path
+    config: RunConfig
     results: Mapping[str, Any]
     images: Mapping[str, Any]
     features: np.ndarray
@@ -78,7 +81,7 @@ class Assignment(NamedTuple):
 
 
 def read(workdir: epath.PathLike) -> TrainedRun:
-    """Reads what a run left.
+    """Reads the outputs of a run.
 
     Raises:
         InputError: no such folder, or the run in it is not finished.
@@ -92,24 +95,24 @@ def read(workdir: epath.PathLike) -> TrainedRun:
             f"the run in {workdir} is not finished; its own command with --workdir={workdir} "
             "finishes it"
         )
-    section = results["config"]["eval"]
+    config = read_config(workdir)
     images = io.read_json(workdir / workdirs.IMAGES)
     everything = arrays.normalize_rows(
-        io.read_arrays(workdir / workdirs.TRAIN_EMBEDDING)[section["features"]]
+        io.read_arrays(workdir / workdirs.TRAIN_EMBEDDING)[config.eval.features]
     )
     clusters = workdirs.read_clusters(workdir)
     known = None if clusters.class_labels is None else tuple(images["known"]["names"])
     rows = clusters.unlabeled_rows
     features = everything if rows is None else everything[rows]
-    return TrainedRun(workdir, results, images, features, clusters, known, everything)
+    return TrainedRun(workdir, config, results, images, features, clusters, known, everything)
 
 
 def check(run: TrainedRun) -> None:
     """Raises an `InputError` if new images cannot be placed in the run's clusters."""
-    if run.results["config"]["eval"]["reduce"]["method"] == "tsne":
+    if run.config.eval.reduce.method == "tsne":
         raise InputError(
-            "the run was reduced by t-SNE, which has no place for new images; cluster it anew by "
-            "its own command with --config.eval.reduce.method=umap"
+            "Runs that used t-SNE cannot assign new images; run the same command again with "
+            "--config.eval.reduce.method=umap"
         )
 
 
@@ -119,11 +122,11 @@ def restore(run: TrainedRun) -> Trained:
     Raises:
         InputError: there is none, or it is of another network than `config.json` says.
     """
-    built = build.rebuild_run(run.results["config"], run.images)
+    training = build.rebuild_run(run.config, run.images).training
     state = checkpoint.read(
-        run.workdir / "checkpoints", stages.abstract(built), built.schedule.total
+        run.workdir / "checkpoints", build.abstract_state(training), training.schedule.total
     )
-    return Trained(built.method, state.params, state.model_state, built.mesh)
+    return Trained(training.method, state.params, state.model_state, training.mesh)
 
 
 def embed(run: TrainedRun, trained: Trained, dataset: Dataset) -> np.ndarray:
@@ -146,9 +149,7 @@ def embed(run: TrainedRun, trained: Trained, dataset: Dataset) -> np.ndarray:
         batch_size=batch,
         mesh=trained.mesh,
     )
-    return arrays.normalize_rows(
-        features[run.results["config"]["eval"]["features"]][: dataset.size]
-    )
+    return arrays.normalize_rows(features[run.config.eval.features][: dataset.size])
 
 
 def place(run: TrainedRun, rows: np.ndarray) -> Assignment:
@@ -167,13 +168,14 @@ def place(run: TrainedRun, rows: np.ndarray) -> Assignment:
         ValueError: rows of another size than the run's.
     """
     check(run)
-    section, stored = run.results["config"]["eval"], run.clusters
-    if section["reduce"]["method"] == "none":
-        settled = {**section["gridshift"], "bandwidth": float(stored.bandwidth)}
-        found = GridShift(**settled).fit(stored.points).locate(rows)
+    section, stored = run.config.eval, run.clusters
+    if section.reduce.method == "none":
+        gridshift = section.gridshift
+        grid = GridShift(float(stored.bandwidth), stop=gridshift.stop, max_iter=gridshift.max_iter)
+        found = grid.fit(stored.points).locate(rows)
         near = out_of_sample.neighbors(rows, run.features, 1)
         return Assignment(found.labels, found.distances, _unlike(run, near))
-    near = out_of_sample.neighbors(rows, run.features, section["reduce"]["n_neighbors"])
+    near = out_of_sample.neighbors(rows, run.features, section.reduce.n_neighbors)
     labels = out_of_sample.vote(near, stored.cluster_labels)
     places = out_of_sample.position(near, stored.cluster_labels, labels, stored.points)
     apart = arrays.distances_to_centers(places, stored.centers, labels)
@@ -190,21 +192,31 @@ def classify(run: TrainedRun, rows: np.ndarray) -> Assignment:
         rows: float32 `[m, d]`, as `embed` makes them.
     """
     near = out_of_sample.neighbors(rows, run.everything, discovery.VOTERS)
-    found = out_of_sample.vote(near, run.clusters.class_labels)
-    is_novel = near.distances[:, 0] > float(run.clusters.class_novelty_threshold)
-    return Assignment(class_names(run, found), class_distances(run, rows, found), is_novel)
+    classes = out_of_sample.vote(near, class_labels(run))
+    threshold = run.clusters.class_novelty_threshold
+    is_novel = near.distances[:, 0] > np.asarray(threshold, np.float64)
+    return Assignment(class_names(run, classes), class_distances(run, rows, classes), is_novel)
+
+
+def class_labels(run: TrainedRun) -> np.ndarray:
+    """Class of every training image by novel class discovery, int32 `[n]`, known ones first.
+
+    Raises:
+        ValueError: the run has no known classes.
+    """
+    if run.clusters.class_labels is None:
+        raise ValueError(f"{run.workdir} must be a run of novel class discovery; got another")
+    return run.clusters.class_labels
 
 
 def class_names(run: TrainedRun, classes: np.ndarray) -> np.ndarray:
     """Str `[m]`: a known class by its name, the j-th novel one as "novel j"."""
-    return np.asarray([discovery.name(c, run.known) for c in classes])
+    return np.asarray([discovery.name(c, run.known or ()) for c in classes])
 
 
 def class_distances(run: TrainedRun, rows: np.ndarray, classes: np.ndarray) -> np.ndarray:
     """Euclidean distance of unit rows to the mean of the training rows of their class."""
-    return arrays.distances_to_cluster_means(
-        rows, classes, run.everything, run.clusters.class_labels
-    )
+    return arrays.distances_to_cluster_means(rows, classes, run.everything, class_labels(run))
 
 
 def warn_of_doubts(run: TrainedRun) -> None:
@@ -220,9 +232,7 @@ def place_kmeans(run: TrainedRun, rows: np.ndarray) -> Assignment:
     Distances are Euclidean, between rows of length one and the mean of the cluster's.
     """
     labels = run.clusters.kmeans_labels
-    near = out_of_sample.neighbors(
-        rows, run.features, run.results["config"]["eval"]["reduce"]["n_neighbors"]
-    )
+    near = out_of_sample.neighbors(rows, run.features, run.config.eval.reduce.n_neighbors)
     chosen = out_of_sample.vote(near, labels)
     return Assignment(chosen, kmeans_distances(run, rows, chosen), _unlike(run, near))
 

@@ -12,16 +12,26 @@ import jax
 from cluster_jax import __version__
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.evaluation import summary
+from cluster_jax.evaluation.evaluate import EvalConfig
+from cluster_jax.pipeline.config import RunConfig
 
 PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy", "scikit-learn", "umap-learn")
 
 
 def describe(
-    config: Mapping[str, Any], dataset: Dataset, clustered: Dataset, steps: int
+    config: RunConfig, section: EvalConfig, dataset: Dataset, clustered: Dataset, steps: int
 ) -> dict[str, Any]:
-    """The provenance of a result: what was trained on and scored, what labels were used for."""
+    """The provenance of a result: what was trained on and scored, what labels were used for.
+
+    Args:
+        config: of the run.
+        section: its section `eval` with the number of clusters of k-means filled in.
+        dataset: the training images.
+        clustered: those that were clustered and scored.
+        steps: of the training.
+    """
     labeled = dataset.labels is not None
-    given = config["eval"]["kmeans"]["k"]
+    given = section.kmeans.k
     uses = ["scoring"] if labeled else []
     if dataset.known is not None:
         images, classes = int((dataset.known >= 0).sum()), int(dataset.known.max()) + 1
@@ -29,37 +39,37 @@ def describe(
     if labeled and given is None:
         uses.append("the number of clusters of k-means")
     return {
-        "data": {k: config["data"][k] for k in ("name", "split", "limit", "image_size")},
+        "data": {k: getattr(config.data, k) for k in ("name", "split", "limit", "image_size")},
         "images_trained": dataset.size,
         "images_scored": clustered.size,
         "images_skipped": len(dataset.skipped),
         "steps": steps,
-        "batch_size": config["train"]["batch_size"],
-        "method": config["method"]["name"],
-        "nrcc": config["nrcc"]["sampler"] if config["nrcc"]["weight"] else None,
+        "batch_size": config.train.batch_size,
+        "method": config.method.name,
+        "nrcc": config.nrcc.sampler if config.nrcc.weight else None,
         "labels_used_for": uses,
         "number_of_clusters": {
             "gridshift": "found",
             "kmeans": "given" if labeled or given is not None else "as found by GridShift",
         },
-        "bandwidth": "found" if config["eval"]["gridshift"]["bandwidth"] == "auto" else "given",
+        "bandwidth": "found" if section.gridshift.bandwidth == "auto" else "given",
         "checkpoint": "the last one",
-        "kmeans_n_init": config["eval"]["kmeans"]["n_init"],
+        "kmeans_n_init": section.kmeans.n_init,
         "nmi": "arithmetic mean of the entropies",
-        "seed": config["seed"],
+        "seed": config.seed,
         "devices": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
         "processes": jax.process_count(),
         "machine": f"{platform.machine()}, {platform.system()}",
         "versions": versions(),
         "commit": commit(),
-        "note": config["note"],
+        "note": config.note,
     }
 
 
 def versions() -> dict[str, str]:
     """Versions of Python, this package and what its figures depend on."""
-    found = {name: importlib.metadata.version(name) for name in PACKAGES}
-    return {"python": platform.python_version(), "cluster_jax": __version__, **found}
+    packages = {name: importlib.metadata.version(name) for name in PACKAGES}
+    return {"python": platform.python_version(), "cluster_jax": __version__, **packages}
 
 
 def commit() -> str | None:
@@ -85,8 +95,8 @@ def table(results: Mapping[str, Any]) -> str:
     metrics, origin = results["metrics"], results["provenance"]
     counts = origin["number_of_clusters"]
     titles = {"gridshift": "GridShift", "kmeans": "k-means"}
-    found = {name: summary.number(*summary.tally(metrics[name])) for name in titles}
-    width = max(map(len, (*found.values(), "clusters"))) + 1
+    numbers = {name: summary.number(*summary.tally(metrics[name])) for name in titles}
+    width = max(map(len, (*numbers.values(), "clusters"))) + 1
     lines = [f"{'':28}{'clusters':>{width}}{'ACC':>8}{'NMI':>8}{'ARI':>8}{'AMI':>8}"]
     for name, title in titles.items():
         row = metrics[name]
@@ -94,7 +104,7 @@ def table(results: Mapping[str, Any]) -> str:
             f"{summary.format_score(row[key]):>8}" for key in ("acc", "nmi", "ari", "ami")
         )
         label = f"{title} (k {counts[name]})"
-        lines.append(f"{label:<28}{found[name]:>{width}}{figures}")
+        lines.append(f"{label:<28}{numbers[name]:>{width}}{figures}")
     grid = metrics["gridshift"]
     if grid.get("outliers"):
         lines.append(f"outliers                     {grid['outliers']:,}")
@@ -103,8 +113,8 @@ def table(results: Mapping[str, Any]) -> str:
         lines.append(verdict)
     neighbors = {k: v for k, v in metrics["knn"].items() if v is not None}
     if neighbors:
-        found = ", ".join(f"{k}: {summary.format_score(v)}" for k, v in neighbors.items())
-        lines.append(f"k-NN accuracy                {found}")
+        accuracies = ", ".join(f"{k}: {summary.format_score(v)}" for k, v in neighbors.items())
+        lines.append(f"k-NN accuracy                {accuracies}")
     if metrics["linear_probe"] is not None:
         lines.append(
             f"linear probe accuracy        {summary.format_score(metrics['linear_probe'])}"

@@ -126,6 +126,8 @@ def claim(
         return None
     config = json.loads(json.dumps(config))
     stored = _read_config(workdir)
+    if _keys(stored) != _keys(config):
+        raise older_version(workdir)
     _check_same(workdir, compared(stored), compared(config))
     results = finished_results(workdir, required)
     return results if results is not None and results["config"] == config else None
@@ -149,11 +151,12 @@ def finished_results(
     return results if results["config"] == io.read_json(workdir / CONFIG) else None
 
 
-def older_version(workdir: epath.PathLike) -> InputError:
+def older_version(workdir: epath.PathLike, reason: object = None) -> InputError:
     """The error for a workdir whose files have the names of an older version."""
+    because = "" if reason is None else f" ({reason})"
     return InputError(
-        f"{workdir} was written by an older version of cluster_jax; choose another --workdir to "
-        "run it again, or use that version"
+        f"{workdir} was written by an older version of cluster_jax{because}; choose another "
+        "--workdir to run it again, or use that version"
     )
 
 
@@ -222,8 +225,6 @@ def _check_same(workdir: epath.Path, stored: Any, config: Any) -> None:
             f"{workdir} was written by version {stored.get('version')} of cluster_jax, and this "
             f"is {__version__}; choose another --workdir"
         )
-    if _keys(stored) != _keys(config):
-        raise older_version(workdir)
     # Another method has other keys too: its name says more than any of them.
     key, old, new = min(differences, key=lambda difference: difference[0] != "method.name")
     more = f" (and {len(differences) - 1} more)" if len(differences) > 1 else ""

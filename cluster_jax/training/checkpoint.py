@@ -6,6 +6,7 @@ import jax
 import orbax.checkpoint as ocp
 from absl import logging
 from etils import epath
+from jax.experimental import multihost_utils
 from orbax.checkpoint import checkpoint_managers
 
 from cluster_jax.core.checks import InputError
@@ -165,7 +166,7 @@ class Checkpoints:
                 damaged.rmtree()
             (self._folder / str(step)).rename(damaged)
         if jax.process_count() > 1:
-            jax.experimental.multihost_utils.sync_global_devices(f"damaged-{step}")
+            multihost_utils.sync_global_devices(f"damaged-{step}")
         self._manager = self._open()
 
     def wait(self) -> None:

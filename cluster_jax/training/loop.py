@@ -6,18 +6,19 @@ import functools
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import optax
 from absl import logging
 from etils import epath
 from jax import Array
 from jax.sharding import Mesh
 from tqdm import tqdm
 
-from cluster_jax.core import checks
+from cluster_jax.core.schedules import Schedule
 from cluster_jax.data import batches
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.methods.base import Method
@@ -35,166 +36,190 @@ class NotFinite(ArithmeticError):
 
 
 class Preempted(Exception):
-    """The process was told to stop; everything is saved and the same command continues."""
+    """The process was interrupted; everything is saved, and the same command resumes."""
 
 
 class TrainSchedule(NamedTuple):
-    """How long and how often, in steps.
+    """How a training goes: lengths in steps, sizes in images.
 
     Attributes:
+        seed: of the initial parameters, the order of the images and everything else random.
         total: steps of the whole training.
+        batch_size: images per step, over all devices.
+        labeled_batch_size: how many of them are labeled ones, or None, see `data.batches.parts`.
         log_every: steps between lines of the log, which hold means over those steps.
         checkpoint_every: steps between checkpoints; the last step is always saved.
+        keep_checkpoints: number of checkpoints to keep.
         prefetch: batches that are prepared ahead.
     """
 
+    seed: int
     total: int
+    batch_size: int
+    labeled_batch_size: int | None
     log_every: int
     checkpoint_every: int
+    keep_checkpoints: int
     prefetch: int
 
 
+class TrainingRun(NamedTuple):
+    """Everything that a training needs, except its state.
+
+    Attributes:
+        name: of the method, written into checkpoints.
+        method: what is trained.
+        optimizer: updates its parameters.
+        learning_rate: as a function of the step, for the log.
+        schedule: lengths and sizes.
+        dataset: the images.
+        mesh: all devices of all processes.
+        shape: `[H, W, C]` of a network input.
+    """
+
+    name: str
+    method: Method
+    optimizer: optax.GradientTransformation
+    learning_rate: Schedule
+    schedule: TrainSchedule
+    dataset: Dataset
+    mesh: Mesh
+    shape: tuple[int, int, int]
+
+
 def train(
-    method: Method,
-    optimizer: Any,
+    run: TrainingRun,
     initial: State,
-    dataset: Dataset,
     *,
-    name: str,
     workdir: epath.PathLike,
-    mesh: Mesh,
-    batch_size: int,
-    labeled: int | None,
-    seed: int,
-    keep: int,
-    schedule: TrainSchedule,
-    embedding: Callable[[State], Any],
-    rate: Callable[[int], Array],
+    embed: Callable[[State], Any],
 ) -> State:
-    """Trains from the newest checkpoint of `workdir`, or from `initial`, to `schedule.total` steps.
+    """Trains from the newest checkpoint, or from `initial`, to `run.schedule.total` steps.
 
     Args:
-        method: what to train.
-        optimizer: an optax transformation.
+        run: what to train, and how.
         initial: the state to start from where there is no checkpoint; donated.
-        dataset: the images.
-        name: of the method, for the checkpoints.
         workdir: where checkpoints and logs go.
-        mesh: the devices.
-        batch_size: images a step, over all devices.
-        labeled: how many of them are labeled ones, see `data.batches.parts`.
-        seed: of the order of the images.
-        keep: number of checkpoints to keep.
-        schedule: lengths in steps.
-        embedding: embeds the whole set with a state, for methods that refresh from it.
-        rate: learning rate as a function of the step, for the log.
+        embed: embeds the whole set with a state, for methods that refresh from it.
 
     Returns:
-        The state after `schedule.total` steps.
+        The state after `run.schedule.total` steps.
 
     Raises:
         NotFinite: names the step and the newest checkpoint, which is older than the step.
         Preempted: after SIGTERM or SIGINT; the state is saved.
     """
+    schedule, is_main = run.schedule, jax.process_index() == 0
     with contextlib.ExitStack() as stack:
-        folder = epath.Path(workdir) / "checkpoints"
-        checkpoints = Checkpoints(folder, keep=keep, method=name)
+        checkpoints = Checkpoints(
+            epath.Path(workdir) / "checkpoints", keep=schedule.keep_checkpoints, method=run.name
+        )
         stack.enter_context(contextlib.closing(checkpoints))
         state = checkpoints.restore(initial) or initial
         start = int(state.step)
         if start >= schedule.total:
             return state
-        main = jax.process_index() == 0
-        log = stack.enter_context(contextlib.closing(Log(workdir, step=start))) if main else None
-        stream = batches.stream(
-            dataset,
-            seed=seed,
-            batch_size=batch_size,
-            labeled=labeled,
-            start=start,
-            stop=schedule.total,
-            process=jax.process_index(),
-            processes=jax.process_count(),
-            prefetch=schedule.prefetch,
-        )
-        stack.enter_context(contextlib.closing(stream))
+        log = Log(workdir, step=start) if is_main else None
+        if log is not None:
+            stack.enter_context(contextlib.closing(log))
+        stream = stack.enter_context(contextlib.closing(_stream(run, start)))
         bar = tqdm(
-            total=schedule.total, initial=start, unit="step", desc="training", disable=not main,
-            mininterval=1.0, file=sys.stderr,
+            total=schedule.total, initial=start, unit="step", desc="training",
+            disable=not is_main, mininterval=1.0, file=sys.stderr,
         )  # fmt: skip
         stack.enter_context(bar)
-        told_to_stop = stack.enter_context(_stop_signals())
-        step_function = make_step(method, optimizer, mesh)
-        resident = _resident(dataset, mesh)
-        watch = _Watch(log, rate, batch_size, start)
-        for done, batch in zip(range(start + 1, schedule.total + 1), stream, strict=True):
-            if method.refresh_at(done - 1):
+        signals = stack.enter_context(_stop_signals())
+        step_function = make_step(run.method, run.optimizer, run.mesh)
+        resident = _resident(run.dataset, run.mesh)
+        watch = _Watch(log, run.learning_rate, schedule.batch_size, start)
+        for step, batch in zip(range(start + 1, schedule.total + 1), stream, strict=True):
+            if run.method.refresh_at(step - 1):
                 # A refresh cannot use a state that is not finite, and would say less about it.
-                watch.check(done - 1, checkpoints.latest(), bar)
-                key = jax.random.fold_in(jax.random.fold_in(state.key, done - 1), REFRESH)
-                model_state = method.refresh(
-                    state.model_state, functools.partial(embedding, state), key, mesh
-                )
-                state = state._replace(
-                    model_state=jax.device_put(model_state, states.replicated(mesh))
-                )
-            if dataset.images is not None and resident is None:
-                batch = batches.with_images(batch, dataset.images)
-            state, metrics = step_function(state, _place(batch, mesh), resident)
+                watch.check(step - 1, checkpoints.latest(), bar)
+                state = _refreshed(run, state, step - 1, embed)
+            if run.dataset.images is not None and resident is None:
+                batch = batches.with_images(batch, run.dataset.images)
+            state, metrics = step_function(state, _place(batch, run.mesh), resident)
             watch.add(metrics)
             bar.update()
-            stop = bool(told_to_stop) or checkpoints.preempted(done)
-            saving = done % schedule.checkpoint_every == 0 or done == schedule.total or stop
-            if done % schedule.log_every == 0 or saving:
+            stop = bool(signals) or checkpoints.preempted(step)
+            saving = stop or step % schedule.checkpoint_every == 0 or step == schedule.total
+            if saving or step % schedule.log_every == 0:
                 # Before saving: a state that is not finite must not become a checkpoint.
-                watch.report(done, checkpoints.latest(), bar)
+                watch.report(step, checkpoints.latest(), bar)
             if saving:
-                checkpoints.save(state, done)
-                if log:
+                checkpoints.save(state, step)
+                if log is not None:
                     log.flush()
-            if stop and done < schedule.total:
-                raise Preempted(f"stopped after step {done}, which is saved in {workdir}")
+            if stop and step < schedule.total:
+                raise Preempted(f"Interrupted after step {step}, which is saved in {workdir}")
         return state
+
+
+def _stream(run: TrainingRun, start: int) -> Generator[batches.Batch]:
+    """This process's part of the batches from step `start` on."""
+    return batches.stream(
+        run.dataset,
+        seed=run.schedule.seed,
+        batch_size=run.schedule.batch_size,
+        labeled=run.schedule.labeled_batch_size,
+        start=start,
+        stop=run.schedule.total,
+        process=jax.process_index(),
+        processes=jax.process_count(),
+        prefetch=run.schedule.prefetch,
+    )
+
+
+def _refreshed(run: TrainingRun, state: State, step: int, embed: Callable[[State], Any]) -> State:
+    """The state after the method's refresh, which comes before a step."""
+    key = jax.random.fold_in(jax.random.fold_in(state.key, step), REFRESH)
+    model_state = run.method.refresh(
+        state.model_state, functools.partial(embed, state), key, run.mesh
+    )
+    placed = jax.device_put(model_state, states.replicated(run.mesh))
+    return state._replace(model_state=placed)
 
 
 class _Watch:
     """Collects the metrics of steps on the device; reads them only when they are reported."""
 
-    def __init__(self, log: Log | None, rate: Callable, batch_size: int, start: int):
-        self._log, self._rate, self._batch_size = log, rate, batch_size
+    def __init__(self, log: Log | None, learning_rate: Schedule, batch_size: int, start: int):
+        self._log, self._learning_rate, self._batch_size = log, learning_rate, batch_size
         self._steps: list[Mapping[str, Array]] = []
         self._since, self._clock = start, time.perf_counter()
 
     def add(self, metrics: Mapping[str, Array]) -> None:
         self._steps.append(metrics)
 
-    def check(self, done: int, checkpoint: int | None, bar: tqdm) -> None:
-        """The same as `report` where a step was bad, else nothing."""
+    def check(self, step: int, checkpoint: int | None, bar: tqdm) -> None:
+        """Reports if a step was bad."""
         if self._steps and _bad(self._values()).any():
-            self.report(done, checkpoint, bar)
+            self.report(step, checkpoint, bar)
 
-    def report(self, done: int, checkpoint: int | None, bar: tqdm) -> None:
+    def report(self, step: int, checkpoint: int | None, bar: tqdm) -> None:
         """Logs the means since the last report; raises `NotFinite` at the first bad step."""
         if not self._steps:
             return
-        steps, values = self._steps, self._values()
-        bad = _bad(values)
-        now = time.perf_counter()
-        speed = len(steps) * self._batch_size / max(now - self._clock, 1e-9)
+        values, now = self._values(), time.perf_counter()
+        speed = len(self._steps) * self._batch_size / max(now - self._clock, 1e-9)
         means = {name: float(v.mean()) for name, v in values.items()}
-        means |= {"learning_rate": float(self._rate(done - 1)), "images_per_second": speed}
-        if self._log:
-            self._log.write(done, means)
+        means |= {
+            "learning_rate": float(self._learning_rate(step - 1)), "images_per_second": speed,
+        }  # fmt: skip
+        if self._log is not None:
+            self._log.write(step, means)
         bar.set_postfix_str(f"loss {means['loss']:.4f}, {speed:,.0f} images/s", refresh=False)
+        bad = _bad(values)
         if bad.any():
-            step = self._since + int(np.argmax(bad)) + 1
-            kept = "there is none" if checkpoint is None else f"the newest is of step {checkpoint}"
+            first = self._since + int(np.argmax(bad)) + 1
+            saved = "no checkpoint yet" if checkpoint is None else f"checkpoint {checkpoint}"
             raise NotFinite(
-                f"the loss or its gradient is not finite at step {step}; of the checkpoints, all "
-                f"older than that, {kept}; try a lower optimizer.learning_rate or a higher "
-                f"temperature"
+                f"the loss or its gradient must be finite; got NaN or infinity at step {first} "
+                f"(newest before it: {saved}); try a lower optimizer.learning_rate or a higher "
+                "temperature"
             )
-        self._steps, self._since, self._clock = [], done, now
+        self._steps, self._since, self._clock = [], step, now
 
     def _values(self) -> dict[str, np.ndarray]:
         steps = jax.device_get(self._steps)
@@ -228,31 +253,22 @@ def _stop_signals() -> Iterator[collections.deque]:
 
     With several processes the signals are left to JAX, which makes all of them stop at one step.
     """
-    told: collections.deque[int] = collections.deque()
+    received: collections.deque[int] = collections.deque()
 
     def note(number: int, frame: Any) -> None:
-        told.append(number)
-        logging.warning("told to stop: saving after this step")
-        for each, handler in before.items():
+        received.append(number)
+        logging.warning("interrupted: saving after this step")
+        for each, handler in handlers.items():
             signal.signal(each, handler)
 
     numbers = (signal.SIGTERM, signal.SIGINT) if jax.process_count() == 1 else ()
     try:
-        before = {number: signal.signal(number, note) for number in numbers}
+        handlers = {number: signal.signal(number, note) for number in numbers}
     except ValueError:  # Not the main thread (a notebook's worker): signals are not ours.
-        yield told
+        yield received
         return
     try:
-        yield told
+        yield received
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
-
-
-def check(schedule: TrainSchedule, keep: int) -> None:
-    """Raises an `InputError` for lengths that make no sense."""
-    checks.at_least("train.duration", schedule.total, 1)
-    checks.at_least("train.log_every", schedule.log_every, 1)
-    checks.at_least("train.checkpoint_every", schedule.checkpoint_every, 1)
-    checks.at_least("train.prefetch", schedule.prefetch, 1)
-    checks.at_least("train.keep_checkpoints", keep, 1)

@@ -1,5 +1,6 @@
 """Optimizers with the parameter groups of the papers."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -12,19 +13,54 @@ from cluster_jax.core.checks import InputError
 TRUST = 0.001  # LARS' coefficient: the rates of the papers are tuned to it
 
 
+@dataclasses.dataclass(frozen=True)
+class OptimizerConfig:
+    """Section `optimizer`.
+
+    Attributes:
+        name: `"sgd"` (decay added to the gradient, then heavy-ball momentum, as PyTorch),
+            `"lars"` or `"adamw"`.
+        learning_rate: peak rate for `base_batch_size` images.
+        base_batch_size: the rate is multiplied by `batch_size / base_batch_size` (256 in the
+            papers); None: it is taken as it is.
+        weight_decay: coefficient of the decay.
+        momentum: of SGD and LARS, or AdamW's beta_1.
+        predictor_lr_multiplier: the predictor's rate over that of all else (10 in NRCC, NCC).
+        warmup: duration in which the rate rises.
+        lr_decay_every: duration between drops of the rate to a tenth; None: a cosine to 0.
+    """
+
+    name: str
+    learning_rate: float
+    base_batch_size: int | None
+    weight_decay: float
+    momentum: float
+    predictor_lr_multiplier: float
+    warmup: str
+    lr_decay_every: str | None
+
+    def __post_init__(self) -> None:
+        checks.one_of("optimizer.name", self.name, ("sgd", "adamw", "lars"))
+        checks.positive("optimizer.learning_rate", self.learning_rate)
+        if self.base_batch_size is not None:
+            checks.positive("optimizer.base_batch_size", self.base_batch_size)
+        checks.at_least("optimizer.weight_decay", self.weight_decay, 0)
+        checks.at_least("optimizer.momentum", self.momentum, 0)
+        if self.momentum >= 1:
+            raise InputError(f"optimizer.momentum must be below 1; got {self.momentum}")
+        checks.positive("optimizer.predictor_lr_multiplier", self.predictor_lr_multiplier)
+        schedules.steps("optimizer.warmup", self.warmup, 1)
+        if self.lr_decay_every is not None:
+            schedules.steps("optimizer.lr_decay_every", self.lr_decay_every, 1)
+
+
 def make(
+    config: OptimizerConfig,
+    *,
     total_steps: int,
-    warmup_steps: int,
-    drop_steps: int | None,
+    steps_per_epoch: int,
     batch_size: int,
     frozen: Callable[[Any], Any] | None,
-    *,
-    name: str,
-    learning_rate: float,
-    base_batch_size: int | None,
-    weight_decay: float,
-    momentum: float,
-    predictor_lr_multiplier: float,
 ) -> tuple[optax.GradientTransformation, schedules.Schedule]:
     """The optimizer and its learning rate as a function of the step.
 
@@ -37,49 +73,48 @@ def make(
     learning rate multiplies the momentum; in the paper (and `optax.lars`) it is inside.
 
     Args:
+        config: see `OptimizerConfig`.
         total_steps: length of the training.
-        warmup_steps: of which the rate rises.
-        drop_steps: steps between drops of the rate to a tenth; None: a cosine.
-        batch_size: images a step, over all devices.
-        frozen: see `nets.network.Network`; what it marks is not moved, by decay neither.
-        name: `"sgd"` (decay added to the gradient, then heavy-ball momentum, as PyTorch),
-            `"lars"` or `"adamw"`.
-        learning_rate: peak rate for `base_batch_size` images.
-        base_batch_size: the rate is multiplied by `batch_size / base_batch_size` (256 in the
-            papers); None: it is taken as it is.
-        weight_decay: coefficient of the decay.
-        momentum: of SGD and LARS, or AdamW's beta_1.
-        predictor_lr_multiplier: the predictor's rate over that of all else (10 in NRCC, NCC).
+        steps_per_epoch: the unit of durations in epochs.
+        batch_size: images per step, over all devices.
+        frozen: see `nets.network.Network`; what it marks is not moved, not even by decay.
 
     Raises:
-        InputError: a value is out of range.
+        InputError: the warm-up is longer than the training, or the drops are 0 steps apart.
     """
-    checks.one_of("optimizer.name", name, ("sgd", "adamw", "lars"))
-    checks.positive("optimizer.learning_rate", learning_rate)
-    checks.at_least("optimizer.weight_decay", weight_decay, 0)
-    checks.positive("optimizer.predictor_lr_multiplier", predictor_lr_multiplier)
-    if not 0 <= momentum < 1:
-        raise InputError(f"optimizer.momentum must be at least 0 and below 1; got {momentum}")
-    if base_batch_size is not None:
-        checks.positive("optimizer.base_batch_size", base_batch_size)
-        learning_rate = learning_rate * batch_size / base_batch_size
-    rate = schedules.warmup_cosine(learning_rate, warmup_steps, total_steps)
-    if drop_steps is not None:
-        checks.at_least("optimizer.lr_decay_every", drop_steps, 1)
-        rate = schedules.warmup_drops(learning_rate, warmup_steps, drop_steps)
-    decay = optax.add_decayed_weights(weight_decay, mask=_kernels)
-    if name == "sgd":
-        parts = (decay, optax.trace(momentum))
-    elif name == "lars":
+    warmup = schedules.steps("optimizer.warmup", config.warmup, steps_per_epoch)
+    if warmup > total_steps:
+        raise InputError(
+            f"optimizer.warmup must be at most train.duration, {total_steps} steps; got {warmup}"
+        )
+    rate = _learning_rate(config, warmup, total_steps, steps_per_epoch, batch_size)
+    decay = optax.add_decayed_weights(config.weight_decay, mask=_kernels)
+    parts: tuple[optax.GradientTransformation, ...]
+    if config.name == "sgd":
+        parts = (decay, optax.trace(config.momentum))
+    elif config.name == "lars":
         adapt = optax.masked(optax.scale_by_trust_ratio(trust_coefficient=TRUST), _kernels)
-        parts = (decay, adapt, optax.trace(momentum))
+        parts = (decay, adapt, optax.trace(config.momentum))
     else:
-        parts = (optax.scale_by_adam(b1=momentum), decay)
-    predictor = optax.masked(optax.scale(predictor_lr_multiplier), _predictor)
-    moves = optax.chain(*parts, optax.scale_by_learning_rate(rate), predictor)
+        parts = (optax.scale_by_adam(b1=config.momentum), decay)
+    predictor = optax.masked(optax.scale(config.predictor_lr_multiplier), _predictor)
+    updates = optax.chain(*parts, optax.scale_by_learning_rate(rate), predictor)
     if frozen is not None:
-        moves = optax.chain(moves, optax.masked(optax.set_to_zero(), frozen))
-    return moves, rate
+        updates = optax.chain(updates, optax.masked(optax.set_to_zero(), frozen))
+    return updates, rate
+
+
+def _learning_rate(
+    config: OptimizerConfig, warmup: int, total_steps: int, steps_per_epoch: int, batch_size: int
+) -> schedules.Schedule:
+    peak = config.learning_rate
+    if config.base_batch_size is not None:
+        peak = peak * batch_size / config.base_batch_size
+    if config.lr_decay_every is None:
+        return schedules.warmup_cosine(peak, warmup, total_steps)
+    every = schedules.steps("optimizer.lr_decay_every", config.lr_decay_every, steps_per_epoch)
+    checks.at_least("optimizer.lr_decay_every", every, 1)
+    return schedules.warmup_drops(peak, warmup, every)
 
 
 def _kernels(params: Any) -> Any:

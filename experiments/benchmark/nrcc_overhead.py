@@ -15,6 +15,7 @@ import numpy as np
 
 from cluster_jax.core.config import load_config
 from cluster_jax.pipeline import build
+from cluster_jax.pipeline.config import parse_config
 from cluster_jax.training import state as states
 from cluster_jax.training.step import make_step
 
@@ -60,9 +61,8 @@ def _prepare(nrcc: bool) -> dict:
         np.save(f"{folder}/images.npy", images)
         config.data.name, config.data.split = "arrays", None
         config.data.dir = f"{folder}/images.npy"
-        values = build.plain(config)
-        built = build.build_run(values)
-    state = build.initial_state(built, values)
+        built = build.build_run(parse_config(config)).training
+    state = build.initial_state(built)
     step = make_step(built.method, built.optimizer, built.mesh)
     sharding = states.sharded(built.mesh)
     batch = {"index": jax.device_put(np.arange(BATCH, dtype=np.int32), sharding)}

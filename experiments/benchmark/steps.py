@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from cluster_jax.clustering import online
 from cluster_jax.clustering.kmeans import KMeansResult
 from cluster_jax.core import devices, ops
-from cluster_jax.core.config import bind_section, load_config, parse_section
+from cluster_jax.core.config import load_config, parse_section
 from cluster_jax.core.queue import Queue, create_queue, enqueue
 from cluster_jax.data import views
 from cluster_jax.methods import base as methods
@@ -33,6 +33,7 @@ from cluster_jax.methods.base import Encoded, Method, MethodContext, TwoView
 from cluster_jax.nets import network
 from cluster_jax.nets.network import Network, NetworkConfig
 from cluster_jax.pipeline import build
+from cluster_jax.pipeline.config import config_json, parse_config
 from cluster_jax.training import state as states
 from cluster_jax.training.step import Step, make_step
 
@@ -159,9 +160,9 @@ def _compare(name: str, unit: float) -> dict:
 def _build(name: str) -> Built:
     section = load_config(CONFIGS[name]).method
     config_name = CONFIGS[name] if CONFIGS[name].endswith("cifar10") else "nrcc_cifar10"
-    config = build.plain(load_config(config_name))
-    config["method"] = build.plain(section)
-    config["network"] = build.plain(load_config("base").network)
+    config = config_json(load_config(config_name))
+    config["method"] = config_json(section)
+    config["network"] = config_json(load_config("base").network)
     config["network"].update(name="resnet18", dtype="float32")
     if name not in PREDICTS:
         config["network"]["predictor"] = None
@@ -171,9 +172,9 @@ def _build(name: str) -> Built:
     config["train"]["batch_size"] = BATCH
     config["nrcc"]["weight"] = 0.0
     images = {"size": IMAGES, "shape": (SIDE, SIDE, 3), "mean": MEAN, "std": STD, "known": None}
-    run = build.rebuild_run(config, images)
+    run = build.rebuild_run(parse_config(config), images).training
     net = network.make(parse_section(NetworkConfig, "network", config["network"]))
-    augment = bind_section(views.make, "augment", config["augment"])
+    augment = views.make(parse_section(views.AugmentConfig, "augment", config["augment"]))
     context = MethodContext(net, augment, False, IMAGES, run.schedule.total, IMAGES // BATCH, BATCH)
     values = {key: value for key, value in config["method"].items() if key != "name"}
     two_view = methods.build(name, values, context)

@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 
 from cluster_jax.core import devices
 from cluster_jax.core.config import load_config
-from cluster_jax.pipeline import build
+from cluster_jax.pipeline.config import config_json
 from experiments import runs
 from experiments.digits import rows, speed
 
@@ -60,7 +60,7 @@ def main() -> None:
 
 def _slug(config: ConfigDict) -> str:
     """Equal for equal settings, so that tables share runs."""
-    text = json.dumps(build.plain(config), sort_keys=True)
+    text = json.dumps(config_json(config), sort_keys=True)
     return f"{config.method.name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 

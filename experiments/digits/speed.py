@@ -8,6 +8,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from cluster_jax.pipeline import build
+from cluster_jax.pipeline.config import parse_config
 from cluster_jax.training import state as states
 from cluster_jax.training.step import make_step
 
@@ -27,15 +28,14 @@ def measure(configs: Mapping[str, ConfigDict]) -> dict[str, list[float]]:
 
 
 def _prepare(config: ConfigDict) -> dict:
-    values = build.plain(config)
-    built = build.build_run(values)
-    batch = values["train"]["batch_size"]
+    built = build.build_run(parse_config(config)).training
+    batch = built.schedule.batch_size
     index = np.random.default_rng(0).permutation(built.dataset.size)[:batch].astype(np.int32)
     images = built.dataset.images[index]
     rows = jax.device_put({"index": index, "image": images}, states.sharded(built.mesh))
     step = make_step(built.method, built.optimizer, built.mesh)
     side = {
-        "state": build.initial_state(built, values),
+        "state": build.initial_state(built),
         "step": lambda state: step(state, rows, None)[0],
         "batch": batch,
     }

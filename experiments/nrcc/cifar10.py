@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 
 from cluster_jax.clustering.kmeans import kmeans
 from cluster_jax.core import devices
-from cluster_jax.core.config import load_config
+from cluster_jax.core.config import load_config, parse_section
 from cluster_jax.data import datasets
 from cluster_jax.metrics import partition
 from experiments import runs
@@ -39,7 +39,7 @@ def reduced(data: str) -> ConfigDict:
 
 def cluster_pixels(config: ConfigDict) -> dict:
     """k-means on the pixels of the same images."""
-    dataset = datasets.load(**config.data)
+    dataset = datasets.load(parse_section(datasets.DataConfig, "data", config.data))
     flat = dataset.images.reshape(dataset.size, -1).astype(np.float32) / 255
     return partition.scores(dataset.labels, kmeans(flat, 10).labels)
 

@@ -1,6 +1,7 @@
 """New images in the clusters of a finished run: the command, its table and what it refuses."""
 
 import csv
+import dataclasses
 import pathlib
 import shutil
 
@@ -209,10 +210,9 @@ def test_checkpoints_of_another_network(workdir):
     with pytest.raises(InputError, match=r"there is no checkpoint .*checkpoints/4"):
         inference.restore(run)
     (workdir / "elsewhere").rename(workdir / "checkpoints")
-    wider = {**run.results["config"]["network"], "width": 6}
-    changed = {**run.results, "config": {**run.results["config"], "network": wider}}
+    wider = dataclasses.replace(run.config.network, width=6)
     with pytest.raises(InputError, match="of another network than") as error:
-        inference.restore(run._replace(results=changed))
+        inference.restore(run._replace(config=dataclasses.replace(run.config, network=wider)))
     assert "\n" not in str(error.value)
     for file in (workdir / "checkpoints" / "4").rglob("*"):
         if file.is_file():

@@ -93,11 +93,11 @@ def test_four_devices_hold_the_queue_of_one(keys):
 @pytest.mark.parametrize(("length", "rows"), [(6, 4), (4, 8)])
 def test_the_length_is_a_multiple_of_the_batch(length, rows):
     queue = create_queue(length, jnp.zeros(3))
-    message = rf"length of the queue \({length}\) must be a multiple of the global batch \({rows}\)"
+    message = f"length of the queue must be a multiple of the global batch, {rows}; got {length}"
     with pytest.raises(ValueError, match=message):
         enqueue(queue, jnp.zeros((rows, 3)))
 
 
 def test_a_queue_of_no_entries_is_refused():
-    with pytest.raises(ValueError, match="at least 1 entry; got a length of 0"):
+    with pytest.raises(ValueError, match="length of a queue must be at least 1; got 0"):
         create_queue(0, jnp.zeros(3))

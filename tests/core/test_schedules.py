@@ -40,7 +40,7 @@ def test_other_durations_are_named(value):
 
 
 def test_half_a_step_is_refused():
-    with pytest.raises(ValueError, match=r"whole number; got '2\.5 steps'"):
+    with pytest.raises(ValueError, match=r"whole number of steps; got '2\.5 steps'"):
         schedules.duration("2.5 steps", 7)
 
 

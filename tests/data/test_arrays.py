@@ -13,7 +13,9 @@ def load(path, **changes):
         "max_corrupt_fraction": 0.0,
         "limit": None,
     } | changes
-    return datasets.load(name="arrays", dir=str(path), split=None, label="label", **arguments)
+    return datasets.load(
+        datasets.DataConfig(name="arrays", dir=str(path), split=None, label="label", **arguments)
+    )
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ BASE = {
 
 
 def test_digits_are_exact():
-    dataset = datasets.load(name="digits", **BASE)
+    dataset = datasets.load(datasets.DataConfig(name="digits", **BASE))
     pixels, labels = load_digits(return_X_y=True)
     assert (dataset.size, dataset.shape) == (1797, (8, 8, 1))
     assert dataset.images.dtype == np.uint8
@@ -33,8 +33,10 @@ def test_digits_are_exact():
 
 
 def test_digits_subset_and_canvas():
-    whole = datasets.load(name="digits", **BASE)
-    some = datasets.load(name="digits", **BASE | {"limit": 100, "image_size": 12})
+    whole = datasets.load(datasets.DataConfig(name="digits", **BASE))
+    some = datasets.load(
+        datasets.DataConfig(name="digits", **BASE | {"limit": 100, "image_size": 12})
+    )
     assert some.shape == (12, 12, 1)
     np.testing.assert_array_equal(some.labels, whole.labels[images.subset(1797, 100)])
 
@@ -42,16 +44,22 @@ def test_digits_subset_and_canvas():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"image_size": 0}, "data.image_size = 0"),
-        ({"limit": -3}, "data.limit = -3"),
-        ({"max_corrupt_fraction": 1.5}, "data.max_corrupt_fraction = 1.5"),
-        ({"max_corrupt_fraction": float("nan")}, "data.max_corrupt_fraction = nan"),
-        ({"cache_mb": -1.0}, "data.cache_mb = -1.0"),
+        ({"image_size": 0}, "data.image_size must be at least 1; got 0"),
+        ({"limit": -3}, "data.limit must be at least 1; got -3"),
+        (
+            {"max_corrupt_fraction": 1.5},
+            "data.max_corrupt_fraction must be between 0 and 1; got 1.5",
+        ),
+        (
+            {"max_corrupt_fraction": float("nan")},
+            "data.max_corrupt_fraction must be between 0 and 1; got nan",
+        ),
+        ({"cache_mb": -1.0}, "data.cache_mb must be at least 0; got -1.0"),
     ],
 )
 def test_bad_values(change, message):
     with pytest.raises(ValueError, match=message):
-        datasets.load(name="digits", **BASE | change)
+        datasets.load(datasets.DataConfig(name="digits", **BASE | change))
 
 
 def test_statistics_are_those_of_all_pixels(rng, tmp_path):
@@ -59,7 +67,9 @@ def test_statistics_are_those_of_all_pixels(rng, tmp_path):
     np.save(tmp_path / "x.npy", pixels)
     for cache_mb in (1.0, 0.0):
         dataset = datasets.load(
-            name="arrays", **BASE | {"dir": tmp_path / "x.npy", "cache_mb": cache_mb}
+            datasets.DataConfig(
+                name="arrays", **BASE | {"dir": tmp_path / "x.npy", "cache_mb": cache_mb}
+            )
         )
         mean, std = datasets.channel_statistics(dataset)
         np.testing.assert_allclose(mean, (pixels / 255).mean((0, 1, 2)), rtol=1e-12)
@@ -70,20 +80,26 @@ def test_statistics_read_few_images_spread_evenly(monkeypatch, tmp_path, rng):
     monkeypatch.setattr(datasets, "STATISTICS_IMAGES", 4)
     pixels = rng.integers(0, 256, (11, 2, 2), dtype=np.uint8)
     np.save(tmp_path / "x.npy", pixels)
-    dataset = datasets.load(name="arrays", **BASE | {"dir": tmp_path / "x.npy"})
+    dataset = datasets.load(
+        datasets.DataConfig(name="arrays", **BASE | {"dir": tmp_path / "x.npy"})
+    )
     mean, _ = datasets.channel_statistics(dataset)
     np.testing.assert_allclose(mean, (pixels[[0, 2, 5, 8]] / 255).mean(), rtol=1e-12)
 
 
 def test_constant_channel_can_be_divided_by(tmp_path):
     np.save(tmp_path / "x.npy", np.full((3, 2, 2), 77, np.uint8))
-    dataset = datasets.load(name="arrays", **BASE | {"dir": tmp_path / "x.npy"})
+    dataset = datasets.load(
+        datasets.DataConfig(name="arrays", **BASE | {"dir": tmp_path / "x.npy"})
+    )
     np.testing.assert_allclose(datasets.channel_statistics(dataset), [[77 / 255], [1 / 255]])
 
 
 def test_tfds_set_that_is_not_there(tmp_path):
     with pytest.raises(ValueError, match="got 'cifar100'") as caught:
-        datasets.load(name="cifar100", **BASE | {"dir": tmp_path, "split": "train"})
+        datasets.load(
+            datasets.DataConfig(name="cifar100", **BASE | {"dir": tmp_path, "split": "train"})
+        )
     text = str(caught.value)
     assert "this package's extra tfds" in text
     assert f"tfds build cifar100 --file_format=array_record --data_dir={tmp_path}" in text
@@ -101,7 +117,9 @@ def test_tfds_set_prepared_as_tfrecord(real_data, tmp_path):
         ValueError,
         match=r"must be prepared as array_record; got tfrecord.*--file_format=array_record",
     ):
-        datasets.load(name="cifar10", **BASE | {"dir": tmp_path, "split": "train"})
+        datasets.load(
+            datasets.DataConfig(name="cifar10", **BASE | {"dir": tmp_path, "split": "train"})
+        )
 
 
 @pytest.fixture
@@ -110,7 +128,9 @@ def cifar(real_data):
 
 
 def test_cifar10(cifar):
-    dataset = datasets.load(name="cifar10", **cifar | {"split": "train+test", "limit": 300})
+    dataset = datasets.load(
+        datasets.DataConfig(name="cifar10", **cifar | {"split": "train+test", "limit": 300})
+    )
     assert (dataset.size, dataset.shape) == (300, (32, 32, 3))
     assert dataset.label_names[7] == "horse"
     assert len(dataset.label_names) == 10
@@ -121,9 +141,11 @@ def test_cifar10(cifar):
 
 def test_cifar10_first_image_and_streaming(cifar):
     streamed = datasets.load(
-        name="cifar10:3.0.2", **cifar | {"split": "train[:50]", "cache_mb": 0.0}
+        datasets.DataConfig(
+            name="cifar10:3.0.2", **cifar | {"split": "train[:50]", "cache_mb": 0.0}
+        )
     )
-    resident = datasets.load(name="cifar10", **cifar | {"split": "train[:50]"})
+    resident = datasets.load(datasets.DataConfig(name="cifar10", **cifar | {"split": "train[:50]"}))
     assert resident.labels[0] == 7
     assert streamed.images is None
     np.testing.assert_array_equal(streamed.labels, resident.labels)
@@ -133,8 +155,8 @@ def test_cifar10_first_image_and_streaming(cifar):
 
 def test_streamed_subset_is_the_resident_one(cifar):
     some = cifar | {"split": "train[:50]", "limit": 20}
-    resident = datasets.load(name="cifar10", **some)
-    streamed = datasets.load(name="cifar10", **some | {"cache_mb": 0.0})
+    resident = datasets.load(datasets.DataConfig(name="cifar10", **some))
+    streamed = datasets.load(datasets.DataConfig(name="cifar10", **some | {"cache_mb": 0.0}))
     np.testing.assert_array_equal(streamed.fetch(np.arange(20)), resident.images)
     np.testing.assert_array_equal(streamed.labels, resident.labels)
 
@@ -149,7 +171,7 @@ def test_streamed_subset_is_the_resident_one(cifar):
 )
 def test_cifar10_split_that_is_not_there(cifar, split, message):
     with pytest.raises(ValueError, match=message.replace("[", r"\[")) as caught:
-        datasets.load(name="cifar10", **cifar | {"split": split})
+        datasets.load(datasets.DataConfig(name="cifar10", **cifar | {"split": split}))
     assert "\n" not in str(caught.value)
 
 
@@ -168,8 +190,10 @@ def test_another_feature_can_hold_the_classes(monkeypatch):
     monkeypatch.setattr(tfds_source, "_decode", lambda image, *_: image)
     for megabytes in (100.0, 0.0):
         some = BASE | {"cache_mb": megabytes}
-        fine = datasets.load(name="cifar100", **some)
-        coarse = datasets.load(name="cifar100", **some | {"label": "coarse_label"})
+        fine = datasets.load(datasets.DataConfig(name="cifar100", **some))
+        coarse = datasets.load(
+            datasets.DataConfig(name="cifar100", **some | {"label": "coarse_label"})
+        )
         np.testing.assert_array_equal(coarse.labels, [0, 1, 0, 1])
         assert coarse.label_names == ("round", "square")
         np.testing.assert_array_equal(fine.labels, [3, 2, 1, 0])
@@ -177,4 +201,4 @@ def test_another_feature_can_hold_the_classes(monkeypatch):
             ValueError,
             match=r"data.label must be a feature of cifar100, coarse_label, .*; got 'shape'",
         ):
-            datasets.load(name="cifar100", **some | {"label": "shape"})
+            datasets.load(datasets.DataConfig(name="cifar100", **some | {"label": "shape"}))

@@ -15,7 +15,9 @@ def load(path, **changes):
         "max_corrupt_fraction": 0.0,
         "limit": None,
     } | changes
-    return datasets.load(name="folder", dir=str(path), split=None, label="label", **arguments)
+    return datasets.load(
+        datasets.DataConfig(name="folder", dir=str(path), split=None, label="label", **arguments)
+    )
 
 
 RESIDENT = pytest.mark.parametrize("cache_mb", [1.0, 0.0])
@@ -162,14 +164,16 @@ def test_limit_is_a_fixed_subset_with_its_labels(tmp_path, write):
 def test_nothing_to_read(tmp_path):
     with pytest.raises(ValueError, match=r"data\.dir must be a folder of images; got none"):
         datasets.load(
-            name="folder",
-            dir=None,
-            split=None,
-            label="label",
-            image_size=None,
-            cache_mb=1,
-            max_corrupt_fraction=0,
-            limit=None,
+            datasets.DataConfig(
+                name="folder",
+                dir=None,
+                split=None,
+                label="label",
+                image_size=None,
+                cache_mb=1,
+                max_corrupt_fraction=0,
+                limit=None,
+            )
         )
     with pytest.raises(ValueError, match=r"must be an existing folder of images; got .*absent"):
         load(tmp_path / "absent")

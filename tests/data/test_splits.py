@@ -6,7 +6,9 @@ import pytest
 
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import batches, splits
+from cluster_jax.data.datasets import DataConfig
 from cluster_jax.data.images import Dataset, select
+from cluster_jax.data.splits import NovelConfig
 
 # Of four classes: 7, 5, 6 and 5 images.
 LABELS = np.array([2, 0, 1, 3, 0, 2, 1, 0, 2, 3, 0, 1, 2, 0, 3, 1, 0, 2, 3, 0, 2, 1, 3], np.int32)
@@ -226,15 +228,22 @@ def test_a_test_has_other_images_than_the_training():
     }  # fmt: skip
     novel = {"classes": 5, "test_split": "test", "holdout": 0.0, "holdout_seed": 0}
     with pytest.raises(InputError, match=r"^novel.test_split = 'test' needs a TFDS set"):
-        splits.load(data, **novel)
+        splits.load(DataConfig(**data), NovelConfig(**novel))
     cifar = {**data, "name": "cifar10", "split": "train+test"}
     with pytest.raises(InputError, match=r"hold images of data.split = 'train\+test'"):
-        splits.load(cifar, **novel)
+        splits.load(DataConfig(**cifar), NovelConfig(**novel))
     with pytest.raises(InputError, match=r"^novel.test_split = 'train\[:10%\]' may hold"):
-        splits.load({**cifar, "split": "train"}, **novel | {"test_split": "train[:10%]"})
+        splits.load(
+            DataConfig(**{**cifar, "split": "train"}),
+            NovelConfig(**novel | {"test_split": "train[:10%]"}),
+        )
     with pytest.raises(InputError, match=r"and novel.holdout = 0.2 are both set"):
-        splits.load({**cifar, "split": "train"}, **novel | {"holdout": 0.2})
-    train, test = splits.load(data, **novel | {"test_split": None, "holdout": 0.2})
+        splits.load(
+            DataConfig(**{**cifar, "split": "train"}), NovelConfig(**novel | {"holdout": 0.2})
+        )
+    train, test = splits.load(
+        DataConfig(**data), NovelConfig(**novel | {"test_split": None, "holdout": 0.2})
+    )
     assert (train.size, test.size) == (1438, 359)
 
 

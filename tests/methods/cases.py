@@ -132,7 +132,7 @@ def build(method, nrcc, **network):
             # Several iterations with a strong drift: the sampler's own forward passes count too.
             config.nrcc.sghmc.iterations = 2
             config.nrcc.sghmc.normalize_gradient = True
-        run, _ = toy.built(config)
+        run = toy.built(config)
     return run._replace(dataset=run.dataset._replace(name=method))
 
 

@@ -9,6 +9,7 @@ from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.pipeline import build
 from cluster_jax.pipeline import run as pipeline
+from cluster_jax.pipeline.config import config_json
 from cluster_jax.training import checkpoint
 from cluster_jax.training import state as states
 from tests import toy
@@ -43,7 +44,11 @@ def refused(tmp_path, config):
         # The E-step every 0 epochs.
         ("ncc", {"update_every": "0 epochs"}, "method.update_every must be at least 1; got 0"),
         ("ncc", {"update_every": "0 steps"}, "method.update_every must be at least 1; got 0"),
-        ("ncc", {"update_every": "often"}, "method.update_every: a duration is like '1500 steps'"),
+        (
+            "ncc",
+            {"update_every": "often"},
+            "method.update_every must be a duration like '1500 steps'",
+        ),
         ("cueco", {"update_every": "0 epochs"}, "method.update_every must be at least 1; got 0"),
         ("cueco", {"warmup": "0 steps"}, "method.warmup must be at least 1; got 0"),
         # No step with clusters.
@@ -131,7 +136,7 @@ def test_nrcc_on_a_method_without_two_views(tmp_path, method):
 def test_workdir_of_another_method(tmp_path):
     """Its name is named, not the first of the keys that only one of the two methods has."""
     made = [cases.use(toy.config(toy.file(tmp_path)), case) for case in ("cueco", "ncc")]
-    config = build.plain(made[0])
+    config = config_json(made[0])
     (tmp_path / "run").mkdir()
     io.write_json(tmp_path / "run" / "config.json", config)
     with pytest.raises(InputError) as error:
@@ -150,7 +155,7 @@ def test_checkpoint_of_another_method(tmp_path, caplog, other):
     states = []
     for case in (other, "simclr"):
         config = cases.use(toy.config(toy.file(tmp_path), nrcc={"weight": 0.0}), case)
-        states.append(build.initial_state(*toy.built(config)))
+        states.append(build.initial_state(toy.built(config)))
     folder = tmp_path / "run" / "checkpoints"
     with contextlib.closing(checkpoint.Checkpoints(folder, keep=2, method=other)) as saved:
         for step in (2, 4):

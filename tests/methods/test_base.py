@@ -4,15 +4,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from cluster_jax.data import views
 from cluster_jax.methods import base
-from tests.data.test_views import OFF
+from tests.data.test_views import OFF, augmentation
 
 
 def test_each_view_has_its_own_recipe_and_each_image_its_own_key(keys):
     """BYOL's asymmetric augmentation: solarization in view b alone."""
     solarize = {"probability": (0.0, 1.0), "threshold": 0.5}
-    made = views.make(**OFF | {"solarize": solarize, "noise": 0.01})
+    made = augmentation(**OFF | {"solarize": solarize, "noise": 0.01})
     image = np.random.default_rng(0).integers(0, 100, (1, 8, 8, 3)).astype(np.uint8)
     batch = {"index": jnp.array([5, 9]), "image": jnp.asarray(np.concatenate([image, 255 - image]))}
     a, b = base.two_views(made, next(keys), batch)

@@ -60,7 +60,7 @@ def _run(folder, method, nrcc):
         made.network.predictor.hidden = 64
     if not nrcc:
         made.nrcc.weight = 0.0
-    return toy.built(made)[0]
+    return toy.built(made)
 
 
 def _accuracy(run, state, embed):

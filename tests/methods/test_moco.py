@@ -7,14 +7,13 @@ import pytest
 
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.queue import create_queue
-from cluster_jax.data import views
 from cluster_jax.methods import base
 from cluster_jax.methods.base import Encoded, MethodContext
 from cluster_jax.methods.moco import MoCoState
 from cluster_jax.nets import network
 from cluster_jax.nets.network import NetworkConfig, ProjectorConfig
 from tests import reference
-from tests.data.test_views import OFF
+from tests.data.test_views import OFF, augmentation
 from tests.methods import cases
 
 BOTH = pytest.mark.parametrize("case", ["moco", "kernel_infonce on moco"])
@@ -34,7 +33,7 @@ def context(images=64, shuffle=False):
             dtype="float32",
         )
     )
-    augment = views.make(**OFF)
+    augment = augmentation(**OFF)
     return MethodContext(
         net, augment, shuffle, images, total_steps=10, steps_per_epoch=4, batch_size=16
     )

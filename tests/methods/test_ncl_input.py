@@ -7,6 +7,7 @@ import pytest
 
 from cluster_jax.core.checks import InputError
 from cluster_jax.pipeline import build
+from cluster_jax.pipeline.config import config_json, parse_config
 from tests import toy
 from tests.methods import cases
 
@@ -19,7 +20,7 @@ NO_TERM = ("ce", "bce", "consistency", "ncl", "scl")
 def refused(config, dataset=None):
     """What the run says that cannot be built."""
     with pytest.raises(InputError) as error:
-        build.build_run(build.plain(config), dataset)
+        build.build_run(parse_config(config), dataset)
     assert "\n" not in str(error.value)
     return str(error.value)
 
@@ -32,7 +33,7 @@ def made(tmp_path, case):
     ("case", "changes", "message"),
     [
         # Which classes are known.
-        ("ncl", {"novel.classes": 0}, "must be 1 to 3 of the 4 classes of arrays; got 0"),
+        ("ncl", {"novel.classes": 0}, "novel.classes must be at least 1; got 0"),
         ("ncl", {"novel.classes": 4}, "must be 1 to 3 of the 4 classes of arrays; got 4"),
         (
             "ncl",
@@ -56,10 +57,10 @@ def made(tmp_path, case):
         (
             "ncl",
             {"train.labeled_batch_size": 0},
-            "train.labeled_batch_size must be 1 to 16, the batch size; got",
+            "train.labeled_batch_size must be at least 1; got 0",
         ),
-        ("ncl", {"train.labeled_batch_size": 17}, "must be 1 to 16, the batch size; got 17"),
-        ("ncl", {"train.labeled_batch_size": -1}, "must be 1 to 16, the batch size; got -1"),
+        ("ncl", {"train.labeled_batch_size": 17}, "must be at most train.batch_size, 16; got 17"),
+        ("ncl", {"train.labeled_batch_size": -1}, "labeled_batch_size must be at least 1; got -1"),
         (
             "supervised",
             {"train.labeled_batch_size": None},
@@ -99,8 +100,8 @@ def made(tmp_path, case):
             "method.consistency_weight must be at least 0; got -1.0",
         ),
         ("ncl", {"method.consistency": "all"}, "method.consistency must be one of 'own', 'both'"),
-        ("ncl", {"method.ramp": "long"}, "method.ramp: a duration is like '1500 steps'"),
-        ("ncl", {"method.contrast_from": "2"}, "method.contrast_from: a duration is like"),
+        ("ncl", {"method.ramp": "long"}, "method.ramp must be a duration like '1500 steps'"),
+        ("ncl", {"method.contrast_from": "2"}, "method.contrast_from must be a duration like"),
         ("ncl", {"method.weights.bce": -1.0}, "method.weights.bce must be at least 0; got -1.0"),
         ("ncl", {"method.hng.count": -1}, "method.hng.count must be at least 0; got -1"),
         ("ncl", {"method.hng.rounds": 0}, "method.hng.rounds must be at least 1; got 0"),
@@ -110,7 +111,7 @@ def made(tmp_path, case):
             {"method.hng.mixing": (0.5, 1.5)},
             "method.hng.mixing must be between 0 and 1; got 1.5",
         ),
-        ("ncl", {"method.hng.start": "soon"}, "method.hng.start: a duration is like"),
+        ("ncl", {"method.hng.start": "soon"}, "method.hng.start must be a duration like"),
         # Parts that do not fit together.
         ("ncl", {"nrcc.weight": 0.1}, "nrcc needs a method of two views; ncl is none, set nrcc.we"),
         ("rotation", {"nrcc.weight": 0.1}, "nrcc needs a method of two views; rotation is none"),
@@ -139,7 +140,7 @@ def test_bad_values_get_one_sentence(tmp_path, case, changes, message):
 
 def test_values_of_another_type(tmp_path):
     """In a config of plain dicts; a ConfigDict refuses the one and cuts off the other."""
-    values = build.plain(made(tmp_path, "ncl"))
+    values = config_json(made(tmp_path, "ncl"))
     values["method"]["hng"]["mixing"] = 0.5
     assert "method.hng.mixing must be values between 0 and 1; got 0.5" in refused(values)
     values["method"]["hng"]["mixing"] = [0.5]
@@ -181,7 +182,7 @@ def test_all_weights_are_needed_and_no_others(tmp_path):
     ],
 )
 def test_known_classes_of_a_set_in_hand(tmp_path, known, message):
-    dataset = toy.built(made(tmp_path, "ncl"))[0].dataset
+    dataset = toy.built(made(tmp_path, "ncl")).dataset
     dataset = dataset._replace(known=known(dataset.labels).astype(np.int32))
     assert message in refused(made(tmp_path, "ncl"), dataset)
 
@@ -189,7 +190,7 @@ def test_known_classes_of_a_set_in_hand(tmp_path, known, message):
 @pytest.mark.parametrize("few", ["labeled", "unlabeled"])
 def test_fewer_images_of_a_part_than_rows(tmp_path, few):
     """Found before anything is written, not at the first batch."""
-    dataset = toy.built(made(tmp_path, "ncl"))[0].dataset
+    dataset = toy.built(made(tmp_path, "ncl")).dataset
     known = np.full(dataset.size, -1 if few == "labeled" else 0, np.int32)
     known[:5] = 0 if few == "labeled" else -1
     said = refused(made(tmp_path, "ncl"), dataset._replace(known=known))

@@ -78,9 +78,17 @@ def backward(network, params, stats, images):
     return jax.grad(value, argnums=(0, 1), has_aux=True)(params, images)
 
 
+def optimizer_of(name, *, total_steps=9, batch_size=4, frozen=None, **changes):
+    values = {**VALUES, "warmup": "0 steps", "lr_decay_every": None, **changes}
+    return optim.make(
+        optim.OptimizerConfig(name=name, **values), total_steps=total_steps, steps_per_epoch=1,
+        batch_size=batch_size, frozen=frozen,
+    )  # fmt: skip
+
+
 def stepped(network, params, name):
     """Parameters after two steps with gradients everywhere: only the mask holds any back."""
-    optimizer, _ = optim.make(9, 0, None, 4, network.frozen, name=name, **VALUES)
+    optimizer, _ = optimizer_of(name, frozen=network.frozen)
 
     def steps(params):
         state = optimizer.init(params)
@@ -155,7 +163,10 @@ def test_unknown_block(base, block, blocks):
 
 
 def test_rate_is_a_tenth_after_every_drop():
-    _, rate = optim.make(99, 2, 3, 8, None, name="sgd", **{**VALUES, "base_batch_size": 4})
+    _, rate = optimizer_of(
+        "sgd", batch_size=8, total_steps=99, base_batch_size=4, warmup="2 steps",
+        lr_decay_every="3 steps",
+    )  # fmt: skip
     # Twice the base batch size: twice 0.3. Two steps of warm-up do not move the drops.
     expected = [0.3, 0.6, 0.6, 0.06, 0.06, 0.06, 0.006, 0.006, 0.006, 0.0006]
     np.testing.assert_allclose([float(rate(i)) for i in range(10)], expected, rtol=1e-5)
@@ -164,8 +175,7 @@ def test_rate_is_a_tenth_after_every_drop():
 def test_updates_follow_the_drops():
     params = {"backbone": {"kernel": np.ones((2, 3), np.float32)}}
     gradients = jax.tree.map(lambda p: np.full_like(p, 2), params)
-    bare = {**VALUES, "momentum": 0.0, "weight_decay": 0.0}
-    optimizer, _ = optim.make(9, 0, 2, 4, None, name="sgd", **bare)
+    optimizer, _ = optimizer_of("sgd", momentum=0.0, weight_decay=0.0, lr_decay_every="2 steps")
     state, changes = optimizer.init(params), []
     for _ in range(5):
         updates, state = optimizer.update(gradients, state, params)
@@ -175,4 +185,4 @@ def test_updates_follow_the_drops():
 
 def test_drop_every_zero_steps():
     with pytest.raises(ValueError, match=r"^optimizer.lr_decay_every must be at least 1; got 0$"):
-        optim.make(9, 0, 0, 4, None, name="sgd", **VALUES)
+        optimizer_of("sgd", lr_decay_every="0 steps")

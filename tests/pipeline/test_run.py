@@ -14,9 +14,10 @@ import pytest
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.methods import base
-from cluster_jax.pipeline import build, stages
+from cluster_jax.pipeline import build, embed
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline import workdir as workdirs
+from cluster_jax.pipeline.config import config_json, read_config
 from cluster_jax.training import checkpoint, log, loop
 from cluster_jax.training import state as states
 from cluster_jax.training.checkpoint import Checkpoints
@@ -37,16 +38,19 @@ def _arrays(state):
     return jax.device_get(state._replace(key=jax.random.key_data(state.key)))
 
 
-def _restored(built, values, workdir):
-    saved = Checkpoints(workdir / "checkpoints", keep=2, method=values["method"]["name"])
-    state = saved.restore(build.initial_state(built, values))
+def _restored(run, workdir):
+    saved = Checkpoints(workdir / "checkpoints", keep=2, method=run.name)
+    state = saved.restore(build.initial_state(run))
     saved.close()
     return state
 
 
 def _final(config, workdir):
-    built, values = toy.built(config)
-    return _arrays(_restored(built, values, workdir))
+    return _arrays(_restored(toy.built(config), workdir))
+
+
+def _train(run, workdir, embed=None):
+    return loop.train(run, build.initial_state(run), workdir=workdir, embed=embed)
 
 
 def _assert_same(a, b):
@@ -85,7 +89,7 @@ def test_what_a_run_leaves(finished):
     assert "<html" in (workdir / "report.html").read_text()[:500].lower()
     assert [r["step"] for r in log.read(workdir)] == [2, 4]
     assert list((workdir / "tensorboard").glob("events*"))
-    assert io.read_json(workdir / "config.json") == build.plain(config)
+    assert io.read_json(workdir / "config.json") == config_json(config)
 
 
 def test_finished_run_prints_and_trains_nothing(finished, capsys, monkeypatch):
@@ -115,19 +119,27 @@ def test_what_is_needed_without_the_images(finished):
     assert images["shape"] == [8, 8, 1]
     assert images["mean"] == pytest.approx([pixels.mean() / 255])
     assert images["std"] == pytest.approx([pixels.std() / 255])
-    built, values = toy.built(config)
-    again = build.rebuild_run(io.read_json(workdir / "config.json"), images)
-    assert again.schedule == built.schedule
-    assert again.statistics == built.statistics
-    state = _restored(built, values, workdir)
-    want = built.method.embed(state.params, state.model_state, pixels)
-    found = again.method.embed(state.params, state.model_state, pixels)
-    _assert_same(want, found)
+    run = toy.built(config)
+    rebuilt = build.rebuild_run(read_config(workdir), images)
+    again = rebuilt.training
+    assert again.schedule == run.schedule
+    assert list(rebuilt.config.augment.mean) == images["mean"]
+    state = _restored(run, workdir)
+    expected = run.method.embed(state.params, state.model_state, pixels)
+    _assert_same(expected, again.method.embed(state.params, state.model_state, pixels))
     with pytest.raises(LookupError, match="not at hand"):
         again.dataset.fetch(np.arange(2))
-    older = {**values, "train": {k: v for k, v in values["train"].items() if k != "prefetch"}}
-    with pytest.raises(InputError, match=r"another version.*lacks train.prefetch"):
-        build.rebuild_run(older, images)
+
+
+def test_config_of_an_older_version(finished, tmp_path):
+    values = io.read_json(finished[1] / "config.json")
+    del values["train"]["prefetch"]
+    io.write_json(tmp_path / "config.json", values)
+    message = r"older version of cluster_jax \(missing config key train.prefetch\)"
+    with pytest.raises(InputError, match=message):
+        read_config(tmp_path)
+    with pytest.raises(InputError, match="older version of cluster_jax"):
+        pipeline.run_pipeline(finished[0], tmp_path)
 
 
 def test_a_file_that_lacks_is_made_without_training(finished, tmp_path, monkeypatch):
@@ -148,8 +160,8 @@ def test_a_file_that_lacks_is_made_without_training(finished, tmp_path, monkeypa
 def test_images_in_hand(finished, monkeypatch):
     """A data set that is given is trained on, and a finished run has to be of that set."""
     config, workdir, results = finished
-    dataset = toy.built(config)[0].dataset
-    monkeypatch.setattr(build.datasets, "load", lambda **_: pytest.fail("loaded"))
+    dataset = toy.built(config).dataset
+    monkeypatch.setattr(build.datasets, "load", lambda config: pytest.fail("loaded"))
     assert pipeline.run_pipeline(config, workdir, "toy", dataset) == results
     other = dataset._replace(fetch=lambda i: 255 - dataset.fetch(i))
     with pytest.raises(InputError, match=r"images.* have changed"):
@@ -200,23 +212,16 @@ def test_resume_is_bit_exact(tmp_path, method, monkeypatch):
 def test_checkpoints_are_not_touched_by_later_steps(tmp_path):
     """Saving is asynchronous and the step donates its state: the copy must be made in between."""
     config = toy.config(toy.file(tmp_path), train={"checkpoint_every": 1, "keep_checkpoints": 9})
-    built, values = toy.built(config)
-    pipeline.run_pipeline(config, tmp_path / "run")
-    seen = []
+    run = toy.built(config)
+    _train(run, tmp_path / "run")
+    states_at = []
     for stop in (1, 2, 3):
-        short = toy.config(toy.file(tmp_path))
-        workdir = tmp_path / f"to{stop}"
-        schedule = built.schedule._replace(total=stop)
-        state = loop.train(
-            built.method, built.optimizer, build.initial_state(built, values), built.dataset,
-            name="byol", workdir=workdir, mesh=built.mesh, batch_size=short.train.batch_size,
-            labeled=None, seed=0, keep=1, schedule=schedule, embedding=None, rate=built.rate,
-        )  # fmt: skip
-        seen.append(_arrays(state))
-    for stop, state in zip((1, 2, 3), seen, strict=True):
+        short = run._replace(schedule=run.schedule._replace(total=stop))
+        states_at.append(_arrays(_train(short, tmp_path / f"to{stop}")))
+    for stop, state in zip((1, 2, 3), states_at, strict=True):
         folder = tmp_path / "run" / "checkpoints"
-        saved = checkpoint.Checkpoints(folder, keep=9, method="byol")
-        target = build.initial_state(built, values)
+        saved = checkpoint.Checkpoints(folder, keep=9, method=run.name)
+        target = build.initial_state(run)
         _assert_same(state, _arrays(saved.restore(target, step=stop)))
         saved.close()
 
@@ -267,7 +272,7 @@ def test_not_finite_stops_with_the_step_and_the_last_good_checkpoint(tmp_path, m
         return stepped
 
     monkeypatch.setattr(loop, "make_step", poisoned)
-    with pytest.raises(loop.NotFinite, match=r"not finite at step 5.*newest is of step 4"):
+    with pytest.raises(loop.NotFinite, match=r"infinity at step 5 .*checkpoint 4"):
         pipeline.run_pipeline(config, tmp_path / "run")
     assert sorted(p.name for p in (tmp_path / "run" / "checkpoints").glob("[0-9]*")) == ["2", "4"]
 
@@ -299,7 +304,7 @@ def test_sigterm_saves_and_the_same_command_continues(tmp_path, monkeypatch):
 def test_streamed_equals_resident(tmp_path):
     resident = toy.config(toy.file(tmp_path), data={"cache_mb": 100.0})
     streamed = toy.config(toy.file(tmp_path), data={"cache_mb": 0.0})
-    assert toy.built(streamed)[0].dataset.images is None
+    assert toy.built(streamed).dataset.images is None
     a, b = (
         pipeline.run_pipeline(resident, tmp_path / "a"),
         pipeline.run_pipeline(streamed, tmp_path / "b"),
@@ -373,24 +378,19 @@ def test_one_device_holds_the_set(tmp_path, monkeypatch):
 
 def test_the_step_is_traced_once(tmp_path):
     traces = []
-    built, values = toy.built(toy.config(toy.file(tmp_path)))
+    built = toy.built(toy.config(toy.file(tmp_path)))
 
     def counted(*arguments):
         traces.append(1)
         return built.method.loss(*arguments)
 
-    loop.train(
-        built.method._replace(loss=counted), built.optimizer, build.initial_state(built, values),
-        built.dataset, name="byol", workdir=tmp_path / "run", mesh=built.mesh, batch_size=16,
-        labeled=None, seed=0, keep=1,
-        schedule=built.schedule, embedding=None, rate=built.rate,
-    )  # fmt: skip
+    _train(built._replace(method=built.method._replace(loss=counted)), tmp_path / "run")
     assert len(traces) == 1
 
 
 def test_refresh_happens_between_steps(tmp_path):
     """The host's refresh gets the embedding of the whole set, and its result reaches the step."""
-    built, values = toy.built(toy.config(toy.file(tmp_path), nrcc={"weight": 0.0}))
+    built = toy.built(toy.config(toy.file(tmp_path), nrcc={"weight": 0.0}))
     shapes, sums = [], []
 
     def loss(params, model_state, batch, step, key, axis):
@@ -418,14 +418,15 @@ def test_refresh_happens_between_steps(tmp_path):
         refresh_at=lambda step: step % 2 == 0,
         refresh=refresh,
     )
-    run = built._replace(method=method)
-    stage = stages.Stage("toy", values, run, tmp_path)
-    loop.train(
-        method, run.optimizer, build.initial_state(run, values), run.dataset, name="byol",
-        workdir=tmp_path / "run", mesh=run.mesh, batch_size=16, labeled=None, seed=0, keep=1,
-        schedule=run.schedule._replace(log_every=1),
-        embedding=lambda state: stages.embed(stage, run.dataset, state), rate=run.rate,
-    )  # fmt: skip
+    schedule = built.schedule._replace(log_every=1)
+    run = built._replace(method=method, schedule=schedule)
+
+    def embed_all(state):
+        return embed.embed(
+            method, state.params, state.model_state, run.dataset, batch_size=32, mesh=run.mesh
+        )
+
+    _train(run, tmp_path / "run", embed_all)
     sums = [r["table"] for r in log.read(tmp_path / "run")]
     assert shapes == [(64, 8), (64, 8)]
     assert sums == [1, 1, 2, 2]
@@ -433,7 +434,7 @@ def test_refresh_happens_between_steps(tmp_path):
 
 def test_a_bad_step_is_told_before_a_refresh(tmp_path):
     """Which cannot use a state that is not finite; no line of the log was due in between."""
-    built, values = toy.built(toy.config(toy.file(tmp_path), nrcc={"weight": 0.0}))
+    built = toy.built(toy.config(toy.file(tmp_path), nrcc={"weight": 0.0}))
 
     def loss(params, model_state, batch, step, key, axis):
         value, aux = built.method.loss(params, model_state, batch, step, key, axis)
@@ -443,20 +444,16 @@ def test_a_bad_step_is_told_before_a_refresh(tmp_path):
         raise AssertionError("refreshed from a state that is not finite")
 
     method = built.method._replace(loss=loss, refresh_at=lambda step: step == 2, refresh=refresh)
-    with pytest.raises(loop.NotFinite, match=r"not finite at step 2; .* there is none"):
-        loop.train(
-            method, built.optimizer, build.initial_state(built, values), built.dataset, name="byol",
-            workdir=tmp_path / "run", mesh=built.mesh, batch_size=16, labeled=None, seed=0, keep=1,
-            schedule=built.schedule._replace(log_every=50, checkpoint_every=50), embedding=None,
-            rate=built.rate,
-        )  # fmt: skip
+    schedule = built.schedule._replace(log_every=50, checkpoint_every=50)
+    with pytest.raises(loop.NotFinite, match=r"infinity at step 2 .*no checkpoint yet"):
+        _train(built._replace(method=method, schedule=schedule), tmp_path / "run")
     assert [r["step"] for r in log.read(tmp_path / "run")] == [2]
 
 
 def test_fewer_or_more_devices_can_resume(tmp_path):
-    built, values = toy.built(toy.config(toy.file(tmp_path)))
+    built = toy.built(toy.config(toy.file(tmp_path)))
     saved = checkpoint.Checkpoints(tmp_path / "c", keep=1, method="byol")
-    whole = build.initial_state(built, values)
+    whole = build.initial_state(built)
     saved.save(whole, 3)
     saved.wait()
     few = states.create(
@@ -479,7 +476,7 @@ def test_interrupted_writing_leaves_the_old_file(tmp_path, monkeypatch):
 
 
 def test_default_workdir_depends_on_the_training_only(tmp_path):
-    config = build.plain(toy.config(toy.file(tmp_path)))
+    config = config_json(toy.config(toy.file(tmp_path)))
     changed = json.loads(json.dumps(config))
     changed["eval"]["knn"] = [1]
     assert pipeline.default_workdir(config, "x") == pipeline.default_workdir(changed, "x")

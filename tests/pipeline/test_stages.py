@@ -1,6 +1,7 @@
 """Trainings one after another: what one hands to the next, resuming, and classes discovered."""
 
 import csv
+import dataclasses
 import re
 
 import jax
@@ -15,8 +16,9 @@ from cluster_jax.evaluation import discovery
 from cluster_jax.evaluation.discovery import NetworkOutputs
 from cluster_jax.methods.encoders.momentum import Target
 from cluster_jax.methods.moco import MoCoState
-from cluster_jax.pipeline import build, provenance, stages
+from cluster_jax.pipeline import build, outputs, provenance, stages
 from cluster_jax.pipeline import run as pipeline
+from cluster_jax.pipeline.config import config_json, parse_config
 from cluster_jax.training import checkpoint, log, loop
 from cluster_jax.training import state as states
 from tests import toy
@@ -54,13 +56,15 @@ def whole(folder, config):
 @pytest.fixture(scope="module")
 def built(config, folder):
     """The three trainings of the run, by name."""
-    found = stages.build_stages(build.plain(config), folder / "whole", "ncl", None)
+    found = stages.build_stages(parse_config(config), folder / "whole", "ncl", None)
     return {stage.name: stage for stage in found}
 
 
 def final(stage):
     """State at the end of a training."""
-    return checkpoint.read(stage.workdir / "checkpoints", stages.abstract(stage.built), STEPS)
+    return checkpoint.read(
+        stage.workdir / "checkpoints", build.abstract_state(stage.built.training), STEPS
+    )
 
 
 def same(a, b):
@@ -86,7 +90,7 @@ def refused(function, *arguments):
 def test_what_a_run_leaves(whole, built):
     workdir, _ = whole
     stage = built["ncl"]
-    dataset, test = stage.built.dataset, stage.built.test
+    dataset, test = stage.built.training.dataset, stage.built.test
     # A fifth of each of the four groups is held out.
     wanted = np.rint(0.2 * np.bincount(toy.images()[1])).astype(int)
     np.testing.assert_array_equal(np.bincount(test.labels), wanted)
@@ -116,7 +120,7 @@ def test_what_a_run_leaves(whole, built):
 
 def test_figures_are_those_of_the_stored_features(whole, built):
     workdir, results = whole
-    dataset, test = built["ncl"].built.dataset, built["ncl"].built.test
+    dataset, test = built["ncl"].built.training.dataset, built["ncl"].built.test
     found = results["metrics"]["discovery"]
     assert found["novel_classes"] == 2
     trained, tested = (
@@ -146,7 +150,7 @@ def test_embedding_before_is_that_of_the_weights_at_the_border(whole, built):
     workdir, _ = whole
     stage = built["supervised"]
     state = final(stage)
-    wanted = stages.embed(stage, stage.built.dataset, state)
+    wanted = stages.embed(stage, stage.built.training.dataset, state)
     before, after = (
         io.read_arrays(workdir / name) for name in ("embedding_before.npz", "embedding.npz")
     )
@@ -158,7 +162,7 @@ def test_embedding_before_is_that_of_the_weights_at_the_border(whole, built):
 def test_frozen_blocks_are_the_same_before_and_after(built):
     """Those of rotation to the last bit, parameters and statistics; the other blocks move."""
     rotation, supervised, ncl = (final(built[name]) for name in ("rotation", "supervised", "ncl"))
-    first = build.initial_state(built["rotation"].built, built["rotation"].config)
+    first = build.initial_state(built["rotation"].built.training)
     for get in (lambda s: s.params["backbone"], lambda s: s.model_state.batch_stats["backbone"]):
         for module in get(ncl):
             kept = [
@@ -179,7 +183,7 @@ def test_frozen_blocks_are_the_same_before_and_after(built):
 def test_resume_is_bit_exact_in_each_stage_and_at_a_border(whole, config, tmp_path, monkeypatch):
     """Killed within stage 2, before the first checkpoint of stage 3, and within stage 3."""
     step, said = loop.make_step, []
-    monkeypatch.setattr(pipeline, "_say", said.append)
+    monkeypatch.setattr(pipeline, "_print", said.append)
 
     def killed(after):
         """A process that is gone before this many steps of all stages are made."""
@@ -231,9 +235,9 @@ def test_resume_is_bit_exact_in_each_stage_and_at_a_border(whole, config, tmp_pa
     for name in ("embedding_before.npz", "embedding.npz", "embedding_test.npz", "clusters.npz"):
         same(io.read_arrays(run / name), io.read_arrays(whole[0] / name))
     same(before, io.read_arrays(run / "embedding_before.npz"))
-    values = build.plain(config)
+    parsed = parse_config(config)
     for one, other in zip(
-        *(stages.build_stages(values, workdir, "run", None) for workdir in (run, whole[0])),
+        *(stages.build_stages(parsed, workdir, "run", None) for workdir in (run, whole[0])),
         strict=True,
     ):
         a, b = final(one), final(other)
@@ -246,7 +250,7 @@ def test_resume_is_bit_exact_in_each_stage_and_at_a_border(whole, config, tmp_pa
 def test_new_images_get_the_classes_of_the_run(whole, built, tmp_path):
     """A training image its own; known classes by name."""
     workdir, _ = whole
-    dataset = built["ncl"].built.dataset
+    dataset = built["ncl"].built.training.dataset
     np.save(tmp_path / "x.npy", dataset.fetch(np.arange(dataset.size)))
     said = predict.predict(workdir, tmp_path / "x.npy", tmp_path / "p.csv")
     rows = table(tmp_path / "p.csv")
@@ -266,7 +270,7 @@ def test_new_images_get_the_classes_of_the_run(whole, built, tmp_path):
 
 
 def test_start_takes_what_has_the_same_name_and_shapes(built):
-    state = build.initial_state(built["ncl"].built, built["ncl"].config)
+    state = build.initial_state(built["ncl"].built.training)
     source = final(built["supervised"])
     heads = source.params["heads"] | {"spare": source.params["heads"]["labeled"]}
     params = {**source.params, "heads": heads, "projector": {"kernel": np.ones(2)}}
@@ -288,7 +292,7 @@ def test_start_takes_what_has_the_same_name_and_shapes(built):
 
 def test_start_leaves_a_head_of_other_classes(built):
     """The same name with three classes in place of two is another head."""
-    state = build.initial_state(built["ncl"].built, built["ncl"].config)
+    state = build.initial_state(built["ncl"].built.training)
     source = final(built["supervised"])
     other = {"kernel": np.ones((64, 3), np.float32), "bias": np.ones(3, np.float32)}
     weights = stages.Weights(
@@ -300,13 +304,15 @@ def test_start_leaves_a_head_of_other_classes(built):
 
 
 def test_start_of_another_backbone(built):
-    state = build.initial_state(built["ncl"].built, built["ncl"].config)
+    state = build.initial_state(built["ncl"].built.training)
     params = dict(state.params)
     kernel = np.zeros((3, 3, 1, 5), np.float32)
     params["backbone"] = {**params["backbone"], "Conv_0": {"kernel": kernel}}
     weights = stages.Weights("first", params, state.model_state.batch_stats)
     said = refused(stages.start, state, weights, "second")
-    assert said == ("first has another backbone than second; give both the same network section")
+    assert said == (
+        "first uses a different backbone from second; give both the same network section"
+    )
 
 
 def test_a_moving_average_starts_as_what_it_follows():
@@ -339,43 +345,42 @@ def test_a_moving_average_starts_as_what_it_follows():
 
 
 def test_a_stage_differs_in_the_keys_that_it_names(config):
-    values = build.plain(config)
-    (_, rotation), (_, supervised) = stages.configs(values)
-    assert rotation["method"] == {"name": "rotation"}
-    assert rotation["network"] == {**values["network"], "frozen": None}
-    assert supervised["network"] == values["network"]
-    assert supervised["network"]["frozen"] == "conv3"
-    assert rotation["train"]["labeled_batch_size"] is None
-    assert rotation["train"]["batch_size"] == supervised["train"]["labeled_batch_size"] == 16
-    for made in (rotation, supervised):
-        assert made["stages"] == {}
-        assert made["init_from"] is None
-        assert made["novel"] == values["novel"]
-    assert stages.configs({**values, "stages": {}}) == []
+    last = parse_config(config)
+    assert list(last.stages) == ["rotation", "supervised"]
+    rotation, supervised = last.stages.values()
+    assert rotation.method.name == "rotation"
+    assert rotation.network == dataclasses.replace(last.network, frozen=None)
+    assert supervised.network == last.network
+    assert supervised.network.frozen == "conv3"
+    assert rotation.train.labeled_batch_size is None
+    assert rotation.train.batch_size == supervised.train.labeled_batch_size == 16
+    for stage in (rotation, supervised):
+        assert stage.stages == {}
+        assert stage.init_from is None
+        assert stage.novel == last.novel
+    assert parse_config({**config_json(config), "stages": {}}).stages == {}
 
 
 @pytest.mark.parametrize(
     "section", ["data", "novel", "seed", "eval", "init_from", "stages", "nets"]
 )
 def test_a_section_that_a_stage_cannot_change(config, section):
-    values = build.plain(config)
     changed = {"one": {"method": {"name": "rotation"}, section: {}}}
-    said = refused(stages.configs, {**values, "stages": changed})
-    assert said.startswith(f"stages.one.{section} cannot be changed by a stage; take one of ")
+    said = refused(parse_config, {**config_json(config), "stages": changed})
+    assert said.startswith(f"stages.one.{section} cannot differ in a stage; choose from ")
     assert "train" in said
 
 
 def test_a_stage_without_a_method(config):
-    values = {**build.plain(config), "stages": {"one": {"train": {"duration": "1 step"}}}}
-    said = refused(stages.configs, values)
-    assert said == "stages.one lacks its method; add stages.one.method"
+    values = {**config_json(config), "stages": {"one": {"train": {"duration": "1 step"}}}}
+    assert refused(parse_config, values) == "missing config key stages.one.method"
 
 
-def test_a_key_that_nothing_reads(config, tmp_path):
-    values = build.plain(config)
+def test_an_unknown_key_of_a_stage(config):
+    values = config_json(config)
     values["stages"]["rotation"]["train"]["length"] = 3
-    said = refused(stages.build_stages, values, tmp_path, "run", None)
-    assert said.startswith("in stages.rotation: the config has train.length, which nothing reads")
+    said = refused(parse_config, values)
+    assert said.startswith("in stages.rotation: unknown config key train.length; valid keys: ")
 
 
 # --- init_from -----------------------------------------------------------------------------------
@@ -385,13 +390,14 @@ def test_a_key_that_nothing_reads(config, tmp_path):
 def simclr(folder, config):
     """What a run of another method leaves, with the same backbone and a projector."""
     made = toy.config(config.data.dir, nrcc={"weight": 0.0}, train={"duration": "2 steps"})
-    run, values = toy.built(made)
+    made.seed = 5
+    built = build.build_run(parse_config(made))
     workdir = folder / "simclr"
     saved = checkpoint.Checkpoints(workdir / "checkpoints", keep=1, method="simclr")
-    saved.save(build.initial_state(run, {**values, "seed": 5}), 2)
+    saved.save(build.initial_state(built.training), 2)
     saved.close()
-    io.write_json(workdir / "config.json", values)
-    io.write_json(workdir / "images.json", build.describe_images(run))
+    io.write_json(workdir / "config.json", config_json(made))
+    io.write_json(workdir / "images.json", build.describe_images(built))
     return workdir
 
 
@@ -407,7 +413,7 @@ def test_a_run_from_a_finished_run(whole, built, config, tmp_path, capsys):
     same(before, io.read_arrays(whole[0] / "embedding.npz"))
     source = final(built["ncl"])
     last = checkpoint.read(
-        tmp_path / "run" / "checkpoints", stages.abstract(built["ncl"].built), STEPS
+        tmp_path / "run" / "checkpoints", build.abstract_state(built["ncl"].built.training), STEPS
     )
     for module in FROZEN:
         same(last.params["backbone"][module], source.params["backbone"][module])
@@ -418,7 +424,7 @@ def test_a_run_from_a_finished_run(whole, built, config, tmp_path, capsys):
 
 def test_start_from_a_run_of_another_method(simclr, built):
     weights = stages.read(simclr)
-    state = build.initial_state(built["ncl"].built, built["ncl"].config)
+    state = build.initial_state(built["ncl"].built.training)
     started, said = stages.start(state, weights, "ncl")
     assert said == (
         f"ncl starts from {simclr}: took backbone; new: head labeled, head novel; left: projector"
@@ -433,13 +439,15 @@ def test_init_from_a_run_of_another_network(simclr, config, tmp_path):
     made.init_from = str(simclr)
     made.network.width = 2
     said = refused(pipeline.run_pipeline, made, tmp_path / "run")
-    assert said == f"{simclr} has another backbone than run; give both the same network section"
+    assert said == (
+        f"{simclr} uses a different backbone from run; give both the same network section"
+    )
     assert not (tmp_path / "run").exists()
 
 
 def test_init_from_what_is_no_finished_run(simclr, tmp_path):
     said = refused(stages.read, tmp_path)
-    assert said == f"init_from = {tmp_path} holds no run; give the --workdir of a finished one"
+    assert said == f"init_from must be the workdir of a finished run; got {tmp_path}"
     for name in ("config.json", "images.json"):
         (tmp_path / name).write_bytes((simclr / name).read_bytes())
     said = refused(stages.read, tmp_path)
@@ -537,13 +545,15 @@ def test_empty_novel_classes_are_told():
     assert "the novel head" not in printed(spread)
 
 
-def test_k_means_has_the_number_of_novel_classes():
-    known, kmeans = np.array([0, -1]), {"k": None, "n_init": 2}
-    config = {"method": {"classes": 4}, "eval": {"kmeans": kmeans}}
-    assert discovery.with_novel_k(config, known)["eval"]["kmeans"] == {"k": 4, "n_init": 2}
-    assert discovery.with_novel_k(config, None) is config
-    given = {**config, "eval": {"kmeans": {**kmeans, "k": 3}}}
-    assert discovery.with_novel_k(given, known) is given
+def test_k_means_has_the_number_of_novel_classes(config, built):
+    dataset = built["ncl"].built.training.dataset
+    values = config_json(config)
+    values["eval"]["kmeans"]["k"] = None
+    assert outputs.with_novel_k(parse_config(values), dataset).kmeans.k == 2
+    images = dataset._replace(known=None)
+    assert outputs.with_novel_k(parse_config(values), images).kmeans.k is None
+    values["eval"]["kmeans"]["k"] = 3
+    assert outputs.with_novel_k(parse_config(values), dataset).kmeans.k == 3
 
 
 def printed(found):

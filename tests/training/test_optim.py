@@ -9,14 +9,16 @@ from cluster_jax.training import optim
 
 pytestmark = pytest.mark.usefixtures("x64")
 
+STEPS, WARMUP, BATCH = 6, 2, 8
 VALUES = {
     "learning_rate": 0.3,
     "base_batch_size": 4,
     "weight_decay": 0.02,
     "momentum": 0.9,
     "predictor_lr_multiplier": 10.0,
+    "warmup": f"{WARMUP} steps",
+    "lr_decay_every": None,
 }
-STEPS, WARMUP, BATCH = 6, 2, 8
 
 
 @pytest.fixture
@@ -63,8 +65,13 @@ def in_numpy(params, gradients, name):
     return out
 
 
+def made(**values):
+    sizes = {"total_steps": STEPS, "steps_per_epoch": 1, "batch_size": BATCH, "frozen": None}
+    return optim.make(optim.OptimizerConfig(**values), **sizes)[0]
+
+
 def run(params, gradients, name):
-    optimizer, _ = optim.make(STEPS, WARMUP, None, BATCH, None, name=name, **VALUES)
+    optimizer = made(name=name, **VALUES)
     state = optimizer.init(params)
     for gradient in gradients:
         updates, state = optimizer.update(gradient, state, params)
@@ -92,7 +99,7 @@ def test_recursion_and_parameter_groups(params, rng, name):
 def test_lars_does_not_see_the_size_of_a_kernels_gradient(params, rng):
     gradients = [like(params, rng)]
     small = dict(VALUES, weight_decay=0.0)
-    optimizer, _ = optim.make(STEPS, WARMUP, None, BATCH, None, name="lars", **small)
+    optimizer = made(name="lars", **small)
     updates, scaled = (
         dict(flat(optimizer.update(g, optimizer.init(params), params)[0]))
         for g in (gradients[0], times(gradients[0], 1000.0))

@@ -1,0 +1,171 @@
+"""The whole config of a run: its sections, checked and typed."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from etils import epath
+from ml_collections import ConfigDict
+
+from cluster_jax.core import checks, io
+from cluster_jax.core.checks import InputError
+from cluster_jax.core.config import check_keys, parse_section
+from cluster_jax.data.datasets import DataConfig
+from cluster_jax.data.splits import NovelConfig
+from cluster_jax.data.views import AugmentConfig
+from cluster_jax.evaluation.evaluate import EvalConfig
+from cluster_jax.methods.nrcc_config import NRCCConfig
+from cluster_jax.nets.network import NetworkConfig
+from cluster_jax.pipeline import workdir as workdirs
+from cluster_jax.training.config import TrainConfig
+from cluster_jax.training.optim import OptimizerConfig
+
+# Sections that a stage may not change: all trainings have the same images, and only the last one
+# is evaluated.
+SHARED = ("seed", "note", "data", "novel", "eval", "stages", "init_from")
+
+
+@dataclasses.dataclass(frozen=True)
+class MethodSection:
+    """Section `method`.
+
+    Attributes:
+        name: of the method's file in `cluster_jax/methods`.
+        settings: the other keys of the section, which the file checks.
+    """
+
+    name: str
+    settings: Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig:
+    """The config of a run; each section is described and checked where it is defined.
+
+    Attributes:
+        seed: of everything random.
+        note: recorded in `results.json`.
+        init_from: workdir of a run with whose network to start, or None.
+        stages: name -> config of the trainings that come before this one, in order.
+    """
+
+    seed: int
+    note: str
+    data: DataConfig
+    augment: AugmentConfig
+    novel: NovelConfig
+    stages: Mapping[str, "RunConfig"]
+    init_from: str | None
+    network: NetworkConfig
+    method: MethodSection
+    nrcc: NRCCConfig
+    optimizer: OptimizerConfig
+    train: TrainConfig
+    eval: EvalConfig
+
+    def __post_init__(self) -> None:
+        checks.whole("seed", self.seed, 0)
+
+
+def config_json(config: ConfigDict | Mapping[str, Any]) -> dict[str, Any]:
+    """The config as nested dicts of JSON values (tuples become lists), as in `config.json`.
+
+    Raises:
+        InputError: NaN or infinity, which JSON does not have.
+    """
+    values = config.to_dict() if isinstance(config, ConfigDict) else dict(config)
+    checks.finite("config", values)
+    return io.plain(values)
+
+
+def parse_config(config: ConfigDict | Mapping[str, Any]) -> RunConfig:
+    """The config as typed sections; no other function takes nested dicts of settings.
+
+    Raises:
+        InputError: a key is missing or unknown, or a value is out of range.
+    """
+    values = config_json(config)
+    check_keys("", [field.name for field in dataclasses.fields(RunConfig)], values)
+    return RunConfig(
+        seed=values["seed"],
+        note=values["note"],
+        init_from=values["init_from"],
+        stages=_parse_stages(values),
+        data=parse_section(DataConfig, "data", values["data"]),
+        augment=parse_section(AugmentConfig, "augment", values["augment"]),
+        novel=parse_section(NovelConfig, "novel", values["novel"]),
+        network=parse_section(NetworkConfig, "network", values["network"]),
+        method=_method(values["method"]),
+        nrcc=parse_section(NRCCConfig, "nrcc", values["nrcc"]),
+        optimizer=parse_section(OptimizerConfig, "optimizer", values["optimizer"]),
+        train=parse_section(TrainConfig, "train", values["train"]),
+        eval=parse_section(EvalConfig, "eval", values["eval"]),
+    )
+
+
+def read_config(workdir: epath.Path) -> RunConfig:
+    """The config of the run in a workdir.
+
+    Raises:
+        InputError: an older version of the package wrote it.
+    """
+    values = io.read_json(workdir / workdirs.CONFIG)
+    try:
+        return parse_config(values)
+    except InputError as error:
+        raise workdirs.older_version(workdir, error) from error
+
+
+def _method(section: Any) -> MethodSection:
+    if not isinstance(section, Mapping):
+        raise InputError(f"method must be a section of the config; got {section!r}")
+    if "name" not in section:
+        raise InputError("missing config key method.name")
+    settings = {key: value for key, value in section.items() if key != "name"}
+    return MethodSection(section["name"], settings)
+
+
+def _parse_stages(values: Mapping[str, Any]) -> dict[str, RunConfig]:
+    stages = {}
+    for name, stage in _stages(values).items():
+        try:
+            stages[name] = parse_config(stage)
+        except InputError as error:
+            raise InputError(f"in stages.{name}: {error}") from error
+    return stages
+
+
+def _stages(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Name and config of every training before that of the config, in order.
+
+    A stage names the sections, and in them the keys, in which it differs; its method is its own
+    altogether.
+    """
+    if not isinstance(values["stages"], Mapping):
+        raise InputError(f"stages must be a section of the config; got {values['stages']!r}")
+    configs = {}
+    for name, changes in values["stages"].items():
+        if not isinstance(changes, Mapping):
+            raise InputError(f"stages.{name} must be a section of the config; got {changes!r}")
+        choices = [key for key in values if key not in SHARED]
+        for section in changes:
+            if section not in choices:
+                raise InputError(
+                    f"stages.{name}.{section} cannot differ in a stage; choose from "
+                    f"{', '.join(choices)}"
+                )
+        if "method" not in changes:
+            raise InputError(f"missing config key stages.{name}.method")
+        config = {**values, "stages": {}, "init_from": None, "method": changes["method"]}
+        for section, section_changes in changes.items():
+            if section != "method":
+                config[section] = _merged(values[section], section_changes)
+        configs[name] = config
+    return configs
+
+
+def _merged(base: Any, changes: Any) -> Any:
+    if not (isinstance(base, Mapping) and isinstance(changes, Mapping)):
+        return changes
+    merged = {k: _merged(base[k], changes[k]) if k in changes else base[k] for k in base}
+    return {**{k: v for k, v in changes.items() if k not in base}, **merged}

@@ -1,0 +1,204 @@
+"""Outputs of a trained network: clusters, metrics, tables and the report."""
+
+import dataclasses
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from etils import epath
+
+from cluster_jax.core import arrays, io
+from cluster_jax.data.datasets import Dataset
+from cluster_jax.data.images import select
+from cluster_jax.evaluation import assignments, discovery, evaluate, report
+from cluster_jax.evaluation.evaluate import EvalConfig
+from cluster_jax.pipeline import build, provenance
+from cluster_jax.pipeline import workdir as workdirs
+from cluster_jax.pipeline.config import RunConfig
+from cluster_jax.pipeline.stages import Stage
+from cluster_jax.training import log
+
+
+class _Features(NamedTuple):
+    """Embeddings by the trained network, each `{"backbone": [n, d], ...}`.
+
+    Attributes:
+        train: of the training images.
+        test: of those held out for a test, or None.
+        initial: of the training images at the first step of the last training, where that began
+            with another's network, or None.
+    """
+
+    train: dict[str, np.ndarray]
+    test: dict[str, np.ndarray] | None
+    initial: dict[str, np.ndarray] | None
+
+
+def write_outputs(
+    stage: Stage, values: dict[str, Any], started: float, progress: Callable[[str], None]
+) -> dict[str, Any]:
+    """Clusters the stored embedding; writes and prints clusters, metrics and the report.
+
+    Args:
+        stage: the last training.
+        values: the config as JSON values.
+        started: `time.perf_counter()` at the start of the run.
+        progress: prints the results.
+
+    Returns:
+        What `results.json` holds.
+    """
+    trained = time.perf_counter()
+    config, run, workdir = stage.built.config, stage.built.training, stage.workdir
+    features = _read_features(workdir)
+    clustered, embedding = _unlabeled(run.dataset, features.train)
+    section = with_novel_k(config, run.dataset)
+    evaluation = evaluate.evaluate(embedding, clustered.labels, section, seed=config.seed)
+    discovered = _discover(stage.built, features)
+    records = log.read(workdir)
+    results = {
+        "provenance": provenance.describe(
+            config, section, run.dataset, clustered, run.schedule.total
+        ),
+        "metrics": {
+            **evaluation.metrics,
+            "gradient_share": _last(records, "gradient_share"),
+            "discovery": None if discovered is None else discovered.metrics,
+        },
+        "images_per_second": _speed(records),
+        "seconds": {
+            "train_and_embed": trained - started,
+            "cluster": time.perf_counter() - trained,
+        },
+        "config": values,
+    }
+    workdirs.write_clusters(workdir, _stored_clusters(evaluation, discovered, run.dataset))
+    table = assignments.images_csv(run.dataset, evaluation, discovered)
+    io.write(workdir / workdirs.ASSIGNMENTS, table)
+    data = _report_data(stage.name, results, records, evaluation, discovered, clustered)
+    report.write_report(workdir / workdirs.REPORT, data)
+    # Last: its presence says that the run is finished.
+    io.write_json(workdir / workdirs.RESULTS, results)
+    progress(provenance.table(results))
+    progress(f"\nreport       {workdir / workdirs.REPORT}")
+    progress(f"assignments  {workdir / workdirs.ASSIGNMENTS}")
+    progress(f"metrics      {workdir / workdirs.RESULTS}")
+    return io.read_json(workdir / workdirs.RESULTS)
+
+
+def _read_features(workdir: epath.Path) -> _Features:
+    def read(name: str) -> dict[str, np.ndarray] | None:
+        file = workdir / name
+        return io.read_arrays(file) if file.exists() else None
+
+    return _Features(
+        io.read_arrays(workdir / workdirs.TRAIN_EMBEDDING),
+        read(workdirs.TEST_EMBEDDING),
+        read(workdirs.INITIAL_EMBEDDING),
+    )
+
+
+def with_novel_k(config: RunConfig, dataset: Dataset) -> EvalConfig:
+    """The section `eval`, with the number of novel classes for k-means where it has none."""
+    classes, kmeans = config.method.settings.get("classes"), config.eval.kmeans
+    if dataset.known is None or classes is None or kmeans.k is not None:
+        return config.eval
+    return dataclasses.replace(config.eval, kmeans=dataclasses.replace(kmeans, k=classes))
+
+
+def _unlabeled(
+    dataset: Dataset, features: dict[str, np.ndarray]
+) -> tuple[Dataset, dict[str, np.ndarray]]:
+    """What is clustered: all images, in novel class discovery the unlabeled ones."""
+    if dataset.known is None:
+        return dataset, features
+    unlabeled = np.flatnonzero(dataset.known < 0)
+    return select(dataset, unlabeled), {name: rows[unlabeled] for name, rows in features.items()}
+
+
+def _discover(built: build.BuiltRun, features: _Features) -> discovery.Discovery | None:
+    """Classes and metrics of novel class discovery; None for other runs."""
+    dataset = built.training.dataset
+    if "novel" not in features.train or dataset.known is None:
+        return None
+
+    def outputs(
+        embedding: dict[str, np.ndarray], labels: np.ndarray | None
+    ) -> discovery.NetworkOutputs:
+        rows = arrays.normalize_rows(embedding["backbone"])
+        return discovery.NetworkOutputs(rows, embedding["labeled"], embedding["novel"], labels)
+
+    initial, test = features.initial, None
+    if features.test is not None and built.test is not None:
+        test = outputs(features.test, built.test.labels)
+    return discovery.discover(
+        outputs(features.train, dataset.labels),
+        dataset.known,
+        None if initial is None else arrays.normalize_rows(initial["backbone"]),
+        test,
+        n_init=built.config.eval.kmeans.n_init,
+        seed=built.config.seed,
+    )
+
+
+def _stored_clusters(
+    evaluation: evaluate.Evaluation, discovered: discovery.Discovery | None, dataset: Dataset
+) -> workdirs.StoredClusters:
+    stored = workdirs.StoredClusters(
+        points=evaluation.points,
+        centers=evaluation.centers,
+        bandwidth=np.asarray(evaluation.bandwidth),
+        cluster_labels=evaluation.cluster_labels,
+        distances=evaluation.distances,
+        outliers=evaluation.outliers,
+        kmeans_labels=evaluation.kmeans_labels,
+        novelty_threshold=np.asarray(evaluation.novelty_threshold),
+    )
+    if dataset.known is not None:
+        stored = stored._replace(unlabeled_rows=np.flatnonzero(dataset.known < 0))
+    if discovered is not None:
+        stored = stored._replace(
+            class_labels=discovered.classes,
+            class_novelty_threshold=np.asarray(discovered.novelty_threshold),
+        )
+    return stored
+
+
+def _report_data(
+    name: str,
+    results: dict,
+    records: list[dict],
+    evaluation: evaluate.Evaluation,
+    discovered: discovery.Discovery | None,
+    dataset: Dataset,
+) -> report.ReportData:
+    """After novel class discovery it shows the novel classes; assignments.csv has both."""
+    shown = evaluation if discovered is None else discovered
+    return report.ReportData(
+        title=name,
+        results=io.plain(results),
+        history=records,
+        points=evaluation.points,
+        cluster_labels=shown.cluster_labels,
+        distances=shown.distances,
+        outliers=evaluation.outliers if discovered is None else None,
+        true_labels=dataset.labels,
+        label_names=dataset.label_names,
+        fetch_images=dataset.fetch,
+        sources=dataset.sources,
+        curve=evaluation.curve,
+        skipped=dataset.skipped,
+    )
+
+
+def _last(records: list[dict], name: str) -> float | None:
+    values = [r[name] for r in records if r.get(name) is not None]
+    return values[-1] if values else None
+
+
+def _speed(records: list[dict]) -> float | None:
+    """Median images per second over the log, the first line (compilation) left out."""
+    speeds = [r["images_per_second"] for r in records[1:] or records]
+    return statistics.median(speeds) if speeds else None
