@@ -50,8 +50,8 @@ def refused(tmp_path, config):
         ("ncc", {"warmup": "4 steps"}, "method.warmup is 4 steps, as long as the training of 4"),
         ("cueco", {"warmup": "4 steps"}, "method.warmup is 4 steps, as long as the training of 4"),
         # Kernels and mixtures.
-        ("kernel_infonce", {"gammas": (1.0, 0.0)}, "method: a kernel's gamma must be greater"),
-        ("kernel_infonce", {"gammas": (-0.5, 1.0)}, "method: a kernel's gamma must be greater"),
+        ("kernel_infonce", {"gammas": (1.0, 0.0)}, "method: gammas must be greater"),
+        ("kernel_infonce", {"gammas": (-0.5, 1.0)}, "method: gammas must be greater"),
         ("kernel_infonce", {"gammas": (1.0, "x")}, "kernel's gamma must be a number; got 'x'"),
         ("kernel_infonce", {"temperatures": ("x", 1.0)}, "temperature must be a number; got 'x'"),
         ("kernel_infonce", {"gammas": (True, 1.0)}, "kernel's gamma must be a number; got True"),

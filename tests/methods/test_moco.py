@@ -112,7 +112,7 @@ def test_a_queue_that_the_set_fills_twice_is_warned_about(case):
         ("moco", {"decay": 1.1}, r"method\.decay must be between 0 and 1; got 1\.1"),
         ("kernel_infonce on moco", {"decay": None}, r"method\.decay must be .*; got None"),
         ("kernel_infonce", {"decay": 0.9}, r"belong to a queue; set method\.queue, or both to"),
-        ("kernel_infonce", {"gammas": (0.0, 1.0)}, r"method: a kernel's gamma .*; got 0\.0"),
+        ("kernel_infonce", {"gammas": (0.0, 1.0)}, r"method: gammas .*; got 0\.0"),
         ("kernel_infonce", {"weight": 1.5}, r"method: the weight .* must be 0 to 1; got 1\.5"),
         ("barlow", {"off_diagonal": -1.0}, r"method\.off_diagonal must be at least 0"),
         ("barlow", {"scale": 0.0}, r"method\.scale must be greater than 0"),
