@@ -13,7 +13,7 @@ EPSILON = 1e-5  # added to each variance, as BatchNorm does
 
 
 @functools.partial(jax.jit, static_argnames=("off_diagonal", "axis"))
-def barlow(a: Array, b: Array, *, off_diagonal: float, axis: Axis) -> Array:
+def barlow(a: Array, b: Array, *, off_diagonal: float = 0.005, axis: Axis = None) -> Array:
     """`sum_i (1 - C_ii)^2 + lambda sum_i sum_{j != i} C_ij^2`.
 
     C is the correlation, over the global batch, of feature i of view a with feature j of view b.
@@ -21,7 +21,7 @@ def barlow(a: Array, b: Array, *, off_diagonal: float, axis: Axis) -> Array:
     Args:
         a: projections of the first view `[rows, d]`, this device's part, not normalized.
         b: projections of the second view, same images in the same order `[rows, d]`.
-        off_diagonal: lambda, >= 0 (0.005 in the paper).
+        off_diagonal: lambda, >= 0; the default is the paper's.
         axis: mesh axis that holds the batch, or None.
 
     Returns:
@@ -34,14 +34,22 @@ def barlow(a: Array, b: Array, *, off_diagonal: float, axis: Axis) -> Array:
     Reduction", (1), (2). A feature that hardly varies would be divided by next to nothing: its
     variance is raised by 1e-5, as in the authors' code (a BatchNorm). Their code also multiplies
     the loss by 0.024; here `scale` of `methods.barlow` does.
+
+    Example:
+        Two features that are equal in both views cost 2 * 0.005 beyond their decorrelation:
+
+        >>> import jax.numpy as jnp
+        >>> a = jnp.array([[1.0, 1.0], [-1.0, -1.0]])
+        >>> round(barlow(a, a).item(), 4)
+        0.01
     """
-    checks.at_least("the off-diagonal weight of Barlow Twins", off_diagonal, 0)
+    checks.at_least("off_diagonal", off_diagonal, 0)
     a, b = _standardized(a, axis), _standardized(b, axis)
     local = jnp.matmul(a.T, b, precision=lax.Precision.HIGHEST) / a.shape[0]
     correlation = collectives.mean(local, axis)
     diagonal = jnp.diagonal(correlation)
-    others = jnp.where(jnp.eye(len(diagonal), dtype=bool), 0, correlation)
-    return jnp.sum((1 - diagonal) ** 2) + off_diagonal * jnp.sum(others**2)
+    redundant = jnp.where(jnp.eye(len(diagonal), dtype=bool), 0, correlation)
+    return jnp.sum((1 - diagonal) ** 2) + off_diagonal * jnp.sum(redundant**2)
 
 
 def _standardized(x: Array, axis: Axis) -> Array:

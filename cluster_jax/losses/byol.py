@@ -22,6 +22,11 @@ def byol(predictions: Array, targets: Array) -> Array:
 
     Source: NRCC (4), a mean over the batch where the paper prints a sum. The predictor is on the
     online branch; section 3.1 and Table 11 of the paper put it on the target.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> byol(jnp.array([[3.0, 0.0]]), jnp.array([[0.0, 5.0]])).item()
+        2.0
     """
     return jnp.mean(2 - 2 * ops.cosine(predictions, jax.lax.stop_gradient(targets)))
 
@@ -40,6 +45,12 @@ def byol_views(predictions_pair: tuple[Array, Array], targets_pair: tuple[Array,
 
     Source: NRCC (4) with the prefactor 1/(2n) of its InfoNCE (1), which fixes the scale of the
     regularizer's weight; (12), (13) and (19) of the paper differ from each other by factors of two.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> a, b = jnp.array([[1.0, 0.0]]), jnp.array([[0.0, 1.0]])
+        >>> byol_views((a, b), (a, b)).item(), byol_views((a, b), (b, a)).item()
+        (2.0, 0.0)
     """
     (prediction_a, prediction_b), (target_a, target_b) = predictions_pair, targets_pair
     return (byol(prediction_a, target_b) + byol(prediction_b, target_a)) / 2

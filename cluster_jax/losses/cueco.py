@@ -1,4 +1,4 @@
-"""CueCo's clustering losses: a row meets its own centroid (L2) and gathers around it (L3).
+"""CueCo's clustering losses: attract a row to its own centroid (L2), reduce its variance (L3).
 
 The third loss, L1 (1), is `infonce.info_nce_queue`; the clusters are those of `clustering.online`.
 """
@@ -17,7 +17,7 @@ EPSILON = 1e-6  # (5)'s own
 
 @functools.partial(jax.jit, static_argnames=("temperature",))
 def centroid_contrast(
-    anchors: Array, centroids: Array, assigned: Array, *, temperature: float
+    anchors: Array, centroids: Array, assigned: Array, *, temperature: float = 0.2
 ) -> Array:
     """L2: InfoNCE of each row with its own centroid against the other centroids.
 
@@ -25,7 +25,7 @@ def centroid_contrast(
         anchors: online rows `[rows, d]`, this device's part, of any length.
         centroids: unit rows `[K, d]`, K at least 2; constants for the gradient.
         assigned: cluster of each row, int32 `[rows]`.
-        temperature: tau, > 0.
+        temperature: tau, > 0; the default is the paper's.
 
     Returns:
         Scalar, at least float32, whose mean over the devices is the loss of the global batch.
@@ -35,9 +35,15 @@ def centroid_contrast(
 
     Source: CueCo (4), with the own centroid once in the denominator: the printed sum over all l
     counts it twice, where the text below it says "the other clusters".
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> loss = centroid_contrast(jnp.array([[1.0, 0.0]]), jnp.eye(2), jnp.array([0]))
+        >>> round(loss.item(), 4)  # log(1 + exp(-1 / 0.2))
+        0.0067
     """
-    checks.at_least("the number of CueCo's clusters", centroids.shape[0], 2)
-    checks.positive("the temperature of CueCo", temperature)
+    checks.at_least("the number of centroids", centroids.shape[0], 2)
+    checks.positive("temperature", temperature)
     return infonce.info_nce(
         ops.l2_normalize(anchors),
         lax.stop_gradient(centroids),
@@ -62,6 +68,13 @@ def variance_loss(anchors: Array, centroids: Array, variances: Array, assigned: 
         Scalar, at least float32, whose mean over the devices is the loss of the global batch.
 
     Source: CueCo (5).
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> anchors, centroids = jnp.array([[0.0, 1.0]]), jnp.array([[1.0, 0.0]])
+        >>> loss = variance_loss(anchors, centroids, jnp.array([0.5]), jnp.array([0]))
+        >>> round(loss.item(), 3)
+        2.0
     """
     centroids, variances = lax.stop_gradient((centroids, variances))
     squared = jnp.sum((ops.l2_normalize(anchors) - centroids[assigned]) ** 2, axis=-1)

@@ -32,9 +32,9 @@ def hard_negatives(
     labeled_queue: Array,
     labeled_filled: Array,
     *,
-    count: int,
-    rounds: int,
-    mixing: tuple[float, ...],
+    count: int = 400,
+    rounds: int = 5,
+    mixing: tuple[float, ...] = (1 / 3, 2 / 3),
 ) -> HardNegatives:
     """The k_2 hardest of each anchor's mixtures `unit(mu u + (1 - mu) v)`.
 
@@ -65,16 +65,25 @@ def hard_negatives(
     Raises:
         ValueError: a value is out of range.
 
-    Source: NCL (12)-(15). Rows are of length one before they are mixed, and a mixture of length
-    zero has a cosine of 0. As in the authors' code both values of mu share a partner; the code
-    draws the partners of a round without replacement, which fails for a queue of fewer than k_2.
+    Source: NCL (12)-(15), whose constants are the defaults. Rows are of length one before they
+    are mixed, and a mixture of length zero has a cosine of 0. As in the authors' code both values
+    of mu share a partner; the code draws the partners of a round without replacement, which fails
+    for a queue of fewer than k_2.
+
+    Example:
+        The mixture of the entries (-1, 0) and (0, 1) is at 45 degrees from the anchor:
+
+        >>> import jax, jax.numpy as jnp
+        >>> keys, one = jax.random.split(jax.random.key(0), 1), jnp.int32(1)
+        >>> anchors, queue = jnp.array([[0.0, 1.0]]), jnp.array([[-1.0, 0.0]])
+        >>> negatives = hard_negatives(keys, anchors, queue, one, anchors, one, mixing=(0.5,))
+        >>> round(negatives.similarities.item(), 3), negatives.keep.item()
+        (0.707, True)
     """
-    checks.at_least("the number of NCL's hard negatives", count, 1)
-    checks.at_least("the rounds of NCL's hard negatives", rounds, 1)
+    checks.at_least("count", count, 1)
+    checks.at_least("rounds", rounds, 1)
     if not mixing or not all(0 <= mu <= 1 for mu in mixing):
-        raise ValueError(
-            f"the mixing of NCL's hard negatives takes one or more values from 0 to 1; got {mixing}"
-        )
+        raise ValueError(f"mixing must be one or more values from 0 to 1; got {mixing}")
     z = ops.l2_normalize(anchors)
     u, v = (ops.l2_normalize(x) for x in lax.stop_gradient((queue, labeled_queue)))
     to_u, to_v = ops.pairwise_dot(z, u), ops.pairwise_dot(z, v)
@@ -88,21 +97,22 @@ def hard_negatives(
         rounds=rounds,
         mixing=mixing,
     )
-    chosen = jax.vmap(draw)(keys, *lax.stop_gradient((to_u, to_v)))
-    similarities = chosen.u_share * jnp.take_along_axis(to_u, chosen.u, axis=1)
-    similarities += chosen.v_share * jnp.take_along_axis(to_v, chosen.v, axis=1)
+    # Which mixtures are the hardest is a constant; the gradient passes through their cosines.
+    mixtures = jax.vmap(draw)(keys, *lax.stop_gradient((to_u, to_v)))
+    similarities = mixtures.u_weight * jnp.take_along_axis(to_u, mixtures.u, axis=1)
+    similarities += mixtures.v_weight * jnp.take_along_axis(to_v, mixtures.v, axis=1)
     exists = jnp.arange(similarities.shape[1], dtype=jnp.int32) < filled
     exists &= labeled_filled > 0
     return HardNegatives(similarities, jnp.broadcast_to(exists[None, :], similarities.shape))
 
 
 class _Mixtures(NamedTuple):
-    """Unit mixtures `u_share * queue[u] + v_share * labeled_queue[v]`, each array `[k]`."""
+    """Unit mixtures `u_weight * queue[u] + v_weight * labeled_queue[v]`, each array `[k]`."""
 
     u: Array
     v: Array
-    u_share: Array
-    v_share: Array
+    u_weight: Array
+    v_weight: Array
 
 
 def _hardest(
@@ -131,11 +141,11 @@ def _hardest(
     squared = mu**2 * of_u[u][None, None] + (1 - mu) ** 2 * of_v[v][None]
     squared += 2 * mu * (1 - mu) * products[u[None], v][None]
     # Opposite rows that cancel leave rounding errors, of no direction.
-    some = squared > jnp.finfo(squared.dtype).eps
-    scale = jnp.where(some, lax.rsqrt(jnp.where(some, squared, 1)), 0)
+    has_direction = squared > jnp.finfo(squared.dtype).eps
+    scale = jnp.where(has_direction, lax.rsqrt(jnp.where(has_direction, squared, 1)), 0)
     cosines = scale * (mu * to_u[u][None, None] + (1 - mu) * to_v[v][None])
     exists = jnp.arange(count, dtype=jnp.int32) < filled
-    _, best = lax.top_k(jnp.where(exists[None, None], cosines, -jnp.inf).reshape(-1), count)
-    which, pair = jnp.divmod(best, rounds * count)
-    mu, scale = mu.reshape(-1)[which], scale.reshape(-1)[best]
+    _, hardest = lax.top_k(jnp.where(exists[None, None], cosines, -jnp.inf).reshape(-1), count)
+    mu_index, pair = jnp.divmod(hardest, rounds * count)
+    mu, scale = mu.reshape(-1)[mu_index], scale.reshape(-1)[hardest]
     return _Mixtures(u[pair % count], v.reshape(-1)[pair], mu * scale, (1 - mu) * scale)

@@ -24,7 +24,7 @@ def contrast(
     logits: Array,
     positives: Array,
     *,
-    positive_in_denominator: bool,
+    positive_in_denominator: bool = True,
     excluded: Array | None = None,
 ) -> Array:
     """Mean over the anchors of `-logit_positive + log sum_k exp(logit_k)`.
@@ -38,18 +38,29 @@ def contrast(
 
     Returns:
         Scalar. An anchor whose sum is empty makes it -inf.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> logits, positives = jnp.array([[2.0, 0.5]]), jnp.array([0])
+        >>> contrast(logits, positives, positive_in_denominator=False).item()
+        -1.5
     """
     columns = jnp.arange(logits.shape[1], dtype=positives.dtype)
-    own = positives[:, None] == columns[None, :]
-    keep = jnp.ones_like(own) if positive_in_denominator else ~own
+    is_positive = positives[:, None] == columns[None, :]
+    keep = jnp.ones_like(is_positive) if positive_in_denominator else ~is_positive
     if excluded is not None:
         keep &= ~excluded
-    attraction = jnp.sum(jnp.where(own, logits, 0), axis=-1)
+    attraction = jnp.sum(jnp.where(is_positive, logits, 0), axis=-1)
     return jnp.mean(ops.logsumexp(logits, keep) - attraction)
 
 
 def contrast_views(
-    a: Array, b: Array, logits: Logits, *, positive_in_denominator: bool, axis: Axis
+    a: Array,
+    b: Array,
+    logits: Logits,
+    *,
+    positive_in_denominator: bool = True,
+    axis: Axis = None,
 ) -> Array:
     """`contrast` of two views of a batch, `1/(2n) sum_i (l_ia + l_ib)` over all devices.
 
@@ -67,23 +78,32 @@ def contrast_views(
 
     Raises:
         ValueError: one image in the global batch and no positive in the denominator.
+
+    Example:
+        Each of the 4 rows has 3 candidates of equal logits:
+
+        >>> import jax.numpy as jnp
+        >>> a, b = jnp.zeros((2, 3)), jnp.zeros((2, 3))
+        >>> round(contrast_views(a, b, ops.pairwise_dot).item(), 4)  # log 3
+        1.0986
     """
     rows = a.shape[0]
     n = rows * collectives.size(axis)
     if n < 2 and not positive_in_denominator:
         raise ValueError(
-            "InfoNCE without the positive in the denominator has no negatives in a batch of 1 "
-            "image; use at least 2"
+            "the batch must have at least 2 images for InfoNCE without the positive in the "
+            f"denominator; got {n}"
         )
     candidates = jnp.concatenate([collectives.gather(a, axis), collectives.gather(b, axis)])
-    own_a = collectives.local_rows(rows, axis)
-    itself = jnp.concatenate([own_a, own_a + n])
-    partner = jnp.concatenate([own_a + n, own_a])
+    # Rows of view a are the first n candidates, their partners of view b the last n.
+    local_rows = collectives.local_rows(rows, axis)
+    anchor = jnp.concatenate([local_rows, local_rows + n])
+    partner = jnp.concatenate([local_rows + n, local_rows])
     return contrast(
         logits(jnp.concatenate([a, b]), candidates),
         partner,
         positive_in_denominator=positive_in_denominator,
-        excluded=itself[:, None] == jnp.arange(2 * n, dtype=itself.dtype)[None, :],
+        excluded=anchor[:, None] == jnp.arange(2 * n, dtype=anchor.dtype)[None, :],
     )
 
 
@@ -104,17 +124,26 @@ def contrast_queue(
 
     Returns:
         Scalar whose mean over the devices is the loss of the global batch.
+
+    Example:
+        A key of logit 0 against one entry of logit 0; the second slot is empty:
+
+        >>> import jax.numpy as jnp
+        >>> anchors, keys, queue = jnp.ones((1, 2)), jnp.zeros((1, 2)), jnp.zeros((2, 2))
+        >>> loss = contrast_queue(anchors, keys, queue, jnp.int32(1), ops.pairwise_dot)
+        >>> round(loss.item(), 4)  # log 2
+        0.6931
     """
     keys, queue = lax.stop_gradient((keys, queue))
     attraction = jax.vmap(lambda x, key: logits(x[None], key[None])[0, 0])(anchors, keys)
     repulsion = logits(anchors, queue)
     keep = jnp.arange(queue.shape[0], dtype=jnp.int32) < filled
-    everyone = jnp.concatenate([attraction[:, None], repulsion], axis=1)
+    candidates = jnp.concatenate([attraction[:, None], repulsion], axis=1)
     keep = jnp.concatenate([jnp.ones(1, bool), keep])[None, :]
-    return jnp.mean(ops.logsumexp(everyone, keep) - attraction)
+    return jnp.mean(ops.logsumexp(candidates, keep) - attraction)
 
 
-def contrast_pairs(a: Array, b: Array, logits: Logits, axis: Axis) -> Array:
+def contrast_pairs(a: Array, b: Array, logits: Logits, *, axis: Axis = None) -> Array:
     """`contrast` between two modalities, rows of A against all of B and back, over 2.
 
     Args:
@@ -125,13 +154,17 @@ def contrast_pairs(a: Array, b: Array, logits: Logits, axis: Axis) -> Array:
 
     Returns:
         Scalar whose mean over the devices is the loss of the global batch.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> round(contrast_pairs(jnp.eye(2), jnp.eye(2), ops.pairwise_dot).item(), 4)
+        0.3133
     """
-    own = collectives.local_rows(a.shape[0], axis)
-    both = [
-        contrast(logits(x, collectives.gather(y, axis)), own, positive_in_denominator=True)
-        for x, y in ((a, b), (b, a))
-    ]
-    return (both[0] + both[1]) / 2
+    partners = collectives.local_rows(a.shape[0], axis)
+    from_a, from_b = (
+        contrast(logits(x, collectives.gather(y, axis)), partners) for x, y in ((a, b), (b, a))
+    )
+    return (from_a + from_b) / 2
 
 
 @functools.partial(jax.jit, static_argnames=("positive_in_denominator",))
@@ -140,8 +173,8 @@ def info_nce(
     candidates: Array,
     positives: Array,
     *,
-    temperature: float,
-    positive_in_denominator: bool,
+    temperature: float = 0.5,
+    positive_in_denominator: bool = True,
     excluded: Array | None = None,
 ) -> Array:
     """Mean over the anchors of `-<x, positive> / tau + log sum_k exp(<x, candidate_k> / tau)`.
@@ -150,7 +183,7 @@ def info_nce(
         anchors: unit rows `[m, d]`.
         candidates: unit rows `[N, d]`.
         positives: the row of `candidates` that is each anchor's positive, int32 `[m]`.
-        temperature: tau, positive.
+        temperature: tau, positive; the default is SimCLR's on CIFAR-10 (Chen et al. 2020).
         positive_in_denominator: whether the sum runs over the positive too: True in SimCLR,
             Kernel-InfoNCE (8), CueCo (1) and NCL (6), False in NRCC (1)-(3).
         excluded: candidates that an anchor's sum leaves out, boolean `[m, N]`, or None. A positive
@@ -160,6 +193,11 @@ def info_nce(
         Scalar, at least float32. An anchor whose sum is empty makes it -inf.
 
     Source: NRCC (1)-(3); Kernel-InfoNCE (8) and Theorem 4.2 (separate anchors and candidates).
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> round(info_nce(jnp.eye(2), jnp.eye(2), jnp.array([0, 1])).item(), 4)
+        0.1269
     """
     return contrast(
         _cosine(temperature)(anchors, candidates),
@@ -171,7 +209,12 @@ def info_nce(
 
 @functools.partial(jax.jit, static_argnames=("positive_in_denominator", "axis"))
 def info_nce_views(
-    a: Array, b: Array, *, temperature: float, positive_in_denominator: bool, axis: Axis
+    a: Array,
+    b: Array,
+    *,
+    temperature: float = 0.5,
+    positive_in_denominator: bool = True,
+    axis: Axis = None,
 ) -> Array:
     """InfoNCE of two views of a batch, `1/(2n) sum_i (l_ia + l_ib)` after the mean over devices.
 
@@ -181,7 +224,7 @@ def info_nce_views(
     Args:
         a: projections of the first view `[rows, d]`, this device's part, of any length.
         b: projections of the second view, same images in the same order `[rows, d]`.
-        temperature: tau, positive.
+        temperature: tau, positive; the default is SimCLR's on CIFAR-10 (Chen et al. 2020).
         positive_in_denominator: see `info_nce`.
         axis: mesh axis that holds the batch, or None.
 
@@ -193,6 +236,12 @@ def info_nce_views(
 
     Source: NRCC (1)-(3). The paper's gradient, (7) and (9), prints `l != i` in the second
     denominator; the gradient of this loss has `l != j` there.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> a = jnp.array([[2.0, 0.0], [0.0, 3.0]])
+        >>> round(info_nce_views(a, a).item(), 4)  # log(1 + 2 exp(-2))
+        0.2395
     """
     return contrast_views(
         ops.l2_normalize(a),
@@ -205,7 +254,7 @@ def info_nce_views(
 
 @functools.partial(jax.jit, static_argnames=("temperature",))
 def info_nce_queue(
-    anchors: Array, keys: Array, queue: Array, filled: Array, *, temperature: float
+    anchors: Array, keys: Array, queue: Array, filled: Array, *, temperature: float = 0.07
 ) -> Array:
     """InfoNCE with a queue of negatives, one direction: MoCo's loss and CueCo's L1.
 
@@ -217,7 +266,7 @@ def info_nce_queue(
             constants for the gradient.
         queue: unit keys of earlier steps `[Q, d]`, the same on all devices; constants.
         filled: how many of the queue's first rows hold a key, int32 `[]`.
-        temperature: tau, a number > 0.
+        temperature: tau, a number > 0; the default is MoCo's, CueCo's is 0.2.
 
     Returns:
         Scalar, at least float32, whose mean over the devices is the loss of the global batch.
@@ -227,29 +276,44 @@ def info_nce_queue(
 
     Source: He et al. (2020), "Momentum Contrast for Unsupervised Visual Representation Learning",
     (1), their sum over one positive and K negatives; CueCo (1).
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> a, queue = jnp.array([[1.0, 0.0]]), jnp.array([[0.0, 1.0]])
+        >>> loss = info_nce_queue(a, a, queue, jnp.int32(1), temperature=0.2)
+        >>> round(loss.item(), 4)  # log(1 + exp(-1 / 0.2))
+        0.0067
     """
-    checks.positive("the temperature of InfoNCE", temperature)
+    checks.positive("temperature", temperature)
     return contrast_queue(
         ops.l2_normalize(anchors), ops.l2_normalize(keys), queue, filled, _cosine(temperature)
     )
 
 
 @functools.partial(jax.jit, static_argnames=("axis",))
-def clip(a: Array, b: Array, *, temperature: Array | float, axis: Axis) -> Array:
+def clip(a: Array, b: Array, *, temperature: Array | float = 0.07, axis: Axis = None) -> Array:
     """CLIP's loss: cross-entropy of the rows, then of the columns, of one matrix of cosines.
 
     Args:
         a: embeddings of one modality `[rows, d]`, this device's part, of any length.
         b: those of the other, the partners in the same order `[rows, d]`.
-        temperature: tau, positive; it may be a parameter that is trained.
+        temperature: tau, positive; it may be a parameter that is trained, as in CLIP, from the
+            default on.
         axis: mesh axis that holds the batch, or None.
 
     Returns:
         Scalar, at least float32, whose mean over the devices is the loss of the global batch.
 
-    Source: Kernel-InfoNCE Theorem 4.2 (its proof adds the 2N losses up; here their mean).
+    Source: Kernel-InfoNCE Theorem 4.2 (its proof adds the 2N losses up; here their mean). The
+    default is that of Radford et al. (2021), "Learning Transferable Visual Models From Natural
+    Language Supervision", section 2.5.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> round(clip(jnp.eye(2), jnp.eye(2), temperature=0.5).item(), 4)
+        0.1269
     """
-    return contrast_pairs(ops.l2_normalize(a), ops.l2_normalize(b), _cosine(temperature), axis)
+    return contrast_pairs(ops.l2_normalize(a), ops.l2_normalize(b), _cosine(temperature), axis=axis)
 
 
 def _cosine(temperature: Array | float) -> Logits:

@@ -1,7 +1,8 @@
 """Kernel-InfoNCE: InfoNCE whose logit is the log of a kernel of the distance between unit rows."""
 
 import functools
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -36,13 +37,13 @@ class Kernel(NamedTuple):
 
 def make_kernel(
     *,
-    gammas: Sequence[float],
-    temperatures: Sequence[float],
-    mixture: str | None,
-    weight: float | None,
-    halves: bool,
+    gammas: Sequence[float] = (2.0,),
+    temperatures: Sequence[float] = (1.0,),
+    mixture: str | None = None,
+    weight: float | None = None,
+    halves: bool = False,
 ) -> Kernel:
-    """A `Kernel` of checked values.
+    """A `Kernel` of checked values; by default the Gaussian that gives SimCLR's loss at tau 0.5.
 
     Args:
         gammas: one exponent or two, > 0.
@@ -59,34 +60,40 @@ def make_kernel(
     Source: Kernel-InfoNCE (7), section 5.2 and Table 2 of its appendix. Section 5.2 adds kernels,
     with equal weights: `"kernel"` with w = 0.5 (a common factor of all kernels cancels in (8)). The
     appendix and the official code add losses: `"loss"`. Of two halves, section 5.2 gives the
-    first to gamma = 2, the appendix to gamma = 1: here the order of `gammas` says. The official
-    code scales the two halves as one vector; then neither kernel sees unit rows.
+    first to gamma = 2, the appendix to gamma = 1: here the order of `gammas` decides. The official
+    code scales the two halves as one vector; then neither kernel sees unit rows. The temperatures
+    were searched and not published.
+
+    Example:
+        >>> make_kernel(gammas=(1.0,), temperatures=(0.5,)).gammas
+        (1.0,)
     """
     gammas, temperatures = tuple(gammas), tuple(temperatures)
     if len(gammas) not in (1, 2) or len(temperatures) != len(gammas):
         raise ValueError(
-            "a kernel has one gamma and one temperature, a mixture two of each; got "
-            f"{len(gammas)} and {len(temperatures)}"
+            "gammas and temperatures must hold one number each for one kernel, two for a mixture; "
+            f"got {len(gammas)} and {len(temperatures)}"
         )
     for gamma in gammas:
-        checks.positive("a kernel's gamma", gamma)
+        checks.positive("gammas", gamma)
     for temperature in temperatures:
-        checks.positive("a kernel's temperature", temperature)
+        checks.positive("temperatures", temperature)
     if len(gammas) == 1:
         if mixture is not None or weight is not None or halves:
             raise ValueError(
-                "one kernel is no mixture: give two gammas, or mixture and weight None and "
-                f"halves False; got mixture {mixture!r}, weight {weight} and halves {halves}"
+                "mixture and weight must be None and halves False for one kernel; "
+                f"got mixture {mixture!r}, weight {weight} and halves {halves}"
             )
     else:
-        checks.one_of("a kernel's mixture", mixture, MIXTURES)
-        if weight is None or not 0 <= weight <= 1:
-            raise ValueError(f"the weight of a mixture of kernels must be 0 to 1; got {weight}")
+        checks.one_of("mixture", mixture, MIXTURES)
+        if weight is None:
+            raise ValueError("weight must be between 0 and 1 for a mixture; got None")
+        checks.between("weight", weight, 0, 1)
     return Kernel(gammas, temperatures, mixture, weight, halves)
 
 
 @functools.partial(jax.jit, static_argnames=("kernel", "axis"))
-def kernel_info_nce_views(a: Array, b: Array, *, kernel: Kernel, axis: Axis) -> Array:
+def kernel_info_nce_views(a: Array, b: Array, *, kernel: Kernel, axis: Axis = None) -> Array:
     """Kernel-InfoNCE of two views of a batch, `1/(2n) sum_i (l_ia + l_ib)`.
 
     Candidates are both views of all images on all devices, the positive among them; a row is
@@ -107,9 +114,17 @@ def kernel_info_nce_views(a: Array, b: Array, *, kernel: Kernel, axis: Axis) -> 
 
     Source: Kernel-InfoNCE (8), Algorithm 2. The latter prints s = ||z_i - z_j||^gamma without the
     minus sign of (7).
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> a = jnp.array([[2.0, 0.0], [0.0, 3.0]])
+        >>> round(kernel_info_nce_views(a, a, kernel=make_kernel()).item(), 4)
+        0.2395
+        >>> round(infonce.info_nce_views(a, a, temperature=0.5).item(), 4)
+        0.2395
     """
     a, b = _normalized(a, kernel), _normalized(b, kernel)
-    return sum(
+    return _total(
         share * infonce.contrast_views(a, b, logits, positive_in_denominator=True, axis=axis)
         for share, logits in _terms(kernel)
     )
@@ -135,16 +150,23 @@ def kernel_info_nce_queue(
         ValueError: the rows cannot be halved.
 
     Source: Kernel-InfoNCE (8). The official code has no positive in the denominator here.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> a, queue, kernel = jnp.array([[1.0, 0.0]]), jnp.array([[0.0, 1.0]]), make_kernel()
+        >>> loss = kernel_info_nce_queue(a, a, queue, jnp.int32(1), kernel=kernel)
+        >>> round(loss.item(), 4)  # log(1 + exp(-2))
+        0.1269
     """
     anchors, keys, queue = (_normalized(x, kernel) for x in (anchors, keys, queue))
-    return sum(
+    return _total(
         share * infonce.contrast_queue(anchors, keys, queue, filled, logits)
         for share, logits in _terms(kernel)
     )
 
 
 @functools.partial(jax.jit, static_argnames=("kernel", "axis"))
-def kernel_clip(a: Array, b: Array, *, kernel: Kernel, axis: Axis) -> Array:
+def kernel_clip(a: Array, b: Array, *, kernel: Kernel, axis: Axis = None) -> Array:
     """Theorem 4.2's loss between two modalities, with any kernel; `infonce.clip` has the cosine.
 
     Args:
@@ -160,14 +182,19 @@ def kernel_clip(a: Array, b: Array, *, kernel: Kernel, axis: Axis) -> Array:
         ValueError: the rows cannot be halved.
 
     Source: Kernel-InfoNCE Theorem 4.2 and its proof.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> round(kernel_clip(jnp.eye(2), jnp.eye(2), kernel=make_kernel()).item(), 4)
+        0.1269
     """
     a, b = _normalized(a, kernel), _normalized(b, kernel)
-    return sum(
-        share * infonce.contrast_pairs(a, b, logits, axis) for share, logits in _terms(kernel)
+    return _total(
+        share * infonce.contrast_pairs(a, b, logits, axis=axis) for share, logits in _terms(kernel)
     )
 
 
-def log_exponential(x: Array, y: Array, *, gamma: float, temperature: float) -> Array:
+def log_exponential(x: Array, y: Array, *, gamma: float = 2.0, temperature: float = 1.0) -> Array:
     """`-||x_i - y_j||^gamma / tau` of all pairs of rows as they are: `[m, d], [n, d] -> [m, n]`.
 
     The gradient of a pair at distance 0 is zero; for gamma < 1 it has none, for gamma = 1 zero is
@@ -175,6 +202,11 @@ def log_exponential(x: Array, y: Array, *, gamma: float, temperature: float) -> 
     the squared length of the rows (in float32) they are rounding.
 
     Source: Kernel-InfoNCE (7).
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> log_exponential(jnp.array([[3.0, 4.0]]), jnp.zeros((1, 2)), gamma=1.0).item()
+        -5.0
     """
     x, y = ops.upcast(x), ops.upcast(y)
     lengths = jnp.sum(x * x, axis=-1)[:, None] + jnp.sum(y * y, axis=-1)[None, :]
@@ -197,10 +229,13 @@ def _normalized(x: Array, kernel: Kernel) -> Array:
         return ops.l2_normalize(x)
     if x.shape[-1] % 2:
         raise ValueError(
-            f"rows of {x.shape[-1]} numbers have no halves; use an even projection size or "
-            "halves = False"
+            f"the length of the rows must be even with halves = True; got {x.shape[-1]}"
         )
     return jnp.concatenate([ops.l2_normalize(half) for half in jnp.split(x, 2, axis=-1)], axis=-1)
+
+
+def _total(terms: Iterable[Array]) -> Array:
+    return functools.reduce(operator.add, terms)
 
 
 def _terms(kernel: Kernel) -> list[tuple[float, Logits]]:
@@ -211,7 +246,7 @@ def _terms(kernel: Kernel) -> list[tuple[float, Logits]]:
             zip(kernel.gammas, kernel.temperatures, strict=True)
         )
     ]
-    if kernel.mixture is None:
+    if kernel.mixture is None or kernel.weight is None:
         return [(1.0, single[0])]
     shares = (kernel.weight, 1 - kernel.weight)
     present = [(share, logits) for share, logits in zip(shares, single, strict=True) if share]

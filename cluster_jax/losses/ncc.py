@@ -15,27 +15,36 @@ from cluster_jax.core.collectives import Axis
 PARTS = ("whole", "alignment", "uniformity")
 
 
-def positive_samples(keys: Array, projections: Array, *, scale: Array | float) -> Array:
+def positive_samples(keys: Array, projections: Array, *, scale: Array | float = 0.001) -> Array:
     """A neighbor of every row, `z + sigma eps`; it passes the gradient to z as it is.
 
     Args:
         keys: one key per row `[rows]`, made from the image's index so that a draw does not depend
             on the number of devices.
         projections: online projections `[rows, d]`, not normalized.
-        scale: sigma (0.001 in the paper), 0 for the rows themselves; it may be a schedule's value.
+        scale: sigma, by default the paper's; 0 for the rows themselves. It may be a schedule's
+            value.
 
     Returns:
         `[rows, d]`, the predictor's input.
 
     Source: NCC (4), (5). The paper leaves open whether z is normalized; as in the authors' code
     it is not.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> keys, z = jax.random.split(jax.random.key(0), 2), jnp.ones((2, 1000))
+        >>> round((positive_samples(keys, z) - z).std().item(), 4)
+        0.001
     """
     shape, dtype = projections.shape[1:], projections.dtype
     noise = jax.vmap(lambda key: jax.random.normal(key, shape, dtype))(keys)
     return projections + jnp.asarray(scale, dtype) * noise
 
 
-def prototypes(features: Array, labels: Array, *, clusters: int, axis: Axis) -> tuple[Array, Array]:
+def prototypes(
+    features: Array, labels: Array, *, clusters: int, axis: Axis = None
+) -> tuple[Array, Array]:
     """Centers of the clusters in the global batch: unit vectors along the sums of unit members.
 
     Where there are more clusters than images, the slots hold the clusters that occur in the
@@ -58,25 +67,37 @@ def prototypes(features: Array, labels: Array, *, clusters: int, axis: Axis) -> 
     Source: NCC, below (8); the text at (A12) swaps the two networks. The official code judges by
     the images of one device which clusters are empty, and on several devices gives images the
     labels of others.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> features, labels = jnp.array([[2.0, 0.0], [0.0, 3.0], [5.0, 0.0]]), jnp.array([0, 1, 0])
+        >>> centers, filled = prototypes(features, labels, clusters=3)
+        >>> centers.tolist(), filled.tolist()
+        ([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]], [True, True, False])
     """
-    checks.at_least("the number of clusters of ProtoCL", clusters, 2)
+    checks.at_least("clusters", clusters, 2)
     slots = collectives.gather(labels, axis)
-    most = min(clusters, slots.shape[0])
-    if most < clusters:
-        _, slots = jnp.unique(slots, return_inverse=True, size=most)
-    member = slots[:, None] == jnp.arange(most, dtype=slots.dtype)[None, :]
+    slot_count = min(clusters, slots.shape[0])
+    if slot_count < clusters:
+        _, slots = jnp.unique(slots, return_inverse=True, size=slot_count)
+    is_member = slots[:, None] == jnp.arange(slot_count, dtype=slots.dtype)[None, :]
     z = ops.l2_normalize(features)
-    own = collectives.scatter(member, axis).astype(z.dtype)
+    local_members = collectives.scatter(is_member, axis).astype(z.dtype)
     # A product with the memberships, not a scatter: its sums have one order on every machine.
-    sums = collectives.total(ops.pairwise_dot(own.T, z.T), axis)
-    return ops.l2_normalize(sums), jnp.any(member, axis=0)
+    sums = collectives.total(ops.pairwise_dot(local_members.T, z.T), axis)
+    return ops.l2_normalize(sums), jnp.any(is_member, axis=0)
 
 
 @functools.partial(jax.jit, static_argnames=("part", "temperature"))
 def proto_cl(
-    centers: Array, target_centers: Array, filled: Array, *, part: str, temperature: float
+    centers: Array,
+    target_centers: Array,
+    filled: Array,
+    *,
+    part: str = "whole",
+    temperature: float = 0.5,
 ) -> Array:
-    """ProtoCL: each center meets the target network's and leaves the other centers, one direction.
+    """ProtoCL: attract each center to its target center, repel it from the others; one direction.
 
     Mean over the clusters with members, k, of `-<mu_k, mu'_k> / tau + log(exp(<mu_k, mu'_k> /
     tau) + sum_{j != k} exp(<mu_k, mu_j> / tau))`; j runs over the clusters with members too. A
@@ -88,7 +109,7 @@ def proto_cl(
         filled: which clusters have members, boolean `[m]`.
         part: `"whole"` (7), or one term of (8): `"alignment"` `-<mu_k, mu'_k> / tau` or
             `"uniformity"` `log sum_{j != k} exp(<mu_k, mu_j> / tau)` (Table 4).
-        temperature: tau, > 0.
+        temperature: tau, > 0; the default is the paper's.
 
     Returns:
         Scalar, at least float32.
@@ -98,20 +119,26 @@ def proto_cl(
 
     Source: NCC (7), (8). The pseudo-code fills the logits of empty clusters with -10; at a
     temperature of 0.1 that is a possible logit, so they are left out here.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> centers, filled = jnp.eye(2), jnp.array([True, True])
+        >>> round(proto_cl(centers, centers, filled).item(), 4)  # log(1 + exp(-2))
+        0.1269
     """
-    checks.one_of("the part of ProtoCL", part, PARTS)
-    checks.positive("the temperature of ProtoCL", temperature)
+    checks.one_of("part", part, PARTS)
+    checks.positive("temperature", temperature)
     attraction = jnp.sum(centers * lax.stop_gradient(target_centers), axis=-1) / temperature
     if part == "alignment":
         return _mean(-attraction, filled)
     logits = ops.pairwise_dot(centers, centers) / temperature
     keep = filled[None, :] & ~jnp.eye(len(filled), dtype=bool)
     if part == "uniformity":
-        several = filled & (jnp.sum(filled) > 1)
-        return _mean(ops.logsumexp(logits, keep), several)
-    everyone = jnp.concatenate([attraction[:, None], logits], axis=1)
+        has_negatives = filled & (jnp.sum(filled) > 1)
+        return _mean(ops.logsumexp(logits, keep), has_negatives)
+    candidates = jnp.concatenate([attraction[:, None], logits], axis=1)
     keep = jnp.concatenate([jnp.ones_like(keep[:, :1]), keep], axis=1)
-    return _mean(ops.logsumexp(everyone, keep) - attraction, filled)
+    return _mean(ops.logsumexp(candidates, keep) - attraction, filled)
 
 
 @functools.partial(jax.jit, static_argnames=("part", "clusters", "temperature", "axis"))
@@ -120,10 +147,10 @@ def proto_cl_views(
     targets_pair: tuple[Array, Array],
     labels: Array,
     *,
-    part: str,
     clusters: int,
-    temperature: float,
-    axis: Axis,
+    part: str = "whole",
+    temperature: float = 0.5,
+    axis: Axis = None,
 ) -> Array:
     """ProtoCL of both directions, over 2: online centers of a view, target centers of the other.
 
@@ -133,9 +160,9 @@ def proto_cl_views(
             collapses without a predictor.
         targets_pair: target projections of view a and of view b, each `[rows, d]`; constants.
         labels: cluster of each image, int32 `[rows]`, 0 to `clusters - 1`.
-        part: see `proto_cl`.
         clusters: K, at least 2; it may exceed the batch.
-        temperature: tau, > 0.
+        part: see `proto_cl`.
+        temperature: tau, > 0; the default is the paper's.
         axis: mesh axis that holds the batch, or None.
 
     Returns:
@@ -145,6 +172,12 @@ def proto_cl_views(
         ValueError: a value is out of range.
 
     Source: NCC (7), (8); the paper writes one direction.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> views, labels = (jnp.eye(2), jnp.eye(2)), jnp.array([0, 1])
+        >>> round(proto_cl_views(views, views, labels, clusters=2).item(), 4)
+        0.1269
     """
     online, target = (
         [prototypes(x, labels, clusters=clusters, axis=axis) for x in pair]

@@ -7,6 +7,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import optax
 from jax import Array, lax
 
 from cluster_jax.core import checks, collectives, ops
@@ -29,33 +30,45 @@ def cross_entropy(logits: Array, labels: Array) -> Array:
         Scalar, at least float32, whose mean over the devices is the loss of the global batch.
 
     Source: NCL (1) without its factor of 1 / classes, as in the authors' code.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> round(cross_entropy(jnp.zeros((1, 4)), jnp.array([2])).item(), 4)  # log 4
+        1.3863
     """
     logits = ops.upcast(logits)
-    own = jnp.take_along_axis(logits, labels[:, None], axis=1)[:, 0]
-    return jnp.mean(ops.logsumexp(logits) - own)
+    return jnp.mean(optax.losses.softmax_cross_entropy_with_integer_labels(logits, labels))
 
 
 @functools.partial(jax.jit, static_argnames=("classes", "axis"))
-def similar(features: Array, *, threshold: float | None, classes: int, axis: Axis) -> Array:
-    """Which images of the global batch an image takes to be of its own class.
+def similar(
+    features: Array, *, classes: int, threshold: float | None = 0.95, axis: Axis = None
+) -> Array:
+    """Which pairs of images in the global batch are taken to be of one class.
 
     Args:
         features: `[rows, d]`, this device's part, of any length; constants for the gradient.
-        threshold: lambda, the least cosine of two features of one class. None: the cosine that one
-            ordered pair in `classes` reaches, as it is with classes of one size. Features change
-            while they are trained, and with them the share of pairs that a fixed lambda takes.
         classes: C^u, 2 or more; not used with a threshold.
+        threshold: lambda, the least cosine of two features of one class, by default the paper's.
+            None: the cosine that one ordered pair in `classes` reaches, as it is with classes of
+            equal size. Features change while they are trained, and with them the share of pairs
+            that a fixed lambda takes.
         axis: mesh axis that holds the batch, or None.
 
     Returns:
         bool `[rows, rows of all devices]`; an image is similar to itself.
 
     Source: NCL (2), where lambda is fixed; None is our own.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> similar(jnp.array([[1.0, 0.0], [5.0, 1.0]]), classes=2).tolist()
+        [[True, True], [True, True]]
     """
     z = ops.l2_normalize(lax.stop_gradient(features))
     cosines = ops.pairwise_dot(z, collectives.gather(z, axis))
     if threshold is None:
-        threshold = _reached_by_one_in(classes, collectives.gather(cosines, axis))
+        return cosines >= _reached_by_one_in(classes, collectives.gather(cosines, axis))
     return cosines >= threshold
 
 
@@ -70,7 +83,7 @@ def _reached_by_one_in(classes: int, cosines: Array) -> Array:
 
 @functools.partial(jax.jit, static_argnames=("axis",))
 def pairwise_bce(
-    targets: Array, probabilities: Array, other_probabilities: Array, *, axis: Axis
+    targets: Array, probabilities: Array, other_probabilities: Array, *, axis: Axis = None
 ) -> Array:
     """Binary cross-entropy of `<p_i, p'_j>` with the target that i and j are of one class.
 
@@ -90,6 +103,12 @@ def pairwise_bce(
     Source: NCL (3). It prints one view for both factors; the authors' code takes the second from
     the other view. Predictions are clipped to `EPSILON` and 1 less that, and pass no gradient
     beyond; the code adds it inside the logarithm.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> p = jnp.full((1, 2), 0.5)
+        >>> round(pairwise_bce(jnp.array([[True]]), p, p).item(), 4)  # -log 0.5
+        0.6931
     """
     predicted = ops.pairwise_dot(probabilities, collectives.gather(other_probabilities, axis))
     predicted = jnp.clip(predicted, EPSILON, 1 - EPSILON)
@@ -109,17 +128,22 @@ def consistency(probabilities: Array, other_probabilities: Array) -> Array:
         Scalar, at least float32, whose mean over the devices is the loss of the global batch.
 
     Source: NCL (4), one of its two terms; which images a head sees is the caller's choice.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> consistency(jnp.array([[1.0, 0.0]]), jnp.array([[0.5, 0.5]])).item()
+        0.25
     """
     return jnp.mean((ops.upcast(probabilities) - ops.upcast(other_probabilities)) ** 2)
 
 
-def ramp(step: Array | int, *, consistency_weight: float, length: int) -> Array:
+def ramp(step: Array | int, *, length: int, consistency_weight: float = 5.0) -> Array:
     """`consistency_weight * exp(-5 (1 - t/T)^2)`, the weight omega of the consistency at step t.
 
     Args:
         step: t, counted from 0, int32 `[]`.
-        consistency_weight: the value from step T on.
-        length: T in steps; with 0 the weight is the consistency_weight from the start.
+        length: T in steps; with 0 the weight is `consistency_weight` from the start.
+        consistency_weight: the value from step T on, by default the paper's for CIFAR-10.
 
     Returns:
         Scalar.
@@ -129,15 +153,21 @@ def ramp(step: Array | int, *, consistency_weight: float, length: int) -> Array:
 
     Source: NCL (5) and Section 4.1. The paper leaves the function to Han et al. (2020), whose
     code counts whole epochs; here it rises at every step.
+
+    Example:
+        >>> [round(ramp(step, length=10).item(), 3) for step in (0, 5, 10, 20)]
+        [0.034, 1.433, 5.0, 5.0]
     """
-    checks.at_least("the length of NCL's ramp", length, 0)
+    checks.at_least("length", length, 0)
     if length == 0:
         return jnp.asarray(consistency_weight, jnp.result_type(float))
     progress = jnp.clip(jnp.asarray(step, jnp.result_type(float)) / length, 0, 1)
     return consistency_weight * jnp.exp(-5 * (1 - progress) ** 2)
 
 
-def target_weights(similarities: Array, filled: Array, *, neighbors: int, alpha: float) -> Array:
+def target_weights(
+    similarities: Array, filled: Array, *, neighbors: int, alpha: float = 0.2
+) -> Array:
     """How much each candidate is a positive: alpha the augmented view, the rest the neighbors.
 
     Every one of an anchor's k nearest entries of the queue weighs `(1 - alpha) / k`. A queue with
@@ -147,7 +177,7 @@ def target_weights(similarities: Array, filled: Array, *, neighbors: int, alpha:
         similarities: of each row with the entries of the queue `[rows, Q]`; constants.
         filled: how many of the queue's first rows hold an entry, int32 `[]`.
         neighbors: k_1, 1 to Q.
-        alpha: weight of the augmented view, 0 to 1.
+        alpha: weight of the augmented view, 0 to 1, by default the paper's.
 
     Returns:
         `[rows, 1 + Q]`, the augmented view first; every row sums to one.
@@ -157,21 +187,22 @@ def target_weights(similarities: Array, filled: Array, *, neighbors: int, alpha:
 
     Source: NCL (7)-(9). In the authors' code the augmented view can take a neighbor's place;
     it is then left with k - 1 neighbors and weights that do not sum to one.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> weights = target_weights(jnp.array([[0.1, 0.9, 0.5]]), jnp.int32(3), neighbors=2)
+        >>> [round(weight, 3) for weight in weights[0].tolist()]
+        [0.2, 0.0, 0.4, 0.4]
     """
     rows, length = similarities.shape
-    if not 1 <= neighbors <= length:
-        raise ValueError(
-            f"the number of NCL's neighbors must be from 1 to the queue's length of {length}; "
-            f"got {neighbors}"
-        )
-    if not 0 <= alpha <= 1:
-        raise ValueError(f"the weight of NCL's augmented view must be from 0 to 1; got {alpha}")
+    checks.between("neighbors", neighbors, 1, length)
+    checks.between("alpha", alpha, 0, 1)
     entries = jnp.arange(length, dtype=jnp.int32) < filled
     known = jnp.where(entries[None, :], lax.stop_gradient(similarities), -jnp.inf)
     _, nearest = lax.top_k(known, neighbors)
-    found = jnp.minimum(neighbors, filled)
+    count = jnp.minimum(neighbors, filled)
     # Sorted: where the queue has fewer than k entries, they come before its empty slots.
-    share = jnp.where(jnp.arange(neighbors) < found, (1 - alpha) / jnp.maximum(found, 1), 0)
+    share = jnp.where(jnp.arange(neighbors) < count, (1 - alpha) / jnp.maximum(count, 1), 0)
     share = jnp.broadcast_to(share.astype(known.dtype)[None, :], nearest.shape)
     of_queue = jnp.put_along_axis(jnp.zeros_like(known), nearest, share, axis=1, inplace=False)
     of_view = jnp.where(filled > 0, alpha, 1).astype(known.dtype)
@@ -187,8 +218,8 @@ def neighborhood_contrast(
     negatives: HardNegatives | None,
     *,
     neighbors: int,
-    alpha: float,
-    temperature: float,
+    alpha: float = 0.2,
+    temperature: float = 0.05,
 ) -> Array:
     """NCL: pull each anchor to its augmented view and to its nearest entries of a queue.
 
@@ -203,8 +234,8 @@ def neighborhood_contrast(
         negatives: of these anchors, from `hng.hard_negatives`, or None. They are in the
             denominator only, never neighbors.
         neighbors: k_1, 1 to Q.
-        alpha: weight of the augmented view, 0 to 1.
-        temperature: tau, > 0.
+        alpha: weight of the augmented view, 0 to 1, by default the paper's.
+        temperature: tau, > 0, by default the paper's.
 
     Returns:
         Scalar, at least float32, whose mean over the devices is the loss of the global batch.
@@ -214,8 +245,15 @@ def neighborhood_contrast(
 
     Source: NCL (6)-(9), (15). Both views come from one network and the paper does not say whether
     the gradient passes through the positive; in the authors' code it does not.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> z, queue = jnp.array([[1.0, 0.0]]), jnp.array([[1.0, 0.0], [0.0, 1.0]])
+        >>> loss = neighborhood_contrast(z, z, queue, jnp.int32(2), None, neighbors=1)
+        >>> round(loss.item(), 4)  # two candidates at the anchor share the softmax
+        0.6931
     """
-    checks.positive("the temperature of NCL", temperature)
+    checks.positive("temperature", temperature)
     similarities, keep = _similarities(anchors, views, queue, filled)
     weights = target_weights(similarities[:, 1:], filled, neighbors=neighbors, alpha=alpha)
     if negatives is not None:
@@ -234,7 +272,7 @@ def supervised_contrast(
     queue_labels: Array,
     filled: Array,
     *,
-    temperature: float,
+    temperature: float = 0.05,
 ) -> Array:
     """SCL: pull each anchor to its augmented view and to all entries of its class, equally.
 
@@ -245,7 +283,7 @@ def supervised_contrast(
         queue: rows of earlier labeled images `[Q, d]`, the same on all devices; constants.
         queue_labels: their classes, int32 `[Q]`.
         filled: how many of the queue's first rows hold an entry, int32 `[]`.
-        temperature: tau, > 0.
+        temperature: tau, > 0, by default the paper's.
 
     Returns:
         Scalar, at least float32, whose mean over the devices is the loss of the global batch.
@@ -254,8 +292,15 @@ def supervised_contrast(
         ValueError: the temperature is not positive.
 
     Source: NCL (10), (11).
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> z, label, queue = jnp.array([[1.0, 0.0]]), jnp.array([3]), jnp.array([[0.0, 1.0]])
+        >>> loss = supervised_contrast(z, z, label, queue, label, jnp.int32(1), temperature=0.5)
+        >>> round(loss.item(), 4)  # log(exp(2) + 1) - (2 + 0) / 2
+        1.1269
     """
-    checks.positive("the temperature of NCL", temperature)
+    checks.positive("temperature", temperature)
     similarities, keep = _similarities(anchors, views, queue, filled)
     same = labels[:, None] == queue_labels[None, :]
     positive = keep & jnp.pad(same, ((0, 0), (1, 0)), constant_values=True)
@@ -264,15 +309,18 @@ def supervised_contrast(
 
 
 def _similarities(anchors: Array, views: Array, queue: Array, filled: Array) -> tuple[Array, Array]:
-    """Cosines with the own view, then with the queue, `[rows, 1 + Q]`, and which exist."""
+    """Cosines with the other view, then with the queue, `[rows, 1 + Q]`, and which exist."""
     z = ops.l2_normalize(anchors)
     views, queue = (ops.l2_normalize(x) for x in lax.stop_gradient((views, queue)))
-    own = jnp.sum(z * views, axis=-1, keepdims=True)
-    similarities = jnp.concatenate([own, ops.pairwise_dot(z, queue)], axis=1)
+    to_view = jnp.sum(z * views, axis=-1, keepdims=True)
+    similarities = jnp.concatenate([to_view, ops.pairwise_dot(z, queue)], axis=1)
     columns = jnp.arange(similarities.shape[1], dtype=jnp.int32)
     return similarities, jnp.broadcast_to((columns <= filled)[None, :], similarities.shape)
 
 
 def _soft_cross_entropy(logits: Array, keep: Array, weights: Array) -> Array:
-    """Mean over the rows of `-sum_m w_m log softmax(logits)_m`; the weights sum to one."""
+    """Mean over the rows of `-sum_m w_m log softmax(logits)_m`; the weights sum to one.
+
+    By hand: optax has no mask for soft labels, and -inf in its place makes 0 * -inf.
+    """
     return jnp.mean(ops.logsumexp(logits, keep) - jnp.sum(weights * logits, axis=-1))

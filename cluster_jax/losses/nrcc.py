@@ -16,9 +16,9 @@ def nrcc(
     positives: Array,
     negatives: Array,
     *,
-    temperature: float,
-    include_own_view: bool,
-    axis: Axis,
+    temperature: float = 0.1,
+    include_own_view: bool = False,
+    axis: Axis = None,
 ) -> Array:
     """One direction: mean of `log sum_j exp(<x_i, c_j> / tau) - log sum_j exp(<x_i, y_j> / tau)`.
 
@@ -28,7 +28,7 @@ def nrcc(
             passes through them; give constants where they come from a target network.
         negatives: c, embeddings of the sampled third view of the same images `[rows, d]`;
             constants for the gradient.
-        temperature: tau, positive.
+        temperature: tau, positive; the default is the paper's.
         include_own_view: whether the first sum has the anchor's own sampled view, j = i.
         axis: mesh axis that holds the batch, or None. The sums run over all devices.
 
@@ -45,6 +45,14 @@ def nrcc(
       - `include_own_view=False` follows Algorithms 2 and 3, which pair x_i with c_j for i != j.
         The printed (11) leaves j = i out of the sum but keeps it in the denominator, the gradient
         of neither choice; the authors' code masks nothing.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> x = jnp.eye(2)
+        >>> round(nrcc(x, x, x, temperature=0.5).item(), 4)  # 0 - log(exp(2) + 1)
+        -2.1269
+        >>> nrcc(x, x, x, include_own_view=True).item()
+        0.0
     """
     return _regularizer(
         ops.l2_normalize(anchors),
@@ -64,9 +72,9 @@ def nrcc_views(
     b_partner: Array,
     c: Array,
     *,
-    temperature: float,
-    include_own_view: bool,
-    axis: Axis,
+    temperature: float = 0.1,
+    include_own_view: bool = False,
+    axis: Axis = None,
 ) -> Array:
     """Both directions, `1/(2n) sum_i [R(a_i; b_partner, c) + R(b_i; a_partner, c)]`.
 
@@ -81,7 +89,7 @@ def nrcc_views(
         a_partner: what the anchors b are attracted to `[rows, d]`.
         b_partner: what the anchors a are attracted to `[rows, d]`.
         c: embeddings of the sampled view `[rows, d]`, constants.
-        temperature: tau, positive.
+        temperature: tau, positive; the default is the paper's.
         include_own_view: see `nrcc`.
         axis: mesh axis that holds the batch, or None.
 
@@ -92,9 +100,15 @@ def nrcc_views(
         ValueError: one image in the global batch and its own view left out.
 
     Source: NRCC (5), (6); the deviations are those of `nrcc`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> x = jnp.eye(2)
+        >>> round(nrcc_views(x, x, x, x, x, temperature=0.5).item(), 4)
+        -2.1269
     """
     negatives = _constant_rows(c, axis)
-    both = [
+    from_a, from_b = (
         _regularizer(
             ops.l2_normalize(anchors),
             collectives.gather(ops.l2_normalize(partner), axis),
@@ -104,8 +118,8 @@ def nrcc_views(
             axis=axis,
         )
         for anchors, partner in ((a, b_partner), (b, a_partner))
-    ]
-    return (both[0] + both[1]) / 2
+    )
+    return (from_a + from_b) / 2
 
 
 def _constant_rows(c: Array, axis: Axis) -> Array:
@@ -127,11 +141,10 @@ def _regularizer(
     if not include_own_view:
         if n < 2:
             raise ValueError(
-                "NRCC without the own sampled view has no negatives in a batch of 1 image; "
-                "use at least 2 images or include_own_view = True"
+                f"the batch must have at least 2 images with include_own_view = False; got {n}"
             )
-        own = collectives.local_rows(rows, axis)
-        keep = own[:, None] != jnp.arange(n, dtype=own.dtype)[None, :]
+        local_rows = collectives.local_rows(rows, axis)
+        keep = local_rows[:, None] != jnp.arange(n, dtype=local_rows.dtype)[None, :]
     repulsion = ops.logsumexp(ops.pairwise_dot(anchors, negatives) / temperature, keep)
     attraction = ops.logsumexp(ops.pairwise_dot(anchors, positives) / temperature)
     return jnp.mean(repulsion - attraction)

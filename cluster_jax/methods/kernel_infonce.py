@@ -64,7 +64,7 @@ class Config:
                 halves=self.halves,
             )
         except ValueError as error:
-            raise InputError(f"method: {error}") from error
+            raise InputError(f"method.{error}") from error
 
 
 def make(context: MethodContext, config: Config) -> TwoView:

@@ -141,7 +141,7 @@ def test_one_image_alone():
     a, b = jnp.array([[1.0, 2.0]]), jnp.array([[-1.0, 1.0]])
     loss = info_nce_views(a, b, temperature=0.5, positive_in_denominator=True, axis=None)
     np.testing.assert_allclose(loss, 0, atol=1e-14)
-    with pytest.raises(ValueError, match="at least 2"):
+    with pytest.raises(ValueError, match="at least 2 images"):
         info_nce_views(a, b, temperature=0.5, positive_in_denominator=False, axis=None)
 
 
@@ -176,7 +176,7 @@ def test_extremes_stay_finite_in_float32(keys, positive_in_denominator, case):
         positive_in_denominator=positive_in_denominator,
         axis=None,
     )
-    value, gradients = jax.value_and_grad(loss, argnums=(0, 1))(a, b)
+    value, gradients = reference.value_and_grad(loss, argnums=(0, 1))(a, b)
     assert value.dtype == jnp.float32
     for array in (value, *gradients):
         assert np.isfinite(array).all()
@@ -205,7 +205,7 @@ def test_four_devices_give_the_value_and_gradient_of_one(keys, positive_in_denom
             axis=axis,
         )
 
-    value, gradient = jax.value_and_grad(functools.partial(loss, axis=None))(params, x, y)
+    value, gradient = reference.value_and_grad(functools.partial(loss, axis=None))(params, x, y)
     many = reference.on_devices(loss, params, (x, y), 4)
     np.testing.assert_allclose(many[0], value, rtol=1e-12)
     np.testing.assert_allclose(many[1], gradient, rtol=1e-10, atol=1e-12)
@@ -249,7 +249,7 @@ def test_queue_extremes_stay_finite_in_float32(keys, filled, case):
     else:
         key = -x
     loss = functools.partial(info_nce_queue, temperature=0.01)
-    value, gradient = jax.value_and_grad(loss)(x, key, queue, jnp.int32(filled))
+    value, gradient = reference.value_and_grad(loss)(x, key, queue, jnp.int32(filled))
     assert value.dtype == jnp.float32
     assert np.isfinite(value)
     assert np.isfinite(gradient).all()
@@ -265,7 +265,7 @@ def test_queue_on_four_devices_gives_the_value_and_gradient_of_one(keys):
     def loss(w, x, y, axis):
         return info_nce_queue(x @ w, jnp.tanh(y @ w), queue, jnp.int32(9), temperature=0.1)
 
-    value, gradient = jax.value_and_grad(functools.partial(loss, axis=None))(params, x, y)
+    value, gradient = reference.value_and_grad(functools.partial(loss, axis=None))(params, x, y)
     many = reference.on_devices(loss, params, (x, y), 4)
     np.testing.assert_allclose(many[0], value, rtol=1e-12)
     np.testing.assert_allclose(many[1], gradient, rtol=1e-10, atol=1e-12)
@@ -273,7 +273,7 @@ def test_queue_on_four_devices_gives_the_value_and_gradient_of_one(keys):
 
 def test_queue_temperature_must_be_positive():
     x = jnp.ones((2, 3))
-    with pytest.raises(ValueError, match="temperature of InfoNCE must be greater than 0; got 0"):
+    with pytest.raises(ValueError, match=r"^temperature must be greater than 0; got 0"):
         info_nce_queue(x, x, x, jnp.int32(0), temperature=0.0)
 
 
@@ -311,7 +311,7 @@ def test_clip_extremes_stay_finite_in_float32(keys, case):
     else:
         b = -a
     loss = functools.partial(clip, temperature=0.01, axis=None)
-    value, gradients = jax.value_and_grad(loss, argnums=(0, 1))(a, b)
+    value, gradients = reference.value_and_grad(loss, argnums=(0, 1))(a, b)
     assert value.dtype == jnp.float32
     for array in (value, *gradients):
         assert np.isfinite(array).all()
@@ -333,7 +333,7 @@ def test_clip_on_four_devices_gives_the_value_and_gradient_of_one(keys):
     def loss(w, x, y, axis):
         return clip(x @ w, jnp.tanh(y @ w), temperature=0.1, axis=axis)
 
-    value, gradient = jax.value_and_grad(functools.partial(loss, axis=None))(params, x, y)
+    value, gradient = reference.value_and_grad(functools.partial(loss, axis=None))(params, x, y)
     many = reference.on_devices(loss, params, (x, y), 4)
     np.testing.assert_allclose(many[0], value, rtol=1e-12)
     np.testing.assert_allclose(many[1], gradient, rtol=1e-10, atol=1e-12)

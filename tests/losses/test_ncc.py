@@ -127,7 +127,9 @@ def test_a_single_cluster_has_nothing_to_leave(keys):
     a, b, ta, tb = (draw(keys, 5, 4).astype(np.float32) for _ in range(4))
     for part, want in (("whole", 0.0), ("uniformity", 0.0)):
         loss = functools.partial(proto_cl_views, part=part, clusters=4, temperature=0.5, axis=None)
-        value, (of_a, of_b) = jax.value_and_grad(loss)((a, b), (ta, tb), np.full(5, 2, np.int32))
+        value, (of_a, of_b) = reference.value_and_grad(loss)(
+            (a, b), (ta, tb), np.full(5, 2, np.int32)
+        )
         np.testing.assert_allclose(value, want, atol=1e-6)
         for gradient in (of_a, of_b):
             np.testing.assert_allclose(gradient, 0, atol=1e-6)
@@ -150,7 +152,7 @@ def test_extremes_stay_finite_in_float32(keys, part, case, clusters):
     loss = functools.partial(
         proto_cl_views, part=part, clusters=clusters, temperature=0.01, axis=None
     )
-    value, gradients = jax.value_and_grad(loss)((a, b), (t, t), labels)
+    value, gradients = reference.value_and_grad(loss)((a, b), (t, t), labels)
     assert value.dtype == jnp.float32
     for array in (value, *gradients):
         assert np.isfinite(array).all()
@@ -159,10 +161,10 @@ def test_extremes_stay_finite_in_float32(keys, part, case, clusters):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"clusters": 1}, "number of clusters of ProtoCL must be at least 2; got 1"),
+        ({"clusters": 1}, "clusters must be at least 2; got 1"),
         ({"clusters": 0}, "must be at least 2; got 0"),
-        ({"temperature": 0.0}, r"temperature of ProtoCL must be greater than 0; got 0\.0"),
-        ({"part": "half"}, "part of ProtoCL must be one of 'whole', .*; got 'half'"),
+        ({"temperature": 0.0}, r"temperature must be greater than 0; got 0\.0"),
+        ({"part": "half"}, "part must be one of 'whole', .*; got 'half'"),
     ],
 )
 def test_bad_values(values, message):
@@ -190,7 +192,7 @@ def four_devices(keys, labels, clusters, part, temperature=0.5):
         )
         return collectives.varying(value, axis)
 
-    one = jax.value_and_grad(functools.partial(loss, axis=None))(params, x, y, labels)
+    one = reference.value_and_grad(functools.partial(loss, axis=None))(params, x, y, labels)
     return one, reference.on_devices(loss, params, (x, y, labels), 4)
 
 
