@@ -21,12 +21,9 @@ from cluster_jax.clustering.reduce import METHODS
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import tables
-from cluster_jax.evaluation import cluster_features, summary
-from cluster_jax.evaluation.cluster_features import (
-    ClusteringResult,
-    ClusterOptions,
-    ResolvedOptions,
-)
+from cluster_jax.evaluation import cluster_features, cluster_options, summary
+from cluster_jax.evaluation.cluster_features import ClusteringResult
+from cluster_jax.evaluation.cluster_options import ClusterOptions, ResolvedOptions
 from cluster_jax.pipeline import workdir as workdirs
 
 
@@ -231,7 +228,7 @@ def _parser() -> Parser:
     add("--labels_array", metavar="NAME", help="array of an .npz file of labels")
     add("--workdir", metavar="DIR", help="folder of the results (default: clusters/NAME-HASH)")
     methods = "gridshift finds the number of clusters (default: %(default)s)"
-    add("--method", default="gridshift", choices=cluster_features.CLUSTERINGS, help=methods)
+    add("--method", default="gridshift", choices=cluster_options.CLUSTERINGS, help=methods)
     add("--k", type=int, help="number of clusters of kmeans")
     reductions = "reduction before clustering (default: umap for gridshift on more than 3 columns)"
     add("--reduce", choices=METHODS, help=reductions)
@@ -242,7 +239,7 @@ def _parser() -> Parser:
     min_dist = "minimum distance of points of umap (default: %(default)s)"
     add("--min_dist", type=float, default=0.0, help=min_dist)
     metrics = "of umap, tsne and kmeans (default: cosine on more than 3 columns, else euclidean)"
-    add("--metric", choices=cluster_features.METRICS, help=metrics)
+    add("--metric", choices=cluster_options.METRICS, help=metrics)
     widths = "of gridshift: auto or a number (default: %(default)s)"
     add("--bandwidth", type=_bandwidth, default="auto", help=widths)
     add("--n_init", type=int, default=10, help="runs of kmeans (default: %(default)s)")

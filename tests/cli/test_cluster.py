@@ -16,6 +16,7 @@ from cluster_jax.cli import cluster
 from cluster_jax.core import devices, io
 from cluster_jax.data import tables
 from cluster_jax.evaluation import cluster_features, summary
+from cluster_jax.evaluation.cluster_options import ClusterOptions
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NAMES = ("ant", "bee", "cow")
@@ -75,8 +76,8 @@ def test_files_of_a_run(files, capsys):
     assert {"python", "cluster_jax", "numpy"} <= set(protocol["versions"])
     assert {"machine", "commit"} <= set(protocol)
 
-    names = [field.name for field in dataclasses.fields(cluster_features.ClusterOptions)]
-    options = cluster_features.ClusterOptions(**{k: results["config"][k] for k in names})
+    names = [field.name for field in dataclasses.fields(ClusterOptions)]
+    options = ClusterOptions(**{k: results["config"][k] for k in names})
     result = cluster_features.cluster(x, labels, options, lambda text: None)
     rows = list(csv.DictReader(pathlib.Path("out/assignments.csv").read_text().splitlines()))
     assert [row["row"] for row in rows] == [f"row {i}" for i in range(200)]

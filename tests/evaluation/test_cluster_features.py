@@ -11,9 +11,10 @@ from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.core.checks import InputError
 from cluster_jax.evaluation import cluster_features
 from cluster_jax.evaluation.cluster_features import cluster, resolve
+from cluster_jax.evaluation.cluster_options import ClusterOptions
 from cluster_jax.metrics import partition
 
-OPTIONS = cluster_features.ClusterOptions(
+OPTIONS = ClusterOptions(
     method="gridshift",
     k=None,
     reduce=None,
