@@ -104,7 +104,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         made, name = self._config(y is not None)
         dataset = _training_images(X, made)
         if y is not None:
-            dataset = splits.with_given(dataset, y)
+            dataset = splits.with_partial_labels(dataset, y)
             made.novel.update(classes=None, test_split=None, holdout=0.0)  # y says it instead
         if self.workdir is None:
             workdir = pathlib.Path(tempfile.mkdtemp(prefix="cluster_jax_"))

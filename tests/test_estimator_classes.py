@@ -102,9 +102,9 @@ def test_a_workdir_is_of_the_same_classes(fitted, config, images):
     [
         ({"n_clusters": None}, None, "^with y, n_clusters must be the number of novel classes;"),
         ({"n_clusters": 1}, None, "^method.classes must be at least 2; got 1$"),
-        ({}, ["a"] * 3, r"^y has the shape \(3,\) and there are 64 images; give one class"),
-        ({}, [-1] * 64, "^no image is labeled; novel class discovery needs"),
-        ({}, ["a"] * 64, "^every image is labeled; "),
+        ({}, ["a"] * 3, r"^y must have one class for each of the 64 images, .*got shape \(3,\)$"),
+        ({}, [-1] * 64, "needs labeled images beside"),
+        ({}, ["a"] * 64, "needs unlabeled images"),
         ({"config": "images"}, None, "^y gives classes, and a training by the config 'images'"),
         (
             {"n_clusters": 60},

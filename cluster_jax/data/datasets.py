@@ -19,7 +19,7 @@ class DataConfig:
 
     Attributes:
         name: "digits", "folder", "arrays" or the name of a prepared TFDS set.
-        dir: where the data lie: folder, file, or TFDS's data directory; unused by digits.
+        dir: location of the data: folder, file, or TFDS's data directory; unused by digits.
         split: TFDS split, "train" or "train+test"; the others have none and ignore it.
         label: feature of a TFDS set that holds the classes, "label" or for example CIFAR-100's
             "coarse_label"; the others ignore it. A set without it has no labels.
@@ -88,13 +88,14 @@ def _numbered(dataset: Dataset) -> Dataset:
         return dataset._replace(labels=None, label_names=None)
     if labels.min() < 0:
         raise ValueError(
-            f"{(labels < 0).sum()} of {len(labels)} labels are negative; label all images or none"
+            f"labels must be at least 0 for all images or absent; got {(labels < 0).sum()} of "
+            f"{len(labels)} below 0"
         )
     if names is not None and labels.max() < len(names):
         return dataset
-    found, numbers = np.unique(labels, return_inverse=True)
+    classes, codes = np.unique(labels, return_inverse=True)
     return dataset._replace(
-        labels=numbers.astype(np.int32), label_names=tuple(str(label) for label in found)
+        labels=codes.astype(np.int32), label_names=tuple(str(label) for label in classes)
     )
 
 
@@ -108,10 +109,10 @@ def channel_statistics(dataset: Dataset) -> tuple[tuple[float, ...], tuple[float
         Mean and standard deviation, C floats each.
     """
     count = min(dataset.size, STATISTICS_IMAGES)
-    chosen = np.arange(count) * dataset.size // count
+    rows = np.arange(count) * dataset.size // count
     total = squares = np.zeros(dataset.shape[-1], np.int64)
     for start in range(0, count, STATISTICS_CHUNK):
-        pixels = dataset.fetch(chosen[start : start + STATISTICS_CHUNK]).astype(np.int64)
+        pixels = dataset.fetch(rows[start : start + STATISTICS_CHUNK]).astype(np.int64)
         total = total + pixels.sum((0, 1, 2))
         squares = squares + (pixels * pixels).sum((0, 1, 2))
     n = count * dataset.shape[0] * dataset.shape[1]
@@ -128,11 +129,11 @@ def _digits(image_size: int | None, cache_mb: float, limit: int | None) -> Datas
         from sklearn.datasets import load_digits
     images, labels = load_digits(return_X_y=True)
     images = np.rint(images.reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8)
-    chosen = subset(len(images), limit)
+    rows = subset(len(images), limit)
     return in_memory(
         "digits",
-        resize_and_crop_all(images[chosen], image_size),
-        labels[chosen].astype(np.int32),
+        resize_and_crop_all(images[rows], image_size),
+        labels[rows].astype(np.int32),
         tuple("0123456789"),
         cache_mb,
     )

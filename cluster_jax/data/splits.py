@@ -1,4 +1,4 @@
-"""Which classes a training may know, and which images are kept for a test."""
+"""Known and novel classes, and the images held out for a test."""
 
 import dataclasses
 import re
@@ -12,9 +12,9 @@ from cluster_jax.data import datasets
 from cluster_jax.data.datasets import DataConfig
 from cluster_jax.data.images import Dataset, order, select
 
-# Tells the order of a split from the others that the same seed makes.
+# Part of the seed: the order of a split differs from all others that the same seed makes.
 SPLIT = 1
-# What stands for the class of an image that is not labeled.
+# Class of an unlabeled image.
 UNLABELED = -1
 
 
@@ -43,7 +43,7 @@ class NovelConfig:
 
 
 def load(data: DataConfig, novel: NovelConfig) -> tuple[Dataset, Dataset | None]:
-    """The images of a set, and those kept for a test where there are any.
+    """Training images, and those held out for a test if there are any.
 
     Raises:
         ValueError: the data cannot be used, or the test would have images of the training.
@@ -63,7 +63,8 @@ def load(data: DataConfig, novel: NovelConfig) -> tuple[Dataset, Dataset | None]
         if is_new.all() or not is_new.any():
             part = "labeled" if is_new.all() else "novel"
             raise InputError(
-                f"the {test.size} images kept for a test have none of a {part} class; keep more"
+                f"the {test.size} test images must include some of a {part} class; got none, hold "
+                "out more"
             )
     return dataset, test
 
@@ -79,13 +80,11 @@ def with_known(dataset: Dataset, classes: int) -> Dataset:
             that is that of a novel class.
     """
     if dataset.labels is None:
-        raise ValueError(
-            f"the set {dataset.name} has no labels; novel.classes needs those of the labeled part"
-        )
+        raise ValueError(f"novel.classes needs a set with labels; {dataset.name} has none")
     count = int(dataset.labels.max()) + 1
     if not 1 <= classes < count:
         raise ValueError(
-            f"novel.classes, the classes that are labeled, must be 1 to {count - 1} of the "
+            f"novel.classes, the number of labeled classes, must be 1 to {count - 1} of the "
             f"{count} classes of {dataset.name}; got {classes}"
         )
     known = np.where(dataset.labels < classes, dataset.labels, UNLABELED).astype(np.int32)
@@ -94,44 +93,45 @@ def with_known(dataset: Dataset, classes: int) -> Dataset:
     return dataset
 
 
-def with_given(dataset: Dataset, classes: ArrayLike) -> Dataset:
-    """The set with classes that the caller gives for some of its images, and no others.
+def with_partial_labels(dataset: Dataset, y: ArrayLike) -> Dataset:
+    """The set with classes for some of its images, the others being unlabeled.
 
     Args:
-        dataset: the images; labels of its own are left out.
-        classes: `[n]`, numbers or names, -1 for an image that is not labeled. The sorted ones
-            become the classes 0, 1, ...
+        dataset: the images; its own labels are dropped.
+        y: `[n]`, classes as integers or names, -1 for an unlabeled image. Sorted, they become the
+            classes 0, 1, ...
 
     Raises:
         ValueError: not one value for each image, of another type, none or all are labeled, or a
             name is that of a novel class.
     """
-    given = np.asarray(classes)
-    if given.shape != (dataset.size,):
-        left = f" ({len(dataset.skipped)} files cannot be read)" if dataset.skipped else ""
+    classes = np.asarray(y)
+    if classes.shape != (dataset.size,):
+        unreadable = f" ({len(dataset.skipped)} files cannot be read)" if dataset.skipped else ""
         raise ValueError(
-            f"y has the shape {given.shape} and there are {dataset.size} images{left}; give one "
-            "class for each, -1 where it is not known"
+            f"y must have one class for each of the {dataset.size} images{unreadable}, -1 where it "
+            f"is not known; got shape {classes.shape}"
         )
-    if given.dtype.kind not in "iuUO":
+    if classes.dtype.kind not in "iuUO":
         raise ValueError(
-            f"y is {given.dtype}; give whole numbers or names, -1 where the class is not known"
+            "y must be integers or names, -1 where the class is not known; got an array of "
+            f"{classes.dtype}"
         )
-    if given.dtype.kind in "iu" and given.min() < UNLABELED:
-        raise ValueError(f"y has {given.min()}; -1 alone stands for an image without a class")
-    if given.dtype.kind == "O":
-        given = given.astype(str)
-    labeled = given != (str(UNLABELED) if given.dtype.kind == "U" else UNLABELED)
+    if classes.dtype.kind in "iu" and classes.min() < UNLABELED:
+        raise ValueError(f"y must be -1 for images without a class; got {classes.min()}")
+    if classes.dtype.kind == "O":
+        classes = classes.astype(str)
+    labeled = classes != (str(UNLABELED) if classes.dtype.kind == "U" else UNLABELED)
     known = np.full(dataset.size, UNLABELED, np.int32)
-    names, known[labeled] = np.unique(given[labeled], return_inverse=True)
+    values, known[labeled] = np.unique(classes[labeled], return_inverse=True)
     check_known(known)
-    names = tuple(map(str, names))
+    names = tuple(map(str, values))
     _check_names(names)
     return dataset._replace(known=known, labels=None, label_names=names)
 
 
 def novel_name(number: int) -> str:
-    """What the novel class of a number, counted from 0, is called beside the known ones."""
+    """Name of a novel class, numbered from 0."""
     return f"novel {number}"
 
 
@@ -139,8 +139,7 @@ def _check_names(names: tuple[str, ...]) -> None:
     for name in names:
         if re.fullmatch(novel_name(0).replace("0", r"\d+"), name):
             raise ValueError(
-                f"the known class {name!r} has the name of a class that is discovered; give it "
-                "another"
+                f"names of known classes must differ from those of novel ones; got {name!r}"
             )
 
 
@@ -153,28 +152,33 @@ def check_known(known: np.ndarray) -> int:
     labeled = known >= 0
     if not labeled.any():
         raise ValueError(
-            "no image is labeled; novel class discovery needs images of known classes beside "
-            "those with -1"
+            "novel class discovery needs labeled images beside the unlabeled ones (-1); got none"
         )
     if labeled.all():
         raise ValueError(
-            "every image is labeled; novel class discovery needs unlabeled ones, marked by -1"
+            "novel class discovery needs unlabeled images (-1) beside the labeled ones; got none"
         )
     classes = np.unique(known[labeled])
     if len(classes) != classes[-1] + 1:
         missing = np.setdiff1d(np.arange(classes[-1]), classes)[0]
-        raise ValueError(f"class {missing} has no labeled image; number the classes without gaps")
+        raise ValueError(f"known classes must be numbered without gaps; {missing} has no image")
     return len(classes)
 
 
 def known_names(dataset: Dataset) -> tuple[str, ...]:
-    """Names of the known classes; their numbers where the set has no names."""
+    """Names of the known classes; their numbers where the set has no names.
+
+    Raises:
+        ValueError: no class is known.
+    """
+    if dataset.known is None:
+        raise ValueError(f"the set {dataset.name} must have known classes; got none")
     count = int(dataset.known.max()) + 1
     return (dataset.label_names or tuple(map(str, range(count))))[:count]
 
 
 def hold_out(dataset: Dataset, *, share: float, seed: int) -> tuple[Dataset, Dataset]:
-    """Two parts of a set, each in its order: the rest, and `share` of every class, rounded.
+    """Splits a set into training and test images: `share` of every class, rounded, is held out.
 
     A pure function of labels, share and seed, the same in every process.
 
@@ -184,32 +188,33 @@ def hold_out(dataset: Dataset, *, share: float, seed: int) -> tuple[Dataset, Dat
     if not 0 < share < 1:
         raise ValueError(f"novel.holdout must be 0, or between 0 and 1; got {share}")
     if dataset.labels is None:
-        raise ValueError(f"the set {dataset.name} has no labels, so none can be held out by class")
-    held = []
+        raise ValueError(f"novel.holdout needs a set with labels; {dataset.name} has none")
+    test_rows = []
     for label in np.unique(dataset.labels):
-        of_class = np.flatnonzero(dataset.labels == label)
-        shuffled = of_class[order(len(of_class), seed, SPLIT, int(label))]
-        held.append(shuffled[: round(share * len(of_class))])
-    out = np.zeros(dataset.size, bool)
-    out[np.concatenate(held)] = True
-    if not out.any() or out.all():
+        members = np.flatnonzero(dataset.labels == label)
+        shuffled = members[order(len(members), seed, SPLIT, int(label))]
+        test_rows.append(shuffled[: round(share * len(members))])
+    is_test = np.zeros(dataset.size, bool)
+    is_test[np.concatenate(test_rows)] = True
+    if not is_test.any() or is_test.all():
         raise ValueError(
-            f"novel.holdout = {share} keeps {'all' if out.all() else 'none'} of the {dataset.size} "
-            "images for the test; choose another share"
+            f"novel.holdout must leave images to train and to test on; got {share}, which holds "
+            f"out {'all' if is_test.all() else 'none'} of the {dataset.size} images"
         )
-    return select(dataset, np.flatnonzero(~out)), select(dataset, np.flatnonzero(out))
+    return select(dataset, np.flatnonzero(~is_test)), select(dataset, np.flatnonzero(is_test))
 
 
 def _check_test_split(data: DataConfig, split: str, holdout: float) -> None:
-    """Raises an `InputError` where the images of the test could be those of the training."""
+    """Raises an `InputError` if test images could be training images."""
     if data.name in ("digits", "folder", "arrays"):
         raise InputError(
-            f"novel.test_split = {split!r} needs a TFDS set; {data.name} has no splits, set it "
-            "to None and novel.holdout to the share to keep for a test"
+            f"novel.test_split must be None for {data.name}, which has no splits; got {split!r}. "
+            "Set novel.holdout to the share to hold out instead"
         )
     if holdout:
         raise InputError(
-            f"novel.test_split = {split!r} and novel.holdout = {holdout} are both set; take one"
+            "only one of novel.test_split and novel.holdout must be set; got "
+            f"{split!r} and {holdout}"
         )
     test, train = (
         {part.split("[")[0].strip() for part in str(splits).split("+")}
@@ -217,6 +222,6 @@ def _check_test_split(data: DataConfig, split: str, holdout: float) -> None:
     )
     if test & train:
         raise InputError(
-            f"novel.test_split = {split!r} may hold images of data.split = {data.split!r}; take "
-            "a split of another name, or novel.holdout for a part of the same"
+            f"novel.test_split must not overlap data.split, {data.split!r}; got {split!r}. Use a "
+            "split of another name, or novel.holdout for a part of the same"
         )

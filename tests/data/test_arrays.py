@@ -77,7 +77,7 @@ def test_negative_labels(tmp_path, color):
     np.savez(tmp_path / "x.npz", images=color, labels=np.full(len(color), -1))
     assert load(tmp_path / "x.npz").labels is None
     np.savez(tmp_path / "x.npz", images=color, labels=np.arange(len(color)) - 1)
-    with pytest.raises(ValueError, match=r"1 of .* labels are negative; label all"):
+    with pytest.raises(ValueError, match=r"labels must be at least 0 .*; got 1 of .* below 0$"):
         load(tmp_path / "x.npz")
 
 

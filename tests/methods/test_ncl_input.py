@@ -176,8 +176,8 @@ def test_all_weights_are_needed_and_no_others(tmp_path):
 @pytest.mark.parametrize(
     ("known", "message"),
     [
-        (lambda labels: np.full_like(labels, -1), "no image is labeled"),
-        (lambda labels: labels, "every image is labeled"),
+        (lambda labels: np.full_like(labels, -1), "needs labeled images beside"),
+        (lambda labels: labels, "needs unlabeled images"),
         (lambda labels: np.where(labels == 2, 2, -1), "class 0 has no labeled image"),
     ],
 )
