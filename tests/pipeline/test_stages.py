@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cluster_jax.cli import predict
+from cluster_jax.cli import predictions
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.evaluation import discovery
@@ -252,7 +252,7 @@ def test_new_images_get_the_classes_of_the_run(whole, built, tmp_path):
     workdir, _ = whole
     dataset = built["ncl"].built.training.dataset
     np.save(tmp_path / "x.npy", dataset.fetch(np.arange(dataset.size)))
-    said = predict.predict(workdir, tmp_path / "x.npy", tmp_path / "p.csv")
+    said = predictions.predict(workdir, tmp_path / "x.npy", tmp_path / "p.csv")
     rows = table(tmp_path / "p.csv")
     classes = io.read_arrays(workdir / "clusters.npz")["class_labels"]
     names = io.read_json(workdir / "images.json")["known"]["names"]
