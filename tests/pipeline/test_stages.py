@@ -260,9 +260,10 @@ def test_new_images_get_the_classes_of_the_run(whole, built, tmp_path):
     wanted = [names[c] if c < 2 else f"novel {c - 2}" for c in classes]
     assert [row["class"] for row in rows] == wanted
     assert {row["is_novel"] for row in rows} == {"0"}
-    assert f"{dataset.size} images in {len(set(wanted))} classes, 0 unlike" in said
+    count = len(set(wanted))
+    assert f"Assigned {dataset.size} images to {count} classes; 0 are unlike all training" in said
     np.save(tmp_path / "x.npy", 255 - dataset.fetch(np.arange(9)))
-    predict.predict(workdir, tmp_path / "x.npy", tmp_path / "p.csv")
+    predictions.predict(workdir, tmp_path / "x.npy", tmp_path / "p.csv")
     assert "1" in {row["is_novel"] for row in table(tmp_path / "p.csv")}
 
 
