@@ -105,7 +105,7 @@ def test_missing_and_spare_keys_are_named(tmp_path):
     [
         ("train", {"batch_size": 0}, "train.batch_size must be at least 2; got 0"),
         ("train", {"batch_size": -8}, "train.batch_size must be at least 2; got -8"),
-        ("train", {"batch_size": 12}, "does not divide over 8 devices"),
+        ("train", {"batch_size": 12}, "must be a multiple of the number of devices, 8; got 12"),
         ("train", {"batch_size": 128}, "images of the set; got 128"),
         ("train", {"duration": "0 steps"}, "train.duration must be at least 1"),
         ("train", {"duration": "-5 steps"}, "train.duration must be a duration .* got '-5 steps'"),

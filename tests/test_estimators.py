@@ -205,7 +205,7 @@ def test_before_fit(images):
         ({"overrides": {"batch_size": 3}}, "unknown config key batch_size; see"),
         (
             {"overrides": {"train.batch_size": "many"}},
-            "train.batch_size must be of the type .* got 'many'",
+            "train.batch_size must have the type .* got 'many'",
         ),
         ({"overrides": {"train.batch_size": 1000}}, "images of the set; got 1000"),
         (

@@ -1,1 +1,1 @@
-"""What every other package builds on: configs, checks, files, arrays, devices, schedules."""
+"""Shared foundations: configs, checks, files, arrays, devices, schedules."""

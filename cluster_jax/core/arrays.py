@@ -1,12 +1,12 @@
-"""NumPy arrays of features: rows of length one, means of clusters and distances to them.
+"""NumPy functions on feature arrays: unit rows, cluster means and distances to them.
 
-`core.ops` has the same for JAX arrays inside a training step.
+`core.ops` has the counterparts for JAX arrays inside a training step.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
-# Elements of one float64 block of rows (32 MB): the distances of a large set need no copy of it.
+# Elements of a float64 block of rows (32 MB), so that a large data set is never copied whole.
 _BLOCK = 2**22
 
 
@@ -26,7 +26,7 @@ def cluster_means(x: NDArray, labels: NDArray) -> NDArray:
 
     Args:
         x: `[n, d]`.
-        labels: cluster of each row, int `[n]`, 0 or more. A label that no row has gets zeros.
+        labels: cluster of each row, int `[n]`, 0 or more. The mean of an empty cluster is zero.
     """
     sums = np.stack([np.bincount(labels, column) for column in x.T], axis=1)
     return sums / np.maximum(np.bincount(labels), 1)[:, None]
@@ -57,7 +57,7 @@ def distances_to_cluster_means(
     Args:
         x: `[m, d]`.
         labels: cluster of each row of `x`, int `[m]`.
-        members: `[n, d]`, the rows of which the means are taken; may be `x` itself.
+        members: `[n, d]`, rows of the clusters, whose means are used; may be `x` itself.
         member_labels: cluster of each member, int `[n]`.
     """
     return distances_to_centers(x, cluster_means(members, member_labels), labels)

@@ -1,4 +1,4 @@
-"""Checks of user input; every error is one sentence: "X must be ...; got ..."."""
+"""Checks of user input; each error is one sentence: "X must be ...; got ..."."""
 
 import math
 import numbers
@@ -7,13 +7,13 @@ from typing import Any
 
 
 class InputError(ValueError):
-    """User input that cannot be used; the message is one sentence that says what to change."""
+    """Invalid user input; the message is one sentence that says what to change."""
 
 
 def finite(name: str, value: Any) -> None:
-    """Raises an `InputError` for NaN or infinity in `value`, a number or a tree of them.
+    """Raises an `InputError` for NaN or infinity in `value`, a number or nested sections of them.
 
-    The message names the key as `name.section.key`.
+    The message names the value as `name.section.key`.
     """
     if hasattr(value, "tolist"):  # An array or scalar of NumPy or JAX.
         value = value.tolist()
@@ -49,14 +49,14 @@ def between(name: str, value: float, low: float, high: float) -> None:
 
 
 def whole(name: str, value: int, least: int) -> None:
-    """Raises an `InputError` unless `value` is a whole number, `least` or more."""
+    """Raises an `InputError` unless `value` is a whole number of at least `least`."""
     at_least(name, value, least)
     if not isinstance(value, numbers.Integral):
         raise InputError(f"{name} must be a whole number; got {value}")
 
 
 def _number(name: str, value: Any) -> None:
-    """Raises an `InputError` for what is no number; None has the caller's message."""
+    """Raises an `InputError` unless `value` is a number; the caller reports None."""
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, numbers.Real):

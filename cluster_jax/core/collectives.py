@@ -1,7 +1,7 @@
 """Reductions over the devices of a mesh axis; the only file that names `jax.lax` collectives.
 
 Every function takes `axis: str | None`, the name of the mesh axis that holds the batch.
-With `axis=None` there is one device and each of them is the identity (rank 0 of 1).
+With `axis=None` there is one device, rank 0 of 1, and every reduction is the identity.
 """
 
 from typing import Any
@@ -24,27 +24,27 @@ def rank(axis: Axis) -> Array | int:
 
 
 def mean(tree: Any, axis: Axis) -> Any:
-    """Mean of every leaf over the devices; the result is the same on all of them."""
+    """Mean of every leaf over the devices, the same on all of them."""
     return tree if axis is None else lax.pmean(tree, axis)
 
 
 def total(tree: Any, axis: Axis) -> Any:
-    """Sum of every leaf over the devices; the result is the same on all of them."""
+    """Sum of every leaf over the devices, the same on all of them."""
     return tree if axis is None else lax.psum(tree, axis)
 
 
 def gather(x: Array, axis: Axis) -> Array:
     """Rows of all devices, `[b, ...] -> [b * devices, ...]`, in the order of the global batch.
 
-    Differentiable: the gradient of a row reaches the device that owns it, summed over the
-    devices that used it. The result is typed as equal on all devices, so that it may be stored
-    in a replicated state.
+    Differentiable: the gradient of a row goes to the device that owns it, summed over the devices
+    that used the row. The result is typed as equal on all devices, so it can be stored in a
+    replicated state.
     """
     return x if axis is None else lax.all_gather(x, axis, tiled=True, to="invarying")
 
 
 def scatter(x: Array, axis: Axis) -> Array:
-    """This device's rows of a global array, `[b * devices, ...] -> [b, ...]`; undoes `gather`."""
+    """This device's rows of a global array, `[b * devices, ...] -> [b, ...]`; inverts `gather`."""
     if axis is None:
         return x
     rows = x.shape[0] // lax.axis_size(axis)
@@ -52,22 +52,22 @@ def scatter(x: Array, axis: Axis) -> Array:
 
 
 def varying(tree: Any, axis: Axis) -> Any:
-    """The same values, typed as different on each device, so that gradients stay local."""
+    """The same values typed as device-varying, so that gradients stay local to a device."""
     if axis is None:
         return tree
     return jax.tree.map(lambda x: x if _varies(x, axis) else lax.pcast(x, axis, to="varying"), tree)
 
 
 def replicate(tree: Any, axis: Axis) -> Any:
-    """Makes every leaf equal on all devices: floats that differ are averaged.
+    """Makes every leaf equal on all devices: device-varying floats are averaged.
 
     Raises:
-        TypeError: an integer leaf differs between devices; there is no meaningful average.
+        TypeError: an integer leaf varies between devices; its average would be meaningless.
     """
     if axis is None:
         return tree
 
-    def one(x: Array) -> Array:
+    def replicate_leaf(x: Array) -> Array:
         if not _varies(x, axis):
             return x
         if not jnp.issubdtype(x.dtype, jnp.inexact):
@@ -77,7 +77,7 @@ def replicate(tree: Any, axis: Axis) -> Any:
             )
         return lax.pmean(x, axis)
 
-    return jax.tree.map(one, tree)
+    return jax.tree.map(replicate_leaf, tree)
 
 
 def local_rows(n: int, axis: Axis) -> Array:

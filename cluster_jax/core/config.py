@@ -1,4 +1,4 @@
-"""Configs: finding and loading them, and parsing their sections into dataclasses."""
+"""Configs: loading files, overriding values, parsing sections into dataclasses."""
 
 import dataclasses
 import importlib.util
@@ -20,21 +20,21 @@ class _Dataclass(Protocol):
 Section = TypeVar("Section", bound=_Dataclass)
 
 _PACKAGE = pathlib.Path(__file__).resolve().parent.parent
-# A wheel carries the configs inside the package; a checkout has them beside it.
+# Wheels contain the configs inside the package; in a checkout they are next to it.
 _FOLDERS = (_PACKAGE / "configs", _PACKAGE.parent / "configs")
 
 
 def config_names() -> list[str]:
-    """Names of the configs that come with the package."""
+    """Names of the configs included in the package."""
     names = {file.stem for folder in _FOLDERS for file in folder.glob("*.py")}
     return sorted(names - {"__init__", "base"})
 
 
 def find_config(config: str) -> pathlib.Path:
-    """The file of a config given as a path or as a bare name (`nrcc_digits`).
+    """The file of a config given as a path or a name (`nrcc_digits`).
 
     Raises:
-        InputError: there is no such file and no config of that name.
+        InputError: neither a file nor the name of a config.
     """
     path = pathlib.Path(config)
     if path.is_file():
@@ -51,7 +51,7 @@ def find_config(config: str) -> pathlib.Path:
 
 
 def load_config(config: str) -> ConfigDict:
-    """The `get_config()` of a config given as a path or as a bare name.
+    """Loads a config given as a path or a name by calling its `get_config()`.
 
     Raises:
         InputError: no such config, or the file has no `get_config`.
@@ -60,7 +60,7 @@ def load_config(config: str) -> ConfigDict:
     loader = importlib.machinery.SourceFileLoader(f"_config_{file.stem}", str(file))
     spec = importlib.util.spec_from_loader(loader.name, loader)
     if spec is None:
-        raise InputError(f"{file} must be a Python file; got something else")
+        raise InputError(f"config must be a Python file; got {file}")
     module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
     if not hasattr(module, "get_config"):
@@ -72,7 +72,7 @@ def override(config: ConfigDict, key: str, value: Any) -> None:
     """Sets one value of a config by its dotted key, such as "train.duration".
 
     Raises:
-        InputError: no such key, or a value of another type or that is no finite number.
+        InputError: the key is unknown, or the value has a different type or is not finite.
     """
     *sections, name = key.split(".")
     section: Any = config
@@ -83,23 +83,23 @@ def override(config: ConfigDict, key: str, value: Any) -> None:
         raise InputError(f"unknown config key {key}; see configs/base.py for the valid ones")
     finite(f"config.{key}", value)
     try:
-        section[name] = io.plain(value)  # NumPy's integers are not instances of int.
+        section[name] = io.plain(value)  # NumPy integers are not instances of int.
     except TypeError as error:
         raise InputError(
-            f"{key} must be of the type of the config's value; got {value!r} ({error})"
+            f"{key} must have the type of its value in the config; got {value!r} ({error})"
         ) from error
 
 
 def parse_section(cls: type[Section], name: str, values: Mapping[str, Any]) -> Section:
-    """A config section as a value of its dataclass, which checks it in `__post_init__`.
+    """Parses a config section into its dataclass, whose `__post_init__` checks the values.
 
-    A field whose type is a dataclass, or a dataclass or None, is a section of its own. Lists become
-    tuples, as JSON has no others.
+    A field whose type is a dataclass (or optionally one) is parsed as a nested section. Lists
+    become tuples, because JSON turns tuples into lists.
 
     Args:
-        cls: frozen dataclass of the section; its fields are the section's keys, none has a default.
-        name: of the section, for messages: "train", "eval.kmeans".
-        values: the section.
+        cls: frozen dataclass with a field for each key of the section and no default values.
+        name: name of the section for messages, such as "train" or "eval.kmeans".
+        values: the section's keys and values.
 
     Raises:
         InputError: a key is missing or unknown, or a value is out of range.
@@ -121,13 +121,13 @@ def parse_section(cls: type[Section], name: str, values: Mapping[str, Any]) -> S
     return cls(**parsed)
 
 
-def is_section(kind: Any) -> bool:
-    """Whether a type is that of a section."""
-    return isinstance(kind, type) and dataclasses.is_dataclass(kind)
+def is_section(cls: Any) -> bool:
+    """Whether a type is the dataclass of a section."""
+    return isinstance(cls, type) and dataclasses.is_dataclass(cls)
 
 
 def check_keys(name: str, keys: Collection[str], values: Mapping[str, Any]) -> None:
-    """Raises an `InputError` unless `values` has exactly these keys; `name` is the section's."""
+    """Raises an `InputError` unless the section `name` has exactly the keys `keys`."""
     prefix = f"{name}." if name else ""
     for key in keys:
         if key not in values:

@@ -1,4 +1,4 @@
-"""Devices and processes: the cores of a CPU as JAX devices, and several hosts as one job."""
+"""Devices and processes: CPU cores as JAX devices, several hosts as one job."""
 
 import contextlib
 import os
@@ -7,15 +7,15 @@ import jax
 
 from cluster_jax.core.checks import InputError
 
-# Seconds that the other processes wait at the end, while the first one clusters and reports.
+# Seconds that the other processes wait at the end while the first one clusters and reports.
 SHUTDOWN_TIMEOUT = 24 * 3600
 
 
 def use_cores(batch_size: int) -> None:
-    """Makes each CPU core a device, provided that the batch divides into 32 images or more each.
+    """Makes CPU cores JAX devices: as many as divide the batch into at least 32 images each.
 
-    XLA uses a second core poorly for the convolutions of small images: spread over two devices, a
-    step of nrcc_digits is a third faster on two cores. The mathematics stays the same.
+    XLA makes poor use of a second core for convolutions of small images: on two cores, a step of
+    nrcc_digits is a third faster with two devices. The mathematics stays the same.
     """
     processes = int(os.environ.get("JAX_NUM_PROCESSES", 1))
     batch_size = batch_size // processes
@@ -34,7 +34,8 @@ def cores() -> int:
 def cpu_devices(count: int) -> None:
     """Splits the CPU into `count` JAX devices.
 
-    Has no effect on TPU and GPU, if `JAX_NUM_CPU_DEVICES` is set, or once JAX has devices.
+    Has no effect on TPU and GPU, if `JAX_NUM_CPU_DEVICES` is set, or after JAX has initialized its
+    devices.
     """
     if jax.config.jax_num_cpu_devices < 0:  # type: ignore[attr-defined]  # not in its stub
         with contextlib.suppress(RuntimeError):
@@ -44,9 +45,12 @@ def cpu_devices(count: int) -> None:
 def distribute() -> None:
     """Connects the processes of a pod or a cluster job, if there is more than one.
 
-    The environment says so: `JAX_COORDINATOR_ADDRESS` with `JAX_NUM_PROCESSES` and
-    `JAX_PROCESS_ID` (any cluster), several hosts in `TPU_WORKER_HOSTNAMES` or a multi-slice
+    Environment variables tell: `JAX_COORDINATOR_ADDRESS` with `JAX_NUM_PROCESSES` and
+    `JAX_PROCESS_ID` (any cluster), several hosts in `TPU_WORKER_HOSTNAMES` or a multislice job
     (Cloud TPU), more than one task of SLURM or Open MPI.
+
+    Raises:
+        InputError: `JAX_COORDINATOR_ADDRESS` is set without the other two.
     """
     env = os.environ
     if "JAX_COORDINATOR_ADDRESS" in env:

@@ -1,4 +1,4 @@
-"""Reading and writing files atomically, in a local folder or a bucket."""
+"""Reading files and writing them atomically, in local folders and buckets."""
 
 import io
 import json
@@ -10,12 +10,12 @@ from etils import epath
 
 
 def write(path: epath.PathLike, content: str | bytes) -> None:
-    """Writes a file through a temporary one beside it, so that no reader sees half of it."""
+    """Writes a file atomically: first a temporary file next to it, which then replaces it."""
     path = epath.Path(path)
     partial = path.parent / f".{path.name}.partial"
     try:
         if isinstance(content, str):
-            # A file name need not be valid Unicode; its bytes are written as they are.
+            # File names in tables may not be valid Unicode; their bytes are written unchanged.
             content = content.encode("utf-8", "surrogateescape")
         partial.write_bytes(content)
         partial.replace(path)
@@ -24,7 +24,7 @@ def write(path: epath.PathLike, content: str | bytes) -> None:
 
 
 def write_json(path: epath.PathLike, value: Any) -> None:
-    """Writes `value` as indented JSON; NaN and infinity, which JSON lacks, become null."""
+    """Writes `value` as indented JSON; NaN and infinity, which JSON does not have, become null."""
     write(path, json.dumps(plain(value), indent=2, allow_nan=False) + "\n")
 
 
@@ -36,19 +36,19 @@ def read_json(path: epath.PathLike) -> Any:
 def write_arrays(path: epath.PathLike, arrays: Mapping[str, np.ndarray]) -> None:
     """Writes arrays as one compressed `.npz` file."""
     buffer = io.BytesIO()
-    # NumPy declares its other parameters among the arrays.
+    # NumPy's signature mixes its options with the arrays.
     np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
     write(path, buffer.getvalue())
 
 
 def read_arrays(path: epath.PathLike) -> dict[str, np.ndarray]:
-    """Reads the arrays of an `.npz` file; never unpickles."""
+    """Reads the arrays of an `.npz` file without unpickling."""
     with np.load(io.BytesIO(epath.Path(path).read_bytes()), allow_pickle=False) as file:
         return {name: file[name] for name in file.files}
 
 
 def plain(value: Any) -> Any:
-    """`value` as JSON values: without the types of NumPy and JAX, without tuples."""
+    """Converts `value` to JSON types: no NumPy or JAX types, lists instead of tuples."""
     if isinstance(value, Mapping):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,10 @@
-"""Small array functions that the losses share: unit vectors, products, masked log-sum-exp."""
+"""Array functions shared by the losses: unit rows, inner products, masked log-sum-exp.
+
+`l2_normalize` and `logsumexp` are written here because rows of zeros and rows without entries occur
+and must have a zero gradient. Dividing by a norm plus epsilon gives a zero row a gradient of size
+1 / epsilon; `jax.nn.logsumexp` computes 0 / 0 for an empty row, which is NaN in forward mode and an
+error under `jax_debug_nans`.
+"""
 
 import jax.numpy as jnp
 from jax import Array, lax
@@ -6,15 +12,14 @@ from jax.scipy.special import logsumexp as _logsumexp
 
 
 def upcast(x: Array) -> Array:
-    """`x` in at least float32: bfloat16 and float16 are promoted, float64 stays."""
+    """`x` as at least float32: bfloat16 and float16 are promoted, float64 is kept."""
     return x.astype(jnp.promote_types(x.dtype, jnp.float32))
 
 
 def l2_normalize(x: Array) -> Array:
     """Rows of `x` `[..., d]` scaled to length one, in at least float32.
 
-    A row of zeros stays zero and passes a zero gradient (the usual small epsilon in the
-    denominator would pass one of its reciprocal size).
+    A row of zeros stays zero and has a zero gradient.
     """
     x = upcast(x)
     squared = jnp.sum(x * x, axis=-1, keepdims=True)
@@ -26,27 +31,27 @@ def l2_normalize(x: Array) -> Array:
 def pairwise_dot(a: Array, b: Array) -> Array:
     """Inner products of the rows of `a` `[m, d]` and `b` `[n, d]`: `[m, n]`, at least float32.
 
-    Full precision also where the hardware would round the factors to bfloat16 (TPU): divided
-    by a temperature of 0.1 such a rounding moves a logit by 0.04.
+    Uses full precision also on TPUs, which round the factors to bfloat16 by default: at a
+    temperature of 0.1 that rounding changes a logit by 0.04.
     """
     return jnp.matmul(upcast(a), upcast(b).T, precision=lax.Precision.HIGHEST)
 
 
 def cosine(a: Array, b: Array) -> Array:
-    """Cosine of paired rows, `[..., d]` and `[..., d]` -> `[...]`, at least float32."""
+    """Cosine similarity of paired rows, `[..., d]` and `[..., d]` -> `[...]`, at least float32."""
     return jnp.sum(l2_normalize(a) * l2_normalize(b), axis=-1)
 
 
 def logsumexp(logits: Array, keep: Array | None = None) -> Array:
     """Log of the sum of exponentials over the last axis, `[..., n] -> [...]`.
 
-    `keep` is a boolean mask, broadcastable to `logits`; entries outside it are -inf, not a large
-    negative number. A row with nothing kept gives -inf and a zero gradient.
+    `keep` is a boolean mask, broadcastable to `logits`; entries outside it count as exactly -inf,
+    not as a large negative number. A row without entries gives -inf and a zero gradient.
     """
     if keep is None:
         return _logsumexp(logits, axis=-1)
     keep = jnp.broadcast_to(keep, logits.shape)
-    some = jnp.any(keep, axis=-1)
-    # Two `where`s: the inner one keeps the differentiated branch finite for empty rows.
-    safe = _logsumexp(jnp.where(keep | ~some[..., None], logits, -jnp.inf), axis=-1)
-    return jnp.where(some, safe, -jnp.inf)
+    has_entries = jnp.any(keep, axis=-1)
+    # The inner `where` keeps the differentiated branch finite for rows without entries.
+    safe = _logsumexp(jnp.where(keep | ~has_entries[..., None], logits, -jnp.inf), axis=-1)
+    return jnp.where(has_entries, safe, -jnp.inf)

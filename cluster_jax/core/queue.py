@@ -1,4 +1,4 @@
-"""First-in, first-out queue of rows from earlier steps, a ring buffer in the training state."""
+"""First-in, first-out queue of rows of earlier steps: a ring buffer in the training state."""
 
 from typing import Any, NamedTuple
 
@@ -13,9 +13,9 @@ class Queue(NamedTuple):
     """A queue of rows.
 
     Attributes:
-        rows: pytree of arrays `[length, ...]`; the first `filled` rows of each are entries.
-        place: row at which the next batch is written, int32 `[]`.
-        filled: number of entries, int32 `[]`.
+        rows: pytree of arrays `[length, ...]`; the first `filled` rows of each are valid entries.
+        place: row index at which the next batch is written, int32 `[]`.
+        filled: number of valid entries, int32 `[]`.
     """
 
     rows: Tree
@@ -28,7 +28,7 @@ def create_queue(length: int, entry: Tree) -> Queue:
 
     Args:
         length: capacity in entries.
-        entry: pytree with the shapes and dtypes of one entry; its values are not used.
+        entry: pytree with the shapes and dtypes of one entry; the values are ignored.
 
     Raises:
         ValueError: the length is below 1.
@@ -40,12 +40,12 @@ def create_queue(length: int, entry: Tree) -> Queue:
 
 
 def enqueue(queue: Queue, batch: Tree) -> Queue:
-    """The queue after the rows of a batch replaced its oldest ones.
+    """The queue after the rows of a batch have replaced its oldest entries.
 
     Args:
         queue: the queue.
-        batch: pytree like `queue.rows`, leaves `[n, ...]` of all devices together
-            (`collectives.gather`), the same n in every call.
+        batch: pytree like `queue.rows` with leaves `[n, ...]`, the rows of all devices
+            (`collectives.gather`); n is the same in every call.
 
     Raises:
         ValueError: the queue's length is not a multiple of n.

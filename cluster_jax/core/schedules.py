@@ -1,4 +1,4 @@
-"""Schedules as pure functions of the step, and durations in steps or epochs."""
+"""Schedules as pure functions of the step; durations in steps or epochs."""
 
 import math
 import re
@@ -13,19 +13,19 @@ Schedule = Callable[[Array | int], Array]
 
 
 def duration(value: str, steps_per_epoch: int) -> int:
-    """Number of steps in `"1500 steps"` or `"0.5 epochs"`; part of a step counts as one.
+    """Number of steps in `"1500 steps"` or `"0.5 epochs"`, rounded up.
 
     Raises:
-        ValueError: another form, a negative number, or a fraction of a step.
+        ValueError: a different format, a negative number, or a fractional number of steps.
     """
     return steps("value", value, steps_per_epoch)
 
 
 def steps(name: str, value: str, steps_per_epoch: int) -> int:
-    """`duration` of a config's value; messages name it.
+    """`duration` of a config value; error messages start with `name`.
 
     Raises:
-        InputError: another form, a negative number, or a fraction of a step.
+        InputError: a different format, a negative number, or a fractional number of steps.
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s+(steps?|epochs?)\s*", str(value))
     if match is None:
@@ -44,8 +44,8 @@ def steps(name: str, value: str, steps_per_epoch: int) -> int:
 def warmup_cosine(peak: float, warmup: int, total: int, end: float = 0.0) -> Schedule:
     """Linear from `peak / warmup` at step 0 to `peak` at step `warmup - 1`, then cosine to `end`.
 
-    The cosine spans `total - warmup` steps, so the last step comes close to `end`; dividing by
-    `total` instead, as official NCC code does, never gets there.
+    The cosine spans `total - warmup` steps, so the last step comes close to `end`. The official
+    NCC code divides by `total` instead and ends above it.
     """
 
     def schedule(step: Array | int) -> Array:
@@ -59,9 +59,9 @@ def warmup_cosine(peak: float, warmup: int, total: int, end: float = 0.0) -> Sch
 
 
 def warmup_drops(peak: float, warmup: int, every: int) -> Schedule:
-    """Linear warm-up to `peak` as in `warmup_cosine`, then a tenth of the rate every `every` steps.
+    """Linear warm-up to `peak` as in `warmup_cosine`; divided by ten every `every` steps.
 
-    Counted from step 0, so that a warm-up does not move the drops.
+    The steps are counted from 0, so the warm-up does not shift the drops.
     """
 
     def schedule(step: Array | int) -> Array:
@@ -75,8 +75,8 @@ def warmup_drops(peak: float, warmup: int, every: int) -> Schedule:
 def cosine(start: float, end: float, total: int) -> Schedule:
     """Half a cosine from `start` at step 0 to `end` at step `total`, constant afterward.
 
-    The decay of the exponential moving average uses it: `cosine(0.996, 1.0, total)` is BYOL's
-    schedule, `cosine(m, m, total)` a constant one.
+    Used for the decay of the exponential moving average: `cosine(0.996, 1.0, total)` is BYOL's
+    schedule, `cosine(m, m, total)` is constant.
     """
 
     def schedule(step: Array | int) -> Array:

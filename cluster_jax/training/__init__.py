@@ -1,1 +1,1 @@
-"""The step, the loop and what they keep."""
+"""Training: step, loop, optimizers, checkpoints and logs."""

@@ -1,4 +1,4 @@
-"""Checkpoints by Orbax: asynchronous, atomic, the last few kept."""
+"""Orbax checkpoints: asynchronous and atomic; the newest few are kept."""
 
 from typing import Any
 
@@ -14,44 +14,45 @@ from cluster_jax.training.state import State
 
 
 def read(folder: epath.PathLike, state: State, step: int) -> State:
-    """The checkpoint of a step, for a run that is over; changes nothing in the folder.
+    """Reads one checkpoint of a finished run; changes nothing in the folder.
 
     Args:
-        folder: of the checkpoints.
-        state: gives structure, shapes, dtypes and devices; `jax.ShapeDtypeStruct`s will do.
-        step: whose.
+        folder: folder of the checkpoints.
+        state: gives structure, shapes, dtypes and devices; may hold `jax.ShapeDtypeStruct`s.
+        step: step of the checkpoint.
 
     Raises:
-        InputError: there is none of that step, or it is of another network or damaged.
+        InputError: the checkpoint is missing, damaged, or was written by a different network.
     """
     path = _absolute(folder)
     if not (path / str(step)).exists():
         raise InputError(
-            f"there is no checkpoint {path / str(step)}, so no network for new images; restore it"
+            f"there is no checkpoint {path / str(step)}; restore it from a copy, or train again"
         )
     options = ocp.CheckpointManagerOptions(create=False)
     handler = ocp.StandardCheckpointHandler()
     with ocp.CheckpointManager(path, item_handlers=handler, options=options) as manager:
         try:
-            # Compared first: a restoration that fails leaves tasks behind that complain.
-            held = jax.tree.map(lambda x: tuple(x.shape), manager.item_metadata(step).tree)
-            wanted = jax.tree.map(lambda x: tuple(x.shape), state.params)
-            if held["params"] != wanted:
+            # Shapes are compared first: a failed restore leaves background tasks that log errors.
+            stored_shapes = jax.tree.map(lambda x: tuple(x.shape), manager.item_metadata(step).tree)
+            expected_params = jax.tree.map(lambda x: tuple(x.shape), state.params)
+            if stored_shapes["params"] != expected_params:
                 raise InputError(
-                    f"{path / str(step)} is of another network than the run's config.json says; "
-                    "restore both from one run"
+                    f"{path / str(step)} was written by a different network from the one in the "
+                    "run's config.json; use both files of the same run"
                 )
             target = jax.tree.map(_like, state._asdict())
             return State(**manager.restore(step, args=ocp.args.StandardRestore(target)))
         except InputError:
             raise
-        except Exception as error:  # Orbax and TensorStore raise many kinds.
-            reason = str(error).strip().split("\n")[0][:200]
-            raise InputError(f"{path / str(step)} cannot be read ({reason}); restore it") from error
+        except Exception as error:  # Orbax and TensorStore raise many types.
+            raise InputError(
+                f"{path / str(step)} cannot be read ({_first_line(error)}); restore it from a copy"
+            ) from error
 
 
 def exists(folder: epath.PathLike) -> bool:
-    """Whether a folder holds a whole checkpoint of any step."""
+    """Whether a folder has a complete checkpoint of any step."""
     path = _absolute(folder)
     return path.exists() and bool(ocp.utils.checkpoint_steps(path))
 
@@ -59,14 +60,15 @@ def exists(folder: epath.PathLike) -> bool:
 class Checkpoints:
     """The checkpoints of a run, in `folder/<step>`.
 
-    If the newest cannot be read, it is moved to `damaged/<step>` beside the folder and the one
-    before it is used. If that cannot be read either, nothing more is moved: then something else
-    is wrong.
+    If the newest checkpoint cannot be read, it is moved to `damaged/<step>` beside the folder and
+    the previous one is used. If that cannot be read either, nothing else is moved: the cause is
+    then probably not a damaged file.
 
     Args:
-        folder: of the checkpoints.
-        keep: how many of them.
-        method: name of the method, written into each: several methods have the same arrays.
+        folder: folder of the checkpoints.
+        keep: number of checkpoints to keep.
+        method: name of the method, stored in each checkpoint because the states of several
+            methods have the same arrays.
     """
 
     def __init__(self, folder: epath.PathLike, *, keep: int, method: str):
@@ -80,7 +82,7 @@ class Checkpoints:
             preservation_policy=checkpoint_managers.LatestN(self._keep),
             cleanup_tmp_directories=True,
         )
-        # Named, so that `_of_another` can ask what a checkpoint holds before any is restored.
+        # Given here so that `_differs` can read the shapes of a checkpoint before any restore.
         handler = ocp.StandardCheckpointHandler()
         return ocp.CheckpointManager(self._folder, item_handlers=handler, options=options)
 
@@ -89,7 +91,7 @@ class Checkpoints:
         return self._manager.latest_step()
 
     def save(self, state: State, step: int) -> None:
-        """Starts to save; returns before the files are complete. A step saved already is kept."""
+        """Starts an asynchronous save; does nothing if the step is saved already."""
         if step not in self._manager.all_steps():
             self._manager.save(
                 step,
@@ -99,16 +101,16 @@ class Checkpoints:
             )
 
     def restore(self, state: State, step: int | None = None) -> State | None:
-        """The newest readable checkpoint, or that of a step; None if there is none.
+        """Restores the newest readable checkpoint, or the one of `step`; None if there is none.
 
         Args:
-            state: gives structure, shapes, dtypes and the devices to restore to, which may be
-                more or fewer than those that saved.
-            step: None for the newest, or the one before where that is damaged.
+            state: gives structure, shapes, dtypes and the devices to restore to, whose number may
+                differ from when the checkpoint was saved.
+            step: None: the newest, or the previous one if the newest is damaged.
 
         Raises:
-            InputError: there are checkpoints, but the newest is of another method or network, or
-                the last two cannot be read.
+            InputError: the newest checkpoint was written by a different method or network, or the
+                newest two cannot be read.
         """
         target = jax.tree.map(_like, state._asdict())
         arguments = ocp.args.StandardRestore(target)
@@ -117,44 +119,44 @@ class Checkpoints:
         newest = self.latest()
         if newest is None:
             return None
-        if self._of_another(newest, state):
+        if self._differs(newest, state):
             raise InputError(
-                f"{self._folder / str(newest)} is of another method or network than the config "
-                "says; give another --workdir"
+                f"{self._folder / str(newest)} was written by a different method or network; "
+                "choose another --workdir"
             )
         try:
             return State(**self._manager.restore(newest, args=arguments))
-        except Exception as error:  # Orbax and TensorStore raise many kinds.
-            reason = str(error).strip().split("\n")[0][:200]
+        except Exception as error:  # Orbax and TensorStore raise many types.
+            reason = _first_line(error)
         if len(self._manager.all_steps()) == 1:
             raise InputError(
                 f"{self._folder / str(newest)}, the only checkpoint, cannot be read ({reason}); "
-                f"remove {self._folder} to train anew, or give another --workdir"
+                f"remove {self._folder} to start over, or choose another --workdir"
             )
         self._set_aside(newest, reason)
-        before = self.latest()
+        previous = self.latest()
         try:
-            return State(**self._manager.restore(before, args=arguments))
+            return State(**self._manager.restore(previous, args=arguments))
         except Exception as error:
             raise InputError(
-                f"two checkpoints in a row cannot be read ({reason}); the cause is likely not "
-                f"damage: look at {self._folder}, or give another --workdir"
+                f"the newest two checkpoints cannot be read ({reason}), so the files are probably "
+                f"not damaged; check {self._folder}, or choose another --workdir"
             ) from error
 
-    def _of_another(self, step: int, state: State) -> bool:
-        """Whether a checkpoint is of another method or other arrays, which is no damage."""
+    def _differs(self, step: int, state: State) -> bool:
+        """Whether an intact checkpoint is of a different method or has different arrays."""
         try:
-            held = _shapes(self._manager.item_metadata(step).tree)
-            noted = self._manager.metadata(step).custom_metadata or {}
-        except Exception:  # Damaged, as the restoration will say.
+            stored_shapes = _shapes(self._manager.item_metadata(step).tree)
+            metadata = self._manager.metadata(step).custom_metadata or {}
+        except Exception:  # Damaged; the restore reports it.
             return False
-        other = noted.get("method", self._method) != self._method
-        return other or held != _shapes(state._asdict())
+        other_method = metadata.get("method", self._method) != self._method
+        return other_method or stored_shapes != _shapes(state._asdict())
 
     def _set_aside(self, step: int, reason: str) -> None:
         damaged = self._folder.parent / "damaged" / str(step)
         logging.warning(
-            "checkpoint %s cannot be read (%s); it was moved to %s and the one before it is used",
+            "checkpoint %s cannot be read (%s); moved it to %s and using the previous one",
             self._folder / str(step),
             reason,
             damaged,
@@ -170,32 +172,36 @@ class Checkpoints:
         self._manager = self._open()
 
     def wait(self) -> None:
-        """Returns when everything asked for is on disk."""
+        """Blocks until all saves are on disk."""
         self._manager.wait_until_finished()
 
     def preempted(self, step: int) -> bool:
-        """Whether any host was told to stop; all hosts answer alike for a step."""
+        """Whether any host was told to stop; all hosts return the same answer for a step."""
         return jax.process_count() > 1 and self._manager.reached_preemption(step)
 
     def close(self) -> None:
-        """Waits for the files and lets go of them."""
+        """Waits for pending saves and closes the manager."""
         self._manager.wait_until_finished()
         self._manager.close()
 
 
 def _absolute(folder: epath.PathLike) -> epath.Path:
-    """The path as Orbax wants it; a bucket's is absolute."""
+    """The absolute path that Orbax requires; a bucket's is absolute already."""
     path = epath.Path(folder)
     return path if "://" in str(folder) else path.resolve()
 
 
 def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
-    """Path -> shape of every array, of a state as of what Orbax says of a stored one."""
-    found = {
+    """Path -> shape of every array of a state, or of Orbax's metadata of a stored state."""
+    shapes = {
         jax.tree_util.keystr(path, simple=True, separator="/"): tuple(x.shape)
         for path, x in jax.tree.leaves_with_path(tree)
     }
-    return {**found, "key": ()}  # stored as the numbers it is made of
+    return {**shapes, "key": ()}  # Orbax stores the key as its raw integers.
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0][:200]
 
 
 def _like(x: jax.Array | jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:

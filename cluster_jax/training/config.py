@@ -12,13 +12,13 @@ class TrainConfig:
 
     Attributes:
         batch_size: images per step, over all devices.
-        labeled_batch_size: how many of them are labeled ones, see `data.batches.parts`; None: a
-            batch has no labels.
-        duration: of the training, "1500 steps" or "200 epochs".
-        log_every: steps between lines of the log, which hold means over those steps.
+        labeled_batch_size: number of labeled images among them, see `data.batches.parts`; None:
+            batches have no labels.
+        duration: length of the training, "1500 steps" or "200 epochs".
+        log_every: steps between lines of the log; a line has the means over those steps.
         checkpoint_every: steps between checkpoints; the last step is always saved.
         keep_checkpoints: number of checkpoints to keep.
-        prefetch: batches that are prepared ahead.
+        prefetch: number of batches to prepare ahead.
     """
 
     batch_size: int

@@ -1,4 +1,4 @@
-"""What a training writes as it goes: a JSON line and TensorBoard scalars a logged step."""
+"""Training log: one JSON line and TensorBoard scalars per logged step."""
 
 import json
 from collections.abc import Mapping
@@ -12,9 +12,12 @@ from cluster_jax.core import io
 class Log:
     """`metrics.jsonl` and TensorBoard events of a run.
 
-    A resumed run keeps the lines up to its step, so that no step appears twice. In a bucket,
-    which cannot append, the lines are written with every `flush`, and TensorBoard events are not
-    written.
+    A resumed run keeps the lines up to its step, so that no step appears twice. Buckets cannot
+    append: there every `flush` rewrites the file, and no TensorBoard events are written.
+
+    Args:
+        workdir: folder of the run.
+        step: step from which the training starts or resumes.
     """
 
     def __init__(self, workdir: epath.PathLike, *, step: int):
@@ -26,7 +29,7 @@ class Log:
         self.flush()
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
-        """Adds one line; not-a-number and infinity become null."""
+        """Adds one line; NaN and infinity become null."""
         record = io.plain({"step": step, **values})
         self.records.append(record)
         if self._board:
@@ -36,25 +39,27 @@ class Log:
                 self._board.add_scalar(name, value, step)
 
     def flush(self) -> None:
-        """Writes the whole file anew."""
+        """Rewrites the whole file."""
         io.write(self._path, "".join(json.dumps(r) + "\n" for r in self.records))
         if self._board:
             self._board.flush()
 
     def close(self) -> None:
-        """Completes the files."""
+        """Flushes and closes the files."""
         self.flush()
         if self._board:
             self._board.close()
 
 
 def read(workdir: epath.PathLike) -> list[dict]:
-    """The lines of `metrics.jsonl` as dicts, up to the first that is incomplete."""
+    """Reads the lines of `metrics.jsonl` as dicts, up to the first incomplete one."""
     path = epath.Path(workdir) / "metrics.jsonl"
     records = []
     for line in path.read_text().splitlines() if path.exists() else ():
         try:
             records.append(json.loads(line))
-        except json.JSONDecodeError:  # Cut off by a kill; the steps after it are logged again.
+        except (
+            json.JSONDecodeError
+        ):  # Cut off when the process was killed; a resumed run logs those steps again.
             break
     return records

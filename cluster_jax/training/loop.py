@@ -1,4 +1,4 @@
-"""One training loop for every method."""
+"""The training loop, the same for all methods."""
 
 import collections
 import contextlib
@@ -28,29 +28,29 @@ from cluster_jax.training.log import Log
 from cluster_jax.training.state import State
 from cluster_jax.training.step import make_step
 
-REFRESH = 1  # tells the key of a refresh from that of the step after it
+REFRESH = 1  # separates the random key of a refresh from that of the next step
 
 
 class NotFinite(ArithmeticError):
-    """The loss or its gradient became infinite or not a number."""
+    """The loss or its gradient became NaN or infinite."""
 
 
 class Preempted(Exception):
-    """The process was interrupted; everything is saved, and the same command resumes."""
+    """The process was interrupted; the state is saved, and the same command resumes."""
 
 
 class TrainSchedule(NamedTuple):
-    """How a training goes: lengths in steps, sizes in images.
+    """Lengths of a training in steps, sizes in images.
 
     Attributes:
-        seed: of the initial parameters, the order of the images and everything else random.
-        total: steps of the whole training.
+        seed: seed of the initial parameters, the order of the images and all other randomness.
+        total: number of steps of the whole training.
         batch_size: images per step, over all devices.
-        labeled_batch_size: how many of them are labeled ones, or None, see `data.batches.parts`.
-        log_every: steps between lines of the log, which hold means over those steps.
+        labeled_batch_size: number of labeled images among them, or None, see `data.batches.parts`.
+        log_every: steps between lines of the log; a line has the means over those steps.
         checkpoint_every: steps between checkpoints; the last step is always saved.
         keep_checkpoints: number of checkpoints to keep.
-        prefetch: batches that are prepared ahead.
+        prefetch: number of batches to prepare ahead.
     """
 
     seed: int
@@ -94,19 +94,19 @@ def train(
     workdir: epath.PathLike,
     embed: Callable[[State], Any],
 ) -> State:
-    """Trains from the newest checkpoint, or from `initial`, to `run.schedule.total` steps.
+    """Trains from the newest checkpoint, or from `initial`, up to step `run.schedule.total`.
 
     Args:
-        run: what to train, and how.
-        initial: the state to start from where there is no checkpoint; donated.
-        workdir: where checkpoints and logs go.
-        embed: embeds the whole set with a state, for methods that refresh from it.
+        run: method, optimizer, schedule and data.
+        initial: state to start from if there is no checkpoint; donated.
+        workdir: folder for checkpoints and logs.
+        embed: embeds the whole data set with a state, for methods that refresh from it.
 
     Returns:
         The state after `run.schedule.total` steps.
 
     Raises:
-        NotFinite: names the step and the newest checkpoint, which is older than the step.
+        NotFinite: the loss or its gradient; names the step and the newest checkpoint before it.
         Preempted: after SIGTERM or SIGINT; the state is saved.
     """
     schedule, is_main = run.schedule, jax.process_index() == 0
@@ -134,7 +134,7 @@ def train(
         watch = _Watch(log, run.learning_rate, schedule.batch_size, start)
         for step, batch in zip(range(start + 1, schedule.total + 1), stream, strict=True):
             if run.method.refresh_at(step - 1):
-                # A refresh cannot use a state that is not finite, and would say less about it.
+                # Checked here because a refresh with a non-finite state fails less clearly.
                 watch.check(step - 1, checkpoints.latest(), bar)
                 state = _refreshed(run, state, step - 1, embed)
             if run.dataset.images is not None and resident is None:
@@ -145,7 +145,7 @@ def train(
             stop = bool(signals) or checkpoints.preempted(step)
             saving = stop or step % schedule.checkpoint_every == 0 or step == schedule.total
             if saving or step % schedule.log_every == 0:
-                # Before saving: a state that is not finite must not become a checkpoint.
+                # Before saving: a non-finite state must not become a checkpoint.
                 watch.report(step, checkpoints.latest(), bar)
             if saving:
                 checkpoints.save(state, step)
@@ -157,7 +157,7 @@ def train(
 
 
 def _stream(run: TrainingRun, start: int) -> Generator[batches.Batch]:
-    """This process's part of the batches from step `start` on."""
+    """This process's rows of the batches from step `start` on."""
     return batches.stream(
         run.dataset,
         seed=run.schedule.seed,
@@ -172,7 +172,7 @@ def _stream(run: TrainingRun, start: int) -> Generator[batches.Batch]:
 
 
 def _refreshed(run: TrainingRun, state: State, step: int, embed: Callable[[State], Any]) -> State:
-    """The state after the method's refresh, which comes before a step."""
+    """The state after the method's refresh before a step."""
     key = jax.random.fold_in(jax.random.fold_in(state.key, step), REFRESH)
     model_state = run.method.refresh(
         state.model_state, functools.partial(embed, state), key, run.mesh
@@ -182,7 +182,7 @@ def _refreshed(run: TrainingRun, state: State, step: int, embed: Callable[[State
 
 
 class _Watch:
-    """Collects the metrics of steps on the device; reads them only when they are reported."""
+    """Collects the metrics of steps; copies them from the device only when it reports them."""
 
     def __init__(self, log: Log | None, learning_rate: Schedule, batch_size: int, start: int):
         self._log, self._learning_rate, self._batch_size = log, learning_rate, batch_size
@@ -193,12 +193,12 @@ class _Watch:
         self._steps.append(metrics)
 
     def check(self, step: int, checkpoint: int | None, bar: tqdm) -> None:
-        """Reports if a step was bad."""
-        if self._steps and _bad(self._values()).any():
+        """Reports if a step since the last report was not finite."""
+        if self._steps and _not_finite(self._values()).any():
             self.report(step, checkpoint, bar)
 
     def report(self, step: int, checkpoint: int | None, bar: tqdm) -> None:
-        """Logs the means since the last report; raises `NotFinite` at the first bad step."""
+        """Logs the means since the last report; raises `NotFinite` if a step was not finite."""
         if not self._steps:
             return
         values, now = self._values(), time.perf_counter()
@@ -210,9 +210,9 @@ class _Watch:
         if self._log is not None:
             self._log.write(step, means)
         bar.set_postfix_str(f"loss {means['loss']:.4f}, {speed:,.0f} images/s", refresh=False)
-        bad = _bad(values)
-        if bad.any():
-            first = self._since + int(np.argmax(bad)) + 1
+        not_finite = _not_finite(values)
+        if not_finite.any():
+            first = self._since + int(np.argmax(not_finite)) + 1
             saved = "no checkpoint yet" if checkpoint is None else f"checkpoint {checkpoint}"
             raise NotFinite(
                 f"the loss or its gradient must be finite; got NaN or infinity at step {first} "
@@ -226,14 +226,14 @@ class _Watch:
         return {name: np.array([s[name] for s in steps], np.float64) for name in steps[0]}
 
 
-def _bad(values: Mapping[str, np.ndarray]) -> np.ndarray:
+def _not_finite(values: Mapping[str, np.ndarray]) -> np.ndarray:
     return ~(np.isfinite(values["loss"]) & np.isfinite(values["gradient_norm"]))
 
 
 def _resident(dataset: Dataset, mesh: Mesh) -> Array | None:
-    """The whole set on every device, where it is small enough to be in memory.
+    """The whole data set on every device, if it is in memory; else None.
 
-    Not on several CPU devices, which share a memory: it would be there once for each.
+    Also None on several CPU devices: they share the host's memory, which would hold a copy each.
     """
     if dataset.images is None or (jax.default_backend() == "cpu" and mesh.size > 1):
         return None
@@ -249,13 +249,13 @@ def _place(batch: batches.Batch, mesh: Mesh) -> batches.Batch:
 
 @contextlib.contextmanager
 def _stop_signals() -> Iterator[collections.deque]:
-    """While active, the first SIGTERM or SIGINT is noted, not obeyed; a second one is obeyed.
+    """Records the first SIGTERM or SIGINT instead of stopping; a second one stops at once.
 
-    With several processes the signals are left to JAX, which makes all of them stop at one step.
+    With several processes JAX handles the signals, so that all of them stop at the same step.
     """
     received: collections.deque[int] = collections.deque()
 
-    def note(number: int, frame: Any) -> None:
+    def record(number: int, frame: Any) -> None:
         received.append(number)
         logging.warning("interrupted: saving after this step")
         for each, handler in handlers.items():
@@ -263,8 +263,8 @@ def _stop_signals() -> Iterator[collections.deque]:
 
     numbers = (signal.SIGTERM, signal.SIGINT) if jax.process_count() == 1 else ()
     try:
-        handlers = {number: signal.signal(number, note) for number in numbers}
-    except ValueError:  # Not the main thread (a notebook's worker): signals are not ours.
+        handlers = {number: signal.signal(number, record) for number in numbers}
+    except ValueError:  # Only the main thread may set signal handlers; a notebook's worker cannot.
         yield received
         return
     try:

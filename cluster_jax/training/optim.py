@@ -1,4 +1,4 @@
-"""Optimizers with the parameter groups of the papers."""
+"""Optimizers with the parameter groups that the papers use."""
 
 import dataclasses
 from collections.abc import Callable
@@ -10,7 +10,7 @@ import optax
 from cluster_jax.core import checks, schedules
 from cluster_jax.core.checks import InputError
 
-TRUST = 0.001  # LARS' coefficient: the rates of the papers are tuned to it
+TRUST = 0.001  # LARS trust coefficient; the papers' learning rates assume it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,16 +18,17 @@ class OptimizerConfig:
     """Section `optimizer`.
 
     Attributes:
-        name: `"sgd"` (decay added to the gradient, then heavy-ball momentum, as PyTorch),
+        name: `"sgd"` (weight decay added to the gradient, then heavy-ball momentum, as in PyTorch),
             `"lars"` or `"adamw"`.
         learning_rate: peak rate for `base_batch_size` images.
         base_batch_size: the rate is multiplied by `batch_size / base_batch_size` (256 in the
-            papers); None: it is taken as it is.
-        weight_decay: coefficient of the decay.
-        momentum: of SGD and LARS, or AdamW's beta_1.
-        predictor_lr_multiplier: the predictor's rate over that of all else (10 in NRCC, NCC).
-        warmup: duration in which the rate rises.
-        lr_decay_every: duration between drops of the rate to a tenth; None: a cosine to 0.
+            papers); None: no scaling.
+        weight_decay: coefficient of the weight decay.
+        momentum: momentum of SGD and LARS, or AdamW's beta_1.
+        predictor_lr_multiplier: ratio of the predictor's rate to that of all other parameters (10
+            in NRCC and NCC).
+        warmup: duration of the linear warm-up.
+        lr_decay_every: duration between divisions of the rate by ten; None: a cosine decay to 0.
     """
 
     name: str
@@ -64,23 +65,24 @@ def make(
 ) -> tuple[optax.GradientTransformation, schedules.Schedule]:
     """The optimizer and its learning rate as a function of the step.
 
-    Linear warm-up, then a cosine to 0 or drops to a tenth. Weight decay and LARS' adaptation
-    leave out norms and biases: everything of fewer than two axes (told by shape; the official NCC
-    code tells by name and misses half).
+    The rate warms up linearly, then decays to 0 by a cosine or is divided by ten at intervals.
+    Weight decay and LARS adaptation skip normalization parameters and biases, that is all arrays
+    of fewer than two axes (the official NCC code goes by name and misses half of them).
 
-    LARS is You et al. (2017): each kernel's gradient, decay added, is scaled to 0.001 times the
-    kernel's length; heavy-ball momentum follows. As in the code of BYOL and Barlow Twins the
-    learning rate multiplies the momentum; in the paper (and `optax.lars`) it is inside.
+    LARS is You et al. (2017): the gradient of each kernel, weight decay added, is scaled to 0.001
+    times the kernel's norm; heavy-ball momentum follows. As in the code of BYOL and Barlow Twins
+    the learning rate multiplies the momentum buffer; in the paper (and `optax.lars`) it is applied
+    before.
 
     Args:
         config: see `OptimizerConfig`.
-        total_steps: length of the training.
-        steps_per_epoch: the unit of durations in epochs.
+        total_steps: length of the training in steps.
+        steps_per_epoch: length of an epoch in steps.
         batch_size: images per step, over all devices.
-        frozen: see `nets.network.Network`; what it marks is not moved, not even by decay.
+        frozen: see `nets.network.Network`; marked parameters do not change, not even by decay.
 
     Raises:
-        InputError: the warm-up is longer than the training, or the drops are 0 steps apart.
+        InputError: the warm-up is longer than the training, or `lr_decay_every` is 0 steps.
     """
     warmup = schedules.steps("optimizer.warmup", config.warmup, steps_per_epoch)
     if warmup > total_steps:

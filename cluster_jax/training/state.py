@@ -1,4 +1,4 @@
-"""The state of a training: one pytree, checkpointed whole."""
+"""The training state, one pytree that is checkpointed as a whole."""
 
 import functools
 from typing import Any, NamedTuple
@@ -16,15 +16,15 @@ AXIS = "data"
 
 
 class State(NamedTuple):
-    """Everything that a training needs to go on.
+    """Everything needed to resume a training.
 
     Attributes:
-        step: int32 `[]`, the number of steps made.
-        key: the key of the run; each step folds its number into it.
-        params: what the optimizer moves.
-        model_state: what survives a step and is not trained: BatchNorm statistics, target
-            parameters, queues, centroids, pseudo-labels.
-        opt: the optimizer's state.
+        step: int32 `[]`, number of completed steps.
+        key: random key of the run; each step folds its number into it.
+        params: parameters that the optimizer updates.
+        model_state: the method's other state: BatchNorm statistics, target parameters, queues,
+            centroids, pseudo-labels.
+        opt: state of the optimizer.
     """
 
     step: Array
@@ -35,18 +35,20 @@ class State(NamedTuple):
 
 
 def make_mesh(devices: int | None = None) -> Mesh:
-    """A mesh of one axis, the batch, over the first `devices` devices of all hosts (None: all)."""
-    chosen = jax.devices()[:devices]
-    return jax.make_mesh((len(chosen),), (AXIS,), axis_types=(AxisType.Auto,), devices=chosen)
+    """A one-axis mesh for the batch over the first `devices` devices of all hosts (None: all)."""
+    mesh_devices = jax.devices()[:devices]
+    return jax.make_mesh(
+        (len(mesh_devices),), (AXIS,), axis_types=(AxisType.Auto,), devices=mesh_devices
+    )
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
-    """The sharding of values that every device holds whole."""
+    """The sharding of values replicated on every device."""
     return NamedSharding(mesh, PartitionSpec())
 
 
 def sharded(mesh: Mesh) -> NamedSharding:
-    """The sharding of arrays whose rows are spread over the devices."""
+    """The sharding of arrays whose rows are split over the devices."""
     return NamedSharding(mesh, PartitionSpec(AXIS))
 
 
@@ -57,12 +59,12 @@ def initial(
     seed: int,
     shape: tuple[int, int, int],
 ) -> State:
-    """The state before the first step, a pure function.
+    """The state before the first step; a pure function.
 
     Args:
-        method: what to train.
-        optimizer: moves its parameters.
-        seed: of the initial parameters and of everything random that follows.
+        method: method to train.
+        optimizer: optimizer of its parameters.
+        seed: seed of the initial parameters and of all later randomness.
         shape: `[H, W, C]` of a network input.
     """
     key, init_key = jax.random.split(jax.random.key(seed))
@@ -78,8 +80,8 @@ def create(
     shape: tuple[int, int, int],
     mesh: Mesh,
 ) -> State:
-    """`initial` on every device of the mesh."""
-    # Unoptimized: compiling the random kernels of every shape takes 15 s on a CPU otherwise.
+    """`initial`, replicated on every device of the mesh."""
+    # No optimization: compiling the random initializers of all shapes takes 15 s on a CPU with it.
     fast = {"xla_backend_optimization_level": 0}
     build = functools.partial(initial, method, optimizer, seed=seed, shape=shape)
     return jax.jit(build, out_shardings=replicated(mesh), compiler_options=fast)()
@@ -89,6 +91,6 @@ def check_batch(batch_size: int, mesh: Mesh) -> None:
     """Raises an `InputError` unless the batch divides over the devices."""
     if batch_size % mesh.size:
         raise InputError(
-            f"train.batch_size {batch_size} does not divide over {mesh.size} devices; "
-            f"use a multiple of {mesh.size}"
+            f"train.batch_size must be a multiple of the number of devices, {mesh.size}; "
+            f"got {batch_size}"
         )

@@ -1,4 +1,4 @@
-"""One training step for every method: the only place where gradients are reduced."""
+"""The training step, the same for all methods; the only place that reduces gradients."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,20 +17,23 @@ Step = Callable[[State, dict[str, Array], Array | None], tuple[State, dict[str, 
 
 
 def make_step(method: Method, optimizer: optax.GradientTransformation, mesh: Mesh) -> Step:
-    """`(state, batch, resident) -> state, metrics`, jitted over the devices of the mesh.
+    """The jitted step `(state, batch, resident) -> state, metrics` over the devices of a mesh.
 
-    The parameters are typed as different on each device, so that each differentiates a loss of
-    its own; the mean of these losses over the devices is the loss of the global batch, and one
-    mean over the devices reduces loss, gradients, statistics and metrics. A loss that happens to
-    be equal on all devices (everything in it gathered) is typed as different too: its gradient
-    would come out divided by the number of devices.
+    Args:
+        method: its `loss` and `after` make the step.
+        optimizer: updates the parameters.
+        mesh: devices over which the batch is split.
 
-    `batch` is `{"index": int32 [B], "image": uint8 [B, H, W, C]}`, sharded by rows, or has such
-    parts, `{"labeled": {..., "label": int32 [L]}, "unlabeled": {...}}`; where
-    `resident` `[N, H, W, C]`, the whole data set on every device, is given, the images are
-    gathered from it. The old state is donated: do not use it again.
+    Returns:
+        A function of
 
-    Metrics are scalars: those of the method, and `gradient_norm`.
+        - `state`, which is donated: do not use it again;
+        - `batch`, `{"index": int32 [B], "image": uint8 [B, H, W, C]}` sharded by rows, or two such
+          parts, `{"labeled": {..., "label": int32 [L]}, "unlabeled": {...}}`;
+        - `resident`, the whole data set uint8 `[N, H, W, C]` on every device, from which the images
+          of the batch are taken by index, or None.
+
+        It returns the next state and scalar metrics: those of the method and `gradient_norm`.
     """
 
     def body(state: State, batch: Any, resident: Any) -> tuple[State, dict[str, Array]]:
@@ -40,8 +43,13 @@ def make_step(method: Method, optimizer: optax.GradientTransformation, mesh: Mes
 
         def loss(params: Any) -> tuple[Array, Any]:
             value, aux = method.loss(params, state.model_state, batch, state.step, key, AXIS)
+            # A loss of gathered rows alone is equal on all devices, and without this its gradient
+            # would be divided by their number.
             return collectives.varying(value, AXIS), aux
 
+        # Typed as device-varying, so that each device differentiates its own loss and JAX inserts
+        # no sum. The mean of these losses is the loss of the global batch: a single mean over the
+        # devices then reduces gradients, statistics and metrics.
         params = collectives.varying(state.params, AXIS)
         (_, aux), gradient = jax.value_and_grad(loss, has_aux=True)(params)
         gradient, model_state, metrics = collectives.replicate(

@@ -211,7 +211,7 @@ def test_checkpoints_of_another_network(workdir):
         inference.restore(run)
     (workdir / "elsewhere").rename(workdir / "checkpoints")
     wider = dataclasses.replace(run.config.network, width=6)
-    with pytest.raises(InputError, match="of another network than") as error:
+    with pytest.raises(InputError, match="was written by a different network") as error:
         inference.restore(run._replace(config=dataclasses.replace(run.config, network=wider)))
     assert "\n" not in str(error.value)
     for file in (workdir / "checkpoints" / "4").rglob("*"):

@@ -169,8 +169,8 @@ def test_checkpoint_of_another_method(tmp_path, caplog, other):
         saved.restore(states[1])
     saved.close()
     saved = checkpoint.Checkpoints(folder, keep=2, method=other)
-    said = f"{tmp_path}/run/checkpoints/4 is of another method or network than the config says"
-    assert str(error.value) == f"{said}; give another --workdir"
+    said = f"{tmp_path}/run/checkpoints/4 was written by a different method or network"
+    assert str(error.value) == f"{said}; choose another --workdir"
     assert saved.restore(states[0]) is not None
     saved.close()
     folders = sorted(p.relative_to(tmp_path).as_posix() for p in (tmp_path / "run").glob("*/[0-9]"))

@@ -249,7 +249,7 @@ def test_damage_to_all_checkpoints_moves_nothing_more(tmp_path):
     for file in (tmp_path / "run" / "checkpoints").rglob("*"):
         if file.is_file():
             file.write_bytes(b"damaged")
-    for message in ("two checkpoints in a row", "the only checkpoint"):
+    for message in ("newest two checkpoints cannot be read", "the only checkpoint"):
         with pytest.raises(InputError, match=message):
             pipeline.run_pipeline(config, tmp_path / "run")
     assert [p.name for p in (tmp_path / "run" / "checkpoints").glob("[0-9]*")] == ["2"]
