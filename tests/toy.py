@@ -68,11 +68,12 @@ def discovery(made: ConfigDict, batch: int, **train) -> ConfigDict:
     return made
 
 
-def shrunken(name, folder, network="small"):
-    """The config with made images and small sizes."""
+def shrunken(name, folder, network="small", write=True):
+    """The config with generated images, written to the folder, and small sizes."""
     config = load_config(name)
     channels = 1 if name.endswith("digits") else 3
-    config.data.name, config.data.dir = "arrays", str(file(folder, channels=channels))
+    path = file(folder, channels=channels) if write else folder / "toy.npz"
+    config.data.name, config.data.dir = "arrays", str(path)
     config.data.split = None
     if channels == 3:
         config.data.image_size = config.augment.size = 16
