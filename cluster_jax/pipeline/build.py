@@ -257,7 +257,7 @@ def _method(config: RunConfig, context: MethodContext) -> Method:
     two_view = isinstance(method, base.TwoView)
     if two_view and context.labeled_batch_size is not None:
         raise InputError(
-            f"the method {name} takes no labels: leave out train.labeled_batch_size = "
+            f"train.labeled_batch_size must be None for {name}, which takes no labels; got "
             f"{context.labeled_batch_size}"
         )
     if not two_view and config.network.norm == "local":
