@@ -115,7 +115,6 @@ def _cluster(
     inputs: Inputs, options: ResolvedOptions, progress: Callable[[str], None]
 ) -> ClusteringResult:
     if options.method == "kmeans":
-        # Loads JAX, which GridShift does without.
         from cluster_jax.core import devices
 
         # k-means distributes its rows over the devices: one for each core.
@@ -136,7 +135,6 @@ def _cluster(
 
 
 def _provenance(inputs: Inputs, options: ResolvedOptions) -> dict[str, Any]:
-    # Loads JAX, which bad input and GridShift do without.
     from cluster_jax.pipeline import provenance
 
     is_kmeans = options.method == "kmeans"
@@ -164,7 +162,6 @@ def _provenance(inputs: Inputs, options: ResolvedOptions) -> dict[str, Any]:
 def _write(
     workdir: epath.Path, inputs: Inputs, result: ClusteringResult, results: dict[str, Any]
 ) -> None:
-    # Loads JAX, which bad input and GridShift do without.
     from cluster_jax.evaluation import assignments
 
     workdir.mkdir(parents=True, exist_ok=True)
@@ -179,7 +176,6 @@ def _write(
 def _write_report(
     path: epath.Path, inputs: Inputs, result: ClusteringResult, results: dict[str, Any]
 ) -> None:
-    # Loads plotly.
     from cluster_jax.evaluation import report
 
     points = result.points

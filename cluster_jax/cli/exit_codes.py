@@ -1,4 +1,4 @@
-"""What a command says and returns when it ends: one sentence on stderr and an exit code."""
+"""Exit codes and error messages of all commands."""
 
 import contextlib
 import sys
@@ -12,21 +12,22 @@ SUCCESS = 0
 FAILURE = 1
 BAD_INPUT = 2
 PREEMPTED = 75  # "Temporary failure" of sysexits.h: a scheduler may start the command again.
-INTERRUPTED = 130  # 128 + SIGINT, as shells have it.
+INTERRUPTED = 130  # 128 + SIGINT, the convention of shells.
 
 HELP = f"""\
 exit codes:
-  {SUCCESS:<5} success, also when the run in the workdir was finished already
+  {SUCCESS:<5} success, also when the run in the workdir was already finished
   {FAILURE:<5} failure: the training diverged, a file could not be written, out of memory
   {BAD_INPUT:<5} bad input: a flag, the config, the data or the workdir cannot be used
-  {PREEMPTED:<5} told to stop (SIGTERM) and saved: run the same command again to resume
-  {INTERRUPTED:<5} interrupted (Ctrl-C): run the same command again to resume
+  {PREEMPTED:<5} interrupted during training (Ctrl-C or SIGTERM) after saving a checkpoint: run the same
+        command again to resume
+  {INTERRUPTED:<5} interrupted outside training (Ctrl-C): run the same command again to resume
 """
 
 
 @contextlib.contextmanager
 def handle_errors() -> Iterator[None]:
-    """Ends the process with a sentence and an exit code where a traceback would say no more.
+    """Turns expected errors into one sentence on stderr and an exit code.
 
     Warnings inside become one line each. Errors that no user can cause keep their traceback.
     """
@@ -43,7 +44,6 @@ def handle_errors() -> Iterator[None]:
         except OSError as error:
             _exit(f"error: {error}", FAILURE)
         except Exception as error:
-            # Loads JAX: what raises these errors has loaded it already.
             from cluster_jax.training import loop
 
             if isinstance(error, loop.NotFinite):

@@ -14,9 +14,9 @@ def _parser() -> Parser:
     parser = Parser(
         "predict",
         "Assigns new images to the clusters of a finished run and writes predictions.csv: image,\n"
-        "cluster, distance to its center in bandwidths, and whether the image is unlike all that\n"
-        "the run was trained on. After novel class discovery: image, class (a known one by its\n"
-        'name, or for example "novel 2"), and the same.',
+        "cluster, distance to its center in bandwidths, and is_novel, whether the image is unlike\n"
+        "all training images. After novel class discovery, the class (the name of a known one, or\n"
+        'for example "novel 2") replaces cluster and distance.',
     )
     add = parser.add_argument
     add("--workdir", required=True, metavar="DIR", help="folder of a finished run")
@@ -31,7 +31,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point; `arguments` are those of the process by default."""
     with exit_codes.handle_errors():
         flags = _parser().parse_args(arguments)
-        # Loads JAX, which the help does without.
         from cluster_jax.cli import predictions
 
         logging.set_verbosity(logging.WARNING)

@@ -13,7 +13,6 @@ from cluster_jax.cli.parser import Parser
 
 
 def _train(flags: TrainFlags) -> None:
-    # Loads JAX, which the help and mistyped flags do without.
     from cluster_jax.core import devices
     from cluster_jax.pipeline import run as pipeline
 

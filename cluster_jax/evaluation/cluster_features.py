@@ -80,8 +80,8 @@ def resolve(
             "the rows of the features to length one instead"
         )
     if method != "none":
-        checks.at_least("n_components", options.n_components, 1)
-        checks.at_least("n_neighbors", options.n_neighbors, 2)
+        checks.whole("n_components", options.n_components, 1)
+        checks.whole("n_neighbors", options.n_neighbors, 2)
         checks.at_least("min_dist", options.min_dist, 0)
     if options.k is not None and not 1 <= options.k <= n:
         raise InputError(f"k must be between 1 and {n:,}, the number of rows; got {options.k}")

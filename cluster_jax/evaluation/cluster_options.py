@@ -93,6 +93,6 @@ class ResolvedOptions(ClusterOptions):
 
 
 def _check_int32(name: str, value: int, least: int) -> None:
-    checks.at_least(name, value, least)
+    checks.whole(name, value, least)
     if value > _INT32_MAX:
         raise InputError(f"{name} must be at most {_INT32_MAX:,}; got {value}")

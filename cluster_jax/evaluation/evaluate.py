@@ -11,13 +11,13 @@ from cluster_jax.clustering import out_of_sample
 from cluster_jax.clustering.bandwidth import BandwidthCurve
 from cluster_jax.clustering.kmeans import kmeans
 from cluster_jax.clustering.reduce import METHODS, reduce
+from cluster_jax.clustering.shift import STOPS
 from cluster_jax.core import arrays, checks
 from cluster_jax.core.checks import InputError
 from cluster_jax.evaluation import cluster_features
 from cluster_jax.metrics import collapse, knn, linear_probe
 
 FEATURES = ("backbone", "projection")
-STOPS = ("fixed_point", "no_merge")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,8 +32,8 @@ class ReduceConfig:
 
     def __post_init__(self) -> None:
         checks.one_of("eval.reduce.method", self.method, METHODS)
-        checks.at_least("eval.reduce.n_components", self.n_components, 2)
-        checks.at_least("eval.reduce.n_neighbors", self.n_neighbors, 2)
+        checks.whole("eval.reduce.n_components", self.n_components, 2)
+        checks.whole("eval.reduce.n_neighbors", self.n_neighbors, 2)
         checks.at_least("eval.reduce.min_dist", self.min_dist, 0)
 
 
@@ -47,7 +47,7 @@ class GridShiftConfig:
 
     def __post_init__(self) -> None:
         checks.one_of("eval.gridshift.stop", self.stop, STOPS)
-        checks.at_least("eval.gridshift.max_iter", self.max_iter, 1)
+        checks.whole("eval.gridshift.max_iter", self.max_iter, 1)
         # A flag over the default "auto" is a string: "0.5" is a number all the same.
         object.__setattr__(self, "bandwidth", _bandwidth(self.bandwidth))
 
@@ -66,7 +66,7 @@ class KMeansConfig:
     n_init: int
 
     def __post_init__(self) -> None:
-        checks.at_least("eval.kmeans.n_init", self.n_init, 1)
+        checks.whole("eval.kmeans.n_init", self.n_init, 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,8 +80,8 @@ class LinearProbeConfig:
     holdout: float
 
     def __post_init__(self) -> None:
-        checks.at_least("eval.linear_probe.epochs", self.epochs, 1)
-        checks.at_least("eval.linear_probe.batch_size", self.batch_size, 1)
+        checks.whole("eval.linear_probe.epochs", self.epochs, 1)
+        checks.whole("eval.linear_probe.batch_size", self.batch_size, 1)
         checks.positive("eval.linear_probe.learning_rate", self.learning_rate)
         checks.at_least("eval.linear_probe.weight_decay", self.weight_decay, 0)
         if not 0 < self.holdout < 1:
@@ -114,12 +114,12 @@ class EvalConfig:
     linear_probe: LinearProbeConfig | None
 
     def __post_init__(self) -> None:
-        checks.at_least("eval.batch_size", self.batch_size, 1)
+        checks.whole("eval.batch_size", self.batch_size, 1)
         checks.one_of("eval.features", self.features, FEATURES)
         if not self.knn:
             raise InputError("eval.knn must hold at least one number of neighbors; got none")
         for k in self.knn:
-            checks.at_least("eval.knn", k, 1)
+            checks.whole("eval.knn", k, 1)
 
 
 class Evaluation(NamedTuple):
@@ -206,11 +206,14 @@ def evaluate(
 def check_k(config: EvalConfig, images: int) -> None:
     """Raises an `InputError` unless k-means can find `eval.kmeans.k` clusters of the images."""
     k = config.kmeans.k
-    if k is not None and not 1 <= k <= images:
+    if k is None:
+        return
+    if not 1 <= k <= images:
         raise InputError(
             f"eval.kmeans.k must be between 1 and {images}, the number of images to cluster; "
             f"got {k}"
         )
+    checks.whole("eval.kmeans.k", k, 1)
 
 
 def _bandwidth(bandwidth: float | str) -> float | str:

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 from cluster_jax.evaluation import summary
 
-SCORES = ("acc", "nmi", "ari", "ami")
 # Keys of the results that read better as other words.
 _WORDS = {
     "gridshift": "GridShift",
@@ -56,7 +55,7 @@ def _is_clustering(entry: object) -> bool:
 
 
 def _method_row(key: str, entry: Mapping[str, Any], origin: str) -> MethodRow:
-    scores = [format_value(entry.get(score)) for score in SCORES]
+    scores = [format_value(entry.get(score)) for score in summary.SCORES]
     return MethodRow(entry_name(key), summary.number(*summary.tally(entry)), origin, scores)
 
 
@@ -66,7 +65,7 @@ def other_metrics(results: Mapping[str, Any]) -> list[tuple[str, str]]:
     if metrics.get("discovery"):
         discovery = dict(metrics["discovery"])
         metrics = {"novel head": discovery.pop("novel"), **metrics, "discovery": discovery}
-    shown = (*SCORES, "n_clusters", "n_large", "k_given")
+    shown = (*summary.SCORES, "n_clusters", "n_large", "k_given")
     for key, entry in metrics.items():
         if _is_clustering(entry):
             # What there is one of per cluster is shown with the clusters.

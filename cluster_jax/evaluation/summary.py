@@ -5,6 +5,8 @@ from typing import Any
 
 # Clusters listed in a summary, the largest first.
 NAMED = 20
+# Scores of a clustering in every table, from `metrics.partition.scores`.
+SCORES = ("acc", "nmi", "ari", "ami")
 TITLES = {"gridshift": "GridShift", "kmeans": "k-means"}
 
 
@@ -73,7 +75,7 @@ def cluster_table(results: Mapping[str, Any]) -> str:
     """
     ((method, metrics),) = results["metrics"].items()
     title = f"{TITLES[method]} (k {results['provenance']['number_of_clusters'][method]})"
-    scores = {"ACC": "acc", "NMI": "nmi", "ARI": "ari", "AMI": "ami", "silhouette": "silhouette"}
+    scores = {score.upper(): score for score in SCORES} | {"silhouette": "silhouette"}
     cells = "".join(
         f"{format_score(metrics[key]):>{len(name) + 5}}" for name, key in scores.items()
     )

@@ -247,7 +247,7 @@ def check_features(built: BuiltRun) -> None:
         return run.method.embed(state.params, state.model_state, images)
 
     embedded = jax.eval_shape(embed, images)
-    choices = tuple(name for name in ("backbone", "projection") if name in embedded)
+    choices = tuple(name for name in evaluate.FEATURES if name in embedded)
     checks.one_of("eval.features", built.config.eval.features, choices)
 
 

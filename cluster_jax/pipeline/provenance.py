@@ -94,15 +94,13 @@ def table(results: Mapping[str, Any]) -> str:
     """The figures of `results.json` as lines of text."""
     metrics, origin = results["metrics"], results["provenance"]
     counts = origin["number_of_clusters"]
-    titles = {"gridshift": "GridShift", "kmeans": "k-means"}
-    numbers = {name: summary.number(*summary.tally(metrics[name])) for name in titles}
+    numbers = {name: summary.number(*summary.tally(metrics[name])) for name in summary.TITLES}
     width = max(map(len, (*numbers.values(), "clusters"))) + 1
-    lines = [f"{'':28}{'clusters':>{width}}{'ACC':>8}{'NMI':>8}{'ARI':>8}{'AMI':>8}"]
-    for name, title in titles.items():
+    scores = "".join(f"{score.upper():>8}" for score in summary.SCORES)
+    lines = [f"{'':28}{'clusters':>{width}}{scores}"]
+    for name, title in summary.TITLES.items():
         row = metrics[name]
-        figures = "".join(
-            f"{summary.format_score(row[key]):>8}" for key in ("acc", "nmi", "ari", "ami")
-        )
+        figures = "".join(f"{summary.format_score(row[key]):>8}" for key in summary.SCORES)
         label = f"{title} (k {counts[name]})"
         lines.append(f"{label:<28}{numbers[name]:>{width}}{figures}")
     grid = metrics["gridshift"]

@@ -52,7 +52,7 @@
 
   function drawMap() {
     const solid = view === "3";
-    const size = (map.n_points > 5000 ? 3 : map.n_points > 800 ? 5 : 7) - (solid ? 2 : 0);
+    const size = (map.webgl ? 3 : map.n_points > 800 ? 5 : 7) - (solid ? 2 : 0);
     const points = map.traces.map((trace, i) => ({
       type: solid ? "scatter3d" : map.webgl && webgl ? "scattergl" : "scatter",
       mode: "markers", x: trace.coordinates.x, y: trace.coordinates.y, ...(solid ? { z: trace.coordinates.z } : {}),
