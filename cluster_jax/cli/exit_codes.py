@@ -19,7 +19,7 @@ exit codes:
   {SUCCESS:<5} success, also when the run in the workdir was already finished
   {FAILURE:<5} failure: the training diverged, a file could not be written, out of memory
   {BAD_INPUT:<5} bad input: a flag, the config, the data or the workdir cannot be used
-  {PREEMPTED:<5} interrupted during training (Ctrl-C or SIGTERM) after saving a checkpoint: run the same
+  {PREEMPTED:<5} interrupted during training (Ctrl-C, SIGTERM), checkpoint saved: run the same
         command again to resume
   {INTERRUPTED:<5} interrupted outside training (Ctrl-C): run the same command again to resume
 """
