@@ -29,47 +29,49 @@ from cluster_jax.pipeline import inference
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline.config import config_json
 
-_SELF = "estimator.json"
-# Files that a warning names.
-_NAMED = 5
+# Written into the workdir: the parameter that the config does not have.
+_PARAMETERS = "estimator.json"
+# Number of unreadable files that a warning lists.
+_LISTED = 5
 
 
 class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
-    """Clusters images without labels: trains a network on them, then finds the clusters.
+    """Clusters images without labels: trains a network on them, then finds clusters.
 
-    With classes given for some of them, `fit(X, y)`, it sorts the others into novel classes (novel
-    class discovery, NCL): all images with y = -1 are taken to be of none of the given classes.
+    If some classes are known, `fit(X, y)` sorts the images with y = -1 into novel classes (novel
+    class discovery, NCL); it assumes that none of them belongs to a known class.
 
-    Images are a folder of files (a path), a `.npy` or `.npz` file, or an array `[n, H, W]` or
-    `[n, H, W, C]` of uint8 or of floats in [0, 1], C 1 or 3. Whatever is trained lies in a folder,
-    the workdir; `save` copies it, `load` reads it, nothing is pickled.
+    Images are the path of a folder of files, a `.npy` or `.npz` file, or an array `[n, H, W]` or
+    `[n, H, W, C]` of uint8 or of floats in [0, 1], with C 1 or 3. The trained model is kept in a
+    folder, the workdir: `save` copies it, `load` reads it, and nothing is pickled.
 
     Args:
-        config: name or path of a config, or a config itself; None: `"images"`, with classes
-            `"ncl_images"`.
-        overrides: values of the config by dotted keys, like the flags of `cluster_jax.main`:
+        config: name or path of a config, or a config itself; None: `"images"`, or `"ncl_images"`
+            with classes.
+        overrides: config values by dotted key, as the flags of `cluster_jax.main`:
             `{"train.duration": "500 steps", "seed": 1}`.
-        workdir: where to train; the same images and settings go on there after an interruption
-            and are not trained again. None: a temporary folder, deleted with the estimator.
-        n_clusters: None: GridShift finds the number; a number: that many by k-means. With classes
-            the number of novel ones, which has to be given here or in the config.
+        workdir: folder for the training. With the same images and config, an interrupted `fit`
+            resumes there and a finished one is not repeated. None: a temporary folder, deleted
+            together with the estimator.
+        n_clusters: number of clusters, found by k-means; None: GridShift finds the number. With
+            classes, the number of novel classes, which must be set here or in the config.
         verbose: whether to print progress.
 
     Attributes:
-        labels_: int64 `[n]`, the cluster of each image, in the order of `files_` or of the array;
-            with classes str `[n]`, the given class or "novel 0", "novel 1", ...
-        distances_: float64 `[n]`, to the center of the own cluster: in bandwidths of GridShift's
-            space, or, with `n_clusters` or classes, Euclidean between features of length one.
-        outliers_: bool `[n]`, images that GridShift found apart from all modes, also with
-            `n_clusters`; it is not asked about images with a given class.
-        n_clusters_: number of clusters: GridShift's without those too small to count, which hold
-            outliers; of k-means, and of novel classes, those that are not empty.
+        labels_: int64 `[n]`, cluster of each image, in the order of `files_` or of the array; with
+            classes str `[n]`, the known class or "novel 0", "novel 1", ...
+        distances_: float64 `[n]`, distance to the center of the assigned cluster, in bandwidths of
+            GridShift's space; with `n_clusters` or classes, Euclidean between unit features.
+        outliers_: bool `[n]`, images that GridShift found far from all modes, also with
+            `n_clusters`; False for images of known classes.
+        n_clusters_: number of clusters: of GridShift without those too small to count, whose images
+            are outliers; of k-means and of novel classes the nonempty ones.
         files_: path of each image relative to the folder; None for an array.
-        results_: what `results.json` holds: metrics and their provenance.
+        results_: content of `results.json`: metrics and their provenance.
     """
 
     _run: inference.TrainedRun
-    _trained: inference.Trained | None  # Restored by the first `transform`.
+    _trained: inference.Trained | None  # Restored on the first `transform`.
 
     def __init__(
         self,
@@ -91,30 +93,31 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
 
         Args:
             X: the images.
-            y: None; or the class of each image, a whole number or a name, -1 where it is not
-                known. Files of a folder are in the order of their paths.
+            y: None, or the class of each image: a whole number or a name, -1 if unknown. Files of a
+                folder are in the order of their paths.
 
         Returns:
             The estimator.
 
         Raises:
-            ValueError: the images, the classes or a setting cannot be used, or the workdir holds
-                another run.
+            ValueError: the images, the classes or a parameter are invalid, or the workdir has a
+                different run.
         """
-        made, name = self._config(y is not None)
-        dataset = _training_images(X, made)
+        config, name = self._build_config(has_classes=y is not None)
+        dataset = _training_images(X, config)
         if y is not None:
             dataset = splits.with_partial_labels(dataset, y)
-            made.novel.update(classes=None, test_split=None, holdout=0.0)  # y says it instead
+            # y replaces the classes and the test images that the config may name.
+            config.novel.update(classes=None, test_split=None, holdout=0.0)
         if self.workdir is None:
             workdir = pathlib.Path(tempfile.mkdtemp(prefix="cluster_jax_"))
             weakref.finalize(self, shutil.rmtree, workdir, ignore_errors=True)
         else:
             workdir = pathlib.Path(self.workdir).expanduser()
-        with self._voice():
-            pipeline.run_pipeline(made, workdir, name, dataset)
-        io.write_json(workdir / _SELF, {"n_clusters": self.n_clusters})
-        return self._adopt(workdir)
+        with self._quiet():
+            pipeline.run_pipeline(config, workdir, name, dataset)
+        io.write_json(workdir / _PARAMETERS, {"n_clusters": self.n_clusters})
+        return self._read_run(workdir)
 
     def fit_predict(self, X: str | os.PathLike | ArrayLike, y: ArrayLike | None = None) -> NDArray:
         """`fit`, then `labels_`."""
@@ -124,40 +127,39 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         self, X: str | os.PathLike | ArrayLike, y: ArrayLike | None = None
     ) -> NDArray:
         """`fit`, then the features of the training images."""
-        return self.fit(X, y)._run.everything
+        return self.fit(X, y)._run.all_features
 
     def transform(self, X: str | os.PathLike | ArrayLike) -> NDArray:
-        """Features of images as they are clustered: float32 `[m, d]`, rows of length one.
+        """Features of images as they are clustered, float32 `[m, d]`, unit rows.
 
-        Files of a folder are taken in the order of their paths; a warning names those that cannot
-        be read and have no row.
+        Files of a folder are in the order of their paths. Unreadable files have no row, and a
+        warning lists them.
         """
         check_is_fitted(self, "labels_")
         if self._trained is None:
             self._trained = inference.restore(self._run)
         shape = tuple(self._run.images["shape"])
-        resident = self._run.config.data.cache_mb
-        dataset = inference_data.load(X, shape=shape, cache_mb=resident)
+        dataset = inference_data.load(X, shape=shape, cache_mb=self._run.config.data.cache_mb)
         if dataset.skipped:
-            warnings.warn(_left_out(dataset.skipped), UserWarning, stacklevel=2)
-        with self._voice():
+            warnings.warn(_skipped_files(dataset.skipped), UserWarning, stacklevel=2)
+        with self._quiet():
             return inference.embed(self._run, self._trained, dataset)
 
     def predict(self, X: str | os.PathLike | ArrayLike) -> NDArray:
-        """Cluster of each image as in `labels_`, `[m]`; images do not affect each other.
+        """Cluster of each image as in `labels_`, `[m]`, independent of the other images.
 
-        Files of a folder are taken as by `transform`: unreadable ones have no label.
+        Files of a folder are read as in `transform`: unreadable ones have no label.
         """
         return self.locate(X).labels
 
     def locate(self, X: str | os.PathLike | ArrayLike) -> Location:
         """Labels, distances and outliers of new images.
 
-        Here an outlier is an image unlike any that the network was trained on: farther from all of
-        their features than 99 % of them are from each other (`out_of_sample.novelty_threshold`).
+        An outlier is here an image unlike all training images: farther from their features than
+        99 % of these are from their nearest other one (`out_of_sample.novelty_threshold`).
 
         Raises:
-            ValueError: images that cannot be used, or the run was reduced by t-SNE.
+            ValueError: the images are invalid, or the run used t-SNE.
         """
         check_is_fitted(self, "labels_")
         if self._run.known:
@@ -173,76 +175,78 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         return pathlib.Path(shutil.copyfile(self._run.workdir / "report.html", path))
 
     def save(self, path: str | os.PathLike) -> pathlib.Path:
-        """Copies the workdir to the folder `path`, which must not be there or be empty.
+        """Copies the workdir to the folder `path`, which must be new or empty.
 
         Raises:
-            FileExistsError: there is something in `path`.
+            FileExistsError: `path` is a file or a folder that is not empty.
         """
         check_is_fitted(self, "labels_")
         path = pathlib.Path(path).expanduser()
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise FileExistsError(f"there is something in {path} already; give a new folder")
+            raise FileExistsError(f"path must be a new or empty folder; got {path}")
         return pathlib.Path(shutil.copytree(self._run.workdir, path, dirs_exist_ok=True))
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> Self:
-        """The fitted estimator of a saved folder, or of any finished run's workdir.
+        """Loads the fitted estimator from a saved folder or the workdir of any finished run.
 
-        Its `config` is that of the run in full, its `workdir` None: `fit` starts afresh.
+        Its `config` is the complete config of the run and its `workdir` is None, so that `fit`
+        trains anew.
 
         Raises:
-            ValueError: no finished run in `path`.
+            ValueError: `path` has no finished run.
         """
         run = inference.read(path)
-        own = io.read_json(run.workdir / _SELF) if (run.workdir / _SELF).exists() else {}
-        made = cls(run.results["config"], n_clusters=own.get("n_clusters"))
-        return made._adopt(run.workdir)
+        file = run.workdir / _PARAMETERS
+        parameters = io.read_json(file) if file.exists() else {}
+        estimator = cls(run.results["config"], n_clusters=parameters.get("n_clusters"))
+        return estimator._read_run(run.workdir)
 
-    def _config(self, classes: bool) -> tuple[ConfigDict, str]:
-        """The config with the overrides, and a name for it; `classes`: whether some are given."""
-        config = self.config
-        if config is None:
-            config = "ncl_images" if classes else "images"
-        if isinstance(config, str | os.PathLike):
-            made, name = load_config(str(config)), pathlib.Path(config).stem
+    def _build_config(self, has_classes: bool) -> tuple[ConfigDict, str]:
+        """The config with the overrides, and its name; `has_classes`: whether y is given."""
+        source = self.config
+        if source is None:
+            source = "ncl_images" if has_classes else "images"
+        if isinstance(source, str | os.PathLike):
+            config, name = load_config(str(source)), pathlib.Path(source).stem
         else:
-            made, name = ConfigDict(config_json(config)), "images"
+            config, name = ConfigDict(config_json(source)), "images"
         for key, value in (self.overrides or {}).items():
-            override(made, key, value)
+            override(config, key, value)
         if self.n_clusters is not None:
             if not isinstance(self.n_clusters, numbers.Integral):
                 raise InputError(
                     f"n_clusters must be None or a whole number; got {self.n_clusters!r}"
                 )
-            override(made, "eval.kmeans.k", self.n_clusters)
-        discovers = made.train.labeled_batch_size is not None
-        if classes and not discovers:
+            override(config, "eval.kmeans.k", self.n_clusters)
+        uses_labels = config.train.labeled_batch_size is not None
+        if has_classes and not uses_labels:
             raise InputError(
-                f"y gives classes, and a training by the config {name!r} uses none; leave y out, "
-                "or take the config 'ncl_images'"
+                f"y must be None for the config {name!r}, which trains without labels; got classes "
+                "(the config 'ncl_images' uses them)"
             )
-        if discovers and not classes:
+        if uses_labels and not has_classes:
             raise InputError(
-                f"the config {name!r} discovers classes beside known ones; give those as y, or "
-                "take the config 'images'"
+                f"y must give the known classes for the config {name!r}; got None (the config "
+                "'images' needs no classes)"
             )
-        if classes and self.n_clusters is not None:
-            override(made, "method.classes", self.n_clusters)
-        if classes and made.method.classes is None:
+        if has_classes and self.n_clusters is not None:
+            override(config, "method.classes", self.n_clusters)
+        if has_classes and config.method.classes is None:
             raise InputError(
                 "with y, n_clusters must be the number of novel classes; got None (fit without y "
                 "finds a number of clusters)"
             )
-        return made, name
+        return config, name
 
-    def _adopt(self, workdir: pathlib.Path) -> Self:
-        """Takes over what the run in `workdir` found."""
+    def _read_run(self, workdir: pathlib.Path) -> Self:
+        """Sets the fitted attributes from the run in `workdir`."""
         run = inference.read(workdir)
         self._run, self._trained = run, None
         self.files_ = _files(run)
         self.results_ = dict(run.results)
         if run.known:
-            self._adopt_classes()
+            self._set_class_attributes()
             return self
         by_kmeans = self.n_clusters is not None
         labels = run.clusters.kmeans_labels if by_kmeans else run.clusters.cluster_labels
@@ -257,60 +261,62 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         self.n_clusters_ = len(np.unique(counted))
         return self
 
-    def _adopt_classes(self) -> None:
-        """Takes over what a run of novel class discovery found."""
+    def _set_class_attributes(self) -> None:
+        """Sets the fitted attributes from a run of novel class discovery."""
         run = self._run
         classes, unlabeled = inference.class_labels(run), run.clusters.unlabeled_rows
         self.labels_ = inference.class_names(run, classes)
-        self.distances_ = inference.class_distances(run, run.everything, classes)
+        self.distances_ = inference.class_distances(run, run.all_features, classes)
         self.outliers_ = np.zeros(len(classes), bool)
         self.outliers_[unlabeled] = run.clusters.outliers
         self.n_clusters_ = len(np.unique(classes[unlabeled]))
         inference.warn_of_doubts(run)
 
     @contextlib.contextmanager
-    def _voice(self) -> Iterator[None]:
-        """Silence for the pipeline unless `verbose`; what it warns of is heard at its end."""
-        warned = []
+    def _quiet(self) -> Iterator[None]:
+        """Suppresses output unless `verbose`; warnings are issued again at the end."""
+        caught = []
         try:
             with contextlib.ExitStack() as stack:
                 if not self.verbose:
-                    warned = stack.enter_context(warnings.catch_warnings(record=True))
+                    caught = stack.enter_context(warnings.catch_warnings(record=True))
                     stack.enter_context(contextlib.redirect_stdout(StringIO()))
                     stack.enter_context(contextlib.redirect_stderr(StringIO()))
                 yield
         finally:
-            for one in warned:
-                warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+            for warning in caught:
+                warnings.warn_explicit(
+                    warning.message, warning.category, warning.filename, warning.lineno
+                )
 
 
 def load(path: str | os.PathLike) -> ImageClusterer:
-    """The fitted `ImageClusterer` of a saved folder, or of any finished run's workdir."""
+    """Loads a fitted `ImageClusterer` from a saved folder or the workdir of any finished run."""
     return ImageClusterer.load(path)
 
 
-def _training_images(X: str | os.PathLike | ArrayLike, made: ConfigDict) -> Dataset:
-    """The images of `X`, and where they come from noted in the config."""
-    made.data.dir = None
+def _training_images(X: str | os.PathLike | ArrayLike, config: ConfigDict) -> Dataset:
+    """Loads the images of `X` and records their source in the config's section `data`."""
+    section = config.data
+    section.dir = None
     if not isinstance(X, str | os.PathLike):
-        made.data.name = "arrays"
-        section = made.data
+        section.name = "arrays"
         return arrays.from_array(X, image_size=section.image_size, cache_mb=section.cache_mb)
-    file = str(X).endswith((".npy", ".npz"))
-    made.data.name, made.data.dir = "arrays" if file else "folder", os.fspath(X)
-    return datasets.load(parse_section(DataConfig, "data", made.data))
+    is_file = str(X).endswith((".npy", ".npz"))
+    section.name, section.dir = "arrays" if is_file else "folder", os.fspath(X)
+    return datasets.load(parse_section(DataConfig, "data", section))
 
 
-def _left_out(skipped: Sequence[tuple[str, str]]) -> str:
-    """Which files have no row, the first few by name."""
-    names = ", ".join(name for name, _ in skipped[:_NAMED])
-    more = f" and {len(skipped) - _NAMED:,} more" if len(skipped) > _NAMED else ""
+def _skipped_files(skipped: Sequence[tuple[str, str]]) -> str:
+    """The warning about files without a row, with the names of the first few."""
+    names = ", ".join(name for name, _ in skipped[:_LISTED])
+    more = f" and {len(skipped) - _LISTED:,} more" if len(skipped) > _LISTED else ""
     files = "file" if len(skipped) == 1 else "files"
     return f"{len(skipped):,} {files} could not be read and have no row: {names}{more}"
 
 
 def _files(run: inference.TrainedRun) -> tuple[str, ...] | None:
-    """Names of the training images from the run's table, None where they are only numbered."""
+    """Paths of the training images from `assignments.csv`; None if they came from an array."""
     if run.config.data.name != "folder":
         return None
     text = (run.workdir / "assignments.csv").read_bytes().decode("utf-8", "surrogateescape")

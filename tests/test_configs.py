@@ -144,7 +144,7 @@ def test_missing_and_spare_keys_are_named(tmp_path):
         ("nrcc", {"sghmc": {"friction": 1.5}}, r"nrcc\.sghmc\.friction must be between 0 and 1"),
         ("nrcc", {"sghmc": {"momentum": "both"}}, r"nrcc\.sghmc\.momentum must be one of"),
         ("nrcc", {"noise": {"scale": -1.0}}, r"nrcc\.noise\.scale must be at least 0"),
-        ("nrcc", {"resolution": 4}, "nrcc.resolution needs a network that averages"),
+        ("nrcc", {"resolution": 4}, "nrcc.resolution must be None for the network small"),
         ("network", {"norm": "shuffle", "group": 2}, "target network"),
         ("network", {"norm": "local", "group": 3}, "multiple"),
         ("augment", {"mean": (0.5,) * 3, "std": (0.2,) * 3}, "channels"),

@@ -53,7 +53,7 @@ def test_what_fit_leaves(fitted, images):
     assert fitted.results_["metrics"]["discovery"]["novel"]["acc"] is None
     assert fitted.results_["config"]["novel"]["classes"] is None
     assert not fitted.outliers_[known].any()
-    features = fitted._run.everything
+    features = fitted._run.all_features
     own = features[fitted.labels_ == "at"]
     np.testing.assert_allclose(
         fitted.distances_[fitted.labels_ == "at"],
@@ -105,7 +105,11 @@ def test_a_workdir_is_of_the_same_classes(fitted, config, images):
         ({}, ["a"] * 3, r"^y must have one class for each of the 64 images, .*got shape \(3,\)$"),
         ({}, [-1] * 64, "needs labeled images beside"),
         ({}, ["a"] * 64, "needs unlabeled images"),
-        ({"config": "images"}, None, "^y gives classes, and a training by the config 'images'"),
+        (
+            {"config": "images"},
+            None,
+            "^y must be None for the config 'images', which trains",
+        ),
         (
             {"n_clusters": 60},
             None,
@@ -124,7 +128,7 @@ def test_bad_classes(config, images, tmp_path, changed, classes, message):
 def test_classes_are_needed(images):
     made = ImageClusterer("ncl_images", n_clusters=2)
     with pytest.raises(
-        ValueError, match=r"^the config 'ncl_images' discovers classes beside known"
+        ValueError, match=r"^y must give the known classes for the config 'ncl_images'"
     ):
         made.fit(images[0])
 

@@ -115,8 +115,8 @@ def test_a_given_number_of_clusters(images, tmp_path, capsys):
     assert (cluster_jax.load(tmp_path / "run").labels_ == labels).all()
 
 
-def test_warnings_are_heard_without_a_voice(images, tmp_path, monkeypatch, capsys):
-    """Once, also when the training fails; and again in the next training, with a voice."""
+def test_quiet_training_still_warns(images, tmp_path, monkeypatch, capsys):
+    """Once, also if the training fails, and again in the next, verbose training."""
     config = cases.use(toy.config("unused", nrcc={"weight": 0.0}), "moco")
     config.method.queue = 64
     monkeypatch.setattr(loop, "train", lambda *a, **k: 1 / 0)
@@ -130,7 +130,7 @@ def test_warnings_are_heard_without_a_voice(images, tmp_path, monkeypatch, capsy
         assert said.err.count("method.queue = 64 is more than half of the 90") == 1
         if not verbose:
             assert (said.err.count("\n"), said.out) == (1, "")
-    with _tiny(verbose=False)._voice():
+    with _tiny(verbose=False)._quiet():
         warnings.warn("not lost", RuntimeWarning, stacklevel=1)
         assert capsys.readouterr() == ("", "")
     assert capsys.readouterr() == ("", "not lost\n")
@@ -168,16 +168,16 @@ def test_clusters_of_outliers_are_not_counted(fitted, monkeypatch):
     )
     run = fitted._run._replace(clusters=clusters)
     monkeypatch.setattr(inference, "read", lambda path: run)
-    assert ImageClusterer()._adopt(run.workdir).n_clusters_ == 2
-    assert ImageClusterer(n_clusters=5)._adopt(run.workdir).n_clusters_ == 3
+    assert ImageClusterer()._read_run(run.workdir).n_clusters_ == 2
+    assert ImageClusterer(n_clusters=5)._read_run(run.workdir).n_clusters_ == 3
 
 
 def test_a_few_skipped_files_are_named():
     skipped = [(f"{i}.png", "no image") for i in range(7)]
-    text = estimators._left_out(skipped)
+    text = estimators._skipped_files(skipped)
     assert text.endswith("7 files could not be read and have no row: 0.png, 1.png, 2.png, 3.png, "
                          "4.png and 2 more")  # fmt: skip
-    assert estimators._left_out(skipped[:5]).endswith("3.png, 4.png")
+    assert estimators._skipped_files(skipped[:5]).endswith("3.png, 4.png")
 
 
 def test_a_run_of_the_command(images, tmp_path):

@@ -3,6 +3,7 @@
 import importlib
 import pathlib
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import jax
@@ -21,6 +22,7 @@ from cluster_jax.nets.network import Network
 
 Tree = Any  # nested dictionaries of arrays: parameters, BatchNorm statistics
 ModelState = Any  # the method's own NamedTuple, which has a field `batch_stats`
+MethodConfig = Any  # the method's own frozen dataclass, `Config` of its file
 Features = dict[str, Array]
 
 NO_METHODS = ("__init__", "base", "nrcc", "nrcc_config")  # files of this folder
@@ -184,15 +186,31 @@ def names() -> list[str]:
     return sorted(file.stem for file in files if file.stem not in NO_METHODS)
 
 
-def build(name: str, values: Mapping[str, Any], context: MethodContext) -> TwoView | Method:
-    """The method `name`: `make(context, Config(**values))` of its file.
+def parse(name: str, values: Mapping[str, Any]) -> MethodConfig:
+    """The `Config` of the method `name`.
+
+    Args:
+        name: name of the method's file.
+        values: the keys of the section `method` except `name`.
 
     Raises:
         InputError: no such method, or a key of its config is missing, unknown or out of range.
     """
     checks.one_of("method.name", name, tuple(names()))
-    module = importlib.import_module(f"cluster_jax.methods.{name}")
-    return module.make(context, parse_section(module.Config, "method", values))
+    return parse_section(_module(name).Config, "method", values)
+
+
+def build(name: str, config: MethodConfig, context: MethodContext) -> TwoView | Method:
+    """The method `name`: `make(context, config)` of its file.
+
+    Raises:
+        InputError: the config does not fit the context.
+    """
+    return _module(name).make(context, config)
+
+
+def _module(name: str) -> ModuleType:
+    return importlib.import_module(f"cluster_jax.methods.{name}")
 
 
 def never(step: int) -> bool:

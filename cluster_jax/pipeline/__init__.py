@@ -1,1 +1,1 @@
-"""A run from its config to its report, and inference with what it leaves."""
+"""Runs from config to report, and inference with a finished run."""

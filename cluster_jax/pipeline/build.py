@@ -1,4 +1,4 @@
-"""A config turned into functions: data, method, optimizer, checked and fitted together."""
+"""Builds a run from its config: data, method and optimizer, checked together."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -29,12 +29,12 @@ from cluster_jax.training.step import make_step
 
 
 class BuiltRun(NamedTuple):
-    """A config turned into functions.
+    """A run ready for training.
 
     Attributes:
-        config: with the mean and standard deviation by which the images are standardized.
+        config: the config, with the mean and standard deviation that standardize the images.
         training: everything that the training needs, except its state.
-        test: images kept for a test of novel class discovery, or None.
+        test: held-out test images of novel class discovery, or None.
     """
 
     config: RunConfig
@@ -45,16 +45,16 @@ class BuiltRun(NamedTuple):
 def build_run(
     config: RunConfig, dataset: Dataset | None = None, test: Dataset | None = None
 ) -> BuiltRun:
-    """Turns a config into functions, and traces a step to see that they fit together.
+    """Builds a run and traces a training step to check that its parts work together.
 
     Args:
         config: see `configs/base.py`.
-        dataset: the images, where they are in memory already; None: what `config.data` and
-            `config.novel` name.
-        test: with `dataset`: images kept for a test.
+        dataset: the images if they are loaded already; None: load those of `config.data` and
+            `config.novel`.
+        test: held-out test images; only with `dataset`.
 
     Raises:
-        InputError: values of the config do not fit together, or the data cannot be used.
+        InputError: the config is inconsistent, or the data cannot be used.
     """
     try:
         mesh = states.make_mesh()
@@ -62,13 +62,14 @@ def build_run(
         if dataset is None:
             dataset, test = splits.load(config.data, config.novel)
         known = dataset.known
-        clustered = dataset.size if known is None else int((known < 0).sum())
-        evaluate.check_k(config.eval, clustered)
+        num_clustered = dataset.size if known is None else int((known < 0).sum())
+        evaluate.check_k(config.eval, num_clustered)
         built = _join(config, dataset, test, mesh)
-        classes = config.method.settings.get("classes")
-        if classes is not None and classes > clustered:
+        classes = config.method.novel_classes
+        if classes is not None and classes > num_clustered:
             raise InputError(
-                f"method.classes must be at most the {clustered} unlabeled images; got {classes}"
+                f"method.classes must be at most the {num_clustered} unlabeled images; "
+                f"got {classes}"
             )
         _try_step(built.training)
     except InputError:
@@ -79,7 +80,7 @@ def build_run(
 
 
 def describe_images(built: BuiltRun) -> dict[str, Any]:
-    """What `rebuild_run` must know of the images, as JSON values."""
+    """What `rebuild_run` needs to know about the images, as JSON values."""
     dataset, augment = built.training.dataset, built.config.augment
     known = None
     if dataset.known is not None:
@@ -91,56 +92,64 @@ def describe_images(built: BuiltRun) -> dict[str, Any]:
 
 
 def rebuild_run(config: RunConfig, images: Mapping[str, Any]) -> BuiltRun:
-    """The same functions again without the images; the data set has a size but no content.
+    """Builds a finished run again without its images: the data set has a size but no content.
 
     Args:
-        config: of the run.
+        config: config of the run.
         images: what `describe_images` returned for its images.
 
     Raises:
-        InputError: the config does not fit the images.
+        InputError: the config and the images are inconsistent.
     """
-    known = _stand_in(images["size"], images.get("known"))
+    known = _placeholder_classes(images["size"], images.get("known"))
     dataset = Dataset(
-        config.data.name, images["size"], tuple(images["shape"]), None, _absent,
-        None, None, None, (), known,
-    )  # fmt: skip
+        name=config.data.name,
+        size=images["size"],
+        shape=tuple(images["shape"]),
+        images=None,
+        fetch=_no_images,
+        labels=None,
+        label_names=None,
+        sources=None,
+        skipped=(),
+        known=known,
+    )
     mean, std = tuple(images["mean"]), tuple(images["std"])
     augment = dataclasses.replace(config.augment, mean=mean, std=std)
     config = dataclasses.replace(config, augment=augment)
     return _join(config, dataset, None, states.make_mesh())
 
 
-def _stand_in(size: int, known: Mapping[str, Any] | None) -> np.ndarray | None:
-    """As many known classes as a run had, of images not at hand: lengths follow from them."""
+def _placeholder_classes(size: int, known: Mapping[str, Any] | None) -> np.ndarray | None:
+    """Known classes int32 `[size]` with the run's counts, which determine shapes and durations."""
     if known is None:
         return None
-    found = np.full(size, -1, np.int32)
-    found[: known["images"]] = np.arange(known["images"]) % known["classes"]
-    return found
+    classes = np.full(size, -1, np.int32)
+    classes[: known["images"]] = np.arange(known["images"]) % known["classes"]
+    return classes
 
 
-def _absent(indices: np.ndarray) -> np.ndarray:
-    raise LookupError("the images of a rebuilt run are not at hand")
+def _no_images(indices: np.ndarray) -> np.ndarray:
+    raise LookupError("a rebuilt run has no images; build it with build_run to read them")
 
 
 def _join(config: RunConfig, dataset: Dataset, test: Dataset | None, mesh: Mesh) -> BuiltRun:
-    config = dataclasses.replace(config, augment=_measured(config.augment, dataset))
+    config = dataclasses.replace(config, augment=_with_statistics(config.augment, dataset))
     train = config.train
     known_classes = 0 if dataset.known is None else splits.check_known(dataset.known)
     steps_per_epoch = _steps_per_epoch(train, dataset)
     schedule = _schedule(config, steps_per_epoch)
     net = network.make(config.network)
     context = MethodContext(
-        net,
-        views.make(config.augment),
-        config.network.norm == "shuffle",
-        dataset.size,
-        schedule.total,
-        steps_per_epoch,
-        train.batch_size,
-        train.labeled_batch_size,
-        known_classes,
+        network=net,
+        augment=views.make(config.augment),
+        shuffle=config.network.norm == "shuffle",
+        images=dataset.size,
+        total_steps=schedule.total,
+        steps_per_epoch=steps_per_epoch,
+        batch_size=train.batch_size,
+        labeled_batch_size=train.labeled_batch_size,
+        known_classes=known_classes,
     )
     method = _method(config, context)
     optimizer, learning_rate = optim.make(
@@ -163,8 +172,8 @@ def _join(config: RunConfig, dataset: Dataset, test: Dataset | None, mesh: Mesh)
     return BuiltRun(config, training, test)
 
 
-def _measured(config: AugmentConfig, dataset: Dataset) -> AugmentConfig:
-    """The section with mean and standard deviation measured where they are None."""
+def _with_statistics(config: AugmentConfig, dataset: Dataset) -> AugmentConfig:
+    """The section with mean and standard deviation measured on the images where they are None."""
     if config.mean is not None and config.std is not None:
         return config
     mean, std = datasets.channel_statistics(dataset)
@@ -172,14 +181,14 @@ def _measured(config: AugmentConfig, dataset: Dataset) -> AugmentConfig:
 
 
 def _steps_per_epoch(train: TrainConfig, dataset: Dataset) -> int:
-    drawn_from = batches.parts(dataset, train.batch_size, train.labeled_batch_size)
-    for name, (members, count) in drawn_from.items():
+    parts = batches.parts(dataset, train.batch_size, train.labeled_batch_size)
+    for name, (members, count) in parts.items():
         if name != "all" and len(members) < count:
             raise InputError(
-                f"{len(members)} images are {name}, fewer than the {count} {name} rows of a batch; "
-                "lower train.batch_size and train.labeled_batch_size"
+                f"the number of {name} images must be at least the {count} in a batch; got "
+                f"{len(members)} (lower train.batch_size and train.labeled_batch_size)"
             )
-    size = sum(len(members) for members, _ in drawn_from.values())
+    size = sum(len(members) for members, _ in parts.values())
     return batches.steps_per_epoch(size, train.batch_size)
 
 
@@ -207,7 +216,7 @@ def initial_state(run: TrainingRun) -> State:
 
 
 def abstract_state(run: TrainingRun) -> State:
-    """Structure, shapes, dtypes and devices of a run's state; computes nothing."""
+    """Structure, shapes, dtypes and devices of a run's state, without computing it."""
     replicated = states.replicated(run.mesh)
     state = jax.eval_shape(
         lambda: states.initial(run.method, run.optimizer, seed=0, shape=run.shape)
@@ -218,11 +227,11 @@ def abstract_state(run: TrainingRun) -> State:
 
 
 def _try_step(run: TrainingRun) -> None:
-    """Traces a step without computing anything: shows whether all parts fit together."""
+    """Traces a step, which raises if parts of the run do not work together; computes nothing."""
     schedule = run.schedule
     batch: dict[str, Any] = {}
-    drawn_from = batches.parts(run.dataset, schedule.batch_size, schedule.labeled_batch_size)
-    for name, (_, count) in drawn_from.items():
+    parts = batches.parts(run.dataset, schedule.batch_size, schedule.labeled_batch_size)
+    for name, (_, count) in parts.items():
         states.check_batch(count, run.mesh)
         batch[name] = {
             "index": jax.ShapeDtypeStruct((count,), jnp.int32),
@@ -238,7 +247,7 @@ def _try_step(run: TrainingRun) -> None:
 
 
 def check_features(built: BuiltRun) -> None:
-    """Raises an `InputError` for `eval.features` that the method does not embed."""
+    """Raises an `InputError` unless the method embeds `eval.features`."""
     run = built.training
     images = jax.ShapeDtypeStruct((1, *run.dataset.shape), jnp.uint8)
 
@@ -253,7 +262,7 @@ def check_features(built: BuiltRun) -> None:
 
 def _method(config: RunConfig, context: MethodContext) -> Method:
     name = config.method.name
-    method = base.build(name, config.method.settings, context)
+    method = base.build(name, config.method.config, context)
     two_view = isinstance(method, base.TwoView)
     if two_view and context.labeled_batch_size is not None:
         raise InputError(
@@ -262,16 +271,19 @@ def _method(config: RunConfig, context: MethodContext) -> Method:
         )
     if not two_view and config.network.norm == "local":
         raise InputError(
-            f"network.norm 'local' needs a method of two views; {name} passes several parts of a "
-            "batch at once, which groups would mix: use 'sync'"
+            f"network.norm must be 'sync' for the method {name}, whose forward pass joins several "
+            "parts of a batch that groups would mix; got 'local'"
         )
     if not config.nrcc.weight:
         return base.as_method(method) if isinstance(method, base.TwoView) else method
     if not isinstance(method, base.TwoView):
-        raise InputError(f"nrcc needs a method of two views; {name} is none, set nrcc.weight to 0")
+        raise InputError(
+            f"nrcc.weight must be 0 for the method {name}, which is not a two-view method; "
+            f"got {config.nrcc.weight}"
+        )
     if config.nrcc.resolution is not None and not context.network.any_size:
         raise InputError(
-            f"nrcc.resolution needs a network that averages its last map; "
-            f"{config.network.name} does not, leave it None"
+            f"nrcc.resolution must be None for the network {config.network.name}, which does not "
+            f"average its last feature map; got {config.nrcc.resolution}"
         )
     return with_nrcc(method, config.nrcc)

@@ -1,4 +1,4 @@
-"""The whole config of a run: its sections, checked and typed."""
+"""The full config of a run, parsed into checked and typed sections."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -14,14 +14,16 @@ from cluster_jax.data.datasets import DataConfig
 from cluster_jax.data.splits import NovelConfig
 from cluster_jax.data.views import AugmentConfig
 from cluster_jax.evaluation.evaluate import EvalConfig
+from cluster_jax.methods import base, ncl
+from cluster_jax.methods.base import MethodConfig
 from cluster_jax.methods.nrcc_config import NRCCConfig
 from cluster_jax.nets.network import NetworkConfig
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.training.config import TrainConfig
 from cluster_jax.training.optim import OptimizerConfig
 
-# Sections that a stage may not change: all trainings have the same images, and only the last one
-# is evaluated.
+# Keys that a stage cannot change: all stages train on the same images, and only the last one is
+# evaluated.
 SHARED = ("seed", "note", "data", "novel", "eval", "stages", "init_from")
 
 
@@ -30,12 +32,17 @@ class MethodSection:
     """Section `method`.
 
     Attributes:
-        name: of the method's file in `cluster_jax/methods`.
-        settings: the other keys of the section, which the file checks.
+        name: name of the method's file in `cluster_jax/methods`.
+        config: the other keys of the section as the `Config` of that file.
     """
 
     name: str
-    settings: Mapping[str, Any]
+    config: MethodConfig
+
+    @property
+    def novel_classes(self) -> int | None:
+        """Number of novel classes in novel class discovery; None for other methods."""
+        return self.config.classes if isinstance(self.config, ncl.Config) else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,10 +50,10 @@ class RunConfig:
     """The config of a run; each section is described and checked where it is defined.
 
     Attributes:
-        seed: of everything random.
-        note: recorded in `results.json`.
-        init_from: workdir of a run with whose network to start, or None.
-        stages: name -> config of the trainings that come before this one, in order.
+        seed: seed of all randomness.
+        note: text recorded in `results.json`.
+        stages: name -> config of each earlier training stage, in order.
+        init_from: workdir of the run whose network is the starting point, or None.
     """
 
     seed: int
@@ -71,7 +78,7 @@ def config_json(config: ConfigDict | Mapping[str, Any]) -> dict[str, Any]:
     """The config as nested dicts of JSON values (tuples become lists), as in `config.json`.
 
     Raises:
-        InputError: NaN or infinity, which JSON does not have.
+        InputError: a value is NaN or infinite, which JSON cannot represent.
     """
     values = config.to_dict() if isinstance(config, ConfigDict) else dict(config)
     checks.finite("config", values)
@@ -79,7 +86,7 @@ def config_json(config: ConfigDict | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parse_config(config: ConfigDict | Mapping[str, Any]) -> RunConfig:
-    """The config as typed sections; no other function takes nested dicts of settings.
+    """Parses a config into typed sections.
 
     Raises:
         InputError: a key is missing or unknown, or a value is out of range.
@@ -104,7 +111,7 @@ def parse_config(config: ConfigDict | Mapping[str, Any]) -> RunConfig:
 
 
 def read_config(workdir: epath.Path) -> RunConfig:
-    """The config of the run in a workdir.
+    """Reads the config of the run in a workdir.
 
     Raises:
         InputError: an older version of the package wrote it.
@@ -121,8 +128,9 @@ def _method(section: Any) -> MethodSection:
         raise InputError(f"method must be a section of the config; got {section!r}")
     if "name" not in section:
         raise InputError("missing config key method.name")
-    settings = {key: value for key, value in section.items() if key != "name"}
-    return MethodSection(section["name"], settings)
+    name = section["name"]
+    values = {key: value for key, value in section.items() if key != "name"}
+    return MethodSection(name, base.parse(name, values))
 
 
 def _parse_stages(values: Mapping[str, Any]) -> dict[str, RunConfig]:
@@ -136,10 +144,10 @@ def _parse_stages(values: Mapping[str, Any]) -> dict[str, RunConfig]:
 
 
 def _stages(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Name and config of every training before that of the config, in order.
+    """Name -> complete config of each earlier stage, in order.
 
-    A stage names the sections, and in them the keys, in which it differs; its method is its own
-    altogether.
+    A stage lists only the sections and keys that differ from the main config, except for its
+    method, which it gives in full.
     """
     if not isinstance(values["stages"], Mapping):
         raise InputError(f"stages must be a section of the config; got {values['stages']!r}")
@@ -164,8 +172,9 @@ def _stages(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return configs
 
 
-def _merged(base: Any, changes: Any) -> Any:
-    if not (isinstance(base, Mapping) and isinstance(changes, Mapping)):
+def _merged(section: Any, changes: Any) -> Any:
+    """A section with changed keys, nested sections merged key by key."""
+    if not (isinstance(section, Mapping) and isinstance(changes, Mapping)):
         return changes
-    merged = {k: _merged(base[k], changes[k]) if k in changes else base[k] for k in base}
-    return {**{k: v for k, v in changes.items() if k not in base}, **merged}
+    merged = {k: _merged(v, changes[k]) if k in changes else v for k, v in section.items()}
+    return {**{k: v for k, v in changes.items() if k not in section}, **merged}

@@ -1,4 +1,4 @@
-"""The embedding of a whole data set by the network that a method keeps."""
+"""Embeds a whole data set with the network that a method keeps after training."""
 
 import sys
 from typing import Any
@@ -16,26 +16,28 @@ from cluster_jax.methods.base import Method
 def embed(
     method: Method, params: Any, model_state: Any, dataset: Dataset, *, batch_size: int, mesh: Mesh
 ) -> dict[str, np.ndarray]:
-    """Features of every image in the order of the data set; none is dropped.
+    """Features of every image in the order of the data set.
 
-    The last batch is padded with copies of its last image, whose features are cut off again.
+    The last batch is padded with copies of its last image, whose features are discarded.
 
     Args:
-        method: its `embed` is used.
+        method: method whose `embed` is used.
         params: parameters, on all devices of the mesh.
-        model_state: likewise.
+        model_state: the method's other state, on all devices of the mesh.
         dataset: the images.
-        batch_size: images a forward pass, over all devices; rounded up to a multiple of them.
-        mesh: the devices; all processes call this together and each gets the whole result.
+        batch_size: images per forward pass, over all devices; rounded up to a multiple of their
+            number.
+        mesh: the devices; all processes call this together, and each gets the whole result.
 
     Returns:
         `{"backbone": float32 [n, d], "projection": float32 [n, e]}`, not normalized.
     """
     (axis,) = mesh.axis_names
-    rows, whole = NamedSharding(mesh, PartitionSpec(axis)), NamedSharding(mesh, PartitionSpec())
-    forward = jax.jit(method.embed, out_shardings=whole)
+    sharded = NamedSharding(mesh, PartitionSpec(axis))
+    replicated = NamedSharding(mesh, PartitionSpec())
+    forward = jax.jit(method.embed, out_shardings=replicated)
     batch_size = -(-min(batch_size, dataset.size) // mesh.size) * mesh.size
-    found: list[dict[str, np.ndarray]] = []
+    embedded: list[dict[str, np.ndarray]] = []
     stream = batches.evaluation(
         dataset,
         batch_size=batch_size,
@@ -48,8 +50,8 @@ def embed(
     )  # fmt: skip
     with bar:
         for images, _, count in stream:
-            placed = jax.make_array_from_process_local_data(rows, images)
+            placed = jax.make_array_from_process_local_data(sharded, images)
             features = jax.device_get(forward(params, model_state, placed))
-            found.append({name: f[:count] for name, f in features.items()})
+            embedded.append({name: rows[:count] for name, rows in features.items()})
             bar.update(count)
-    return {name: np.concatenate([f[name] for f in found]) for name in found[0]}
+    return {name: np.concatenate([batch[name] for batch in embedded]) for name in embedded[0]}

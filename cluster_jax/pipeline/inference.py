@@ -1,6 +1,6 @@
 """Inference with a trained run: embed new images and assign clusters.
 
-Needs the workdir only, neither the training images nor the data set that they came from.
+Needs only the workdir of the run, not its training images.
 """
 
 import warnings
@@ -24,8 +24,8 @@ from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import RunConfig, read_config
 from cluster_jax.training import checkpoint
 
-# Images of a forward pass. One size for every call, the last pass filled up: sums of another shape
-# round differently, and the features of an image would depend on how many came with it.
+# Images per forward pass, the same for every call, with the last pass padded: arrays of a different
+# shape round differently, so the features of an image would depend on the number of images.
 BATCH = 64
 
 
@@ -33,15 +33,16 @@ class TrainedRun(NamedTuple):
     """The outputs of a finished run.
 
     Attributes:
-        workdir: its folder.
-        config: its config.
-        results: what `results.json` holds.
-        images: what `images.json` holds: size, shape and statistics of the training images.
-        features: float32 `[n, d]`, rows of length one, as they were clustered.
-        clusters: what `clusters.npz` holds.
-        known: of novel class discovery: names of the known classes, else None. `features` and
-            `clusters` are then those of the unlabeled images.
-        everything: features of all training images; the same as `features` where `known` is None.
+        workdir: folder of the run.
+        config: config of the run.
+        results: content of `results.json`.
+        images: content of `images.json`: size, shape and statistics of the training images.
+        features: float32 `[n, d]`, unit rows, as they were clustered.
+        clusters: content of `clusters.npz`.
+        known: names of the known classes in novel class discovery, otherwise None. With known
+            classes, `features` and `clusters` are those of the unlabeled images.
+        all_features: float32 `[N, d]`, features of all training images; the same as `features` if
+            `known` is None.
     """
 
     workdir: epath.Path
@@ -51,7 +52,7 @@ class TrainedRun(NamedTuple):
     features: np.ndarray
     clusters: workdirs.StoredClusters
     known: tuple[str, ...] | None
-    everything: np.ndarray
+    all_features: np.ndarray
 
 
 class Trained(NamedTuple):
@@ -64,15 +65,15 @@ class Trained(NamedTuple):
 
 
 class Assignment(NamedTuple):
-    """Where new images belong.
+    """Clusters or classes assigned to new images.
 
     Attributes:
-        labels: int64 `[m]`, the cluster; by `classify` str `[m]`, the class.
-        distances: float64 `[m]`: to the center of the cluster, in bandwidths of GridShift's space.
-            By `place_kmeans` and `classify` Euclidean, between rows of length one and the mean
-            of those of the cluster or class.
-        is_novel: bool `[m]`: farther from every training image than 99 % of those are from each
-            other (`out_of_sample.novelty_threshold`), so the label says little.
+        labels: int64 `[m]`, the cluster; from `classify` str `[m]`, the class.
+        distances: float64 `[m]`, distance to the center of the cluster in bandwidths of GridShift's
+            space; from `place_kmeans` and `classify` the Euclidean distance between unit rows and
+            the mean of the cluster or class.
+        is_novel: bool `[m]`: farther from every training image than 99 % of these are from their
+            nearest other one (`out_of_sample.novelty_threshold`), so that the label means little.
     """
 
     labels: np.ndarray
@@ -84,7 +85,7 @@ def read(workdir: epath.PathLike) -> TrainedRun:
     """Reads the outputs of a run.
 
     Raises:
-        InputError: no such folder, or the run in it is not finished.
+        InputError: the folder has no run, or the run is not finished.
     """
     workdir = epath.Path(workdir).expanduser()
     if not (workdir / workdirs.CONFIG).exists():
@@ -92,23 +93,22 @@ def read(workdir: epath.PathLike) -> TrainedRun:
     results = workdirs.finished_results(workdir, (workdirs.CLUSTERS,))
     if results is None:
         raise InputError(
-            f"the run in {workdir} is not finished; its own command with --workdir={workdir} "
-            "finishes it"
+            f"the run in {workdir} is not finished; run its command again with --workdir={workdir}"
         )
     config = read_config(workdir)
     images = io.read_json(workdir / workdirs.IMAGES)
-    everything = arrays.normalize_rows(
+    all_features = arrays.normalize_rows(
         io.read_arrays(workdir / workdirs.TRAIN_EMBEDDING)[config.eval.features]
     )
     clusters = workdirs.read_clusters(workdir)
     known = None if clusters.class_labels is None else tuple(images["known"]["names"])
     rows = clusters.unlabeled_rows
-    features = everything if rows is None else everything[rows]
-    return TrainedRun(workdir, config, results, images, features, clusters, known, everything)
+    features = all_features if rows is None else all_features[rows]
+    return TrainedRun(workdir, config, results, images, features, clusters, known, all_features)
 
 
 def check(run: TrainedRun) -> None:
-    """Raises an `InputError` if new images cannot be placed in the run's clusters."""
+    """Raises an `InputError` if the run cannot assign new images to its clusters."""
     if run.config.eval.reduce.method == "tsne":
         raise InputError(
             "Runs that used t-SNE cannot assign new images; run the same command again with "
@@ -117,10 +117,10 @@ def check(run: TrainedRun) -> None:
 
 
 def restore(run: TrainedRun) -> Trained:
-    """The trained network, from the last checkpoint.
+    """Restores the trained network from the last checkpoint.
 
     Raises:
-        InputError: there is none, or it is of another network than `config.json` says.
+        InputError: the checkpoint is missing, damaged, or was written by a different network.
     """
     training = build.rebuild_run(run.config, run.images).training
     state = checkpoint.read(
@@ -130,13 +130,13 @@ def restore(run: TrainedRun) -> Trained:
 
 
 def embed(run: TrainedRun, trained: Trained, dataset: Dataset) -> np.ndarray:
-    """Features of images as they are clustered: float32 `[m, d]`, rows of length one.
+    """Features of images as they are clustered, float32 `[m, d]`, unit rows.
 
-    Those of an image do not depend on the images beside it.
+    The features of an image do not depend on the other images.
     """
     batch = -(-BATCH // trained.mesh.size) * trained.mesh.size
     last = dataset.size - 1
-    filled = dataset._replace(
+    padded = dataset._replace(
         size=-(-dataset.size // batch) * batch,
         images=None,
         fetch=lambda index: dataset.fetch(np.minimum(index, last)),
@@ -145,7 +145,7 @@ def embed(run: TrainedRun, trained: Trained, dataset: Dataset) -> np.ndarray:
         trained.method,
         trained.params,
         trained.model_state,
-        filled,
+        padded,
         batch_size=batch,
         mesh=trained.mesh,
     )
@@ -153,48 +153,48 @@ def embed(run: TrainedRun, trained: Trained, dataset: Dataset) -> np.ndarray:
 
 
 def place(run: TrainedRun, rows: np.ndarray) -> Assignment:
-    """GridShift's clusters for features of new images; rows do not affect each other.
+    """Assigns new images to GridShift's clusters, each independently of the others.
 
-    Where the features were reduced to a map, the training rows nearest to a new one, as many as
-    the map was made with (`eval.reduce.n_neighbors`), vote on its label and give it a place in the
-    map. Where they were not, GridShift itself follows the row to its mode.
+    If the features were reduced by UMAP, the nearest `eval.reduce.n_neighbors` training images vote
+    on the label and determine the position in the reduced space. Without reduction, GridShift
+    shifts each row to its mode.
 
     Args:
-        run: its clusters.
-        rows: float32 `[m, d]`, as `embed` makes them.
+        run: the trained run.
+        rows: float32 `[m, d]`, features from `embed`.
 
     Raises:
-        InputError: the run was reduced by t-SNE.
-        ValueError: rows of another size than the run's.
+        InputError: the run used t-SNE.
+        ValueError: the rows have a different size from the run's features.
     """
     check(run)
     section, stored = run.config.eval, run.clusters
     if section.reduce.method == "none":
         gridshift = section.gridshift
         grid = GridShift(float(stored.bandwidth), stop=gridshift.stop, max_iter=gridshift.max_iter)
-        found = grid.fit(stored.points).locate(rows)
-        near = out_of_sample.neighbors(rows, run.features, 1)
-        return Assignment(found.labels, found.distances, _unlike(run, near))
-    near = out_of_sample.neighbors(rows, run.features, section.reduce.n_neighbors)
-    labels = out_of_sample.vote(near, stored.cluster_labels)
-    places = out_of_sample.position(near, stored.cluster_labels, labels, stored.points)
-    apart = arrays.distances_to_centers(places, stored.centers, labels)
-    return Assignment(labels, apart / float(stored.bandwidth), _unlike(run, near))
+        location = grid.fit(stored.points).locate(rows)
+        neighbors = out_of_sample.neighbors(rows, run.features, 1)
+        return Assignment(location.labels, location.distances, _is_novel(run, neighbors))
+    neighbors = out_of_sample.neighbors(rows, run.features, section.reduce.n_neighbors)
+    labels = out_of_sample.vote(neighbors, stored.cluster_labels)
+    positions = out_of_sample.position(neighbors, stored.cluster_labels, labels, stored.points)
+    distances = arrays.distances_to_centers(positions, stored.centers, labels)
+    return Assignment(labels, distances / float(stored.bandwidth), _is_novel(run, neighbors))
 
 
 def classify(run: TrainedRun, rows: np.ndarray) -> Assignment:
-    """Class of new images by a run of novel class discovery, each by itself.
+    """Assigns new images to the classes of novel class discovery, each independently.
 
-    The nearest training images vote.
+    The nearest training images vote on the class.
 
     Args:
-        run: with known classes.
-        rows: float32 `[m, d]`, as `embed` makes them.
+        run: a run with known classes.
+        rows: float32 `[m, d]`, features from `embed`.
     """
-    near = out_of_sample.neighbors(rows, run.everything, discovery.VOTERS)
-    classes = out_of_sample.vote(near, class_labels(run))
+    neighbors = out_of_sample.neighbors(rows, run.all_features, discovery.VOTERS)
+    classes = out_of_sample.vote(neighbors, class_labels(run))
     threshold = run.clusters.class_novelty_threshold
-    is_novel = near.distances[:, 0] > np.asarray(threshold, np.float64)
+    is_novel = neighbors.distances[:, 0] > np.asarray(threshold, np.float64)
     return Assignment(class_names(run, classes), class_distances(run, rows, classes), is_novel)
 
 
@@ -205,36 +205,38 @@ def class_labels(run: TrainedRun) -> np.ndarray:
         ValueError: the run has no known classes.
     """
     if run.clusters.class_labels is None:
-        raise ValueError(f"{run.workdir} must be a run of novel class discovery; got another")
+        raise ValueError(
+            f"{run.workdir} must be a run of novel class discovery; got another method"
+        )
     return run.clusters.class_labels
 
 
 def class_names(run: TrainedRun, classes: np.ndarray) -> np.ndarray:
-    """Str `[m]`: a known class by its name, the j-th novel one as "novel j"."""
+    """Names of classes, str `[m]`: a known class by its name, the j-th novel one as "novel j"."""
     return np.asarray([discovery.name(c, run.known or ()) for c in classes])
 
 
 def class_distances(run: TrainedRun, rows: np.ndarray, classes: np.ndarray) -> np.ndarray:
     """Euclidean distance of unit rows to the mean of the training rows of their class."""
-    return arrays.distances_to_cluster_means(rows, classes, run.everything, class_labels(run))
+    return arrays.distances_to_cluster_means(rows, classes, run.all_features, class_labels(run))
 
 
 def warn_of_doubts(run: TrainedRun) -> None:
-    """Warns the caller of an estimator's `fit` where the novel classes may mean little."""
+    """Warns the caller of the estimator's `fit` if the novel classes are doubtful."""
     doubt = summary.doubt(run.results["metrics"]["discovery"])
     if doubt is not None:
         warnings.warn(f"{doubt}; see the report's clusters", UserWarning, stacklevel=5)
 
 
 def place_kmeans(run: TrainedRun, rows: np.ndarray) -> Assignment:
-    """The same for the clusters of k-means, by the votes of the nearest training rows.
+    """Assigns new images to the clusters of k-means by a vote of the nearest training images.
 
-    Distances are Euclidean, between rows of length one and the mean of the cluster's.
+    Distances are Euclidean, between unit rows and the mean of the cluster.
     """
-    labels = run.clusters.kmeans_labels
-    near = out_of_sample.neighbors(rows, run.features, run.config.eval.reduce.n_neighbors)
-    chosen = out_of_sample.vote(near, labels)
-    return Assignment(chosen, kmeans_distances(run, rows, chosen), _unlike(run, near))
+    n_neighbors = run.config.eval.reduce.n_neighbors
+    neighbors = out_of_sample.neighbors(rows, run.features, n_neighbors)
+    labels = out_of_sample.vote(neighbors, run.clusters.kmeans_labels)
+    return Assignment(labels, kmeans_distances(run, rows, labels), _is_novel(run, neighbors))
 
 
 def kmeans_distances(run: TrainedRun, rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -242,5 +244,5 @@ def kmeans_distances(run: TrainedRun, rows: np.ndarray, labels: np.ndarray) -> n
     return arrays.distances_to_cluster_means(rows, labels, run.features, run.clusters.kmeans_labels)
 
 
-def _unlike(run: TrainedRun, near: out_of_sample.Neighbors) -> np.ndarray:
-    return near.distances[:, 0] > float(run.clusters.novelty_threshold)
+def _is_novel(run: TrainedRun, neighbors: out_of_sample.Neighbors) -> np.ndarray:
+    return neighbors.distances[:, 0] > float(run.clusters.novelty_threshold)

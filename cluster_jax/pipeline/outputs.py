@@ -1,4 +1,4 @@
-"""Outputs of a trained network: clusters, metrics, tables and the report."""
+"""Writes the outputs of a trained network: clusters, metrics, tables and the report."""
 
 import dataclasses
 import statistics
@@ -22,13 +22,13 @@ from cluster_jax.training import log
 
 
 class _Features(NamedTuple):
-    """Embeddings by the trained network, each `{"backbone": [n, d], ...}`.
+    """Stored embeddings, each `{"backbone": [n, d], ...}`.
 
     Attributes:
-        train: of the training images.
-        test: of those held out for a test, or None.
-        initial: of the training images at the first step of the last training, where that began
-            with another's network, or None.
+        train: the training images by the trained network.
+        test: the held-out test images by the trained network, or None.
+        initial: the training images by the network with which the last stage started, if that came
+            from an earlier stage or run, or None.
     """
 
     train: dict[str, np.ndarray]
@@ -39,16 +39,16 @@ class _Features(NamedTuple):
 def write_outputs(
     stage: Stage, values: dict[str, Any], started: float, progress: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Clusters the stored embedding; writes and prints clusters, metrics and the report.
+    """Clusters the stored embedding, writes all outputs and prints the metrics.
 
     Args:
-        stage: the last training.
+        stage: the last stage.
         values: the config as JSON values.
         started: `time.perf_counter()` at the start of the run.
-        progress: prints the results.
+        progress: prints a message.
 
     Returns:
-        What `results.json` holds.
+        The content of `results.json`.
     """
     trained = time.perf_counter()
     config, run, workdir = stage.built.config, stage.built.training, stage.workdir
@@ -79,7 +79,7 @@ def write_outputs(
     io.write(workdir / workdirs.ASSIGNMENTS, table)
     data = _report_data(stage.name, results, records, evaluation, discovered, clustered)
     report.write_report(workdir / workdirs.REPORT, data)
-    # Last: its presence says that the run is finished.
+    # Written last, because its presence marks the run as finished.
     io.write_json(workdir / workdirs.RESULTS, results)
     progress(provenance.table(results))
     progress(f"\nreport       {workdir / workdirs.REPORT}")
@@ -101,8 +101,8 @@ def _read_features(workdir: epath.Path) -> _Features:
 
 
 def with_novel_k(config: RunConfig, dataset: Dataset) -> EvalConfig:
-    """The section `eval`, with the number of novel classes for k-means where it has none."""
-    classes, kmeans = config.method.settings.get("classes"), config.eval.kmeans
+    """The section `eval`; in novel class discovery k-means uses the number of novel classes."""
+    classes, kmeans = config.method.novel_classes, config.eval.kmeans
     if dataset.known is None or classes is None or kmeans.k is not None:
         return config.eval
     return dataclasses.replace(config.eval, kmeans=dataclasses.replace(kmeans, k=classes))
@@ -111,7 +111,7 @@ def with_novel_k(config: RunConfig, dataset: Dataset) -> EvalConfig:
 def _unlabeled(
     dataset: Dataset, features: dict[str, np.ndarray]
 ) -> tuple[Dataset, dict[str, np.ndarray]]:
-    """What is clustered: all images, in novel class discovery the unlabeled ones."""
+    """The images and features to cluster: all, or the unlabeled ones in novel class discovery."""
     if dataset.known is None:
         return dataset, features
     unlabeled = np.flatnonzero(dataset.known < 0)
@@ -119,7 +119,7 @@ def _unlabeled(
 
 
 def _discover(built: build.BuiltRun, features: _Features) -> discovery.Discovery | None:
-    """Classes and metrics of novel class discovery; None for other runs."""
+    """Classes and metrics of novel class discovery; None for other methods."""
     dataset = built.training.dataset
     if "novel" not in features.train or dataset.known is None:
         return None
@@ -174,15 +174,15 @@ def _report_data(
     discovered: discovery.Discovery | None,
     dataset: Dataset,
 ) -> report.ReportData:
-    """After novel class discovery it shows the novel classes; assignments.csv has both."""
-    shown = evaluation if discovered is None else discovered
+    """Data of the report; after novel class discovery the novel classes are its clusters."""
+    result = evaluation if discovered is None else discovered
     return report.ReportData(
         title=name,
         results=io.plain(results),
         history=records,
         points=evaluation.points,
-        cluster_labels=shown.cluster_labels,
-        distances=shown.distances,
+        cluster_labels=result.cluster_labels,
+        distances=result.distances,
         outliers=evaluation.outliers if discovered is None else None,
         true_labels=dataset.labels,
         label_names=dataset.label_names,
@@ -199,6 +199,6 @@ def _last(records: list[dict], name: str) -> float | None:
 
 
 def _speed(records: list[dict]) -> float | None:
-    """Median images per second over the log, the first line (compilation) left out."""
+    """Median images per second over the log without its first line, which includes compilation."""
     speeds = [r["images_per_second"] for r in records[1:] or records]
     return statistics.median(speeds) if speeds else None

@@ -1,4 +1,4 @@
-"""How a result was obtained, and the table that is printed at the end of a run."""
+"""Provenance of a result, and the summary table printed at the end of a run."""
 
 import importlib.metadata
 import pathlib
@@ -21,22 +21,22 @@ PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy", "scikit-learn",
 def describe(
     config: RunConfig, section: EvalConfig, dataset: Dataset, clustered: Dataset, steps: int
 ) -> dict[str, Any]:
-    """The provenance of a result: what was trained on and scored, what labels were used for.
+    """The provenance of a result: the images trained on and scored, the uses of labels.
 
     Args:
-        config: of the run.
-        section: its section `eval` with the number of clusters of k-means filled in.
+        config: config of the run.
+        section: its section `eval`, with the number of clusters that k-means used.
         dataset: the training images.
-        clustered: those that were clustered and scored.
-        steps: of the training.
+        clustered: the images that were clustered and scored.
+        steps: number of training steps.
     """
     labeled = dataset.labels is not None
-    given = section.kmeans.k
+    k = section.kmeans.k
     uses = ["scoring"] if labeled else []
     if dataset.known is not None:
         images, classes = int((dataset.known >= 0).sum()), int(dataset.known.max()) + 1
         uses.append(f"training on the {images:,} images of {classes} known classes")
-    if labeled and given is None:
+    if labeled and k is None:
         uses.append("the number of clusters of k-means")
     return {
         "data": {k: getattr(config.data, k) for k in ("name", "split", "limit", "image_size")},
@@ -50,7 +50,7 @@ def describe(
         "labels_used_for": uses,
         "number_of_clusters": {
             "gridshift": "found",
-            "kmeans": "given" if labeled or given is not None else "as found by GridShift",
+            "kmeans": "given" if labeled or k is not None else "as found by GridShift",
         },
         "bandwidth": "found" if section.gridshift.bandwidth == "auto" else "given",
         "checkpoint": "the last one",
@@ -67,13 +67,13 @@ def describe(
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python, this package and what its figures depend on."""
+    """Versions of Python, this package and the packages that affect results."""
     packages = {name: importlib.metadata.version(name) for name in PACKAGES}
     return {"python": platform.python_version(), "cluster_jax": __version__, **packages}
 
 
 def commit() -> str | None:
-    """The commit of the checkout this runs from, with "+" when it was changed; else None."""
+    """Commit of the checkout, with "+" if files are modified; None outside a checkout."""
     folder = pathlib.Path(__file__).resolve().parent.parent.parent
     if not (folder / ".git").exists():
         return None
@@ -91,7 +91,7 @@ def commit() -> str | None:
 
 
 def table(results: Mapping[str, Any]) -> str:
-    """The figures of `results.json` as lines of text."""
+    """The metrics of `results.json` as lines of text."""
     metrics, origin = results["metrics"], results["provenance"]
     counts = origin["number_of_clusters"]
     numbers = {name: summary.number(*summary.tally(metrics[name])) for name in summary.TITLES}
@@ -100,9 +100,9 @@ def table(results: Mapping[str, Any]) -> str:
     lines = [f"{'':28}{'clusters':>{width}}{scores}"]
     for name, title in summary.TITLES.items():
         row = metrics[name]
-        figures = "".join(f"{summary.format_score(row[key]):>8}" for key in summary.SCORES)
+        row_scores = "".join(f"{summary.format_score(row[key]):>8}" for key in summary.SCORES)
         label = f"{title} (k {counts[name]})"
-        lines.append(f"{label:<28}{numbers[name]:>{width}}{figures}")
+        lines.append(f"{label:<28}{numbers[name]:>{width}}{row_scores}")
     grid = metrics["gridshift"]
     if grid.get("outliers"):
         lines.append(f"outliers                     {grid['outliers']:,}")

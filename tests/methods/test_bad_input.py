@@ -134,7 +134,10 @@ def test_number_of_clusters_of_the_evaluation(tmp_path, k):
 def test_nrcc_on_a_method_without_two_views(tmp_path, method):
     config = cases.use(toy.config(toy.file(tmp_path)), method)
     said = refused(tmp_path, config)
-    assert said == f"nrcc needs a method of two views; {method} is none, set nrcc.weight to 0"
+    assert said == (
+        f"nrcc.weight must be 0 for the method {method}, which is not a two-view method; "
+        f"got {config.nrcc.weight}"
+    )
 
 
 def test_workdir_of_another_method(tmp_path):

@@ -41,8 +41,12 @@ def context(images=64, shuffle=False):
 
 def build(case, **changes):
     images = changes.pop("images", 64)
-    values = {k: v for k, v in cases.METHODS[case].items() if k != "name"} | changes
-    return base.build(cases.METHODS[case]["name"], values, context(images))
+    return base.build(cases.METHODS[case]["name"], parse(case, **changes), context(images))
+
+
+def parse(case, **changes):
+    values = {**cases.METHODS[case], **changes}
+    return base.parse(values.pop("name"), values)
 
 
 def draw(keys, *shape):
@@ -125,6 +129,6 @@ def test_bad_values(case, change, message):
 
 @pytest.mark.parametrize("case", ["simsiam", "barlow", "kernel_infonce"])
 def test_shuffled_batchnorm_needs_a_target_network(case):
-    values = {k: v for k, v in cases.METHODS[case].items() if k != "name"}
+    config = parse(case)
     with pytest.raises(InputError, match="'shuffle' needs a method with a target network"):
-        base.build(cases.METHODS[case]["name"], values, context(shuffle=True))
+        base.build(cases.METHODS[case]["name"], config, context(shuffle=True))

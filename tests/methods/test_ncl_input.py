@@ -92,8 +92,12 @@ def made(tmp_path, case):
         ("ncl", {"method.neighbors": None}, "method.neighbors must be at least 1; got None"),
         ("ncl", {"method.hng.mixing": (0.5, "x")}, "method.hng.mixing must be a number; got 'x'"),
         ("ncl", {"method.weights": dict.fromkeys(NO_TERM, 0.0)}, "one of method.weights must be"),
-        ("ncl", {"network.norm": "local", "network.group": 4}, "needs a method of two views; ncl"),
-        ("rotation", {"network.norm": "local", "network.group": 4}, "use 'sync'"),
+        ("ncl", {"network.norm": "local", "network.group": 4}, "network.norm must be 'sync' for"),
+        (
+            "rotation",
+            {"network.norm": "local", "network.group": 4},
+            "the method rotation, wh",
+        ),
         (
             "ncl",
             {"method.consistency_weight": -1.0},
@@ -113,8 +117,8 @@ def made(tmp_path, case):
         ),
         ("ncl", {"method.hng.start": "soon"}, "method.hng.start must be a duration like"),
         # Parts that do not fit together.
-        ("ncl", {"nrcc.weight": 0.1}, "nrcc needs a method of two views; ncl is none, set nrcc.we"),
-        ("rotation", {"nrcc.weight": 0.1}, "nrcc needs a method of two views; rotation is none"),
+        ("ncl", {"nrcc.weight": 0.1}, "nrcc.weight must be 0 for the method ncl, which is not a t"),
+        ("rotation", {"nrcc.weight": 0.1}, "nrcc.weight must be 0 for the method rotation"),
         ("supervised", {"network.projector": {"hidden": 8, "out": 4}}, "classifies the backbone's"),
         ("ncl", {"network.projector": {"hidden": 8, "out": 4}}, "set network.projector and netwo"),
         (
@@ -194,7 +198,9 @@ def test_fewer_images_of_a_part_than_rows(tmp_path, few):
     known = np.full(dataset.size, -1 if few == "labeled" else 0, np.int32)
     known[:5] = 0 if few == "labeled" else -1
     said = refused(made(tmp_path, "ncl"), dataset._replace(known=known))
-    assert said.startswith(f"5 images are {few}, fewer than the 8 {few} rows of a batch; lower ")
+    assert said.startswith(
+        f"the number of {few} images must be at least the 8 in a batch; got 5 (lower "
+    )
 
 
 def test_a_set_without_labels(tmp_path):

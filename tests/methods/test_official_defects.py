@@ -60,7 +60,7 @@ def ncc_step():
     values |= {"clusters": CLUSTERS, "weight": WEIGHT, "temperature": TAU, "warmup": "0 steps"}
     given = context(images=len(LABELS))
     predicts = given.network._replace(predict=embeddings)
-    made = base.build("ncc", values, given._replace(network=predicts))
+    made = base.build("ncc", base.parse("ncc", values), given._replace(network=predicts))
 
     def loss(params, model_state, batch, step, key, axis):
         pairs = jax.lax.stop_gradient(embeddings(params, batch["image"], jnp)[2])

@@ -126,7 +126,7 @@ def build(case, regularizer):
         known_classes=2 if labeled else 0,
     )
     values = {key: value for key, value in given.items() if key != "name"}
-    method = base.build(given["name"], values, context)
+    method = base.build(given["name"], base.parse(given["name"], values), context)
     if regularizer is not None:
         method = with_nrcc(method, parse_section(NRCCConfig, "nrcc", regularizer))
     elif isinstance(method, base.TwoView):

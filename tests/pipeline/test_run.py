@@ -127,7 +127,7 @@ def test_what_is_needed_without_the_images(finished):
     state = _restored(run, workdir)
     expected = run.method.embed(state.params, state.model_state, pixels)
     _assert_same(expected, again.method.embed(state.params, state.model_state, pixels))
-    with pytest.raises(LookupError, match="not at hand"):
+    with pytest.raises(LookupError, match="a rebuilt run has no images"):
         again.dataset.fetch(np.arange(2))
 
 
