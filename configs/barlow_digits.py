@@ -2,9 +2,9 @@
 
     python -m cluster_jax.main --config=configs/barlow_digits.py
 
-A few minutes on 2 CPU cores. It reproduces no table: no paper uses this set. Network, augmentation
-and number of steps are those of `nrcc_digits`, tuned on the labels of this set. Barlow Twins +
-NRCC (NRCC Table 9) is --config.nrcc.weight=0.5.
+Takes a few minutes on 2 CPU cores. No paper uses this data set, so there is no published result to
+compare with. Network, augmentation and number of steps are those of `nrcc_digits`, which were tuned
+on the labels of the digits. Barlow Twins + NRCC (NRCC Table 9) is --config.nrcc.weight=0.5.
 
 From the paper: lambda 0.005. Its projector (three layers of 8192) and LARS are for ImageNet.
 """

@@ -1,6 +1,6 @@
-"""Every key of a config, with the settings that the papers share. Other configs start from it.
+"""All config keys, with the settings that the papers share. Other configs start from this one.
 
-A duration is a text: "1500 steps" or "200 epochs".
+Durations are strings: "1500 steps" or "200 epochs".
 """
 
 from ml_collections import ConfigDict, config_dict
@@ -10,17 +10,24 @@ def get_config():
     """The base config."""
     config = ConfigDict()
     config.seed = 0
-    config.note = ""  # recorded in results.json: how the settings were chosen, say
+    config.note = ""  # recorded in results.json, for example how the settings were chosen
+    _add_images(config)
+    _add_training(config)
+    _add_evaluation(config)
+    return config
 
+
+def _add_images(config):
+    """Images, augmentation, known classes, earlier stages."""
     config.data = ConfigDict()
     config.data.name = "digits"  # "folder", "arrays", or the name of a TFDS set
     config.data.dir = config_dict.placeholder(str)
     config.data.split = config_dict.placeholder(str)
-    config.data.label = "label"  # feature of a TFDS set to score against
+    config.data.label = "label"  # feature of a TFDS data set with the labels for scoring
     config.data.image_size = config_dict.placeholder(int)  # None: native size
     config.data.limit = config_dict.placeholder(int)  # None: all images
     config.data.cache_mb = 2048.0
-    config.data.max_corrupt_fraction = 0.05  # fraction of unreadable files above which to stop
+    config.data.max_corrupt_fraction = 0.05  # largest fraction of unreadable files
 
     config.augment = ConfigDict()
     config.augment.size = 32
@@ -33,30 +40,33 @@ def get_config():
     )
     config.augment.grayscale = 0.2
     config.augment.blur = ConfigDict({"probability": 0.0, "sigma": (0.1, 2.0), "kernel": 9})
-    # A probability of blur or solarize may be a pair: of view a and of view b. A flag or an
-    # override takes a pair only where there is one already; elsewhere a config file sets it.
+    # The probability of blur and solarize may be a pair, for views a and b. Flags and overrides
+    # accept a pair only if the config has one already; otherwise set it in a config file.
     config.augment.solarize = ConfigDict({"probability": 0.0, "threshold": 0.5})
     config.augment.affine = ConfigDict({"rotation": 0.0, "scale": 0.0, "shift": 0.0, "shear": 0.0})
     config.augment.noise = 0.0
 
-    # Novel class discovery: how many of the first classes are labeled; which images are kept for
-    # a test: a TFDS split, or a share of every class.
+    # Novel class discovery: number of labeled classes (the first ones), and the images held out for
+    # the test: a TFDS split, or a fraction of every class.
     config.novel = ConfigDict()
-    config.novel.classes = config_dict.placeholder(int)  # None: nothing is labeled
+    config.novel.classes = config_dict.placeholder(int)  # None: no labels
     config.novel.test_split = config_dict.placeholder(str)
     config.novel.holdout = 0.0
     config.novel.holdout_seed = 0
-    # Trainings that come before this one, in order: name -> the sections in which they differ.
+    # Earlier training stages, in order: name -> the sections in which they differ.
     config.stages = ConfigDict()
-    config.init_from = config_dict.placeholder(str)  # workdir of a run whose network to start from
+    config.init_from = config_dict.placeholder(str)  # workdir of a run: start from its network
 
+
+def _add_training(config):
+    """Network, method, NRCC, optimizer, training."""
     config.network = ConfigDict()
     config.network.name = "resnet34"
     config.network.width = 64
     config.network.stem = "cifar"
     config.network.projector = ConfigDict({"hidden": 4096, "out": 256})
     config.network.predictor = ConfigDict({"hidden": 4096})
-    config.network.frozen = config_dict.placeholder(str)  # None: the whole backbone trains
+    config.network.frozen = config_dict.placeholder(str)  # None: train the whole backbone
     config.network.norm = "sync"  # "local", "shuffle": groups of `group` images
     config.network.group = config_dict.placeholder(int)
     config.network.dtype = "auto"  # bfloat16 on TPU and GPU, float32 on CPU
@@ -72,17 +82,20 @@ def get_config():
     config.optimizer.momentum = 0.9
     config.optimizer.predictor_lr_multiplier = 10.0
     config.optimizer.warmup = "50 epochs"
-    config.optimizer.lr_decay_every = config_dict.placeholder(str)  # None: a cosine to 0
+    config.optimizer.lr_decay_every = config_dict.placeholder(str)  # None: cosine decay to 0
 
     config.train = ConfigDict()
     config.train.batch_size = 256
-    config.train.labeled_batch_size = config_dict.placeholder(int)  # None: a batch has no labels
+    config.train.labeled_batch_size = config_dict.placeholder(int)  # None: batches have no labels
     config.train.duration = "1000 epochs"
     config.train.log_every = 50
     config.train.checkpoint_every = 1000
     config.train.keep_checkpoints = 2
     config.train.prefetch = 2
 
+
+def _add_evaluation(config):
+    """Embedding and clustering."""
     config.eval = ConfigDict()
     config.eval.features = "backbone"
     config.eval.batch_size = 512
@@ -109,13 +122,12 @@ def get_config():
             "holdout": 0.2,
         }
     )
-    return config
 
 
 def nrcc():
-    """NRCC's published constants; a weight of 0 leaves the method without NRCC.
+    """NRCC's published constants; a weight of 0 turns NRCC off.
 
-    In the letters of (18): friction d1, step_size d2, noise d3, iterations zeta.
+    Symbols in (18): friction d1, step_size d2, noise d3, iterations zeta.
     """
     return ConfigDict(
         {

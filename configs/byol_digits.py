@@ -2,12 +2,13 @@
 
     python -m cluster_jax.main --config=configs/byol_digits.py
 
-A few minutes on 2 CPU cores. It reproduces no table: no paper uses this set. Network, augmentation
-and number of steps are those of `nrcc_digits`, tuned on the labels of this set. BYOL + NRCC is
---config.nrcc.weight=0.5.
+Takes a few minutes on 2 CPU cores. No paper uses this data set, so there is no published result to
+compare with. Network, augmentation and number of steps are those of `nrcc_digits`, which were tuned
+on the labels of the digits. BYOL + NRCC is --config.nrcc.weight=0.5.
 
-The moving average starts at 0.9, not at the 0.996 that the papers take for a hundred times as
-many steps (chosen on the labels: 0.99 is worse; experiments/nrcc has it, experiments/digits this).
+The decay of the moving average starts at 0.9 instead of 0.996, which the papers use for a hundred
+times as many steps. It was chosen on the labels: 0.99 is worse (experiments/nrcc has 0.99,
+experiments/digits 0.9).
 """
 
 from ml_collections import ConfigDict

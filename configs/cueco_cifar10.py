@@ -2,14 +2,15 @@
 
     python -m cluster_jax.main --config=configs/cueco_cifar10.py --config.data.dir=DIR
 
-DIR holds the set prepared by TFDS as array_record. Meant for one GPU or a TPU slice.
+DIR contains the data set, prepared by TFDS as array_record. Intended for one GPU or a TPU slice.
 
-From the paper: ResNet-18 with CIFAR stem, heads of 4096 and 256, 1000 epochs, base rate 0.3 with
-a cosine to 0, momentum 0.9, weight decay 1e-4, queue of 16,384 keys, tau 0.2, weights 1, 0.1 and
-0.01, 313 frozen steps, k-means every 1000, EMA 0.996 to 1, BYOL's augmentation.
-Guesses where the paper is silent: batch 256 with the rate scaled by it, 10 clusters (the
-classes), both decays of the clusters 0.99, 10 epochs of warm-up of the rate, CIFAR's training
-split.
+From the paper: ResNet-18 with CIFAR stem, heads of 4096 and 256, 1000 epochs, base rate 0.3 with a
+cosine to 0, momentum 0.9, weight decay 1e-4, queue of 16,384 keys, tau 0.2, weights 1, 0.1 and
+0.01, 313 warm-up steps without clusters, k-means every 1000 steps, EMA 0.996 to 1, BYOL's
+augmentation.
+Guesses where the paper gives no value: batch 256 with the rate scaled by it, 10 clusters (the
+number of classes), 0.99 for both decays of the clusters, 10 epochs of warm-up of the rate, CIFAR's
+training split.
 """
 
 from ml_collections import ConfigDict
@@ -22,7 +23,7 @@ def get_config():
     config = load_config("base")
     config.data.name = "cifar10"
     config.data.split = "train"
-    # BYOL's: view b is blurred seldom and solarized sometimes.
+    # As in BYOL: view b is rarely blurred and sometimes solarized.
     config.augment.crop.scale = (0.08, 1.0)
     config.augment.blur = ConfigDict({"probability": (1.0, 0.1), "sigma": (0.1, 2.0), "kernel": 3})
     config.augment.solarize = ConfigDict({"probability": (0.0, 0.2), "threshold": 0.5})

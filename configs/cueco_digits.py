@@ -2,10 +2,10 @@
 
     python -m cluster_jax.main --config=configs/cueco_digits.py
 
-A few minutes on 2 CPU cores. It reproduces no table: no paper uses this set. Network, augmentation
-and number of steps are those of `nrcc_digits`, tuned on the labels of this set. The number of
-clusters, 10, is given, as the paper gives it. The queue of 768 keys, three batches, is less than
-half of the 1,797 images; CueCo's own has 16,384.
+Takes a few minutes on 2 CPU cores. No paper uses this data set, so there is no published result to
+compare with. Network, augmentation and number of steps are those of `nrcc_digits`, which were tuned
+on the labels of the digits. The number of clusters, 10, is given, as in the paper. The queue of 768
+keys, three batches, is less than half of the 1,797 images; the paper's queue has 16,384 keys.
 """
 
 from ml_collections import ConfigDict

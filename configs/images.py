@@ -1,16 +1,17 @@
-"""SimCLR on images of your own: the default of `ImageClusterer`, meant for a laptop's CPU.
+"""SimCLR on your own images: the default of `ImageClusterer`, intended for a laptop CPU.
 
     python -m cluster_jax.main --config=configs/images.py --config.data.dir=DIR
 
-DIR is a folder of images, at least 128 of them. It takes about six minutes on two cores, whatever
-their number: 1,500 steps of 128 images at 32 pixels. With an accelerator take nrcc_imagenet, or
-raise data.image_size, augment.size, network.width and train.duration.
+DIR is a folder of at least 128 images. Training takes about six minutes on two cores for any number
+of images: 1,500 steps of 128 images at 32 pixels. With an accelerator use nrcc_imagenet, or
+increase data.image_size, augment.size, network.width and train.duration.
 
 Network, optimizer and steps are those of nrcc_digits without NRCC, which would double the time;
-nrcc.weight=0.5 adds it. The augmentation is that of the base. Not tuned on photographs, but for one
-choice, the projection as the embedding. On 3,000 of them in 10 classes (300 of each class of
-Imagenette) k-means with the number given has ACC 0.35, on the pixels 0.22, and GridShift says that
-it has no clear answer: so few images, so small, do not make a network that knows things.
+nrcc.weight=0.5 adds it. The augmentation is that of the base config. Only one choice was tuned on
+photographs: the projection as the embedding. On 3,000 photographs in 10 classes (300 of each class
+of Imagenette), k-means with the given number of clusters has ACC 0.35 (0.22 on the pixels), and
+GridShift reports that its clusters are not clear: so few and small images are not enough to learn
+good features.
 """
 
 from ml_collections import ConfigDict, config_dict

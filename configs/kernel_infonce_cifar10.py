@@ -2,14 +2,15 @@
 
     python -m cluster_jax.main --config=configs/kernel_infonce_cifar10.py --config.data.dir=DIR
 
-DIR holds the set prepared by TFDS as array_record. Meant for one GPU or a TPU slice.
+DIR contains the data set, prepared by TFDS as array_record. Intended for one GPU or a TPU slice.
 
 From the paper: ResNet-50, projector 2048 to 128, LARS with momentum 0.9 and weight decay 1e-6,
-batch 256, 400 epochs, Laplacian plus Gaussian kernel. Its rate, temperatures and weights were
-searched and not published: here the rate is SimCLR's for LARS and the Gaussian is SimCLR's tau of
-0.5. Guesses: CIFAR stem, SimCLR's augmentation without blur, 10 epochs of warm-up.
-Deviation: the probe here is trained on four fifths of the training images and scored on the rest,
-at batch 256; the paper's is scored on the test split, at batch 64.
+batch 256, 400 epochs, Laplacian plus Gaussian kernel. Its learning rate, temperatures and weights
+were found by a search and are not published: here the rate is SimCLR's for LARS, and the Gaussian
+corresponds to SimCLR's tau of 0.5. Guesses: CIFAR stem, SimCLR's augmentation without blur, 10
+epochs of warm-up.
+Deviation: the linear probe trains on four fifths of the training images and is scored on the rest,
+with batch 256; the paper scores it on the test split, with batch 64.
 """
 
 from cluster_jax.core.config import load_config

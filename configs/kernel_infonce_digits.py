@@ -2,13 +2,14 @@
 
     python -m cluster_jax.main --config=configs/kernel_infonce_digits.py
 
-A few minutes on 2 CPU cores. It reproduces no table: the paper does not use this set. Network,
-augmentation and number of steps are those of `nrcc_digits`, tuned on the labels of this set.
+Takes a few minutes on 2 CPU cores. The paper does not use this data set, so there is no published
+result to compare with. Network, augmentation and number of steps are those of `nrcc_digits`, which
+were tuned on the labels of the digits.
 
-From the paper: the kernel of section 5.2, Laplacian plus Gaussian. Its temperatures were searched
-on labels and not published; a Gaussian of 1.0 is SimCLR's tau of 0.5, as in `nrcc_digits`. For
-one kernel write a config with gammas=(1.0,), temperatures=(0.5,), mixture=None, weight=None; MoCo's
-form is queue=768, decay=0.99, final_decay=1.0.
+From the paper: the kernel of section 5.2, Laplacian plus Gaussian. Its temperatures were found by a
+search on labels and are not published; a Gaussian of 1.0 is SimCLR's tau of 0.5, as in
+`nrcc_digits`. For a single kernel, write a config with gammas=(1.0,), temperatures=(0.5,),
+mixture=None, weight=None; MoCo's form is queue=768, decay=0.99, final_decay=1.0.
 """
 
 from ml_collections import ConfigDict, config_dict

@@ -2,13 +2,13 @@
 
     python -m cluster_jax.main --config=configs/moco_digits.py
 
-A few minutes on 2 CPU cores. It reproduces no table: no paper uses this set. Network, augmentation
-and number of steps are those of `nrcc_digits`, tuned on the labels of this set. MoCo + NRCC is
---config.nrcc.weight=0.5.
+Takes a few minutes on 2 CPU cores. No paper uses this data set, so there is no published result to
+compare with. Network, augmentation and number of steps are those of `nrcc_digits`, which were tuned
+on the labels of the digits. MoCo + NRCC is --config.nrcc.weight=0.5.
 
-The queue of 768 keys, three batches, is less than half of the 1,797 images. MoCo's own settings
-are for ImageNet: a queue of 65,536, EMA 0.999, tau 0.2, SGD.
-Deviation: BatchNorm of the target is synchronised over devices, where the paper shuffles; that
+The queue of 768 keys, three batches, is less than half of the 1,797 images. The settings of the
+paper are for ImageNet: a queue of 65,536, EMA 0.999, tau 0.2, SGD.
+Deviation: BatchNorm of the target network is synchronized over devices. The paper shuffles, which
 is --config.network.norm=shuffle --config.network.group=32.
 """
 

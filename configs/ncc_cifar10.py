@@ -2,14 +2,14 @@
 
     python -m cluster_jax.main --config=configs/ncc_cifar10.py --config.data.dir=DIR
 
-DIR holds the set prepared by TFDS as array_record. Meant for one GPU or a TPU slice.
+DIR contains the data set, prepared by TFDS as array_record. Intended for one GPU or a TPU slice.
 
 From the paper: ResNet-34 with CIFAR stem, 1000 epochs of all 60,000 images, batch 256, SGD with
-rate 0.05 x batch / 256 and ten times that for the predictor, 50 epochs of warm-up without
-clusters, cosine, tau 0.5, lambda 0.1, sigma 0.001, an E-step every epoch, EMA 0.996, SimCLR's
-crop, jitter, gray and flip without blur. From SimCLR: crops of at least 0.08 of the area, jitter
-of strength 0.5, as on CIFAR-10 there. From NCC's official code: weight decay 5e-4.
-Deviation: BatchNorm of the target is synchronised over devices, where the paper shuffles; that
+rate 0.05 x batch / 256 and ten times that for the predictor, 50 epochs of warm-up without clusters,
+cosine, tau 0.5, lambda 0.1, sigma 0.001, an E-step every epoch, EMA 0.996, SimCLR's crop, jitter,
+gray and flip without blur. From SimCLR: crops of at least 0.08 of the area, jitter of strength 0.5,
+as on CIFAR-10 there. From NCC's official code: weight decay 5e-4.
+Deviation: BatchNorm of the target network is synchronized over devices. The paper shuffles, which
 is --config.network.norm=shuffle --config.network.group=32.
 """
 

@@ -2,8 +2,8 @@
 
     python -m cluster_jax.main --config=configs/ncc_cifar20.py --config.data.dir=DIR
 
-DIR holds the set prepared by TFDS as array_record. Trains and scores on all 60,000 images.
-Everything else is that of ncc_cifar10; meant for one GPU or a TPU slice.
+DIR contains the data set, prepared by TFDS as array_record. Trains and scores on all 60,000 images.
+Everything else is as in ncc_cifar10; intended for one GPU or a TPU slice.
 """
 
 from cluster_jax.core.config import load_config

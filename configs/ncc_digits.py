@@ -2,10 +2,11 @@
 
     python -m cluster_jax.main --config=configs/ncc_digits.py
 
-A few minutes on 2 CPU cores. It reproduces no table: no paper uses this set. Network, augmentation
-and number of steps are those of `nrcc_digits`, tuned on the labels of this set. The number of
-clusters, 10, is given to the E-step, as the paper gives it. The moving average starts at 0.9 as in
-`byol_digits`. NCC + NRCC is --config.nrcc.weight=0.5.
+Takes a few minutes on 2 CPU cores. No paper uses this data set, so there is no published result to
+compare with. Network, augmentation and number of steps are those of `nrcc_digits`, which were tuned
+on the labels of the digits. The number of clusters, 10, is given to the E-step, as in the paper.
+The decay of the moving average starts at 0.9 as in `byol_digits`. NCC + NRCC is
+--config.nrcc.weight=0.5.
 """
 
 from ml_collections import ConfigDict

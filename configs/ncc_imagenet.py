@@ -2,14 +2,14 @@
 
     python -m cluster_jax.main --config=configs/ncc_imagenet.py --config.data.dir=DIR
 
-The same command on every host of a Cloud TPU pod; data as in nrcc_imagenet. Meant for a pod slice
-of 32 chips or more.
+Run the same command on every host of a Cloud TPU pod; the data are as in nrcc_imagenet. Intended
+for a pod slice of at least 32 chips.
 
 From the paper: ResNet-50, 200 epochs, base rate 0.4 for 256 images, weight decay 1e-4, blur, EMA
 0.996 to 1 by a cosine (code), 1,000 clusters, tau 0.5, lambda 0.1.
-Deviations: both directions of the loss where the paper has one; batch 1024 and 10 epochs of
-warm-up as in nrcc_imagenet; crop and jitter as there too, where NCC has SimCLR's; the E-step runs
-every 5 epochs, since it embeds all images.
+Deviations: both directions of the loss, where the paper has one; batch 1024, 10 epochs of warm-up,
+crop and jitter as in nrcc_imagenet, where NCC uses SimCLR's crop and jitter; an E-step only every 5
+epochs, because it embeds all images.
 """
 
 from cluster_jax.core.config import load_config

@@ -2,9 +2,9 @@
 
     python -m cluster_jax.main --config=configs/ncc_stl10.py --config.data.dir=DIR
 
-DIR holds the set prepared by TFDS as array_record. Trains and scores on the 13,000 labeled
-images, 96 pixels. Everything else is that of ncc_cifar10; meant for one GPU or a TPU slice. The
-backbone keeps the CIFAR stem at 96 pixels, which needs about nine times the memory of 32.
+DIR contains the data set, prepared by TFDS as array_record. Trains and scores on the 13,000 labeled
+images at 96 pixels. Everything else is as in ncc_cifar10; intended for one GPU or a TPU slice. The
+backbone keeps the CIFAR stem, which at 96 pixels needs about nine times the memory of 32 pixels.
 Guess: the strength of the jitter, SimCLR's for CIFAR-10.
 """
 

@@ -2,16 +2,16 @@
 
     python -m cluster_jax.main --config=configs/ncl_cifar10.py --config.data.dir=DIR
 
-DIR holds the set prepared by TFDS as array_record. Meant for one GPU or a TPU slice. Runs three
-trainings one after another: rotation on all images, cross-entropy on the labeled classes
-(aeroplane to deer), discovery of the others. The same command goes on in any of them.
+DIR contains the data set, prepared by TFDS as array_record. Intended for one GPU or a TPU slice.
+Trains three stages: rotation prediction on all images, cross-entropy on the labeled classes
+(airplane to deer), discovery of the other classes. The same command resumes in any stage.
 
 From the paper: ResNet-18, of which stages 2 and 3 train the last block and the heads; batch 128;
-SGD with rate 0.1, a tenth of it after 170 of 200 epochs, momentum 0.9; lambda 0.95, omega 5 with a
+SGD with rate 0.1, divided by ten after 170 of 200 epochs, momentum 0.9; lambda 0.95, omega 5 with a
 ramp of 50 epochs, tau 0.05, alpha 0.2, k_1 = |M| / C^u / 2, k_2 400, N 5, mu 1/3 and 2/3, NCL from
 epoch 2, HNG from epoch 4. From the authors' code: weight decay 1e-4.
-Deviations: queues of 2,048, a multiple of the batch, for the paper's 2,000; the lengths and rates
-of the first two stages are guesses (the authors took another paper's weights).
+Deviations: queues of 2,048 entries, a multiple of the batch size, instead of 2,000; the durations
+and rates of the first two stages are guesses (the authors used the weights of another paper).
 """
 
 from ml_collections import ConfigDict, config_dict

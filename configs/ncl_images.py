@@ -1,20 +1,20 @@
-"""NCL on images of your own, some of known classes: what `ImageClusterer.fit(X, y)` runs.
+"""NCL on your own images, some with known classes: the config of `ImageClusterer.fit(X, y)`.
 
     python -m cluster_jax.main --config=configs/ncl_images.py --config.data.dir=DIR
         --config.novel.classes=3 --config.method.classes=5
 
-DIR has a folder for each class; by name the first 3 are known, what is in the others is to be
-sorted into 5 novel classes. At least 64 images of known classes and 64 others.
+DIR has a folder for each class. The first 3 by name are known; the images in the others are sorted
+into 5 novel classes. Needs at least 64 images of known classes and 64 others.
 
-Network, size and augmentation are those of `images`, the losses and their constants those of
-`ncl_digits` but for two. lambda is whatever one pair of a batch in C^u reaches, since no fixed one
-suits all images. omega is 1, not 5: on CIFAR-10, where so small a network does not see that two
-crops are one image, 5 leaves the novel head undecided (experiments/ncl/cifar10.md). Both were found
-by the head's confidence, which needs no label.
+Network, size and augmentation are those of `images`; the losses and their constants are those of
+`ncl_digits` with two exceptions. lambda is the similarity that one pair of a batch in C^u reaches,
+because no fixed value suits all images. omega is 1 instead of 5: on CIFAR-10, where so small a
+network does not recognize two crops as the same image, 5 leaves the novel head undecided
+(experiments/ncl/cifar10.md). Both were chosen by the confidence of the head, which needs no labels.
 
 On 3,000 photos (300 of each class of Imagenette, 5 known and 5 novel, seed 0, commit ff28c4451e6e,
-17 minutes on one busy Xeon core) the novel head has ACC 0.421, k-means 0.367 on the features with
-which the last stage starts and 0.558 on those it ends with: compare the novel classes with the
+17 minutes on one busy Xeon core) the novel head has ACC 0.421; k-means has 0.367 on the features at
+the start of the last stage and 0.558 at its end. Therefore compare the novel classes with the
 k-means clusters of a run.
 """
 

@@ -2,19 +2,19 @@
 
     python -m cluster_jax.main --config=configs/nrcc_cifar10.py --config.data.dir=DIR
 
-DIR holds the set prepared by TFDS as array_record. Meant for one GPU or a TPU slice; ResNet-34,
-1000 epochs of the training split. On a CPU take fewer images and a narrow network:
+DIR contains the data set, prepared by TFDS as array_record. Intended for one GPU or a TPU slice;
+ResNet-34, 1000 epochs of the training split. On a CPU, use fewer images and a narrow network:
 
     --config.data.limit=5000 --config.network.name=resnet18 --config.network.width=16
 
-From the paper: 1000 epochs, batch 256, SGD with rate 0.05 x batch / 256 and ten times that for
-the predictor, 50 epochs of warm-up, cosine, tau 0.1, lambda 0.1, SGHMC's four constants, CIFAR
-stem, 256-d embedding. From NCC and the official code, where the paper is silent: momentum 0.9,
+From the paper: 1000 epochs, batch 256, SGD with rate 0.05 x batch / 256 and ten times that for the
+predictor, 50 epochs of warm-up, cosine, tau 0.1, lambda 0.1, SGHMC's four constants, CIFAR stem,
+256-d embedding. From NCC and the official code, where the paper gives no value: momentum 0.9,
 weight decay 5e-4, EMA 0.996, heads of 4096, crop, jitter, gray and flip without blur, UMAP of 10
 neighbors. Guess: the strengths of crop (at least 0.2 of the area) and jitter.
 Deviations: the paper trains and scores on all 60,000 images; set data.split=train+test for that.
-The published SGHMC step is at least 96 % noise in amplitude; set nrcc.sghmc.normalize_gradient
-for a sampler that follows its gradient.
+The published SGHMC step is at least 96 % noise in amplitude; set nrcc.sghmc.normalize_gradient for
+a sampler that follows its gradient.
 """
 
 from cluster_jax.core.config import load_config

@@ -1,13 +1,13 @@
-"""InfoNCE + NRCC on scikit-learn's digits: the embedded default, no download.
+"""InfoNCE + NRCC on scikit-learn's digits: the default config, no download.
 
     python -m cluster_jax.main --config=configs/nrcc_digits.py
 
-1,797 images of 8 x 8 pixels, about two minutes on 2 CPU cores. It reproduces no table: the paper
-does not use this set. What to expect is in README.md, section "Measured".
+1,797 images of 8 x 8 pixels; takes about two minutes on 2 CPU cores. The paper does not use this
+data set, so there is no published result to compare with; for results see README.md, "Measured".
 
 The network, the augmentation, the temperature, lambda, the number of steps, the choice of the
-projection as the embedding and UMAP's 15 neighbors were tuned on the labels of this set; the
-provenance of a run says so. GridShift's bandwidth is found without labels.
+projection as the embedding and UMAP's 15 neighbors were tuned on the labels of the digits, as the
+provenance of a run states. GridShift's bandwidth is found without labels.
 """
 
 from ml_collections import ConfigDict, config_dict

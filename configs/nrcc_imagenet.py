@@ -2,16 +2,16 @@
 
     python -m cluster_jax.main --config=configs/nrcc_imagenet.py --config.data.dir=DIR
 
-The same command on every host of a Cloud TPU pod; DIR is a folder or bucket with the set
-prepared by TFDS as array_record, or, with --config.data.name=folder, a folder of images. Meant
-for a pod slice of 32 chips or more (about 32 images a chip a step).
+Run the same command on every host of a Cloud TPU pod. DIR is a folder or bucket with the data set
+prepared by TFDS as array_record or, with --config.data.name=folder, a folder of images. Intended
+for a pod slice of at least 32 chips (about 32 images per chip and step).
 
 From the paper: ResNet-50, 200 epochs, 224 pixels, tau 0.1, lambda 0.1, SGHMC's four constants.
-From NCC's ImageNet settings, where the paper is silent: batch 1024, base rate 0.4 for 256
-images times batch / 256, weight decay 1e-4, EMA 0.996 to 1 by a cosine, blur, 10 epochs of
-warm-up. Guess: the strengths of crop (at least 0.2 of the area) and jitter.
-Deviations: images are resized to a short side of 256 pixels and cropped to the central square
-when they are decoded; random crops are taken from that square.
+From NCC's ImageNet settings, where the paper gives no value: batch 1024, base rate 0.4 for 256
+images times batch / 256, weight decay 1e-4, EMA 0.996 to 1 by a cosine, blur, 10 epochs of warm-up.
+Guess: the strengths of crop (at least 0.2 of the area) and jitter.
+Deviation: images are decoded to the central square of 256 pixels, after resizing the short side to
+256, and random crops are taken from that square.
 """
 
 from cluster_jax.core.config import load_config

@@ -93,7 +93,7 @@ def test_a_workdir_is_of_the_same_classes(fitted, config, images):
     made = ImageClusterer(config, workdir=fitted._run.workdir, n_clusters=3, verbose=False)
     assert (made.fit_predict(pixels, classes) == fitted.labels_).all()
     swapped = np.where(classes == "at", "under", np.where(classes == "under", "at", classes))
-    with pytest.raises(ValueError, match="or the classes given for some of them, have changed"):
+    with pytest.raises(ValueError, match="images or their known classes have changed"):
         made.fit(pixels, swapped)
 
 
@@ -134,7 +134,7 @@ def test_classes_are_needed(images):
 
 
 def test_the_default_depends_on_classes():
-    assert ImageClusterer()._config(False)[1] == "images"
-    made, name = ImageClusterer(n_clusters=4)._config(True)
+    assert ImageClusterer()._build_config(False)[1] == "images"
+    made, name = ImageClusterer(n_clusters=4)._build_config(True)
     assert name == "ncl_images"
     assert made.method.classes == made.eval.kmeans.k == 4

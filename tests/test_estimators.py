@@ -81,14 +81,14 @@ def test_saved_and_loaded(fitted, images, tmp_path, capsys):
         assert (again.predict(images[:5]) == fitted.labels_[:5]).all()
         assert again.n_clusters is None
     assert not [f for f in folder.rglob("*") if f.suffix in (".pkl", ".pickle", ".joblib")]
-    with pytest.raises(FileExistsError, match="give a new folder"):
+    with pytest.raises(FileExistsError, match="path must be a new or empty folder"):
         fitted.save(folder)
     page = fitted.report(tmp_path / "page.html")
     assert "<html" in page.read_text()[:500].lower()
     # Fitting what was loaded starts afresh, with the same settings.
     assert (
-        clone(again)._config(False)[0].to_dict()["train"]
-        == fitted._config(False)[0].to_dict()["train"]
+        clone(again)._build_config(False)[0].to_dict()["train"]
+        == fitted._build_config(False)[0].to_dict()["train"]
     )
 
 
@@ -241,7 +241,7 @@ def test_bad_images(source, message):
 
 def test_numpy_numbers_are_settings(images):
     made = _tiny(n_clusters=np.int64(3), overrides={"eval.knn": (np.int64(7),)})
-    config, _ = made._config(False)
+    config, _ = made._build_config(False)
     assert config.eval.kmeans.k == 3
     assert list(config.eval.knn) == [7]
     with pytest.raises(InputError, match="config must be the path of a file or one of"):
@@ -250,6 +250,6 @@ def test_numpy_numbers_are_settings(images):
 
 def test_the_default_takes_ordinary_photos():
     """The default config accepts color images of any size, as far as the first step."""
-    made, name = ImageClusterer()._config(False)
+    made, name = ImageClusterer()._build_config(False)
     assert name == "images"
     assert made.data.image_size >= made.augment.size

@@ -1,4 +1,4 @@
-"""A whole run: train, embed, cluster, report; it resumes at the first stage not finished."""
+"""Full runs: train, embed, cluster and report, resuming where an earlier call stopped."""
 
 import pathlib
 import time
@@ -19,9 +19,9 @@ from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import config_json, parse_config
 from cluster_jax.training.state import State
 
-# What may change in a finished run without training anew.
+# Sections that may change in a trained run without training again.
 AFTER_TRAINING = ("eval", "note")
-# What may change at any time: it leaves the result as it is.
+# Keys that may change at any time, because they do not affect the result.
 AT_ANY_TIME = {
     "train": ("log_every", "checkpoint_every", "keep_checkpoints", "prefetch"),
     "data": ("cache_mb",),
@@ -34,19 +34,19 @@ def run_pipeline(
     name: str = "run",
     dataset: Dataset | None = None,
 ) -> dict[str, Any]:
-    """Trains, embeds, clusters and reports; what is done already is not done again.
+    """Trains, embeds, clusters and reports; skips what an earlier call has done.
 
     Args:
         config: see `configs/base.py`.
         workdir: folder or bucket path of the run; None: `runs/NAME-HASH` of name and config.
-        name: of the config, for the folder and the report's title.
-        dataset: the images, where they are in memory already; None: what `config.data` names.
+        name: name of the config, for the folder and the title of the report.
+        dataset: the images if they are loaded already; None: load those of `config.data`.
 
     Returns:
-        What `results.json` holds; on all processes but the first of a new run, nothing.
+        The content of `results.json`; for a new run only on the first process, elsewhere `{}`.
 
     Raises:
-        InputError: the config, the data or the workdir cannot be used; nothing was written.
+        InputError: the config, the data or the workdir is invalid; nothing was written.
         NotFinite, Preempted: see `training.loop.train`.
     """
     values = config_json(config)
@@ -84,10 +84,10 @@ def _print_start(trainings: list[stages.Stage]) -> None:
 
 
 def _prepare(trainings: list[stages.Stage], values: dict[str, Any]) -> stages.Weights | None:
-    """Checks what can be checked before training, then claims the workdir by its first files.
+    """Runs the last checks before training, then writes the first files of the workdir.
 
     Returns:
-        The network that the first training starts from, or None.
+        The network with which the first stage starts, or None.
     """
     last = trainings[-1]
     images = workdirs.describe_images(last.built.training.dataset)
@@ -102,12 +102,12 @@ def _prepare(trainings: list[stages.Stage], values: dict[str, Any]) -> stages.We
 
 
 def _train_and_embed(trainings: list[stages.Stage], weights: stages.Weights | None) -> None:
-    """Writes the embeddings, unless they are there, after training (or what is left of it)."""
+    """Completes the training and writes the embeddings, unless they exist."""
     last = trainings[-1]
     if _agree((last.workdir / workdirs.TRAIN_EMBEDDING).exists(), last.workdir):
         return
     dataset, test = last.built.training.dataset, last.built.test
-    continues = len(trainings) > 1 or last.built.config.init_from is not None
+    starts_from_network = len(trainings) > 1 or last.built.config.init_from is not None
 
     def embed(file: str, images: Dataset, state: State) -> None:
         features = stages.embed(last, images, state)
@@ -115,23 +115,23 @@ def _train_and_embed(trainings: list[stages.Stage], weights: stages.Weights | No
             io.write_arrays(last.workdir / file, features)
 
     def before_last(state: State) -> None:
-        if continues:
+        if starts_from_network:
             embed(workdirs.INITIAL_EMBEDDING, dataset, state)
 
     state = stages.train(trainings, weights, _print, before_last)
     if test is not None:
         embed(workdirs.TEST_EMBEDDING, test, state)
-    # Last: its presence says that the training is over.
+    # Written last, because its presence marks the training as finished.
     embed(workdirs.TRAIN_EMBEDDING, dataset, state)
 
 
 def default_workdir(config: Mapping[str, Any], name: str) -> pathlib.Path:
-    """`runs/NAME-HASH`; the hash is of what the training depends on."""
+    """`runs/NAME-HASH`, with the hash of all that the training depends on."""
     return workdirs.default_path("runs", name, training_part(config))
 
 
 def training_part(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What a config says of the training: what the checkpoints and embeddings depend on."""
+    """The part of a config that the checkpoints and embeddings depend on."""
     values = {k: v for k, v in config.items() if k not in AFTER_TRAINING}
     for section, keys in AT_ANY_TIME.items():
         values[section] = {k: v for k, v in values.get(section, {}).items() if k not in keys}
@@ -139,10 +139,12 @@ def training_part(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _agree(done: bool, workdir: epath.Path) -> bool:
-    """`done`, which all processes must see alike, since all of them have to take the same steps.
+    """Returns `done` after checking that it is the same on all processes.
+
+    All processes must then make the same collective calls.
 
     Raises:
-        InputError: they do not; the workdir is not one folder for all of them.
+        InputError: it differs, because the workdir is not shared by all processes.
     """
     if jax.process_count() == 1:
         return done

@@ -1,4 +1,4 @@
-"""Multi-stage training."""
+"""Multi-stage training: each stage starts from the network of the previous one."""
 
 import functools
 import itertools
@@ -21,7 +21,7 @@ from cluster_jax.training.state import State
 
 
 class Stage(NamedTuple):
-    """One training of a run: its name and functions, and the folder of its files."""
+    """One training stage of a run: its name, its built run and the folder of its files."""
 
     name: str
     built: build.BuiltRun
@@ -29,7 +29,7 @@ class Stage(NamedTuple):
 
     @property
     def checkpoints(self) -> epath.Path:
-        """Folder of its checkpoints."""
+        """Folder of the stage's checkpoints."""
         return self.workdir / "checkpoints"
 
 
@@ -37,7 +37,7 @@ class Weights(NamedTuple):
     """The network of a finished training.
 
     Attributes:
-        name: of the training, for messages.
+        name: name of that stage or workdir, for messages.
         params: its parameters.
         stats: its BatchNorm statistics.
     """
@@ -50,7 +50,7 @@ class Weights(NamedTuple):
 def build_stages(
     config: RunConfig, workdir: epath.Path, name: str, dataset: Dataset | None
 ) -> list[Stage]:
-    """All trainings of a run in order, each checked and traced; the last is that of `config`.
+    """All stages of a run in order, each checked and traced; the last is that of `config`.
 
     Raises:
         InputError: see `build.build_run`.
@@ -72,10 +72,10 @@ def build_stages(
 
 
 def initial_weights(stages: list[Stage]) -> Weights | None:
-    """The network of `init_from`; None where there is none or a training has begun already.
+    """The network of `init_from`; None without `init_from` or if a stage has started already.
 
     Raises:
-        InputError: it cannot be read, or its backbone differs from that of the first training.
+        InputError: it cannot be read, or its backbone differs from that of the first stage.
     """
     init_from = stages[-1].built.config.init_from
     if init_from is None or any(checkpoint.exists(stage.checkpoints) for stage in stages):
@@ -91,30 +91,30 @@ def train(
     progress: Callable[[str], None],
     before_last: Callable[[State], None],
 ) -> State:
-    """Makes all trainings, each from the network of the one before; resumes where it stopped.
+    """Trains all stages, each from the network of the previous one; resumes interrupted ones.
 
     Args:
         stages: see `build_stages`.
-        weights: what the first starts from, see `initial_weights`.
-        progress: prints what each takes over from the one before.
-        before_last: called once, with the state from which the last training starts.
+        weights: network with which the first stage starts, see `initial_weights`.
+        progress: prints a message.
+        before_last: called once with the initial state of the last stage.
 
     Returns:
-        The state at the end of the last.
+        The final state of the last stage.
 
     Raises:
-        InputError: the backbones of two trainings differ.
+        InputError: the backbones of two stages differ.
         NotFinite, Preempted: see `training.loop.train`.
     """
-    begun = [checkpoint.exists(stage.checkpoints) for stage in stages]
-    first = max((i for i, has_begun in enumerate(begun) if has_begun), default=0)
+    started = [checkpoint.exists(stage.checkpoints) for stage in stages]
+    first = max((i for i, has_started in enumerate(started) if has_started), default=0)
     for i, stage in enumerate(stages[first:], start=first):
         run = stage.built.training
         state = build.initial_state(run)
         if weights is not None:
             state, message = start(state, weights, stage.name)
             progress(message)
-        if i == len(stages) - 1 and not begun[i]:
+        if i == len(stages) - 1 and not started[i]:
             before_last(state)
         embed_all = functools.partial(embed, stage, run.dataset)
         state = loop.train(run, state, workdir=stage.workdir, embed=embed_all)
@@ -123,7 +123,7 @@ def train(
 
 
 def embed(stage: Stage, dataset: Dataset, state: State) -> dict[str, Any]:
-    """Features of every image of a set by the network of a state; see `embed.embed`."""
+    """Features of every image of a data set by the network of a state; see `embed.embed`."""
     run = stage.built.training
     return embedder.embed(
         run.method,
@@ -136,18 +136,18 @@ def embed(stage: Stage, dataset: Dataset, state: State) -> dict[str, Any]:
 
 
 def start(state: State, source: Weights, name: str) -> tuple[State, str]:
-    """A state with all that an earlier network has under the same names and of the same shapes.
+    """Initializes a state from an earlier network, for parts of the same name and shapes.
 
-    Backbone, projector, predictor and each classifier are taken whole or not at all, with their
-    statistics.
+    Backbone, projector, predictor and each classifier are copied as a whole, with their
+    statistics, or not at all.
 
     Args:
-        state: at the first step.
-        source: the network to start from.
-        name: of the training that starts.
+        state: initial state of the stage.
+        source: network to start from.
+        name: name of the stage.
 
     Returns:
-        The state, and a sentence that says what was taken and what was not.
+        The state, and a message that lists the parts that were taken, are new, and were left.
 
     Raises:
         InputError: the backbones differ.
@@ -168,7 +168,8 @@ def start(state: State, source: Weights, name: str) -> tuple[State, str]:
         else:
             new.append(part)
     model_state = with_network(state.model_state, params, stats)
-    # Copies: a step donates its state, and no buffer may be in it twice, or in the source.
+    # Copied, because a step donates its state: its buffers must not be shared with one another or
+    # with the source.
     state = jax.tree.map(jax.numpy.copy, state._replace(params=params, model_state=model_state))
     parts = [part for part in source.params if part != "heads"]
     parts += [f"head {n}" for n in source.params.get("heads", {})]
@@ -179,10 +180,10 @@ def start(state: State, source: Weights, name: str) -> tuple[State, str]:
 
 
 def read(workdir: epath.PathLike) -> Weights:
-    """The network of a finished run.
+    """Reads the network of a finished run.
 
     Raises:
-        InputError: there is no finished run, or its checkpoint cannot be read.
+        InputError: the folder has no finished run, or the checkpoint cannot be read.
     """
     workdir = epath.Path(workdir).expanduser()
     for name in (workdirs.CONFIG, workdirs.IMAGES):

@@ -1,4 +1,4 @@
-"""The folder of a run: its name, its files, and whether a command may write into it."""
+"""The workdir of a run: its path, its files, and checks before a command writes into it."""
 
 import hashlib
 import json
@@ -19,32 +19,32 @@ from cluster_jax.data.images import Dataset
 
 CONFIG, RESULTS = "config.json", "results.json"
 ASSIGNMENTS, REPORT = "assignments.csv", "report.html"
-# What must be known to assign new images without the training images.
+# Needed to assign new images without the training images.
 IMAGES, CLUSTERS = "images.json", "clusters.npz"
-# Embeddings: of the training images, of those held out for a test, and of the training images at
-# the start of a training that begins with another's network.
+# Embeddings of the training images, of held-out test images, and of the training images by the
+# network with which the last stage starts.
 TRAIN_EMBEDDING, TEST_EMBEDDING = "embedding.npz", "embedding_test.npz"
 INITIAL_EMBEDDING = "embedding_before.npz"
 
-# Images whose pixels enter a fingerprint, evenly spaced.
+# Number of evenly spaced images whose pixels enter a fingerprint.
 _FINGERPRINT_IMAGES = 256
 
 
 class StoredClusters(NamedTuple):
-    """What `clusters.npz` holds of the n images that were clustered.
+    """Content of `clusters.npz` for the n images that were clustered, of N training images.
 
     Attributes:
-        points: float32 `[n, p]`, the reduced space in which GridShift ran.
+        points: float32 `[n, p]`, the images in the reduced space in which GridShift ran.
         centers: float64 `[k, p]`, GridShift's modes in that space.
-        bandwidth: float64 `[]`, the side of GridShift's cells.
-        cluster_labels: int32 `[n]`, GridShift's.
-        distances: float32 `[n]`, to the center of the cluster, in bandwidths.
-        outliers: bool `[n]`, GridShift's.
-        kmeans_labels: int32 `[n]`.
+        bandwidth: float64 `[]`, side length of GridShift's cells.
+        cluster_labels: int32 `[n]`, clusters of GridShift.
+        distances: float32 `[n]`, distance to the center of the cluster, in bandwidths.
+        outliers: bool `[n]`, outliers of GridShift.
+        kmeans_labels: int32 `[n]`, clusters of k-means.
         novelty_threshold: float64 `[]`, see `clustering.out_of_sample.novelty_threshold`.
-        unlabeled_rows: int64 `[n]`, which of the training images were clustered; None: all.
-        class_labels: int32, class of every training image by novel class discovery, or None.
-        class_novelty_threshold: float64 `[]`, of all training images, or None.
+        unlabeled_rows: int64 `[n]`, indices of the clustered images; None: all were clustered.
+        class_labels: int32 `[N]`, classes of novel class discovery, or None.
+        class_novelty_threshold: float64 `[]`, the threshold of all training images, or None.
     """
 
     points: np.ndarray
@@ -79,12 +79,12 @@ def read_clusters(workdir: epath.Path) -> StoredClusters:
 
 
 def default_path(folder: str, name: str, values: Mapping[str, Any]) -> pathlib.Path:
-    """`FOLDER/NAME-HASH`, the hash of all that the result depends on.
+    """`FOLDER/NAME-HASH`, with a hash of `values`.
 
     Args:
         folder: "runs" or "clusters".
-        name: of the config or the file; characters that a file name should not have become "_".
-        values: JSON values.
+        name: name of the config or file; characters unsuitable for a file name become "_".
+        values: all that the result depends on, as JSON values.
     """
     text = json.dumps(values, sort_keys=True)
     stem = re.sub(r"[^\w.-]+", "_", name)
@@ -102,18 +102,18 @@ def claim(
     """Checks that a run of `config` may use a workdir.
 
     Args:
-        workdir: need not exist.
-        config: what the result depends on, as JSON values; the command writes it to `config.json`
-            before anything else.
-        compared: the part of a config that must be the same for the run to be continued.
-        required: files that a finished run has besides `config.json` and `results.json`.
+        workdir: folder of the run; need not exist.
+        config: all that the result depends on, as JSON values; the first file that the command
+            writes is this config, as `config.json`.
+        compared: selects the part of a config that must be equal to resume a run.
+        required: files of a finished run besides `config.json` and `results.json`.
         own_folder: whether other files in the folder are an error.
 
     Returns:
-        The results of a finished run of exactly this config; None: there is none yet.
+        The results if a run of exactly this config is finished, else None.
 
     Raises:
-        InputError: the workdir is a file, holds a run of another config or of an older version
+        InputError: the workdir is a file, contains a run of a different config or an older version
             or, with `own_folder`, other files.
     """
     if "://" not in str(workdir):  # A bucket has no folders.
@@ -136,7 +136,7 @@ def claim(
 def finished_results(
     workdir: epath.PathLike, required: tuple[str, ...] = ()
 ) -> dict[str, Any] | None:
-    """What `results.json` holds; None where the run is not finished.
+    """The content of `results.json`; None if the run is not finished.
 
     Raises:
         InputError: an older version of the package wrote it.
@@ -147,12 +147,12 @@ def finished_results(
     results = io.read_json(workdir / RESULTS)
     if "provenance" not in results:
         raise older_version(workdir)
-    # A second evaluation that was interrupted leaves its config beside the first one's results.
+    # An interrupted second evaluation has written its config next to the first one's results.
     return results if results["config"] == io.read_json(workdir / CONFIG) else None
 
 
 def older_version(workdir: epath.PathLike, reason: object = None) -> InputError:
-    """The error for a workdir whose files have the names of an older version."""
+    """The error for a workdir that an older version of the package wrote."""
     because = "" if reason is None else f" ({reason})"
     return InputError(
         f"{workdir} was written by an older version of cluster_jax{because}; choose another "
@@ -161,7 +161,7 @@ def older_version(workdir: epath.PathLike, reason: object = None) -> InputError:
 
 
 def fingerprint(*parts: bytes | memoryview) -> str:
-    """SHA-256 of the parts, one after the other, in hexadecimal."""
+    """SHA-256 of the concatenated parts, in hexadecimal."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(part)
@@ -169,7 +169,7 @@ def fingerprint(*parts: bytes | memoryview) -> str:
 
 
 def describe_images(dataset: Dataset) -> dict[str, Any]:
-    """Number and fingerprint of a run's images: tells whether they are those it began with."""
+    """Number and fingerprint of a run's images, to detect changes when the run is resumed."""
     count = min(dataset.size, _FINGERPRINT_IMAGES)
     parts = [dataset.fetch(np.arange(count) * dataset.size // count).tobytes()]
     parts += [os.fsencode(name) for name in dataset.sources or ()]
@@ -180,27 +180,27 @@ def describe_images(dataset: Dataset) -> dict[str, Any]:
 
 
 def check_images(workdir: epath.Path, images: Mapping[str, Any]) -> None:
-    """Raises an `InputError` if the run in a workdir began with other images.
+    """Raises an `InputError` if the run in a workdir was started with other images.
 
     Args:
-        workdir: need not exist.
+        workdir: folder of the run; need not exist.
         images: see `describe_images`.
     """
     file = workdir / IMAGES
     if file.exists() and not images.items() <= io.read_json(file).items():
         raise InputError(
-            f"the images, or the classes given for some of them, have changed since the run in "
-            f"{workdir} began; choose another --workdir"
+            f"the images or their known classes have changed since the run in {workdir} started; "
+            "choose another --workdir"
         )
 
 
 def _check_empty(workdir: epath.Path) -> None:
     names = sorted(file.name for file in workdir.iterdir()) if workdir.exists() else []
-    # What `io.write` leaves when it is killed is no obstacle.
+    # A killed `io.write` may have left a temporary file, which is harmless.
     names = [n for n in names if not (n.startswith(".") and n.endswith(".partial"))]
     if names:
         raise InputError(
-            f"{workdir} holds other files, {names[0]} among them; choose another --workdir"
+            f"{workdir} contains other files, such as {names[0]}; choose another --workdir"
         )
 
 
@@ -222,14 +222,14 @@ def _check_same(workdir: epath.Path, stored: Any, config: Any) -> None:
         return
     if [key for key, *_ in differences] == ["version"]:
         raise InputError(
-            f"{workdir} was written by version {stored.get('version')} of cluster_jax, and this "
-            f"is {__version__}; choose another --workdir"
+            f"{workdir} was written by version {stored.get('version')} of cluster_jax, but this is "
+            f"version {__version__}; choose another --workdir"
         )
-    # Another method has other keys too: its name says more than any of them.
+    # A different method also has different keys; its name is the clearest difference.
     key, old, new = min(differences, key=lambda difference: difference[0] != "method.name")
     more = f" (and {len(differences) - 1} more)" if len(differences) > 1 else ""
     raise InputError(
-        f"{workdir} holds a run with {key} = {_short(old)}, not {_short(new)}{more}; choose "
+        f"{workdir} contains a run with {key} = {_short(old)}, not {_short(new)}{more}; choose "
         "another --workdir"
     )
 
@@ -240,9 +240,9 @@ def _short(value: Any) -> str:
 
 
 def _keys(config: Mapping[str, Any]) -> dict[str, set[str]]:
-    """Keys of a config and its sections, which differ only between versions of the package.
+    """Keys of a config and its sections, which are fixed for a version of the package.
 
-    Except those of the method and of the stages, and of a section that is None in one config.
+    Excludes the keys of the method and the stages, and sections that are None.
     """
     keys = {"": set(config)}
     for name, values in config.items():
@@ -252,7 +252,7 @@ def _keys(config: Mapping[str, Any]) -> dict[str, set[str]]:
 
 
 def _differences(stored: Any, config: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """(key, stored value, value of the config) of the values that differ, depth first."""
+    """(key, stored value, new value) for each value that differs, depth first."""
     if isinstance(stored, Mapping) and isinstance(config, Mapping):
         for name in sorted(set(stored) | set(config)):
             yield from _differences(stored.get(name), config.get(name), f"{key}.{name}".strip("."))

@@ -137,7 +137,7 @@ def test_a_folder_of_something_else_is_left_alone(files, capsys):
     pathlib.Path("mine").mkdir()
     pathlib.Path("mine/assignments.csv").write_text("my own")
     text = _refused(capsys, "--features=x.npy", "--workdir=mine")
-    assert "mine holds other files, assignments.csv among them; choose another --workdir" in text
+    assert "mine contains other files, such as assignments.csv; choose another --workdir" in text
     assert pathlib.Path("mine/assignments.csv").read_text() == "my own"
     pathlib.Path("mine/config.json").write_text("{ no json")
     _refused(capsys, "--features=x.npy", "--workdir=mine")
@@ -146,7 +146,7 @@ def test_a_folder_of_something_else_is_left_alone(files, capsys):
     pathlib.Path("empty").mkdir()
     _run(capsys, "--features=x.npy", "--bandwidth=2", "--workdir=empty")
     text = _refused(capsys, "--features=x.npy", "--bandwidth=3", "--workdir=empty")
-    assert "empty holds a run with bandwidth = 2.0, not 3.0; choose another --workdir" in text
+    assert "empty contains a run with bandwidth = 2.0, not 3.0; choose another --workdir" in text
 
 
 def test_what_another_version_or_a_kill_left(files, capsys, monkeypatch):

@@ -79,7 +79,7 @@ def test_clusters_of_an_older_version(tmp_path):
 
 def test_another_version_with_the_same_keys(tmp_path):
     config = {**CONFIG, "version": "0.0.1"}
-    with pytest.raises(InputError, match=r"by version 0.0.1 of cluster_jax, and this is"):
+    with pytest.raises(InputError, match=r"by version 0.0.1 of cluster_jax, but this is"):
         workdirs.claim(_write(tmp_path / "run", config), {**CONFIG, "version": "9"})
 
 
@@ -102,7 +102,7 @@ def test_a_folder_of_its_own(tmp_path):
     assert workdirs.claim(folder, CONFIG, own_folder=True) is None
     (folder / "mine.txt").write_text("x")
     with pytest.raises(
-        InputError, match=r"holds other files, mine\.txt among them; choose another"
+        InputError, match=r"contains other files, such as mine\.txt; choose another"
     ):
         workdirs.claim(folder, CONFIG, own_folder=True)
 
