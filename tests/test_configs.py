@@ -10,8 +10,8 @@ from PIL import Image
 
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import config_names, find_config, load_config
-from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline import build, stages
+from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline.config import config_json, parse_config
 from tests import toy
 
