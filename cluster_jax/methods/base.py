@@ -3,7 +3,6 @@
 import importlib
 import pathlib
 from collections.abc import Callable, Mapping
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import jax
@@ -187,30 +186,19 @@ def names() -> list[str]:
 
 
 def parse(name: str, values: Mapping[str, Any]) -> MethodConfig:
-    """The `Config` of the method `name`.
-
-    Args:
-        name: name of the method's file.
-        values: the keys of the section `method` except `name`.
+    """The `Config` of the method `name` from the other keys of the section `method`.
 
     Raises:
         InputError: no such method, or a key of its config is missing, unknown or out of range.
     """
     checks.one_of("method.name", name, tuple(names()))
-    return parse_section(_module(name).Config, "method", values)
+    module = importlib.import_module(f"cluster_jax.methods.{name}")
+    return parse_section(module.Config, "method", values)
 
 
 def build(name: str, config: MethodConfig, context: MethodContext) -> TwoView | Method:
-    """The method `name`: `make(context, config)` of its file.
-
-    Raises:
-        InputError: the config does not fit the context.
-    """
-    return _module(name).make(context, config)
-
-
-def _module(name: str) -> ModuleType:
-    return importlib.import_module(f"cluster_jax.methods.{name}")
+    """The method `name`; raises an `InputError` if the config does not suit the context."""
+    return importlib.import_module(f"cluster_jax.methods.{name}").make(context, config)
 
 
 def never(step: int) -> bool:
@@ -233,8 +221,7 @@ def no_average(params: Tree, model_state: ModelState, step: Array) -> ModelState
 def with_network(model_state: ModelState, params: Tree, batch_stats: Tree) -> ModelState:
     """The state of a method whose training starts from another network.
 
-    A target network, where the state has one, starts as a copy of its parts: a moving average
-    starts as what it follows.
+    A target network, if the state has one, starts as a copy of the parts that it follows.
     """
     changes = {"batch_stats": batch_stats}
     if "target" in model_state._fields:
@@ -311,10 +298,7 @@ def embedder(
     augment: Augment,
     kept_network: Callable[[Tree, ModelState], tuple[Tree, Tree]],
 ) -> Embed:
-    """The `embed` of a method that keeps `kept_network(params, model_state)`.
-
-    That gives the parameters and the BatchNorm statistics of the network kept after training.
-    """
+    """The `embed` of a method; `kept_network` gives parameters and statistics kept after training."""
 
     def embed(params: Tree, model_state: ModelState, images: Array) -> Features:
         inputs = jax.vmap(augment.clean)(images)
