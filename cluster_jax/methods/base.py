@@ -298,7 +298,7 @@ def embedder(
     augment: Augment,
     kept_network: Callable[[Tree, ModelState], tuple[Tree, Tree]],
 ) -> Embed:
-    """The `embed` of a method; `kept_network` gives parameters and statistics kept after training."""
+    """The `embed` of a method; `kept_network` gives the parameters and statistics to keep."""
 
     def embed(params: Tree, model_state: ModelState, images: Array) -> Features:
         inputs = jax.vmap(augment.clean)(images)
