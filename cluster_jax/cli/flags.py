@@ -46,7 +46,7 @@ def read_flags(arguments: Sequence[str]) -> TrainFlags:
         raise InputError(_explain(error)) from error
     if others:
         raise InputError(
-            f"unexpected argument {others[0]!r}; flags look like --config.train.batch_size=128"
+            f"arguments must be flags such as --config.train.batch_size=128; got {others[0]!r}"
         )
     name = pathlib.Path(config_flags.get_config_filename(values["config"])).stem
     return TrainFlags(values["config"].value, name, values["workdir"].value)
@@ -67,8 +67,8 @@ def resolve_config(arguments: Sequence[str]) -> list[str]:
             arguments[i] = match[1] + str(find_config(match[2]))
             return arguments
     raise InputError(
-        "--config must be given: --config=PATH or --config=NAME with one of the names "
-        f"{', '.join(config_names())}"
+        "--config must be the path of a file or one of "
+        f"{', '.join(config_names())}; got no --config"
     )
 
 

@@ -33,7 +33,7 @@ def predict(workdir: epath.PathLike, images: epath.PathLike, out: epath.PathLike
     run = _read(workdir)
     out = epath.Path(out).expanduser()
     if "://" not in str(out) and not out.parent.is_dir():  # a bucket has no folders
-        raise InputError(f"there is no folder {out.parent} for {out.name}; make it first")
+        raise InputError(f"--out must be in an existing folder; got {out}")
     dataset, assignment = _assign(run, images)
     columns: dict[str, assignments.Column] = {"image": dataset.sources or range(dataset.size)}
     if run.known is None:
@@ -46,7 +46,7 @@ def predict(workdir: epath.PathLike, images: epath.PathLike, out: epath.PathLike
     try:
         io.write(out, assignments.to_csv(columns))
     except OSError as error:
-        raise InputError(f"{out} cannot be written: {error}") from error
+        raise InputError(f"--out must be a writable file; got {out} ({error})") from error
     return text
 
 
@@ -106,7 +106,8 @@ def _read(workdir: epath.PathLike) -> TrainedRun:
         raise
     except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(
-            f"a file of the run in {workdir} is damaged ({error}); copy the run there again"
+            f"--workdir must hold an intact run; got a damaged file in {workdir} ({error}): copy "
+            "the run there again"
         ) from error
 
 

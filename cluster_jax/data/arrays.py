@@ -78,7 +78,7 @@ def _read(dir: str | None) -> tuple[epath.Path, np.ndarray, np.ndarray | None]:
     # A damaged archive raises errors of zipfile and zlib as well as of NumPy.
     except Exception as error:
         raise ValueError(
-            f"{path} must hold NumPy arrays without pickled objects; reading it failed ({error})"
+            f"{path} must hold NumPy arrays without pickled objects; got an error: {error}"
         ) from error
     labels = arrays.pop("labels", None)
     labels = arrays.pop("y", None) if labels is None else labels

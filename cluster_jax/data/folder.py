@@ -93,8 +93,8 @@ def load(
         image = _attempt(_decode, root / kept[i], image_size)
         if isinstance(image, _Unreadable):
             raise InputError(
-                f"{root / kept[i]} has an image header but cannot be decoded ({image.reason}): "
-                "remove or repair it"
+                f"{root / kept[i]} must be a readable image; got a valid header but corrupt data "
+                f"({image.reason}): remove or repair it"
             )
         return image
 
@@ -191,11 +191,13 @@ def _check_skipped(
     if len(skipped) > 3:
         examples += "; ..."
     if len(skipped) == count:
-        raise ValueError(f"none of the {count} image files in {root} can be read: {examples}")
+        raise ValueError(
+            f"images in {root} must be readable; got {count} files that cannot be read: {examples}"
+        )
     if len(skipped) > max_corrupt_fraction * count:
         raise ValueError(
-            f"{len(skipped)} of {count} image files in {root} cannot be read, more than "
-            f"data.max_corrupt_fraction = {max_corrupt_fraction:g} allows: {examples}"
+            f"unreadable files in {root} must be at most data.max_corrupt_fraction = "
+            f"{max_corrupt_fraction:g} of all; got {len(skipped)} of {count}: {examples}"
         )
 
 

@@ -67,7 +67,8 @@ def _load_path(path: epath.Path, image_size: int | None, cache_mb: float) -> Dat
         image = decode(path.read_bytes(), image_size, folder.CHANNELS)
     except Exception as error:  # Pillow raises nearly anything on damaged bytes
         raise ValueError(
-            f"images must be an image file, a folder, .npy or .npz; {path} cannot be read"
+            f"images must be an image file, a folder, .npy or .npz; got {path}, which cannot be "
+            "read"
         ) from error
     dataset = in_memory("folder", image[None], None, None, cache_mb)
     return dataset._replace(sources=(path.name,))

@@ -80,7 +80,9 @@ def with_known(dataset: Dataset, classes: int) -> Dataset:
             that is that of a novel class.
     """
     if dataset.labels is None:
-        raise ValueError(f"novel.classes needs a set with labels; {dataset.name} has none")
+        raise ValueError(
+            f"novel.classes must be None for {dataset.name}, which has no labels; got {classes}"
+        )
     count = int(dataset.labels.max()) + 1
     if not 1 <= classes < count:
         raise ValueError(
@@ -152,16 +154,20 @@ def check_known(known: np.ndarray) -> int:
     labeled = known >= 0
     if not labeled.any():
         raise ValueError(
-            "novel class discovery needs labeled images beside the unlabeled ones (-1); got none"
+            "images must be labeled and unlabeled (-1) for novel class discovery; got no labeled "
+            "ones"
         )
     if labeled.all():
         raise ValueError(
-            "novel class discovery needs unlabeled images (-1) beside the labeled ones; got none"
+            "images must be labeled and unlabeled (-1) for novel class discovery; got no unlabeled "
+            "ones"
         )
     classes = np.unique(known[labeled])
     if len(classes) != classes[-1] + 1:
         missing = np.setdiff1d(np.arange(classes[-1]), classes)[0]
-        raise ValueError(f"known classes must be numbered without gaps; {missing} has no image")
+        raise ValueError(
+            f"known classes must be numbered without gaps; got no image of class {missing}"
+        )
     return len(classes)
 
 
@@ -188,7 +194,9 @@ def hold_out(dataset: Dataset, *, share: float, seed: int) -> tuple[Dataset, Dat
     if not 0 < share < 1:
         raise ValueError(f"novel.holdout must be 0, or between 0 and 1; got {share}")
     if dataset.labels is None:
-        raise ValueError(f"novel.holdout needs a set with labels; {dataset.name} has none")
+        raise ValueError(
+            f"novel.holdout must be 0 for {dataset.name}, which has no labels; got {share}"
+        )
     test_rows = []
     for label in np.unique(dataset.labels):
         members = np.flatnonzero(dataset.labels == label)
@@ -213,8 +221,7 @@ def _check_test_split(data: DataConfig, split: str, holdout: float) -> None:
         )
     if holdout:
         raise InputError(
-            "only one of novel.test_split and novel.holdout must be set; got "
-            f"{split!r} and {holdout}"
+            f"novel.test_split must be None if novel.holdout is set; got {split!r} and {holdout}"
         )
     test, train = (
         {part.split("[")[0].strip() for part in str(splits).split("+")}

@@ -54,7 +54,7 @@ def read_table(path: str, name: str | None) -> Table:
         return _read_csv(path)
     values = _read_array(path, name)
     if values.dtype.kind not in "biuf":
-        raise InputError(f"{path} must hold real numbers; it holds {values.dtype}")
+        raise InputError(f"{path} must hold real numbers; got {values.dtype}")
     if values.dtype.kind != "f":
         small = values.dtype.kind == "b" or values.dtype.itemsize <= 2
         values = values.astype(np.float32 if small else np.float64)
@@ -76,7 +76,7 @@ def read_labels(path: str, name: str | None, rows: int) -> Labels:
     values = _read_lines(path, kind, rows) if kind in (".csv", ".txt") else _read_array(path, name)
     if values.ndim != 1 or values.dtype.kind not in "biuUS":
         raise InputError(
-            f"{path} must hold one whole number or text per row; it holds {values.dtype} of shape "
+            f"{path} must hold one integer or string per row; got {values.dtype} of shape "
             f"{values.shape}"
         )
     if len(values) != rows:
@@ -91,9 +91,11 @@ def read_labels(path: str, name: str | None, rows: int) -> Labels:
 def _kind(path: str, kinds: tuple[str, ...]) -> str:
     file = pathlib.Path(path)
     if file.suffix.lower() not in kinds:
-        raise InputError(f"{path} must be a file of type {', '.join(kinds)}")
+        raise InputError(
+            f"{path} must be a file of type {', '.join(kinds)}; got {file.suffix or 'no suffix'}"
+        )
     if not file.is_file():
-        raise InputError(f"there is no file {path}")
+        raise InputError(f"{path} must be an existing file; got no such file")
     return file.suffix.lower()
 
 
@@ -109,22 +111,21 @@ def _read_array(path: str, name: str | None) -> NDArray:
             if name is None and len(names) == 1:
                 name = names[0]
             if name not in names:
-                holds = "several arrays" if name is None else f"no array {name!r}"
-                raise InputError(
-                    f"{path} holds {holds}; name one of: {', '.join(names) or '(it is empty)'}"
-                )
+                choices = ", ".join(names) or "(it holds none)"
+                named = "no name" if name is None else repr(name)
+                raise InputError(f"the array of {path} must be one of {choices}; got {named}")
             values = loaded[name]
             if not isinstance(values, np.ndarray):
-                raise InputError(f"{name!r} of {path} is no array")
+                raise InputError(f"{name!r} of {path} must be an array; got other data")
             return values
     except InputError:
         raise
     except _UNREADABLE as error:
         if "allow_pickle" in str(error):
             raise InputError(
-                f"{path} holds pickled Python objects, which are never loaded; save plain numbers"
+                f"{path} must hold plain arrays; got pickled objects, which are never loaded"
             ) from error
-        raise InputError(f"{path} cannot be read: {_line(error)}") from error
+        raise InputError(f"{path} must be a readable file; got an error: {_line(error)}") from error
 
 
 def _read_csv(path: str) -> Table:
@@ -134,32 +135,35 @@ def _read_csv(path: str) -> Table:
         lines = _lines(path, file)
         head = list(itertools.islice(lines, 2))
         if not head:
-            raise InputError(f"{path} is empty")
+            raise InputError(f"{path} must not be empty; got no rows")
         at, sample = head[-1]
         width, untitled = len(sample), len(head) > 1 and not head[0][1][0].strip()
         named = int(untitled or bool(sample[0].strip() and not _is_number(sample[0])))
         if named == width:
-            raise InputError(f"{path} has no columns of numbers; separate them by commas")
+            raise InputError(f"{path} must have columns of numbers, separated by commas; got none")
         if len(head) > 1 and _is_titles(path, *head[0], sample, named):
             del head[0]
         elif untitled:
-            raise InputError(f"{path}, line {head[0][0]}, column 1 is empty")
+            raise InputError(
+                f"{path}, line {head[0][0]}, column 1 must not be empty; got an empty cell"
+            )
         for number, line in itertools.chain(head, lines):
             if len(line) != width:
                 raise InputError(
-                    f"{path}, line {number}: {len(line)} columns, where others have {width}"
+                    f"{path}, line {number} must have {width} columns; got {len(line)}"
                 )
             try:
                 values.extend(map(float, line[named:]))
             except ValueError as error:
                 where = next(i for i in range(named, width) if not _is_number(line[i]))
                 raise InputError(
-                    f"{path}, line {number}, column {where + 1}: {line[where]!r} is not a number"
+                    f"{path}, line {number}, column {where + 1} must be a number; got "
+                    f"{line[where]!r}"
                 ) from error
             names += line[:named]
     others = names[: len(head) - 1] + names[len(head) :]
     if named and not untitled and others and all(map(_is_number, others)):
-        raise InputError(f"{path}, line {at}, column 1: {sample[0]!r} is not a number")
+        raise InputError(f"{path}, line {at}, column 1 must be a number; got {sample[0]!r}")
     table = np.array(values).reshape(-1, width - named)
     return Table(table, tuple(names) if named else None)
 
@@ -175,8 +179,8 @@ def _is_titles(path: str, number: int, line: list[str], sample: list[str], named
         whole = all(cell.strip().lstrip("+-").isdigit() for cell in sample[named:])
         if len(cells) <= 2 and whole and line[0].strip():
             raise InputError(
-                f"{path}, line {number}: {','.join(line)!r} may be titles or a row; give the "
-                "columns titles that are words"
+                f"{path}, line {number} must be column titles or a row of numbers; got "
+                f"{','.join(line)!r}, which may be either: use words as titles"
             )
         return True
     # One number among words is a row with a mistake, which its reader will name.
@@ -193,20 +197,20 @@ def _read_lines(path: str, kind: str, rows: int) -> NDArray:
             wide = next((i for i, line in enumerate(lines) if len(line) > 1), None)
             if wide is not None:
                 raise InputError(
-                    f"{path} must have one column, the labels; row {wide + 1} has "
-                    f"{len(lines[wide])}"
+                    f"{path} must have one column, the labels; got {len(lines[wide])} in row "
+                    f"{wide + 1}"
                 )
             values = [line[0].strip() for line in lines]
     while values and not values[-1]:
         values.pop()
     if "" in values:
-        raise InputError(f"{path}, line {values.index('') + 1} is blank; give every row a label")
+        raise InputError(f"{path}, line {values.index('') + 1} must be a label; got a blank line")
     if kind == ".csv" and len(values) == rows + 1:
         values = values[1:]
     elif kind == ".csv" and _is_titled(values):
         raise InputError(
-            f"{path} begins with a title, {values[0]!r}, and so lacks labels: it holds "
-            f"{len(values) - 1:,} for {rows:,} rows"
+            f"{path} must hold {rows:,} labels; got {len(values) - 1:,} below the title "
+            f"{values[0]!r}"
         )
     try:
         return np.array([int(value) for value in values], np.int64)

@@ -160,5 +160,6 @@ def _decode(
     # Pillow raises nearly any exception on damaged bytes.
     except Exception as error:
         raise InputError(
-            f"record {record} of {name} cannot be decoded ({error}): prepare the set again"
+            f"record {record} of {name} must be a readable image; got an error ({error}): prepare "
+            "the data set again"
         ) from error

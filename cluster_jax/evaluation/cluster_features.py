@@ -76,8 +76,8 @@ def resolve(
     metric = options.metric or ("cosine" if compared and not few else "euclidean")
     if metric == "cosine" and not compared:
         raise InputError(
-            f"metric 'cosine' has no effect on {options.method} with reduction {method!r}: scale "
-            "the rows of the features to length one instead"
+            f"metric must be 'euclidean' for {options.method} with reduction {method!r}; got "
+            "'cosine': scale the rows of the features to length one instead"
         )
     if method != "none":
         checks.whole("n_components", options.n_components, 1)

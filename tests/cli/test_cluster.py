@@ -249,9 +249,12 @@ def test_summary_counts_small_clusters_apart():
     ("flags", "message"),
     [
         ((), "--features"),
-        (("--features=none.npy",), "there is no file none.npy"),
+        (("--features=none.npy",), "none.npy must be an existing file; got no such file"),
         (("--features=y.txt",), "must be a file of type .npy, .npz, .csv"),
-        (("--features=x.npy", "--labels=none.txt"), "there is no file none.txt"),
+        (
+            ("--features=x.npy", "--labels=none.txt"),
+            "none.txt must be an existing file; got no such file",
+        ),
         (("--features=x.npy", "--labels=short.txt"), "got 200 and 2"),
         (("--features=nan.npy",), "NaN or infinity; got some in 1 of 2 rows, first in row 1"),
         (("--features=flat.npy",), "2-D array, rows by columns; got shape (4,)"),

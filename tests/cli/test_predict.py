@@ -238,14 +238,16 @@ def test_tables_that_cannot_be_written(trained, tmp_path, capsys, monkeypatch):
     np.save(tmp_path / "x.npy", toy.images(2)[0])
     flags = f"--workdir={trained[0]}", f"--images={tmp_path}/x.npy"
     (tmp_path / "folder").mkdir()
-    assert "folder cannot be written: " in _refused(capsys, *flags, f"--out={tmp_path}/folder")
+    assert "--out must be a writable file; got " in _refused(
+        capsys, *flags, f"--out={tmp_path}/folder"
+    )
     with monkeypatch.context() as patch:
         patch.setenv("HOME", str(tmp_path))
         predict.main([*flags, "--out=~/p.csv"])
     assert len(_table(tmp_path / "p.csv")) == 2
     monkeypatch.setattr(inference, "restore", lambda run: pytest.fail("too late"))
     sentence = _refused(capsys, *flags, f"--out={tmp_path}/none/p.csv")
-    assert f"there is no folder {tmp_path}/none for p.csv; make it first" in sentence
+    assert f"--out must be in an existing folder; got {tmp_path}/none/p.csv" in sentence
 
 
 @pytest.mark.parametrize("name", ["embedding.npz", workdirs.CLUSTERS])
@@ -253,7 +255,7 @@ def test_tables_that_cannot_be_written(trained, tmp_path, capsys, monkeypatch):
 def test_files_that_were_cut(workdir, tmp_path, capsys, name, kept):
     (workdir / name).write_bytes((workdir / name).read_bytes()[:kept])
     sentence = _refused(capsys, f"--workdir={workdir}", f"--images={tmp_path}")
-    assert "is damaged" in sentence
+    assert "got a damaged file" in sentence
 
 
 def test_small_clusters_are_counted_apart(trained):

@@ -98,7 +98,9 @@ def test_bad_input_ends_with_code_2_and_writes_nothing(tmp_path, capsys):
     workdir = tmp_path / "run"
     folder = ("--config.data.name=folder", f"--config.data.dir={tmp_path}/empty")
     assert "empty" in _refused(capsys, *folder, f"--workdir={workdir}")
-    assert "unexpected argument 'more'" in _refused(capsys, "more")
+    assert "must be flags such as --config.train.batch_size=128; got 'more'" in _refused(
+        capsys, "more"
+    )
     assert not workdir.exists()
 
 

@@ -61,7 +61,7 @@ def test_unreadable_files_are_listed(tmp_path, color):
     found = _load(tmp_path)
     assert found.sources == ("0.png", "1.png")
     assert [name for name, _ in found.skipped] == ["broken.jpg", "empty.jpg"]
-    with pytest.raises(ValueError, match=r"broken.jpg cannot be read"):
+    with pytest.raises(ValueError, match=r"broken.jpg, which cannot be read"):
         _load(tmp_path / "broken.jpg")
 
 

@@ -58,17 +58,19 @@ def test_a_class_must_be_known_and_one_must_be_left(classes):
 
 
 def test_known_classes_need_labels():
-    with pytest.raises(ValueError, match=r"^novel.classes needs a set with labels; made has none$"):
+    with pytest.raises(
+        ValueError, match=r"^novel.classes must be None for made, which has no labels; got 2$"
+    ):
         splits.with_known(made(labels=None), 2)
 
 
 @pytest.mark.parametrize(
     ("known", "message"),
     [
-        ([-1, -1, -1], r"needs labeled images beside the unlabeled ones .*got none$"),
-        ([0, 1, 0], r"needs unlabeled images \(-1\) beside .*got none$"),
-        ([0, -1, 3, 1], "^known classes must be numbered without gaps; 2 has no image$"),
-        ([1, -1, 1], "without gaps; 0 has no image$"),
+        ([-1, -1, -1], r"^images must be .* got no labeled ones$"),
+        ([0, 1, 0], r"^images must be .* got no unlabeled ones$"),
+        ([0, -1, 3, 1], "^known classes must be numbered without gaps; got no image of class 2$"),
+        ([1, -1, 1], "without gaps; got no image of class 0$"),
     ],
 )
 def test_known_without_labeled_or_unlabeled_images_or_with_a_gap(known, message):
@@ -114,7 +116,9 @@ def test_hold_out_leaves_images_on_both_sides(share, what):
 
 
 def test_hold_out_needs_labels():
-    with pytest.raises(ValueError, match=r"^novel.holdout needs a set with labels; made has none$"):
+    with pytest.raises(
+        ValueError, match=r"^novel.holdout must be 0 for made, which has no labels; got 0.5$"
+    ):
         splits.hold_out(made(labels=None), share=0.5, seed=0)
 
 
@@ -240,7 +244,9 @@ def test_a_test_has_other_images_than_the_training():
             DataConfig(**{**cifar, "split": "train"}),
             NovelConfig(**novel | {"test_split": "train[:10%]"}),
         )
-    with pytest.raises(InputError, match=r"must be set; got 'test' and 0.2$"):
+    with pytest.raises(
+        InputError, match=r"must be None if novel.holdout is set; got 'test' and 0.2$"
+    ):
         splits.load(
             DataConfig(**{**cifar, "split": "train"}), NovelConfig(**novel | {"holdout": 0.2})
         )
@@ -299,9 +305,9 @@ def test_names_of_known_classes():
         (LABELS + 0.5, r"^y must be integers or names, .*got an array of float64$"),
         (LABELS > 1, r"got an array of bool$"),
         (LABELS - 2, r"^y must be -1 for images without a class; got -2$"),
-        (np.full(SIZE, -1), r"needs labeled images beside"),
-        (np.full(SIZE, "-1"), r"needs labeled images beside"),
-        (LABELS, r"needs unlabeled images"),
+        (np.full(SIZE, -1), r"got no labeled ones"),
+        (np.full(SIZE, "-1"), r"got no labeled ones"),
+        (LABELS, r"got no unlabeled ones"),
     ],
 )
 def test_given_classes_that_cannot_be_used(given, message):

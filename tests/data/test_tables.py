@@ -48,9 +48,9 @@ def test_npz_by_name_or_alone(tmp_path):
     one, two, none = (tmp_path / f"{name}.npz" for name in ("one", "two", "none"))
     np.testing.assert_array_equal(tables.read_table(str(one), None).values, X)
     np.testing.assert_array_equal(tables.read_table(str(two), "b").values, X + 1)
-    assert "several arrays; name one of: a, b" in _refused(tables.read_table, two, None)
-    assert "no array 'c'; name one of: a, b" in _refused(tables.read_table, two, "c")
-    assert "(it is empty)" in _refused(tables.read_table, none, None)
+    assert "must be one of a, b; got no name" in _refused(tables.read_table, two, None)
+    assert "must be one of a, b; got 'c'" in _refused(tables.read_table, two, "c")
+    assert "(it holds none)" in _refused(tables.read_table, none, None)
 
 
 TITLES = "id,width,height,depth"
@@ -83,15 +83,15 @@ def test_small_csv(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "is empty"),
-        ("\n\n", "is empty"),
-        ("1;2\n3;4", "no columns of numbers; separate them by commas"),
-        ("1,2\n3,x\n", "line 2, column 2: 'x' is not a number"),
-        ("a,b\n1,2\n3,\n", "line 3, column 2: '' is not a number"),
-        ("n,a\nr1,2\n\nr2,1 000\n", "line 4, column 2: '1 000' is not a number"),
-        ("1,2\n3,4\n5,6,7\n", "line 3: 3 columns, where others have 2"),
-        ("1,2\n3,4\n5\n", "line 3: 1 columns, where others have 2"),
-        ("1,2\n3\n", "line 1: 2 columns, where others have 1"),
+        ("", "must not be empty"),
+        ("\n\n", "must not be empty"),
+        ("1;2\n3;4", "columns of numbers, separated by commas; got none"),
+        ("1,2\n3,x\n", "line 2, column 2 must be a number; got 'x'"),
+        ("a,b\n1,2\n3,\n", "line 3, column 2 must be a number; got ''"),
+        ("n,a\nr1,2\n\nr2,1 000\n", "line 4, column 2 must be a number; got '1 000'"),
+        ("1,2\n3,4\n5,6,7\n", "line 3 must have 2 columns; got 3"),
+        ("1,2\n3,4\n5\n", "line 3 must have 2 columns; got 1"),
+        ("1,2\n3\n", "line 1 must have 1 columns; got 2"),
         ("1,2\n3,4\0\n", "line 2"),
     ],
 )
@@ -127,15 +127,15 @@ def test_csv_of_pandas(tmp_path, text):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("1.0,2x\n3,4\n", "line 1, column 2: '2x' is not a number"),
-        ("\na,1.0,2x\nb,3,4\n", "line 2, column 3: '2x' is not a number"),
-        ("1x,2\n3,4\n", "line 1, column 1: '1x' is not a number"),
-        ("1,2\n3x,4\n5,6\n", "line 2, column 1: '3x' is not a number"),
-        ("a,b\n3x,4\n5,6\n", "line 2, column 1: '3x' is not a number"),
-        ("a,b\n,4\n5,6\n", "line 2, column 1: '' is not a number"),
-        (",2.5\n1,2\n", "line 1, column 1 is empty"),
-        ("0,1\n1,0\n", "line 1: '0,1' may be titles or a row; give the columns titles"),
-        ("0\n5\n9\n", "line 1: '0' may be titles or a row"),
+        ("1.0,2x\n3,4\n", "line 1, column 2 must be a number; got '2x'"),
+        ("\na,1.0,2x\nb,3,4\n", "line 2, column 3 must be a number; got '2x'"),
+        ("1x,2\n3,4\n", "line 1, column 1 must be a number; got '1x'"),
+        ("1,2\n3x,4\n5,6\n", "line 2, column 1 must be a number; got '3x'"),
+        ("a,b\n3x,4\n5,6\n", "line 2, column 1 must be a number; got '3x'"),
+        ("a,b\n,4\n5,6\n", "line 2, column 1 must be a number; got ''"),
+        (",2.5\n1,2\n", "line 1, column 1 must not be empty"),
+        ("0,1\n1,0\n", "line 1 must be column titles or a row of numbers; got '0,1', which"),
+        ("0\n5\n9\n", "line 1 must be column titles or a row of numbers; got '0'"),
     ],
 )
 def test_first_lines_that_are_refused(tmp_path, text, message):
@@ -150,9 +150,7 @@ def test_archives_with_other_files_or_damage(tmp_path):
     with zipfile.ZipFile(file, "a") as archive:
         archive.writestr("readme.txt", "what this is")
     np.testing.assert_array_equal(tables.read_table(str(file), None).values, X)
-    assert "no array 'readme.txt'; name one of: x" in _refused(
-        tables.read_table, file, "readme.txt"
-    )
+    assert "must be one of x; got 'readme.txt'" in _refused(tables.read_table, file, "readme.txt")
     with zipfile.ZipFile(tmp_path / "fake.npz", "w") as archive:
         archive.writestr("x.npy", "no array")
     assert "'x' of" in _refused(tables.read_table, tmp_path / "fake.npz", None)
@@ -163,7 +161,9 @@ def test_archives_with_other_files_or_damage(tmp_path):
         for place, value in change.items():
             damaged[place] = value
         file.write_bytes(damaged)
-        assert "x.npz cannot be read: " in _refused(tables.read_table, file, None)
+        assert "x.npz must be a readable file; got an error: " in _refused(
+            tables.read_table, file, None
+        )
 
 
 def test_what_is_no_vectors(tmp_path):
@@ -184,17 +184,17 @@ def test_what_is_no_vectors(tmp_path):
     (tmp_path / "x.parquet").touch()
     (tmp_path / "folder.npy").mkdir()
     for name, message in {
-        "pickled.npy": "pickled Python objects, which are never loaded",
-        "pickled.npz": "pickled Python objects, which are never loaded",
-        "text.npy": "(cannot be read|pickled)",
-        "text.npz": "(cannot be read|pickled)",
-        "cut.npy": "cannot be read",
-        "empty.npy": "cannot be read",
-        "words.npy": "must hold real numbers; it holds <U1",
-        "complex.npy": "must hold real numbers; it holds complex128",
+        "pickled.npy": "got pickled objects, which are never loaded",
+        "pickled.npz": "got pickled objects, which are never loaded",
+        "text.npy": "(must be a readable file|pickled)",
+        "text.npz": "(must be a readable file|pickled)",
+        "cut.npy": "must be a readable file",
+        "empty.npy": "must be a readable file",
+        "words.npy": "must hold real numbers; got <U1",
+        "complex.npy": "must hold real numbers; got complex128",
         "x.parquet": r"must be a file of type .npy, .npz, .csv",
-        "folder.npy": "there is no file",
-        "missing.npy": "there is no file",
+        "folder.npy": "must be an existing file",
+        "missing.npy": "must be an existing file",
     }.items():
         assert re.search(message, _refused(tables.read_table, tmp_path / name, None)), name
 
@@ -243,18 +243,18 @@ def test_labels_that_are_refused(tmp_path):
     (tmp_path / "gap.txt").write_text("1\n \n3\n4\n5\n6\n7\n")
     (tmp_path / "late.csv").write_text("kind\n" + "1\n" * 6 + "\n")
     for name, message in {
-        "float.npy": "one whole number or text per row; it holds float64 of shape (7,)",
-        "square.npy": "it holds int64 of shape (7, 1)",
+        "float.npy": "one integer or string per row; got float64 of shape (7,)",
+        "square.npy": "got int64 of shape (7, 1)",
         "short.npy": "must have the same length; got 7 and 6",
         "long.txt": "must have the same length; got 7 and 8",
-        "gap.csv": "gap.csv, line 5 is blank; give every row a label",
-        "quoted.csv": "line 4 is blank",
-        "gap.txt": "line 2 is blank",
-        "late.csv": "begins with a title, 'kind', and so lacks labels: it holds 6 for 7 rows",
+        "gap.csv": "gap.csv, line 5 must be a label; got a blank line",
+        "quoted.csv": "line 4 must be a label; got a blank line",
+        "gap.txt": "line 2 must be a label; got a blank line",
+        "late.csv": "must hold 7 labels; got 6 below the title 'kind'",
         "pickled.npy": "never loaded",
-        "two.npz": "name one of: a, b",
-        "wide.csv": "must have one column, the labels; row 1 has 2",
+        "two.npz": "must be one of a, b; got no name",
+        "wide.csv": "must have one column, the labels; got 2 in row 1",
         "y.json": ".npy, .npz, .csv, .txt",
-        "missing.txt": "there is no file",
+        "missing.txt": "must be an existing file",
     }.items():
         assert message in _refused(tables.read_labels, tmp_path / name, None, 7), name

@@ -209,7 +209,11 @@ X = np.ones((5, 4))
         (X, {"method": "dbscan"}, "method must be one of 'gridshift', 'kmeans'; got 'dbscan'"),
         (X, {"reduce": "lda"}, "reduce must be one of 'umap'"),
         (X, {"metric": "manhattan"}, "metric must be one of"),
-        (X, {"metric": "cosine", "reduce": "pca"}, "'cosine' has no effect on gridshift"),
+        (
+            X,
+            {"metric": "cosine", "reduce": "pca"},
+            "metric must be 'euclidean' for gridshift with reduction 'pca'; got 'cosine'",
+        ),
         (X, {"n_components": 0}, "n_components must be at least 1; got 0"),
         (X, {"n_neighbors": 1}, "neighbors must be at least 2"),
         (X, {"min_dist": -0.1}, "min_dist must be at least 0"),

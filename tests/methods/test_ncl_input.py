@@ -180,9 +180,9 @@ def test_all_weights_are_needed_and_no_others(tmp_path):
 @pytest.mark.parametrize(
     ("known", "message"),
     [
-        (lambda labels: np.full_like(labels, -1), "needs labeled images beside"),
-        (lambda labels: labels, "needs unlabeled images"),
-        (lambda labels: np.where(labels == 2, 2, -1), "without gaps; 0 has no image"),
+        (lambda labels: np.full_like(labels, -1), "got no labeled ones"),
+        (lambda labels: labels, "got no unlabeled ones"),
+        (lambda labels: np.where(labels == 2, 2, -1), "without gaps; got no image of class 0"),
     ],
 )
 def test_known_classes_of_a_set_in_hand(tmp_path, known, message):
@@ -206,4 +206,5 @@ def test_fewer_images_of_a_part_than_rows(tmp_path, few):
 def test_a_set_without_labels(tmp_path):
     np.savez(tmp_path / "bare.npz", images=toy.images()[0])
     config = cases.use(toy.config(tmp_path / "bare.npz", **BASE), "ncl")
-    assert refused(config) == "novel.classes needs a set with labels; arrays has none"
+    sentence = "novel.classes must be None for arrays, which has no labels; got 2"
+    assert refused(config) == sentence
