@@ -1,4 +1,4 @@
-"""`cluster-jax cluster --features=x.npy [--labels=y.npy]`: clusters of your own embeddings."""
+"""`cluster-jax cluster --features=x.npy [--labels=y.npy]`: clusters your own embeddings."""
 
 import argparse
 import dataclasses
@@ -101,7 +101,7 @@ def run(
 
 
 def fingerprint(features: tables.Table, labels: tables.Labels | None) -> dict[str, str | None]:
-    """Hashes that tell whether a result is of the same numbers, names and labels."""
+    """Hashes that identify the features, names and labels of a result."""
     values = np.ascontiguousarray(features.values)
     header = json.dumps([values.shape, str(values.dtype), features.names]).encode()
     label_hash = None
@@ -209,7 +209,7 @@ def _bandwidth(text: str) -> float | str:
 
 
 def _parser() -> Parser:
-    """The flags; they are the only place of a default."""
+    """The flags, the only place where defaults are set."""
     parser = Parser(
         "cluster",
         "Clusters embeddings and writes assignments.csv, results.json and report.html.\n"
@@ -219,8 +219,8 @@ def _parser() -> Parser:
     files = "one row per vector: .npy, .npz or .csv (with or without column titles and row names)"
     add("--features", required=True, metavar="FILE", help=files)
     add("--array", metavar="NAME", help="array of an .npz file of features")
-    texts = "one integer or text per row: .npy, .npz, .csv or .txt"
-    add("--labels", metavar="FILE", help=f"{texts}; only used to score")
+    strings = "one integer or string per row: .npy, .npz, .csv or .txt"
+    add("--labels", metavar="FILE", help=f"{strings}; only used to score")
     add("--labels_array", metavar="NAME", help="array of an .npz file of labels")
     add("--workdir", metavar="DIR", help="folder of the results (default: clusters/NAME-HASH)")
     methods = "gridshift finds the number of clusters (default: %(default)s)"
@@ -234,14 +234,14 @@ def _parser() -> Parser:
     add("--n_neighbors", type=int, default=15, help=n_neighbors)
     min_dist = "minimum distance of points of umap (default: %(default)s)"
     add("--min_dist", type=float, default=0.0, help=min_dist)
-    metrics = "of umap, tsne and kmeans (default: cosine on more than 3 columns, else euclidean)"
+    metrics = "distance of umap, tsne, kmeans (default: cosine above 3 columns, else euclidean)"
     add("--metric", choices=cluster_options.METRICS, help=metrics)
-    widths = "of gridshift: auto or a number (default: %(default)s)"
+    widths = "bandwidth of gridshift: auto or a number (default: %(default)s)"
     add("--bandwidth", type=_bandwidth, default="auto", help=widths)
     add("--n_init", type=int, default=10, help="runs of kmeans (default: %(default)s)")
-    iterations = "iterations of a run of kmeans, at most (default: %(default)s)"
+    iterations = "maximum iterations per run of kmeans (default: %(default)s)"
     add("--max_iter", type=int, default=300, help=iterations)
-    add("--seed", type=int, default=0, help="of everything random (default: %(default)s)")
+    add("--seed", type=int, default=0, help="random seed (default: %(default)s)")
     return parser
 
 

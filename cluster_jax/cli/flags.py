@@ -13,7 +13,7 @@ from cluster_jax.core.config import config_names, find_config
 
 
 class TrainFlags(NamedTuple):
-    """What the flags say.
+    """Parsed flags.
 
     Attributes:
         config: with its overrides.
@@ -29,7 +29,7 @@ class TrainFlags(NamedTuple):
 def read_flags(arguments: Sequence[str]) -> TrainFlags:
     """Reads the flags of `train`.
 
-    absl does it, since every value of a config is a flag of its own.
+    Uses absl, because every value of a config is a flag.
 
     Raises:
         InputError: a flag is unknown, or its value cannot be used.

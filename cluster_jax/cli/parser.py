@@ -1,4 +1,4 @@
-"""The parser of all commands: one style of help, one sentence for what was mistyped."""
+"""The parser of all commands: one style of help, one-sentence errors."""
 
 import argparse
 from typing import NoReturn

@@ -55,7 +55,7 @@ def cluster_summary(
 ) -> str:
     """Files left out, the largest clusters, and how many images were assigned."""
     clusters, sizes = np.unique(assignment.labels, return_counts=True)
-    # Clusters that count have training images that are no outliers.
+    # A cluster counts if it has training images that are not outliers.
     counted = run.clusters.cluster_labels[~run.clusters.outliers]
     large = np.isin(clusters, counted)
     order, limit = np.argsort(-sizes, kind="stable"), summary.NAMED

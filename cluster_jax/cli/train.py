@@ -25,7 +25,7 @@ def _train(flags: TrainFlags) -> None:
 
 
 def _parser() -> Parser:
-    """For the help alone, see `read_flags`."""
+    """Only for `--help`; `read_flags` parses the flags."""
     parser = Parser(
         "train",
         "Trains a network on images, clusters them and writes assignments.csv, results.json and\n"

@@ -4,8 +4,8 @@ An image is `[H, W, C]`, C = 1 or 3, floats in [0, 1] of the canonical dtype (fl
 on). The color functions follow torchvision's definitions. Saturation, hue and grayscale do not
 change a gray image (C = 1): those functions return it as it is.
 
-The random functions draw all their numbers at once: each further draw would take a third of a
-second to compile on a CPU.
+The random functions draw all their numbers at once: each additional draw would take a third of
+a second to compile on a CPU.
 """
 
 import math
@@ -48,28 +48,28 @@ def random_box(
     first of ten candidates that lies within the image is taken; if none does, the largest central
     box of an allowed ratio. All candidates are drawn at once instead of in a loop.
     """
-    tall, wide = shape[:2]
+    image_height, image_width = shape[:2]
     draws = jax.random.uniform(key, (2 * TRIES + 2,))
-    area = tall * wide * _between(draws[:TRIES], *scale)
+    area = image_height * image_width * _between(draws[:TRIES], *scale)
     low, high = math.log(ratio[0]), math.log(ratio[1])
     aspect = jnp.exp(_between(draws[TRIES : 2 * TRIES], low, high))
     heights = jnp.round(jnp.sqrt(area / aspect)).astype(jnp.int32)
     widths = jnp.round(jnp.sqrt(area * aspect)).astype(jnp.int32)
-    valid = (heights > 0) & (heights <= tall) & (widths > 0) & (widths <= wide)
+    valid = (heights > 0) & (heights <= image_height) & (widths > 0) & (widths <= image_width)
 
-    fallback_height, fallback_width = tall, wide
-    if wide / tall < ratio[0]:
-        fallback_height = round(wide / ratio[0])
-    elif wide / tall > ratio[1]:
-        fallback_width = round(tall * ratio[1])
+    fallback_height, fallback_width = image_height, image_width
+    if image_width / image_height < ratio[0]:
+        fallback_height = round(image_width / ratio[0])
+    elif image_width / image_height > ratio[1]:
+        fallback_width = round(image_height * ratio[1])
 
     first, any_valid = jnp.argmax(valid), jnp.any(valid)
     height = jnp.where(any_valid, heights[first], fallback_height)
     width = jnp.where(any_valid, widths[first], fallback_width)
-    y = jnp.floor(draws[-2] * (tall - height + 1)).astype(jnp.int32)
-    x = jnp.floor(draws[-1] * (wide - width + 1)).astype(jnp.int32)
-    y = jnp.where(any_valid, y, (tall - fallback_height) // 2)
-    x = jnp.where(any_valid, x, (wide - fallback_width) // 2)
+    y = jnp.floor(draws[-2] * (image_height - height + 1)).astype(jnp.int32)
+    x = jnp.floor(draws[-1] * (image_width - width + 1)).astype(jnp.int32)
+    y = jnp.where(any_valid, y, (image_height - fallback_height) // 2)
+    x = jnp.where(any_valid, x, (image_width - fallback_width) // 2)
     return y, x, height, width
 
 

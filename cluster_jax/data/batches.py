@@ -14,10 +14,10 @@ from cluster_jax.data.images import Dataset, order
 # A dict of arrays, or, with labeled rows, a dict of such dicts.
 Batch = dict[str, Any]
 
-# Added to the seed of each part: parts of one size must have different permutations.
+# Added to the seed of each part, so that parts of equal size get different permutations.
 SEED_OFFSETS = {"all": 0, "unlabeled": 0, "labeled": 2**32}
 
-# Batches that an evaluation decodes ahead: one while the device works on another.
+# Batches that an evaluation decodes ahead, so that decoding overlaps with the device.
 EVALUATION_PREFETCH = 2
 
 
@@ -39,7 +39,7 @@ def steps_per_epoch(size: int, batch_size: int) -> int:
 def indices(*, seed: int, size: int, batch_size: int, step: int) -> np.ndarray:
     """Images of one global batch, a pure function of seed and step.
 
-    Each epoch has its own permutation, so that it has each image at most once.
+    Each epoch has its own permutation and no image twice.
 
     Returns:
         int32 `[batch_size]`.
@@ -60,7 +60,7 @@ def parts(dataset: Dataset, batch_size: int, labeled: int | None) -> dict[str, t
 
     Returns:
         Name -> (indices int32 `[n]`, number of rows): `"all"`; or `"labeled"` and
-        `"unlabeled"`, without a part of no rows.
+        `"unlabeled"`, omitting empty parts.
 
     Raises:
         ValueError: more labeled rows than rows in the batch, or no class is known.
@@ -106,9 +106,9 @@ def stream(
 ) -> Generator[Batch]:
     """This process's rows of the batches of steps `start` to `stop - 1`.
 
-    A batch of a resident set is `{"index"}`: the step gathers the images on the device. One of a
+    A batch of a cached set is `{"index"}`: the step gathers the images on the device. One of a
     streamed set is `{"index", "image"}`, decoded up to `prefetch` batches ahead in threads that
-    end when the iterator is closed or exhausted; their errors are raised here, at their batch.
+    end when the iterator is closed or exhausted; an error is raised when its batch is reached.
 
     With `labeled` rows a batch is `{"labeled": {"index", "label"}, "unlabeled": {"index"}}`
     (and images): it has no label of an unlabeled image. Each part has its own epochs.
@@ -134,7 +134,7 @@ def stream(
     if prefetch < 1:
         raise ValueError(f"train.prefetch must be at least 1 batch; got {prefetch}")
 
-    def part(name: str, step: int) -> dict[str, np.ndarray]:
+    def part_batch(name: str, step: int) -> dict[str, np.ndarray]:
         members, count = sources[name]
         positions = indices(
             seed=seed + SEED_OFFSETS[name], size=len(members), batch_size=count, step=step
@@ -148,7 +148,7 @@ def stream(
         return arrays
 
     def batch(step: int) -> Batch:
-        by_name = {name: part(name, step) for name in sources}
+        by_name = {name: part_batch(name, step) for name in sources}
         return by_name["all"] if labeled is None else by_name
 
     steps = range(start, stop)

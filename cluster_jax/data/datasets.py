@@ -20,16 +20,16 @@ class DataConfig:
     Attributes:
         name: "digits", "folder", "arrays" or the name of a prepared TFDS set.
         dir: location of the data: folder, file, or TFDS's data directory; unused by digits.
-        split: TFDS split, "train" or "train+test"; the others have none and ignore it.
+        split: TFDS split, "train" or "train+test"; ignored by other sources.
         label: feature of a TFDS set that holds the classes, "label" or for example CIFAR-100's
             "coarse_label"; the others ignore it. A set without it has no labels.
         image_size: None to keep the size that all images share; or the side of a square: the short
             side is scaled to it (bicubic, antialiased) and the center cut out.
-        limit: number of images of a fixed random subset (no seed: it is the same everywhere,
-            in the order of the set), or None for all.
+        limit: number of images of a fixed random subset (independent of seed and machine, in the
+            order of the set), or None for all.
         cache_mb: sets up to this size, in 10^6 bytes of uint8, are decoded into
             `Dataset.images`; larger ones are decoded by every `fetch`.
-        max_corrupt_fraction: largest share, 0 to 1, of a folder's files that may be unreadable.
+        max_corrupt_fraction: largest fraction, 0 to 1, of a folder's files that may be unreadable.
     """
 
     name: str
@@ -53,7 +53,7 @@ def load(config: DataConfig) -> Dataset:
     """The images of a set as uint8 of one size, in memory or streamed.
 
     Raises:
-        ValueError: data that are missing or of another kind.
+        ValueError: the data are missing or have the wrong format.
     """
     size, cache_mb, limit = config.image_size, config.cache_mb, config.limit
     if config.name == "digits":
@@ -82,7 +82,7 @@ def load(config: DataConfig) -> Dataset:
 
 
 def _numbered(dataset: Dataset) -> Dataset:
-    """Labels as 0, 1, ... with their names; all -1, TFDS's mark of a test split, is no labels."""
+    """Labels as 0, 1, ... with their names; dropped if all are -1 (TFDS's test splits)."""
     labels, names = dataset.labels, dataset.label_names
     if labels is None or (labels == -1).all():
         return dataset._replace(labels=None, label_names=None)

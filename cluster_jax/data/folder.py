@@ -34,13 +34,12 @@ def load(
     max_corrupt_fraction: float,
     limit: int | None,
 ) -> Dataset:
-    """The images of a folder and all its sub-folders, in the order of their paths, as RGB.
+    """The images of a folder and all its subfolders, in the order of their paths, as RGB.
 
-    Labels are the names of the first-level sub-folders if every image lies in one and there are
-    two or more. They are used for scores only, so that a folder that is split by something other
-    than classes only makes the scores meaningless. A resident set is decoded once. For a streamed
-    one only the headers are read here; a file that fails later, when all of it is decoded, raises
-    an InputError that names it.
+    Labels are the names of the first-level subfolders if every image lies in one and there are
+    two or more. They are used for scores only: if the subfolders are not classes, only the scores
+    are meaningless. A cached set is decoded once. For a streamed one only the headers are read
+    here; a file that fails later, when all of it is decoded, raises an InputError that names it.
 
     Args:
         dir: path, local or in a bucket.
@@ -67,8 +66,8 @@ def load(
         return _attempt(_decode, root / file, image_size)
 
     shape = (image_size, image_size, CHANNELS) if image_size else _first_shape(files, probe)
-    resident = shape is not None and fits(len(files), shape, cache_mb)
-    results = list(map_threaded(picture if resident else probe, files, "reading images"))
+    is_cached = shape is not None and fits(len(files), shape, cache_mb)
+    results = list(map_threaded(picture if is_cached else probe, files, "reading images"))
     good = [i for i, result in enumerate(results) if not isinstance(result, _Unreadable)]
     skipped = tuple(
         (file, result.reason)
@@ -77,11 +76,11 @@ def load(
     )
     _check_skipped(root, skipped, len(files), max_corrupt_fraction)
     kept = tuple(files[i] for i in good)
-    shapes = [results[i].shape if resident else results[i] for i in good]
+    shapes = [results[i].shape if is_cached else results[i] for i in good]
     _check_one_shape(kept, shapes)
     labels = None if labels is None else labels[indices[good]]
 
-    if resident:
+    if is_cached:
         images = np.empty((len(good), *shapes[0]), np.uint8)
         for row, i in enumerate(good):
             images[row], results[i] = results[i], None  # frees each image once it is copied
@@ -115,7 +114,7 @@ def _files(dir: str | None) -> tuple[epath.Path, list[str]]:
     paths, to_visit, visited = [], [(root, "")], set()
     while to_visit:
         folder, prefix = to_visit.pop()
-        # A link to a parent folder would lead around in a circle.
+        # A link to a parent folder would cause an infinite loop.
         real = os.path.realpath(folder)
         if real in visited:
             continue
@@ -132,13 +131,13 @@ def _files(dir: str | None) -> tuple[epath.Path, list[str]]:
     if not paths:
         raise ValueError(
             f"data.dir must hold files of type {', '.join(e[1:] for e in EXTENSIONS)}; got no "
-            f"image file in {root} or its sub-folders"
+            f"image file in {root} or its subfolders"
         )
     return root, sorted(paths)
 
 
 def _labels(files: Sequence[str]) -> tuple[np.ndarray | None, tuple[str, ...] | None]:
-    """First-level sub-folder of each file as int32, and their sorted names, or None twice."""
+    """First-level subfolder of each file as int32, and their sorted names, or None twice."""
     folders = [file.split("/", 1)[0] for file in files if "/" in file]
     names = tuple(sorted(set(folders)))
     if len(folders) < len(files) or len(names) < 2:

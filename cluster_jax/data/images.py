@@ -21,14 +21,14 @@ class Dataset(NamedTuple):
         name: `data.name`.
         size: number of images N.
         shape: (H, W, C) of every image; C is 1 or 3.
-        images: uint8 `[N, H, W, C]` when resident in memory, else None.
+        images: uint8 `[N, H, W, C]` if cached in memory, else None.
         fetch: indices int `[b]` -> uint8 `[b, H, W, C]`; decodes in threads when streaming.
         labels: int32 `[N]`, true classes for the evaluation, or None.
         label_names: name of each label, or None.
         sources: file of each image relative to the folder, or None.
         skipped: (path, reason) of every file that could not be read.
-        known: int32 `[N]`, the class of each image whose class training may use, -1 for all
-            others; None where training uses no classes. Only novel class discovery has it.
+        known: int32 `[N]`, class labels that training may use, -1 for unlabeled images; None where
+            training uses no classes. Only novel class discovery has it.
     """
 
     name: str
@@ -57,9 +57,9 @@ def in_memory(
 ) -> Dataset:
     """A data set from one uint8 array `[N, H, W, C]`; if larger than `cache_mb`, it is streamed."""
     shape = images.shape[1:]
-    resident = images if fits(len(images), shape, cache_mb) else None
+    cached = images if fits(len(images), shape, cache_mb) else None
     fetch = images.__getitem__
-    return Dataset(name, len(images), shape, resident, fetch, labels, label_names, None, ())
+    return Dataset(name, len(images), shape, cached, fetch, labels, label_names, None, ())
 
 
 def select(dataset: Dataset, indices: np.ndarray) -> Dataset:
@@ -84,7 +84,7 @@ def decode(data: bytes, image_size: int | None, channels: int) -> np.ndarray:
     """One encoded image as uint8 `[H, W, channels]`.
 
     EXIF orientation is applied; transparent pixels are blended with white; 16-bit values are
-    divided by 257 and rounded; of an animation the first frame is taken.
+    divided by 257 and rounded; an animation gives its first frame.
 
     Args:
         data: bytes of an image file.
@@ -166,7 +166,10 @@ def map_threaded(function: Callable[[Any], Any], items: Sequence, task: str) -> 
 
 
 def fetcher(read: Callable[[int], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
-    """`fetch` of a streamed set: `read` of every index in a pool of threads, stacked."""
+    """`fetch` of a streamed set: `read` of every index in a pool of threads, stacked.
+
+    The threads live until the process ends.
+    """
     pool = ThreadPoolExecutor()
     return lambda indices: np.stack(list(pool.map(read, np.asarray(indices).tolist())))
 

@@ -25,7 +25,7 @@ class NovelConfig:
     Attributes:
         classes: how many of the first classes are known; None: not novel class discovery.
         test_split: TFDS split of the test, or None.
-        holdout: share of every class that is kept for a test; 0: none.
+        holdout: fraction of every class that is held out for testing; 0: none.
         holdout_seed: of the choice.
     """
 
@@ -59,11 +59,11 @@ def load(data: DataConfig, novel: NovelConfig) -> tuple[Dataset, Dataset | None]
         dataset, test = hold_out(dataset, share=novel.holdout, seed=novel.holdout_seed)
     dataset = with_known(dataset, novel.classes)
     if test is not None and test.labels is not None:
-        is_new = test.labels >= novel.classes
-        if is_new.all() or not is_new.any():
-            part = "labeled" if is_new.all() else "novel"
+        is_novel = test.labels >= novel.classes
+        if is_novel.all() or not is_novel.any():
+            kind = "labeled" if is_novel.all() else "novel"
             raise InputError(
-                f"the {test.size} test images must include some of a {part} class; got none, hold "
+                f"the {test.size} test images must include some of a {kind} class; got none, hold "
                 "out more"
             )
     return dataset, test
@@ -146,7 +146,7 @@ def _check_names(names: tuple[str, ...]) -> None:
 
 
 def check_known(known: np.ndarray) -> int:
-    """Number of known classes, which must be 0, 1, ... without a gap, and not all images.
+    """Number of known classes, which must be 0, 1, ... without gaps and leave unlabeled images.
 
     Raises:
         ValueError: no image has a known class, or each has one, or a number is missing.

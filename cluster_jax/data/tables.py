@@ -64,7 +64,7 @@ def read_table(path: str, name: str | None) -> Table:
 
 
 def read_labels(path: str, name: str | None, rows: int) -> Labels:
-    """Labels, whole numbers or texts, from a `.npy`, `.npz`, `.csv` or `.txt` file.
+    """Labels, integers or strings, from a `.npy`, `.npz`, `.csv` or `.txt` file.
 
     Text files have one label per line and no blank lines. A `.csv` with one line more than
     `rows` has a header.
@@ -136,14 +136,16 @@ def _read_csv(path: str) -> Table:
         head = list(itertools.islice(lines, 2))
         if not head:
             raise InputError(f"{path} must not be empty; got no rows")
-        at, sample = head[-1]
-        width, untitled = len(sample), len(head) > 1 and not head[0][1][0].strip()
-        named = int(untitled or bool(sample[0].strip() and not _is_number(sample[0])))
-        if named == width:
+        line_number, sample = head[-1]
+        width, has_unnamed_column = len(sample), len(head) > 1 and not head[0][1][0].strip()
+        n_name_columns = int(
+            has_unnamed_column or bool(sample[0].strip() and not _is_number(sample[0]))
+        )
+        if n_name_columns == width:
             raise InputError(f"{path} must have columns of numbers, separated by commas; got none")
-        if len(head) > 1 and _is_titles(path, *head[0], sample, named):
+        if len(head) > 1 and _is_titles(path, *head[0], sample, n_name_columns):
             del head[0]
-        elif untitled:
+        elif has_unnamed_column:
             raise InputError(
                 f"{path}, line {head[0][0]}, column 1 must not be empty; got an empty cell"
             )
@@ -153,52 +155,61 @@ def _read_csv(path: str) -> Table:
                     f"{path}, line {number} must have {width} columns; got {len(line)}"
                 )
             try:
-                values.extend(map(float, line[named:]))
+                values.extend(map(float, line[n_name_columns:]))
             except ValueError as error:
-                where = next(i for i in range(named, width) if not _is_number(line[i]))
+                where = next(i for i in range(n_name_columns, width) if not _is_number(line[i]))
                 raise InputError(
                     f"{path}, line {number}, column {where + 1} must be a number; got "
                     f"{line[where]!r}"
                 ) from error
-            names += line[:named]
-    others = names[: len(head) - 1] + names[len(head) :]
-    if named and not untitled and others and all(map(_is_number, others)):
-        raise InputError(f"{path}, line {at}, column 1 must be a number; got {sample[0]!r}")
-    table = np.array(values).reshape(-1, width - named)
-    return Table(table, tuple(names) if named else None)
+            names += line[:n_name_columns]
+    other_names = names[: len(head) - 1] + names[len(head) :]
+    if (
+        n_name_columns
+        and not has_unnamed_column
+        and other_names
+        and all(map(_is_number, other_names))
+    ):
+        raise InputError(
+            f"{path}, line {line_number}, column 1 must be a number; got {sample[0]!r}"
+        )
+    table = np.array(values).reshape(-1, width - n_name_columns)
+    return Table(table, tuple(names) if n_name_columns else None)
 
 
-def _is_titles(path: str, number: int, line: list[str], sample: list[str], named: int) -> bool:
+def _is_titles(
+    path: str, number: int, line: list[str], sample: list[str], n_name_columns: int
+) -> bool:
     """Whether a first line is titles, judged by its cells and by the `sample` after it.
 
     Raises:
         InputError: it may be titles as well as a row.
     """
-    cells = line[named:]
+    cells = line[n_name_columns:]
     if cells == [str(i) for i in range(len(cells))] and len(line) == len(sample):
-        whole = all(cell.strip().lstrip("+-").isdigit() for cell in sample[named:])
-        if len(cells) <= 2 and whole and line[0].strip():
+        all_integers = all(cell.strip().lstrip("+-").isdigit() for cell in sample[n_name_columns:])
+        if len(cells) <= 2 and all_integers and line[0].strip():
             raise InputError(
                 f"{path}, line {number} must be column titles or a row of numbers; got "
                 f"{','.join(line)!r}, which may be either: use words as titles"
             )
         return True
-    # One number among words is a row with a mistake, which its reader will name.
+    # One number among words: a malformed row, which the caller reports.
     return not any(map(_is_number, cells))
 
 
 def _read_lines(path: str, kind: str, rows: int) -> NDArray:
-    """One label per line: numbers if all are, else texts."""
+    """One label per line: integers if all are, else strings."""
     with _open(path) as file:
         if kind == ".txt":
             values = [line.strip() for line in file]
         else:
             lines = [line or [""] for _, line in _lines(path, file, blank=True)]
-            wide = next((i for i, line in enumerate(lines) if len(line) > 1), None)
-            if wide is not None:
+            first_wide_row = next((i for i, line in enumerate(lines) if len(line) > 1), None)
+            if first_wide_row is not None:
                 raise InputError(
-                    f"{path} must have one column, the labels; got {len(lines[wide])} in row "
-                    f"{wide + 1}"
+                    f"{path} must have one column, the labels; got {len(lines[first_wide_row])} in "
+                    f"row {first_wide_row + 1}"
                 )
             values = [line[0].strip() for line in lines]
     while values and not values[-1]:
@@ -219,13 +230,13 @@ def _read_lines(path: str, kind: str, rows: int) -> NDArray:
 
 
 def _is_titled(values: list[str]) -> bool:
-    """Whether a word stands over several whole numbers."""
-    whole = [_is_whole(value) for value in values]
-    return len(whole) > 2 and not whole[0] and all(whole[1:])
+    """Whether the first value is a word and the others, two or more, are integers."""
+    is_integer = [_is_integer(value) for value in values]
+    return len(values) > 2 and not is_integer[0] and all(is_integer[1:])
 
 
 def _open(path: str) -> TextIO:
-    """A text file; bytes that are no UTF-8 are kept as they are."""
+    """A text file; bytes that are not UTF-8 are preserved."""
     return open(path, encoding="utf-8-sig", errors="surrogateescape", newline="")
 
 
@@ -248,7 +259,7 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _is_whole(cell: str) -> bool:
+def _is_integer(cell: str) -> bool:
     try:
         int(cell)
     except ValueError:

@@ -41,7 +41,7 @@ def load(
         limit: number of images of a fixed random subset, or None for all.
 
     Raises:
-        ValueError: not there, prepared in another format, unknown split or label, or no images.
+        ValueError: missing, prepared in a different format, unknown split or label, or no images.
     """
     builder, source = _open(name, dir, split)
     features = dict(builder.info.features.items())
@@ -106,7 +106,7 @@ def _open(name: str, dir: str | None, split: str | None) -> tuple[Any, Sequence]
     if folder is None:
         raise ValueError(
             f"data.name must be digits, folder, arrays, or a TFDS set in {root}; got '{name}': if "
-            f"it is one of TFDS, {prepare}"
+            f"TFDS has it, {prepare}"
         )
     with warnings.catch_warnings():
         # Its import warns about its own dependencies, on which a user cannot act.

@@ -1,4 +1,4 @@
-"""The chain of augmentations that makes a view, built from the config."""
+"""The augmentation pipeline of a view, built from the config."""
 
 import dataclasses
 import math
@@ -79,7 +79,7 @@ class BlurConfig:
 
     Attributes:
         probability: of blur; a pair for view a and view b (BYOL: 1.0 and 0.1), which a config file
-            sets: a flag or an override keeps the default's type, mostly a float.
+            sets: a flag or an override must have the type of the config's value.
         sigma: smallest and largest standard deviation in pixels.
         kernel: size of the kernel, an odd number of pixels.
     """
@@ -148,7 +148,7 @@ class AugmentConfig:
         crop: None for the central square.
         flip: probability of a left-right flip.
         jitter: None for none.
-        grayscale: probability of losing the color.
+        grayscale: probability of grayscale.
         blur: None for none.
         solarize: None for none.
         affine: None for none.
@@ -189,7 +189,7 @@ class AugmentConfig:
 def make(config: AugmentConfig) -> Augment:
     """Views by crop, flip, jitter, gray, blur, solarization, affine map and noise, in this order.
 
-    Every part has random numbers of its own: switching one off leaves the others as they were.
+    Each augmentation has its own random numbers, so turning one off does not change the others.
 
     Raises:
         ValueError: `mean` or `std` is None.
@@ -204,8 +204,8 @@ def make(config: AugmentConfig) -> Augment:
                 "augment.mean and augment.std must have one value for each of the "
                 f"{image.shape[-1]} channels; got {len(mean)}"
             )
-        center, spread = jnp.array(mean, image.dtype), jnp.array(std, image.dtype)
-        return (image - center[None, None]) / spread[None, None]
+        channel_mean, channel_std = jnp.array(mean, image.dtype), jnp.array(std, image.dtype)
+        return (image - channel_mean[None, None]) / channel_std[None, None]
 
     def clean(image: Array) -> Array:
         return standardized(augment.fit(_floats(image), config.size))
@@ -233,7 +233,9 @@ def _augmented(
 ) -> Array:
     """One view of an image of floats in [0, 1], not standardized."""
     chance_key, crop_key, jitter_key, blur_key, affine_key, noise_key = jax.random.split(key, 6)
-    flips, jitters, grays, blurs, solarizes = jax.random.uniform(chance_key, (5,))
+    flip_draw, jitter_draw, gray_draw, blur_draw, solarize_draw = jax.random.uniform(
+        chance_key, (5,)
+    )
     crop, jitter, blur, affine = config.crop, config.jitter, config.blur, config.affine
     if crop is not None:
         box = augment.random_box(crop_key, x.shape, crop.scale, crop.ratio)
@@ -241,7 +243,7 @@ def _augmented(
     else:
         x = augment.fit(x, config.size)
     if config.flip:
-        x = jnp.where(flips < config.flip, augment.flip(x), x)
+        x = jnp.where(flip_draw < config.flip, augment.flip(x), x)
     if jitter is not None and jitter.probability:
         changed = augment.random_jitter(
             jitter_key,
@@ -251,16 +253,16 @@ def _augmented(
             saturation=jitter.saturation,
             hue=jitter.hue,
         )
-        x = jnp.where(jitters < jitter.probability, changed, x)
+        x = jnp.where(jitter_draw < jitter.probability, changed, x)
     if config.grayscale:
-        x = jnp.where(grays < config.grayscale, augment.grayscale(x), x)
+        x = jnp.where(gray_draw < config.grayscale, augment.grayscale(x), x)
     if blur is not None and blur_probability:
         sigma = jax.random.uniform(blur_key, (), x.dtype, *blur.sigma)
         changed = augment.gaussian_blur(x, sigma, blur.kernel // 2)
-        x = jnp.where(blurs < blur_probability, changed, x)
+        x = jnp.where(blur_draw < blur_probability, changed, x)
     if config.solarize is not None and solarize_probability:
         changed = augment.solarize(x, config.solarize.threshold)
-        x = jnp.where(solarizes < solarize_probability, changed, x)
+        x = jnp.where(solarize_draw < solarize_probability, changed, x)
     if affine is not None and affine != AffineConfig(0, 0, 0, 0):
         x = augment.random_affine(affine_key, x, **dataclasses.asdict(affine))
     if config.noise:

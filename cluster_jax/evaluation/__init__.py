@@ -1,1 +1,1 @@
-"""From an embedding to figures and a report."""
+"""Clustering, metrics and the report of an embedding."""

@@ -22,8 +22,8 @@ def to_csv(columns: Mapping[str, Column]) -> str:
     """A table with a line of titles.
 
     Args:
-        columns: title -> one entry for each row. Of an array, truth values are written as 0 and 1
-            and floats with six significant digits.
+        columns: title -> one entry for each row. In arrays, booleans are written as 0 and 1,
+            floats with six significant digits.
     """
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
@@ -46,7 +46,7 @@ def images_csv(dataset: Dataset, evaluation: Evaluation, discovered: Discovery |
     }
     if dataset.known is not None:
         unlabeled = dataset.known < 0
-        columns = {title: _spread(_cells(c), unlabeled) for title, c in columns.items()}
+        columns = {title: _scatter_cells(_cells(c), unlabeled) for title, c in columns.items()}
         known = splits.known_names(dataset)
         classes = dataset.known if discovered is None else discovered.classes
         columns["class"] = [discovery.name(c, known) if c >= 0 else "" for c in classes]
@@ -73,7 +73,7 @@ def _cells(column: Column) -> Sequence[Any]:
     return column.astype(int).tolist() if column.dtype.kind == "b" else column.tolist()
 
 
-def _spread(cells: Sequence[Any], where: NDArray) -> list[Any]:
+def _scatter_cells(cells: Sequence[Any], where: NDArray) -> list[Any]:
     """The cells one after the other where `where` is true, empty ones elsewhere."""
     following = iter(cells)
-    return [next(following) if here else "" for here in where]
+    return [next(following) if is_filled else "" for is_filled in where]

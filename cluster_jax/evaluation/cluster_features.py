@@ -1,4 +1,4 @@
-"""Clusters and metrics of features that are already there."""
+"""Clustering and scoring of given features."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -15,9 +15,8 @@ from cluster_jax.evaluation.cluster_options import ClusterOptions, ResolvedOptio
 from cluster_jax.metrics import partition
 from cluster_jax.metrics.silhouette import silhouette
 
-# Features of up to this many columns are a map already: not reduced, and compared by their
-# Euclidean distance.
-FEW_COLUMNS = 3
+# Features of up to this many columns are not reduced and are compared by their Euclidean distance.
+MAX_UNREDUCED_COLUMNS = 3
 # Rows of the sample on which the silhouette is computed.
 SILHOUETTE_ROWS = 4_000
 # Elements in one block of a pass over all rows.
@@ -51,7 +50,7 @@ class ClusteringResult(NamedTuple):
 def resolve(
     features: NDArray, true_labels: NDArray | None, options: ClusterOptions
 ) -> ResolvedOptions:
-    """Checks everything and fills in the options that were left open.
+    """Checks everything and fills in unset options.
 
     Args:
         features: numbers `[n, d]`.
@@ -67,13 +66,13 @@ def resolve(
         raise InputError(
             f"features and labels must have the same length; got {n:,} and {len(true_labels):,}"
         )
-    few = d <= FEW_COLUMNS
+    is_low_dimensional = d <= MAX_UNREDUCED_COLUMNS
     method = options.reduce
     if method is None:
-        method = "umap" if options.method == "gridshift" and not few else "none"
-    # Otherwise nothing compares the features themselves.
+        method = "umap" if options.method == "gridshift" and not is_low_dimensional else "none"
+    # Whether any step computes distances between the features themselves.
     compared = method in ("umap", "tsne") or (options.method == "kmeans" and method == "none")
-    metric = options.metric or ("cosine" if compared and not few else "euclidean")
+    metric = options.metric or ("cosine" if compared and not is_low_dimensional else "euclidean")
     if metric == "cosine" and not compared:
         raise InputError(
             f"metric must be 'euclidean' for {options.method} with reduction {method!r}; got "
@@ -202,10 +201,9 @@ def _reduce(
 def _run_kmeans(
     points: NDArray, true_labels: NDArray | None, options: ResolvedOptions
 ) -> ClusteringResult:
-    # Starts JAX, which nothing else here needs.
     from cluster_jax.clustering.kmeans import kmeans
 
-    assert options.k is not None  # ClusterOptions sees to it.
+    assert options.k is not None  # Checked by ClusterOptions.
     # Rows are compared by angle only as features: in a map the origin has no meaning.
     spherical = options.metric == "cosine" and options.reduce == "none"
     fitted = kmeans(

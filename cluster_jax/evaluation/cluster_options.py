@@ -86,7 +86,7 @@ class ClusterOptions:
 
 @dataclasses.dataclass(frozen=True)
 class ResolvedOptions(ClusterOptions):
-    """Options of which none is open, see `cluster_features.resolve`."""
+    """Options with all defaults filled in, see `cluster_features.resolve`."""
 
     reduce: str
     metric: str

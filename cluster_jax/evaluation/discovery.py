@@ -24,7 +24,7 @@ MIN_CONFIDENCE = 0.25
 
 
 class NetworkOutputs(NamedTuple):
-    """What the network says of `n` images, and their true classes.
+    """Network outputs for `n` images, and their true classes.
 
     Attributes:
         features: float32 `[n, d]`, rows of length one.
@@ -43,7 +43,7 @@ class Discovery(NamedTuple):
     """Classes of the training images.
 
     Attributes:
-        metrics: see `discover`; None for what needs labels, without them.
+        metrics: see `discover`; None where labels are missing.
         classes: int32 `[n]` of all training images: the given class of a labeled one, C^l plus
             the argmax of the novel head for an unlabeled one.
         novelty_threshold: how far, by 1 - cosine, a new image may be from all of them
@@ -68,7 +68,7 @@ def name(label: int, known: Sequence[str]) -> str:
 def discover(
     train: NetworkOutputs,
     known: NDArray,
-    before: NDArray | None,
+    initial_features: NDArray | None,
     test: NetworkOutputs | None,
     *,
     n_init: int,
@@ -77,15 +77,16 @@ def discover(
     """Classes of the training images, and their accuracy.
 
     Novel classes are matched to true ones by the Hungarian method on the unlabeled images alone,
-    as in NCL section 4.1; known classes need no matching. `"all_acc"` is the accuracy where it is
-    not given whether an image is of a known or a novel class: the nearest training images vote,
-    and novel classes are matched as on the training images.
+    as in NCL section 4.1; known classes need no matching. `"all_acc"` is the accuracy without
+    knowing whether an image is of a known or a novel class (task-agnostic): the nearest training
+    images vote, and novel classes are matched as on the training images.
 
     Args:
         train: the training images.
         known: int32 `[n]`, the class of labeled ones, -1 for the others.
-        before: features `[n, d]`, rows of length one, at the first step of the discovery, or None.
-        test: images that no training saw, or None.
+        initial_features: features `[n, d]`, rows of length one, at the first step of the
+            discovery, or None.
+        test: held-out images, or None.
         n_init: of k-means, the baseline.
         seed: of k-means.
 
@@ -119,8 +120,8 @@ def discover(
         true_labels = train.true_labels[unlabeled]
         metrics["novel"] = cluster_features.scores(true_labels, cluster_labels)
         metrics["all_acc"] = _weighted_mean(metrics["novel"]["acc"], labeled_acc, unlabeled)
-        if before is not None:
-            baseline = kmeans(before[unlabeled], n_novel, n_init=n_init, seed=seed).labels
+        if initial_features is not None:
+            baseline = kmeans(initial_features[unlabeled], n_novel, n_init=n_init, seed=seed).labels
             metrics["kmeans_before_acc"] = partition.accuracy(true_labels, baseline)
         if test is not None and test.true_labels is not None:
             matching = partition.matching(true_labels, cluster_labels)

@@ -48,7 +48,7 @@ class GridShiftConfig:
     def __post_init__(self) -> None:
         checks.one_of("eval.gridshift.stop", self.stop, STOPS)
         checks.whole("eval.gridshift.max_iter", self.max_iter, 1)
-        # A flag over the default "auto" is a string: "0.5" is a number all the same.
+        # A flag over the default "auto" is a string: "0.5" is accepted as a number.
         object.__setattr__(self, "bandwidth", _bandwidth(self.bandwidth))
 
 
@@ -102,7 +102,7 @@ class EvalConfig:
         gridshift: clustering without a given number of clusters.
         kmeans: clustering with one.
         knn: numbers of neighbors for k-NN accuracy.
-        linear_probe: None to leave it out.
+        linear_probe: None: skipped.
     """
 
     features: str
@@ -242,7 +242,7 @@ def _knn(
 def _probe(
     x: NDArray, true_labels: NDArray | None, config: LinearProbeConfig | None, seed: int
 ) -> float | None:
-    # A class of one image cannot be in both parts of the split.
+    # A class with one image cannot be split.
     if true_labels is None or config is None or np.bincount(true_labels).max() < 2:
         return None
     return linear_probe.linear_probe(x, true_labels, seed=seed, **vars(config))

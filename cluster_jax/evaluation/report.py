@@ -30,7 +30,7 @@ class Overview(NamedTuple):
         accuracy: of the clusters, or None.
         n_true_labels: different true labels.
         n_outliers: points that are outliers.
-        doubt: what speaks against the novel classes, or None.
+        doubt: why the novel classes may be unreliable, or None.
     """
 
     n_large: int
@@ -45,14 +45,14 @@ class Overview(NamedTuple):
 
 
 def write_report(path: epath.PathLike, data: ReportData) -> None:
-    """Writes the report to `path`, whole or not at all.
+    """Writes the report to `path`, atomically.
 
     Args:
         path: local or remote (`gs://...`) file in an existing folder; an old file is replaced.
         data: what to show. The same data give the same bytes.
 
     Raises:
-        ValueError: arrays do not belong together.
+        ValueError: the arrays have inconsistent shapes.
     """
     # A file name may hold bytes that are not UTF-8 (lone surrogates); those are spelled out.
     io.write(path, render(data).encode("utf-8", "backslashreplace"))
@@ -65,7 +65,7 @@ def render(data: ReportData) -> str:
         data: what to show.
 
     Raises:
-        ValueError: arrays do not belong together.
+        ValueError: the arrays have inconsistent shapes.
     """
     report_data.check(data)
     clusters = report_data.clusters_by_size(data.cluster_labels, data.distances)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from cluster_jax.clustering.bandwidth import BandwidthCurve
 
-# Twenty colors that stay apart from each other (at least 0.08 in OKLab) and from a white and a
+# Twenty distinguishable colors (at least 0.08 in OKLab) and from a white and a
 # nearly black page; after the twentieth the marker changes and the colors start again.
 COLORS = (
     *("#3b7dd8", "#e8762c", "#2e9e5b", "#d6423f", "#8b5fc7", "#d9a514", "#1aa7b5", "#e56fa9"),
@@ -76,7 +76,7 @@ class Cluster(NamedTuple):
 
 
 def check(data: ReportData) -> None:
-    """Checks that the arrays belong together.
+    """Checks that shapes and values of the arrays are consistent.
 
     Raises:
         ValueError: a shape, a length or a value is wrong; says which.
@@ -123,7 +123,7 @@ def clusters_by_size(cluster_labels: NDArray, distances: NDArray) -> list[Cluste
 
 
 def count_large_and_small(outliers: NDArray | None, clusters: Sequence[Cluster]) -> tuple[int, int]:
-    """How many clusters count, and how many are too small to: those with outliers only.
+    """How many clusters count, and how many are too small to: all their points are outliers.
 
     Args:
         outliers: bool `[n]`, or None.

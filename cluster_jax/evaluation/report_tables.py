@@ -60,7 +60,7 @@ def _method_row(key: str, entry: Mapping[str, Any], origin: str) -> MethodRow:
 
 
 def other_metrics(results: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Names and values of all metrics that `method_rows` leaves out, those that are None apart."""
+    """Names and values of all metrics that `method_rows` leaves out, except None."""
     metrics = dict(results["metrics"])
     if metrics.get("discovery"):
         discovery = dict(metrics["discovery"])
@@ -68,7 +68,7 @@ def other_metrics(results: Mapping[str, Any]) -> list[tuple[str, str]]:
     shown = (*summary.SCORES, "n_clusters", "n_large", "k_given")
     for key, entry in metrics.items():
         if _is_clustering(entry):
-            # What there is one of per cluster is shown with the clusters.
+            # Values per cluster are shown with the clusters.
             metrics[key] = {
                 name: value
                 for name, value in entry.items()

@@ -48,7 +48,7 @@ def verdict(metrics: Mapping[str, Any], noun: str) -> str | None:
 
 
 def doubt(metrics: Mapping[str, Any]) -> str | None:
-    """Why novel classes may mean little, judged without labels, or None.
+    """Why the novel classes may be unreliable, judged without labels, or None.
 
     Args:
         metrics: see `discovery.discover`.
@@ -56,7 +56,7 @@ def doubt(metrics: Mapping[str, Any]) -> str | None:
     used, count = metrics["novel"]["n_clusters"], metrics["novel_classes"]
     if metrics.get("undecided"):
         return (
-            "the novel head is undecided, its highest probability is "
+            "the novel head is undecided: its highest probability is "
             f"{metrics['confidence']:.3f} on average"
         )
     return f"the novel head uses {used} of its {count} classes" if used < count else None

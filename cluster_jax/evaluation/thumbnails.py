@@ -78,7 +78,7 @@ def data_uri(image: NDArray, lossless: bool) -> str:
 
 
 def sprite(images: Sequence[NDArray]) -> Sprite:
-    """Images side by side in one, far smaller than with a file header for each.
+    """Images side by side in one, which takes far less space than separate files.
 
     Args:
         images: uint8 arrays of one shape.

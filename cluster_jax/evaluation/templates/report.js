@@ -87,7 +87,7 @@
       .map(([x, y]) => `${x}px ${y}px 1px ${paper}`).join(", ");
   }
 
-  // The card beside the pointer
+  // The card next to the pointer
   const card = element("card");
   const sheet = new Image();
   const mouse = { x: 0, y: 0 };
