@@ -67,7 +67,7 @@ def resolve_config(arguments: Sequence[str]) -> list[str]:
             arguments[i] = match[1] + str(find_config(match[2]))
             return arguments
     raise InputError(
-        "--config must be the path of a file or one of "
+        "--config=NAME must be the path of a file or one of "
         f"{', '.join(config_names())}; got no --config"
     )
 
