@@ -168,13 +168,11 @@ class GridShift(ClusterMixin, BaseEstimator):
             estimator._check_numeric("merge")
         if other.bandwidth_ != self.bandwidth_:
             raise ValueError(
-                "merge needs estimators of the same bandwidth; got bandwidths "
-                f"{self.bandwidth_:g} and {other.bandwidth_:g}"
+                f"other must have the same bandwidth, {self.bandwidth_:g}; got {other.bandwidth_:g}"
             )
         if other.n_features_in_ != self.n_features_in_:
             raise ValueError(
-                "merge needs estimators of the same number of features; got "
-                f"{self.n_features_in_} and {other.n_features_in_}"
+                f"other must have {self.n_features_in_} features; got {other.n_features_in_}"
             )
         self._add(other._sums, other._cell_of_row, other._unweighted)
         return self
@@ -295,8 +293,8 @@ class GridShift(ClusterMixin, BaseEstimator):
     def _check_numeric(self, name: str) -> None:
         if self.bandwidth == "auto":
             raise ValueError(
-                f"{name} needs a numeric bandwidth; got 'auto', which must see all rows at once: "
-                "fit a sample with 'auto' and pass its bandwidth_"
+                f"bandwidth must be a number for {name}; got 'auto', which must see all rows at "
+                "once: fit a sample with 'auto' and pass its bandwidth_"
             )
 
     def _points(self, X: ArrayLike) -> NDArray:

@@ -167,7 +167,7 @@ def _assign(
     labels = lax.fori_loop(0, -(-tiling.local // tiling.block), label, labels)
 
     real = collectives.local_rows(tiling.local, axis) < tiling.n
-    sums = (_scattered if tiling.scatter else _products)(
+    sums = (_sum_by_scatter if tiling.scatter else _sum_by_one_hot)(
         x, jnp.where(real, labels, k), k, tiling, axis
     )
     return labels, *collectives.total(sums, axis)
@@ -203,10 +203,13 @@ def _highest(scores: Array, axis: int) -> Array:
     return lax.reduce(scores, jnp.array(-jnp.inf, scores.dtype), higher, (axis,))
 
 
-def _scattered(x: Array, labels: Array, k: int, tiling: Tiling, axis: Axis) -> tuple[Array, Array]:
+def _sum_by_scatter(
+    x: Array, labels: Array, k: int, tiling: Tiling, axis: Axis
+) -> tuple[Array, Array]:
     """Sums of the rows of each label `[k, d]` and their counts; label k is left out.
 
     Each part of the rows has its own sums, so that no float32 adds up more rows than those.
+    `axis` is unused: the signature is that of `_sum_by_one_hot`.
     """
     parts = -(-tiling.local // tiling.part)
     part = jnp.arange(tiling.local, dtype=jnp.int32) // tiling.part
@@ -215,8 +218,10 @@ def _scattered(x: Array, labels: Array, k: int, tiling: Tiling, axis: Axis) -> t
     return jnp.sum(sums, axis=0), jax.ops.segment_sum(jnp.ones_like(labels), labels, k)
 
 
-def _products(x: Array, labels: Array, k: int, tiling: Tiling, axis: Axis) -> tuple[Array, Array]:
-    """`_scattered` by products with one-hot labels, block by block."""
+def _sum_by_one_hot(
+    x: Array, labels: Array, k: int, tiling: Tiling, axis: Axis
+) -> tuple[Array, Array]:
+    """`_sum_by_scatter` by products with one-hot labels, block by block."""
 
     def add(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         # The last block starts early enough to be full; rows that overlap are counted once.

@@ -25,7 +25,10 @@ def numeric(values: ArrayLike, name: str) -> NDArray:
         ValueError: X must be finite; got NaN or infinity in 1 of 2 rows, first nan at [1, 0]
     """
     if np.ma.isMaskedArray(values) and np.ma.is_masked(values):
-        raise ValueError(f"{name} must have no masked entries: fill them or drop their rows")
+        raise ValueError(
+            f"{name} must have no masked entries; got {np.ma.count_masked(values)}: fill them or "
+            "drop their rows"
+        )
     try:
         array = check_array(
             values, dtype="numeric", ensure_2d=False, allow_nd=True, ensure_all_finite=False

@@ -62,5 +62,5 @@ def objective(
 def alignment(encoded: Encoded) -> Array:
     """Mean squared distance of unit predictions and unit targets, both directions over 2."""
     if encoded.predictions is None or encoded.targets is None:
-        raise ValueError("BYOL's loss needs predictions and targets; got None")
+        raise ValueError("predictions and targets must be given for BYOL's loss; got None")
     return byol.byol_views(encoded.predictions, encoded.targets)

@@ -83,12 +83,12 @@ class Config:
 
     def __post_init__(self) -> None:
         checks.positive("method.temperature", self.temperature)
-        checks.at_least("method.queue", self.queue, 1)
-        checks.at_least("method.clusters", self.clusters, 2)
+        checks.whole("method.queue", self.queue, 1)
+        checks.whole("method.clusters", self.clusters, 2)
         checks.between("method.centroid_decay", self.centroid_decay, 0, 1)
         checks.between("method.variance_decay", self.variance_decay, 0, 1)
         checks.one_of("method.assign_by", self.assign_by, ("key", "query"))
-        checks.at_least("method.n_init", self.n_init, 1)
+        checks.whole("method.n_init", self.n_init, 1)
         momentum.check_decays(self.decay, self.final_decay)
 
 
@@ -112,9 +112,9 @@ def make(context: MethodContext, config: Config) -> TwoView:
     """CueCo, both directions: each view is the other's query, over 2.
 
     L2 and L3 are off during the warm-up. k-means on the queue starts the clusters at the end of
-    that time and starts them anew after every further `update_every` steps; in between, they
-    follow view b's keys, which also enter the queue. Stated guesses where the paper is silent:
-    the two decays, and k-means with k-means++ starts. Kept after training: the online network.
+    that time and restarts them every `update_every` steps; in between, they follow view b's keys,
+    which also enter the queue. Not specified in the paper and chosen here: the two decays, and
+    k-means with k-means++ starts. Kept after training: the online network.
 
     Raises:
         InputError: a queue, a number of clusters or a duration that does not fit, or no predictor.
@@ -151,7 +151,7 @@ def make(context: MethodContext, config: Config) -> TwoView:
         perturb=None,
     )
     return two_view._replace(
-        refresh_at=refresh_at, refresh=functools.partial(restart_clusters, config)
+        refresh_at=refresh_at, refresh=functools.partial(refresh_clusters, config)
     )
 
 
@@ -167,7 +167,7 @@ def objective(
 ) -> tuple[Array, CueCoState, dict[str, Array]]:
     """L1 and, after the warm-up, L2 and L3; see `base.Objective`."""
     if encoded.predictions is None or encoded.targets is None:
-        raise ValueError("CueCo's loss needs predictions and targets; got None")
+        raise ValueError("predictions and targets must be given for CueCo's loss; got None")
     queue, clusters = model_state.queue, model_state.clusters
     (query_a, query_b), (key_a, key_b) = encoded.predictions, encoded.targets
     terms = functools.partial(_terms, config, queue, clusters)
@@ -203,14 +203,14 @@ def _terms(config: Config, queue: Queue, clusters: Clusters, query: Array, key: 
     return jnp.stack([instance, centroid, variance])
 
 
-def restart_clusters(
+def refresh_clusters(
     config: Config,
     model_state: CueCoState,
     embedding: Callable[[], Features],
     key: Array,
     mesh: Mesh,
 ) -> CueCoState:
-    """Clusters from k-means on the keys of the queue, see `base.Refresh`."""
+    """Clusters from k-means on the keys of the queue, see `base.Refresh`; `embedding` is unused."""
     queue = model_state.queue
     rows = np.asarray(queue.rows)[: int(queue.filled)]
     result = base.spherical_clusters(

@@ -30,7 +30,7 @@ class Config:
         final_decay: at the last step; None for SimCLR.
 
     Raises:
-        InputError: a value is out of range, or they do not fit together.
+        InputError: a value is out of range, or the values are inconsistent.
     """
 
     gammas: tuple[float, ...]
@@ -45,12 +45,12 @@ class Config:
     def __post_init__(self) -> None:
         self.kernel()
         if self.queue is not None:
-            checks.at_least("method.queue", self.queue, 1)
+            checks.whole("method.queue", self.queue, 1)
             momentum.check_decays(self.decay, self.final_decay)
         elif self.decay is not None or self.final_decay is not None:
             raise InputError(
-                "method.decay and method.final_decay belong to a queue; set method.queue, or both "
-                f"to None, not {self.decay} and {self.final_decay}"
+                "method.decay and method.final_decay must be None without method.queue; "
+                f"got {self.decay} and {self.final_decay}"
             )
 
     def kernel(self) -> Kernel:

@@ -45,7 +45,7 @@ class Config:
 
     def __post_init__(self) -> None:
         checks.positive("method.temperature", self.temperature)
-        checks.at_least("method.queue", self.queue, 1)
+        checks.whole("method.queue", self.queue, 1)
         momentum.check_decays(self.decay, self.final_decay)
 
 
@@ -68,7 +68,7 @@ def make(context: MethodContext, config: Config) -> TwoView:
 
     He et al. (2020), "Momentum Contrast for Unsupervised Visual Representation Learning", with
     the projector of its second version. Shuffled BatchNorm is `network.norm = "shuffle"`.
-    Deviation: the paper takes queries of one view alone; here each view is the other's query,
+    Deviation: the paper uses queries from one view only; here each view is the other's query,
     over 2. The keys of view b enter the queue. Kept after training: the online network.
 
     Raises:
@@ -141,7 +141,7 @@ def objective(
 ) -> tuple[Array, MoCoState, dict[str, Array]]:
     """Both directions against the keys of earlier batches, see `base.Objective`."""
     if encoded.targets is None:
-        raise ValueError("MoCo's loss needs targets; got None")
+        raise ValueError("targets must be given for MoCo's loss; got None")
     queue = model_state.queue
     (z_a, z_b), (target_a, target_b) = encoded.projections, encoded.targets
     value = loss(z_a, target_b, queue.rows, queue.filled)
@@ -151,7 +151,7 @@ def objective(
 
 
 def check_queue(length: int, context: MethodContext) -> None:
-    """Raises an `InputError` for a length that no batches make; warns of a long queue."""
+    """Raises an `InputError` unless batches fill the queue exactly; warns of a long queue."""
     if length % context.batch_size:
         raise InputError(
             f"method.queue must be a multiple of train.batch_size, {context.batch_size}; "

@@ -63,11 +63,11 @@ class Config:
     final_decay: float
 
     def __post_init__(self) -> None:
-        checks.at_least("method.clusters", self.clusters, 2)
+        checks.whole("method.clusters", self.clusters, 2)
         checks.at_least("method.weight", self.weight, 0)
         checks.positive("method.temperature", self.temperature)
         checks.at_least("method.sigma", self.sigma, 0)
-        checks.at_least("method.n_init", self.n_init, 1)
+        checks.whole("method.n_init", self.n_init, 1)
         checks.one_of("method.part", self.part, ncc.PARTS)
         momentum.check_decays(self.decay, self.final_decay)
 
@@ -96,8 +96,9 @@ def make(context: MethodContext, config: Config) -> TwoView:
     spherical k-means; the clusters are the pseudo-labels of the steps up to the next one. During
     the warm-up there are none: neither ProtoCL nor (as in the authors' code) positive sampling.
 
-    An E-step never lowers the sum of <v_i, mu_y(i)> from centers that are among its restarts, but
-    (A14) also assumes that the M-step raises the bound, which optimizing (9) does not ensure.
+    An E-step never lowers the sum of <v_i, mu_y(i)> from centers that are among its
+    initializations, but (A14) also assumes that the M-step raises the bound, which optimizing (9)
+    does not ensure.
 
     Raises:
         InputError: more clusters than images, a duration that does not fit, or no predictor.
@@ -142,9 +143,8 @@ def cluster_steps(context: MethodContext, warmup: str, update_every: str) -> tup
     checks.at_least("method.update_every", period, 1)
     if warmup_steps >= context.total_steps:
         raise InputError(
-            f"method.warmup is {warmup_steps} steps, as long as the training of "
-            f"{context.total_steps} or longer, so that no cluster would ever be used; shorten it "
-            "or raise train.duration"
+            f"method.warmup must be shorter than train.duration, {context.total_steps} steps; "
+            f"got {warmup_steps}"
         )
     return warmup_steps, period
 
@@ -173,7 +173,7 @@ def objective(
         return aligned, model_state, {}
     rows = encoded.predictions if config.part == "alignment" else encoded.projections
     if rows is None or encoded.targets is None:
-        raise ValueError("NCC's loss needs predictions and targets; got None")
+        raise ValueError("predictions and targets must be given for NCC's loss; got None")
     prototypes = ncc.proto_cl_views(
         rows,
         encoded.targets,
@@ -202,7 +202,7 @@ def e_step(
         config.clusters,
         n_init=config.n_init,
         key=key,
-        # Before the first E-step the centers are zeros, no start for k-means.
+        # Before the first E-step the centers are zeros, not usable as initial centers.
         init=last if config.warm_start and last.any() else None,
         mesh=mesh,
     )

@@ -1,4 +1,4 @@
-"""NCL: discovery of novel classes beside labeled ones. The third stage (NCL (16))."""
+"""NCL: discovery of novel classes given labeled ones. The third stage (NCL (16))."""
 
 import dataclasses
 import functools
@@ -27,7 +27,7 @@ class WeightsConfig:
     Attributes:
         ce: cross-entropy (1).
         bce: binary cross-entropy of pairs (3).
-        consistency: (4), beside its ramp.
+        consistency: (4), in addition to its ramp.
         ncl: (6).
         scl: (11).
     """
@@ -54,7 +54,7 @@ class HNGConfig:
         count: k_2, >= 0; 0 leaves it out.
         rounds: N, >= 1.
         mixing: each mu, 0 to 1.
-        start: the duration before it begins.
+        start: when it starts, a duration.
     """
 
     count: int
@@ -79,15 +79,15 @@ class Config:
 
     Attributes:
         classes: C^u, the number of novel classes, >= 2.
-        threshold: lambda of (2), -1 to 1 (0.95); None: what one pair of the batch in C^u reaches.
+        threshold: lambda of (2), -1 to 1 (0.95); None: what 1 / C^u of the pairs reach.
         ramp: T of omega(t), a duration.
         consistency_weight: omega after the ramp, >= 0.
         consistency: `"own"`: each head on its own images, as (4) prints; `"both"`: both heads on
             all images, as in the authors' code.
         temperature: tau of the contrastive losses, > 0 (0.05).
         alpha: weight of the augmented view in NCL, 0 to 1 (0.2).
-        queue: entries of each of the two queues, a multiple of the rows of either part. The paper's
-            2,000 is not one of 64: 2,048.
+        queue: entries of each of the two queues, a multiple of the rows of each part (2,048; the
+            paper's 2,000 is not divisible by 64).
         neighbors: k_1, 1 to the queue; the paper's is queue / C^u / 2.
         contrast_from: when NCL and SCL begin, a duration ("1 epoch": from the second one).
         hng: hard negative generation.
@@ -127,7 +127,7 @@ class Config:
             )
 
 
-class Starts(NamedTuple):
+class StartSteps(NamedTuple):
     """In steps: the length of the ramp, and when the contrast (NCL and SCL) and HNG begin."""
 
     ramp: int
@@ -168,8 +168,8 @@ def make(context: MethodContext, config: Config) -> Method:
     rows = context.labeled_batch_size or 0
     if not 0 < rows < context.batch_size:
         raise InputError(
-            f"the method ncl needs train.labeled_batch_size of 1 to {context.batch_size - 1}, "
-            f"less than the batch; got {context.labeled_batch_size}"
+            f"train.labeled_batch_size must be 1 to {context.batch_size - 1} for the method ncl; "
+            f"got {context.labeled_batch_size}"
         )
     classifiers.check(context, "ncl", labeled=rows)
     if config.queue % rows or config.queue % (context.batch_size - rows):
@@ -178,7 +178,7 @@ def make(context: MethodContext, config: Config) -> Method:
             f"labeled and the unlabeled rows of a batch; got {config.queue}"
         )
     per_epoch = context.steps_per_epoch
-    starts = Starts(
+    starts = StartSteps(
         ramp=schedules.steps("method.ramp", config.ramp, per_epoch),
         contrast=schedules.steps("method.contrast_from", config.contrast_from, per_epoch),
         hng=schedules.steps("method.hng.start", config.hng.start, per_epoch),
@@ -195,18 +195,18 @@ def make(context: MethodContext, config: Config) -> Method:
 
 
 class _View(NamedTuple):
-    """What the network makes of a view, labeled rows first."""
+    """Outputs of the network for a view, labeled rows first."""
 
     logits: Array  # of the labeled head [b, C^l]
-    known: Array  # softmax of these
-    novel: Array  # softmax of the novel head's logits [b, C^u]
+    labeled_probs: Array  # softmax of these
+    novel_probs: Array  # softmax of the novel head's logits [b, C^u]
     features: Array  # z [b, f]
 
 
 def _loss(
     context: MethodContext,
     config: Config,
-    starts: Starts,
+    starts: StartSteps,
     params: Tree,
     model_state: NCLState,
     batch: Mapping[str, Any],
@@ -231,14 +231,14 @@ def _loss(
     # The queues hold earlier batches only: this one enters below, after its loss.
     terms = {
         "ce": ncl.cross_entropy(a.logits[:count], labeled["label"]),
-        "bce": ncl.pairwise_bce(pairs, a.novel[count:], b.novel[count:], axis=axis),
+        "bce": ncl.pairwise_bce(pairs, a.novel_probs[count:], b.novel_probs[count:], axis=axis),
         "consistency": _consistency(config.consistency, a, b, count),
         **_contrast(config, starts, model_state, a, b, labeled["label"], mix_keys, step),
     }
     dtype = a.features.dtype
-    begun = (step >= starts.contrast).astype(dtype)
+    active = (step >= starts.contrast).astype(dtype)
     omega = ncl.ramp(step, consistency_weight=config.consistency_weight, length=starts.ramp)
-    scales = {"ce": 1, "bce": 1, "consistency": omega.astype(dtype), "ncl": begun, "scl": begun}
+    scales = {"ce": 1, "bce": 1, "consistency": omega.astype(dtype), "ncl": active, "scl": active}
     # A term of weight 0 is left out, not multiplied: its gradient may not be finite.
     value = sum(
         weight * scales[name] * terms[name]
@@ -256,7 +256,7 @@ def _loss(
     monitors = {
         "accuracy": jnp.mean(jnp.argmax(a.logits[:count], axis=1) == labeled["label"]),
         "similar": jnp.mean(pairs),
-        "confidence": jnp.mean(jnp.max(a.novel[count:], axis=1)),
+        "confidence": jnp.mean(jnp.max(a.novel_probs[count:], axis=1)),
     }
     return value, Aux(model_state, {"loss": value, **terms, **monitors})
 
@@ -274,15 +274,14 @@ def _forward(
 
 def _consistency(heads: str, a: _View, b: _View, count: int) -> Array:
     """(4), each head on its own images or both heads on all."""
-    if heads == "both":
-        return ncl.consistency(a.known, b.known) + ncl.consistency(a.novel, b.novel)
-    own = ncl.consistency(a.known[:count], b.known[:count])
-    return own + ncl.consistency(a.novel[count:], b.novel[count:])
+    end, start = (None, 0) if heads == "both" else (count, count)
+    labeled = ncl.consistency(a.labeled_probs[:end], b.labeled_probs[:end])
+    return labeled + ncl.consistency(a.novel_probs[start:], b.novel_probs[start:])
 
 
 def _contrast(
     config: Config,
-    starts: Starts,
+    starts: StartSteps,
     model_state: NCLState,
     a: _View,
     b: _View,

@@ -34,8 +34,8 @@ PotentialFn = Callable[[Array], Array]
 def with_nrcc(base: TwoView, config: NRCCConfig) -> Method:
     """The method that trains on `base loss + weight * R`; see `losses.nrcc` for R.
 
-    The forward passes are those of `base`: a sampler of one iteration from the own view costs
-    one gradient with respect to the images and one forward pass of the sampled view.
+    The forward passes are those of `base`: a sampler of one iteration from the image's own view
+    costs one gradient with respect to the images and one forward pass of the sampled view.
 
     Args:
         base: the method to regularize.
@@ -44,17 +44,14 @@ def with_nrcc(base: TwoView, config: NRCCConfig) -> Method:
     Raises:
         InputError: the method has no such branch or layer.
     """
-    if config.branch not in base.branches:
-        lacks = "target network" if "target" not in base.branches else "predictor"
-        raise InputError(
-            f"nrcc.branch is {config.branch!r}, but the method has no {lacks}; "
-            f"use {base.branches[0]!r}"
-        )
-    if config.anchor_layer not in base.anchor_layers:
-        raise InputError(
-            f"nrcc.anchor_layer is {config.anchor_layer!r}, but the method has no predictor; "
-            "use 'projection'"
-        )
+    choices = {"branch": base.branches, "anchor_layer": base.anchor_layers}
+    for key, names in choices.items():
+        value = getattr(config, key)
+        if value not in names:
+            raise InputError(
+                f"nrcc.{key} must be one of {', '.join(map(repr, names))} for this method; "
+                f"got {value!r}"
+            )
     loss = functools.partial(_loss, base, config)
     return Method(base.init, loss, base.after, base.embed, base.refresh_at, base.refresh)
 
@@ -177,8 +174,8 @@ def _potential_and_grad(
 ) -> PotentialAndGrad:
     """Images -> (16) per image, and the gradient of their sum with respect to the images.
 
-    With BatchNorm on batch statistics an image's projection depends on the others a little, so
-    the gradient is not strictly that of the image's own potential; accepted.
+    With BatchNorm on batch statistics an image's projection depends slightly on the other
+    images, so this gradient is an approximation.
     """
 
     def potential_and_grad(images: Array) -> tuple[Array, Array]:

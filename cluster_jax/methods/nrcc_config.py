@@ -3,13 +3,15 @@
 import dataclasses
 
 from cluster_jax.core import checks
+from cluster_jax.samplers.base import POTENTIALS
+from cluster_jax.samplers.sghmc import MOMENTA
 
 SAMPLERS = ("sghmc", "hmc", "monte_carlo", "noise", "augment")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SGHMCConfig:
-    """Keyword arguments of `samplers.sghmc.sghmc`, which says what they mean."""
+    """Keyword arguments of `samplers.sghmc.sghmc`; see there."""
 
     iterations: int
     step_size: float
@@ -20,18 +22,18 @@ class SGHMCConfig:
     normalize_gradient: bool
 
     def __post_init__(self) -> None:
-        checks.positive("nrcc.sghmc.iterations", self.iterations)
+        checks.whole("nrcc.sghmc.iterations", self.iterations, 1)
         checks.positive("nrcc.sghmc.step_size", self.step_size)
         checks.between("nrcc.sghmc.friction", self.friction, 0, 1)
         checks.at_least("nrcc.sghmc.noise", self.noise, 0)
-        checks.one_of("nrcc.sghmc.momentum", self.momentum, ("new", "old"))
+        checks.one_of("nrcc.sghmc.momentum", self.momentum, MOMENTA)
         if self.clip is not None:
             checks.positive("nrcc.sghmc.clip", self.clip)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HMCConfig:
-    """Keyword arguments of `samplers.hmc.hmc`, which says what they mean."""
+    """Keyword arguments of `samplers.hmc.hmc`; see there."""
 
     iterations: int
     leapfrog_steps: int
@@ -40,8 +42,8 @@ class HMCConfig:
     normalize_gradient: bool
 
     def __post_init__(self) -> None:
-        checks.positive("nrcc.hmc.iterations", self.iterations)
-        checks.positive("nrcc.hmc.leapfrog_steps", self.leapfrog_steps)
+        checks.whole("nrcc.hmc.iterations", self.iterations, 1)
+        checks.whole("nrcc.hmc.leapfrog_steps", self.leapfrog_steps, 1)
         checks.positive("nrcc.hmc.step_size", self.step_size)
         if self.clip is not None:
             checks.positive("nrcc.hmc.clip", self.clip)
@@ -49,19 +51,19 @@ class HMCConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MonteCarloConfig:
-    """Keyword arguments of `samplers.monte_carlo.monte_carlo`, which says what they mean."""
+    """Keyword arguments of `samplers.monte_carlo.monte_carlo`; see there."""
 
     iterations: int
     step_size: float
 
     def __post_init__(self) -> None:
-        checks.positive("nrcc.monte_carlo.iterations", self.iterations)
+        checks.whole("nrcc.monte_carlo.iterations", self.iterations, 1)
         checks.positive("nrcc.monte_carlo.step_size", self.step_size)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NoiseConfig:
-    """Keyword arguments of `samplers.monte_carlo.noise`, which says what they mean."""
+    """Keyword arguments of `samplers.monte_carlo.noise`; see there."""
 
     scale: float
 
@@ -92,10 +94,10 @@ class NRCCConfig:
         resolution: sample at this side length in pixels and resize back (32 in the official
             code); None: at the network's own.
         potential: `"inverse"` (16) or `"log_inverse_square"` (the official code).
-        sghmc: of the sampler of that name, here and below.
-        hmc: likewise.
-        monte_carlo: likewise.
-        noise: likewise.
+        sghmc: arguments of `samplers.sghmc.sghmc`.
+        hmc: arguments of `samplers.hmc.hmc`.
+        monte_carlo: arguments of `samplers.monte_carlo.monte_carlo`.
+        noise: arguments of `samplers.monte_carlo.noise`.
 
     Raises:
         InputError: a value is out of range.
@@ -125,5 +127,5 @@ class NRCCConfig:
         checks.one_of("nrcc.initial_view", self.initial_view, ("own", "random"))
         checks.one_of("nrcc.reference", self.reference, ("other_view", "clean"))
         if self.resolution is not None:
-            checks.at_least("nrcc.resolution", self.resolution, 2)
-        checks.one_of("nrcc.potential", self.potential, ("inverse", "log_inverse_square"))
+            checks.whole("nrcc.resolution", self.resolution, 2)
+        checks.one_of("nrcc.potential", self.potential, tuple(POTENTIALS))

@@ -23,7 +23,7 @@ FLOOR = 0.01
 
 
 class SamplerInfo(NamedTuple):
-    """How each view came about.
+    """Diagnostics of each view.
 
     Attributes:
         gradient_share: how much of the displacement is due to the gradients, `[b]` in [0, 1]: norm
@@ -104,8 +104,14 @@ def log_inverse_square(similarity: Array) -> Array:
     return -jnp.log1p(jnp.square(similarity))
 
 
+POTENTIALS: dict[str, Callable[[Array], Array]] = {
+    "inverse": inverse,
+    "log_inverse_square": log_inverse_square,
+}
+
+
 def potential_fn(name: str) -> Callable[[Array], Array]:
-    """The potential of a similarity, by its name: "inverse" or "log_inverse_square".
+    """The potential of a similarity, by its name in `POTENTIALS`.
 
     Raises:
         ValueError: no such potential.
@@ -114,9 +120,8 @@ def potential_fn(name: str) -> Callable[[Array], Array]:
         >>> round(potential_fn("inverse")(0.25).item(), 3)
         0.8
     """
-    potentials = {"inverse": inverse, "log_inverse_square": log_inverse_square}
-    checks.one_of("potential", name, tuple(potentials))
-    return potentials[name]
+    checks.one_of("potential", name, tuple(POTENTIALS))
+    return POTENTIALS[name]
 
 
 def clip_by_value(gradient: Array, clip: float | None) -> Array:

@@ -12,7 +12,7 @@ from cluster_jax.samplers import base
 from cluster_jax.samplers.base import PotentialAndGrad, SamplerInfo
 
 
-class IntegratorState(NamedTuple):
+class HMCState(NamedTuple):
     """A point of phase space, and what the next step needs.
 
     Attributes:
@@ -34,18 +34,18 @@ class IntegratorState(NamedTuple):
 
 def leapfrog(
     potential_and_grad: PotentialAndGrad,
-    state: IntegratorState,
+    state: HMCState,
     *,
     leapfrog_steps: int,
     step_size: float,
-) -> IntegratorState:
+) -> HMCState:
     """`leapfrog_steps` steps of half a kick, a drift, and half a kick.
 
     Args:
         potential_and_grad: `position -> (P, gradient)`, called once in each step.
         state: where the trajectory starts.
         leapfrog_steps: number of steps.
-        step_size: length of a step; negative runs time backwards.
+        step_size: length of a step; negative runs time backward.
 
     Returns:
         The end of the trajectory.
@@ -57,7 +57,7 @@ def leapfrog(
         >>> def potential_and_grad(x):
         ...     return (x**2).sum(1) / 2, x
         >>> x, zero = jnp.array([[1.0]]), jnp.zeros((1, 1))
-        >>> start = IntegratorState(x, zero, *potential_and_grad(x), zero, zero)
+        >>> start = HMCState(x, zero, *potential_and_grad(x), zero, zero)
         >>> end = leapfrog(potential_and_grad, start, leapfrog_steps=63, step_size=0.1)
         >>> round(end.position.item(), 3)
         1.0
@@ -72,7 +72,7 @@ def leapfrog(
         potential, gradient = potential_and_grad(position)
         momentum = momentum - half * gradient
         gradient_momentum = gradient_momentum - half * gradient
-    return IntegratorState(position, momentum, potential, gradient, displacement, gradient_momentum)
+    return HMCState(position, momentum, potential, gradient, displacement, gradient_momentum)
 
 
 def kinetic_energy_change(before: Array, after: Array) -> Array:
@@ -119,7 +119,7 @@ def hmc(
     rejects their end, image by image. The potential is evaluated `iterations * leapfrog_steps`
     times. A proposal whose energy is not a number is rejected.
 
-    Neither clipping nor normalizing changes the law that is sampled: leapfrog is reversible and
+    Neither clipping nor normalizing changes the sampled distribution: leapfrog is reversible and
     keeps volume under any force that depends on the position alone, and the accept step uses P
     itself. But the force is then no longer -grad P, so H drifts and more proposals are rejected.
     What does break detailed balance is a potential in which images influence each other (batch
@@ -141,10 +141,10 @@ def hmc(
         The views, shape and dtype of `images`, without gradient; and `SamplerInfo`.
 
     Raises:
-        ValueError: `iterations` or `leapfrog_steps` below 1.
+        ValueError: `iterations` or `leapfrog_steps` is not a whole number of at least 1.
 
-    Source: Duane et al. 1987; a peer in NRCC's Table 8, which gives no step size and no number of
-    steps, so that these have no default.
+    Source: Duane et al. 1987; a baseline in NRCC's Table 8, which gives no step size and no number
+    of steps, so that these have no default.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -157,8 +157,8 @@ def hmc(
         >>> views.shape, info.acceptance_rate.tolist()
         ((2, 9), [1.0, 1.0])
     """
-    checks.at_least("iterations", iterations, 1)
-    checks.at_least("leapfrog_steps", leapfrog_steps, 1)
+    checks.whole("iterations", iterations, 1)
+    checks.whole("leapfrog_steps", leapfrog_steps, 1)
 
     def shaped_potential_and_grad(position: Array) -> tuple[Array, Array]:
         potential, gradient = potential_and_grad(position)
@@ -171,7 +171,7 @@ def hmc(
     for i in range(iterations):
         momentum = base.standard_normal(keys, images, 2 * i)
         uniform = _uniform(keys, potential, 2 * i + 1)
-        state = IntegratorState(
+        state = HMCState(
             position, momentum, potential, gradient, displacement, jnp.zeros_like(images)
         )
         proposal = leapfrog(

@@ -29,9 +29,9 @@ def monte_carlo(
         acceptance rate of 1.
 
     Raises:
-        ValueError: `iterations` below 1.
+        ValueError: `iterations` is not a whole number of at least 1.
 
-    Source: the peer called "regular Monte Carlo" in section 4.5 and Table 8 of NRCC. The paper
+    Source: the baseline called "regular Monte Carlo" in section 4.5 and Table 8 of NRCC. The paper
     says only that it is a predecessor of SGHMC, run for one iteration (89.1 % accuracy on CIFAR-10,
     0.69 times the training time of SGHMC) and for as many as bring it closest to SGHMC (93.2 %,
     1.37 times; the number is not given). It states no proposal, step or accept rule. One iteration
@@ -47,7 +47,7 @@ def monte_carlo(
         >>> info.acceptance_rate.tolist()
         [1.0, 1.0]
     """
-    checks.at_least("iterations", iterations, 1)
+    checks.whole("iterations", iterations, 1)
     view = images
     for i in range(iterations):
         view = view + step_size * base.standard_normal(keys, images, i)

@@ -1,4 +1,4 @@
-"""Stochastic gradient Hamiltonian Monte Carlo, NRCC's way to a third view of an image."""
+"""Stochastic gradient Hamiltonian Monte Carlo, NRCC's sampler of the third view."""
 
 import functools
 from typing import NamedTuple
@@ -14,8 +14,8 @@ from cluster_jax.samplers.base import PotentialAndGrad, SamplerInfo
 MOMENTA = ("new", "old")
 
 
-class IntegratorState(NamedTuple):
-    """A point of phase space, with the gradients' part of how it was reached.
+class SGHMCState(NamedTuple):
+    """A point of phase space, and the part of it due to the gradients.
 
     The recursion is linear in gradients and noise, so the same gradients without the noise, from
     a momentum of zero, give exactly the gradients' part of the motion.
@@ -34,14 +34,14 @@ class IntegratorState(NamedTuple):
 
 
 def kick(
-    state: IntegratorState,
+    state: SGHMCState,
     gradient: Array,
     random: Array,
     *,
     step_size: float = 0.05,
     friction: float = 0.1,
     noise: float = 0.99,
-) -> IntegratorState:
+) -> SGHMCState:
     """NRCC (17): the momentum after friction, the gradient's impulse and the noise.
 
     Args:
@@ -60,7 +60,7 @@ def kick(
     Example:
         >>> import jax.numpy as jnp
         >>> one, zero = jnp.ones((1, 1)), jnp.zeros((1, 1))
-        >>> state = kick(IntegratorState(zero, one, zero, zero), gradient=2 * one, random=zero)
+        >>> state = kick(SGHMCState(zero, one, zero, zero), gradient=2 * one, random=zero)
         >>> round(state.momentum.item(), 3), round(state.gradient_momentum.item(), 3)
         (0.8, -0.1)
     """
@@ -71,7 +71,7 @@ def kick(
     )
 
 
-def drift(state: IntegratorState, *, step_size: float = 0.05) -> IntegratorState:
+def drift(state: SGHMCState, *, step_size: float = 0.05) -> SGHMCState:
     """NRCC (18): the position after a step along the momentum of `state`.
 
     Args:
@@ -84,7 +84,7 @@ def drift(state: IntegratorState, *, step_size: float = 0.05) -> IntegratorState
     Example:
         >>> import jax.numpy as jnp
         >>> one, zero = jnp.ones((1, 1)), jnp.zeros((1, 1))
-        >>> round(drift(IntegratorState(zero, one, zero, zero)).position.item(), 3)
+        >>> round(drift(SGHMCState(zero, one, zero, zero)).position.item(), 3)
         0.05
     """
     return state._replace(
@@ -94,7 +94,7 @@ def drift(state: IntegratorState, *, step_size: float = 0.05) -> IntegratorState
 
 
 def step(
-    state: IntegratorState,
+    state: SGHMCState,
     gradient: Array,
     random: Array,
     *,
@@ -102,7 +102,7 @@ def step(
     friction: float = 0.1,
     noise: float = 0.99,
     momentum: str = "new",
-) -> IntegratorState:
+) -> SGHMCState:
     """One iteration of (17) and (18), with `gradient` taken at `state.position`.
 
     Args:
@@ -122,7 +122,7 @@ def step(
     Example:
         >>> import jax.numpy as jnp
         >>> one, zero = jnp.ones((1, 1)), jnp.zeros((1, 1))
-        >>> state = IntegratorState(zero, one, zero, zero)
+        >>> state = SGHMCState(zero, one, zero, zero)
         >>> [round(step(state, 2 * one, zero, momentum=m).position.item(), 3) for m in MOMENTA]
         [0.04, 0.05]
     """
@@ -185,7 +185,7 @@ def sghmc(
         The views, shape and dtype of `images`, without gradient; and `SamplerInfo`.
 
     Raises:
-        ValueError: `iterations` below 1, or a momentum of another name.
+        ValueError: `iterations` is not a whole number of at least 1, or a momentum of another name.
 
     Source: NRCC (16)-(18) and Algorithm 1, whose constants are the defaults, with these deviations.
       - As printed, (18) uses the old momentum and s_zeta is returned (Algorithm 1 makes zeta + 1
@@ -194,7 +194,7 @@ def sghmc(
       - The clip is the authors' code (1); the normalization is ours. With the published constants
         (0.05, 0.1, 0.99) one step moves a pixel by 0.067 (standard deviation, "old": 0.050) and
         the gradient's part of it is at most step_size^2 clip = 0.0025. The temperature of the
-        stationary law, noise^2 / (2 friction) = 4.9, exceeds the range of the potential.
+        stationary distribution, noise^2 / (2 friction) = 4.9, exceeds the range of the potential.
       - With batch statistics in the network, the gradient of the potentials' sum is not strictly
         each image's own.
 
@@ -210,7 +210,7 @@ def sghmc(
         >>> [round(share, 2) for share in info.gradient_share.tolist()]
         [0.04, 0.04]
     """
-    checks.at_least("iterations", iterations, 1)
+    checks.whole("iterations", iterations, 1)
     checks.one_of("momentum", momentum, MOMENTA)
 
     def gradient_at(position: Array, j: int) -> Array:
@@ -218,7 +218,7 @@ def sghmc(
         return base.shape_gradient(gradient, images, clip, normalize_gradient)
 
     zero = jnp.zeros_like(images)
-    state = IntegratorState(images, base.standard_normal(keys, images, 0), zero, zero)
+    state = SGHMCState(images, base.standard_normal(keys, images, 0), zero, zero)
     for j in range(iterations):
         if momentum == "old" and j == iterations - 1:
             # The momentum after this drift would never be used: skip its gradient.

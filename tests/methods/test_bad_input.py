@@ -9,7 +9,7 @@ from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.pipeline import build
 from cluster_jax.pipeline import run as pipeline
-from cluster_jax.pipeline.config import config_json
+from cluster_jax.pipeline.config import config_json, parse_config
 from cluster_jax.training import checkpoint
 from cluster_jax.training import state as states
 from tests import toy
@@ -52,8 +52,8 @@ def refused(tmp_path, config):
         ("cueco", {"update_every": "0 epochs"}, "method.update_every must be at least 1; got 0"),
         ("cueco", {"warmup": "0 steps"}, "method.warmup must be at least 1; got 0"),
         # No step with clusters.
-        ("ncc", {"warmup": "4 steps"}, "method.warmup is 4 steps, as long as the training of 4"),
-        ("cueco", {"warmup": "4 steps"}, "method.warmup is 4 steps, as long as the training of 4"),
+        ("ncc", {"warmup": "4 steps"}, "must be shorter than train.duration, 4 steps; got 4"),
+        ("cueco", {"warmup": "4 steps"}, "must be shorter than train.duration, 4 steps; got 4"),
         # Kernels and mixtures.
         ("kernel_infonce", {"gammas": (1.0, 0.0)}, "method.gammas must be greater"),
         ("kernel_infonce", {"gammas": (-0.5, 1.0)}, "method.gammas must be greater"),
@@ -99,6 +99,21 @@ def test_bad_values_get_one_sentence(tmp_path, case, change, message):
 def test_numbers_are_finite(tmp_path, section, values, message):
     config = toy.config(toy.file(tmp_path), **{section: values})
     assert refused(tmp_path, config) == f"config.{message}"
+
+
+@pytest.mark.parametrize(
+    ("section", "sampler", "key"),
+    [("nrcc", "sghmc", "iterations"), ("nrcc", "hmc", "leapfrog_steps"), ("method", "", "queue")],
+)
+def test_counts_are_whole_numbers(tmp_path, section, sampler, key):
+    """In a config of plain dicts; a ConfigDict does not take a fraction here."""
+    values = config_json(cases.use(toy.config(toy.file(tmp_path)), "moco"))
+    counts = values[section][sampler] if sampler else values[section]
+    counts[key] = 32.5
+    name = ".".join(filter(None, (section, sampler, key)))
+    with pytest.raises(InputError) as error:
+        build.build_run(parse_config(values))
+    assert str(error.value) == f"{name} must be a whole number; got 32.5"
 
 
 def test_groups_of_a_shuffled_batch(tmp_path, monkeypatch):

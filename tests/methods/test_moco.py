@@ -114,12 +114,16 @@ def test_a_queue_that_the_set_fills_twice_is_warned_about(case):
         ("moco", {"temperature": 0.0}, r"method\.temperature must be greater than 0; got 0\.0"),
         ("moco", {"decay": 1.1}, r"method\.decay must be between 0 and 1; got 1\.1"),
         ("kernel_infonce on moco", {"decay": None}, r"method\.decay must be .*; got None"),
-        ("kernel_infonce", {"decay": 0.9}, r"belong to a queue; set method\.queue, or both to"),
+        (
+            "kernel_infonce",
+            {"decay": 0.9},
+            r"must be None without method\.queue; got 0\.9 and None",
+        ),
         ("kernel_infonce", {"gammas": (0.0, 1.0)}, r"method\.gammas .*; got 0\.0"),
         ("kernel_infonce", {"weight": 1.5}, r"method\.weight must be between 0 and 1; got 1\.5"),
         ("barlow", {"off_diagonal": -1.0}, r"method\.off_diagonal must be at least 0"),
         ("barlow", {"scale": 0.0}, r"method\.scale must be greater than 0"),
-        ("simsiam", {}, r"SimSiam needs network\.predictor; got None"),
+        ("simsiam", {}, r"network\.predictor must be set for SimSiam; got None"),
     ],
 )
 def test_bad_values(case, change, message):
@@ -130,5 +134,5 @@ def test_bad_values(case, change, message):
 @pytest.mark.parametrize("case", ["simsiam", "barlow", "kernel_infonce"])
 def test_shuffled_batchnorm_needs_a_target_network(case):
     config = parse(case)
-    with pytest.raises(InputError, match="'shuffle' needs a method with a target network"):
+    with pytest.raises(InputError, match="for a method without a target network; got 'shuffle'"):
         base.build(cases.METHODS[case]["name"], config, context(shuffle=True))

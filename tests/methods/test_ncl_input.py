@@ -51,9 +51,9 @@ def made(tmp_path, case):
         (
             "ncl",
             {"train.labeled_batch_size": None},
-            "ncl needs train.labeled_batch_size of 1 to 15, less",
+            "train.labeled_batch_size must be 1 to 15 for the method ncl; got None",
         ),
-        ("ncl", {"train.labeled_batch_size": 16}, "of 1 to 15, less than the batch; got 16"),
+        ("ncl", {"train.labeled_batch_size": 16}, "must be 1 to 15 for the method ncl; got 16"),
         (
             "ncl",
             {"train.labeled_batch_size": 0},
@@ -64,13 +64,17 @@ def made(tmp_path, case):
         (
             "supervised",
             {"train.labeled_batch_size": None},
-            "supervised needs train.labeled_batch_size = 16",
+            "train.labeled_batch_size must be 16 for the method supervised; got None",
         ),
-        ("supervised", {"train.labeled_batch_size": 8}, "train.labeled_batch_size = 16; got 8"),
+        (
+            "supervised",
+            {"train.labeled_batch_size": 8},
+            "must be 16 for the method supervised; got 8",
+        ),
         (
             "rotation",
             {"train.labeled_batch_size": 8, "novel.classes": 2},
-            "labeled_batch_size = None; got 8",
+            "labeled_batch_size must be None for the method rotation; got 8",
         ),
         # The number of novel classes.
         ("ncl", {"method.classes": 1}, "method.classes must be at least 2; got 1"),
@@ -120,7 +124,7 @@ def made(tmp_path, case):
         ("ncl", {"nrcc.weight": 0.1}, "nrcc.weight must be 0 for the method ncl, which is not a t"),
         ("rotation", {"nrcc.weight": 0.1}, "nrcc.weight must be 0 for the method rotation"),
         ("supervised", {"network.projector": {"hidden": 8, "out": 4}}, "classifies the backbone's"),
-        ("ncl", {"network.projector": {"hidden": 8, "out": 4}}, "set network.projector and netwo"),
+        ("ncl", {"network.projector": {"hidden": 8, "out": 4}}, "network.projector and network.pr"),
         (
             "ncl",
             {"network.frozen": "stage3"},

@@ -40,7 +40,7 @@ def run(key, images, potential_and_grad, **settings):
 
 def state_at(position, momentum):
     zero = jnp.zeros_like(position)
-    return hmc.IntegratorState(position, momentum, *skewed(position), zero, zero)
+    return hmc.HMCState(position, momentum, *skewed(position), zero, zero)
 
 
 def test_view_share_and_acceptance_equal_plain_loops(keys):

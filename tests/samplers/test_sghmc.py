@@ -196,9 +196,7 @@ def chain(state, steps, stiffness, momentum, key=None, **constants):
 
 
 def at(position, momentum):
-    return sghmc.IntegratorState(
-        position, momentum, jnp.zeros_like(position), jnp.zeros_like(position)
-    )
+    return sghmc.SGHMCState(position, momentum, jnp.zeros_like(position), jnp.zeros_like(position))
 
 
 def test_harmonic_oscillator(keys):

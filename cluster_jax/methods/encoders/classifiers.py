@@ -18,15 +18,15 @@ def check(context: MethodContext, name: str, *, labeled: int | None) -> None:
     """Raises an `InputError` unless batches have `labeled` rows and there is no projector."""
     if context.labeled_batch_size != labeled:
         raise InputError(
-            f"the method {name} needs train.labeled_batch_size = {labeled}; "
+            f"train.labeled_batch_size must be {labeled} for the method {name}; "
             f"got {context.labeled_batch_size}"
         )
     if context.shuffle:
-        raise InputError("network.norm 'shuffle' needs a method with a target network; use 'sync'")
+        raise InputError(f"network.norm must be 'sync' for the method {name}; got 'shuffle'")
     if context.network.projections != context.network.features or context.network.predict:
         raise InputError(
-            f"the method {name} classifies the backbone's features; set network.projector and "
-            "network.predictor to None"
+            f"network.projector and network.predictor must be None for the method {name}, which "
+            "classifies the backbone's features; got at least one of them"
         )
 
 

@@ -39,7 +39,7 @@ class Target(NamedTuple):
 
 
 class MomentumState(NamedTuple):
-    """The state of a method that keeps nothing but its two networks.
+    """The state of a method that has only its two networks as state.
 
     The state of every method with a target network has these two fields.
 
@@ -60,7 +60,7 @@ def check_decays(decay: float | None, final_decay: float | None) -> None:
 
 
 def target_network(params: Tree, model_state: ModelState) -> tuple[Tree, Tree]:
-    """Parameters and BatchNorm statistics of the target network."""
+    """Parameters and BatchNorm statistics of the target network; `params` is unused."""
     return model_state.target.params, model_state.target.batch_stats
 
 
@@ -98,7 +98,7 @@ def two_view(
     """
     network = context.network
     if predicts and network.predict is None:
-        raise InputError(f"{name} needs network.predictor; got None")
+        raise InputError(f"network.predictor must be set for {name}; got None")
     ema_decay = schedules.cosine(decay, final_decay, context.total_steps)
 
     def init(key: Array, images: Array) -> tuple[Tree, ModelState]:
@@ -140,7 +140,7 @@ def _encode(
     """The forward passes of a step, see `base.Encode`."""
     a, b = views
     target: Target = model_state.target
-    # Each pass of the target has a permutation of its own, each view noise of its own.
+    # Each pass of the target has its own permutation, each view its own noise.
     shuffle_a, shuffle_b, shuffle_c, noise_a, noise_b = jax.random.split(key, 5)
     online = functools.partial(_online, context, predicts, perturb, params, index, step, axis)
     project = functools.partial(_project, context, target.params, axis)
@@ -156,7 +156,7 @@ def _encode(
     target_b, target_stats = project(shuffle_b, target_stats, b)
 
     def project_constant(images: Array) -> Array:
-        # Passes of a sampler leave no trace: the statistics that they would move are dropped.
+        # A sampler's passes do not update the running statistics.
         return project(shuffle_c, target_stats, images)[0]
 
     sampler_inputs = SamplerInputs(

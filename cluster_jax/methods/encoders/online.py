@@ -21,7 +21,7 @@ from cluster_jax.nets.network import Network
 
 
 class NetworkState(NamedTuple):
-    """The state of a method that keeps nothing but its network.
+    """The state of a method without a target network or a queue.
 
     Attributes:
         batch_stats: running BatchNorm statistics.
@@ -47,10 +47,11 @@ def two_view(context: MethodContext, objective: Objective, *, name: str, predict
     network = context.network
     if context.shuffle:
         raise InputError(
-            "network.norm 'shuffle' needs a method with a target network; use 'sync' or 'local'"
+            "network.norm must be 'sync' or 'local' for a method without a target network; "
+            "got 'shuffle'"
         )
     if predicts and network.predict is None:
-        raise InputError(f"{name} needs network.predictor; got None")
+        raise InputError(f"network.predictor must be set for {name}; got None")
 
     def init(key: Array, images: Array) -> tuple[Tree, NetworkState]:
         params, batch_stats = network.init(key, images)
@@ -103,7 +104,7 @@ def _encode(
 
     def project_constant(images: Array) -> Array:
         # The parameters are constants: a sampler differentiates with respect to images only. The
-        # statistics that this pass would move are dropped.
+        # running statistics are not updated.
         return project(base.stop_gradient(params), batch_stats, images)[0]
 
     sampler_inputs = SamplerInputs(
