@@ -1,8 +1,8 @@
-"""Choice of GridShift's bandwidth without labels: a scan over bandwidths and a score for each.
+"""Selects GridShift's bandwidth without labels: a scan over bandwidths and a score for each.
 
-The thresholds below were set on the choosing halves of the generated sets in
+The thresholds below were set on the tuning halves of the generated data sets in
 `experiments/bandwidth_sets.py`; `experiments/bandwidth.md` compares the rule with others on the
-halves that were kept for the report.
+held-out halves.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from sklearn.metrics import adjusted_rand_score, silhouette_samples
 from sklearn.metrics.pairwise import euclidean_distances
 
 # The scan covers bandwidths from 1/100 to 1/2 of the data's extent, 10 % apart. Finer cells hold
-# single rows of sets that can be clustered at all; coarser ones make one neighborhood of all.
+# single rows even if the data have clusters; coarser ones make everything one neighborhood.
 _FINEST, _COARSEST, _RATIO = 0.01, 0.5, 1.1
 # The scan clusters at most 10,000 rows, so that its cost does not grow with the set, and scores
 # 1,000 of them: their silhouettes need all pairwise distances.
@@ -26,12 +26,12 @@ _MIN_ROWS, _MIN_FRACTION = 3, 0.05
 # Scores this close to the best count as equal: splitting a fragment off a cluster hardly changes
 # the score.
 _TOLERANCE = 0.02
-# Score of separate clusters. On the choosing halves sets of several blobs score 0.66 to 0.85,
+# Score of separate clusters. On the tuning halves sets of several blobs score 0.66 to 0.85,
 # everything else (one blob, uniform noise, moons) 0.17 to 0.56.
-_CLEAR = 0.6
-# One cluster: from this bandwidth, in extents, upwards one cluster holds this fraction of the
-# rows. A single blob does from 0.04 to 0.09 on; noise and moons fall apart up to 0.12 to 0.16.
-_HOLDS_TOGETHER, _MOST = 0.115, 0.8
+_CLEAR_SCORE = 0.6
+# One cluster: at this bandwidth (in extents) and above, one cluster holds this fraction of the
+# rows. A single blob does so from 0.04-0.09 up; noise and moons stay split up to 0.12-0.16.
+_MAX_SPLIT_BANDWIDTH, _MIN_LARGEST_FRACTION = 0.115, 0.8
 # Alternatives that are reported, and pairs of halves that `stability` compares.
 _RUNNERS_UP, _SPLITS = 3, 3
 
@@ -39,7 +39,7 @@ VERDICTS = ("clear", "one cluster", "no clear answer")
 
 
 class Candidate(NamedTuple):
-    """A bandwidth that was not taken: its clusters of at least `min_cluster_size` and its score."""
+    """A bandwidth not selected: its clusters of at least `min_cluster_size` and its score."""
 
     bandwidth: float
     n_clusters: int
@@ -54,9 +54,9 @@ class BandwidthCurve(NamedTuple):
         n_clusters: int64 `[b]`, clusters of at least `min_cluster_size`.
         scores: float64 `[b]`, below 1; NaN where fewer than two clusters are that large, or the
             shift did not converge.
-        best_index: index of the bandwidth taken.
-        verdict: `"clear"`: the score is one that separate clusters reach; `"one cluster"`: it is
-            not, and a small bandwidth already puts most rows into one cluster; `"no clear answer"`.
+        best_index: index of the selected bandwidth.
+        verdict: `"clear"`: the score is that of separate clusters; `"one cluster"`: it is lower,
+            and a small bandwidth already puts most rows into one cluster; `"no clear answer"`.
         runners_up: best `Candidate` for each of the three other numbers of clusters that score
             best.
     """
@@ -83,7 +83,8 @@ def min_cluster_size(sizes: NDArray, n_rows: int) -> float:
     Args:
         sizes: rows (or sum of weights) of each cluster, `[k]`.
         n_rows: number of rows with a weight above 0. Weights below 1 on average count as
-            fractions of that average, larger ones as so many rows.
+            fractions of that average, weights above 1 count as that
+            many rows.
 
     Example:
         >>> sizes = np.array([100, 6, 5, 2, 1])
@@ -100,7 +101,7 @@ def min_cluster_size(sizes: NDArray, n_rows: int) -> float:
 
 
 def sample(points: NDArray) -> NDArray:
-    """At most 10,000 of the rows, the same whatever their order; drawn with a fixed seed.
+    """At most 10,000 of the rows, independent of their order; drawn with a fixed seed.
 
     Args:
         points: float64 `[n, d]`.
@@ -126,21 +127,21 @@ def sample(points: NDArray) -> NDArray:
 def scan(
     points: NDArray, partition: Callable[[NDArray, float], tuple[NDArray, bool]]
 ) -> BandwidthCurve:
-    """Clusters `points` at bandwidths on a logarithmic grid, scores each partition, takes one.
+    """Clusters `points` at bandwidths on a logarithmic grid, scores each, selects one.
 
     The score is the silhouette (Rousseeuw 1987) in the space of `points`, computed among the
     clusters of at least `min_cluster_size` and averaged over all rows, those of smaller clusters
     with 0: a few outliers, each a cluster of its own, neither raise nor lower it much. Of the
     bandwidths that score within 0.02 of the best, those with the fewest clusters are kept (the
     others split off fragments at almost the same score), and the middle one is taken. Where no
-    score is as high as separate clusters reach, and at all bandwidths from 0.115 of the extent
-    upwards one cluster holds 80 % of the rows, the answer is one cluster: uniform noise does not
+    score is as high as separate clusters reach, and at all bandwidths of 0.115 of the extent
+    and above one cluster holds 80 % of the rows, the answer is one cluster: uniform noise does not
     hold together there. `experiments/bandwidth.md` compares the rule with others.
 
     All rows are clustered, and 1,000 of them, drawn with a fixed seed, are scored.
 
     Args:
-        points: float64 `[n, d]`, finite; of large sets a `sample`.
+        points: float64 `[n, d]`, finite; a `sample` of large sets.
         partition: maps points and a bandwidth to labels int `[n]`, counted from 0, and whether
             the shift converged; if not (two modes still drift toward each other along a thin
             bridge), the bandwidth gets no score.
@@ -150,7 +151,7 @@ def scan(
         largest is taken.
 
     Raises:
-        ValueError: the range of the points is more than a float can hold.
+        ValueError: the range of the points overflows a float.
 
     Example:
         >>> def threshold(points, bandwidth):  # two groups at any bandwidth
@@ -197,7 +198,7 @@ def stability(points: NDArray, assign: Callable[[NDArray, NDArray], NDArray]) ->
     the same 1,000 rows; drawn with a fixed seed.
 
     Args:
-        points: float64 `[n, d]`; of large sets a `sample`.
+        points: float64 `[n, d]`; a `sample` of large sets.
         assign: clusters the points of its first argument and returns the labels of the second's.
 
     Returns:
@@ -232,7 +233,7 @@ def _extent(points: NDArray) -> float:
     """Largest range of a coordinate without its outermost hundredths; positive.
 
     Raises:
-        ValueError: the range is more than a float can hold.
+        ValueError: the range overflows a float.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         low, high = np.percentile(points, (1, 99), axis=0)
@@ -242,19 +243,19 @@ def _extent(points: NDArray) -> float:
             f"X must have a finite range; got values from {points.min():g} to {points.max():g}: "
             "scale it down"
         )
-    # Equal points: any bandwidth does whose cells still have exact numbers.
+    # Equal points: any bandwidth works if its cells still have exact numbers.
     smallest = max(1.0, float(np.abs(points).max()) * 2.0**-40)
     return float(inner.max()) or float(full.max()) or smallest
 
 
 def _silhouette(distances: NDArray, labels: NDArray) -> float:
     """Silhouette among the rows with a label from 0 up, averaged over all; NaN if undefined."""
-    kept = np.flatnonzero(labels >= 0)
-    among = distances[np.ix_(kept, kept)]
+    rows = np.flatnonzero(labels >= 0)
+    among = distances[np.ix_(rows, rows)]
     # The distances of enormous coordinates overflow.
-    if not 2 <= len(np.unique(labels[kept])) < len(kept) or not np.isfinite(among).all():
+    if not 2 <= len(np.unique(labels[rows])) < len(rows) or not np.isfinite(among).all():
         return float("nan")
-    return float(silhouette_samples(among, labels[kept], metric="precomputed").sum() / len(labels))
+    return float(silhouette_samples(among, labels[rows], metric="precomputed").sum() / len(labels))
 
 
 def _choose(
@@ -270,16 +271,16 @@ def _choose(
     """
     best = len(scores) - 1
     if not np.isnan(scores).all():
-        good = np.flatnonzero(scores >= np.nanmax(scores) - _TOLERANCE)
-        fewest = good[n_clusters[good] == n_clusters[good].min()]
+        near_best = np.flatnonzero(scores >= np.nanmax(scores) - _TOLERANCE)
+        fewest = near_best[n_clusters[near_best] == n_clusters[near_best].min()]
         best = int(fewest[len(fewest) // 2])
-        if scores[best] >= _CLEAR:
+        if scores[best] >= _CLEAR_SCORE:
             return best, VERDICTS[0]
     # First bandwidth from which on one cluster holds most rows.
-    apart = np.flatnonzero(largest < _MOST)
-    together = int(apart[-1]) + 1 if len(apart) else 0
-    if together < len(scores) and relative[together] <= _HOLDS_TOGETHER:
-        return (together + len(scores)) // 2, VERDICTS[1]
+    split = np.flatnonzero(largest < _MIN_LARGEST_FRACTION)
+    first_merged = int(split[-1]) + 1 if len(split) else 0
+    if first_merged < len(scores) and relative[first_merged] <= _MAX_SPLIT_BANDWIDTH:
+        return (first_merged + len(scores)) // 2, VERDICTS[1]
     return best, VERDICTS[2]
 
 

@@ -18,15 +18,15 @@ _FARTHEST_CELL = 2**53 - 4
 _LARGEST_KEY = 2**62
 # Elements of one block of the pairwise comparison (float64: 32 MB).
 _BLOCK = 2**22
-# With fewer than one neighbor in so many pairs, pairs are kept as a list.
+# Neighbor pairs are stored as a list if fewer than one pair in this many are neighbors.
 _SPARSE = 16
 
 
 class Grid(NamedTuple):
     """Occupied cells in lexicographic order.
 
-    Positions relative to the cell keep full precision anywhere and do not change at all when the
-    data are moved by whole cells.
+    Positions relative to the cell keep full precision anywhere and are unchanged if the data
+    are shifted by whole cells.
 
     Attributes:
         cells: int64 `[m, d]`, cell numbers.
@@ -57,7 +57,7 @@ def bin_points(points: NDArray, bandwidth: float) -> tuple[NDArray, NDArray]:
     """
     with np.errstate(over="ignore", invalid="ignore"):
         floors = np.floor(points / bandwidth)
-    # The comparison is written so that an overflow to infinity fails it too.
+    # Infinity after an overflow fails the check too.
     if not (floors.max() <= _FARTHEST_CELL and floors.min() >= -_FARTHEST_CELL):
         raise ValueError(
             f"X must be within {_FARTHEST_CELL:.1e} times the bandwidth {bandwidth:g} of 0, where "
@@ -166,17 +166,17 @@ def _enumerated(grid: Grid, spans: list[int]) -> tuple[NDArray, NDArray]:
             continue
         lasts = (1,) if jump == 0 else (-1, 0, 1)
         neighbor_key = key + (jump + lasts[0])
-        place = np.searchsorted(key, neighbor_key)
+        position = np.searchsorted(key, neighbor_key)
         for last in lasts:
-            occupied = padded[place] == neighbor_key
+            occupied = padded[position] == neighbor_key
             i = np.flatnonzero(occupied)
-            j = place[i]
+            j = position[i]
             direction = np.array([*first, last], np.float64)
             total[i] += weights[j]
             total[j] += weights[i]
             moment[i] += moments[j] + weights[j, None] * direction
             moment[j] += moments[i] - weights[i, None] * direction
-            place += occupied
+            position += occupied
             neighbor_key += 1
     return total, moment
 
@@ -186,8 +186,8 @@ def _pairwise(grid: Grid) -> tuple[NDArray, NDArray]:
     m, d = grid.cells.shape
     cells = _close_gaps(grid.cells)
     spans = np.ptp(cells, axis=0)
-    # The widest column first, which leaves the fewest pairs for the others; of a column that
-    # spans two cells only, all are neighbors.
+    # The widest column first, which leaves the fewest pairs for the others; in a column that
+    # spans two cells, all rows are neighbors.
     columns = np.argsort(-spans, kind="stable")[: max(1, int((spans > 1).sum()))]
     order = np.argsort(cells[:, columns[0]], kind="stable")
     cells, weights = cells[order], grid.weights[order]
@@ -198,38 +198,40 @@ def _pairwise(grid: Grid) -> tuple[NDArray, NDArray]:
     total, moment = np.empty(m), np.empty((m, d))
     start = 0
     while start < m:
-        # Sorted by the widest coordinate, the neighbors of a block are one stretch of rows.
+        # Sorted by the widest coordinate, the neighbors of a block are contiguous rows.
         low = np.searchsorted(column, column[start] - 1)
         stop = min(m, start + max(1, _BLOCK // max(m - int(low), 1)))
         high = np.searchsorted(column, column[stop - 1] + 1, side="right")
-        near = _near(narrow[start:stop], narrow[low:high], columns)
-        total[start:stop] = near @ weights[low:high]
-        sums = near @ moments[low:high]
+        is_neighbor = _neighbor_matrix(narrow[start:stop], narrow[low:high], columns)
+        total[start:stop] = is_neighbor @ weights[low:high]
+        sums = is_neighbor @ moments[low:high]
         moment[start:stop] = sums - total[start:stop, None] * cells[start:stop]
         start = stop
     back = np.argsort(order)
     return total[back], moment[back]
 
 
-def _near(rows: NDArray, others: NDArray, columns: NDArray) -> NDArray | sparse.csr_array:
-    """Which of `others` are neighbors of `rows` in all columns, 0 or 1, float64 `[a, b]`."""
-    near = np.ones((len(rows), len(others)), bool)
+def _neighbor_matrix(
+    rows: NDArray, candidates: NDArray, columns: NDArray
+) -> NDArray | sparse.csr_array:
+    """Which of `candidates` are neighbors of `rows` in all columns, 0 or 1, float64 `[a, b]`."""
+    is_neighbor = np.ones((len(rows), len(candidates)), bool)
     remaining = list(columns)
-    while remaining and np.count_nonzero(near) * _SPARSE >= near.size:
+    while remaining and np.count_nonzero(is_neighbor) * _SPARSE >= is_neighbor.size:
         k = remaining.pop(0)
-        near &= np.abs(rows[:, k, None] - others[None, :, k]) <= 1
+        is_neighbor &= np.abs(rows[:, k, None] - candidates[None, :, k]) <= 1
     if not remaining:
-        return near.astype(np.float64)
+        return is_neighbor.astype(np.float64)
     # Few pairs are left: from here on the other columns are compared for them alone.
-    i, j = near.nonzero()
+    i, j = is_neighbor.nonzero()
     for k in remaining:
-        keep = np.abs(rows[i, k] - others[j, k]) <= 1
+        keep = np.abs(rows[i, k] - candidates[j, k]) <= 1
         i, j = i[keep], j[keep]
-    return sparse.csr_array((np.ones(len(i)), (i, j)), shape=near.shape)
+    return sparse.csr_array((np.ones(len(i)), (i, j)), shape=is_neighbor.shape)
 
 
 def _close_gaps(cells: NDArray) -> NDArray:
-    """Small coordinates with the same neighbors: differences above 2 in a column become 2."""
+    """Compressed coordinates with the same neighbors: differences above 2 in a column become 2."""
     closed = np.empty_like(cells)
     for k, column in enumerate(cells.T):
         values, inverse = np.unique(column, return_inverse=True)

@@ -1,4 +1,4 @@
-"""GridShift: mode seeking on a grid, which finds the number of clusters by itself.
+"""GridShift: mode seeking on a grid, which determines the number of clusters.
 
 A scikit-learn estimator that needs no JAX. Source: NRCC (papers/nrcc.txt) section 3.6 and Kumar et
 al., "GridShift: A Faster Mode-seeking Algorithm for Image Segmentation and Object Tracking", CVPR
@@ -52,11 +52,11 @@ class GridShift(ClusterMixin, BaseEstimator):
     their neighborhood until convergence (see `shift.shift`). Points follow their cell. All sums
     are in float64.
 
-    In more than about ten dimensions a grid is a poor idea: all cells are compared with each other,
+    In more than about ten dimensions a grid works poorly: all cells are compared with each other,
     and hardly any two are neighbors. Reduce first (`cluster_jax.clustering.reduce`).
 
     The partition does not depend on the order of the rows (up to rounding of sums). It depends on
-    where the grid lies, except for moves by whole cells.
+    the origin of the grid, up to shifts by whole cells.
 
     Args:
         bandwidth: side of a cell in the unit of the data, or `"auto"`: chosen without labels by
@@ -121,7 +121,7 @@ class GridShift(ClusterMixin, BaseEstimator):
         else:
             bandwidth = float(self.bandwidth)
         collected = self._collect(points, weights, bandwidth)
-        # Only now, so that a fit that fails leaves the previous one as it was.
+        # Set last, so that a failed fit keeps the previous one.
         validate_data(self, X, reset=True, skip_check_array=True)
         self.bandwidth_curve_, self.stability_, self.bandwidth_ = curve, stability, bandwidth
         self._set(*collected)
@@ -133,8 +133,8 @@ class GridShift(ClusterMixin, BaseEstimator):
         """Adds the rows of `X` float `[n, d]` to those seen so far.
 
         Equal to one `fit` of all rows, up to rounding of sums (exactly on dyadic numbers): the
-        sums of cells are added. Beside these only the cell of each row is stored, 8 bytes a row,
-        and the points of rows without weight.
+        sums of cells are added. In addition, only the cell of each row (8 bytes per row) and
+        the points of zero-weight rows are stored.
 
         Raises:
             ValueError: the bandwidth is not a number, or as for `fit`.
@@ -154,7 +154,7 @@ class GridShift(ClusterMixin, BaseEstimator):
         return self
 
     def merge(self, other: "GridShift") -> Self:
-        """Adds all rows that `other` has seen, as if they had been fitted here after these.
+        """Adds all rows that `other` has seen, as if `partial_fit` had been called with them.
 
         The shards of a large set can thus be fitted separately, even on different machines, and
         combined to the same clusters. The `stop` and `max_iter` of this estimator apply.
@@ -185,7 +185,7 @@ class GridShift(ClusterMixin, BaseEstimator):
         cell; where there is no neighbor it goes to the nearest mode.
 
         Raises:
-            ValueError: `X` is not finite or has another number of columns than in `fit`.
+            ValueError: `X` is not finite or has a different number of columns than in `fit`.
         """
         return self.locate(X).labels
 
@@ -247,7 +247,7 @@ class GridShift(ClusterMixin, BaseEstimator):
 
     def _follow(self, points: NDArray) -> tuple[NDArray, NDArray]:
         """Labels of new points, and which of them have no fitted row around them."""
-        # In many dimensions all cells are compared with each other: not too many at a time.
+        # In many dimensions all cells are compared with each other: points are taken in blocks.
         step = max(_QUERIES, len(self._grid.cells))
         blocks = [
             follow(

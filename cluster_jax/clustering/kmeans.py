@@ -45,13 +45,13 @@ class _Rows(NamedTuple):
         x: centered or scaled rows `[devices * local, d]`, zero in the padding.
         live: bool `[devices * local]`, rows that may become centers.
         mean: `[d]`, what was subtracted.
-        spread: mean square of the rows; not finite if an entry is not finite or too large.
+        mean_square: mean square of the rows; not finite if an entry is not finite or too large.
     """
 
     x: Array
     live: Array
     mean: Array
-    spread: Array
+    mean_square: Array
 
 
 def kmeans(
@@ -69,8 +69,8 @@ def kmeans(
     """k-means by Lloyd's algorithm, the best of `n_init` runs by inertia; the E-step of NCC.
 
     "spherical" scales the rows to length one (a zero row stays zero and gets an arbitrary label)
-    and after each update the centers too; it maximizes the sum of <v_i, mu_y(i)>, which no
-    assignment and no update lowers. In "euclidean" none raises the inertia.
+    and after each update the centers too; it maximizes the sum of <v_i, mu_y(i)>, which never
+    decreases; with "euclidean" the inertia never increases.
 
     Initial centers are drawn by k-means++ with a few candidates for each center. Clusters that
     lose all their rows are moved to the rows farthest from their centers. With fewer distinct
@@ -94,10 +94,10 @@ def kmeans(
         seed: of the k-means++ draws; the same seed gives the same result.
         init: initial centers `[k, d]` of the first run, or None to draw them as for the others.
         mesh: devices, on one axis; None: those of this process. If it spans several processes,
-            all of them call this together with the same arguments, and get the same result.
+            all processes must call this with the same arguments, and get the same result.
 
     Returns:
-        The run of lowest inertia, the earliest of equals.
+        The run of lowest inertia, the first in case of ties.
 
     Raises:
         ValueError: an argument is out of range, or the rows cannot be clustered.
@@ -129,12 +129,12 @@ def kmeans(
     tiling = lloyd.make_tiling(n, d, n_clusters, mesh.size, mesh.devices.flat[0].platform)
     data = _prepare(_shard(casted, tiling, mesh), tiling=tiling, spherical=spherical, mesh=mesh)
     # A squared distance of two rows is at most four times the sum of all squares.
-    if not 4 * n * float(data.spread) <= float(np.finfo(casted.dtype).max):
+    if not 4 * n * float(data.mean_square) <= float(np.finfo(casted.dtype).max):
         _raise_unusable(rows, casted.dtype)
     mean = np.asarray(data.mean, np.float64) + (0 if offset is None else offset)
     if initial is not None:
         initial = _l2_normalize(initial) if spherical else _shift(initial, mean, casted.dtype)
-    scale = 1.0 if spherical else float(data.spread) ** 0.5
+    scale = 1.0 if spherical else float(data.mean_square) ** 0.5
     min_move = np.asarray(tol * scale, casted.dtype)
 
     def single_run(number: int) -> tuple[float, lloyd.Run]:
@@ -173,7 +173,7 @@ def _as_matrix(x: ArrayLike) -> NDArray:
 
 
 def _cast(rows: NDArray, spherical: bool) -> tuple[NDArray, NDArray | None]:
-    """Rows in the dtype to compute in; and what was subtracted, float64 `[d]`, or None."""
+    """Rows in the dtype to compute in; and the mean that was subtracted, float64 `[d]`, or None."""
     if rows.dtype == np.float32:
         return rows, None
     dtype = jax.dtypes.canonicalize_dtype(np.float64)
@@ -265,7 +265,7 @@ def _shard(rows: NDArray, tiling: lloyd.Tiling, mesh: Mesh) -> Array:
 
 
 def _replicate(centers: NDArray, mesh: Mesh) -> Array:
-    """The same array whole on every device."""
+    """The array replicated on every device."""
     sharding = NamedSharding(mesh, PartitionSpec())
     return jax.make_array_from_callback(centers.shape, sharding, lambda index: centers[index])
 
@@ -282,20 +282,20 @@ def _prepare(x: Array, *, tiling: lloyd.Tiling, spherical: bool, mesh: Mesh) -> 
             # Divided by its largest entry first, a row of any size has a finite, nonzero length.
             largest = jnp.max(jnp.abs(x), axis=1, keepdims=True)
             x = x / jnp.where(largest == 0, 1, largest)
-            spread = spread_of(jnp.sum(x * x, axis=1))
-            return ops.l2_normalize(x), live & (largest[:, 0] > 0), mean, spread
+            mean_square = mean_square_of(jnp.sum(x * x, axis=1))
+            return ops.l2_normalize(x), live & (largest[:, 0] > 0), mean, mean_square
         # The second pass removes what rounding left of a mean far from zero.
         weights = (live / tiling.n).astype(x.dtype)
         for _ in range(2):
             mean += collectives.total(jnp.sum((x - mean[None]) * weights[:, None], axis=0), axis)
         x = jnp.where(live[:, None], x - mean[None], 0)
-        return x, live, mean, spread_of(jnp.sum(x * x, axis=1))
+        return x, live, mean, mean_square_of(jnp.sum(x * x, axis=1))
 
-    def spread_of(squared_lengths: Array) -> Array:
+    def mean_square_of(squared_lengths: Array) -> Array:
         return collectives.total(jnp.sum(squared_lengths / tiling.n), axis)
 
-    rows, whole = PartitionSpec(axis), PartitionSpec()
-    out = rows, rows, whole, whole
+    rows, replicated = PartitionSpec(axis), PartitionSpec()
+    out = rows, rows, replicated, replicated
     return _Rows(*jax.shard_map(body, mesh=mesh, in_specs=rows, out_specs=out)(x))
 
 
@@ -308,10 +308,10 @@ def _draw_centers(
 
     def body(x: Array, live: Array, numbers: Array) -> Array:
         key = jax.random.wrap_key_data(numbers, impl="threefry2x32")
-        return seeding.plus_plus(x, live, key, k, tiling=tiling, axis=axis)
+        return seeding.kmeans_plus_plus(x, live, key, k, tiling=tiling, axis=axis)
 
-    rows, whole = PartitionSpec(axis), PartitionSpec()
-    return jax.shard_map(body, mesh=mesh, in_specs=(rows, rows, whole), out_specs=whole)(
+    rows, replicated = PartitionSpec(axis), PartitionSpec()
+    return jax.shard_map(body, mesh=mesh, in_specs=(rows, rows, replicated), out_specs=replicated)(
         data.x, data.live, numbers
     )
 
@@ -323,7 +323,7 @@ def _run(
 ) -> lloyd.Run:  # fmt: skip
     (axis,) = mesh.axis_names
     body = functools.partial(lloyd.run, tiling=tiling, spherical=spherical, axis=axis)
-    rows, whole = PartitionSpec(axis), PartitionSpec()
-    return jax.shard_map(body, mesh=mesh, in_specs=(rows, whole, whole, whole), out_specs=whole)(
-        x, centers, max_iter, min_move
-    )
+    rows, replicated = PartitionSpec(axis), PartitionSpec()
+    return jax.shard_map(
+        body, mesh=mesh, in_specs=(rows, replicated, replicated, replicated), out_specs=replicated
+    )(x, centers, max_iter, min_move)

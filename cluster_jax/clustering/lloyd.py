@@ -13,18 +13,18 @@ from jax import Array, lax
 from cluster_jax.core import collectives, ops
 from cluster_jax.core.collectives import Axis
 
-# At most so many rows in a block, and so many elements of features and scores. On a CPU they stay
+# Maximum rows, and elements of features and scores, per block. On a CPU they stay
 # in the cache of a core (4 MB in float32); an accelerator needs many to be busy. Blocks are
 # multiples of 64 rows, at which matrix products run best.
 _CPU, _ACCELERATOR = (256, 2**20), (2**17, 2**26)
 # Centers per group in the search for the highest score: first the best group by a plain maximum,
 # then the center in it by an argmax, which is slower.
 _GROUP = 20
-# A CPU sums the rows in parts of at least so many rows in all and per cluster on average. The error
+# A CPU sums the rows in parts of at least this many rows in total and per cluster. The error
 # grows with the rows of a part; the sums of all parts take 1/32 of the memory of the rows.
 _PART, _PER_CLUSTER = 2**12, 32
-# Squares and their sums that differ by less than so many units of rounding count as equal.
-LEVEL = 64
+# Squares and their sums that differ by less than this many ulps count as ties.
+TIE_TOLERANCE_ULPS = 64
 
 
 # Step, centers, labels, sums, counts, whether it has converged.
@@ -117,16 +117,18 @@ def run(
         step, centers, labels, sums, counts, _ = carry
         moved = _update(x, centers, labels, sums, counts, tiling, spherical, axis)
         new, sums, counts = _assign(x, moved, tiling, spherical, axis)
-        same = collectives.total(jnp.sum(new != labels, dtype=jnp.int32), axis) == 0
-        done = same | (jnp.max(jnp.linalg.norm(moved - centers, axis=1)) <= min_move)
+        is_unchanged = collectives.total(jnp.sum(new != labels, dtype=jnp.int32), axis) == 0
+        done = is_unchanged | (jnp.max(jnp.linalg.norm(moved - centers, axis=1)) <= min_move)
         return step + 1, moved, new, sums, counts, done
 
-    def unfinished(carry: _Carry) -> Array:
+    def keeps_going(carry: _Carry) -> Array:
         return (carry[0] < max_iter) & ~carry[-1]
 
     first = _assign(x, centers, tiling, spherical, axis)
-    zero, no = jnp.zeros((), jnp.int32), jnp.zeros((), bool)
-    step, centers, labels, *_ = lax.while_loop(unfinished, body, (zero, centers, *first, no))
+    zero, not_converged = jnp.zeros((), jnp.int32), jnp.zeros((), bool)
+    step, centers, labels, *_ = lax.while_loop(
+        keeps_going, body, (zero, centers, *first, not_converged)
+    )
     squares = _squares(x, centers, labels, tiling, axis).reshape(-1, tiling.chunk).sum(1)
     return Run(collectives.gather(labels, axis), centers, collectives.gather(squares, axis), step)
 
@@ -174,7 +176,7 @@ def _assign(
 
 
 def _nearest(x: Array, centers: Array, half: Array) -> Array:
-    """Number of the nearest center of each row, int32; of several the lowest.
+    """Number of the nearest center of each row, int32; ties go to the lowest.
 
     The nearest is the one of highest <x, c> - |c|^2 / 2, which is `half`.
     """
@@ -277,7 +279,7 @@ def _reseed(
     """Moves the centers of empty clusters to the farthest rows.
 
     Each is the farthest from all centers, those placed before it included, so that no two land
-    in one place. Of equals the first is taken: both rows of a pair are equally far from their mean,
+    in one place. Ties go to the first: both rows of a pair are equally far from their mean,
     and rounding, which differs with the number of devices, must not decide. Rows that lie on their
     center, up to rounding, are left out; so are zero rows on the sphere, which have no direction.
     """
@@ -292,8 +294,8 @@ def _reseed(
         def move() -> tuple[Array, Array]:
             centers, squares = carry
             most = jnp.max(collectives.gather(jnp.max(squares)[None], axis))
-            far = squares >= most * (1 - LEVEL * jnp.finfo(x.dtype).eps)
-            first = jnp.min(jnp.where(far, rows, tiling.n))
+            is_farthest = squares >= most * (1 - TIE_TOLERANCE_ULPS * jnp.finfo(x.dtype).eps)
+            first = jnp.min(jnp.where(is_farthest, rows, tiling.n))
             row = fetch(x, jnp.min(collectives.gather(first[None], axis))[None], axis)
             squares = jnp.minimum(squares, jnp.sum((x - row) ** 2, axis=1))
             return centers.at[j].set(jnp.where(most > 0, row[0], centers[j])), squares
@@ -306,8 +308,8 @@ def _reseed(
 def _squares(x: Array, centers: Array, labels: Array, tiling: Tiling, axis: Axis) -> Array:
     """Squared distance of each row to its center `[local]`, 0 for padding.
 
-    From the differences: the scores, which cancel, are accurate enough to compare centers, not to
-    add up.
+    Computed from differences: the scores lose digits to cancellation, which matters for sums though
+    not for comparing centers.
     """
 
     def block(i: Array, squares: Array) -> Array:

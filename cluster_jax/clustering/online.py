@@ -26,12 +26,11 @@ class Clusters(NamedTuple):
 
 
 def assign(features: Array, centroids: Array) -> Array:
-    """The nearest centroid of every row: `[n, d], [K, d] -> int32 [n]`; the first of equals.
+    """The nearest centroid of every row: `[n, d], [K, d] -> int32 [n]`; ties go to the first.
 
     Distances are Euclidean between unit rows (`features` may have any length).
 
-    Source: CueCo (3), which prints the query z; (2), (7) and (8) are about the keys z'. Either may
-    be passed.
+    Source: CueCo (3), which uses the query z; (2), (7) and (8) use the keys z'. Pass either.
 
     Example:
         >>> rows, centroids = jnp.array([[9.0, 1.0], [-1.0, 5.0]]), jnp.eye(2)

@@ -2,8 +2,8 @@
 
 For clusterings of a UMAP map, which assigns no new rows itself: a UMAP object cannot be stored
 without pickle, takes minutes to rebuild for large sets, and maps a row differently alone and in a
-batch. The nearest training rows assign as well (`experiments/placement.md`), at once, and give
-each training row its own label.
+batch. Voting by the nearest training rows is as accurate (`experiments/placement.md`), instant,
+and gives each training row its own label.
 """
 
 from typing import NamedTuple
@@ -35,8 +35,8 @@ class Neighbors(NamedTuple):
 def neighbors(rows: ArrayLike, features: ArrayLike, n_neighbors: int) -> Neighbors:
     """The training rows nearest to each row, by 1 - cosine; ties go to the lower index.
 
-    Not scikit-learn's `NearestNeighbors`: a row's answer must not depend on the other rows of the
-    call, to the last bit, and ties must have one answer. Its exhaustive search takes distances
+    Not scikit-learn's `NearestNeighbors`: a row's result must not depend on the other rows of the
+    call, bit for bit, and ties must have one answer. Its exhaustive search takes distances
     from blocked matrix products, whose rounding depends on the shape of the block; its trees give
     ties in no fixed order and are slow in hundreds of dimensions. Here the matrix product only
     picks candidates within its error bound; their distances are exact to float64.
@@ -84,8 +84,8 @@ def neighbors(rows: ArrayLike, features: ArrayLike, n_neighbors: int) -> Neighbo
 def vote(nearest: Neighbors, labels: NDArray) -> NDArray:
     """Label of each row by its neighbors' votes, each weighted by 1 / distance; int64 `[m]`.
 
-    Neighbors at distance 0 outvote all others: a training row gets its own label, and copies of
-    it with different labels get the most frequent of theirs. Ties go to the lower label.
+    Neighbors at distance 0 outvote all others: a training row gets its own label, and
+    duplicates with different labels get their most frequent one. Ties go to the lower label.
 
     Args:
         nearest: the nearest training rows.
@@ -129,8 +129,8 @@ def position(nearest: Neighbors, labels: NDArray, assigned: NDArray, embedding: 
 def novelty_threshold(features: NDArray) -> float:
     """Distance to the nearest other training row that 99 % of the training rows stay within.
 
-    By 1 - cosine. A new row farther than this from every training row is unlike anything seen. On
-    digits that holds for 0.3 to 2.5 % of held-out rows; for images of other sets see
+    By 1 - cosine. A new row farther than this from every training row is novel. On
+    digits this flags 0.3 to 2.5 % of held-out rows; for images of other sets see
     `experiments/placement.md`. At most 5,000 evenly spaced rows are looked up.
 
     Args:

@@ -1,4 +1,4 @@
-"""Reduction of features to the few dimensions in which modes are sought."""
+"""Reduction of features to the few dimensions in which clusters are found."""
 
 import warnings
 
@@ -64,7 +64,7 @@ def reduce(
 
 
 def _pca(x: NDArray, n_components: int) -> NDArray:
-    """Principal components in float64; of each axis the entry largest in size is positive."""
+    """Principal components in float64; signs are those of scikit-learn."""
     # Imported only where it is used, like the other two methods.
     from sklearn.decomposition import PCA
 

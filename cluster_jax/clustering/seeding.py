@@ -11,7 +11,7 @@ from cluster_jax.core import collectives, ops
 from cluster_jax.core.collectives import Axis
 
 
-def plus_plus(
+def kmeans_plus_plus(
     x: Array, live: Array, key: Array, k: int, *, tiling: lloyd.Tiling, axis: Axis
 ) -> Array:
     """Rows drawn one after the other with probability proportional to the squared distance D^2.
@@ -40,27 +40,27 @@ def plus_plus(
     Example:
         >>> x, live = jnp.repeat(jnp.array([[0.0], [5.0]]), 4, axis=0), jnp.ones(8, bool)
         >>> tiling = lloyd.make_tiling(8, 1, 2, devices=1, platform="cpu")
-        >>> centers = plus_plus(x, live, jax.random.key(0), 2, tiling=tiling, axis=None)
+        >>> centers = kmeans_plus_plus(x, live, jax.random.key(0), 2, tiling=tiling, axis=None)
         >>> sorted(centers[:, 0].tolist())
         [0.0, 5.0]
     """
     lengths = jnp.sum(x * x, axis=1)
-    tries = 2 + int(math.log(k))
+    n_local_trials = 2 + int(math.log(k))
 
     def step(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         centers, nearest = carry
         weights = jnp.where(i == 0, live.astype(x.dtype), nearest)
-        drawn = draw(jax.random.fold_in(key, i), weights, tries, tiling=tiling, axis=axis)
+        drawn = draw(jax.random.fold_in(key, i), weights, n_local_trials, tiling=tiling, axis=axis)
         rows = lloyd.fetch(x, drawn, axis)
         squares = (
             lengths[:, None] + jnp.sum(rows * rows, axis=1)[None] - 2 * ops.pairwise_dot(x, rows)
         )
         closer = jnp.minimum(nearest[:, None], jnp.maximum(squares, 0))
-        sums = jnp.sum(jnp.sum(closer.reshape(-1, tiling.chunk, tries), axis=1), axis=0)
+        sums = jnp.sum(jnp.sum(closer.reshape(-1, tiling.chunk, n_local_trials), axis=1), axis=0)
         sums = collectives.total(sums, axis)
-        # Two rows nearer to each other than to all others leave the same sum, whichever is taken:
-        # the first is, so that rounding, which differs with the number of devices, cannot decide.
-        lowest = sums <= jnp.min(sums) * (1 + lloyd.LEVEL * jnp.finfo(x.dtype).eps)
+        # Two rows nearer to each other than to all others give the same sum; the first is taken, so
+        # that rounding, which differs with the number of devices, cannot decide.
+        lowest = sums <= jnp.min(sums) * (1 + lloyd.TIE_TOLERANCE_ULPS * jnp.finfo(x.dtype).eps)
         best = jnp.where(i == 0, 0, jnp.argmax(lowest))
         return centers.at[i].set(rows[best]), closer[:, best]
 

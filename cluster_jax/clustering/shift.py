@@ -34,15 +34,15 @@ def shift(grid: Grid, *, stop: str = "fixed_point", max_iter: int = 500) -> Mode
     """Moves all cells at once until convergence.
 
     Every cell moves to the weighted mean of the current centroids of the occupied cells in its
-    3^d neighborhood, its own included; it then belongs to the cell where it landed, and those
-    that land together merge. Deviations from the authors' C++: it relabels one cell after another,
-    truncates toward zero and stops on a signed sum; this function does none of it.
+    3^d neighborhood, its own included; cells that land in the same cell
+    merge. Deviations from the authors' C++: it relabels one cell after another,
+    truncates toward zero and stops on a signed sum; this function does not.
 
     Args:
         grid: m occupied cells.
         stop: `"fixed_point"`: nothing changes its cell, nothing merges and no centroid moves by
             more than 1e-9 bandwidths; `"no_merge"`: after the first iteration without a merge,
-            its move applied (the authors' rule).
+            with its shift applied (the authors' rule).
         max_iter: maximum number of iterations.
 
     Example:
@@ -61,7 +61,7 @@ def shift(grid: Grid, *, stop: str = "fixed_point", max_iter: int = 500) -> Mode
         on_border = offsets >= 1
         step[on_border] += 1
         offsets[on_border] = 0
-        at_rest = not step.any() and np.abs(target - grid.offsets).max() <= _MIN_MOVE
+        is_converged = not step.any() and np.abs(target - grid.offsets).max() <= _MIN_MOVE
         before = len(grid.cells)
         moved = grid.cells + step.astype(np.int64)
         unique, index = grids.group(moved)
@@ -72,7 +72,7 @@ def shift(grid: Grid, *, stop: str = "fixed_point", max_iter: int = 500) -> Mode
             order = np.argsort(index)
             grid = Grid(unique, offsets[order], grid.weights[order])
         mode_of_cell = index[mode_of_cell]
-        if at_rest or (stop == "no_merge" and len(unique) == before):
+        if is_converged or (stop == "no_merge" and len(unique) == before):
             return Modes(grid, mode_of_cell, iteration, True)
     return Modes(grid, mode_of_cell, max_iter, False)
 
@@ -90,7 +90,7 @@ def follow(
 
     A point in an occupied cell gets the mode of that cell. From an empty cell it moves to the mean
     of the grid in its 3^d neighborhood until it meets an occupied cell; where there is no neighbor,
-    or no move is left, it goes to the nearest mode.
+    or `max_iter` is reached, it goes to the nearest mode.
 
     Args:
         points: float64 `[n, d]`.
@@ -117,7 +117,7 @@ def follow(
     cells, _ = grids.bin_points(points, bandwidth)
     active = np.arange(len(points))
     for iteration in range(max_iter):
-        # New points join the grid without weight: they are drawn by the others and draw none.
+        # New points join the grid without weight: they follow the others without attracting them.
         union, index = grids.group(np.concatenate([grid.cells, cells[active]]))
         mode_of_union = np.full(len(union), -1, np.int64)
         mode_of_union[index[:m]] = mode_of_cell

@@ -1,4 +1,4 @@
-"""Validation of what an estimator is given, and the nearest of a few centers."""
+"""Input validation of the estimators, and nearest centers."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,11 +11,11 @@ _BLOCK = 2**22
 def numeric(values: ArrayLike, name: str) -> NDArray:
     """`values` as a finite array of real numbers `[n, d]`, dtype kept (objects become float64).
 
-    scikit-learn's `check_array` does what it can say in one sentence; masks and dates, which it
-    lets pass, the number of dimensions and the place of a value that is not finite are added here.
+    Extends scikit-learn's `check_array`: also rejects masks and dates, checks the number of
+    dimensions and names the position of a non-finite value.
 
     Raises:
-        ValueError, TypeError: one sentence about what is wrong.
+        ValueError, TypeError: the input is invalid.
 
     Example:
         >>> numeric([[1, 2], [3, 4]], "X").dtype.kind

@@ -1,4 +1,4 @@
-"""BYOL: the prediction from one view meets the target network's projection of the other."""
+"""BYOL: match the prediction from one view to the target projection of the other."""
 
 import jax
 import jax.numpy as jnp

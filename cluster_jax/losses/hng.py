@@ -11,7 +11,7 @@ from cluster_jax.core import checks, ops
 
 
 class HardNegatives(NamedTuple):
-    """Generated negatives of each anchor, known by their cosines alone.
+    """Generated negatives of each anchor, represented only by their cosines.
 
     Attributes:
         similarities: cosine of each anchor with its negatives, the hardest first `[rows, k]`;
@@ -42,9 +42,9 @@ def hard_negatives(
     partner v, drawn evenly and with replacement from the entries of the labeled queue, and is
     mixed with it by each mu. k_2 is at most the number of entries of the queue.
 
-    No mixture is formed. Its cosine with an anchor z follows from <z, u>, <z, v> and <u, v>, so
-    that the memory is that of the product of the two queues, `[Q, R]`, where the mixtures would
-    need `[rows, k_2 * rounds * len(mixing), d]`.
+    Mixtures are never materialized. The cosine of one with an anchor z follows from <z, u>, <z, v>
+    and <u, v>, so that the memory is that of the product of the two queues, `[Q, R]`, where the
+    mixtures would need `[rows, k_2 * rounds * len(mixing), d]`.
 
     Args:
         keys: one key per row `[rows]`, made from the image's index so that a draw does not depend
@@ -68,7 +68,7 @@ def hard_negatives(
     Source: NCL (12)-(15), whose constants are the defaults. Rows are of length one before they
     are mixed, and a mixture of length zero has a cosine of 0. As in the authors' code both values
     of mu share a partner; the code draws the partners of a round without replacement, which fails
-    for a queue of fewer than k_2.
+    if the queue has fewer than k_2 entries.
 
     Example:
         The mixture of the entries (-1, 0) and (0, 1) is at 45 degrees from the anchor:
@@ -91,8 +91,8 @@ def hard_negatives(
         _hardest,
         filled=filled,
         labeled_filled=labeled_filled,
-        squares=(jnp.sum(u * u, axis=-1), jnp.sum(v * v, axis=-1)),
-        products=ops.pairwise_dot(u, v),
+        squared_norms=(jnp.sum(u * u, axis=-1), jnp.sum(v * v, axis=-1)),
+        queue_cosines=ops.pairwise_dot(u, v),
         count=min(count, queue.shape[0]),
         rounds=rounds,
         mixing=mixing,
@@ -122,24 +122,24 @@ def _hardest(
     *,
     filled: Array,
     labeled_filled: Array,
-    squares: tuple[Array, Array],
-    products: Array,
+    squared_norms: tuple[Array, Array],
+    queue_cosines: Array,
     count: int,
     rounds: int,
     mixing: tuple[float, ...],
 ) -> _Mixtures:
     """The hardest mixtures of one anchor, from its cosines with the two queues `[Q]` and `[R]`.
 
-    `squares` are the squared lengths of the queues' rows and `products` `[Q, R]` their inner
-    products. Entries that do not exist come last.
+    `squared_norms` are the squared lengths of the queues' rows and `queue_cosines` `[Q, R]` their
+    inner products. Entries that do not exist come last.
     """
     slots = jnp.arange(to_u.shape[0], dtype=jnp.int32)
     _, u = lax.top_k(jnp.where(slots < filled, -to_u, -jnp.inf), count)
     v = jax.random.randint(key, (rounds, count), 0, jnp.maximum(labeled_filled, 1))
     mu = jnp.asarray(mixing, to_u.dtype)[:, None, None]
-    of_u, of_v = squares
+    of_u, of_v = squared_norms
     squared = mu**2 * of_u[u][None, None] + (1 - mu) ** 2 * of_v[v][None]
-    squared += 2 * mu * (1 - mu) * products[u[None], v][None]
+    squared += 2 * mu * (1 - mu) * queue_cosines[u[None], v][None]
     # Opposite rows that cancel leave rounding errors, of no direction.
     has_direction = squared > jnp.finfo(squared.dtype).eps
     scale = jnp.where(has_direction, lax.rsqrt(jnp.where(has_direction, squared, 1)), 0)

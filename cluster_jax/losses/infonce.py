@@ -1,8 +1,8 @@
 """InfoNCE: pull each anchor to its positive, push it from the other candidates.
 
 One family serves every contrastive loss of the package: in-batch negatives with or without the
-positive in the denominator, a queue of keys, and two modalities. Its members differ in who the
-candidates are (`contrast`, `contrast_views`, `contrast_queue`, `contrast_pairs`) and in the logit
+positive in the denominator, a queue of keys, and two modalities. The losses differ in their
+candidates (`contrast`, `contrast_views`, `contrast_queue`, `contrast_pairs`) and in the logit
 of a pair: the cosine over a temperature here, the log of another kernel in `kernel_infonce`.
 """
 

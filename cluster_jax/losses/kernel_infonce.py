@@ -47,7 +47,7 @@ def make_kernel(
 
     Args:
         gammas: one exponent or two, > 0.
-        temperatures: as many, > 0.
+        temperatures: one per kernel, > 0.
         mixture: for two kernels, `"kernel"`: K = w K_1 + (1 - w) K_2, or `"loss"`: the loss is
             w L_1 + (1 - w) L_2; for one kernel None.
         weight: w, from 0 to 1; for one kernel None.
@@ -103,7 +103,7 @@ def kernel_info_nce_views(a: Array, b: Array, *, kernel: Kernel, axis: Axis = No
     Args:
         a: projections of the first view `[rows, d]`, this device's part, of any length.
         b: projections of the second view, same images in the same order `[rows, d]`.
-        kernel: of `make_kernel`.
+        kernel: from `make_kernel`.
         axis: mesh axis that holds the batch, or None.
 
     Returns:
@@ -141,7 +141,7 @@ def kernel_info_nce_queue(
         keys: target rows of the other view of the same images `[rows, d]`; constants.
         queue: keys of earlier steps `[Q, d]`, the same on all devices; constants.
         filled: how many of the queue's first rows hold a key, int32 `[]`.
-        kernel: of `make_kernel`.
+        kernel: from `make_kernel`.
 
     Returns:
         Scalar, at least float32, whose mean over the devices is the loss of the global batch.
@@ -172,7 +172,7 @@ def kernel_clip(a: Array, b: Array, *, kernel: Kernel, axis: Axis = None) -> Arr
     Args:
         a: embeddings of one modality `[rows, d]`, this device's part, of any length.
         b: those of the other, the partners in the same order `[rows, d]`.
-        kernel: of `make_kernel`.
+        kernel: from `make_kernel`.
         axis: mesh axis that holds the batch, or None.
 
     Returns:

@@ -1,4 +1,4 @@
-"""NCL: losses that discover novel classes among unlabeled images beside labeled ones.
+"""NCL: losses that discover novel classes among unlabeled images, given labeled ones.
 
 The generated negatives (12)-(15) are `hng.hard_negatives`.
 """
@@ -14,7 +14,7 @@ from cluster_jax.core import checks, collectives, ops
 from cluster_jax.core.collectives import Axis
 from cluster_jax.losses.hng import HardNegatives
 
-# Least distance of a predicted similarity from 0 and 1; float32 tells 1 - 1e-7 from 1.
+# Least distance of a predicted similarity from 0 and 1; float32 can represent 1 - 1e-7.
 EPSILON = 1e-7
 
 
@@ -50,15 +50,15 @@ def similar(
         features: `[rows, d]`, this device's part, of any length; constants for the gradient.
         classes: C^u, 2 or more; not used with a threshold.
         threshold: lambda, the least cosine of two features of one class, by default the paper's.
-            None: the cosine that one ordered pair in `classes` reaches, as it is with classes of
-            equal size. Features change while they are trained, and with them the share of pairs
+            None: the quantile that 1 / `classes` of the ordered pairs reach, as with balanced
+            classes. Features change while they are trained, and with them the share of pairs
             that a fixed lambda takes.
         axis: mesh axis that holds the batch, or None.
 
     Returns:
         bool `[rows, rows of all devices]`; an image is similar to itself.
 
-    Source: NCL (2), where lambda is fixed; None is our own.
+    Source: NCL (2), where lambda is fixed; None is our addition.
 
     Example:
         >>> import jax.numpy as jnp
@@ -73,7 +73,7 @@ def similar(
 
 
 def _reached_by_one_in(classes: int, cosines: Array) -> Array:
-    """Between two cosines `[n, n]`: as near to `n^2 / classes` as whole pairs allow are above."""
+    """Threshold that about `n^2 / classes` of the cosines `[n, n]` exceed."""
     n = len(cosines)
     # The diagonal, and pairs with their mirrors: between these two only rounding would choose.
     above = n + 2 * max(0, (n * n // classes - n) // 2)
@@ -101,7 +101,7 @@ def pairwise_bce(
         Scalar, at least float32, whose mean over the devices is the loss of the global batch.
 
     Source: NCL (3). It prints one view for both factors; the authors' code takes the second from
-    the other view. Predictions are clipped to `EPSILON` and 1 less that, and pass no gradient
+    the other view. Predictions are clipped to [EPSILON, 1 - EPSILON], and pass no gradient
     beyond; the code adds it inside the logarithm.
 
     Example:
@@ -171,7 +171,7 @@ def target_weights(
     """How much each candidate is a positive: alpha the augmented view, the rest the neighbors.
 
     Every one of an anchor's k nearest entries of the queue weighs `(1 - alpha) / k`. A queue with
-    fewer entries shares `1 - alpha` among those; from an empty one all falls to the view.
+    fewer entries shares `1 - alpha` among those; with an empty queue the view gets all the weight.
 
     Args:
         similarities: of each row with the entries of the queue `[rows, Q]`; constants.

@@ -25,7 +25,7 @@ def nrcc(
     Args:
         anchors: x, projections of one view `[rows, d]`, this device's part, of any length.
         positives: y, projections of the other view of the same images `[rows, d]`. The gradient
-            passes through them; give constants where they come from a target network.
+            passes through them; pass constants if they come from a target network.
         negatives: c, embeddings of the sampled third view of the same images `[rows, d]`;
             constants for the gradient.
         temperature: tau, positive; the default is the paper's.

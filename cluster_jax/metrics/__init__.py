@@ -1,1 +1,1 @@
-"""Figures about partitions and representations."""
+"""Metrics of partitions and representations."""

@@ -16,7 +16,7 @@ def collapse(features: ArrayLike) -> dict[str, float]:
     centered rows, a deviation: without centering a common mean would count as a direction.
 
     Args:
-        features: finite float `[n, d]`; scaled to unit rows here, a row of zeros stays.
+        features: finite float `[n, d]`; scaled to unit rows here, rows of zeros are kept.
 
     Returns:
         `std`, the mean over dimensions of the standard deviation over rows (healthy about

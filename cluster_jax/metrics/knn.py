@@ -46,16 +46,16 @@ def knn_accuracy(
     classes, votes = np.unique(_labels_of(voters, labels, "labels"), return_inverse=True)
     leave_one_out = queries is None and query_labels is None
     if leave_one_out:
-        asked, truth = voters, np.asarray(labels)
+        query_rows, true_labels = voters, np.asarray(labels)
     elif queries is None or query_labels is None:
         raise ValueError("queries and query_labels must be given together; got only one of them")
     else:
-        asked = _normalized(queries, "queries")
-        truth = _labels_of(asked, query_labels, "query_labels")
-    if asked.shape[1] != voters.shape[1]:
+        query_rows = _normalized(queries, "queries")
+        true_labels = _labels_of(query_rows, query_labels, "query_labels")
+    if query_rows.shape[1] != voters.shape[1]:
         raise ValueError(
             f"queries must have as many columns as features, {voters.shape[1]}; got "
-            f"{asked.shape[1]}"
+            f"{query_rows.shape[1]}"
         )
     if not n_neighbors or min(n_neighbors) < 1:
         raise ValueError(f"n_neighbors must be numbers of at least 1; got {n_neighbors}")
@@ -64,10 +64,10 @@ def knn_accuracy(
         return dict.fromkeys(n_neighbors)
     # Of unit rows the nearest by Euclidean distance are those of highest cosine similarity.
     search = NearestNeighbors(n_neighbors=max(possible), algorithm="brute").fit(voters)
-    nearest = search.kneighbors(None if leave_one_out else asked, return_distance=False)
+    nearest = search.kneighbors(None if leave_one_out else query_rows, return_distance=False)
     correct = dict.fromkeys(possible, 0)
     step = max(1, _BLOCK // len(classes))
-    for start in range(0, len(asked), step):
+    for start in range(0, len(query_rows), step):
         ballots = votes[nearest[start : start + step]]
         rows = np.arange(len(ballots))
         for k in possible:
@@ -75,8 +75,8 @@ def knn_accuracy(
             for ballot in ballots[:, :k].T:
                 counts[rows, ballot] += 1
             winner = classes[counts.argmax(axis=1)]
-            correct[k] += int((winner == truth[start : start + step]).sum())
-    return {k: correct[k] / len(asked) if k in correct else None for k in n_neighbors}
+            correct[k] += int((winner == true_labels[start : start + step]).sum())
+    return {k: correct[k] / len(query_rows) if k in correct else None for k in n_neighbors}
 
 
 def _normalized(features: ArrayLike, name: str) -> NDArray:

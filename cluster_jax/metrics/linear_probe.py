@@ -30,7 +30,7 @@ def linear_probe(
     Softmax regression from zero weights by SGD with momentum 0.9 and a cosine schedule to 0; the
     weight decay is added to the gradient of the weights. Features are centered and divided by one
     number, the root mean squared length of the training rows, so that a learning rate means the
-    same for every network (a deviation: the papers probe features as they come).
+    same for every network (a deviation: the papers use unscaled features).
 
     Args:
         features: float `[n, d]`, finite.
@@ -53,11 +53,11 @@ def linear_probe(
         >>> linear_probe([[0.0], [1.0], [2.0], [7.0], [8.0], [9.0]], [0, 0, 0, 1, 1, 1], epochs=9)
         1.0
     """
-    rows, known = np.asarray(features), np.asarray(labels)
-    if rows.ndim != 2 or known.shape != (len(rows),) or not rows.size:
+    rows, true_labels = np.asarray(features), np.asarray(labels)
+    if rows.ndim != 2 or true_labels.shape != (len(rows),) or not rows.size:
         raise ValueError(
             "features must be a non-empty 2-D array with one label for each row; got shapes "
-            f"{rows.shape} and {known.shape}"
+            f"{rows.shape} and {true_labels.shape}"
         )
     if not np.isfinite(rows).all():
         raise ValueError("features must be finite; got NaN or infinity: drop or fill those rows")
@@ -69,7 +69,7 @@ def linear_probe(
             f"{epochs}, {batch_size} and {learning_rate}"
         )
     rng = np.random.default_rng(seed)
-    classes, target = np.unique(known, return_inverse=True)
+    classes, target = np.unique(true_labels, return_inverse=True)
     test = _held_out(target, holdout, rng)
     if not test.any():
         raise ValueError("labels must have a class of two rows or more to hold one out; got none")

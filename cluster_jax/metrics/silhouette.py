@@ -15,9 +15,9 @@ def silhouette(
 ) -> float | None:
     """Mean silhouette (Rousseeuw 1987) of a sample of rows, drawn without replacement.
 
-    A row of the sample is compared with the other rows of the sample only. The row of a cluster
-    with a single one scores 0, as in scikit-learn, whose function this is; unlike there, the
-    sample keeps the order of the rows, and distances are exact far from the origin.
+    A row of the sample is compared with the other rows of the sample only. Singleton clusters
+    score 0. Wraps scikit-learn's function, but the sample keeps the order of the rows, and
+    distances are exact far from the origin.
 
     Args:
         features: finite float `[n, d]`.

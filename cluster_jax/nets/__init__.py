@@ -1,1 +1,1 @@
-"""Networks; the only folder that names Flax."""
+"""Networks; the only package that imports Flax."""

@@ -19,7 +19,7 @@ from cluster_jax.core import checks
 
 
 class Layers(NamedTuple):
-    """How a backbone is to build its layers.
+    """Layer factories and options for a backbone.
 
     Attributes:
         norm: makes a normalization layer.

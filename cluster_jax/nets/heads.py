@@ -35,7 +35,7 @@ class Head(nn.Module):
 
 
 def classifier(key: Array, features: int, classes: int) -> dict[str, Array]:
-    """Parameters of a linear classifier, drawn evenly from +-1 / sqrt(features) as in torch."""
+    """Parameters of a linear classifier, drawn uniformly from +-1 / sqrt(features) as in torch."""
     bound = features**-0.5
     kernel = jax.random.uniform(key, (features, classes), minval=-bound, maxval=bound)
     return {"kernel": kernel, "bias": jnp.zeros(classes)}

@@ -240,7 +240,7 @@ def _initial(config: NetworkConfig, key: Array, images: Array) -> tuple[Tree, Tr
         "predictor": jnp.zeros((1, _projection_size(config)), images.dtype),
     }
     keys = dict(zip(inputs, jax.random.split(key, len(inputs)), strict=True))
-    # In evaluation mode: one image is no batch to take statistics of.
+    # In evaluation mode: batch statistics of one image are meaningless.
     modules = _modules(config, train=False, axis=None)
     variables = {part: m.init(keys[part], inputs[part]) for part, m in modules.items()}
     params = {part: collections["params"] for part, collections in variables.items()}

@@ -28,7 +28,8 @@ class BatchNorm(nn.Module):
     over all groups.
 
     Attributes:
-        train: use the statistics of the batch and move the running ones; else use the latter.
+        train: whether to use the statistics of the batch and update the running ones, which
+            are used otherwise.
         axis: name of the mesh axis that holds the batch, None on one device.
         group: rows per group, None for the global batch.
         dtype: dtype of the result; None for the widest of images and parameters.

@@ -339,7 +339,7 @@ def test_starts_are_as_good_as_those_of_scikit_learn():
     tiling = lloyd.make_tiling(*x.shape, k, 1, "cpu")
     padded = jnp.pad(x, ((0, tiling.local - len(x)), (0, 0)))
     live = jnp.arange(tiling.local) < len(x)
-    draw = jax.jit(functools.partial(seeding.plus_plus, k=k, tiling=tiling, axis=None))
+    draw = jax.jit(functools.partial(seeding.kmeans_plus_plus, k=k, tiling=tiling, axis=None))
     ours, theirs = [], []
     for seed in range(20):
         centers = np.asarray(draw(padded, live, jax.random.key(seed)))

@@ -38,7 +38,7 @@ class BasicBlock(nn.Module):
 class Bottleneck(nn.Module):
     """1x1, 3x3 (strided) and 1x1 convolutions and a shortcut, the block of ResNet-50.
 
-    Deviation from the paper, as torchvision ("v1.5"): the stride is in the 3x3 convolution, not
+    Deviation from the paper, as in torchvision ("v1.5"): the stride is in the 3x3 convolution, not
     in the first 1x1 one.
     """
 

@@ -22,7 +22,7 @@ class Small(nn.Module):
 
     The widths are (w, w, 2w, 2w). The third convolution has stride 2, and the second too where
     a side of the image exceeds 16 pixels: 8x8 ends at 4x4, 28x28 at 7x7, 32x32 at 8x8. The map
-    is flattened, not averaged: on handwritten digits an average loses where a stroke is. Not
+    is flattened, not averaged: on handwritten digits averaging loses the position of strokes. Not
     from a paper.
 
     Attributes:
@@ -62,7 +62,7 @@ def make(name: str, *, width: int, stem: str | None) -> Backbone:
         stem: None, there is no choice.
 
     Raises:
-        InputError: a stem.
+        InputError: a stem is set.
     """
     if stem is not None:
         raise InputError(f"network.stem must be None with network.name {name!r}; got {stem!r}")
