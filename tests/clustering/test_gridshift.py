@@ -412,9 +412,9 @@ def test_merging_leaves_the_other_alone_and_takes_one_grid():
     np.testing.assert_array_equal(a.labels_, [0, 1, 1])
     np.testing.assert_array_equal(b.labels_, before[0])
     np.testing.assert_array_equal(b.cluster_centers_, before[1])
-    with pytest.raises(ValueError, match="bandwidths 1 and 2"):
+    with pytest.raises(ValueError, match="the same bandwidth, 1; got 2"):
         a.merge(GridShift(2.0).fit([[0.0, 0.0]]))
-    with pytest.raises(ValueError, match="2 and 1"):
+    with pytest.raises(ValueError, match="must have 2 features; got 1"):
         a.merge(GridShift(1.0).fit([[0.0]]))
     with pytest.raises(ValueError, match="bandwidth must be a number for"):
         a.merge(GridShift().fit(np.eye(2)))
