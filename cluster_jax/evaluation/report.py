@@ -101,7 +101,7 @@ def render(data: ReportData) -> str:
         figures=figures,
         record=record,
         css=_asset("report.css"),
-        script=_asset("report.js"),
+        script=_asset("report_map.js"),
         plotlyjs=markupsafe.Markup(get_plotlyjs()),
     )  # fmt: skip
 

@@ -1,6 +1,6 @@
 """The map of the report: all points, one trace per cluster, and their thumbnails.
 
-The page's script (`templates/report.js`) draws the map; every other figure is made with plotly
+The page's script (`templates/report_map.js`) draws the map; every other figure is made with plotly
 in Python. The map needs what plotly's figures cannot do: a card next to the pointer with a
 thumbnail cut out of one shared sprite, a switch between 2-D and 3-D, toggles for the clusters
 outside the figure, and names that disappear with their clusters.
