@@ -19,7 +19,6 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from cluster_jax.clustering.gridshift import Location
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config, override, parse_section
@@ -152,22 +151,19 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         """
         return self.locate(X).labels
 
-    def locate(self, X: str | os.PathLike | ArrayLike) -> Location:
-        """Labels, distances and outliers of new images.
-
-        An outlier is here an image unlike all training images: farther from their features than
-        99 % of these are from their nearest other one (`out_of_sample.novelty_threshold`).
+    def locate(self, X: str | os.PathLike | ArrayLike) -> inference.Assignment:
+        """Labels, distances and `is_novel` of new images, see `inference.Assignment`.
 
         Raises:
             ValueError: the images are invalid, or the run used t-SNE.
         """
         check_is_fitted(self, "labels_")
         if self._run.known:
-            return Location(*inference.classify(self._run, self.transform(X)))
+            return inference.classify(self._run, self.transform(X))
         if self.n_clusters is None:
             inference.check(self._run)
-            return Location(*inference.place(self._run, self.transform(X)))
-        return Location(*inference.place_kmeans(self._run, self.transform(X)))
+            return inference.place(self._run, self.transform(X))
+        return inference.place_kmeans(self._run, self.transform(X))
 
     def report(self, path: str | os.PathLike) -> pathlib.Path:
         """Copies the report, one HTML file that opens offline, to `path`."""

@@ -58,11 +58,17 @@ def two_devices():
 
 
 @pytest.fixture(scope="module")
-def quickly_compiled(one_device):
-    """Compiling takes nearly all the time: without optimization, each step traced once."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build, "_try_step", lambda *arguments: None)
-        jax.config.update("jax_disable_most_optimizations", True)
-        yield
+def unoptimized():
+    """Skips most compiler optimizations, for code that runs a few times and compiles for long."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
     jax.config.update("jax_disable_most_optimizations", False)
     jax.clear_caches()  # slow code for other tests
+
+
+@pytest.fixture(scope="module")
+def quickly_compiled(one_device, unoptimized):
+    """Whole runs of a few steps: unoptimized, on one device, each step traced once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "_try_step", lambda *arguments: None)
+        yield

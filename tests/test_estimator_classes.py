@@ -77,7 +77,7 @@ def test_new_images_are_told_by_name_or_number(fitted, images):
     assert (where.labels == found[:9]).all()
     same = where.labels == fitted.labels_[:9]
     np.testing.assert_allclose(where.distances[same], fitted.distances_[:9][same], atol=1e-5)
-    assert where.outliers.dtype == bool
+    assert where.is_novel.dtype == bool
 
 
 def test_loaded(fitted, images):

@@ -66,7 +66,7 @@ def test_training_images_are_predicted_as_labeled(fitted, images):
     found = fitted.locate(images[7:30] / 255.0)
     assert (found.labels == fitted.labels_[7:30]).all()
     np.testing.assert_allclose(found.distances, fitted.distances_[7:30], atol=1e-4)
-    assert not found.outliers.any()
+    assert not found.is_novel.any()
     features = fitted.transform(images[:20])
     np.testing.assert_allclose(np.linalg.norm(features, axis=1), 1, rtol=1e-5)
     np.testing.assert_allclose(features, fitted._run.features[:20], atol=1e-5)
@@ -201,8 +201,14 @@ def test_before_fit(images):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"overrides": {"train.batch_sise": 3}}, "unknown config key train.batch_sise; see"),
-        ({"overrides": {"batch_size": 3}}, "unknown config key batch_size; see"),
+        (
+            {"overrides": {"train.batch_sise": 3}},
+            r"unknown config key train.batch_sise; did you mean .*train.batch_size.*\?$",
+        ),
+        (
+            {"overrides": {"batch_size": 3}},
+            r"unknown config key batch_size; did you mean eval.batch_size .*train.batch_size\?$",
+        ),
         (
             {"overrides": {"train.batch_size": "many"}},
             "train.batch_size must have the type .* got 'many'",

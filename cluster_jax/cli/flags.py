@@ -9,7 +9,7 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from cluster_jax.core.checks import InputError
-from cluster_jax.core.config import config_names, find_config
+from cluster_jax.core.config import check_key, config_names, find_config, load_config
 
 
 class TrainFlags(NamedTuple):
@@ -34,7 +34,9 @@ def read_flags(arguments: Sequence[str]) -> TrainFlags:
     Raises:
         InputError: a flag is unknown, or its value cannot be used.
     """
-    argv = ["cluster-jax train", *resolve_config(arguments)]
+    arguments = resolve_config(arguments)
+    _check_keys(arguments)
+    argv = ["cluster-jax train", *arguments]
     values = flags.FlagValues()
     config_flags.DEFINE_config_file(
         "config", None, "Config.", lock_config=True, flag_values=values, sys_argv=argv
@@ -70,6 +72,19 @@ def resolve_config(arguments: Sequence[str]) -> list[str]:
         "--config=NAME must be the path of a file or one of "
         f"{', '.join(config_names())}; got no --config"
     )
+
+
+def _check_keys(arguments: Sequence[str]) -> None:
+    """Raises an `InputError` for an override of a key that the config does not have."""
+    path = next(
+        arguments[i + 1] if "=" not in argument else argument.partition("=")[2]
+        for i, argument in enumerate(arguments)
+        if re.match("--?config(=|$)", argument)
+    )
+    config = load_config(path)
+    for argument in arguments:
+        if match := re.match(r"--?config\.([\w.]+)", argument):
+            check_key(config, match[1])
 
 
 def _explain(error: Exception) -> str:

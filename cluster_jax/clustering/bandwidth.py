@@ -68,11 +68,6 @@ class BandwidthCurve(NamedTuple):
     verdict: str
     runners_up: tuple[Candidate, ...]
 
-    @property
-    def clear(self) -> bool:
-        """Whether the data support the verdict, be it several clusters or one."""
-        return self.verdict != VERDICTS[2]
-
 
 def min_cluster_size(sizes: NDArray, n_rows: int) -> float:
     """Size from which a cluster counts; smaller ones hold outliers.

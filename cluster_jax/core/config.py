@@ -1,6 +1,8 @@
 """Configs: loading files, overriding values, parsing sections into dataclasses."""
 
 import dataclasses
+import difflib
+import functools
 import importlib.util
 import pathlib
 import typing
@@ -68,19 +70,37 @@ def load_config(config: str) -> ConfigDict:
     return module.get_config()
 
 
+def check_key(config: ConfigDict, key: str) -> None:
+    """Raises an `InputError` unless the config has the dotted key, such as "train.duration"."""
+    section: Any = config
+    for part in key.split("."):
+        if not isinstance(section, ConfigDict) or part not in section:
+            keys = _dotted_keys(config)
+            similar = [k for k in keys if k.rsplit(".", 1)[-1] == key.rsplit(".", 1)[-1]]
+            similar = similar or difflib.get_close_matches(key, keys)
+            hint = f"did you mean {' or '.join(similar)}?" if similar else "see configs/base.py"
+            raise InputError(f"unknown config key {key}; {hint}")
+        section = section[part]
+
+
+def _dotted_keys(config: ConfigDict, prefix: str = "") -> list[str]:
+    keys = []
+    for name in config:
+        keys.append(f"{prefix}{name}")
+        if isinstance(config[name], ConfigDict):
+            keys += _dotted_keys(config[name], f"{prefix}{name}.")
+    return keys
+
+
 def override(config: ConfigDict, key: str, value: Any) -> None:
     """Sets one value of a config by its dotted key, such as "train.duration".
 
     Raises:
         InputError: the key is unknown, or the value has a different type or is not finite.
     """
+    check_key(config, key)
     *sections, name = key.split(".")
-    section: Any = config
-    for part in sections:
-        is_section = isinstance(section, ConfigDict) and part in section
-        section = section[part] if is_section else None
-    if not isinstance(section, ConfigDict) or name not in section:
-        raise InputError(f"unknown config key {key}; see configs/base.py for the valid ones")
+    section = functools.reduce(lambda outer, part: outer[part], sections, config)
     finite(f"config.{key}", value)
     try:
         section[name] = io.plain(value)  # NumPy integers are not instances of int.

@@ -12,17 +12,10 @@ from cluster_jax.core.checks import InputError
 Schedule = Callable[[Array | int], Array]
 
 
-def duration(value: str, steps_per_epoch: int) -> int:
-    """Number of steps in `"1500 steps"` or `"0.5 epochs"`, rounded up.
-
-    Raises:
-        ValueError: a different format, a negative number, or a fractional number of steps.
-    """
-    return steps("value", value, steps_per_epoch)
-
-
 def steps(name: str, value: str, steps_per_epoch: int) -> int:
-    """`duration` of a config value; error messages start with `name`.
+    """Number of steps in `"1500 steps"` or `"0.5 epochs"`; epochs are rounded up to whole steps.
+
+    Error messages start with `name`, the config key.
 
     Raises:
         InputError: a different format, a negative number, or a fractional number of steps.

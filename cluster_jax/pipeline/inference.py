@@ -89,7 +89,9 @@ def read(workdir: epath.PathLike) -> TrainedRun:
     """
     workdir = epath.Path(workdir).expanduser()
     if not (workdir / workdirs.CONFIG).exists():
-        raise InputError(f"{workdir} holds no run; give the --workdir of a run of cluster_jax.main")
+        raise InputError(
+            f"the workdir must be that of a finished run; got {workdir}, which has none"
+        )
     results = workdirs.finished_results(workdir, (workdirs.CLUSTERS,))
     if results is None:
         raise InputError(
@@ -124,7 +126,7 @@ def restore(run: TrainedRun) -> Trained:
     """
     training = build.rebuild_run(run.config, run.images).training
     state = checkpoint.read(
-        run.workdir / "checkpoints", build.abstract_state(training), training.schedule.total
+        run.workdir / checkpoint.FOLDER, build.abstract_state(training), training.schedule.total
     )
     return Trained(training.method, state.params, state.model_state, training.mesh)
 

@@ -30,7 +30,7 @@ class Stage(NamedTuple):
     @property
     def checkpoints(self) -> epath.Path:
         """Folder of the stage's checkpoints."""
-        return self.workdir / "checkpoints"
+        return self.workdir / checkpoint.FOLDER
 
 
 class Weights(NamedTuple):
@@ -191,7 +191,9 @@ def read(workdir: epath.PathLike) -> Weights:
             raise InputError(f"init_from must be the workdir of a finished run; got {workdir}")
     config = read_config(workdir)
     run = build.rebuild_run(config, io.read_json(workdir / workdirs.IMAGES)).training
-    state = checkpoint.read(workdir / "checkpoints", build.abstract_state(run), run.schedule.total)
+    state = checkpoint.read(
+        workdir / checkpoint.FOLDER, build.abstract_state(run), run.schedule.total
+    )
     return Weights(str(workdir), state.params, state.model_state.batch_stats)
 
 

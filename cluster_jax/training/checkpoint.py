@@ -12,6 +12,9 @@ from orbax.checkpoint import checkpoint_managers
 from cluster_jax.core.checks import InputError
 from cluster_jax.training.state import State
 
+# Name of the folder in a workdir.
+FOLDER = "checkpoints"
+
 
 def read(folder: epath.PathLike, state: State, step: int) -> State:
     """Reads one checkpoint of a finished run; changes nothing in the folder.
@@ -100,13 +103,12 @@ class Checkpoints:
                 force=True,
             )
 
-    def restore(self, state: State, step: int | None = None) -> State | None:
-        """Restores the newest readable checkpoint, or the one of `step`; None if there is none.
+    def restore(self, state: State) -> State | None:
+        """Restores the newest checkpoint, or if it is damaged the previous one; None without any.
 
         Args:
             state: gives structure, shapes, dtypes and the devices to restore to, whose number may
                 differ from when the checkpoint was saved.
-            step: None: the newest, or the previous one if the newest is damaged.
 
         Raises:
             InputError: the newest checkpoint was written by a different method or network, or the
@@ -114,8 +116,6 @@ class Checkpoints:
         """
         target = jax.tree.map(_like, state._asdict())
         arguments = ocp.args.StandardRestore(target)
-        if step is not None:
-            return State(**self._manager.restore(step, args=arguments))
         newest = self.latest()
         if newest is None:
             return None
@@ -170,10 +170,6 @@ class Checkpoints:
         if jax.process_count() > 1:
             multihost_utils.sync_global_devices(f"damaged-{step}")
         self._manager = self._open()
-
-    def wait(self) -> None:
-        """Blocks until all saves are on disk."""
-        self._manager.wait_until_finished()
 
     def preempted(self, step: int) -> bool:
         """Whether any host was told to stop; all hosts return the same answer for a step."""

@@ -22,8 +22,8 @@ from cluster_jax.core.schedules import Schedule
 from cluster_jax.data import batches
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.methods.base import Method
+from cluster_jax.training import checkpoint
 from cluster_jax.training import state as states
-from cluster_jax.training.checkpoint import Checkpoints
 from cluster_jax.training.log import Log
 from cluster_jax.training.state import State
 from cluster_jax.training.step import make_step
@@ -111,8 +111,8 @@ def train(
     """
     schedule, is_main = run.schedule, jax.process_index() == 0
     with contextlib.ExitStack() as stack:
-        checkpoints = Checkpoints(
-            epath.Path(workdir) / "checkpoints", keep=schedule.keep_checkpoints, method=run.name
+        checkpoints = checkpoint.Checkpoints(
+            epath.Path(workdir) / checkpoint.FOLDER, keep=schedule.keep_checkpoints, method=run.name
         )
         stack.enter_context(contextlib.closing(checkpoints))
         state = checkpoints.restore(initial) or initial

@@ -191,7 +191,9 @@ def test_kmeans_clusters(trained):
 
 def test_workdirs_that_are_not_finished(workdir, tmp_path, capsys):
     images = f"--images={tmp_path}"
-    assert "holds no run" in _refused(capsys, f"--workdir={tmp_path}/nowhere", images)
+    assert "must be that of a finished run; got" in _refused(
+        capsys, f"--workdir={tmp_path}/nowhere", images
+    )
     for name in ("results.json", workdirs.CLUSTERS):
         kept = (workdir / name).read_bytes()
         (workdir / name).unlink()

@@ -1,7 +1,6 @@
 import os
 import pathlib
 
-import jax
 import numpy as np
 import pytest
 from PIL import Image
@@ -15,15 +14,6 @@ def real_data():
         pytest.skip("CLUSTER_JAX_TEST_DATA is not set to a folder of images and TFDS sets")
     assert pathlib.Path(folder).is_dir(), f"CLUSTER_JAX_TEST_DATA={folder} is not a folder"
     return pathlib.Path(folder)
-
-
-@pytest.fixture(scope="module")
-def quick_compilation():
-    """Half the compilation time: these tests run their code once or twice on tiny images."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-    jax.clear_caches()  # slow code for other tests
 
 
 @pytest.fixture
