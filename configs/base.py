@@ -65,7 +65,7 @@ def _add_training(config):
     config.network.width = 64
     config.network.stem = "cifar"
     config.network.projector = ConfigDict({"hidden": 4096, "out": 256})
-    config.network.predictor = ConfigDict({"hidden": 4096})
+    config.network.predictor = ConfigDict({"hidden": 4096, "init_std": 0.01})
     config.network.frozen = config_dict.placeholder(str)  # None: train the whole backbone
     config.network.norm = "sync"  # "local", "shuffle": groups of `group` images
     config.network.group = config_dict.placeholder(int)

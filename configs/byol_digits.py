@@ -20,7 +20,7 @@ def get_config():
     """The config."""
     config = load_config("nrcc_digits")
     config.method = ConfigDict({"name": "byol", "decay": 0.9, "final_decay": 1.0})
-    config.network.predictor = ConfigDict({"hidden": 256})
+    config.network.predictor = ConfigDict({"hidden": 256, "init_std": None})
     config.nrcc.weight = 0.0
     config.nrcc.branch = "target"
     return config

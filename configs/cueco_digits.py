@@ -16,7 +16,7 @@ from cluster_jax.core.config import load_config
 def get_config():
     """The config."""
     config = load_config("nrcc_digits")
-    config.network.predictor = ConfigDict({"hidden": 256})
+    config.network.predictor = ConfigDict({"hidden": 256, "init_std": None})
     config.method = load_config("cueco_cifar10").method
     config.method.update(queue=768, decay=0.99)
     config.nrcc.weight = 0.0

@@ -16,6 +16,6 @@ def get_config():
     """The config."""
     config = load_config("nrcc_digits")
     config.method = ConfigDict({"name": "simsiam"})
-    config.network.predictor = ConfigDict({"hidden": 256})
+    config.network.predictor = ConfigDict({"hidden": 256, "init_std": None})
     config.nrcc.weight = 0.0
     return config

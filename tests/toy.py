@@ -48,7 +48,7 @@ def config(path, **sections) -> ConfigDict:
 
 def byol(made: ConfigDict) -> ConfigDict:
     """The same with BYOL in place of InfoNCE."""
-    made.network.predictor = ConfigDict({"hidden": 16})
+    made.network.predictor = ConfigDict({"hidden": 16, "init_std": None})
     made.method = ConfigDict({"name": "byol", "decay": 0.9, "final_decay": 1.0})
     made.nrcc.branch = "target"
     return made

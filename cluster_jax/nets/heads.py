@@ -20,18 +20,25 @@ class Head(nn.Module):
         out: size of the output.
         norm: makes a normalization layer.
         dtype: compute dtype; None for the widest of inputs and parameters.
+        init_std: standard deviation of the initial normal weights; None for LeCun's, which
+            is 1 / sqrt(inputs of the layer). Biases start at zero.
     """
 
     hidden: int
     out: int
     norm: Callable[[], nn.Module]
     dtype: jnp.dtype | None
+    init_std: float | None = None
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
         """`[b, f] -> [b, out]`."""
-        x = nn.Dense(self.hidden, use_bias=False, dtype=self.dtype)(x)
-        return nn.Dense(self.out, dtype=self.dtype)(nn.relu(self.norm()(x)))
+        init = nn.initializers.lecun_normal()
+        if self.init_std is not None:
+            init = nn.initializers.normal(self.init_std)
+        x = nn.Dense(self.hidden, use_bias=False, kernel_init=init, dtype=self.dtype)(x)
+        x = nn.relu(self.norm()(x))
+        return nn.Dense(self.out, kernel_init=init, dtype=self.dtype)(x)
 
 
 def classifier(key: Array, features: int, classes: int) -> dict[str, Array]:

@@ -1,4 +1,4 @@
-"""Tables of all methods on digits: `methods`, and the ablations `ncc`, `cueco`, `kernels`.
+"""Tables on digits: all methods, and the ablations `ncc`, `cueco`, `kernels`, `predictor`.
 
 python -m experiments.digits TABLE [--runs=runs/digits] [--out=experiments/digits] [--only=0/2]
 
@@ -41,7 +41,8 @@ def main() -> None:
     arguments = parser.parse_args()
     devices.use_cores(load_config("nrcc_digits").train.batch_size)
     table = rows.TABLES[arguments.table]()
-    jobs = [(name, seed) for name in table for seed in rows.SEEDS]
+    seeds = rows.MORE_SEEDS.get(arguments.table, rows.SEEDS)
+    jobs = [(name, seed) for name in table for seed in seeds]
     if arguments.only:
         first, step = (int(x) for x in arguments.only.split("/"))
         jobs = jobs[first::step]

@@ -7,6 +7,7 @@ from ml_collections import ConfigDict, config_dict
 from cluster_jax.core.config import load_config
 
 SEEDS = (0, 1, 2)
+MORE_SEEDS = {"predictor": (0, 1, 2, 3, 4)}
 
 
 def methods() -> dict[str, ConfigDict]:
@@ -64,7 +65,24 @@ def kernels() -> dict[str, ConfigDict]:
     }
 
 
-TABLES = {"methods": methods, "ncc": ncc, "cueco": cueco, "kernels": kernels}
+def predictor() -> dict[str, ConfigDict]:
+    """Initial weights of the predictor: LeCun's, and the N(0, 0.01^2) of NCC's and NRCC's code."""
+    table = {}
+    for title, name in (("BYOL", "byol_digits"), ("NCC", "ncc_digits")):
+        for start, std in (("LeCun normal", None), ("N(0, 0.01)", 0.01)):
+            config = load_config(name)
+            config.network.predictor = ConfigDict({"hidden": 256, "init_std": std})
+            table[f"{title}, {start}"] = config
+    return table
+
+
+TABLES = {
+    "methods": methods,
+    "ncc": ncc,
+    "cueco": cueco,
+    "kernels": kernels,
+    "predictor": predictor,
+}
 
 
 def _with(name: str, **values: Any) -> ConfigDict:

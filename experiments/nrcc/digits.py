@@ -28,7 +28,9 @@ def rows() -> dict[str, ConfigDict]:
     for name, byol in (("InfoNCE", False), ("BYOL", True)):
         base = load_config("nrcc_digits")
         if byol:
-            base.network.predictor = ConfigDict({"hidden": base.network.projector.hidden})
+            base.network.predictor = ConfigDict(
+                {"hidden": base.network.projector.hidden, "init_std": None}
+            )
             base.method = ConfigDict({"name": "byol", "decay": 0.99, "final_decay": 1.0})
             base.nrcc.branch = "target"
         without_nrcc = base.copy_and_resolve_references()

@@ -207,7 +207,9 @@ def use(made: ConfigDict, case: str) -> ConfigDict:
             made.train.labeled_batch_size = LABELED[case]
         return made
     made.method = ConfigDict(METHODS[case])
-    made.network.predictor = ConfigDict({"hidden": 16}) if case in PREDICTS else None
+    made.network.predictor = (
+        ConfigDict({"hidden": 16, "init_std": None}) if case in PREDICTS else None
+    )
     made.nrcc.branch = "target" if case in TARGET else "online"
     return made
 

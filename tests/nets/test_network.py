@@ -21,7 +21,7 @@ SMALL = {
     "width": 2,
     "stem": None,
     "projector": {"hidden": 7, "out": 5},
-    "predictor": {"hidden": 6},
+    "predictor": {"hidden": 6, "init_std": None},
     "frozen": None,
     "norm": "sync",
     "group": None,
@@ -153,11 +153,23 @@ def test_init_is_a_function_of_the_key_and_works_inside_jit(keys):
 
 
 def test_parts_start_from_keys_of_their_own(keys):
-    network = build(projector={"hidden": 5, "out": 5}, predictor={"hidden": 5})
+    network = build(projector={"hidden": 5, "out": 5}, predictor={"hidden": 5, "init_std": None})
     params, _ = network.init(next(keys), IMAGE)
     projector, predictor = (params[p]["Dense_1"]["kernel"] for p in ("projector", "predictor"))
     assert projector.shape == predictor.shape == (5, 5)
     assert not np.array_equal(projector, predictor)
+
+
+def test_the_predictor_starts_with_the_given_standard_deviation(keys):
+    network = build(
+        projector={"hidden": 8, "out": 200}, predictor={"hidden": 300, "init_std": 0.01}
+    )
+    params, _ = network.init(next(keys), IMAGE)
+    for layer in ("Dense_0", "Dense_1"):
+        assert np.std(params["predictor"][layer]["kernel"]) == pytest.approx(0.01, rel=0.02)
+    assert not np.any(params["predictor"]["Dense_1"]["bias"])
+    # The projector keeps LeCun's.
+    assert np.std(params["projector"]["Dense_1"]["kernel"]) == pytest.approx(8**-0.5, rel=0.1)
 
 
 def test_parameters_are_float32_also_where_images_are_float64(x64, keys):
@@ -383,10 +395,18 @@ def test_vjp_of_the_images_is_the_directional_derivative(x64, keys, config):
         ),
         ({"projector": None}, "network.projector must be set with network.predictor; got None"),
         (
-            {"predictor": {"hidden": 4, "out": 2}},
-            "unknown config key network.predictor.out; valid keys: network.predictor.hidden",
+            {"predictor": {"hidden": 4, "init_std": None, "out": 2}},
+            "unknown config key network.predictor.out; valid keys: network.predictor.hidden, "
+            "network.predictor.init_std",
         ),
-        ({"predictor": {"hidden": 0}}, "network.predictor.hidden must be at least 1; got 0"),
+        (
+            {"predictor": {"hidden": 0, "init_std": None}},
+            "network.predictor.hidden must be at least 1; got 0",
+        ),
+        (
+            {"predictor": {"hidden": 4, "init_std": 0.0}},
+            "network.predictor.init_std must be greater than 0; got 0.0",
+        ),
     ],
 )
 def test_bad_input_is_named(changes, message):
