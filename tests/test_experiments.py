@@ -22,6 +22,8 @@ MODULES = sorted(
 
 @pytest.mark.parametrize("name", MODULES)
 def test_import(name):
+    if name.endswith("torch_peer"):
+        pytest.importorskip("torch")
     assert importlib.import_module(name).__doc__
 
 

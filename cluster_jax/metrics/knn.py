@@ -43,10 +43,10 @@ def knn_accuracy(
         {1: 0.6666666666666666, 5: None}
     """
     voters = _normalized(features, "features")
-    classes, votes = np.unique(_labels_of(voters, labels, "labels"), return_inverse=True)
+    voter_labels = _labels_of(voters, labels, "labels")
     leave_one_out = queries is None and query_labels is None
     if leave_one_out:
-        query_rows, true_labels = voters, np.asarray(labels)
+        query_rows, true_labels = voters, voter_labels
     elif queries is None or query_labels is None:
         raise ValueError("queries and query_labels must be given together; got only one of them")
     else:
@@ -65,18 +65,41 @@ def knn_accuracy(
     # Of unit rows the nearest by Euclidean distance are those of highest cosine similarity.
     search = NearestNeighbors(n_neighbors=max(possible), algorithm="brute").fit(voters)
     nearest = search.kneighbors(None if leave_one_out else query_rows, return_distance=False)
-    correct = dict.fromkeys(possible, 0)
+    accuracies = vote(nearest, voter_labels, true_labels, possible)
+    return {k: accuracies.get(k) for k in n_neighbors}
+
+
+def vote(
+    nearest: NDArray, labels: NDArray, true_labels: NDArray, n_neighbors: Sequence[int]
+) -> dict[int, float]:
+    """Share of the queries whose class wins the vote of their nearest rows.
+
+    Args:
+        nearest: numbers of the voters of each query, nearest first, integers `[m, k]`.
+        labels: classes of all voters, integers `[n]`.
+        true_labels: classes of the queries, integers `[m]`.
+        n_neighbors: numbers of voters, 1 to k.
+
+    Returns:
+        Number of voters -> accuracy.
+
+    Example:
+        >>> vote(np.array([[0, 1, 2]]), np.array([5, 7, 7]), np.array([7]), (1, 3))
+        {1: 0.0, 3: 1.0}
+    """
+    classes, votes = np.unique(labels, return_inverse=True)
+    correct = dict.fromkeys(n_neighbors, 0)
     step = max(1, _BLOCK // len(classes))
-    for start in range(0, len(query_rows), step):
+    for start in range(0, len(nearest), step):
         ballots = votes[nearest[start : start + step]]
         rows = np.arange(len(ballots))
-        for k in possible:
+        for k in n_neighbors:
             counts = np.zeros((len(ballots), len(classes)), np.int32)
             for ballot in ballots[:, :k].T:
                 counts[rows, ballot] += 1
             winner = classes[counts.argmax(axis=1)]
             correct[k] += int((winner == true_labels[start : start + step]).sum())
-    return {k: correct[k] / len(query_rows) if k in correct else None for k in n_neighbors}
+    return {k: count / len(nearest) for k, count in correct.items()}
 
 
 def _normalized(features: ArrayLike, name: str) -> NDArray:

@@ -68,8 +68,15 @@ def describe(
 
 def versions() -> dict[str, str]:
     """Versions of Python, this package and the packages that affect results."""
-    packages = {name: importlib.metadata.version(name) for name in PACKAGES}
+    packages = {name: _version(name) for name in PACKAGES}
     return {"python": platform.python_version(), "cluster_jax": __version__, **packages}
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
 
 
 def commit() -> str | None:

@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
+from absl import logging
 from etils import epath
-from tensorboardX import SummaryWriter
 
 from cluster_jax.core import io
 
@@ -22,9 +23,10 @@ class Log:
 
     def __init__(self, workdir: epath.PathLike, *, step: int):
         self._path = epath.Path(workdir) / "metrics.jsonl"
+        self._appends = "://" not in str(workdir)
         self._board = None
-        if "://" not in str(workdir):
-            self._board = SummaryWriter(f"{workdir}/tensorboard", purge_step=step + 1)
+        if self._appends:
+            self._board = _summary_writer(f"{workdir}/tensorboard", step)
         self.records = [r for r in read(workdir) if r["step"] <= step]
         self.flush()
 
@@ -32,9 +34,10 @@ class Log:
         """Adds one line; NaN and infinity become null."""
         record = io.plain({"step": step, **values})
         self.records.append(record)
-        if self._board:
+        if self._appends:
             with self._path.open("a") as file:
                 file.write(json.dumps(record) + "\n")
+        if self._board:
             for name, value in values.items():
                 self._board.add_scalar(name, value, step)
 
@@ -49,6 +52,16 @@ class Log:
         self.flush()
         if self._board:
             self._board.close()
+
+
+def _summary_writer(folder: str, step: int) -> Any:
+    """A writer of TensorBoard events after `step`; None on a machine without tensorboardX."""
+    try:
+        from tensorboardX import SummaryWriter
+    except ModuleNotFoundError:
+        logging.info("tensorboardX is not installed: no TensorBoard events are written")
+        return None
+    return SummaryWriter(folder, purge_step=step + 1)
 
 
 def read(workdir: epath.PathLike) -> list[dict]:

@@ -1,0 +1,33 @@
+"""`python -m experiments.gpu.map_and_cluster FEATURES EVAL OUT`: UMAP and GridShift on the host."""
+
+import importlib.util
+import pathlib
+import sys
+import time
+
+import numpy as np
+
+from cluster_jax.clustering.reduce import reduce
+from cluster_jax.core import io
+from cluster_jax.evaluation import cluster_features
+
+
+def available() -> bool:
+    """Whether UMAP is installed."""
+    return importlib.util.find_spec("umap") is not None
+
+
+def main(features_file: str, eval_file: str, out: str) -> None:
+    """Writes GridShift's scores; the section `eval` of the config has the settings."""
+    start = time.monotonic()
+    with np.load(features_file, allow_pickle=False) as file:
+        features, labels = file["features"].astype(np.float32), file["labels"]
+    section = io.read_json(eval_file)
+    points = reduce(features, seed=0, **section["reduce"])
+    metrics = cluster_features.run_gridshift(points, labels, **section["gridshift"]).metrics
+    io.write_json(out, {**metrics, "seconds": time.monotonic() - start})
+    pathlib.Path(features_file).unlink()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
