@@ -9,7 +9,9 @@ Trains three stages: rotation prediction on all images, cross-entropy on the lab
 From the paper: ResNet-18, of which stages 2 and 3 train the last block and the heads; batch 128;
 SGD with rate 0.1, divided by ten after 170 of 200 epochs, momentum 0.9; lambda 0.95, omega 5 with a
 ramp of 50 epochs, tau 0.05, alpha 0.2, k_1 = |M| / C^u / 2, k_2 400, N 5, mu 1/3 and 2/3, NCL from
-epoch 2, HNG from epoch 4. From the authors' code: weight decay 1e-4.
+epoch 2, HNG from epoch 4. From the authors' code: weight decay 1e-4. Elsewhere that code differs
+from the paper and was not followed: on CIFAR-10 it mixes the 50 easiest entries (k_2, 400 on the
+other sets), and SCL has weight 0.1 and starts at epoch 0.
 Deviations: queues of 2,048 entries, a multiple of the batch size, instead of 2,000; the durations
 and rates of the first two stages are guesses (the authors used the weights of another paper).
 """

@@ -7,8 +7,8 @@ prepared by TFDS as array_record or, with --config.data.name=folder, a folder of
 for a pod slice of at least 32 chips (about 32 images per chip and step).
 
 From the paper: ResNet-50, 200 epochs, 224 pixels, tau 0.1, lambda 0.1, SGHMC's four constants.
-From NCC's ImageNet settings, where the paper gives no value: batch 1024, base rate 0.4 for 256
-images times batch / 256, weight decay 1e-4, EMA 0.996 to 1 by a cosine, blur, 10 epochs of warm-up.
+From NCC's paper, where this one gives no value: base rate 0.4 for 256 images times batch / 256,
+weight decay 1e-4, EMA 0.996, blur. Guesses: batch 1024, 10 epochs of warm-up.
 Guess: the strengths of crop (at least 0.2 of the area) and jitter.
 Deviation: images are decoded to the central square of 256 pixels, after resizing the short side to
 256, and random crops are taken from that square.
@@ -30,7 +30,6 @@ def get_config():
 
     config.network.name = "resnet50"
     config.network.stem = "imagenet"
-    config.method.final_decay = 1.0
 
     config.optimizer.learning_rate = 0.4
     config.optimizer.weight_decay = 1e-4

@@ -67,12 +67,13 @@ def make(
 
     The rate warms up linearly, then decays to 0 by a cosine or is divided by ten at intervals.
     Weight decay and LARS adaptation skip normalization parameters and biases, that is all arrays
-    of fewer than two axes (the official NCC code goes by name and misses half of them).
+    of fewer than two axes. (NCC's code exempts them on ImageNet only, by name, and misses half.)
 
-    LARS is You et al. (2017): the gradient of each kernel, weight decay added, is scaled to 0.001
-    times the kernel's norm; heavy-ball momentum follows. As in the code of BYOL and Barlow Twins
-    the learning rate multiplies the momentum buffer; in the paper (and `optax.lars`) it is applied
-    before.
+    LARS scales the gradient of each kernel, weight decay added, to 0.001 times the kernel's norm:
+    its factor is |w| / |g + lambda w|, as in `optax` and the code of Barlow Twins. You et al.
+    (2017) have |w| / (|g| + lambda |w|) in (6), which is never larger. Heavy-ball momentum
+    follows. As in the code of BYOL and Barlow Twins the learning rate multiplies the momentum
+    buffer; in the paper (and `optax.lars`) it is applied before.
 
     Args:
         config: see `OptimizerConfig`.

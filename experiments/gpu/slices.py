@@ -26,6 +26,11 @@ Item = Mapping[str, Any]
 # An item that ended the process this often is left out: it would end it again.
 CRASHES = 2
 TORCH_SECONDS = 240
+OPTIONAL = {
+    "umap": "umap-learn (no GridShift beside the training)",
+    "tensorboardX": "tensorboardX (no TensorBoard events)",
+    "torch": "PyTorch (no step to compare with)",
+}
 
 
 def run(
@@ -43,6 +48,9 @@ def run(
     if the other groups leave time.
     """
     start, end = time.monotonic(), time.monotonic() + 60 * minutes
+    missing = [text for name, text in OPTIONAL.items() if importlib.util.find_spec(name) is None]
+    if missing:
+        _say(start, f"not installed: {', '.join(missing)}")
     (out / "results").mkdir(parents=True, exist_ok=True)
     used: dict[str, float] = {}
     for within_share in (True, False):

@@ -25,7 +25,7 @@ from cluster_jax.data.images import Dataset
 from cluster_jax.metrics import knn, partition
 from cluster_jax.pipeline import build, embed
 from cluster_jax.pipeline.config import config_json
-from cluster_jax.training import log, loop
+from cluster_jax.training import checkpoint, log, loop
 from cluster_jax.training.loop import TrainingRun
 from cluster_jax.training.state import State
 from experiments.gpu import carry, map_and_cluster, neighbors, pieces, settings
@@ -88,7 +88,7 @@ def measure(
     before = figures["seconds"]
     embed_all = functools.partial(_projections, run)
     jobs: list[_MapJob] = []
-    done = _steps_done(workdir, initial)
+    done = _steps_done(workdir, int(initial.step))
     state = _train_to(run, done, initial, workdir, embed_all)
     with _end_of_slice(seconds - RESERVE * (not tiny)) as ended:
         while True:
@@ -107,7 +107,7 @@ def measure(
                 state = _train_to(run, goal, state, workdir, embed_all)
                 done = goal
             except loop.Preempted:
-                done = _steps_done(workdir, initial)
+                done = _steps_done(workdir, 0)
                 state = _train_to(run, done, build.initial_state(run), workdir, embed_all)
                 break
     figures |= {"step": done, "epoch": done / steps_per_epoch, "steps": total, **_logged(workdir)}
@@ -192,11 +192,11 @@ def _config(
     return config
 
 
-def _steps_done(workdir: pathlib.Path, initial: State) -> int:
-    """Step of the newest checkpoint on this machine, or that of the initial state."""
-    folder = workdir / "checkpoints"
+def _steps_done(workdir: pathlib.Path, first: int) -> int:
+    """Step of the newest checkpoint on this machine, or `first`, that of the initial state."""
+    folder = workdir / checkpoint.FOLDER
     steps = [int(path.name) for path in folder.glob("*") if path.name.isdigit()]
-    return max(steps, default=int(initial.step))
+    return max(steps, default=first)
 
 
 @contextlib.contextmanager
