@@ -66,6 +66,8 @@ def _add_training(config):
     config.network.stem = "cifar"
     config.network.projector = ConfigDict({"hidden": 4096, "out": 256})
     config.network.predictor = ConfigDict({"hidden": 4096, "init_std": 0.01})
+    # "efficientnet_lite0", a .safetensors file or "hf:ORG/NAME"; None: random
+    config.network.weights = config_dict.placeholder(str)
     config.network.frozen = config_dict.placeholder(str)  # None: train the whole backbone
     config.network.norm = "sync"  # "local", "shuffle": groups of `group` images
     config.network.group = config_dict.placeholder(int)

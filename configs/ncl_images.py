@@ -6,10 +6,10 @@
 DIR has a folder for each class. The first 3 by name are known; the images in the others are sorted
 into 5 novel classes. Needs at least 64 images of known classes and 64 others.
 
-Network, size and augmentation are those of `images`; the losses and their constants are those of
-`ncl_digits` with two exceptions. lambda is the similarity that one pair of a batch in C^u reaches,
-because no fixed value suits all images. omega is 1 instead of 5: on CIFAR-10, where so small a
-network does not recognize two crops as the same image, 5 leaves the novel head undecided
+Network, size and augmentation are those of `images_scratch`; the losses and their constants are
+those of `ncl_digits` with two exceptions. lambda is the similarity that one pair of a batch in C^u
+reaches, because no fixed value suits all images. omega is 1 instead of 5: on CIFAR-10, where so
+small a network does not recognize two crops as the same image, 5 leaves the novel head undecided
 (experiments/ncl/cifar10.md). Both were chosen by the confidence of the head, which needs no labels.
 
 On 3,000 photos (300 of each class of Imagenette, 5 known and 5 novel, seed 0, commit ff28c4451e6e,
@@ -25,7 +25,7 @@ from cluster_jax.core.config import load_config
 
 def get_config():
     """The config."""
-    config = load_config("images")
+    config = load_config("images_scratch")
     digits = load_config("ncl_digits")
     config.network.projector = None
     config.network.frozen = digits.network.frozen

@@ -35,7 +35,7 @@ def finite(metrics, path=""):
 
 
 # One config of each kind of evaluation: with and without NRCC, photos, novel class discovery.
-EVALUATED = ("images", "ncc_cifar10", "ncl_digits", "nrcc_digits")
+EVALUATED = ("images_scratch", "ncc_cifar10", "ncl_digits", "nrcc_digits")
 
 
 def trainings():

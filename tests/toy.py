@@ -79,6 +79,7 @@ def shrunken(name, folder, network="small", write=True):
         config.data.image_size = config.augment.size = 16
         config.augment.blur.kernel = 3
     config.network.name = network
+    config.network.weights = None
     if network == "small":
         config.network.stem = None
         if config.network.frozen is not None:

@@ -43,6 +43,19 @@ class Dataset(NamedTuple):
     known: np.ndarray | None = None
 
 
+def to_rgb(dataset: Dataset) -> Dataset:
+    """The same images with three channels; gray ones have three equal ones."""
+    height, width, channels = dataset.shape
+    if channels == 3:
+        return dataset
+    images = None if dataset.images is None else np.repeat(dataset.images, 3, axis=-1)
+
+    def fetch(indices: np.ndarray) -> np.ndarray:
+        return np.repeat(dataset.fetch(indices), 3, axis=-1) if images is None else images[indices]
+
+    return dataset._replace(shape=(height, width, 3), images=images, fetch=fetch)
+
+
 def fits(count: int, shape: tuple[int, int, int], cache_mb: float) -> bool:
     """Whether `count` uint8 images of `shape` take at most `cache_mb` megabytes (10^6 bytes)."""
     return count * int(np.prod(shape)) <= cache_mb * 1e6

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from PIL import Image
 
 from cluster_jax.data import arrays, folder
-from cluster_jax.data.images import Dataset, decode, in_memory
+from cluster_jax.data.images import Dataset, decode, in_memory, to_rgb
 
 
 def load(
@@ -16,9 +16,8 @@ def load(
 ) -> Dataset:
     """Images as uint8 `[H, W, C]`, resized and cropped where the training images are square.
 
-    Files are converted to gray or RGB like the training images; those of a folder that cannot be
-    read are left out and listed in `Dataset.skipped`. An array must have the right number of
-    channels. Labels and class folders are ignored.
+    They are converted to gray or RGB like the training images. Files of a folder that cannot be
+    read are left out and listed in `Dataset.skipped`. Labels and class folders are ignored.
 
     Args:
         source: a folder, an image file, a `.npy` or `.npz` file, or an array `[N, H, W(, C)]`.
@@ -27,21 +26,16 @@ def load(
 
     Raises:
         ValueError: there is no such file, it cannot be read, or its images differ from the
-            training images in size or channels.
+            training images in size.
     """
     height, width, channels = shape
     image_size = height if height == width else None
     if isinstance(source, str | os.PathLike):
         dataset = _load_path(epath.Path(source).expanduser(), image_size, cache_mb)
-        if dataset.sources is not None and channels == 1:
-            dataset = _gray(dataset)
     else:
         dataset = arrays.from_array(source, image_size=image_size, cache_mb=cache_mb)
     if dataset.shape[2] != channels:
-        raise ValueError(
-            f"images must have {_channels(channels)} like the training images; got "
-            f"{_channels(dataset.shape[2])}"
-        )
+        dataset = _gray(dataset) if channels == 1 else to_rgb(dataset)
     if dataset.shape != shape:
         raise ValueError(
             f"images must be {height} x {width} (height x width) like the training images; got "
@@ -84,7 +78,3 @@ def _gray(dataset: Dataset) -> Dataset:
     images = None if dataset.images is None else grayscale(dataset.images)
     fetch = (lambda i: grayscale(dataset.fetch(i))) if images is None else images.__getitem__
     return dataset._replace(shape=shape, images=images, fetch=fetch)
-
-
-def _channels(count: int) -> str:
-    return "1 channel (gray)" if count == 1 else f"{count} channels"

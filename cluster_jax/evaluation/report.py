@@ -31,6 +31,8 @@ class Overview(NamedTuple):
         n_true_labels: different true labels.
         n_outliers: points that are outliers.
         doubt: why the novel classes may be unreliable, or None.
+        pretrained: network that the training started from, and its training data; or None.
+        is_frozen: whether nothing was trained.
     """
 
     n_large: int
@@ -42,6 +44,8 @@ class Overview(NamedTuple):
     n_true_labels: int
     n_outliers: int
     doubt: str | None
+    pretrained: str | None
+    is_frozen: bool
 
 
 def write_report(path: epath.PathLike, data: ReportData) -> None:
@@ -169,7 +173,8 @@ def _overview(data: ReportData, clusters: Sequence[Cluster]) -> Overview:
     discovery = metrics.get("discovery")
     method = "gridshift" if "gridshift" in metrics else "kmeans"
     scores = discovery["novel"] if discovery else metrics.get(method, {})
-    origin = data.results["provenance"].get("number_of_clusters", {}).get(method)
+    provenance = data.results["provenance"]
+    origin = provenance.get("number_of_clusters", {}).get(method)
     n_large, n_small = report_data.count_large_and_small(data.outliers, clusters)
     in_words = ""
     if discovery:
@@ -184,6 +189,8 @@ def _overview(data: ReportData, clusters: Sequence[Cluster]) -> Overview:
         n_true_labels=0 if data.true_labels is None else len(np.unique(data.true_labels)),
         n_outliers=0 if data.outliers is None else int(np.sum(data.outliers)),
         doubt=summary.doubt(discovery) if discovery else None,
+        pretrained=provenance.get("pretrained"),
+        is_frozen=not provenance.get("steps"),
     )
 
 

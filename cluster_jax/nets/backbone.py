@@ -28,13 +28,13 @@ class Layers(NamedTuple):
         dtype: compute dtype; None for the widest of images and parameters.
     """
 
-    norm: Callable[[], nn.Module]
-    frozen_norm: Callable[[], nn.Module]
+    norm: Callable[..., nn.Module]
+    frozen_norm: Callable[..., nn.Module]
     frozen: int
     dtype: jnp.dtype | None
 
-    def norm_of(self, block: int) -> Callable[[], nn.Module]:
-        """What makes the normalization layers of the block of this number."""
+    def norm_of(self, block: int) -> Callable[..., nn.Module]:
+        """What makes the normalization layers of the block of this number; takes `epsilon`."""
         return self.frozen_norm if block < self.frozen else self.norm
 
 

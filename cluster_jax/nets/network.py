@@ -1,6 +1,5 @@
 """A backbone with projector and predictor as pure functions of pytrees."""
 
-import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
@@ -10,115 +9,16 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from cluster_jax.core import checks, collectives
+from cluster_jax.core import collectives
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.collectives import Axis
 from cluster_jax.core.ops import upcast
-from cluster_jax.nets import backbone as backbones
-from cluster_jax.nets.backbone import Backbone, Layers
+from cluster_jax.nets.backbone import Layers
+from cluster_jax.nets.config import NetworkConfig
 from cluster_jax.nets.heads import Head
 from cluster_jax.nets.norm import BatchNorm
 
 Tree = Any
-
-NORMS = ("sync", "local", "shuffle")
-DTYPES = ("auto", "float32", "bfloat16")
-
-
-@dataclasses.dataclass(frozen=True)
-class ProjectorConfig:
-    """Section `network.projector`.
-
-    Attributes:
-        hidden: size of the hidden layer.
-        out: size of the projection.
-    """
-
-    hidden: int
-    out: int
-
-    def __post_init__(self) -> None:
-        checks.whole("network.projector.hidden", self.hidden, 1)
-        checks.whole("network.projector.out", self.out, 1)
-
-
-@dataclasses.dataclass(frozen=True)
-class PredictorConfig:
-    """Section `network.predictor`; its output has the size of the projection.
-
-    Attributes:
-        hidden: size of the hidden layer.
-        init_std: standard deviation of the initial weights, 0.01 in the code of NCC and NRCC; None
-            for LeCun's. Behind BatchNorm a layer of small weights turns faster: its effective
-            learning rate is the rate over the squared norm of its weights.
-    """
-
-    hidden: int
-    init_std: float | None
-
-    def __post_init__(self) -> None:
-        checks.whole("network.predictor.hidden", self.hidden, 1)
-        if self.init_std is not None:
-            checks.positive("network.predictor.init_std", self.init_std)
-
-
-@dataclasses.dataclass(frozen=True)
-class NetworkConfig:
-    """Section `network`; raises an `InputError` for a value that is out of range.
-
-    Attributes:
-        name: "resnet18", "resnet34", "resnet50" or "small".
-        width: channels of the first layer; 64 gives the published ResNets.
-        stem: "cifar" or "imagenet" for a ResNet, None for "small".
-        projector: None for a method without projector.
-        predictor: None for a method without predictor.
-        frozen: name of the last block of the backbone, from the input on, that does not train:
-            "stem", "stage1" to "stage4" of a ResNet, "conv1" to "conv4" or "dense" of "small".
-            None: all train.
-        norm: BatchNorm statistics of the global batch ("sync") or of groups of images ("local").
-            "shuffle" is "local" here; a method shuffles the images before its target network sees
-            them.
-        group: images per group for "local" and "shuffle", at least 2, for "shuffle" fewer than the
-            global batch; None for "sync".
-        dtype: compute dtype, "float32", "bfloat16", or "auto": bfloat16 on GPU and TPU.
-            Parameters, statistics and outputs are in float32 either way; float64 parameters or
-            images stay float64 under "float32".
-    """
-
-    name: str
-    width: int
-    stem: str | None
-    projector: ProjectorConfig | None
-    predictor: PredictorConfig | None
-    frozen: str | None
-    norm: str
-    group: int | None
-    dtype: str
-
-    def __post_init__(self) -> None:
-        checks.whole("network.width", self.width, 1)
-        backbone = self.backbone()
-        if self.projector is None and self.predictor is not None:
-            raise InputError("network.projector must be set with network.predictor; got None")
-        if self.frozen is not None:
-            checks.one_of("network.frozen", self.frozen, backbone.blocks)
-        checks.one_of("network.norm", self.norm, NORMS)
-        if self.norm == "sync":
-            if self.group is not None:
-                raise InputError(
-                    f"network.group must be None with network.norm 'sync'; got {self.group}"
-                )
-        elif self.group is None:
-            raise InputError(
-                f"network.group must be at least 2 with network.norm {self.norm!r}; got None"
-            )
-        else:
-            checks.whole("network.group", self.group, 2)
-        checks.one_of("network.dtype", self.dtype, DTYPES)
-
-    def backbone(self) -> Backbone:
-        """The backbone that the section names."""
-        return backbones.make(self.name, width=self.width, stem=self.stem)
 
 
 class Outputs(NamedTuple):

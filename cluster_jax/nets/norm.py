@@ -33,12 +33,14 @@ class BatchNorm(nn.Module):
         axis: name of the mesh axis that holds the batch, None on one device.
         group: rows per group, None for the global batch.
         dtype: dtype of the result; None for the widest of images and parameters.
+        epsilon: added to the variance.
     """
 
     train: bool
     axis: Axis
     group: int | None
     dtype: jnp.dtype | None
+    epsilon: float = EPSILON
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
@@ -64,7 +66,7 @@ class BatchNorm(nn.Module):
         else:
             mean = running_mean.value.reshape(*ones, channels)
             var = running_var.value.reshape(*ones, channels)
-        factor = jax.lax.rsqrt(var + EPSILON) * scale.reshape(*ones, channels)
+        factor = jax.lax.rsqrt(var + self.epsilon) * scale.reshape(*ones, channels)
         y = (y - mean) * factor + bias.reshape(*ones, channels)
         return y.reshape(x.shape).astype(self.dtype or y.dtype)
 

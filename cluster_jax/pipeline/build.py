@@ -13,12 +13,14 @@ from cluster_jax.core import checks, io, schedules
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import batches, datasets, splits, views
 from cluster_jax.data.datasets import Dataset
+from cluster_jax.data.images import to_rgb
 from cluster_jax.data.views import AugmentConfig
 from cluster_jax.evaluation import evaluate
 from cluster_jax.methods import base
 from cluster_jax.methods.base import Method, MethodContext
 from cluster_jax.methods.nrcc import with_nrcc
 from cluster_jax.nets import network
+from cluster_jax.nets.pretrained import weights
 from cluster_jax.pipeline.config import RunConfig
 from cluster_jax.training import optim
 from cluster_jax.training import state as states
@@ -64,6 +66,9 @@ def build_run(
         known = dataset.known
         num_clustered = dataset.size if known is None else int((known < 0).sum())
         evaluate.check_k(config.eval, num_clustered)
+        if config.network.weights is not None:
+            # What is pretrained takes three channels.
+            dataset, test = to_rgb(dataset), None if test is None else to_rgb(test)
         built = _join(config, dataset, test, mesh)
         classes = config.method.novel_classes
         if classes is not None and classes > num_clustered:
@@ -71,7 +76,8 @@ def build_run(
                 f"method.classes must be at most the {num_clustered} unlabeled images; "
                 f"got {classes}"
             )
-        _try_step(built.training)
+        if built.training.schedule.total:
+            _try_step(built.training)
     except InputError:
         raise
     except (ValueError, TypeError, OSError) as error:
@@ -134,10 +140,10 @@ def _no_images(indices: np.ndarray) -> np.ndarray:
 
 
 def _join(config: RunConfig, dataset: Dataset, test: Dataset | None, mesh: Mesh) -> BuiltRun:
-    config = dataclasses.replace(config, augment=_with_statistics(config.augment, dataset))
+    config = dataclasses.replace(config, augment=_with_statistics(config, dataset))
     train = config.train
     known_classes = 0 if dataset.known is None else splits.check_known(dataset.known)
-    steps_per_epoch = _steps_per_epoch(train, dataset)
+    steps_per_epoch = _steps_per_epoch(train, dataset) if trains(config) else 1
     schedule = _schedule(config, steps_per_epoch)
     net = network.make(config.network)
     context = MethodContext(
@@ -164,7 +170,7 @@ def _join(config: RunConfig, dataset: Dataset, test: Dataset | None, mesh: Mesh)
         method=method,
         optimizer=optimizer,
         learning_rate=learning_rate,
-        schedule=schedule,
+        schedule=schedule if trains(config) else schedule._replace(total=0),
         dataset=dataset,
         mesh=mesh,
         shape=(config.augment.size, config.augment.size, dataset.shape[2]),
@@ -172,12 +178,26 @@ def _join(config: RunConfig, dataset: Dataset, test: Dataset | None, mesh: Mesh)
     return BuiltRun(config, training, test)
 
 
-def _with_statistics(config: AugmentConfig, dataset: Dataset) -> AugmentConfig:
-    """The section with mean and standard deviation measured on the images where they are None."""
-    if config.mean is not None and config.std is not None:
-        return config
-    mean, std = datasets.channel_statistics(dataset)
-    return dataclasses.replace(config, mean=config.mean or mean, std=config.std or std)
+def trains(config: RunConfig) -> bool:
+    """Whether there is something to train: not if all that is evaluated is frozen."""
+    is_frozen = config.network.weights is not None and config.network.is_frozen()
+    only_backbone = config.eval.features == "backbone" and config.train.labeled_batch_size is None
+    return not (is_frozen and only_backbone)
+
+
+def _with_statistics(config: RunConfig, dataset: Dataset) -> AugmentConfig:
+    """The section `augment` with mean and standard deviation where they are None.
+
+    They are those of the pretrained weights, or without weights measured on the images.
+    """
+    section = config.augment
+    if section.mean is not None and section.std is not None:
+        return section
+    if config.network.weights is not None:
+        mean, std, _ = weights.about(config.network.weights)
+    else:
+        mean, std = datasets.channel_statistics(dataset)
+    return dataclasses.replace(section, mean=section.mean or mean, std=section.std or std)
 
 
 def _steps_per_epoch(train: TrainConfig, dataset: Dataset) -> int:

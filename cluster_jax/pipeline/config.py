@@ -17,7 +17,7 @@ from cluster_jax.evaluation.evaluate import EvalConfig
 from cluster_jax.methods import base, ncl
 from cluster_jax.methods.base import MethodConfig
 from cluster_jax.methods.nrcc_config import NRCCConfig
-from cluster_jax.nets.network import NetworkConfig
+from cluster_jax.nets.config import NetworkConfig
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.training.config import TrainConfig
 from cluster_jax.training.optim import OptimizerConfig

@@ -13,6 +13,7 @@ from cluster_jax import __version__
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.evaluation import summary
 from cluster_jax.evaluation.evaluate import EvalConfig
+from cluster_jax.nets.pretrained import weights as pretrained
 from cluster_jax.pipeline.config import RunConfig
 
 PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy", "scikit-learn", "umap-learn")
@@ -45,7 +46,9 @@ def describe(
         "images_skipped": len(dataset.skipped),
         "steps": steps,
         "batch_size": config.train.batch_size,
-        "method": config.method.name,
+        "network": config.network.name,
+        "pretrained": _pretrained(config),
+        "method": config.method.name if steps else None,
         "nrcc": config.nrcc.sampler if config.nrcc.weight else None,
         "labels_used_for": uses,
         "number_of_clusters": {
@@ -64,6 +67,12 @@ def describe(
         "commit": commit(),
         "note": config.note,
     }
+
+
+def _pretrained(config: RunConfig) -> str | None:
+    """What the backbone started from, with the data and labels of its training."""
+    weights = config.network.weights
+    return None if weights is None else pretrained.about(weights).description
 
 
 def versions() -> dict[str, str]:

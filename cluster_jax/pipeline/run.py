@@ -74,10 +74,13 @@ def run_pipeline(
 def _print_start(trainings: list[stages.Stage]) -> None:
     run, workdir = trainings[-1].built.training, trainings[-1].workdir
     lengths = " + ".join(f"{stage.built.training.schedule.total:,}" for stage in trainings)
+    network = trainings[-1].built.config.network
+    work = f"{lengths} steps of {run.schedule.batch_size} images"
+    if not run.schedule.total:
+        work = f"embedded by {network.name}, which is not trained,"
     _print(
-        f"{run.dataset.size:,} images of {run.dataset.name}, {lengths} steps of "
-        f"{run.schedule.batch_size} images on {run.mesh.size} x {jax.devices()[0].device_kind}\n"
-        f"workdir {workdir}"
+        f"{run.dataset.size:,} images of {run.dataset.name}, {work} on {run.mesh.size} x "
+        f"{jax.devices()[0].device_kind}\nworkdir {workdir}"
     )
     if run.dataset.skipped:
         _print(f"{len(run.dataset.skipped)} files cannot be read; the report lists them")

@@ -12,6 +12,7 @@ from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.methods.base import with_network
+from cluster_jax.nets.pretrained import weights as pretrained
 from cluster_jax.pipeline import build
 from cluster_jax.pipeline import embed as embedder
 from cluster_jax.pipeline import workdir as workdirs
@@ -72,15 +73,24 @@ def build_stages(
 
 
 def initial_weights(stages: list[Stage]) -> Weights | None:
-    """The network of `init_from`; None without `init_from` or if a stage has started already.
+    """The network of `init_from` or of the first stage's `network.weights`.
+
+    None without them or if a stage has started already.
 
     Raises:
         InputError: it cannot be read, or its backbone differs from that of the first stage.
     """
     init_from = stages[-1].built.config.init_from
-    if init_from is None or any(checkpoint.exists(stage.checkpoints) for stage in stages):
+    name = stages[0].built.config.network.weights
+    if any(checkpoint.exists(stage.checkpoints) for stage in stages):
         return None
-    weights = read(init_from)
+    if init_from is not None:
+        weights = read(init_from)
+    elif name is not None:
+        backbone = pretrained.load(name)
+        weights = Weights(name, {"backbone": backbone.params}, {"backbone": backbone.stats})
+    else:
+        return None
     _check_backbone(_abstract_params(stages[0]), weights, stages[0].name)
     return weights
 

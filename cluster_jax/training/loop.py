@@ -118,6 +118,8 @@ def train(
         state = checkpoints.restore(initial) or initial
         start = int(state.step)
         if start >= schedule.total:
+            if checkpoints.latest() is None:  # nothing is trained
+                checkpoints.save(state, start)
             return state
         log = Log(workdir, step=start) if is_main else None
         if log is not None:

@@ -19,7 +19,7 @@ from cluster_jax.core import ops
 from cluster_jax.losses.hng import hard_negatives
 from cluster_jax.losses.ncl import neighborhood_contrast, target_weights
 from cluster_jax.nets import network
-from cluster_jax.nets.network import NetworkConfig, ProjectorConfig
+from cluster_jax.nets.config import NetworkConfig, ProjectorConfig
 
 ROWS, DIMENSIONS, QUEUE, NEIGHBORS, NEGATIVES, ROUNDS = 64, 512, 2000, 200, 400, 5
 MIXING, ALPHA, TEMPERATURE = (1 / 3, 2 / 3), 0.2, 0.05

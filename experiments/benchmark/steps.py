@@ -31,7 +31,8 @@ from cluster_jax.data import views
 from cluster_jax.methods import base as methods
 from cluster_jax.methods.base import Encoded, Method, MethodContext, TwoView
 from cluster_jax.nets import network
-from cluster_jax.nets.network import Network, NetworkConfig
+from cluster_jax.nets.config import NetworkConfig
+from cluster_jax.nets.network import Network
 from cluster_jax.pipeline import build
 from cluster_jax.pipeline.config import config_json, parse_config
 from cluster_jax.training import state as states

@@ -52,7 +52,7 @@ def config_of(item: Mapping[str, Any], tiny: bool) -> ConfigDict:
 
 def tiny_config(config: ConfigDict) -> ConfigDict:
     """The config with sizes that a CPU core steps through in milliseconds."""
-    config.network.update(name="small", stem=None, width=4, dtype="float32")
+    config.network.update(name="small", stem=None, width=4, dtype="float32", weights=None)
     if config.network.frozen is not None:
         config.network.frozen = "conv3"
     if config.network.projector is not None:

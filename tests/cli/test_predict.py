@@ -231,8 +231,8 @@ def test_images_that_are_not_there_or_do_not_fit(trained, tmp_path, capsys):
         capsys, flag, f"--images={tmp_path}/none"
     )
     assert "no image file" in _refused(capsys, flag, f"--images={tmp_path}")
-    np.save(tmp_path / "x.npy", np.zeros((2, 8, 8, 3), np.uint8))
-    assert "3 channels" in _refused(capsys, flag, f"--images={tmp_path}/x.npy")
+    np.save(tmp_path / "x.npy", np.zeros((2, 8, 8, 2), np.uint8))
+    assert "C = 1 or 3; got" in _refused(capsys, flag, f"--images={tmp_path}/x.npy")
     assert not (trained[0] / "predictions.csv").exists()
 
 

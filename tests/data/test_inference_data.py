@@ -88,6 +88,13 @@ def test_other_training_images_ask_for_their_own_size():
         _load(np.zeros((2, 9, 6, 3), np.uint8), (6, 9, 3))
 
 
+def test_arrays_are_converted_like_files(grayscale):
+    assert (_load(grayscale, (8, 8, 3)).images == np.repeat(grayscale, 3, axis=-1)).all()
+    color = np.repeat(grayscale, 3, axis=-1)
+    assert (_load(color, (8, 8, 1)).images == grayscale).all()
+    assert _load(grayscale, (8, 8, 3)).fetch(np.array([1])).shape == (1, 8, 8, 3)
+
+
 def test_floats_are_bytes_divided_by_255(grayscale):
     assert (_load(grayscale[..., 0] / 255.0, (8, 8, 1)).images == grayscale).all()
 
@@ -95,7 +102,6 @@ def test_floats_are_bytes_divided_by_255(grayscale):
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        (np.zeros((2, 8, 8), np.uint8), r"must have 3 channels.*; got 1 channel \(gray\)"),
         (np.zeros((2, 8), np.uint8), r"images in X must have shape .*got \[2 x 8\]"),
         (np.zeros((0, 8, 8, 3), np.uint8), "must not be empty"),
         (np.full((2, 8, 8, 3), np.nan), "NaN"),

@@ -11,7 +11,7 @@ from cluster_jax.methods import base
 from cluster_jax.methods.base import Encoded, MethodContext
 from cluster_jax.methods.moco import MoCoState
 from cluster_jax.nets import network
-from cluster_jax.nets.network import NetworkConfig, ProjectorConfig
+from cluster_jax.nets.config import NetworkConfig, ProjectorConfig
 from tests import reference
 from tests.data.test_views import OFF, augmentation
 from tests.methods import cases

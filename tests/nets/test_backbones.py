@@ -45,13 +45,21 @@ def multiplications(module, side, channels):
 
 
 def test_names_are_those_of_all_families():
-    assert backbone.names() == ("resnet18", "resnet34", "resnet50", "small")
+    assert backbone.names() == (
+        "efficientnet_lite0",
+        "resnet18",
+        "resnet34",
+        "resnet50",
+        "small",
+    )
 
 
 def test_blocks_and_submodules_of_every_backbone():
     """A submodule of every block, in the order in which they are applied."""
     for name in backbone.names():
-        built = backbone.make(name, width=2, stem=None if name == "small" else "cifar")
+        width = 32 if name == "efficientnet_lite0" else 2
+        stem = "cifar" if name.startswith("resnet") else None
+        built = backbone.make(name, width=width, stem=stem)
         module = built.module(Layers(norm, norm, frozen=0, dtype=None))
         image = jax.ShapeDtypeStruct((1, 8, 8, 1), jnp.float32)
         params = jax.eval_shape(module.init, jax.random.key(0), image)["params"]

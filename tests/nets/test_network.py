@@ -14,7 +14,8 @@ from jax.sharding import PartitionSpec as P
 from cluster_jax.core import collectives
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import parse_section
-from cluster_jax.nets.network import NetworkConfig, make
+from cluster_jax.nets.config import NetworkConfig
+from cluster_jax.nets.network import make
 
 SMALL = {
     "name": "small",
@@ -22,6 +23,7 @@ SMALL = {
     "stem": None,
     "projector": {"hidden": 7, "out": 5},
     "predictor": {"hidden": 6, "init_std": None},
+    "weights": None,
     "frozen": None,
     "norm": "sync",
     "group": None,
@@ -358,8 +360,8 @@ def test_vjp_of_the_images_is_the_directional_derivative(x64, keys, config):
     [
         (
             {"name": "resnet19"},
-            "network.name must be one of 'resnet18', 'resnet34', 'resnet50', 'small'; "
-            "got 'resnet19'",
+            "network.name must be one of 'efficientnet_lite0', 'resnet18', 'resnet34', 'resnet50', "
+            "'small'; got 'resnet19'",
         ),
         ({"width": 0}, "network.width must be at least 1; got 0"),
         ({"width": 1.5}, "network.width must be a whole number; got 1.5"),

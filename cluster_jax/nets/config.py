@@ -1,0 +1,131 @@
+"""The section `network` of a config."""
+
+import dataclasses
+
+from cluster_jax.core import checks
+from cluster_jax.core.checks import InputError
+from cluster_jax.nets import backbone as backbones
+from cluster_jax.nets.backbone import Backbone
+
+NORMS = ("sync", "local", "shuffle")
+DTYPES = ("auto", "float32", "bfloat16")
+BUNDLED = "efficientnet_lite0"
+
+
+@dataclasses.dataclass(frozen=True)
+class ProjectorConfig:
+    """Section `network.projector`.
+
+    Attributes:
+        hidden: size of the hidden layer.
+        out: size of the projection.
+    """
+
+    hidden: int
+    out: int
+
+    def __post_init__(self) -> None:
+        checks.whole("network.projector.hidden", self.hidden, 1)
+        checks.whole("network.projector.out", self.out, 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class PredictorConfig:
+    """Section `network.predictor`; its output has the size of the projection.
+
+    Attributes:
+        hidden: size of the hidden layer.
+        init_std: standard deviation of the initial weights, 0.01 in the code of NCC and NRCC; None
+            for LeCun's. Behind BatchNorm a layer of small weights turns faster: its effective
+            learning rate is the rate over the squared norm of its weights.
+    """
+
+    hidden: int
+    init_std: float | None
+
+    def __post_init__(self) -> None:
+        checks.whole("network.predictor.hidden", self.hidden, 1)
+        if self.init_std is not None:
+            checks.positive("network.predictor.init_std", self.init_std)
+
+
+@dataclasses.dataclass(frozen=True)
+class NetworkConfig:
+    """Section `network`; raises an `InputError` for a value that is out of range.
+
+    Attributes:
+        name: "resnet18", "resnet34", "resnet50", "efficientnet_lite0" or "small".
+        width: channels of the first layer; 64 gives the published ResNets.
+        stem: "cifar" or "imagenet" for a ResNet, None for the others.
+        projector: None for a method without projector.
+        predictor: None for a method without predictor.
+        weights: what the backbone starts from: "efficientnet_lite0", a `.safetensors` file, or
+            "hf:ORG/NAME"; None: random, or another run's network (`init_from`). See
+            `nets.pretrained.weights`.
+        frozen: name of the last block of the backbone, from the input on, that does not train:
+            "stem", "stage1" to "stage4" of a ResNet, "conv1" to "conv4" or "dense" of "small",
+            "stem", "stage1" to "stage7" or "head" of EfficientNet-Lite0. None: all train.
+        norm: BatchNorm statistics of the global batch ("sync") or of groups of images ("local").
+            "shuffle" is "local" here; a method shuffles the images before its target network sees
+            them.
+        group: images per group for "local" and "shuffle", at least 2, for "shuffle" fewer than the
+            global batch; None for "sync".
+        dtype: compute dtype, "float32", "bfloat16", or "auto": bfloat16 on GPU and TPU.
+            Parameters, statistics and outputs are in float32 either way; float64 parameters or
+            images stay float64 under "float32".
+    """
+
+    name: str
+    width: int
+    stem: str | None
+    projector: ProjectorConfig | None
+    predictor: PredictorConfig | None
+    weights: str | None
+    frozen: str | None
+    norm: str
+    group: int | None
+    dtype: str
+
+    def __post_init__(self) -> None:
+        checks.whole("network.width", self.width, 1)
+        backbone = self.backbone()
+        if self.projector is None and self.predictor is not None:
+            raise InputError("network.projector must be set with network.predictor; got None")
+        if self.weights is not None:
+            self._check_weights(self.weights)
+        if self.frozen is not None:
+            checks.one_of("network.frozen", self.frozen, backbone.blocks)
+        checks.one_of("network.norm", self.norm, NORMS)
+        if self.norm == "sync":
+            if self.group is not None:
+                raise InputError(
+                    f"network.group must be None with network.norm 'sync'; got {self.group}"
+                )
+        elif self.group is None:
+            raise InputError(
+                f"network.group must be at least 2 with network.norm {self.norm!r}; got None"
+            )
+        else:
+            checks.whole("network.group", self.group, 2)
+        checks.one_of("network.dtype", self.dtype, DTYPES)
+
+    def _check_weights(self, weights: str) -> None:
+        if weights == BUNDLED:
+            if self.name != BUNDLED:
+                raise InputError(
+                    f"network.name must be {BUNDLED!r} with network.weights {BUNDLED!r}; got "
+                    f"{self.name!r}"
+                )
+        elif not weights.startswith("hf:") and not weights.endswith(".safetensors"):
+            raise InputError(
+                f"network.weights must be None, {BUNDLED!r}, a .safetensors file, or "
+                f"'hf:ORG/NAME'; got {weights!r}"
+            )
+
+    def backbone(self) -> Backbone:
+        """The backbone that the section names."""
+        return backbones.make(self.name, width=self.width, stem=self.stem)
+
+    def is_frozen(self) -> bool:
+        """Whether the whole backbone keeps its weights."""
+        return self.frozen is not None and self.frozen == self.backbone().blocks[-1]

@@ -1,0 +1,1 @@
+"""Backbones with weights that somebody else has trained."""

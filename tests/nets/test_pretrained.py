@@ -1,0 +1,212 @@
+"""Pretrained weights: the reader of PyTorch's old files, and EfficientNet-Lite0."""
+
+import collections
+import io
+import pickle
+import re
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from sklearn.datasets import load_sample_images
+
+from cluster_jax.core.checks import InputError
+from cluster_jax.data.images import resize_and_crop_all
+from cluster_jax.nets import backbone
+from cluster_jax.nets.backbone import Layers
+from cluster_jax.nets.backbones import efficientnet_lite
+from cluster_jax.nets.norm import BatchNorm
+from cluster_jax.nets.pretrained import lite0, torch_file, weights
+
+norm = partial(BatchNorm, False, None, None, None)
+
+# The five highest logits of scikit-learn's two photographs (china.jpg: palace, monastery, bell
+# cote, ...; flower.jpg: daisy, ...), by PyTorch 2.15 with the package efficientnet-lite-pytorch,
+# after `resize_and_crop_all(..., 224)`.
+LOGITS = (
+    {698: 8.124938, 442: 7.692981, 663: 6.915360, 483: 6.530796, 975: 6.282808},
+    {985: 7.075389, 947: 6.534882, 309: 5.612704, 996: 5.483995, 738: 5.335967},
+)
+
+
+class _Stored:
+    """A tensor as torch.save writes it: a call of the function that makes it of a storage."""
+
+    def __init__(self, key, array, **changes):
+        self.key, self.array, self.changes = key, array, changes
+
+
+class _Writer(pickle._Pickler):
+    """Writes the names that PyTorch writes, without PyTorch."""
+
+    def persistent_id(self, value):
+        if isinstance(value, tuple) and value and value[0] == "storage":
+            return value
+        return None
+
+    def save_global_name(self, module, name):
+        self.write(pickle.GLOBAL + f"{module}\n{name}\n".encode())
+
+    def save(self, value, save_persistent_id=True):
+        if isinstance(value, _Stored):
+            self.save_global_name("torch._utils", "_rebuild_tensor_v2")
+            array, changes = value.array, value.changes
+            strides = tuple(step // array.itemsize for step in array.strides)
+            self.write(pickle.MARK)
+            self.write(pickle.MARK)
+            self.save("storage")
+            self.save_global_name("torch", changes.get("type", "FloatStorage"))
+            self.save(value.key)
+            self.save("cpu")
+            self.save(array.size)
+            self.save(None)
+            self.write(pickle.TUPLE + pickle.BINPERSID)
+            self.save(changes.get("offset", 0))
+            self.save(changes.get("shape", array.shape))
+            self.save(changes.get("strides", strides))
+            self.save(False)
+            self.save(collections.OrderedDict())
+            self.write(pickle.TUPLE + pickle.REDUCE)
+            return
+        super().save(value, save_persistent_id)
+
+
+def _file(entries, *, magic=torch_file.MAGIC):
+    """A file in the format of torch.save before 1.6."""
+    stream = io.BytesIO()
+    for value in (magic, torch_file.VERSION, {"little_endian": True}):
+        pickle.dump(value, stream, 2)
+    _Writer(stream, 2).dump(entries)
+    stored = [entry for entry in entries.values() if isinstance(entry, _Stored)]
+    pickle.dump([entry.key for entry in stored], stream, 2)
+    for entry in stored:
+        stream.write(entry.array.size.to_bytes(8, "little") + entry.array.tobytes())
+    return stream.getvalue()
+
+
+def test_tensors_are_read():
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    part = _Stored("2", x, offset=1, shape=(2, 2), strides=(3, 1))
+    found = torch_file.tensors(_file({"x": _Stored("1", x), "part": part}))
+    np.testing.assert_array_equal(found["x"], x)
+    np.testing.assert_array_equal(found["part"], x[:, 1:])
+
+
+class _Command:
+    def __reduce__(self):
+        return (print, ("executed",))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (lambda x: _file({"x": _Command()}), "must hold nothing else; got __builtin__.print"),
+        (lambda x: _file({"x": _Stored("1", x, type="HalfStorage")}), "got torch.HalfStorage"),
+        (lambda x: _file({"x": _Stored("1", x)}, magic=1), "must be one that torch.save wrote"),
+        (lambda x: _file({"x": _Stored("1", x)})[:-4], "cannot be read"),
+        (lambda x: _file({"x": _Stored("1", x, offset=1)}), "must lie within its storage"),
+        (lambda x: _file({"x": _Stored("1", x, offset=-1)}), "must lie within its storage"),
+        (lambda x: _file({"x": _Stored("1", x, shape=(9, 9))}), "must lie within its storage"),
+        (lambda x: _file({"x": _Stored("1", x, strides=(-1, 1))}), "must lie within its storage"),
+        (lambda x: b"PK\x03\x04", "cannot be read"),
+        (lambda x: b"", "cannot be read"),
+    ],
+)
+def test_nothing_but_tensors_is_read(content, message, capsys):
+    with pytest.raises(InputError, match=re.escape(message)):
+        torch_file.tensors(content(np.ones((2, 3), np.float32)))
+    assert "executed" not in capsys.readouterr().out
+
+
+def lite0_module():
+    built = backbone.make("efficientnet_lite0", width=32, stem=None)
+    return built.module(Layers(norm, norm, frozen=0, dtype=None))
+
+
+def test_every_tensor_has_its_place():
+    params, stats = lite0.load()
+    image = jax.ShapeDtypeStruct((1, 224, 224, 3), jnp.float32)
+    expected = jax.eval_shape(lite0_module().init, jax.random.key(0), image)
+    shapes = partial(jax.tree.map, lambda x: (x.shape, x.dtype))
+    assert shapes(params) == shapes(expected["params"])
+    assert shapes(stats) == shapes(expected["batch_stats"])
+    # Published: 4.7 million with the classifier of 1,000 classes.
+    assert sum(x.size for x in jax.tree.leaves(params)) + 1280 * 1000 + 1000 == 4_652_008
+
+
+def test_logits_are_those_of_pytorch():
+    photos = np.concatenate(
+        [resize_and_crop_all(photo[None], 224) for photo in load_sample_images().images]
+    )
+    params, stats = lite0.load()
+    mean, std, _ = weights.about("efficientnet_lite0")
+    inputs = (photos / np.float32(255) - np.array(mean)) / np.array(std)
+    apply = jax.jit(lite0_module().apply, compiler_options={"xla_backend_optimization_level": 0})
+    features = apply({"params": params, "batch_stats": stats}, inputs.astype(np.float32))
+    kernel, bias = lite0.classifier()
+    logits = np.asarray(features) @ kernel + bias
+    for row, expected in zip(logits, LOGITS, strict=True):
+        assert list(np.argsort(row)[::-1][:5]) == list(expected)
+        np.testing.assert_allclose(row[list(expected)], list(expected.values()), atol=1e-4)
+
+
+@pytest.mark.parametrize("side", [7, 8])
+@pytest.mark.parametrize("kernel", [3, 5])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_depthwise_is_a_grouped_convolution(side, kernel, stride, keys):
+    x = jax.random.normal(next(keys), (2, side, side + 1, 6))
+    w = jax.random.normal(next(keys), (kernel, kernel, 1, 6))
+    expected = lax.conv_general_dilated(
+        x, w, (stride, stride), "SAME",
+        dimension_numbers=("NHWC", "HWIO", "NHWC"), feature_group_count=6,
+    )  # fmt: skip
+    np.testing.assert_allclose(
+        efficientnet_lite.depthwise(x, w, stride), expected, rtol=1e-5, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("frozen", ["stage3", "stage7", "head"])
+def test_frozen_blocks_get_no_gradient(frozen, keys):
+    built = backbone.make("efficientnet_lite0", width=32, stem=None)
+    count = built.blocks.index(frozen) + 1
+    module = built.module(Layers(norm, norm, frozen=count, dtype=None))
+    x = jax.random.normal(next(keys), (2, 16, 16, 3))
+    params, stats = lite0.load()
+
+    def loss(params):
+        return jnp.sum(module.apply({"params": params, "batch_stats": stats}, x) ** 2)
+
+    quick = jax.jit(jax.grad(loss), compiler_options={"xla_backend_optimization_level": 0})
+    for submodule, gradient in quick(params).items():
+        is_zero = all(not np.any(leaf) for leaf in jax.tree.leaves(gradient))
+        assert is_zero == (built.block_of(submodule) < count), submodule
+
+
+def test_another_file_is_refused(monkeypatch, tmp_path):
+    lite0._tensors.cache_clear()
+    monkeypatch.setattr(lite0, "FILE", str(tmp_path / "edited.pth"))
+    (tmp_path / "edited.pth").write_bytes(b"something else")
+    with pytest.raises(InputError, match=r"edited.pth must have the SHA-256 579344248a93\.\.\."):
+        lite0.load()
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    lite0._tensors.cache_clear()
+    monkeypatch.setattr(lite0, "PACKAGE", "no_such_package")
+    with pytest.raises(InputError, match=r"must be installed; got no package .* pip install"):
+        lite0.load()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"width": 16}, "network.width must be 32 with network.name 'efficientnet_lite0'; got 16"),
+        ({"stem": "cifar"}, "network.stem must be None with network.name 'efficientnet_lite0'"),
+    ],
+)
+def test_only_the_published_shape(changes, message):
+    with pytest.raises(InputError, match=re.escape(message)):
+        backbone.make("efficientnet_lite0", **{"width": 32, "stem": None, **changes})

@@ -1,0 +1,91 @@
+"""`ImageClusterer` by default: a pretrained network that is not trained further."""
+
+import json
+
+import numpy as np
+import pytest
+
+from cluster_jax import ImageClusterer, load
+from cluster_jax.core.checks import InputError
+from cluster_jax.core.config import load_config
+from cluster_jax.data.images import resize_and_crop_all
+from cluster_jax.nets.pretrained import lite0
+from cluster_jax.pipeline import build
+from cluster_jax.pipeline.config import parse_config
+from tests import toy
+from tests.nets.test_pretrained import lite0_module
+
+# Small images, so that a forward pass takes milliseconds.
+SMALL = {"data.image_size": 32, "augment.size": 32, "eval.batch_size": 16}
+
+
+@pytest.fixture(scope="module")
+def gray():
+    return toy.images(48, channels=1)[0]
+
+
+@pytest.fixture(scope="module")
+def fitted(gray, tmp_path_factory, quickly_compiled):
+    workdir = tmp_path_factory.mktemp("run")
+    return ImageClusterer(overrides=SMALL, workdir=workdir, verbose=False).fit(gray)
+
+
+def test_nothing_is_trained(fitted):
+    assert fitted.results_["provenance"]["steps"] == 0
+    assert fitted.results_["provenance"]["method"] is None
+    assert not (fitted._run.workdir / "metrics.jsonl").exists()
+
+
+def test_the_network_and_its_labels_are_named(fitted):
+    about = fitted.results_["provenance"]["pretrained"]
+    assert about == lite0.DESCRIPTION
+    assert "ImageNet-1k with the labels" in about
+    report = (fitted._run.workdir / "report.html").read_text()
+    assert f"{about}; it was not trained further" in report
+
+
+def test_features_are_those_of_the_weights(fitted, gray):
+    params, stats = lite0.load()
+    # Gray images of 8 x 8 as the network sees them.
+    pixels = resize_and_crop_all(gray[:4], 32).repeat(3, axis=-1)
+    inputs = (pixels.astype(np.float32) - 127) / 128
+    expected = lite0_module().apply({"params": params, "batch_stats": stats}, inputs)
+    expected = np.asarray(expected) / np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(fitted.transform(gray[:4]), expected, atol=1e-4)
+
+
+def test_a_loaded_run_places_new_images(fitted, gray, tmp_path):
+    fitted.save(tmp_path / "saved")
+    again = load(tmp_path / "saved")
+    np.testing.assert_array_equal(again.predict(gray), fitted.predict(gray))
+    color = np.repeat(gray, 3, axis=-1)
+    np.testing.assert_array_equal(again.predict(color), again.predict(gray))
+
+
+def test_one_setting_turns_fine_tuning_on(gray):
+    values = load_config("images")
+    assert not build.trains(parse_config(values))
+    values.network.frozen = "stage6"
+    assert build.trains(parse_config(values))
+    values.network.frozen = "head"
+    values.eval.features = "projection"
+    assert build.trains(parse_config(values))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"network.weights": "resnet"}, "network.weights must be None, 'efficientnet_lite0', a"),
+        ({"network.name": "small"}, "network.width|network.name must be 'efficientnet_lite0' with"),
+        ({"network.frozen": "stage9"}, "network.frozen must be one of 'stem', .*'head'"),
+    ],
+)
+def test_other_weights_are_named(gray, overrides, message):
+    with pytest.raises(InputError, match=message):
+        ImageClusterer(overrides={**SMALL, **overrides}, verbose=False).fit(gray)
+
+
+def test_fewer_images_than_a_batch_of_training(gray, quickly_compiled, tmp_path):
+    few = ImageClusterer(overrides=SMALL, workdir=tmp_path, verbose=False).fit(gray[:12])
+    assert len(few.labels_) == 12
+    assert json.loads((tmp_path / "images.json").read_text())["shape"] == [32, 32, 3]
