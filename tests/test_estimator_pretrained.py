@@ -1,5 +1,6 @@
 """`ImageClusterer` by default: a pretrained network that is not trained further."""
 
+import html
 import json
 
 import numpy as np
@@ -42,6 +43,14 @@ def test_the_network_and_its_labels_are_named(fitted):
     assert "ImageNet-1k with the labels" in about
     report = (fitted._run.workdir / "report.html").read_text()
     assert f"{about}; it was not trained further" in report
+
+
+def test_clusters_get_suggested_names(fitted):
+    suggested = fitted.results_["suggested_names"]
+    assert set(suggested) == {str(label) for label in np.unique(fitted.labels_)}
+    report = (fitted._run.workdir / "report.html").read_text()
+    largest = str(np.bincount(fitted.labels_).argmax())
+    assert f"Looks like: {', '.join(suggested[largest])}" in html.unescape(report)
 
 
 def test_features_are_those_of_the_weights(fitted, gray):

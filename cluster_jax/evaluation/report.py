@@ -98,6 +98,7 @@ def render(data: ReportData) -> str:
         cluster_map=cluster_map,
         max_thumbnails=report_map.MAX_THUMBNAILS,
         cards=exemplars.cluster_cards(data, clusters, label_names),
+        suggested=data.results.get("suggested_names") or {},
         n_clusters=len(clusters),
         sizes=[len(cluster.members) for cluster in clusters],
         max_bars=plots.MAX_BARS,

@@ -12,8 +12,10 @@ from etils import epath
 from cluster_jax.core import arrays, io
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import select
-from cluster_jax.evaluation import assignments, discovery, evaluate, report
-from cluster_jax.evaluation.evaluate import EvalConfig
+from cluster_jax.evaluation import assignments, discovery, evaluate, report, suggestions
+from cluster_jax.evaluation.discovery import Discovery
+from cluster_jax.evaluation.evaluate import EvalConfig, Evaluation
+from cluster_jax.nets.config import BUNDLED
 from cluster_jax.pipeline import build, provenance
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import RunConfig
@@ -67,6 +69,7 @@ def write_outputs(
             "gradient_share": _last(records, "gradient_share"),
             "discovery": None if discovered is None else discovered.metrics,
         },
+        "suggested_names": _suggested_names(config, embedding, evaluation, discovered),
         "images_per_second": _speed(records),
         "seconds": {
             "train_and_embed": trained - started,
@@ -86,6 +89,19 @@ def write_outputs(
     progress(f"assignments  {workdir / workdirs.ASSIGNMENTS}")
     progress(f"metrics      {workdir / workdirs.RESULTS}")
     return io.read_json(workdir / workdirs.RESULTS)
+
+
+def _suggested_names(
+    config: RunConfig,
+    embedding: dict[str, np.ndarray],
+    evaluation: Evaluation,
+    discovered: Discovery | None,
+) -> dict[int, list[str]] | None:
+    """Names for GridShift's clusters, where the features are those of the bundled network."""
+    network = config.network
+    if network.weights != BUNDLED or not network.is_frozen() or discovered is not None:
+        return None
+    return suggestions.suggest(embedding["backbone"], evaluation.cluster_labels)
 
 
 def _read_features(workdir: epath.Path) -> _Features:

@@ -1,0 +1,48 @@
+"""Suggested names of clusters: the ImageNet classes that a pretrained network sees in them."""
+
+import importlib.resources
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+from cluster_jax.nets.pretrained import lite0
+
+COUNT = 3
+# Rows of one block of logits (float32: 33 MB).
+_BLOCK = 8192
+
+
+def class_names() -> list[str]:
+    """The 1,000 classes of ImageNet-1k in the order of the network's logits."""
+    file = importlib.resources.files("cluster_jax.nets.pretrained") / "imagenet_classes.txt"
+    return file.read_text().splitlines()
+
+
+def suggest(features: NDArray, cluster_labels: NDArray, count: int = COUNT) -> dict[int, list[str]]:
+    """Cluster -> the `count` ImageNet classes of highest mean probability over its images.
+
+    They are hints for a reader and are never scored: what is in no such class gets the name of
+    one that looks alike.
+
+    Args:
+        features: float `[n, 1280]`, EfficientNet-Lite0's, not normalized, its backbone unchanged.
+        cluster_labels: integers `[n]`.
+        count: names of each cluster.
+
+    Example:
+        >>> suggest(np.zeros((2, 1280)), np.array([3, 3]), count=1)
+        {3: ['megalith']}
+    """
+    kernel, bias = lite0.classifier()
+    names = class_names()
+    clusters, members = np.unique(cluster_labels, return_inverse=True)
+    sums = np.zeros((len(clusters), len(names)))
+    for start in range(0, len(features), _BLOCK):
+        block = slice(start, start + _BLOCK)
+        probabilities = softmax(features[block] @ kernel + bias, axis=1)
+        np.add.at(sums, members[block], probabilities)
+    best = np.argsort(-sums, axis=1, kind="stable")[:, :count]
+    return {
+        int(cluster): [names[i] for i in row] for cluster, row in zip(clusters, best, strict=True)
+    }
