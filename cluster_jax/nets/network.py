@@ -67,14 +67,17 @@ class NetworkConfig:
     """Section `network`; raises an `InputError` for a value that is out of range.
 
     Attributes:
-        name: "resnet18", "resnet34", "resnet50" or "small".
-        width: channels of the first layer; 64 gives the published ResNets.
-        stem: "cifar" or "imagenet" for a ResNet, None for "small".
+        name: "resnet18", "resnet34", "resnet50", "small", or a Vision Transformer such as
+            "vit_small_patch16" or "vit_small_patch14_reg4".
+        width: channels of the first layer; 64 gives the published ResNets. A Vision Transformer
+            has its published width only, 192, 384, 768 or 1024.
+        stem: "cifar" or "imagenet" for a ResNet, else None.
         projector: None for a method without projector.
         predictor: None for a method without predictor.
         frozen: name of the last block of the backbone, from the input on, that does not train:
-            "stem", "stage1" to "stage4" of a ResNet, "conv1" to "conv4" or "dense" of "small".
-            None: all train.
+            "stem", "stage1" to "stage4" of a ResNet, "conv1" to "conv4" or "dense" of "small",
+            "embedding", "block1" to "block12" (24 of a large one) of a Vision Transformer. None:
+            all train.
         norm: BatchNorm statistics of the global batch ("sync") or of groups of images ("local").
             "shuffle" is "local" here; a method shuffles the images before its target network sees
             them.
@@ -251,7 +254,9 @@ def _initial(config: NetworkConfig, key: Array, images: Array) -> tuple[Tree, Tr
     modules = _modules(config, train=False, axis=None)
     variables = {part: m.init(keys[part], inputs[part]) for part, m in modules.items()}
     params = {part: collections["params"] for part, collections in variables.items()}
-    return params, {part: collections["batch_stats"] for part, collections in variables.items()}
+    # A part without BatchNorm has no statistics.
+    stats = {part: collections.get("batch_stats", {}) for part, collections in variables.items()}
+    return params, stats
 
 
 _compiled_initial = jax.jit(
@@ -293,7 +298,7 @@ def _apply(
     variables = {"params": params[part], "batch_stats": stats[part]}
     # In evaluation mode this gives back the statistics that went in.
     y, updated = modules[part].apply(variables, x, mutable=["batch_stats"])
-    return y, {**stats, part: updated["batch_stats"]}
+    return y, {**stats, part: updated.get("batch_stats", {})}
 
 
 def _frozen_mask(config: NetworkConfig, params: Tree) -> Tree:

@@ -1,0 +1,1 @@
+"""Published weights for the backbones, one file per format."""
