@@ -28,6 +28,7 @@ SMALL = {
     "dtype": "float32",
 }
 RESNET = {**SMALL, "name": "resnet18", "stem": "cifar"}
+VIT = {**SMALL, "name": "vit_tiny_patch16", "width": 192}
 # Most of a test's time would be compilation.
 quick = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 IMAGE = jnp.zeros((1, 8, 8, 1))
@@ -112,6 +113,21 @@ def test_shapes_and_dtypes(changes, features, dtype, side):
     assert [o.shape for o in outputs] == [(4, features), (4, 5), (4, 5)]
     assert {x.dtype for x in jax.tree.leaves((params, stats, outputs, new))} == {jnp.dtype("f4")}
     assert jax.tree.map(jnp.shape, new) == jax.tree.map(jnp.shape, stats)
+
+
+def test_a_backbone_without_batchnorm_has_no_statistics(keys):
+    network = build(name="vit_tiny_patch16", width=192)
+    params, stats = start(keys, network, jnp.zeros((1, 16, 16, 1)))
+    assert set(stats) == {"backbone", "projector", "predictor"}
+    assert stats["backbone"] == {}
+    images = images_of(keys, n=3, side=16)
+    outputs, new = run(network, params, stats, images)
+    assert new["backbone"] == {}
+    assert all(differ(new, stats))
+    # A vector of ones is orthogonal to what LayerNorm gives before its scale and bias.
+    norm = jax.tree.map(np.asarray, params["backbone"]["norm"])
+    tokens = (np.asarray(outputs[0]) - norm["bias"]) / norm["scale"]
+    same(tokens.mean(axis=1), np.zeros(3), atol=1e-5)
 
 
 def test_a_network_without_predictor_has_none(keys):

@@ -130,7 +130,7 @@ class Block(nn.Module):
             return y
         initial = nn.initializers.constant(INITIAL_SCALE)
         scale = self.param(name, initial, (y.shape[-1],), jnp.float32)
-        return y * scale.astype(y.dtype)
+        return y * scale.astype(y.dtype)[None, None, :]
 
 
 class ViT(nn.Module):

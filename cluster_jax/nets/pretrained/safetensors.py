@@ -135,7 +135,7 @@ def convert(
 
 
 def _check_names(backbone_name: str, given: Mapping[str, Any], expected: Sequence[str]) -> None:
-    missing = [name for name in expected if name not in given]
+    missing = sorted(set(expected) - set(given))
     if missing:
         raise InputError(
             f"weights for network.name {backbone_name!r} must contain {_some(missing)}; got "
@@ -151,7 +151,7 @@ def _check_names(backbone_name: str, given: Mapping[str, Any], expected: Sequenc
 
 def _some(names: Sequence[str]) -> str:
     """The first of some names, and how many more there are."""
-    more = f" and {len(names) - 1} more tensors" if len(names) > 1 else ""
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return f"{names[0]!r}{more}"
 
 
