@@ -177,6 +177,11 @@ def test_interpolation_with_antialiasing_is_that_of_jax(x64, size):
     np.testing.assert_allclose(out, expected, rtol=1e-6, atol=1e-6)
 
 
+def test_only_dinov2_without_registers_interpolates_without_antialiasing():
+    """As in Hugging Face's transformers, and as in timm for the others."""
+    assert [name for name, patches in vit.PATCHES.items() if not patches.antialias] == ["patch14"]
+
+
 def cubic_by_hand(line, new):
     """Keys' interpolation of a line with parameter -0.75; the border goes on outside."""
     old, out = len(line), []
@@ -221,13 +226,14 @@ def test_bfloat16_is_close_to_float32():
     assert 1e-4 < error < 0.03
 
 
-def test_softmax_of_bfloat16_is_in_float32():
-    """512 equal weights: 1/512 is exact, but a sum of ones in bfloat16 stops at 256."""
-    q = k = jnp.zeros((1, 512, 1, 4), jnp.bfloat16)
-    v = jnp.ones((1, 512, 1, 4), jnp.bfloat16)
+def test_logits_of_bfloat16_are_in_float32():
+    """256.5 and 256 are the same in bfloat16; halved, they are 0.25 apart."""
+    q = jnp.asarray([16, 1, 0, 0], jnp.bfloat16).reshape(1, 1, 1, 4)
+    k = jnp.asarray([[16, 0.5, 0, 0], [16, 0, 0, 0]], jnp.bfloat16).reshape(1, 2, 1, 4)
+    v = jnp.asarray([1, 0], jnp.bfloat16).reshape(1, 2, 1, 1)
     out = vit.attention(q, k, v)
     assert out.dtype == jnp.bfloat16
-    np.testing.assert_array_equal(out.astype("f4"), np.ones(out.shape))
+    np.testing.assert_allclose(out.astype("f4").item(), 1 / (1 + math.exp(-0.25)), rtol=2**-7)
 
 
 def test_layer_norm_keeps_its_digits_where_the_mean_is_large():
