@@ -3,18 +3,22 @@
 import html
 import json
 
+import jax
 import numpy as np
 import pytest
 
 from cluster_jax import ImageClusterer, load
 from cluster_jax.core.checks import InputError
-from cluster_jax.core.config import load_config
+from cluster_jax.core.config import load_config, parse_section
 from cluster_jax.data.images import resize_and_crop_all
+from cluster_jax.nets import network
+from cluster_jax.nets.config import NetworkConfig
 from cluster_jax.nets.pretrained import lite0
-from cluster_jax.pipeline import build
+from cluster_jax.pipeline import build, inference
 from cluster_jax.pipeline.config import parse_config
 from tests import toy
 from tests.nets.test_pretrained import lite0_module
+from tests.nets.test_safetensors import torch_resnet
 
 # Small images, so that a forward pass takes milliseconds.
 SMALL = {"data.image_size": 32, "augment.size": 32, "eval.batch_size": 16}
@@ -69,6 +73,36 @@ def test_a_loaded_run_places_new_images(fitted, gray, tmp_path):
     np.testing.assert_array_equal(again.predict(gray), fitted.predict(gray))
     color = np.repeat(gray, 3, axis=-1)
     np.testing.assert_array_equal(again.predict(color), again.predict(gray))
+
+
+def test_weights_from_a_file(gray, tmp_path, quickly_compiled):
+    """Those of a ResNet under torchvision's names, and a pickle, which is refused."""
+    safetensors = pytest.importorskip("safetensors.numpy")
+    section = {**load_config("images").network.to_dict(), "name": "resnet18", "stem": "cifar"}
+    section = {**section, "width": 4, "weights": None, "frozen": "stage4"}
+    net = network.make(parse_section(NetworkConfig, "network", section))
+    params, stats = net.init(jax.random.key(5), np.zeros((1, 32, 32, 3), np.float32))
+    tensors = torch_resnet("resnet18", params["backbone"], stats["backbone"])
+    safetensors.save_file(jax.tree.map(np.ascontiguousarray, tensors), tmp_path / "w.safetensors")
+    overrides = {
+        **SMALL, "network.name": "resnet18", "network.stem": "cifar", "network.width": 4,
+        "network.frozen": "stage4", "network.weights": str(tmp_path / "w.safetensors"),
+    }  # fmt: skip
+    fitted = ImageClusterer(overrides=overrides, workdir=tmp_path / "run", verbose=False).fit(gray)
+    assert "w.safetensors" in fitted.results_["provenance"]["pretrained"]
+    trained = inference.restore(fitted._run)
+    for a, b in zip(
+        jax.tree.leaves(trained.params["backbone"]),
+        jax.tree.leaves(params["backbone"]),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(a, b)
+    assert fitted.results_["suggested_names"] is None
+
+    (tmp_path / "w.pth").write_bytes(b"pickle")
+    overrides["network.weights"] = str(tmp_path / "w.pth")
+    with pytest.raises(InputError, match=r"w.pth: convert it with `safetensors.torch.save_file"):
+        ImageClusterer(overrides=overrides, verbose=False).fit(gray)
 
 
 def test_one_setting_turns_fine_tuning_on(gray):

@@ -10,6 +10,8 @@ from cluster_jax.nets.backbone import Backbone
 NORMS = ("sync", "local", "shuffle")
 DTYPES = ("auto", "float32", "bfloat16")
 BUNDLED = "efficientnet_lite0"
+# Pickles are refused where the file is read, with the way to convert them.
+FILES = (".safetensors", ".pth", ".pt", ".bin")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,8 +56,11 @@ class NetworkConfig:
     """Section `network`; raises an `InputError` for a value that is out of range.
 
     Attributes:
-        name: "resnet18", "resnet34", "resnet50", "efficientnet_lite0" or "small".
-        width: channels of the first layer; 64 gives the published ResNets.
+        name: "resnet18", "resnet34", "resnet50", "efficientnet_lite0", "small", or a Vision
+            Transformer such as "vit_small_patch16" or "vit_small_patch14_reg4".
+        width: channels of the first layer; 64 gives the published ResNets. The published width is
+            the only one of EfficientNet-Lite0, 32, and of a Vision Transformer, 192, 384, 768 or
+            1024.
         stem: "cifar" or "imagenet" for a ResNet, None for the others.
         projector: None for a method without projector.
         predictor: None for a method without predictor.
@@ -64,7 +69,8 @@ class NetworkConfig:
             `nets.pretrained.weights`.
         frozen: name of the last block of the backbone, from the input on, that does not train:
             "stem", "stage1" to "stage4" of a ResNet, "conv1" to "conv4" or "dense" of "small",
-            "stem", "stage1" to "stage7" or "head" of EfficientNet-Lite0. None: all train.
+            "stem", "stage1" to "stage7" or "head" of EfficientNet-Lite0, "embedding", "block1" to
+            "block12" (24 of a large one) of a Vision Transformer. None: all train.
         norm: BatchNorm statistics of the global batch ("sync") or of groups of images ("local").
             "shuffle" is "local" here; a method shuffles the images before its target network sees
             them.
@@ -116,7 +122,7 @@ class NetworkConfig:
                     f"network.name must be {BUNDLED!r} with network.weights {BUNDLED!r}; got "
                     f"{self.name!r}"
                 )
-        elif not weights.startswith("hf:") and not weights.endswith(".safetensors"):
+        elif not weights.startswith("hf:") and not weights.endswith(FILES):
             raise InputError(
                 f"network.weights must be None, {BUNDLED!r}, a .safetensors file, or "
                 f"'hf:ORG/NAME'; got {weights!r}"

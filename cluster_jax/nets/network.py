@@ -151,7 +151,9 @@ def _initial(config: NetworkConfig, key: Array, images: Array) -> tuple[Tree, Tr
     modules = _modules(config, train=False, axis=None)
     variables = {part: m.init(keys[part], inputs[part]) for part, m in modules.items()}
     params = {part: collections["params"] for part, collections in variables.items()}
-    return params, {part: collections["batch_stats"] for part, collections in variables.items()}
+    # A part without BatchNorm has no statistics.
+    stats = {part: collections.get("batch_stats", {}) for part, collections in variables.items()}
+    return params, stats
 
 
 _compiled_initial = jax.jit(
@@ -193,7 +195,7 @@ def _apply(
     variables = {"params": params[part], "batch_stats": stats[part]}
     # In evaluation mode this gives back the statistics that went in.
     y, updated = modules[part].apply(variables, x, mutable=["batch_stats"])
-    return y, {**stats, part: updated["batch_stats"]}
+    return y, {**stats, part: updated.get("batch_stats", {})}
 
 
 def _frozen_mask(config: NetworkConfig, params: Tree) -> Tree:

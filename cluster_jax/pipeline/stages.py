@@ -87,8 +87,11 @@ def initial_weights(stages: list[Stage]) -> Weights | None:
     if init_from is not None:
         weights = read(init_from)
     elif name is not None:
-        backbone = pretrained.load(name)
-        weights = Weights(name, {"backbone": backbone.params}, {"backbone": backbone.stats})
+        first = build.abstract_state(stages[0].built.training)
+        stats = first.model_state.batch_stats["backbone"]
+        backbone_name = stages[0].built.config.network.name
+        new = pretrained.load(name, backbone_name, first.params["backbone"], stats)
+        weights = Weights(name, {"backbone": new[0]}, {"backbone": new[1]})
     else:
         return None
     _check_backbone(_abstract_params(stages[0]), weights, stages[0].name)

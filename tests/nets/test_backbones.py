@@ -10,7 +10,7 @@ import pytest
 
 from cluster_jax.nets import backbone
 from cluster_jax.nets.backbone import Layers
-from cluster_jax.nets.backbones import resnet
+from cluster_jax.nets.backbones import resnet, vit
 from cluster_jax.nets.norm import BatchNorm
 
 norm = partial(BatchNorm, train=False, axis=None, group=None, dtype=None)
@@ -51,17 +51,20 @@ def test_names_are_those_of_all_families():
         "resnet34",
         "resnet50",
         "small",
+        *vit.NAMES,
     )
 
 
 def test_blocks_and_submodules_of_every_backbone():
     """A submodule of every block, in the order in which they are applied."""
     for name in backbone.names():
-        width = 32 if name == "efficientnet_lite0" else 2
+        width = vit.architecture(name)[0] if name in vit.NAMES else 2
+        width = 32 if name == "efficientnet_lite0" else width
         stem = "cifar" if name.startswith("resnet") else None
         built = backbone.make(name, width=width, stem=stem)
         module = built.module(Layers(norm, norm, frozen=0, dtype=None))
-        image = jax.ShapeDtypeStruct((1, 8, 8, 1), jnp.float32)
+        side = vit.architecture(name)[3].size if name in vit.NAMES else 8
+        image = jax.ShapeDtypeStruct((1, side, side, 1), jnp.float32)
         params = jax.eval_shape(module.init, jax.random.key(0), image)["params"]
         numbers = [built.block_of(submodule) for submodule in params]
         assert set(numbers) == set(range(len(built.blocks))), name

@@ -9,7 +9,7 @@ import optax
 import pytest
 
 from cluster_jax.training import optim
-from tests.nets.test_network import RESNET, SMALL, images_of, network_of, quick, start
+from tests.nets.test_network import RESNET, SMALL, VIT, images_of, network_of, quick, start
 
 VALUES = {
     "learning_rate": 0.3,
@@ -34,9 +34,15 @@ NAMED = {
         "stage3": ("BasicBlock_4", "BasicBlock_5"),
         "stage4": ("BasicBlock_6", "BasicBlock_7"),
     },
+    "vit_tiny_patch16": {
+        "embedding": ("embedding",),
+        **{f"block{i}": (f"block{i}",) for i in range(1, 12)},
+        "block12": ("block12", "norm"),
+    },
 }
 CASES = [(SMALL, block) for block in NAMED["small"]]
 CASES += [(RESNET, block) for block in ("stage3", "stage4")]
+CASES += [(VIT, block) for block in ("embedding", "block7", "block12")]
 
 
 def build(base, frozen):
@@ -127,7 +133,7 @@ def test_frozen_blocks_stay_as_they_are(keys, base, last):
     assert names(params) - changed == unchanged == frozen
 
 
-@pytest.mark.parametrize("base", [SMALL, RESNET], ids=["small", "resnet18"])
+@pytest.mark.parametrize("base", [SMALL, RESNET, VIT], ids=["small", "resnet18", "vit"])
 def test_nothing_is_frozen_by_default(keys, base):
     network = build(base, None)
     assert network.frozen is None
@@ -154,6 +160,7 @@ def test_no_optimizer_moves_a_frozen_parameter(keys, name):
         (SMALL, "stage1", "'conv1', 'conv2', 'conv3', 'conv4', 'dense'"),
         (RESNET, "conv1", "'stem', 'stage1', 'stage2', 'stage3', 'stage4'"),
         (RESNET, "", "'stem', 'stage1', 'stage2', 'stage3', 'stage4'"),
+        (VIT, "norm", ", ".join(map(repr, NAMED["vit_tiny_patch16"]))),
     ],
 )
 def test_unknown_block(base, block, blocks):

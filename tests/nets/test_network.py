@@ -14,6 +14,7 @@ from jax.sharding import PartitionSpec as P
 from cluster_jax.core import collectives
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import parse_section
+from cluster_jax.nets import backbone
 from cluster_jax.nets.config import NetworkConfig
 from cluster_jax.nets.network import make
 
@@ -30,6 +31,7 @@ SMALL = {
     "dtype": "float32",
 }
 RESNET = {**SMALL, "name": "resnet18", "stem": "cifar"}
+VIT = {**SMALL, "name": "vit_tiny_patch16", "width": 192}
 # Most of a test's time would be compilation.
 quick = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 IMAGE = jnp.zeros((1, 8, 8, 1))
@@ -114,6 +116,21 @@ def test_shapes_and_dtypes(changes, features, dtype, side):
     assert [o.shape for o in outputs] == [(4, features), (4, 5), (4, 5)]
     assert {x.dtype for x in jax.tree.leaves((params, stats, outputs, new))} == {jnp.dtype("f4")}
     assert jax.tree.map(jnp.shape, new) == jax.tree.map(jnp.shape, stats)
+
+
+def test_a_backbone_without_batchnorm_has_no_statistics(keys):
+    network = build(name="vit_tiny_patch16", width=192)
+    params, stats = start(keys, network, jnp.zeros((1, 16, 16, 1)))
+    assert set(stats) == {"backbone", "projector", "predictor"}
+    assert stats["backbone"] == {}
+    images = images_of(keys, n=3, side=16)
+    outputs, new = run(network, params, stats, images)
+    assert new["backbone"] == {}
+    assert all(differ(new, stats))
+    # A vector of ones is orthogonal to what LayerNorm gives before its scale and bias.
+    norm = jax.tree.map(np.asarray, params["backbone"]["norm"])
+    tokens = (np.asarray(outputs[0]) - norm["bias"]) / norm["scale"]
+    same(tokens.mean(axis=1), np.zeros(3), atol=1e-5)
 
 
 def test_a_network_without_predictor_has_none(keys):
@@ -360,8 +377,7 @@ def test_vjp_of_the_images_is_the_directional_derivative(x64, keys, config):
     [
         (
             {"name": "resnet19"},
-            "network.name must be one of 'efficientnet_lite0', 'resnet18', 'resnet34', 'resnet50', "
-            "'small'; got 'resnet19'",
+            f"network.name must be one of {', '.join(map(repr, backbone.names()))}; got 'resnet19'",
         ),
         ({"width": 0}, "network.width must be at least 1; got 0"),
         ({"width": 1.5}, "network.width must be a whole number; got 1.5"),

@@ -1,0 +1,267 @@
+"""Vision Transformers for images of any size that is a multiple of the patch."""
+
+import functools
+import math
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from cluster_jax.core.checks import InputError
+from cluster_jax.nets.backbone import Backbone, Layers
+
+# Dosovitskiy et al. (2021), table 1; the two smaller ones are of Touvron et al. (2021), "Training
+# data-efficient image transformers", table 1: width, blocks, attention heads.
+SIZES = {
+    "tiny": (192, 12, 3),
+    "small": (384, 12, 6),
+    "base": (768, 12, 12),
+    "large": (1024, 24, 16),
+}
+
+
+class Patches(NamedTuple):
+    """How images become tokens.
+
+    Attributes:
+        size: side of a patch in pixels.
+        grid: patches per side of the images that the published model was trained on.
+        registers: number of register tokens (Darcet et al. 2024).
+        layer_scale: whether each residual branch is scaled per channel (Touvron et al. 2021,
+            "Going deeper with image transformers").
+        antialias: whether positions are interpolated with a kernel that widens where the grid
+            shrinks.
+    """
+
+    size: int
+    grid: int
+    registers: int
+    layer_scale: bool
+    antialias: bool
+
+
+# "patch16" is Dosovitskiy et al.'s at 224 pixels, as in timm; "patch14" is DINOv2's (Oquab et al.
+# 2024) at 518 pixels, which interpolates without antialiasing; "reg4" is DINOv2's with registers.
+PATCHES = {
+    "patch16": Patches(16, 14, registers=0, layer_scale=False, antialias=True),
+    "patch14": Patches(14, 37, registers=0, layer_scale=True, antialias=False),
+    "patch14_reg4": Patches(14, 37, registers=4, layer_scale=True, antialias=True),
+}
+NAMES = tuple(f"vit_{size}_{patches}" for size in SIZES for patches in PATCHES)
+EPSILON = 1e-6
+INITIAL_SCALE = 1e-5  # of a residual branch, in DINOv2's code
+normal = nn.initializers.normal(0.02)
+
+
+def architecture(name: str) -> tuple[int, int, int, Patches]:
+    """Width, number of blocks, attention heads, and patches of one of `NAMES`."""
+    _, size, patches = name.split("_", 2)
+    return *SIZES[size], PATCHES[patches]
+
+
+class Embedding(nn.Module):
+    """Class token, registers, and patches of an image, with learned positions.
+
+    Registers have no position. The positions of the patches are a map of the published size, which
+    is interpolated to that of the image.
+
+    Attributes:
+        variant: one of `NAMES`.
+        dtype: compute dtype; None for the widest of images and parameters.
+    """
+
+    variant: str
+    dtype: jnp.dtype | None
+
+    @nn.compact
+    def __call__(self, images: Array) -> Array:
+        """`[b, H, W, C] -> [b, 1 + registers + H / patch * W / patch, width]`."""
+        width, _, _, patches = architecture(self.variant)
+        side = (patches.size, patches.size)
+        x = nn.Conv(width, side, side, padding="VALID", dtype=self.dtype, name="patches")(images)
+        class_token = self.param("class_token", normal, (1, width), jnp.float32)
+        positions = self.param("positions", normal, (1 + patches.grid**2, width), jnp.float32)
+        first = class_token + positions[:1]
+        if patches.registers:
+            registers = self.param("registers", normal, (patches.registers, width), jnp.float32)
+            first = jnp.concatenate([first, registers])
+        grid = positions[1:].reshape(patches.grid, patches.grid, width)
+        b, rows, columns, _ = x.shape
+        x = x + resize(grid, (rows, columns), patches.antialias).astype(x.dtype)[None]
+        x = x.reshape(b, rows * columns, width)
+        first = jnp.broadcast_to(first.astype(x.dtype), (b, *first.shape))
+        return jnp.concatenate([first, x], axis=1)
+
+
+class Block(nn.Module):
+    """Attention and a perceptron of one hidden layer, both residual behind a LayerNorm.
+
+    Attributes:
+        heads: number of attention heads.
+        layer_scale: whether the residual branches are scaled per channel.
+        dtype: compute dtype; None for the widest of inputs and parameters.
+    """
+
+    heads: int
+    layer_scale: bool
+    dtype: jnp.dtype | None
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        """`[b, n, width] -> [b, n, width]`."""
+        width = x.shape[-1]
+        y = layer_norm("norm1", self.dtype)(x)
+        qkv = self._dense(3 * width, "qkv")(y)
+        q, k, v = jnp.moveaxis(qkv.reshape(*x.shape[:2], 3, self.heads, -1), 2, 0)
+        y = attention(q, k, v).reshape(x.shape)
+        x = x + self._scaled(self._dense(width, "projection")(y), "scale1")
+        y = layer_norm("norm2", self.dtype)(x)
+        y = nn.gelu(self._dense(4 * width, "hidden")(y), approximate=False)
+        return x + self._scaled(self._dense(width, "out")(y), "scale2")
+
+    def _dense(self, features: int, name: str) -> nn.Dense:
+        return nn.Dense(features, kernel_init=normal, dtype=self.dtype, name=name)
+
+    def _scaled(self, y: Array, name: str) -> Array:
+        if not self.layer_scale:
+            return y
+        initial = nn.initializers.constant(INITIAL_SCALE)
+        scale = self.param(name, initial, (y.shape[-1],), jnp.float32)
+        return y * scale.astype(y.dtype)[None, None, :]
+
+
+class ViT(nn.Module):
+    """Dosovitskiy et al. (2021), "An Image is Worth 16x16 Words", without the classifier.
+
+    Attributes:
+        variant: one of `NAMES`.
+        layers: frozen blocks and compute dtype.
+    """
+
+    variant: str
+    layers: Layers
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        """`[b, h, w, c] -> [b, width]`, the normalized class token.
+
+        Raises:
+            InputError: `h` or `w` is not a multiple of the patch.
+        """
+        _, depth, heads, patches = architecture(self.variant)
+        _check_size(self.variant, x.shape[1], x.shape[2], patches.size)
+        frozen, dtype = self.layers.frozen, self.layers.dtype
+        x = Embedding(self.variant, dtype, name="embedding")(x)
+        for block in range(1, depth + 1):
+            # No gradient enters the frozen blocks; it stops at the first one that trains.
+            if frozen == block:
+                x = lax.stop_gradient(x)
+            x = Block(heads, patches.layer_scale, dtype, name=f"block{block}")(x)
+        x = layer_norm("norm", dtype)(x[:, 0])
+        return lax.stop_gradient(x) if frozen == depth + 1 else x
+
+
+def layer_norm(name: str, dtype: jnp.dtype | None) -> nn.LayerNorm:
+    """LayerNorm with statistics in at least float32.
+
+    (Flax's fast variance loses all digits when the mean is large.)
+    """
+    return nn.LayerNorm(EPSILON, dtype=dtype, use_fast_variance=False, name=name)
+
+
+def attention(q: Array, k: Array, v: Array) -> Array:
+    """Scaled dot-product attention, each `[b, n, heads, d] -> [b, n, heads, d]`.
+
+    Logits and softmax are in at least float32 (`jax.nn.dot_product_attention` has them in float32
+    also for float64).
+    """
+    wide = jnp.promote_types(q.dtype, jnp.float32)
+    logits = jnp.einsum("bqhd,bkhd->bhqk", q, k, preferred_element_type=wide)
+    weights = jax.nn.softmax(logits / math.sqrt(q.shape[-1]))
+    return jnp.einsum("bhqk,bkhd->bqhd", weights.astype(v.dtype), v)
+
+
+def resize(grid: Array, size: tuple[int, int], antialias: bool) -> Array:
+    """Bicubic interpolation of a map, as `torch.nn.functional.interpolate` with the same option.
+
+    Deviation from DINOv2's own code without registers: it asks for a scale that is 0.1 patches too
+    large, which moves every position by a fraction of a patch (Hugging Face's does not).
+
+    Args:
+        grid: `[rows, columns, c]`.
+        size: new number of rows and columns.
+        antialias: widen the kernel where the map shrinks.
+
+    Returns:
+        `[*size, c]`; `grid` itself where it has this size.
+    """
+    if grid.shape[:2] == size:
+        return grid
+    rows, columns = (
+        jnp.asarray(_bicubic(old, new, antialias), grid.dtype)
+        for old, new in zip(grid.shape, size, strict=False)
+    )
+    full = lax.Precision.HIGHEST
+    return jnp.einsum("ri,cj,ijd->rcd", rows, columns, grid, precision=full)
+
+
+def _bicubic(old: int, new: int, antialias: bool) -> np.ndarray:
+    """Weights `[new, old]` of Keys' cubic convolution kernel (1981, equation 4).
+
+    As in PyTorch, its parameter is -0.5 and taps outside the map are left out with antialiasing;
+    it is -0.75 and they are taken from the border without.
+    """
+    a = -0.5 if antialias else -0.75
+    width = max(old / new, 1.0) if antialias else 1.0
+    centers = (np.arange(new) + 0.5) * old / new - 0.5
+    reach = math.ceil(2 * width)
+    taps = np.arange(-reach, old + reach)
+    x = np.abs(taps - centers[:, None]) / width
+    near = (a + 2) * x**3 - (a + 3) * x**2 + 1
+    far = a * (x**3 - 5 * x**2 + 8 * x - 4)
+    kernel = np.where(x <= 1, near, np.where(x < 2, far, 0))
+    weights = kernel[:, reach:-reach]
+    if not antialias:
+        weights[:, 0] += kernel[:, :reach].sum(axis=1)
+        weights[:, -1] += kernel[:, -reach:].sum(axis=1)
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+def make(name: str, *, width: int, stem: str | None) -> Backbone:
+    """A Vision Transformer.
+
+    Args:
+        name: one of `NAMES`.
+        width: size of a token and of the representation, the published one.
+        stem: None, there is no choice.
+
+    Raises:
+        InputError: another width, or a stem is set.
+    """
+    published, depth, _, _ = architecture(name)
+    if width != published:
+        raise InputError(
+            f"network.width must be {published} with network.name {name!r}; got {width}"
+        )
+    if stem is not None:
+        raise InputError(f"network.stem must be None with network.name {name!r}; got {stem!r}")
+    # The last LayerNorm belongs to the last block.
+    blocks = ("embedding", *(f"block{i}" for i in range(1, depth + 1)))
+    return Backbone(
+        module=functools.partial(ViT, name),
+        features=width,
+        blocks=blocks,
+        block_of=lambda submodule: depth if submodule == "norm" else blocks.index(submodule),
+        any_size=True,
+    )
+
+
+def _check_size(name: str, height: int, width: int, patch: int) -> None:
+    if height % patch or width % patch:
+        raise InputError(
+            f"the sides of an image must be multiples of {patch} pixels with network.name "
+            f"{name!r}; got {height}x{width}"
+        )

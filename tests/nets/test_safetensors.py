@@ -1,0 +1,476 @@
+"""Weights of PyTorch: reading, names, transposes, every error, and PyTorch's own outputs."""
+
+import functools
+import re
+import struct
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from cluster_jax.core.checks import InputError
+from cluster_jax.nets import backbone
+from cluster_jax.nets.backbone import Layers
+from cluster_jax.nets.backbones import resnet, vit
+from cluster_jax.nets.norm import BatchNorm
+from cluster_jax.nets.pretrained import safetensors as weights
+
+norm = functools.partial(BatchNorm, train=False, axis=None, group=None, dtype=None)
+
+
+def module_of(name):
+    width, stem = (64, "imagenet") if name in resnet.NAMES else (vit.architecture(name)[0], None)
+    made = backbone.make(name, width=width, stem=stem)
+    return made.module(Layers(norm, norm, frozen=0, dtype=None))
+
+
+@functools.cache
+def shapes_of(name):
+    """Shapes of parameters and statistics."""
+    side = 14 if "patch14" in name else 16
+    image = jax.ShapeDtypeStruct((1, side, side, 3), jnp.float32)
+    variables = jax.eval_shape(module_of(name).init, jax.random.key(0), image)
+    return variables["params"], variables.get("batch_stats", {})
+
+
+def drawn(name, seed=0):
+    rng = np.random.default_rng(seed)
+    return jax.tree.map(
+        lambda leaf: rng.standard_normal(leaf.shape).astype(leaf.dtype), shapes_of(name)
+    )
+
+
+# --- PyTorch's names, written out from its modules -----------------------------------------------
+
+
+def torch_batch_norm(theirs, params, stats):
+    return {
+        f"{theirs}.weight": params["scale"],
+        f"{theirs}.bias": params["bias"],
+        f"{theirs}.running_mean": stats["mean"],
+        f"{theirs}.running_var": stats["var"],
+        f"{theirs}.num_batches_tracked": np.asarray(7),
+    }
+
+
+def torch_conv(kernel):
+    """`[h, w, in, out] -> [out, in, h, w]`."""
+    return np.moveaxis(kernel, (3, 2), (0, 1))
+
+
+def torch_resnet(name, params, stats):
+    """torchvision's `state_dict` of a ResNet."""
+    tensors = {"conv1.weight": torch_conv(params["Conv_0"]["kernel"])}
+    tensors |= torch_batch_norm("bn1", params["BatchNorm_0"], stats["BatchNorm_0"])
+    kind = "Bottleneck" if name == "resnet50" else "BasicBlock"
+    number = 0
+    for layer, depth in enumerate({"resnet18": (2, 2, 2, 2)}.get(name, (3, 4, 6, 3)), 1):
+        for i in range(depth):
+            p, s = params[f"{kind}_{number}"], stats[f"{kind}_{number}"]
+            number += 1
+            prefix, last = f"layer{layer}.{i}", 3 if name == "resnet50" else 2
+            names = {j: (f"{prefix}.conv{j + 1}", f"{prefix}.bn{j + 1}") for j in range(last)}
+            if f"Conv_{last}" in p:
+                names[last] = (f"{prefix}.downsample.0", f"{prefix}.downsample.1")
+            for j, (conv, bn) in names.items():
+                tensors[f"{conv}.weight"] = torch_conv(p[f"Conv_{j}"]["kernel"])
+                tensors |= torch_batch_norm(bn, p[f"BatchNorm_{j}"], s[f"BatchNorm_{j}"])
+    return {**tensors, "fc.weight": np.zeros((1000, 512)), "fc.bias": np.zeros(1000)}
+
+
+def torch_dense(theirs, p):
+    return {f"{theirs}.weight": p["kernel"].T, f"{theirs}.bias": p["bias"]}
+
+
+def torch_norm(theirs, p):
+    return {f"{theirs}.weight": p["scale"], f"{theirs}.bias": p["bias"]}
+
+
+def torch_vit(params):
+    """DINOv2's `state_dict`; without registers and layer scale timm's, with a classifier."""
+    p = params["embedding"]
+    tensors = {
+        "cls_token": p["class_token"][None],
+        "pos_embed": p["positions"][None],
+        "patch_embed.proj.weight": torch_conv(p["patches"]["kernel"]),
+        "patch_embed.proj.bias": p["patches"]["bias"],
+        "mask_token": np.zeros((1, 192)),
+        "head.weight": np.zeros((10, 192)),
+        "head.bias": np.zeros(10),
+        **torch_norm("norm", params["norm"]),
+    }
+    if "registers" in p:
+        tensors["register_tokens"] = p["registers"][None]
+    for i in range(12):
+        p, prefix = params[f"block{i + 1}"], f"blocks.{i}"
+        tensors |= torch_norm(f"{prefix}.norm1", p["norm1"])
+        tensors |= torch_dense(f"{prefix}.attn.qkv", p["qkv"])
+        tensors |= torch_dense(f"{prefix}.attn.proj", p["projection"])
+        tensors |= torch_norm(f"{prefix}.norm2", p["norm2"])
+        tensors |= torch_dense(f"{prefix}.mlp.fc1", p["hidden"])
+        tensors |= torch_dense(f"{prefix}.mlp.fc2", p["out"])
+        for scale, gamma in (("scale1", "ls1.gamma"), ("scale2", "ls2.gamma")):
+            if scale in p:
+                tensors[f"{prefix}.{gamma}"] = p[scale]
+    return tensors
+
+
+def transformers_vit(params):
+    """DINOv2's `state_dict` in Hugging Face's transformers."""
+    p = params["embedding"]
+    tensors = {
+        "embeddings.cls_token": p["class_token"][None],
+        "embeddings.position_embeddings": p["positions"][None],
+        "embeddings.patch_embeddings.projection.weight": torch_conv(p["patches"]["kernel"]),
+        "embeddings.patch_embeddings.projection.bias": p["patches"]["bias"],
+        "embeddings.mask_token": np.zeros((1, 192)),
+        **torch_norm("layernorm", params["norm"]),
+    }
+    if "registers" in p:
+        tensors["embeddings.register_tokens"] = p["registers"][None]
+    for i in range(12):
+        p, prefix = params[f"block{i + 1}"], f"encoder.layer.{i}"
+        for part, name in enumerate(("query", "key", "value")):
+            columns = slice(192 * part, 192 * (part + 1))
+            third = {"kernel": p["qkv"]["kernel"][:, columns], "bias": p["qkv"]["bias"][columns]}
+            tensors |= torch_dense(f"{prefix}.attention.attention.{name}", third)
+        tensors |= torch_dense(f"{prefix}.attention.output.dense", p["projection"])
+        tensors |= torch_norm(f"{prefix}.norm1", p["norm1"])
+        tensors |= torch_norm(f"{prefix}.norm2", p["norm2"])
+        tensors |= torch_dense(f"{prefix}.mlp.fc1", p["hidden"])
+        tensors |= torch_dense(f"{prefix}.mlp.fc2", p["out"])
+        tensors[f"{prefix}.layer_scale1.lambda1"] = p["scale1"]
+        tensors[f"{prefix}.layer_scale2.lambda1"] = p["scale2"]
+    return tensors
+
+
+def check_equal(converted, expected):
+    """Equal in structure, dtype and every bit."""
+    assert jax.tree.structure(converted) == jax.tree.structure(expected)
+    for a, b in zip(jax.tree.leaves(converted), jax.tree.leaves(expected), strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("name", resnet.NAMES)
+def test_resnet_comes_back(name):
+    params, stats = drawn(name)
+    tensors = torch_resnet(name, params, stats)
+    check_equal(weights.convert(tensors, name, *shapes_of(name)), (params, stats))
+
+
+@pytest.mark.parametrize("name", ["vit_tiny_patch16", "vit_tiny_patch14", "vit_tiny_patch14_reg4"])
+def test_vit_comes_back(name):
+    params, stats = drawn(name)
+    assert stats == {}
+    check_equal(weights.convert(torch_vit(params), name, *shapes_of(name)), (params, stats))
+
+
+@pytest.mark.parametrize("name", ["vit_tiny_patch14", "vit_tiny_patch14_reg4"])
+def test_vit_of_transformers_comes_back(name):
+    params, stats = drawn(name)
+    tensors = transformers_vit(params)
+    check_equal(weights.convert(tensors, name, *shapes_of(name)), (params, stats))
+
+
+def test_timm_has_added_the_position_of_the_class_token_to_it():
+    name = "vit_tiny_patch14_reg4"
+    params, stats = drawn(name)
+    params["embedding"]["positions"][0] = 0
+    tensors = torch_vit(params)
+    tensors["reg_token"] = tensors.pop("register_tokens")
+    tensors["pos_embed"] = tensors["pos_embed"][:, 1:]
+    check_equal(weights.convert(tensors, name, *shapes_of(name)), (params, stats))
+
+
+def test_other_precisions_become_float32():
+    params, stats = drawn("resnet18")
+    tensors = torch_resnet("resnet18", params, stats)
+    halves = {name: tensor.astype(jnp.bfloat16) for name, tensor in tensors.items()}
+    converted, _ = weights.convert(halves, "resnet18", *shapes_of("resnet18"))
+    kernel = converted["Conv_0"]["kernel"]
+    assert kernel.dtype == np.float32
+    np.testing.assert_allclose(kernel, params["Conv_0"]["kernel"], rtol=2**-8)
+
+
+# --- bad tensors ---------------------------------------------------------------------------------
+
+
+def refused(message, call, *arguments):
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        call(*arguments)
+
+
+def resnet18():
+    return torch_resnet("resnet18", *drawn("resnet18"))
+
+
+def convert18(tensors):
+    return weights.convert(tensors, "resnet18", *shapes_of("resnet18"))
+
+
+def test_missing_tensors():
+    tensors = resnet18()
+    del tensors["layer2.0.downsample.1.running_var"]
+    start = "weights for network.name 'resnet18' must contain 'layer2.0.downsample.1.running_var'"
+    refused(f"{start}; got 99 tensors without", convert18, tensors)
+    del tensors["layer4.1.conv2.weight"]
+    message = f"{start} and 1 more; got 98 tensors without"
+    refused(message, convert18, tensors)
+
+
+def test_tensors_without_a_place():
+    start = "weights for network.name 'resnet18' must contain its tensors alone; got also "
+    tensors = {**resnet18(), "layer1.0.se.weight": np.zeros(3)}
+    refused(f"{start}'layer1.0.se.weight'", convert18, tensors)
+    refused(f"{start}'a' and 1 more", convert18, {**tensors, "a": np.zeros(3)})
+
+
+def test_two_layouts_at_once():
+    params, stats = drawn("vit_tiny_patch14")
+    tensors = {**torch_vit(params), **transformers_vit(params)}
+    message = "must contain its tensors alone; got also 'blocks.0.attn.proj.bias' and "
+    with pytest.raises(InputError, match=message):
+        weights.convert(tensors, "vit_tiny_patch14", params, stats)
+
+
+def test_weights_of_another_backbone():
+    params, stats = drawn("vit_tiny_patch14")
+    with pytest.raises(InputError, match="must contain 'register_tokens'; got "):
+        weights.convert(
+            torch_vit(params), "vit_tiny_patch14_reg4", *shapes_of("vit_tiny_patch14_reg4")
+        )
+    with pytest.raises(InputError, match=r"got also 'blocks\.0\.ls1\.gamma' and 23 more"):
+        weights.convert(torch_vit(params), "vit_tiny_patch16", *shapes_of("vit_tiny_patch16"))
+    with pytest.raises(InputError, match=r"'resnet18' must contain 'bn1\.bias' and 99 more; got "):
+        convert18(torch_vit(params))
+    message = (
+        "network.name must be a ResNet or a Vision Transformer with weights of this format; got "
+        "'small'"
+    )
+    refused(message, weights.convert, {}, "small", params, stats)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "shape", "expected"),
+    [
+        ("conv1.weight", (64, 3, 3, 3), (64, 3, 7, 7)),
+        ("layer1.0.conv1.weight", (3, 3, 64, 64), (64, 64, 3, 3)),
+        ("bn1.running_var", (1, 64), (64,)),
+    ],
+)
+def test_shape_of_a_resnet(tensor, shape, expected):
+    tensors = {**resnet18(), tensor: np.zeros(shape)}
+    message = f"the tensor {tensor!r} must have the shape {expected}; got {shape}"
+    refused(message, convert18, tensors)
+
+
+@pytest.mark.parametrize(
+    ("layout", "tensor", "shape", "expected"),
+    [
+        (torch_vit, "blocks.3.mlp.fc1.weight", (192, 768), (768, 192)),
+        (torch_vit, "pos_embed", (1, 197, 192), (1, 1370, 192)),
+        (torch_vit, "cls_token", (192,), (1, 1, 192)),
+        (transformers_vit, "encoder.layer.11.attention.attention.key.bias", (64,), (192,)),
+    ],
+)
+def test_shape_of_a_vit(layout, tensor, shape, expected):
+    params, stats = drawn("vit_tiny_patch14")
+    tensors = {**layout(params), tensor: np.zeros(shape)}
+    message = f"the tensor {tensor!r} must have the shape {expected}; got {shape}"
+    refused(message, weights.convert, tensors, "vit_tiny_patch14", params, stats)
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def file(tmp_path):
+    """A file of two tensors."""
+    numpy_files = pytest.importorskip("safetensors.numpy")
+    path = tmp_path / "model.safetensors"
+    tensors = {"a": np.arange(6.0).reshape(2, 3), "b": np.ones(4, np.float16)}
+    numpy_files.save_file(tensors, path)
+    return path
+
+
+def test_read(file):
+    tensors = weights.read(str(file))
+    assert set(tensors) == {"a", "b"}
+    np.testing.assert_array_equal(tensors["a"], np.arange(6.0).reshape(2, 3))
+    assert tensors["b"].dtype == np.float16
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data[:-1],
+        lambda data: data[:20],
+        lambda data: b"",
+        lambda data: data.replace(b'"F16"', b'"F32"'),
+        lambda data: struct.pack("<Q", 2**40) + data[8:],
+        lambda data: b"PK\x03\x04" + data,
+    ],
+)
+def test_truncated_or_edited_file(file, damage):
+    file.write_bytes(damage(file.read_bytes()))
+    start = f"a file of pretrained weights must be a whole safetensors file; got {file}: "
+    with pytest.raises(InputError, match=f"^{re.escape(start)}") as error:
+        weights.read(file)
+    assert "\n" not in str(error.value)
+
+
+def test_no_such_file(file):
+    missing = file.with_name("other.safetensors")
+    with pytest.raises(InputError, match=f"must be a whole safetensors file; got {missing}: "):
+        weights.read(missing)
+
+
+@pytest.mark.parametrize("suffix", [".pth", ".pt", ".bin"])
+def test_pickled_files_are_refused_unread(tmp_path, suffix):
+    path = tmp_path / f"model{suffix}"
+    message = (
+        "a file of pretrained weights must be in the safetensors format, as a pickled one can run "
+        f"code; got {path}: convert it with `safetensors.torch.save_file(torch.load("
+        f'"{path}", weights_only=True), "{path.with_suffix(".safetensors")}")`'
+    )
+    refused(message, weights.read, path)
+
+
+@pytest.mark.parametrize(
+    ("library", "message", "call", "argument"),
+    [
+        (
+            "safetensors",
+            "the library safetensors must be installed to read pretrained weights: "
+            "pip install 'cluster-jax[pretrained]'; got x.safetensors",
+            weights.read,
+            "x.safetensors",
+        ),
+        (
+            "huggingface_hub",
+            "the library huggingface-hub must be installed to download weights: "
+            "pip install 'cluster-jax[pretrained]'; got 'hf:a/b'",
+            weights.from_hub,
+            "hf:a/b",
+        ),
+    ],
+)
+def test_missing_library(monkeypatch, library, message, call, argument):
+    monkeypatch.setitem(sys.modules, library, None)
+    refused(message, call, argument)
+
+
+# --- the hub -------------------------------------------------------------------------------------
+
+
+def test_hub_gives_a_path(monkeypatch, file):
+    hub = pytest.importorskip("huggingface_hub")
+    monkeypatch.setattr(
+        hub, "hf_hub_download", lambda repository, name: str(file.parent / repository / name)
+    )
+    assert weights.from_hub("hf:a/b.c") == file.parent / "a/b.c/model.safetensors"
+
+
+@pytest.mark.parametrize("name", ["a/b", "hf:a", "hf:a/b/c", "hf:/b", "hf:a/", "hf:a/b c", "hf:"])
+def test_hub_name(name):
+    message = (
+        f"pretrained weights on the Hugging Face Hub must be named 'hf:ORG/NAME'; got {name!r}"
+    )
+    refused(message, weights.from_hub, name)
+
+
+def test_hub_is_offline_or_has_no_such_file(monkeypatch, tmp_path):
+    """Offline through the library itself; the other error as it raises it."""
+    hub = pytest.importorskip("huggingface_hub")
+    pytest.importorskip("huggingface_hub.constants")
+    message = (
+        "pretrained weights must be a model on the Hugging Face Hub that has a file "
+        "model.safetensors and can be reached; got 'hf:a/b' ({}): without a network, download "
+        "that file elsewhere and give its path"
+    )
+    monkeypatch.setattr(hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    refused(message.format("LocalEntryNotFoundError"), weights.from_hub, "hf:a/b")
+
+    def download(repository, name):
+        raise hub.errors.EntryNotFoundError("404")
+
+    monkeypatch.setattr(hub, "hf_hub_download", download)
+    refused(message.format("EntryNotFoundError"), weights.from_hub, "hf:a/b")
+
+
+# --- PyTorch itself ------------------------------------------------------------------------------
+
+
+def shaken(torch, model):
+    """The model with statistics, scales, tokens and biases off their initial values."""
+    with torch.no_grad():
+        for name, tensor in model.state_dict().items():
+            if name.endswith("running_var") or name.endswith("gamma"):
+                tensor.uniform_(0.5, 1.5)
+            elif name.endswith("num_batches_tracked"):
+                continue
+            elif "token" in name or "pos_embed" in name:
+                tensor.normal_(0, 0.5)
+            elif tensor.ndim == 1:
+                tensor.add_(0.1 * torch.randn_like(tensor))
+    return model.eval()
+
+
+def compare(torch, tmp_path, name, model, features, shape):
+    """Both outputs for the same images, through a file."""
+    path = tmp_path / "model.safetensors"
+    import safetensors.torch
+
+    safetensors.torch.save_file(model.state_dict(), path)
+    params, stats = weights.convert(weights.read(path), name, *shapes_of(name))
+    images = torch.randn(2, 3, *shape)
+    with torch.no_grad():
+        expected = features(images).numpy()
+    variables = {"params": params, "batch_stats": stats}
+    out = module_of(name).apply(variables, images.permute(0, 2, 3, 1).numpy())
+    np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-4)
+    assert expected.std() > 0.1
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("library", ["torchvision", "timm"])
+@pytest.mark.parametrize("name", ["resnet18", "resnet50"])
+def test_resnet_equals_its_peers(tmp_path, library, name):
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    if library == "timm":
+        model = pytest.importorskip("timm").create_model(name)
+    else:
+        model = getattr(pytest.importorskip("torchvision").models, name)()
+    model = shaken(torch, model)
+    inputs = []
+    model.fc.register_forward_pre_hook(lambda layer, given: inputs.append(given[0]))
+
+    def features(images):
+        model(images)
+        return inputs[-1]
+
+    compare(torch, tmp_path, name, model, features, (64, 96))
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("shape", [(518, 518), (224, 224), (70, 98)])
+@pytest.mark.parametrize(
+    ("name", "theirs"),
+    [
+        ("vit_small_patch14_reg4", "vit_small_patch14_reg4_dinov2"),
+        ("vit_small_patch16", "vit_small_patch16_224"),
+    ],
+)
+def test_vit_equals_timm(tmp_path, name, theirs, shape):
+    torch = pytest.importorskip("torch")
+    timm = pytest.importorskip("timm")
+    if name == "vit_small_patch16":
+        shape = tuple(n // 14 * 16 for n in shape)
+    torch.manual_seed(0)
+    model = shaken(torch, timm.create_model(theirs, num_classes=0, dynamic_img_size=True))
+    compare(torch, tmp_path, name, model, lambda x: model.forward_features(x)[:, 0], shape)
