@@ -82,6 +82,8 @@ def make(clusters, *, seed=3, side=8, channels=1, dimensions=3, labels=None, nam
         sources=None,
         curve=CURVE,
         skipped=(),
+        linkage=None,
+        duplicates=None,
     )
     return data._replace(**changes)
 
