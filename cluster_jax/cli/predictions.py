@@ -20,7 +20,7 @@ def predict(
     workdir: epath.PathLike,
     images: epath.PathLike,
     out: epath.PathLike,
-    folder: epath.PathLike | None,
+    folder: epath.PathLike | None = None,
 ) -> str:
     """Assigns images to the clusters of a finished run and writes the table.
 
