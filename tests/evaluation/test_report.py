@@ -895,3 +895,6 @@ def test_trees_of_few_and_of_many_clusters(monkeypatch):
     tree = report_tree.build_tree(TREE, groups_of(CLUSTERS))
     assert {cluster.id for cluster in tree.leaves} == {0, 4}
     assert (tree.merges, tree.heights, tree.n_hidden) == ([(0, 1)], [0.25], 1)
+    hidden_first = np.array([[1, 0, 0.1, 2], [2, 3, 0.6, 3]])
+    tree = report_tree.build_tree(hidden_first, groups_of(CLUSTERS))
+    assert (tree.merges, tree.heights) == ([(0, 1)], [0.6])
