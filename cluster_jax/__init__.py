@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # For type checkers; at run time `__getattr__` imports them.
     from cluster_jax.clustering.gridshift import GridShift
+    from cluster_jax.clustering.tree import cut_tree
     from cluster_jax.estimators import ImageClusterer, load
 
 __version__ = "0.1.0"
@@ -12,10 +13,11 @@ __version__ = "0.1.0"
 _HOMES = {
     "GridShift": "cluster_jax.clustering.gridshift",
     "ImageClusterer": "cluster_jax.estimators",
+    "cut_tree": "cluster_jax.clustering.tree",
     "load": "cluster_jax.estimators",
 }
 
-__all__ = ["GridShift", "ImageClusterer", "__version__", "load"]
+__all__ = ["GridShift", "ImageClusterer", "__version__", "cut_tree", "load"]
 
 
 def __getattr__(name: str) -> object:

@@ -1,7 +1,6 @@
 """scikit-learn estimator for the full pipeline."""
 
 import contextlib
-import csv
 import numbers
 import os
 import pathlib
@@ -19,12 +18,13 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from cluster_jax.core import io
+from cluster_jax.clustering import tree
+from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config, override, parse_section
 from cluster_jax.data import arrays, datasets, inference_data, splits
 from cluster_jax.data.datasets import DataConfig, Dataset
-from cluster_jax.pipeline import inference
+from cluster_jax.pipeline import export, inference
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline.config import config_json
 
@@ -67,8 +67,10 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             are outliers; of k-means and of novel classes the nonempty ones.
         files_: path of each image relative to the folder; None for an array.
         results_: content of `results.json`: metrics and their provenance.
+        linkage_: tree of the clusters `np.unique(labels_)`, for `cut_tree(linkage_, n_groups)`.
     """
 
+    labels_: NDArray
     _run: inference.TrainedRun
     _trained: inference.Trained | None  # Restored on the first `transform`.
 
@@ -165,6 +167,20 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             return inference.place(self._run, self.transform(X))
         return inference.place_kmeans(self._run, self.transform(X))
 
+    def nearest(self, X: str | os.PathLike | ArrayLike, n: int = 5) -> inference.Nearest:
+        """The `n` training images most similar to each image, see `inference.Nearest`.
+
+        A training image is its own nearest. Unreadable files have no row, as in `transform`.
+        """
+        check_is_fitted(self, "labels_")
+        checks.whole("n", n, 1)
+        return inference.nearest(self._run, self.transform(X), n)
+
+    def export(self, path: str | os.PathLike) -> None:
+        """Writes a folder per cluster with links to the training images, see `export.write`."""
+        check_is_fitted(self, "labels_")
+        export.training_images(self._run, self.labels_, path)
+
     def report(self, path: str | os.PathLike) -> pathlib.Path:
         """Copies the report, one HTML file that opens offline, to `path`."""
         check_is_fitted(self, "labels_")
@@ -239,7 +255,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         """Sets the fitted attributes from the run in `workdir`."""
         run = inference.read(workdir)
         self._run, self._trained = run, None
-        self.files_ = _files(run)
+        self.files_ = inference.files(run)
         self.results_ = dict(run.results)
         if run.known:
             self._set_class_attributes()
@@ -255,6 +271,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         self.outliers_ = run.clusters.outliers
         counted = self.labels_ if by_kmeans else self.labels_[~self.outliers_]
         self.n_clusters_ = len(np.unique(counted))
+        self.linkage_ = tree.cluster_linkage(run.features, self.labels_)
         return self
 
     def _set_class_attributes(self) -> None:
@@ -266,6 +283,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         self.outliers_ = np.zeros(len(classes), bool)
         self.outliers_[unlabeled] = run.clusters.outliers
         self.n_clusters_ = len(np.unique(classes[unlabeled]))
+        self.linkage_ = tree.cluster_linkage(run.all_features, self.labels_)
         inference.warn_of_doubts(run)
 
     @contextlib.contextmanager
@@ -309,11 +327,3 @@ def _skipped_files(skipped: Sequence[tuple[str, str]]) -> str:
     more = f" and {len(skipped) - _LISTED:,} more" if len(skipped) > _LISTED else ""
     files = "file" if len(skipped) == 1 else "files"
     return f"{len(skipped):,} {files} could not be read and have no row: {names}{more}"
-
-
-def _files(run: inference.TrainedRun) -> tuple[str, ...] | None:
-    """Paths of the training images from `assignments.csv`; None if they came from an array."""
-    if run.config.data.name != "folder":
-        return None
-    text = (run.workdir / "assignments.csv").read_bytes().decode("utf-8", "surrogateescape")
-    return tuple(row["image"] for row in csv.DictReader(StringIO(text)))

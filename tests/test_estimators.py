@@ -150,6 +150,14 @@ def test_a_folder_and_its_workdir(images, tmp_path, monkeypatch):
     with pytest.warns(UserWarning, match=r"^1 file could not be read .* no row: broken.png$"):
         assert (made.predict(str(tmp_path / "a")) == made.labels_).all()
     assert (made.predict(tmp_path / "a" / "07.png") == made.labels_[7:8]).all()
+    near = cluster_jax.load(tmp_path / "run").nearest(tmp_path / "a" / "07.png", 3)
+    assert near.files.shape == (1, 3)
+    assert near.files[0].tolist() == [made.files_[i] for i in near.indices[0]]
+    assert near.files[0, 0] == "07.png"
+    made.export(tmp_path / "out")
+    exported = {f.name: f.parent.name for f in (tmp_path / "out").glob("*/*")}
+    clusters = zip(made.files_, made.labels_, strict=True)
+    assert exported == {name: f"cluster_{label:02d}" for name, label in clusters}
     monkeypatch.setattr(loop, "train", lambda *a, **k: pytest.fail("trained again"))
     again = clone(made).fit(tmp_path / "a")
     assert (again.labels_ == made.labels_).all()
@@ -159,6 +167,39 @@ def test_a_folder_and_its_workdir(images, tmp_path, monkeypatch):
         clone(made).fit(tmp_path / "a")
     with pytest.raises(ValueError, match=r"data.dir = .*--workdir"):
         clone(made).fit(images)
+
+
+def test_nearest_against_all_pairs(fitted, images):
+    queries = toy.images(11, seed=9)[0]
+    found = fitted.nearest(queries, 4)
+    rows = fitted.transform(queries).astype(np.float64)
+    similarities = rows @ fitted._run.all_features.astype(np.float64).T
+    expected = np.argsort(-similarities, axis=1, kind="stable")[:, :4]
+    np.testing.assert_array_equal(found.indices, expected)
+    wanted = np.take_along_axis(similarities, expected, axis=1)
+    np.testing.assert_allclose(found.similarities, wanted, atol=1e-6)
+    assert found.files is None
+    own = fitted.nearest(images[20:23], 1)
+    assert own.indices.tolist() == [[20], [21], [22]]
+    np.testing.assert_allclose(own.similarities, 1, atol=1e-6)
+    assert fitted.nearest(queries[:1], 500).indices.shape == (1, 90)
+    with pytest.raises(InputError, match="n must be"):
+        fitted.nearest(queries, 0)
+
+
+def test_a_tree_of_the_clusters(fitted, images):
+    k = len(set(fitted.labels_))
+    assert fitted.linkage_.shape == (k - 1, 4)
+    np.testing.assert_allclose(fitted.linkage_, fitted._run.clusters.linkage, atol=1e-9)
+    groups = cluster_jax.cut_tree(fitted.linkage_, 2)
+    assert groups.shape == (k,)
+    assert set(groups) == {0, 1}
+
+
+def test_an_array_cannot_be_exported(fitted, tmp_path):
+    with pytest.raises(InputError, match="must be in files; got a run on an array in memory"):
+        fitted.export(tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_clusters_of_outliers_are_not_counted(fitted, monkeypatch):

@@ -196,6 +196,8 @@ def _write_report(
         sources=inputs.features.names,
         curve=result.curve,
         skipped=(),
+        linkage=None,
+        duplicates=None,
     )
     report.write_report(path, data)
 

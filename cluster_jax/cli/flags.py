@@ -1,4 +1,4 @@
-"""The flags of `train`: `--config`, its overrides `--config.KEY=VALUE`, and `--workdir`."""
+"""The flags of `train`: `--config`, its overrides `--config.KEY=VALUE`, and two folders."""
 
 import pathlib
 import re
@@ -19,11 +19,13 @@ class TrainFlags(NamedTuple):
         config: with its overrides.
         name: the bare name of the config.
         workdir: folder of the run, or None.
+        export: folder for links to the images by cluster, or None.
     """
 
     config: ConfigDict
     name: str
     workdir: str | None
+    export: str | None
 
 
 def read_flags(arguments: Sequence[str]) -> TrainFlags:
@@ -42,6 +44,7 @@ def read_flags(arguments: Sequence[str]) -> TrainFlags:
         "config", None, "Config.", lock_config=True, flag_values=values, sys_argv=argv
     )
     flags.DEFINE_string("workdir", None, "Folder of the run.", flag_values=values)
+    flags.DEFINE_string("export", None, "Folder of images by cluster.", flag_values=values)
     try:
         _, *others = values(argv)
     except (flags.Error, AttributeError, KeyError, TypeError, ValueError) as error:
@@ -51,7 +54,7 @@ def read_flags(arguments: Sequence[str]) -> TrainFlags:
             f"arguments must be flags such as --config.train.batch_size=128; got {others[0]!r}"
         )
     name = pathlib.Path(config_flags.get_config_filename(values["config"])).stem
-    return TrainFlags(values["config"].value, name, values["workdir"].value)
+    return TrainFlags(values["config"].value, name, values["workdir"].value, values["export"].value)
 
 
 def resolve_config(arguments: Sequence[str]) -> list[str]:

@@ -24,6 +24,9 @@ def _parser() -> Parser:
     add("--images", required=True, metavar="PATH", help=images)
     table = "table to write (default: predictions.csv in the workdir)"
     add("--out", metavar="FILE", help=table)
+    add(
+        "--export", metavar="DIR", help="new folder for links to the images, one folder per cluster"
+    )
     return parser
 
 
@@ -35,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
         logging.set_verbosity(logging.WARNING)
         out = flags.out or epath.Path(flags.workdir).expanduser() / "predictions.csv"
-        sys.stdout.write(predictions.predict(flags.workdir, flags.images, out) + "\n")
+        sys.stdout.write(predictions.predict(flags.workdir, flags.images, out, flags.export) + "\n")
 
 
 if __name__ == "__main__":

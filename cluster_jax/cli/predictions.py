@@ -12,28 +12,38 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.data import inference_data
 from cluster_jax.data.images import Dataset
 from cluster_jax.evaluation import assignments, summary
-from cluster_jax.pipeline import inference
+from cluster_jax.pipeline import export, inference
 from cluster_jax.pipeline.inference import Assignment, TrainedRun
 
 
-def predict(workdir: epath.PathLike, images: epath.PathLike, out: epath.PathLike) -> str:
+def predict(
+    workdir: epath.PathLike,
+    images: epath.PathLike,
+    out: epath.PathLike,
+    folder: epath.PathLike | None = None,
+) -> str:
     """Assigns images to the clusters of a finished run and writes the table.
 
     Args:
         workdir: of the run.
         images: folder, image file, `.npy` or `.npz`.
         out: the table to write.
+        folder: new folder for links to the images, one folder per cluster or class; or None.
 
     Returns:
         A summary for the terminal.
 
     Raises:
-        InputError: the run, the images or `out` cannot be used; nothing was written.
+        InputError: the run, the images, `out` or `folder` cannot be used; nothing was written.
     """
     run = _read(workdir)
     out = epath.Path(out).expanduser()
     if "://" not in str(out) and not out.parent.is_dir():  # a bucket has no folders
         raise InputError(f"--out must be in an existing folder; got {out}")
+    path = epath.Path(images).expanduser()
+    root = path if path.is_dir() else path.parent
+    if folder is not None:
+        export.check(folder, path if path.is_dir() else None)
     dataset, assignment = _assign(run, images)
     columns: dict[str, assignments.Column] = {"image": dataset.sources or range(dataset.size)}
     if run.known is None:
@@ -47,6 +57,9 @@ def predict(workdir: epath.PathLike, images: epath.PathLike, out: epath.PathLike
         io.write(out, assignments.to_csv(columns))
     except OSError as error:
         raise InputError(f"--out must be a writable file; got {out} ({error})") from error
+    if folder is not None:
+        count = export.write(folder, assignment.labels, root, dataset.sources, lambda: dataset)
+        text += f"\nexported     {count:,} folders to {folder}"
     return text
 
 

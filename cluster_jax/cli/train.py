@@ -13,15 +13,26 @@ from cluster_jax.cli.parser import Parser
 
 
 def _train(flags: TrainFlags) -> None:
+    import jax
+
     from cluster_jax.core import devices
+    from cluster_jax.pipeline import export
     from cluster_jax.pipeline import run as pipeline
+    from cluster_jax.pipeline.config import config_json
 
     logging.use_absl_handler()
     logging.set_verbosity(logging.WARNING)
     train = flags.config.get("train", {})
     devices.use_cores(math.gcd(train.get("batch_size", 0), train.get("labeled_batch_size") or 0))
     devices.distribute()
-    pipeline.run_pipeline(flags.config, flags.workdir, flags.name)
+    workdir = flags.workdir or pipeline.default_workdir(config_json(flags.config), flags.name)
+    if flags.export is not None:
+        images = flags.config.data.dir if flags.config.data.name == "folder" else None
+        export.check(flags.export, images, workdir)
+    pipeline.run_pipeline(flags.config, workdir, flags.name)
+    if flags.export is not None and jax.process_index() == 0:
+        count = export.run_clusters(workdir, flags.export)
+        sys.stdout.write(f"exported     {count:,} folders to {flags.export}\n")
 
 
 def _parser() -> Parser:
@@ -37,6 +48,9 @@ def _parser() -> Parser:
     values = "any value of the config, for example --config.train.batch_size=128"
     add("--config.KEY", metavar="VALUE", help=values)
     add("--workdir", metavar="DIR", help="folder of the run (default: runs/NAME-HASH)")
+    add(
+        "--export", metavar="DIR", help="new folder for links to the images, one folder per cluster"
+    )
     return parser
 
 

@@ -13,6 +13,7 @@ from cluster_jax.data.images import Dataset
 from cluster_jax.evaluation import discovery
 from cluster_jax.evaluation.cluster_features import ClusteringResult
 from cluster_jax.evaluation.discovery import Discovery
+from cluster_jax.evaluation.duplicates import Duplicates
 from cluster_jax.evaluation.evaluate import Evaluation
 
 Column = Sequence[Any] | NDArray
@@ -61,6 +62,19 @@ def rows_csv(names: Sequence[str] | None, result: ClusteringResult) -> str:
             "cluster": result.cluster_labels,
             "distance": result.distances,
             "outlier": result.outliers,
+        }
+    )
+
+
+def duplicates_csv(dataset: Dataset, found: Duplicates) -> str:
+    """A row for each image in a group of duplicates; only the line of titles if there are none."""
+    images = found.images.tolist()
+    return to_csv(
+        {
+            "group": found.groups,
+            "kind": np.where(found.is_exact, "exact", "near"),
+            "image": images if dataset.sources is None else [dataset.sources[i] for i in images],
+            "similarity": found.similarities,
         }
     )
 

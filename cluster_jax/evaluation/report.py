@@ -13,7 +13,16 @@ from etils import epath
 from plotly.offline import get_plotlyjs
 
 from cluster_jax.core import io
-from cluster_jax.evaluation import exemplars, plots, report_data, report_map, report_tables, summary
+from cluster_jax.evaluation import (
+    duplicates,
+    exemplars,
+    plots,
+    report_data,
+    report_map,
+    report_tables,
+    report_tree,
+    summary,
+)
 from cluster_jax.evaluation.plots import ConfusionMatrix, TrainingCurve
 from cluster_jax.evaluation.report_data import Cluster, ReportData
 
@@ -80,15 +89,19 @@ def render(data: ReportData) -> str:
         matrix = plots.confusion_matrix(data.true_labels, label_names, clusters)
     curves = plots.training_curves(data.history)
     cluster_map = report_map.build_map(data, clusters, label_names)
+    tree = None if data.linkage is None else report_tree.build_tree(data.linkage, clusters)
     figures = _figures(data, clusters, curves, matrix)
+    if tree is not None:
+        figures["tree"] = report_tree.tree_figure(tree)
     record = {
         "figures": {name: figure.to_plotly_json() for name, figure in figures.items()},
         "map": cluster_map.to_json(data.noun),
+        "tree": None if tree is None else tree.to_json(),
     }
     return _environment().get_template("report.html").render(
         data=data,
         noun=data.noun,
-        sections=_section_names(data),
+        sections=_section_names(data, tree),
         overview=_overview(data, clusters),
         method_rows=report_tables.method_rows(data.results),
         other_metrics=report_tables.other_metrics(data.results),
@@ -104,6 +117,10 @@ def render(data: ReportData) -> str:
         max_bars=plots.MAX_BARS,
         matrix=matrix,
         figures=figures,
+        tree=tree,
+        duplicate_groups=[] if data.duplicates is None else duplicates.cards(data.duplicates),
+        max_copies=duplicates.MAX_COPIES,
+        nearness=duplicates.NEARNESS,
         record=record,
         css=_asset("report.css"),
         script=_asset("report_map.js"),
@@ -138,15 +155,18 @@ def _asset(name: str) -> markupsafe.Markup:
     return markupsafe.Markup((folder / name).read_text("utf-8"))
 
 
-def _section_names(data: ReportData) -> list[str]:
+def _section_names(data: ReportData, tree: report_tree.Tree | None) -> list[str]:
     """The sections of the page; each has a template and an anchor of that name."""
     optional = {
         "training": len(data.history) > 0,
         "bandwidth": data.curve is not None,
         "labels": data.true_labels is not None,
         "skipped": len(data.skipped) > 0,
+        "tree": tree is not None,
+        "duplicates": data.duplicates is not None,
     }
-    names = ["metrics", "training", "map", "clusters", "sizes", "bandwidth", "labels", "skipped"]
+    names = ["metrics", "training", "map", "clusters", "tree", "sizes", "duplicates"]
+    names += ["bandwidth", "labels", "skipped"]
     return [name for name in names if optional.get(name, True)]
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster_jax.clustering.bandwidth import BandwidthCurve
+from cluster_jax.evaluation.duplicates import Shown
 
 # Twenty distinguishable colors (at least 0.08 in OKLab) and from a white and a
 # nearly black page; after the twentieth the marker changes and the colors start again.
@@ -37,6 +38,9 @@ class ReportData(NamedTuple):
         sources: file name of each image or name of each row, or None.
         curve: the scan over bandwidths, or None.
         skipped: file name and reason for each image that could not be read.
+        linkage: float `[k - 1, 4]`, the tree of the clusters in the order of their numbers, see
+            `clustering.tree.cluster_linkage`; or None.
+        duplicates: groups of equal or nearly equal images, at least one; or None.
     """
 
     title: str
@@ -52,6 +56,8 @@ class ReportData(NamedTuple):
     sources: tuple[str, ...] | None
     curve: BandwidthCurve | None
     skipped: tuple[tuple[str, str], ...]
+    linkage: NDArray | None
+    duplicates: Shown | None
 
     @property
     def noun(self) -> str:

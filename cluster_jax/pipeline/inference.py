@@ -3,6 +3,8 @@
 Needs only the workdir of the run, not its training images.
 """
 
+import csv
+import io as text_io
 import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -81,6 +83,20 @@ class Assignment(NamedTuple):
     is_novel: np.ndarray
 
 
+class Nearest(NamedTuple):
+    """The training images most similar to each of m images, the most similar first.
+
+    Attributes:
+        indices: int64 `[m, n]`, positions among the training images.
+        similarities: float64 `[m, n]`, cosine similarity of the features.
+        files: their paths relative to their folder, str `[m, n]`; None if they have no files.
+    """
+
+    indices: np.ndarray
+    similarities: np.ndarray
+    files: np.ndarray | None
+
+
 def read(workdir: epath.PathLike) -> TrainedRun:
     """Reads the outputs of a run.
 
@@ -107,6 +123,14 @@ def read(workdir: epath.PathLike) -> TrainedRun:
     rows = clusters.unlabeled_rows
     features = all_features if rows is None else all_features[rows]
     return TrainedRun(workdir, config, results, images, features, clusters, known, all_features)
+
+
+def files(run: TrainedRun) -> tuple[str, ...] | None:
+    """Paths of the training images relative to their folder; None if they have no files."""
+    if run.config.data.name != "folder":
+        return None
+    table = (run.workdir / workdirs.ASSIGNMENTS).read_bytes().decode("utf-8", "surrogateescape")
+    return tuple(row["image"] for row in csv.DictReader(text_io.StringIO(table)))
 
 
 def check(run: TrainedRun) -> None:
@@ -152,6 +176,19 @@ def embed(run: TrainedRun, trained: Trained, dataset: Dataset) -> np.ndarray:
         mesh=trained.mesh,
     )
     return arrays.normalize_rows(features[run.config.eval.features][: dataset.size])
+
+
+def nearest(run: TrainedRun, rows: np.ndarray, n: int) -> Nearest:
+    """The `n` training images most similar to each image; ties go to the lower index.
+
+    Args:
+        run: the trained run.
+        rows: float32 `[m, d]`, features from `embed`.
+        n: capped at the number of training images.
+    """
+    found, names = out_of_sample.neighbors(rows, run.all_features, n), files(run)
+    named = None if names is None else np.asarray(names)[found.indices]
+    return Nearest(found.indices, 1 - found.distances, named)
 
 
 def place(run: TrainedRun, rows: np.ndarray) -> Assignment:

@@ -9,10 +9,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from etils import epath
 
+from cluster_jax.clustering.tree import cluster_linkage
 from cluster_jax.core import arrays, io
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import select
-from cluster_jax.evaluation import assignments, discovery, evaluate, report, suggestions
+from cluster_jax.evaluation import (
+    assignments,
+    discovery,
+    duplicates,
+    evaluate,
+    report,
+    suggestions,
+)
 from cluster_jax.evaluation.discovery import Discovery
 from cluster_jax.evaluation.evaluate import EvalConfig, Evaluation
 from cluster_jax.nets.config import BUNDLED
@@ -59,6 +67,7 @@ def write_outputs(
     section = with_novel_k(config, run.dataset)
     evaluation = evaluate.evaluate(embedding, clustered.labels, section, seed=config.seed)
     discovered = _discover(stage.built, features)
+    repeated = duplicates.find(run.dataset.fetch, features.train[section.features])
     records = log.read(workdir)
     results = {
         "provenance": provenance.describe(
@@ -69,6 +78,7 @@ def write_outputs(
             "gradient_share": _last(records, "gradient_share"),
             "discovery": None if discovered is None else discovered.metrics,
         },
+        "duplicates": duplicates.counts(repeated),
         "suggested_names": _suggested_names(config, embedding, evaluation, discovered),
         "images_per_second": _speed(records),
         "seconds": {
@@ -77,10 +87,21 @@ def write_outputs(
         },
         "config": values,
     }
-    workdirs.write_clusters(workdir, _stored_clusters(evaluation, discovered, run.dataset))
+    stored = _stored_clusters(evaluation, discovered, run.dataset)
+    linkage = cluster_linkage(embedding[section.features], evaluation.cluster_labels)
+    workdirs.write_clusters(workdir, stored._replace(linkage=linkage))
     table = assignments.images_csv(run.dataset, evaluation, discovered)
     io.write(workdir / workdirs.ASSIGNMENTS, table)
+    table = assignments.duplicates_csv(run.dataset, repeated)
+    io.write(workdir / workdirs.DUPLICATES, table)
     data = _report_data(stage.name, results, records, evaluation, discovered, clustered)
+    if discovered is not None:
+        linkage = cluster_linkage(embedding[section.features], discovered.cluster_labels)
+    data = data._replace(linkage=linkage)
+    if repeated.n_groups:
+        # Of all images, also where only the unlabeled ones are clustered.
+        shown = duplicates.Shown(repeated, run.dataset.fetch, run.dataset.sources)
+        data = data._replace(duplicates=shown)
     report.write_report(workdir / workdirs.REPORT, data)
     # Written last, because its presence marks the run as finished.
     io.write_json(workdir / workdirs.RESULTS, results)
@@ -206,6 +227,8 @@ def _report_data(
         sources=dataset.sources,
         curve=evaluation.curve,
         skipped=dataset.skipped,
+        linkage=None,
+        duplicates=None,
     )
 
 

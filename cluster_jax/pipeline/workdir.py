@@ -19,6 +19,7 @@ from cluster_jax.data.images import Dataset
 
 CONFIG, RESULTS = "config.json", "results.json"
 ASSIGNMENTS, REPORT = "assignments.csv", "report.html"
+DUPLICATES = "duplicates.csv"
 # Needed to assign new images without the training images.
 IMAGES, CLUSTERS = "images.json", "clusters.npz"
 # Embeddings of the training images, of held-out test images, and of the training images by the
@@ -45,6 +46,8 @@ class StoredClusters(NamedTuple):
         unlabeled_rows: int64 `[n]`, indices of the clustered images; None: all were clustered.
         class_labels: int32 `[N]`, classes of novel class discovery, or None.
         class_novelty_threshold: float64 `[]`, the threshold of all training images, or None.
+        linkage: float64 `[k - 1, 4]`, the tree of GridShift's clusters, see
+            `clustering.tree.cluster_linkage`; None: written by an older version.
     """
 
     points: np.ndarray
@@ -58,6 +61,7 @@ class StoredClusters(NamedTuple):
     unlabeled_rows: np.ndarray | None = None
     class_labels: np.ndarray | None = None
     class_novelty_threshold: np.ndarray | None = None
+    linkage: np.ndarray | None = None
 
 
 def write_clusters(workdir: epath.Path, clusters: StoredClusters) -> None:

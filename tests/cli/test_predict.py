@@ -252,6 +252,33 @@ def test_tables_that_cannot_be_written(trained, tmp_path, capsys, monkeypatch):
     assert f"--out must be in an existing folder; got {tmp_path}/none/p.csv" in sentence
 
 
+def test_export_of_new_images(trained, tmp_path, capsys, monkeypatch):
+    workdir, _ = trained
+    pixels = toy.images(12, seed=5)[0]
+    for folder in ("a", "b"):
+        (tmp_path / "new" / folder).mkdir(parents=True)
+    for i, image in enumerate(pixels):
+        file = tmp_path / "new" / ("a" if i < 6 else "b") / f"{i % 6}.png"
+        Image.fromarray(image[..., 0]).save(file)
+    (tmp_path / "new" / "broken.png").write_bytes(b"no image")
+    flags = [f"--workdir={workdir}", f"--out={tmp_path}/p.csv"]
+    images = f"--images={tmp_path}/new"
+    predict.main([*flags, images, f"--export={tmp_path}/out"])
+    clusters = {row["image"]: int(row["cluster"]) for row in _table(tmp_path / "p.csv")}
+    assert f"exported     {len(set(clusters.values()))} folders" in capsys.readouterr().out
+    links = list((tmp_path / "out").glob("*/*"))
+    found = {str(f.resolve().relative_to(tmp_path / "new")): f.parent.name for f in links}
+    assert found == {name: f"cluster_{cluster:02d}" for name, cluster in clusters.items()}
+    np.save(tmp_path / "x.npy", pixels)
+    predict.main([*flags, f"--images={tmp_path}/x.npy", f"--export={tmp_path}/pixels"])
+    assert len(list((tmp_path / "pixels").glob("cluster_*/*.png"))) == 12
+    # What cannot be used is refused before the work.
+    monkeypatch.setattr(inference, "restore", lambda run: pytest.fail("too late"))
+    assert "must be new or empty" in _refused(capsys, *flags, images, f"--export={tmp_path}/out")
+    inside = f"--export={tmp_path}/new/out"
+    assert "outside of the images' folder" in _refused(capsys, *flags, images, inside)
+
+
 @pytest.mark.parametrize("name", ["embedding.npz", workdirs.CLUSTERS])
 @pytest.mark.parametrize("kept", [0, 40, -60])
 def test_files_that_were_cut(workdir, tmp_path, capsys, name, kept):

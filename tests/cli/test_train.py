@@ -1,5 +1,6 @@
 """The command `train`: a run from the shell, one sentence for bad input, two processes."""
 
+import csv
 import os
 import pathlib
 import re
@@ -9,6 +10,7 @@ import sys
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from cluster_jax.cli import train
 from cluster_jax.cli.flags import resolve_config
@@ -67,6 +69,41 @@ def test_an_array_file_from_the_shell(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(loop, "train", lambda *_, **__: pytest.fail("trained again"))
     train.main(_command(*flags)[4:])
     assert "is finished" in capsys.readouterr().out
+
+
+def test_export_of_a_finished_run(tmp_path, monkeypatch, capsys):
+    """The files of a folder, also with the run finished before; no training for a bad folder."""
+    (tmp_path / "photos" / "a").mkdir(parents=True)
+    for i, image in enumerate(toy.images(40)[0]):
+        folder = tmp_path / "photos" / ("a" if i < 20 else "")
+        Image.fromarray(image[..., 0]).save(folder / f"{i % 20:02}.png")
+    monkeypatch.chdir(tmp_path)
+    flags = (*TINY, "--config.data.name=folder", "--config.data.dir=photos")
+    monkeypatch.setattr(loop, "train", lambda *_, **__: pytest.fail("too late"))
+    assert "must be new or empty" in _refused(capsys, *flags, "--export=photos")
+    assert "outside of the images' folder" in _refused(capsys, *flags, "--export=photos/out")
+    assert "must not hold the workdir" in _refused(capsys, *flags, "--export=runs")
+    assert not (tmp_path / "runs").exists()
+    assert _run(*flags, "--export=first", cwd=tmp_path).returncode == 0
+    train.main(_command(*flags, "--export=second")[4:])
+    assert "is finished" in capsys.readouterr().out
+    (workdir,) = (tmp_path / "runs").iterdir()
+    rows = list(csv.DictReader((workdir / "assignments.csv").read_text().splitlines()))
+    for out in ("first", "second"):
+        links = list((tmp_path / out).glob("*/*"))
+        assert all(link.is_symlink() for link in links)
+        found = {(str(f.resolve().relative_to(tmp_path / "photos")), f.parent.name) for f in links}
+        width = max(2, len(str(max(int(row["cluster"]) for row in rows))))
+        assert found == {(r["image"], f"cluster_{r['cluster'].zfill(width)}") for r in rows}
+
+
+def test_export_of_images_without_files(tmp_path, monkeypatch, capsys):
+    data = toy.file(tmp_path)
+    flags = (*TINY, "--config.data.name=arrays", f"--config.data.dir={data}")
+    done = _run(*flags, f"--workdir={tmp_path}/run", f"--export={tmp_path}/out")
+    assert done.returncode == 0, done.stderr
+    images = {int(f.stem): np.asarray(Image.open(f)) for f in tmp_path.glob("out/cluster_*/*.png")}
+    np.testing.assert_array_equal([images[i] for i in range(64)], toy.images()[0][..., 0])
 
 
 @pytest.mark.parametrize(

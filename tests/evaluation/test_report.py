@@ -17,12 +17,14 @@ from plotly.offline import get_plotlyjs
 
 from cluster_jax.clustering.bandwidth import BandwidthCurve, Candidate
 from cluster_jax.evaluation import (
+    duplicates,
     exemplars,
     plots,
     report,
     report_data,
     report_map,
     report_tables,
+    report_tree,
     thumbnails,
 )
 from cluster_jax.evaluation.report import ReportData, render, write_report
@@ -40,6 +42,8 @@ CURVE = BandwidthCurve(
 CLUSTERS = np.repeat([4, 0, 2], [40, 25, 3])
 LABELS = np.concatenate([np.repeat([1, 0], [30, 10]), np.zeros(25, int), [2, 2, 2]])
 NAMES = ("cat", "dog", "owl")
+# Of the clusters 0, 2, 4: the first and the last are near each other.
+TREE = np.array([[0, 2, 0.25, 2], [1, 3, 0.75, 3]])
 
 
 @pytest.fixture(autouse=True)
@@ -82,6 +86,8 @@ def make(clusters, *, seed=3, side=8, channels=1, dimensions=3, labels=None, nam
         sources=None,
         curve=CURVE,
         skipped=(),
+        linkage=None,
+        duplicates=None,
     )
     return data._replace(**changes)
 
@@ -89,6 +95,19 @@ def make(clusters, *, seed=3, side=8, channels=1, dimensions=3, labels=None, nam
 def labeled(**changes):
     """Images with labels."""
     return make(CLUSTERS, labels=LABELS, names=NAMES, **changes)
+
+
+def repeated(sources=None):
+    """Two groups of duplicates among 68 images: one exact and near, one near."""
+    images = np.random.default_rng(0).integers(0, 256, (68, 8, 8, 1), dtype=np.uint8)
+    found = duplicates.Duplicates(
+        images=np.array([2, 40, 67, 5, 9]),
+        groups=np.array([0, 0, 0, 1, 1]),
+        is_exact=np.array([True, False, True, False, False]),
+        similarities=np.array([1, 0.98765432, 1, 1, 0.97]),
+        threshold=0.9625,
+    )
+    return duplicates.Shown(found, images.__getitem__, sources)
 
 
 def rows_only(**changes):
@@ -240,13 +259,16 @@ def test_nothing_comes_from_outside(monkeypatch):
 
 
 def test_script_finds_what_it_asks_for():
-    page = page_of(labeled())
+    page = page_of(labeled(linkage=TREE))
     script = next(s.text for s in page.root.iter("script") if "use strict" in s.text)
     ids = {element.get("id") for element in page.root.iter()}
     requested = set(re.findall(r'(?:element|getElementById)\("([\w-]+)"\)', script))
     requested |= set(re.findall(r'\["([\w-]+)", (?:true|false)\]', script))
-    assert {"plot-map", "card", "show-all", "hide-all", "report-data"} == requested <= ids
-    assert set(re.findall(r"report\.(\w+)", script)) == set(page.record) == {"figures", "map"}
+    tree = {"plot-tree", "tree-cut", "tree-count", "tree-groups"}
+    assert {"plot-map", "card", "show-all", "hide-all", "report-data"} | tree == requested <= ids
+    record = {"figures", "map", "tree"}
+    assert set(re.findall(r"report\.(\w+)", script)) == set(page.record) == record
+    assert set(re.findall(r"\btree\.(\w+)", script)) - {"layout"} <= set(page.record["tree"])
     assert set(re.findall(r"\bmap\.(\w+)", script)) - {"traces"} <= set(page.record["map"])
     fields = set(re.findall(r"\btrace\.(\w+)", script)) | {"size"}
     assert fields == set(page.record["map"]["traces"][0]) - {"name_position"}
@@ -386,6 +408,7 @@ def test_hostile_names_stay_text():
     data = labeled(
         sources=(evil,) * 68,
         skipped=((evil, evil), ("lone \udcff.jpg", "no image")),
+        duplicates=repeated(sources=(evil,) * 68),
         title=evil,
         history=[{"step": 1, "loss": 1.0, evil: 2.0}],
         label_names=("cat", evil, "owl"),
@@ -806,3 +829,72 @@ def test_a_failure_leaves_nothing_behind(tmp_path, monkeypatch):
 def test_arrays_that_do_not_belong_together(changes, message):
     with pytest.raises(ValueError, match=message):
         render(make(CLUSTERS)._replace(**changes))
+
+
+def test_duplicates_section(monkeypatch):
+    assert "duplicates" not in page_of(labeled()).sections()
+    page = page_of(labeled(duplicates=repeated()))
+    section = page.by_id("duplicates")
+    words = text(section)
+    assert "5 images in 2 groups are the same as another one" in words
+    assert "above 0.96250" in words
+    assert [text(title) for title in section.iter("h4")] == [
+        "Group 0: 3 images",
+        "Group 1: 2 images",
+    ]
+    pictures = [image.get("alt") for image in section.iter("img")]
+    assert pictures[:2] == [
+        "image 2, exact, similarity 1.00000",
+        "image 40, near, similarity 0.98765",
+    ]
+    images = repeated().fetch_images(np.array([2, 40, 67, 5, 9]))
+    for image, shown in zip(section.iter("img"), images, strict=True):
+        np.testing.assert_array_equal(decode(image.get("src")), shown[..., 0])
+    monkeypatch.setattr(duplicates, "MAX_GROUPS", 1)
+    monkeypatch.setattr(duplicates, "MAX_COPIES", 2)
+    words = text(page_of(labeled(duplicates=repeated())).by_id("duplicates"))
+    assert "Only the largest are shown." in words
+    assert "Group 1" not in words
+    assert "Group 0: 3 images, 2 shown" in words
+    many = repeated()._replace(found=repeated().found._replace(threshold=None))
+    words = text(page_of(labeled(duplicates=many)).by_id("duplicates"))
+    assert "too many images" in words
+    assert "above" not in words
+
+
+def test_tree_of_the_clusters():
+    clusters = groups_of(CLUSTERS)  # 4, 0, 2, by size
+    tree = report_tree.build_tree(TREE, clusters)
+    numbers = [cluster.id for cluster in tree.leaves]
+    assert sorted(numbers) == [0, 2, 4]
+    assert abs(numbers.index(0) - numbers.index(4)) == 1
+    assert {numbers[i] for i in tree.merges[0]} == {0, 4}
+    assert tree.heights == [0.25, 0.75]
+    colors = {cluster.id: (cluster.color, cluster.symbol) for cluster in clusters}
+    _, joints, leaves = report_tree.tree_figure(tree).data
+    shown = zip(leaves.customdata, leaves.marker.color, leaves.marker.symbol, strict=True)
+    assert {number: (color, symbol) for (number, _), color, symbol in shown} == colors
+    assert list(joints.y) == [0.25, 0.75]
+    page = page_of(labeled(linkage=TREE))
+    assert page.sections()[4] == "tree"
+    assert page.record["tree"]["merges"] == [list(pair) for pair in tree.merges]
+    assert page.by_id("tree-cut").get("max") == "3"
+
+
+def test_trees_of_few_and_of_many_clusters(monkeypatch):
+    one = make([0] * 9, linkage=np.empty((0, 4)))
+    page = page_of(one)
+    assert "tree" not in page.sections()
+    assert page.record["tree"] is None
+    two = page_of(make([0] * 9 + [1] * 5, linkage=np.array([[0, 1, 0.5, 2]])))
+    assert two.record["tree"]["merges"] == [[0, 1]]
+    with pytest.raises(ValueError, match="one row less than there are clusters, 2; got 0"):
+        render(labeled(linkage=np.empty((0, 4))))
+    # Without cluster 2, the smallest, its branch is gone and the others stay.
+    monkeypatch.setattr(report_tree, "STYLED_CLUSTERS", 2)
+    tree = report_tree.build_tree(TREE, groups_of(CLUSTERS))
+    assert {cluster.id for cluster in tree.leaves} == {0, 4}
+    assert (tree.merges, tree.heights, tree.n_hidden) == ([(0, 1)], [0.25], 1)
+    hidden_first = np.array([[1, 0, 0.1, 2], [2, 3, 0.6, 3]])
+    tree = report_tree.build_tree(hidden_first, groups_of(CLUSTERS))
+    assert (tree.merges, tree.heights) == ([(0, 1)], [0.6])

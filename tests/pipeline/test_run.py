@@ -11,8 +11,10 @@ import jax
 import numpy as np
 import pytest
 
+from cluster_jax.clustering.tree import cluster_linkage
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
+from cluster_jax.evaluation import duplicates
 from cluster_jax.methods import base
 from cluster_jax.pipeline import build, embed
 from cluster_jax.pipeline import run as pipeline
@@ -81,6 +83,14 @@ def test_what_a_run_leaves(finished):
     apart = np.linalg.norm(stored["points"] - stored["centers"][stored["cluster_labels"]], axis=1)
     wanted = apart / stored["bandwidth"]
     np.testing.assert_allclose([float(r["distance"]) for r in rows], wanted, rtol=1e-4, atol=1e-6)
+    features = io.read_arrays(workdir / "embedding.npz")["projection"]
+    tree = cluster_linkage(features, stored["cluster_labels"])
+    np.testing.assert_array_equal(stored["linkage"], tree)
+    found = duplicates.find(toy.images()[0].__getitem__, features)
+    assert results["duplicates"] == duplicates.counts(found)
+    lines = (workdir / "duplicates.csv").read_text().splitlines()
+    assert lines[0] == "group,kind,image,similarity"
+    assert [int(line.split(",")[2]) for line in lines[1:]] == found.images.tolist()
     embedding = io.read_arrays(workdir / "embedding.npz")
     assert {k: v.shape for k, v in embedding.items()} == {
         "backbone": (64, 64),
@@ -322,6 +332,25 @@ def test_without_labels(tmp_path):
     assert metrics["linear_probe"] is None
     assert metrics["kmeans"]["n_clusters"] == metrics["gridshift"]["n_clusters"]
     assert results["provenance"]["labels_used_for"] == []
+
+
+@pytest.mark.parametrize("cache_mb", [1.0, 0.0])
+def test_planted_duplicates_are_found(tmp_path, cache_mb):
+    """In the table, the results and the report, also for images that are streamed."""
+    pixels, labels = toy.images()
+    pixels[[9, 50]] = pixels[4]
+    np.savez(tmp_path / "toy.npz", images=pixels, labels=labels)
+    config = toy.config(tmp_path / "toy.npz", data={"cache_mb": cache_mb})
+    results = pipeline.run_pipeline(config, tmp_path / "run", "toy")
+    table = (tmp_path / "run" / "duplicates.csv").read_text().splitlines()
+    rows = [row for row in csv.DictReader(table) if row["kind"] == "exact"]
+    assert [(row["image"], row["similarity"]) for row in rows] == [
+        ("4", "1"),
+        ("9", "1"),
+        ("50", "1"),
+    ]
+    assert results["duplicates"]["exact_images"] == 3
+    assert 'id="duplicates"' in (tmp_path / "run" / "report.html").read_text()
 
 
 def test_other_images_than_the_run_began_with(tmp_path):

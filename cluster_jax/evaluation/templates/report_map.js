@@ -156,7 +156,46 @@
     }
   }
 
+  // The tree of clusters: the groups at a cut, and the height of the cut as a line
+  const tree = report.tree;
+
+  function groupsAt(count) {
+    const groups = tree.leaves.map((leaf) => [leaf]);
+    tree.merges.forEach(([left, right], i) => {
+      groups.push(i < tree.leaves.length - count ? [...groups[left], ...groups[right]] : null);
+      if (groups.at(-1)) groups[left] = groups[right] = null;
+    });
+    return groups.filter(Boolean);
+  }
+
+  function showCut() {
+    const count = Number(element("tree-cut").value);
+    element("tree-count").textContent = count;
+    const items = groupsAt(count).map((group) => {
+      const item = document.createElement("li");
+      for (const { id, color, symbol } of group) {
+        const link = document.createElement("a");
+        link.href = `#cluster-${id}`;
+        const swatch = document.createElement("i");
+        swatch.className = `swatch ${symbol}`;
+        swatch.style.setProperty("--c", color);
+        link.append(swatch, ` ${id}`);
+        item.append(link);
+      }
+      return item;
+    });
+    element("tree-groups").replaceChildren(...items);
+    const done = tree.leaves.length - count;
+    const [below, above] = [tree.heights[done - 1] ?? 0, tree.heights[done] ?? tree.heights.at(-1) * 1.08];
+    const at = { type: "line", xref: "paper", x0: 0, x1: 1, y0: (below + above) / 2, y1: (below + above) / 2 };
+    report.figures.tree.layout.shapes = [{ ...at, line: { color: "var(--accent)", width: 1, dash: "dot" } }];
+    draw(element("plot-tree"), report.figures.tree);
+  }
+
+  if (tree) element("tree-cut").addEventListener("input", showCut);
+
   startMap();
   drawFigures();
+  if (tree) showCut();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { drawMap(); drawFigures(); });
 })();

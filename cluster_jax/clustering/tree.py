@@ -1,0 +1,63 @@
+"""A tree of clusters: which of them are near each other, and the groups at any number of them."""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.cluster import hierarchy
+from scipy.spatial.distance import squareform
+
+from cluster_jax.core import arrays
+from cluster_jax.core.checks import InputError
+
+
+def cluster_linkage(features: NDArray, labels: ArrayLike) -> NDArray:
+    """Average linkage of the clusters' mean unit rows, by cosine distance.
+
+    Args:
+        features: float `[n, d]`; rows are scaled to length one.
+        labels: cluster of each row `[n]`, integers or names. Leaf i of the tree is cluster
+            `np.unique(labels)[i]`.
+
+    Returns:
+        The linkage matrix of SciPy for k clusters, float64 `[k - 1, 4]`: the two clusters that
+        merge, the distance at which they do, and the clusters below.
+
+    Example:
+        >>> cluster_linkage(np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0]]), [0, 1, 1])
+        array([[0., 1., 1., 2.]])
+    """
+    ids, codes = np.unique(np.asarray(labels), return_inverse=True)
+    if len(ids) == 1:  # SciPy refuses a tree of one leaf.
+        return np.empty((0, 4))
+    means = arrays.normalize_rows(arrays.cluster_means(arrays.normalize_rows(features), codes))
+    # Not `pdist`, which has no cosine for a mean of zero: here it is at 1 from all others.
+    distances = np.clip(1 - means @ means.T, 0, 2)
+    return hierarchy.linkage(squareform(distances, checks=False), "average")
+
+
+def cut_tree(linkage: ArrayLike, n_groups: int) -> NDArray:
+    """The group of each cluster when nearby clusters merge until `n_groups` are left.
+
+    Args:
+        linkage: from `cluster_linkage`, `[k - 1, 4]`.
+        n_groups: 1 to k.
+
+    Returns:
+        int64 `[k]`, groups 0 to `n_groups` - 1, numbered by their first cluster.
+
+    Raises:
+        InputError: there are fewer clusters than groups.
+
+    Example:
+        >>> features = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
+        >>> cut_tree(cluster_linkage(features, [0, 1, 2]), 2)
+        array([0, 0, 1])
+    """
+    linkage = np.asarray(linkage, np.float64)
+    k = len(linkage) + 1
+    if not 1 <= n_groups <= k:
+        raise InputError(
+            f"n_groups must be between 1 and {k}, the number of clusters; got {n_groups}"
+        )
+    if k == 1:
+        return np.zeros(1, np.int64)
+    return hierarchy.cut_tree(linkage, n_clusters=n_groups)[:, 0].astype(np.int64)

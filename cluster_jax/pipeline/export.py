@@ -1,0 +1,220 @@
+"""Folders of images by cluster: links to the source files, or PNG files of images without one."""
+
+import contextlib
+import os
+import pathlib
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from etils import epath
+from numpy.typing import NDArray
+from PIL import Image
+
+from cluster_jax.core.checks import InputError
+from cluster_jax.data import splits
+from cluster_jax.data.images import Dataset
+from cluster_jax.pipeline import inference
+from cluster_jax.pipeline.inference import TrainedRun
+
+# Images without files that are fetched at a time.
+_BATCH = 256
+# Longest name of a folder; file systems allow 255 bytes, which are 63 characters at worst.
+_MAX_NAME = 60
+
+
+def check(
+    folder: os.PathLike | str,
+    images: epath.PathLike | None = None,
+    workdir: epath.PathLike | None = None,
+) -> pathlib.Path:
+    """The folder to export to, once it is clear that it can be used; nothing is written.
+
+    Args:
+        folder: must be new or empty.
+        images: folder of the source images, which the new folder must not be part of, because it
+            would add its links to them; or None.
+        workdir: of the run, which must not be in the folder; or None.
+
+    Raises:
+        InputError: it cannot be used.
+    """
+    if "://" in str(folder):
+        raise InputError(f"the folder to export to must be a local one; got {folder}")
+    path = pathlib.Path(folder).expanduser()
+    if os.path.lexists(path) and (not path.is_dir() or any(path.iterdir())):
+        raise InputError(f"the folder to export to must be new or empty; got {folder}")
+    parent = next(p for p in (path, *path.absolute().parents) if os.path.lexists(p))
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        raise InputError(
+            f"the folder to export to must be in a folder that can be written; got {folder}"
+        )
+    real = path.resolve()
+    if images is not None and real.is_relative_to(_resolved(images)):
+        raise InputError(
+            f"the folder to export to must be outside of the images' folder {images}; got {folder}"
+        )
+    if workdir is not None and _resolved(workdir).is_relative_to(real):
+        raise InputError(f"the folder to export to must not hold the workdir; got {folder}")
+    return path
+
+
+def write(
+    folder: os.PathLike | str,
+    labels: NDArray,
+    images: epath.PathLike | None,
+    sources: Sequence[str] | None,
+    load: Callable[[], Dataset],
+) -> int:
+    """Writes one folder per cluster; what an error interrupts is removed again.
+
+    A file is linked to by its absolute path, or copied where links are not possible.
+
+    Args:
+        folder: must be new or empty.
+        labels: cluster `[n]` of each image, int, or names of classes.
+        images: the folder that `sources` are relative to; None without sources.
+        sources: file of each image; None: the images become PNG files named by their index.
+        load: the images; called only without `sources`.
+
+    Returns:
+        The number of folders.
+
+    Raises:
+        InputError: the folder cannot be used, or a source file does not exist any more.
+    """
+    path = check(folder)
+    names = folder_names(labels)
+    if sources is None or images is None:
+        dataset = load()
+        if dataset.size != len(labels):
+            raise InputError(
+                f"the images must be those of the run, {len(labels):,}; got {dataset.size:,}"
+            )
+        with _folders(path, names.values()):
+            _write_pixels(path, [names[label] for label in labels.tolist()], dataset)
+        return len(names)
+    root = epath.Path(images).expanduser()
+    files = [root / source for source in sources]
+    for file in files:
+        if not file.exists():
+            raise InputError(f"the source images must still exist to be exported; {file} does not")
+    with _folders(path, names.values()):
+        used: dict[str, set[str]] = {name: set() for name in names.values()}
+        for label, file in zip(labels.tolist(), files, strict=True):
+            name = _unused(_file_name(file.name), used[names[label]])
+            _link(file, path / names[label] / name)
+    return len(names)
+
+
+def run_clusters(workdir: epath.PathLike, folder: os.PathLike | str) -> int:
+    """Exports the images of a finished run by GridShift's clusters, or by their classes.
+
+    Args:
+        workdir: of the run.
+        folder: must be new or empty.
+
+    Returns:
+        The number of folders.
+
+    Raises:
+        InputError: see `write`.
+    """
+    run = inference.read(workdir)
+    if run.known is None:
+        return training_images(run, run.clusters.cluster_labels, folder)
+    names = inference.class_names(run, inference.class_labels(run))
+    return training_images(run, names, folder)
+
+
+def training_images(run: TrainedRun, labels: NDArray, folder: os.PathLike | str) -> int:
+    """Exports the training images of a run by their labels, see `write`."""
+    section = run.config.data
+
+    def load() -> Dataset:
+        if section.name == "arrays" and section.dir is None:
+            raise InputError(
+                "the images to export must be in files; got a run on an array in memory"
+            )
+        return splits.load(section, run.config.novel)[0]
+
+    return write(folder, labels, section.dir, inference.files(run), load)
+
+
+def folder_names(labels: NDArray) -> dict[Any, str]:
+    """A safe folder name for each label: `cluster_03` for 3, "cat_dog" for the class "cat/dog"."""
+    unique = np.unique(labels).tolist()
+    width = max(2, len(str(max(unique)))) if labels.dtype.kind in "iu" else 0
+    used: set[str] = set()
+    names = {}
+    for label in unique:
+        text = f"cluster_{label:0{width}d}" if width else str(label)
+        # No separators, no "." or "..", nothing hidden, nothing a shell reads as a flag.
+        safe = re.sub(r"[^\w.-]+", "_", text).strip("._-")[:_MAX_NAME]
+        names[label] = _unused(safe or "class", used)
+    return names
+
+
+def _file_name(name: str) -> str:
+    """The last part of a path, whatever the text."""
+    return "image" if name in ("", ".", "..") else name.replace("/", "_").replace("\0", "_")
+
+
+def _unused(name: str, used: set[str]) -> str:
+    """`name`, or `stem_2.ext`, `stem_3.ext`, ...: the first that is not used yet, which it now is.
+
+    Upper and lower case count as the same, as on macOS.
+    """
+    stem, suffix = os.path.splitext(name)
+    free, number = name, 1
+    while free.casefold() in used:
+        number += 1
+        free = f"{stem}_{number}{suffix}"
+    used.add(free.casefold())
+    return free
+
+
+def _resolved(path: epath.PathLike) -> pathlib.Path:
+    return pathlib.Path(path).expanduser().resolve()
+
+
+@contextlib.contextmanager
+def _folders(path: pathlib.Path, names: Iterable[str]) -> Iterator[None]:
+    """Makes the folders, and removes them with their content if an error occurs."""
+    created: list[pathlib.Path] = []
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            (path / name).mkdir()
+            created.append(path / name)
+        yield
+    except BaseException:
+        for folder in created:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _link(file: epath.Path, target: pathlib.Path) -> None:
+    """A link to a local file; a copy of one in a bucket or where links are not possible."""
+    if "://" not in str(file):
+        try:
+            os.symlink(os.path.realpath(file), target)
+            return
+        except FileExistsError:
+            raise
+        except OSError:  # The file system has no links.
+            pass
+    with target.open("xb") as copy:
+        copy.write(file.read_bytes())
+
+
+def _write_pixels(path: pathlib.Path, folders: Sequence[str], dataset: Dataset) -> None:
+    width = len(str(dataset.size - 1))
+    for start in range(0, dataset.size, _BATCH):
+        indices = np.arange(start, min(start + _BATCH, dataset.size))
+        for i, image in zip(indices.tolist(), dataset.fetch(indices), strict=True):
+            pixels = image[..., 0] if image.shape[-1] == 1 else image
+            with (path / folders[i] / f"{i:0{width}d}.png").open("xb") as file:
+                Image.fromarray(pixels).save(file, "PNG")

@@ -1,0 +1,172 @@
+"""Duplicates: exact ones by pixels, near ones by features, the table, and the report's groups."""
+
+import csv
+
+import numpy as np
+import pytest
+from scipy.sparse.csgraph import connected_components
+
+from cluster_jax.data.images import in_memory, subset
+from cluster_jax.evaluation import assignments, duplicates
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch):
+    """Several blocks, the last one not full."""
+    monkeypatch.setattr(duplicates, "_BLOCK", 16)
+    monkeypatch.setattr(duplicates, "_BATCH", 7)
+
+
+def _distinct(n, d=12, seed=0):
+    rng = np.random.default_rng(seed)
+    images = rng.integers(0, 256, (n, 4, 4, 3), dtype=np.uint8)
+    return images, rng.normal(size=(n, d)).astype(np.float32)
+
+
+def _groups(found):
+    return [found.images[found.groups == g].tolist() for g in range(found.n_groups)]
+
+
+def _find(images, features):
+    return duplicates.find(images.__getitem__, features)
+
+
+def test_several_groups_of_both_kinds():
+    images, x = _distinct(60)
+    images[[41, 59]], x[[41, 59]] = images[3], x[3]  # three of the same pixels
+    x[50] = x[3] * 2.5 + 1e-3  # and one near them, whatever its length
+    images[33], x[33] = images[20], x[20]
+    x[5] = x[58] + 1e-3
+    found = _find(images, x)
+    assert _groups(found) == [[3, 41, 50, 59], [5, 58], [20, 33]]
+    assert found.is_exact.tolist() == [True, True, False, True, False, False, True, True]
+    similarity = found.similarities
+    assert (similarity[found.is_exact] == 1).all()
+    unit = x.astype(np.float64) / np.linalg.norm(x.astype(np.float64), axis=1)[:, None]
+    np.testing.assert_allclose(similarity[[2, 5]], [unit[3] @ unit[50], unit[5] @ unit[58]])
+    assert found.threshold < similarity[2] < 1
+    assert duplicates.counts(found) == {
+        "groups": 3, "exact_images": 5, "near_images": 3, "near_above_similarity": found.threshold,
+    }  # fmt: skip
+
+
+def test_no_duplicates():
+    found = _find(*_distinct(40))
+    assert (found.n_groups, len(found.images), len(found.similarities)) == (0, 0, 0)
+    one = _find(*_distinct(1))
+    assert (one.n_groups, one.threshold) == (0, 1)
+    dataset = in_memory("arrays", _distinct(40)[0], None, None, 1.0)
+    assert assignments.duplicates_csv(dataset, found) == "group,kind,image,similarity\n"
+
+
+def test_only_the_pixels_make_exact_duplicates():
+    """Equal features are near; equal pixels are exact whatever their features."""
+    images, x = _distinct(40)
+    x[7] = x[2]
+    images[30] = images[11]
+    found = _find(images, x)
+    assert _groups(found) == [[2, 7], [11, 30]]
+    assert found.is_exact.tolist() == [False, False, True, True]
+    assert found.similarities[3] == 1
+
+
+def test_rows_of_zeros_and_features_that_are_all_the_same():
+    images, x = _distinct(40)
+    x[[4, 5, 30]] = 0
+    images[5] = images[4]
+    found = _find(images, x)
+    assert _groups(found) == [[4, 5]]
+    assert found.similarities.tolist() == [1, 1]
+    collapsed = _find(images, np.tile(x[:1], (40, 1)))
+    assert _groups(collapsed) == [[4, 5]]
+
+
+def test_a_chain_is_one_group():
+    angles = np.concatenate([np.arange(4) * 0.02, 1 + np.arange(30) * 0.17])
+    x = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    found = _find(_distinct(34)[0], x)
+    assert _groups(found) == [[0, 1, 2, 3]]
+    np.testing.assert_allclose(found.similarities, np.cos(angles[:4]))
+    assert found.similarities[3] < found.threshold < found.similarities[1]
+
+
+@pytest.mark.parametrize("threshold", [0.2, 0.6, 0.9])
+def test_components_are_those_of_all_pairs(threshold):
+    x = _distinct(70, d=5)[1]
+    unit = x / np.linalg.norm(x, axis=1)[:, None]
+    expected = connected_components(unit @ unit.T > threshold, directed=False)[1]
+    labels = duplicates.near_components(x, threshold)
+    pairs = set(zip(labels.tolist(), expected.tolist(), strict=True))
+    assert len(pairs) == len(set(labels.tolist())) == len(set(expected.tolist()))
+
+
+def test_threshold_against_all_pairs(monkeypatch):
+    x = _distinct(70)[1]
+    unit = x / np.linalg.norm(x.astype(np.float64), axis=1)[:, None]
+    apart = 1 - unit @ unit.T + 3 * np.eye(70)
+    expected = 1 - duplicates.NEARNESS * np.median(apart.min(axis=1))
+    assert duplicates.near_threshold(x) == pytest.approx(expected, abs=1e-7)
+    monkeypatch.setattr(duplicates, "_SAMPLE", 10)
+    expected = 1 - duplicates.NEARNESS * np.median(apart.min(axis=1)[subset(70, 10)])
+    assert duplicates.near_threshold(x) == pytest.approx(expected, abs=1e-7)
+
+
+def test_many_copies_do_not_move_the_threshold():
+    images, x = _distinct(20)
+    alone = _find(images, x).threshold
+    copies = np.concatenate([np.arange(20), np.repeat([1, 2, 3], 20)])
+    found = _find(images[copies], x[copies])
+    assert found.threshold == pytest.approx(alone)
+    assert [len(group) for group in _groups(found)] == [21, 21, 21]
+
+
+def test_images_are_fetched_a_few_at_a_time():
+    images, x = _distinct(30)
+    images[29] = images[0]
+    asked = []
+
+    def fetch(indices):
+        asked.append(len(indices))
+        return images[indices]
+
+    assert _groups(duplicates.find(fetch, x)) == [[0, 29]]
+    assert max(asked) <= 7
+    assert sum(asked) == 30
+
+
+def test_too_many_images_for_near_duplicates(monkeypatch):
+    monkeypatch.setattr(duplicates, "MAX_NEAR_IMAGES", 39)
+    images, x = _distinct(41)
+    images[9] = images[8]
+    x[1] = x[0]
+    found = _find(images, x)
+    assert found.threshold is None
+    assert _groups(found) == [[8, 9]]
+
+
+def test_table_names_files_or_numbers():
+    images, x = _distinct(40)
+    images[30], x[30] = images[11], x[11]
+    found = _find(images, x)
+    dataset = in_memory("arrays", images, None, None, 1.0)
+    rows = assignments.duplicates_csv(dataset, found).splitlines()
+    assert rows == ["group,kind,image,similarity", "0,exact,11,1", "0,exact,30,1"]
+    names = tuple(f'{i}, "x".jpg' for i in range(40))
+    table = assignments.duplicates_csv(dataset._replace(sources=names), found)
+    assert [row["image"] for row in csv.DictReader(table.splitlines())] == [names[11], names[30]]
+
+
+def test_groups_of_the_report(monkeypatch):
+    monkeypatch.setattr(duplicates, "MAX_GROUPS", 2)
+    monkeypatch.setattr(duplicates, "MAX_COPIES", 3)
+    images, x = _distinct(60)
+    for first, copies in ((3, [13, 23, 33]), (4, [14, 24]), (5, [15])):
+        images[copies], x[copies] = images[first], x[first]
+    cards = duplicates.cards(duplicates.Shown(_find(images, x), images.__getitem__, None))
+    assert [size for size, _ in cards] == [4, 3]
+    names = [[copy.name for copy in copies] for _, copies in cards]
+    assert names == [["image 3", "image 13", "image 23"], ["image 4", "image 14", "image 24"]]
+    assert {copy.kind for _, copies in cards for copy in copies} == {"exact"}
+    uris = [{copy.uri for copy in copies} for _, copies in cards]
+    assert [len(group) for group in uris] == [1, 1]
+    assert uris[0] != uris[1]

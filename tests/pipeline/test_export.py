@@ -1,0 +1,174 @@
+"""Folders of images by cluster: links, safe names, nothing overwritten, nothing outside."""
+
+import os
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cluster_jax.core.checks import InputError
+from cluster_jax.data.images import in_memory
+from cluster_jax.pipeline import export
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """A folder of files, and their paths in it."""
+    sources = ("a/1.jpg", "b/1.jpg", "b/1_2.jpg", "b/1.JPG", "c/2.jpg")
+    for source in sources:
+        file = tmp_path / "photos" / source
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(source)
+    return tmp_path / "photos", sources
+
+
+def _no_images():
+    pytest.fail("images are not needed")
+
+
+def _tree(folder):
+    """Path of every file below a folder, and what is in it."""
+    files = sorted(file for file in folder.rglob("*") if not file.is_dir())
+    return {str(file.relative_to(folder)): file.read_text() for file in files}
+
+
+def test_links_by_cluster_with_unique_names(photos, tmp_path):
+    root, sources = photos
+    out = tmp_path / "new" / "out"
+    assert export.write(out, np.array([3, 3, 3, 3, 12]), root, sources, _no_images) == 2
+    assert _tree(out) == {
+        "cluster_03/1.jpg": "a/1.jpg",
+        "cluster_03/1_2.jpg": "b/1.jpg",
+        "cluster_03/1_2_2.jpg": "b/1_2.jpg",
+        "cluster_03/1_3.JPG": "b/1.JPG",
+        "cluster_12/2.jpg": "c/2.jpg",
+    }
+    for file in out.rglob("*.*"):
+        assert file.is_symlink()
+        assert os.readlink(file).startswith("/")
+
+
+def test_relative_folders_give_links_that_lead_somewhere(photos, tmp_path, monkeypatch):
+    root, sources = photos
+    monkeypatch.chdir(tmp_path)
+    export.write("out", np.zeros(5, int), root.name, sources, _no_images)
+    assert sorted(_tree(tmp_path / "out").values()) == sorted(sources)
+
+
+def test_copies_where_links_are_not_possible(photos, tmp_path, monkeypatch):
+    def refuse(*arguments):
+        raise PermissionError("no links")
+
+    root, sources = photos
+    monkeypatch.setattr(os, "symlink", refuse)
+    export.write(tmp_path / "out", np.zeros(5, int), root, sources, _no_images)
+    files = [file for file in (tmp_path / "out").rglob("*.*") if file.is_file()]
+    assert len(files) == 5
+    assert not any(file.is_symlink() for file in files)
+
+
+@pytest.mark.parametrize(
+    ("labels", "folders"),
+    [
+        (["novel 0", "cat"], ["novel_0", "cat"]),
+        (["../../x", "/etc"], ["x", "etc"]),
+        (["A_B", "a b", "a/b", "a_b"], ["A_B", "a_b_2", "a_b_3", "a_b_4"]),
+        (["", "-rf", ".", ".."], ["class", "rf", "class_2", "class_3"]),
+        (["x" * 300, "été"], ["x" * 60, "été"]),
+    ],
+)
+def test_names_of_classes_are_safe(labels, folders):
+    wanted = dict(zip(labels, folders, strict=True))
+    assert export.folder_names(np.array(labels)) == wanted
+
+
+def test_hostile_labels_and_files_stay_in_the_folder(tmp_path):
+    root, out = tmp_path / "w" / "photos", tmp_path / "w" / "out"
+    root.mkdir(parents=True)
+    (tmp_path / "secret.jpg").write_text("secret")
+    (tmp_path / "w" / "x.jpg").write_text("x")
+    before = set(tmp_path.rglob("*"))
+    labels = np.array(["../../escaped", "../../escaped"])
+    export.write(out, labels, root, ("../../secret.jpg", "../x.jpg"), _no_images)
+    new = set(tmp_path.rglob("*")) - before
+    assert all(file == out or file.is_relative_to(out) for file in new)
+    assert sorted(_tree(out)) == ["escaped/secret.jpg", "escaped/x.jpg"]
+
+
+def test_a_folder_that_is_not_empty_is_refused(photos, tmp_path):
+    root, sources = photos
+    out = tmp_path / "out"
+    export.write(out, np.zeros(5, int), root, sources, _no_images)
+    before = _tree(out)
+    with pytest.raises(InputError, match=r"must be new or empty; got .*out"):
+        export.write(out, np.ones(5, int), root, sources, _no_images)
+    assert _tree(out) == before
+    (tmp_path / "file").touch()
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    for path in ("file", "dangling"):
+        with pytest.raises(InputError, match="must be new or empty"):
+            export.check(tmp_path / path)
+    (tmp_path / "empty").mkdir()
+    assert export.check(tmp_path / "empty") == tmp_path / "empty"
+    assert export.check(tmp_path / "a" / "b") == tmp_path / "a" / "b"
+    assert not (tmp_path / "a").exists()
+
+
+def test_folders_that_cannot_be_used(photos, tmp_path, monkeypatch):
+    root, _ = photos
+    with pytest.raises(InputError, match="must be a local one; got gs://"):
+        export.check("gs://bucket/out")
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="in a folder that can be written"):
+        export.check(tmp_path / "file" / "out")
+    (tmp_path / "link").symlink_to(root)
+    for inside in (root / "out", tmp_path / "link" / "out"):
+        with pytest.raises(InputError, match="outside of the images' folder"):
+            export.check(inside, root)
+    for holds in (tmp_path / "runs", tmp_path / "runs" / "x"):
+        with pytest.raises(InputError, match="must not hold the workdir"):
+            export.check(holds, root, tmp_path / "runs" / "x")
+    export.check(tmp_path / "runs" / "x" / "out", root, tmp_path / "runs" / "x")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(InputError, match="in a folder that can be written"):
+        export.check(tmp_path / "out")
+
+
+def test_source_files_that_are_gone(photos, tmp_path):
+    root, sources = photos
+    (root / "c" / "2.jpg").unlink()
+    with pytest.raises(InputError, match=r"must still exist .*2\.jpg does not"):
+        export.write(tmp_path / "out", np.zeros(5, int), root, sources, _no_images)
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_an_error_interrupts_is_removed(photos, tmp_path, monkeypatch):
+    root, sources = photos
+    link = os.symlink
+
+    def fail(source, target):
+        if "2.jpg" in str(source):
+            raise KeyboardInterrupt
+        link(source, target)
+
+    monkeypatch.setattr(os, "symlink", fail)
+    with pytest.raises(KeyboardInterrupt):
+        export.write(tmp_path / "out", np.zeros(5, int), root, sources, _no_images)
+    assert not any((tmp_path / "out").iterdir())
+    assert _tree(root) == dict(zip(sources, sources, strict=True))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_images_without_files_become_png(tmp_path, monkeypatch, channels):
+    monkeypatch.setattr(export, "_BATCH", 4)
+    pixels = np.random.default_rng(0).integers(0, 256, (11, 5, 6, channels), dtype=np.uint8)
+    labels = np.arange(11) % 2
+    dataset = in_memory("arrays", pixels, None, None, 1.0)
+    export.write(tmp_path / "out", labels, None, None, lambda: dataset)
+    files = sorted(str(f.relative_to(tmp_path / "out")) for f in tmp_path.rglob("*.png"))
+    assert files == sorted(f"cluster_{i % 2:02d}/{i:02d}.png" for i in range(11))
+    for i in (0, 7, 10):
+        image = np.asarray(Image.open(tmp_path / "out" / f"cluster_{i % 2:02d}" / f"{i:02d}.png"))
+        np.testing.assert_array_equal(image.reshape(5, 6, channels), pixels[i])
+    with pytest.raises(InputError, match="must be those of the run, 10; got 11"):
+        export.write(tmp_path / "more", labels[:10], None, None, lambda: dataset)
