@@ -4,7 +4,7 @@ python -m experiments.duplicates --images=DIR --planted=NEW_DIR --workdir=DIR [-
 
 DIR: a folder of class folders. Of each class the first 100 photographs are taken; every tenth of
 them also as a copy, as JPEG of quality 60, with 5 % cut off two sides, and at 70 % of its size. The
-config `images` is trained for 600 steps on all of them. Ten minutes on one core.
+config `images_scratch` is trained for 600 steps on all of them. Ten minutes on one core.
 """
 
 import argparse
@@ -90,7 +90,7 @@ def main() -> None:
     flags = parser.parse_args()
     if not flags.planted.exists():
         plant(flags.images, flags.planted)
-    config = load_config("images")
+    config = load_config("images_scratch")
     config.data.dir, config.train.duration = str(flags.planted), f"{STEPS} steps"
     results = pipeline.run_pipeline(config, flags.workdir, "images")
     with (flags.workdir / "assignments.csv").open() as file:
