@@ -1,6 +1,7 @@
 """What the slices of GPU time are made of, on the CPU."""
 
 import json
+import types
 
 import jax
 import jax.numpy as jnp
@@ -15,11 +16,14 @@ from experiments.gpu import (
 )
 from experiments.gpu import (
     carry,
+    checks,
+    chips,
     dry_run,
     images,
     neighbors,
     order,
     pieces,
+    rates,
     roofline,
     settings,
     slices,
@@ -408,16 +412,239 @@ def test_the_dry_run_does_everything_and_survives_a_kill():
     dry_run.main()
 
 
-def test_tables_have_every_kind_of_result():
-    figures = {"images_per_second": 5.0, "share_of_peak": 0.5, "gflops_per_image": 1.0}
-    origin = {"device": "NVIDIA H200", "machine": "m", "versions": {"jax": "1"}, "commit": "c"}
+ORIGIN = {"device": "NVIDIA H200", "machine": "m", "versions": {"jax": "1"}, "commit": "c"}
+
+
+def _tables(**kinds):
+    """Tables of one entry each: name -> (kind, figures)."""
     results = {
-        name: {"item": {"name": name, "kind": "rate"}, "figures": figures, "provenance": origin}
-        for name in ("byol resnet18 bfloat16 256", "byol + nrcc (hmc) resnet18 bfloat16 256")
-    }
-    text = tables.markdown(results)
-    predicted = json.loads(roofline.FILE.read_text())["rates"]["byol resnet18 bfloat16 256"]
-    assert f"| 5.00 | {predicted['H200']['images_per_second']:,.0f} | 50.0 % |" in text.replace(
-        "| 5 |", "| 5.00 |"
+        name: {"item": {"name": name, "kind": kind, "epochs": 4}, "figures": figures,
+               "provenance": ORIGIN}
+        for name, (kind, figures) in kinds.items()
+    }  # fmt: skip
+    return tables.markdown(results)
+
+
+def test_rates_are_beside_their_predictions():
+    figures = {"images_per_second": 5.0, "share_of_peak": 0.5, "gflops_per_image": 1.0}
+    byol, nrcc = "byol resnet18 bfloat16 256", "byol + nrcc (hmc) resnet18 bfloat16 256"
+    flips = "byol resnet18 bfloat16 256 flips alone"
+    text = _tables(
+        **{
+            byol: ("rate", figures),
+            nrcc: ("rate", {**figures, "images_per_second": 4.0}),
+            flips: ("rate", {**figures, "images_per_second": 6.0}),
+            "pytorch byol resnet18 bfloat16 256": ("torch", {"images_per_second": 3.0}),
+            "byol resnet50 bfloat16 256": ("rate", {"error": "RuntimeError: out of memory"}),
+        }
     )
-    assert "BYOL + NRCC (hmc) / BYOL in time: 1.000" in text
+    predicted = json.loads(roofline.FILE.read_text())["rates"][byol]["H200"]["images_per_second"]
+    assert f"| {byol} | 5 | {predicted:,.0f} | 50.0 % | 1.00 |" in text
+    assert "BYOL + NRCC (hmc) / BYOL in time: 1.250" in text
+    assert "images/s over PyTorch's, bfloat16: 2.000" in text
+    assert "| byol resnet50 bfloat16 256 | RuntimeError: out of memory |" in text
+    assert "NVIDIA H200; m; jax 1; commit c: 5 results" in text
+
+
+def test_tables_have_trainings_checks_and_profiles():
+    point = {
+        "epoch": 2.0,
+        "knn": {"5": 0.1, "20": 0.25},
+        "kmeans": {"acc": 0.5, "nmi": 0.75},
+        "gridshift": {"n_clusters": 12, "acc": 0.375, "nmi": 0.625},
+    }
+    carried = {"mb": 54.6, "bits": {"moments": 0, "target": 4}, "errors": {"params": 2e-4}}
+    training = {"epoch": 2.0, "seconds": 60, "history": [point, {**point, "gridshift": "none"}]}
+    training |= {"carried": carried, "images_per_second": 1234.0, "error": "OSError: disk"}
+    kernel = {"name": "gemm", "milliseconds": 1.5, "share": 0.75, "calls": 20}
+    profile = {"steps": 10, "milliseconds": 20.0, "kernels": 1000, "busy": 0.9, "largest": [kernel]}
+    found = {
+        "gradient of ncc": {"loss": 1e-6, "gradient": 2e-3},
+        "gradient of moco": {"error": "KeyError: x"},
+        "one step of ncl_cifar10": 1.0,
+        "bfloat16": {"first": 0.01},
+    }
+    checked = {"passed": False, "failed": ["gradient of moco"], "checks": found}
+    text = _tables(
+        ncc=("train", training),
+        new=("train", {"error": "RuntimeError: no"}),
+        checks=("checks", checked),
+        profile=("trace", profile),
+    )
+    for expected in (
+        "ncc: epoch 2 of 4, 60 s, 1,234 images/s; carried in 54.6 MB (bits: moments 0, target 4; "
+        "errors: params 2.0e-04); failed: OSError: disk",
+        "| 2 | 0.250 | 0.500 | 0.750 | 12 | 0.375 | 0.625 |",
+        "| 2 | 0.250 | 0.500 | 0.750 |  |  |  |",
+        "new: epoch 0 of 4, 0 s,  images/s; failed: RuntimeError: no",
+        "| ncc | 1.0e-06 | 2.0e-03 |",
+        "| moco | KeyError: x | |",
+        "FAILED: gradient of moco.",
+        "profile: 10 steps in 20.0 ms, 1,000 kernels, device busy 90.0 %",
+        "| `gemm` | 1.50 | 75.0 % | 20 |",
+    ):
+        assert expected in text
+
+
+def _plane(name, **lines):
+    event = types.SimpleNamespace
+    return types.SimpleNamespace(
+        name=name,
+        lines=[
+            types.SimpleNamespace(
+                name=line, events=[event(name=e, start_ns=1.0, duration_ns=2.0) for e in events]
+            )
+            for line, events in lines.items()
+        ],
+    )
+
+
+def test_a_profile_takes_the_kernels_of_the_gpu(monkeypatch):
+    host = _plane("/host:CPU", **{"tf_XLAEigen": ["dot"], "python": ["call"]})
+    device = _plane("/device:GPU:0", **{"Stream #13(Compute)": ["gemm"], "XLA Ops": ["fusion"]})
+    planes = [host]
+    monkeypatch.setattr(
+        trace.jax.profiler.ProfileData,
+        "from_file",
+        lambda file: types.SimpleNamespace(planes=planes),
+    )
+    assert trace._events("x") == [("dot", 1.0, 2.0)]
+    planes.append(device)
+    assert trace._events("x") == [("gemm", 1.0, 2.0)]
+
+
+def test_the_share_of_the_peak_is_that_of_the_dtype():
+    chip = chips.find("NVIDIA H100 80GB HBM3")
+    figures = {"gflops_per_image": 10.0, "images_per_second": 9890.0}
+    assert rates.share_of_peak(figures, chip, "bfloat16") == pytest.approx(0.1)
+    assert rates.share_of_peak(figures, chip, "float32") == pytest.approx(0.2)
+    assert chips.find("cpu") is None
+
+
+def test_ratios_and_epochs_are_those_of_the_predicted_rates():
+    stored = json.loads(roofline.FILE.read_text())
+    predictions = stored["rates"]
+    byol, nrcc = predictions[roofline.BYOL], predictions[roofline.NRCC]
+    ratios = stored["nrcc_over_byol"]
+    assert ratios == roofline.nrcc_over_byol(predictions)
+    assert ratios["time on H100"] == pytest.approx(
+        byol["H100"]["images_per_second"] / nrcc["H100"]["images_per_second"]
+    )
+    assert ratios["operations"] == pytest.approx(
+        nrcc["gflops_per_image"] / byol["gflops_per_image"]
+    )
+    slower = {**predictions, roofline.NCC: {k: {"images_per_second": 100} for k in chips.CHIPS}}
+    assert roofline.epochs(slower) == {"H100": 1, "H200": 1}
+    assert stored["ncc_resnet18_epochs_in_25_minutes"] == roofline.epochs(predictions)
+
+
+def test_torch_has_no_more_time_than_the_slice(monkeypatch):
+    limits = []
+
+    def run(command, *, timeout, **options):
+        limits.append(timeout)
+        return types.SimpleNamespace(returncode=0, stdout='{"images_per_second": 3.0}\n')
+
+    monkeypatch.setattr(slices.importlib.util, "find_spec", lambda name: True)
+    monkeypatch.setattr(slices.subprocess, "run", run)
+    item = {"batch": 256, "dtype": "bfloat16"}
+    for seconds in (100.0, 1000.0):
+        assert slices._torch(item, seconds) == {"images_per_second": 3.0}
+    assert limits == [100.0, slices.TORCH_SECONDS]
+
+
+def test_a_check_is_written_as_it_comes_and_not_done_twice(monkeypatch):
+    calls, written = [], []
+
+    def check(name):
+        calls.append(name)
+        if name == "raises":
+            raise ValueError
+        return 1.0
+
+    names = ("one step of a", "one step of b", "raises")
+    monkeypatch.setattr(checks, "_calls", lambda few, tiny: {n: (check, n) for n in names})
+    earlier = {"checks": {"one step of a": 2.0}, "seconds": 5.0}
+    checks.measure(earlier, lambda figures, complete: written.append((figures, complete)), True)
+    assert sorted(calls) == ["one step of b", "raises"]
+    assert [complete for _, complete in written] == [False, False, True]
+    assert len(written[0][0]["checks"]) == 2
+    assert written[-1][0]["checks"]["one step of a"] == 2.0
+    assert written[-1][0]["failed"] == ["raises"]
+    assert written[-1][0]["checks"]["raises"] == {"error": "ValueError: "}
+    assert written[-1][0]["seconds"] > 5
+
+
+RUN = {"dataset": None, "resume": None, "tiny": True}
+
+
+def test_an_unusable_rate_ends_no_slice(tmp_path, monkeypatch):
+    def measure(item, tiny):
+        if item["name"] == "r0":
+            raise InputError("a rate must be usable; got none")
+        return {"images_per_second": 3.0}
+
+    monkeypatch.setitem(slices.KINDS, "rate", measure)
+    slices.run(tmp_path, 1.0, _items(2), **RUN)
+    found = slices.results(tmp_path)
+    assert found["r0"]["figures"]["error"] == "InputError: a rate must be usable; got none"
+    assert found["r1"]["figures"] == {"images_per_second": 3.0}
+    assert json.loads((tmp_path / "results.json").read_text()) == found
+
+
+def test_a_training_that_raises_says_so_and_is_tried_again_in_the_next_slice(
+    tmp_path, monkeypatch, capsys
+):
+    calls = []
+
+    def measure(item, *, write, earlier, **options):
+        calls.append(earlier)
+        write({"config": {}, "history": [], "seconds": 1.0}, False)
+        raise RuntimeError("out of memory\nlong text")
+
+    monkeypatch.setattr(train, "measure", measure)
+    for _ in range(2):
+        slices.run(tmp_path, 1.0, [TRAINING], **{**RUN, "dataset": "images"})
+    (entry,) = slices.results(tmp_path).values()
+    assert entry["figures"]["error"] == "RuntimeError: out of memory"
+    assert entry["figures"]["config"] == {}
+    assert not entry["complete"]
+    assert len(calls) == 2
+    assert "t: RuntimeError: out of memory" in capsys.readouterr().out
+
+
+def test_an_interrupted_slice_leaves_its_tables(tmp_path, monkeypatch):
+    def measure(item, tiny):
+        if item["name"] == "r1":
+            raise KeyboardInterrupt
+        return {"images_per_second": 3.0}
+
+    monkeypatch.setitem(slices.KINDS, "rate", measure)
+    with pytest.raises(KeyboardInterrupt):
+        slices.run(tmp_path, 1.0, _items(2), **RUN)
+    assert set(json.loads((tmp_path / "results.json").read_text())) == {"r0"}
+    assert "| r0 | 3 |" in (tmp_path / "tables.md").read_text()
+
+
+def test_a_damaged_result_is_measured_again(tmp_path, monkeypatch):
+    monkeypatch.setitem(slices.KINDS, "rate", lambda item, tiny: {"images_per_second": 3.0})
+    for content in ("{", "[]", "{}"):
+        (tmp_path / "results").mkdir(exist_ok=True)
+        (tmp_path / "results" / "r0.json").write_text(content)
+        assert slices.results(tmp_path) == {}
+        slices.run(tmp_path, 1.0, _items(1), **RUN)
+        assert slices.results(tmp_path)["r0"]["complete"]
+
+
+def test_the_least_time_is_that_of_an_item_that_can_be_done(tmp_path):
+    long, other = _items(2, seconds=300)
+    short = {**TRAINING, "seconds": 60}
+    slices.check_time(tmp_path, 1.0, [long, short], has_data=True)
+    with pytest.raises(InputError, match="at least 5, which 'r0' needs; got 1"):
+        slices.check_time(tmp_path, 1.0, [long, short], has_data=False)
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "r0.started").write_text("2")
+    with pytest.raises(InputError, match="at least 5, which 'r1' needs; got 1"):
+        slices.check_time(tmp_path, 1.0, [long, other, short], has_data=False)
+    with pytest.raises(InputError, match="got 0 complete and 2 left out: choose another --out"):
+        slices.check_time(tmp_path, 9.0, [long, short], has_data=False)
