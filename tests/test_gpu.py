@@ -1,6 +1,7 @@
 """What the slices of GPU time are made of, on the CPU."""
 
 import json
+import time
 import types
 
 import jax
@@ -381,6 +382,13 @@ def test_bad_commands_are_one_sentence(tmp_path, monkeypatch, capsys):
         assert error.count("\n") == 1
 
 
+def test_the_cpu_must_be_there_too():
+    for platforms in (None, "", "cuda,cpu"):
+        command.check_platforms(platforms)
+    with pytest.raises(InputError, match=r"JAX_PLATFORMS must name cpu .* got 'cuda'"):
+        command.check_platforms("cuda")
+
+
 def test_without_a_gpu_the_plan_is_printed(tmp_path, monkeypatch, capsys):
     printed = _refused(["--minutes=25", f"--out={tmp_path}"], monkeypatch, capsys)
     assert "a GPU or TPU must be there; got only a CPU" in printed.err
@@ -573,6 +581,29 @@ def test_a_check_is_written_as_it_comes_and_not_done_twice(monkeypatch):
     assert written[-1][0]["failed"] == ["raises"]
     assert written[-1][0]["checks"]["raises"] == {"error": "ValueError: "}
     assert written[-1][0]["seconds"] > 5
+
+
+def test_checks_that_end_the_process_keep_their_figures(tmp_path, monkeypatch):
+    done = []
+
+    def check(name):
+        while name == "one step of b" and not slices.results(tmp_path):
+            time.sleep(0.01)
+        done.append(name)
+        if name == "one step of b":
+            raise KeyboardInterrupt
+        return 1.0
+
+    names = ("one step of a", "one step of b")
+    monkeypatch.setattr(checks, "_calls", lambda few, tiny: {n: (check, n) for n in names})
+    item = {"name": "checks", "kind": "checks", "group": "g", "share": 1.0, "seconds": 1}
+    for _ in range(slices.CRASHES):
+        with pytest.raises(KeyboardInterrupt):
+            slices.run(tmp_path, 1.0, [item], **RUN)
+    slices.run(tmp_path, 1.0, [item], **RUN)
+    assert done == ["one step of a", "one step of b", "one step of b"]
+    assert slices.results(tmp_path)["checks"]["figures"]["checks"] == {"one step of a": 1.0}
+    assert "One step of each of 1 configs" in (tmp_path / "tables.md").read_text()
 
 
 RUN = {"dataset": None, "resume": None, "tiny": True}

@@ -60,6 +60,7 @@ def main() -> int:
         items, has_data = order.load(), arguments.data is not None
         slices.check_time(arguments.out, arguments.minutes, items, has_data=has_data)
         train.check_resume(arguments.resume, items, slices.results(arguments.out))
+        check_platforms(jax.config.jax_platforms)
         os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", MEMORY)
         if jax.config.jax_compilation_cache_dir is None:
             # A slice that goes on on the same machine compiles nothing anew.
@@ -87,6 +88,12 @@ def main() -> int:
         print("interrupted: the same command goes on", file=sys.stderr)
         return 130
     return 0
+
+
+def check_platforms(platforms: str | None) -> None:
+    """Raises an `InputError` if JAX may not use the CPU, by which the device is checked."""
+    if platforms and "cpu" not in platforms.split(","):
+        raise InputError(f"JAX_PLATFORMS must name cpu beside the accelerator; got {platforms!r}")
 
 
 if __name__ == "__main__":

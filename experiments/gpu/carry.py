@@ -95,7 +95,7 @@ def _content(leaves: dict[str, NDArray], bits: dict[str, int]) -> tuple[bytes, d
             errors[part] = max(errors.get(part, 0.0), _error(decoded[path], leaves[path]))
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
-    # Nothing repeats: Huffman codes alone are as short, in a tenth of the time.
+    # Nothing repeats: Huffman codes alone are as short, in less time.
     coder = zlib.compressobj(strategy=zlib.Z_HUFFMAN_ONLY)
     return coder.compress(buffer.getvalue()) + coder.flush(), errors
 
