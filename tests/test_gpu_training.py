@@ -16,7 +16,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.metrics import partition
 from cluster_jax.metrics.knn import knn_accuracy
 from cluster_jax.pipeline import build
-from experiments.gpu import pieces, settings, train
+from experiments.gpu import map_and_cluster, pieces, settings, train
 
 pytestmark = pytest.mark.usefixtures("quickly_compiled")
 
@@ -246,7 +246,8 @@ class _Process:
 
     def __init__(self, command, **options):
         self.killed = False
-        io.write_json(command[-1], {"acc": 0.5})
+        assert command[-1] == str(os.getpid())
+        io.write_json(command[-2], {"acc": 0.5})
 
     def wait(self, seconds=None):
         return 0
@@ -271,6 +272,16 @@ def test_evaluations_that_a_slice_left_are_clustered_in_the_next(tmp_path, monke
     assert jobs[0].process.killed  # Harmless here; a running one must not outlive the training.
     results = [line["gridshift"] for line in history]
     assert results == [{"acc": 0.25}, {"acc": 0.5}, "its features are on another machine"]
+
+
+def test_a_job_ends_with_its_training(monkeypatch):
+    parents, codes, sleeps = iter([7, 7, 1]), [], []
+    monkeypatch.setattr(map_and_cluster.os, "getppid", lambda: next(parents))
+    monkeypatch.setattr(map_and_cluster.os, "_exit", codes.append)
+    monkeypatch.setattr(map_and_cluster.time, "sleep", sleeps.append)
+    map_and_cluster._end_with_parent(7)
+    assert codes == [1]
+    assert len(sleeps) == 2
 
 
 def test_states_are_compared_before_the_slice(cut_off, tmp_path):

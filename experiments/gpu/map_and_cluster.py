@@ -1,4 +1,4 @@
-"""`python -m experiments.gpu.map_and_cluster FEATURES EVAL OUT`: UMAP and GridShift on the host."""
+"""`python -m experiments.gpu.map_and_cluster FEATURES EVAL OUT PARENT`: UMAP and GridShift."""
 
 import importlib.util
 import os
@@ -19,10 +19,13 @@ def available() -> bool:
     return importlib.util.find_spec("umap") is not None
 
 
-def main(features_file: str, eval_file: str, out: str) -> None:
-    """Writes GridShift's scores; the section `eval` of the config has the settings."""
+def main(features_file: str, eval_file: str, out: str, parent: str) -> None:
+    """Writes GridShift's scores; the section `eval` of the config has the settings.
+
+    Ends with the process `parent`: the next slice starts it anew.
+    """
     start = time.monotonic()
-    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=(int(parent),), daemon=True).start()
     with np.load(features_file, allow_pickle=False) as file:
         features, labels = file["features"].astype(np.float32), file["labels"]
     section = io.read_json(eval_file)
@@ -33,7 +36,6 @@ def main(features_file: str, eval_file: str, out: str) -> None:
 
 
 def _end_with_parent(parent: int) -> None:
-    """A killed training starts this anew; two at once would share the cores."""
     while os.getppid() == parent:
         time.sleep(1.0)
     os._exit(1)

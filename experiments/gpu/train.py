@@ -345,7 +345,7 @@ def _map_job(workdir: pathlib.Path, line: dict[str, Any], config: ConfigDict) ->
         return []
     io.write_json(workdir / "eval.json", config_json(config)["eval"])
     command = [sys.executable, "-m", "experiments.gpu.map_and_cluster", str(file)]
-    command += [str(workdir / "eval.json"), str(result)]
+    command += [str(workdir / "eval.json"), str(result), str(os.getpid())]
     environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
     process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
     return [_MapJob(line, result, process)]
