@@ -1,7 +1,8 @@
 """What the slices of GPU time are made of, on the CPU."""
 
 import json
-import signal
+import time
+import types
 
 import jax
 import jax.numpy as jnp
@@ -16,11 +17,14 @@ from experiments.gpu import (
 )
 from experiments.gpu import (
     carry,
+    checks,
+    chips,
     dry_run,
     images,
     neighbors,
     order,
     pieces,
+    rates,
     roofline,
     settings,
     slices,
@@ -66,6 +70,8 @@ def _flip(path):
         (lambda folder: _flip(folder / "piece-001"), "piece-001 must have the SHA-256"),
         (lambda folder: (folder / "piece-002").unlink(), "all 3 pieces .* piece-002 is missing"),
         (lambda folder: (folder / "manifest.json").unlink(), "manifest.json must exist"),
+        (lambda folder: (folder / "manifest.json").write_text("{"), "manifest.json must be JSON"),
+        (lambda folder: (folder / "manifest.json").write_text("{}"), "must have about, whole"),
     ],
 )
 def test_damaged_pieces_are_named(tmp_path, damage, message):
@@ -94,6 +100,15 @@ def test_packed_images_are_the_same(tmp_path, rng):
     np.testing.assert_array_equal(images.load(tmp_path / "x.npz").images, made)
 
 
+def _write_images(path, shape, labels):
+    np.savez(path, images=np.zeros(shape, np.uint8), labels=np.zeros(labels, np.int64))
+
+
+def _cut(path):
+    _write_images(path, (9, 4, 4, 3), (9,))
+    path.write_bytes(path.read_bytes()[:-50])
+
+
 @pytest.mark.parametrize(
     ("write", "message"),
     [
@@ -102,8 +117,17 @@ def test_packed_images_are_the_same(tmp_path, rng):
         (lambda path: np.savez(path, images=np.ones(3)), "--data must be an .npz file with"),
         (
             lambda path: np.savez(path, images=np.ones((2, 4, 4, 3)), labels=np.ones(2)),
-            r"must hold uint8 images \[n, h, w, c\] and n labels; got float64 \[2, 4, 4, 3\]",
+            r"must hold uint8 images \[n, h, w, 3\] and integer labels \[n\]; got float64",
         ),
+        (
+            lambda path: _write_images(path, (2, 4, 4, 4), (2,)),
+            r"must hold uint8 images .* got uint8 \[2, 4, 4, 4\] and int64 \[2\]",
+        ),
+        (
+            lambda path: _write_images(path, (2, 4, 4, 3), (2, 1)),
+            r"must hold uint8 images .* got uint8 \[2, 4, 4, 3\] and int64 \[2, 1\]",
+        ),
+        (lambda path: _cut(path), "--data must be an .npz file with images and labels"),
         (
             lambda path: np.savez(path, images=np.array([{}], object), labels=np.ones(1)),
             "--data must be an .npz file with",
@@ -119,7 +143,7 @@ def test_bad_images_are_named(tmp_path, write, message):
 @pytest.fixture(scope="module")
 def run():
     """NCC with large enough layers to be rounded."""
-    config = train._config(TRAINING, None, None, {}, tiny=True)
+    config = train._config(TRAINING, {}, tiny=True)
     config.network.update(width=16)
     config.network.projector.update(hidden=128, out=64)
     config.network.predictor.hidden = 128
@@ -156,11 +180,48 @@ def test_a_carried_state_is_the_same_up_to_the_stated_rounding(tmp_path, run):
             continue
         rounded += 1
         error = np.linalg.norm(after - before) / np.linalg.norm(before)
-        kind = "int8" if "opt" in str(path[0]) or "target" in str(path) else "float16"
-        assert 0 < error <= size["errors"][kind] * 1.001, path
+        assert 0 < error <= size["errors"][path[0].name] * 1.001, path
     assert rounded >= 8
-    assert size["errors"]["float16"] < 1e-3
-    assert size["errors"]["int8"] < 2e-2
+    assert size["errors"]["params"] < 1e-3
+    assert size["errors"]["opt"] < 2e-2
+    assert size["bits"] == {"moments": 8, "target": 8}
+
+
+def test_the_target_has_no_rounding_of_the_online_network(tmp_path, run):
+    """Late in a training both are close; their difference is from what the online one becomes."""
+    state = _moved(build.initial_state(run))
+    target = state.model_state.target
+    draw = np.random.default_rng(1)
+    params = {
+        name: jax.tree.map(
+            lambda x: x + 1e-5 * draw.standard_normal(x.shape).astype(np.float32),
+            state.params[name],
+        )
+        for name in target.params
+    }
+    model_state = state.model_state._replace(target=target._replace(params=params))
+    size = carry.pack(state._replace(model_state=model_state), {}, tmp_path, 1.0)
+    assert 0 < size["errors"]["model_state"] < 1e-5
+    back = carry.unpack(tmp_path, state, {})
+    targets = (back.model_state.target, model_state.target)
+    pairs = zip(*map(jax.tree.leaves, targets), strict=True)
+    errors = [float(np.linalg.norm(a - b) / max(np.linalg.norm(b), 1e-9)) for a, b in pairs]
+    assert max(errors) == pytest.approx(size["errors"]["model_state"], rel=1e-3)
+
+
+def test_a_large_state_leaves_out_what_is_rebuilt(tmp_path, run, monkeypatch):
+    state = _moved(build.initial_state(run))
+    sizes = [carry.pack(state, {}, tmp_path / "0", 1.0)["mb"]]
+    for number in (1, 2):
+        monkeypatch.setattr(carry, "LIMIT_MB", sizes[-1] - 1e-6)
+        size = carry.pack(state, {}, tmp_path / str(number), 1.0)
+        assert size["bits"] == carry.BITS[number]
+        assert size["mb"] < sizes[-1]
+        sizes.append(size["mb"])
+        back = carry.unpack(tmp_path / str(number), state, {})
+        large = [x for x in jax.tree.leaves(back.opt) if x.ndim > 1 and x.size >= carry.LARGE]
+        assert large
+        assert not any(np.asarray(x).any() for x in large)
 
 
 def test_statistics_and_labels_are_carried_exactly(tmp_path, run):
@@ -185,7 +246,7 @@ def test_a_state_of_another_training_is_refused(tmp_path, run):
     with pytest.raises(InputError, match="--resume must hold a packed state"):
         carry.unpack(tmp_path / "i", state, {})
     with pytest.raises(InputError, match=r"--resume must be the folder `carry`.* holds no packed"):
-        train.check_resume(tmp_path / "s")
+        train.check_resume(tmp_path / "s", [TRAINING], {})
 
 
 def test_the_nearest_rows_are_those_of_scikit_learn(rng):
@@ -226,7 +287,7 @@ def _rate(batch, dtype, rate, **item):
         ([_rate(256, "bfloat16", 100), _rate(1024, "bfloat16", 109)], (256, "bfloat16")),
         ([_rate(256, "bfloat16", 100), _rate(1024, "bfloat16", 111)], (1024, "bfloat16")),
         ([_rate(256, "bfloat16", 100), _rate(256, "float32", 120)], (256, "float32")),
-        ([_rate(256, "bfloat16", 1), _rate(512, "float32", 9, views="none")], (256, "bfloat16")),
+        ([_rate(256, "bfloat16", 1), _rate(512, "float32", 9, views="flips")], (256, "bfloat16")),
         ([_rate(256, "bfloat16", 1), _rate(512, "float32", 9, sampler="hmc")], (256, "bfloat16")),
     ],
 )
@@ -305,8 +366,13 @@ def test_bad_commands_are_one_sentence(tmp_path, monkeypatch, capsys):
     out = f"--out={tmp_path / 'out'}"
     cases = {
         "--minutes and --out must be given": ["--minutes=3"],
-        "--minutes must be greater than 0; got 0.0": ["--minutes=0", out],
-        "--minutes must be at least 2.5, which 'checks' needs; got 1": ["--minutes=1", out],
+        "--minutes must be finite and greater than 0; got 0.0": ["--minutes=0", out],
+        "--minutes must be finite and greater than 0; got inf": ["--minutes=inf", out],
+        "--minutes must be at least 0.75, which 'profile of byol + nrcc' needs; got 0.5": [
+            "--minutes=0.5",
+            out,
+        ],
+        "--out must be a folder; got": ["--minutes=9", f"--out={__file__}"],
         "--data must be a folder of pieces or an .npz": ["--minutes=9", out, "--data=/no/where"],
         "--resume must be the folder `carry`": ["--minutes=9", out, f"--resume={tmp_path}"],
     }
@@ -314,6 +380,13 @@ def test_bad_commands_are_one_sentence(tmp_path, monkeypatch, capsys):
         error = _refused(arguments, monkeypatch, capsys).err
         assert message in error
         assert error.count("\n") == 1
+
+
+def test_the_cpu_must_be_there_too():
+    for platforms in (None, "", "cuda,cpu"):
+        command.check_platforms(platforms)
+    with pytest.raises(InputError, match=r"JAX_PLATFORMS must name cpu .* got 'cuda'"):
+        command.check_platforms("cuda")
 
 
 def test_without_a_gpu_the_plan_is_printed(tmp_path, monkeypatch, capsys):
@@ -342,60 +415,267 @@ def test_outputs_of_convolutions_are_counted():
     assert roofline._outputs(backbone.module, (32, 32, 3)) == expected
 
 
-def test_a_training_goes_on_after_the_end_of_a_slice(tmp_path, monkeypatch, unoptimized):
-    """Cut off in mid-epoch, continued on this machine, and on another from the packed state."""
-    dataset = settings.generated(settings.TINY_IMAGES, settings.TINY_SIDE, False)
-    monkeypatch.setattr(train.map_and_cluster, "available", lambda: False)
-    figures = {}
-
-    def measure(out, *, resume=None, seconds=1000.0, earlier=None):
-        def write(values, complete):
-            figures.update(json.loads(json.dumps(values, default=float)), complete=complete)
-
-        train.measure(
-            TRAINING, dataset=dataset, out=out, resume=resume, earlier=earlier, rates={},
-            seconds=seconds, write=write, tiny=True,
-        )  # fmt: skip
-        return dict(figures)
-
-    place, batches = train.loop._place, iter(range(1000))
-
-    def interrupted(batch, mesh):
-        if next(batches) == 14:  # of 24; an evaluation is due after 12
-            signal.raise_signal(signal.SIGTERM)
-        return place(batch, mesh)
-
-    monkeypatch.setattr(train.loop, "_place", interrupted)
-    first = measure(tmp_path / "here")
-    assert first["step"] == 15
-    assert not first["complete"]
-    assert [point["epoch"] for point in first["history"]] == [2]
-    assert first["carried"]["mb"] < 1
-
-    second = measure(tmp_path / "here", earlier=first)
-    there = measure(tmp_path / "there", resume=tmp_path / "here" / "carry", earlier=None)
-    for figures in (second, there):
-        assert figures["complete"]
-        assert figures["step"] == 24
-    assert [point["epoch"] for point in second["history"]] == [2, 4]
-    assert second["seconds"] > first["seconds"]
-
-
 @pytest.mark.slow
 def test_the_dry_run_does_everything_and_survives_a_kill():
     dry_run.main()
 
 
-def test_tables_have_every_kind_of_result():
-    figures = {"images_per_second": 5.0, "share_of_peak": 0.5, "gflops_per_image": 1.0}
-    origin = {"device": "NVIDIA H200", "machine": "m", "versions": {"jax": "1"}, "commit": "c"}
+ORIGIN = {"device": "NVIDIA H200", "machine": "m", "versions": {"jax": "1"}, "commit": "c"}
+
+
+def _tables(**kinds):
+    """Tables of one entry each: name -> (kind, figures)."""
     results = {
-        name: {"item": {"name": name, "kind": "rate"}, "figures": figures, "provenance": origin}
-        for name in ("byol resnet18 bfloat16 256", "byol + nrcc (hmc) resnet18 bfloat16 256")
-    }
-    text = tables.markdown(results)
-    predicted = json.loads(roofline.FILE.read_text())["rates"]["byol resnet18 bfloat16 256"]
-    assert f"| 5.00 | {predicted['H200']['images_per_second']:,.0f} | 50.0 % |" in text.replace(
-        "| 5 |", "| 5.00 |"
+        name: {"item": {"name": name, "kind": kind, "epochs": 4}, "figures": figures,
+               "provenance": ORIGIN}
+        for name, (kind, figures) in kinds.items()
+    }  # fmt: skip
+    return tables.markdown(results)
+
+
+def test_rates_are_beside_their_predictions():
+    figures = {"images_per_second": 5.0, "share_of_peak": 0.5, "gflops_per_image": 1.0}
+    byol, nrcc = "byol resnet18 bfloat16 256", "byol + nrcc (hmc) resnet18 bfloat16 256"
+    flips = "byol resnet18 bfloat16 256 flips alone"
+    text = _tables(
+        **{
+            byol: ("rate", figures),
+            nrcc: ("rate", {**figures, "images_per_second": 4.0}),
+            flips: ("rate", {**figures, "images_per_second": 6.0}),
+            "pytorch byol resnet18 bfloat16 256": ("torch", {"images_per_second": 3.0}),
+            "byol resnet50 bfloat16 256": ("rate", {"error": "RuntimeError: out of memory"}),
+        }
     )
-    assert "BYOL + NRCC (hmc) / BYOL in time: 1.000" in text
+    predicted = json.loads(roofline.FILE.read_text())["rates"][byol]["H200"]["images_per_second"]
+    assert f"| {byol} | 5 | {predicted:,.0f} | 50.0 % | 1.00 |" in text
+    assert "BYOL + NRCC (hmc) / BYOL in time: 1.250" in text
+    assert "images/s over PyTorch's, bfloat16: 2.000" in text
+    assert "| byol resnet50 bfloat16 256 | RuntimeError: out of memory |" in text
+    assert "NVIDIA H200; m; jax 1; commit c: 5 results" in text
+
+
+def test_tables_have_trainings_checks_and_profiles():
+    point = {
+        "epoch": 2.0,
+        "knn": {"5": 0.1, "20": 0.25},
+        "kmeans": {"acc": 0.5, "nmi": 0.75},
+        "gridshift": {"n_clusters": 12, "acc": 0.375, "nmi": 0.625},
+    }
+    carried = {"mb": 54.6, "bits": {"moments": 0, "target": 4}, "errors": {"params": 2e-4}}
+    training = {"epoch": 2.0, "seconds": 60, "history": [point, {**point, "gridshift": "none"}]}
+    training |= {"carried": carried, "images_per_second": 1234.0, "error": "OSError: disk"}
+    kernel = {"name": "gemm", "milliseconds": 1.5, "share": 0.75, "calls": 20}
+    profile = {"steps": 10, "milliseconds": 20.0, "kernels": 1000, "busy": 0.9, "largest": [kernel]}
+    found = {
+        "gradient of ncc": {"loss": 1e-6, "gradient": 2e-3},
+        "gradient of moco": {"error": "KeyError: x"},
+        "one step of ncl_cifar10": 1.0,
+        "bfloat16": {"first": 0.01},
+    }
+    checked = {"passed": False, "failed": ["gradient of moco"], "checks": found}
+    text = _tables(
+        ncc=("train", training),
+        new=("train", {"error": "RuntimeError: no"}),
+        checks=("checks", checked),
+        profile=("trace", profile),
+    )
+    for expected in (
+        "ncc: epoch 2 of 4, 60 s, 1,234 images/s; carried in 54.6 MB (bits: moments 0, target 4; "
+        "errors: params 2.0e-04); failed: OSError: disk",
+        "| 2 | 0.250 | 0.500 | 0.750 | 12 | 0.375 | 0.625 |",
+        "| 2 | 0.250 | 0.500 | 0.750 |  |  |  |",
+        "new: epoch 0 of 4, 0 s,  images/s; failed: RuntimeError: no",
+        "| ncc | 1.0e-06 | 2.0e-03 |",
+        "| moco | KeyError: x | |",
+        "FAILED: gradient of moco.",
+        "profile: 10 steps in 20.0 ms, 1,000 kernels, device busy 90.0 %",
+        "| `gemm` | 1.50 | 75.0 % | 20 |",
+    ):
+        assert expected in text
+
+
+def _plane(name, **lines):
+    event = types.SimpleNamespace
+    return types.SimpleNamespace(
+        name=name,
+        lines=[
+            types.SimpleNamespace(
+                name=line, events=[event(name=e, start_ns=1.0, duration_ns=2.0) for e in events]
+            )
+            for line, events in lines.items()
+        ],
+    )
+
+
+def test_a_profile_takes_the_kernels_of_the_gpu(monkeypatch):
+    host = _plane("/host:CPU", **{"tf_XLAEigen": ["dot"], "python": ["call"]})
+    device = _plane("/device:GPU:0", **{"Stream #13(Compute)": ["gemm"], "XLA Ops": ["fusion"]})
+    planes = [host]
+    monkeypatch.setattr(
+        trace.jax.profiler.ProfileData,
+        "from_file",
+        lambda file: types.SimpleNamespace(planes=planes),
+    )
+    assert trace._events("x") == [("dot", 1.0, 2.0)]
+    planes.append(device)
+    assert trace._events("x") == [("gemm", 1.0, 2.0)]
+
+
+def test_the_share_of_the_peak_is_that_of_the_dtype():
+    chip = chips.find("NVIDIA H100 80GB HBM3")
+    figures = {"gflops_per_image": 10.0, "images_per_second": 9890.0}
+    assert rates.share_of_peak(figures, chip, "bfloat16") == pytest.approx(0.1)
+    assert rates.share_of_peak(figures, chip, "float32") == pytest.approx(0.2)
+    assert chips.find("cpu") is None
+
+
+def test_ratios_and_epochs_are_those_of_the_predicted_rates():
+    stored = json.loads(roofline.FILE.read_text())
+    predictions = stored["rates"]
+    byol, nrcc = predictions[roofline.BYOL], predictions[roofline.NRCC]
+    ratios = stored["nrcc_over_byol"]
+    assert ratios == roofline.nrcc_over_byol(predictions)
+    assert ratios["time on H100"] == pytest.approx(
+        byol["H100"]["images_per_second"] / nrcc["H100"]["images_per_second"]
+    )
+    assert ratios["operations"] == pytest.approx(
+        nrcc["gflops_per_image"] / byol["gflops_per_image"]
+    )
+    slower = {**predictions, roofline.NCC: {k: {"images_per_second": 100} for k in chips.CHIPS}}
+    assert roofline.epochs(slower) == {"H100": 1, "H200": 1}
+    assert stored["ncc_resnet18_epochs_in_25_minutes"] == roofline.epochs(predictions)
+
+
+def test_torch_has_no_more_time_than_the_slice(monkeypatch):
+    limits = []
+
+    def run(command, *, timeout, **options):
+        limits.append(timeout)
+        return types.SimpleNamespace(returncode=0, stdout='{"images_per_second": 3.0}\n')
+
+    monkeypatch.setattr(slices.importlib.util, "find_spec", lambda name: True)
+    monkeypatch.setattr(slices.subprocess, "run", run)
+    item = {"batch": 256, "dtype": "bfloat16"}
+    for seconds in (100.0, 1000.0):
+        assert slices._torch(item, seconds) == {"images_per_second": 3.0}
+    assert limits == [100.0, slices.TORCH_SECONDS]
+
+
+def test_a_check_is_written_as_it_comes_and_not_done_twice(monkeypatch):
+    calls, written = [], []
+
+    def check(name):
+        calls.append(name)
+        if name == "raises":
+            raise ValueError
+        return 1.0
+
+    names = ("one step of a", "one step of b", "raises")
+    monkeypatch.setattr(checks, "_calls", lambda few, tiny: {n: (check, n) for n in names})
+    earlier = {"checks": {"one step of a": 2.0}, "seconds": 5.0}
+    checks.measure(earlier, lambda figures, complete: written.append((figures, complete)), True)
+    assert sorted(calls) == ["one step of b", "raises"]
+    assert [complete for _, complete in written] == [False, False, True]
+    assert len(written[0][0]["checks"]) == 2
+    assert written[-1][0]["checks"]["one step of a"] == 2.0
+    assert written[-1][0]["failed"] == ["raises"]
+    assert written[-1][0]["checks"]["raises"] == {"error": "ValueError: "}
+    assert written[-1][0]["seconds"] > 5
+
+
+def test_checks_that_end_the_process_keep_their_figures(tmp_path, monkeypatch):
+    done = []
+
+    def check(name):
+        while name == "one step of b" and not slices.results(tmp_path):
+            time.sleep(0.01)
+        done.append(name)
+        if name == "one step of b":
+            raise KeyboardInterrupt
+        return 1.0
+
+    names = ("one step of a", "one step of b")
+    monkeypatch.setattr(checks, "_calls", lambda few, tiny: {n: (check, n) for n in names})
+    item = {"name": "checks", "kind": "checks", "group": "g", "share": 1.0, "seconds": 1}
+    for _ in range(slices.CRASHES):
+        with pytest.raises(KeyboardInterrupt):
+            slices.run(tmp_path, 1.0, [item], **RUN)
+    slices.run(tmp_path, 1.0, [item], **RUN)
+    assert done == ["one step of a", "one step of b", "one step of b"]
+    assert slices.results(tmp_path)["checks"]["figures"]["checks"] == {"one step of a": 1.0}
+    assert "One step of each of 1 configs" in (tmp_path / "tables.md").read_text()
+
+
+RUN = {"dataset": None, "resume": None, "tiny": True}
+
+
+def test_an_unusable_rate_ends_no_slice(tmp_path, monkeypatch):
+    def measure(item, tiny):
+        if item["name"] == "r0":
+            raise InputError("a rate must be usable; got none")
+        return {"images_per_second": 3.0}
+
+    monkeypatch.setitem(slices.KINDS, "rate", measure)
+    slices.run(tmp_path, 1.0, _items(2), **RUN)
+    found = slices.results(tmp_path)
+    assert found["r0"]["figures"]["error"] == "InputError: a rate must be usable; got none"
+    assert found["r1"]["figures"] == {"images_per_second": 3.0}
+    assert json.loads((tmp_path / "results.json").read_text()) == found
+
+
+def test_a_training_that_raises_says_so_and_is_tried_again_in_the_next_slice(
+    tmp_path, monkeypatch, capsys
+):
+    calls = []
+
+    def measure(item, *, write, earlier, **options):
+        calls.append(earlier)
+        write({"config": {}, "history": [], "seconds": 1.0}, False)
+        raise RuntimeError("out of memory\nlong text")
+
+    monkeypatch.setattr(train, "measure", measure)
+    for _ in range(2):
+        slices.run(tmp_path, 1.0, [TRAINING], **{**RUN, "dataset": "images"})
+    (entry,) = slices.results(tmp_path).values()
+    assert entry["figures"]["error"] == "RuntimeError: out of memory"
+    assert entry["figures"]["config"] == {}
+    assert not entry["complete"]
+    assert len(calls) == 2
+    assert "t: RuntimeError: out of memory" in capsys.readouterr().out
+
+
+def test_an_interrupted_slice_leaves_its_tables(tmp_path, monkeypatch):
+    def measure(item, tiny):
+        if item["name"] == "r1":
+            raise KeyboardInterrupt
+        return {"images_per_second": 3.0}
+
+    monkeypatch.setitem(slices.KINDS, "rate", measure)
+    with pytest.raises(KeyboardInterrupt):
+        slices.run(tmp_path, 1.0, _items(2), **RUN)
+    assert set(json.loads((tmp_path / "results.json").read_text())) == {"r0"}
+    assert "| r0 | 3 |" in (tmp_path / "tables.md").read_text()
+
+
+def test_a_damaged_result_is_measured_again(tmp_path, monkeypatch):
+    monkeypatch.setitem(slices.KINDS, "rate", lambda item, tiny: {"images_per_second": 3.0})
+    for content in ("{", "[]", "{}"):
+        (tmp_path / "results").mkdir(exist_ok=True)
+        (tmp_path / "results" / "r0.json").write_text(content)
+        assert slices.results(tmp_path) == {}
+        slices.run(tmp_path, 1.0, _items(1), **RUN)
+        assert slices.results(tmp_path)["r0"]["complete"]
+
+
+def test_the_least_time_is_that_of_an_item_that_can_be_done(tmp_path):
+    long, other = _items(2, seconds=300)
+    short = {**TRAINING, "seconds": 60}
+    slices.check_time(tmp_path, 1.0, [long, short], has_data=True)
+    with pytest.raises(InputError, match="at least 5, which 'r0' needs; got 1"):
+        slices.check_time(tmp_path, 1.0, [long, short], has_data=False)
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "r0.started").write_text("2")
+    with pytest.raises(InputError, match="at least 5, which 'r1' needs; got 1"):
+        slices.check_time(tmp_path, 1.0, [long, other, short], has_data=False)
+    with pytest.raises(InputError, match="got 0 complete and 2 left out: choose another --out"):
+        slices.check_time(tmp_path, 9.0, [long, short], has_data=False)

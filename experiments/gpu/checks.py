@@ -1,14 +1,13 @@
 """What must hold on an accelerator before anything is measured; `pytest -m gpu` runs the same."""
 
 import time
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
 import jax
 import numpy as np
 import optax
-from jax.sharding import AxisType, Mesh
 
 from cluster_jax.clustering.kmeans import kmeans
 from cluster_jax.core.config import config_names, load_config
@@ -85,37 +84,58 @@ def clusters() -> dict[str, float]:
     inertia, nearest = [], []
     for kind in (None, "cpu"):
         device = jax.devices(kind)[0]
-        inertia.append(kmeans(x, CLUSTERS, mesh=_mesh(device)).inertia)
+        inertia.append(kmeans(x, CLUSTERS, mesh=rates.mesh_of(device)).inertia)
         nearest.append(neighbors.nearest(x, 10, device))
     shared = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(*nearest, strict=True)])
     return {"inertia": abs(inertia[0] / inertia[1] - 1), "neighbors": float(shared)}
 
 
-def measure(item: Mapping[str, Any], tiny: bool) -> dict[str, Any]:
-    """All checks with their figures and `passed`; a check that raises has the error instead."""
-    del item
+def measure(
+    earlier: Mapping[str, Any], write: Callable[[dict[str, Any], bool], None], tiny: bool
+) -> None:
+    """All checks with their figures and `passed`; a check that raises has the error instead.
+
+    Args:
+        earlier: figures so far; what they have is not done again.
+        write: takes the figures after every check, and whether it was the last.
+        tiny: a few of the checks, with sizes of the dry run.
+    """
     start = time.perf_counter()
+    before = earlier.get("seconds", 0.0)
+    results = dict(earlier.get("checks", {}))
     # Several are compiled at once: XLA uses the host's cores, and the kernels are small.
     few = 2 if tiny else None  # of a kind in the dry run
     with ThreadPoolExecutor(few or THREADS) as pool:
-        gradients = {
-            name: pool.submit(gradient, method, sampler, tiny)
-            for name, method, sampler in gradient_cases()[:few]
+        jobs = {
+            pool.submit(_result, *call): name
+            for name, call in _calls(few, tiny).items()
+            if name not in results
         }
-        names = [name for name in config_names() if name != "base"]
-        steps = {name: pool.submit(config_step, name) for name in names[:few]}
-        lower = pool.submit(bfloat16, tiny)
-        engine = pool.submit(clusters)
-        results = {f"gradient of {name}": _result(job) for name, job in gradients.items()}
-        results |= {f"one step of {name}": _result(job) for name, job in steps.items()}
-        results |= {"bfloat16": _result(lower), "k-means and neighbors": _result(engine)}
+        for job in as_completed(jobs):
+            results[jobs[job]] = job.result()
+            write(_summary(results, before + time.perf_counter() - start), False)
+    write(_summary(results, before + time.perf_counter() - start), True)
+
+
+def _calls(few: int | None, tiny: bool) -> dict[str, tuple]:
+    """Name -> function and arguments of every check."""
+    calls: dict[str, tuple] = {
+        f"gradient of {name}": (gradient, method, sampler, tiny)
+        for name, method, sampler in gradient_cases()[:few]
+    }
+    names = [name for name in config_names() if name != "base"]
+    calls |= {f"one step of {name}": (config_step, name) for name in names[:few]}
+    return calls | {"bfloat16": (bfloat16, tiny), "k-means and neighbors": (clusters,)}
+
+
+def _summary(results: Mapping[str, Any], seconds: float) -> dict[str, Any]:
     failed = [name for name, figures in results.items() if not passes(name, figures)]
     return {
         "passed": not failed,
         "failed": failed,
-        "checks": results,
+        "checks": dict(results),
         "limits": {"loss": LOSS, "gradient": GRADIENT, "bfloat16": BFLOAT16_LOSS},
-        "seconds": time.perf_counter() - start,
+        "seconds": seconds,
     }
 
 
@@ -142,7 +162,7 @@ def _small_run(method: str, sampler: str | None, dtype: str, tiny: bool) -> Trai
     item = {"method": method, "network": "resnet18", "batch": BATCH, "sampler": sampler}
     # One with augmentation and a ResNet is enough: the rest is what the methods differ in.
     is_whole = (method, sampler) == ("byol", None)
-    item["views"] = "paper" if is_whole else "none"
+    item["views"] = "paper" if is_whole else "flips"
     config = settings.config_of({**item, "dtype": dtype}, tiny)
     if not tiny:
         config.network.width = WIDTH
@@ -183,23 +203,19 @@ def _train(run: TrainingRun, count: int) -> list[float]:
 
 
 def _prepare(run: TrainingRun, device: jax.Device) -> tuple:
-    run = run._replace(mesh=_mesh(device))
+    run = run._replace(mesh=rates.mesh_of(device))
     state = build.initial_state(run)
     resident = jax.device_put(run.dataset.images, states.replicated(run.mesh))
     step = make_step(run.method, run.optimizer, run.mesh)
     return state, step, ((batch, resident) for batch in rates.endless(run))
 
 
-def _mesh(device: jax.Device) -> Mesh:
-    return jax.make_mesh((1,), (states.AXIS,), axis_types=(AxisType.Auto,), devices=[device])
-
-
 def _flat(params: Any) -> np.ndarray:
     return np.concatenate([np.ravel(leaf).astype(np.float64) for leaf in jax.tree.leaves(params)])
 
 
-def _result(job: Any) -> Any:
+def _result(function: Callable[..., Any], *arguments: Any) -> Any:
     try:
-        return job.result()
+        return function(*arguments)
     except Exception as error:  # A check must not keep the others from being reported.
-        return {"error": f"{type(error).__name__}: {str(error).splitlines()[0][:300]}"}
+        return {"error": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:300]}"}

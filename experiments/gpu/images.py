@@ -8,6 +8,7 @@ WebP mosaic, at 1.7 kB an image: 60,000 in two or three pieces of 50 MB. `--data
 import argparse
 import io as bytes_io
 import pathlib
+import zipfile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,16 +66,17 @@ def load(path: pathlib.Path) -> Dataset:
     if not path.is_file():
         raise InputError(f"--data must be a folder of pieces or an .npz file; got {path}: no such")
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             images, labels = file["images"], file["labels"]
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise InputError(
             f"--data must be an .npz file with images and labels; {path} is none ({error})"
         ) from error
-    if images.ndim != 4 or images.dtype != np.uint8 or len(images) != len(labels):
+    is_rgb = images.ndim == 4 and images.shape[3] == 3 and images.dtype == np.uint8
+    if not is_rgb or labels.shape != images.shape[:1] or labels.dtype.kind not in "iu":
         raise InputError(
-            "--data must hold uint8 images [n, h, w, c] and n labels; got "
-            f"{images.dtype} {list(images.shape)} and {len(labels)} labels"
+            "--data must hold uint8 images [n, h, w, 3] and integer labels [n]; got "
+            f"{images.dtype} {list(images.shape)} and {labels.dtype} {list(labels.shape)}"
         )
     return in_memory(path.stem, images, labels.astype(np.int32), None, cache_mb=np.inf)
 

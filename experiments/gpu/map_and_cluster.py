@@ -1,8 +1,10 @@
-"""`python -m experiments.gpu.map_and_cluster FEATURES EVAL OUT`: UMAP and GridShift on the host."""
+"""`python -m experiments.gpu.map_and_cluster FEATURES EVAL OUT PARENT`: UMAP and GridShift."""
 
 import importlib.util
+import os
 import pathlib
 import sys
+import threading
 import time
 
 import numpy as np
@@ -17,9 +19,13 @@ def available() -> bool:
     return importlib.util.find_spec("umap") is not None
 
 
-def main(features_file: str, eval_file: str, out: str) -> None:
-    """Writes GridShift's scores; the section `eval` of the config has the settings."""
+def main(features_file: str, eval_file: str, out: str, parent: str) -> None:
+    """Writes GridShift's scores; the section `eval` of the config has the settings.
+
+    Ends with the process `parent`: the next slice starts it anew.
+    """
     start = time.monotonic()
+    threading.Thread(target=_end_with_parent, args=(int(parent),), daemon=True).start()
     with np.load(features_file, allow_pickle=False) as file:
         features, labels = file["features"].astype(np.float32), file["labels"]
     section = io.read_json(eval_file)
@@ -27,6 +33,12 @@ def main(features_file: str, eval_file: str, out: str) -> None:
     metrics = cluster_features.run_gridshift(points, labels, **section["gridshift"]).metrics
     io.write_json(out, {**metrics, "seconds": time.monotonic() - start})
     pathlib.Path(features_file).unlink()
+
+
+def _end_with_parent(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)
 
 
 if __name__ == "__main__":

@@ -37,6 +37,6 @@ def _name(item: dict[str, Any]) -> str:
     parts += [item["network"], item["dtype"], str(item["batch"])]
     if item.get("side", 32) != 32:
         parts.append(f"{item['side']} px")
-    if item.get("views") == "none":
-        parts.append("without augmentation")
+    if item.get("views") == "flips":
+        parts.append("flips alone")
     return " ".join(parts)

@@ -43,11 +43,9 @@ def join(folder: pathlib.Path) -> tuple[bytes, dict[str, Any]]:
     """The bytes that `split` wrote, and what they are.
 
     Raises:
-        InputError: the manifest or a piece is missing, or a piece has changed.
+        InputError: the manifest or a piece is missing, or has changed.
     """
-    if not (folder / MANIFEST).exists():
-        raise InputError(f"{folder / MANIFEST} must exist beside the pieces; got none")
-    manifest = io.read_json(folder / MANIFEST)
+    manifest = _manifest(folder)
     parts = []
     for piece in manifest["pieces"]:
         path = folder / piece["name"]
@@ -67,6 +65,34 @@ def join(folder: pathlib.Path) -> tuple[bytes, dict[str, Any]]:
     if _digest(content) != manifest["whole"]["sha256"]:
         raise InputError(f"the pieces in {folder} must be those of its manifest; they are not")
     return content, manifest["about"]
+
+
+def about(folder: pathlib.Path) -> dict[str, Any]:
+    """What the pieces in a folder are.
+
+    Raises:
+        InputError: the manifest is missing or damaged.
+    """
+    return _manifest(folder)["about"]
+
+
+def amend(folder: pathlib.Path, about: Mapping[str, Any]) -> None:
+    """Replaces entries of what the pieces in a folder are."""
+    manifest = _manifest(folder)
+    io.write_json(folder / MANIFEST, {**manifest, "about": {**manifest["about"], **about}})
+
+
+def _manifest(folder: pathlib.Path) -> dict[str, Any]:
+    path = folder / MANIFEST
+    if not path.exists():
+        raise InputError(f"{path} must exist beside the pieces; got none")
+    try:
+        manifest = io.read_json(path)
+    except ValueError as error:
+        raise InputError(f"{path} must be JSON; got {error}: carry it again") from error
+    if not isinstance(manifest, dict) or not {"about", "whole", "pieces"} <= set(manifest):
+        raise InputError(f"{path} must have about, whole and pieces; got others: carry it again")
+    return manifest
 
 
 def _digest(content: bytes) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+from jax.sharding import AxisType, Mesh
 
 from cluster_jax.data import batches
 from cluster_jax.pipeline import build
@@ -21,12 +23,38 @@ def measure(item: Mapping[str, Any], tiny: bool) -> dict[str, Any]:
     """Figures of the item's training step.
 
     Images are resident on the device and augmented inside the step; the host only sends indices.
-    Operations are those of the step as traced, before XLA: the compiled one hides convolutions in
-    calls of cuDNN that count as nothing.
+    The share is of the chip's dense peak, for float32 of that in TF32.
     """
     config = settings.config_of(item, tiny)
     run = settings.build_run(config, settings.images_for(item, tiny)).training
-    return measure_run(run, 0.02 if tiny else ROUND_SECONDS)
+    figures = measure_run(run, 0.02 if tiny else ROUND_SECONDS)
+    chip = chips.find(jax.devices()[0].device_kind)
+    return figures | {
+        "share_of_peak": None if chip is None else share_of_peak(figures, chip, item["dtype"])
+    }
+
+
+def share_of_peak(figures: Mapping[str, Any], chip: chips.Chip, dtype: str) -> float:
+    """Operations per second over those that the chip can do."""
+    operations_per_second = 1e9 * figures["gflops_per_image"] * figures["images_per_second"]
+    return operations_per_second / chips.peak_flops(chip, dtype)
+
+
+def operations(run: TrainingRun) -> float:
+    """Operations of a step for one image, as traced.
+
+    Before XLA, since the compiled step hides convolutions in calls of cuDNN that count as nothing;
+    lowered for a CPU, since other backends do not count.
+    """
+    mesh = mesh_of(jax.devices("cpu")[0])
+    state = jax.eval_shape(
+        lambda: states.initial(run.method, run.optimizer, seed=0, shape=run.shape)
+    )
+    placed = next(endless(run))
+    batch = jax.tree.map(lambda v: jax.ShapeDtypeStruct(v.shape, v.dtype), placed)
+    resident = jax.ShapeDtypeStruct(run.dataset.images.shape, jnp.uint8)
+    lowered = make_step(run.method, run.optimizer, mesh).lower(state, batch, resident)
+    return lowered.cost_analysis()["flops"] / run.schedule.batch_size
 
 
 def measure_run(run: TrainingRun, round_seconds: float) -> dict[str, Any]:
@@ -36,8 +64,8 @@ def measure_run(run: TrainingRun, round_seconds: float) -> dict[str, Any]:
     stream = endless(run)
     batch = next(stream)
     start = time.perf_counter()
-    lowered = make_step(run.method, run.optimizer, run.mesh).lower(state, batch, resident)
-    compiled = lowered.compile()
+    step = make_step(run.method, run.optimizer, run.mesh)
+    compiled = step.lower(state, batch, resident).compile()
     state, metrics = compiled(state, batch, resident)
     jax.block_until_ready(metrics)
     first = time.perf_counter() - start
@@ -56,19 +84,20 @@ def measure_run(run: TrainingRun, round_seconds: float) -> dict[str, Any]:
         state, seconds = steps(state, count)
         rounds.append(seconds)
     batch_size = run.schedule.batch_size
-    flops = (lowered.cost_analysis() or {}).get("flops")
-    rate = batch_size / statistics.median(rounds)
-    peak = chips.peak_flops(jax.devices()[0].device_kind)
     return {
-        "images_per_second": rate,
+        "images_per_second": batch_size / statistics.median(rounds),
         "images_per_second_range": [batch_size / max(rounds), batch_size / min(rounds)],
         "steps_per_round": count,
         "milliseconds": 1e3 * statistics.median(rounds),
         "first_step_seconds": first,
-        "gflops_per_image": None if flops is None else flops / batch_size / 1e9,
-        "share_of_peak": None if not (flops and peak) else flops / batch_size * rate / peak,
+        "gflops_per_image": operations(run) / 1e9,
         "memory_gb": memory_gb(compiled),
     }
+
+
+def mesh_of(device: jax.Device) -> Mesh:
+    """The mesh of one device."""
+    return jax.make_mesh((1,), (states.AXIS,), axis_types=(AxisType.Auto,), devices=[device])
 
 
 def endless(run: TrainingRun) -> Any:

@@ -25,7 +25,7 @@ def config_of(item: Mapping[str, Any], tiny: bool) -> ConfigDict:
 
     Args:
         item: "method", "network", "dtype", "batch"; optional "side" (32), "sampler" (NRCC's; None
-            for no NRCC) and "views" ("paper", or "none": the images as they are).
+            for no NRCC) and "views" ("paper", or "flips" alone).
         tiny: sizes of the dry run.
     """
     method, side = item["method"], item.get("side", 32)
@@ -44,9 +44,10 @@ def config_of(item: Mapping[str, Any], tiny: bool) -> ConfigDict:
     if method == "ncl":
         config.train.labeled_batch_size = item["batch"] // 2
     config.train.batch_size = item["batch"]
-    if item.get("views") == "none":
+    if item.get("views") == "flips":
+        # Not the images as they are: of two equal views the compiler would pass one alone.
         config.augment.crop = config.augment.jitter = config.augment.blur = None
-        config.augment.flip = config.augment.grayscale = 0.0
+        config.augment.flip, config.augment.grayscale = 0.5, 0.0
     return tiny_config(config) if tiny else config
 
 

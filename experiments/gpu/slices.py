@@ -52,45 +52,55 @@ def run(
     if missing:
         _say(start, f"not installed: {', '.join(missing)}")
     (out / "results").mkdir(parents=True, exist_ok=True)
+    for item in items:
+        if not _is_complete(out, item) and (reason := _left_out(out, item, dataset is not None)):
+            _say(start, f"{item['name']}: left out, {reason}")
     used: dict[str, float] = {}
-    for within_share in (True, False):
-        for item in items:
-            left = end - time.monotonic()
-            share = item["share"] * 60 * minutes
-            if within_share and used.get(item["group"], 0.0) >= share:
-                continue
-            if left < item["seconds"] or _is_complete(out, item):
-                continue
-            if item["kind"] == "train" and dataset is None:
-                if within_share:
-                    _say(start, f"{item['name']}: left out, it needs --data")
-                continue
-            if _crashes(out, item) >= CRASHES:
-                _say(start, f"{item['name']}: left out, it ended the process {CRASHES} times")
-                continue
-            began = time.monotonic()
-            _say(start, f"{item['name']} ...")
-            _do(item, out, dataset, resume, left, tiny)
-            used[item["group"]] = used.get(item["group"], 0.0) + time.monotonic() - began
-            _say(start, f"{item['name']}: {tables.line(_read(out, item))}")
-    io.write(out / "tables.md", tables.markdown(results(out)))
-    _say(start, f"tables: {out / 'tables.md'}")
+    failed: set[str] = set()
+    try:
+        for within_share in (True, False):
+            for item in items:
+                left = end - time.monotonic()
+                share = item["share"] * 60 * minutes
+                if within_share and used.get(item["group"], 0.0) >= share:
+                    continue
+                if left < item["seconds"] or item["name"] in failed:
+                    continue
+                if not _can_run(out, item, dataset is not None):
+                    continue
+                began = time.monotonic()
+                _say(start, f"{item['name']} ...")
+                if not _do(item, out, dataset, resume, left, tiny):
+                    failed.add(item["name"])
+                used[item["group"]] = used.get(item["group"], 0.0) + time.monotonic() - began
+                _say(start, f"{item['name']}: {tables.line(_read(out, item))}")
+    finally:
+        found = results(out)
+        # One file beside those of the items, where only a few can be fetched.
+        io.write_json(out / "results.json", found)
+        io.write(out / "tables.md", tables.markdown(found))
+        _say(start, f"tables: {out / 'tables.md'}; all results: {out / 'results.json'}")
 
 
 def results(out: pathlib.Path) -> dict[str, dict[str, Any]]:
     """Name -> `{"item", "figures", "complete", "provenance"}` of every result in a folder."""
-    entries = [io.read_json(path) for path in sorted((out / "results").glob("*.json"))]
-    return {entry["item"]["name"]: entry for entry in entries}
+    entries = [_entry(path) for path in sorted((out / "results").glob("*.json"))]
+    return {entry["item"]["name"]: entry for entry in entries if entry is not None}
 
 
-def check_time(out: pathlib.Path, minutes: float, items: Sequence[Item]) -> None:
-    """Raises an `InputError` if the next item needs more time than there is."""
-    first = next((item for item in items if not _is_complete(out, item)), None)
-    if first is None:
-        raise InputError(f"all {len(items)} items are complete in {out}; choose another --out")
-    if 60 * minutes < first["seconds"]:
+def check_time(out: pathlib.Path, minutes: float, items: Sequence[Item], *, has_data: bool) -> None:
+    """Raises an `InputError` if there is no item left, or none that the time is enough for."""
+    possible = [item for item in items if _can_run(out, item, has_data)]
+    if not possible:
+        left_out = sum(not _is_complete(out, item) for item in items)
         raise InputError(
-            f"--minutes must be at least {first['seconds'] / 60:g}, which {first['name']!r} "
+            f"an item must be left to do in {out}; got {len(items) - left_out} complete and "
+            f"{left_out} left out: choose another --out, or give --data"
+        )
+    shortest = min(possible, key=lambda item: item["seconds"])
+    if 60 * minutes < shortest["seconds"]:
+        raise InputError(
+            f"--minutes must be at least {shortest['seconds'] / 60:g}, which {shortest['name']!r} "
             f"needs; got {minutes:g}"
         )
 
@@ -112,9 +122,11 @@ def _do(
     resume: pathlib.Path | None,
     seconds: float,
     tiny: bool,
-) -> None:
+) -> bool:
+    """Measures an item or trains; returns whether it raised nothing."""
     marker = _marker(out, item)
     io.write(marker, str(_crashes(out, item) + 1))
+    earlier = _read(out, item)
 
     def write(figures: Mapping[str, Any], complete: bool) -> None:
         entry = {"item": item, "figures": figures, "complete": complete, "provenance": _about()}
@@ -123,7 +135,6 @@ def _do(
     try:
         if item["kind"] == "train":
             assert dataset is not None
-            earlier = _read(out, item)
             train.measure(
                 item,
                 dataset=dataset,
@@ -135,32 +146,38 @@ def _do(
                 write=write,
                 tiny=tiny,
             )
+        elif item["kind"] == "checks":
+            checks.measure(earlier["figures"] if earlier else {}, write, tiny)
         elif item["kind"] == "torch":
-            write(_torch(item), True)
+            write(_torch(item, seconds), True)
         else:
             write(KINDS[item["kind"]](item, tiny), True)
-    except InputError:
-        raise
     except Exception as error:  # One item must not take the others with it.
+        is_training = item["kind"] == "train"
+        if is_training and isinstance(error, InputError):
+            raise
         traceback.print_exc()
         reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:300]}"
-        if item["kind"] != "train":
-            write({"error": reason}, True)
-    marker.unlink(missing_ok=True)
+        # The next slice tries a training again.
+        so_far = (_read(out, item) or {"figures": {}})["figures"] if is_training else {}
+        write({**so_far, "error": reason}, not is_training)
+        marker.unlink()
+        return False
+    marker.unlink()
+    return True
 
 
-KINDS = {"checks": checks.measure, "rate": rates.measure, "trace": trace.measure}
+KINDS = {"rate": rates.measure, "trace": trace.measure}
 
 
-def _torch(item: Item) -> dict[str, Any]:
+def _torch(item: Item, seconds: float) -> dict[str, Any]:
     """Figures of the PyTorch step, from a process of its own: both load their own CUDA."""
     if importlib.util.find_spec("torch") is None:
         return {"error": "PyTorch is not installed"}
     command = [sys.executable, "-m", "experiments.gpu.torch_peer"]
     command += [f"--batch={item['batch']}", f"--dtype={item['dtype']}"]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=TORCH_SECONDS, check=False
-    )
+    limit = min(TORCH_SECONDS, seconds)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
     if done.returncode:
         return {"error": (done.stderr.strip().splitlines() or ["no message"])[-1][:300]}
     return json.loads(done.stdout.strip().splitlines()[-1])
@@ -192,8 +209,29 @@ def _crashes(out: pathlib.Path, item: Item) -> int:
 
 
 def _read(out: pathlib.Path, item: Item) -> dict[str, Any] | None:
-    path = _path(out, item)
-    return io.read_json(path) if path.exists() else None
+    return _entry(_path(out, item))
+
+
+def _entry(path: pathlib.Path) -> dict[str, Any] | None:
+    """A result; a missing or damaged one is None, and measured again."""
+    try:
+        entry = io.read_json(path)
+    except (OSError, ValueError):
+        return None
+    return entry if isinstance(entry, dict) and {"item", "figures"} <= set(entry) else None
+
+
+def _left_out(out: pathlib.Path, item: Item, has_data: bool) -> str | None:
+    """Why an item cannot be done in this slice."""
+    if item["kind"] == "train" and not has_data:
+        return "it needs --data"
+    if _crashes(out, item) >= CRASHES:
+        return f"it ended the process {CRASHES} times"
+    return None
+
+
+def _can_run(out: pathlib.Path, item: Item, has_data: bool) -> bool:
+    return not _is_complete(out, item) and _left_out(out, item, has_data) is None
 
 
 def _is_complete(out: pathlib.Path, item: Item) -> bool:

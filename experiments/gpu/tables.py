@@ -97,7 +97,7 @@ def _ratios(results: Mapping[str, Mapping[str, Any]]) -> str:
         if base and rate:
             lines.append(f"- BYOL + NRCC ({sampler}) / BYOL in time: {base / rate:.3f}")
     for dtype in ("bfloat16", "float32"):
-        ours = _rate(results, f"byol resnet18 {dtype} 256 without augmentation")
+        ours = _rate(results, f"byol resnet18 {dtype} 256 flips alone")
         peer = _rate(results, f"pytorch byol resnet18 {dtype} 256")
         if ours and peer:
             lines.append(f"- images/s over PyTorch's, {dtype}: {ours / peer:.3f}")
@@ -127,14 +127,16 @@ def _profile(results: Mapping[str, Mapping[str, Any]]) -> str:
 
 def _training(entry: Mapping[str, Any]) -> str:
     figures, name = entry["figures"], entry["item"]["name"]
+    failed = f"; failed: {figures['error']}" if "error" in figures else ""
     lines = [
         f"{name}: epoch {figures.get('epoch', 0):g} of {entry['item']['epochs']}, "
-        f"{figures['seconds']:.0f} s, {_number(figures.get('images_per_second'))} images/s",
+        f"{figures.get('seconds', 0):.0f} s, {_number(figures.get('images_per_second'))} images/s"
+        f"{_carried(figures.get('carried'))}{failed}",
         "",
         "| epoch | 20-NN | k-means ACC | k-means NMI | GridShift clusters | ACC | NMI |",
         "|---:|---:|---:|---:|---:|---:|---:|",
     ]
-    for point in figures["history"]:
+    for point in figures.get("history", ()):
         grid = point["gridshift"] if isinstance(point["gridshift"], Mapping) else {}
         cells = [
             f"{point['epoch']:g}",
@@ -146,6 +148,14 @@ def _training(entry: Mapping[str, Any]) -> str:
         ]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def _carried(size: Mapping[str, Any] | None) -> str:
+    if size is None:
+        return ""
+    bits = ", ".join(f"{name} {number}" for name, number in size["bits"].items())
+    errors = ", ".join(f"{part} {error:.1e}" for part, error in size["errors"].items())
+    return f"; carried in {size['mb']:.1f} MB (bits: {bits}; errors: {errors})"
 
 
 def _rate(results: Mapping[str, Mapping[str, Any]], name: str) -> float | None:

@@ -1,8 +1,9 @@
 """`python -m experiments.gpu.torch_peer`: the BYOL step written plainly in PyTorch.
 
 ResNet-18 with CIFAR stem, heads of 4096 and 256, SGD with momentum, moving average of the target;
-channels_last, autocast, torch.compile, TF32 allowed. The images are resident and both views are
-the images themselves, so the peer to compare with is our step with `views` "none".
+channels_last, autocast, torch.compile, TF32 allowed. The images are resident; one view is the
+images, the other their mirror images, so the peer to compare with is our step with `views` "flips".
+Of two equal views the compiler would pass one alone.
 """
 
 import argparse
@@ -58,6 +59,19 @@ def head(inputs: int) -> nn.Module:
     )
 
 
+def loss(
+    online: nn.Module, target: nn.Module, predictor: nn.Module, x: torch.Tensor
+) -> torch.Tensor:
+    """BYOL's loss of images `[b, 3, h, w]` and their mirror images."""
+    views = (x, x.flip(3))
+    # Two forward passes each, as the two views are normalized apart.
+    predictions = [predictor(online(view)) for view in views]
+    with torch.no_grad():
+        targets = [target(view) for view in views]
+    pairs = zip(predictions, reversed(targets), strict=True)
+    return sum(2 - 2 * functional.cosine_similarity(p.float(), t.float()).mean() for p, t in pairs)
+
+
 def main() -> None:
     """Prints the figures as JSON."""
     parser = argparse.ArgumentParser(prog="python -m experiments.gpu.torch_peer")
@@ -78,18 +92,11 @@ def main() -> None:
     images = torch.randint(0, 256, (IMAGES, 3, 32, 32), dtype=torch.uint8, device="cuda")
     half = arguments.dtype == "bfloat16"
 
-    def loss_of(x: torch.Tensor) -> torch.Tensor:
+    def forward(x: torch.Tensor) -> torch.Tensor:
         with torch.autocast("cuda", torch.bfloat16, enabled=half):
-            # Two forward passes each, as the two views are normalized apart.
-            predictions = [predictor(online(x)) for _ in range(2)]
-            with torch.no_grad():
-                targets = [target(x) for _ in range(2)]
-        pairs = zip(predictions, reversed(targets), strict=True)
-        return sum(
-            2 - 2 * functional.cosine_similarity(p.float(), t.float()).mean() for p, t in pairs
-        )
+            return loss(online, target, predictor, x)
 
-    compiled = torch.compile(loss_of)
+    compiled = torch.compile(forward)
 
     def step() -> None:
         index = torch.randint(0, IMAGES, (arguments.batch,), device="cuda")

@@ -10,8 +10,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -70,55 +70,97 @@ def measure(
 
     Raises:
         InputError: the packed state is damaged or of another config.
+        KeyboardInterrupt: a signal came before the end of the slice; the state is packed.
     """
     start = time.monotonic()
+    end = start + seconds - RESERVE * (not tiny)
+    workdir, folder = out / "train" / item["name"], out / "carry" / item["name"]
     packed = None if resume is None else resume / item["name"]
-    packed = packed if packed is not None and (packed / pieces.MANIFEST).exists() else None
-    config = _config(item, earlier, packed, rates, tiny)
+    figures, packed = _so_far(workdir, earlier, packed)
+    config = ConfigDict(figures["config"]) if figures else _config(item, rates, tiny)
     run = settings.build_run(config, dataset).training
     total = run.schedule.total
     steps_per_epoch = total // item["epochs"]
     every = item["evaluate_every"] * steps_per_epoch
-    workdir = out / "train" / item["name"]
     about = {"name": item["name"], "config": config_json(config)}
     initial = build.initial_state(run)
     if packed is not None:
         initial = carry.unpack(packed, initial, about)
-    figures = dict(earlier or {"history": [], "config": about["config"], "seconds": 0.0})
-    before = figures["seconds"]
-    embed_all = functools.partial(_projections, run)
-    jobs: list[_MapJob] = []
     done = _steps_done(workdir, int(initial.step))
+    figures = figures or {"history": [], "config": about["config"], "seconds": 0.0}
+    history = [line for line in figures["history"] if line["step"] <= done]
+    before = figures["seconds"]
+
+    def save(is_complete: bool = False) -> None:
+        spent = {"seconds": before + time.monotonic() - start}
+        write(figures | {"history": history} | spent, is_complete)
+
+    save()  # The config, before there is a checkpoint that must not go on with another.
+    embed_all = functools.partial(_projections, run)
     state = _train_to(run, done, initial, workdir, embed_all)
-    with _end_of_slice(seconds - RESERVE * (not tiny)) as ended:
-        while True:
-            is_due = done == total or (done > 0 and done % every == 0)
-            if is_due and not any(line["step"] == done for line in figures["history"]):
-                line, features = _evaluate(run, state, done, steps_per_epoch)
-                jobs.append(_MapJob(features, dataset.labels, config, workdir, line))
-                figures["history"].append(line)
-                figures["seconds"] = before + time.monotonic() - start
-                _collect(jobs, wait=0.0)
-                write(figures, False)
-            if done == total or ended.is_set():
-                break
-            goal = min(total, (done // every + 1) * every)
-            try:
-                state = _train_to(run, goal, state, workdir, embed_all)
-                done = goal
-            except loop.Preempted:
-                done = _steps_done(workdir, 0)
-                state = _train_to(run, done, build.initial_state(run), workdir, embed_all)
-                break
-    figures |= {"step": done, "epoch": done / steps_per_epoch, "steps": total, **_logged(workdir)}
-    folder = out / "carry" / item["name"]
-    for old in sorted(folder.glob("*")):
-        old.unlink()
-    figures["carried"] = carry.pack(state, about, folder, CARRY_PIECE_MB)
-    figures["seconds"] = before + time.monotonic() - start
-    write(figures, False)
-    _collect(jobs, wait=max(0.0, seconds - (time.monotonic() - start) - 2.0))
-    write(figures, done == total)
+    with _map_jobs(workdir, history, config) as jobs:
+        with _end_of_slice(end - time.monotonic()) as ended:
+            while True:
+                is_due = done == total or (done > 0 and done % every == 0)
+                if is_due and not any(line["step"] == done for line in history):
+                    line, features = _evaluate(run, state, done, steps_per_epoch)
+                    history.append(line)
+                    _keep(workdir, line, features, dataset.labels)
+                    jobs += _map_job(workdir, line, config)
+                    _collect(jobs, wait=0.0)
+                    save()
+                if done == total or ended.is_set():
+                    break
+                goal = min(total, (done // every + 1) * every)
+                try:
+                    state = _train_to(run, goal, state, workdir, embed_all)
+                    done = goal
+                except loop.Preempted:
+                    ended.set()
+                    done = _steps_done(workdir, 0)
+                    state = _train_to(run, done, build.initial_state(run), workdir, embed_all)
+                    break
+            is_early = ended.is_set() and time.monotonic() < end
+        figures |= {"step": done, "epoch": done / steps_per_epoch, "steps": total}
+        figures |= _logged(workdir)
+        for old in sorted(folder.glob("*")):
+            old.unlink()
+        so_far = {"history": history, "seconds": before + time.monotonic() - start}
+        figures["carried"] = carry.pack(state, about | so_far, folder, CARRY_PIECE_MB)
+        save()
+        left = seconds - (time.monotonic() - start) - 2.0
+        _collect(jobs, wait=0.0 if is_early else max(0.0, left))
+        pieces.amend(folder, {"history": history})
+    save(done == total and all(line["gridshift"] is not None for line in history))
+    if is_early:
+        raise KeyboardInterrupt
+
+
+def _so_far(
+    workdir: pathlib.Path, earlier: Mapping[str, Any] | None, packed: pathlib.Path | None
+) -> tuple[dict[str, Any] | None, pathlib.Path | None]:
+    """Config, history and seconds of the newest state, and the folder that it is packed in.
+
+    No folder: it is the newest checkpoint here. No figures either: there is no state. Checkpoints
+    that are older, or whose config is not known, are set aside.
+    """
+    here = _steps_done(workdir, 0) if earlier else 0
+    if packed is not None and (packed / pieces.MANIFEST).exists():
+        about = pieces.about(packed)
+        if about["step"] > here:
+            _set_aside(workdir)
+            return {key: about[key] for key in ("config", "history", "seconds")}, packed
+    if earlier and here:
+        return {key: value for key, value in earlier.items() if key != "error"}, None
+    _set_aside(workdir)
+    return None, None
+
+
+def _set_aside(workdir: pathlib.Path) -> None:
+    folder, older = workdir / checkpoint.FOLDER, workdir / "older"
+    if folder.exists():
+        older.mkdir(exist_ok=True)
+        folder.rename(older / str(len(list(older.iterdir()))))
 
 
 def _train_to(
@@ -168,18 +210,8 @@ def choose(item: Mapping[str, Any], rates: Mapping[str, Any]) -> tuple[int, str]
     return batch, dtype
 
 
-def _config(
-    item: Mapping[str, Any],
-    earlier: Mapping[str, Any] | None,
-    packed: pathlib.Path | None,
-    rates: Mapping[str, Any],
-    tiny: bool,
-) -> ConfigDict:
-    """The config of an earlier slice; else the paper's with the chosen batch and precision."""
-    if earlier:
-        return ConfigDict(earlier["config"])
-    if packed is not None:
-        return ConfigDict(io.read_json(packed / pieces.MANIFEST)["about"]["config"])
+def _config(item: Mapping[str, Any], rates: Mapping[str, Any], tiny: bool) -> ConfigDict:
+    """The paper's config with the chosen batch and precision."""
     batch, dtype = choose(item, rates)
     config = load_config("ncc_cifar10" if item["method"] == "ncc" else "nrcc_cifar10")
     config.nrcc.weight = 0.1 if item.get("sampler") else 0.0
@@ -201,19 +233,30 @@ def _steps_done(workdir: pathlib.Path, first: int) -> int:
 
 @contextlib.contextmanager
 def _end_of_slice(seconds: float) -> Iterator[threading.Event]:
-    """Sends this process SIGTERM after `seconds`, which the training loop answers by saving.
+    """An event that is set after `seconds`, or by SIGTERM.
 
-    Outside the loop the signal only sets the event.
+    The training loop answers SIGTERM by saving. One signal could be lost, in the last step of a
+    call or between two calls; hence it comes every second until the context is left.
     """
-    ended = threading.Event()
+    ended, left = threading.Event(), threading.Event()
+
+    def tell() -> None:
+        if left.wait(max(seconds, 0.1)):
+            return
+        ended.set()
+        while True:
+            os.kill(os.getpid(), signal.SIGTERM)
+            if left.wait(1.0):
+                return
+
     previous = signal.signal(signal.SIGTERM, lambda *_: ended.set())
-    timer = threading.Timer(max(seconds, 0.1), os.kill, (os.getpid(), signal.SIGTERM))
-    timer.daemon = True
-    timer.start()
+    thread = threading.Thread(target=tell, daemon=True)
+    thread.start()
     try:
         yield ended
     finally:
-        timer.cancel()
+        left.set()
+        thread.join()
         signal.signal(signal.SIGTERM, previous)
 
 
@@ -263,56 +306,98 @@ def _evaluate(
     return line, features
 
 
-class _MapJob:
+class _MapJob(NamedTuple):
     """UMAP and GridShift of one evaluation, in a process of its own on the host's other cores."""
 
-    def __init__(
-        self,
-        features: np.ndarray,
-        labels: np.ndarray,
-        config: ConfigDict,
-        workdir: pathlib.Path,
-        line: dict[str, Any],
-    ):
-        self._line = line
-        self._result = workdir / f"gridshift-{line['step']}.json"
-        if not map_and_cluster.available():
-            line["gridshift"] = "umap-learn is not installed"
-            self._process = None
-            return
-        file = workdir / f"features-{line['step']}.npz"
-        np.savez(file, features=features.astype(np.float16), labels=labels)
-        io.write_json(workdir / "eval.json", config_json(config)["eval"])
-        command = [sys.executable, "-m", "experiments.gpu.map_and_cluster", str(file)]
-        command += [str(workdir / "eval.json"), str(self._result)]
-        environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
-        self._process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
-
-    def collect(self, wait: float) -> None:
-        """Puts the result into the line if it is there within `wait` seconds."""
-        if self._process is None:
-            return
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(wait)
-        if self._process.poll() is None:
-            return
-        failed = {"error": f"exit status {self._process.returncode}"}
-        exists = self._result.exists()
-        self._line["gridshift"] = io.read_json(self._result) if exists else failed
-        self._process = None
+    line: dict[str, Any]
+    result: pathlib.Path
+    process: subprocess.Popen
 
 
-def _collect(jobs: list[_MapJob], wait: float) -> None:
-    """Results of the jobs that end within `wait` seconds together."""
+def _files(workdir: pathlib.Path, line: Mapping[str, Any]) -> tuple[pathlib.Path, pathlib.Path]:
+    """Features of an evaluation, kept until they are clustered, and GridShift's scores."""
+    return workdir / f"features-{line['step']}.npz", workdir / f"gridshift-{line['step']}.json"
+
+
+def _keep(
+    workdir: pathlib.Path, line: Mapping[str, Any], features: np.ndarray, labels: np.ndarray
+) -> None:
+    file, result = _files(workdir, line)
+    result.unlink(missing_ok=True)
+    partial = file.with_name("partial.npz")
+    np.savez(partial, features=features.astype(np.float16), labels=labels)
+    partial.rename(file)
+
+
+def _map_job(workdir: pathlib.Path, line: dict[str, Any], config: ConfigDict) -> list[_MapJob]:
+    """The job of an evaluation; none if its result is there, or cannot be."""
+    file, result = _files(workdir, line)
+    if line["gridshift"] is not None:
+        return []
+    if result.exists():
+        line["gridshift"] = io.read_json(result)
+        return []
+    if not map_and_cluster.available():
+        line["gridshift"] = "umap-learn is not installed"
+        return []
+    if not file.exists():
+        line["gridshift"] = "its features are on another machine"
+        return []
+    io.write_json(workdir / "eval.json", config_json(config)["eval"])
+    command = [sys.executable, "-m", "experiments.gpu.map_and_cluster", str(file)]
+    command += [str(workdir / "eval.json"), str(result), str(os.getpid())]
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
+    return [_MapJob(line, result, process)]
+
+
+@contextlib.contextmanager
+def _map_jobs(
+    workdir: pathlib.Path, history: Iterable[dict[str, Any]], config: ConfigDict
+) -> Iterator[list[_MapJob]]:
+    """The jobs that an earlier slice did not finish; all that still run are ended on leaving."""
+    jobs = [job for line in history for job in _map_job(workdir, line, config)]
+    try:
+        yield jobs
+    finally:
+        for job in jobs:
+            job.process.kill()
+            job.process.wait()
+
+
+def _collect(jobs: Iterable[_MapJob], wait: float) -> None:
+    """Puts into their lines the results of the jobs that end within `wait` seconds together."""
     end = time.monotonic() + wait
     for job in jobs:
-        job.collect(max(0.0, end - time.monotonic()))
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            job.process.wait(max(0.0, end - time.monotonic()))
+        if job.process.poll() is not None and job.line["gridshift"] is None:
+            failed = {"error": f"exit status {job.process.returncode}"}
+            exists = job.result.exists()
+            job.line["gridshift"] = io.read_json(job.result) if exists else failed
 
 
-def check_resume(resume: pathlib.Path | None) -> None:
-    """Raises an `InputError` unless `--resume` is a folder with a packed state."""
-    if resume is not None and not any(resume.glob(f"*/{pieces.MANIFEST}")):
+def check_resume(
+    resume: pathlib.Path | None,
+    items: Iterable[Mapping[str, Any]],
+    results: Mapping[str, Mapping[str, Any]],
+) -> None:
+    """Raises an `InputError` unless `--resume` has intact states of the trainings so far."""
+    if resume is None:
+        return
+    names = [item["name"] for item in items if (resume / item["name"] / pieces.MANIFEST).exists()]
+    if not names:
         raise InputError(
             f"--resume must be the folder `carry` of an earlier slice; {resume} holds no packed "
             "state"
         )
+    for name in names:
+        _, about = pieces.join(resume / name)
+        if about.get("kind") != "state" or about.get("name") != name:
+            raise InputError(f"--resume must hold a packed state of {name} in {resume / name}")
+        config = results.get(name, {}).get("figures", {}).get("config", about["config"])
+        if config != about["config"]:
+            raise InputError(
+                f"--resume must hold states of the configs in --out; {resume / name} has another "
+                "one: choose another --out"
+            )
