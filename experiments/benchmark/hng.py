@@ -133,6 +133,7 @@ def _network() -> Callable[[], object]:
             stem="cifar",
             projector=ProjectorConfig(hidden=512, out=128),
             predictor=None,
+            weights=None,
             frozen=None,
             norm="sync",
             group=None,

@@ -91,7 +91,7 @@ print(f"\n{len(new_images)} new images: ACC {scores['acc']:.3f}")
 
 noise = np.random.default_rng(0).integers(0, 256, (100, 8, 8), dtype=np.uint8)
 for name, batch in {"digits": new_images, "noise": noise}.items():
-    share = ten_clusters.locate(batch).outliers.mean()
+    share = ten_clusters.locate(batch).is_novel.mean()
     print(f"{name}: {share:.0%} flagged as unlike the training images")
 
 # %% [markdown]

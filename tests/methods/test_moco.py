@@ -27,6 +27,7 @@ def context(images=64, shuffle=False):
             stem=None,
             projector=ProjectorConfig(hidden=16, out=8),
             predictor=None,
+            weights=None,
             frozen=None,
             norm="sync",
             group=None,
