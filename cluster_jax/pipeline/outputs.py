@@ -64,6 +64,8 @@ def write_outputs(
     config, run, workdir = stage.built.config, stage.built.training, stage.workdir
     features = _read_features(workdir)
     clustered, embedding = _unlabeled(run.dataset, features.train)
+    if not run.schedule.total:
+        embedding = {"backbone": embedding["backbone"]}  # the projector is random
     section = with_novel_k(config, run.dataset)
     evaluation = evaluate.evaluate(embedding, clustered.labels, section, seed=config.seed)
     discovered = _discover(stage.built, features)

@@ -41,7 +41,7 @@ def describe(
         uses.append("the number of clusters of k-means")
     return {
         "data": {k: getattr(config.data, k) for k in ("name", "split", "limit", "image_size")},
-        "images_trained": dataset.size,
+        "images_trained": dataset.size if steps else 0,
         "images_scored": clustered.size,
         "images_skipped": len(dataset.skipped),
         "steps": steps,

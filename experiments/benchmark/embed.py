@@ -1,0 +1,84 @@
+"""Images/s of the frozen EfficientNet-Lite0 beside PyTorch, both on all cores, taking turns.
+
+The same weights and the same 64 generated images of 224 pixels, from uint8 on the host to features
+on the host, as when a folder is embedded. PyTorch runs eagerly, as its users run it; its network is
+that of the package efficientnet-lite-pytorch.
+"""
+
+import functools
+import importlib.util
+import pathlib
+import statistics
+import time
+from collections.abc import Callable
+
+import jax
+import numpy as np
+
+from cluster_jax.core import devices
+from cluster_jax.nets import backbone
+from cluster_jax.nets.backbone import Layers
+from cluster_jax.nets.norm import BatchNorm
+from cluster_jax.nets.pretrained import lite0
+
+BATCH, SIDE, ROUNDS, SEED = 64, 224, 7, 0
+
+
+def measure() -> tuple[dict, dict]:
+    """Medians of images/s, their ratio in each round, and the largest difference of features."""
+    import torch
+
+    images = np.random.default_rng(SEED).integers(0, 256, (BATCH, SIDE, SIDE, 3), dtype=np.uint8)
+    sides = {"cluster_jax": _ours(), "torch": _torch()}
+    features = {name: embed(images) for name, embed in sides.items()}  # also compiles
+    rates: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(ROUNDS):
+        for name, embed in sides.items():
+            start = time.perf_counter()
+            embed(images)
+            rates[name].append(BATCH / (time.perf_counter() - start))
+    ratios = [ours / theirs for ours, theirs in zip(*rates.values(), strict=True)]
+    figures = {
+        "images_per_second": {name: statistics.median(values) for name, values in rates.items()},
+        "ratio": statistics.median(ratios),
+        "ratio_range": [min(ratios), max(ratios)],
+        "largest_difference": float(np.abs(features["cluster_jax"] - features["torch"]).max()),
+    }
+    setup = {
+        "batch": BATCH,
+        "side": SIDE,
+        "rounds": ROUNDS,
+        "seed": SEED,
+        "cores": devices.cores(),
+        "torch": torch.__version__,
+    }
+    return figures, setup
+
+
+def _ours() -> Callable[[np.ndarray], np.ndarray]:
+    norm = functools.partial(BatchNorm, False, None, None, None)
+    built = backbone.make("efficientnet_lite0", width=32, stem=None)
+    module = built.module(Layers(norm, norm, frozen=0, dtype=None))
+    params, stats = lite0.load()
+    variables = {"params": params, "batch_stats": stats}
+    forward = jax.jit(lambda v, x: module.apply(v, (x.astype(np.float32) - 127) / 128))
+    return lambda images: np.asarray(forward(variables, images))
+
+
+def _torch() -> Callable[[np.ndarray], np.ndarray]:
+    import torch
+    from efficientnet_lite_pytorch import EfficientNet
+
+    torch.set_num_threads(devices.cores())
+    network = EfficientNet.from_name("efficientnet-lite0")
+    found = importlib.util.find_spec(lite0.PACKAGE)
+    path = pathlib.Path(found.origin).parent / lite0.FILE
+    network.load_state_dict(torch.load(path, weights_only=True))
+    network.eval()
+
+    def embed(images: np.ndarray) -> np.ndarray:
+        with torch.inference_mode():
+            x = (torch.from_numpy(images).permute(0, 3, 1, 2).float() - 127) / 128
+            return network.extract_features(x).mean((2, 3)).numpy()
+
+    return embed
