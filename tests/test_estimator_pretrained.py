@@ -108,6 +108,13 @@ def test_weights_from_a_file(gray, tmp_path, quickly_compiled):
         ImageClusterer(overrides=overrides, verbose=False).fit(gray)
 
 
+def test_projections_that_were_not_trained_are_not_clustered(fitted, gray):
+    overrides = {**SMALL, "eval.features": "projection"}
+    again = ImageClusterer(overrides=overrides, workdir=fitted._run.workdir, verbose=False)
+    with pytest.raises(InputError, match=r"with eval.features = backbone, not projection"):
+        again.fit(gray)
+
+
 def test_one_setting_turns_fine_tuning_on(gray):
     values = load_config("images")
     assert not build.trains(parse_config(values))

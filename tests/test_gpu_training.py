@@ -16,7 +16,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.metrics import partition
 from cluster_jax.metrics.knn import knn_accuracy
 from cluster_jax.pipeline import build
-from experiments.gpu import map_and_cluster, pieces, settings, train
+from experiments.gpu import map_and_cluster, map_jobs, pieces, settings, train
 
 pytestmark = pytest.mark.usefixtures("quickly_compiled")
 
@@ -31,7 +31,7 @@ def dataset():
 
 @pytest.fixture(autouse=True)
 def _without_umap(monkeypatch):
-    monkeypatch.setattr(train.map_and_cluster, "available", lambda: False)
+    monkeypatch.setattr(map_and_cluster, "available", lambda: False)
 
 
 def _measure(dataset, out, *, resume=None, earlier=None, seconds=1000.0):
@@ -80,7 +80,7 @@ def whole(dataset, tmp_path_factory):
     """An uninterrupted training."""
     out = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(train.map_and_cluster, "available", lambda: False)
+        patch.setattr(map_and_cluster, "available", lambda: False)
         return _measure(dataset, out)[0], _params(out)
 
 
@@ -89,7 +89,7 @@ def cut_off(dataset, tmp_path_factory):
     """A training cut off in mid-epoch by a signal that is not the end of the slice."""
     out = tmp_path_factory.mktemp("cut_off")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(train.map_and_cluster, "available", lambda: False)
+        patch.setattr(map_and_cluster, "available", lambda: False)
         _signals_at(patch, 15, lambda: signal.raise_signal(signal.SIGTERM))
         return out, *_measure(dataset, out)
 
@@ -260,15 +260,15 @@ class _Process:
 
 
 def test_evaluations_that_a_slice_left_are_clustered_in_the_next(tmp_path, monkeypatch):
-    monkeypatch.setattr(train.map_and_cluster, "available", lambda: True)
-    monkeypatch.setattr(train.subprocess, "Popen", _Process)
+    monkeypatch.setattr(map_and_cluster, "available", lambda: True)
+    monkeypatch.setattr(map_jobs.subprocess, "Popen", _Process)
     config = train._config(ITEM, {}, tiny=True)
     history = [{"step": step, "gridshift": None} for step in (6, 12, 18)]
     io.write_json(tmp_path / "gridshift-6.json", {"acc": 0.25})
-    train._keep(tmp_path, history[1], np.ones((3, 2)), np.arange(3))
-    with train._map_jobs(tmp_path, history, config) as jobs:
+    map_jobs.keep(tmp_path, history[1], np.ones((3, 2)), np.arange(3))
+    with map_jobs.running(tmp_path, history, config) as jobs:
         assert [job.line["step"] for job in jobs] == [12]
-        train._collect(jobs, wait=1.0)
+        map_jobs.collect(jobs, wait=1.0)
     assert jobs[0].process.killed  # Harmless here; a running one must not outlive the training.
     results = [line["gridshift"] for line in history]
     assert results == [{"acc": 0.25}, {"acc": 0.5}, "its features are on another machine"]

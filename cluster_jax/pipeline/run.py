@@ -138,6 +138,10 @@ def training_part(config: Mapping[str, Any]) -> dict[str, Any]:
     values = {k: v for k, v in config.items() if k not in AFTER_TRAINING}
     for section, keys in AT_ANY_TIME.items():
         values[section] = {k: v for k, v in values.get(section, {}).items() if k not in keys}
+    if values["network"]["weights"] is not None:
+        # Decides whether anything is trained, see `build.trains`: without that the projector is
+        # random, and so would be clusters of the stored projections.
+        values["eval"] = {"features": config["eval"]["features"]}
     return values
 
 

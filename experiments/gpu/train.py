@@ -6,19 +6,17 @@ import os
 import pathlib
 import signal
 import statistics
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 from ml_collections import ConfigDict
 
 from cluster_jax.clustering.kmeans import kmeans
-from cluster_jax.core import arrays, io
+from cluster_jax.core import arrays
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config
 from cluster_jax.data.images import Dataset
@@ -28,7 +26,7 @@ from cluster_jax.pipeline.config import config_json
 from cluster_jax.training import checkpoint, log, loop
 from cluster_jax.training.loop import TrainingRun
 from cluster_jax.training.state import State
-from experiments.gpu import carry, map_and_cluster, neighbors, pieces, settings
+from experiments.gpu import carry, map_jobs, neighbors, pieces, settings
 
 EMBED_BATCH = 4096
 NEIGHBORS = (5, 20)
@@ -98,16 +96,16 @@ def measure(
     save()  # The config, before there is a checkpoint that must not go on with another.
     embed_all = functools.partial(_projections, run)
     state = _train_to(run, done, initial, workdir, embed_all)
-    with _map_jobs(workdir, history, config) as jobs:
+    with map_jobs.running(workdir, history, config) as jobs:
         with _end_of_slice(end - time.monotonic()) as ended:
             while True:
                 is_due = done == total or (done > 0 and done % every == 0)
                 if is_due and not any(line["step"] == done for line in history):
                     line, features = _evaluate(run, state, done, steps_per_epoch)
                     history.append(line)
-                    _keep(workdir, line, features, dataset.labels)
-                    jobs += _map_job(workdir, line, config)
-                    _collect(jobs, wait=0.0)
+                    map_jobs.keep(workdir, line, features, dataset.labels)
+                    jobs += map_jobs.start(workdir, line, config)
+                    map_jobs.collect(jobs, wait=0.0)
                     save()
                 if done == total or ended.is_set():
                     break
@@ -129,7 +127,7 @@ def measure(
         figures["carried"] = carry.pack(state, about | so_far, folder, CARRY_PIECE_MB)
         save()
         left = seconds - (time.monotonic() - start) - 2.0
-        _collect(jobs, wait=0.0 if is_early else max(0.0, left))
+        map_jobs.collect(jobs, wait=0.0 if is_early else max(0.0, left))
         pieces.amend(folder, {"history": history})
     save(done == total and all(line["gridshift"] is not None for line in history))
     if is_early:
@@ -304,77 +302,6 @@ def _evaluate(
         "evaluation_seconds": time.monotonic() - start,
     }
     return line, features
-
-
-class _MapJob(NamedTuple):
-    """UMAP and GridShift of one evaluation, in a process of its own on the host's other cores."""
-
-    line: dict[str, Any]
-    result: pathlib.Path
-    process: subprocess.Popen
-
-
-def _files(workdir: pathlib.Path, line: Mapping[str, Any]) -> tuple[pathlib.Path, pathlib.Path]:
-    """Features of an evaluation, kept until they are clustered, and GridShift's scores."""
-    return workdir / f"features-{line['step']}.npz", workdir / f"gridshift-{line['step']}.json"
-
-
-def _keep(
-    workdir: pathlib.Path, line: Mapping[str, Any], features: np.ndarray, labels: np.ndarray
-) -> None:
-    file, result = _files(workdir, line)
-    result.unlink(missing_ok=True)
-    partial = file.with_name("partial.npz")
-    np.savez(partial, features=features.astype(np.float16), labels=labels)
-    partial.rename(file)
-
-
-def _map_job(workdir: pathlib.Path, line: dict[str, Any], config: ConfigDict) -> list[_MapJob]:
-    """The job of an evaluation; none if its result is there, or cannot be."""
-    file, result = _files(workdir, line)
-    if line["gridshift"] is not None:
-        return []
-    if result.exists():
-        line["gridshift"] = io.read_json(result)
-        return []
-    if not map_and_cluster.available():
-        line["gridshift"] = "umap-learn is not installed"
-        return []
-    if not file.exists():
-        line["gridshift"] = "its features are on another machine"
-        return []
-    io.write_json(workdir / "eval.json", config_json(config)["eval"])
-    command = [sys.executable, "-m", "experiments.gpu.map_and_cluster", str(file)]
-    command += [str(workdir / "eval.json"), str(result), str(os.getpid())]
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
-    process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
-    return [_MapJob(line, result, process)]
-
-
-@contextlib.contextmanager
-def _map_jobs(
-    workdir: pathlib.Path, history: Iterable[dict[str, Any]], config: ConfigDict
-) -> Iterator[list[_MapJob]]:
-    """The jobs that an earlier slice did not finish; all that still run are ended on leaving."""
-    jobs = [job for line in history for job in _map_job(workdir, line, config)]
-    try:
-        yield jobs
-    finally:
-        for job in jobs:
-            job.process.kill()
-            job.process.wait()
-
-
-def _collect(jobs: Iterable[_MapJob], wait: float) -> None:
-    """Puts into their lines the results of the jobs that end within `wait` seconds together."""
-    end = time.monotonic() + wait
-    for job in jobs:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            job.process.wait(max(0.0, end - time.monotonic()))
-        if job.process.poll() is not None and job.line["gridshift"] is None:
-            failed = {"error": f"exit status {job.process.returncode}"}
-            exists = job.result.exists()
-            job.line["gridshift"] = io.read_json(job.result) if exists else failed
 
 
 def check_resume(
