@@ -6,7 +6,10 @@ import pytest
 from cluster_jax.cli import embed
 from tests import toy
 
-pytestmark = pytest.mark.usefixtures("one_device")
+pytestmark = [
+    pytest.mark.usefixtures("one_device"),
+    pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning"),
+]
 
 
 def run(*arguments):
