@@ -24,7 +24,7 @@ ModelState = Any  # the method's own NamedTuple, which has a field `batch_stats`
 MethodConfig = Any  # the method's own frozen dataclass, `Config` of its file
 Features = dict[str, Array]
 
-NO_METHODS = ("__init__", "base", "nrcc", "nrcc_config")  # files of this folder
+NO_METHODS = ("__init__", "base", "nrcc", "nrcc_config", "ncl_config")  # files of this folder
 MAX_ITER = 100  # of one run of k-means in a refresh; it converges earlier as a rule
 
 
@@ -42,6 +42,7 @@ class MethodContext(NamedTuple):
         batch_size: images a step, over all devices.
         labeled_batch_size: how many of them are of known classes; None: a batch has no labels.
         known_classes: number of these classes; 0 where none is known.
+        unlabeled_rows: indices of the images whose class is not known; None where none is known.
     """
 
     network: Network
@@ -53,6 +54,7 @@ class MethodContext(NamedTuple):
     batch_size: int
     labeled_batch_size: int | None = None
     known_classes: int = 0
+    unlabeled_rows: np.ndarray | None = None
 
 
 class Aux(NamedTuple):

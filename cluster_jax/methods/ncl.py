@@ -2,129 +2,31 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
+from jax.sharding import Mesh
+from scipy import optimize
 
-from cluster_jax.core import checks, collectives, ops, schedules
+from cluster_jax.clustering.transport import sinkhorn
+from cluster_jax.core import arrays, checks, collectives, ops, schedules
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.collectives import Axis
 from cluster_jax.core.queue import Queue, create_queue, enqueue
 from cluster_jax.losses import hng, ncl
 from cluster_jax.methods import base
-from cluster_jax.methods.base import Aux, Method, MethodContext, Tree
+from cluster_jax.methods.base import Aux, Features, Method, MethodContext, Tree
 from cluster_jax.methods.encoders import classifiers
 from cluster_jax.methods.encoders.classifiers import LABELED, NOVEL
+from cluster_jax.methods.ncl_config import Config
 
+__all__ = ["Config", "make"]
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class WeightsConfig:
-    """Weights of the terms of (16), each >= 0, one of them greater; 0 leaves a term out.
-
-    Attributes:
-        ce: cross-entropy (1).
-        bce: binary cross-entropy of pairs (3).
-        consistency: (4), in addition to its ramp.
-        ncl: (6).
-        scl: (11).
-    """
-
-    ce: float
-    bce: float
-    consistency: float
-    ncl: float
-    scl: float
-
-    def __post_init__(self) -> None:
-        weights = dataclasses.asdict(self)
-        for name, weight in weights.items():
-            checks.at_least(f"method.weights.{name}", weight, 0)
-        if not any(weights.values()):
-            raise InputError("one of method.weights must be greater than 0; got none")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class HNGConfig:
-    """Hyper-parameters of hard negative generation, see `losses.hng.hard_negatives`.
-
-    Attributes:
-        count: k_2, >= 0; 0 leaves it out.
-        rounds: N, >= 1.
-        mixing: each mu, 0 to 1.
-        start: when it starts, a duration.
-    """
-
-    count: int
-    rounds: int
-    mixing: tuple[float, ...]
-    start: str
-
-    def __post_init__(self) -> None:
-        checks.whole("method.hng.count", self.count, 0)
-        checks.whole("method.hng.rounds", self.rounds, 1)
-        if not isinstance(self.mixing, Sequence) or not self.mixing:
-            raise InputError(
-                f"method.hng.mixing must be values between 0 and 1; got {self.mixing!r}"
-            )
-        for mu in self.mixing:
-            checks.between("method.hng.mixing", mu, 0, 1)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Config:
-    """Hyper-parameters of NCL.
-
-    Attributes:
-        classes: C^u, the number of novel classes, >= 2.
-        threshold: lambda of (2), -1 to 1 (0.95); None: what 1 / C^u of the pairs reach.
-        ramp: T of omega(t), a duration.
-        consistency_weight: omega after the ramp, >= 0.
-        consistency: `"own"`: each head on its own images, as (4) prints; `"both"`: both heads on
-            all images, as in the authors' code.
-        temperature: tau of the contrastive losses, > 0 (0.05).
-        alpha: weight of the augmented view in NCL, 0 to 1 (0.2).
-        queue: entries of each of the two queues, a multiple of the rows of each part (2,048; the
-            paper's 2,000 is not divisible by 64).
-        neighbors: k_1, 1 to the queue; the paper's is queue / C^u / 2.
-        contrast_from: when NCL and SCL begin, a duration ("1 epoch": from the second one).
-        hng: hard negative generation.
-        weights: of CE, BCE, consistency, NCL and SCL.
-
-    Raises:
-        InputError: a value is out of range.
-    """
-
-    classes: int
-    threshold: float | None
-    ramp: str
-    consistency_weight: float
-    consistency: str
-    temperature: float
-    alpha: float
-    queue: int
-    neighbors: int
-    contrast_from: str
-    hng: HNGConfig
-    weights: WeightsConfig
-
-    def __post_init__(self) -> None:
-        checks.whole("method.classes", self.classes, 2)
-        checks.at_least("method.consistency_weight", self.consistency_weight, 0)
-        checks.one_of("method.consistency", self.consistency, ("own", "both"))
-        checks.positive("method.temperature", self.temperature)
-        if self.threshold is not None:
-            checks.between("method.threshold", self.threshold, -1, 1)
-        checks.between("method.alpha", self.alpha, 0, 1)
-        checks.whole("method.queue", self.queue, 1)
-        checks.whole("method.neighbors", self.neighbors, 1)
-        if self.neighbors > self.queue:
-            raise InputError(
-                f"method.neighbors (k_1) must be 1 to the queue of {self.queue}; "
-                f"got {self.neighbors}"
-            )
+N_INIT = 10  # runs of k-means in the first clustering; later ones start from its centers too
 
 
 class StartSteps(NamedTuple):
@@ -143,11 +45,16 @@ class NCLState(NamedTuple):
         labeled: unit features of earlier labeled images and their classes,
             `{"z": [Q, f], "label": int32 [Q]}`.
         unlabeled: unit features of earlier unlabeled images `[Q, f]`.
+        pseudo_labels: cluster of every training image, int32 `[images]`, and
+        centers: of the clusters `[C^u, f]`, both for the head "clusters"; zeros before the first
+            clustering, and for labeled images.
     """
 
     batch_stats: Tree
     labeled: Queue
     unlabeled: Queue
+    pseudo_labels: Array | np.ndarray
+    centers: Array | np.ndarray
 
 
 def make(context: MethodContext, config: Config) -> Method:
@@ -157,6 +64,13 @@ def make(context: MethodContext, config: Config) -> Method:
     Both views of labeled and unlabeled images pass through one network; view a is classified
     and is the anchor, its features enter the two queues, of labeled and of unlabeled images.
     Labels of unlabeled images are not in a batch.
+
+    With the head "clusters", which is ours, the novel head learns from clusters in place of pairs:
+    spherical k-means of the unlabeled images' features, at the start and after every
+    `update_every`, each clustering started from the last one's centers too; of its centers
+    `clustering.transport.sinkhorn` makes classes of equal size, since the benchmarks of novel
+    class discovery have such. A head on pairs alone finds less than k-means does on the features
+    that its own training makes.
 
     Of unlabeled images it logs `similar`, the share of pairs that (2) takes to be of one class, and
     `confidence`, the novel head's highest probability: near 1 / C^u the head has found nothing.
@@ -187,11 +101,53 @@ def make(context: MethodContext, config: Config) -> Method:
     def initial_state(batch_stats: Tree) -> NCLState:
         z = jnp.zeros(context.network.features)
         labeled = create_queue(config.queue, {"z": z, "label": jnp.zeros((), jnp.int32)})
-        return NCLState(batch_stats, labeled, create_queue(config.queue, z))
+        return NCLState(
+            batch_stats,
+            labeled,
+            create_queue(config.queue, z),
+            jnp.zeros(context.images, jnp.int32),
+            jnp.zeros((config.classes, context.network.features)),
+        )
 
     loss = functools.partial(_loss, context, config, starts)
     classes = {LABELED: context.known_classes, NOVEL: config.classes}
-    return classifiers.method(context, loss, classes, initial_state)
+    method = classifiers.method(context, loss, classes, initial_state)
+    if config.head == "pairs":
+        return method
+    period = schedules.steps("method.update_every", config.update_every, per_epoch)
+    checks.at_least("method.update_every", period, 1)
+    return method._replace(
+        refresh_at=lambda step: step % period == 0,
+        refresh=functools.partial(_cluster, context, config),
+    )
+
+
+def _cluster(
+    context: MethodContext,
+    config: Config,
+    model_state: NCLState,
+    embedding: Callable[[], Features],
+    key: Array,
+    mesh: Mesh,
+) -> NCLState:
+    """Pseudo-labels of the unlabeled images, see `base.Refresh`."""
+    last = np.asarray(model_state.centers)
+    features = np.asarray(embedding()["backbone"])[context.unlabeled_rows]
+    result = base.spherical_clusters(
+        features,
+        config.classes,
+        n_init=N_INIT,
+        key=key,
+        init=last if last.any() else None,
+        mesh=mesh,
+    )
+    centers = result.centers.astype(last.dtype)
+    # The head keeps its classes: each new cluster takes the number of the old one that it is like.
+    centers = centers[optimize.linear_sum_assignment(-last @ centers.T)[1]]
+    cosines = arrays.normalize_rows(features) @ centers.T
+    pseudo_labels = np.zeros(context.images, np.int32)
+    pseudo_labels[context.unlabeled_rows] = sinkhorn(cosines).argmax(axis=1)
+    return model_state._replace(pseudo_labels=pseudo_labels, centers=centers)
 
 
 class _View(NamedTuple):
@@ -199,7 +155,8 @@ class _View(NamedTuple):
 
     logits: Array  # of the labeled head [b, C^l]
     labeled_probs: Array  # softmax of these
-    novel_probs: Array  # softmax of the novel head's logits [b, C^u]
+    novel_logits: Array  # of the novel head [b, C^u]
+    novel_probs: Array  # softmax of these
     features: Array  # z [b, f]
 
 
@@ -231,7 +188,7 @@ def _loss(
     # The queues hold earlier batches only: this one enters below, after its loss.
     terms = {
         "ce": ncl.cross_entropy(a.logits[:count], labeled["label"]),
-        "bce": ncl.pairwise_bce(pairs, a.novel_probs[count:], b.novel_probs[count:], axis=axis),
+        "bce": _novel_loss(config, model_state, pairs, a, b, unlabeled["index"], axis),
         "consistency": _consistency(config.consistency, a, b, count),
         **_contrast(config, starts, model_state, a, b, labeled["label"], mix_keys, step),
     }
@@ -248,10 +205,10 @@ def _loss(
     z_labeled = collectives.gather(ops.l2_normalize(a.features[:count]), axis)
     z_unlabeled = collectives.gather(ops.l2_normalize(a.features[count:]), axis)
     entries = {"z": z_labeled, "label": collectives.gather(labeled["label"], axis)}
-    model_state = NCLState(
-        batch_stats,
-        enqueue(model_state.labeled, entries),
-        enqueue(model_state.unlabeled, z_unlabeled),
+    model_state = model_state._replace(
+        batch_stats=batch_stats,
+        labeled=enqueue(model_state.labeled, entries),
+        unlabeled=enqueue(model_state.unlabeled, z_unlabeled),
     )
     monitors = {
         "accuracy": jnp.mean(jnp.argmax(a.logits[:count], axis=1) == labeled["label"]),
@@ -259,6 +216,24 @@ def _loss(
         "confidence": jnp.mean(jnp.max(a.novel_probs[count:], axis=1)),
     }
     return value, Aux(model_state, {"loss": value, **terms, **monitors})
+
+
+def _novel_loss(
+    config: Config,
+    model_state: NCLState,
+    pairs: Array,
+    a: _View,
+    b: _View,
+    index: Array,
+    axis: Axis,
+) -> Array:
+    """What the novel head learns from the unlabeled rows: pairs (3), or clusters."""
+    first = a.novel_logits.shape[0] - len(index)
+    if config.head == "pairs":
+        return ncl.pairwise_bce(pairs, a.novel_probs[first:], b.novel_probs[first:], axis=axis)
+    labels = jnp.asarray(model_state.pseudo_labels)[index]
+    losses = [ncl.cross_entropy(view.novel_logits[first:], labels) for view in (a, b)]
+    return (losses[0] + losses[1]) / 2
 
 
 def _forward(
@@ -269,7 +244,7 @@ def _forward(
         context, params, batch_stats, images, LABELED, axis
     )
     novel = classifiers.logits(params, NOVEL, z)
-    return _View(logits, jax.nn.softmax(logits), jax.nn.softmax(novel), z), batch_stats
+    return _View(logits, jax.nn.softmax(logits), novel, jax.nn.softmax(novel), z), batch_stats
 
 
 def _consistency(heads: str, a: _View, b: _View, count: int) -> Array:

@@ -171,6 +171,7 @@ def _join(config: RunConfig, dataset: Dataset, test: Dataset | None, mesh: Mesh)
         batch_size=train.batch_size,
         labeled_batch_size=train.labeled_batch_size,
         known_classes=known_classes,
+        unlabeled_rows=None if dataset.known is None else np.flatnonzero(dataset.known < 0),
     )
     method = _method(config, context)
     optimizer, learning_rate = optim.make(

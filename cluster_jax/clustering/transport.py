@@ -1,0 +1,37 @@
+"""Balanced assignment of rows to clusters: optimal transport with an entropy term."""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+
+def sinkhorn(scores: ArrayLike, *, epsilon: float = 0.05, max_iter: int = 1000) -> NDArray:
+    """Probability of each cluster for each row, such that all clusters have equal mass.
+
+    Maximizes `<Q, scores> + epsilon entropy(Q)` over all Q of equal row sums and equal column
+    sums, by scaling rows and columns in turn until the columns are equal to 1e-6.
+
+    Args:
+        scores: float `[n, k]`, for example cosines to the centers of k clusters.
+        epsilon: weight of the entropy, > 0; the smaller, the harder the assignment.
+        max_iter: scalings of rows and columns at most.
+
+    Returns:
+        float64 `[n, k]`, rows sum to one.
+
+    Source: Cuturi (2013), Algorithm 1; Asano et al. (2020) use it for self-labelling.
+
+    Example:
+        >>> sinkhorn([[1.0, 0.0], [1.0, 0.8]]).round(3)
+        array([[1., 0.],
+               [0., 1.]])
+    """
+    logits = np.asarray(scores, np.float64) / epsilon
+    target = np.log(len(logits) / logits.shape[1])
+    for _ in range(max_iter):
+        logits = special.log_softmax(logits, axis=1)
+        excess = special.logsumexp(logits, axis=0) - target
+        if np.abs(excess).max() < 1e-6:
+            break
+        logits = logits - excess[None, :]
+    return special.softmax(logits, axis=1)
