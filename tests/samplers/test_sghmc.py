@@ -27,7 +27,6 @@ def image_keys(key, n):
 
 
 # The compiler spends its time on the random bits; without optimization it is twice as fast.
-compiled = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 
 def quartic(images):
@@ -55,7 +54,7 @@ def run(key, images, potential_and_grad, **settings):
     def sample(keys, images):
         return sghmc.sghmc(keys, images, potential_and_grad, potential_and_grad(images), **settings)
 
-    return compiled(sample)(image_keys(key, len(images)), images)
+    return jax.jit(sample)(image_keys(key, len(images)), images)
 
 
 @pytest.mark.parametrize(
@@ -299,7 +298,7 @@ def test_an_image_has_the_same_view_in_any_batch(keys):
     whole_batch, shares = run(key, images, quartic, iterations=3)
     picked = jnp.array([4, 1])
 
-    @compiled
+    @jax.jit
     def sample(keys, images):
         settings = {"iterations": 3, "momentum": "new", **PAPER, **OFF}
         return sghmc.sghmc(keys, images, quartic, quartic(images), **settings)
