@@ -26,16 +26,48 @@ import pytest
 from cluster_jax.pipeline import build
 from cluster_jax.training import state as states
 
+# Modules that take longest, in this order: the first to start, so that of two processes none waits
+# for the other's last module.
+LONGEST = (
+    "test_run",
+    "test_invariance",
+    "test_configs_run",
+    "test_estimators",
+    "test_contract",
+    "test_reference_step",
+    "test_configs",
+    "test_gpu_training",
+    "test_estimator_pretrained",
+    "test_train",
+    "test_stages",
+    "test_network",
+    "test_frozen",
+    "test_kernel_infonce",
+    "test_learning",
+    "test_gpu_rates",
+    "test_tutorials",
+    "test_readme",
+    "test_reduce",
+)
+
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
 def pytest_configure(config):
-    """Keeps compiled code from one test run to the next, in pytest's cache directory."""
+    """Keeps compiled code from one run of the suite to the next, in pytest's cache directory."""
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         folder = str(config.rootpath / ".pytest_cache" / "d" / "jax")
         os.environ["JAX_COMPILATION_CACHE_DIR"] = folder
         jax.config.update("jax_compilation_cache_dir", folder)
+    # Else pytest-xdist starts with the modules of most tests.
+    config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(items):
+    """Puts the longest modules first."""
+    place = {name: i for i, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path.stem, len(place)))
 
 
 def pytest_collection_finish():

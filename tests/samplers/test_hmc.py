@@ -17,9 +17,6 @@ def image_keys(key, n):
     return jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(n))
 
 
-# The compiler spends its time on the random bits; without optimization it is twice as fast.
-
-
 def skewed(images):
     """P(x) = exp(x) - 1.5 x a pixel: the logarithm of a gamma variable, long tail to the left."""
     axes = tuple(range(1, images.ndim))

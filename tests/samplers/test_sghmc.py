@@ -26,9 +26,6 @@ def image_keys(key, n):
     return jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(n))
 
 
-# The compiler spends its time on the random bits; without optimization it is twice as fast.
-
-
 def quartic(images):
     """A potential whose gradient is not linear and differs from pixel to pixel."""
     weight = 1 + jnp.arange(images[0].size, dtype=images.dtype).reshape(images.shape[1:])
