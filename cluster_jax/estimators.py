@@ -22,7 +22,7 @@ from cluster_jax.clustering import tree
 from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config, override, parse_section
-from cluster_jax.data import arrays, datasets, inference_data, splits
+from cluster_jax.data import arrays, datasets, features, inference_data, splits
 from cluster_jax.data.datasets import DataConfig, Dataset
 from cluster_jax.pipeline import export, inference
 from cluster_jax.pipeline import run as pipeline
@@ -313,6 +313,11 @@ def _training_images(X: str | os.PathLike | ArrayLike, config: ConfigDict) -> Da
     """Loads the images of `X` and records their source in the config's section `data`."""
     section = config.data
     section.dir = None
+    if section.name == "features":
+        if not isinstance(X, str | os.PathLike):
+            return features.from_array(X, cache_mb=section.cache_mb)
+        section.dir = os.fspath(X)
+        return datasets.load(parse_section(DataConfig, "data", section))
     if not isinstance(X, str | os.PathLike):
         section.name = "arrays"
         return arrays.from_array(X, image_size=section.image_size, cache_mb=section.cache_mb)

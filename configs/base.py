@@ -20,7 +20,7 @@ def get_config():
 def _add_images(config):
     """Images, augmentation, known classes, earlier stages."""
     config.data = ConfigDict()
-    config.data.name = "digits"  # "folder", "arrays", or the name of a TFDS set
+    config.data.name = "digits"  # "folder", "arrays", "features", or the name of a TFDS set
     config.data.dir = config_dict.placeholder(str)
     config.data.split = config_dict.placeholder(str)
     config.data.label = "label"  # feature of a TFDS data set with the labels for scoring
@@ -45,6 +45,14 @@ def _add_images(config):
     config.augment.solarize = ConfigDict({"probability": 0.0, "threshold": 0.5})
     config.augment.affine = ConfigDict({"rotation": 0.0, "scale": 0.0, "shift": 0.0, "shear": 0.0})
     config.augment.noise = 0.0
+
+    # Views of features, in place of `augment` where data.name is "features".
+    config.feature_views = ConfigDict()
+    config.feature_views.cached = config_dict.placeholder(int)  # None: all that the data have
+    config.feature_views.neighbors = 10
+    config.feature_views.step = 1.0
+    config.feature_views.noise = 0.0
+    config.feature_views.dropout = 0.0
 
     # Novel class discovery: number of labeled classes (the first ones), and the images held out for
     # the test: a TFDS split, or a fraction of every class.

@@ -1,4 +1,4 @@
-"""The flags of `train`: `--config`, its overrides `--config.KEY=VALUE`, and two folders."""
+"""Flags of commands with a config: `--config`, its overrides `--config.KEY=VALUE`, and others."""
 
 import pathlib
 import re
@@ -12,49 +12,52 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import check_key, config_names, find_config, load_config
 
 
-class TrainFlags(NamedTuple):
+class ConfigFlags(NamedTuple):
     """Parsed flags.
 
     Attributes:
         config: with its overrides.
         name: the bare name of the config.
-        workdir: folder of the run, or None.
-        export: folder for links to the images by cluster, or None.
+        others: the command's other flags by name, None where they are not given.
     """
 
     config: ConfigDict
     name: str
-    workdir: str | None
-    export: str | None
+    others: dict[str, str | None]
 
 
-def read_flags(arguments: Sequence[str]) -> TrainFlags:
-    """Reads the flags of `train`.
+def read_flags(command: str, arguments: Sequence[str], others: Sequence[str]) -> ConfigFlags:
+    """Reads the flags of a command.
 
     Uses absl, because every value of a config is a flag.
+
+    Args:
+        command: name of the subcommand.
+        arguments: the flags.
+        others: names of its flags beside `--config`.
 
     Raises:
         InputError: a flag is unknown, or its value cannot be used.
     """
     arguments = resolve_config(arguments)
     _check_keys(arguments)
-    argv = ["cluster-jax train", *arguments]
+    argv = [f"cluster-jax {command}", *arguments]
     values = flags.FlagValues()
     config_flags.DEFINE_config_file(
         "config", None, "Config.", lock_config=True, flag_values=values, sys_argv=argv
     )
-    flags.DEFINE_string("workdir", None, "Folder of the run.", flag_values=values)
-    flags.DEFINE_string("export", None, "Folder of images by cluster.", flag_values=values)
+    for name in others:
+        flags.DEFINE_string(name, None, "See --help.", flag_values=values)
     try:
-        _, *others = values(argv)
+        _, *unknown = values(argv)
     except (flags.Error, AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(_explain(error)) from error
-    if others:
+    if unknown:
         raise InputError(
-            f"arguments must be flags such as --config.train.batch_size=128; got {others[0]!r}"
+            f"arguments must be flags such as --config.train.batch_size=128; got {unknown[0]!r}"
         )
     name = pathlib.Path(config_flags.get_config_filename(values["config"])).stem
-    return TrainFlags(values["config"].value, name, values["workdir"].value, values["export"].value)
+    return ConfigFlags(values["config"].value, name, {key: values[key].value for key in others})
 
 
 def resolve_config(arguments: Sequence[str]) -> list[str]:

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from absl import logging
 
 from cluster_jax.cli import exit_codes
-from cluster_jax.cli.flags import TrainFlags, read_flags
+from cluster_jax.cli.flags import ConfigFlags, read_flags
 from cluster_jax.cli.parser import Parser
 
 
-def _train(flags: TrainFlags) -> None:
+def _train(flags: ConfigFlags) -> None:
     import jax
 
     from cluster_jax.core import devices
@@ -25,14 +25,17 @@ def _train(flags: TrainFlags) -> None:
     train = flags.config.get("train", {})
     devices.use_cores(math.gcd(train.get("batch_size", 0), train.get("labeled_batch_size") or 0))
     devices.distribute()
-    workdir = flags.workdir or pipeline.default_workdir(config_json(flags.config), flags.name)
-    if flags.export is not None:
+    export_folder = flags.others["export"]
+    workdir = flags.others["workdir"] or pipeline.default_workdir(
+        config_json(flags.config), flags.name
+    )
+    if export_folder is not None:
         images = flags.config.data.dir if flags.config.data.name == "folder" else None
-        export.check(flags.export, images, workdir)
+        export.check(export_folder, images, workdir)
     pipeline.run_pipeline(flags.config, workdir, flags.name)
-    if flags.export is not None and jax.process_index() == 0:
-        count = export.run_clusters(workdir, flags.export)
-        sys.stdout.write(f"exported     {count:,} folders to {flags.export}\n")
+    if export_folder is not None and jax.process_index() == 0:
+        count = export.run_clusters(workdir, export_folder)
+        sys.stdout.write(f"exported     {count:,} folders to {export_folder}\n")
 
 
 def _parser() -> Parser:
@@ -60,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with exit_codes.handle_errors():
         if any(re.fullmatch("-h|--?help(full|short)?", argument) for argument in arguments):
             _parser().parse_args(["--help"])
-        _train(read_flags(arguments))
+        _train(read_flags("train", arguments, ("workdir", "export")))
 
 
 if __name__ == "__main__":

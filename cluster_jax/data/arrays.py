@@ -1,9 +1,9 @@
 """Images from a `.npy` or `.npz` file."""
 
 import numpy as np
-from etils import epath
 from numpy.typing import ArrayLike
 
+from cluster_jax.data.archive import check_labels, read_archive
 from cluster_jax.data.images import Dataset, in_memory, resize_and_crop_all, subset
 
 
@@ -25,10 +25,11 @@ def load(*, dir: str | None, image_size: int | None, cache_mb: float, limit: int
         ValueError: missing file, no images in it, or images or labels of an unsupported dtype,
             shape or range.
     """
-    path, images, labels = _read(dir)
+    path, images, others = read_archive(dir, ("images", "x"))
+    labels = others.get("labels", others.get("y"))
     images = _check_images(images, f"images in {path}")
     if labels is not None:
-        labels = _check_labels(labels, len(images), path)
+        labels = check_labels(labels, len(images), path)
     indices = subset(len(images), limit)
     if len(indices) < len(images):
         images, labels = images[indices], None if labels is None else labels[indices]
@@ -62,34 +63,6 @@ def to_uint8(images: np.ndarray) -> np.ndarray:
     return images[..., None] if images.ndim == 3 else images
 
 
-def _read(dir: str | None) -> tuple[epath.Path, np.ndarray, np.ndarray | None]:
-    """Path, images and labels as stored."""
-    if not dir:
-        raise ValueError("data.dir must be the path of a .npy or .npz file; got none")
-    path = epath.Path(dir).expanduser()
-    if path.suffix not in (".npy", ".npz"):
-        raise ValueError(f"data.dir must be a .npy or .npz file; got {path}")
-    if not path.exists() or path.is_dir():
-        raise ValueError(f"data.dir must be an existing .npy or .npz file; got {path}")
-    try:
-        with path.open("rb") as file:
-            stored = np.load(file, allow_pickle=False)
-            arrays = dict(stored) if isinstance(stored, np.lib.npyio.NpzFile) else {"x": stored}
-    # A damaged archive raises errors of zipfile and zlib as well as of NumPy.
-    except Exception as error:
-        raise ValueError(
-            f"{path} must hold NumPy arrays without pickled objects; got an error: {error}"
-        ) from error
-    labels = arrays.pop("labels", None)
-    labels = arrays.pop("y", None) if labels is None else labels
-    for key in ("images", "x", *(arrays if len(arrays) == 1 else ())):
-        if key in arrays:
-            return path, arrays[key], labels
-    raise ValueError(
-        f"{path} must hold an array 'images' or 'x'; got {', '.join(sorted(arrays)) or 'no arrays'}"
-    )
-
-
 def _check_images(images: np.ndarray, name: str) -> np.ndarray:
     shape = " x ".join(map(str, images.shape))
     if images.ndim not in (3, 4) or (images.ndim == 4 and images.shape[-1] not in (1, 3)):
@@ -110,17 +83,3 @@ def _check_images(images: np.ndarray, name: str) -> np.ndarray:
             f"{name} must be uint8 or floats in [0, 1]; got {images.dtype} from {low:g} to {high:g}"
         )
     return images
-
-
-def _check_labels(labels: np.ndarray, count: int, path: epath.Path) -> np.ndarray:
-    if labels.shape != (count,) or not np.issubdtype(labels.dtype, np.integer):
-        raise ValueError(
-            f"labels in {path} must be integers of shape ({count},), one per image; got "
-            f"{labels.dtype} of shape {labels.shape}"
-        )
-    bounds = np.iinfo(np.int32)
-    if labels.min() < bounds.min or labels.max() > bounds.max:
-        raise ValueError(
-            f"labels in {path} must be in the range of int32; got {labels.min()} to {labels.max()}"
-        )
-    return labels.astype(np.int32)

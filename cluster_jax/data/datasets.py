@@ -1,4 +1,4 @@
-"""Data sets by name: digits, a folder of images, an array file, or a prepared TFDS set."""
+"""Data sets by name: digits, a folder of images, a file of images or features, or TFDS."""
 
 import dataclasses
 import warnings
@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 
 from cluster_jax.core import checks
-from cluster_jax.data import arrays, folder, tfds_source
+from cluster_jax.data import arrays, features, folder, tfds_source
 from cluster_jax.data.images import Dataset, in_memory, resize_and_crop_all, subset
 
 STATISTICS_IMAGES = 10_000  # a mean over 10,000 images is known to about 0.1 %
@@ -18,7 +18,7 @@ class DataConfig:
     """Section `data`: which images.
 
     Attributes:
-        name: "digits", "folder", "arrays" or the name of a prepared TFDS set.
+        name: "digits", "folder", "arrays", "features" or the name of a prepared TFDS set.
         dir: location of the data: folder, file, or TFDS's data directory; unused by digits.
         split: TFDS split, "train" or "train+test"; ignored by other sources.
         label: feature of a TFDS set that holds the classes, "label" or for example CIFAR-100's
@@ -68,6 +68,8 @@ def load(config: DataConfig) -> Dataset:
         )
     if config.name == "arrays":
         dataset = arrays.load(dir=config.dir, image_size=size, cache_mb=cache_mb, limit=limit)
+    elif config.name == "features":
+        dataset = features.load(dir=config.dir, cache_mb=cache_mb, limit=limit)
     else:
         dataset = tfds_source.load(
             name=config.name,

@@ -15,7 +15,10 @@ CHUNK = 1024
 
 
 class Dataset(NamedTuple):
-    """A set of images of one size.
+    """A set of images of one size, or of features of images: vectors of one length.
+
+    Features have their views, the first that of the image itself, and then those of neighbors in
+    place of pixels: where the attributes say uint8 and (H, W, C), features have float32 and (v, d).
 
     Attributes:
         name: `data.name`.
@@ -29,11 +32,12 @@ class Dataset(NamedTuple):
         skipped: (path, reason) of every file that could not be read.
         known: int32 `[N]`, class labels that training may use, -1 for unlabeled images; None where
             training uses no classes. Only novel class discovery has it.
+        neighbors: number of the last rows of each item of features that are its neighbors'.
     """
 
     name: str
     size: int
-    shape: tuple[int, int, int]
+    shape: tuple[int, ...]
     images: np.ndarray | None
     fetch: Callable[[np.ndarray], np.ndarray]
     labels: np.ndarray | None
@@ -41,6 +45,12 @@ class Dataset(NamedTuple):
     sources: tuple[str, ...] | None
     skipped: tuple[tuple[str, str], ...]
     known: np.ndarray | None = None
+    neighbors: int = 0
+
+    @property
+    def has_images(self) -> bool:
+        """Whether the items are images, not features."""
+        return len(self.shape) == 3
 
 
 def to_rgb(dataset: Dataset) -> Dataset:

@@ -1,4 +1,4 @@
-"""New images for a trained network, in the size of its training images."""
+"""New images, or features, for a trained network, in the size of its training images."""
 
 import os
 
@@ -7,12 +7,12 @@ from etils import epath
 from numpy.typing import ArrayLike
 from PIL import Image
 
-from cluster_jax.data import arrays, folder
+from cluster_jax.data import arrays, features, folder
 from cluster_jax.data.images import Dataset, decode, in_memory, to_rgb
 
 
 def load(
-    source: str | os.PathLike | ArrayLike, *, shape: tuple[int, int, int], cache_mb: float
+    source: str | os.PathLike | ArrayLike, *, shape: tuple[int, ...], cache_mb: float
 ) -> Dataset:
     """Images as uint8 `[H, W, C]`, resized and cropped where the training images are square.
 
@@ -20,14 +20,17 @@ def load(
     read are left out and listed in `Dataset.skipped`. Labels and class folders are ignored.
 
     Args:
-        source: a folder, an image file, a `.npy` or `.npz` file, or an array `[N, H, W(, C)]`.
-        shape: `[H, W, C]` of the training images.
+        source: a folder, an image file, a `.npy` or `.npz` file, or an array `[N, H, W(, C)]`; for
+            a run on features a `.npy`, `.npz` or `.csv` file or an array `[N, d]` or `[N, v, d]`.
+        shape: `[H, W, C]` of the training images, or `[v, d]` of features.
         cache_mb: sets up to this size, in 10^6 bytes, are decoded into memory.
 
     Raises:
         ValueError: there is no such file, it cannot be read, or its images differ from the
             training images in size.
     """
+    if len(shape) == 2:
+        return _load_features(source, shape[1], cache_mb)
     height, width, channels = shape
     image_size = height if height == width else None
     if isinstance(source, str | os.PathLike):
@@ -40,6 +43,19 @@ def load(
         raise ValueError(
             f"images must be {height} x {width} (height x width) like the training images; got "
             f"{dataset.shape[0]} x {dataset.shape[1]}"
+        )
+    return dataset._replace(labels=None, label_names=None)
+
+
+def _load_features(source: str | os.PathLike | ArrayLike, columns: int, cache_mb: float) -> Dataset:
+    if isinstance(source, str | os.PathLike):
+        dataset = features.load(dir=os.fspath(source), cache_mb=cache_mb, limit=None)
+    else:
+        dataset = features.from_array(source, cache_mb=cache_mb)
+    if dataset.shape[1] != columns:
+        raise ValueError(
+            f"features must have {columns} columns like those of the training; got "
+            f"{dataset.shape[1]}"
         )
     return dataset._replace(labels=None, label_names=None)
 

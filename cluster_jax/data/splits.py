@@ -214,7 +214,7 @@ def hold_out(dataset: Dataset, *, share: float, seed: int) -> tuple[Dataset, Dat
 
 def _check_test_split(data: DataConfig, split: str, holdout: float) -> None:
     """Raises an `InputError` if test images could be training images."""
-    if data.name in ("digits", "folder", "arrays"):
+    if data.name in ("digits", "folder", "arrays", "features"):
         raise InputError(
             f"novel.test_split must be None for {data.name}, which has no splits; got {split!r}. "
             "Set novel.holdout to the share to hold out instead"

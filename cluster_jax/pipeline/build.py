@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 
 from cluster_jax.core import checks, io, schedules
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import batches, datasets, splits, views
+from cluster_jax.data import batches, datasets, feature_views, features, splits, views
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import to_rgb
 from cluster_jax.data.views import AugmentConfig
@@ -66,6 +66,8 @@ def build_run(
         known = dataset.known
         num_clustered = dataset.size if known is None else int((known < 0).sum())
         evaluate.check_k(config.eval, num_clustered)
+        if not dataset.has_images:
+            dataset = features.with_neighbors(dataset, config.feature_views.neighbors)
         if config.network.weights is not None:
             # What is pretrained takes three channels.
             dataset, test = to_rgb(dataset), None if test is None else to_rgb(test)
@@ -108,10 +110,11 @@ def rebuild_run(config: RunConfig, images: Mapping[str, Any]) -> BuiltRun:
         InputError: the config and the images are inconsistent.
     """
     known = _placeholder_classes(images["size"], images.get("known"))
+    shape = tuple(images["shape"])
     dataset = Dataset(
         name=config.data.name,
         size=images["size"],
-        shape=tuple(images["shape"]),
+        shape=shape,
         images=None,
         fetch=_no_images,
         labels=None,
@@ -119,10 +122,12 @@ def rebuild_run(config: RunConfig, images: Mapping[str, Any]) -> BuiltRun:
         sources=None,
         skipped=(),
         known=known,
+        neighbors=config.feature_views.neighbors if len(shape) == 2 else 0,
     )
-    mean, std = tuple(images["mean"]), tuple(images["std"])
-    augment = dataclasses.replace(config.augment, mean=mean, std=std)
-    config = dataclasses.replace(config, augment=augment)
+    if dataset.has_images:
+        mean, std = tuple(images["mean"]), tuple(images["std"])
+        augment = dataclasses.replace(config.augment, mean=mean, std=std)
+        config = dataclasses.replace(config, augment=augment)
     return _join(config, dataset, None, states.make_mesh())
 
 
@@ -140,7 +145,12 @@ def _no_images(indices: np.ndarray) -> np.ndarray:
 
 
 def _join(config: RunConfig, dataset: Dataset, test: Dataset | None, mesh: Mesh) -> BuiltRun:
-    config = dataclasses.replace(config, augment=_with_statistics(config, dataset))
+    if dataset.has_images:
+        config = dataclasses.replace(config, augment=_with_statistics(config, dataset))
+        augment = views.make(config.augment)
+        shape: tuple[int, ...] = (config.augment.size, config.augment.size, dataset.shape[2])
+    else:
+        augment, shape = feature_views.make(config.feature_views, dataset), dataset.shape[1:]
     train = config.train
     known_classes = 0 if dataset.known is None else splits.check_known(dataset.known)
     steps_per_epoch = _steps_per_epoch(train, dataset) if trains(config) else 1
@@ -148,7 +158,7 @@ def _join(config: RunConfig, dataset: Dataset, test: Dataset | None, mesh: Mesh)
     net = network.make(config.network)
     context = MethodContext(
         network=net,
-        augment=views.make(config.augment),
+        augment=augment,
         shuffle=config.network.norm == "shuffle",
         images=dataset.size,
         total_steps=schedule.total,
@@ -173,7 +183,7 @@ def _join(config: RunConfig, dataset: Dataset, test: Dataset | None, mesh: Mesh)
         schedule=schedule if trains(config) else schedule._replace(total=0),
         dataset=dataset,
         mesh=mesh,
-        shape=(config.augment.size, config.augment.size, dataset.shape[2]),
+        shape=shape,
     )
     return BuiltRun(config, training, test)
 
@@ -255,7 +265,7 @@ def _try_step(run: TrainingRun) -> None:
         states.check_batch(count, run.mesh)
         batch[name] = {
             "index": jax.ShapeDtypeStruct((count,), jnp.int32),
-            "image": jax.ShapeDtypeStruct((count, *run.dataset.shape), jnp.uint8),
+            "image": jax.ShapeDtypeStruct((count, *run.dataset.shape), _dtype(run.dataset)),
         }
         if name == "labeled":
             batch[name]["label"] = jax.ShapeDtypeStruct((count,), jnp.int32)
@@ -269,7 +279,7 @@ def _try_step(run: TrainingRun) -> None:
 def check_features(built: BuiltRun) -> None:
     """Raises an `InputError` unless the method embeds `eval.features`."""
     run = built.training
-    images = jax.ShapeDtypeStruct((1, *run.dataset.shape), jnp.uint8)
+    images = jax.ShapeDtypeStruct((1, *run.dataset.shape), _dtype(run.dataset))
 
     def embed(images: jax.Array) -> dict[str, jax.Array]:
         state = states.initial(run.method, run.optimizer, seed=0, shape=run.shape)
@@ -278,6 +288,10 @@ def check_features(built: BuiltRun) -> None:
     embedded = jax.eval_shape(embed, images)
     choices = tuple(name for name in evaluate.FEATURES if name in embedded)
     checks.one_of("eval.features", built.config.eval.features, choices)
+
+
+def _dtype(dataset: Dataset) -> Any:
+    return jnp.uint8 if dataset.has_images else jnp.float32
 
 
 def _method(config: RunConfig, context: MethodContext) -> Method:

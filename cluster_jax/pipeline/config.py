@@ -11,6 +11,7 @@ from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import check_keys, parse_section
 from cluster_jax.data.datasets import DataConfig
+from cluster_jax.data.feature_views import FeatureViewsConfig
 from cluster_jax.data.splits import NovelConfig
 from cluster_jax.data.views import AugmentConfig
 from cluster_jax.evaluation.evaluate import EvalConfig
@@ -24,7 +25,7 @@ from cluster_jax.training.optim import OptimizerConfig
 
 # Keys that a stage cannot change: all stages train on the same images, and only the last one is
 # evaluated.
-SHARED = ("seed", "note", "data", "novel", "eval", "stages", "init_from")
+SHARED = ("seed", "note", "data", "feature_views", "novel", "eval", "stages", "init_from")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +61,7 @@ class RunConfig:
     note: str
     data: DataConfig
     augment: AugmentConfig
+    feature_views: FeatureViewsConfig
     novel: NovelConfig
     stages: Mapping[str, "RunConfig"]
     init_from: str | None
@@ -100,6 +102,7 @@ def parse_config(config: ConfigDict | Mapping[str, Any]) -> RunConfig:
         stages=_parse_stages(values),
         data=parse_section(DataConfig, "data", values["data"]),
         augment=parse_section(AugmentConfig, "augment", values["augment"]),
+        feature_views=parse_section(FeatureViewsConfig, "feature_views", values["feature_views"]),
         novel=parse_section(NovelConfig, "novel", values["novel"]),
         network=parse_section(NetworkConfig, "network", values["network"]),
         method=_method(values["method"]),

@@ -69,7 +69,9 @@ def write_outputs(
     section = with_novel_k(config, run.dataset)
     evaluation = evaluate.evaluate(embedding, clustered.labels, section, seed=config.seed)
     discovered = _discover(stage.built, features)
-    repeated = duplicates.find(run.dataset.fetch, features.train[section.features])
+    repeated = None
+    if run.dataset.has_images:
+        repeated = duplicates.find(run.dataset.fetch, features.train[section.features])
     records = log.read(workdir)
     results = {
         "provenance": provenance.describe(
@@ -80,7 +82,7 @@ def write_outputs(
             "gradient_share": _last(records, "gradient_share"),
             "discovery": None if discovered is None else discovered.metrics,
         },
-        "duplicates": duplicates.counts(repeated),
+        "duplicates": None if repeated is None else duplicates.counts(repeated),
         "suggested_names": _suggested_names(config, embedding, evaluation, discovered),
         "images_per_second": _speed(records),
         "seconds": {
@@ -94,13 +96,14 @@ def write_outputs(
     workdirs.write_clusters(workdir, stored._replace(linkage=linkage))
     table = assignments.images_csv(run.dataset, evaluation, discovered)
     io.write(workdir / workdirs.ASSIGNMENTS, table)
-    table = assignments.duplicates_csv(run.dataset, repeated)
-    io.write(workdir / workdirs.DUPLICATES, table)
+    if repeated is not None:
+        table = assignments.duplicates_csv(run.dataset, repeated)
+        io.write(workdir / workdirs.DUPLICATES, table)
     data = _report_data(stage.name, results, records, evaluation, discovered, clustered)
     if discovered is not None:
         linkage = cluster_linkage(embedding[section.features], discovered.cluster_labels)
     data = data._replace(linkage=linkage)
-    if repeated.n_groups:
+    if repeated is not None and repeated.n_groups:
         # Of all images, also where only the unlabeled ones are clustered.
         shown = duplicates.Shown(repeated, run.dataset.fetch, run.dataset.sources)
         data = data._replace(duplicates=shown)
@@ -225,7 +228,7 @@ def _report_data(
         outliers=evaluation.outliers if discovered is None else None,
         true_labels=dataset.labels,
         label_names=dataset.label_names,
-        fetch_images=dataset.fetch,
+        fetch_images=dataset.fetch if dataset.has_images else None,
         sources=dataset.sources,
         curve=evaluation.curve,
         skipped=dataset.skipped,

@@ -84,7 +84,7 @@ class TrainingRun(NamedTuple):
     schedule: TrainSchedule
     dataset: Dataset
     mesh: Mesh
-    shape: tuple[int, int, int]
+    shape: tuple[int, ...]
 
 
 def train(

@@ -57,7 +57,7 @@ def initial(
     optimizer: optax.GradientTransformation,
     *,
     seed: int,
-    shape: tuple[int, int, int],
+    shape: tuple[int, ...],
 ) -> State:
     """The state before the first step; a pure function.
 
@@ -65,7 +65,7 @@ def initial(
         method: method to train.
         optimizer: optimizer of its parameters.
         seed: seed of the initial parameters and of all later randomness.
-        shape: `[H, W, C]` of a network input.
+        shape: `[H, W, C]` of a network input; `[d]` of features.
     """
     key, init_key = jax.random.split(jax.random.key(seed))
     params, model_state = method.init(init_key, jnp.zeros((1, *shape)))
@@ -77,7 +77,7 @@ def create(
     optimizer: optax.GradientTransformation,
     *,
     seed: int,
-    shape: tuple[int, int, int],
+    shape: tuple[int, ...],
     mesh: Mesh,
 ) -> State:
     """`initial`, replicated on every device of the mesh."""

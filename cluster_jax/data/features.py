@@ -1,0 +1,133 @@
+"""Vectors as data: features of images that another network has made, one or several of each."""
+
+from typing import Any
+
+import numpy as np
+from etils import epath
+from numpy.typing import ArrayLike, NDArray
+from sklearn.neighbors import NearestNeighbors
+
+from cluster_jax.core import checks
+from cluster_jax.core.checks import InputError
+from cluster_jax.data import tables
+from cluster_jax.data.archive import check_labels, read_archive
+from cluster_jax.data.images import Dataset, subset
+
+# Rows that are converted at a time.
+_CHUNK = 1024
+
+
+def load(*, dir: str | None, cache_mb: float, limit: int | None) -> Dataset:
+    """Features `[N, d]`, or `[N, v, d]` with v views of each image, the first the image itself.
+
+    Each is scaled to length one: what is compared is their direction.
+
+    A `.npz` file holds them under `features` or `x`, or as its only array; beside them, if it has
+    any, int labels `[N]` under `labels` or `y`, names of the classes under `label_names`, and a
+    name of each image under `files`. A `.csv` may name its rows, see `tables.read_table`.
+
+    Args:
+        dir: path of a `.npy`, `.npz` or `.csv` file; `.npy` and `.npz` may be in a bucket.
+        cache_mb: sets up to this size, in 10^6 bytes of float32, are put on the device; larger
+            ones stay on the host.
+        limit: number of rows of a fixed random subset, or None for all.
+
+    Raises:
+        ValueError: missing file, or features or labels of an unsupported dtype, shape or value.
+    """
+    if dir is not None and dir.endswith(".csv"):
+        table = tables.read_table(str(epath.Path(dir).expanduser()), None)
+        values, labels, label_names, sources = table.values, None, None, table.names
+    else:
+        path, values, others = read_archive(dir, ("features", "x"))
+        labels = others.get("labels", others.get("y"))
+        labels = None if labels is None else check_labels(labels, len(values), path)
+        label_names, sources = _texts(others, "label_names"), _texts(others, "files")
+        if sources is not None and len(sources) != len(values):
+            raise InputError(
+                f"files in {path} must name each of the {len(values)} rows; got {len(sources)}"
+            )
+    rows = subset(len(values), limit)
+    dataset = _dataset(_unit_rows(values, f"features in {dir}")[rows], cache_mb)
+    return dataset._replace(
+        labels=None if labels is None else labels[rows],
+        label_names=label_names,
+        sources=None if sources is None else tuple(sources[i] for i in rows),
+    )
+
+
+def from_array(X: ArrayLike, *, cache_mb: float) -> Dataset:
+    """A data set from features `[N, d]` or `[N, v, d]`, see `load`.
+
+    Raises:
+        ValueError: not an array of features.
+    """
+    try:
+        values = np.asarray(X)
+    except ValueError as error:
+        raise InputError("X must be one array; got rows of different lengths") from error
+    return _dataset(_unit_rows(values, "features in X"), cache_mb)
+
+
+def with_neighbors(dataset: Dataset, count: int) -> Dataset:
+    """The set with the features of each row's nearest other rows after its own views.
+
+    Neighbors are the most similar rows by the cosine of their first views.
+
+    Args:
+        dataset: features.
+        count: number of neighbors, less than the number of rows.
+
+    Raises:
+        InputError: too few rows.
+    """
+    if count == dataset.neighbors:  # also those of a set that an earlier stage has used
+        return dataset
+    checks.between("feature_views.neighbors", count, 0, dataset.size - 1)
+    first = dataset.fetch(np.arange(dataset.size))[:, 0]
+    # Without rows of its own, the search leaves each row out of its neighbors.
+    search = NearestNeighbors(n_neighbors=count, metric="cosine", algorithm="brute").fit(first)
+    neighbors = search.kneighbors(return_distance=False)
+
+    def fetch(indices: NDArray) -> NDArray:
+        indices = np.asarray(indices)
+        return np.concatenate([dataset.fetch(indices), first[neighbors[indices]]], axis=1)
+
+    views, columns = dataset.shape
+    # Streamed: on the device it would be many times the set.
+    return dataset._replace(
+        shape=(views + count, columns), images=None, fetch=fetch, neighbors=count
+    )
+
+
+def _dataset(values: NDArray, cache_mb: float) -> Dataset:
+    cached = values if values.nbytes <= cache_mb * 1e6 else None
+    shape, fetch = values.shape[1:], values.__getitem__
+    return Dataset("features", len(values), shape, cached, fetch, None, None, None, ())
+
+
+def _unit_rows(values: NDArray, name: str) -> NDArray:
+    """The features as float32 `[N, v, d]`, each scaled to length one; zeros stay zeros."""
+    shape = " x ".join(map(str, values.shape))
+    if values.ndim not in (2, 3) or not values.size:
+        raise InputError(
+            f"{name} must have shape [N x d], or [N x v x d] with v views of each image; got "
+            f"[{shape}]"
+        )
+    if values.dtype.kind not in "biuf":
+        raise InputError(f"{name} must be real numbers; got {values.dtype}")
+    values = values.reshape(len(values), -1, values.shape[-1])
+    rows = np.empty(values.shape, np.float32)
+    for i in range(0, len(values), _CHUNK):  # no float64 copy of the whole set
+        chunk = values[i : i + _CHUNK].astype(np.float64)
+        if not np.isfinite(chunk).all():
+            raise InputError(f"{name} must be finite; got NaN or infinity")
+        largest = np.abs(chunk).max(axis=2, keepdims=True)
+        chunk /= np.where(largest > 0, largest, 1)  # so that no square overflows
+        norms = np.linalg.norm(chunk, axis=2, keepdims=True)
+        rows[i : i + _CHUNK] = chunk / np.where(norms > 0, norms, 1)
+    return rows
+
+
+def _texts(others: dict[str, Any], key: str) -> tuple[str, ...] | None:
+    return tuple(map(str, others[key])) if key in others else None

@@ -1,0 +1,57 @@
+"""One fully connected layer, for features that another network has made."""
+
+import functools
+
+import flax.linen as nn
+from jax import Array, lax
+
+from cluster_jax.core.checks import InputError
+from cluster_jax.nets.backbone import Backbone, Layers
+
+NAMES = ("mlp",)
+BLOCKS = ("dense",)
+
+
+class MLP(nn.Module):
+    """Fully connected, BatchNorm, ReLU.
+
+    With a projector behind it, it is the head of two hidden layers that SimCLR and its successors
+    put on a backbone, here on stored features.
+
+    Attributes:
+        width: size of the layer.
+        layers: normalization, frozen blocks and compute dtype.
+    """
+
+    width: int
+    layers: Layers
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        """`[b, d] -> [b, width]`; images `[b, h, w, c]` are flattened."""
+        x = x.reshape(x.shape[0], -1)
+        x = nn.Dense(self.width, use_bias=False, dtype=self.layers.dtype)(x)
+        x = nn.relu(self.layers.norm_of(0)()(x))
+        return lax.stop_gradient(x) if self.layers.frozen else x
+
+
+def make(name: str, *, width: int, stem: str | None) -> Backbone:
+    """The layer; the representation has `width` features.
+
+    Args:
+        name: "mlp".
+        width: size of the layer.
+        stem: None, there is no choice.
+
+    Raises:
+        InputError: a stem is set.
+    """
+    if stem is not None:
+        raise InputError(f"network.stem must be None with network.name {name!r}; got {stem!r}")
+    return Backbone(
+        module=functools.partial(MLP, width),
+        features=width,
+        blocks=BLOCKS,
+        block_of=lambda submodule: 0,
+        any_size=False,
+    )

@@ -1,0 +1,21 @@
+"""NCC on features of images; the number of clusters is given.
+
+    python -m cluster_jax.main --config=ncc_features --config.data.dir=x.npz
+        --config.method.clusters=10
+
+See `simclr_features` for the data, the views and the head; method, warm-up and moving average are
+those of `ncc_digits`. Takes about four minutes on two CPU cores.
+"""
+
+from ml_collections import ConfigDict
+
+from cluster_jax.core.config import load_config
+
+
+def get_config():
+    """The config."""
+    config = load_config("simclr_features")
+    config.network.predictor = ConfigDict({"hidden": 512, "init_std": None})
+    config.method = load_config("ncc_digits").method
+    config.nrcc.branch = "target"
+    return config

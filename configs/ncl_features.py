@@ -1,0 +1,27 @@
+"""NCL on features of images, some with known classes.
+
+    python -m cluster_jax.main --config=ncl_features --config.data.dir=x.npz
+        --config.novel.classes=5 --config.method.classes=5
+
+x.npz has features `[n, d]` or `[n, v, d]` and `labels`; classes 0 to 4 are known, the rows of the
+others are sorted into 5 novel classes. See `simclr_features` for the data and the views. The
+rotation stage is left out, as it needs pixels: the features are pretrained. The method is that of
+`ncl_images`.
+"""
+
+from ml_collections import ConfigDict
+
+from cluster_jax.core.config import load_config
+
+
+def get_config():
+    """The config."""
+    config = load_config("simclr_features")
+    images = load_config("ncl_images")
+    config.network.projector = None
+    config.method = images.method
+    config.optimizer.update(images.optimizer)
+    config.train.update(labeled_batch_size=64, batch_size=128, duration="1000 steps")
+    config.eval.features = "backbone"
+    config.stages = ConfigDict({"supervised": images.stages.supervised})
+    return config
