@@ -22,7 +22,7 @@ from cluster_jax.clustering import tree
 from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config, override, parse_section
-from cluster_jax.data import arrays, datasets, features, inference_data, splits
+from cluster_jax.data import datasets, inference_data, splits
 from cluster_jax.data.datasets import DataConfig, Dataset
 from cluster_jax.pipeline import export, inference
 from cluster_jax.pipeline import run as pipeline
@@ -41,8 +41,9 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
     class discovery, NCL); it assumes that none of them belongs to a known class.
 
     Images are the path of a folder of files, a `.npy` or `.npz` file, or an array `[n, H, W]` or
-    `[n, H, W, C]` of uint8 or of floats in [0, 1], with C 1 or 3. The trained model is kept in a
-    folder, the workdir: `save` copies it, `load` reads it, and nothing is pickled.
+    `[n, H, W, C]` of uint8 or of floats in [0, 1], with C 1 or 3; for a config of features a file
+    or an array `[n, d]` or `[n, v, d]`. The trained model is kept in a folder, the workdir: `save`
+    copies it, `load` reads it, and nothing is pickled.
 
     Args:
         config: name or path of a config, or a config itself; None: `"images"`, or `"ncl_images"`
@@ -312,18 +313,14 @@ def load(path: str | os.PathLike) -> ImageClusterer:
 def _training_images(X: str | os.PathLike | ArrayLike, config: ConfigDict) -> Dataset:
     """Loads the images of `X` and records their source in the config's section `data`."""
     section = config.data
-    section.dir = None
-    if section.name == "features":
-        if not isinstance(X, str | os.PathLike):
-            return features.from_array(X, cache_mb=section.cache_mb)
-        section.dir = os.fspath(X)
-        return datasets.load(parse_section(DataConfig, "data", section))
-    if not isinstance(X, str | os.PathLike):
-        section.name = "arrays"
-        return arrays.from_array(X, image_size=section.image_size, cache_mb=section.cache_mb)
-    is_file = str(X).endswith((".npy", ".npz"))
-    section.name, section.dir = "arrays" if is_file else "folder", os.fspath(X)
-    return datasets.load(parse_section(DataConfig, "data", section))
+    section.dir = os.fspath(X) if isinstance(X, str | os.PathLike) else None
+    if section.name != "features":
+        is_file = section.dir is None or section.dir.endswith((".npy", ".npz"))
+        section.name = "arrays" if is_file else "folder"
+    parsed = parse_section(DataConfig, "data", section)
+    if isinstance(X, str | os.PathLike):
+        return datasets.load(parsed)
+    return datasets.from_array(parsed, X)
 
 
 def _skipped_files(skipped: Sequence[tuple[str, str]]) -> str:

@@ -1,6 +1,6 @@
 """NCL on features of images, some with known classes.
 
-    python -m cluster_jax.main --config=ncl_features --config.data.dir=x.npz
+    python -m cluster_jax.main --config=configs/ncl_features.py --config.data.dir=x.npz
         --config.novel.classes=5 --config.method.classes=5
 
 x.npz has features `[n, d]` or `[n, v, d]` and `labels`; classes 0 to 4 are known, the rows of the
@@ -20,7 +20,7 @@ def get_config():
     images = load_config("ncl_images")
     config.network.projector = None
     config.method = images.method
-    config.optimizer.update(images.optimizer)
+    config.optimizer = images.optimizer
     config.train.update(labeled_batch_size=64, batch_size=128, duration="1000 steps")
     config.eval.features = "backbone"
     config.stages = ConfigDict({"supervised": images.stages.supervised})

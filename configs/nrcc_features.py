@@ -1,6 +1,6 @@
 """SimCLR + NRCC on features of images: the sampled negative is a vector.
 
-    python -m cluster_jax.main --config=nrcc_features --config.data.dir=x.npz
+    python -m cluster_jax.main --config=configs/nrcc_features.py --config.data.dir=x.npz
 
 See `simclr_features` for the data, the views and the head. SGHMC moves the features, scaled to a
 root mean square of one as pixels are standardized, with the paper's constants; lambda and tau are

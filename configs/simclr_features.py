@@ -1,6 +1,6 @@
 """SimCLR on features of images: neighbors as positives, a small head, no given number of clusters.
 
-    python -m cluster_jax.main --config=simclr_features --config.data.dir=x.npz
+    python -m cluster_jax.main --config=configs/simclr_features.py --config.data.dir=x.npz
 
 x.npz, .npy or .csv holds features `[n, d]` by any network, or `[n, v, d]` with v views of each
 image (`cluster-jax embed` makes them). A view of a row is a random point between it and one of its

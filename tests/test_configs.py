@@ -37,10 +37,14 @@ def test_config_builds(name, tmp_path, monkeypatch):
         assert config.nrcc == traced.nrcc
         monkeypatch.setattr(build, "_try_step", lambda run: None)
     channels = 1 if "digits" in name else 3
-    config.data.name = "arrays"
-    config.data.dir = str(toy.file(tmp_path, channels=channels))
+    shape = (config.augment.size, config.augment.size, channels)
+    if name.endswith("features"):
+        config.data.dir, shape = str(toy.features_file(tmp_path)), (12,)
+    else:
+        config.data.name = "arrays"
+        config.data.dir = str(toy.file(tmp_path, channels=channels))
+        config.data.image_size = config.augment.size
     config.data.split, config.data.limit = None, None
-    config.data.image_size = config.augment.size
     config.train.batch_size = 32
     if config.stages:
         config = toy.discovery(config, 16)
@@ -51,7 +55,7 @@ def test_config_builds(name, tmp_path, monkeypatch):
     for stage in stages.build_stages(parse_config(config), tmp_path, name, None):
         run = stage.built.training
         assert (run.schedule.total > 0) == (name != "images")  # which trains nothing
-        assert run.shape == (config.augment.size, config.augment.size, channels)
+        assert run.shape == shape
 
 
 @pytest.mark.parametrize("name", config_names())

@@ -72,8 +72,13 @@ def shrunken(name, folder, network="small", write=True):
     """The config with generated images, written to the folder, and small sizes."""
     config = load_config(name)
     channels = 1 if name.endswith("digits") else 3
-    path = file(folder, channels=channels) if write else folder / "toy.npz"
-    config.data.name, config.data.dir = "arrays", str(path)
+    if name.endswith("features"):
+        network, channels = "mlp", None
+        path = features_file(folder) if write else folder / "toy.npz"
+        config.data.dir = str(path)
+    else:
+        path = file(folder, channels=channels) if write else folder / "toy.npz"
+        config.data.name, config.data.dir = "arrays", str(path)
     config.data.split = None
     if channels == 3:
         config.data.image_size = config.augment.size = 16
@@ -106,6 +111,16 @@ def shrunken(name, folder, network="small", write=True):
     config.eval.batch_size = 64
     config.eval.linear_probe.epochs = 1
     return config
+
+
+def features_file(folder, count: int = 80):
+    """An `.npz` file of features `[n, 12]` in four overlapping groups, labels and file names."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(count) % 4
+    rows = 2 * np.eye(4, 12)[labels] + rng.normal(size=(count, 12)) / 3
+    path = folder / "toy.npz"
+    np.savez(path, features=rows, labels=labels, files=[f"{i}.jpg" for i in range(count)])
+    return path
 
 
 def file(folder, count: int = 64, seed: int = 0, channels: int = 1):

@@ -4,6 +4,7 @@ import dataclasses
 import warnings
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from cluster_jax.core import checks
 from cluster_jax.data import arrays, features, folder, tfds_source
@@ -81,6 +82,17 @@ def load(config: DataConfig) -> Dataset:
             limit=limit,
         )
     return _numbered(dataset)
+
+
+def from_array(config: DataConfig, X: ArrayLike) -> Dataset:
+    """A set from an array of images, or of features if that is the name of the config's set.
+
+    Raises:
+        ValueError: not an array of these.
+    """
+    if config.name == "features":
+        return features.from_array(X, cache_mb=config.cache_mb)
+    return arrays.from_array(X, image_size=config.image_size, cache_mb=config.cache_mb)
 
 
 def _numbered(dataset: Dataset) -> Dataset:

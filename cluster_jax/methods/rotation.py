@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from cluster_jax.core.checks import InputError
 from cluster_jax.core.collectives import Axis
 from cluster_jax.losses.ncl import cross_entropy
 from cluster_jax.methods import base
@@ -50,6 +51,8 @@ def _loss(
     axis: Axis,
 ) -> tuple[Array, Aux]:
     views = jax.vmap(context.augment.view)(base.image_keys(key, batch["index"]), batch["image"])
+    if views.ndim != 4:
+        raise InputError("the method rotation must be trained on images; got features")
     turned = jnp.concatenate([jnp.rot90(views, k, axes=(1, 2)) for k in range(TURNS)])
     turns = jnp.repeat(jnp.arange(TURNS), len(views))
     logits, _, batch_stats = classifiers.forward(

@@ -67,6 +67,11 @@ def build_run(
         num_clustered = dataset.size if known is None else int((known < 0).sum())
         evaluate.check_k(config.eval, num_clustered)
         if not dataset.has_images:
+            if config.network.weights is not None:
+                raise InputError(
+                    "network.weights must be None for features, which a network has made already; "
+                    f"got {config.network.weights!r}"
+                )
             dataset = features.with_neighbors(dataset, config.feature_views.neighbors)
         if config.network.weights is not None:
             # What is pretrained takes three channels.

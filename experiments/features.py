@@ -1,0 +1,167 @@
+"""Methods on stored features of four sets, beside k-means and GridShift on the features.
+
+python -m experiments.features --features=DIR [--runs=runs/features] [--only=0/2]
+
+DIR holds imagenette.npz (3,000 photos at 224 pixels), cifar10.npz (10,000 at 128),
+tiny_imagenet10.npz (1,500 at 224) and fashion_mnist.npz (10,000 test images at 128), each written
+by `cluster-jax embed --config=images` with the frozen EfficientNet-Lite0:
+
+    cluster-jax embed --config=images --config.data.dir=PHOTOS --out=DIR/imagenette.npz
+    cluster-jax embed --config=images --config.data.name=cifar10 --config.data.split=train+test
+        --config.data.limit=10000 --config.data.image_size=128 --config.augment.size=128
+        --out=DIR/cifar10.npz
+
+One setting of each method for all sets, chosen before the first of these runs and never changed by
+their labels, which score only; k-means, NCC and CueCo are given the number of classes. About three
+hours on two cores; finished runs are reused. Two processes with --only=0/2 and --only=1/2 can split
+the runs; every call writes the tables of what is finished.
+"""
+
+import argparse
+import pathlib
+from collections.abc import Iterator
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from cluster_jax.clustering.kmeans import kmeans
+from cluster_jax.clustering.reduce import reduce
+from cluster_jax.core import devices, io
+from cluster_jax.core.config import load_config
+from cluster_jax.data import features
+from cluster_jax.evaluation import cluster_features
+from cluster_jax.metrics import partition
+from cluster_jax.pipeline import provenance
+from cluster_jax.pipeline import run as pipeline
+from experiments import machine
+
+SETS = ("imagenette", "cifar10", "tiny_imagenet10", "fashion_mnist")
+SEEDS = (0, 1, 2)
+METHODS = {
+    "SimCLR": "simclr_features",
+    "NCC": "ncc_features",
+    "SimCLR + NRCC": "nrcc_features",
+    "Kernel-InfoNCE": "kernel_infonce_features",
+    "CueCo": "cueco_features",
+}
+RAW = "features"
+COLUMNS = ("k-means", "spherical k-means", "k-means on the map", "GridShift", "found")
+OUT = "experiments/features"
+COMMAND = "python -m experiments.features --features=DIR"
+
+
+def main() -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.features")
+    parser.add_argument("--features", required=True, help="folder of the .npz files")
+    parser.add_argument("--runs", default="runs/features")
+    parser.add_argument("--only", default="0/1", help="I/N: run only every N-th, starting with I")
+    arguments = parser.parse_args()
+    first, step = map(int, arguments.only.split("/"))
+    devices.use_cores(load_config("simclr_features").train.batch_size)
+    folder = pathlib.Path(arguments.runs)
+    folder.mkdir(parents=True, exist_ok=True)
+    for method, name, seed in list(_jobs())[first::step]:
+        file = folder / f"{name}-{_slug(method)}-seed{seed}.json"
+        if not file.exists():
+            source = str(pathlib.Path(arguments.features) / f"{name}.npz")
+            io.write_json(file, _measure(method, source, seed, folder / file.stem))
+        print(_write(folder), flush=True)
+
+
+def _jobs() -> Iterator[tuple[str, str, int]]:
+    """Method, set and seed of each run; a method is finished before the next one begins."""
+    for method in (RAW, *METHODS):
+        for seed in SEEDS:
+            for name in SETS:
+                yield method, name, seed
+
+
+def _measure(method: str, source: str, seed: int, workdir: pathlib.Path) -> dict:
+    dataset = features.load(dir=source, cache_mb=1e4, limit=None)
+    if method == RAW:
+        return _scores(dataset.fetch(np.arange(dataset.size))[:, 0], dataset.labels, seed)
+    config = _config(method, source, seed, len(np.unique(dataset.labels)))
+    results = pipeline.run_pipeline(config, workdir, _slug(method))
+    rows = io.read_arrays(workdir / "embedding.npz")[config.eval.features]
+    stored = io.read_arrays(workdir / "clusters.npz")
+    scores = _scores(rows, dataset.labels, seed, stored["points"], stored["cluster_labels"])
+    return {**scores, "seconds": results["seconds"]}
+
+
+def _config(method: str, source: str, seed: int, classes: int) -> ConfigDict:
+    config = load_config(METHODS[method])
+    config.seed, config.data.dir = seed, source
+    config.eval.linear_probe = None
+    if "clusters" in config.method:
+        config.method.clusters = classes
+    return config
+
+
+def _scores(
+    rows: np.ndarray,
+    labels: np.ndarray,
+    seed: int,
+    points: np.ndarray | None = None,
+    cluster_labels: np.ndarray | None = None,
+) -> dict:
+    """ACC of k-means and of GridShift on features; the map and its clusters if they are known."""
+    k = len(np.unique(labels))
+    unit = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    if points is None or cluster_labels is None:
+        section = load_config("simclr_features").eval
+        points = reduce(unit, seed=seed, **section.reduce)
+        grid = cluster_features.run_gridshift(points, None, **section.gridshift)
+        cluster_labels = grid.cluster_labels
+
+    def accuracy(x: np.ndarray, metric: str) -> float:
+        return partition.accuracy(labels, kmeans(x, k, metric=metric, seed=seed).labels)
+
+    return {
+        "k-means": accuracy(unit, "euclidean"),
+        "spherical k-means": accuracy(unit, "spherical"),
+        "k-means on the map": accuracy(points, "euclidean"),
+        "GridShift": partition.accuracy(labels, cluster_labels),
+        "found": len(np.unique(cluster_labels)),
+        "commit": provenance.commit(),
+    }
+
+
+def _write(folder: pathlib.Path) -> str:
+    """Writes the tables of all finished runs; returns the text."""
+    text, values = "", {}
+    for name in SETS:
+        lines = [f"| {name} | {' | '.join(COLUMNS)} |", "|---|" + "---:|" * len(COLUMNS)]
+        for method in (RAW, *METHODS):
+            files = [folder / f"{name}-{_slug(method)}-seed{seed}.json" for seed in SEEDS]
+            results = [io.read_json(file) for file in files if file.exists()]
+            if results:
+                values[f"{name}, {method}"] = results
+                cells = [_cell(column, [r[column] for r in results]) for column in COLUMNS]
+                lines.append(f"| {method} | {' | '.join(cells)} |")
+        text += "\n".join(lines) + "\n\n"
+    commits = sorted({str(r["commit"]) for results in values.values() for r in results})
+    versions = ", ".join(f"{k} {v}" for k, v in provenance.versions().items())
+    text += (
+        f"ACC, mean ± standard deviation over seeds {', '.join(map(str, SEEDS))} as far as they "
+        f"were run; found: clusters of GridShift. Command: `{COMMAND}`. Hardware: "
+        f"{machine.describe()}. Versions: {versions}. Commits: {', '.join(commits)}.\n"
+    )
+    io.write_json(f"{OUT}.json", {"rows": values, "versions": provenance.versions()})
+    io.write(f"{OUT}.md", text)
+    return text
+
+
+def _cell(column: str, values: list) -> str:
+    if column == "found":
+        return ", ".join(map(str, values))
+    spread = f" ± {np.std(values, ddof=1):.3f}" if len(values) > 1 else ""
+    return f"{np.mean(values):.3f}{spread}"
+
+
+def _slug(method: str) -> str:
+    return METHODS.get(method, RAW)
+
+
+if __name__ == "__main__":
+    main()

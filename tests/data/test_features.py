@@ -1,0 +1,152 @@
+"""Features as data: every accepted form, unit rows, neighbors, and one sentence otherwise."""
+
+import numpy as np
+import pytest
+
+from cluster_jax.core.checks import InputError
+from cluster_jax.data import datasets, features, inference_data
+
+
+def load(path, limit=None, cache_mb=1.0):
+    return datasets.load(
+        datasets.DataConfig(
+            name="features",
+            dir=str(path),
+            split=None,
+            label="label",
+            image_size=None,
+            cache_mb=cache_mb,
+            max_corrupt_fraction=0.0,
+            limit=limit,
+        )
+    )
+
+
+@pytest.fixture
+def rows(rng):
+    return rng.normal(size=(12, 3, 5)).astype(np.float32)
+
+
+def unit(x):
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+def test_vectors_are_one_view_of_length_one(tmp_path, rows):
+    np.save(tmp_path / "x.npy", rows[:, 0])
+    dataset = load(tmp_path / "x.npy")
+    assert (dataset.name, dataset.size, dataset.shape) == ("features", 12, (1, 5))
+    assert not dataset.has_images
+    assert dataset.images.dtype == np.float32
+    np.testing.assert_allclose(dataset.images[:, 0], unit(rows[:, 0]), rtol=1e-6)
+
+
+def test_views_stay_apart(tmp_path, rows):
+    np.save(tmp_path / "x.npy", rows)
+    np.testing.assert_allclose(load(tmp_path / "x.npy").images, unit(rows), rtol=1e-6)
+
+
+def test_rows_of_any_size_and_of_zeros(tmp_path):
+    np.save(tmp_path / "x.npy", np.array([[3e200, 4e200], [0, 0], [3e-200, 4e-200]]))
+    expected = [[0.6, 0.8], [0, 0], [0.6, 0.8]]
+    np.testing.assert_allclose(load(tmp_path / "x.npy").images[:, 0], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("x", "y"), [("features", "labels"), ("x", "y"), ("anything", "y")])
+def test_archive_with_labels_names_and_files(tmp_path, rows, x, y):
+    labels, files = np.arange(12) % 3, [f"{i}.jpg" for i in range(12)]
+    arrays = {x: rows, y: labels}
+    if x == "features":
+        arrays |= {"files": files, "label_names": ["a", "b", "c"]}
+    np.savez(tmp_path / "x.npz", **arrays)
+    dataset = load(tmp_path / "x.npz")
+    np.testing.assert_array_equal(dataset.labels, labels)
+    assert dataset.sources == (tuple(files) if x == "features" else None)
+    assert dataset.label_names == (("a", "b", "c") if x == "features" else ("0", "1", "2"))
+
+
+def test_csv_with_names(tmp_path):
+    (tmp_path / "x.csv").write_text("name,a,b\np,3,4\nq,1,0\n")
+    dataset = load(tmp_path / "x.csv")
+    np.testing.assert_allclose(dataset.images[:, 0], [[0.6, 0.8], [1, 0]], rtol=1e-6)
+    assert dataset.sources == ("p", "q")
+
+
+def test_limit_takes_labels_and_files_along(tmp_path, rows):
+    np.savez(tmp_path / "x.npz", features=rows, labels=np.arange(12), files=list("abcdefghijkl"))
+    dataset = load(tmp_path / "x.npz", limit=4)
+    assert dataset.size == 4
+    for row, label, name in zip(dataset.images, dataset.labels, dataset.sources, strict=True):
+        code = int(dataset.label_names[label])
+        assert name == "abcdefghijkl"[code]
+        np.testing.assert_allclose(row, unit(rows[code]), rtol=1e-6)
+
+
+def test_large_sets_stay_on_the_host(tmp_path, rows):
+    np.save(tmp_path / "x.npy", rows)
+    assert load(tmp_path / "x.npy", cache_mb=720e-6).images is not None
+    dataset = load(tmp_path / "x.npy", cache_mb=719e-6)
+    assert dataset.images is None
+    np.testing.assert_allclose(dataset.fetch(np.array([7, 2])), unit(rows[[7, 2]]), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (np.zeros(4), r"must have shape \[N x d\]"),
+        (np.zeros((4, 0)), r"must have shape \[N x d\]"),
+        (np.array([["a"]]), "must be real numbers; got <U1"),
+        (np.ones((2, 2), complex), "must be real numbers; got complex128"),
+        (np.array([[1.0, np.nan]]), "must be finite; got NaN or infinity"),
+    ],
+)
+def test_one_sentence_for_other_arrays(tmp_path, values, message):
+    np.save(tmp_path / "x.npy", values)
+    with pytest.raises(InputError, match=message):
+        load(tmp_path / "x.npy")
+    with pytest.raises(InputError, match=message):
+        features.from_array(values, cache_mb=1.0)
+
+
+def test_rows_of_different_lengths():
+    with pytest.raises(InputError, match="one array; got rows of different lengths"):
+        features.from_array([[1.0], [1.0, 2.0]], cache_mb=1.0)
+
+
+def test_files_name_each_row(tmp_path, rows):
+    np.savez(tmp_path / "x.npz", features=rows, files=["a"])
+    with pytest.raises(InputError, match="must name each of the 12 rows; got 1"):
+        load(tmp_path / "x.npz")
+
+
+def test_neighbors_are_the_most_similar_other_rows():
+    angles = np.array([0.0, 0.1, 0.3, 2.0, 2.1, 2.15])
+    x = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    views = np.stack([x, -x], axis=1)  # neighbors go by the first view
+    dataset = features.with_neighbors(features.from_array(views, cache_mb=1.0), 2)
+    assert (dataset.shape, dataset.neighbors, dataset.images) == ((4, 2), 2, None)
+    got = dataset.fetch(np.array([0, 4, 3]))
+    expected = x[[[1, 2], [5, 3], [4, 5]]]
+    np.testing.assert_allclose(got[:, 2:], expected, atol=1e-6)
+    np.testing.assert_allclose(got[:, :2], views[[0, 4, 3]], atol=1e-6)
+    assert features.with_neighbors(dataset, 2) is dataset
+
+
+def test_a_copy_may_be_a_neighbor_but_not_the_row_itself():
+    x = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    dataset = features.with_neighbors(features.from_array(x, cache_mb=1.0), 1)
+    np.testing.assert_allclose(dataset.fetch(np.array([0, 1]))[:, 1], x[:2], atol=1e-7)
+
+
+def test_fewer_rows_than_neighbors():
+    dataset = features.from_array(np.eye(3), cache_mb=1.0)
+    with pytest.raises(InputError, match=r"feature_views.neighbors must be between 0 and 2; got 3"):
+        features.with_neighbors(dataset, 3)
+
+
+def test_new_features_have_the_columns_of_the_training(tmp_path, rows):
+    np.save(tmp_path / "x.npy", rows[:, 0])
+    for source in (tmp_path / "x.npy", rows[:, 0], rows):
+        dataset = inference_data.load(source, shape=(11, 5), cache_mb=1.0)
+        assert dataset.shape[1] == 5
+    with pytest.raises(ValueError, match="features must have 6 columns like those of the training"):
+        inference_data.load(rows, shape=(1, 6), cache_mb=1.0)

@@ -1,0 +1,144 @@
+"""Whole runs on features, and the file of features that `embed` writes."""
+
+import csv
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from cluster_jax import ImageClusterer, load
+from cluster_jax.core import io
+from cluster_jax.core.checks import InputError
+from cluster_jax.core.config import load_config
+from cluster_jax.data import batches
+from cluster_jax.metrics import partition
+from cluster_jax.pipeline import build, feature_file
+from cluster_jax.pipeline import run as pipeline
+from cluster_jax.pipeline.config import config_json, parse_config
+from tests import toy
+
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, quickly_compiled):
+    """A finished run on features in four overlapping groups: workdir, results, features."""
+    folder = tmp_path_factory.mktemp("features")
+    path = toy.features_file(folder)
+    config = toy.shrunken("nrcc_features", folder)
+    config.data.dir, config.train.duration, config.network.width = str(path), "100 steps", 32
+    config.eval.reduce.method = "pca"
+    results = pipeline.run_pipeline(config, folder / "run", "toy")
+    return folder / "run", results, np.load(path)
+
+
+def test_neighbors_bring_the_groups_together(finished):
+    workdir, results, stored = finished
+    assert results["metrics"]["kmeans"]["acc"] > 0.95
+    assert 0 < results["metrics"]["gradient_share"] < 1
+    assert results["duplicates"] is None
+    assert not (workdir / "duplicates.csv").exists()
+    rows = list(csv.DictReader((workdir / "assignments.csv").read_text().splitlines()))
+    assert [row["image"] for row in rows] == stored["files"].tolist()
+    assert "row" in (workdir / "report.html").read_text()
+
+
+def test_new_rows_are_placed_without_neighbors(finished):
+    workdir, _, stored = finished
+    model = load(workdir)
+    labels = model.predict(stored["features"])
+    assert partition.accuracy(model.labels_, labels) > 0.95
+    one = model.transform(stored["features"][:3])
+    np.testing.assert_array_equal(one, model.transform(stored["features"])[:3])
+    with pytest.raises(ValueError, match="must have 12 columns like those of the training; got 5"):
+        model.predict(np.ones((2, 5)))
+
+
+def test_the_estimator_takes_an_array_of_features(finished, tmp_path):
+    _, _, stored = finished
+    config = toy.shrunken("simclr_features", tmp_path)
+    config.eval.reduce.method = "pca"
+    model = ImageClusterer(config, verbose=False).fit(stored["features"])
+    assert model.labels_.shape == (len(stored["features"]),)
+    assert model.results_["provenance"]["data"]["name"] == "features"
+
+
+def test_methods_of_images_are_refused_in_one_sentence(tmp_path):
+    config = toy.shrunken("simclr_features", tmp_path)
+    config.nrcc.update(weight=0.5, resolution=4)
+    with pytest.raises(InputError, match=r"nrcc.resolution must be None"):
+        build.build_run(parse_config(config))
+    config = toy.shrunken("simclr_features", tmp_path)
+    config.feature_views.cached = 1
+    with pytest.raises(InputError, match=r"feature_views.cached must be at most 0"):
+        build.build_run(parse_config(config))
+    config = toy.shrunken("simclr_features", tmp_path)
+    config.feature_views.neighbors = 1000
+    with pytest.raises(InputError, match=r"feature_views.neighbors must be between 0 and 79"):
+        build.build_run(parse_config(config))
+    config = toy.shrunken("ncl_features", tmp_path)
+    config.stages.supervised.method = {"name": "rotation"}
+    config.stages.supervised.train = {"labeled_batch_size": None}
+    with pytest.raises(InputError, match="rotation must be trained on images; got features"):
+        pipeline.run_pipeline(config, tmp_path / "run")
+    config = toy.shrunken("simclr_features", tmp_path)
+    config.network.weights = config.network.name = "efficientnet_lite0"
+    config.network.width = 32
+    with pytest.raises(InputError, match=r"network.weights must be None for features"):
+        build.build_run(parse_config(config))
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """A config of the frozen network on 40 small color images."""
+    config = load_config("images")
+    config.data.name, config.data.dir = "arrays", str(toy.file(tmp_path, 40, channels=3))
+    config.data.image_size = config.augment.size = 32
+    config.augment.blur.kernel = 3
+    config.eval.batch_size = 16
+    return config_json(config)
+
+
+def test_embed_writes_what_a_run_embeds(photos, tmp_path):
+    assert feature_file.write(photos, tmp_path / "x.npz", 0) == (40, 1280)
+    stored = np.load(tmp_path / "x.npz")
+    pipeline.run_pipeline({**photos, "eval": {**photos["eval"]}}, tmp_path / "run", "photos")
+    expected = io.read_arrays(tmp_path / "run" / "embedding.npz")["backbone"]
+    np.testing.assert_allclose(stored["features"], expected, rtol=1e-3, atol=1e-4)
+    np.testing.assert_array_equal(stored["labels"], toy.images(40, channels=3)[1])
+    assert not (tmp_path / "x.npz.parts").exists()
+
+
+def test_embed_resumes_with_the_same_views(photos, tmp_path, monkeypatch):
+    monkeypatch.setattr(feature_file, "PART", 16)
+    assert feature_file.write(photos, tmp_path / "whole.npz", 2) == (40, 3, 1280)
+    whole = np.load(tmp_path / "whole.npz")["features"]
+    assert np.abs(whole[:, 1] - whole[:, 2]).max() > 0.01
+    evaluation, seen = batches.evaluation, []
+
+    def interrupted(part, **arguments):
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+        seen.append(part.size)
+        return evaluation(part, **arguments)
+
+    monkeypatch.setattr(batches, "evaluation", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        feature_file.write(photos, tmp_path / "x.npz", 2)
+    assert not (tmp_path / "x.npz").exists()
+    monkeypatch.setattr(batches, "evaluation", lambda part, **a: evaluation(part, **a))
+    other = json.loads(json.dumps(photos)) | {"seed": 1}
+    with pytest.raises(InputError, match="must have parts of the same images"):
+        feature_file.write(other, tmp_path / "x.npz", 2)
+    feature_file.write(photos, tmp_path / "x.npz", 2)
+    np.testing.assert_array_equal(np.load(tmp_path / "x.npz")["features"], whole)
+    with pytest.raises(InputError, match=r"must be a new file; got .* which exists"):
+        feature_file.write(photos, tmp_path / "x.npz", 2)
+
+
+def test_embed_needs_a_pretrained_network(tmp_path):
+    config = toy.config(toy.file(tmp_path))
+    with pytest.raises(InputError, match="must be those of a pretrained network; got None"):
+        feature_file.write(config_json(config), tmp_path / "x.npz", 0)
+    assert jax.process_count() == 1
