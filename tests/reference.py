@@ -3,7 +3,6 @@
 Nothing here is vectorized or shared with the package: an index in a formula is an index here.
 """
 
-import functools
 import math
 
 import jax
@@ -179,13 +178,9 @@ def hmc(image, energy, momenta, uniforms, *, leapfrog_steps, step_size):
     return position, accepted, drift
 
 
-# Most of a test's time would be compilation.
-quick = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
-
-
 def value_and_grad(loss, argnums=0):
-    """`jax.value_and_grad`, compiled quickly and once."""
-    return quick(jax.value_and_grad(loss, argnums=argnums))
+    """`jax.value_and_grad`, compiled once."""
+    return jax.jit(jax.value_and_grad(loss, argnums=argnums))
 
 
 def on_devices(loss, params, inputs, devices):
@@ -203,7 +198,7 @@ def on_devices(loss, params, inputs, devices):
 
     specs = (PartitionSpec(), *(PartitionSpec("data") for _ in inputs))
     run = jax.shard_map(body, mesh=mesh, in_specs=specs, out_specs=PartitionSpec(), check_vma=True)
-    return quick(run)(params, *inputs)
+    return jax.jit(run)(params, *inputs)
 
 
 def log_sum_exp(values):

@@ -6,7 +6,7 @@ import pytest
 from cluster_jax.core.config import config_names
 from experiments.gpu import checks
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("optimized")]
 
 CASES = {name: (method, sampler) for name, method, sampler in checks.gradient_cases()}
 

@@ -21,7 +21,7 @@ from cluster_jax.pipeline.config import config_json
 from cluster_jax.training import log
 from tests import toy
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
+pytestmark = pytest.mark.usefixtures("one_device", "traced_once")
 
 
 def finite(metrics, path=""):

@@ -30,7 +30,7 @@ def gray():
 
 
 @pytest.fixture(scope="module")
-def fitted(gray, tmp_path_factory, quickly_compiled):
+def fitted(gray, tmp_path_factory, one_device, traced_once):
     workdir = tmp_path_factory.mktemp("run")
     return ImageClusterer(overrides=SMALL, workdir=workdir, verbose=False).fit(gray)
 
@@ -64,7 +64,7 @@ def test_features_are_those_of_the_weights(fitted, gray):
     # Gray images of 8 x 8 as the network sees them.
     pixels = resize_and_crop_all(gray[:4], 32).repeat(3, axis=-1)
     inputs = (pixels.astype(np.float32) - 127) / 128
-    apply = jax.jit(lite0_module().apply, compiler_options={"xla_backend_optimization_level": 0})
+    apply = jax.jit(lite0_module().apply)
     expected = apply({"params": params, "batch_stats": stats}, inputs)
     expected = np.asarray(expected) / np.linalg.norm(expected, axis=1, keepdims=True)
     np.testing.assert_allclose(fitted.transform(gray[:4]), expected, atol=1e-4)
@@ -78,7 +78,7 @@ def test_a_loaded_run_places_new_images(fitted, gray, tmp_path):
     np.testing.assert_array_equal(again.predict(color), again.predict(gray))
 
 
-def test_weights_from_a_file(gray, tmp_path, quickly_compiled):
+def test_weights_from_a_file(gray, tmp_path, one_device, traced_once):
     """Those of a ResNet under torchvision's names, and a pickle, which is refused."""
     safetensors = pytest.importorskip("safetensors.numpy")
     section = {**load_config("images").network.to_dict(), "name": "resnet18", "stem": "cifar"}
@@ -138,7 +138,7 @@ def test_other_weights_are_named(gray, overrides, message):
         ImageClusterer(overrides={**SMALL, **overrides}, verbose=False).fit(gray)
 
 
-def test_fewer_images_than_a_batch_of_training(gray, quickly_compiled, tmp_path):
+def test_fewer_images_than_a_batch_of_training(gray, one_device, traced_once, tmp_path):
     few = ImageClusterer(overrides=SMALL, workdir=tmp_path, verbose=False).fit(gray[:12])
     assert len(few.labels_) == 12
     assert json.loads((tmp_path / "images.json").read_text())["shape"] == [32, 32, 3]

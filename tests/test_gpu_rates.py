@@ -10,13 +10,7 @@ from cluster_jax.pipeline import build
 from cluster_jax.training.step import make_step
 from experiments.gpu import rates, settings
 
-# What takes long to compile is the code of the kernels, which is not looked at.
-FAST = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-
-
-@pytest.fixture(autouse=True)
-def _traced_once(monkeypatch):
-    monkeypatch.setattr(build, "_try_step", lambda *arguments: None)
+pytestmark = pytest.mark.usefixtures("traced_once")
 
 
 def _run(batch=16, **item):
@@ -31,7 +25,7 @@ def _convolutions(run):
     resident = jax.ShapeDtypeStruct(run.dataset.images.shape, jnp.uint8)
     step = make_step(run.method, run.optimizer, run.mesh)
     lowered = step.lower(build.abstract_state(run), next(rates.endless(run)), resident)
-    compiled = lowered.compile(compiler_options=FAST).as_text()
+    compiled = lowered.compile().as_text()
     return lowered.as_text().count("stablehlo.convolution"), len(
         re.findall(r" convolution\(", compiled)
     )

@@ -10,7 +10,7 @@ FILES = sorted(f for f in TUTORIALS.glob("*.py") if f.stem != "__init__")
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda f: f.stem)
-@pytest.mark.usefixtures("quickly_compiled")
+@pytest.mark.usefixtures("one_device", "traced_once")
 def test_tutorial(file, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     source = file.read_text()

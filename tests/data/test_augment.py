@@ -13,7 +13,7 @@ from PIL import Image, ImageEnhance, ImageOps
 
 from cluster_jax.data import augment
 
-pytestmark = pytest.mark.usefixtures("x64", "unoptimized")
+pytestmark = pytest.mark.usefixtures("x64")
 
 PILLOW = 1e-5  # its float images are float32
 LEVELS = 1.5 / 255  # its uint8 arithmetic rounds the reference color, then the result

@@ -45,9 +45,6 @@ def pictures(rng):
     return jnp.asarray(rng.integers(0, 256, (6, 10, 9, 3), dtype=np.uint8))
 
 
-pytestmark = pytest.mark.usefixtures("unoptimized")
-
-
 def test_a_view_depends_on_its_image_and_key_alone(keys, pictures, x64):
     view = jax.jit(jax.vmap(augmentation(**ON).view))
     image_keys = jax.random.split(next(keys), 6)

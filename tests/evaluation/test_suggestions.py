@@ -15,7 +15,7 @@ def test_photographs_get_the_names_of_what_they_show():
         [resize_and_crop_all(photo[None], 224) for photo in load_sample_images().images]
     )
     params, stats = lite0.load()
-    apply = jax.jit(lite0_module().apply, compiler_options={"xla_backend_optimization_level": 0})
+    apply = jax.jit(lite0_module().apply)
     inputs = (photos.astype(np.float32) - 127) / 128
     features = np.asarray(apply({"params": params, "batch_stats": stats}, inputs))
     found = suggestions.suggest(features[[1, 0, 1]], np.array([7, 4, 7]), count=2)

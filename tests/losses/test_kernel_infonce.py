@@ -231,7 +231,7 @@ def test_gradient_of_the_queue_is_the_closed_form(keys, kernel):
         unit_halves(rows) if kernel.halves else reference.unit(rows) for rows in (x, key, queue)
     )
     loss = functools.partial(kernel_info_nce_queue, kernel=kernel)
-    grad = reference.quick(jax.grad(loss, argnums=(0, 1, 2)))
+    grad = jax.jit(jax.grad(loss, argnums=(0, 1, 2)))
     for filled in (1, 5):
         free = np.zeros_like(u)
         for i, (share, part) in itertools.product(range(3), losses_of(kernel)):
@@ -371,7 +371,7 @@ def test_value_and_slope_at_distance_0_are_zero(dtype):
     def value(x, y, gamma):
         return log_exponential(x, y, gamma=gamma, temperature=0.5)[0, 0]
 
-    @reference.quick
+    @jax.jit
     def values_and_slopes(x, y):
         return [jax.value_and_grad(value, argnums=(0, 1))(x, y, gamma) for gamma in gammas]
 

@@ -19,7 +19,6 @@ def test_every_method_has_a_case():
 
 
 @EACH
-@pytest.mark.usefixtures("unoptimized")
 def test_a_state_stays_what_it_is(tmp_path, method, nrcc):
     """Structure, shapes, dtypes, sharding; one trace, also after a refresh; resume; extremes.
 

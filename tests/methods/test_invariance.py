@@ -11,8 +11,6 @@ from cluster_jax.training.step import make_step
 from tests import toy
 from tests.methods import cases
 
-pytestmark = pytest.mark.usefixtures("unoptimized")
-
 DEVICES = [
     pytest.param(2, marks=pytest.mark.slow),
     4,

@@ -14,8 +14,6 @@ from cluster_jax.nets.backbones import resnet, vit
 from cluster_jax.nets.norm import BatchNorm
 
 norm = partial(BatchNorm, train=False, axis=None, group=None, dtype=None)
-# Most of a test's time would be compilation.
-quick = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 # torchvision's documentation of the ImageNet weights: parameters, and multiplications and
 # additions of a 224x224 image (its column "GFLOPS"), both with the linear layer of 1000 classes.
@@ -181,7 +179,7 @@ def test_resnet_equals_its_definition(x64, keys, name, stem, side):
             x = net.block(x, f"{kind}_{number}", stride, width * 2**stage * wider)
             number += 1
 
-    out = quick(module.apply)(variables, images)
+    out = jax.jit(module.apply)(variables, images)
     np.testing.assert_allclose(out, x.mean(axis=(1, 2)), rtol=1e-9)
     assert np.std(out) > 1e-3 * np.mean(np.abs(out)) > 0, "a dead network would agree with anything"
 
@@ -198,7 +196,7 @@ def test_small_equals_its_definition(x64, keys, side, last):
         x = np.maximum(net.bn(net.conv(x, stride)), 0)
     assert x.shape == (3, last, last, 2 * width)
     expected = np.maximum(net.bn(x.reshape(3, -1) @ net.next("Dense")["kernel"]), 0)
-    out = quick(module.apply)(variables, images)
+    out = jax.jit(module.apply)(variables, images)
     assert out.shape == (3, features)
     np.testing.assert_allclose(out, expected, rtol=1e-9, atol=1e-12)
     assert np.count_nonzero(out) > out.size // 4
@@ -206,7 +204,7 @@ def test_small_equals_its_definition(x64, keys, side, last):
 
 def test_convolutions_start_with_the_variance_of_kaiming(keys):
     module, _ = build("resnet18", 16, "cifar")
-    params = quick(module.init)(next(keys), jnp.zeros((1, 8, 8, 3)))["params"]
+    params = jax.jit(module.init)(next(keys), jnp.zeros((1, 8, 8, 3)))["params"]
     kernel = params["BasicBlock_7"]["Conv_1"]["kernel"]  # 3x3, 128 -> 128
     fan_out = 9 * 128
     assert kernel.shape == (3, 3, 128, 128)

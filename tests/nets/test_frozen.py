@@ -9,7 +9,7 @@ import optax
 import pytest
 
 from cluster_jax.training import optim
-from tests.nets.test_network import RESNET, SMALL, VIT, images_of, network_of, quick, start
+from tests.nets.test_network import RESNET, SMALL, VIT, images_of, network_of, start
 
 VALUES = {
     "learning_rate": 0.3,
@@ -103,7 +103,7 @@ def stepped(network, params, name):
             params = optax.apply_updates(params, updates)
         return params
 
-    return quick(steps)(params)
+    return jax.jit(steps)(params)
 
 
 @pytest.mark.parametrize(("base", "last"), CASES, ids=[f"{b['name']}-{x}" for b, x in CASES])
@@ -113,7 +113,7 @@ def test_frozen_blocks_stay_as_they_are(keys, base, last):
     params, stats = start(keys, network, jnp.zeros((1, 16, 16, 1)))
     images = images_of(keys, 4, side=16)
     frozen = {f"backbone.{m}" for m in modules(base["name"], last)}
-    (gradients, _), new = quick(partial(backward, network))(params, stats, images)
+    (gradients, _), new = jax.jit(partial(backward, network))(params, stats, images)
 
     zero = jax.tree.map(np.zeros_like, params)
     changed, unchanged = moved(gradients, zero)
@@ -139,7 +139,7 @@ def test_nothing_is_frozen_by_default(keys, base):
     assert network.frozen is None
     params, stats = start(keys, network, jnp.zeros((1, 16, 16, 1)))
     images = images_of(keys, 4, side=16)
-    (gradients, of_images), new = quick(partial(backward, network))(params, stats, images)
+    (gradients, of_images), new = jax.jit(partial(backward, network))(params, stats, images)
     assert moved(gradients, jax.tree.map(np.zeros_like, params)) == (names(params), set())
     assert moved(stats, new) == (names(stats), set())
     assert all(np.abs(image).max() > 0 for image in of_images)

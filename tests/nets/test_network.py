@@ -32,8 +32,6 @@ SMALL = {
 }
 RESNET = {**SMALL, "name": "resnet18", "stem": "cifar"}
 VIT = {**SMALL, "name": "vit_tiny_patch16", "width": 192}
-# Most of a test's time would be compilation.
-quick = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 IMAGE = jnp.zeros((1, 8, 8, 1))
 
 
@@ -86,7 +84,7 @@ def whole(network, params, stats, images, train=True, axis=None):
     return (out.representation, out.projection, prediction), stats
 
 
-run = quick(whole, static_argnames=("network", "train", "axis"))
+run = jax.jit(whole, static_argnames=("network", "train", "axis"))
 
 
 # --- shapes and dtypes ---------------------------------------------------------------------------
@@ -144,7 +142,7 @@ def test_a_target_network_needs_no_predictor(keys):
     images = images_of(keys)
     target = {k: v for k, v in params.items() if k != "predictor"}
     target_stats = {k: v for k, v in stats.items() if k != "predictor"}
-    forward = quick(partial(network.forward, train=True, axis=None))
+    forward = jax.jit(partial(network.forward, train=True, axis=None))
     without, full = forward(target, target_stats, images), forward(params, stats, images)
     assert set(without.stats) == {"backbone", "projector"}
     np.testing.assert_array_equal(without.projection, full.projection)
@@ -158,8 +156,8 @@ def test_init_is_a_function_of_the_key_and_works_inside_jit(keys):
     params, stats = network.init(key, IMAGE)
     same(network.init(key, IMAGE), (params, stats), rtol=0)
     # Another program: the same numbers up to rounding.
-    same(quick(network.init)(key, IMAGE), (params, stats), rtol=1e-5, atol=1e-7)
-    same(quick(lambda: network.init(key, IMAGE))(), (params, stats), rtol=1e-5, atol=1e-7)
+    same(jax.jit(network.init)(key, IMAGE), (params, stats), rtol=1e-5, atol=1e-7)
+    same(jax.jit(lambda: network.init(key, IMAGE))(), (params, stats), rtol=1e-5, atol=1e-7)
     kernels = [
         (a, b)
         for a, b in zip(
@@ -230,7 +228,7 @@ def test_projector_and_predictor_are_chained_after_the_backbone(x64, keys):
 def test_training_moves_the_statistics_of_the_parts_it_runs_and_no_other(keys):
     network = build()
     params, stats = start(keys, network)
-    out = quick(partial(network.forward, train=True, axis=None))(params, stats, images_of(keys))
+    out = jax.jit(partial(network.forward, train=True, axis=None))(params, stats, images_of(keys))
     assert all(differ(out.stats["backbone"], stats["backbone"]))
     assert all(differ(out.stats["projector"], stats["projector"]))
     assert not any(differ(out.stats["predictor"], stats["predictor"]))
@@ -300,8 +298,8 @@ def test_devices_do_not_matter(x64, keys, changes, devices):
     sharded = jax.shard_map(
         step, mesh=mesh, in_specs=(P(), P(), P("data"), P("data")), out_specs=(P(), P("data"))
     )
-    (value, g, new), outputs = quick(sharded)(params, stats, images, weights)
-    one = quick(partial(grad(loss), axis=None))
+    (value, g, new), outputs = jax.jit(sharded)(params, stats, images, weights)
+    one = jax.jit(partial(grad(loss), axis=None))
     (value_1, (outputs_1, new_1)), g_1 = one(params, stats, images, weights)
     same((value, g, new, outputs), (value_1, g_1, new_1, outputs_1), rtol=1e-8, atol=1e-11)
     assert all(np.abs(x).max() > 1e-6 for x in jax.tree.leaves(g_1))
@@ -350,7 +348,7 @@ def test_vjp_of_the_images_is_the_directional_derivative(x64, keys, config):
     params, stats = double(start(keys, network))
     images = images_of(keys, n=3)
 
-    @quick
+    @jax.jit
     def vjp(images, cotangent):
         def project(x):
             return network.forward(params, stats, x, train=True, axis=None).projection

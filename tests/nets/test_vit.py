@@ -12,7 +12,6 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.nets import backbone
 from cluster_jax.nets.backbone import Layers
 from cluster_jax.nets.backbones import vit
-from tests.nets.test_network import quick
 
 # timm's number of parameters without a classifier, at 224 pixels; those of DINOv2 at 518 pixels
 # in Hugging Face's transformers, which include one more token, `mask_token`.
@@ -79,10 +78,10 @@ def test_parameters_do_not_depend_on_the_size_of_the_image(patches):
 def test_initial_values(keys):
     """Weights and tokens are normal; biases are zero."""
     embedding, block = vit.Embedding("vit_tiny_patch14_reg4", None), vit.Block(3, True, None)
-    tokens = quick(embedding.init)(next(keys), jnp.zeros((1, 14, 14, 3)))["params"]
+    tokens = jax.jit(embedding.init)(next(keys), jnp.zeros((1, 14, 14, 3)))["params"]
     for token in ("class_token", "positions", "registers"):
         assert np.std(tokens[token]) == pytest.approx(0.02, rel=0.15)
-    params = quick(block.init)(next(keys), jnp.zeros((1, 2, 192)))["params"]
+    params = jax.jit(block.init)(next(keys), jnp.zeros((1, 2, 192)))["params"]
     for layer in ("qkv", "projection", "hidden", "out"):
         assert np.std(params[layer]["kernel"]) == pytest.approx(0.02, rel=0.02)
         assert not np.any(params[layer]["bias"])
@@ -125,7 +124,7 @@ def test_a_block_equals_its_definition(x64, layer_scale):
     x = images_of(2, 5, 12)
     params = drawn(block, x)
     assert ("scale1" in params) == ("scale2" in params) == layer_scale
-    out = quick(block.apply)({"params": params}, x)
+    out = jax.jit(block.apply)({"params": params}, x)
     assert out.dtype == np.float64
     expected = np.stack([block_by_hand(params, image, 3) for image in x])
     np.testing.assert_allclose(out, expected, rtol=1e-10, atol=1e-12)
@@ -153,7 +152,7 @@ def test_network_equals_its_definition(x64, name):
         for number in range(1, depth + 1):
             x = block_by_hand(params[f"block{number}"], x, heads)
         expected.append(normalized(params["norm"], x[0]))
-    out = quick(module.apply)({"params": params}, images)
+    out = jax.jit(module.apply)({"params": params}, images)
     np.testing.assert_allclose(out, expected, rtol=1e-8, atol=1e-9)
     assert np.abs(out[0] - out[1]).max() > 0.01, "a dead network would agree with anything"
 
@@ -218,7 +217,7 @@ def test_bfloat16_is_close_to_float32():
     params = drawn(module, images, np.float32)
     start = jax.eval_shape(coarse.init, jax.random.key(0), images)
     assert {leaf.dtype for leaf in jax.tree.leaves(start)} == {jnp.dtype("f4")}
-    exact = quick(module.apply)({"params": params}, images)
+    exact = jax.jit(module.apply)({"params": params}, images)
     as_asked = jax.jit(coarse.apply, compiler_options={"xla_allow_excess_precision": False})
     rough = as_asked({"params": params}, images)
     assert (exact.dtype, rough.dtype) == (jnp.float32, jnp.bfloat16)

@@ -18,11 +18,11 @@ from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline.config import config_json, parse_config
 from tests import toy
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
+pytestmark = pytest.mark.usefixtures("one_device", "traced_once")
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory, quickly_compiled):
+def finished(tmp_path_factory, one_device, traced_once):
     """A finished run on features in four overlapping groups: workdir, results, features."""
     folder = tmp_path_factory.mktemp("features")
     path = toy.features_file(folder)

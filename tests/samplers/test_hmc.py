@@ -1,7 +1,5 @@
 """HMC against plain loops and against physics."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,10 +17,6 @@ def image_keys(key, n):
     return jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(n))
 
 
-# The compiler spends its time on the random bits; without optimization it is twice as fast.
-compiled = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
-
-
 def skewed(images):
     """P(x) = exp(x) - 1.5 x a pixel: the logarithm of a gamma variable, long tail to the left."""
     axes = tuple(range(1, images.ndim))
@@ -35,7 +29,7 @@ def run(key, images, potential_and_grad, **settings):
     def sample(keys, images):
         return hmc.hmc(keys, images, potential_and_grad, potential_and_grad(images), **settings)
 
-    return compiled(sample)(image_keys(key, len(images)), images)
+    return jax.jit(sample)(image_keys(key, len(images)), images)
 
 
 def state_at(position, momentum):

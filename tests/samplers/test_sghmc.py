@@ -26,10 +26,6 @@ def image_keys(key, n):
     return jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(n))
 
 
-# The compiler spends its time on the random bits; without optimization it is twice as fast.
-compiled = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
-
-
 def quartic(images):
     """A potential whose gradient is not linear and differs from pixel to pixel."""
     weight = 1 + jnp.arange(images[0].size, dtype=images.dtype).reshape(images.shape[1:])
@@ -55,7 +51,7 @@ def run(key, images, potential_and_grad, **settings):
     def sample(keys, images):
         return sghmc.sghmc(keys, images, potential_and_grad, potential_and_grad(images), **settings)
 
-    return compiled(sample)(image_keys(key, len(images)), images)
+    return jax.jit(sample)(image_keys(key, len(images)), images)
 
 
 @pytest.mark.parametrize(
@@ -299,7 +295,7 @@ def test_an_image_has_the_same_view_in_any_batch(keys):
     whole_batch, shares = run(key, images, quartic, iterations=3)
     picked = jnp.array([4, 1])
 
-    @compiled
+    @jax.jit
     def sample(keys, images):
         settings = {"iterations": 3, "momentum": "new", **PAPER, **OFF}
         return sghmc.sghmc(keys, images, quartic, quartic(images), **settings)
