@@ -86,6 +86,8 @@ STAGES = {
         "neighbors": 3,
         "contrast_from": "1 step",
         "hng": {"count": 4, "rounds": 2, "mixing": (1 / 3, 2 / 3), "start": "2 steps"},
+        "head": "pairs",
+        "update_every": "1 epoch",
         "weights": {"ce": 1.0, "bce": 1.0, "consistency": 1.0, "ncl": 1.0, "scl": 0.5},
     },
 }

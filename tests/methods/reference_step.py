@@ -372,4 +372,6 @@ def ncl_step(values, state, batch, step, key):
         "batch_stats": means,
         "labeled": pushed(state["labeled"], keys[:count], old["label"]),
         "unlabeled": pushed(state["unlabeled"], keys[count:]),
+        "pseudo_labels": state["pseudo_labels"],
+        "centers": state["centers"],
     }

@@ -89,6 +89,12 @@ def made(tmp_path, case):
         ("ncl", {"method.temperature": 0.0}, "method.temperature must be greater than 0; got 0.0"),
         ("ncl", {"method.threshold": 1.5}, "method.threshold must be between -1 and 1; got 1.5"),
         ("ncl", {"method.alpha": -0.1}, "method.alpha must be between 0 and 1; got -0.1"),
+        ("ncl", {"method.head": "k"}, "method.head must be one of 'pairs', 'clusters'; got 'k'"),
+        (
+            "ncl",
+            {"method.head": "clusters", "method.update_every": "0 steps"},
+            "method.update_every must be at least 1; got 0",
+        ),
         ("ncl", {"method.alpha": 1.1}, "method.alpha must be between 0 and 1; got 1.1"),
         ("ncl", {"method.classes": 60}, "method.classes must be at most the "),
         ("ncl", {"method.threshold": "0.5"}, "method.threshold must be a number; got '0.5'"),
