@@ -30,15 +30,14 @@ from cluster_jax.pipeline.config import config_json
 
 # Written into the workdir: the parameter that the config does not have.
 _PARAMETERS = "estimator.json"
-# Number of unreadable files that a warning lists.
-_LISTED = 5
+_LISTED = 5  # unreadable files that a warning names
 
 
 class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
-    """Clusters images without labels: trains a network on them, then finds clusters.
+    """Clusters images without labels: embeds them by a network, then finds clusters.
 
-    If some classes are known, `fit(X, y)` sorts the images with y = -1 into novel classes (novel
-    class discovery, NCL); it assumes that none of them belongs to a known class.
+    If some classes are known, `fit(X, y)` sorts the images with y = -1 into novel classes (NCL); it
+    assumes that none of them belongs to a known class.
 
     Images are the path of a folder of files, a `.npy` or `.npz` file, or an array `[n, H, W]` or
     `[n, H, W, C]` of uint8 or of floats in [0, 1], with C 1 or 3; for a config of features a file
