@@ -6,8 +6,8 @@
 x.npz has features `[n, d]` or `[n, v, d]` and `labels`; classes 0 to 4 are known, the rows of the
 others are sorted into 5 novel classes. See `simclr_features` for the data and the views. The
 rotation stage is left out, as it needs pixels: the features are pretrained. The method is that of
-`ncl_images`, except for the novel head: it learns from balanced clusters of the features
-(experiments/ncl/heads.md); --config.method.head=pairs is the paper's.
+`ncl_images`, its novel head on clusters included (experiments/ncl/heads.md);
+--config.method.head=pairs is the paper's.
 """
 
 from ml_collections import ConfigDict
@@ -21,7 +21,6 @@ def get_config():
     images = load_config("ncl_images")
     config.network.projector = None
     config.method = images.method
-    config.method.update(head="clusters", update_every="2 epochs")
     config.optimizer = images.optimizer
     config.train.update(labeled_batch_size=64, batch_size=128, duration="1000 steps")
     config.eval.features = "backbone"
