@@ -210,7 +210,7 @@ def _with_statistics(config: RunConfig, dataset: Dataset) -> AugmentConfig:
     if section.mean is not None and section.std is not None:
         return section
     if config.network.weights is not None:
-        mean, std, _ = weights.about(config.network.weights)
+        mean, std = weights.statistics(config.network.weights)
     else:
         mean, std = datasets.channel_statistics(dataset)
     return dataclasses.replace(section, mean=section.mean or mean, std=section.std or std)

@@ -72,7 +72,7 @@ def describe(
 def _pretrained(config: RunConfig) -> str | None:
     """What the backbone started from, with the data and labels of its training."""
     weights = config.network.weights
-    return None if weights is None else pretrained.about(weights).description
+    return None if weights is None else pretrained.describe(weights)
 
 
 def versions() -> dict[str, str]:

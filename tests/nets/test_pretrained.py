@@ -2,6 +2,7 @@
 
 import collections
 import io
+import json
 import pickle
 import re
 from functools import partial
@@ -142,7 +143,7 @@ def test_logits_are_those_of_pytorch():
         [resize_and_crop_all(photo[None], 224) for photo in load_sample_images().images]
     )
     params, stats = lite0.load()
-    mean, std, _ = weights.about("efficientnet_lite0")
+    mean, std = weights.statistics("efficientnet_lite0")
     inputs = (photos / np.float32(255) - np.array(mean)) / np.array(std)
     apply = jax.jit(lite0_module().apply)
     features = apply({"params": params, "batch_stats": stats}, inputs.astype(np.float32))
@@ -209,3 +210,59 @@ def test_a_missing_package_is_named(monkeypatch):
 def test_only_the_published_shape(changes, message):
     with pytest.raises(InputError, match=re.escape(message)):
         backbone.make("efficientnet_lite0", **{"width": 32, "stem": None, **changes})
+
+
+TIMM = {"architecture": "vit", "pretrained_cfg": {"mean": [0.5, 0.4, 0.3], "std": [0.2, 0.1, 0.3]}}
+TRANSFORMERS = {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.1, 0.3], "size": 224}
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("config.json", TIMM),
+        ("config.json", TIMM["pretrained_cfg"]),
+        ("preprocessor_config.json", TRANSFORMERS),
+    ],
+)
+def test_statistics_come_from_the_file_beside_the_weights(tmp_path, name, values):
+    (tmp_path / name).write_text(json.dumps(values))
+    if name != "config.json":  # the model's own config, which has none
+        (tmp_path / "config.json").write_text(json.dumps({"hidden_size": 384}))
+    found = weights.statistics(str(tmp_path / "model.safetensors"))
+    assert found == ((0.5, 0.4, 0.3), (0.2, 0.1, 0.3))
+
+
+def test_statistics_are_imagenets_where_nothing_says_otherwise(tmp_path):
+    expected = (weights.IMAGENET_MEAN, weights.IMAGENET_STD)
+    assert weights.statistics(str(tmp_path / "model.safetensors")) == expected
+    (tmp_path / "config.json").write_text('{"hidden_size": 384}')
+    assert weights.statistics(str(tmp_path / "model.safetensors")) == expected
+
+
+def test_statistics_of_the_hub(monkeypatch, tmp_path):
+    hub = pytest.importorskip("huggingface_hub")
+
+    def download(repository, name):
+        if name == "config.json":
+            raise hub.errors.EntryNotFoundError("404")
+        assert repository == "a/b"
+        return str(tmp_path / name)
+
+    monkeypatch.setattr(hub, "hf_hub_download", download)
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(TRANSFORMERS))
+    assert weights.statistics("hf:a/b").mean == (0.5, 0.4, 0.3)
+    (tmp_path / "preprocessor_config.json").write_text("{}")
+    assert weights.statistics("hf:a/b").mean == weights.IMAGENET_MEAN
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{", "[]", '{"mean": [1, 2, 3]}', '{"mean": 0.5, "std": 0.5}', '{"mean": [1], "std": [1]}',
+        '{"mean": [0, 0, 0], "std": [1, 1, 0]}', '{"mean": [0, 0, 0], "std": ["a", 1, 1]}',
+    ],
+)  # fmt: skip
+def test_one_sentence_for_other_statistics(tmp_path, text):
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(InputError, match=r"config\.json must (be a JSON file|have a mean)"):
+        weights.statistics(str(tmp_path / "model.safetensors"))

@@ -73,6 +73,34 @@ def from_hub(name: str) -> pathlib.Path:
         InputError: another form of name, no such model or file, no network; huggingface-hub is not
             installed.
     """
+    file, error = _download(name, "model.safetensors")
+    if file is None:
+        raise InputError(
+            "pretrained weights must be a model on the Hugging Face Hub that has a file "
+            f"model.safetensors and can be reached; got {name!r} ({type(error).__name__}): without "
+            "a network, download that file elsewhere and give its path"
+        ) from error
+    return file
+
+
+def beside(weights: str, name: str) -> pathlib.Path | None:
+    """The file `name` of the folder, or of the model on the Hub, that weights are in; or None.
+
+    Args:
+        weights: path of a file, or "hf:ORG/NAME".
+        name: of the other file.
+
+    Raises:
+        InputError: see `from_hub`.
+    """
+    if not weights.startswith("hf:"):
+        file = pathlib.Path(weights).expanduser().parent / name
+        return file if file.is_file() else None
+    return _download(weights, name)[0]
+
+
+def _download(name: str, file: str) -> tuple[pathlib.Path | None, Exception | None]:
+    """A file of a model on the Hub, or why it cannot be had."""
     if not re.fullmatch(r"hf:[\w.-]+/[\w.-]+", name):
         raise InputError(
             f"pretrained weights on the Hugging Face Hub must be named 'hf:ORG/NAME'; got {name!r}"
@@ -85,16 +113,12 @@ def from_hub(name: str) -> pathlib.Path:
             f"the library huggingface-hub must be installed to download weights: {INSTALL}; got "
             f"{name!r}"
         ) from error
-    repository = name.removeprefix("hf:")
     missing = (OSError, ValueError, huggingface_hub.errors.EntryNotFoundError)
     try:
-        return pathlib.Path(huggingface_hub.hf_hub_download(repository, "model.safetensors"))
+        path = huggingface_hub.hf_hub_download(name.removeprefix("hf:"), file)
+        return pathlib.Path(path), None
     except missing as error:
-        raise InputError(
-            "pretrained weights must be a model on the Hugging Face Hub that has a file "
-            f"model.safetensors and can be reached; got {name!r} ({type(error).__name__}): without "
-            "a network, download that file elsewhere and give its path"
-        ) from error
+        return None, error
 
 
 def convert(
