@@ -1,5 +1,6 @@
 """`cluster-jax embed --config=images --config.data.dir=DIR --out=FILE`: features of images."""
 
+import pathlib
 import re
 import sys
 from collections.abc import Sequence
@@ -18,15 +19,17 @@ def _embed(flags: ConfigFlags) -> None:
     from cluster_jax.pipeline.config import config_json
 
     out, views = flags.others["out"], flags.others["views"] or "0"
-    if out is None or not out.endswith(".npz"):
+    if out is None or pathlib.PurePath(out).suffix != ".npz":
         raise InputError(f"--out must be the path of an .npz file to write; got {out}")
-    if not views.isdigit():
+    if not re.fullmatch("[0-9]+", views):
         raise InputError(f"--views must be a whole number of at least 0; got {views!r}")
     logging.use_absl_handler()
     logging.set_verbosity(logging.WARNING)
     devices.use_cores(flags.config.get("eval", {}).get("batch_size", 0))
-    shape = feature_file.write(config_json(flags.config), out, int(views))
-    sys.stdout.write(f"features     {' x '.join(f'{n:,}' for n in shape)} in {out}\n")
+    written = feature_file.write(config_json(flags.config), out, int(views))
+    for file, reason in written.skipped:
+        sys.stdout.write(f"skipped {file} ({reason})\n")
+    sys.stdout.write(f"features     {' x '.join(f'{n:,}' for n in written.shape)} in {out}\n")
 
 
 def _parser() -> Parser:

@@ -20,7 +20,7 @@ def _parser() -> Parser:
     )
     add = parser.add_argument
     add("--workdir", required=True, metavar="DIR", help="folder of a finished run")
-    images = "folder, image file, .npy or .npz"
+    images = "folder, image file, .npy or .npz; of a run on features .npy, .npz or .csv"
     add("--images", required=True, metavar="PATH", help=images)
     table = "table to write (default: predictions.csv in the workdir)"
     add("--out", metavar="FILE", help=table)

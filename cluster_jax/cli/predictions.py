@@ -26,7 +26,7 @@ def predict(
 
     Args:
         workdir: of the run.
-        images: folder, image file, `.npy` or `.npz`.
+        images: folder, image file, `.npy` or `.npz`; of a run on features `.npy`, `.npz` or `.csv`.
         out: the table to write.
         folder: new folder for links to the images, one folder per cluster or class; or None.
 
@@ -43,6 +43,7 @@ def predict(
     path = epath.Path(images).expanduser()
     root = path if path.is_dir() else path.parent
     if folder is not None:
+        export.check_has_images(run.config.data.name)
         export.check(folder, path if path.is_dir() else None)
     dataset, assignment = _assign(run, images)
     columns: dict[str, assignments.Column] = {"image": dataset.sources or range(dataset.size)}

@@ -30,6 +30,7 @@ def _train(flags: ConfigFlags) -> None:
         config_json(flags.config), flags.name
     )
     if export_folder is not None:
+        export.check_has_images(flags.config.data.name)
         images = flags.config.data.dir if flags.config.data.name == "folder" else None
         export.check(export_folder, images, workdir)
     pipeline.run_pipeline(flags.config, workdir, flags.name)

@@ -4,6 +4,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
+from cluster_jax.core import checks
+from cluster_jax.core.checks import InputError
+
 
 def sinkhorn(scores: ArrayLike, *, epsilon: float = 0.05, max_iter: int = 1000) -> NDArray:
     """Probability of each cluster for each row, such that all clusters have equal mass.
@@ -17,7 +20,11 @@ def sinkhorn(scores: ArrayLike, *, epsilon: float = 0.05, max_iter: int = 1000) 
         max_iter: scalings of rows and columns at most.
 
     Returns:
-        float64 `[n, k]`, rows sum to one.
+        float64 `[n, k]`, rows sum to one. Of the most probable cluster of each row all clusters
+        have about, not exactly, equal numbers.
+
+    Raises:
+        InputError: scores that are not finite or not a matrix, or epsilon is not above 0.
 
     Source: Cuturi (2013), Algorithm 1; Asano et al. (2020) use it for self-labelling.
 
@@ -26,7 +33,10 @@ def sinkhorn(scores: ArrayLike, *, epsilon: float = 0.05, max_iter: int = 1000) 
         array([[1., 0.],
                [0., 1.]])
     """
+    checks.positive("epsilon", epsilon)
     logits = np.asarray(scores, np.float64) / epsilon
+    if logits.ndim != 2 or not logits.size or not np.isfinite(logits).all():
+        raise InputError(f"scores must be finite [n, k]; got shape {list(logits.shape)}")
     target = np.log(len(logits) / logits.shape[1])
     for _ in range(max_iter):
         logits = special.log_softmax(logits, axis=1)

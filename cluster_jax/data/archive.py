@@ -6,6 +6,9 @@ import numpy as np
 from etils import epath
 from numpy.typing import NDArray
 
+# What a file may say of its rows.
+BESIDE = ("labels", "y", "label_names", "files")
+
 
 def read_archive(
     dir: str | None, names: Sequence[str]
@@ -15,7 +18,7 @@ def read_archive(
     Args:
         dir: path of the file.
         names: under which the main array may be in a `.npz` file, the first that there is; else it
-            must be the only array beside `labels` and `y`.
+            must be the only array beside those of `BESIDE`.
 
     Returns:
         The path, the main array, and the other arrays by name.
@@ -39,7 +42,7 @@ def read_archive(
         raise ValueError(
             f"{path} must hold NumPy arrays without pickled objects; got an error: {error}"
         ) from error
-    candidates = [key for key in loaded if key not in ("labels", "y")]
+    candidates = [key for key in loaded if key not in BESIDE]
     for key in (*names, *(candidates if len(candidates) == 1 else ())):
         if key in loaded:
             return path, loaded.pop(key), loaded

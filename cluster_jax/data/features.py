@@ -7,7 +7,6 @@ from etils import epath
 from numpy.typing import ArrayLike, NDArray
 from sklearn.neighbors import NearestNeighbors
 
-from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import tables
 from cluster_jax.data.archive import check_labels, read_archive
@@ -17,7 +16,9 @@ from cluster_jax.data.images import Dataset, subset
 _CHUNK = 1024
 
 
-def load(*, dir: str | None, cache_mb: float, limit: int | None) -> Dataset:
+def load(
+    *, dir: str | None, cache_mb: float, limit: int | None, with_labels: bool = True
+) -> Dataset:
     """Features `[N, d]`, or `[N, v, d]` with v views of each image, the first the image itself.
 
     Each is scaled to length one: what is compared is their direction.
@@ -31,24 +32,35 @@ def load(*, dir: str | None, cache_mb: float, limit: int | None) -> Dataset:
         cache_mb: sets up to this size, in 10^6 bytes of float32, are put on the device; larger
             ones stay on the host.
         limit: number of rows of a fixed random subset, or None for all.
+        with_labels: whether to read labels; the caller may have no use for them.
 
     Raises:
         ValueError: missing file, or features or labels of an unsupported dtype, shape or value.
     """
-    if dir is not None and dir.endswith(".csv"):
+    if dir is None or not dir.lower().endswith((".npy", ".npz", ".csv")):
+        raise InputError(f"features must be a .npy, .npz or .csv file; got {dir}")
+    if dir.lower().endswith(".csv"):
         table = tables.read_table(str(epath.Path(dir).expanduser()), None)
         values, labels, label_names, sources = table.values, None, None, table.names
     else:
         path, values, others = read_archive(dir, ("features", "x"))
-        labels = others.get("labels", others.get("y"))
+        labels = others.get("labels", others.get("y")) if with_labels else None
         labels = None if labels is None else check_labels(labels, len(values), path)
-        label_names, sources = _texts(others, "label_names"), _texts(others, "files")
+        label_names, sources = (_texts(others, key, path) for key in ("label_names", "files"))
+        if label_names is not None and labels is not None and labels.max() >= len(label_names):
+            raise InputError(
+                f"label_names in {path} must name each of the labels 0 to {labels.max()}; got "
+                f"{len(label_names)} names"
+            )
         if sources is not None and len(sources) != len(values):
             raise InputError(
                 f"files in {path} must name each of the {len(values)} rows; got {len(sources)}"
             )
+    if values.ndim not in (2, 3):
+        _unit_rows(values, f"features in {dir}")  # says what is wrong
     rows = subset(len(values), limit)
-    dataset = _dataset(_unit_rows(values, f"features in {dir}")[rows], cache_mb)
+    kept = values if len(rows) == len(values) else values[rows]
+    dataset = _dataset(_unit_rows(kept, f"features in {dir}"), cache_mb)
     return dataset._replace(
         labels=None if labels is None else labels[rows],
         label_names=label_names,
@@ -81,10 +93,16 @@ def with_neighbors(dataset: Dataset, count: int) -> Dataset:
     Raises:
         InputError: too few rows.
     """
-    if count == dataset.neighbors:  # also those of a set that an earlier stage has used
+    if count == dataset.neighbors:  # none, or those that another stage has added
         return dataset
-    checks.between("feature_views.neighbors", count, 0, dataset.size - 1)
-    first = dataset.fetch(np.arange(dataset.size))[:, 0]
+    if count >= dataset.size:
+        raise InputError(
+            f"feature_views.neighbors must be less than the {dataset.size} rows of the data; got "
+            f"{count}"
+        )
+    starts = range(0, dataset.size, _CHUNK)
+    indices = [np.arange(start, min(start + _CHUNK, dataset.size)) for start in starts]
+    first = np.concatenate([dataset.fetch(chunk)[:, 0] for chunk in indices])
     # Without rows of its own, the search leaves each row out of its neighbors.
     search = NearestNeighbors(n_neighbors=count, metric="cosine", algorithm="brute").fit(first)
     neighbors = search.kneighbors(return_distance=False)
@@ -129,5 +147,12 @@ def _unit_rows(values: NDArray, name: str) -> NDArray:
     return rows
 
 
-def _texts(others: dict[str, Any], key: str) -> tuple[str, ...] | None:
-    return tuple(map(str, others[key])) if key in others else None
+def _texts(others: dict[str, Any], key: str, path: epath.Path) -> tuple[str, ...] | None:
+    if key not in others:
+        return None
+    if others[key].ndim != 1 or others[key].dtype.kind not in "Uiu":
+        raise InputError(
+            f"{key} in {path} must be a list of strings; got {others[key].dtype} of shape "
+            f"{others[key].shape}"
+        )
+    return tuple(map(str, others[key]))

@@ -49,7 +49,8 @@ def load(
 
 def _load_features(source: str | os.PathLike | ArrayLike, columns: int, cache_mb: float) -> Dataset:
     if isinstance(source, str | os.PathLike):
-        dataset = features.load(dir=os.fspath(source), cache_mb=cache_mb, limit=None)
+        path = os.fspath(source)
+        dataset = features.load(dir=path, cache_mb=cache_mb, limit=None, with_labels=False)
     else:
         dataset = features.from_array(source, cache_mb=cache_mb)
     if dataset.shape[1] != columns:

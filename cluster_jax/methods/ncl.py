@@ -45,9 +45,9 @@ class NCLState(NamedTuple):
         labeled: unit features of earlier labeled images and their classes,
             `{"z": [Q, f], "label": int32 [Q]}`.
         unlabeled: unit features of earlier unlabeled images `[Q, f]`.
-        pseudo_labels: cluster of every training image, int32 `[images]`, and
-        centers: of the clusters `[C^u, f]`, both for the head "clusters"; zeros before the first
-            clustering, and for labeled images.
+        pseudo_labels: cluster of every training image, int32 `[images]`, for the head "clusters";
+            zeros before the first clustering, and for labeled images.
+        centers: of these clusters `[C^u, f]`; zeros before the first clustering.
     """
 
     batch_stats: Tree
@@ -68,7 +68,7 @@ def make(context: MethodContext, config: Config) -> Method:
     With the head "clusters", which is ours, the novel head learns from clusters in place of pairs:
     spherical k-means of the unlabeled images' features, at the start and after every
     `update_every`, each clustering started from the last one's centers too; of its centers
-    `clustering.transport.sinkhorn` makes classes of equal size, since the benchmarks of novel
+    `clustering.transport.sinkhorn` makes classes of about equal size, since the benchmarks of novel
     class discovery have such. A head on pairs alone finds less than k-means does on the features
     that its own training makes.
 

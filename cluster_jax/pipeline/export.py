@@ -25,6 +25,12 @@ _BATCH = 256
 _MAX_NAME = 60
 
 
+def check_has_images(data_name: str) -> None:
+    """Raises an `InputError` if a run's data are features, of which there are no images."""
+    if data_name == "features":
+        raise InputError("what is exported must be images; got a run on features")
+
+
 def check(
     folder: os.PathLike | str,
     images: epath.PathLike | None = None,
@@ -132,6 +138,7 @@ def run_clusters(workdir: epath.PathLike, folder: os.PathLike | str) -> int:
 def training_images(run: TrainedRun, labels: NDArray, folder: os.PathLike | str) -> int:
     """Exports the training images of a run by their labels, see `write`."""
     section = run.config.data
+    check_has_images(section.name)
 
     def load() -> Dataset:
         if section.name == "arrays" and section.dir is None:

@@ -2,10 +2,9 @@
 
 import dataclasses
 import functools
-import shutil
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +20,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.data import batches
 from cluster_jax.data import views as data_views
 from cluster_jax.data.images import select
+from cluster_jax.data.splits import NovelConfig
 from cluster_jax.methods.base import image_keys
 from cluster_jax.nets import network
 from cluster_jax.nets.pretrained import weights
@@ -31,12 +31,20 @@ from cluster_jax.training.loop import TrainingRun
 
 # Images in a part, all that an interruption can lose: 20 s on two CPU cores without views.
 PART = 1024
+ABOUT, PART_NAME = "about.json", "part_"
 
 # uint8 [b, H, W, C], index int32 [b] -> float32 [b, 1 + views, d].
 EmbedViews = Callable[[Array, Array], NDArray]
 
 
-def write(values: Mapping[str, Any], out: epath.PathLike, views: int) -> tuple[int, ...]:
+class Written(NamedTuple):
+    """Shape of the features, and path and reason of each file that could not be read."""
+
+    shape: tuple[int, ...]
+    skipped: tuple[tuple[str, str], ...]
+
+
+def write(values: Mapping[str, Any], out: epath.PathLike, views: int) -> Written:
     """Writes the features of every image and of augmented views of it.
 
     The file has `features` float32 `[n, d]`, or `[n, 1 + views, d]` with views, and where the
@@ -48,9 +56,6 @@ def write(values: Mapping[str, Any], out: epath.PathLike, views: int) -> tuple[i
         out: the `.npz` file to write.
         views: number of views of each image, augmented by the config's section `augment`.
 
-    Returns:
-        Shape of the features.
-
     Raises:
         InputError: the config has no pretrained network, the file exists, or the parts are those of
             another call.
@@ -59,6 +64,8 @@ def write(values: Mapping[str, Any], out: epath.PathLike, views: int) -> tuple[i
     if out.exists():
         raise InputError(f"--out must be a new file; got {out}, which exists")
     config = parse_config(values)
+    # All images, whatever a training would hold out.
+    config = dataclasses.replace(config, novel=NovelConfig(None, None, 0.0, 0))
     if config.network.weights is None:
         raise InputError(
             "network.weights must be those of a pretrained network; got None: use the config "
@@ -78,17 +85,30 @@ def write(values: Mapping[str, Any], out: epath.PathLike, views: int) -> tuple[i
         if texts is not None:
             arrays[name] = np.array(texts)
     io.write_arrays(out, arrays)
-    shutil.rmtree(folder)
-    return arrays["features"].shape
+    for file in folder.glob(f"{PART_NAME}*"):
+        file.unlink()
+    (folder / ABOUT).unlink()
+    folder.rmdir()
+    return Written(arrays["features"].shape, run.dataset.skipped)
 
 
 def _claim(folder: epath.Path, about: dict[str, Any]) -> None:
     """Creates the folder of parts, or checks that its parts are those of the same call."""
-    file, about = folder / "about.json", io.plain(about)
+    file, about = folder / ABOUT, io.plain(about)
     if not file.exists():
+        if folder.exists() and any(folder.iterdir()):
+            raise InputError(
+                f"{folder} must be a new folder for parts of the features; got one with other "
+                "files: choose another --out"
+            )
         folder.mkdir(parents=True, exist_ok=True)
         io.write_json(file, about)
-    elif io.read_json(file) != about:
+        return
+    try:
+        stored = io.read_json(file)
+    except ValueError:
+        stored = None
+    if stored != about:
         raise InputError(
             f"{folder} must have parts of the same images, network and views; got others: delete "
             "it, or choose another --out"
@@ -139,10 +159,10 @@ def _embed_parts(
     parts = []
     with bar:
         for start in starts:
-            file = folder / f"{start:09d}.npz"
+            file = folder / f"{PART_NAME}{start:09d}.npz"
             members = np.arange(start, min(start + PART, run.dataset.size))
             if file.exists():
-                parts.append(io.read_arrays(file)["features"])
+                parts.append(_read(file))
                 bar.update(len(members))
                 continue
             rows = []
@@ -157,3 +177,13 @@ def _embed_parts(
             parts.append(np.concatenate(rows))
             io.write_arrays(file, {"features": parts[-1]})
     return np.concatenate(parts)
+
+
+def _read(file: epath.Path) -> NDArray:
+    try:
+        return io.read_arrays(file)["features"]
+    except Exception as error:  # zipfile and zlib have errors of their own
+        raise InputError(
+            f"{file} must be a part that this command has written; got a damaged file: delete it, "
+            "and run the same command again"
+        ) from error

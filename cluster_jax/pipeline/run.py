@@ -75,11 +75,12 @@ def _print_start(trainings: list[stages.Stage]) -> None:
     run, workdir = trainings[-1].built.training, trainings[-1].workdir
     lengths = " + ".join(f"{stage.built.training.schedule.total:,}" for stage in trainings)
     network = trainings[-1].built.config.network
-    work = f"{lengths} steps of {run.schedule.batch_size} images"
+    noun = "images" if run.dataset.has_images else "rows"
+    work = f"{lengths} steps of {run.schedule.batch_size} {noun}"
     if not run.schedule.total:
         work = f"embedded by {network.name}, which is not trained,"
     _print(
-        f"{run.dataset.size:,} images of {run.dataset.name}, {work} on {run.mesh.size} x "
+        f"{run.dataset.size:,} {noun} of {run.dataset.name}, {work} on {run.mesh.size} x "
         f"{jax.devices()[0].device_kind}\nworkdir {workdir}"
     )
     if run.dataset.skipped:

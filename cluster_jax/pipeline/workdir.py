@@ -175,7 +175,9 @@ def fingerprint(*parts: bytes | memoryview) -> str:
 def describe_images(dataset: Dataset) -> dict[str, Any]:
     """Number and fingerprint of a run's images, to detect changes when the run is resumed."""
     count = min(dataset.size, _FINGERPRINT_IMAGES)
-    parts = [dataset.fetch(np.arange(count) * dataset.size // count).tobytes()]
+    rows = dataset.fetch(np.arange(count) * dataset.size // count)
+    # Without the neighbors that features come with: they follow from the features.
+    parts = [rows[:, : dataset.shape[0] - dataset.neighbors].tobytes()]
     parts += [os.fsencode(name) for name in dataset.sources or ()]
     if dataset.known is not None:
         parts.append(dataset.known.astype(np.int32).tobytes())

@@ -52,3 +52,16 @@ def test_scores_of_any_size_stay_finite():
     q = sinkhorn(np.array([[1e6, 0.0], [1e6, -1e6], [0.0, 1.0], [5.0, 0.0]]))
     assert np.isfinite(q).all()
     np.testing.assert_allclose(q.sum(axis=1), 1)
+
+
+@pytest.mark.parametrize(
+    ("scores", "epsilon", "message"),
+    [
+        ([[1.0, 2.0]], 0.0, "epsilon must be greater than 0; got 0.0"),
+        ([], 1.0, "scores must be finite"),
+        ([[np.nan, 1.0]], 1.0, "scores must be finite"),
+    ],
+)
+def test_one_sentence_for_bad_input(scores, epsilon, message):
+    with pytest.raises(ValueError, match=message):
+        sinkhorn(scores, epsilon=epsilon)

@@ -139,7 +139,7 @@ def test_a_copy_may_be_a_neighbor_but_not_the_row_itself():
 
 def test_fewer_rows_than_neighbors():
     dataset = features.from_array(np.eye(3), cache_mb=1.0)
-    with pytest.raises(InputError, match=r"feature_views.neighbors must be between 0 and 2; got 3"):
+    with pytest.raises(InputError, match="must be less than the 3 rows of the data; got 3"):
         features.with_neighbors(dataset, 3)
 
 
@@ -150,3 +150,38 @@ def test_new_features_have_the_columns_of_the_training(tmp_path, rows):
         assert dataset.shape[1] == 5
     with pytest.raises(ValueError, match="features must have 6 columns like those of the training"):
         inference_data.load(rows, shape=(1, 6), cache_mb=1.0)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"label_names": np.array("a")}, "label_names in .* must be a list of strings"),
+        ({"files": np.array([["a"] * 2] * 12)}, "files in .* must be a list of strings"),
+        ({"files": np.array([b"a"] * 12)}, "files in .* must be a list of strings"),
+        ({"label_names": ["a"]}, "must name each of the labels 0 to 11; got 1 names"),
+    ],
+)
+def test_one_sentence_for_other_names(tmp_path, rows, arrays, message):
+    np.savez(tmp_path / "x.npz", features=rows, labels=np.arange(12), **arrays)
+    with pytest.raises(InputError, match=message):
+        load(tmp_path / "x.npz")
+
+
+def test_an_array_of_any_name_beside_names(tmp_path, rows):
+    np.savez(tmp_path / "x.npz", emb=rows, files=[str(i) for i in range(12)])
+    assert load(tmp_path / "x.npz").size == 12
+    np.savez(tmp_path / "y.npz", files=[str(i) for i in range(12)])
+    with pytest.raises(ValueError, match="must hold an array 'features' or 'x'; got no arrays"):
+        load(tmp_path / "y.npz")
+
+
+def test_other_files_are_refused(tmp_path):
+    with pytest.raises(
+        InputError, match=r"features must be a .npy, .npz or .csv file; got .*x.txt"
+    ):
+        load(tmp_path / "x.txt")
+
+
+def test_labels_of_new_features_are_not_read(tmp_path, rows):
+    np.savez(tmp_path / "x.npz", features=rows, labels=["a"] * 12)
+    assert inference_data.load(tmp_path / "x.npz", shape=(1, 5), cache_mb=1.0).labels is None

@@ -3,7 +3,6 @@
 import csv
 import json
 
-import jax
 import numpy as np
 import pytest
 
@@ -41,7 +40,9 @@ def test_neighbors_bring_the_groups_together(finished):
     assert not (workdir / "duplicates.csv").exists()
     rows = list(csv.DictReader((workdir / "assignments.csv").read_text().splitlines()))
     assert [row["image"] for row in rows] == stored["files"].tolist()
-    assert "row" in (workdir / "report.html").read_text()
+    report = (workdir / "report.html").read_text()
+    assert "80 rows" in report
+    assert "80 images" not in report
 
 
 def test_new_rows_are_placed_without_neighbors(finished):
@@ -59,7 +60,14 @@ def test_the_estimator_takes_an_array_of_features(finished, tmp_path):
     _, _, stored = finished
     config = toy.shrunken("simclr_features", tmp_path)
     config.eval.reduce.method = "pca"
-    model = ImageClusterer(config, verbose=False).fit(stored["features"])
+    model = ImageClusterer(config, workdir=tmp_path / "run", verbose=False)
+    model.fit(stored["features"])
+    labels = model.labels_
+    written = (tmp_path / "run" / "results.json").stat().st_mtime_ns
+    np.testing.assert_array_equal(model.fit(stored["features"]).labels_, labels)
+    assert (tmp_path / "run" / "results.json").stat().st_mtime_ns == written
+    with pytest.raises(InputError, match="exported must be images; got a run on features"):
+        model.export(tmp_path / "export")
     assert model.labels_.shape == (len(stored["features"]),)
     assert model.results_["provenance"]["data"]["name"] == "features"
 
@@ -75,7 +83,7 @@ def test_methods_of_images_are_refused_in_one_sentence(tmp_path):
         build.build_run(parse_config(config))
     config = toy.shrunken("simclr_features", tmp_path)
     config.feature_views.neighbors = 1000
-    with pytest.raises(InputError, match=r"feature_views.neighbors must be between 0 and 79"):
+    with pytest.raises(InputError, match="must be less than the 80 rows of the data; got 1000"):
         build.build_run(parse_config(config))
     config = toy.shrunken("ncl_features", tmp_path)
     config.stages.supervised.method = {"name": "rotation"}
@@ -101,9 +109,11 @@ def photos(tmp_path):
 
 
 def test_embed_writes_what_a_run_embeds(photos, tmp_path):
-    assert feature_file.write(photos, tmp_path / "x.npz", 0) == (40, 1280)
+    photos["novel"].update(classes=2, holdout=0.2)  # which would leave images out
+    assert feature_file.write(photos, tmp_path / "x.npz", 0) == ((40, 1280), ())
+    photos["novel"].update(classes=None, holdout=0.0)
     stored = np.load(tmp_path / "x.npz")
-    pipeline.run_pipeline({**photos, "eval": {**photos["eval"]}}, tmp_path / "run", "photos")
+    pipeline.run_pipeline(photos, tmp_path / "run", "photos")
     expected = io.read_arrays(tmp_path / "run" / "embedding.npz")["backbone"]
     np.testing.assert_allclose(stored["features"], expected, rtol=1e-3, atol=1e-4)
     np.testing.assert_array_equal(stored["labels"], toy.images(40, channels=3)[1])
@@ -112,7 +122,7 @@ def test_embed_writes_what_a_run_embeds(photos, tmp_path):
 
 def test_embed_resumes_with_the_same_views(photos, tmp_path, monkeypatch):
     monkeypatch.setattr(feature_file, "PART", 16)
-    assert feature_file.write(photos, tmp_path / "whole.npz", 2) == (40, 3, 1280)
+    assert feature_file.write(photos, tmp_path / "whole.npz", 2).shape == (40, 3, 1280)
     whole = np.load(tmp_path / "whole.npz")["features"]
     assert np.abs(whole[:, 1] - whole[:, 2]).max() > 0.01
     evaluation, seen = batches.evaluation, []
@@ -127,11 +137,16 @@ def test_embed_resumes_with_the_same_views(photos, tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         feature_file.write(photos, tmp_path / "x.npz", 2)
     assert not (tmp_path / "x.npz").exists()
-    monkeypatch.setattr(batches, "evaluation", lambda part, **a: evaluation(part, **a))
+    monkeypatch.setattr(batches, "evaluation", evaluation)
     other = json.loads(json.dumps(photos)) | {"seed": 1}
     with pytest.raises(InputError, match="must have parts of the same images"):
         feature_file.write(other, tmp_path / "x.npz", 2)
+    rest = []
+    monkeypatch.setattr(
+        batches, "evaluation", lambda part, **a: rest.append(part.size) or evaluation(part, **a)
+    )
     feature_file.write(photos, tmp_path / "x.npz", 2)
+    assert (seen, rest) == ([16, 16], [8])
     np.testing.assert_array_equal(np.load(tmp_path / "x.npz")["features"], whole)
     with pytest.raises(InputError, match=r"must be a new file; got .* which exists"):
         feature_file.write(photos, tmp_path / "x.npz", 2)
@@ -141,4 +156,32 @@ def test_embed_needs_a_pretrained_network(tmp_path):
     config = toy.config(toy.file(tmp_path))
     with pytest.raises(InputError, match="must be those of a pretrained network; got None"):
         feature_file.write(config_json(config), tmp_path / "x.npz", 0)
-    assert jax.process_count() == 1
+
+
+def test_embed_keeps_what_it_has_not_made(photos, tmp_path):
+    folder = tmp_path / "x.npz.parts"
+    folder.mkdir()
+    (folder / "mine.txt").write_text("mine")
+    with pytest.raises(InputError, match="must be a new folder for parts of the features"):
+        feature_file.write(photos, tmp_path / "x.npz", 0)
+    assert (folder / "mine.txt").read_text() == "mine"
+
+
+def test_embed_names_damaged_parts(photos, tmp_path, monkeypatch):
+    monkeypatch.setattr(feature_file, "PART", 16)
+    monkeypatch.setattr(feature_file.np, "concatenate", _interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        feature_file.write(photos, tmp_path / "x.npz", 0)
+    monkeypatch.undo()
+    parts = tmp_path / "x.npz.parts"
+    (parts / "part_000000000.npz").write_bytes(b"PK damaged")
+    monkeypatch.setattr(feature_file, "PART", 16)
+    with pytest.raises(InputError, match=r"part_000000000\.npz must be a part .* damaged file"):
+        feature_file.write(photos, tmp_path / "x.npz", 0)
+    (parts / "about.json").write_text("{")
+    with pytest.raises(InputError, match="must have parts of the same images, network and views"):
+        feature_file.write(photos, tmp_path / "x.npz", 0)
+
+
+def _interrupt(*_):
+    raise KeyboardInterrupt
