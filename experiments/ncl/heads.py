@@ -1,6 +1,6 @@
 """The novel head beside k-means on the features that its own training makes: pairs or clusters.
 
-python -m experiments.ncl.heads --features=DIR [--runs=runs/ncl-heads]
+python -m experiments.ncl.heads --features=DIR [--runs=runs/ncl-heads] [--only=0/2]
 
 Five known and five novel classes each of the digits (`ncl_digits`), and of the features of
 Imagenette and CIFAR-10 (`ncl_features`; DIR/imagenette.npz and DIR/cifar10.npz are those of
@@ -9,7 +9,6 @@ every call writes the table of what is finished.
 """
 
 import argparse
-import itertools
 import pathlib
 
 from ml_collections import ConfigDict
@@ -32,8 +31,8 @@ METRICS = {
 NOTE = (
     "ACC on the unlabeled training images of five novel classes, whose number is given to the head "
     "and to k-means; k-means runs on the features of the same training, before: at the start of "
-    "the last stage. Numbers of images are those of the digits. Nothing was selected with labels "
-    "of novel classes, except the network and augmentation of the digits."
+    "the last stage. Images are those of the last set. Nothing was selected with labels of novel "
+    "classes, except the digits' network and augmentation."
 )
 
 
@@ -54,10 +53,13 @@ def main() -> None:
     parser.add_argument("--features", required=True, help="folder of the .npz files")
     parser.add_argument("--runs", default="runs/ncl-heads")
     parser.add_argument("--out", default="experiments/ncl/heads")
+    parser.add_argument("--only", default="0/1", help="I/N: run only every N-th, starting with I")
     arguments = parser.parse_args()
+    first, step = map(int, arguments.only.split("/"))
     devices.use_cores(load_config("ncl_digits").train.labeled_batch_size)
     results: dict[str, list] = {}
-    for head, name, seed in itertools.product(HEADS, SETS, SEEDS):
+    jobs = [(name, head, seed) for head in HEADS for name in SETS for seed in SEEDS]
+    for name, head, seed in jobs[first::step]:
         made = config(name, head, arguments.features)
         row = f"{name}, {head}"
         results.setdefault(row, [])
