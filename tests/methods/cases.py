@@ -232,7 +232,7 @@ def with_keys(state: State) -> State:
 
 def _with_rows(state: State) -> State:
     """The same for NCL's two queues."""
-    _, labeled, unlabeled = state.model_state
+    labeled, unlabeled = state.model_state.labeled, state.model_state.unlabeled
     rows = ops.l2_normalize(
         jax.random.normal(jax.random.key(7), (2, *unlabeled.rows.shape), unlabeled.rows.dtype)
     )

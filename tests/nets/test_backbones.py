@@ -45,6 +45,7 @@ def multiplications(module, side, channels):
 def test_names_are_those_of_all_families():
     assert backbone.names() == (
         "efficientnet_lite0",
+        "mlp",
         "resnet18",
         "resnet34",
         "resnet50",
