@@ -42,6 +42,7 @@ class Overview(NamedTuple):
         doubt: why the novel classes may be unreliable, or None.
         pretrained: network that the training started from, and its training data; or None.
         is_frozen: whether nothing was trained.
+        training_clusters: number of clusters that the training was given, or None.
     """
 
     n_large: int
@@ -55,6 +56,7 @@ class Overview(NamedTuple):
     doubt: str | None
     pretrained: str | None
     is_frozen: bool
+    training_clusters: int | None
 
 
 def write_report(path: epath.PathLike, data: ReportData) -> None:
@@ -212,6 +214,7 @@ def _overview(data: ReportData, clusters: Sequence[Cluster]) -> Overview:
         doubt=summary.doubt(discovery) if discovery else None,
         pretrained=provenance.get("pretrained"),
         is_frozen=not provenance.get("steps"),
+        training_clusters=provenance.get("clusters_given_to_training"),
     )
 
 

@@ -55,6 +55,8 @@ def describe(
             "gridshift": "found",
             "kmeans": "given" if labeled or k is not None else "as found by GridShift",
         },
+        # Of NCC and CueCo: what GridShift finds in their features is then not found from nothing.
+        "clusters_given_to_training": config.method.clusters if steps else None,
         "bandwidth": "found" if section.gridshift.bandwidth == "auto" else "given",
         "checkpoint": "the last one",
         "kmeans_n_init": section.kmeans.n_init,
