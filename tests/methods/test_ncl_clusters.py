@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 
+from cluster_jax.methods import base
 from cluster_jax.pipeline import build
 from cluster_jax.pipeline.config import parse_config
 from tests import toy
@@ -70,6 +71,22 @@ def test_a_later_clustering_keeps_the_numbers(built, state):
         unlabeled = built.training.dataset.known < 0
         same = np.asarray(again.pseudo_labels == first.pseudo_labels)[unlabeled]
         assert same.all() if not flipped else not same.any()
+
+
+def test_numbers_are_kept_where_a_new_start_of_kmeans_wins(built, state, monkeypatch):
+    """k-means then has an order of its own."""
+    features, _ = groups(built)
+    first = refreshed(built, state, features)
+    clusters = base.spherical_clusters
+
+    def reordered(*arguments, **options):
+        result = clusters(*arguments, **options)
+        return result._replace(centers=result.centers[::-1], labels=1 - result.labels)
+
+    monkeypatch.setattr(base, "spherical_clusters", reordered)
+    again = refreshed(built, state, features, first)
+    np.testing.assert_array_equal(again.pseudo_labels, first.pseudo_labels)
+    np.testing.assert_allclose(again.centers, first.centers, atol=1e-5)
 
 
 def test_classes_are_of_equal_size(built, state):
