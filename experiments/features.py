@@ -13,9 +13,9 @@ by `cluster-jax embed --config=images` with the frozen EfficientNet-Lite0:
 
 One setting of each method for all sets, chosen before the first of these runs and never changed by
 their labels, which score only (a sketch of SimCLR with tau 0.2 and one with 20 neighbors were
-scored on some of the sets, and not taken); k-means, NCC and CueCo are given the number of classes. About three
-hours on two cores; finished runs are reused. Two processes with --only=0/2 and --only=1/2 can split
-the runs; every call writes the tables of what is finished.
+scored on some of the sets, and not taken); k-means, NCC and CueCo are given the number of classes.
+About three hours on two cores; finished runs are reused. Two processes with --only=0/2 and
+--only=1/2 can split the runs; every call writes the tables of what is finished.
 """
 
 import argparse
