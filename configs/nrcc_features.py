@@ -4,7 +4,7 @@
 
 See `simclr_features` for the data, the views and the head. SGHMC moves the features, scaled to a
 root mean square of one as pixels are standardized, with the paper's constants; lambda and tau are
-those of `nrcc_digits`. Takes about three minutes on two CPU cores.
+those of `nrcc_digits`.
 """
 
 from cluster_jax.core.config import load_config

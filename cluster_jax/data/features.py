@@ -56,11 +56,11 @@ def load(
             raise InputError(
                 f"files in {path} must name each of the {len(values)} rows; got {len(sources)}"
             )
-    if values.ndim not in (2, 3):
-        _unit_rows(values, f"features in {dir}")  # says what is wrong
+    name = f"features in {dir}"
+    _check(values, name)
     rows = subset(len(values), limit)
     kept = values if len(rows) == len(values) else values[rows]
-    dataset = _dataset(_unit_rows(kept, f"features in {dir}"), cache_mb)
+    dataset = _dataset(_unit_rows(kept, name), cache_mb)
     return dataset._replace(
         labels=None if labels is None else labels[rows],
         label_names=label_names,
@@ -78,6 +78,7 @@ def from_array(X: ArrayLike, *, cache_mb: float) -> Dataset:
         values = np.asarray(X)
     except ValueError as error:
         raise InputError("X must be one array; got rows of different lengths") from error
+    _check(values, "features in X")
     return _dataset(_unit_rows(values, "features in X"), cache_mb)
 
 
@@ -124,8 +125,8 @@ def _dataset(values: NDArray, cache_mb: float) -> Dataset:
     return Dataset("features", len(values), shape, cached, fetch, None, None, None, ())
 
 
-def _unit_rows(values: NDArray, name: str) -> NDArray:
-    """The features as float32 `[N, v, d]`, each scaled to length one; zeros stay zeros."""
+def _check(values: NDArray, name: str) -> None:
+    """Raises an `InputError` for an array of another shape or dtype."""
     shape = " x ".join(map(str, values.shape))
     if values.ndim not in (2, 3) or not values.size:
         raise InputError(
@@ -134,6 +135,10 @@ def _unit_rows(values: NDArray, name: str) -> NDArray:
         )
     if values.dtype.kind not in "biuf":
         raise InputError(f"{name} must be real numbers; got {values.dtype}")
+
+
+def _unit_rows(values: NDArray, name: str) -> NDArray:
+    """The features as float32 `[N, v, d]`, each scaled to length one; zeros stay zeros."""
     values = values.reshape(len(values), -1, values.shape[-1])
     rows = np.empty(values.shape, np.float32)
     for i in range(0, len(values), _CHUNK):  # no float64 copy of the whole set

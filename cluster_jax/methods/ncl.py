@@ -69,8 +69,8 @@ def make(context: MethodContext, config: Config) -> Method:
     spherical k-means of the unlabeled images' features, at the start and after every
     `update_every`, each clustering started from the last one's centers too; of its centers
     `clustering.transport.sinkhorn` makes classes of about equal size, since the benchmarks of novel
-    class discovery have such. A head on pairs alone finds less than k-means does on the features
-    that its own training makes.
+    class discovery have such. With a network that trains from nothing, the head on pairs finds less
+    than k-means does on the features of the same training (experiments/ncl/heads.md).
 
     Of unlabeled images it logs `similar`, the share of pairs that (2) takes to be of one class, and
     `confidence`, the novel head's highest probability: near 1 / C^u the head has found nothing.
