@@ -37,7 +37,9 @@ def load(
     Raises:
         ValueError: missing file, or features or labels of an unsupported dtype, shape or value.
     """
-    if dir is None or not dir.lower().endswith((".npy", ".npz", ".csv")):
+    if dir is None:
+        raise InputError("data.dir must be the path of a .npy, .npz or .csv file; got none")
+    if not dir.lower().endswith((".npy", ".npz", ".csv")):
         raise InputError(f"features must be a .npy, .npz or .csv file; got {dir}")
     if dir.lower().endswith(".csv"):
         table = tables.read_table(str(epath.Path(dir).expanduser()), None)

@@ -176,6 +176,8 @@ def test_an_array_of_any_name_beside_names(tmp_path, rows):
 
 
 def test_other_files_are_refused(tmp_path):
+    with pytest.raises(InputError, match=r"data\.dir must be the path of .*; got none"):
+        features.load(dir=None, cache_mb=1.0, limit=None)
     with pytest.raises(
         InputError, match=r"features must be a .npy, .npz or .csv file; got .*x.txt"
     ):
