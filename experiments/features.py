@@ -14,7 +14,8 @@ by `cluster-jax embed --config=images` with the frozen EfficientNet-Lite0:
 One setting of each method for all sets, chosen before the first of these runs and never changed by
 their labels, which score only (a sketch of SimCLR with tau 0.2 and one with 20 neighbors were
 scored on some of the sets, and not taken); k-means, NCC and CueCo are given the number of classes.
-About three hours on two cores; finished runs are reused. Two processes with --only=0/2 and
+k-means is run twice, on rows of length one: the Euclidean one, and the spherical one, whose cosine
+is that of the methods' losses. About three hours on two cores; finished runs are reused. Two processes with --only=0/2 and
 --only=1/2 can split the runs; every call writes the tables of what is finished.
 """
 
@@ -47,6 +48,9 @@ METHODS = {
 }
 RAW = "features"
 COLUMNS = ("k-means", "spherical k-means", "k-means on the map", "GridShift", "found")
+# With 10 runs of k-means the seed decides which local optimum is found: on SimCLR's features of
+# CIFAR-10, seed 2, the sum of squares is 8,434 with 10 runs and 8,395 with 50.
+N_INIT = 50
 OUT = "experiments/features"
 COMMAND = "python -m experiments.features --features=DIR"
 
@@ -71,9 +75,9 @@ def main() -> None:
 
 
 def _jobs() -> Iterator[tuple[str, str, int]]:
-    """Method, set and seed of each run; a method is finished before the next one begins."""
-    for method in (RAW, *METHODS):
-        for seed in SEEDS:
+    """Method, set and seed of each run; a seed is finished before the next one begins."""
+    for seed in SEEDS:
+        for method in (RAW, *METHODS):
             for name in SETS:
                 yield method, name, seed
 
@@ -87,7 +91,8 @@ def _measure(method: str, source: str, seed: int, workdir: pathlib.Path) -> dict
     rows = io.read_arrays(workdir / "embedding.npz")[config.eval.features]
     stored = io.read_arrays(workdir / "clusters.npz")
     scores = _scores(rows, dataset.labels, seed, stored["points"], stored["cluster_labels"])
-    return {**scores, "seconds": results["seconds"]}
+    trained = results["provenance"]["commit"]
+    return {**scores, "seconds": results["seconds"], "trained at commit": trained}
 
 
 def _config(method: str, source: str, seed: int, classes: int) -> ConfigDict:
@@ -116,7 +121,9 @@ def _scores(
         cluster_labels = grid.cluster_labels
 
     def accuracy(x: np.ndarray, metric: str) -> float:
-        return partition.accuracy(labels, kmeans(x, k, metric=metric, seed=seed).labels)
+        return partition.accuracy(
+            labels, kmeans(x, k, metric=metric, n_init=N_INIT, seed=seed).labels
+        )
 
     return {
         "k-means": accuracy(unit, "euclidean"),
@@ -141,12 +148,16 @@ def _write(folder: pathlib.Path) -> str:
                 cells = [_cell(column, [r[column] for r in results]) for column in COLUMNS]
                 lines.append(f"| {method} | {' | '.join(cells)} |")
         text += "\n".join(lines) + "\n\n"
-    commits = sorted({str(r["commit"]) for results in values.values() for r in results})
+    runs = [r for results in values.values() for r in results]
+    commits, trained = (
+        sorted({str(r[key]) for r in runs if key in r}) for key in ("commit", "trained at commit")
+    )
     versions = ", ".join(f"{k} {v}" for k, v in provenance.versions().items())
     text += (
         f"ACC, mean ± standard deviation over seeds {', '.join(map(str, SEEDS))} as far as they "
         f"were run; found: clusters of GridShift. Command: `{COMMAND}`. Hardware: "
-        f"{machine.describe()}. Versions: {versions}. Commits: {', '.join(commits)}.\n"
+        f"{machine.describe()}. Versions: {versions}. Trained at {', '.join(trained)}, scored at "
+        f"{', '.join(commits)}.\n"
     )
     io.write_json(f"{OUT}.json", {"rows": values, "versions": provenance.versions()})
     io.write(f"{OUT}.md", text)
