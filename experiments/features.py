@@ -1,6 +1,6 @@
 """Methods on stored features of four sets, beside k-means and GridShift on the features.
 
-python -m experiments.features --features=DIR [--runs=runs/features] [--only=0/2]
+python -m experiments.features --features=DIR [--runs=runs/features] [--out=FILE] [--only=0/2]
 
 DIR holds imagenette.npz (3,000 photos at 224 pixels), cifar10.npz (10,000 at 128),
 tiny_imagenet10.npz (1,500 at 224) and fashion_mnist.npz (10,000 test images at 128), each written
@@ -15,8 +15,9 @@ One setting of each method for all sets, chosen before the first of these runs a
 their labels, which score only (a sketch of SimCLR with tau 0.2 and one with 20 neighbors were
 scored on some of the sets, and not taken); k-means, NCC and CueCo are given the number of classes.
 k-means is run twice, on rows of length one: the Euclidean one, and the spherical one, whose cosine
-is that of the methods' losses. About three hours on two cores; finished runs are reused. Two processes with --only=0/2 and
---only=1/2 can split the runs; every call writes the tables of what is finished.
+is that of the methods' losses. About three hours on two cores; finished runs are reused. Two
+processes with --only=0/2 and --only=1/2 can split the runs; every call writes the tables of what is
+finished.
 """
 
 import argparse
@@ -51,7 +52,6 @@ COLUMNS = ("k-means", "spherical k-means", "k-means on the map", "GridShift", "f
 # With 10 runs of k-means the seed decides which local optimum is found: on SimCLR's features of
 # CIFAR-10, seed 2, the sum of squares is 8,434 with 10 runs and 8,395 with 50.
 N_INIT = 50
-OUT = "experiments/features"
 COMMAND = "python -m experiments.features --features=DIR"
 
 
@@ -60,6 +60,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m experiments.features")
     parser.add_argument("--features", required=True, help="folder of the .npz files")
     parser.add_argument("--runs", default="runs/features")
+    parser.add_argument("--out", default="experiments/features")
     parser.add_argument("--only", default="0/1", help="I/N: run only every N-th, starting with I")
     arguments = parser.parse_args()
     first, step = map(int, arguments.only.split("/"))
@@ -71,7 +72,7 @@ def main() -> None:
         if not file.exists():
             source = str(pathlib.Path(arguments.features) / f"{name}.npz")
             io.write_json(file, _measure(method, source, seed, folder / file.stem))
-        print(_write(folder), flush=True)
+        print(_write(folder, arguments.out), flush=True)
 
 
 def _jobs() -> Iterator[tuple[str, str, int]]:
@@ -135,7 +136,7 @@ def _scores(
     }
 
 
-def _write(folder: pathlib.Path) -> str:
+def _write(folder: pathlib.Path, out: str) -> str:
     """Writes the tables of all finished runs; returns the text."""
     text, values = "", {}
     for name in SETS:
@@ -159,8 +160,8 @@ def _write(folder: pathlib.Path) -> str:
         f"{machine.describe()}. Versions: {versions}. Trained at {', '.join(trained)}, scored at "
         f"{', '.join(commits)}.\n"
     )
-    io.write_json(f"{OUT}.json", {"rows": values, "versions": provenance.versions()})
-    io.write(f"{OUT}.md", text)
+    io.write_json(f"{out}.json", {"rows": values, "versions": provenance.versions()})
+    io.write(f"{out}.md", text)
     return text
 
 
