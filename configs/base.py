@@ -46,7 +46,11 @@ def _add_images(config):
     config.augment.affine = ConfigDict({"rotation": 0.0, "scale": 0.0, "shift": 0.0, "shear": 0.0})
     config.augment.noise = 0.0
 
-    # Views of features, in place of `augment` where data.name is "features".
+    # None, or a frozen network that embeds the images; the run trains on its features: a section of
+    # `name`, `width`, `stem` and `weights` as in `network`, and `views`, see configs/ncl_images.py.
+    config.embedder = config_dict.placeholder(ConfigDict)
+
+    # Views of features, in place of `augment` where the data are features.
     config.feature_views = ConfigDict()
     config.feature_views.cached = config_dict.placeholder(int)  # None: all that the data have
     config.feature_views.neighbors = 10

@@ -23,7 +23,7 @@ os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 import jax
 import pytest
 
-from cluster_jax.pipeline import build
+from cluster_jax.pipeline import trace
 from cluster_jax.training import state as states
 
 # Modules that take longest, in this order: the first to start, so that of two processes none waits
@@ -123,5 +123,5 @@ def optimized():
 def traced_once():
     """Whole runs of a few steps: without the trace that checks the config before a run."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build, "_try_step", lambda *arguments: None)
+        patch.setattr(trace, "try_step", lambda *arguments: None)
         yield

@@ -29,7 +29,7 @@ def images():
 @pytest.fixture(scope="module")
 def config(tmp_path_factory):
     """The config of `fit(X, y)` with few steps and small sizes."""
-    made = toy.shrunken("ncl_images", tmp_path_factory.mktemp("config"))
+    made = toy.shrunken("ncl_images_scratch", tmp_path_factory.mktemp("config"))
     made.augment.jitter.probability = made.augment.grayscale = 0.0
     made.method.classes = None
     made.eval.reduce.method = "pca"

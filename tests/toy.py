@@ -80,6 +80,8 @@ def shrunken(name, folder, network="small", write=True):
         path = file(folder, channels=channels) if write else folder / "toy.npz"
         config.data.name, config.data.dir = "arrays", str(path)
     config.data.split = None
+    if config.embedder is not None:
+        network = "mlp"
     if channels == 3:
         config.data.image_size = config.augment.size = 16
         config.augment.blur.kernel = 3

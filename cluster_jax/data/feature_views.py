@@ -47,6 +47,11 @@ class FeatureViewsConfig:
                 f"feature_views.dropout must be at least 0 and below 1; got {self.dropout}"
             )
 
+    @property
+    def searched(self) -> int:
+        """Number of neighbors to search for each row; none where no view goes towards one."""
+        return self.neighbors if self.step else 0
+
 
 def make(config: FeatureViewsConfig, dataset: Dataset) -> Augment:
     """Views of the features of a set, float `[v + m, d]` each -> `[d]`; see `Augment`.
@@ -69,7 +74,7 @@ def make(config: FeatureViewsConfig, dataset: Dataset) -> Augment:
     def view(key: Array, rows: Array) -> Array:
         view_key, neighbor_key, step_key, noise_key, dropout_key = jax.random.split(key, 5)
         x = rows[jax.random.randint(view_key, (), 1, cached + 1) if cached else 0]
-        if config.neighbors and config.step:
+        if config.searched:
             neighbor = rows[-jax.random.randint(neighbor_key, (), 1, config.neighbors + 1)]
             x += jax.random.uniform(step_key, (), x.dtype, 0, config.step) * (neighbor - x)
         x = _scaled(x)

@@ -84,6 +84,36 @@ def from_array(X: ArrayLike, *, cache_mb: float) -> Dataset:
     return _dataset(_unit_rows(values, "features in X"), cache_mb)
 
 
+def pending(images: Dataset, views: int, columns: int) -> Dataset:
+    """Features of images that have a shape and no values yet, see `of_images`.
+
+    Args:
+        images: the images.
+        views: stored views of each image beside the image itself.
+        columns: length of a vector.
+    """
+    return images._replace(
+        shape=(1 + views, columns), images=None, fetch=_no_values, features_of=images
+    )
+
+
+def of_images(images: Dataset, values: NDArray, cache_mb: float) -> Dataset:
+    """The features of images, float `[N, v, d]`, with what is known of the images.
+
+    Raises:
+        ValueError: a value is not finite.
+    """
+    rows = _unit_rows(values, f"features of {images.name}")
+    dataset = _dataset(rows, cache_mb)
+    return images._replace(
+        shape=dataset.shape, images=dataset.images, fetch=dataset.fetch, features_of=images
+    )
+
+
+def _no_values(indices: NDArray) -> NDArray:
+    raise LookupError("the images have no features yet")
+
+
 def with_neighbors(dataset: Dataset, count: int) -> Dataset:
     """The set with the features of each row's nearest other rows after its own views.
 
@@ -98,11 +128,15 @@ def with_neighbors(dataset: Dataset, count: int) -> Dataset:
     """
     if count == dataset.neighbors:  # none, or those that another stage has added
         return dataset
+    views, columns = dataset.shape
+    shape = (views + count, columns)
     if count >= dataset.size:
         raise InputError(
             f"feature_views.neighbors must be less than the {dataset.size} rows of the data; got "
             f"{count}"
         )
+    if dataset.fetch is _no_values:
+        return dataset._replace(shape=shape, neighbors=count)
     starts = range(0, dataset.size, _CHUNK)
     indices = [np.arange(start, min(start + _CHUNK, dataset.size)) for start in starts]
     first = np.concatenate([dataset.fetch(chunk)[:, 0] for chunk in indices])
@@ -114,11 +148,8 @@ def with_neighbors(dataset: Dataset, count: int) -> Dataset:
         indices = np.asarray(indices)
         return np.concatenate([dataset.fetch(indices), first[neighbors[indices]]], axis=1)
 
-    views, columns = dataset.shape
     # Streamed: on the device it would be many times the set.
-    return dataset._replace(
-        shape=(views + count, columns), images=None, fetch=fetch, neighbors=count
-    )
+    return dataset._replace(shape=shape, images=None, fetch=fetch, neighbors=count)
 
 
 def _dataset(values: NDArray, cache_mb: float) -> Dataset:

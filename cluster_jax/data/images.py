@@ -33,6 +33,7 @@ class Dataset(NamedTuple):
         known: int32 `[N]`, class labels that training may use, -1 for unlabeled images; None where
             training uses no classes. Only novel class discovery has it.
         neighbors: number of the last rows of each item of features that are its neighbors'.
+        features_of: the images whose features these are, where the run itself embeds them.
     """
 
     name: str
@@ -46,6 +47,12 @@ class Dataset(NamedTuple):
     skipped: tuple[tuple[str, str], ...]
     known: np.ndarray | None = None
     neighbors: int = 0
+    features_of: "Dataset | None" = None
+
+    @property
+    def shown(self) -> "Dataset | None":
+        """The images to look at: the items themselves, or those they are features of, if any."""
+        return self if self.has_images else self.features_of
 
     @property
     def has_images(self) -> bool:
@@ -100,6 +107,7 @@ def select(dataset: Dataset, indices: np.ndarray) -> Dataset:
         labels=take(dataset.labels),
         sources=take(dataset.sources),
         known=take(dataset.known),
+        features_of=None if dataset.features_of is None else select(dataset.features_of, indices),
     )
 
 

@@ -135,3 +135,45 @@ class NetworkConfig:
     def is_frozen(self) -> bool:
         """Whether the whole backbone keeps its weights."""
         return self.frozen is not None and self.frozen == self.backbone().blocks[-1]
+
+
+@dataclasses.dataclass(frozen=True)
+class EmbedderConfig:
+    """Section `embedder`: a frozen pretrained network that makes features of the images.
+
+    The run trains on these features, as on those of a file. The section `augment` says how the
+    images are made ready for it.
+
+    Attributes:
+        name: as `network.name`.
+        width: as `network.width`.
+        stem: as `network.stem`.
+        weights: as `network.weights`, but not None.
+        views: number of augmented views of each image that it embeds too, each once.
+    """
+
+    name: str
+    width: int
+    stem: str | None
+    weights: str
+    views: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.weights, str):
+            raise InputError(
+                f"embedder.weights must be those of a pretrained network; got {self.weights!r}"
+            )
+        checks.whole("embedder.views", self.views, 0)
+
+    def network(self, others: NetworkConfig) -> NetworkConfig:
+        """The network without heads; what the section does not say is as in `others`."""
+        return dataclasses.replace(
+            others,
+            name=self.name,
+            width=self.width,
+            stem=self.stem,
+            weights=self.weights,
+            frozen=None,
+            projector=None,
+            predictor=None,
+        )

@@ -1,11 +1,11 @@
 """Builds a run from its config: data, method and optimizer, checked together."""
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
@@ -21,13 +21,13 @@ from cluster_jax.methods.base import Method, MethodContext
 from cluster_jax.methods.nrcc import with_nrcc
 from cluster_jax.nets import network
 from cluster_jax.nets.pretrained import weights
+from cluster_jax.pipeline import trace
 from cluster_jax.pipeline.config import RunConfig
 from cluster_jax.training import optim
 from cluster_jax.training import state as states
 from cluster_jax.training.config import TrainConfig
 from cluster_jax.training.loop import TrainingRun, TrainSchedule
 from cluster_jax.training.state import State
-from cluster_jax.training.step import make_step
 
 
 class BuiltRun(NamedTuple):
@@ -66,13 +66,16 @@ def build_run(
         known = dataset.known
         num_clustered = dataset.size if known is None else int((known < 0).sum())
         evaluate.check_k(config.eval, num_clustered)
+        if config.embedder is not None and dataset.features_of is None:
+            embed = functools.partial(_pending, config)
+            dataset, test = embed(to_rgb(dataset)), None if test is None else embed(to_rgb(test))
         if not dataset.has_images:
             if config.network.weights is not None:
                 raise InputError(
                     "network.weights must be None for features, which a network has made already; "
                     f"got {config.network.weights!r}"
                 )
-            dataset = features.with_neighbors(dataset, config.feature_views.neighbors)
+            dataset = features.with_neighbors(dataset, config.feature_views.searched)
         if config.network.weights is not None:
             # What is pretrained takes three channels.
             dataset, test = to_rgb(dataset), None if test is None else to_rgb(test)
@@ -84,7 +87,7 @@ def build_run(
                 f"got {classes}"
             )
         if built.training.schedule.total:
-            _try_step(built.training)
+            trace.try_step(built.training)
     except InputError:
         raise
     except (ValueError, TypeError, OSError) as error:
@@ -100,7 +103,8 @@ def describe_images(built: BuiltRun) -> dict[str, Any]:
         names = splits.known_names(dataset)
         labeled = int((dataset.known >= 0).sum())
         known = {"images": labeled, "classes": len(names), "names": list(names)}
-    images = {"size": dataset.size, "shape": list(dataset.shape), "known": known}
+    shown = dataset.shown or dataset
+    images = {"size": dataset.size, "shape": list(shown.shape), "known": known}
     return {**images, **io.plain({"mean": augment.mean, "std": augment.std})}
 
 
@@ -127,8 +131,10 @@ def rebuild_run(config: RunConfig, images: Mapping[str, Any]) -> BuiltRun:
         sources=None,
         skipped=(),
         known=known,
-        neighbors=config.feature_views.neighbors if len(shape) == 2 else 0,
+        neighbors=config.feature_views.searched if len(shape) == 2 else 0,
     )
+    if config.embedder is not None:
+        dataset = features.with_neighbors(_pending(config, dataset), config.feature_views.searched)
     if dataset.has_images:
         mean, std = tuple(images["mean"]), tuple(images["std"])
         augment = dataclasses.replace(config.augment, mean=mean, std=std)
@@ -143,6 +149,13 @@ def _placeholder_classes(size: int, known: Mapping[str, Any] | None) -> np.ndarr
     classes = np.full(size, -1, np.int32)
     classes[: known["images"]] = np.arange(known["images"]) % known["classes"]
     return classes
+
+
+def _pending(config: RunConfig, images: Dataset) -> Dataset:
+    """The features that the config's section `embedder` will make of the images."""
+    assert config.embedder is not None
+    columns = network.make(config.embedder.network(config.network)).features
+    return features.pending(images, config.embedder.views, columns)
 
 
 def _no_images(indices: np.ndarray) -> np.ndarray:
@@ -260,44 +273,6 @@ def abstract_state(run: TrainingRun) -> State:
     return jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=replicated), state
     )
-
-
-def _try_step(run: TrainingRun) -> None:
-    """Traces a step, which raises if parts of the run do not work together; computes nothing."""
-    schedule = run.schedule
-    batch: dict[str, Any] = {}
-    parts = batches.parts(run.dataset, schedule.batch_size, schedule.labeled_batch_size)
-    for name, (_, count) in parts.items():
-        states.check_batch(count, run.mesh)
-        batch[name] = {
-            "index": jax.ShapeDtypeStruct((count,), jnp.int32),
-            "image": jax.ShapeDtypeStruct((count, *run.dataset.shape), _dtype(run.dataset)),
-        }
-        if name == "labeled":
-            batch[name]["label"] = jax.ShapeDtypeStruct((count,), jnp.int32)
-    batch = batch.get("all", batch)
-    state = jax.eval_shape(
-        lambda: states.initial(run.method, run.optimizer, seed=0, shape=run.shape)
-    )
-    jax.eval_shape(make_step(run.method, run.optimizer, run.mesh), state, batch, None)
-
-
-def check_features(built: BuiltRun) -> None:
-    """Raises an `InputError` unless the method embeds `eval.features`."""
-    run = built.training
-    images = jax.ShapeDtypeStruct((1, *run.dataset.shape), _dtype(run.dataset))
-
-    def embed(images: jax.Array) -> dict[str, jax.Array]:
-        state = states.initial(run.method, run.optimizer, seed=0, shape=run.shape)
-        return run.method.embed(state.params, state.model_state, images)
-
-    embedded = jax.eval_shape(embed, images)
-    choices = tuple(name for name in evaluate.FEATURES if name in embedded)
-    checks.one_of("eval.features", built.config.eval.features, choices)
-
-
-def _dtype(dataset: Dataset) -> Any:
-    return jnp.uint8 if dataset.has_images else jnp.float32
 
 
 def _method(config: RunConfig, context: MethodContext) -> Method:

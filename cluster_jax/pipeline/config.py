@@ -18,14 +18,24 @@ from cluster_jax.evaluation.evaluate import EvalConfig
 from cluster_jax.methods import base, ncl
 from cluster_jax.methods.base import MethodConfig
 from cluster_jax.methods.nrcc_config import NRCCConfig
-from cluster_jax.nets.config import NetworkConfig
+from cluster_jax.nets.config import EmbedderConfig, NetworkConfig
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.training.config import TrainConfig
 from cluster_jax.training.optim import OptimizerConfig
 
 # Keys that a stage cannot change: all stages train on the same images, and only the last one is
 # evaluated.
-SHARED = ("seed", "note", "data", "feature_views", "novel", "eval", "stages", "init_from")
+SHARED = (
+    "seed",
+    "note",
+    "data",
+    "embedder",
+    "feature_views",
+    "novel",
+    "eval",
+    "stages",
+    "init_from",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +68,7 @@ class RunConfig:
     Attributes:
         seed: seed of all randomness.
         note: text recorded in `results.json`.
+        embedder: None where the network trains on the images, or on features of a file.
         stages: name -> config of each earlier training stage, in order.
         init_from: workdir of the run whose network is the starting point, or None.
     """
@@ -66,6 +77,7 @@ class RunConfig:
     note: str
     data: DataConfig
     augment: AugmentConfig
+    embedder: EmbedderConfig | None
     feature_views: FeatureViewsConfig
     novel: NovelConfig
     stages: Mapping[str, "RunConfig"]
@@ -79,6 +91,11 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         checks.whole("seed", self.seed, 0)
+        if self.embedder is not None and self.data.name == "features":
+            raise InputError(
+                "embedder must be None for features, which a network has made already; got "
+                f"{self.embedder.name!r}"
+            )
 
 
 def config_json(config: ConfigDict | Mapping[str, Any]) -> dict[str, Any]:
@@ -107,6 +124,7 @@ def parse_config(config: ConfigDict | Mapping[str, Any]) -> RunConfig:
         stages=_parse_stages(values),
         data=parse_section(DataConfig, "data", values["data"]),
         augment=parse_section(AugmentConfig, "augment", values["augment"]),
+        embedder=_embedder(values["embedder"]),
         feature_views=parse_section(FeatureViewsConfig, "feature_views", values["feature_views"]),
         novel=parse_section(NovelConfig, "novel", values["novel"]),
         network=parse_section(NetworkConfig, "network", values["network"]),
@@ -129,6 +147,10 @@ def read_config(workdir: epath.Path) -> RunConfig:
         return parse_config(values)
     except InputError as error:
         raise workdirs.older_version(workdir, error) from error
+
+
+def _embedder(section: Any) -> EmbedderConfig | None:
+    return None if section is None else parse_section(EmbedderConfig, "embedder", section)
 
 
 def _method(section: Any) -> MethodSection:

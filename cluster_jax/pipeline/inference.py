@@ -6,7 +6,7 @@ Needs only the workdir of the run, not its training images.
 import csv
 import io as text_io
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,10 +20,10 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.evaluation import discovery, summary
 from cluster_jax.methods.base import Method
-from cluster_jax.pipeline import build
-from cluster_jax.pipeline import embed as embedder
+from cluster_jax.pipeline import build, embedder
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import RunConfig, read_config
+from cluster_jax.pipeline.embed import embed as embed_dataset
 from cluster_jax.training import checkpoint
 
 # Images per forward pass, the same for every call, with the last pass padded: arrays of a different
@@ -58,12 +58,16 @@ class TrainedRun(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """A network with its weights, on the devices of `mesh`."""
+    """A network with its weights, on the devices of `mesh`.
+
+    `as_features` takes images to what the network sees, see `embedder.for_new_images`.
+    """
 
     method: Method
     params: Any
     model_state: Any
     mesh: Mesh
+    as_features: Callable[[Dataset], Dataset]
 
 
 class Assignment(NamedTuple):
@@ -152,7 +156,9 @@ def restore(run: TrainedRun) -> Trained:
     state = checkpoint.read(
         run.workdir / checkpoint.FOLDER, build.abstract_state(training), training.schedule.total
     )
-    return Trained(training.method, state.params, state.model_state, training.mesh)
+    mesh = training.mesh
+    as_features = embedder.for_new_images(run.config, run.images["shape"][-1], mesh)
+    return Trained(training.method, state.params, state.model_state, mesh, as_features)
 
 
 def embed(run: TrainedRun, trained: Trained, dataset: Dataset) -> np.ndarray:
@@ -167,11 +173,11 @@ def embed(run: TrainedRun, trained: Trained, dataset: Dataset) -> np.ndarray:
         images=None,
         fetch=lambda index: dataset.fetch(np.minimum(index, last)),
     )
-    features = embedder.embed(
+    features = embed_dataset(
         trained.method,
         trained.params,
         trained.model_state,
-        padded,
+        trained.as_features(padded),
         batch_size=batch,
         mesh=trained.mesh,
     )

@@ -70,8 +70,9 @@ def write_outputs(
     evaluation = evaluate.evaluate(embedding, clustered.labels, section, seed=config.seed)
     discovered = _discover(stage.built, features)
     repeated = None
-    if run.dataset.has_images:
-        repeated = duplicates.find(run.dataset.fetch, features.train[section.features])
+    shown = run.dataset.shown
+    if shown is not None:
+        repeated = duplicates.find(shown.fetch, features.train[section.features])
     records = log.read(workdir)
     results = {
         "provenance": provenance.describe(
@@ -103,10 +104,11 @@ def write_outputs(
     if discovered is not None:
         linkage = cluster_linkage(embedding[section.features], discovered.cluster_labels)
     data = data._replace(linkage=linkage)
-    if repeated is not None and repeated.n_groups:
+    if shown is not None and repeated is not None and repeated.n_groups:
         # Of all images, also where only the unlabeled ones are clustered.
-        shown = duplicates.Shown(repeated, run.dataset.fetch, run.dataset.sources)
-        data = data._replace(duplicates=shown)
+        data = data._replace(
+            duplicates=duplicates.Shown(repeated, shown.fetch, run.dataset.sources)
+        )
     report.write_report(workdir / workdirs.REPORT, data)
     # Written last, because its presence marks the run as finished.
     io.write_json(workdir / workdirs.RESULTS, results)
@@ -228,7 +230,7 @@ def _report_data(
         outliers=evaluation.outliers if discovered is None else None,
         true_labels=dataset.labels,
         label_names=dataset.label_names,
-        fetch_images=dataset.fetch if dataset.has_images else None,
+        fetch_images=None if dataset.shown is None else dataset.shown.fetch,
         sources=dataset.sources,
         curve=evaluation.curve,
         skipped=dataset.skipped,

@@ -46,7 +46,7 @@ def describe(
         "images_skipped": len(dataset.skipped),
         "steps": steps,
         "batch_size": config.train.batch_size,
-        "network": config.network.name,
+        "network": _network(config),
         "pretrained": _pretrained(config),
         "method": config.method.name if steps else None,
         "nrcc": config.nrcc.sampler if config.nrcc.weight else None,
@@ -71,9 +71,14 @@ def describe(
     }
 
 
+def _network(config: RunConfig) -> str:
+    name = config.network.name
+    return name if config.embedder is None else f"{name} on features of {config.embedder.name}"
+
+
 def _pretrained(config: RunConfig) -> str | None:
-    """What the backbone started from, with the data and labels of its training."""
-    weights = config.network.weights
+    """What the backbone or the features come from, with the data and labels of its training."""
+    weights = config.network.weights if config.embedder is None else config.embedder.weights
     return None if weights is None else pretrained.describe(weights)
 
 

@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data.datasets import Dataset
-from cluster_jax.pipeline import build, outputs, provenance, stages
+from cluster_jax.pipeline import build, embedder, outputs, provenance, stages
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import config_json, parse_config
 from cluster_jax.training.state import State
@@ -64,7 +64,7 @@ def run_pipeline(
     trainings = stages.build_stages(parse_config(values), workdir, name, dataset)
     _print_start(trainings)
     weights = _prepare(trainings, values)
-    _train_and_embed(trainings, weights)
+    _train_and_embed(trainings, weights, values)
     if jax.process_index() != 0:
         return {}
     _print("clustering")
@@ -75,7 +75,7 @@ def _print_start(trainings: list[stages.Stage]) -> None:
     run, workdir = trainings[-1].built.training, trainings[-1].workdir
     lengths = " + ".join(f"{stage.built.training.schedule.total:,}" for stage in trainings)
     network = trainings[-1].built.config.network
-    noun = "images" if run.dataset.has_images else "rows"
+    noun = "rows" if run.dataset.shown is None else "images"
     work = f"{lengths} steps of {run.schedule.batch_size} {noun}"
     if not run.schedule.total:
         work = f"embedded by {network.name}, which is not trained,"
@@ -105,11 +105,15 @@ def _prepare(trainings: list[stages.Stage], values: dict[str, Any]) -> stages.We
     return weights
 
 
-def _train_and_embed(trainings: list[stages.Stage], weights: stages.Weights | None) -> None:
+def _train_and_embed(
+    trainings: list[stages.Stage], weights: stages.Weights | None, values: dict[str, Any]
+) -> None:
     """Completes the training and writes the embeddings, unless they exist."""
-    last = trainings[-1]
-    if _agree((last.workdir / workdirs.TRAIN_EMBEDDING).exists(), last.workdir):
+    workdir = trainings[-1].workdir
+    if _agree((workdir / workdirs.TRAIN_EMBEDDING).exists(), workdir):
         return
+    trainings = embedder.embed_images(trainings, values)
+    last = trainings[-1]
     dataset, test = last.built.training.dataset, last.built.test
     starts_from_network = len(trainings) > 1 or last.built.config.init_from is not None
 

@@ -13,10 +13,10 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.methods.base import with_network
 from cluster_jax.nets.pretrained import weights as pretrained
-from cluster_jax.pipeline import build
-from cluster_jax.pipeline import embed as embedder
+from cluster_jax.pipeline import build, trace
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import RunConfig, read_config
+from cluster_jax.pipeline.embed import embed as embed_dataset
 from cluster_jax.training import checkpoint, loop
 from cluster_jax.training.state import State
 
@@ -57,7 +57,7 @@ def build_stages(
         InputError: see `build.build_run`.
     """
     last = build.build_run(config, dataset)
-    build.check_features(last)
+    trace.check_features(last.training, config.eval.features)
     stages = []
     for stage_name, stage_config in config.stages.items():
         try:
@@ -138,7 +138,7 @@ def train(
 def embed(stage: Stage, dataset: Dataset, state: State) -> dict[str, Any]:
     """Features of every image of a data set by the network of a state; see `embed.embed`."""
     run = stage.built.training
-    return embedder.embed(
+    return embed_dataset(
         run.method,
         state.params,
         state.model_state,

@@ -174,6 +174,7 @@ def fingerprint(*parts: bytes | memoryview) -> str:
 
 def describe_images(dataset: Dataset) -> dict[str, Any]:
     """Number and fingerprint of a run's images, to detect changes when the run is resumed."""
+    dataset = dataset.shown or dataset
     count = min(dataset.size, _FINGERPRINT_IMAGES)
     rows = dataset.fetch(np.arange(count) * dataset.size // count)
     # Without the neighbors that features come with: they follow from the features.

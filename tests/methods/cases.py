@@ -12,8 +12,7 @@ from ml_collections import ConfigDict
 from cluster_jax.core import ops
 from cluster_jax.data import batches
 from cluster_jax.methods.ncl import NCLState
-from cluster_jax.pipeline import build as pipeline_build
-from cluster_jax.pipeline import embed
+from cluster_jax.pipeline import embed, trace
 from cluster_jax.training import state as states
 from cluster_jax.training.state import State
 from tests import toy
@@ -134,7 +133,7 @@ def build(method, nrcc, **network):
     train = {"batch_size": BATCH if method in STAGES else 32}
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         # Every test makes steps: they need not be traced here.
-        patch.setattr(pipeline_build, "_try_step", lambda *arguments: None)
+        patch.setattr(trace, "try_step", lambda *arguments: None)
         path = toy.file(pathlib.Path(folder))
         sections = {"network": network, "optimizer": optimizer, "train": train}
         config = use(toy.config(path, **sections), method)

@@ -12,7 +12,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config
 from cluster_jax.data import batches
 from cluster_jax.metrics import partition
-from cluster_jax.pipeline import build, feature_file
+from cluster_jax.pipeline import build, feature_file, pretrained_features
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline.config import config_json, parse_config
 from tests import toy
@@ -85,6 +85,8 @@ def test_methods_of_images_are_refused_in_one_sentence(tmp_path):
     config.feature_views.neighbors = 1000
     with pytest.raises(InputError, match="must be less than the 80 rows of the data; got 1000"):
         build.build_run(parse_config(config))
+    config.feature_views.step = 0.0  # without which no neighbor is looked for
+    assert build.build_run(parse_config(config)).training.dataset.shape == (1, 12)
     config = toy.shrunken("ncl_features", tmp_path)
     config.stages.supervised.method = {"name": "rotation"}
     config.stages.supervised.train = {"labeled_batch_size": None}
@@ -121,7 +123,7 @@ def test_embed_writes_what_a_run_embeds(photos, tmp_path):
 
 
 def test_embed_resumes_with_the_same_views(photos, tmp_path, monkeypatch):
-    monkeypatch.setattr(feature_file, "PART", 16)
+    monkeypatch.setattr(pretrained_features, "PART", 16)
     assert feature_file.write(photos, tmp_path / "whole.npz", 2).shape == (40, 3, 1280)
     whole = np.load(tmp_path / "whole.npz")["features"]
     assert np.abs(whole[:, 1] - whole[:, 2]).max() > 0.01
@@ -168,14 +170,14 @@ def test_embed_keeps_what_it_has_not_made(photos, tmp_path):
 
 
 def test_embed_names_damaged_parts(photos, tmp_path, monkeypatch):
-    monkeypatch.setattr(feature_file, "PART", 16)
-    monkeypatch.setattr(feature_file.np, "concatenate", _interrupt)
+    monkeypatch.setattr(pretrained_features, "PART", 16)
+    monkeypatch.setattr(pretrained_features.np, "concatenate", _interrupt)
     with pytest.raises(KeyboardInterrupt):
         feature_file.write(photos, tmp_path / "x.npz", 0)
     monkeypatch.undo()
     parts = tmp_path / "x.npz.parts"
     (parts / "part_000000000.npz").write_bytes(b"PK damaged")
-    monkeypatch.setattr(feature_file, "PART", 16)
+    monkeypatch.setattr(pretrained_features, "PART", 16)
     with pytest.raises(InputError, match=r"part_000000000\.npz must be a part .* damaged file"):
         feature_file.write(photos, tmp_path / "x.npz", 0)
     (parts / "about.json").write_text("{")

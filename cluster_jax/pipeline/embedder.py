@@ -1,0 +1,115 @@
+"""A run on features of its own images: a frozen pretrained network embeds them once."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+from numpy.typing import NDArray
+
+from cluster_jax.core import io
+from cluster_jax.core.checks import InputError
+from cluster_jax.data import features
+from cluster_jax.data.datasets import Dataset
+from cluster_jax.nets.pretrained import weights
+from cluster_jax.pipeline import pretrained_features
+from cluster_jax.pipeline import workdir as workdirs
+from cluster_jax.pipeline.config import RunConfig
+from cluster_jax.pipeline.pretrained_features import EmbedViews
+from cluster_jax.pipeline.stages import Stage
+
+# What the run trains on, and held-out test images; in the workdir.
+TRAIN_FEATURES, TEST_FEATURES = "features.npz", "features_test.npz"
+
+
+def embed_images(stages: Sequence[Stage], values: Mapping[str, Any]) -> list[Stage]:
+    """The stages with the features of their images, in place of those that are pending.
+
+    Features are written to the workdir, and while they are made in parts, so that an interrupted
+    run embeds no image twice. Without the config's section `embedder` nothing changes.
+
+    Args:
+        stages: all stages of the run; they have the same images.
+        values: the config as JSON values.
+
+    Raises:
+        InputError: there is more than one process, or the files are those of other images.
+    """
+    last = stages[-1]
+    if last.built.config.embedder is None:
+        return list(stages)
+    if jax.process_count() > 1:
+        raise InputError(
+            f"embedder must be None in more than one process; got {jax.process_count()} processes: "
+            "write the features with `cluster-jax embed` in one, and train on the file"
+        )
+    about = {key: values[key] for key in ("seed", "data", "augment", "embedder")}
+    filled = functools.partial(_filled, last, about)
+    dataset = filled(last.built.training.dataset, TRAIN_FEATURES)
+    test = None if last.built.test is None else filled(last.built.test, TEST_FEATURES)
+
+    def with_features(stage: Stage) -> Stage:
+        training = stage.built.training._replace(dataset=dataset)
+        return stage._replace(built=stage.built._replace(training=training, test=test))
+
+    return [with_features(stage) for stage in stages]
+
+
+def _filled(last: Stage, about: Mapping[str, Any], pending: Dataset, name: str) -> Dataset:
+    config, images = last.built.config, pending.features_of
+    assert images is not None  # the section embedder is set
+    file = last.workdir / name
+    if file.exists():
+        values = io.read_arrays(file)["features"]
+    else:
+        parts = last.workdir / f"{name}.parts"
+        pretrained_features.claim(parts, {**about, "images": workdirs.describe_images(images)})
+        mesh = last.built.training.mesh
+        embed_views = _embed_views(config, images.shape[2], mesh)
+        values = pretrained_features.embed(images, embed_views, config.eval.batch_size, mesh, parts)
+        io.write_arrays(file, {"features": values})
+        pretrained_features.remove(parts)
+    dataset = features.of_images(images, values, config.data.cache_mb)
+    return features.with_neighbors(dataset, config.feature_views.searched)
+
+
+def for_new_images(config: RunConfig, channels: int, mesh: Mesh) -> Callable[[Dataset], Dataset]:
+    """The function that takes images to their features; images stay as they are without a section.
+
+    The features of an image do not depend on the others if all calls of `fetch` ask for as many.
+
+    Args:
+        config: config of the run.
+        channels: of the images.
+        mesh: the devices; `fetch` of the features takes multiples of their number.
+    """
+    if config.embedder is None:
+        return lambda dataset: dataset
+    section = dataclasses.replace(config.embedder, views=0)
+    embed_views = _embed_views(dataclasses.replace(config, embedder=section), channels, mesh)
+
+    def as_features(images: Dataset) -> Dataset:
+        def fetch(indices: NDArray) -> NDArray:
+            rows = embed_views(jnp.asarray(images.fetch(indices)), jnp.asarray(indices, jnp.int32))
+            return features.of_images(images, rows, cache_mb=0).fetch(np.arange(len(rows)))
+
+        return features.pending(images, 0, 1)._replace(fetch=fetch)
+
+    return as_features
+
+
+def _embed_views(config: RunConfig, channels: int, mesh: Mesh) -> EmbedViews:
+    assert config.embedder is not None
+    augment, (mean, std) = config.augment, weights.statistics(config.embedder.weights)
+    return pretrained_features.make(
+        config.embedder.network(config.network),
+        dataclasses.replace(augment, mean=augment.mean or mean, std=augment.std or std),
+        views=config.embedder.views,
+        seed=config.seed,
+        channels=channels,
+        mesh=mesh,
+    )

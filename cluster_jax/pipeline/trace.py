@@ -1,0 +1,51 @@
+"""Traces what a run will compute, to find parts that do not work together; computes nothing."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from cluster_jax.core import checks
+from cluster_jax.data import batches
+from cluster_jax.data.datasets import Dataset
+from cluster_jax.evaluation import evaluate
+from cluster_jax.training import state as states
+from cluster_jax.training.loop import TrainingRun
+from cluster_jax.training.step import make_step
+
+
+def try_step(run: TrainingRun) -> None:
+    """Traces a step, which raises if parts of the run do not work together."""
+    schedule = run.schedule
+    batch: dict[str, Any] = {}
+    parts = batches.parts(run.dataset, schedule.batch_size, schedule.labeled_batch_size)
+    for name, (_, count) in parts.items():
+        states.check_batch(count, run.mesh)
+        batch[name] = {
+            "index": jax.ShapeDtypeStruct((count,), jnp.int32),
+            "image": jax.ShapeDtypeStruct((count, *run.dataset.shape), _dtype(run.dataset)),
+        }
+        if name == "labeled":
+            batch[name]["label"] = jax.ShapeDtypeStruct((count,), jnp.int32)
+    batch = batch.get("all", batch)
+    state = jax.eval_shape(
+        lambda: states.initial(run.method, run.optimizer, seed=0, shape=run.shape)
+    )
+    jax.eval_shape(make_step(run.method, run.optimizer, run.mesh), state, batch, None)
+
+
+def check_features(run: TrainingRun, features: str) -> None:
+    """Raises an `InputError` unless the method embeds `features`, the config's `eval.features`."""
+    images = jax.ShapeDtypeStruct((1, *run.dataset.shape), _dtype(run.dataset))
+
+    def embed(images: jax.Array) -> dict[str, jax.Array]:
+        state = states.initial(run.method, run.optimizer, seed=0, shape=run.shape)
+        return run.method.embed(state.params, state.model_state, images)
+
+    embedded = jax.eval_shape(embed, images)
+    choices = tuple(name for name in evaluate.FEATURES if name in embedded)
+    checks.one_of("eval.features", features, choices)
+
+
+def _dtype(dataset: Dataset) -> Any:
+    return jnp.uint8 if dataset.has_images else jnp.float32
