@@ -7,8 +7,11 @@ from numpy.typing import ArrayLike, NDArray
 from threadpoolctl import threadpool_limits
 
 from cluster_jax.clustering.validation import numeric
+from cluster_jax.core.arrays import normalize_rows
 
 METHODS = ("umap", "tsne", "pca", "none")
+# UMAP compares all pairs of fewer rows in a Python loop, which takes most of its time.
+_SMALL = 4_096
 
 
 def reduce(
@@ -103,8 +106,34 @@ def _umap(
             init=init,
             random_state=seed,
             n_jobs=1,
+            precomputed_knn=_neighbor_graph(x, n_neighbors, metric),
         )
         return np.asarray(mapper.fit_transform(x), np.float32)
+
+
+def _neighbor_graph(
+    x: NDArray, n_neighbors: int, metric: str
+) -> tuple[NDArray | None, NDArray | None, None]:
+    """Exact neighbors and distances `[n, n_neighbors]` of few rows; None where UMAP searches."""
+    if len(x) >= _SMALL or metric not in ("cosine", "euclidean"):
+        return None, None, None
+    from sklearn.neighbors import NearestNeighbors
+
+    rows = x.astype(np.float64)
+    if metric == "cosine":
+        # To UMAP, rows of zeros are at 0 from each other and at 1 from all others: a column of
+        # their own gives them a direction.
+        is_zero = ~rows.any(axis=1, keepdims=True)
+        rows = normalize_rows(np.concatenate([rows, is_zero], axis=1))
+    else:
+        rows -= rows.mean(axis=0)
+    # One thread: which of equally near rows comes first depends on the number of threads.
+    with threadpool_limits(1):
+        search = NearestNeighbors(n_neighbors=n_neighbors, algorithm="brute").fit(rows)
+        distances, indices = search.kneighbors(rows)
+    if metric == "cosine":
+        distances = distances**2 / 2  # 1 - cosine of unit rows
+    return indices, distances.astype(np.float32), None
 
 
 def _tsne(x: NDArray, n_components: int, perplexity: float, metric: str, seed: int) -> NDArray:

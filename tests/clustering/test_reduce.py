@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from cluster_jax.clustering import reduce as reductions
 from cluster_jax.clustering.reduce import reduce
 
 SETTINGS = {"n_neighbors": 15, "min_dist": 0.0, "metric": "cosine", "seed": 3}
@@ -59,6 +60,30 @@ def test_equal_rows():
     result = reduce(np.ones((40, 4)), method="umap", n_components=2, **SETTINGS)
     assert result.shape == (40, 2)
     assert np.isfinite(result).all()
+
+
+@pytest.mark.filterwarnings("ignore:Tensorflow not installed:ImportWarning")
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_neighbors_of_small_sets_are_those_of_umap(metric):
+    from umap import distances as umap_distances
+
+    features = _features(60, 6)
+    features[[3, 8]] = 0  # two rows without a direction
+    features[11] = 2 * features[12]
+    indices, distances, _ = reductions._neighbor_graph(features, 7, metric)
+    distance = umap_distances.named_distances[metric]
+    expected = np.array([[distance(a, b) for b in features] for a in features])
+    np.testing.assert_allclose(distances, np.sort(expected, axis=1)[:, :7], atol=1e-5)
+    np.testing.assert_allclose(np.take_along_axis(expected, indices, 1), distances, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:Tensorflow not installed:ImportWarning")
+def test_small_sets_take_no_loop_over_pairs(monkeypatch):
+    def refuse(*args, **kwargs):
+        raise AssertionError("all pairs were compared one by one")
+
+    monkeypatch.setattr("umap.umap_.pairwise_distances", refuse)
+    assert reduce(_features(60), method="umap", n_components=2, **SETTINGS).shape == (60, 2)
 
 
 @pytest.mark.parametrize(
