@@ -1,0 +1,239 @@
+"""Generates the sets of `sets.py`."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from experiments.number_of_clusters.sets import Set
+
+# Rows on which the Bayes error is estimated, and steps of bisection.
+_ROWS, _STEPS = 4_000, 14
+# "Separate" clusters: this many times the distance at which the Bayes error is 0.5 %.
+_SEPARATE, _SEPARATE_ERROR = 1.6, 0.005
+
+
+def make(spec: Set) -> tuple[NDArray, NDArray]:
+    """Rows float32 `[n, d]` and true clusters int64 `[n]`, -1 for outliers, in random order."""
+    rng = np.random.default_rng(spec.seed)
+    kind = "vmf" if spec.kind.startswith("vmf") else spec.kind
+    points, truth = _KINDS[kind](spec, rng)
+    if spec.outliers:
+        count = round(spec.outliers * len(points))
+        low, high = points.min(axis=0), points.max(axis=0)
+        middle, extent = (low + high) / 2, high - low
+        points[:count] = rng.uniform(middle - extent, middle + extent, (count, points.shape[1]))
+        truth[:count] = -1
+    order = rng.permutation(len(points))
+    return points[order].astype(np.float32), truth[order]
+
+
+def _shares(spec: Set) -> NDArray:
+    """Share of the rows of each cluster: a geometric series."""
+    share = np.geomspace(1, spec.sizes, spec.k)
+    return share / share.sum()
+
+
+def _labels(spec: Set, rng: np.random.Generator) -> NDArray:
+    """Cluster of each row, none of them empty."""
+    counts = np.maximum(2, np.floor(_shares(spec) * spec.n)).astype(int)
+    counts[-1] += spec.n - counts.sum()
+    return rng.permutation(np.repeat(np.arange(spec.k), counts))
+
+
+def _spreads(spec: Set, rng: np.random.Generator) -> NDArray:
+    return rng.permutation(np.geomspace(1, spec.spreads, spec.k))
+
+
+def _scale(error_at: Callable[[float], float], target: float) -> float:
+    """The scale of the centers at which the Bayes error is the target."""
+    low, high = 1e-3, 1.0
+    while error_at(high) > target and high < 1e6:
+        high *= 2
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if error_at(middle) > target else (low, middle)
+    return high
+
+
+def _gaussian_centers(spec: Set, rng: np.random.Generator, directions: NDArray) -> NDArray:
+    """`directions` `[k, d]` scaled to the Bayes error of spherical clusters; and their spreads."""
+    spreads = _spreads(spec, rng)
+    share = _shares(spec)
+    labels = rng.choice(spec.k, _ROWS, p=share)
+    noise = rng.normal(size=(_ROWS, spec.d)) * spreads[labels, None]
+    log_weight = np.log(share) - spec.d * np.log(spreads)
+
+    def error_at(scale: float) -> float:
+        centers = directions * scale
+        x = centers[labels] + noise
+        squares = (x**2).sum(1)[:, None] - 2 * x @ centers.T + (centers**2).sum(1)[None, :]
+        log_density = log_weight[None, :] - squares / (2 * spreads[None, :] ** 2)
+        posterior = np.exp(log_density - logsumexp(log_density, axis=1, keepdims=True))
+        return float(1 - posterior.max(axis=1).mean())
+
+    if spec.error:
+        scale = _scale(error_at, spec.error)
+    else:
+        scale = _SEPARATE * _scale(error_at, _SEPARATE_ERROR)
+    return np.concatenate([directions * scale, spreads[:, None]], axis=1)
+
+
+def _blobs(spec: Set, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
+    labels = _labels(spec, rng)
+    # In few columns random centers would nearly coincide: the farthest of several candidates.
+    directions = rng.normal(size=(1, spec.d))
+    while len(directions) < spec.k:
+        candidates = rng.uniform(-1.8, 1.8, size=(20, spec.d))
+        gaps = np.linalg.norm(candidates[:, None] - directions[None], axis=2).min(axis=1)
+        directions = np.concatenate([directions, candidates[gaps.argmax()][None]])
+    packed = _gaussian_centers(spec, rng, directions)
+    centers, spreads = packed[:, :-1], packed[:, -1]
+    noise = rng.normal(size=(spec.n, spec.d)) * spreads[labels, None]
+    return centers[labels] + noise, labels
+
+
+def _ellipses(spec: Set, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
+    """Axes of each cluster up to `shape` times its shortest, turned at random."""
+    points, labels = _blobs(spec._replace(spreads=1.0), rng)
+    centers = np.stack([points[labels == c].mean(axis=0) for c in range(spec.k)])
+    spreads = _spreads(spec, rng)
+    noise = np.empty_like(points)
+    for c in range(spec.k):
+        rows = labels == c
+        axes = np.geomspace(1, spec.shape, spec.d) * spreads[c]
+        turn = np.linalg.qr(rng.normal(size=(spec.d, spec.d)))[0]
+        noise[rows] = (rng.normal(size=(int(rows.sum()), spec.d)) * axes) @ turn
+    # Lengthened by the root mean square of the axes, centers move apart by as much and a half.
+    widest = np.sqrt((np.geomspace(1, spec.shape, spec.d) ** 2).mean()) * spec.spreads
+    return 1.5 * widest * centers[labels] + noise, labels
+
+
+def _hierarchy(spec: Set, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
+    """Groups of clusters: the centers of groups are 3 times farther apart than those within."""
+    groups = int(spec.shape)
+    outer = _blobs(spec._replace(k=groups, n=groups * 50, error=0.0, sizes=1.0), rng)
+    directions = np.stack([outer[0][outer[1] == g].mean(axis=0) for g in range(groups)])
+    directions /= np.sqrt((directions**2).mean())
+    inner = rng.normal(size=(spec.k, spec.d))
+    directions = 3 * directions[np.arange(spec.k) % groups] + inner
+    packed = _gaussian_centers(spec, rng, directions)
+    labels = _labels(spec, rng)
+    return packed[labels, :-1] + rng.normal(size=(spec.n, spec.d)), labels
+
+
+def _vmf(spec: Set, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
+    """Von Mises-Fisher mixture of random means; one cluster and noise are special cases."""
+    d = spec.d
+    if spec.kind == "vmf_noise":
+        points = rng.normal(size=(spec.n, d))
+        return points / np.linalg.norm(points, axis=1)[:, None], np.zeros(spec.n, np.int64)
+    means = rng.normal(size=(spec.k, d))
+    means /= np.linalg.norm(means, axis=1)[:, None]
+    if spec.k == 1:
+        labels = np.zeros(spec.n, np.int64)
+        return _around(means[labels], 0.5 * d, rng), labels
+    share = _shares(spec)
+    labels = rng.choice(spec.k, _ROWS, p=share)
+
+    def error_at(kappa: float) -> float:
+        x = _around(means[labels], kappa * d, np.random.default_rng(spec.seed))
+        log_density = np.log(share)[None, :] + kappa * d * (x @ means.T)
+        posterior = np.exp(log_density - logsumexp(log_density, axis=1, keepdims=True))
+        return float(1 - posterior.max(axis=1).mean())
+
+    kappa = _scale(error_at, spec.error) * d
+    labels = _labels(spec, rng)
+    return _around(means[labels], kappa, rng), labels
+
+
+def _around(means: NDArray, kappa: float, rng: np.random.Generator) -> NDArray:
+    """One von Mises-Fisher draw around each of the unit rows `means` `[n, d]`.
+
+    Wood's rejection for the cosine (1994). SciPy's `rvs` draws around one mean, and turns the
+    draws by a matrix of all columns.
+    """
+    n, d = means.shape
+    b = (d - 1) / (2 * kappa + np.sqrt(4 * kappa**2 + (d - 1) ** 2))
+    x0 = (1 - b) / (1 + b)
+    c = kappa * x0 + (d - 1) * np.log(1 - x0**2)
+    cosines = np.empty(0)
+    while len(cosines) < n:
+        z = rng.beta((d - 1) / 2, (d - 1) / 2, n)
+        w = (1 - (1 + b) * z) / (1 - (1 - b) * z)
+        accepted = kappa * w + (d - 1) * np.log(1 - x0 * w) - c >= np.log(rng.uniform(size=n))
+        cosines = np.concatenate([cosines, w[accepted]])
+    cosine = cosines[:n, None]
+    across = rng.normal(size=(n, d))
+    across -= means * (means * across).sum(axis=1, keepdims=True)
+    across /= np.linalg.norm(across, axis=1, keepdims=True)
+    return cosine * means + np.sqrt(1 - cosine**2) * across
+
+
+def _embed(points: NDArray, spec: Set, rng: np.random.Generator, noise: float) -> NDArray:
+    """Points of the plane in `d` columns: turned, with noise in all of them."""
+    if spec.d == 2:
+        return points
+    turn = np.linalg.qr(rng.normal(size=(spec.d, spec.d)))[0][:2]
+    return points @ turn + rng.normal(size=(len(points), spec.d)) * noise
+
+
+def _moons(spec: Set, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
+    labels, angle = np.arange(spec.n) % 2, rng.uniform(0, np.pi, spec.n)
+    x = np.where(labels == 0, np.cos(angle), 1 - np.cos(angle))
+    y = np.where(labels == 0, np.sin(angle), 0.5 - np.sin(angle))
+    points = np.stack([x, y], axis=1) + rng.normal(size=(spec.n, 2)) * spec.shape
+    return _embed(points, spec, rng, spec.shape), labels
+
+
+def _rings(spec: Set, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
+    labels, angle = np.arange(spec.n) % spec.k, rng.uniform(0, 2 * np.pi, spec.n)
+    radius = 1.0 + labels
+    points = radius[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    return points + rng.normal(size=(spec.n, 2)) * spec.shape * 2, labels
+
+
+def _chains(spec: Set, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
+    """Waves one above the other."""
+    labels, x = _labels(spec, rng), rng.uniform(0, 4, spec.n)
+    y = 1.2 * labels + 0.8 * np.sin(1.5 * x + 0.2 * labels)
+    points = np.stack([x, y], axis=1) + rng.normal(size=(spec.n, 2)) * 0.07
+    return _embed(points, spec, rng, 0.05), labels
+
+
+def _one(spec: Set, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
+    points = rng.normal(size=(spec.n, spec.d)) * np.geomspace(1, spec.shape, spec.d)
+    return points + rng.normal(size=spec.d), np.zeros(spec.n, np.int64)
+
+
+def _student(spec: Set, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
+    scale = np.sqrt(spec.shape / rng.chisquare(spec.shape, spec.n))
+    points = rng.normal(size=(spec.n, spec.d)) * scale[:, None]
+    return points, np.zeros(spec.n, np.int64)
+
+
+def _noise(spec: Set, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
+    return rng.uniform(size=(spec.n, spec.d)), np.zeros(spec.n, np.int64)
+
+
+def _quantized(spec: Set, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
+    """Blobs rounded to `shape` levels in each column."""
+    points, labels = _blobs(spec, rng)
+    low, high = points.min(axis=0), points.max(axis=0)
+    return np.round((points - low) / (high - low) * (spec.shape - 1)), labels
+
+
+_KINDS = {
+    "blobs": _blobs,
+    "ellipses": _ellipses,
+    "hierarchy": _hierarchy,
+    "vmf": _vmf,
+    "moons": _moons,
+    "rings": _rings,
+    "chains": _chains,
+    "one": _one,
+    "student": _student,
+    "noise": _noise,
+    "quantized": _quantized,
+}
