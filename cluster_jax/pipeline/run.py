@@ -84,7 +84,8 @@ def _print_start(trainings: list[stages.Stage]) -> None:
         f"{jax.devices()[0].device_kind}\nworkdir {workdir}"
     )
     if run.dataset.skipped:
-        _print(f"{len(run.dataset.skipped)} files cannot be read; the report lists them")
+        count = len(run.dataset.skipped)
+        _print(f"{count} file{'s' if count > 1 else ''} cannot be read; see the report")
 
 
 def _prepare(trainings: list[stages.Stage], values: dict[str, Any]) -> stages.Weights | None:
