@@ -125,7 +125,9 @@ def _add_evaluation(config):
     config.eval.gridshift = ConfigDict(
         {"bandwidth": "auto", "stop": "fixed_point", "max_iter": 500}
     )
-    config.eval.kmeans = ConfigDict({"k": config_dict.placeholder(int), "n_init": 10})
+    config.eval.kmeans = ConfigDict(
+        {"k": config_dict.placeholder(int), "n_init": 10, "metric": "euclidean"}
+    )
     config.eval.knn = (5, 20, 100)
     config.eval.linear_probe = ConfigDict(
         {

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from cluster_jax.clustering import out_of_sample
 from cluster_jax.clustering.bandwidth import BandwidthCurve
-from cluster_jax.clustering.kmeans import kmeans
+from cluster_jax.clustering.kmeans import METRICS, kmeans
 from cluster_jax.clustering.reduce import METHODS, reduce
 from cluster_jax.clustering.shift import STOPS
 from cluster_jax.core import arrays, checks
@@ -60,13 +60,16 @@ class KMeansConfig:
         k: number of clusters, see `check_k`; None: the number of classes, or without labels the
             number of clusters that GridShift finds.
         n_init: runs, of which the best is kept.
+        metric: "euclidean" or "spherical", on rows of length one.
     """
 
     k: int | None
     n_init: int
+    metric: str
 
     def __post_init__(self) -> None:
         checks.whole("eval.kmeans.n_init", self.n_init, 1)
+        checks.one_of("eval.kmeans.metric", self.metric, METRICS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,7 +184,9 @@ def evaluate(
     k = config.kmeans.k
     if k is None:
         k = grid.metrics["n_large"] if true_labels is None else len(np.unique(true_labels))
-    kmeans_labels = kmeans(x, k, n_init=config.kmeans.n_init, seed=seed).labels
+    kmeans_labels = kmeans(
+        x, k, metric=config.kmeans.metric, n_init=config.kmeans.n_init, seed=seed
+    ).labels
     metrics = {
         "gridshift": grid.metrics,
         "kmeans": {**cluster_features.scores(true_labels, kmeans_labels), "k_given": k},

@@ -11,6 +11,7 @@ _WORDS = {
     "gridshift": "GridShift",
     "kmeans": "k-means",
     "kmeans_n_init": "k-means initializations",
+    "kmeans_metric": "k-means metric",
     "knn": "k-NN accuracy, k =",
     "linear_probe": "linear probe accuracy",
     "collapse": "embedding",

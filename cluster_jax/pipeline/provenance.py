@@ -60,6 +60,7 @@ def describe(
         "bandwidth": "found" if section.gridshift.bandwidth == "auto" else "given",
         "checkpoint": "the last one",
         "kmeans_n_init": section.kmeans.n_init,
+        "kmeans_metric": section.kmeans.metric,
         "nmi": "arithmetic mean of the entropies",
         "seed": config.seed,
         "devices": f"{jax.device_count()} x {jax.devices()[0].device_kind}",

@@ -138,10 +138,19 @@ def test_all_weights_of_cueco_are_needed(tmp_path):
 
 @pytest.mark.parametrize("k", [0, 65])
 def test_number_of_clusters_of_the_evaluation(tmp_path, k):
-    config = toy.config(toy.file(tmp_path), eval={"kmeans": {"k": k, "n_init": 1}})
+    kmeans = {"k": k, "n_init": 1, "metric": "euclidean"}
+    config = toy.config(toy.file(tmp_path), eval={"kmeans": kmeans})
     assert (
         f"eval.kmeans.k must be between 1 and 64, the number of images to cluster; got {k}"
         == refused(tmp_path, config)
+    )
+
+
+def test_metric_of_k_means(tmp_path):
+    config = toy.config(toy.file(tmp_path), eval={"kmeans": {"metric": "cosine"}})
+    assert (
+        refused(tmp_path, config)
+        == "eval.kmeans.metric must be one of 'euclidean', 'spherical'; got 'cosine'"
     )
 
 

@@ -1,16 +1,19 @@
 """Whole runs on features, and the file of features that `embed` writes."""
 
 import csv
+import dataclasses
 import json
 
 import numpy as np
 import pytest
 
 from cluster_jax import ImageClusterer, load
+from cluster_jax.clustering import kmeans as clustering
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config
 from cluster_jax.data import batches
+from cluster_jax.evaluation import evaluate
 from cluster_jax.metrics import partition
 from cluster_jax.pipeline import build, feature_file, pretrained_features
 from cluster_jax.pipeline import run as pipeline
@@ -43,6 +46,25 @@ def test_neighbors_bring_the_groups_together(finished):
     report = (workdir / "report.html").read_text()
     assert "80 rows" in report
     assert "80 images" not in report
+
+
+def test_k_means_has_the_metric_of_the_config(finished):
+    _, results, _ = finished
+    assert results["provenance"]["kmeans_metric"] == "spherical"
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(60, 3)) + 1
+    section = parse_config(results["config"]).eval
+    section = dataclasses.replace(section, knn=(), linear_probe=None)
+    labels = {}
+    for metric in ("euclidean", "spherical"):
+        kmeans = dataclasses.replace(section.kmeans, k=7, metric=metric)
+        changed = dataclasses.replace(section, kmeans=kmeans)
+        evaluation = evaluate.evaluate({"projection": rows}, None, changed, seed=0)
+        labels[metric] = evaluation.kmeans_labels
+        unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+        expected = clustering.kmeans(unit, 7, metric=metric, n_init=50, seed=0).labels
+        np.testing.assert_array_equal(labels[metric], expected)
+    assert (labels["euclidean"] != labels["spherical"]).any()
 
 
 def test_new_rows_are_placed_without_neighbors(finished):
