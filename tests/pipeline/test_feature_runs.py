@@ -52,9 +52,9 @@ def test_k_means_has_the_metric_of_the_config(finished):
     _, results, _ = finished
     assert results["provenance"]["kmeans_metric"] == "spherical"
     rng = np.random.default_rng(0)
-    rows = rng.normal(size=(60, 3)) + 1
+    rows = rng.normal(size=(300, 8)) + 1
     section = parse_config(results["config"]).eval
-    section = dataclasses.replace(section, knn=(), linear_probe=None)
+    section = dataclasses.replace(section, linear_probe=None)
     labels = {}
     for metric in ("euclidean", "spherical"):
         kmeans = dataclasses.replace(section.kmeans, k=7, metric=metric)
