@@ -3,6 +3,8 @@
 And what keeps the suite short, most of which is compiling: a program here runs a few times.
 """
 
+import dataclasses
+import functools
 import gc
 import itertools
 import os
@@ -23,7 +25,8 @@ os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 import jax
 import pytest
 
-from cluster_jax.pipeline import trace
+from cluster_jax.pipeline import build, trace
+from cluster_jax.training import loop
 from cluster_jax.training import state as states
 
 # Modules that take longest, in this order: the first to start, so that of two processes none waits
@@ -124,4 +127,39 @@ def traced_once():
     """Whole runs of a few steps: without the trace that checks the config before a run."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trace, "try_step", lambda *arguments: None)
+        yield
+
+
+@pytest.fixture(scope="module")
+def compiled_once():
+    """Runs of a module that differ in what no step depends on share the step compiled first.
+
+    Each is built all the same; it then gets the method and the optimizer of the first such run.
+    """
+    first, join = {}, build._join
+    # What follows from these is in the schedule, or has no effect on a step.
+    left_out = {"seed": 0, "note": "", "data": None, "novel": None, "init_from": None}
+    left_out |= {"stages": {}, "train": None, "eval": None}
+    schedule = {"seed": 0, "log_every": 0, "checkpoint_every": 0, "keep_checkpoints": 0}
+
+    def joined(config, dataset, test, mesh):
+        built = join(config, dataset, test, mesh)
+        if not dataset.has_images:  # whose neighbors a step depends on
+            return built
+        run = built.training
+        key = (
+            repr(dataclasses.replace(built.config, **left_out)),
+            run.schedule._replace(**schedule),
+            *(dataset.size, dataset.shape),
+            None if dataset.known is None else dataset.known.tobytes(),
+        )
+        known = first.setdefault(key, run)
+        run = run._replace(method=known.method, optimizer=known.optimizer)
+        return built._replace(training=run)
+
+    with pytest.MonkeyPatch.context() as patch:
+        make = functools.cache(loop.make_step)
+        patch.setattr(build, "_join", joined)
+        patch.setattr(trace, "make_step", make)
+        patch.setattr(loop, "make_step", make)
         yield

@@ -12,7 +12,7 @@ from tests import toy
 
 # A few steps leave the novel head undecided, of which `fit` warns.
 pytestmark = [
-    pytest.mark.usefixtures("one_device", "traced_once"),
+    pytest.mark.usefixtures("one_device", "traced_once", "compiled_once"),
     pytest.mark.filterwarnings("ignore:the novel head"),
 ]
 

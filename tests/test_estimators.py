@@ -21,7 +21,7 @@ from cluster_jax.training import loop
 from tests import toy
 from tests.methods import cases
 
-pytestmark = pytest.mark.usefixtures("one_device")
+pytestmark = pytest.mark.usefixtures("one_device", "compiled_once")
 
 
 def _tiny(**options):

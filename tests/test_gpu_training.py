@@ -18,7 +18,7 @@ from cluster_jax.metrics.knn import knn_accuracy
 from cluster_jax.pipeline import build
 from experiments.gpu import map_and_cluster, map_jobs, pieces, settings, train
 
-pytestmark = pytest.mark.usefixtures("one_device", "traced_once")
+pytestmark = pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
 
 ITEM = {"name": "t", "kind": "train", "group": "g", "share": 1.0, "method": "ncc",
         "network": "resnet18", "epochs": 4, "evaluate_every": 2, "seconds": 1}  # fmt: skip

@@ -163,6 +163,7 @@ _compiled_initial = jax.jit(
 )
 
 
+@functools.partial(jax.jit, static_argnames=("config", "train", "axis"))
 def _forward(
     config: NetworkConfig, params: Tree, stats: Tree, images: Array, *, train: bool, axis: Axis
 ) -> Outputs:
@@ -180,6 +181,7 @@ def _forward(
     return Outputs(upcast(representation), upcast(projection), stats)
 
 
+@functools.partial(jax.jit, static_argnames=("config", "train", "axis"))
 def _predict(
     config: NetworkConfig, params: Tree, stats: Tree, projection: Array, *, train: bool, axis: Axis
 ) -> tuple[Array, Tree]:

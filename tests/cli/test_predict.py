@@ -19,7 +19,7 @@ from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline import workdir as workdirs
 from tests import toy
 
-pytestmark = pytest.mark.usefixtures("one_device")
+pytestmark = pytest.mark.usefixtures("one_device", "compiled_once")
 
 
 @pytest.fixture(scope="module")

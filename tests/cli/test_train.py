@@ -20,8 +20,11 @@ from cluster_jax.training import loop
 from tests import toy
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# How ml_collections loads a config.
-pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
+pytestmark = [
+    # How ml_collections loads a config.
+    pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning"),
+    pytest.mark.usefixtures("one_device", "compiled_once"),
+]
 TINY = (
     "--config.network.width=4", "--config.network.projector.hidden=16",
     "--config.network.projector.out=8", "--config.train.batch_size=16",
@@ -79,12 +82,15 @@ def test_export_of_a_finished_run(tmp_path, monkeypatch, capsys):
         Image.fromarray(image[..., 0]).save(folder / f"{i % 20:02}.png")
     monkeypatch.chdir(tmp_path)
     flags = (*TINY, "--config.data.name=folder", "--config.data.dir=photos")
-    monkeypatch.setattr(loop, "train", lambda *_, **__: pytest.fail("too late"))
-    assert "must be new or empty" in _refused(capsys, *flags, "--export=photos")
-    assert "outside of the images' folder" in _refused(capsys, *flags, "--export=photos/out")
-    assert "must not hold the workdir" in _refused(capsys, *flags, "--export=runs")
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "train", lambda *_, **__: pytest.fail("too late"))
+        assert "must be new or empty" in _refused(capsys, *flags, "--export=photos")
+        assert "outside of the images' folder" in _refused(capsys, *flags, "--export=photos/out")
+        assert "must not hold the workdir" in _refused(capsys, *flags, "--export=runs")
     assert not (tmp_path / "runs").exists()
-    assert _run(*flags, "--export=first", cwd=tmp_path).returncode == 0
+    train.main(_command(*flags, "--export=first")[4:])
+    assert "is finished" not in capsys.readouterr().out
+    monkeypatch.setattr(loop, "train", lambda *_, **__: pytest.fail("trained again"))
     train.main(_command(*flags, "--export=second")[4:])
     assert "is finished" in capsys.readouterr().out
     (workdir,) = (tmp_path / "runs").iterdir()
@@ -97,11 +103,10 @@ def test_export_of_a_finished_run(tmp_path, monkeypatch, capsys):
         assert found == {(r["image"], f"cluster_{r['cluster'].zfill(width)}") for r in rows}
 
 
-def test_export_of_images_without_files(tmp_path, monkeypatch, capsys):
+def test_export_of_images_without_files(tmp_path):
     data = toy.file(tmp_path)
     flags = (*TINY, "--config.data.name=arrays", f"--config.data.dir={data}")
-    done = _run(*flags, f"--workdir={tmp_path}/run", f"--export={tmp_path}/out")
-    assert done.returncode == 0, done.stderr
+    train.main(_command(*flags, f"--workdir={tmp_path}/run", f"--export={tmp_path}/out")[4:])
     images = {int(f.stem): np.asarray(Image.open(f)) for f in tmp_path.glob("out/cluster_*/*.png")}
     np.testing.assert_array_equal([images[i] for i in range(64)], toy.images()[0][..., 0])
 

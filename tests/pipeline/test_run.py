@@ -25,11 +25,11 @@ from cluster_jax.training import state as states
 from cluster_jax.training.checkpoint import Checkpoints
 from tests import toy
 
-pytestmark = pytest.mark.usefixtures("two_devices", "traced_once")
+pytestmark = pytest.mark.usefixtures("two_devices", "traced_once", "compiled_once")
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory, two_devices, traced_once):
+def finished(tmp_path_factory, two_devices, traced_once, compiled_once):
     """A finished run: its config, workdir and results."""
     folder = tmp_path_factory.mktemp("finished")
     config = toy.config(toy.file(folder))

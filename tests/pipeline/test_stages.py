@@ -27,7 +27,7 @@ STEPS = 3  # of each stage
 FROZEN = [f"{kind}_{i}" for kind in ("Conv", "BatchNorm") for i in range(3)]
 
 
-pytestmark = pytest.mark.usefixtures("one_device", "traced_once")
+pytestmark = pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
 
 
 @pytest.fixture(scope="module")
