@@ -224,6 +224,8 @@ def make(config: AugmentConfig) -> Augment:
     return Augment(a, b, clean)
 
 
+# Compiled as a part of the step; jitted, so that the views of a batch are traced once.
+@partial(jax.jit, static_argnames=("config", "blur_probability", "solarize_probability"))
 def _augmented(
     config: AugmentConfig,
     key: Array,

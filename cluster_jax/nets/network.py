@@ -163,6 +163,7 @@ _compiled_initial = jax.jit(
 )
 
 
+# Jitted inside the jitted step: the passes of a step that are alike are traced once.
 @functools.partial(jax.jit, static_argnames=("config", "train", "axis"))
 def _forward(
     config: NetworkConfig, params: Tree, stats: Tree, images: Array, *, train: bool, axis: Axis
