@@ -415,6 +415,14 @@ def test_the_step_is_traced_once(tmp_path):
     assert len(traces) == 1
 
 
+def test_the_last_step_is_saved(tmp_path):
+    """Also where it is not a multiple of `train.checkpoint_every`."""
+    built = toy.built(toy.config(toy.file(tmp_path)))
+    schedule = built.schedule._replace(total=3, checkpoint_every=2)
+    _train(built._replace(schedule=schedule), tmp_path / "run")
+    assert (tmp_path / "run" / checkpoint.FOLDER / "3").is_dir()
+
+
 def test_refresh_happens_between_steps(tmp_path):
     """The host's refresh gets the embedding of the whole set, and its result reaches the step."""
     built = toy.built(toy.config(toy.file(tmp_path), nrcc={"weight": 0.0}))
