@@ -415,6 +415,14 @@ def test_the_step_is_traced_once(tmp_path):
     assert len(traces) == 1
 
 
+def test_the_seed_draws_the_initial_weights(tmp_path):
+    built = toy.built(toy.config(toy.file(tmp_path)))
+    other = built._replace(schedule=built.schedule._replace(seed=built.schedule.seed + 1))
+    first, second = (build.initial_state(run).params["backbone"] for run in (built, other))
+    pairs = zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True)
+    assert any(not np.array_equal(x, y) for x, y in pairs)
+
+
 def test_the_last_step_is_saved(tmp_path):
     """Also where it is not a multiple of `train.checkpoint_every`."""
     built = toy.built(toy.config(toy.file(tmp_path)))
