@@ -117,7 +117,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             workdir = pathlib.Path(self.workdir).expanduser()
         with self._quiet():
             pipeline.run_pipeline(config, workdir, name, dataset)
-        io.write_json(workdir / _PARAMETERS, {"n_clusters": self.n_clusters})
+        io.write_json(workdir / _PARAMETERS, {"n_clusters": self.n_clusters}, checksum=True)
         return self._read_run(workdir)
 
     def fit_predict(self, X: str | os.PathLike | ArrayLike, y: ArrayLike | None = None) -> NDArray:

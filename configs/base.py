@@ -106,6 +106,7 @@ def _add_training(config):
     config.train.checkpoint_every = 1000
     config.train.keep_checkpoints = 2
     config.train.prefetch = 2
+    config.train.on_collapse = "warn"  # "stop": also ends the training
 
 
 def _add_evaluation(config):

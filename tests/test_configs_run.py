@@ -14,6 +14,7 @@ import pathlib
 import numpy as np
 import pytest
 
+from cluster_jax.core import io
 from cluster_jax.core.config import config_names
 from cluster_jax.pipeline import outputs
 from cluster_jax.pipeline import run as pipeline
@@ -61,7 +62,7 @@ def run(config, name, folder):
 
 def check_outputs(results, config, folder):
     """The files of the run, and which metrics there are."""
-    assert json.loads((folder / "run" / "results.json").read_text()) == results
+    assert io.read_json(folder / "run" / "results.json") == results
     assert "<html" in (folder / "run" / "report.html").read_text()[:500].lower()
     metrics = set(finite(results["metrics"]))
     assert {"gridshift.nmi", "kmeans.acc", "knn.5", "linear_probe"} <= metrics

@@ -165,12 +165,12 @@ def _write(
     from cluster_jax.evaluation import assignments
 
     workdir.mkdir(parents=True, exist_ok=True)
-    io.write_json(workdir / workdirs.CONFIG, results["config"])
+    io.write_json(workdir / workdirs.CONFIG, results["config"], checksum=True)
     table = assignments.rows_csv(inputs.features.names, result)
     io.write(workdir / workdirs.ASSIGNMENTS, table)
     _write_report(workdir / workdirs.REPORT, inputs, result, results)
     # Last: its presence says that the run is finished.
-    io.write_json(workdir / workdirs.RESULTS, results)
+    io.write_json(workdir / workdirs.RESULTS, results, checksum=True)
 
 
 def _write_report(

@@ -1,11 +1,13 @@
 """Exit codes and error messages of all commands."""
 
 import contextlib
+import signal
 import sys
 import warnings
 from collections.abc import Iterator
 from typing import TextIO
 
+from cluster_jax.core import interrupt
 from cluster_jax.core.checks import InputError
 
 SUCCESS = 0
@@ -19,8 +21,8 @@ exit codes:
   {SUCCESS:<5} success, also when the run in the workdir was already finished
   {FAILURE:<5} failure: the training diverged, a file could not be written, out of memory
   {BAD_INPUT:<5} bad input: a flag, the config, the data or the workdir cannot be used
-  {PREEMPTED:<5} interrupted during training (Ctrl-C, SIGTERM), checkpoint saved: run the same
-        command again to resume
+  {PREEMPTED:<5} interrupted during training (Ctrl-C, SIGTERM), checkpoint saved, or by SIGTERM at
+        any time: run the same command again to resume
   {INTERRUPTED:<5} interrupted outside training (Ctrl-C): run the same command again to resume
 """
 
@@ -31,12 +33,15 @@ def handle_errors() -> Iterator[None]:
 
     Warnings inside become one line each. Errors that no user can cause keep their traceback.
     """
-    with warnings.catch_warnings():
+    codes = {int(signal.SIGINT): INTERRUPTED, int(signal.SIGTERM): PREEMPTED}
+    with warnings.catch_warnings(), interrupt.answered(codes):
         warnings.showwarning = _show_warning
         try:
             yield
         except KeyboardInterrupt:
             _exit("Interrupted. Run the same command again to resume.", INTERRUPTED)
+        except interrupt.Terminated:
+            _exit("Interrupted. Run the same command again to resume.", PREEMPTED)
         except InputError as error:
             _exit(f"error: {error}", BAD_INPUT)
         except MemoryError:
@@ -44,9 +49,9 @@ def handle_errors() -> Iterator[None]:
         except OSError as error:
             _exit(f"error: {error}", FAILURE)
         except Exception as error:
-            from cluster_jax.training import loop
+            from cluster_jax.training import loop, progress
 
-            if isinstance(error, loop.NotFinite):
+            if isinstance(error, progress.NotFinite | progress.Collapsed):
                 _exit(f"error: {error}", FAILURE)
             if isinstance(error, loop.Preempted):
                 _exit(f"{error}. Run the same command again to resume.", PREEMPTED)

@@ -1,8 +1,6 @@
 """The work of `cluster-jax predict`: from a workdir and images to a table and a summary."""
 
 import collections
-import zipfile
-import zlib
 
 import numpy as np
 from etils import epath
@@ -36,7 +34,7 @@ def predict(
     Raises:
         InputError: the run, the images, `out` or `folder` cannot be used; nothing was written.
     """
-    run = _read(workdir)
+    run = inference.read(workdir)
     out = epath.Path(out).expanduser()
     if "://" not in str(out) and not out.parent.is_dir():  # a bucket has no folders
         raise InputError(f"--out must be in an existing folder; got {out}")
@@ -111,18 +109,6 @@ def _summary(
             f"predictions  {out}",
         ]
     )
-
-
-def _read(workdir: epath.PathLike) -> TrainedRun:
-    try:
-        return inference.read(workdir)
-    except InputError:
-        raise
-    except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(
-            f"--workdir must hold an intact run; got a damaged file in {workdir} ({error}): copy "
-            "the run there again"
-        ) from error
 
 
 def _assign(run: TrainedRun, images: epath.PathLike) -> tuple[Dataset, Assignment]:

@@ -1,18 +1,27 @@
 """`cluster-jax train --config=NAME [--workdir=DIR] [--config.KEY=VALUE ...]`: a whole run."""
 
 import math
+import os
 import re
 import sys
 from collections.abc import Sequence
+from typing import Any, NoReturn
 
 from absl import logging
+from etils import epath
 
 from cluster_jax.cli import exit_codes
 from cluster_jax.cli.flags import ConfigFlags, read_flags
 from cluster_jax.cli.parser import Parser
 
 
-def _train(flags: ConfigFlags) -> None:
+def _train(flags: ConfigFlags, arguments: Sequence[str]) -> None:
+    from cluster_jax.core import processes
+
+    where = processes.place()
+    if where is not None and processes.CHILD not in os.environ:
+        _supervise(flags, arguments, where)
+    processes.end_with_parent()
     import jax
 
     from cluster_jax.core import devices
@@ -37,6 +46,25 @@ def _train(flags: ConfigFlags) -> None:
     if export_folder is not None and jax.process_index() == 0:
         count = export.run_clusters(workdir, export_folder)
         sys.stdout.write(f"exported     {count:,} folders to {export_folder}\n")
+
+
+def _supervise(flags: ConfigFlags, arguments: Sequence[str], where: Any) -> NoReturn:
+    """Runs the command as a child of this process, which watches the other ones; ends with it."""
+    from cluster_jax.core import processes
+    from cluster_jax.pipeline import run as pipeline
+    from cluster_jax.pipeline.config import config_json
+
+    workdir = flags.others["workdir"] or pipeline.default_workdir(
+        config_json(flags.config), flags.name
+    )
+    code = processes.supervise(
+        ["train", *arguments],
+        epath.Path(workdir).expanduser(),
+        where,
+        preempted=exit_codes.PREEMPTED,
+        failure=exit_codes.FAILURE,
+    )
+    sys.exit(code)
 
 
 def _parser() -> Parser:
@@ -64,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with exit_codes.handle_errors():
         if any(re.fullmatch("-h|--?help(full|short)?", argument) for argument in arguments):
             _parser().parse_args(["--help"])
-        _train(read_flags("train", arguments, ("workdir", "export")))
+        _train(read_flags("train", arguments, ("workdir", "export")), arguments)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,11 @@ import jax
 
 from cluster_jax.core.checks import InputError
 
-# Seconds that the other processes wait at the end while the first one clusters and reports.
+# Seconds that the other processes wait at the end while the first one clusters and reports. A
+# process that ends before is told of by `core.processes`.
 SHUTDOWN_TIMEOUT = 24 * 3600
+# Seconds to wait for the slowest process to start.
+START_TIMEOUT = 3600
 
 
 def use_cores(batch_size: int) -> None:
@@ -61,8 +64,10 @@ def distribute() -> None:
             env["JAX_COORDINATOR_ADDRESS"],
             num_processes=int(env["JAX_NUM_PROCESSES"]),
             process_id=int(env["JAX_PROCESS_ID"]),
+            initialization_timeout=START_TIMEOUT,
             shutdown_timeout_seconds=SHUTDOWN_TIMEOUT,
         )
+        jax.devices()  # All at the same time: its patience for the others is two minutes.
         return
     is_distributed = (
         len(env.get("TPU_WORKER_HOSTNAMES", "").split(",")) > 1
@@ -71,4 +76,7 @@ def distribute() -> None:
         or int(env.get("OMPI_COMM_WORLD_SIZE", 1)) > 1
     )
     if is_distributed:
-        jax.distributed.initialize(shutdown_timeout_seconds=SHUTDOWN_TIMEOUT)
+        jax.distributed.initialize(
+            initialization_timeout=START_TIMEOUT, shutdown_timeout_seconds=SHUTDOWN_TIMEOUT
+        )
+        jax.devices()

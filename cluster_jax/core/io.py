@@ -1,12 +1,34 @@
-"""Reading files and writing them atomically, in local folders and buckets."""
+"""Reading files and writing them atomically, in local folders and buckets.
 
+What a later command reads again carries a checksum inside the file itself, so that both are
+replaced in one step: JSON as its last key, arrays in the comment of the archive.
+"""
+
+import hashlib
 import io
 import json
+import zipfile
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from etils import epath
+
+from cluster_jax.core.checks import InputError
+
+CHECKSUM = "checksum"
+# Folder of a workdir for files that were damaged.
+DAMAGED = "damaged"
+_MARK = b"cluster_jax sha256="
+_DIGEST = 64  # hexadecimal digits of SHA-256
+
+
+class DamagedFile(InputError):
+    """The content of a file is not what was written; the message names the file."""
+
+    def __init__(self, path: epath.PathLike, reason: str):
+        self.reason = reason
+        super().__init__(f"{path} is damaged ({reason}); restore it from a copy")
 
 
 def write(path: epath.PathLike, content: str | bytes) -> None:
@@ -23,28 +45,104 @@ def write(path: epath.PathLike, content: str | bytes) -> None:
         partial.unlink(missing_ok=True)
 
 
-def write_json(path: epath.PathLike, value: Any) -> None:
-    """Writes `value` as indented JSON; NaN and infinity, which JSON does not have, become null."""
-    write(path, json.dumps(plain(value), indent=2, allow_nan=False) + "\n")
+def write_json(path: epath.PathLike, value: Any, *, checksum: bool = False) -> None:
+    """Writes `value` as indented JSON; NaN and infinity, which JSON does not have, become null.
+
+    Args:
+        path: the file.
+        value: a mapping, if it is to have a checksum.
+        checksum: whether to add one, which `read_json` checks and leaves out.
+    """
+    value = plain(value)
+    if checksum:
+        value = {**value, CHECKSUM: _sha256(_json(value).encode())}
+    write(path, _json(value))
 
 
 def read_json(path: epath.PathLike) -> Any:
-    """Reads a JSON file."""
-    return json.loads(epath.Path(path).read_text())
+    """Reads a JSON file and checks its checksum if it has one.
+
+    Raises:
+        DamagedFile: it is not JSON, or not what was written.
+    """
+    content = _content(path)
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise DamagedFile(path, "it is not JSON") from error
+    if isinstance(value, dict) and CHECKSUM in value:
+        checksum = value.pop(CHECKSUM)
+        if checksum != _sha256(_json(value).encode("utf-8", "surrogatepass")):
+            raise DamagedFile(path, "its content does not match its checksum")
+    return value
 
 
-def write_arrays(path: epath.PathLike, arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes arrays as one compressed `.npz` file."""
+def write_arrays(
+    path: epath.PathLike, arrays: Mapping[str, np.ndarray], fingerprint: str = ""
+) -> None:
+    """Writes arrays as one compressed `.npz` file with a checksum.
+
+    Args:
+        path: the file.
+        arrays: by name.
+        fingerprint: ASCII text that says what the arrays were made from, see `read_fingerprint`.
+    """
     buffer = io.BytesIO()
     # NumPy's signature mixes its options with the arrays.
     np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
-    write(path, buffer.getvalue())
+    with zipfile.ZipFile(buffer, "a") as archive:
+        archive.comment = fingerprint.encode("ascii") + b" " + _MARK + b"0" * _DIGEST
+    content = buffer.getvalue()[:-_DIGEST]
+    write(path, content + _sha256(content).encode())
 
 
 def read_arrays(path: epath.PathLike) -> dict[str, np.ndarray]:
-    """Reads the arrays of an `.npz` file without unpickling."""
-    with np.load(io.BytesIO(epath.Path(path).read_bytes()), allow_pickle=False) as file:
-        return {name: file[name] for name in file.files}
+    """Reads the arrays of a file of `write_arrays` without unpickling.
+
+    Raises:
+        DamagedFile: it is not what was written.
+    """
+    content = _checked(path)
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except Exception as error:  # zipfile and zlib have errors of their own.
+        raise DamagedFile(path, "it has no arrays") from error
+
+
+def read_fingerprint(path: epath.PathLike) -> str:
+    """The fingerprint in a file of `write_arrays`.
+
+    Raises:
+        DamagedFile: it is not what was written.
+    """
+    with zipfile.ZipFile(io.BytesIO(_checked(path))) as archive:
+        return archive.comment.split(b" " + _MARK)[0].decode("ascii")
+
+
+def _content(path: epath.PathLike) -> bytes:
+    try:
+        return epath.Path(path).read_bytes()
+    except IsADirectoryError as error:
+        raise DamagedFile(path, "it is a folder") from error
+
+
+def _checked(path: epath.PathLike) -> bytes:
+    """Content of a file of `write_arrays` after a check of its checksum."""
+    content = _content(path)
+    if content[:-_DIGEST][-len(_MARK) :] != _MARK:
+        raise DamagedFile(path, "it has no checksum at its end")
+    if content[-_DIGEST:] != _sha256(content[:-_DIGEST]).encode():
+        raise DamagedFile(path, "its content does not match its checksum")
+    return content
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=2, allow_nan=False) + "\n"
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def plain(value: Any) -> Any:

@@ -25,8 +25,8 @@ from cluster_jax.pipeline import trace
 from cluster_jax.pipeline.config import RunConfig
 from cluster_jax.training import optim
 from cluster_jax.training import state as states
-from cluster_jax.training.config import TrainConfig
-from cluster_jax.training.loop import TrainingRun, TrainSchedule
+from cluster_jax.training.config import TrainConfig, TrainSchedule
+from cluster_jax.training.loop import TrainingRun
 from cluster_jax.training.state import State
 
 
@@ -254,6 +254,7 @@ def _schedule(config: RunConfig, steps_per_epoch: int) -> TrainSchedule:
         checkpoint_every=train.checkpoint_every,
         keep_checkpoints=train.keep_checkpoints,
         prefetch=train.prefetch,
+        on_collapse=train.on_collapse,
     )
 
 

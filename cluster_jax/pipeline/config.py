@@ -142,7 +142,7 @@ def read_config(workdir: epath.Path) -> RunConfig:
     Raises:
         InputError: an older version of the package wrote it.
     """
-    values = io.read_json(workdir / workdirs.CONFIG)
+    values = workdirs.read_values(workdir / workdirs.CONFIG)
     try:
         return parse_config(values)
     except InputError as error:

@@ -105,23 +105,37 @@ def read(workdir: epath.PathLike) -> TrainedRun:
     """Reads the outputs of a run.
 
     Raises:
-        InputError: the folder has no run, or the run is not finished.
+        InputError: the folder has no run, or the run is not finished or has a damaged file.
     """
+    try:
+        return _read(workdir)
+    except io.DamagedFile as error:
+        raise InputError(
+            f"{error}, or run the command of the run again, which makes it again where it can"
+        ) from error
+
+
+def _read(workdir: epath.PathLike) -> TrainedRun:
     workdir = epath.Path(workdir).expanduser()
     if not (workdir / workdirs.CONFIG).exists():
         raise InputError(
             f"the workdir must be that of a finished run; got {workdir}, which has none"
         )
-    results = workdirs.finished_results(workdir, (workdirs.CLUSTERS,))
+    if "network" not in workdirs.read_values(workdir / workdirs.CONFIG):
+        raise InputError(
+            "the workdir must be that of a training, which has a network for new images; got "
+            f"{workdir}, which the command cluster has written"
+        )
+    needed = (workdirs.CLUSTERS, workdirs.IMAGES, workdirs.TRAIN_EMBEDDING)
+    results = workdirs.finished_results(workdir, needed)
     if results is None:
         raise InputError(
             f"the run in {workdir} is not finished; run its command again with --workdir={workdir}"
         )
     config = read_config(workdir)
-    images = io.read_json(workdir / workdirs.IMAGES)
-    all_features = arrays.normalize_rows(
-        io.read_arrays(workdir / workdirs.TRAIN_EMBEDDING)[config.eval.features]
-    )
+    images = workdirs.read_values(workdir / workdirs.IMAGES)
+    embedding = io.read_arrays(workdir / workdirs.TRAIN_EMBEDDING)
+    all_features = arrays.normalize_rows(embedding[config.eval.features])
     clusters = workdirs.read_clusters(workdir)
     known = None if clusters.class_labels is None else tuple(images["known"]["names"])
     rows = clusters.unlabeled_rows
@@ -133,8 +147,18 @@ def files(run: TrainedRun) -> tuple[str, ...] | None:
     """Paths of the training images relative to their folder; None if they have no files."""
     if run.config.data.name != "folder":
         return None
-    table = (run.workdir / workdirs.ASSIGNMENTS).read_bytes().decode("utf-8", "surrogateescape")
-    return tuple(row["image"] for row in csv.DictReader(text_io.StringIO(table)))
+    file = run.workdir / workdirs.ASSIGNMENTS
+    if not file.exists():
+        raise InputError(
+            f"{file} must name the training images; got no such file: run the command of the run "
+            "again with another --config.eval value, or restore it from a copy"
+        )
+    table = file.read_bytes().decode("utf-8", "surrogateescape")
+    rows = csv.DictReader(text_io.StringIO(table))
+    names = tuple(row["image"] for row in rows if row.get("image") is not None)
+    if len(names) != len(run.all_features):
+        raise io.DamagedFile(file, f"it does not name the {len(run.all_features):,} images")
+    return names
 
 
 def check(run: TrainedRun) -> None:

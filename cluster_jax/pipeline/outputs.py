@@ -28,7 +28,7 @@ from cluster_jax.pipeline import build, provenance
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import RunConfig
 from cluster_jax.pipeline.stages import Stage
-from cluster_jax.training import log
+from cluster_jax.training import log, watch
 
 
 class _Features(NamedTuple):
@@ -85,6 +85,7 @@ def write_outputs(
         },
         "duplicates": None if repeated is None else duplicates.counts(repeated),
         "suggested_names": _suggested_names(config, embedding, evaluation, discovered),
+        "watch": [f._asdict() for f in watch.findings(records, run.schedule.total)],
         "images_per_second": _speed(records),
         "seconds": {
             "train_and_embed": trained - started,
@@ -111,7 +112,7 @@ def write_outputs(
         )
     report.write_report(workdir / workdirs.REPORT, data)
     # Written last, because its presence marks the run as finished.
-    io.write_json(workdir / workdirs.RESULTS, results)
+    io.write_json(workdir / workdirs.RESULTS, results, checksum=True)
     progress(provenance.table(results))
     progress(f"\nreport       {workdir / workdirs.REPORT}")
     progress(f"assignments  {workdir / workdirs.ASSIGNMENTS}")

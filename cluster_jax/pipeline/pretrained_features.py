@@ -140,7 +140,7 @@ def claim(folder: epath.Path, about: Mapping[str, Any]) -> None:
                 "files: choose another --out"
             )
         folder.mkdir(parents=True, exist_ok=True)
-        io.write_json(file, about)
+        io.write_json(file, about, checksum=True)
         return
     try:
         stored = io.read_json(file)

@@ -133,6 +133,7 @@ def table(results: Mapping[str, Any]) -> str:
     verdict = summary.verdict(grid, "images")
     if verdict is not None:
         lines.append(verdict)
+    lines += [f"watch: {finding['text']}" for finding in results.get("watch", ())]
     neighbors = {k: v for k, v in metrics["knn"].items() if v is not None}
     if neighbors:
         accuracies = ", ".join(f"{k}: {summary.format_score(v)}" for k, v in neighbors.items())

@@ -1,9 +1,12 @@
 """Full runs: train, embed, cluster and report, resuming where an earlier call stopped."""
 
+import contextlib
+import functools
+import json
 import pathlib
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -11,19 +14,20 @@ from etils import epath
 from jax.experimental import multihost_utils
 from ml_collections import ConfigDict
 
-from cluster_jax.core import io
+from cluster_jax.core import disk, interrupt, io, lock
 from cluster_jax.core.checks import InputError
 from cluster_jax.data.datasets import Dataset
-from cluster_jax.pipeline import build, embedder, outputs, provenance, stages
+from cluster_jax.pipeline import build, embedder, integrity, outputs, provenance, stages
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import config_json, parse_config
+from cluster_jax.training import checkpoint
 from cluster_jax.training.state import State
 
 # Sections that may change in a trained run without training again.
 AFTER_TRAINING = ("eval", "note")
 # Keys that may change at any time, because they do not affect the result.
 AT_ANY_TIME = {
-    "train": ("log_every", "checkpoint_every", "keep_checkpoints", "prefetch"),
+    "train": ("log_every", "checkpoint_every", "keep_checkpoints", "prefetch", "on_collapse"),
     "data": ("cache_mb",),
 }
 
@@ -50,9 +54,15 @@ def run_pipeline(
         NotFinite, Preempted: see `training.loop.train`.
     """
     values = config_json(config)
+    checkpoint.wait_for_all("started")
     workdir = epath.Path(workdir or default_workdir(values, name))
+    integrity.check_has_config(workdir)
     previous = workdirs.claim(
-        workdir, values, compared=training_part, required=(workdirs.CLUSTERS,)
+        workdir,
+        values,
+        compared=training_part,
+        required=(workdirs.CLUSTERS,),
+        repair=integrity.put_aside,
     )
     if previous is not None and dataset is not None:
         workdirs.check_images(workdir, workdirs.describe_images(dataset))
@@ -61,14 +71,20 @@ def run_pipeline(
         _print(provenance.table(previous))
         return previous
     started = time.perf_counter()
+    disk.check_writable(workdir)
+    if jax.process_index() == 0:
+        lock.wait(workdir)
     trainings = stages.build_stages(parse_config(values), workdir, name, dataset)
     _print_start(trainings)
-    weights = _prepare(trainings, values)
-    _train_and_embed(trainings, weights, values)
-    if jax.process_index() != 0:
-        return {}
-    _print("clustering")
-    return outputs.write_outputs(trainings[-1], values, started, _print)
+    plan = _plan(trainings, values)
+    saved = functools.partial(checkpoint.saved, trainings[-1].checkpoints)
+    with disk.explained(workdir, saved), _locked(workdir) as guard:
+        _train_and_embed(trainings, plan, values, guard)
+        if jax.process_index() != 0:
+            return {}
+        _print("clustering")
+        guard()
+        return outputs.write_outputs(trainings[-1], values, started, _print)
 
 
 def _print_start(trainings: list[stages.Stage]) -> None:
@@ -88,50 +104,96 @@ def _print_start(trainings: list[stages.Stage]) -> None:
         _print(f"{count} file{'s' if count > 1 else ''} cannot be read; see the report")
 
 
-def _prepare(trainings: list[stages.Stage], values: dict[str, Any]) -> stages.Weights | None:
-    """Runs the last checks before training, then writes the first files of the workdir.
+class _Plan(NamedTuple):
+    """What is to be done in a workdir.
 
-    Returns:
-        The network with which the first stage starts, or None.
+    Attributes:
+        images: see `workdir.describe_images`.
+        fingerprint: of what the embeddings are made from.
+        files: embedding -> number of steps of the network that makes it.
+        missing: those that are not there.
+        weights: the network with which the first stage starts, or None.
     """
-    last = trainings[-1]
-    images = workdirs.describe_images(last.built.training.dataset)
-    workdirs.check_images(last.workdir, images)
-    weights = stages.initial_weights(trainings)
-    if jax.process_index() == 0:
-        last.workdir.mkdir(parents=True, exist_ok=True)
-        io.write_json(last.workdir / workdirs.CONFIG, values)
-        described = {**images, **build.describe_images(last.built)}
-        io.write_json(last.workdir / workdirs.IMAGES, described)
-    return weights
+
+    images: dict[str, Any]
+    fingerprint: str
+    files: dict[str, int]
+    missing: list[str]
+    weights: stages.Weights | None
+
+
+def _plan(trainings: list[stages.Stage], values: dict[str, Any]) -> _Plan:
+    """Runs the last checks before anything is written."""
+    last, workdir = trainings[-1], trainings[-1].workdir
+    run = last.built.training
+    images = workdirs.describe_images(run.dataset)
+    workdirs.check_images(workdir, images)
+    files = {workdirs.TRAIN_EMBEDDING: run.schedule.total}
+    if last.built.test is not None:
+        files[workdirs.TEST_EMBEDDING] = run.schedule.total
+    if len(trainings) > 1 or last.built.config.init_from is not None:
+        files[workdirs.INITIAL_EMBEDDING] = 0
+    fingerprint = _fingerprint(values, images)
+    missing = [
+        name
+        for name, step in files.items()
+        if not integrity.has_embedding(workdir / name, fingerprint, step)
+    ]
+    weights = stages.initial_weights(trainings, again=workdirs.INITIAL_EMBEDDING in missing)
+    return _Plan(images, fingerprint, files, missing, weights)
 
 
 def _train_and_embed(
-    trainings: list[stages.Stage], weights: stages.Weights | None, values: dict[str, Any]
+    trainings: list[stages.Stage], plan: _Plan, values: dict[str, Any], guard: Callable[[], None]
 ) -> None:
-    """Completes the training and writes the embeddings, unless they exist."""
-    workdir = trainings[-1].workdir
-    if _agree((workdir / workdirs.TRAIN_EMBEDDING).exists(), workdir):
+    """Writes the first files, trains, and writes the embeddings that are missing."""
+    last, workdir = trainings[-1], trainings[-1].workdir
+    if jax.process_index() == 0:
+        io.write_json(workdir / workdirs.CONFIG, values, checksum=True)
+        described = {**plan.images, **build.describe_images(last.built)}
+        io.write_json(workdir / workdirs.IMAGES, described, checksum=True)
+    if _agree(not plan.missing and checkpoint.damage(last.checkpoints) is None, workdir):
         return
     trainings = embedder.embed_images(trainings, values)
     last = trainings[-1]
-    dataset, test = last.built.training.dataset, last.built.test
-    starts_from_network = len(trainings) > 1 or last.built.config.init_from is not None
+    run, test = last.built.training, last.built.test
 
-    def embed(file: str, images: Dataset, state: State) -> None:
-        features = stages.embed(last, images, state)
+    def embed(name: str, dataset: Dataset, state: State) -> None:
+        if name not in plan.missing:
+            return
+        features = stages.embed(last, dataset, state)
         if jax.process_index() == 0:
-            io.write_arrays(last.workdir / file, features)
+            guard()
+            step = plan.files[name]
+            integrity.write_embedding(workdir / name, features, plan.fingerprint, step)
 
     def before_last(state: State) -> None:
-        if starts_from_network:
-            embed(workdirs.INITIAL_EMBEDDING, dataset, state)
+        embed(workdirs.INITIAL_EMBEDDING, run.dataset, state)
 
-    state = stages.train(trainings, weights, _print, before_last)
+    needs_initial = workdirs.INITIAL_EMBEDDING in plan.missing
+    state = stages.train(
+        trainings, plan.weights, _print, before_last if needs_initial else None, guard
+    )
+    if jax.process_count() > 1:
+        interrupt.terminate()  # There are no more steps to agree on.
     if test is not None:
         embed(workdirs.TEST_EMBEDDING, test, state)
-    # Written last, because its presence marks the training as finished.
-    embed(workdirs.TRAIN_EMBEDDING, dataset, state)
+    embed(workdirs.TRAIN_EMBEDDING, run.dataset, state)
+
+
+@contextlib.contextmanager
+def _locked(workdir: epath.Path) -> Iterator[Callable[[], None]]:
+    """Makes the workdir and holds its lock; yields what raises once that is lost."""
+    if jax.process_index() != 0:
+        yield lambda: None
+        return
+    workdir.mkdir(parents=True, exist_ok=True)
+    with lock.locked(workdir) as held:
+        try:
+            yield held.check
+        except OSError:
+            held.check()  # A folder that is gone explains any error.
+            raise
 
 
 def default_workdir(config: Mapping[str, Any], name: str) -> pathlib.Path:
@@ -149,6 +211,13 @@ def training_part(config: Mapping[str, Any]) -> dict[str, Any]:
         # random, and so would be clusters of the stored projections.
         values["eval"] = {"features": config["eval"]["features"]}
     return values
+
+
+def _fingerprint(values: Mapping[str, Any], images: Mapping[str, Any]) -> str:
+    """Identifies what embeddings are made from, beside the number of steps."""
+    made_from = training_part(values)
+    made_from["train"].pop("duration")
+    return workdirs.fingerprint(json.dumps([made_from, images], sort_keys=True).encode())
 
 
 def _agree(done: bool, workdir: epath.Path) -> bool:

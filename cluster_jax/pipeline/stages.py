@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import jax
 from etils import epath
 
-from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.methods.base import with_network
@@ -17,7 +16,7 @@ from cluster_jax.pipeline import build, trace
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import RunConfig, read_config
 from cluster_jax.pipeline.embed import embed as embed_dataset
-from cluster_jax.training import checkpoint, loop
+from cluster_jax.training import checkpoint, loop, watch
 from cluster_jax.training.state import State
 
 
@@ -72,17 +71,17 @@ def build_stages(
     return stages
 
 
-def initial_weights(stages: list[Stage]) -> Weights | None:
+def initial_weights(stages: list[Stage], again: bool) -> Weights | None:
     """The network of `init_from` or of the first stage's `network.weights`.
 
-    None without them or if a stage has started already.
+    None without them or, unless `again`, if a stage has started already.
 
     Raises:
         InputError: it cannot be read, or its backbone differs from that of the first stage.
     """
     init_from = stages[-1].built.config.init_from
     name = stages[0].built.config.network.weights
-    if any(checkpoint.exists(stage.checkpoints) for stage in stages):
+    if any(checkpoint.exists(stage.checkpoints) for stage in stages) and not again:
         return None
     if init_from is not None:
         weights = read(init_from)
@@ -102,7 +101,8 @@ def train(
     stages: list[Stage],
     weights: Weights | None,
     progress: Callable[[str], None],
-    before_last: Callable[[State], None],
+    before_last: Callable[[State], None] | None,
+    guard: Callable[[], None],
 ) -> State:
     """Trains all stages, each from the network of the previous one; resumes interrupted ones.
 
@@ -110,7 +110,9 @@ def train(
         stages: see `build_stages`.
         weights: network with which the first stage starts, see `initial_weights`.
         progress: prints a message.
-        before_last: called once with the initial state of the last stage.
+        before_last: called with the initial state of the last stage, also if that has started;
+            None: not needed.
+        guard: see `training.loop.train`.
 
     Returns:
         The final state of the last stage.
@@ -121,16 +123,22 @@ def train(
     """
     started = [checkpoint.exists(stage.checkpoints) for stage in stages]
     first = max((i for i, has_started in enumerate(started) if has_started), default=0)
+    if before_last is not None and first:
+        first = min(first, len(stages) - 2)  # whose network the last stage starts from
     for i, stage in enumerate(stages[first:], start=first):
         run = stage.built.training
         state = build.initial_state(run)
         if weights is not None:
             state, message = start(state, weights, stage.name)
             progress(message)
-        if i == len(stages) - 1 and not started[i]:
+        if i == len(stages) - 1 and before_last is not None:
             before_last(state)
         embed_all = functools.partial(embed, stage, run.dataset)
-        state = loop.train(run, state, workdir=stage.workdir, embed=embed_all)
+        seen = watch.probe(run.dataset, stage.built.config.eval.batch_size)
+        probe = functools.partial(embed, stage, seen)
+        state = loop.train(
+            run, state, workdir=stage.workdir, embed=embed_all, probe=probe, guard=guard
+        )
         weights = Weights(stage.name, state.params, state.model_state.batch_stats)
     return state
 
@@ -203,7 +211,7 @@ def read(workdir: epath.PathLike) -> Weights:
         if not (workdir / name).exists():
             raise InputError(f"init_from must be the workdir of a finished run; got {workdir}")
     config = read_config(workdir)
-    run = build.rebuild_run(config, io.read_json(workdir / workdirs.IMAGES)).training
+    run = build.rebuild_run(config, workdirs.read_values(workdir / workdirs.IMAGES)).training
     state = checkpoint.read(
         workdir / checkpoint.FOLDER, build.abstract_state(run), run.schedule.total
     )

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from absl import logging
 from etils import epath
 
 from cluster_jax import __version__
@@ -82,6 +83,18 @@ def read_clusters(workdir: epath.Path) -> StoredClusters:
         raise older_version(workdir) from error
 
 
+def read_values(file: epath.Path) -> dict[str, Any]:
+    """Reads one of the JSON files of a workdir.
+
+    Raises:
+        DamagedFile: it is not what a command has written.
+    """
+    values = io.read_json(file)
+    if not isinstance(values, dict):
+        raise io.DamagedFile(file, "it has other content")
+    return values
+
+
 def default_path(folder: str, name: str, values: Mapping[str, Any]) -> pathlib.Path:
     """`FOLDER/NAME-HASH`, with a hash of `values`.
 
@@ -102,6 +115,7 @@ def claim(
     compared: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict,
     required: tuple[str, ...] = (),
     own_folder: bool = False,
+    repair: Callable[[epath.Path], bool] | None = None,
 ) -> dict[str, Any] | None:
     """Checks that a run of `config` may use a workdir.
 
@@ -112,6 +126,8 @@ def claim(
         compared: selects the part of a config that must be equal to resume a run.
         required: files of a finished run besides `config.json` and `results.json`.
         own_folder: whether other files in the folder are an error.
+        repair: puts damaged files aside, and says whether there were any, so that the run is not
+            finished; called once the folder is known to be this run's. None: `put_aside`.
 
     Returns:
         The results if a run of exactly this config is finished, else None.
@@ -133,8 +149,46 @@ def claim(
     if _keys(stored) != _keys(config):
         raise older_version(workdir)
     _check_same(workdir, compared(stored), compared(config))
+    if (put_aside if repair is None else repair)(workdir):
+        return None
     results = finished_results(workdir, required)
     return results if results is not None and results["config"] == config else None
+
+
+def put_aside(workdir: epath.Path, names: tuple[str, ...] = (RESULTS,)) -> bool:
+    """Moves damaged files to the folder `damaged`, with a warning each; True if there were any.
+
+    Args:
+        workdir: folder of the run.
+        names: files that the run makes again where they lack.
+    """
+    reasons = {name: _damage(workdir / name) for name in names}
+    for name, reason in reasons.items():
+        if reason is None:
+            continue
+        aside = workdir / io.DAMAGED / name
+        aside.parent.mkdir(exist_ok=True)
+        if aside.exists():
+            aside.rmtree() if aside.is_dir() else aside.unlink()
+        (workdir / name).rename(aside)
+        logging.warning(
+            "%s is damaged (%s); moved it to %s and making it again", workdir / name, reason, aside
+        )
+    return any(reason is not None for reason in reasons.values())
+
+
+def _damage(file: epath.Path) -> str | None:
+    """Why a file cannot be used; None if it can, or if it does not exist."""
+    if not file.exists():
+        return None
+    try:
+        if file.suffix == ".npz":
+            io.read_arrays(file)
+        else:
+            read_values(file)
+    except io.DamagedFile as error:
+        return error.reason
+    return None
 
 
 def finished_results(
@@ -148,11 +202,11 @@ def finished_results(
     workdir = epath.Path(workdir)
     if not all((workdir / name).exists() for name in (RESULTS, CONFIG, *required)):
         return None
-    results = io.read_json(workdir / RESULTS)
+    results = read_values(workdir / RESULTS)
     if "provenance" not in results:
         raise older_version(workdir)
     # An interrupted second evaluation has written its config next to the first one's results.
-    return results if results["config"] == io.read_json(workdir / CONFIG) else None
+    return results if results["config"] == read_values(workdir / CONFIG) else None
 
 
 def older_version(workdir: epath.PathLike, reason: object = None) -> InputError:
@@ -194,7 +248,7 @@ def check_images(workdir: epath.Path, images: Mapping[str, Any]) -> None:
         images: see `describe_images`.
     """
     file = workdir / IMAGES
-    if file.exists() and not images.items() <= io.read_json(file).items():
+    if file.exists() and not images.items() <= read_values(file).items():
         raise InputError(
             f"the images or their known classes have changed since the run in {workdir} started; "
             "choose another --workdir"
@@ -213,14 +267,9 @@ def _check_empty(workdir: epath.Path) -> None:
 
 def _read_config(workdir: epath.Path) -> dict[str, Any]:
     try:
-        stored = io.read_json(workdir / CONFIG)
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"{workdir / CONFIG} cannot be read ({error}); choose another --workdir"
-        ) from error
-    if not isinstance(stored, dict):
-        raise InputError(f"{workdir / CONFIG} is not a run's config; choose another --workdir")
-    return stored
+        return read_values(workdir / CONFIG)
+    except io.DamagedFile as error:
+        raise InputError(f"{error}, or choose another --workdir") from error
 
 
 def _check_same(workdir: epath.Path, stored: Any, config: Any) -> None:

@@ -1,15 +1,26 @@
-"""Orbax checkpoints: asynchronous and atomic; the newest few are kept."""
+"""Orbax checkpoints: asynchronous and atomic; the newest few are kept.
 
+Each carries a checksum of its values, written with it and checked when it is restored: TensorStore
+returns a damaged array without an error.
+"""
+
+import contextlib
+import logging as std_logging
+import pathlib
+from collections.abc import Iterator
 from typing import Any
 
 import jax
+import numpy as np
 import orbax.checkpoint as ocp
 from absl import logging
 from etils import epath
 from jax.experimental import multihost_utils
 from orbax.checkpoint import checkpoint_managers
 
+from cluster_jax.core import disk, io
 from cluster_jax.core.checks import InputError
+from cluster_jax.training import checked
 from cluster_jax.training.state import State
 
 # Name of the folder in a workdir.
@@ -44,14 +55,39 @@ def read(folder: epath.PathLike, state: State, step: int) -> State:
                     f"{path / str(step)} was written by a different network from the one in the "
                     "run's config.json; use both files of the same run"
                 )
-            target = jax.tree.map(_like, state._asdict())
-            return State(**manager.restore(step, args=ocp.args.StandardRestore(target)))
+            return checked.restore(manager, step, jax.tree.map(_like, state._asdict()))
         except InputError:
             raise
         except Exception as error:  # Orbax and TensorStore raise many types.
-            raise InputError(
-                f"{path / str(step)} cannot be read ({_first_line(error)}); restore it from a copy"
-            ) from error
+            raise io.DamagedFile(path / str(step), checked.reason(error)) from error
+
+
+def damage(folder: epath.PathLike) -> str | None:
+    """Why the newest checkpoint cannot be used; None if it can, or if there is none.
+
+    Reads it without a method or network and changes nothing in the folder.
+    """
+    path = _absolute(folder)
+    if not path.exists():
+        return None
+    if not path.is_dir():
+        return "it is not a folder"
+    options = ocp.CheckpointManagerOptions(create=False)
+    handler = ocp.StandardCheckpointHandler()
+    try:
+        with ocp.CheckpointManager(path, item_handlers=handler, options=options) as manager:
+            steps = manager.all_steps()
+            if checked.not_folders(path):
+                return "it is not a folder"
+            if steps:
+                newest = max(steps)
+                stored = manager.item_metadata(newest).tree
+                checked.restore(
+                    manager, newest, jax.tree.map(lambda x: np.empty(x.shape, x.dtype), stored)
+                )
+    except Exception as error:
+        return checked.reason(error)
+    return None
 
 
 def exists(folder: epath.PathLike) -> bool:
@@ -78,7 +114,15 @@ class Checkpoints:
         self._folder = _absolute(folder)
         self._keep = keep
         self._method = method
-        self._manager = self._open()
+        # What Orbax logs of an error it also raises, and here that becomes one sentence.
+        std_logging.getLogger("absl").addFilter(_is_not_orbax)
+        try:
+            self._manager = self._open()
+        except Exception as error:
+            raise InputError(
+                f"{self._folder} cannot be used ({checked.reason(error)}); restore it from a copy, "
+                "or remove it to start over"
+            ) from error
 
     def _open(self) -> ocp.CheckpointManager:
         options = ocp.CheckpointManagerOptions(
@@ -94,14 +138,20 @@ class Checkpoints:
         return self._manager.latest_step()
 
     def save(self, state: State, step: int) -> None:
-        """Starts an asynchronous save; does nothing if the step is saved already."""
-        if step not in self._manager.all_steps():
-            self._manager.save(
-                step,
-                args=ocp.args.StandardSave(state._asdict()),
-                custom_metadata={"method": self._method},
-                force=True,
-            )
+        """Starts an asynchronous save; does nothing if the step is saved already.
+
+        Raises:
+            WriteError: this or the previous save failed.
+        """
+        if step in self._manager.all_steps():
+            return
+        values = state._asdict()
+        metadata = {"method": self._method, "step": step, "checksum": checked.checksum(values)}
+        arguments = ocp.args.StandardSave(values)
+        with self._writing():
+            # Before Orbax starts threads that fail one after the other.
+            disk.reserve(self._folder, sum(x.nbytes for x in jax.tree.leaves(state)))
+            self._manager.save(step, args=arguments, custom_metadata=metadata, force=True)
 
     def restore(self, state: State) -> State | None:
         """Restores the newest checkpoint, or if it is damaged the previous one; None without any.
@@ -115,7 +165,7 @@ class Checkpoints:
                 newest two cannot be read.
         """
         target = jax.tree.map(_like, state._asdict())
-        arguments = ocp.args.StandardRestore(target)
+        self._set_aside_files()
         newest = self.latest()
         if newest is None:
             return None
@@ -125,18 +175,18 @@ class Checkpoints:
                 "choose another --workdir"
             )
         try:
-            return State(**self._manager.restore(newest, args=arguments))
+            return checked.restore(self._manager, newest, target)
         except Exception as error:  # Orbax and TensorStore raise many types.
-            reason = _first_line(error)
-        if len(self._manager.all_steps()) == 1:
+            reason = checked.reason(error)
+        *older, _ = sorted(self._manager.all_steps())
+        if not older:
             raise InputError(
-                f"{self._folder / str(newest)}, the only checkpoint, cannot be read ({reason}); "
+                f"{self._folder / str(newest)}, the only checkpoint, is damaged ({reason}); "
                 f"remove {self._folder} to start over, or choose another --workdir"
             )
         self._set_aside(newest, reason)
-        previous = self.latest()
         try:
-            return State(**self._manager.restore(previous, args=arguments))
+            return checked.restore(self._manager, older[-1], target)
         except Exception as error:
             raise InputError(
                 f"the newest two checkpoints cannot be read ({reason}), so the files are probably "
@@ -153,10 +203,25 @@ class Checkpoints:
         other_method = metadata.get("method", self._method) != self._method
         return other_method or stored_shapes != _shapes(state._asdict())
 
+    def _set_aside_files(self) -> None:
+        """Moves files that have the place of a checkpoint.
+
+        Raises:
+            InputError: there is no checkpoint beside them.
+        """
+        files = checked.not_folders(self._folder)
+        if files and self.latest() is None:
+            raise InputError(
+                f"{self._folder / files[0]}, the only checkpoint, is damaged (it is not a folder); "
+                f"restore it from a copy, or remove {self._folder} to start over"
+            )
+        for name in files:
+            self._set_aside(int(name), "it is not a folder")
+
     def _set_aside(self, step: int, reason: str) -> None:
-        damaged = self._folder.parent / "damaged" / str(step)
+        damaged = self._folder.parent / io.DAMAGED / str(step)
         logging.warning(
-            "checkpoint %s cannot be read (%s); moved it to %s and using the previous one",
+            "checkpoint %s is damaged (%s); moved it to %s and using the previous one",
             self._folder / str(step),
             reason,
             damaged,
@@ -165,7 +230,7 @@ class Checkpoints:
         if jax.process_index() == 0:
             damaged.parent.mkdir(parents=True, exist_ok=True)
             if damaged.exists():
-                damaged.rmtree()
+                damaged.rmtree() if damaged.is_dir() else damaged.unlink()
             (self._folder / str(step)).rename(damaged)
         if jax.process_count() > 1:
             multihost_utils.sync_global_devices(f"damaged-{step}")
@@ -176,9 +241,46 @@ class Checkpoints:
         return jax.process_count() > 1 and self._manager.reached_preemption(step)
 
     def close(self) -> None:
-        """Waits for pending saves and closes the manager."""
-        self._manager.wait_until_finished()
-        self._manager.close()
+        """Waits for pending saves and closes the manager.
+
+        Raises:
+            WriteError: a save failed.
+        """
+        try:
+            with self._writing():
+                self._manager.wait_until_finished()
+        finally:
+            with contextlib.suppress(Exception):  # Told already.
+                self._manager.close()
+            std_logging.getLogger("absl").removeFilter(_is_not_orbax)
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Turns whatever Orbax raises of a save into one sentence."""
+        try:
+            yield
+        except Exception as error:  # Orbax and TensorStore raise many types.
+            raise disk.WriteError(self._folder, error, saved(self._folder)) from error
+
+
+def wait_for_all(name: str) -> None:
+    """Waits until all processes are here, a day if need be.
+
+    A collective operation, which the first of them to come would start, waits half a minute only.
+    """
+    if jax.process_count() > 1:
+        ocp.multihost.get_barrier_sync_fn()(key=name, timeout_ms=24 * 3600 * 1000)
+
+
+def saved(folder: epath.PathLike) -> str:
+    """Says which step is saved."""
+    path = _absolute(folder)
+    steps = ocp.utils.checkpoint_steps(path) if path.exists() else []
+    return f"the last good step is {max(steps)}" if steps else "no step is saved yet"
+
+
+def _is_not_orbax(record: std_logging.LogRecord) -> bool:
+    return "orbax" not in pathlib.Path(record.pathname).parts
 
 
 def _absolute(folder: epath.PathLike) -> epath.Path:
@@ -194,10 +296,6 @@ def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
         for path, x in jax.tree.leaves_with_path(tree)
     }
     return {**shapes, "key": ()}  # Orbax stores the key as its raw integers.
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0][:200]
 
 
 def _like(x: jax.Array | jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:

@@ -4,63 +4,33 @@ import collections
 import contextlib
 import functools
 import signal
-import sys
-import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 import optax
 from absl import logging
 from etils import epath
 from jax import Array
 from jax.sharding import Mesh
-from tqdm import tqdm
 
 from cluster_jax.core.schedules import Schedule
 from cluster_jax.data import batches
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.methods.base import Method
-from cluster_jax.training import checkpoint
+from cluster_jax.training import checkpoint, watch
 from cluster_jax.training import state as states
+from cluster_jax.training.config import TrainSchedule
 from cluster_jax.training.log import Log
+from cluster_jax.training.progress import Progress
 from cluster_jax.training.state import State
 from cluster_jax.training.step import make_step
 
 REFRESH = 1  # separates the random key of a refresh from that of the next step
 
 
-class NotFinite(ArithmeticError):
-    """The loss or its gradient became NaN or infinite."""
-
-
 class Preempted(Exception):
     """The process was interrupted; the state is saved, and the same command resumes."""
-
-
-class TrainSchedule(NamedTuple):
-    """Lengths of a training in steps, sizes in images.
-
-    Attributes:
-        seed: seed of the initial parameters, the order of the images and all other randomness.
-        total: number of steps of the whole training.
-        batch_size: images per step, over all devices.
-        labeled_batch_size: number of labeled images among them, or None, see `data.batches.parts`.
-        log_every: steps between lines of the log; a line has the means over those steps.
-        checkpoint_every: steps between checkpoints; the last step is always saved.
-        keep_checkpoints: number of checkpoints to keep.
-        prefetch: number of batches to prepare ahead.
-    """
-
-    seed: int
-    total: int
-    batch_size: int
-    labeled_batch_size: int | None
-    log_every: int
-    checkpoint_every: int
-    keep_checkpoints: int
-    prefetch: int
 
 
 class TrainingRun(NamedTuple):
@@ -93,6 +63,8 @@ def train(
     *,
     workdir: epath.PathLike,
     embed: Callable[[State], Any],
+    probe: Callable[[State], Any] | None = None,
+    guard: Callable[[], None] = lambda: None,
 ) -> State:
     """Trains from the newest checkpoint, or from `initial`, up to step `run.schedule.total`.
 
@@ -101,12 +73,15 @@ def train(
         initial: state to start from if there is no checkpoint; donated.
         workdir: folder for checkpoints and logs.
         embed: embeds the whole data set with a state, for methods that refresh from it.
+        probe: embeds the images that the training is watched on, see `watch`; None: it is not.
+        guard: raises if the workdir may not be written any longer; called before each save.
 
     Returns:
         The state after `run.schedule.total` steps.
 
     Raises:
-        NotFinite: the loss or its gradient; names the step and the newest checkpoint before it.
+        NotFinite: the loss or its gradient, in several steps in a row.
+        Collapsed: see `TrainConfig.on_collapse`.
         Preempted: after SIGTERM or SIGINT; the state is saved.
     """
     schedule, is_main = run.schedule, jax.process_index() == 0
@@ -125,31 +100,28 @@ def train(
         if log is not None:
             stack.enter_context(contextlib.closing(log))
         stream = stack.enter_context(contextlib.closing(_stream(run, start)))
-        bar = tqdm(
-            total=schedule.total, initial=start, unit="step", desc="training",
-            disable=not is_main, mininterval=1.0, file=sys.stderr,
-        )  # fmt: skip
-        stack.enter_context(bar)
         signals = stack.enter_context(_stop_signals())
         step_function = make_step(run.method, run.optimizer, run.mesh)
         resident = _resident(run.dataset, run.mesh)
-        watch = _Watch(log, run.learning_rate, schedule.batch_size, start)
+        progress = stack.enter_context(
+            contextlib.closing(
+                Progress(schedule, run.learning_rate, log, start, checkpoints.latest)
+            )
+        )
         for step, batch in zip(range(start + 1, schedule.total + 1), stream, strict=True):
             if run.method.refresh_at(step - 1):
-                # Checked here because a refresh with a non-finite state fails less clearly.
-                watch.check(step - 1, checkpoints.latest(), bar)
                 state = _refreshed(run, state, step - 1, embed)
             if run.dataset.images is not None and resident is None:
                 batch = batches.with_images(batch, run.dataset.images)
             state, metrics = step_function(state, _place(batch, run.mesh), resident)
-            watch.add(metrics)
-            bar.update()
+            progress.add(metrics)
             stop = bool(signals) or checkpoints.preempted(step)
             saving = stop or step % schedule.checkpoint_every == 0 or step == schedule.total
-            if saving or step % schedule.log_every == 0:
-                # Before saving: a non-finite state must not become a checkpoint.
-                watch.report(step, checkpoints.latest(), bar)
+            looking = probe is not None and watch.is_due(step, schedule.total, schedule.log_every)
+            if saving or looking or step % schedule.log_every == 0:
+                progress.report(step, state, probe if looking else None)
             if saving:
+                guard()
                 checkpoints.save(state, step)
                 if log is not None:
                     log.flush()
@@ -181,55 +153,6 @@ def _refreshed(run: TrainingRun, state: State, step: int, embed: Callable[[State
     )
     placed = jax.device_put(model_state, states.replicated(run.mesh))
     return state._replace(model_state=placed)
-
-
-class _Watch:
-    """Collects the metrics of steps; copies them from the device only when it reports them."""
-
-    def __init__(self, log: Log | None, learning_rate: Schedule, batch_size: int, start: int):
-        self._log, self._learning_rate, self._batch_size = log, learning_rate, batch_size
-        self._steps: list[Mapping[str, Array]] = []
-        self._since, self._clock = start, time.perf_counter()
-
-    def add(self, metrics: Mapping[str, Array]) -> None:
-        self._steps.append(metrics)
-
-    def check(self, step: int, checkpoint: int | None, bar: tqdm) -> None:
-        """Reports if a step since the last report was not finite."""
-        if self._steps and _not_finite(self._values()).any():
-            self.report(step, checkpoint, bar)
-
-    def report(self, step: int, checkpoint: int | None, bar: tqdm) -> None:
-        """Logs the means since the last report; raises `NotFinite` if a step was not finite."""
-        if not self._steps:
-            return
-        values, now = self._values(), time.perf_counter()
-        speed = len(self._steps) * self._batch_size / max(now - self._clock, 1e-9)
-        means = {name: float(v.mean()) for name, v in values.items()}
-        means |= {
-            "learning_rate": float(self._learning_rate(step - 1)), "images_per_second": speed,
-        }  # fmt: skip
-        if self._log is not None:
-            self._log.write(step, means)
-        bar.set_postfix_str(f"loss {means['loss']:.4f}, {speed:,.0f} images/s", refresh=False)
-        not_finite = _not_finite(values)
-        if not_finite.any():
-            first = self._since + int(np.argmax(not_finite)) + 1
-            saved = "no checkpoint yet" if checkpoint is None else f"checkpoint {checkpoint}"
-            raise NotFinite(
-                f"the loss or its gradient must be finite; got NaN or infinity at step {first} "
-                f"(newest before it: {saved}); try a lower optimizer.learning_rate or a higher "
-                "temperature"
-            )
-        self._steps, self._since, self._clock = [], step, now
-
-    def _values(self) -> dict[str, np.ndarray]:
-        steps = jax.device_get(self._steps)
-        return {name: np.array([s[name] for s in steps], np.float64) for name in steps[0]}
-
-
-def _not_finite(values: Mapping[str, np.ndarray]) -> np.ndarray:
-    return ~(np.isfinite(values["loss"]) & np.isfinite(values["gradient_norm"]))
 
 
 def _resident(dataset: Dataset, mesh: Mesh) -> Array | None:

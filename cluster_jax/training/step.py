@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import optax
 from jax import Array
 from jax.sharding import Mesh, PartitionSpec
@@ -59,6 +60,13 @@ def make_step(method: Method, optimizer: optax.GradientTransformation, mesh: Mes
         params = optax.apply_updates(state.params, updates)
         model_state = method.after(params, model_state, state.step)
         metrics["gradient_norm"] = optax.tree.norm(gradient)
+        # A step that is not finite changes nothing but the count of steps.
+        finite = jnp.isfinite(metrics["loss"]) & jnp.isfinite(metrics["gradient_norm"])
+        params, model_state, opt = jax.tree.map(
+            lambda new, old: jnp.where(finite, new, old),
+            (params, model_state, opt),
+            (state.params, state.model_state, state.opt),
+        )
         return State(state.step + 1, state.key, params, model_state, opt), metrics
 
     rows, whole = PartitionSpec(AXIS), PartitionSpec()

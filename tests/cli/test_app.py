@@ -11,7 +11,7 @@ import pytest
 import cluster_jax
 from cluster_jax.cli import app, cluster, embed, exit_codes, predict, train
 from cluster_jax.core.checks import InputError
-from cluster_jax.training import loop
+from cluster_jax.training import loop, progress
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -85,7 +85,7 @@ def test_mistyped_commands(arguments, message, capsys):
         (InputError("k must be given; got none"), 2, "error: k must be given; got none"),
         (OSError("no space left on device"), 1, "error: no space left on device"),
         (MemoryError(), 1, "error: out of memory"),
-        (loop.NotFinite("the loss is NaN"), 1, "error: the loss is NaN"),
+        (progress.NotFinite("the loss is NaN"), 1, "error: the loss is NaN"),
         (
             loop.Preempted("stopped after step 3"),
             75,

@@ -159,7 +159,7 @@ def test_what_another_version_or_a_kill_left(files, capsys, monkeypatch):
     text = _refused(capsys, *flags)
     assert f"out was written by version {cluster_jax.__version__} of cluster_jax" in text
     pathlib.Path("out/config.json").write_text("[1]")
-    assert "out/config.json is not a run's config" in _refused(capsys, *flags)
+    assert "out/config.json is damaged" in _refused(capsys, *flags)
 
 
 def test_kmeans_takes_every_core(files, monkeypatch):

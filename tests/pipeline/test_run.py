@@ -20,7 +20,7 @@ from cluster_jax.pipeline import build, embed
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import config_json, read_config
-from cluster_jax.training import checkpoint, log, loop
+from cluster_jax.training import checkpoint, log, loop, progress, watch
 from cluster_jax.training import state as states
 from cluster_jax.training.checkpoint import Checkpoints
 from tests import toy
@@ -63,7 +63,7 @@ def _assert_same(a, b):
 
 def test_what_a_run_leaves(finished):
     config, workdir, results = finished
-    assert json.loads((workdir / "results.json").read_text()) == results
+    assert io.read_json(workdir / "results.json") == results
     metrics = results["metrics"]
     for name in ("gridshift", "kmeans"):
         assert metrics[name].keys() >= {"n_clusters", "acc", "nmi", "ari", "ami"}
@@ -263,7 +263,8 @@ def test_damage_to_all_checkpoints_moves_nothing_more(tmp_path):
     assert [p.name for p in (tmp_path / "run" / "checkpoints").glob("[0-9]*")] == ["2"]
 
 
-def test_not_finite_stops_with_the_step_and_the_last_good_checkpoint(tmp_path, monkeypatch):
+def test_steps_that_are_not_finite(tmp_path, monkeypatch):
+    """Three in a row stop the training; the message names the first and what is saved."""
     config = toy.config(toy.file(tmp_path), train={"duration": "8 steps"})
     step = loop.make_step
 
@@ -273,16 +274,16 @@ def test_not_finite_stops_with_the_step_and_the_last_good_checkpoint(tmp_path, m
         def stepped(*values):
             calls.append(1)
             state, metrics = function(*values)
-            return state, (
-                {**metrics, "loss": metrics["loss"] * np.nan} if len(calls) == 5 else metrics
-            )
+            bad = 5 <= len(calls) <= 7
+            return state, {**metrics, "loss": metrics["loss"] * np.nan} if bad else metrics
 
         return stepped
 
     monkeypatch.setattr(loop, "make_step", poisoned)
-    with pytest.raises(loop.NotFinite, match=r"infinity at step 5 .*checkpoint 4"):
+    said = r"infinity in 3 steps in a row from step 5 \(the newest checkpoint is 6\)"
+    with pytest.raises(progress.NotFinite, match=said):
         pipeline.run_pipeline(config, tmp_path / "run")
-    assert sorted(p.name for p in (tmp_path / "run" / "checkpoints").glob("[0-9]*")) == ["2", "4"]
+    assert sorted(p.name for p in (tmp_path / "run" / "checkpoints").glob("[0-9]*")) == ["4", "6"]
 
 
 def test_sigterm_saves_and_the_same_command_continues(tmp_path, monkeypatch):
@@ -475,22 +476,33 @@ def test_refresh_happens_between_steps(tmp_path):
     assert sums == [1, 1, 2, 2]
 
 
-def test_a_bad_step_is_told_before_a_refresh(tmp_path):
-    """Which cannot use a state that is not finite; no line of the log was due in between."""
+def test_a_bad_step_is_skipped_and_counted(tmp_path, caplog):
+    """It changes nothing but the count of steps, and the next goes on from there."""
     built = toy.built(toy.config(toy.file(tmp_path), nrcc={"weight": 0.0}))
+    bad = built.method._replace(loss=_infinite_at(built.method.loss, 1))
+    schedule = built.schedule._replace(log_every=50, checkpoint_every=1, keep_checkpoints=9)
+    run = built._replace(method=bad, schedule=schedule)
+    final = _train(run, tmp_path / "run")
+    assert "step 2 skipped: its loss or gradient" in caplog.text
+    (record,) = [r for r in log.read(tmp_path / "run") if "skipped_steps" in r]
+    assert (record["step"], record["skipped_steps"]) == (2, 1)
+    first, second = (
+        checkpoint.read(tmp_path / "run" / "checkpoints", build.abstract_state(run), step)
+        for step in (1, 2)
+    )
+    _assert_same(_arrays(first)._replace(step=0), _arrays(second)._replace(step=0))
+    assert int(final.step) == 4
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(_arrays(final)))
+    found = watch.findings(log.read(tmp_path / "run"), 4)
+    assert [(f.kind, f.since, f.lasts) for f in found] == [("skipped", 2, False)]
 
-    def loss(params, model_state, batch, step, key, axis):
-        value, aux = built.method.loss(params, model_state, batch, step, key, axis)
-        return jax.numpy.where(step == 1, np.inf, 1) * value, aux
 
-    def refresh(model_state, embedding, key, mesh):
-        raise AssertionError("refreshed from a state that is not finite")
+def _infinite_at(loss, bad):
+    def infinite(params, model_state, batch, step, key, axis):
+        value, aux = loss(params, model_state, batch, step, key, axis)
+        return jax.numpy.where(step == bad, np.inf, 1) * value, aux
 
-    method = built.method._replace(loss=loss, refresh_at=lambda step: step == 2, refresh=refresh)
-    schedule = built.schedule._replace(log_every=50, checkpoint_every=50)
-    with pytest.raises(loop.NotFinite, match=r"infinity at step 2 .*no checkpoint yet"):
-        _train(built._replace(method=method, schedule=schedule), tmp_path / "run")
-    assert [r["step"] for r in log.read(tmp_path / "run")] == [2]
+    return infinite
 
 
 def test_fewer_or_more_devices_can_resume(tmp_path):

@@ -91,7 +91,7 @@ def test_what_is_no_workdir(tmp_path):
     for content in ("{", "[1]"):
         folder = _write(tmp_path / f"run{len(content)}")
         (folder / "config.json").write_text(content)
-        with pytest.raises(InputError, match=r"config.json .*; choose another --workdir"):
+        with pytest.raises(InputError, match=r"config.json is damaged .* choose another --workdir"):
             workdirs.claim(folder, CONFIG)
 
 

@@ -1,0 +1,147 @@
+"""What a training tells on its way: the bar, the log, steps that were skipped, what is watched."""
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from absl import logging
+from jax import Array
+from tqdm import tqdm
+
+from cluster_jax.core.schedules import Schedule
+from cluster_jax.training import watch
+from cluster_jax.training.config import TrainSchedule
+from cluster_jax.training.log import Log
+from cluster_jax.training.state import State
+
+
+class NotFinite(ArithmeticError):
+    """The loss or its gradient became NaN or infinite."""
+
+
+class Collapsed(ArithmeticError):
+    """The embedding collapsed, and `train.on_collapse` is "stop"."""
+
+
+class Progress:
+    """Collects the metrics of steps; copies them from the device only when it reports them.
+
+    Args:
+        schedule: of the training.
+        learning_rate: as a function of the step.
+        log: of the first process, None elsewhere.
+        start: step from which the training starts or resumes.
+        saved: gives the step of the newest checkpoint.
+    """
+
+    def __init__(
+        self,
+        schedule: TrainSchedule,
+        learning_rate: Schedule,
+        log: Log | None,
+        start: int,
+        saved: Callable[[], int | None],
+    ):
+        self._schedule, self._learning_rate = schedule, learning_rate
+        self._log, self._saved = log, saved
+        self._steps: list[Mapping[str, Array]] = []
+        self._since, self._clock = start, time.perf_counter()
+        self._bad = 0
+        self._looks: list[dict[str, float]] = []
+        self._told: set[str] = set()
+        self._bar: tqdm | None = None
+        if log is not None:
+            sys.stderr.write("compiling\n")
+            sys.stderr.flush()
+
+    def add(self, metrics: Mapping[str, Array]) -> None:
+        """Takes the metrics of the next step."""
+        self._steps.append(metrics)
+        if self._bar is None:
+            # The first step includes the compilation, from which no time left can be told.
+            jax.block_until_ready(metrics)
+            self._bar = tqdm(
+                total=self._schedule.total, initial=self._since + 1, unit="step",
+                desc="training", disable=self._log is None, mininterval=1.0, file=sys.stderr,
+            )  # fmt: skip
+            return
+        self._bar.update()
+
+    def close(self) -> None:
+        """Ends the bar."""
+        if self._bar is not None:
+            self._bar.close()
+
+    def report(self, step: int, state: State, probe: Callable[[State], Any] | None) -> None:
+        """Logs the means since the last report.
+
+        Raises:
+            NotFinite: too many steps in a row were not finite.
+            Collapsed: the embedding has collapsed, and that is to stop the training.
+        """
+        if not self._steps:
+            return
+        schedule = self._schedule
+        values, now = self._values(), time.perf_counter()
+        speed = len(self._steps) * schedule.batch_size / max(now - self._clock, 1e-9)
+        bad = _not_finite(values)
+        # Those that were skipped are in no mean, unless there are no others.
+        means = {name: float((v if bad.all() else v[~bad]).mean()) for name, v in values.items()}
+        means |= {
+            "learning_rate": float(self._learning_rate(step - 1)), "images_per_second": speed,
+        }  # fmt: skip
+        if bad.any():
+            means[watch.SKIPPED] = float(bad.sum())
+        features = None if probe is None else probe(state)
+        if features is not None:
+            loss = means.get("base_loss", means["loss"])
+            means |= watch.look(features, state, loss, schedule.batch_size)
+            self._looks.append({"step": step, **means})
+        if self._bar is not None:
+            text = f"loss {means['loss']:.4f}, {speed:,.0f} images/s"
+            self._bar.set_postfix_str(text, refresh=False)
+        if self._log is not None:
+            self._log.write(step, means)
+        self._check_bad(bad)
+        if features is not None:
+            self._tell()
+        self._steps, self._since, self._clock = [], step, time.perf_counter()
+
+    def _check_bad(self, bad: np.ndarray) -> None:
+        """Tells of skipped steps; raises `NotFinite` at `watch.PATIENCE` in a row."""
+        for i, is_bad in enumerate(bad):
+            self._bad = self._bad + 1 if is_bad else 0
+            if is_bad and self._log is not None:
+                logging.warning("step %d skipped: its loss or gradient", self._since + i + 1)
+            if self._bad == watch.PATIENCE:
+                first = self._since + i + 2 - watch.PATIENCE
+                saved = self._saved()
+                raise NotFinite(
+                    "the loss or its gradient must be finite; got NaN or infinity in "
+                    f"{watch.PATIENCE} steps in a row from step {first} (the newest checkpoint is "
+                    f"{'none' if saved is None else saved}): start again in another --workdir with "
+                    "a lower optimizer.learning_rate or a higher temperature"
+                )
+
+    def _tell(self) -> None:
+        """Tells once of what two looks in a row saw; raises `Collapsed` where that is to stop."""
+        schedule = self._schedule
+        for finding in watch.findings(self._looks, schedule.total):
+            if finding.since == finding.until or finding.kind in self._told:
+                continue
+            self._told.add(finding.kind)
+            if finding.kind == "collapse" and schedule.on_collapse == "stop":
+                raise Collapsed(f"stopped, because {finding.text}")
+            if self._log is not None:
+                logging.warning("%s", finding.text)
+
+    def _values(self) -> dict[str, np.ndarray]:
+        steps = jax.device_get(self._steps)
+        return {name: np.array([s[name] for s in steps], np.float64) for name in steps[0]}
+
+
+def _not_finite(values: Mapping[str, np.ndarray]) -> np.ndarray:
+    return ~(np.isfinite(values["loss"]) & np.isfinite(values["gradient_norm"]))

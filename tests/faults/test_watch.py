@@ -1,0 +1,97 @@
+"""A training that fails without an error is told of: in the log, the results and the report."""
+
+import numpy as np
+import pytest
+
+from cluster_jax.core import io
+from cluster_jax.core.config import load_config
+from cluster_jax.pipeline import run as pipeline
+from cluster_jax.training import log, progress, watch
+from tests import toy
+
+
+def _records(kind, values, every=10):
+    usual = {watch.GAP: 0.5, watch.SPREAD: 0.9}
+    return [{**usual, "step": every * (i + 1), kind: v} for i, v in enumerate(values)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "expected"),
+    [
+        (watch.SPREAD, [0.9, 0.1, 0.1, 0.1], ("collapse", 20, 40, True)),
+        (watch.SPREAD, [0.1, 0.1, 0.9, 0.9], ("collapse", 10, 20, False)),
+        (watch.SPREAD, [0.9, 0.1, 0.9, 0.9], None),
+        (watch.SPREAD, [0.9, 0.9, 0.9, 0.2], ("collapse", 40, 40, True)),
+        (watch.RANK, [30.0, 2.6, 2.6, 2.6], ("collapse", 20, 40, True)),
+        (watch.RANK, [30.0, 20.0, 20.0, 20.0], None),
+        (watch.CLUSTERS, [9.0, 1.2, 1.2, 9.0], ("clusters", 20, 30, False)),
+        (watch.GAP, [0.001, 0.3, 0.3, 0.3], None),  # every training starts there
+        (watch.GAP, [0.3, 0.001, 0.001, 0.001], ("loss", 20, 40, True)),
+        (watch.SKIPPED, [0, 1, 0, 0], ("skipped", 20, 20, False)),
+    ],
+)
+def test_what_the_log_shows(kind, values, expected):
+    found = watch.findings(_records(kind, values), 60)
+    assert [tuple(f[:4]) for f in found] == ([] if expected is None else [expected])
+    assert all("\n" not in f.text and "--workdir" in f.text for f in found)
+
+
+def test_figures_of_a_look():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(200, 32))
+    state = type("S", (), {"model_state": None})
+    good = watch.look({"projection": rows, "backbone": None}, state, 1.0, 16)
+    assert good[watch.SPREAD] == pytest.approx(1, abs=0.05)
+    assert good[watch.RANK] > 25
+    line = rows[:, :1] * np.ones(32) + 100
+    bad = watch.look({"backbone": line}, state, np.log(31), 16)
+    assert bad[watch.SPREAD] < 0.1
+    assert bad[watch.GAP] < 1e-9
+    queue = type("M", (), {"queue": np.zeros((64, 4)), "labels": np.array([0] * 63 + [1])})
+    values = watch.look({"backbone": rows[:, :4]}, type("S", (), {"model_state": queue}), 4.16, 8)
+    assert values[watch.GAP] < 1e-3
+    assert watch.RANK not in values
+    assert values[watch.CLUSTERS] == pytest.approx(1.084, abs=1e-3)
+
+
+def test_looks_are_spread_over_the_training():
+    for total, log_every in ((1500, 50), (4, 2), (1000, 7), (3, 50), (100_000, 50)):
+        due = [s for s in range(1, total + 1) if watch.is_due(s, total, log_every)]
+        assert due[-1] == total
+        assert 1 <= len(due) <= watch.LOOKS + 1
+
+
+@pytest.fixture(scope="module")
+def collapsed(tmp_path_factory):
+    """SimSiam's collapse on the toy images: weight decay pulls all kernels to zero."""
+    folder = tmp_path_factory.mktemp("collapsed")
+    config = toy.config(toy.file(folder), nrcc={"weight": 0.0}, train={"duration": "40 steps"})
+    simsiam = load_config("simsiam_digits")
+    config.method, config.network.predictor = simsiam.method, simsiam.network.predictor
+    config.network.projector.out = 16
+    config.optimizer.update(learning_rate=1.0, weight_decay=0.5, predictor_lr_multiplier=1e-6)
+    return config, folder
+
+
+@pytest.mark.usefixtures("one_device", "traced_once")
+def test_a_collapse_is_told(collapsed, caplog, capsys):
+    config, folder = collapsed
+    results = pipeline.run_pipeline(config, folder / "run")
+    assert results["watch"][0]["kind"] == "collapse"
+    assert results["watch"][0]["lasts"]
+    assert "the embedding collapses: spread" in caplog.text
+    assert "watch: the embedding collapses" in capsys.readouterr().out
+    report = (folder / "run" / "report.html").read_text()
+    assert "Of the training: the embedding collapses" in report
+    assert io.read_json(folder / "run" / "results.json")["watch"] == results["watch"]
+    assert any(r.get(watch.SPREAD) is not None for r in log.read(folder / "run"))
+
+
+@pytest.mark.usefixtures("one_device", "traced_once")
+def test_a_collapse_can_stop_the_training(collapsed):
+    config, folder = collapsed
+    config = config.copy_and_resolve_references()
+    config.train.on_collapse = "stop"
+    with pytest.raises(progress.Collapsed, match=r"stopped, because the embedding collapses: .*"):
+        pipeline.run_pipeline(config, folder / "stopped")
+    assert log.read(folder / "stopped")[-1]["step"] < 40
