@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 from cluster_jax.clustering import tree
 from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
-from cluster_jax.core.config import load_config, override, parse_section
+from cluster_jax.core.config import load_config, override, override_all, parse_section
 from cluster_jax.data import datasets, inference_data, splits
 from cluster_jax.data.datasets import DataConfig, Dataset
 from cluster_jax.pipeline import export, inference
@@ -223,8 +223,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             config, name = load_config(str(source)), pathlib.Path(source).stem
         else:
             config, name = ConfigDict(config_json(source)), "images"
-        for key, value in (self.overrides or {}).items():
-            override(config, key, value)
+        override_all(config, self.overrides or {})
         if self.n_clusters is not None:
             if not isinstance(self.n_clusters, numbers.Integral):
                 raise InputError(

@@ -48,11 +48,16 @@ def between(name: str, value: float, low: float, high: float) -> None:
         raise InputError(f"{name} must be between {low} and {high}; got {value}")
 
 
-def whole(name: str, value: int, least: int) -> None:
-    """Raises an `InputError` unless `value` is a whole number of at least `least`."""
+def whole(name: str, value: int, least: int, most: int = 2**53) -> None:
+    """Raises an `InputError` unless `value` is a whole number between `least` and `most`.
+
+    Beyond 2^53 a number is no longer exact where it becomes a float, as in JSON.
+    """
     at_least(name, value, least)
     if not isinstance(value, numbers.Integral):
         raise InputError(f"{name} must be a whole number; got {value}")
+    if value > most:
+        raise InputError(f"{name} must be at most {most}; got {value}")
 
 
 def _number(name: str, value: Any) -> None:
@@ -67,3 +72,9 @@ def one_of(name: str, value: Any, choices: tuple) -> None:
     """Raises an `InputError` unless `value` is one of `choices`."""
     if value not in choices:
         raise InputError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}")
+
+
+def text(name: str, value: Any) -> None:
+    """Raises an `InputError` unless `value` is a string."""
+    if not isinstance(value, str):
+        raise InputError(f"{name} must be a string; got {value!r}")

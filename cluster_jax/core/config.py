@@ -4,7 +4,10 @@ import dataclasses
 import difflib
 import functools
 import importlib.util
+import numbers
 import pathlib
+import traceback
+import types
 import typing
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -64,10 +67,26 @@ def load_config(config: str) -> ConfigDict:
     if spec is None:
         raise InputError(f"config must be a Python file; got {file}")
     module = importlib.util.module_from_spec(spec)
-    loader.exec_module(module)
-    if not hasattr(module, "get_config"):
-        raise InputError(f"{file} must define get_config(), as configs/nrcc_digits.py does")
-    return module.get_config()
+    try:
+        loader.exec_module(module)
+        if not hasattr(module, "get_config"):
+            raise InputError(f"{file} must define get_config(), as configs/nrcc_digits.py does")
+        return module.get_config()
+    except InputError:
+        raise
+    except Exception as error:  # whatever the user's own file raises
+        line = getattr(error, "lineno", None) or _line_of(error, file)
+        raise InputError(
+            f"{file} must be a config that runs; got {type(error).__name__} in line {line}: "
+            f"{str(error).splitlines()[0] if str(error) else 'no message'}"
+        ) from error
+
+
+def _line_of(error: Exception, file: pathlib.Path) -> int | None:
+    """The last line of a file that an error passed through."""
+    lines = [line.lineno for line in traceback.extract_tb(error.__traceback__)
+             if line.filename == str(file)]  # fmt: skip
+    return lines[-1] if lines else None
 
 
 def check_key(config: ConfigDict, key: str) -> None:
@@ -110,6 +129,16 @@ def override(config: ConfigDict, key: str, value: Any) -> None:
         ) from error
 
 
+def override_all(config: ConfigDict, values: Mapping[str, Any]) -> None:
+    """Sets several values of a config, see `override`."""
+    if not isinstance(values, Mapping):
+        raise InputError(f"overrides must be a dict of config keys; got {values!r}")
+    for key, value in values.items():
+        if not isinstance(key, str):
+            raise InputError(f"overrides must have config keys as strings; got {key!r}")
+        override(config, key, value)
+
+
 def parse_section(cls: type[Section], name: str, values: Mapping[str, Any]) -> Section:
     """Parses a config section into its dataclass, whose `__post_init__` checks the values.
 
@@ -128,17 +157,72 @@ def parse_section(cls: type[Section], name: str, values: Mapping[str, Any]) -> S
         values = values.to_dict()
     if not isinstance(values, Mapping):
         raise InputError(f"{name} must be a section of the config; got {values!r}")
-    types = typing.get_type_hints(cls)
+    hints = typing.get_type_hints(cls)
     keys = [field.name for field in dataclasses.fields(cls)]
     check_keys(name, keys, values)
     parsed = {}
     for key in keys:
         value = values[key]
-        nested = [t for t in (types[key], *typing.get_args(types[key])) if is_section(t)]
+        nested = [t for t in (hints[key], *typing.get_args(hints[key])) if is_section(t)]
         if nested and value is not None:
             value = parse_section(nested[0], f"{name}.{key}", value)
         parsed[key] = tuple(value) if isinstance(value, list) else value
-    return cls(**parsed)
+        _check_type(f"{name}.{key}", parsed[key], hints[key])
+    try:
+        return cls(**parsed)
+    except InputError:
+        raise
+    except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
+        raise InputError(f"{name} must have values that fit; got {values!r} ({error})") from error
+
+
+# What the types of keys are called in messages.
+_WORDS = {int: "a whole number", float: "a number", bool: "True or False", str: "a string"}
+
+
+def _check_type(name: str, value: Any, hint: Any) -> None:
+    """Raises an `InputError` unless a value has the type of its key.
+
+    Args:
+        name: the key.
+        value: its value; lists are tuples.
+        hint: the annotation: a type, a tuple of types, or a union of them. Others accept all.
+    """
+    if not _is_type(value, hint):
+        raise InputError(f"{name} must be {_in_words(hint)}; got {value!r}")
+
+
+def _is_type(value: Any, hint: Any) -> bool:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        return any(_is_type(value, part) for part in arguments)
+    if hint is types.NoneType:
+        return value is None
+    if hint in (int, float):  # That a number is whole is a check of its section.
+        return isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if hint in (bool, str) or is_section(hint):
+        return isinstance(value, hint)
+    if origin is tuple and arguments:
+        if not isinstance(value, tuple):
+            return False
+        if arguments[-1] is Ellipsis:
+            return all(_is_type(part, arguments[0]) for part in value)
+        return len(value) == len(arguments) and all(map(_is_type, value, arguments))
+    if hint is tuple:
+        return isinstance(value, tuple)
+    return True
+
+
+def _in_words(hint: Any) -> str:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        return " or ".join(dict.fromkeys(map(_in_words, arguments)))
+    if origin is tuple:
+        count = "a list" if arguments[-1] is Ellipsis else f"{len(arguments)} values"
+        return f"{count}, each {_in_words(arguments[0])}"
+    if is_section(hint):
+        return "a section of the config"
+    return "None" if hint is types.NoneType else _WORDS.get(hint, "a value of another type")
 
 
 def is_section(cls: Any) -> bool:

@@ -9,6 +9,10 @@ from cluster_jax.samplers.sghmc import MOMENTA
 SAMPLERS = ("sghmc", "hmc", "monte_carlo", "noise", "augment")
 
 
+# Steps of a sampler are unrolled into one program, and each takes a second or more to compile.
+UNROLLED = 200
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SGHMCConfig:
     """Keyword arguments of `samplers.sghmc.sghmc`; see there."""
@@ -22,7 +26,7 @@ class SGHMCConfig:
     normalize_gradient: bool
 
     def __post_init__(self) -> None:
-        checks.whole("nrcc.sghmc.iterations", self.iterations, 1)
+        checks.whole("nrcc.sghmc.iterations", self.iterations, 1, UNROLLED)
         checks.positive("nrcc.sghmc.step_size", self.step_size)
         checks.between("nrcc.sghmc.friction", self.friction, 0, 1)
         checks.at_least("nrcc.sghmc.noise", self.noise, 0)
@@ -42,8 +46,10 @@ class HMCConfig:
     normalize_gradient: bool
 
     def __post_init__(self) -> None:
-        checks.whole("nrcc.hmc.iterations", self.iterations, 1)
-        checks.whole("nrcc.hmc.leapfrog_steps", self.leapfrog_steps, 1)
+        checks.whole("nrcc.hmc.iterations", self.iterations, 1, UNROLLED)
+        checks.whole("nrcc.hmc.leapfrog_steps", self.leapfrog_steps, 1, UNROLLED)
+        steps = self.iterations * self.leapfrog_steps
+        checks.whole("nrcc.hmc.iterations x nrcc.hmc.leapfrog_steps", steps, 1, UNROLLED)
         checks.positive("nrcc.hmc.step_size", self.step_size)
         if self.clip is not None:
             checks.positive("nrcc.hmc.clip", self.clip)
@@ -57,7 +63,7 @@ class MonteCarloConfig:
     step_size: float
 
     def __post_init__(self) -> None:
-        checks.whole("nrcc.monte_carlo.iterations", self.iterations, 1)
+        checks.whole("nrcc.monte_carlo.iterations", self.iterations, 1, UNROLLED)
         checks.positive("nrcc.monte_carlo.step_size", self.step_size)
 
 

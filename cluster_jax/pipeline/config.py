@@ -7,7 +7,7 @@ from typing import Any
 from etils import epath
 from ml_collections import ConfigDict
 
-from cluster_jax.core import checks, io
+from cluster_jax.core import checks, io, limits
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import check_keys, parse_section
 from cluster_jax.data.datasets import DataConfig
@@ -90,7 +90,19 @@ class RunConfig:
     eval: EvalConfig
 
     def __post_init__(self) -> None:
-        checks.whole("seed", self.seed, 0)
+        checks.whole("seed", self.seed, 0, 2**32 - 1)
+        checks.text("note", self.note)
+        batch, image, view = self.train.batch_size, self.data.image_size, self.augment.size
+        for name, size, bytes_per_pixel in (
+            ("data.image_size", image, 3),
+            ("augment.size", view, 12),
+        ):
+            limits.check_memory(
+                f"{name} and train.batch_size",
+                f"{size} and {batch}",
+                width * (size or 0) ** 2 * min(batch, self.data.limit or batch),
+                "a batch",
+            )
         if self.embedder is not None and self.data.name == "features":
             raise InputError(
                 "embedder must be None for features, which a network has made already; got "

@@ -5,6 +5,7 @@ Needs only the workdir of the run, not its training images.
 
 import csv
 import io as text_io
+import os
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -107,6 +108,8 @@ def read(workdir: epath.PathLike) -> TrainedRun:
     Raises:
         InputError: the folder has no run, or the run is not finished or has a damaged file.
     """
+    if not isinstance(workdir, str | os.PathLike):
+        raise InputError(f"path must be the workdir of a finished run; got {workdir!r}")
     try:
         return _read(workdir)
     except io.DamagedFile as error:

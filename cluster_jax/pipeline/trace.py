@@ -1,11 +1,12 @@
 """Traces what a run will compute, to find parts that do not work together; computes nothing."""
 
+import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from cluster_jax.core import checks
+from cluster_jax.core import checks, limits
 from cluster_jax.data import batches
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.evaluation import evaluate
@@ -31,7 +32,24 @@ def try_step(run: TrainingRun) -> None:
     state = jax.eval_shape(
         lambda: states.initial(run.method, run.optimizer, seed=0, shape=run.shape)
     )
+    _check_memory(run, state)
     jax.eval_shape(make_step(run.method, run.optimizer, run.mesh), state, batch, None)
+
+
+def _check_memory(run: TrainingRun, state: Any) -> None:
+    """Raises an `InputError` if the state alone does not fit; CPU devices share one memory."""
+    sizes = {
+        jax.tree_util.keystr(path, simple=True, separator="."): math.prod(x.shape) * 4
+        for path, x in jax.tree.leaves_with_path(state)
+    }
+    largest = max(sizes, key=lambda name: sizes[name])
+    copies = run.mesh.size if jax.default_backend() == "cpu" else 1
+    limits.check_memory(
+        "the network and the method",
+        f"{largest} of {sizes[largest] / 1e9:,.1f} GB",
+        copies * sum(sizes.values()),
+        "parameters, optimizer and queues",
+    )
 
 
 def check_features(run: TrainingRun, features: str) -> None:

@@ -16,12 +16,12 @@ from cluster_jax.core import io, processes
 from tests import toy
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-STEPS = 400
+STEPS = 60
 FLAGS = (
     "--config.network.width=4", "--config.network.projector.hidden=16",
     "--config.network.projector.out=8", "--config.train.batch_size=16",
     f"--config.train.duration={STEPS} steps", "--config.train.log_every=10",
-    "--config.train.checkpoint_every=50", "--config.optimizer.warmup=1 step",
+    "--config.train.checkpoint_every=10", "--config.optimizer.warmup=1 step",
     "--config.eval.reduce.method=pca", "--config.eval.linear_probe.epochs=1",
     "--config.data.name=arrays",
 )  # fmt: skip
@@ -121,14 +121,14 @@ def _assert_resumes(whole, workdir):
 @pytest.mark.parametrize("told", [(0,), (1,), (0, 1)])
 def test_a_signal_saves_one_step_everywhere(whole, tmp_path, number, told):
     job = _Job(whole / "toy.npz", tmp_path / "run")
-    job.wait_for("checkpoints/50")
+    job.wait_for("checkpoints/10")
     for rank in told:
         job.hosts[rank].send_signal(number)
     codes, errors, seconds = job.end()
     assert codes == [75, 75], errors
     assert seconds < 60
     assert all("Interrupted" in "".join(_sentences(text)) for text in errors)
-    assert _steps(job.workdir)[-1] not in (50, STEPS)
+    assert _steps(job.workdir)[-1] not in (10, STEPS)
     _assert_resumes(whole, job.workdir)
 
 
@@ -136,7 +136,7 @@ def test_a_signal_saves_one_step_everywhere(whole, tmp_path, number, told):
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_process_that_is_killed(whole, tmp_path, rank):
     job = _Job(whole / "toy.npz", tmp_path / "run")
-    job.wait_for("checkpoints/50")
+    job.wait_for("checkpoints/10")
     job.hosts[rank].kill()
     codes, errors, seconds = job.end()
     assert codes[1 - rank] == 1
@@ -155,7 +155,7 @@ def test_a_process_that_fails(whole, tmp_path):
     job.hosts[1].send_signal(signal.SIGSTOP)
     time.sleep(1)
     job.hosts[1].send_signal(signal.SIGCONT)  # a slow start is no failure
-    job.wait_for("checkpoints/50")
+    job.wait_for("checkpoints/10")
     child = subprocess.run(
         ["pgrep", "-P", str(job.hosts[1].pid)], capture_output=True, text=True, check=True
     )

@@ -1,0 +1,137 @@
+"""Values that no run can use: one sentence with the key, before any work and within memory."""
+
+import random
+import time
+
+import pytest
+
+from cluster_jax import estimators
+from cluster_jax.core import config as configs
+from cluster_jax.core import limits
+from cluster_jax.core.checks import InputError
+from cluster_jax.pipeline import build
+from cluster_jax.pipeline.config import parse_config
+from tests import toy
+
+VALUES = (
+    None, True, 0, 1, -1, 3, 2**31, 2**63, 10**9, 0.5, -0.5, 1e300, 1e-300, "", "x", "5 steps",
+    "1000000000 steps", "byol", "folder", [], [1], [0.5, 2], ["a"], {}, {"a": 1}, "../../x", "\x00",
+)  # fmt: skip
+
+
+def _keys(section, prefix=""):
+    for name, value in section.items():
+        yield f"{prefix}{name}"
+        if isinstance(value, dict):
+            yield from _keys(value, f"{prefix}{name}.")
+
+
+def _with(values, key, value):
+    """A copy of nested dicts with one value replaced."""
+    head, _, rest = key.partition(".")
+    return {**values, head: _with(values[head], rest, value) if rest else value}
+
+
+@pytest.fixture(scope="module")
+def values(tmp_path_factory):
+    config = toy.config(toy.file(tmp_path_factory.mktemp("toy")))
+    return config.to_dict()
+
+
+def _sentence(error):
+    text = str(error.value)
+    assert "\n" not in text
+    assert len(text) < 1200
+    for python in ("object is not", "not supported between", "unsupported operand", "has no attr"):
+        assert python not in text.split("(")[0], text
+    return text
+
+
+def _case(values, seed):
+    rng = random.Random(seed)
+    key = rng.choice([*_keys(values)])
+    return key, rng.choice(VALUES)
+
+
+@pytest.mark.parametrize("seed", range(500))
+def test_a_random_override_is_parsed_or_refused_by_its_key(values, seed):
+    key, value = _case(values, seed)
+    try:
+        parse_config(_with(values, key, value))
+    except InputError as error:
+        said = str(error)
+        names = (key, key.rsplit(".", 1)[0], key.rsplit(".", 1)[-1])
+        assert any(name in said for name in names), (key, value, said)
+        assert "\n" not in said
+        for python in ("not supported between", "object is not", "unsupported operand"):
+            assert python not in said.split("(")[0], said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(500, 1000))
+def test_a_random_override_is_built_or_refused(values, seed, one_device):
+    """As far as a step that is traced, within 20 s."""
+    key, value = _case(values, seed)
+    start = time.monotonic()
+    said = ""
+    try:
+        build.build_run(parse_config(_with(values, key, value)))
+    except InputError as error:
+        said = str(error)
+    assert "\n" not in said
+    assert time.monotonic() - start < 20
+
+
+@pytest.mark.usefixtures("one_device")
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("data.image_size", 20_000, r"data\.image_size and train\.batch_size must fit"),
+        ("augment.size", 10**6, r"augment\.size and train\.batch_size must fit the memory"),
+        ("nrcc.sghmc.iterations", 10**9, r"nrcc\.sghmc\.iterations must be at most 200"),
+        ("network.projector.out", 10**9, r"network.*must fit the memory .*kernel"),
+        ("network.width", 10**6, r"network.*must fit the memory"),
+        ("eval.kmeans.k", 10**9, r"eval\.kmeans\.k must be between 1 and 64"),
+        ("seed", 2**32, r"seed must be at most 4294967295; got 4294967296"),
+        ("seed", 2**70, r"seed must be at most 4294967295"),
+        ("data.name", None, r"data\.name must be a string; got None"),
+        ("train.batch_size", 10**9, r"train\.batch_size|augment\.size"),
+        ("train.prefetch", 2**63, r"train\.prefetch must be at most"),
+        ("optimizer.momentum", [1], r"optimizer\.momentum must be a number; got \(1,\)"),
+        ("augment.crop", 3, r"augment\.crop must be a section of the config; got 3"),
+        ("eval.knn", [5, "a"], r"eval\.knn must be a list, each a whole number"),
+    ],
+)
+def test_what_does_not_fit(values, monkeypatch, key, value, said):
+    monkeypatch.setattr(limits, "memory", lambda: 4 * 10**9)
+    start = time.monotonic()
+    with pytest.raises(InputError, match=said) as error:
+        build.build_run(parse_config(_with(values, key, value)))
+    _sentence(error)
+    assert time.monotonic() - start < 20
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def get_config(:\n",
+        "import no_such_module\n",
+        "def get_config():\n    return 1 / 0\n",
+        "x = 1\n",
+        "\x00",
+    ],
+)
+def test_a_config_file_that_does_not_run(tmp_path, text):
+    (tmp_path / "mine.py").write_text(text)
+    with pytest.raises(InputError, match=r"mine\.py must (be a config that runs|define get)") as e:
+        configs.load_config(str(tmp_path / "mine.py"))
+    _sentence(e)
+
+
+def test_what_the_estimator_is_given(tmp_path):
+    for overrides in (3, [("seed", 1)], {3: 1}):
+        with pytest.raises(InputError, match="overrides must"):
+            estimators.ImageClusterer(overrides=overrides).fit(toy.images()[0])
+    for path in (None, 3, b"x"):
+        with pytest.raises(InputError, match="path must be the workdir of a finished run"):
+            estimators.load(path)
