@@ -153,7 +153,6 @@ def test_missing_and_spare_keys_are_named(tmp_path):
         ("network", {"norm": "shuffle", "group": 2}, "target network"),
         ("network", {"norm": "local", "group": 3}, "multiple"),
         ("augment", {"mean": (0.5,) * 3, "std": (0.2,) * 3}, "channels"),
-        ("optimizer", {"warmup": "5 steps"}, r"warmup must be at most train.*, 4 steps; got 5"),
         ("eval", {"gridshift": {"stop": "soon"}}, r"eval\.gridshift\.stop must be one of"),
         ("eval", {"gridshift": {"max_iter": 0}}, r"eval\.gridshift\.max_iter"),
         ("eval", {"reduce": {"n_components": 1}}, r"eval\.reduce\.n_components must be at least 2"),

@@ -26,6 +26,9 @@ from cluster_jax.evaluation.cluster_features import ClusteringResult
 from cluster_jax.evaluation.cluster_options import ClusterOptions, ResolvedOptions
 from cluster_jax.pipeline import workdir as workdirs
 
+# Squares of differences of larger features are no numbers.
+LARGEST = 1e150
+
 
 class Inputs(NamedTuple):
     """What is clustered, and the labels that it is scored against.
@@ -73,6 +76,7 @@ def run(
     """
     features = inputs.features.values
     resolved = cluster_features.resolve(features, inputs.true_labels, options)
+    _check(features, resolved)
     config = {
         **dataclasses.asdict(resolved),
         "data": fingerprint(inputs.features, inputs.labels),
@@ -98,6 +102,21 @@ def run(
     )
     _write(workdir, inputs, result, results)
     return workdir, results
+
+
+def _check(features: NDArray, options: ResolvedOptions) -> None:
+    """Raises an `InputError` for features or options that the algorithms cannot compute with."""
+    largest = float(np.abs(features).max(initial=0))
+    if largest > LARGEST:
+        raise InputError(
+            f"features must be between -{LARGEST:g} and {LARGEST:g}, so that their squares are "
+            f"numbers; got {largest:g}: scale them"
+        )
+    if options.reduce != "none" and options.n_components > features.shape[1]:
+        raise InputError(
+            f"n_components must be at most the {features.shape[1]} columns; got "
+            f"{options.n_components}"
+        )
 
 
 def fingerprint(features: tables.Table, labels: tables.Labels | None) -> dict[str, str | None]:
@@ -218,7 +237,9 @@ def _parser() -> Parser:
         "Labels are used to score the clusters, never to find them.",
     )
     add = parser.add_argument
-    files = "one row per vector: .npy, .npz or .csv (with or without column titles and row names)"
+    files = (
+        "one row per vector: .npy, .npz, .csv or .tsv (with or without column titles and row names)"
+    )
     add("--features", required=True, metavar="FILE", help=files)
     add("--array", metavar="NAME", help="array of an .npz file of features")
     strings = "one integer or string per row: .npy, .npz, .csv or .txt"

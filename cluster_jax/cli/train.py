@@ -14,6 +14,8 @@ from cluster_jax.cli import exit_codes
 from cluster_jax.cli.flags import ConfigFlags, read_flags
 from cluster_jax.cli.parser import Parser
 
+CUT_SHORT = "--cut_short"
+
 
 def _train(flags: ConfigFlags, arguments: Sequence[str]) -> None:
     from cluster_jax.core import processes
@@ -42,7 +44,8 @@ def _train(flags: ConfigFlags, arguments: Sequence[str]) -> None:
         export.check_has_images(flags.config.data.name)
         images = flags.config.data.dir if flags.config.data.name == "folder" else None
         export.check(export_folder, images, workdir)
-    pipeline.run_pipeline(flags.config, workdir, flags.name)
+    cut_short = CUT_SHORT in arguments
+    pipeline.run_pipeline(flags.config, workdir, flags.name, cut_short=cut_short)
     if export_folder is not None and jax.process_index() == 0:
         count = export.run_clusters(workdir, export_folder)
         sys.stdout.write(f"exported     {count:,} folders to {export_folder}\n")
@@ -80,6 +83,8 @@ def _parser() -> Parser:
     values = "any value of the config, for example --config.train.batch_size=128"
     add("--config.KEY", metavar="VALUE", help=values)
     add("--workdir", metavar="DIR", help="folder of the run (default: runs/NAME-HASH)")
+    now = "evaluate the newest checkpoint of an unfinished training; without it, trains on"
+    add(CUT_SHORT, action="store_true", help=now)
     add(
         "--export", metavar="DIR", help="new folder for links to the images, one folder per cluster"
     )
@@ -92,7 +97,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with exit_codes.handle_errors():
         if any(re.fullmatch("-h|--?help(full|short)?", argument) for argument in arguments):
             _parser().parse_args(["--help"])
-        _train(read_flags("train", arguments, ("workdir", "export")), arguments)
+        others = [argument for argument in arguments if argument != CUT_SHORT]
+        _train(read_flags("train", others, ("workdir", "export")), arguments)
 
 
 if __name__ == "__main__":

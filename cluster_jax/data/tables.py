@@ -1,6 +1,7 @@
 """Tables of features and labels from `.npy`, `.npz` and text files. Nothing is ever unpickled."""
 
 import array
+import codecs
 import csv
 import itertools
 import lzma
@@ -36,11 +37,12 @@ class Labels(NamedTuple):
 
 
 def read_table(path: str, name: str | None) -> Table:
-    """Features of a `.npy`, `.npz` or `.csv` file.
+    """Features of a `.npy`, `.npz`, `.csv` or `.tsv` file.
 
-    A `.csv` is separated by commas, with or without a header: words, or the numbers from 0 that
-    pandas writes. If the first column has no numbers or an empty title, it is the names of the
-    rows.
+    A `.csv` is separated by commas, or by semicolons with commas for decimal points, a `.tsv` by
+    tabs; UTF-8, or UTF-16 with its byte order mark; with or without a header: words, or the numbers
+    from 0 that pandas writes. If the first column has no numbers or an empty title, it is the names
+    of the rows.
 
     Args:
         path: the file.
@@ -49,8 +51,8 @@ def read_table(path: str, name: str | None) -> Table:
     Raises:
         InputError: there is no such file, or it has no table of real numbers.
     """
-    kind = _kind(path, (".npy", ".npz", ".csv"))
-    if kind == ".csv":
+    kind = _kind(path, (".npy", ".npz", ".csv", ".tsv"))
+    if kind in (".csv", ".tsv"):
         return _read_csv(path)
     values = _read_array(path, name)
     if values.dtype.kind not in "biuf":
@@ -237,18 +239,32 @@ def _is_titled(values: list[str]) -> bool:
 
 def _open(path: str) -> TextIO:
     """A text file; bytes that are not UTF-8 are preserved."""
+    with open(path, "rb") as file:
+        is_utf_16 = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    if is_utf_16:
+        return open(path, encoding="utf-16", errors="replace", newline="")
     return open(path, encoding="utf-8-sig", errors="surrogateescape", newline="")
 
 
 def _lines(path: str, file: TextIO, blank: bool = False) -> Iterator[tuple[int, list[str]]]:
     """The lines as cells, each with its number; those that are blank only with `blank`."""
-    reader = csv.reader(file)
+    first = file.readline()
+    file.seek(0)
+    delimiter = "\t" if path.lower().endswith(".tsv") else ";" if ";" in first else ","
+    reader = csv.reader(file, delimiter=delimiter)
     try:
         for line in reader:
             if line or blank:
-                yield reader.line_num, line
+                cells = line if delimiter == "," else [_with_point(cell) for cell in line]
+                yield reader.line_num, cells
     except csv.Error as error:
         raise InputError(f"{path}, line {reader.line_num}: {error}") from error
+
+
+def _with_point(cell: str) -> str:
+    """A number with a decimal comma as one with a point; other cells as they are."""
+    number = cell.strip().replace(",", ".", 1)
+    return number if "," in cell and _is_number(number) else cell
 
 
 def _is_number(cell: str) -> bool:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,8 +20,29 @@ from cluster_jax.evaluation.evaluate import Evaluation
 Column = Sequence[Any] | NDArray
 
 
+def escaped(name: str) -> str:
+    r"""A file name as valid UTF-8: a byte that is not, as `\xNN`; a backslash, as two.
+
+    Example:
+        >>> escaped("caf\udce9.png"), unescaped(escaped("caf\udce9.png")) == "caf\udce9.png"
+        ('caf\\xe9.png', True)
+    """
+    name = name.replace("\\", "\\\\")
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def unescaped(name: str) -> str:
+    """The file name of which `escaped` is the text."""
+
+    def replace(match: re.Match) -> str:
+        byte = match[1]
+        return "\\" if byte is None else bytes([int(byte, 16)]).decode("utf-8", "surrogateescape")
+
+    return re.sub(r"\\(?:x([0-9a-f]{2})|\\)", replace, name)
+
+
 def to_csv(columns: Mapping[str, Column]) -> str:
-    """A table with a line of titles.
+    """A table with a line of titles, valid UTF-8; of names see `escaped`.
 
     Args:
         columns: title -> one entry for each row. In arrays, booleans are written as 0 and 1,
@@ -81,7 +103,7 @@ def duplicates_csv(dataset: Dataset, found: Duplicates) -> str:
 
 def _cells(column: Column) -> Sequence[Any]:
     if not isinstance(column, np.ndarray):
-        return column
+        return [escaped(cell) if isinstance(cell, str) else cell for cell in column]
     if column.dtype.kind == "f":
         return [f"{value:.6g}" for value in column.tolist()]
     return column.astype(int).tolist() if column.dtype.kind == "b" else column.tolist()

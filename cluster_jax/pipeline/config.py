@@ -93,10 +93,7 @@ class RunConfig:
         checks.whole("seed", self.seed, 0, 2**32 - 1)
         checks.text("note", self.note)
         batch, image, view = self.train.batch_size, self.data.image_size, self.augment.size
-        for name, size, bytes_per_pixel in (
-            ("data.image_size", image, 3),
-            ("augment.size", view, 12),
-        ):
+        for name, size, width in (("data.image_size", image, 3), ("augment.size", view, 12)):
             limits.check_memory(
                 f"{name} and train.batch_size",
                 f"{size} and {batch}",

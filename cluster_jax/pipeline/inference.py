@@ -19,7 +19,7 @@ from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.core import arrays, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data.datasets import Dataset
-from cluster_jax.evaluation import discovery, summary
+from cluster_jax.evaluation import assignments, discovery, summary
 from cluster_jax.methods.base import Method
 from cluster_jax.pipeline import build, embedder
 from cluster_jax.pipeline import workdir as workdirs
@@ -156,9 +156,11 @@ def files(run: TrainedRun) -> tuple[str, ...] | None:
             f"{file} must name the training images; got no such file: run the command of the run "
             "again with another --config.eval value, or restore it from a copy"
         )
-    table = file.read_bytes().decode("utf-8", "surrogateescape")
+    table = file.read_bytes().decode("utf-8", "replace")
     rows = csv.DictReader(text_io.StringIO(table))
-    names = tuple(row["image"] for row in rows if row.get("image") is not None)
+    names = tuple(
+        assignments.unescaped(row["image"]) for row in rows if row.get("image") is not None
+    )
     if len(names) != len(run.all_features):
         raise io.DamagedFile(file, f"it does not name the {len(run.all_features):,} images")
     return names
@@ -174,15 +176,14 @@ def check(run: TrainedRun) -> None:
 
 
 def restore(run: TrainedRun) -> Trained:
-    """Restores the trained network from the last checkpoint.
+    """Restores the trained network from the checkpoint that was evaluated.
 
     Raises:
         InputError: the checkpoint is missing, damaged, or was written by a different network.
     """
     training = build.rebuild_run(run.config, run.images).training
-    state = checkpoint.read(
-        run.workdir / checkpoint.FOLDER, build.abstract_state(training), training.schedule.total
-    )
+    step = run.results["provenance"]["steps"]
+    state = checkpoint.read(run.workdir / checkpoint.FOLDER, build.abstract_state(training), step)
     mesh = training.mesh
     as_features = embedder.for_new_images(run.config, run.images["shape"][-1], mesh)
     return Trained(training.method, state.params, state.model_state, mesh, as_features)

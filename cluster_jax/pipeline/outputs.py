@@ -47,7 +47,11 @@ class _Features(NamedTuple):
 
 
 def write_outputs(
-    stage: Stage, values: dict[str, Any], started: float, progress: Callable[[str], None]
+    stage: Stage,
+    values: dict[str, Any],
+    started: float,
+    progress: Callable[[str], None],
+    cut_short: bool = False,
 ) -> dict[str, Any]:
     """Clusters the stored embedding, writes all outputs and prints the metrics.
 
@@ -56,6 +60,7 @@ def write_outputs(
         values: the config as JSON values.
         started: `time.perf_counter()` at the start of the run.
         progress: prints a message.
+        cut_short: whether the training is to go on later.
 
     Returns:
         The content of `results.json`.
@@ -75,9 +80,10 @@ def write_outputs(
         repeated = duplicates.find(shown.fetch, features.train[section.features])
     records = log.read(workdir)
     results = {
-        "provenance": provenance.describe(
-            config, section, run.dataset, clustered, run.schedule.total
-        ),
+        "provenance": {
+            **provenance.describe(config, section, run.dataset, clustered, run.schedule.total),
+            "cut_short": cut_short,
+        },
         "metrics": {
             **evaluation.metrics,
             "gradient_share": _last(records, "gradient_share"),

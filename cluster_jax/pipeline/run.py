@@ -37,6 +37,7 @@ def run_pipeline(
     workdir: epath.PathLike | None = None,
     name: str = "run",
     dataset: Dataset | None = None,
+    cut_short: bool = False,
 ) -> dict[str, Any]:
     """Trains, embeds, clusters and reports; skips what an earlier call has done.
 
@@ -45,6 +46,8 @@ def run_pipeline(
         workdir: folder or bucket path of the run; None: `runs/NAME-HASH` of name and config.
         name: name of the config, for the folder and the title of the report.
         dataset: the images if they are loaded already; None: load those of `config.data`.
+        cut_short: evaluates the newest checkpoint of an unfinished training as it stands; without
+            it, a later call trains on.
 
     Returns:
         The content of `results.json`; for a new run only on the first process, elsewhere `{}`.
@@ -64,6 +67,8 @@ def run_pipeline(
         required=(workdirs.CLUSTERS,),
         repair=integrity.put_aside,
     )
+    if previous is not None and previous["provenance"].get("cut_short"):
+        previous = None  # of a training that was evaluated as it stood
     if previous is not None and dataset is not None:
         workdirs.check_images(workdir, workdirs.describe_images(dataset))
     if _agree(previous is not None, workdir) and previous is not None:
@@ -75,6 +80,8 @@ def run_pipeline(
     if jax.process_index() == 0:
         lock.wait(workdir)
     trainings = stages.build_stages(parse_config(values), workdir, name, dataset)
+    if cut_short:
+        trainings = [*trainings[:-1], _as_it_stands(trainings[-1])]
     _print_start(trainings)
     plan = _plan(trainings, values)
     saved = functools.partial(checkpoint.saved, trainings[-1].checkpoints)
@@ -84,7 +91,20 @@ def run_pipeline(
             return {}
         _print("clustering")
         guard()
-        return outputs.write_outputs(trainings[-1], values, started, _print)
+        return outputs.write_outputs(trainings[-1], values, started, _print, cut_short)
+
+
+def _as_it_stands(stage: stages.Stage) -> stages.Stage:
+    """The last stage, ended at its newest checkpoint."""
+    steps = checkpoint.steps(stage.checkpoints)
+    if not steps:
+        raise InputError(
+            f"--cut_short needs a checkpoint of the last stage in {stage.workdir}; got none: train "
+            "up to one first"
+        )
+    training = stage.built.training
+    schedule = training.schedule._replace(total=max(steps))
+    return stage._replace(built=stage.built._replace(training=training._replace(schedule=schedule)))
 
 
 def _print_start(trainings: list[stages.Stage]) -> None:

@@ -90,10 +90,15 @@ def damage(folder: epath.PathLike) -> str | None:
     return None
 
 
+def steps(folder: epath.PathLike) -> list[int]:
+    """Steps of the complete checkpoints in a folder, which need not exist."""
+    path = _absolute(folder)
+    return sorted(ocp.utils.checkpoint_steps(path)) if path.is_dir() else []
+
+
 def exists(folder: epath.PathLike) -> bool:
     """Whether a folder has a complete checkpoint of any step."""
-    path = _absolute(folder)
-    return path.exists() and bool(ocp.utils.checkpoint_steps(path))
+    return bool(steps(folder))
 
 
 class Checkpoints:
@@ -274,9 +279,8 @@ def wait_for_all(name: str) -> None:
 
 def saved(folder: epath.PathLike) -> str:
     """Says which step is saved."""
-    path = _absolute(folder)
-    steps = ocp.utils.checkpoint_steps(path) if path.exists() else []
-    return f"the last good step is {max(steps)}" if steps else "no step is saved yet"
+    found = steps(folder)
+    return f"the last good step is {found[-1]}" if found else "no step is saved yet"
 
 
 def _is_not_orbax(record: std_logging.LogRecord) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import optax
+from absl import logging
 
 from cluster_jax.core import checks, schedules
 from cluster_jax.core.checks import InputError
@@ -65,7 +66,8 @@ def make(
 ) -> tuple[optax.GradientTransformation, schedules.Schedule]:
     """The optimizer and its learning rate as a function of the step.
 
-    The rate warms up linearly, then decays to 0 by a cosine or is divided by ten at intervals.
+    The rate warms up linearly, for a tenth of the training where `warmup` is longer than all of it,
+    then decays to 0 by a cosine or is divided by ten at intervals.
     Weight decay and LARS adaptation skip normalization parameters and biases, that is all arrays
     of fewer than two axes. (NCC's code exempts them on ImageNet only, by name, and misses half.)
 
@@ -83,13 +85,16 @@ def make(
         frozen: see `nets.network.Network`; marked parameters do not change, not even by decay.
 
     Raises:
-        InputError: the warm-up is longer than the training, or `lr_decay_every` is 0 steps.
+        InputError: `lr_decay_every` is 0 steps.
     """
     warmup = schedules.steps("optimizer.warmup", config.warmup, steps_per_epoch)
     if warmup > total_steps:
-        raise InputError(
-            f"optimizer.warmup must be at most train.duration, {total_steps} steps; got {warmup}"
-        )
+        shorter = max(1, total_steps // 10)
+        logging.warning(
+            "optimizer.warmup, %d steps, is longer than train.duration, %d: it is %d here, a tenth",
+            warmup, total_steps, shorter,
+        )  # fmt: skip
+        warmup = shorter
     rate = _learning_rate(config, warmup, total_steps, steps_per_epoch, batch_size)
     decay = optax.add_decayed_weights(config.weight_decay, mask=_kernels)
     parts: tuple[optax.GradientTransformation, ...]

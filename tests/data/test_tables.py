@@ -85,7 +85,7 @@ def test_small_csv(tmp_path):
     [
         ("", "must not be empty"),
         ("\n\n", "must not be empty"),
-        ("1;2\n3;4", "columns of numbers, separated by commas; got none"),
+        ("1|2\n3|4", "columns of numbers, separated by commas; got none"),
         ("1,2\n3,x\n", "line 2, column 2 must be a number; got 'x'"),
         ("a,b\n1,2\n3,\n", "line 3, column 2 must be a number; got ''"),
         ("n,a\nr1,2\n\nr2,1 000\n", "line 4, column 2 must be a number; got '1 000'"),
@@ -258,3 +258,21 @@ def test_labels_that_are_refused(tmp_path):
         "missing.txt": "must be an existing file",
     }.items():
         assert message in _refused(tables.read_labels, tmp_path / name, None, 7), name
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("x.tsv", b"a\tb\n1.5\t2\n-3\t4e2\n"),
+        ("x.tsv", b"a\tb\n1,5\t2\n-3\t4e2\n"),
+        ("x.csv", b"a;b\n1,5;2\n-3;4e2\n"),
+        ("x.csv", "a,b\n1.5,2\n-3,4e2\n".encode("utf-16")),
+        ("x.csv", "a;b\n1,5;2\n-3;4e2\n".encode("utf-16")),
+        ("x.csv", b"\xef\xbb\xbfa,b\n1.5,2\n-3,4e2\n"),
+    ],
+)
+def test_tables_of_other_programs(tmp_path, name, content):
+    """Tabs, decimal commas, and the encodings of spreadsheets."""
+    (tmp_path / name).write_bytes(content)
+    values = tables.read_table(str(tmp_path / name), None).values
+    np.testing.assert_array_equal(values, [[1.5, 2], [-3, 400]])

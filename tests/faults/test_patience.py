@@ -1,0 +1,164 @@
+"""Nobody waits without a word: compiling, time left, Ctrl-C, and a training that is cut short."""
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from cluster_jax import estimators
+from cluster_jax.core import io
+from cluster_jax.core.checks import InputError
+from cluster_jax.evaluation import assignments
+from cluster_jax.pipeline import inference
+from cluster_jax.pipeline import run as pipeline
+from cluster_jax.training import loop
+from tests import toy
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def _stop_at(monkeypatch, step):
+    """The next training is interrupted before a step, as by Ctrl-C outside of the loop."""
+    make = loop.make_step
+
+    def made(*arguments):
+        function = make(*arguments)
+
+        def stepped(state, *values):
+            if int(state.step) == step:
+                raise KeyboardInterrupt
+            return function(state, *values)
+
+        return stepped
+
+    monkeypatch.setattr(loop, "make_step", made)
+
+
+@pytest.mark.usefixtures("one_device", "traced_once")
+def test_a_training_cut_short_is_evaluated_and_goes_on(tmp_path, monkeypatch, capsys):
+    config = toy.config(toy.file(tmp_path), train={"duration": "6 steps"})
+    whole = pipeline.run_pipeline(config, tmp_path / "whole", "toy")
+    with pytest.raises(InputError, match=r"--cut_short needs a checkpoint"):
+        pipeline.run_pipeline(config, tmp_path / "run", "toy", cut_short=True)
+    _stop_at(monkeypatch, 5)
+    with pytest.raises(KeyboardInterrupt):
+        pipeline.run_pipeline(config, tmp_path / "run", "toy")
+    results = pipeline.run_pipeline(config, tmp_path / "run", "toy", cut_short=True)
+    assert results["provenance"]["steps"] == 4
+    assert results["provenance"]["cut_short"]
+    estimator = estimators.load(tmp_path / "run")
+    rows = io.read_arrays(tmp_path / "run" / "embedding.npz")["projection"]
+    found = estimator.transform(toy.images()[0])
+    np.testing.assert_allclose(found, rows / np.linalg.norm(rows, axis=1)[:, None], atol=1e-5)
+    monkeypatch.undo()
+    again = pipeline.run_pipeline(config, tmp_path / "run", "toy")
+    assert again["metrics"] == whole["metrics"]
+    assert not again["provenance"]["cut_short"]
+    assert "is finished" not in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("one_device", "traced_once")
+def test_a_warmup_longer_than_the_training_shrinks(tmp_path, caplog):
+    config = toy.config(toy.file(tmp_path))
+    config.optimizer.warmup = "100 steps"
+    rate = toy.built(config).learning_rate
+    assert "optimizer.warmup, 100 steps, is longer than train.duration, 4: it is 1" in caplog.text
+    assert float(rate(0)) == pytest.approx(config.optimizer.learning_rate)
+
+
+@pytest.mark.usefixtures("one_device", "traced_once")
+def test_what_is_said_until_the_first_step(tmp_path, capsys):
+    """ "Compiling"; then a bar, whose time left is not made of the time of the compilation."""
+    pipeline.run_pipeline(toy.config(toy.file(tmp_path)), tmp_path / "run", "toy")
+    said = capsys.readouterr().err
+    assert said.startswith("compiling\n")
+    assert re.search(r"training: +25%\|\S* +\| 1/4 \[00:00<\?", said)
+
+
+def _start(tmp_path, *flags):
+    command = [sys.executable, "-m", "cluster_jax.cli.app", "train", "--config=nrcc_digits"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+    return subprocess.Popen(
+        [*command, f"--workdir={tmp_path}/run", *flags], cwd=ROOT, env=environment,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def _read_until(process, text):
+    said = ""
+    while text not in said:
+        character = process.stderr.read(1)
+        assert character, said
+        said += character
+    return said
+
+
+def test_an_answer_at_once_and_an_end_at_once(tmp_path):
+    """While the step compiles, where Python itself cannot answer."""
+    process = _start(tmp_path)
+    _read_until(process, "compiling")
+    time.sleep(0.5)
+    start = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    _read_until(process, "once more ends at once")
+    assert time.monotonic() - start < 2
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=10)
+    assert process.returncode == 130
+    assert "Ended at once" in errors
+    assert "Traceback" not in errors
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("word", ["workdir", "clustering"])
+def test_sigterm_outside_of_the_training(tmp_path, word):
+    process = _start(tmp_path, "--config.train.duration=2 steps", "--config.network.width=4")
+    while word not in process.stdout.readline():
+        pass
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 75, errors
+    assert "Traceback" not in errors
+
+
+def test_names_that_are_not_utf_8():
+    names = ["plain.png", "caf\udce9.png", r"back\slash", r"\xe9", "\udcff\\x41", "é"]
+    table = assignments.to_csv({"image": names})
+    table.encode("utf-8")
+    lines = table.splitlines()[1:]
+    assert lines[1] == r"caf\xe9.png"
+    assert [assignments.unescaped(line) for line in lines] == names
+
+
+def test_a_folder_of_the_command_cluster_is_told_apart(tmp_path, monkeypatch):
+    from cluster_jax.cli import cluster
+
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", np.random.default_rng(0).normal(size=(60, 3)))
+    cluster.main(["--features=x.npy", "--bandwidth=2", "--workdir=out"])
+    with pytest.raises(InputError, match="which the command cluster has written"):
+        inference.read("out")
+
+
+@pytest.mark.parametrize(
+    ("rows", "flags", "said"),
+    [
+        (np.full((60, 3), 1e300), (), "features must be between -1e+150 and 1e+150"),
+        (np.ones((60, 8)), ("--n_components=9", "--reduce=pca"), "at most the 8 columns; got 9"),
+    ],
+)
+def test_features_that_cannot_be_clustered(tmp_path, monkeypatch, capsys, rows, flags, said):
+    from cluster_jax.cli import cluster
+
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", rows * np.linspace(0.5, 1, 60)[:, None])
+    with pytest.raises(SystemExit) as stop:
+        cluster.main(["--features=x.npy", "--workdir=out", *flags])
+    assert stop.value.code == 2
+    assert said in capsys.readouterr().err
