@@ -92,19 +92,6 @@ class RunConfig:
     def __post_init__(self) -> None:
         checks.whole("seed", self.seed, 0, 2**32 - 1)
         checks.text("note", self.note)
-        batch, image, view = self.train.batch_size, self.data.image_size, self.augment.size
-        for name, size, width in (("data.image_size", image, 3), ("augment.size", view, 12)):
-            limits.check_memory(
-                f"{name} and train.batch_size",
-                f"{size} and {batch}",
-                width * (size or 0) ** 2 * min(batch, self.data.limit or batch),
-                "a batch",
-            )
-        if self.embedder is not None and self.data.name == "features":
-            raise InputError(
-                "embedder must be None for features, which a network has made already; got "
-                f"{self.embedder.name!r}"
-            )
 
 
 def config_json(config: ConfigDict | Mapping[str, Any]) -> dict[str, Any]:
@@ -126,7 +113,7 @@ def parse_config(config: ConfigDict | Mapping[str, Any]) -> RunConfig:
     """
     values = config_json(config)
     check_keys("", [field.name for field in dataclasses.fields(RunConfig)], values)
-    return RunConfig(
+    config = RunConfig(
         seed=values["seed"],
         note=values["note"],
         init_from=values["init_from"],
@@ -143,6 +130,21 @@ def parse_config(config: ConfigDict | Mapping[str, Any]) -> RunConfig:
         train=parse_section(TrainConfig, "train", values["train"]),
         eval=parse_section(EvalConfig, "eval", values["eval"]),
     )
+    _check_memory(config)
+    return config
+
+
+def _check_memory(config: RunConfig) -> None:
+    """Raises an `InputError` if a batch alone does not fit."""
+    batch, image, view = config.train.batch_size, config.data.image_size, config.augment.size
+    images = min(batch, config.data.limit or batch)
+    for name, size, width in (("data.image_size", image, 3), ("augment.size", view, 12)):
+        limits.check_memory(
+            f"{name} and train.batch_size",
+            f"{size} and {batch}",
+            width * (size or 0) ** 2 * images,
+            "a batch",
+        )
 
 
 def read_config(workdir: epath.Path) -> RunConfig:
