@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from etils import epath
 
+from cluster_jax.core import limits
 from cluster_jax.core.checks import InputError
 
 CHECKSUM = "checksum"
@@ -103,6 +104,7 @@ def read_arrays(path: epath.PathLike) -> dict[str, np.ndarray]:
         DamagedFile: it is not what was written.
     """
     content = _checked(path)
+    limits.check_archive(path, io.BytesIO(content))
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as file:
             return {name: file[name] for name in file.files}

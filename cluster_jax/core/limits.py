@@ -2,6 +2,8 @@
 
 import os
 import pathlib
+import zipfile
+from typing import BinaryIO
 
 from cluster_jax.core.checks import InputError
 
@@ -35,3 +37,20 @@ def check_memory(name: str, value: object, needed: int, what: str) -> None:
             f"{name} must fit the memory of this machine, {there / 1e9:.1f} GB; got {value}, for "
             f"which {what} alone would take {needed / 1e9:,.1f} GB"
         )
+
+
+def check_archive(path: object, file: BinaryIO) -> None:
+    """Raises an `InputError` if what a zip archive unpacks to takes half of the memory or more.
+
+    Args:
+        path: its name, for the message.
+        file: the opened file, read from its start; another kind of file passes.
+    """
+    if zipfile.is_zipfile(file):
+        with zipfile.ZipFile(file) as archive:
+            size = sum(member.file_size for member in archive.infolist())
+        if size > memory() / 2:
+            raise InputError(
+                f"{path} must unpack to at most half of the memory; got {size / 1e9:,.1f} GB"
+            )
+    file.seek(0)

@@ -6,6 +6,9 @@ import numpy as np
 from etils import epath
 from numpy.typing import NDArray
 
+from cluster_jax.core import limits
+from cluster_jax.core.checks import InputError
+
 # What a file may say of its rows.
 BESIDE = ("labels", "y", "label_names", "files")
 
@@ -35,8 +38,11 @@ def read_archive(
         raise ValueError(f"data.dir must be an existing .npy or .npz file; got {path}")
     try:
         with path.open("rb") as file:
+            limits.check_archive(path, file)
             stored = np.load(file, allow_pickle=False)
             loaded = dict(stored) if isinstance(stored, np.lib.npyio.NpzFile) else {"x": stored}
+    except InputError:
+        raise
     # A damaged archive raises errors of zipfile and zlib as well as of NumPy.
     except Exception as error:
         raise ValueError(

@@ -14,6 +14,7 @@ from typing import NamedTuple, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
+from cluster_jax.core import limits
 from cluster_jax.core.checks import InputError
 
 # Errors of NumPy and zipfile on files that are damaged, encrypted or of unknown compression.
@@ -103,6 +104,8 @@ def _kind(path: str, kinds: tuple[str, ...]) -> str:
 
 def _read_array(path: str, name: str | None) -> NDArray:
     try:
+        with open(path, "rb") as file:
+            limits.check_archive(path, file)
         loaded = np.load(path, allow_pickle=False)
         if isinstance(loaded, np.ndarray):
             return loaded

@@ -1,0 +1,146 @@
+"""Files made to do harm: nothing is executed, unpacked without limit, or written outside."""
+
+import io as bytes_io
+import os
+import pickle
+import zipfile
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cluster_jax import estimators
+from cluster_jax.core import io, limits
+from cluster_jax.core.checks import InputError
+from cluster_jax.data import archive, datasets, inference_data, tables
+from cluster_jax.data.datasets import DataConfig
+from cluster_jax.evaluation import assignments
+from cluster_jax.nets.pretrained import torch_file
+from cluster_jax.pipeline import run as pipeline
+from cluster_jax.pipeline import workdir as workdirs
+from tests import toy
+
+
+class _Pwn:
+    """Touches a file where it is unpickled."""
+
+    def __init__(self, path):
+        self._path = str(path)
+
+    def __reduce__(self):
+        return os.mkdir, (self._path,)
+
+
+@pytest.fixture
+def pwned(tmp_path):
+    """The folder that would be made."""
+    path = tmp_path / "pwned"
+    yield path
+    assert not path.exists()
+
+
+def _objects(path):
+    array = np.empty(2, object)
+    array[:] = [_Pwn(path), 1]
+    return array
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz"])
+def test_pickled_objects(tmp_path, pwned, suffix):
+    file = tmp_path / f"x{suffix}"
+    if suffix == ".npy":
+        np.save(file, _objects(pwned), allow_pickle=True)
+    else:
+        np.savez(file, images=_objects(pwned), features=_objects(pwned))
+    readers = (
+        lambda: archive.read_archive(str(file), ("images", "features")),
+        lambda: tables.read_table(str(file), "features" if suffix == ".npz" else None),
+        lambda: inference_data.load(str(file), shape=(8, 8, 1), cache_mb=1.0),
+    )
+    for read in readers:
+        with pytest.raises(ValueError, match="pickle"):
+            read()
+
+
+def test_pickles_in_place_of_a_workdirs_files(tmp_path, pwned):
+    for name in ("config.json", "embedding.npz"):
+        (tmp_path / name).write_bytes(pickle.dumps(_Pwn(pwned)))
+    with pytest.raises(InputError, match="is damaged"):
+        estimators.load(tmp_path)
+    io.write_arrays(tmp_path / "clusters.npz", {"points": _objects(pwned)})
+    with pytest.raises(io.DamagedFile, match="it has no arrays"):
+        workdirs.read_clusters(tmp_path)
+
+
+def test_a_pickle_in_place_of_weights(tmp_path, pwned):
+    (tmp_path / "weights.pth").write_bytes(pickle.dumps(_Pwn(pwned)))
+    with pytest.raises((ValueError, pickle.UnpicklingError)):
+        torch_file.tensors((tmp_path / "weights.pth").read_bytes())
+
+
+def test_a_zip_bomb(tmp_path, monkeypatch):
+    """A gigabyte of zeros in a file of one megabyte is refused unopened."""
+    monkeypatch.setattr(limits, "memory", lambda: 10**8)
+    header = bytes_io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        header, {"descr": "|u1", "fortran_order": False, "shape": (10**8,)}
+    )
+    file = tmp_path / "x.npz"
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as bomb:
+        bomb.writestr("images.npy", header.getvalue() + bytes(10**8))
+    for read in (
+        lambda: archive.read_archive(str(file), ("images",)),
+        lambda: tables.read_table(str(file), None),
+    ):
+        with pytest.raises(ValueError, match="must unpack to at most half of the memory"):
+            read()
+
+
+def test_a_picture_that_is_a_bomb(tmp_path):
+    """Pillow refuses it by its header; the file is listed as unreadable."""
+    (tmp_path / "photos").mkdir()
+    for i, image in enumerate(toy.images(30)[0]):
+        Image.fromarray(image[..., 0]).save(tmp_path / "photos" / f"{i:02}.png")
+    small = bytes_io.BytesIO()
+    Image.new("L", (1, 1)).save(small, "png")
+    content = bytearray(small.getvalue())
+    content[16:24] = (60_000).to_bytes(4, "big") * 2  # the header's width and height
+    (tmp_path / "photos" / "bomb.png").write_bytes(content)
+    section = DataConfig("folder", str(tmp_path / "photos"), None, "label", 8, None, 10.0, 0.1)
+    dataset = datasets.load(section)
+    assert [name for name, _ in dataset.skipped] == ["bomb.png"]
+    assert dataset.size == 30
+
+
+@pytest.mark.usefixtures("one_device", "traced_once")
+def test_markup_and_paths_in_every_text(tmp_path, monkeypatch):
+    """In the report they are text; in the folder of the run they make no path."""
+    monkeypatch.chdir(tmp_path)
+    script = "<script>alert(1)</script>"
+    images, labels = toy.images(48)
+    for image, label in zip(images, labels, strict=True):
+        folder = tmp_path / "photos" / f"<b>{label}&"
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image[..., 0]).save(folder / f"{len(list(folder.iterdir()))}<i>x.png")
+    config = toy.config("x", note=script)
+    config.data.name, config.data.dir = "folder", str(tmp_path / "photos")
+    config.augment.size = 8
+    before = {p.relative_to(tmp_path) for p in tmp_path.rglob("*")}
+    pipeline.run_pipeline(config, None, "../../" + script)
+    (workdir,) = (tmp_path / "runs").iterdir()
+    after = {p.relative_to(tmp_path) for p in tmp_path.rglob("*")}
+    assert all(path.parts[0] == "runs" for path in after - before)
+    assert not list(tmp_path.parent.glob("*script*"))
+    report = (workdir / "report.html").read_text()
+    for text in (script, "<i>x.png", "<b>0&"):
+        assert text not in report
+    table = (workdir / "assignments.csv").read_text()
+    assert "<i>x.png" in table  # names are told as they are
+
+
+def test_names_that_lead_outside(tmp_path):
+    for name in ("../../x", "/etc/x", "..", "a/../../b"):
+        path = workdirs.default_path("runs", name, {})
+        assert path.parts[0] == "runs"
+        assert len(path.parts) == 2
+        assert assignments.unescaped(assignments.escaped(name)) == name
