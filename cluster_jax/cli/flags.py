@@ -93,7 +93,21 @@ def _check_keys(arguments: Sequence[str]) -> None:
             check_key(config, match[1])
 
 
+# Words of Python and absl for a value of another type -> what is wanted.
+_WANTED = {
+    "for int()": "a whole number",
+    "to float": "a number",
+    "Non-boolean": "True or False",
+    "ConfigDict": "a section, whose keys are set one by one",
+    "tuple": "a list of values such as (0.2, 1.0)",
+}
+
+
 def _explain(error: Exception) -> str:
     """One sentence for an error that absl or ml_collections raised while reading the flags."""
     text = str(error.args[0] if error.args else error).strip().split("\n")[0]
+    wanted = next((words for part, words in _WANTED.items() if part in text), None)
+    match = re.match(r"flag --config\.([\w.]+)=(.*?): ", text)
+    if match and wanted:
+        return f"{match[1]} must be {wanted}; got {match[2]!r} (see configs/base.py)"
     return f"{text} (see configs/base.py for the keys and their types)"

@@ -6,10 +6,11 @@ import time
 import pytest
 
 from cluster_jax import estimators
+from cluster_jax.cli import train
 from cluster_jax.core import config as configs
 from cluster_jax.core import limits
 from cluster_jax.core.checks import InputError
-from cluster_jax.pipeline import build
+from cluster_jax.pipeline import build, stages
 from cluster_jax.pipeline.config import parse_config
 from tests import toy
 
@@ -135,3 +136,34 @@ def test_what_the_estimator_is_given(tmp_path):
     for path in (None, 3, b"x"):
         with pytest.raises(InputError, match="path must be the workdir of a finished run"):
             estimators.load(path)
+
+
+class _Reached(Exception):
+    """The config was accepted: the training would start."""
+
+
+def _reached(*_):
+    raise _Reached
+
+
+@pytest.mark.usefixtures("one_device")
+@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
+@pytest.mark.parametrize(
+    "seed", [0, 1, *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, 50))]
+)
+def test_a_random_flag(values, seed, monkeypatch, capsys, tmp_path):
+    """On the command line: the training would start, or one sentence and exit code 2."""
+    key, value = _case(values, 10_000 + seed)
+    monkeypatch.setattr(stages, "train", _reached)
+    flags = ["--config=nrcc_digits", f"--workdir={tmp_path}/run", f"--config.{key}={value}"]
+    start = time.monotonic()
+    with pytest.raises((_Reached, SystemExit)) as stop:
+        train.main(flags)
+    said = [s for s in capsys.readouterr().err.splitlines() if s.startswith("error: ")]
+    if stop.type is SystemExit:
+        assert stop.value.code == 2
+        assert len(said) == 1
+        assert "literal" not in said[0]
+    else:
+        assert said == []
+    assert time.monotonic() - start < 20
