@@ -142,6 +142,10 @@ class Checkpoints:
         """Step of the newest checkpoint, None if there is none."""
         return self._manager.latest_step()
 
+    def steps(self) -> list[int]:
+        """Steps of all checkpoints."""
+        return list(self._manager.all_steps())
+
     def save(self, state: State, step: int) -> None:
         """Starts an asynchronous save; does nothing if the step is saved already.
 

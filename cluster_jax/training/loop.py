@@ -14,6 +14,7 @@ from etils import epath
 from jax import Array
 from jax.sharding import Mesh
 
+from cluster_jax.core import disk
 from cluster_jax.core.schedules import Schedule
 from cluster_jax.data import batches
 from cluster_jax.data.datasets import Dataset
@@ -80,6 +81,7 @@ def train(
         The state after `run.schedule.total` steps.
 
     Raises:
+        InputError: the disk has no room for the checkpoints.
         NotFinite: the loss or its gradient, in several steps in a row.
         Collapsed: see `TrainConfig.on_collapse`.
         Preempted: after SIGTERM or SIGINT; the state is saved.
@@ -96,6 +98,11 @@ def train(
             if checkpoints.latest() is None:  # nothing is trained
                 checkpoints.save(state, start)
             return state
+        if is_main:
+            size = sum(x.nbytes for x in jax.tree.leaves(state))
+            # The newest is complete before the oldest is removed.
+            missing = max(1, schedule.keep_checkpoints + 1 - len(checkpoints.steps()))
+            disk.check_free(epath.Path(workdir), size * missing, f"{missing} checkpoints")
         log = Log(workdir, step=start) if is_main else None
         if log is not None:
             stack.enter_context(contextlib.closing(log))

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import subprocess
 import time
 
@@ -26,6 +27,7 @@ def _mounted(folder, options):
     try:
         yield folder
     finally:
+        time.sleep(0.5)  # Orbax clears its folder in the background.
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
@@ -109,3 +111,11 @@ def test_a_workdir_that_is_a_file(tmp_path, monkeypatch):
     for workdir in (tmp_path / "file", tmp_path / "file" / "run"):
         assert "is a file; choose another --workdir" in _refused(config, workdir)
     assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_disk_too_small_for_the_checkpoints(tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "make_step", lambda *_: pytest.fail("long work first"))
+    config = toy.config(toy.file(tmp_path))
+    with _mounted(tmp_path / "disk", "size=300k") as folder:
+        said = _refused(config, folder / "run")
+        assert re.search(r"must have \d+ MB free for 3 checkpoints; got 0 MB: free space", said)
