@@ -1,6 +1,7 @@
 """Checks of a checkpoint's values against the checksum that is saved with them."""
 
 import hashlib
+import sys
 from typing import Any
 
 import jax
@@ -11,12 +12,29 @@ from etils import epath
 from cluster_jax.training.state import State
 
 
+def ignore_leftovers() -> None:
+    """Keeps quiet what Orbax leaves of a restore or save that failed.
+
+    Its operations end later, on an event loop that it has closed, and Python prints a traceback.
+    """
+    before = sys.unraisablehook
+    if getattr(before, "__module__", None) == __name__:
+        return
+
+    def hook(raised: Any) -> None:
+        if "Event loop is closed" not in str(raised.exc_value):
+            before(raised)
+
+    sys.unraisablehook = hook
+
+
 class _Damaged(ValueError):
     """The values of a checkpoint are not those that were saved; says how."""
 
 
 def restore(manager: ocp.CheckpointManager, step: int, target: dict[str, Any]) -> State:
     """Restores a checkpoint and checks its values; raises whatever Orbax raises, or `_Damaged`."""
+    ignore_leftovers()
     values = manager.restore(step, args=ocp.args.StandardRestore(target))
     metadata = manager.metadata(step).custom_metadata or {}
     if metadata.get("checksum") != checksum(values):

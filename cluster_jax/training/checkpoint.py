@@ -267,6 +267,7 @@ class Checkpoints:
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
         """Turns whatever Orbax raises of a save into one sentence."""
+        checked.ignore_leftovers()
         try:
             yield
         except Exception as error:  # Orbax and TensorStore raise many types.
