@@ -188,6 +188,14 @@ def _check_type(name: str, value: Any, hint: Any) -> None:
         value: its value; lists are tuples.
         hint: the annotation: a type, a tuple of types, or a union of them. Others accept all.
     """
+    for part in (hint, *typing.get_args(hint)):
+        # Of a list of values, the one that is wrong.
+        if typing.get_origin(part) is tuple and isinstance(value, tuple):
+            element, *more = typing.get_args(part)
+            if more == [Ellipsis]:
+                for item in value:
+                    _check_type(name, item, element)
+                return
     if not _is_type(value, hint):
         raise InputError(f"{name} must be {_in_words(hint)}; got {value!r}")
 

@@ -92,6 +92,11 @@ class RunConfig:
     def __post_init__(self) -> None:
         checks.whole("seed", self.seed, 0, 2**32 - 1)
         checks.text("note", self.note)
+        if self.embedder is not None and self.data.name == "features":
+            raise InputError(
+                "embedder must be None for features, which a network has made already; got "
+                f"{self.embedder.name!r}"
+            )
 
 
 def config_json(config: ConfigDict | Mapping[str, Any]) -> dict[str, Any]:
@@ -113,7 +118,7 @@ def parse_config(config: ConfigDict | Mapping[str, Any]) -> RunConfig:
     """
     values = config_json(config)
     check_keys("", [field.name for field in dataclasses.fields(RunConfig)], values)
-    config = RunConfig(
+    parsed = RunConfig(
         seed=values["seed"],
         note=values["note"],
         init_from=values["init_from"],
@@ -130,8 +135,8 @@ def parse_config(config: ConfigDict | Mapping[str, Any]) -> RunConfig:
         train=parse_section(TrainConfig, "train", values["train"]),
         eval=parse_section(EvalConfig, "eval", values["eval"]),
     )
-    _check_memory(config)
-    return config
+    _check_memory(parsed)
+    return parsed
 
 
 def _check_memory(config: RunConfig) -> None:
