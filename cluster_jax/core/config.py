@@ -167,13 +167,18 @@ def parse_section(cls: type[Section], name: str, values: Mapping[str, Any]) -> S
         if nested and value is not None:
             value = parse_section(nested[0], f"{name}.{key}", value)
         parsed[key] = tuple(value) if isinstance(value, list) else value
-        _check_type(f"{name}.{key}", parsed[key], hints[key])
     try:
-        return cls(**parsed)
+        section, cause = cls(**parsed), None
     except InputError:
         raise
     except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
-        raise InputError(f"{name} must have values that fit; got {values!r} ({error})") from error
+        section, cause = None, error
+    # After the section's own checks, whose sentences say more.
+    for key in keys:
+        _check_type(f"{name}.{key}", parsed[key], hints[key])
+    if section is None:
+        raise InputError(f"{name} must have values that fit; got {values!r} ({cause})") from cause
+    return section
 
 
 # What the types of keys are called in messages.

@@ -100,7 +100,7 @@ def test_a_random_override_is_built_or_refused(values, seed, one_device):
         ("train.prefetch", 2**63, r"train\.prefetch must be at most"),
         ("optimizer.momentum", [1], r"optimizer\.momentum must be a number; got \(1,\)"),
         ("augment.crop", 3, r"augment\.crop must be a section of the config; got 3"),
-        ("eval.knn", [5, "a"], r"eval\.knn must be a whole number; got 'a'"),
+        ("eval.knn", [5, "a"], r"eval\.knn must be a number; got 'a'"),
     ],
 )
 def test_what_does_not_fit(values, monkeypatch, key, value, said):
