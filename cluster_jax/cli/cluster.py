@@ -156,8 +156,8 @@ def _cluster(
 def _provenance(inputs: Inputs, options: ResolvedOptions) -> dict[str, Any]:
     from cluster_jax.pipeline import provenance
 
-    is_kmeans = options.method == "kmeans"
-    unused = {"k"} if is_kmeans else {"k", "n_init", "max_iter"}
+    is_given = options.k is not None
+    unused = {"k"} if options.method == "kmeans" else {"k", "n_init", "max_iter"}
     if options.reduce == "none":
         unused |= {"n_components", "n_neighbors", "min_dist"}
     used = {k: v for k, v in dataclasses.asdict(options).items() if k not in unused}
@@ -169,8 +169,8 @@ def _provenance(inputs: Inputs, options: ResolvedOptions) -> dict[str, Any]:
         "columns": inputs.features.values.shape[1],
         **used,
         "labels_used_for": [] if inputs.labels is None else ["scoring"],
-        "number_of_clusters": {options.method: "given" if is_kmeans else "found"},
-        "bandwidth": None if is_kmeans else bandwidth,
+        "number_of_clusters": {options.method: "given" if is_given else "found"},
+        "bandwidth": bandwidth if options.method == "gridshift" else None,
         "nmi": "arithmetic mean of the entropies",
         "machine": f"{platform.machine()}, {platform.system()}",
         "versions": provenance.versions(),
@@ -201,6 +201,7 @@ def _write_report(
     if points.shape[1] == 1:  # A map has two axes.
         points = np.pad(points, ((0, 0), (0, 1)))
     is_kmeans = "kmeans" in results["metrics"]
+    linkage = None if result.modes is None else result.modes.tree_.linkage(len(result.centers))
     data = report.ReportData(
         title=pathlib.Path(inputs.features_file).name,
         results=results,
@@ -215,7 +216,7 @@ def _write_report(
         sources=inputs.features.names,
         curve=result.curve,
         skipped=(),
-        linkage=None,
+        linkage=linkage,
         duplicates=None,
     )
     report.write_report(path, data)
@@ -246,10 +247,10 @@ def _parser() -> Parser:
     add("--labels", metavar="FILE", help=f"{strings}; only used to score")
     add("--labels_array", metavar="NAME", help="array of an .npz file of labels")
     add("--workdir", metavar="DIR", help="folder of the results (default: clusters/NAME-HASH)")
-    methods = "gridshift finds the number of clusters (default: %(default)s)"
-    add("--method", default="gridshift", choices=cluster_options.CLUSTERINGS, help=methods)
-    add("--k", type=int, help="number of clusters of kmeans")
-    reductions = "reduction before clustering (default: umap for gridshift on more than 3 columns)"
+    methods = "modes and gridshift find the number of clusters (default: %(default)s)"
+    add("--method", default="modes", choices=cluster_options.CLUSTERINGS, help=methods)
+    add("--k", type=int, help="number of clusters of kmeans, or of a cut of the tree of modes")
+    reductions = "reduction before clustering (default: umap, but none for kmeans or 3 columns)"
     add("--reduce", choices=METHODS, help=reductions)
     columns = "columns after the reduction (default: %(default)s)"
     add("--n_components", type=int, default=3, help=columns)
@@ -257,7 +258,9 @@ def _parser() -> Parser:
     add("--n_neighbors", type=int, default=15, help=n_neighbors)
     min_dist = "minimum distance of points of umap (default: %(default)s)"
     add("--min_dist", type=float, default=0.0, help=min_dist)
-    metrics = "distance of umap, tsne, kmeans (default: cosine above 3 columns, else euclidean)"
+    metrics = (
+        "distance of modes, umap, tsne, kmeans (default: cosine above 3 columns, else euclidean)"
+    )
     add("--metric", choices=cluster_options.METRICS, help=metrics)
     widths = "bandwidth of gridshift: auto or a number (default: %(default)s)"
     add("--bandwidth", type=_bandwidth, default="auto", help=widths)

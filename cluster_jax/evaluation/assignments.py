@@ -77,15 +77,22 @@ def images_csv(dataset: Dataset, evaluation: Evaluation, discovered: Discovery |
 
 
 def rows_csv(names: Sequence[str] | None, result: ClusteringResult) -> str:
-    """A row for each row of features; without `names` they are numbered."""
-    return to_csv(
-        {
-            "row": range(len(result.cluster_labels)) if names is None else names,
-            "cluster": result.cluster_labels,
-            "distance": result.distances,
-            "outlier": result.outliers,
-        }
-    )
+    """A row for each row of features; without `names` they are numbered.
+
+    Where modes found the clusters, also the probability of the cluster, and the second likeliest
+    cluster with its own.
+    """
+    columns: dict[str, Column] = {
+        "row": range(len(result.cluster_labels)) if names is None else names,
+        "cluster": result.cluster_labels,
+        "distance": result.distances,
+        "outlier": result.outliers,
+    }
+    if result.modes is not None and np.array_equal(result.modes.labels_, result.cluster_labels):
+        columns["probability"] = result.modes.probabilities_
+        columns["runner_up"] = result.modes.runners_up_
+        columns["runner_up_probability"] = result.modes.runner_up_probabilities_
+    return to_csv(columns)
 
 
 def duplicates_csv(dataset: Dataset, found: Duplicates) -> str:

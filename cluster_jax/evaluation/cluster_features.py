@@ -6,8 +6,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cluster_jax.clustering import modes
 from cluster_jax.clustering.bandwidth import BandwidthCurve
 from cluster_jax.clustering.gridshift import GridShift
+from cluster_jax.clustering.modes import ModeTree
 from cluster_jax.clustering.reduce import reduce
 from cluster_jax.core import arrays, checks
 from cluster_jax.core.checks import InputError
@@ -19,6 +21,8 @@ from cluster_jax.metrics.silhouette import silhouette
 MAX_UNREDUCED_COLUMNS = 3
 # Rows of the sample on which the silhouette is computed.
 SILHOUETTE_ROWS = 4_000
+# Rows from which a cluster of modes counts; the rows of smaller ones are outliers.
+MIN_CLUSTER_ROWS = 5
 # Elements in one block of a pass over all rows.
 _BLOCK = 2**22
 
@@ -33,9 +37,10 @@ class ClusteringResult(NamedTuple):
         centers: float `[k, n_components]`, in the same space.
         cluster_labels: int32 `[n]`.
         distances: float32 `[n]`, to the center of the cluster: in bandwidths for GridShift;
-            for k-means the distance, for cosine 1 - cos.
-        outliers: bool `[n]`, GridShift's; k-means has none.
-        curve: the scan over bandwidths, or None.
+            for k-means and modes the distance, for k-means by cosine 1 - cos.
+        outliers: bool `[n]`: for GridShift and modes, rows of clusters too small to count.
+        curve: GridShift's scan over bandwidths, or None.
+        modes: the fitted tree of groups, or None.
     """
 
     metrics: dict[str, Any]
@@ -45,6 +50,7 @@ class ClusteringResult(NamedTuple):
     distances: NDArray
     outliers: NDArray
     curve: BandwidthCurve | None
+    modes: ModeTree | None = None
 
 
 def resolve(
@@ -69,9 +75,13 @@ def resolve(
     is_low_dimensional = d <= MAX_UNREDUCED_COLUMNS
     method = options.reduce
     if method is None:
-        method = "umap" if options.method == "gridshift" and not is_low_dimensional else "none"
+        method = "none" if options.method == "kmeans" or is_low_dimensional else "umap"
     # Whether any step computes distances between the features themselves.
-    compared = method in ("umap", "tsne") or (options.method == "kmeans" and method == "none")
+    compared = (
+        method in ("umap", "tsne")
+        or options.method == "modes"
+        or (options.method == "kmeans" and method == "none")
+    )
     metric = options.metric or ("cosine" if compared and not is_low_dimensional else "euclidean")
     if metric == "cosine" and not compared:
         raise InputError(
@@ -110,11 +120,15 @@ def cluster(
         InputError: features, labels or an option cannot be used.
     """
     resolved = resolve(features, true_labels, options)
-    points = _reduce(features, resolved, progress)
-    if resolved.method == "gridshift":
+    if resolved.method == "modes":
+        result = _run_modes(features, true_labels, resolved, progress)
+        points = result.points
+    elif resolved.method == "gridshift":
+        points = _reduce(features, resolved, progress)
         progress(f"running GridShift on {len(points):,} points, bandwidth {resolved.bandwidth} ...")
         result = run_gridshift(points, true_labels, bandwidth=resolved.bandwidth)
     else:
+        points = _reduce(features, resolved, progress)
         progress(
             f"running k-means on {len(points):,} points, k = {resolved.k}, "
             f"n_init = {resolved.n_init} ..."
@@ -166,6 +180,57 @@ def run_gridshift(
         located.distances.astype(np.float32),
         located.outliers,
         curve,
+    )
+
+
+def _run_modes(
+    features: NDArray,
+    true_labels: NDArray | None,
+    options: ResolvedOptions,
+    progress: Callable[[str], None],
+) -> ClusteringResult:
+    """The tree of groups and its cut.
+
+    Its metrics are `scores`, `n_large`, `n_found` (the number where k is not given), `verdict`, the
+    `agreement` of halves of the rows, the `certainty` of the least certain split, and `outliers`.
+    """
+    size = " x ".join(f"{side:,}" for side in features.shape)
+    progress(f"mapping {size} features and growing the tree of their groups ...")
+    model = ModeTree(
+        metric=options.metric,
+        method=options.reduce,
+        n_neighbors=options.n_neighbors,
+        n_components=options.n_components,
+        min_dist=options.min_dist,
+        seed=options.seed,
+    ).fit(features)
+    progress("comparing halves of the rows ...")
+    agreement = model.agreement(features)
+    found = model.n_clusters_
+    labels = model.labels_ if options.k is None else model.cut(k=options.k)
+    centers = arrays.cluster_means(model.embedding_, labels)
+    outliers = np.bincount(labels)[labels] < min(MIN_CLUSTER_ROWS, np.bincount(labels).max())
+    certainties = model.tree_.certainties
+    kept = certainties[len(certainties) - len(centers) + 1 :]
+    metrics = {
+        **scores(true_labels, labels),
+        "n_large": len(np.unique(labels[~outliers])),
+        "n_found": found,
+        "verdict": modes.verdict(model, agreement),
+        "agreement": None if np.isnan(agreement) else agreement,
+        "certainty": float(kept.min()) if len(kept) else None,
+        "outliers": int(outliers.sum()),
+    }
+    distances = arrays.distances_to_centers(model.embedding_, centers, labels)
+    return ClusteringResult(
+        metrics,
+        model.embedding_,
+        centers,
+        labels.astype(np.int32),
+        distances.astype(np.float32),
+        outliers,
+        None,
+        model,
     )
 
 

@@ -8,7 +8,7 @@ from cluster_jax.clustering.reduce import METHODS
 from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
 
-CLUSTERINGS = ("gridshift", "kmeans")
+CLUSTERINGS = ("modes", "gridshift", "kmeans")
 METRICS = ("cosine", "euclidean")
 # The largest value of counters and seeds, that of int32.
 _INT32_MAX = 2**31 - 1
@@ -19,10 +19,12 @@ class ClusterOptions:
     """How features are clustered.
 
     Attributes:
-        method: `"gridshift"`, or `"kmeans"` for a given number of clusters.
-        k: number of clusters of k-means; None for GridShift.
-        reduce: a method of `clustering.reduce`; None: UMAP for GridShift on more than three
-            columns, else none. The reduced features are what is clustered.
+        method: `"modes"` for `clustering.modes.ModeTree`, `"gridshift"`, or `"kmeans"` for a given
+            number of clusters.
+        k: number of clusters of k-means, or of the cut of the modes' tree; None there for the cut
+            that is found, and for GridShift.
+        reduce: a method of `clustering.reduce`; None: none for k-means and up to three columns,
+            else UMAP. The reduced features are what is clustered.
         n_components: columns of the reduced features.
         n_neighbors: UMAP's neighbors, t-SNE's perplexity.
         min_dist: UMAP's closest distance.
@@ -56,25 +58,30 @@ class ClusterOptions:
         _check_int32("seed", self.seed, 0)
         if self.method == "kmeans":
             self._check_kmeans()
-        else:
+        elif self.method == "gridshift":
             self._check_gridshift()
+        else:
+            self._check_no_bandwidth("modes")
 
     def _check_kmeans(self) -> None:
         if self.k is None:
             raise InputError("k must be given for k-means; got none")
-        if self.bandwidth != "auto":
-            raise InputError(
-                f"bandwidth must be left out for k-means; got {self.bandwidth} (or set the method "
-                "to gridshift)"
-            )
+        self._check_no_bandwidth("k-means")
         _check_int32("n_init", self.n_init, 1)
         _check_int32("max_iter", self.max_iter, 1)
+
+    def _check_no_bandwidth(self, name: str) -> None:
+        if self.bandwidth != "auto":
+            raise InputError(
+                f"bandwidth must be left out for {name}; got {self.bandwidth} (or set the method "
+                "to gridshift)"
+            )
 
     def _check_gridshift(self) -> None:
         if self.k is not None:
             raise InputError(
                 f"k must be left out for GridShift, which finds the number of clusters; got "
-                f"{self.k} (or set the method to kmeans)"
+                f"{self.k} (or set the method to modes or kmeans)"
             )
         if self.bandwidth != "auto" and not (
             isinstance(self.bandwidth, int | float) and 0 < self.bandwidth < np.inf

@@ -23,6 +23,7 @@ from cluster_jax.evaluation import (
     report_tree,
     summary,
 )
+from cluster_jax.evaluation.cluster_options import CLUSTERINGS
 from cluster_jax.evaluation.plots import ConfusionMatrix, TrainingCurve
 from cluster_jax.evaluation.report_data import Cluster, ReportData
 
@@ -94,7 +95,8 @@ def render(data: ReportData) -> str:
     tree = None if data.linkage is None else report_tree.build_tree(data.linkage, clusters)
     figures = _figures(data, clusters, curves, matrix)
     if tree is not None:
-        figures["tree"] = report_tree.tree_figure(tree)
+        measure = "separation" if "modes" in data.results["metrics"] else "cosine distance"
+        figures["tree"] = report_tree.tree_figure(tree, measure)
     record = {
         "figures": {name: figure.to_plotly_json() for name, figure in figures.items()},
         "map": cluster_map.to_json(data.noun),
@@ -194,7 +196,7 @@ def _figures(
 def _overview(data: ReportData, clusters: Sequence[Cluster]) -> Overview:
     metrics = data.results["metrics"]
     discovery = metrics.get("discovery")
-    method = "gridshift" if "gridshift" in metrics else "kmeans"
+    method = next(name for name in (*CLUSTERINGS, "") if name in metrics or not name)
     scores = discovery["novel"] if discovery else metrics.get(method, {})
     provenance = data.results["provenance"]
     origin = provenance.get("number_of_clusters", {}).get(method)

@@ -71,8 +71,13 @@ def build_tree(linkage: NDArray, clusters: Sequence[Cluster]) -> Tree | None:
     return Tree(leaves, merges, heights, len(clusters) - len(leaves))
 
 
-def tree_figure(tree: Tree) -> go.Figure:
-    """The dendrogram: leaves with their numbers and colors below, distances upward."""
+def tree_figure(tree: Tree, measure: str) -> go.Figure:
+    """The dendrogram: leaves with their numbers and colors below, distances upward.
+
+    Args:
+        tree: from `build_tree`.
+        measure: what the distances are.
+    """
     k = len(tree.leaves)
     x, y = [float(i) for i in range(k)], [0.0] * k
     branch_x: list[float | None] = []
@@ -89,7 +94,7 @@ def tree_figure(tree: Tree) -> go.Figure:
         y=y[k:],
         mode="markers",
         marker={"color": "var(--soft)", "size": 6},
-        hovertemplate="cosine distance %{y:.3g}<extra></extra>",
+        hovertemplate=f"{measure} %{{y:.3g}}<extra></extra>",
     )
     leaves = go.Scatter(
         x=x[:k],
@@ -116,6 +121,6 @@ def tree_figure(tree: Tree) -> go.Figure:
                 "showgrid": False,
                 "range": [-0.5, k - 0.5],
             },
-            "yaxis": {"title": {"text": "cosine distance"}, "range": [0, float(top) * 1.08]},
+            "yaxis": {"title": {"text": measure}, "range": [0, float(top) * 1.08]},
         },
     )

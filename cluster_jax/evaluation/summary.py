@@ -7,7 +7,7 @@ from typing import Any
 NAMED = 20
 # Scores of a clustering in every table, from `metrics.partition.scores`.
 SCORES = ("acc", "nmi", "ari", "ami")
-TITLES = {"gridshift": "GridShift", "kmeans": "k-means"}
+TITLES = {"modes": "modes", "gridshift": "GridShift", "kmeans": "k-means"}
 
 
 def tally(metrics: Mapping[str, Any]) -> tuple[int, int]:
@@ -34,10 +34,10 @@ def groups(large: int, small: int, noun: str) -> str:
 
 
 def verdict(metrics: Mapping[str, Any], noun: str) -> str | None:
-    """A sentence where the clusters that GridShift found are not clear, else None.
+    """A sentence where the clusters that were found are not clear, else None.
 
     Args:
-        metrics: GridShift's, or k-means', which have no verdict.
+        metrics: GridShift's, those of modes, or k-means', which have no verdict.
         noun: plural of what was clustered: "images" or "rows".
     """
     if metrics.get("verdict") == "one cluster":

@@ -96,20 +96,20 @@ def test_files_of_a_run(files, capsys):
 
 
 def test_a_finished_run_is_shown_again(files, capsys):
-    out, _ = _run(capsys, "--features=x.npy", "--bandwidth=2.5")
+    out, _ = _run(capsys, "--features=x.npy", "--method=gridshift", "--bandwidth=2.5")
     (workdir,) = pathlib.Path("clusters").iterdir()
     assert workdir.name.startswith("x-")
     stamp = (workdir / "results.json").stat().st_mtime_ns
-    again, _ = _run(capsys, "--features=x.npy", "--bandwidth=2.5")
+    again, _ = _run(capsys, "--features=x.npy", "--method=gridshift", "--bandwidth=2.5")
     assert "is finished" in again
     assert "GridShift on" not in again
     assert again.split("\n\n")[1:] == out.split("\n\n")[1:], "the same figures"
     assert (workdir / "results.json").stat().st_mtime_ns == stamp
     # What is the default may be said; anything else is another result.
-    _run(capsys, "--features=x.npy", "--bandwidth=2.5", "--reduce=none")
+    _run(capsys, "--features=x.npy", "--method=gridshift", "--bandwidth=2.5", "--reduce=none")
     assert len(list(pathlib.Path("clusters").iterdir())) == 1
-    _run(capsys, "--features=x.npy", "--bandwidth=2.0")
-    _run(capsys, "--features=x.npy", "--bandwidth=2.5", "--labels=y.txt")
+    _run(capsys, "--features=x.npy", "--method=gridshift", "--bandwidth=2.0")
+    _run(capsys, "--features=x.npy", "--method=gridshift", "--bandwidth=2.5", "--labels=y.txt")
     assert len(list(pathlib.Path("clusters").iterdir())) == 3
     results = io.read_json(workdir / "results.json")
     assert results["provenance"]["bandwidth"] == "given"
@@ -117,7 +117,7 @@ def test_a_finished_run_is_shown_again(files, capsys):
 
 
 def test_an_interrupted_run_goes_on(files, capsys, monkeypatch):
-    flags = ("--features=x.npy", "--bandwidth=2.5", "--workdir=out")
+    flags = ("--features=x.npy", "--method=gridshift", "--bandwidth=2.5", "--workdir=out")
 
     def stop(*arguments):
         raise KeyboardInterrupt
@@ -144,13 +144,15 @@ def test_a_folder_of_something_else_is_left_alone(files, capsys):
     for workdir in ("x.npy", "x.npy/below"):
         assert "x.npy is a file" in _refused(capsys, "--features=x.npy", f"--workdir={workdir}")
     pathlib.Path("empty").mkdir()
-    _run(capsys, "--features=x.npy", "--bandwidth=2", "--workdir=empty")
-    text = _refused(capsys, "--features=x.npy", "--bandwidth=3", "--workdir=empty")
+    _run(capsys, "--features=x.npy", "--method=gridshift", "--bandwidth=2", "--workdir=empty")
+    text = _refused(
+        capsys, "--features=x.npy", "--method=gridshift", "--bandwidth=3", "--workdir=empty"
+    )
     assert "empty contains a run with bandwidth = 2.0, not 3.0; choose another --workdir" in text
 
 
 def test_what_another_version_or_a_kill_left(files, capsys, monkeypatch):
-    flags = ("--features=x.npy", "--bandwidth=2", "--workdir=out")
+    flags = ("--features=x.npy", "--method=gridshift", "--bandwidth=2", "--workdir=out")
     pathlib.Path("out").mkdir()
     pathlib.Path("out/.config.json.partial").write_text("{")
     _run(capsys, *flags)
@@ -270,14 +272,14 @@ def test_summary_counts_small_clusters_apart():
         (("--features=x.npy", "--k=many"), "--k: invalid int value: 'many'"),
         (("--features=x.npy", "--k=3"), "k must be left out for GridShift"),
         (
-            ("--features=x.npy", "--bandwidth=wide"),
+            ("--features=x.npy", "--method=gridshift", "--bandwidth=wide"),
             "bandwidth must be 'auto' or a number greater than 0; got 'wide'",
         ),
         (
             ("--features=x.npy", "--method=kmeans", "--k=2", "--max_iter=2147483648"),
             "max_iter must be at most 2,147,483,647; got 2147483648",
         ),
-        (("--features=x.npy", "--bandwidth=-1"), "greater than 0; got -1.0"),
+        (("--features=x.npy", "--method=gridshift", "--bandwidth=-1"), "greater than 0; got -1.0"),
         (("--features=x.npy", "--bandwith=1"), "--bandwith=1"),
         (("--features=x.npy", "more"), "more"),
         (("--features=wide.npy", "--n_neighbors=1"), "neighbors must be at least 2; got 1"),

@@ -871,7 +871,7 @@ def test_tree_of_the_clusters():
     assert {numbers[i] for i in tree.merges[0]} == {0, 4}
     assert tree.heights == [0.25, 0.75]
     colors = {cluster.id: (cluster.color, cluster.symbol) for cluster in clusters}
-    _, joints, leaves = report_tree.tree_figure(tree).data
+    _, joints, leaves = report_tree.tree_figure(tree, "cosine distance").data
     shown = zip(leaves.customdata, leaves.marker.color, leaves.marker.symbol, strict=True)
     assert {number: (color, symbol) for (number, _), color, symbol in shown} == colors
     assert list(joints.y) == [0.25, 0.75]

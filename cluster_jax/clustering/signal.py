@@ -1,0 +1,109 @@
+"""The part of features that is above noise: rows in which distances say more.
+
+In hundreds of columns of noise the nearest rows of a row are mostly chance, and with them every
+graph and every map; in the few principal components that hold structure they are not.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Rows from which components are estimated, at most.
+_SAMPLE = 5_000
+# Twice as many components as stand out from the noise are kept: those of small clusters and of
+# clusters within clusters stay below it.
+_MARGIN = 2
+# The largest eigenvalue of noise exceeds its limit by about this times m^(-2/3) in m columns.
+_FLUCTUATION = 1.5
+# Columns of few values: from this many on (fewer are categories), and at most so many.
+_LEVELS = (4, 20)
+
+
+class Signal(NamedTuple):
+    """A projection to the components that hold structure.
+
+    Attributes:
+        mean: float64 `[d]`.
+        components: float64 `[d, r]`, orthonormal; the identity where all columns are kept.
+    """
+
+    mean: NDArray
+    components: NDArray
+
+    def project(self, x: NDArray) -> NDArray:
+        """Rows `[m, d]` as float64 `[m, r]`."""
+        return (x.astype(np.float64) - self.mean) @ self.components
+
+
+def fit(x: NDArray) -> Signal:
+    """The principal components that stand out from noise, and as many more.
+
+    A component stands out if its variance exceeds what noise of the variance left would reach in
+    that many rows and columns (Marchenko and Pastur 1967); those found are taken out in turn. Up to
+    three that stand out are a map of their own: no more are taken. Where none stands out, or there
+    are no more than three columns, all columns are kept.
+
+    Args:
+        x: float `[n, d]`, finite.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> x = rng.normal(size=(400, 60))
+        >>> x[:, :2] += 9 * (np.arange(400) % 3)[:, None]
+        >>> fit(x).components.shape
+        (60, 1)
+    """
+    mean = x.mean(axis=0, dtype=np.float64)
+    n_columns = x.shape[1]
+    everything = Signal(mean, np.eye(n_columns))
+    if n_columns <= 3 or len(x) < 4:
+        return everything
+    sample = x[np.arange(min(len(x), _SAMPLE)) * len(x) // min(len(x), _SAMPLE)]
+    centered = sample.astype(np.float64) - sample.mean(axis=0, dtype=np.float64)
+    variances, vectors = np.linalg.eigh(centered.T @ centered / len(centered))
+    variances, vectors = variances[::-1], vectors[:, ::-1]
+    count = _above_noise(variances, len(centered))
+    if not count:
+        return everything
+    if count > 3:
+        count = min(n_columns, _MARGIN * count)
+    return Signal(mean, vectors[:, :count])
+
+
+def _above_noise(variances: NDArray, n_rows: int) -> int:
+    """How many of the descending variances `[d]` are more than noise would have."""
+    d = len(variances)
+    left = np.cumsum(variances[::-1])[::-1]
+    count = 0
+    while count < d - 1:
+        columns = d - count
+        limit = left[count] / columns * (1 + np.sqrt(columns / n_rows)) ** 2
+        if variances[count] <= limit * (1 + _FLUCTUATION * min(n_rows, columns) ** (-2 / 3)):
+            break
+        count += 1
+    return count
+
+
+def dequantize(x: NDArray) -> NDArray:
+    """`x` `[n, d]` with columns of few values spread evenly over the gap between two of them.
+
+    Rows on a coarse grid coincide, and each value would be a cluster. Columns of 4 to 20 values, or
+    n / 20 if that is more, are spread, with a fixed seed; others stay as they are.
+
+    Example:
+        >>> x = np.arange(8.0)[:, None] // 2
+        >>> spread = dequantize(x)
+        >>> bool((np.abs(spread - x) <= 0.5).all()), len(np.unique(spread))
+        (True, 8)
+    """
+    spread = None
+    rng = np.random.default_rng(0)
+    for j, column in enumerate(x.T):
+        values = np.unique(column)
+        if not _LEVELS[0] <= len(values) <= max(_LEVELS[1], len(x) / 20) or len(values) == len(x):
+            continue
+        if spread is None:
+            spread = x.astype(np.float64)
+        spread[:, j] += rng.uniform(-0.5, 0.5, len(x)) * np.diff(values).min()
+    return x if spread is None else spread

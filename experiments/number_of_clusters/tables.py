@@ -1,0 +1,134 @@
+"""Tables of the results: `python -m experiments.number_of_clusters.tables FILES --out=PATH`.
+
+Reads the lines that `python -m experiments.number_of_clusters` wrote and writes PATH.json, all of
+them with their provenance, and PATH.md.
+"""
+
+import argparse
+import json
+import pathlib
+
+import numpy as np
+
+from cluster_jax.core import io
+from cluster_jax.pipeline import provenance
+from experiments import machine
+from experiments.number_of_clusters.__main__ import OURS
+
+_COLUMNS = ("k exact", "within 10 %", "mean NMI", "mean ARI", "more than 0.10 below the best peer")
+
+
+def methods(lines: list[dict]) -> list[str]:
+    """Names of the methods, ours first."""
+    return sorted({line["method"] for line in lines}, key=lambda name: (name != OURS, name))
+
+
+def summary(lines: list[dict]) -> str:
+    """A row for each method, over the sets with at least two true clusters that all have."""
+    names = methods(lines)
+    by_set: dict[str, dict[str, dict]] = {}
+    for line in lines:
+        by_set.setdefault(line["set"], {})[line["method"]] = line
+    sets = [s for s in by_set.values() if len(s) == len(names) and s[names[0]]["true"] > 1]
+    rows = [
+        f"{len(sets)} sets:",
+        "",
+        f"| | {' | '.join(_COLUMNS)} | CPU s |",
+        "|---|" + "---:|" * (len(_COLUMNS) + 1),
+    ]
+    for name in names:
+        own = [s[name] for s in sets]
+        error = np.array([abs(line["k"] - line["true"]) / line["true"] for line in own])
+        best = np.array([max(s[m]["ari"] for m in names if m not in (OURS, name)) for s in sets])
+        ari = np.array([line["ari"] for line in own])
+        cells = [
+            f"{(error == 0).mean():.2f}",
+            f"{(error <= 0.1).mean():.2f}",
+            f"{np.mean([line['nmi'] for line in own]):.3f}",
+            f"{ari.mean():.3f}",
+            f"{(ari < best - 0.1).mean():.2f}",
+            f"{sum(line['cpu'] for line in own):.0f}",
+        ]
+        rows.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(rows)
+
+
+def single(lines: list[dict]) -> str:
+    """Numbers found where there is one cluster, or none."""
+    cells = []
+    for name in methods(lines):
+        found = [str(x["k"]) for x in lines if x["method"] == name and x["true"] <= 1]
+        cells.append(f"| {name} | {', '.join(found)} |")
+    return "\n".join(["| | clusters found in one or in noise |", "|---|---|", *cells])
+
+
+def verdicts(lines: list[dict]) -> str:
+    """How often halves agree, and how often they do so about a wrong answer."""
+    own = [line for line in lines if line["method"] == OURS]
+    clear = [x for x in own if x["k"] > 1 and x["agreement"] is not None and x["agreement"] >= 0.9]
+    wrong = [x["set"] for x in clear if x["true"] <= 1 or x["ari"] < 0.7]
+    names = f" ({', '.join(wrong)})" if wrong else ""
+    return f'"Clear" on {len(clear)} of {len(own)} sets, ARI below 0.7 on {len(wrong)}{names}.'
+
+
+def reliability(lines: list[dict]) -> str:
+    """Probability of the clusters against the share of rows that are right, over all sets."""
+    bins: dict[int, np.ndarray] = {}
+    for line in lines:
+        if line["method"] != OURS or line["true"] < 2 or line["k"] != line["true"]:
+            continue
+        for rows, probability, right in line["calibration"]:
+            key = min(int(probability * 10), 9)
+            total = np.array([rows, rows * probability, rows * right])
+            bins[key] = bins.get(key, np.zeros(3)) + total
+    table = ["| rows | mean probability | right |", "|---:|---:|---:|"]
+    for key in sorted(bins):
+        rows, probability, right = bins[key]
+        table.append(f"| {int(rows):,} | {probability / rows:.3f} | {right / rows:.3f} |")
+    return "\n".join(table)
+
+
+def per_set(lines: list[dict]) -> str:
+    """Number and ARI of each method on each set."""
+    names = methods(lines)
+    by_set: dict[str, dict[str, dict]] = {}
+    for line in lines:
+        by_set.setdefault(line["set"], {})[line["method"]] = line
+    rows = ["| set | true | " + " | ".join(names) + " |", "|---|---:|" + "---|" * len(names)]
+    for name, results in by_set.items():
+        true = next(iter(results.values()))["true"]
+        cells = [
+            f"{results[m]['k']}, {results[m]['ari']:.2f}" if m in results else "" for m in names
+        ]
+        rows.append(f"| {name} | {true} | " + " | ".join(cells) + " |")
+    return "\n".join(rows)
+
+
+def main() -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.number_of_clusters.tables")
+    parser.add_argument("files", nargs="+", type=pathlib.Path)
+    parser.add_argument("--out", default="experiments/number_of_clusters/results")
+    flags = parser.parse_args()
+    text, everything = ["# The number of clusters, not given"], {}
+    for file in flags.files:
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        everything[file.stem] = lines
+        generated = any(line["true"] < 2 for line in lines)
+        text += [f"## {file.stem}", summary(lines), verdicts(lines)]
+        if generated:
+            text += [single(lines), "Where the number is right:", reliability(lines)]
+        text += [per_set(lines)]
+    about = {
+        "command": "python -m experiments.number_of_clusters, see its docstring",
+        "machine": machine.describe(),
+        "versions": provenance.versions(),
+        "commit": provenance.commit(),
+    }
+    text.append("\n".join(f"- {key}: {value}" for key, value in about.items()))
+    io.write_json(f"{flags.out}.json", {"provenance": about, "results": everything})
+    io.write(f"{flags.out}.md", "\n\n".join(text) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,224 @@
+"""ModeTree: numbers of clusters, nested cuts, invariances, predictions, certainty, small sets."""
+
+import numpy as np
+import pytest
+from scipy.cluster import hierarchy
+from sklearn.datasets import make_moons
+from sklearn.metrics import adjusted_rand_score
+
+from cluster_jax.clustering import levels, membership, modes, separation, signal
+from cluster_jax.clustering.levels import Tree
+from cluster_jax.clustering.modes import ModeTree
+from cluster_jax.core.checks import InputError
+
+
+def _blobs(sizes, d=2, gap=9.0, seed=0):
+    rng = np.random.default_rng(seed)
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    centers = np.zeros((len(sizes), d))
+    centers[:, 0] = gap * np.arange(len(sizes))
+    centers[:, 1] = gap * (np.arange(len(sizes)) % 2)
+    order = rng.permutation(len(labels))
+    return (centers[labels] + rng.normal(size=(len(labels), d)))[order], labels[order]
+
+
+def _fit(x):
+    return ModeTree(metric="euclidean").fit(x)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "d"), [((300,), 2), ((200, 200), 2), ((150,) * 6, 3), ((600, 60, 30), 2)]
+)
+def test_separate_blobs_are_found_and_counted(sizes, d):
+    x, truth = _blobs(sizes, d)
+    model = _fit(x)
+    assert model.n_clusters_ == len(sizes)
+    assert adjusted_rand_score(truth, model.labels_) > 0.98
+    assert (np.diff(np.bincount(model.labels_)) <= 0).all()  # the largest first
+
+
+def test_curved_clusters_stay_whole():
+    x, truth = make_moons(600, noise=0.05, random_state=1)
+    assert adjusted_rand_score(truth, _fit(x).labels_) == 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_uniform_noise_is_not_divided(seed):
+    assert _fit(np.random.default_rng(seed).uniform(size=(700, 2))).n_clusters_ == 1
+
+
+def test_mixture_whose_neighbors_are_chance():
+    rng = np.random.default_rng(0)
+    truth = np.arange(1000) % 5
+    x = rng.normal(size=(5, 300))[truth] * 0.22 + rng.normal(size=(1000, 300))
+    nearest = np.argsort(-x @ x.T, axis=1)[:, 1:11]
+    assert (truth[nearest] == truth[:, None]).mean() < 0.7
+    model = ModeTree().fit(x)
+    assert model.n_clusters_ == 5
+    assert adjusted_rand_score(truth, model.labels_) > 0.9
+
+
+def test_columns_of_few_values():
+    x, truth = _blobs((300, 300, 300), 3)
+    model = _fit(np.round(x))
+    assert model.n_clusters_ == 3
+    assert adjusted_rand_score(truth, model.labels_) > 0.97
+
+
+def test_cuts_are_nested_partitions():
+    x, _ = _blobs((100,) * 8, 2, gap=3.5)
+    model = _fit(x)
+    leaves = len(model.tree_.merges) + 1
+    coarser = model.cut(k=1)
+    for k in range(2, leaves + 1):
+        groups = levels.cut(model.tree_, k=k)
+        assert len(np.unique(groups)) == k
+        assert (np.bincount(groups) > 0).all()
+        above = levels.cut(model.tree_, k=k - 1)
+        # Every group lies in one of the coarser cut.
+        assert len(np.unique(np.stack([groups, above]), axis=1).T) == k
+    assert not coarser.any()
+    assert np.array_equal(levels.cut(model.tree_), levels.cut(model.tree_, level=0.5))
+    assert model.tree_.n_clusters == len(np.unique(levels.cut(model.tree_)))
+    assert (np.diff(model.tree_.certainties) >= 0).all()
+    for k in range(1, leaves + 1):
+        linkage = model.tree_.linkage(k)
+        assert linkage.shape == (k - 1, 4)
+        assert k == 1 or hierarchy.is_valid_linkage(linkage)
+
+
+def test_levels_of_a_hierarchy():
+    x, fine = _blobs((120,) * 6)
+    coarse = fine // 3
+    x[:, 0] += 60 * coarse
+    model = _fit(x)
+    assert adjusted_rand_score(fine, model.labels_) == 1
+    assert adjusted_rand_score(coarse, model.cut(k=2)) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"k": 0}, "k must be between 1 and 3"),
+        ({"k": 4}, "k must be between 1 and 3"),
+        ({"level": 1.5}, "level must be between 0 and 1"),
+        ({"k": 2, "level": 0.5}, "not both"),
+    ],
+)
+def test_cuts_out_of_range(arguments, message):
+    tree = Tree(np.array([0, 1, 2]), np.array([[0, 1], [2, 3]]), np.array([-1.0, 2.0]))
+    with pytest.raises(InputError, match=message):
+        levels.cut(tree, **arguments)
+
+
+def test_order_of_rows_translation_and_scale_change_nothing():
+    x, _ = _blobs((150, 150, 80), 3, gap=5)
+    labels = _fit(x).labels_
+    order = np.random.default_rng(5).permutation(len(x))
+    assert np.array_equal(_fit(x[order]).labels_, labels[order])
+    assert np.array_equal(_fit(x * 1024).labels_, labels)
+    assert adjusted_rand_score(_fit(x + 2.0**10).labels_, labels) == 1
+
+
+def test_predict_follows_the_labels():
+    x, _ = _blobs((200, 200, 200), 3, gap=5)
+    model = _fit(x)
+    assert np.array_equal(model.predict(x), model.labels_)
+    new, new_truth = _blobs((50, 50, 50), 3, gap=5, seed=1)
+    assert adjusted_rand_score(new_truth, model.predict(new)) > 0.95
+    assert np.array_equal(model.predict(new[:1]), model.predict(new)[:1])
+
+
+def test_more_rows_than_the_sample(monkeypatch):
+    monkeypatch.setattr(modes, "_SAMPLE", 300)
+    x, truth = _blobs((400, 400, 400), 3)
+    model = _fit(x)
+    assert len(model.tree_.leaves) == 300
+    assert adjusted_rand_score(truth, model.labels_) == 1
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 12])
+@pytest.mark.parametrize("d", [2, 6])
+def test_tiny_sets(n, d):
+    x = np.random.default_rng(0).normal(size=(n, d))
+    model = _fit(x)
+    assert model.labels_.shape == (n,)
+    assert model.predict(x).shape == (n,)
+    assert np.isfinite(model.probabilities_).all()
+
+
+@pytest.mark.parametrize("d", [2, 5])
+def test_equal_rows_are_one_cluster(d):
+    model = _fit(np.ones((60, d)))
+    assert model.n_clusters_ == 1
+
+
+def test_copies_of_few_rows():
+    x = np.repeat(np.array([[0.0, 0.0], [0.0, 1.0], [8.0, 8.0]]), 40, axis=0)
+    labels = _fit(x).labels_.reshape(3, 40)
+    assert (labels == labels[:, :1]).all()
+
+
+def test_probabilities_are_calibrated():
+    rng = np.random.default_rng(0)
+    truth = np.arange(9000) % 3
+    x = np.array([[0.0, 0.0], [3.6, 0.0], [1.8, 3.2]])[truth] + rng.normal(size=(9000, 2))
+    model = _fit(x)
+    assert model.n_clusters_ == 3
+    majority = np.array([np.bincount(truth[model.labels_ == c]).argmax() for c in range(3)])
+    right = majority[model.labels_] == truth
+    p = model.probabilities_
+    assert ((p >= 1 / 3) & (p <= 1)).all()
+    assert (model.runner_up_probabilities_ <= p + 1e-12).all()
+    for low, high in ((0.5, 0.8), (0.8, 0.95), (0.95, 1.01)):
+        rows = (p >= low) & (p < high)
+        assert rows.sum() > 100
+        assert abs(p[rows].mean() - right[rows].mean()) < 0.05
+    second = majority[model.runners_up_] == truth
+    assert second[~right].mean() > 0.8
+
+
+def test_curved_clusters_keep_their_rows():
+    x, truth = make_moons(600, noise=0.05, random_state=1)
+    _, neighbors = modes.basins.nearest_rows(x, 250)
+    member = membership.assign(x, truth, neighbors[:, 200:220])  # far ones: all rows in doubt
+    assert np.array_equal(member.labels, truth)
+
+
+def test_a_valley_is_seen_on_rows_held_out_only():
+    x = np.random.default_rng(0).normal(size=(60, 400))
+    first, second = np.arange(30), np.arange(30, 60)
+    half = np.arange(60) % 2 == 0
+    assert separation.valley(x, first, second, half) < 2
+    assert separation.valley(x, first, second, np.ones(60, bool)) == 0  # nothing held out
+    x[:30, 0] += 60
+    assert separation.valley(x, first, second, half) > 4
+
+
+def test_components_above_noise():
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=(500, 100))
+    assert signal.fit(noise).components.shape == (100, 100)
+    rows = noise.copy()
+    rows[:, :8] += 4 * rng.normal(size=(500, 8))
+    projection = signal.fit(rows)
+    assert projection.components.shape == (100, 16)
+    kept = np.linalg.norm(projection.components[:8], axis=1)
+    assert (kept > 0.97).all()
+
+
+def test_halves_agree_about_clusters_only():
+    x, _ = _blobs((200, 200, 200), 3)
+    assert _fit(x).agreement(x) > 0.98
+    assert np.isnan(_fit(x[:3]).agreement(x[:3]))
+    with pytest.raises(ValueError, match="X must be the 600 rows of fit; got 5"):
+        _fit(x).agreement(x[:5])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [({"metric": "manhattan"}, "metric must be one of"), ({"seed": -1}, "seed must be")],
+)
+def test_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        ModeTree(**arguments).fit(np.zeros((5, 2)))
