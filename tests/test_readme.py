@@ -39,8 +39,8 @@ def test_python(embeddings, capsys):
     names = {}
     for block in _blocks("python"):
         exec(block, names)
-    assert names["grid"].labels_.shape == embeddings.shape
-    assert "3 clusters: clear" in capsys.readouterr().out
+    assert names["model"].labels_.shape == embeddings.shape
+    assert "3 clusters; halves agree: 1.0" in capsys.readouterr().out
 
 
 def test_command(embeddings, capsys):

@@ -29,6 +29,8 @@ _MAX_IN_MAP, _MAX_IN_FEATURES, _MAX_VALLEY = 4.0, 3.0, 12.0
 # gap of chance, so that it takes more.
 _FEATURES, _VALLEY, _SEPARATE = 0.3, 0.05, 1.65
 _THIN, _THIN_WEIGHT = 1.85, 3.0
+# Evidence of the densities from which the valley is not looked for.
+_CLEARLY = 1.0
 # Prominence of groups that no graph connects.
 _UNCONNECTED = 10.0
 # Certainty from evidence: logistic, its scale fitted on the choosing half.
@@ -144,10 +146,13 @@ class _Builder:
         n = len(rows)
         self.rows = rows
         self.is_training = np.random.default_rng(1).permutation(n) % 2 == 0
-        in_map = _landscapes(points)
-        in_features = in_map if rows is points else _landscapes(rows)
-        distances, _ = basins.nearest_rows(rows, min(2 * _MANY, n - 1))
+        distances, indices = basins.nearest_rows(rows, min(2 * _MANY, n - 1))
         self.inverse_dimension = basins.inverse_dimension(distances)
+        in_features = _landscapes(distances, indices)
+        is_map = rows.shape == points.shape and np.array_equal(rows, points)
+        in_map = in_features
+        if not is_map:
+            in_map = _landscapes(*basins.nearest_rows(points, min(_MANY, n - 1)))
         self.leaves = basins.basins(in_map[0], _LEAST_PROMINENCE)
         m = int(self.leaves.max()) + 1
         order = np.argsort(self.leaves, kind="stable")
@@ -174,7 +179,8 @@ class _Builder:
         m = len(self.members)
         merges: list[tuple[int, int]] = []
         evidence: list[float] = []
-        heap = [(self.evidence(i, j), i, j) for i, j in self.passes]
+        known = {(i, j): self.evidence(i, j) for i, j in self.passes}
+        heap = [(value, *pair) for pair, value in known.items()]
         heapq.heapify(heap)
         while heap:
             value, i, j = heapq.heappop(heap)
@@ -185,7 +191,13 @@ class _Builder:
             evidence.append(value)
             self.merge(i, j, merged)
             for other in self.neighbors[merged]:
-                heapq.heappush(heap, (self.evidence(other, merged), other, merged))
+                pairs = ((min(a, other), max(a, other)) for a in (i, j))
+                before = [known[pair] for pair in pairs if pair in known]
+                # Of groups that are separate, levels above the answer, the mean is enough.
+                is_level = value >= 0 and min(before) >= 0
+                new = sum(before) / len(before) if is_level else self.evidence(other, merged)
+                known[other, merged] = new
+                heapq.heappush(heap, (new, other, merged))
         for height, i, j in self.bridges(m + len(merges)):
             merges.append((i, j))
             evidence.append(_UNCONNECTED + height)
@@ -237,23 +249,24 @@ class _Builder:
         first, second = self.members[i], self.members[j]
         largeness = min(1.0, min(len(first), len(second)) / _LARGE)
         in_map = largeness * min(many, _MAX_IN_MAP) + (1 - largeness) * min(few, _MAX_IN_MAP)
-        valley = separation.valley(self.rows, first, second, self.is_training)
         inverse = (self.inverse_dimension[first].mean() + self.inverse_dimension[second].mean()) / 2
         thinness = max(0.0, _THIN - 1 / max(float(inverse), 1e-9))
-        return (
+        density = (
             in_map
             + _FEATURES * min(in_features, _MAX_IN_FEATURES)
-            + _VALLEY * min(valley, _MAX_VALLEY)
             - _SEPARATE
             - largeness * _THIN_WEIGHT * thinness
         )
+        if density >= _CLEARLY:  # No valley is needed.
+            return density
+        valley = separation.valley(self.rows, first, second, self.is_training)
+        return density + _VALLEY * min(valley, _MAX_VALLEY)
 
 
-def _landscapes(x: NDArray) -> tuple[Landscape, Landscape]:
+def _landscapes(distances: NDArray, indices: NDArray) -> tuple[Landscape, Landscape]:
     """Densities from few and from many neighbors."""
-    distances, indices = basins.nearest_rows(x, min(_MANY, len(x) - 1))
-    few = min(_FEW, len(x) - 1)
+    few, many = distances[:, :_FEW], distances[:, :_MANY]
     return (
-        basins.landscape(distances[:, :few], indices[:, :few]),
-        basins.landscape(distances, indices),
+        basins.landscape(few, indices[:, :_FEW]),
+        basins.landscape(many, indices[:, :_MANY]),
     )

@@ -55,23 +55,28 @@ def _refused(capsys, *flags, code=2):
     return text
 
 
-def test_files_of_a_run(files, capsys):
+@pytest.mark.parametrize("method", ["modes", "gridshift"])
+def test_files_of_a_run(files, capsys, method):
     x, labels = files
-    out, err = _run(capsys, "--features=x.csv", "--labels=y.txt", "--workdir=out")
+    out, err = _run(
+        capsys, "--features=x.csv", "--labels=y.txt", "--workdir=out", f"--method={method}"
+    )
     assert err == ""
-    assert "running GridShift on 200 points" in out
+    assert ("running GridShift on 200 points" in out) == (method == "gridshift")
     assert "out/report.html\nout/assignments.csv\nout/results.json" in out
     names = ["assignments.csv", "config.json", "report.html", "results.json"]
     assert sorted(file.name for file in pathlib.Path("out").iterdir()) == names
 
     results = io.read_json("out/results.json")
-    metrics = results["metrics"]["gridshift"]
+    metrics = results["metrics"][method]
+    assert metrics["verdict"] == "clear"
     assert metrics["acc"] > 0.98
     assert f"{metrics['acc']:.3f}" in out
     protocol = results["provenance"]
     assert (protocol["features"], protocol["labels"]) == ("x.csv", "y.txt")
     assert (protocol["rows"], protocol["columns"], protocol["seed"]) == (200, 3, 0)
-    assert protocol["bandwidth"] == "found"
+    assert protocol["bandwidth"] == (None if method == "modes" else "found")
+    assert protocol["number_of_clusters"] == {method: "found"}
     assert protocol["labels_used_for"] == ["scoring"]
     assert {"python", "cluster_jax", "numpy"} <= set(protocol["versions"])
     assert {"machine", "commit"} <= set(protocol)
@@ -93,6 +98,33 @@ def test_files_of_a_run(files, capsys):
     assert "clusters in 200 rows." in page
     assert "row 137" in page
     assert "x.csv" in page
+
+
+def test_modes_are_the_default_and_k_cuts_their_tree(files, capsys):
+    _run(capsys, "--features=x.npy", "--workdir=found")
+    metrics = io.read_json("found/results.json")["metrics"]["modes"]
+    assert metrics["n_clusters"] == metrics["n_found"] == 3
+    rows = list(csv.DictReader(pathlib.Path("found/assignments.csv").read_text().splitlines()))
+    assert all(float(row["probability"]) > 0.5 for row in rows)
+    assert all(float(row["runner_up_probability"]) < 0.5 for row in rows)
+    page = pathlib.Path("found/report.html").read_text()
+    assert "the deeper the valley of density" in page
+
+    out, _ = _run(capsys, "--features=x.npy", "--workdir=two", "--k=2")
+    results = io.read_json("two/results.json")
+    assert results["metrics"]["modes"]["n_clusters"] == 2
+    assert results["metrics"]["modes"]["n_found"] == 3
+    assert results["provenance"]["number_of_clusters"] == {"modes": "given"}
+    assert "modes (k given)" in out
+    coarse = list(csv.DictReader(pathlib.Path("two/assignments.csv").read_text().splitlines()))
+    assert "probability" not in coarse[0]
+    pairs = {(a["cluster"], b["cluster"]) for a, b in zip(rows, coarse, strict=True)}
+    assert len(pairs) == 3  # nested
+
+
+def test_a_k_beyond_the_tree(files, capsys):
+    text = _refused(capsys, "--features=x.npy", "--k=150")
+    assert "k must be between 1 and" in text
 
 
 def test_a_finished_run_is_shown_again(files, capsys):

@@ -206,7 +206,11 @@ X = np.ones((5, 4))
         (np.ones((4, 0)), {}, "non-empty"),
         (np.array([["a", "b"]]), {}, "floating-point numbers; got <U1"),
         (np.array([[1.0, np.inf]]), {}, "NaN or infinity; got some in 1 of 1 rows"),
-        (X, {"method": "dbscan"}, "method must be one of 'gridshift', 'kmeans'; got 'dbscan'"),
+        (
+            X,
+            {"method": "dbscan"},
+            "method must be one of 'modes', 'gridshift', 'kmeans'; got 'dbscan'",
+        ),
         (X, {"reduce": "lda"}, "reduce must be one of 'umap'"),
         (X, {"metric": "manhattan"}, "metric must be one of"),
         (
