@@ -60,8 +60,8 @@ def prepare(x: NDArray, metric: str) -> tuple[Signal, NDArray]:
 
 
 def scaled(x: NDArray, metric: str) -> NDArray:
-    """Rows `[n, d]` as float64, of length one for `"cosine"`."""
-    x = x.astype(np.float64)
+    """Rows `[n, d]` as floating-point numbers, of length one for `"cosine"`."""
+    x = x if x.dtype.kind == "f" else x.astype(np.float64)
     return normalize_rows(x) if metric == "cosine" else x
 
 

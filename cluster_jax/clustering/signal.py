@@ -16,6 +16,10 @@ _SAMPLE = 5_000
 _MARGIN = 2
 # The largest eigenvalue of noise exceeds its limit by about this times m^(-2/3) in m columns.
 _FLUCTUATION = 1.5
+# Elements of one block of rows (float64: 32 MB).
+_BLOCK = 2**22
+# Rows in which a column of few values must repeat one.
+_FIRST_LOOK = 2_000
 # Columns of few values: from this many on (fewer are categories), and at most so many.
 _LEVELS = (4, 20)
 
@@ -32,8 +36,13 @@ class Signal(NamedTuple):
     components: NDArray
 
     def project(self, x: NDArray) -> NDArray:
-        """Rows `[m, d]` as float64 `[m, r]`."""
-        return (x.astype(np.float64) - self.mean) @ self.components
+        """Rows `[m, d]` as float64 `[m, r]`, block by block: features are never copied whole."""
+        projected = np.empty((len(x), self.components.shape[1]))
+        step = max(1, _BLOCK // x.shape[1])
+        for start in range(0, len(x), step):
+            rows = slice(start, start + step)
+            projected[rows] = (x[rows].astype(np.float64) - self.mean) @ self.components
+        return projected
 
 
 def fit(x: NDArray) -> Signal:
@@ -100,8 +109,11 @@ def dequantize(x: NDArray) -> NDArray:
     spread = None
     rng = np.random.default_rng(0)
     for j, column in enumerate(x.T):
+        first_look = column[:: max(1, len(column) // _FIRST_LOOK)]
+        if len(np.unique(first_look)) == len(first_look):
+            continue
         values = np.unique(column)
-        if not _LEVELS[0] <= len(values) <= max(_LEVELS[1], len(x) / 20) or len(values) == len(x):
+        if not _LEVELS[0] <= len(values) <= max(_LEVELS[1], len(x) / 20):
             continue
         if spread is None:
             spread = x.astype(np.float64)
