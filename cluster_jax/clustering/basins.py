@@ -47,6 +47,11 @@ def nearest_rows(x: NDArray, k: int) -> tuple[NDArray, NDArray]:
     Args:
         x: float64 `[n, d]`.
         k: less than n.
+
+    Example:
+        >>> distances, indices = nearest_rows(np.array([[0.0], [1.0], [3.0]]), 1)
+        >>> distances.tolist(), indices.tolist()
+        ([[1.0], [1.0], [2.0]], [[1], [0], [1]])
     """
     if x.shape[1] <= _TREE_COLUMNS:
         distances, indices = cKDTree(x).query(x, k + 1)
@@ -68,6 +73,12 @@ def landscape(distances: NDArray, indices: NDArray) -> Landscape:
     Args:
         distances: float64 `[n, k]`, ascending.
         indices: int64 `[n, k]`.
+
+    Example:
+        >>> x = np.array([[0.0], [1.0], [2.0], [9.0]])
+        >>> land = landscape(*nearest_rows(x, 1))
+        >>> int(land.log_density.argmin()), land.graph.toarray()[3].tolist()
+        (3, [False, False, True, False])
     """
     n, k = indices.shape
     radius = np.sqrt(np.square(distances).mean(axis=1))
@@ -80,7 +91,13 @@ def landscape(distances: NDArray, indices: NDArray) -> Landscape:
 
 
 def inverse_dimension(distances: NDArray) -> NDArray:
-    """1 / dimension around each row from its `[n, k]` ascending distances, float64 `[n]`."""
+    """1 / dimension around each row from its `[n, k]` ascending distances, float64 `[n]`.
+
+    Example:
+        >>> line = np.arange(1.0, 21.0)[None, :]
+        >>> inverse_dimension(line).round(2), inverse_dimension(np.sqrt(line)).round(2)
+        (array([0.98]), array([0.49]))
+    """
     k = distances.shape[1]
     if k < 3:
         return np.full(len(distances), 0.5)
@@ -139,7 +156,14 @@ def basins(land: Landscape, prominence: float) -> NDArray:
 
 
 def saddles(land: Landscape, labels: NDArray) -> Saddles:
-    """The highest pass between each two adjacent groups `labels` int `[n]`."""
+    """The highest pass between each two adjacent groups `labels` int `[n]`.
+
+    Example:
+        >>> x = np.array([[0.0], [1.0], [2.5], [3.5]])
+        >>> found = saddles(landscape(*nearest_rows(x, 2)), np.array([0, 0, 1, 1]))
+        >>> found.pairs.tolist(), found.heights.shape
+        ([[0, 1]], (1,))
+    """
     edges = land.graph.tocoo()
     first, second = labels[edges.row], labels[edges.col]
     crossing = first < second

@@ -132,6 +132,12 @@ def build(rows: NDArray, points: NDArray) -> Tree:
     Args:
         rows: float64 `[n, r]`, the features in which distances are meaningful, see `signal`.
         points: float64 `[n, c]`, their map, or the same.
+
+    Example:
+        >>> x = np.random.default_rng(0).normal(size=(300, 2)) + 9 * (np.arange(300) % 3)[:, None]
+        >>> tree = build(x, x)
+        >>> tree.n_clusters, np.bincount(cut(tree, k=2)).tolist()
+        (3, [200, 100])
     """
     n = len(points)
     if n < 4 or not np.ptp(points, axis=0).any():

@@ -62,6 +62,12 @@ def assign(rows: NDArray, labels: NDArray, neighbors: NDArray) -> Membership:
         rows: float64 `[n, r]`.
         labels: int64 `[n]`, 0 to k - 1.
         neighbors: int64 `[n, m]`, nearest other rows.
+
+    Example:
+        >>> x = np.array([[0.0], [1.0], [8.0], [9.0]])
+        >>> member = assign(x, np.array([0, 0, 1, 1]), np.array([[1], [0], [3], [2]]))
+        >>> member.labels.tolist(), member.probabilities.tolist()
+        ([0, 0, 1, 1], [1.0, 1.0, 1.0, 1.0])
     """
     neighbors = neighbors[:, :NEIGHBORS]
     every, k = np.arange(len(labels)), int(labels.max()) + 1
@@ -93,7 +99,12 @@ def assign(rows: NDArray, labels: NDArray, neighbors: NDArray) -> Membership:
 
 
 def certain(labels: NDArray) -> Membership:
-    """Labels int64 `[n]` without any doubt."""
+    """Labels int64 `[n]` without any doubt.
+
+    Example:
+        >>> certain(np.array([0, 1])).probabilities.tolist()
+        [1.0, 1.0]
+    """
     return Membership(labels, np.ones(len(labels)), labels.copy(), np.zeros(len(labels)))
 
 

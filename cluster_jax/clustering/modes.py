@@ -53,6 +53,10 @@ def prepare(x: NDArray, metric: str) -> tuple[Signal, NDArray]:
 
     Returns:
         The projection, of rows as `scaled` has them, and float64 `[n, r]`.
+
+    Example:
+        >>> prepare(np.array([[0.0, 2.0], [4.0, 2.0]]), "euclidean")[1].tolist()
+        [[-2.0, 0.0], [2.0, 0.0]]
     """
     spread = scaled(signal.dequantize(x), metric)
     projection = signal.fit(spread)
@@ -60,7 +64,12 @@ def prepare(x: NDArray, metric: str) -> tuple[Signal, NDArray]:
 
 
 def scaled(x: NDArray, metric: str) -> NDArray:
-    """Rows `[n, d]` as floating-point numbers, of length one for `"cosine"`."""
+    """Rows `[n, d]` as floating-point numbers, of length one for `"cosine"`.
+
+    Example:
+        >>> scaled(np.array([[3, 4]]), "cosine").tolist()
+        [[0.6, 0.8]]
+    """
     x = x if x.dtype.kind == "f" else x.astype(np.float64)
     return normalize_rows(x) if metric == "cosine" else x
 
@@ -71,6 +80,11 @@ def find(rows: NDArray, points: NDArray) -> Found:
     Args:
         rows: float64 `[n, r]`, from `prepare`.
         points: float64 `[n, c]`, their map.
+
+    Example:
+        >>> x = np.random.default_rng(0).normal(size=(200, 2)) + 9 * (np.arange(200) % 2)[:, None]
+        >>> find(x, x).tree.n_clusters
+        2
     """
     rng = np.random.default_rng(0)
     direction = rng.normal(size=(points.shape[1],))
@@ -91,6 +105,12 @@ def assign(rows: NDArray, points: NDArray, found: Found, groups: NDArray) -> Mem
         points: float64 `[n, c]`.
         found: from `find`.
         groups: int64 `[m]`, a cut of its tree.
+
+    Example:
+        >>> x = np.random.default_rng(0).normal(size=(200, 2)) + 9 * (np.arange(200) % 2)[:, None]
+        >>> found = find(x, x)
+        >>> np.bincount(assign(x, x, found, levels.cut(found.tree)).labels).tolist()
+        [100, 100]
     """
     sample = found.sample
     n_neighbors = min(membership.NEIGHBORS, len(sample) - 1)
@@ -118,6 +138,12 @@ def vote(rows: NDArray, found: Found, labels: NDArray, queries: NDArray) -> NDAr
 
     Returns:
         int64 `[q]`; a row of the sample keeps its label.
+
+    Example:
+        >>> x = np.array([[0.0], [1.0], [8.0], [9.0]])
+        >>> found = Found(levels.build(x, x), np.arange(4))
+        >>> vote(x, found, np.array([0, 0, 1, 1]), np.array([[0.9], [8.2]])).tolist()
+        [0, 1]
     """
     sample = found.sample
     count = min(_VOTERS, len(sample))
@@ -139,6 +165,12 @@ def verdict(model: "ModeTree", agreement: float) -> str:
         model: fitted.
         agreement: of halves, see `ModeTree.agreement`; below 0.9 there is no clear answer. One
             cluster is one for GridShift's scan too, in which uniform noise does not hold together.
+
+    Example:
+        >>> x = np.random.default_rng(0).normal(size=(200, 2)) + 9 * (np.arange(200) % 2)[:, None]
+        >>> model = ModeTree(metric="euclidean").fit(x)
+        >>> verdict(model, 1.0), verdict(model, 0.5)
+        ('clear', 'no clear answer')
     """
     clear, one, no_answer = VERDICTS
     if not agreement >= _CLEAR:

@@ -302,7 +302,7 @@ def test_summary_counts_small_clusters_apart():
             "k must be between 1 and 200, the number of rows; got 201",
         ),
         (("--features=x.npy", "--k=many"), "--k: invalid int value: 'many'"),
-        (("--features=x.npy", "--k=3"), "k must be left out for GridShift"),
+        (("--features=x.npy", "--method=gridshift", "--k=3"), "k must be left out for GridShift"),
         (
             ("--features=x.npy", "--method=gridshift", "--bandwidth=wide"),
             "bandwidth must be 'auto' or a number greater than 0; got 'wide'",

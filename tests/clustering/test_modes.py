@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+from scipy import sparse
 from scipy.cluster import hierarchy
 from sklearn.datasets import make_moons
 from sklearn.metrics import adjusted_rand_score
 
-from cluster_jax.clustering import levels, membership, modes, separation, signal
+from cluster_jax.clustering import basins, levels, membership, modes, separation, signal
 from cluster_jax.clustering.levels import Tree
 from cluster_jax.clustering.modes import ModeTree
 from cluster_jax.core.checks import InputError
@@ -40,6 +41,24 @@ def test_separate_blobs_are_found_and_counted(sizes, d):
 def test_curved_clusters_stay_whole():
     x, truth = make_moons(600, noise=0.05, random_state=1)
     assert adjusted_rand_score(truth, _fit(x).labels_) == 1
+
+
+def test_waves_are_not_cut_where_chance_thins_them():
+    rng = np.random.default_rng(3)
+    truth = np.arange(1200) % 3
+    across = rng.uniform(0, 4, 1200)
+    x = np.stack([across, 1.2 * truth + 0.8 * np.sin(1.5 * across + 0.2 * truth)], axis=1)
+    x += rng.normal(size=x.shape) * 0.07
+    assert adjusted_rand_score(truth, _fit(x).labels_) == 1
+
+
+def test_a_basin_joins_where_the_lower_peak_hardly_rises():
+    density = np.array([5.0, 1.0, 1.4, 0.5, 4.0])
+    chain = sparse.csr_array(sparse.diags([True] * 4, 1, shape=(5, 5), dtype=bool))
+    land = basins.Landscape(density, (chain + chain.T).tocsr())
+    assert len(set(basins.basins(land, 0.3).tolist())) == 3
+    assert basins.basins(land, 0.5).tolist() in ([0, 0, 0, 0, 1], [0, 0, 0, 1, 1])
+    assert basins.saddles(land, np.array([0, 0, 1, 1, 2])).heights.tolist() == [1.0, 0.5]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -180,7 +199,7 @@ def test_probabilities_are_calibrated():
 
 def test_curved_clusters_keep_their_rows():
     x, truth = make_moons(600, noise=0.05, random_state=1)
-    _, neighbors = modes.basins.nearest_rows(x, 250)
+    _, neighbors = basins.nearest_rows(x, 250)
     member = membership.assign(x, truth, neighbors[:, 200:220])  # far ones: all rows in doubt
     assert np.array_equal(member.labels, truth)
 
