@@ -14,6 +14,9 @@ _SAMPLE = 5_000
 # Twice as many components as stand out from the noise are kept: those of small clusters and of
 # clusters within clusters stay below it.
 _MARGIN = 2
+# Components at most, unless none stands out: the cost of comparing two groups grows with the third
+# power of their number.
+_MOST = 128
 # The largest eigenvalue of noise exceeds its limit by about this times m^(-2/3) in m columns.
 _FLUCTUATION = 1.5
 # Elements of one block of rows (float64: 32 MB).
@@ -50,7 +53,7 @@ def fit(x: NDArray) -> Signal:
 
     A component stands out if its variance exceeds what noise of the variance left would reach in
     that many rows and columns (Marchenko and Pastur 1967); those found are taken out in turn. Up to
-    three that stand out are a map of their own: no more are taken. Where none stands out, or there
+    three that stand out are a map of their own: no more are taken, nor more than 128. Where none stands out, or there
     are no more than three columns, all columns are kept.
 
     Args:
@@ -76,7 +79,7 @@ def fit(x: NDArray) -> Signal:
     if not count:
         return everything
     if count > 3:
-        count = min(n_columns, _MARGIN * count)
+        count = min(n_columns, _MARGIN * count, _MOST)
     return Signal(mean, vectors[:, :count])
 
 
