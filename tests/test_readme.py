@@ -40,7 +40,7 @@ def test_python(embeddings, capsys):
     for block in _blocks("python"):
         exec(block, names)
     assert names["model"].labels_.shape == embeddings.shape
-    assert "3 clusters; halves agree: 1.0" in capsys.readouterr().out
+    assert "stable_k=3" in capsys.readouterr().out
 
 
 def test_command(embeddings, capsys):

@@ -53,14 +53,29 @@ def nearest_rows(x: NDArray, k: int) -> tuple[NDArray, NDArray]:
         >>> distances.tolist(), indices.tolist()
         ([[1.0], [1.0], [2.0]], [[1], [0], [1]])
     """
-    if x.shape[1] <= _TREE_COLUMNS:
-        distances, indices = cKDTree(x).query(x, k + 1)
-    else:
-        # One thread: ties are broken in an order that depends on the number of threads.
-        with threadpool_limits(1):
-            search = NearestNeighbors(n_neighbors=k + 1, algorithm="brute").fit(x)
-            distances, indices = search.kneighbors(x)
+    distances, indices = nearest_to(x, x, k + 1)
     return distances[:, 1:], indices[:, 1:]
+
+
+def nearest_to(queries: NDArray, x: NDArray, k: int) -> tuple[NDArray, NDArray]:
+    """Distances float64 `[m, k]`, ascending, and indices int64 `[m, k]` of the nearest rows of `x`.
+
+    Args:
+        queries: float64 `[m, d]`.
+        x: float64 `[n, d]`.
+        k: at most n.
+
+    Example:
+        >>> nearest_to(np.array([[0.9]]), np.array([[0.0], [1.0]]), 1)[1].tolist()
+        [[1]]
+    """
+    if x.shape[1] <= _TREE_COLUMNS:
+        distances, indices = cKDTree(x).query(queries, k)
+        return distances.reshape(-1, k), indices.reshape(-1, k)
+    # One thread: ties are broken in an order that depends on the number of threads.
+    with threadpool_limits(1):
+        search = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(x)
+        return search.kneighbors(queries)
 
 
 def landscape(distances: NDArray, indices: NDArray) -> Landscape:

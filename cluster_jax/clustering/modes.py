@@ -6,156 +6,40 @@ from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.spatial import cKDTree
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.metrics import adjusted_rand_score
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from cluster_jax.clustering import basins, levels, membership, signal
+from cluster_jax.clustering import levels
 from cluster_jax.clustering.bandwidth import VERDICTS
 from cluster_jax.clustering.gridshift import GridShift
+from cluster_jax.clustering.grouping import Found, assign, find, prepare, scaled, vote
 from cluster_jax.clustering.levels import Tree
-from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.reduce import reduce
 from cluster_jax.clustering.signal import Signal
 from cluster_jax.clustering.validation import numeric
-from cluster_jax.core.arrays import normalize_rows
 
 METRICS = ("cosine", "euclidean")
-# Rows of which the tree is built, at most: its cost does not grow with the set.
-_SAMPLE = 10_000
-# Rows that vote for the cluster of a new one.
-_VOTERS = 15
 # Columns up to which rows are their own map.
 _MAP_COLUMNS = 3
+# Levels at which halves are compared, at most: each takes a vote of all rows.
+_MOST_LEVELS = 40
 # Agreement (adjusted Rand index) of halves of the rows from which an answer is clear.
 _CLEAR = 0.9
 
 
-class Found(NamedTuple):
-    """The tree of a sample of the rows.
+class Stability(NamedTuple):
+    """What independent halves of the rows agree about.
 
     Attributes:
-        tree: nested groups of the sample.
-        sample: int64 `[m]`, the rows it has, in an order that does not depend on theirs.
+        agreement: adjusted Rand index of `labels_` and of the answers of both halves, the lowest of
+            the three; at most 1, NaN for fewer than four rows.
+        stable_k: the finest cut into at most that many groups (but at least two) about which they
+            agree with an index of 0.9; None if there is none.
     """
 
-    tree: Tree
-    sample: NDArray
-
-
-def prepare(x: NDArray, metric: str) -> tuple[Signal, NDArray]:
-    """The projection of features, and the rows of which the map is made and clusters are found.
-
-    Args:
-        x: float `[n, d]`.
-        metric: `"cosine"` scales rows to length one first.
-
-    Returns:
-        The projection, of rows as `scaled` has them, and float64 `[n, r]`.
-
-    Example:
-        >>> prepare(np.array([[0.0, 2.0], [4.0, 2.0]]), "euclidean")[1].tolist()
-        [[-2.0, 0.0], [2.0, 0.0]]
-    """
-    spread = scaled(signal.dequantize(x), metric)
-    projection = signal.fit(spread)
-    return projection, projection.project(spread)
-
-
-def scaled(x: NDArray, metric: str) -> NDArray:
-    """Rows `[n, d]` as floating-point numbers, of length one for `"cosine"`.
-
-    Example:
-        >>> scaled(np.array([[3, 4]]), "cosine").tolist()
-        [[0.6, 0.8]]
-    """
-    x = x if x.dtype.kind == "f" else x.astype(np.float64)
-    return normalize_rows(x) if metric == "cosine" else x
-
-
-def find(rows: NDArray, points: NDArray) -> Found:
-    """The tree of at most 10,000 of the rows, independent of their order.
-
-    Args:
-        rows: float64 `[n, r]`, from `prepare`.
-        points: float64 `[n, c]`, their map.
-
-    Example:
-        >>> x = np.random.default_rng(0).normal(size=(200, 2)) + 9 * (np.arange(200) % 2)[:, None]
-        >>> find(x, x).tree.n_clusters
-        2
-    """
-    rng = np.random.default_rng(0)
-    direction = rng.normal(size=(points.shape[1],))
-    projected = np.zeros(len(points))
-    for column, weight in zip(points.T, direction, strict=True):
-        projected += column * weight
-    order = np.argsort(projected, kind="stable")
-    if len(order) > _SAMPLE:
-        order = order[np.sort(rng.choice(len(order), _SAMPLE, replace=False))]
-    return Found(levels.build(rows[order], points[order]), order)
-
-
-def assign(rows: NDArray, points: NDArray, found: Found, groups: NDArray) -> Membership:
-    """Labels of all rows, and their probabilities, from the groups of the sample.
-
-    Args:
-        rows: float64 `[n, r]`.
-        points: float64 `[n, c]`.
-        found: from `find`.
-        groups: int64 `[m]`, a cut of its tree.
-
-    Example:
-        >>> x = np.random.default_rng(0).normal(size=(200, 2)) + 9 * (np.arange(200) % 2)[:, None]
-        >>> found = find(x, x)
-        >>> np.bincount(assign(x, x, found, levels.cut(found.tree)).labels).tolist()
-        [100, 100]
-    """
-    sample = found.sample
-    n_neighbors = min(membership.NEIGHBORS, len(sample) - 1)
-    if n_neighbors < 1 or not groups.any():
-        return membership.certain(np.zeros(len(rows), np.int64))
-    _, neighbors = basins.nearest_rows(rows[sample], n_neighbors)
-    of_sample = membership.assign(rows[sample], groups, neighbors)
-    # Rows outside the sample are like the nearest one in it.
-    nearest = np.empty(len(rows), np.int64)
-    nearest[sample] = np.arange(len(sample))
-    if len(sample) < len(rows):
-        others = np.setdiff1d(np.arange(len(rows)), sample, assume_unique=True)
-        nearest[others] = cKDTree(points[sample]).query(points[others])[1]
-    return Membership(*(values[nearest] for values in of_sample))
-
-
-def vote(rows: NDArray, found: Found, labels: NDArray, queries: NDArray) -> NDArray:
-    """Labels of new rows by the nearest rows of the sample, weighted by 1 / distance.
-
-    Args:
-        rows: float64 `[n, r]`.
-        found: from `find`.
-        labels: int64 `[n]`.
-        queries: float64 `[q, r]`, projected like the rows.
-
-    Returns:
-        int64 `[q]`; a row of the sample keeps its label.
-
-    Example:
-        >>> x = np.array([[0.0], [1.0], [8.0], [9.0]])
-        >>> found = Found(levels.build(x, x), np.arange(4))
-        >>> vote(x, found, np.array([0, 0, 1, 1]), np.array([[0.9], [8.2]])).tolist()
-        [0, 1]
-    """
-    sample = found.sample
-    count = min(_VOTERS, len(sample))
-    distances, nearest = cKDTree(rows[sample]).query(queries, count)
-    distances, nearest = distances.reshape(-1, count), nearest.reshape(-1, count)
-    closest = distances[:, :1]
-    # At distance 0 only equal rows vote.
-    weights = np.divide(closest, distances, out=np.ones_like(distances), where=distances > 0)
-    votes = np.zeros((len(queries), int(labels.max()) + 1))
-    for column, weight in zip(labels[sample][nearest].T, weights.T, strict=True):
-        votes[np.arange(len(queries)), column] += weight
-    return votes.argmax(axis=1)
+    agreement: float
+    stable_k: int | None
 
 
 def verdict(model: "ModeTree", agreement: float) -> str:
@@ -163,7 +47,7 @@ def verdict(model: "ModeTree", agreement: float) -> str:
 
     Args:
         model: fitted.
-        agreement: of halves, see `ModeTree.agreement`; below 0.9 there is no clear answer. One
+        agreement: of halves, see `ModeTree.stability`; below 0.9 there is no clear answer. One
             cluster is one for GridShift's scan too, in which uniform noise does not hold together.
 
     Example:
@@ -283,35 +167,48 @@ class ModeTree(ClusterMixin, BaseEstimator):
         check_is_fitted(self)
         x = numeric(X, "X")
         validate_data(self, X, reset=False, skip_check_array=True)
-        queries = self._projection.project(scaled(x, self.metric))
-        return vote(self._rows, self._found, self.labels_, queries)
+        return vote(self._rows, self._found, self.labels_, self._project(x))
 
-    def agreement(self, X: ArrayLike) -> float:
-        """Agreement of independent halves of the rows, and of both with `labels_`; at most 1.
+    def stability(self, X: ArrayLike) -> Stability:
+        """What independent halves of the rows agree about.
 
-        Each half is projected and mapped by itself, with a seed of its own, and votes for all rows;
-        the lowest of the three adjusted Rand indices counts. Of more than 10,000 rows those of the
-        sample are halved. It takes about as long as `fit` does for them.
+        Each half is projected and mapped by itself, with a seed of its own, and votes for all rows.
+        Of more than 10,000 rows those of the sample are halved. It takes about as long as `fit`
+        does for them.
 
         Args:
             X: the rows of `fit`.
-
-        Returns:
-            The index; NaN for fewer than four rows.
         """
         check_is_fitted(self)
         x, order = numeric(X, "X"), self._found.sample
         if len(x) != len(self.labels_):
             raise ValueError(f"X must be the {len(self.labels_)} rows of fit; got {len(x)}")
         if len(order) < 4:
-            return float("nan")
+            return Stability(float("nan"), None)
         is_first = np.random.default_rng(2).permutation(len(order)) % 2 == 0
-        answers = [self.labels_[order]]
+        halves = []
         for seed, members in ((self.seed + 1, order[is_first]), (self.seed + 2, order[~is_first])):
             half = ModeTree(**{**self.get_params(), "seed": seed}).fit(x[members])
-            answers.append(half.predict(x[order]))
-        pairs = itertools.combinations(answers, 2)
-        return min(float(adjusted_rand_score(*pair)) for pair in pairs)
+            halves.append((half, half._project(x[order])))
+
+        def agreement(k: int | None) -> float:
+            """The lowest adjusted Rand index of two of the three cuts into k groups."""
+            cuts = [(self.labels_ if k is None else self.cut(k=k))[order]]
+            for half, queries in halves:
+                most = len(half.tree_.merges) + 1
+                labels = half.labels_ if k is None else half.cut(k=min(k, most))
+                cuts.append(vote(half._rows, half._found, labels, queries))
+            return min(float(adjusted_rand_score(*p)) for p in itertools.combinations(cuts, 2))
+
+        found = agreement(None)
+        if found >= _CLEAR:
+            return Stability(found, self.n_clusters_)
+        finest = min(self.n_clusters_, self.tree_.n_clusters, _MOST_LEVELS)
+        stable = (k for k in range(finest, 1, -1) if agreement(k) >= _CLEAR)
+        return Stability(found, next(stable, None))
+
+    def _project(self, x: NDArray) -> NDArray:
+        return self._projection.project(scaled(x, self.metric))
 
     def _map(self) -> NDArray:
         if self._rows.shape[1] <= _MAP_COLUMNS or self.method == "none":

@@ -53,8 +53,8 @@ def fit(x: NDArray) -> Signal:
 
     A component stands out if its variance exceeds what noise of the variance left would reach in
     that many rows and columns (Marchenko and Pastur 1967); those found are taken out in turn. Up to
-    three that stand out are a map of their own: no more are taken, nor more than 128. Where none stands out, or there
-    are no more than three columns, all columns are kept.
+    three that stand out are a map of their own: no more are taken, nor more than 128. Where none
+    stands out, or there are no more than three columns, all columns are kept.
 
     Args:
         x: float `[n, d]`, finite.

@@ -192,7 +192,8 @@ def _run_modes(
     """The tree of groups and its cut.
 
     Its metrics are `scores`, `n_large`, `n_found` (the number where k is not given), `verdict`, the
-    `agreement` of halves of the rows, the `certainty` of the least certain split, and `outliers`.
+    `agreement` of halves of the rows and `stable_k`, the number of groups about which they agree,
+    the `certainty` of the least certain split, and `outliers`.
     """
     size = " x ".join(f"{side:,}" for side in features.shape)
     progress(f"mapping {size} features and growing the tree of their groups ...")
@@ -205,7 +206,7 @@ def _run_modes(
         seed=options.seed,
     ).fit(features)
     progress("comparing halves of the rows ...")
-    agreement = model.agreement(features)
+    stability = model.stability(features)
     found = model.n_clusters_
     labels = model.labels_ if options.k is None else model.cut(k=options.k)
     centers = arrays.cluster_means(model.embedding_, labels)
@@ -216,8 +217,9 @@ def _run_modes(
         **scores(true_labels, labels),
         "n_large": len(np.unique(labels[~outliers])),
         "n_found": found,
-        "verdict": modes.verdict(model, agreement),
-        "agreement": None if np.isnan(agreement) else agreement,
+        "verdict": modes.verdict(model, stability.agreement),
+        "agreement": None if np.isnan(stability.agreement) else stability.agreement,
+        "stable_k": stability.stable_k,
         "certainty": float(kept.min()) if len(kept) else None,
         "outliers": int(outliers.sum()),
     }

@@ -43,6 +43,9 @@ def verdict(metrics: Mapping[str, Any], noun: str) -> str | None:
     if metrics.get("verdict") == "one cluster":
         return f"The {noun} form one cluster: no split separates them clearly."
     if metrics.get("verdict") == "no clear answer":
+        if metrics.get("stable_k"):
+            k = metrics["stable_k"]
+            return f"No clear answer: halves of the {noun} agree about {k} groups only (--k={k})."
         return f"No clear answer: the {noun} may form one cluster or none (see the report)."
     return None
 

@@ -51,9 +51,12 @@ def run_ours(x: NDArray, metric: str) -> tuple[NDArray, dict]:
     """ModeTree, and whether halves of the rows agree with it."""
     model = ModeTree(metric=metric).fit(x)
     started = time.process_time()
-    agreement = model.agreement(x)
+    stability = model.stability(x)
+    stable = model.labels_ if stability.stable_k is None else model.cut(k=stability.stable_k)
     return model.labels_, {
-        "agreement": agreement,
+        "agreement": stability.agreement,
+        "stable_k": stability.stable_k,
+        "stable": stable,
         "agreement_cpu": time.process_time() - started,
         "probabilities": model.probabilities_,
         "certainties": [c for c in model.tree_.certainties.tolist() if c > 0.01][:50],
@@ -147,6 +150,7 @@ def main() -> None:
                 labels = PEERS[method](case)
             cpu = time.process_time() - started - extra.pop("agreement_cpu", 0)
             if "probabilities" in extra:
+                extra["stable_scores"] = scores(truth, extra.pop("stable"), case.points)
                 extra["calibration"] = calibration(truth, labels, extra.pop("probabilities"))
             line = {"set": name, "method": method, "true": k, "cpu": round(cpu, 2)}
             line |= scores(truth, labels, case.points) | extra

@@ -7,7 +7,7 @@ from scipy.cluster import hierarchy
 from sklearn.datasets import make_moons
 from sklearn.metrics import adjusted_rand_score
 
-from cluster_jax.clustering import basins, levels, membership, modes, separation, signal
+from cluster_jax.clustering import basins, grouping, levels, membership, modes, separation, signal
 from cluster_jax.clustering.levels import Tree
 from cluster_jax.clustering.modes import ModeTree
 from cluster_jax.core.checks import InputError
@@ -149,7 +149,7 @@ def test_predict_follows_the_labels():
 
 
 def test_more_rows_than_the_sample(monkeypatch):
-    monkeypatch.setattr(modes, "_SAMPLE", 300)
+    monkeypatch.setattr(grouping, "_SAMPLE", 300)
     x, truth = _blobs((400, 400, 400), 3)
     model = _fit(x)
     assert len(model.tree_.leaves) == 300
@@ -226,12 +226,33 @@ def test_components_above_noise():
     assert (kept > 0.97).all()
 
 
-def test_halves_agree_about_clusters_only():
+def test_halves_agree_about_clusters():
     x, _ = _blobs((200, 200, 200), 3)
-    assert _fit(x).agreement(x) > 0.98
-    assert np.isnan(_fit(x[:3]).agreement(x[:3]))
+    agreement, stable_k = _fit(x).stability(x)
+    assert agreement > 0.98
+    assert stable_k == 3
+    few = _fit(x[:3]).stability(x[:3])
+    assert np.isnan(few.agreement)
+    assert few.stable_k is None
     with pytest.raises(ValueError, match="X must be the 600 rows of fit; got 5"):
-        _fit(x).agreement(x[:5])
+        _fit(x).stability(x[:5])
+
+
+def test_halves_agree_about_a_coarser_level():
+    x, truth = _blobs((150, 150), 2, gap=40)
+    model = _fit(x)
+    # A split by chance, which the answer has and halves do not find.
+    above = x[:, 1] > np.median(x[model.labels_ == 0, 1])
+    leaves = np.where(model.labels_ == 1, 1, 2 * above)[model._found.sample]
+    tree = Tree(leaves, np.array([[0, 2], [1, 3]]), np.array([0.1, 9.0]))
+    model.tree_, model._found = tree, model._found._replace(tree=tree)
+    model.labels_ = model.cut()
+    model.n_clusters_ = 3
+    agreement, stable_k = model.stability(x)
+    assert agreement < 0.9
+    assert stable_k == 2
+    assert adjusted_rand_score(truth, model.cut(k=2)) == 1
+    assert modes.verdict(model, agreement) == "no clear answer"
 
 
 @pytest.mark.parametrize(

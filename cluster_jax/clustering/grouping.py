@@ -1,0 +1,142 @@
+"""Clusters of all rows from the tree of a sample of them: labels, and votes for new rows."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cluster_jax.clustering import basins, levels, membership, signal
+from cluster_jax.clustering.levels import Tree
+from cluster_jax.clustering.membership import Membership
+from cluster_jax.clustering.signal import Signal
+from cluster_jax.core.arrays import normalize_rows
+
+# Rows of which the tree is built, at most: its cost does not grow with the set.
+_SAMPLE = 10_000
+# Rows that vote for the cluster of a new one.
+_VOTERS = 15
+
+
+class Found(NamedTuple):
+    """The tree of a sample of the rows.
+
+    Attributes:
+        tree: nested groups of the sample.
+        sample: int64 `[m]`, the rows it has, in an order that does not depend on theirs.
+    """
+
+    tree: Tree
+    sample: NDArray
+
+
+def prepare(x: NDArray, metric: str) -> tuple[Signal, NDArray]:
+    """The projection of features, and the rows of which the map is made and clusters are found.
+
+    Args:
+        x: float `[n, d]`.
+        metric: `"cosine"` scales rows to length one first.
+
+    Returns:
+        The projection, of rows as `scaled` has them, and float64 `[n, r]`.
+
+    Example:
+        >>> prepare(np.array([[0.0, 2.0], [4.0, 2.0]]), "euclidean")[1].tolist()
+        [[-2.0, 0.0], [2.0, 0.0]]
+    """
+    spread = scaled(signal.dequantize(x), metric)
+    projection = signal.fit(spread)
+    return projection, projection.project(spread)
+
+
+def scaled(x: NDArray, metric: str) -> NDArray:
+    """Rows `[n, d]` as floating-point numbers, of length one for `"cosine"`.
+
+    Example:
+        >>> scaled(np.array([[3, 4]]), "cosine").tolist()
+        [[0.6, 0.8]]
+    """
+    x = x if x.dtype.kind == "f" else x.astype(np.float64)
+    return normalize_rows(x) if metric == "cosine" else x
+
+
+def find(rows: NDArray, points: NDArray) -> Found:
+    """The tree of at most 10,000 of the rows, independent of their order.
+
+    Args:
+        rows: float64 `[n, r]`, from `prepare`.
+        points: float64 `[n, c]`, their map.
+
+    Example:
+        >>> x = np.random.default_rng(0).normal(size=(200, 2)) + 9 * (np.arange(200) % 2)[:, None]
+        >>> find(x, x).tree.n_clusters
+        2
+    """
+    rng = np.random.default_rng(0)
+    direction = rng.normal(size=(points.shape[1],))
+    projected = np.zeros(len(points))
+    for column, weight in zip(points.T, direction, strict=True):
+        projected += column * weight
+    order = np.argsort(projected, kind="stable")
+    if len(order) > _SAMPLE:
+        order = order[np.sort(rng.choice(len(order), _SAMPLE, replace=False))]
+    return Found(levels.build(rows[order], points[order]), order)
+
+
+def assign(rows: NDArray, points: NDArray, found: Found, groups: NDArray) -> Membership:
+    """Labels of all rows, and their probabilities, from the groups of the sample.
+
+    Args:
+        rows: float64 `[n, r]`.
+        points: float64 `[n, c]`.
+        found: from `find`.
+        groups: int64 `[m]`, a cut of its tree.
+
+    Example:
+        >>> x = np.random.default_rng(0).normal(size=(200, 2)) + 9 * (np.arange(200) % 2)[:, None]
+        >>> found = find(x, x)
+        >>> np.bincount(assign(x, x, found, levels.cut(found.tree)).labels).tolist()
+        [100, 100]
+    """
+    sample = found.sample
+    n_neighbors = min(membership.NEIGHBORS, len(sample) - 1)
+    if n_neighbors < 1 or not groups.any():
+        return membership.certain(np.zeros(len(rows), np.int64))
+    _, neighbors = basins.nearest_rows(rows[sample], n_neighbors)
+    of_sample = membership.assign(rows[sample], groups, neighbors)
+    # Rows outside the sample are like the nearest one in it.
+    nearest = np.empty(len(rows), np.int64)
+    nearest[sample] = np.arange(len(sample))
+    if len(sample) < len(rows):
+        others = np.setdiff1d(np.arange(len(rows)), sample, assume_unique=True)
+        nearest[others] = basins.nearest_to(points[others], points[sample], 1)[1][:, 0]
+    return Membership(*(values[nearest] for values in of_sample))
+
+
+def vote(rows: NDArray, found: Found, labels: NDArray, queries: NDArray) -> NDArray:
+    """Labels of new rows by the nearest rows of the sample, weighted by 1 / distance.
+
+    Args:
+        rows: float64 `[n, r]`.
+        found: from `find`.
+        labels: int64 `[n]`.
+        queries: float64 `[q, r]`, projected like the rows.
+
+    Returns:
+        int64 `[q]`; a row of the sample keeps its label.
+
+    Example:
+        >>> x = np.array([[0.0], [1.0], [8.0], [9.0]])
+        >>> found = Found(levels.build(x, x), np.arange(4))
+        >>> vote(x, found, np.array([0, 0, 1, 1]), np.array([[0.9], [8.2]])).tolist()
+        [0, 1]
+    """
+    sample = found.sample
+    count = min(_VOTERS, len(sample))
+    distances, nearest = basins.nearest_to(queries, rows[sample], count)
+    closest = distances[:, :1]
+    # At distance 0 only equal rows vote.
+    weights = np.divide(closest, distances, out=np.ones_like(distances), where=distances > 0)
+    votes = np.zeros((len(queries), int(labels.max()) + 1))
+    for column, weight in zip(labels[sample][nearest].T, weights.T, strict=True):
+        votes[np.arange(len(queries)), column] += weight
+    return votes.argmax(axis=1)
