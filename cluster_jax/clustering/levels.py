@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 from scipy.cluster import hierarchy
+from sklearn.metrics import silhouette_score
+from sklearn.metrics.pairwise import euclidean_distances
 
 from cluster_jax.clustering import basins, separation
 from cluster_jax.clustering.basins import Landscape
@@ -31,6 +33,9 @@ _FEATURES, _VALLEY, _SEPARATE = 0.3, 0.05, 1.65
 _THIN, _THIN_WEIGHT = 1.85, 3.0
 # Evidence of the densities from which the valley is not looked for.
 _CLEARLY = 1.0
+# Splits of less evidence must also pay in silhouette: the finest level within the tolerance of the
+# best is taken. Scored on so many rows.
+_UNDISPUTED, _TOLERANCE, _SCORED = 2.0, 0.02, 1_500
 # Prominence of groups that no graph connects.
 _UNCONNECTED = 10.0
 # Certainty from evidence: logistic, its scale fitted on the choosing half.
@@ -44,8 +49,7 @@ class Tree(NamedTuple):
         leaves: int64 `[n]`, leaf of each row, 0 to m - 1.
         merges: int64 `[m - 1, 2]`, nodes that merge, the least separate first; node m + i is
             merge i.
-        evidence: float64 `[m - 1]`, ascending: how separate the two are. From 0 on the answer keeps
-            them apart.
+        evidence: float64 `[m - 1]`, ascending: how separate the two are; from 0 on they are.
     """
 
     leaves: NDArray
@@ -59,7 +63,7 @@ class Tree(NamedTuple):
 
     @property
     def n_clusters(self) -> int:
-        """Number of clusters of the cut that is the answer."""
+        """Number of groups that are separate, at the level of a certainty of 1/2."""
         return int((self.evidence >= 0).sum()) + 1
 
     def linkage(self, k: int) -> NDArray:
@@ -124,6 +128,40 @@ def cut(tree: Tree, *, k: int | None = None, level: float | None = None) -> NDAr
     rank = np.empty(len(ids), np.int64)
     rank[np.lexsort((first, -sizes))] = np.arange(len(ids))
     return rank[codes]
+
+
+def choose(tree: Tree, points: NDArray) -> int:
+    """The number of groups of the cut that is the answer.
+
+    Groups without evidence of being separate are merged, and those with much of it are not. In
+    between, where modes may be parts of one cluster, the silhouette (Rousseeuw 1987) in the map
+    decides: of the levels that score within 0.02 of the best, the finest.
+
+    Args:
+        tree: from `build`.
+        points: float64 `[n, c]`, the map.
+
+    Example:
+        >>> x = np.random.default_rng(0).normal(size=(300, 2)) + 9 * (np.arange(300) % 3)[:, None]
+        >>> choose(build(x, x), x)
+        3
+    """
+    most = tree.n_clusters
+    least = max(2, int((tree.evidence >= _UNDISPUTED).sum()) + 1)
+    if least >= most:
+        return most
+    rows = np.random.default_rng(0).permutation(len(points))[:_SCORED]
+    distances = euclidean_distances(points[rows] - points.mean(axis=0))
+    np.fill_diagonal(distances, 0)
+    scores = {}
+    for k in range(least, most + 1):
+        labels = cut(tree, k=k)[rows]
+        if 2 <= len(np.unique(labels)) < len(rows):
+            scores[k] = silhouette_score(distances, labels, metric="precomputed")
+    if not scores:
+        return most
+    best = max(scores.values())
+    return max(k for k, score in scores.items() if score >= best - _TOLERANCE)
 
 
 def build(rows: NDArray, points: NDArray) -> Tree:

@@ -140,7 +140,9 @@ class ModeTree(ClusterMixin, BaseEstimator):
         self.embedding_ = self._map()
         self._found = find(self._rows, self.embedding_)
         self.tree_ = self._found.tree
-        member = assign(self._rows, self.embedding_, self._found, levels.cut(self.tree_))
+        k = levels.choose(self.tree_, self.embedding_[self._found.sample])
+        groups = levels.cut(self.tree_, k=k)
+        member = assign(self._rows, self.embedding_, self._found, groups)
         self.labels_, self.probabilities_ = member.labels, member.probabilities
         self.runners_up_ = member.runners_up
         self.runner_up_probabilities_ = member.runner_up_probabilities
