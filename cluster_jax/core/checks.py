@@ -57,7 +57,7 @@ def whole(name: str, value: int, least: int, most: int = 2**53) -> None:
     if not isinstance(value, numbers.Integral):
         raise InputError(f"{name} must be a whole number; got {value}")
     if value > most:
-        raise InputError(f"{name} must be at most {most}; got {value}")
+        raise InputError(f"{name} must be at most {most:,}; got {value}")
 
 
 def _number(name: str, value: Any) -> None:

@@ -55,7 +55,7 @@ class ClusterOptions:
             checks.one_of("reduce", self.reduce, METHODS)
         if self.metric is not None:
             checks.one_of("metric", self.metric, METRICS)
-        _check_int32("seed", self.seed, 0)
+        checks.whole("seed", self.seed, 0, _INT32_MAX)
         if self.method == "kmeans":
             self._check_kmeans()
         elif self.method == "gridshift":
@@ -67,8 +67,8 @@ class ClusterOptions:
         if self.k is None:
             raise InputError("k must be given for k-means; got none")
         self._check_no_bandwidth("k-means")
-        _check_int32("n_init", self.n_init, 1)
-        _check_int32("max_iter", self.max_iter, 1)
+        checks.whole("n_init", self.n_init, 1, _INT32_MAX)
+        checks.whole("max_iter", self.max_iter, 1, _INT32_MAX)
 
     def _check_no_bandwidth(self, name: str) -> None:
         if self.bandwidth != "auto":
@@ -97,9 +97,3 @@ class ResolvedOptions(ClusterOptions):
 
     reduce: str
     metric: str
-
-
-def _check_int32(name: str, value: int, least: int) -> None:
-    checks.whole(name, value, least)
-    if value > _INT32_MAX:
-        raise InputError(f"{name} must be at most {_INT32_MAX:,}; got {value}")
