@@ -17,6 +17,13 @@ from experiments.number_of_clusters.__main__ import OURS
 
 # Ours at the level about which halves of the rows agree, where they do not about the answer.
 STABLE = f"{OURS}, stable level"
+NOTE = """The constants were chosen on the choosing half. One part came later: after both files
+below had been seen once, digits that fell into 16 to 22 groups led to the rule that splits of
+little evidence must also pay in silhouette. Its limit is the largest that costs the choosing half
+at most 0.02 in the share within 10 %. Before, the reporting half had k exact 0.82, within 10 %
+0.84, and ARI 0.901, and the 15 embeddings of the digits had a mean ARI of 0.847. Peers ran on plain
+UMAP maps (15 neighbors, three dimensions, seed 0), noise of HDBSCAN goes to the nearest cluster;
+ModeTree makes its own map."""
 _COLUMNS = ("k exact", "within 10 %", "mean NMI", "mean ARI", "more than 0.10 below the best peer")
 
 
@@ -120,7 +127,7 @@ def main() -> None:
     parser.add_argument("files", nargs="+", type=pathlib.Path)
     parser.add_argument("--out", default="experiments/number_of_clusters/results")
     flags = parser.parse_args()
-    text, everything = ["# The number of clusters, not given"], {}
+    text, everything = ["# The number of clusters, not given", NOTE], {}
     for file in flags.files:
         lines = [json.loads(line) for line in file.read_text().splitlines()]
         everything[file.stem] = lines
