@@ -118,11 +118,12 @@ def table(results: Mapping[str, Any]) -> str:
     """The metrics of `results.json` as lines of text."""
     metrics, origin = results["metrics"], results["provenance"]
     counts = origin["number_of_clusters"]
-    numbers = {name: summary.number(*summary.tally(metrics[name])) for name in summary.TITLES}
+    titles = {name: title for name, title in summary.TITLES.items() if name in metrics}
+    numbers = {name: summary.number(*summary.tally(metrics[name])) for name in titles}
     width = max(map(len, (*numbers.values(), "clusters"))) + 1
     scores = "".join(f"{score.upper():>8}" for score in summary.SCORES)
     lines = [f"{'':28}{'clusters':>{width}}{scores}"]
-    for name, title in summary.TITLES.items():
+    for name, title in titles.items():
         row = metrics[name]
         row_scores = "".join(f"{summary.format_score(row[key]):>8}" for key in summary.SCORES)
         label = f"{title} (k {counts[name]})"
