@@ -16,7 +16,11 @@ from cluster_jax.pipeline import run as pipeline
 from cluster_jax.training import checkpoint, loop
 from tests import toy
 
-pytestmark = pytest.mark.usefixtures("one_device", "traced_once")
+pytestmark = [
+    pytest.mark.usefixtures("one_device", "traced_once"),
+    # Coroutines that Orbax leaves of a failed restore, whenever they are collected.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 # Files that a run reads again and makes again.
 MADE_AGAIN = ("results.json", "images.json", "embedding.npz", "clusters.npz")

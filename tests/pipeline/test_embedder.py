@@ -50,8 +50,10 @@ def test_the_run_trains_on_the_features_of_its_images(finished, tmp_path):
     values["method"] = {"name": "simclr", "temperature": 0.5, "positive_in_denominator": False}
     values["train"]["labeled_batch_size"] = None
     feature_file.write(values, tmp_path / "x.npz", 0)
-    whole = np.load(tmp_path / "x.npz")["features"]
-    train, test = (np.load(workdir / f)["features"] for f in ("features.npz", "features_test.npz"))
+    whole = io.read_arrays(tmp_path / "x.npz")["features"]
+    train, test = (
+        io.read_arrays(workdir / f)["features"] for f in ("features.npz", "features_test.npz")
+    )
     assert len(train) + len(test) == COUNT
     assert train.shape[1:] == (1, 1280)
     sizes = np.linalg.norm(whole, axis=1).mean()
@@ -77,7 +79,7 @@ def test_new_images_pass_both_networks(finished):
     """Training images, given as new ones, come out as they were stored, alone or together."""
     workdir, config, _ = finished
     model = load(workdir)
-    training = np.load(workdir / "features.npz")["features"]
+    training = io.read_arrays(workdir / "features.npz")["features"]
     images = build.build_run(parse_config(config)).training.dataset.features_of
     pixels = images.fetch(np.arange(images.size))
     assert len(pixels) == len(training)
@@ -108,7 +110,7 @@ def test_an_interrupted_run_embeds_no_image_twice(finished, tmp_path, monkeypatc
         batches, "evaluation", lambda part, **a: seen.append(part.size) or evaluation(part, **a)
     )
     pipeline.run_pipeline(config, tmp_path / "run", "toy")
-    train = len(np.load(expected / "features.npz")["features"])
+    train = len(io.read_arrays(expected / "features.npz")["features"])
     assert seen[:3] == [32, train - 32, COUNT - train]
     for name in ("features.npz", "embedding.npz", "embedding_test.npz"):
         stored, wanted = io.read_arrays(tmp_path / "run" / name), io.read_arrays(expected / name)
@@ -134,7 +136,7 @@ def test_cached_views_are_embedded_with_the_images(tmp_path):
     config.embedder.views = 2
     config.train.duration = "1 step"
     pipeline.run_pipeline(config, tmp_path / "run", "toy")
-    features = np.load(tmp_path / "run" / "features.npz")["features"]
+    features = io.read_arrays(tmp_path / "run" / "features.npz")["features"]
     assert features.shape[1:] == (3, 1280)
     assert np.abs(features[:, 1] - features[:, 2]).max() > 1e-3
     assert load(tmp_path / "run").transform(toy.images(3, channels=3)[0]).shape == (3, 32)
