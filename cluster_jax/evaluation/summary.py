@@ -46,6 +46,11 @@ def verdict(metrics: Mapping[str, Any], noun: str) -> str | None:
         if metrics.get("stable_k"):
             k = metrics["stable_k"]
             return f"No clear answer: halves of the {noun} agree about {k} groups only (--k={k})."
+        if metrics.get("agreement") is not None and metrics["n_found"] > 1:
+            return (
+                f"No clear answer: the clusters of halves of the {noun} agree to an ARI of "
+                f"{metrics['agreement']:.2f} only."
+            )
         return f"No clear answer: the {noun} may form one cluster or none (see the report)."
     return None
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from cluster_jax.evaluation import summary
 from cluster_jax.pipeline import provenance
 
 SCORES = {"acc": 0.25, "nmi": None, "ari": 0.5, "ami": 0.125}
@@ -30,3 +31,12 @@ def test_small_clusters_are_counted_apart(found, shown):
     assert " ".join(grid.split()).startswith(f"GridShift (k found) {shown} - 0.500 0.125")
     assert len(head) == len(grid) == len(means)
     assert " ".join(means.split()).startswith("k-means (k given) 10 0.250")
+
+
+def test_halves_that_disagree_are_told():
+    metrics = {"verdict": "no clear answer", "stable_k": None, "agreement": 0.886, "n_found": 13}
+    said = summary.verdict(metrics, "rows")
+    assert (
+        said == "No clear answer: the clusters of halves of the rows agree to an ARI of 0.89 only."
+    )
+    assert "one cluster or none" in summary.verdict({**metrics, "n_found": 1}, "rows")
