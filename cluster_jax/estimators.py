@@ -139,8 +139,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         check_is_fitted(self, "labels_")
         if self._trained is None:
             self._trained = inference.restore(self._run)
-        shape = tuple(self._run.images["shape"])
-        dataset = inference_data.load(X, shape=shape, cache_mb=self._run.config.data.cache_mb)
+        dataset = inference_data.load(X, self._run.config.data, self._run.images["shape"])
         if dataset.skipped:
             warnings.warn(_skipped_files(dataset.skipped), UserWarning, stacklevel=2)
         with self._quiet():
@@ -248,7 +247,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
                 "with y, n_clusters must be the number of novel classes; got None (fit without y "
                 "finds a number of clusters)"
             )
-        return config, name
+        return ConfigDict(config_json(config)), name
 
     def _read_run(self, workdir: pathlib.Path) -> Self:
         """Sets the fitted attributes from the run in `workdir`."""

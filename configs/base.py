@@ -24,14 +24,17 @@ def _add_images(config):
     config.data.dir = config_dict.placeholder(str)
     config.data.split = config_dict.placeholder(str)
     config.data.label = "label"  # feature of a TFDS data set with the labels for scoring
-    config.data.image_size = config_dict.placeholder(int)  # None: native size
+    # None: that of pretrained weights, or the native size
+    config.data.image_size = config_dict.placeholder(int)
+    config.data.interpolation = "bicubic"  # None: that of pretrained weights
     config.data.limit = config_dict.placeholder(int)  # None: all images
     config.data.cache_mb = 2048.0
     config.data.max_corrupt_fraction = 0.05  # largest fraction of unreadable files
 
     config.augment = ConfigDict()
-    config.augment.size = 32
-    config.augment.mean = config_dict.placeholder(tuple)  # None: measured on the images
+    config.augment.size = 32  # None: that of pretrained weights
+    # None: those of pretrained weights, or measured on the images
+    config.augment.mean = config_dict.placeholder(tuple)
     config.augment.std = config_dict.placeholder(tuple)
     config.augment.crop = ConfigDict({"scale": (0.2, 1.0), "ratio": (3 / 4, 4 / 3)})
     config.augment.flip = 0.5

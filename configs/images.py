@@ -12,15 +12,19 @@ first layer; 1,500 steps of 32 images, which want an accelerator. Crop and jitte
 the base config.
 """
 
+from ml_collections import config_dict
+
 from cluster_jax.core.config import load_config
 
 
 def get_config():
     """The config."""
     config = load_config("images_scratch")
-    config.data.image_size = 224
+    # None: as the network was trained, here 224 pixels and bicubic
+    config.data.image_size = config_dict.placeholder(int)
+    config.data.interpolation = config_dict.placeholder(str)
+    config.augment.size = config_dict.placeholder(int)
     config.data.cache_mb = 1024.0  # 6,800 images; more are decoded when they are needed
-    config.augment.size = 224
 
     config.network.name = "efficientnet_lite0"
     config.network.weights = "efficientnet_lite0"

@@ -145,10 +145,9 @@ def other_images(workdir: str) -> dict[str, float]:
         "left and right exchanged": digits[:, :, ::-1],
         "all black": np.zeros((1, 8, 8), np.uint8),
     }
-    shape = tuple(run.images["shape"])
     fractions = {}
     for name, pixels in images.items():
-        dataset = inference_data.load(pixels, shape=shape, cache_mb=100.0)
+        dataset = inference_data.load(pixels, run.config.data, run.images["shape"])
         fractions[name] = float(
             inference.place(run, inference.embed(run, net, dataset)).is_novel.mean()
         )

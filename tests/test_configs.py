@@ -37,13 +37,14 @@ def test_config_builds(name, tmp_path, monkeypatch):
         assert config.nrcc == traced.nrcc
         monkeypatch.setattr(trace, "try_step", lambda run: None)
     channels = 1 if "digits" in name else 3
-    shape = (config.augment.size, config.augment.size, channels)
+    side = config_json(config)["augment"]["size"]
+    shape = (side, side, channels)
     if name.endswith("features"):
         config.data.dir, shape = str(toy.features_file(tmp_path)), (12,)
     else:
         config.data.name = "arrays"
         config.data.dir = str(toy.file(tmp_path, channels=channels))
-        config.data.image_size = config.augment.size
+        config.data.image_size = side
     config.data.split, config.data.limit = None, None
     config.train.batch_size = 32
     if config.stages:

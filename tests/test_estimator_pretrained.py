@@ -10,14 +10,14 @@ import pytest
 from cluster_jax import ImageClusterer, load
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config, parse_section
-from cluster_jax.data.images import resize_and_crop_all
+from cluster_jax.data.images import Resize, resize_and_crop_all
 from cluster_jax.nets import network
 from cluster_jax.nets.config import NetworkConfig
 from cluster_jax.nets.pretrained import lite0
 from cluster_jax.pipeline import build, inference
 from cluster_jax.pipeline.config import parse_config
 from tests import toy
-from tests.nets.test_pretrained import lite0_module
+from tests.nets.test_pretrained import TIMM, lite0_module
 from tests.nets.test_safetensors import torch_resnet
 
 # Small images, so that a forward pass takes milliseconds.
@@ -62,7 +62,7 @@ def test_clusters_get_suggested_names(fitted):
 def test_features_are_those_of_the_weights(fitted, gray):
     params, stats = lite0.load()
     # Gray images of 8 x 8 as the network sees them.
-    pixels = resize_and_crop_all(gray[:4], 32).repeat(3, axis=-1)
+    pixels = resize_and_crop_all(gray[:4], Resize(32, "bicubic")).repeat(3, axis=-1)
     inputs = (pixels.astype(np.float32) - 127) / 128
     apply = jax.jit(lite0_module().apply)
     expected = apply({"params": params, "batch_stats": stats}, inputs)
@@ -136,6 +136,20 @@ def test_one_setting_turns_fine_tuning_on(gray):
 def test_other_weights_are_named(gray, overrides, message):
     with pytest.raises(InputError, match=message):
         ImageClusterer(overrides={**SMALL, **overrides}, verbose=False).fit(gray)
+
+
+def test_images_are_prepared_as_the_weights_say_unless_the_config_does(tmp_path):
+    config = load_config("images")
+    config.network.weights = str(tmp_path / "w.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(TIMM))
+    config.augment.std = (1.0, 1.0, 1.0)
+    parsed = parse_config(config)
+    assert parsed.data.resize == Resize(98, "bilinear")
+    assert parsed.augment.size == 98
+    assert parsed.augment.mean == (0.5, 0.4, 0.3)
+    assert parsed.augment.std == (1.0, 1.0, 1.0)
+    config.data.update(image_size=64, interpolation="lanczos")
+    assert parse_config(config).data.resize == Resize(64, "lanczos")
 
 
 def test_fewer_images_than_a_batch_of_training(gray, one_device, traced_once, tmp_path):

@@ -5,12 +5,18 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from cluster_jax.core.config import load_config
+from cluster_jax.data.datasets import DataConfig
 from cluster_jax.pipeline import build
 from cluster_jax.pipeline.config import parse_config
 from cluster_jax.training.loop import TrainingRun
 
 SIDE = 8
 FEW = 5  # clusters, so that a batch holds members of most
+# The section `data` of a run whose new images these are.
+DATA = DataConfig(
+    "arrays", None, None, "label", image_size=None, interpolation="bicubic", limit=None,
+    cache_mb=1.0, max_corrupt_fraction=0.0,
+)  # fmt: skip
 
 
 def images(count: int = 64, seed: int = 0, channels: int = 1) -> tuple[np.ndarray, np.ndarray]:

@@ -115,9 +115,7 @@ def _assign(run: TrainedRun, images: epath.PathLike) -> tuple[Dataset, Assignmen
     try:
         if run.known is None:
             inference.check(run)
-        shape = tuple(run.images["shape"])
-        cache_mb = run.config.data.cache_mb
-        dataset = inference_data.load(images, shape=shape, cache_mb=cache_mb)
+        dataset = inference_data.load(images, run.config.data, run.images["shape"])
         features = inference.embed(run, inference.restore(run), dataset)
         assign = inference.place if run.known is None else inference.classify
         return dataset, assign(run, features)

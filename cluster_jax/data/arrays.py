@@ -4,10 +4,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cluster_jax.data.archive import check_labels, read_archive
-from cluster_jax.data.images import Dataset, in_memory, resize_and_crop_all, subset
+from cluster_jax.data.images import Dataset, Resize, in_memory, resize_and_crop_all, subset
 
 
-def load(*, dir: str | None, image_size: int | None, cache_mb: float, limit: int | None) -> Dataset:
+def load(*, dir: str | None, resize: Resize | None, cache_mb: float, limit: int | None) -> Dataset:
     """Images `[N, H, W]` or `[N, H, W, C]` of uint8, or of floats in [0, 1] (times 255, rounded).
 
     A `.npz` file holds them under `images` or `x`, or as its only array, and int labels `[N]`
@@ -15,8 +15,7 @@ def load(*, dir: str | None, image_size: int | None, cache_mb: float, limit: int
 
     Args:
         dir: path of the file, local or in a bucket.
-        image_size: side of the square that each image is resized and cropped to, or None to keep
-            the size.
+        resize: the square that each image is resized and cropped to, or None to keep the size.
         cache_mb: sets up to this size, in 10^6 bytes of uint8, are put on the device; larger ones
             stay on the host.
         limit: number of images of a fixed random subset, or None for all.
@@ -33,11 +32,11 @@ def load(*, dir: str | None, image_size: int | None, cache_mb: float, limit: int
     indices = subset(len(images), limit)
     if len(indices) < len(images):
         images, labels = images[indices], None if labels is None else labels[indices]
-    resized = resize_and_crop_all(to_uint8(images), image_size)
+    resized = resize_and_crop_all(to_uint8(images), resize)
     return in_memory("arrays", resized, labels, None, cache_mb)
 
 
-def from_array(X: ArrayLike, *, image_size: int | None, cache_mb: float) -> Dataset:
+def from_array(X: ArrayLike, *, resize: Resize | None, cache_mb: float) -> Dataset:
     """A data set from an array of images, of the shapes and dtypes that `load` reads from a file.
 
     Raises:
@@ -50,7 +49,7 @@ def from_array(X: ArrayLike, *, image_size: int | None, cache_mb: float) -> Data
             "X must be one array; got images of different shapes: stack images of one shape"
         ) from error
     pixels = to_uint8(_check_images(images, "images in X"))
-    return in_memory("arrays", resize_and_crop_all(pixels, image_size), None, None, cache_mb)
+    return in_memory("arrays", resize_and_crop_all(pixels, resize), None, None, cache_mb)
 
 
 def to_uint8(images: np.ndarray) -> np.ndarray:

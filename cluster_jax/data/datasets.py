@@ -8,7 +8,14 @@ from numpy.typing import ArrayLike
 
 from cluster_jax.core import checks
 from cluster_jax.data import arrays, features, folder, tfds_source
-from cluster_jax.data.images import Dataset, in_memory, resize_and_crop_all, subset
+from cluster_jax.data.images import (
+    INTERPOLATIONS,
+    Dataset,
+    Resize,
+    in_memory,
+    resize_and_crop_all,
+    subset,
+)
 
 STATISTICS_IMAGES = 10_000  # a mean over 10,000 images is known to about 0.1 %
 STATISTICS_CHUNK = 256
@@ -25,7 +32,8 @@ class DataConfig:
         label: feature of a TFDS set that holds the classes, "label" or for example CIFAR-100's
             "coarse_label"; the others ignore it. A set without it has no labels.
         image_size: None to keep the size that all images share; or the side of a square: the short
-            side is scaled to it (bicubic, antialiased) and the center cut out.
+            side is scaled to it (antialiased) and the center cut out.
+        interpolation: by which it is scaled, one of `images.INTERPOLATIONS`.
         limit: number of images of a fixed random subset (independent of seed and machine, in the
             order of the set), or None for all.
         cache_mb: sets up to this size, in 10^6 bytes of uint8, are decoded into
@@ -38,6 +46,7 @@ class DataConfig:
     split: str | None
     label: str
     image_size: int | None
+    interpolation: str
     limit: int | None
     cache_mb: float
     max_corrupt_fraction: float
@@ -46,8 +55,14 @@ class DataConfig:
         for key, count in (("image_size", self.image_size), ("limit", self.limit)):
             if count is not None:
                 checks.whole(f"data.{key}", count, 1)
+        checks.one_of("data.interpolation", self.interpolation, tuple(INTERPOLATIONS))
         checks.at_least("data.cache_mb", self.cache_mb, 0)
         checks.between("data.max_corrupt_fraction", self.max_corrupt_fraction, 0, 1)
+
+    @property
+    def resize(self) -> Resize | None:
+        """The square that images are resized to, if any."""
+        return None if self.image_size is None else Resize(self.image_size, self.interpolation)
 
 
 def load(config: DataConfig) -> Dataset:
@@ -56,19 +71,19 @@ def load(config: DataConfig) -> Dataset:
     Raises:
         ValueError: the data are missing or have the wrong format.
     """
-    size, cache_mb, limit = config.image_size, config.cache_mb, config.limit
+    resize, cache_mb, limit = config.resize, config.cache_mb, config.limit
     if config.name == "digits":
-        return _digits(size, cache_mb, limit)
+        return _digits(resize, cache_mb, limit)
     if config.name == "folder":
         return folder.load(
             dir=config.dir,
-            image_size=size,
+            resize=resize,
             cache_mb=cache_mb,
             max_corrupt_fraction=config.max_corrupt_fraction,
             limit=limit,
         )
     if config.name == "arrays":
-        dataset = arrays.load(dir=config.dir, image_size=size, cache_mb=cache_mb, limit=limit)
+        dataset = arrays.load(dir=config.dir, resize=resize, cache_mb=cache_mb, limit=limit)
     elif config.name == "features":
         dataset = features.load(dir=config.dir, cache_mb=cache_mb, limit=limit)
     else:
@@ -77,7 +92,7 @@ def load(config: DataConfig) -> Dataset:
             dir=config.dir,
             split=config.split,
             label=config.label,
-            image_size=size,
+            resize=resize,
             cache_mb=cache_mb,
             limit=limit,
         )
@@ -92,7 +107,7 @@ def from_array(config: DataConfig, X: ArrayLike) -> Dataset:
     """
     if config.name == "features":
         return features.from_array(X, cache_mb=config.cache_mb)
-    return arrays.from_array(X, image_size=config.image_size, cache_mb=config.cache_mb)
+    return arrays.from_array(X, resize=config.resize, cache_mb=config.cache_mb)
 
 
 def _numbered(dataset: Dataset) -> Dataset:
@@ -136,7 +151,7 @@ def channel_statistics(dataset: Dataset) -> tuple[tuple[float, ...], tuple[float
     return tuple((mean / 255).tolist()), tuple((std / 255).tolist())
 
 
-def _digits(image_size: int | None, cache_mb: float, limit: int | None) -> Dataset:
+def _digits(resize: Resize | None, cache_mb: float, limit: int | None) -> Dataset:
     """scikit-learn's 1797 digits, 8 x 8, its values 0 to 16 scaled to 0 to 255 and rounded."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -146,7 +161,7 @@ def _digits(image_size: int | None, cache_mb: float, limit: int | None) -> Datas
     rows = subset(len(images), limit)
     return in_memory(
         "digits",
-        resize_and_crop_all(images[rows], image_size),
+        resize_and_crop_all(images[rows], resize),
         labels[rows].astype(np.int32),
         tuple("0123456789"),
         cache_mb,

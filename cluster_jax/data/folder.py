@@ -9,7 +9,7 @@ from etils import epath
 from PIL import Image
 
 from cluster_jax.core.checks import InputError
-from cluster_jax.data.images import Dataset, decode, fetcher, fits, map_threaded, subset
+from cluster_jax.data.images import Dataset, Resize, decode, fetcher, fits, map_threaded, subset
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff")
 ORIENTATION = 274  # the EXIF tag
@@ -29,7 +29,7 @@ Result = TypeVar("Result", np.ndarray, _Shape)
 def load(
     *,
     dir: str | None,
-    image_size: int | None,
+    resize: Resize | None,
     cache_mb: float,
     max_corrupt_fraction: float,
     limit: int | None,
@@ -43,8 +43,7 @@ def load(
 
     Args:
         dir: path, local or in a bucket.
-        image_size: side of the square that each image is resized and cropped to, or None if all
-            have one size.
+        resize: the square that each image is resized and cropped to, or None if all have one size.
         cache_mb: sets up to this size are decoded into memory, in 10^6 bytes of uint8.
         max_corrupt_fraction: maximum fraction of unreadable files, 0 to 1.
         limit: number of files of a fixed random subset, or None for all; unreadable files of
@@ -52,7 +51,7 @@ def load(
 
     Raises:
         ValueError: missing folder, no image in it, none readable, too many unreadable, or
-            images of different sizes without an image_size.
+            images of different sizes without `resize`.
     """
     root, all_files = _files(dir)
     labels, names = _labels(all_files)
@@ -60,12 +59,12 @@ def load(
     files = [all_files[i] for i in indices]
 
     def probe(file: str) -> _Shape | _Unreadable:
-        return _attempt(_read_shape, root / file, image_size)
+        return _attempt(_read_shape, root / file, resize)
 
     def picture(file: str) -> np.ndarray | _Unreadable:
-        return _attempt(_decode, root / file, image_size)
+        return _attempt(_decode, root / file, resize)
 
-    shape = (image_size, image_size, CHANNELS) if image_size else _first_shape(files, probe)
+    shape = (resize.side, resize.side, CHANNELS) if resize else _first_shape(files, probe)
     is_cached = shape is not None and fits(len(files), shape, cache_mb)
     results = list(map_threaded(picture if is_cached else probe, files, "reading images"))
     good = [i for i, result in enumerate(results) if not isinstance(result, _Unreadable)]
@@ -89,7 +88,7 @@ def load(
         )
 
     def read(i: int) -> np.ndarray:
-        image = _attempt(_decode, root / kept[i], image_size)
+        image = _attempt(_decode, root / kept[i], resize)
         if isinstance(image, _Unreadable):
             raise InputError(
                 f"{root / kept[i]} must be a readable image; got a valid header but corrupt data "
@@ -147,11 +146,11 @@ def _labels(files: Sequence[str]) -> tuple[np.ndarray | None, tuple[str, ...] | 
 
 
 def _attempt(
-    read: Callable[[epath.Path, int | None], Result], path: epath.Path, image_size: int | None
+    read: Callable[[epath.Path, Resize | None], Result], path: epath.Path, resize: Resize | None
 ) -> Result | _Unreadable:
-    """`read(path, image_size)`, or the reason why it failed."""
+    """`read(path, resize)`, or the reason why it failed."""
     try:
-        return read(path, image_size)
+        return read(path, resize)
     # Pillow's readers raise nearly any exception on damaged bytes, SyntaxError included.
     except Exception as error:
         # Pillow's message names the buffer object that it read from, not the file.
@@ -160,15 +159,15 @@ def _attempt(
         return _Unreadable(" ".join(f"{type(error).__name__}: {error}".split()))
 
 
-def _decode(path: epath.Path, image_size: int | None) -> np.ndarray:
-    return decode(path.read_bytes(), image_size, CHANNELS)
+def _decode(path: epath.Path, resize: Resize | None) -> np.ndarray:
+    return decode(path.read_bytes(), resize, CHANNELS)
 
 
-def _read_shape(path: epath.Path, image_size: int | None) -> _Shape:
+def _read_shape(path: epath.Path, resize: Resize | None) -> _Shape:
     """Shape that the image will have, from the header of the file alone."""
     with path.open("rb") as file, Image.open(file) as image:
-        if image_size:
-            return image_size, image_size, CHANNELS
+        if resize:
+            return resize.side, resize.side, CHANNELS
         # PNG's own getexif decodes the whole image, since tags may come last.
         turned = Image.Image.getexif(image).get(ORIENTATION, 1) >= 5
         height, width = (image.width, image.height) if turned else (image.height, image.width)

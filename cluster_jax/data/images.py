@@ -10,8 +10,28 @@ import numpy as np
 from PIL import Image, ImageOps
 from tqdm import tqdm
 
+# Ways to resize, by the names that timm gives them in the configs of its weights.
+INTERPOLATIONS = {
+    "nearest": Image.Resampling.NEAREST,
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "lanczos": Image.Resampling.LANCZOS,
+}
+
 # Images that are decoded and not yet consumed in a pass over a set: bounds the pass's memory.
 CHUNK = 1024
+
+
+class Resize(NamedTuple):
+    """The square that images are resized and cropped to.
+
+    Attributes:
+        side: in pixels.
+        interpolation: one of `INTERPOLATIONS`.
+    """
+
+    side: int
+    interpolation: str
 
 
 class Dataset(NamedTuple):
@@ -111,7 +131,7 @@ def select(dataset: Dataset, indices: np.ndarray) -> Dataset:
     )
 
 
-def decode(data: bytes, image_size: int | None, channels: int) -> np.ndarray:
+def decode(data: bytes, resize: Resize | None, channels: int) -> np.ndarray:
     """One encoded image as uint8 `[H, W, channels]`.
 
     EXIF orientation is applied; transparent pixels are blended with white; 16-bit values are
@@ -119,7 +139,7 @@ def decode(data: bytes, image_size: int | None, channels: int) -> np.ndarray:
 
     Args:
         data: bytes of an image file.
-        image_size: side of the square to resize and crop to, or None for the native size.
+        resize: the square to resize and crop to, or None for the native size.
         channels: 1 (gray) or 3 (RGB).
 
     Returns:
@@ -130,7 +150,7 @@ def decode(data: bytes, image_size: int | None, channels: int) -> np.ndarray:
     """
     with Image.open(io.BytesIO(data)) as file:
         image = to_8_bit(ImageOps.exif_transpose(file), "RGB" if channels == 3 else "L")
-        image = image if image_size is None else resize_and_crop(image, image_size)
+        image = image if resize is None else resize_and_crop(image, resize)
         return np.asarray(image).reshape(image.height, image.width, channels)
 
 
@@ -157,29 +177,29 @@ def to_8_bit(image: Image.Image, mode: str) -> Image.Image:
     return image.convert(mode)
 
 
-def resize_and_crop(image: Image.Image, image_size: int) -> Image.Image:
-    """The short side resized to `image_size`, then the central square cropped.
+def resize_and_crop(image: Image.Image, resize: Resize) -> Image.Image:
+    """The short side resized, antialiased, then the central square cropped.
 
-    Bicubic and antialiased; the aspect ratio is kept to the nearest pixel.
+    The aspect ratio is kept to the nearest pixel.
     """
-    short = min(image.size)
-    if short != image_size:
-        width, height = (max(image_size, round(side * image_size / short)) for side in image.size)
-        image = image.resize((width, height), Image.Resampling.BICUBIC)
-    left, top = (image.width - image_size) // 2, (image.height - image_size) // 2
-    return image.crop((left, top, left + image_size, top + image_size))
+    short, new = min(image.size), resize.side
+    if short != new:
+        width, height = (max(new, round(side * new / short)) for side in image.size)
+        image = image.resize((width, height), INTERPOLATIONS[resize.interpolation])
+    left, top = (image.width - new) // 2, (image.height - new) // 2
+    return image.crop((left, top, left + new, top + new))
 
 
-def resize_and_crop_all(images: np.ndarray, image_size: int | None) -> np.ndarray:
+def resize_and_crop_all(images: np.ndarray, resize: Resize | None) -> np.ndarray:
     """`resize_and_crop` of a uint8 array `[N, H, W, C]`; the array itself if it has that size."""
     count, height, width, channels = images.shape
-    if image_size is None or (height, width) == (image_size, image_size):
+    if resize is None or height == width == resize.side:
         return images
-    shape = (image_size, image_size, channels)
+    shape = (resize.side, resize.side, channels)
     resized = np.empty((count, *shape), np.uint8)
     for i, pixels in enumerate(images):
         image = Image.fromarray(pixels[..., 0] if channels == 1 else pixels)
-        resized[i] = np.asarray(resize_and_crop(image, image_size)).reshape(shape)
+        resized[i] = np.asarray(resize_and_crop(image, resize)).reshape(shape)
     return resized
 
 

@@ -1,6 +1,7 @@
 """New images, or features, for a trained network, in the size of its training images."""
 
 import os
+from collections.abc import Sequence
 
 import numpy as np
 from etils import epath
@@ -8,11 +9,12 @@ from numpy.typing import ArrayLike
 from PIL import Image
 
 from cluster_jax.data import arrays, features, folder
-from cluster_jax.data.images import Dataset, decode, in_memory, to_rgb
+from cluster_jax.data.datasets import DataConfig
+from cluster_jax.data.images import Dataset, Resize, decode, in_memory, to_rgb
 
 
 def load(
-    source: str | os.PathLike | ArrayLike, *, shape: tuple[int, ...], cache_mb: float
+    source: str | os.PathLike | ArrayLike, config: DataConfig, shape: Sequence[int]
 ) -> Dataset:
     """Images as uint8 `[H, W, C]`, resized and cropped where the training images are square.
 
@@ -22,24 +24,26 @@ def load(
     Args:
         source: a folder, an image file, a `.npy` or `.npz` file, or an array `[N, H, W(, C)]`; for
             a run on features a `.npy`, `.npz` or `.csv` file or an array `[N, d]` or `[N, v, d]`.
+        config: of the training images: how they were resized, and which sets are decoded into
+            memory.
         shape: `[H, W, C]` of the training images, or `[v, d]` of features.
-        cache_mb: sets up to this size, in 10^6 bytes, are decoded into memory.
 
     Raises:
         ValueError: there is no such file, it cannot be read, or its images differ from the
             training images in size.
     """
+    cache_mb = config.cache_mb
     if len(shape) == 2:
         return _load_features(source, shape[1], cache_mb)
     height, width, channels = shape
-    image_size = height if height == width else None
+    resize = Resize(height, config.interpolation) if height == width else None
     if isinstance(source, str | os.PathLike):
-        dataset = _load_path(epath.Path(source).expanduser(), image_size, cache_mb)
+        dataset = _load_path(epath.Path(source).expanduser(), resize, cache_mb)
     else:
-        dataset = arrays.from_array(source, image_size=image_size, cache_mb=cache_mb)
+        dataset = arrays.from_array(source, resize=resize, cache_mb=cache_mb)
     if dataset.shape[2] != channels:
         dataset = _gray(dataset) if channels == 1 else to_rgb(dataset)
-    if dataset.shape != shape:
+    if dataset.shape != tuple(shape):
         raise ValueError(
             f"images must be {height} x {width} (height x width) like the training images; got "
             f"{dataset.shape[0]} x {dataset.shape[1]}"
@@ -61,21 +65,21 @@ def _load_features(source: str | os.PathLike | ArrayLike, columns: int, cache_mb
     return dataset._replace(labels=None, label_names=None)
 
 
-def _load_path(path: epath.Path, image_size: int | None, cache_mb: float) -> Dataset:
+def _load_path(path: epath.Path, resize: Resize | None, cache_mb: float) -> Dataset:
     if not path.exists():
         raise ValueError(f"images must be an existing file or folder; got {path}")
     if path.is_dir():
         return folder.load(
             dir=str(path),
-            image_size=image_size,
+            resize=resize,
             cache_mb=cache_mb,
             max_corrupt_fraction=1.0,
             limit=None,
         )
     if path.suffix in (".npy", ".npz"):
-        return arrays.load(dir=str(path), image_size=image_size, cache_mb=cache_mb, limit=None)
+        return arrays.load(dir=str(path), resize=resize, cache_mb=cache_mb, limit=None)
     try:
-        image = decode(path.read_bytes(), image_size, folder.CHANNELS)
+        image = decode(path.read_bytes(), resize, folder.CHANNELS)
     except Exception as error:  # Pillow raises nearly anything on damaged bytes
         raise ValueError(
             f"images must be an image file, a folder, .npy or .npz; got {path}, which cannot be "

@@ -10,7 +10,16 @@ import numpy as np
 from etils import epath
 
 from cluster_jax.core.checks import InputError
-from cluster_jax.data.images import Dataset, decode, fetcher, fits, in_memory, map_threaded, subset
+from cluster_jax.data.images import (
+    Dataset,
+    Resize,
+    decode,
+    fetcher,
+    fits,
+    in_memory,
+    map_threaded,
+    subset,
+)
 
 FORMAT = "array_record"  # TFDS's format with random access that needs no TensorFlow
 
@@ -21,7 +30,7 @@ def load(
     dir: str | None,
     split: str | None,
     label: str,
-    image_size: int | None,
+    resize: Resize | None,
     cache_mb: float,
     limit: int | None,
 ) -> Dataset:
@@ -35,8 +44,7 @@ def load(
         dir: TFDS's data directory; None: `$TFDS_DATA_DIR`, else `~/tensorflow_datasets`.
         split: as TFDS writes it, `train`, `train+test` or `train[:10%]`.
         label: feature with the classes; a set without `"label"` has no labels.
-        image_size: side of the square that each image is resized and cropped to, or None if all
-            have one size.
+        resize: the square that each image is resized and cropped to, or None if all have one size.
         cache_mb: sets up to this size are decoded into memory, in 10^6 bytes of uint8.
         limit: number of images of a fixed random subset, or None for all.
 
@@ -55,7 +63,7 @@ def load(
     channels = features["image"].shape[-1]
     if channels not in (1, 3):
         raise ValueError(f"images of {name} must have 1 or 3 channels; got {channels}")
-    shape = (image_size, image_size, channels) if image_size else features["image"].shape
+    shape = (resize.side, resize.side, channels) if resize else features["image"].shape
     if None in shape:
         raise ValueError(
             f"images of {name} must have one size; got several: set data.image_size to resize and "
@@ -64,11 +72,11 @@ def load(
     records = subset(len(source), limit).tolist()
 
     def read(i: int) -> np.ndarray:
-        return _decode(source[records[i]]["image"], image_size, channels, name, records[i])
+        return _decode(source[records[i]]["image"], resize, channels, name, records[i])
 
     def read_with_label(i: int) -> tuple[np.ndarray, int]:
         record = source[i]
-        return _decode(record["image"], image_size, channels, name, i), record.get(label, -1)
+        return _decode(record["image"], resize, channels, name, i), record.get(label, -1)
 
     labels = np.empty(len(records), np.int32)
     if fits(len(records), shape, cache_mb):
@@ -153,10 +161,10 @@ def _version(root: epath.Path, name: str) -> epath.Path | None:
 
 
 def _decode(
-    data: bytes, image_size: int | None, channels: int, name: str, record: int
+    data: bytes, resize: Resize | None, channels: int, name: str, record: int
 ) -> np.ndarray:
     try:
-        return decode(data, image_size, channels)
+        return decode(data, resize, channels)
     # Pillow raises nearly any exception on damaged bytes.
     except Exception as error:
         raise InputError(

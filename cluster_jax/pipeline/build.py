@@ -20,7 +20,6 @@ from cluster_jax.methods import base
 from cluster_jax.methods.base import Method, MethodContext
 from cluster_jax.methods.nrcc import with_nrcc
 from cluster_jax.nets import network
-from cluster_jax.nets.pretrained import weights
 from cluster_jax.pipeline import trace
 from cluster_jax.pipeline.config import RunConfig
 from cluster_jax.training import optim
@@ -164,7 +163,7 @@ def _no_images(indices: np.ndarray) -> np.ndarray:
 
 def _join(config: RunConfig, dataset: Dataset, test: Dataset | None, mesh: Mesh) -> BuiltRun:
     if dataset.has_images:
-        config = dataclasses.replace(config, augment=_with_statistics(config, dataset))
+        config = dataclasses.replace(config, augment=_with_statistics(config.augment, dataset))
         augment = views.make(config.augment)
         shape: tuple[int, ...] = (config.augment.size, config.augment.size, dataset.shape[2])
     else:
@@ -214,18 +213,11 @@ def trains(config: RunConfig) -> bool:
     return not (is_frozen and only_backbone)
 
 
-def _with_statistics(config: RunConfig, dataset: Dataset) -> AugmentConfig:
-    """The section `augment` with mean and standard deviation where they are None.
-
-    They are those of the pretrained weights, or without weights measured on the images.
-    """
-    section = config.augment
+def _with_statistics(section: AugmentConfig, dataset: Dataset) -> AugmentConfig:
+    """The section with mean and standard deviation, measured on the images where they are None."""
     if section.mean is not None and section.std is not None:
         return section
-    if config.network.weights is not None:
-        mean, std = weights.statistics(config.network.weights)
-    else:
-        mean, std = datasets.channel_statistics(dataset)
+    mean, std = datasets.channel_statistics(dataset)
     return dataclasses.replace(section, mean=section.mean or mean, std=section.std or std)
 
 

@@ -19,6 +19,7 @@ from cluster_jax.methods import base, ncl
 from cluster_jax.methods.base import MethodConfig
 from cluster_jax.methods.nrcc_config import NRCCConfig
 from cluster_jax.nets.config import EmbedderConfig, NetworkConfig
+from cluster_jax.nets.pretrained import weights
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.training.config import TrainConfig
 from cluster_jax.training.optim import OptimizerConfig
@@ -36,6 +37,12 @@ SHARED = (
     "stages",
     "init_from",
 )
+
+# What comes with pretrained weights, by section and key: a field of `weights.Preprocessing`.
+_PREPARED = {
+    "data": {"image_size": "size", "interpolation": "interpolation"},
+    "augment": {"size": "size", "mean": "mean", "std": "std"},
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,12 +109,31 @@ class RunConfig:
 def config_json(config: ConfigDict | Mapping[str, Any]) -> dict[str, Any]:
     """The config as nested dicts of JSON values (tuples become lists), as in `config.json`.
 
+    What comes with pretrained weights is filled in where it is None: see `weights.preprocessing`.
+
     Raises:
-        InputError: a value is NaN or infinite, which JSON cannot represent.
+        InputError: a value is NaN or infinite, which JSON cannot represent, or a file beside the
+            weights is damaged.
     """
     values = config.to_dict() if isinstance(config, ConfigDict) else dict(config)
     checks.finite("config", values)
-    return io.plain(values)
+    return _with_preprocessing(io.plain(values))
+
+
+def _with_preprocessing(values: dict[str, Any]) -> dict[str, Any]:
+    # Whatever else is wrong is told when the sections are parsed.
+    network = values.get("embedder") or values.get("network")
+    name = network.get("weights") if isinstance(network, Mapping) else None
+    filled = dict(values)
+    for part, keys in _PREPARED.items():
+        section = values.get(part)
+        if not (isinstance(name, str) and isinstance(section, Mapping)):
+            continue
+        missing = [key for key in keys if key in section and section[key] is None]
+        if missing:
+            known = weights.preprocessing(name)
+            filled[part] = {**section, **{key: getattr(known, keys[key]) for key in missing}}
+    return filled
 
 
 def parse_config(config: ConfigDict | Mapping[str, Any]) -> RunConfig:

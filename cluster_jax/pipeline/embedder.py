@@ -1,9 +1,7 @@
 """A run on features of its own images: a frozen pretrained network embeds them once."""
 
 import dataclasses
-import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +13,7 @@ from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import features
 from cluster_jax.data.datasets import Dataset
-from cluster_jax.nets.pretrained import weights
 from cluster_jax.pipeline import pretrained_features
-from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import RunConfig
 from cluster_jax.pipeline.pretrained_features import EmbedViews
 from cluster_jax.pipeline.stages import Stage
@@ -26,7 +22,7 @@ from cluster_jax.pipeline.stages import Stage
 TRAIN_FEATURES, TEST_FEATURES = "features.npz", "features_test.npz"
 
 
-def embed_images(stages: Sequence[Stage], values: Mapping[str, Any]) -> list[Stage]:
+def embed_images(stages: Sequence[Stage]) -> list[Stage]:
     """The stages with the features of their images, in place of those that are pending.
 
     Features are written to the workdir, and while they are made in parts, so that an interrupted
@@ -34,10 +30,9 @@ def embed_images(stages: Sequence[Stage], values: Mapping[str, Any]) -> list[Sta
 
     Args:
         stages: all stages of the run; they have the same images.
-        values: the config as JSON values.
 
     Raises:
-        InputError: there is more than one process, or the files are those of other images.
+        InputError: there is more than one process, or a part is damaged.
     """
     last = stages[-1]
     if last.built.config.embedder is None:
@@ -47,10 +42,8 @@ def embed_images(stages: Sequence[Stage], values: Mapping[str, Any]) -> list[Sta
             f"embedder must be None in more than one process; got {jax.process_count()} processes: "
             "write the features with `cluster-jax embed` in one, and train on the file"
         )
-    about = {key: values[key] for key in ("seed", "data", "augment", "embedder")}
-    filled = functools.partial(_filled, last, about)
-    dataset = filled(last.built.training.dataset, TRAIN_FEATURES)
-    test = None if last.built.test is None else filled(last.built.test, TEST_FEATURES)
+    dataset = _filled(last, last.built.training.dataset, TRAIN_FEATURES)
+    test = None if last.built.test is None else _filled(last, last.built.test, TEST_FEATURES)
 
     def with_features(stage: Stage) -> Stage:
         training = stage.built.training._replace(dataset=dataset)
@@ -59,7 +52,7 @@ def embed_images(stages: Sequence[Stage], values: Mapping[str, Any]) -> list[Sta
     return [with_features(stage) for stage in stages]
 
 
-def _filled(last: Stage, about: Mapping[str, Any], pending: Dataset, name: str) -> Dataset:
+def _filled(last: Stage, pending: Dataset, name: str) -> Dataset:
     config, images = last.built.config, pending.features_of
     assert images is not None  # the section embedder is set
     file = last.workdir / name
@@ -67,7 +60,7 @@ def _filled(last: Stage, about: Mapping[str, Any], pending: Dataset, name: str) 
         values = io.read_arrays(file)["features"]
     else:
         parts = last.workdir / f"{name}.parts"
-        pretrained_features.claim(parts, {**about, "images": workdirs.describe_images(images)})
+        parts.mkdir(exist_ok=True)  # Whose they are is known: the workdir is that of one config.
         mesh = last.built.training.mesh
         embed_views = _embed_views(config, images.shape[2], mesh)
         values = pretrained_features.embed(images, embed_views, config.eval.batch_size, mesh, parts)
@@ -104,10 +97,9 @@ def for_new_images(config: RunConfig, channels: int, mesh: Mesh) -> Callable[[Da
 
 def _embed_views(config: RunConfig, channels: int, mesh: Mesh) -> EmbedViews:
     assert config.embedder is not None
-    augment, (mean, std) = config.augment, weights.statistics(config.embedder.weights)
     return pretrained_features.make(
         config.embedder.network(config.network),
-        dataclasses.replace(augment, mean=augment.mean or mean, std=augment.std or std),
+        config.augment,
         views=config.embedder.views,
         seed=config.seed,
         channels=channels,

@@ -157,7 +157,7 @@ def remove(folder: epath.Path) -> None:
     """Deletes the parts, once the features are written elsewhere."""
     for file in folder.glob(f"{PART_NAME}*"):
         file.unlink()
-    (folder / ABOUT).unlink()
+    (folder / ABOUT).unlink(missing_ok=True)
     folder.rmdir()
 
 

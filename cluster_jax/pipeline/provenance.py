@@ -17,6 +17,8 @@ from cluster_jax.nets.pretrained import weights as pretrained
 from cluster_jax.pipeline.config import RunConfig
 
 PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy", "scikit-learn", "umap-learn")
+# Keys of the section `data` that say which images, and how they were resized.
+_DATA = ("name", "split", "limit", "image_size", "interpolation")
 
 
 def describe(
@@ -40,7 +42,7 @@ def describe(
     if labeled and k is None:
         uses.append("the number of clusters of k-means")
     return {
-        "data": {k: getattr(config.data, k) for k in ("name", "split", "limit", "image_size")},
+        "data": {k: getattr(config.data, k) for k in _DATA},
         "images_trained": dataset.size if steps else 0,
         "images_scored": clustered.size,
         "images_skipped": len(dataset.skipped),

@@ -174,7 +174,7 @@ def _train_and_embed(
         io.write_json(workdir / workdirs.IMAGES, described, checksum=True)
     if _agree(not plan.missing and checkpoint.damage(last.checkpoints) is None, workdir):
         return
-    trainings = embedder.embed_images(trainings, values)
+    trainings = embedder.embed_images(trainings)
     last = trainings[-1]
     run, test = last.built.training, last.built.test
 

@@ -76,7 +76,7 @@ def test_images_do_not_affect_each_other(trained):
     pixels = toy.images(100, seed=8)[0]
 
     def features(images):
-        return inference.embed(run, net, inference_data.load(images, shape=(8, 8, 1), cache_mb=1.0))
+        return inference.embed(run, net, inference_data.load(images, toy.DATA, (8, 8, 1)))
 
     together = features(pixels)
     alone = np.concatenate([features(pixels[i : i + 1]) for i in (0, 5, 63, 64, 99)])
@@ -91,7 +91,7 @@ def test_new_images_join_their_like(trained):
     """Images of the same four kinds: placed as well as the training images are clustered."""
     run = inference.read(trained[0])
     pixels, kinds = toy.images(80, seed=8)
-    dataset = inference_data.load(pixels, shape=(8, 8, 1), cache_mb=1.0)
+    dataset = inference_data.load(pixels, toy.DATA, (8, 8, 1))
     placed = inference.place(run, inference.embed(run, inference.restore(run), dataset))
     known = toy.images(90)[1]
     clusters = run.clusters.cluster_labels
@@ -118,7 +118,7 @@ def test_a_folder_with_files_that_cannot_be_read(trained, tmp_path, capsys):
     (workdir / "predictions.csv").unlink()
     assert [row["image"] for row in rows] == [f"sub/{i:02}.png" for i in range(12)]
     run = inference.read(workdir)
-    dataset = arrays.from_array(pixels, image_size=None, cache_mb=1.0)
+    dataset = arrays.from_array(pixels, resize=None, cache_mb=1.0)
     placed = inference.place(run, inference.embed(run, inference.restore(run), dataset))
     assert _columns(rows, "cluster") == [placed.labels.tolist()]
     predict.main([f"--workdir={workdir}", f"--images={tmp_path}/new/sub/03.png",
@@ -294,7 +294,7 @@ def test_small_clusters_are_counted_apart(trained):
     run = run._replace(clusters=stored)
     labels = np.array([1, 2, 0, 1, 2, 2])
     placed = inference.Assignment(labels, np.zeros(6), labels == 0)
-    dataset = arrays.from_array(toy.images(6)[0], image_size=None, cache_mb=1.0)
+    dataset = arrays.from_array(toy.images(6)[0], resize=None, cache_mb=1.0)
     lines = predictions.cluster_summary(run, dataset, placed, "p.csv").splitlines()
     assert lines[:3] == [
         "cluster     1         2 images",

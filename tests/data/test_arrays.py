@@ -9,6 +9,7 @@ from cluster_jax.data import datasets
 def load(path, **changes):
     arguments = {
         "image_size": None,
+        "interpolation": "bicubic",
         "cache_mb": 1.0,
         "max_corrupt_fraction": 0.0,
         "limit": None,

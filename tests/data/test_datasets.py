@@ -14,6 +14,7 @@ BASE = {
     "split": None,
     "label": "label",
     "image_size": None,
+    "interpolation": "bicubic",
     "cache_mb": 100.0,
     "max_corrupt_fraction": 0.0,
     "limit": None,

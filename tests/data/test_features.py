@@ -5,6 +5,7 @@ import pytest
 
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import datasets, features, inference_data
+from tests import toy
 
 
 def load(path, limit=None, cache_mb=1.0):
@@ -15,6 +16,7 @@ def load(path, limit=None, cache_mb=1.0):
             split=None,
             label="label",
             image_size=None,
+            interpolation="bicubic",
             cache_mb=cache_mb,
             max_corrupt_fraction=0.0,
             limit=limit,
@@ -146,10 +148,10 @@ def test_fewer_rows_than_neighbors():
 def test_new_features_have_the_columns_of_the_training(tmp_path, rows):
     np.save(tmp_path / "x.npy", rows[:, 0])
     for source in (tmp_path / "x.npy", rows[:, 0], rows):
-        dataset = inference_data.load(source, shape=(11, 5), cache_mb=1.0)
+        dataset = inference_data.load(source, toy.DATA, (11, 5))
         assert dataset.shape[1] == 5
     with pytest.raises(ValueError, match="features must have 6 columns like those of the training"):
-        inference_data.load(rows, shape=(1, 6), cache_mb=1.0)
+        inference_data.load(rows, toy.DATA, (1, 6))
 
 
 @pytest.mark.parametrize(
@@ -186,4 +188,4 @@ def test_other_files_are_refused(tmp_path):
 
 def test_labels_of_new_features_are_not_read(tmp_path, rows):
     np.savez(tmp_path / "x.npz", features=rows, labels=["a"] * 12)
-    assert inference_data.load(tmp_path / "x.npz", shape=(1, 5), cache_mb=1.0).labels is None
+    assert inference_data.load(tmp_path / "x.npz", toy.DATA, (1, 5)).labels is None

@@ -11,6 +11,7 @@ from cluster_jax.data import datasets, images
 def load(path, **changes):
     arguments = {
         "image_size": None,
+        "interpolation": "bicubic",
         "cache_mb": 1.0,
         "max_corrupt_fraction": 0.0,
         "limit": None,
@@ -170,6 +171,7 @@ def test_nothing_to_read(tmp_path):
                 split=None,
                 label="label",
                 image_size=None,
+                interpolation="bicubic",
                 cache_mb=1,
                 max_corrupt_fraction=0,
                 limit=None,

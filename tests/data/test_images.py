@@ -8,6 +8,9 @@ import pytest
 from PIL import Image
 
 from cluster_jax.data import images
+from cluster_jax.data.images import Resize
+
+SMALLER = Resize(10, "bicubic")
 
 
 def encoded(image: Image.Image, form: str = "PNG", **options) -> bytes:
@@ -105,7 +108,9 @@ def test_exif_orientation(rng, orientation, turn):
 def test_fit_keeps_the_aspect_and_the_center():
     # A ramp along the long side: of 30 columns at half size, the central 10 are columns 10 to 19.
     ramp = np.tile(np.arange(30, dtype=np.uint8) * 8, (20, 1))
-    out = np.asarray(images.resize_and_crop(Image.fromarray(ramp), 10)).astype(float)
+    out = np.asarray(images.resize_and_crop(Image.fromarray(ramp), Resize(10, "bicubic"))).astype(
+        float
+    )
     assert out.shape == (10, 10)
     expected = 8 * (2 * (np.arange(10) + 2.5) + 0.5)  # after halving: columns 2 or 3 to 12
     assert np.abs(out - expected).max() <= 8.5  # at most one output column off center, rounded
@@ -116,24 +121,35 @@ def test_fit_keeps_the_aspect_and_the_center():
 def test_fit_averages_what_it_reduces(rng):
     # Without antialiasing a reduction by 16 would pick single pixels of the noise.
     noise = rng.integers(0, 256, (160, 160), dtype=np.uint8)
-    out = np.asarray(images.resize_and_crop(Image.fromarray(noise), 10)).astype(float)
+    out = np.asarray(images.resize_and_crop(Image.fromarray(noise), Resize(10, "bicubic"))).astype(
+        float
+    )
     assert out.std() < noise.std() / 8
 
 
 def test_fit_of_the_right_size_changes_nothing(rng):
     pixels = rng.integers(0, 256, (12, 9, 3), dtype=np.uint8)
-    out = np.asarray(images.resize_and_crop(Image.fromarray(pixels), 9))
+    out = np.asarray(images.resize_and_crop(Image.fromarray(pixels), Resize(9, "bicubic")))
     np.testing.assert_array_equal(out, pixels[1:10])
 
 
 def test_resize_and_crop_all_is_fit_of_each(rng):
     for channels in (1, 3):
         array = rng.integers(0, 256, (3, 8, 6, channels), dtype=np.uint8)
-        out = images.resize_and_crop_all(array, 4)
+        resize = Resize(4, "bilinear")
+        out = images.resize_and_crop_all(array, resize)
         assert out.shape == (3, 4, 4, channels)
         for one, image in zip(out, array, strict=True):
-            expected = images.decode(encoded(Image.fromarray(image.squeeze())), 4, channels)
+            expected = images.decode(encoded(Image.fromarray(image.squeeze())), resize, channels)
             np.testing.assert_array_equal(one, expected)
+
+
+def test_each_interpolation_is_pillows(rng):
+    pixels = rng.integers(0, 256, (16, 16), dtype=np.uint8)
+    for name in images.INTERPOLATIONS:
+        expected = Image.fromarray(pixels).resize((6, 6), Image.Resampling[name.upper()])
+        out = images.resize_and_crop_all(pixels[None, ..., None], Resize(6, name))
+        np.testing.assert_array_equal(out[0, ..., 0], expected)
 
 
 def test_each_keeps_the_order_and_bounds_what_is_in_flight(monkeypatch):

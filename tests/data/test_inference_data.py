@@ -1,5 +1,7 @@
 """New images come in the size and channels of the training images, or with one sentence."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -9,7 +11,8 @@ from tests import toy
 
 
 def _load(source, shape=(8, 8, 3), cache_mb=10.0):
-    return inference_data.load(source, shape=shape, cache_mb=cache_mb)
+    config = dataclasses.replace(toy.DATA, cache_mb=cache_mb)
+    return inference_data.load(source, config, shape)
 
 
 @pytest.fixture(scope="module")

@@ -229,7 +229,7 @@ def test_labeled_rows_without_known_classes():
 def test_a_test_has_other_images_than_the_training():
     data = {
         "name": "digits", "dir": None, "split": None, "label": "label", "image_size": None,
-        "cache_mb": 100.0, "max_corrupt_fraction": 0.0, "limit": None,
+        "interpolation": "bicubic", "cache_mb": 100.0, "max_corrupt_fraction": 0.0, "limit": None,
     }  # fmt: skip
     novel = {"classes": 5, "test_split": "test", "holdout": 0.0, "holdout_seed": 0}
     with pytest.raises(InputError, match=r"^novel.test_split must be None for digits"):

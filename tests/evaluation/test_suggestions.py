@@ -4,7 +4,7 @@ import jax
 import numpy as np
 from sklearn.datasets import load_sample_images
 
-from cluster_jax.data.images import resize_and_crop_all
+from cluster_jax.data.images import Resize, resize_and_crop_all
 from cluster_jax.evaluation import suggestions
 from cluster_jax.nets.pretrained import lite0
 from tests.nets.test_pretrained import lite0_module
@@ -12,7 +12,10 @@ from tests.nets.test_pretrained import lite0_module
 
 def test_photographs_get_the_names_of_what_they_show():
     photos = np.concatenate(
-        [resize_and_crop_all(photo[None], 224) for photo in load_sample_images().images]
+        [
+            resize_and_crop_all(photo[None], Resize(224, "bicubic"))
+            for photo in load_sample_images().images
+        ]
     )
     params, stats = lite0.load()
     apply = jax.jit(lite0_module().apply)

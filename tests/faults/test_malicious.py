@@ -55,7 +55,7 @@ def test_pickled_objects(tmp_path, pwned, suffix):
     readers = (
         lambda: archive.read_archive(str(file), ("images", "features")),
         lambda: tables.read_table(str(file), "features" if suffix == ".npz" else None),
-        lambda: inference_data.load(str(file), shape=(8, 8, 1), cache_mb=1.0),
+        lambda: inference_data.load(str(file), toy.DATA, (8, 8, 1)),
     )
     for read in readers:
         with pytest.raises(ValueError, match="pickle"):
@@ -106,7 +106,9 @@ def test_a_picture_that_is_a_bomb(tmp_path):
     content = bytearray(small.getvalue())
     content[16:24] = (60_000).to_bytes(4, "big") * 2  # the header's width and height
     (tmp_path / "photos" / "bomb.png").write_bytes(content)
-    section = DataConfig("folder", str(tmp_path / "photos"), None, "label", 8, None, 10.0, 0.1)
+    section = DataConfig(
+        "folder", str(tmp_path / "photos"), None, "label", 8, "bicubic", None, 10.0, 0.1
+    )
     dataset = datasets.load(section)
     assert [name for name, _ in dataset.skipped] == ["bomb.png"]
     assert dataset.size == 30

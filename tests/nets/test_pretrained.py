@@ -15,7 +15,7 @@ from jax import lax
 from sklearn.datasets import load_sample_images
 
 from cluster_jax.core.checks import InputError
-from cluster_jax.data.images import resize_and_crop_all
+from cluster_jax.data.images import Resize, resize_and_crop_all
 from cluster_jax.nets import backbone
 from cluster_jax.nets.backbone import Layers
 from cluster_jax.nets.backbones import efficientnet_lite
@@ -140,10 +140,13 @@ def test_every_tensor_has_its_place():
 
 def test_logits_are_those_of_pytorch():
     photos = np.concatenate(
-        [resize_and_crop_all(photo[None], 224) for photo in load_sample_images().images]
+        [
+            resize_and_crop_all(photo[None], Resize(224, "bicubic"))
+            for photo in load_sample_images().images
+        ]
     )
     params, stats = lite0.load()
-    mean, std = weights.statistics("efficientnet_lite0")
+    mean, std, *_ = weights.preprocessing("efficientnet_lite0")
     inputs = (photos / np.float32(255) - np.array(mean)) / np.array(std)
     apply = jax.jit(lite0_module().apply)
     features = apply({"params": params, "batch_stats": stats}, inputs.astype(np.float32))
@@ -212,8 +215,18 @@ def test_only_the_published_shape(changes, message):
         backbone.make("efficientnet_lite0", **{"width": 32, "stem": None, **changes})
 
 
-TIMM = {"architecture": "vit", "pretrained_cfg": {"mean": [0.5, 0.4, 0.3], "std": [0.2, 0.1, 0.3]}}
-TRANSFORMERS = {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.1, 0.3], "size": 224}
+TIMM = {
+    "architecture": "vit",
+    "pretrained_cfg": {
+        "mean": [0.5, 0.4, 0.3], "std": [0.2, 0.1, 0.3], "input_size": [3, 98, 98],
+        "interpolation": "bilinear", "crop_pct": 0.9,
+    },
+}  # fmt: skip
+TRANSFORMERS = {
+    "image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.1, 0.3], "size": {"shortest_edge": 112},
+    "crop_size": {"height": 98, "width": 98}, "resample": 2,
+}  # fmt: skip
+NO_CROP = {**TRANSFORMERS, "do_center_crop": False, "size": {"height": 98, "width": 98}}
 
 
 @pytest.mark.parametrize(
@@ -222,24 +235,25 @@ TRANSFORMERS = {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.1, 0.3], "si
         ("config.json", TIMM),
         ("config.json", TIMM["pretrained_cfg"]),
         ("preprocessor_config.json", TRANSFORMERS),
+        ("preprocessor_config.json", NO_CROP),
     ],
 )
-def test_statistics_come_from_the_file_beside_the_weights(tmp_path, name, values):
+def test_preprocessing_comes_from_the_file_beside_the_weights(tmp_path, name, values):
     (tmp_path / name).write_text(json.dumps(values))
     if name != "config.json":  # the model's own config, which has none
         (tmp_path / "config.json").write_text(json.dumps({"hidden_size": 384}))
-    found = weights.statistics(str(tmp_path / "model.safetensors"))
-    assert found == ((0.5, 0.4, 0.3), (0.2, 0.1, 0.3))
+    found = weights.preprocessing(str(tmp_path / "model.safetensors"))
+    assert found == ((0.5, 0.4, 0.3), (0.2, 0.1, 0.3), 98, "bilinear")
 
 
-def test_statistics_are_imagenets_where_nothing_says_otherwise(tmp_path):
-    expected = (weights.IMAGENET_MEAN, weights.IMAGENET_STD)
-    assert weights.statistics(str(tmp_path / "model.safetensors")) == expected
+def test_preprocessing_is_imagenets_where_nothing_says_otherwise(tmp_path):
+    expected = (weights.IMAGENET_MEAN, weights.IMAGENET_STD, 224, "bicubic")
+    assert weights.preprocessing(str(tmp_path / "model.safetensors")) == expected
     (tmp_path / "config.json").write_text('{"hidden_size": 384}')
-    assert weights.statistics(str(tmp_path / "model.safetensors")) == expected
+    assert weights.preprocessing(str(tmp_path / "model.safetensors")) == expected
 
 
-def test_statistics_of_the_hub(monkeypatch, tmp_path):
+def test_preprocessing_of_the_hub(monkeypatch, tmp_path):
     hub = pytest.importorskip("huggingface_hub")
 
     def download(repository, name):
@@ -250,9 +264,9 @@ def test_statistics_of_the_hub(monkeypatch, tmp_path):
 
     monkeypatch.setattr(hub, "hf_hub_download", download)
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(TRANSFORMERS))
-    assert weights.statistics("hf:a/b").mean == (0.5, 0.4, 0.3)
+    assert weights.preprocessing("hf:a/b").mean == (0.5, 0.4, 0.3)
     (tmp_path / "preprocessor_config.json").write_text("{}")
-    assert weights.statistics("hf:a/b").mean == weights.IMAGENET_MEAN
+    assert weights.preprocessing("hf:a/b").mean == weights.IMAGENET_MEAN
 
 
 @pytest.mark.parametrize(
@@ -260,9 +274,10 @@ def test_statistics_of_the_hub(monkeypatch, tmp_path):
     [
         "{", "[]", '{"mean": [1, 2, 3]}', '{"mean": 0.5, "std": 0.5}', '{"mean": [1], "std": [1]}',
         '{"mean": [0, 0, 0], "std": [1, 1, 0]}', '{"mean": [0, 0, 0], "std": ["a", 1, 1]}',
+        '{"input_size": [3, 224, 320]}', '{"size": {"shortest_edge": 0}}', '{"resample": 9}',
     ],
 )  # fmt: skip
-def test_one_sentence_for_other_statistics(tmp_path, text):
+def test_one_sentence_for_other_preprocessing(tmp_path, text):
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(InputError, match=r"config\.json must (be a JSON file|have a mean)"):
-        weights.statistics(str(tmp_path / "model.safetensors"))
+        weights.preprocessing(str(tmp_path / "model.safetensors"))

@@ -14,13 +14,24 @@ from cluster_jax.nets.pretrained import lite0, safetensors
 CONFIGS = ("preprocessor_config.json", "config.json")
 # Of ImageNet's training images, by which nearly all published ResNets and DINOv2 were trained.
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+# Pillow's numbers, which transformers uses.
+_RESAMPLE = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}
 
 
-class Statistics(NamedTuple):
-    """Mean and standard deviation of each channel, on the scale [0, 1], of standardized inputs."""
+class Preprocessing(NamedTuple):
+    """How a network's inputs are made.
 
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
+    Attributes:
+        mean: of each channel on the scale [0, 1], by which inputs are standardized.
+        std: standard deviation, likewise.
+        size: side of the square image, in pixels.
+        interpolation: by which images are resized, see `data.interpolation`.
+    """
+
+    mean: tuple[float, ...] = IMAGENET_MEAN
+    std: tuple[float, ...] = IMAGENET_STD
+    size: int = 224
+    interpolation: str = "bicubic"
 
 
 def describe(weights: str) -> str:
@@ -30,46 +41,73 @@ def describe(weights: str) -> str:
     return f"{weights}, whose training data and labels are not known here"
 
 
-def statistics(weights: str) -> Statistics:
-    """How the network's inputs are standardized.
+def preprocessing(weights: str) -> Preprocessing:
+    """How the network's inputs are made.
 
     A file of tensors does not say it, but one of `CONFIGS` beside it may: those of timm and
-    transformers. Without one, ImageNet's mean and standard deviation. (Their sizes and
-    interpolations are not used: images have the size that the config sets, by bicubic resizing.)
+    transformers. What is not there is as for most networks trained on ImageNet. A margin that is
+    resized and cut off (timm's `crop_pct`) is not: the whole short side is seen.
 
     Raises:
-        InputError: such a file is damaged, or its values are not three numbers each.
+        InputError: such a file is damaged, or has other values than these.
     """
     if weights == BUNDLED:
-        return Statistics(lite0.MEAN, lite0.STD)
+        return Preprocessing(lite0.MEAN, lite0.STD)
     for name in CONFIGS:
         file = safetensors.beside(weights, name)
-        values = None if file is None else _read(file)
-        if values is not None:
-            return values
-    return Statistics(IMAGENET_MEAN, IMAGENET_STD)
+        values = {} if file is None else _read(file)
+        if values:
+            return Preprocessing(**values)
+    return Preprocessing()
 
 
-def _read(file: pathlib.Path) -> Statistics | None:
-    """Mean and standard deviation of a JSON file; None if it has none."""
+def _read(file: pathlib.Path) -> dict[str, Any]:
+    """The values of a JSON file, as far as it has them."""
     try:
         values = json.loads(file.read_text())
         values = values.get("pretrained_cfg", values)
-        found = [values.get(f"image_{key}", values.get(key)) for key in ("mean", "std")]
-        if found == [None, None]:
-            return None
-        mean, std = (tuple(float(x) for x in channels) for channels in found)
-    except (ValueError, TypeError, AttributeError) as error:
+        statistics = {key: values.get(f"image_{key}", values.get(key)) for key in ("mean", "std")}
+        found: dict[str, Any] = {"size": _side(values), "interpolation": _interpolation(values)}
+        found = {key: value for key, value in found.items() if value is not None}
+        if any(value is not None for value in statistics.values()):
+            found |= {k: tuple(float(x) for x in channels) for k, channels in statistics.items()}
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
         raise InputError(
-            f"{file} must be a JSON file with a mean and a standard deviation of each channel; "
-            f"got an error: {error}"
+            f"{file} must be a JSON file that says how images are prepared; got an error: {error}"
         ) from error
-    if not (len(mean) == len(std) == 3 and all(0 < s < math.inf for s in std)):
+    complete = Preprocessing(**found)
+    if not (
+        len(complete.mean) == len(complete.std) == 3
+        and all(map(math.isfinite, complete.mean))
+        and all(0 < s < math.inf for s in complete.std)
+    ):
         raise InputError(
             f"{file} must have a mean and a standard deviation above 0 of each of three channels; "
-            f"got {mean} and {std}"
+            f"got {complete.mean} and {complete.std}"
         )
-    return Statistics(mean, std)
+    return found
+
+
+def _side(values: Mapping[str, Any]) -> int | None:
+    """Side of the square: timm's `input_size`; transformers' `crop_size`, else `size`."""
+    if "input_size" in values:
+        sides = set(values["input_size"][1:])
+    else:
+        given = values.get("crop_size") if values.get("do_center_crop", True) else None
+        given = values.get("size") if given is None else given
+        if given is None:
+            return None
+        sides = set(given.values()) if isinstance(given, Mapping) else {given}
+    (side,) = sides  # a ValueError where they differ: networks take squares
+    if not (isinstance(side, int) and side > 0):
+        raise ValueError(f"a side of {side!r} pixels")
+    return side
+
+
+def _interpolation(values: Mapping[str, Any]) -> str | None:
+    if "resample" in values:
+        return _RESAMPLE[values["resample"]]
+    return values.get("interpolation")
 
 
 def load(weights: str, backbone: str, params: Mapping[str, Any], stats: Any) -> tuple[Any, Any]:
