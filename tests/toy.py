@@ -89,7 +89,8 @@ def shrunken(name, folder, network="small", write=True):
     if config.embedder is not None:
         network = "mlp"
     if channels == 3:
-        config.data.image_size = config.augment.size = 16
+        config.data.update(image_size=16, interpolation="bicubic")
+        config.augment.size = 16
         config.augment.blur.kernel = 3
     config.network.name = network
     config.network.weights = None

@@ -56,7 +56,7 @@ def test_one_step_in_float32(method, nrcc, devices):
 
 
 @pytest.mark.parametrize("devices", DEVICES)
-@pytest.mark.parametrize(("method", "nrcc"), cases.CONTRACT)
+@pytest.mark.parametrize(("method", "nrcc"), cases.LARGEST)
 def test_four_steps_in_float64(x64, method, nrcc, devices):
     state = toy.wide(cases.with_keys(cases.initial(method, nrcc, 3)))
     one, many = (_advanced(cases.build(method, nrcc), state, n, range(4)) for n in (1, devices))

@@ -8,7 +8,6 @@ import numpy as np
 import optax
 import pytest
 
-from cluster_jax.nets.backbones import vit
 from cluster_jax.training import optim
 from tests.nets.test_network import RESNET, SMALL, VIT, images_of, network_of, start
 
@@ -106,13 +105,6 @@ def stepped(network, params, name):
         return params
 
     return jax.jit(steps)(params)
-
-
-@pytest.fixture
-def shallow(monkeypatch):
-    """A ViT of three blocks, which compiles in a fraction of the time of twelve."""
-    width, _, heads = vit.SIZES["tiny"]
-    monkeypatch.setitem(vit.SIZES, "tiny", (width, 3, heads))
 
 
 @pytest.mark.usefixtures("shallow")

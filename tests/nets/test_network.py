@@ -116,8 +116,8 @@ def test_shapes_and_dtypes(changes, features, dtype, side):
     assert jax.tree.map(jnp.shape, new) == jax.tree.map(jnp.shape, stats)
 
 
-def test_a_backbone_without_batchnorm_has_no_statistics(keys):
-    network = build(name="vit_tiny_patch16", width=192)
+def test_a_backbone_without_batchnorm_has_no_statistics(keys, shallow):
+    network = network_of(VIT)
     params, stats = start(keys, network, jnp.zeros((1, 16, 16, 1)))
     assert set(stats) == {"backbone", "projector", "predictor"}
     assert stats["backbone"] == {}
