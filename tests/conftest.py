@@ -3,6 +3,7 @@
 And what keeps the suite short, most of which is compiling: a program here runs a few times.
 """
 
+import contextlib
 import dataclasses
 import functools
 import gc
@@ -47,13 +48,11 @@ LONGEST = (
     "test_stages",
     "test_sghmc",
     "test_learning",
-    "test_kill",
     "test_gpu_training",
     "test_kmeans",
     "test_estimators",
     "test_ncc",
     "test_frozen",
-    "test_patience",
     "test_train",
     "test_ncl",
     "test_tutorials",
@@ -63,7 +62,6 @@ LONGEST = (
     "test_pretrained",
     "test_vit",
     "test_gridshift",
-    "test_lock",
     "test_hmc",
     "test_watch",
 )
@@ -146,15 +144,27 @@ def traced_once():
 
 @pytest.fixture(scope="module")
 def compiled_once():
-    """Runs of a module that differ in what no step depends on share the step compiled first.
+    """Runs of a module that differ in what no step depends on share the step compiled first."""
+    with sharing({}, functools.cache(loop.make_step)):
+        yield
+
+
+@contextlib.contextmanager
+def sharing(first, make):
+    """Shares compiled steps between runs that differ in what no step depends on.
 
     Each is built all the same; it then gets the method and the optimizer of the first such run.
+
+    Args:
+        first: the runs that were built, to which others are added.
+        make: `loop.make_step`, cached.
     """
-    first, join = {}, build._join
+    join = build._join
     # What follows from these is in the schedule, or has no effect on a step.
     left_out = {"seed": 0, "note": "", "data": None, "novel": None, "init_from": None}
     left_out |= {"stages": {}, "train": None, "eval": None}
     schedule = {"seed": 0, "log_every": 0, "checkpoint_every": 0, "keep_checkpoints": 0}
+    schedule |= {"on_collapse": None}
 
     def joined(config, dataset, test, mesh):
         built = join(config, dataset, test, mesh)
@@ -172,7 +182,6 @@ def compiled_once():
         return built._replace(training=run)
 
     with pytest.MonkeyPatch.context() as patch:
-        make = functools.cache(loop.make_step)
         patch.setattr(build, "_join", joined)
         patch.setattr(trace, "make_step", make)
         patch.setattr(loop, "make_step", make)

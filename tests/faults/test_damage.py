@@ -15,9 +15,10 @@ from cluster_jax.pipeline import build
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.training import checkpoint, loop
 from tests import toy
+from tests.faults.runs import assert_same
 
 pytestmark = [
-    pytest.mark.usefixtures("one_device", "traced_once"),
+    pytest.mark.usefixtures("one_device", "traced_once", "compiled_once"),
     # Coroutines that Orbax leaves of a failed restore, whenever they are collected.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
@@ -27,23 +28,8 @@ MADE_AGAIN = ("results.json", "images.json", "embedding.npz", "clusters.npz")
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory, one_device, traced_once):
-    """The config of a finished run of four steps, saved at two and four, and its workdir."""
-    folder = tmp_path_factory.mktemp("finished")
-    config = toy.config(toy.file(folder))
-    pipeline.run_pipeline(config, folder / "run", "toy")
-    return config, folder / "run"
-
-
-@pytest.fixture(scope="module")
 def training(finished):
-    return toy.built(finished[0])
-
-
-@pytest.fixture
-def run(finished, tmp_path):
-    """A copy of it to damage."""
-    return finished[0], shutil.copytree(finished[1], tmp_path / "run")
+    return toy.built(finished.config)
 
 
 def _flip(file, where=None, rng=random):
@@ -64,7 +50,8 @@ def _folder(file):
 
 
 KINDS = {
-    "flip": _flip,
+    # Where a bit always counts: that of a number may change its last digit alone.
+    "flip": lambda file: _flip(file, file.stat().st_size // 2, random.Random(0)),
     "truncated": _truncate,
     "empty": lambda file: file.write_bytes(b""),
     "zeros": lambda file: file.write_bytes(bytes(file.stat().st_size)),
@@ -72,17 +59,6 @@ KINDS = {
     "folder": _folder,
     "pickle": lambda file: file.write_bytes(b"\x80\x04cos\nsystem\n(S'touch pwned'\ntR."),
 }
-
-
-def _same(folder, other):
-    """The same figures and the same state in two workdirs."""
-    first, second = (io.read_json(path / "results.json") for path in (folder, other))
-    assert first["metrics"] == second["metrics"]
-    table = (other / "assignments.csv").read_bytes()
-    assert (folder / "assignments.csv").read_bytes() == table
-    for name in ("embedding.npz", "clusters.npz"):
-        for key, array in io.read_arrays(other / name).items():
-            np.testing.assert_array_equal(io.read_arrays(folder / name)[key], array)
 
 
 def _data_files(folder):
@@ -102,32 +78,35 @@ def _assert_equal_states(a, b):
         np.testing.assert_array_equal(x, y)
 
 
+@pytest.fixture(scope="module")
+def saved(finished, training, tmp_path_factory):
+    """Step -> the state that was saved at it."""
+    older = shutil.copytree(finished.workdir, tmp_path_factory.mktemp("older") / "run")
+    shutil.rmtree(older / "checkpoints" / "4")
+    return {4: _restored(training, finished.workdir), 2: _restored(training, older)}
+
+
 @pytest.mark.parametrize("seed", range(6))
-def test_a_flipped_bit_of_a_checkpoint(run, training, seed):
+def test_a_flipped_bit_of_a_checkpoint(copy, training, saved, seed):
     """Either it changes no value, or the older checkpoint is used and the damaged one named."""
-    _, workdir = run
+    _, workdir = copy
     rng = random.Random(seed)
-    by_step = {4: _restored(training, workdir)}
-    shutil.copytree(workdir, workdir.parent / "old")
-    shutil.rmtree(workdir.parent / "old" / "checkpoints" / "4")
-    by_step[2] = _restored(training, workdir.parent / "old")
     # Large files have the values.
     files = [f for f in _data_files(workdir) if f.stat().st_size > 1000]
     _flip(rng.choice(files), rng=rng)
     state = _restored(training, workdir)
     step = int(state.step)
-    _assert_equal_states(state, by_step[step])
+    _assert_equal_states(state, saved[step])
     assert (workdir / "damaged" / "4").exists() == (step == 2)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("older", [True, False])
 @pytest.mark.parametrize("seed", range(24))
-def test_many_flipped_bits(run, training, seed, older):
+def test_many_flipped_bits(copy, training, saved, seed, older):
     """As above over all files, also with no older checkpoint: then one sentence."""
-    _, workdir = run
+    _, workdir = copy
     rng = random.Random(seed)
-    true = _restored(training, workdir)
     if not older:
         shutil.rmtree(workdir / "checkpoints" / "2")
     _flip(rng.choice(_data_files(workdir)), rng=rng)
@@ -140,11 +119,11 @@ def test_many_flipped_bits(run, training, seed, older):
     if said is not None:
         assert not older
         assert "checkpoints/4, the only checkpoint, is damaged" in said
-    elif int(state.step) == 4:
-        _assert_equal_states(state, true)
     else:
-        assert older
-        assert (workdir / "damaged" / "4").exists()
+        step = int(state.step)
+        assert step == 4 or older
+        _assert_equal_states(state, saved[step])
+        assert (workdir / "damaged" / "4").exists() == (step == 2)
 
 
 def _rename(workdir):
@@ -166,21 +145,21 @@ CHECKPOINT_KINDS = {"renamed": _rename, "a file": _replace_by_file, "flipped": _
 
 
 @pytest.mark.parametrize("kind", CHECKPOINT_KINDS)
-def test_a_finished_run_with_a_damaged_checkpoint(run, finished, caplog, kind):
+def test_a_finished_run_with_a_damaged_checkpoint(copy, finished, caplog, kind):
     """The older checkpoint is trained to the end, and nothing else is different afterward."""
-    config, workdir = run
+    config, workdir = copy
     CHECKPOINT_KINDS[kind](workdir)
     pipeline.run_pipeline(config, workdir, "toy")
     assert "is damaged" in caplog.text
     assert "pybind11" not in caplog.text
     assert list((workdir / "damaged").iterdir())
     assert (workdir / "checkpoints" / "4").is_dir()
-    _same(workdir, finished[1])
+    assert_same(workdir, finished.workdir)
 
 
 @pytest.mark.parametrize("kind", CHECKPOINT_KINDS)
-def test_the_only_checkpoint_damaged(run, kind):
-    config, workdir = run
+def test_the_only_checkpoint_damaged(copy, kind):
+    config, workdir = copy
     shutil.rmtree(workdir / "checkpoints" / "2")
     CHECKPOINT_KINDS[kind](workdir)
     with pytest.raises(InputError, match=r"the only checkpoint, is damaged \(it.*\)") as error:
@@ -197,9 +176,9 @@ def _cases():
 
 
 @pytest.mark.parametrize(("kind", "name"), [*_cases()])
-def test_what_can_be_made_again(run, finished, monkeypatch, caplog, kind, name):
+def test_what_can_be_made_again(copy, finished, monkeypatch, caplog, kind, name):
     """The command puts the damaged file aside and makes it again; nothing is trained."""
-    config, workdir = run
+    config, workdir = copy
     KINDS[kind](workdir / name)
     with pytest.raises(InputError, match=r"is damaged|not finished"):
         estimators.load(workdir)
@@ -207,13 +186,13 @@ def test_what_can_be_made_again(run, finished, monkeypatch, caplog, kind, name):
     pipeline.run_pipeline(config, workdir, "toy")
     assert f"{name} is damaged" in caplog.text
     assert (workdir / "damaged" / name).exists()
-    _same(workdir, finished[1])
+    assert_same(workdir, finished.workdir)
     estimators.load(workdir)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_damaged_config(run, kind):
-    config, workdir = run
+def test_a_damaged_config(copy, kind):
+    config, workdir = copy
     KINDS[kind](workdir / "config.json")
     for use in (lambda: pipeline.run_pipeline(config, workdir), lambda: estimators.load(workdir)):
         with pytest.raises(InputError, match=r"config\.json is damaged \(.*\); restore it"):
@@ -221,8 +200,8 @@ def test_a_damaged_config(run, kind):
 
 
 @pytest.mark.parametrize("content", ["", "{", "[1, 2]", "[" * 100_000, '{"a": NaN}'])
-def test_what_is_no_config(run, content):
-    config, workdir = run
+def test_what_is_no_config(copy, content):
+    config, workdir = copy
     (workdir / "config.json").write_text(content)
     for use in (lambda: pipeline.run_pipeline(config, workdir), lambda: estimators.load(workdir)):
         with pytest.raises(InputError) as error:
@@ -230,9 +209,9 @@ def test_what_is_no_config(run, content):
         assert "\n" not in str(error.value)
 
 
-def test_a_config_that_was_deleted(run):
+def test_a_config_that_was_deleted(copy):
     """Nothing else says what the embedding is of; it was published under another config."""
-    config, workdir = run
+    config, workdir = copy
     (workdir / "config.json").unlink()
     config = config.copy_and_resolve_references()
     config.network.width = 2
@@ -240,8 +219,8 @@ def test_a_config_that_was_deleted(run):
         pipeline.run_pipeline(config, workdir, "toy")
 
 
-def test_an_embedding_of_another_run(run, finished, tmp_path):
-    config, workdir = run
+def test_an_embedding_of_another_run(copy, finished, tmp_path):
+    config, workdir = copy
     (workdir / "results.json").unlink()
     config = config.copy_and_resolve_references()
     config.seed = 1

@@ -13,8 +13,9 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.training import loop
 from tests import toy
+from tests.faults.runs import before_step
 
-pytestmark = pytest.mark.usefixtures("one_device", "traced_once")
+pytestmark = pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
 
 
 @contextlib.contextmanager
@@ -39,22 +40,6 @@ def _fill(folder):
             file.flush()
 
 
-def _after(monkeypatch, step, act):
-    make = loop.make_step
-
-    def made(*arguments):
-        function = make(*arguments)
-
-        def stepped(state, *values):
-            if int(state.step) == step:
-                act()
-            return function(state, *values)
-
-        return stepped
-
-    monkeypatch.setattr(loop, "make_step", made)
-
-
 def _refused(config, workdir, **options):
     with pytest.raises((InputError, disk.WriteError)) as error:
         pipeline.run_pipeline(config, workdir, **options)
@@ -72,7 +57,7 @@ def test_a_disk_that_fills_between_checkpoints(tmp_path, monkeypatch, caplog):
                 time.sleep(0.01)
             _fill(folder)
 
-        _after(monkeypatch, 3, fill)
+        before_step(monkeypatch, 4, fill)
         said = _refused(config, folder / "run")
         assert "cannot be written (No space left on device); the last good step is 2" in said
         assert "Traceback" not in caplog.text

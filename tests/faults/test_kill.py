@@ -7,119 +7,168 @@ import subprocess
 import sys
 import time
 
-import numpy as np
 import pytest
 
-from cluster_jax.core import io
-from tests import toy
+from cluster_jax.core import lock
+from cluster_jax.pipeline import run as pipeline
+from tests.faults.runs import assert_same, before_step, left_by_a_kill
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-KILLS = 8  # of each config
-CONFIGS = ("nrcc_digits", "moco_digits", "ncc_digits", "ncl_digits", "cueco_digits")
-FLAGS = (
-    "--config.network.width=4", "--config.network.projector.hidden=16",
-    "--config.network.projector.out=8", "--config.train.log_every=2",
-    "--config.train.checkpoint_every=3", "--config.eval.reduce.method=pca",
-    "--config.eval.linear_probe.epochs=1", "--config.data.limit=200",
-)  # fmt: skip
-STEPS = "--config.train.duration=12 steps"
-SHORT = {
-    "moco_digits": ("--config.method.queue=64",),
-    "ncc_digits": ("--config.method.warmup=2 steps", "--config.method.update_every=4 steps"),
-    "cueco_digits": (
-        "--config.method.warmup=2 steps", "--config.method.update_every=4 steps",
-        "--config.method.queue=64",
-    ),
-}  # fmt: skip
 
-
-def _start(config, workdir):
-    command = [sys.executable, "-m", "cluster_jax.cli.app", "train", f"--config={config}"]
-    command += [*FLAGS, STEPS, *SHORT.get(config, ()), "--config.train.batch_size=32"]
-    if config == "ncl_digits":
-        command += ["--config.train.labeled_batch_size=16", "--config.method.queue=64"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
-    return subprocess.Popen(
-        [*command, f"--workdir={workdir}"], cwd=ROOT, env=environment,
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-
-
-def _same(first, second):
-    assert (
-        io.read_json(first / "results.json")["metrics"]
-        == (io.read_json(second / "results.json")["metrics"])
-    )
-    table = (first / "assignments.csv").read_bytes()
-    assert table == (second / "assignments.csv").read_bytes()
-    for name in ("embedding.npz", "clusters.npz"):
-        left, right = (io.read_arrays(path / name) for path in (first, second))
-        for key, array in left.items():
-            np.testing.assert_array_equal(array, right[key])
+# Moments of one run, of which each test goes on from what a kill would have left.
+MOMENTS = ("compiling", "saving", "training", "embedding", "clustering", "report")
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """Config -> the workdir of a run that was left alone, and how long it took."""
+def killed(finished, tmp_path_factory, one_device, traced_once, compiled_once):
+    """Moment -> what was on the disk at it."""
+    folder, left = tmp_path_factory.mktemp("killed"), {}
+
+    def kill(moment):
+        left[moment] = left_by_a_kill(folder / "run", folder / moment)
+
+    def kill_after_saving():
+        while not (folder / "run" / "checkpoints" / "2").exists():
+            time.sleep(0.01)
+        kill("training")
+
+    def before(module, name, moment):
+        function = getattr(module, name)
+
+        def act(*values, **named):
+            kill(moment)
+            return function(*values, **named)
+
+        patch.setattr(module, name, act)
+
+    with pytest.MonkeyPatch.context() as patch:
+        before_step(patch, 1, lambda: kill("compiling"))
+        before_step(patch, 3, lambda: kill("saving"))
+        before_step(patch, 4, kill_after_saving)
+        before(pipeline.integrity, "write_embedding", "embedding")
+        before(pipeline.outputs.evaluate, "evaluate", "clustering")
+        before(pipeline.outputs.report, "write_report", "report")
+        pipeline.run_pipeline(finished.config, folder / "run", "toy")
+    return left
+
+
+@pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_killed_once(finished, killed, moment):
+    """The reduced form, without a second process: the disk is all that a kill leaves."""
+    workdir = killed[moment]
+    assert not (workdir / "results.json").exists()
+    assert (workdir / "embedding.npz").exists() == (moment in ("clustering", "report"))
+    assert (workdir / "checkpoints" / "4").exists() == (moment in MOMENTS[3:])
+    pipeline.run_pipeline(finished.config, workdir, "toy")
+    assert_same(workdir, finished.workdir)
+    assert not (workdir / lock.NAME).exists()
+
+
+FLAGS = (
+    "--config.network.width=4", "--config.network.projector.hidden=16",
+    "--config.network.projector.out=8", "--config.train.log_every=2",
+    "--config.train.batch_size=32", "--config.train.duration=12 steps",
+    "--config.train.checkpoint_every=3", "--config.eval.reduce.method=pca",
+    "--config.eval.linear_probe.epochs=1", "--config.data.limit=200",
+)  # fmt: skip
+REFRESHED = ("--config.method.warmup=2 steps", "--config.method.update_every=4 steps")
+CONFIGS = {
+    "nrcc_digits": (),
+    "moco_digits": ("--config.method.queue=64",),
+    "ncc_digits": REFRESHED,
+    "ncl_digits": ("--config.train.labeled_batch_size=16", "--config.method.queue=64"),
+    "kernel_infonce_digits": (),
+}
+# What can be seen of a run from outside, in this order.
+MARKS = {
+    "start": lambda workdir, said: True,
+    "built": lambda workdir, said: "\nworkdir " in said,
+    "compiling": lambda workdir, said: "compiling\n" in said,
+    "saving": lambda workdir, said: bool(list(workdir.glob("checkpoints/[0-9]*"))),
+    "trained": lambda workdir, said: (workdir / "checkpoints" / "12").exists(),
+    "embedded": lambda workdir, said: (workdir / "embedding.npz").exists(),
+    "clustered": lambda workdir, said: (workdir / "assignments.csv").exists(),
+    "done": lambda workdir, said: (workdir / "results.json").exists(),
+}
+# Each kill is at a random moment between a mark and the next; most runs are killed in steps.
+KILLS = ("start", "built", "compiling", "saving", "saving", "trained", "embedded", "clustered")
+
+
+class _Process:
+    """The command; what it says is in a file."""
+
+    def __init__(self, config, workdir):
+        command = [sys.executable, "-m", "cluster_jax.cli.app", "train", f"--config={config}"]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+        self.workdir, self._said = workdir, workdir.parent / "said"
+        with self._said.open("w") as said:
+            self._process = subprocess.Popen(
+                [*command, *FLAGS, *CONFIGS[config], f"--workdir={workdir}"],
+                cwd=ROOT, env=environment, stdout=said, stderr=said,
+            )  # fmt: skip
+
+    def said(self):
+        return self._said.read_text()
+
+    def wait_for(self, mark):
+        """Until it is there; False if the process has ended before."""
+        while not MARKS[mark](self.workdir, self.said()):
+            if self._process.poll() is not None:
+                return False
+            time.sleep(0.01)
+        return True
+
+    def kill(self):
+        """The exit code."""
+        self._process.kill()
+        return self._process.wait()
+
+    def end(self):
+        assert self._process.wait() == 0, self.said()
+        return self.said()
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """Config -> the workdir of a run that was left alone, and the times of its marks in s."""
     made = {}
 
     def get(config):
         if config not in made:
-            workdir = tmp_path_factory.mktemp(config) / "run"
-            start = time.monotonic()
-            process = _start(config, workdir)
-            _, errors = process.communicate()
-            assert process.returncode == 0, errors
-            made[config] = workdir, time.monotonic() - start
+            # The second finds the code that the first one has compiled, as those after a kill do.
+            for _ in range(2):
+                workdir, times = tmp_path_factory.mktemp(config) / "run", {}
+                process, start = _Process(config, workdir), time.monotonic()
+                for mark in MARKS:
+                    process.wait_for(mark)
+                    times[mark] = time.monotonic() - start
+                process.end()
+            made[config] = workdir, times
         return made[config]
 
     return get
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(KILLS))
+@pytest.mark.parametrize("number", range(len(KILLS)))
 @pytest.mark.parametrize("config", CONFIGS)
-def test_killed_at_a_random_moment(whole, tmp_path, config, seed):
-    """From the start of the interpreter on; the fourth run is let through."""
-    alone, seconds = whole(config)
-    rng = random.Random(f"{config} {seed}")
-    for _ in range(3):
-        process = _start(config, tmp_path / "run")
-        try:
-            process.communicate(timeout=rng.uniform(0, seconds))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
-    process = _start(config, tmp_path / "run")
-    _, errors = process.communicate()
-    assert process.returncode == 0, errors
-    assert "damaged" not in errors
-    _same(alone, tmp_path / "run")
-
-
-def test_killed_once(tmp_path):
-    """The reduced form: after the first checkpoint, with the lock of the dead process in place."""
-    data = toy.file(tmp_path)
-    flags = ("--config.data.name=arrays", f"--config.data.dir={data}", "--config.data.limit=64")
-    flags += ("--config.train.batch_size=16", "--config.train.duration=12 steps")
-    command = [sys.executable, "-m", "cluster_jax.cli.app", "train", "--config=nrcc_digits"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
-
-    def start(workdir):
-        return subprocess.Popen(
-            [*command, *FLAGS, *flags, f"--workdir={workdir}"], cwd=ROOT, env=environment,
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-
-    process = start(tmp_path / "run")
-    while not (tmp_path / "run" / "checkpoints" / "3").exists():
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.005)
-    process.kill()
-    process.communicate()
-    for workdir in ("run", "alone"):
-        process = start(tmp_path / workdir)
-        _, errors = process.communicate()
-        assert process.returncode == 0, errors
-    _same(tmp_path / "alone", tmp_path / "run")
-    assert not (tmp_path / "run" / "lock.json").exists()
+def test_killed_at_a_random_moment(alone, tmp_path, config, number):
+    """From the start of the interpreter on, and the next run goes on from there."""
+    left_alone, times = alone(config)
+    mark, rng = KILLS[number], random.Random(f"{config} {number}")
+    following = [*MARKS][[*MARKS].index(mark) + 1]
+    wait = rng.uniform(0, times[following] - times[mark])
+    for attempt in range(5):
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        process = _Process(config, folder / "run")
+        if process.wait_for(mark):
+            time.sleep(wait / 2**attempt)
+            if process.kill() == -9:
+                break
+    else:
+        pytest.fail("the run ended before it was killed")
+    said = _Process(config, folder / "run").end()
+    assert "damaged" not in said
+    assert_same(left_alone, folder / "run")

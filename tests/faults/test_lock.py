@@ -14,10 +14,10 @@ from etils import epath
 from cluster_jax.core import lock
 from cluster_jax.core.checks import InputError
 from cluster_jax.pipeline import run as pipeline
-from cluster_jax.training import loop
 from tests import toy
+from tests.faults.runs import assert_same, before_step
 
-pytestmark = pytest.mark.usefixtures("one_device", "traced_once")
+pytestmark = pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
 
 
 @pytest.fixture(autouse=True)
@@ -132,41 +132,24 @@ def test_a_lost_lock(tmp_path):
     assert not folder.exists()
 
 
-def _at_step(monkeypatch, step, act):
-    """Calls `act` before a step of the next training."""
-    make = loop.make_step
-
-    def made(*arguments):
-        function = make(*arguments)
-
-        def stepped(state, *values):
-            if int(state.step) == step - 1:
-                act()
-            return function(state, *values)
-
-        return stepped
-
-    monkeypatch.setattr(loop, "make_step", made)
-
-
-def test_two_runs_at_once(tmp_path, monkeypatch):
+def test_two_runs_at_once(finished, tmp_path, monkeypatch):
     """The second is refused before any work, and the first ends as if it had been alone."""
-    config, said = toy.config(toy.file(tmp_path)), []
+    config, said = finished.config, []
 
     def second():
         with pytest.raises(InputError) as error:
             pipeline.run_pipeline(config, tmp_path / "run")
         said.append(str(error.value))
 
-    _at_step(monkeypatch, 2, second)
+    before_step(monkeypatch, 2, second)
     built, build_stages = [], pipeline.stages.build_stages
     monkeypatch.setattr(
         pipeline.stages, "build_stages", lambda *a: built.append(1) or build_stages(*a)
     )
-    results = pipeline.run_pipeline(config, tmp_path / "run")
+    pipeline.run_pipeline(config, tmp_path / "run")
     assert f"{tmp_path}/run is used by another run, process {os.getpid()}" in said[0]
     assert built == [1]
-    assert results["metrics"]["kmeans"]["n_clusters"] == 4
+    assert_same(tmp_path / "run", finished.workdir)
     assert not (tmp_path / "run" / lock.NAME).exists()
 
 
@@ -178,7 +161,7 @@ def test_a_workdir_deleted_in_mid_run(tmp_path, monkeypatch):
             time.sleep(0.01)
         shutil.rmtree(tmp_path / "run")
 
-    _at_step(monkeypatch, 3, delete)
+    before_step(monkeypatch, 3, delete)
     with pytest.raises(InputError, match=r"/run must stay as it is during a run; got it deleted"):
         pipeline.run_pipeline(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()

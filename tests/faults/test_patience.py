@@ -17,40 +17,27 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.evaluation import assignments
 from cluster_jax.pipeline import inference
 from cluster_jax.pipeline import run as pipeline
-from cluster_jax.training import loop
 from tests import toy
+from tests.faults.runs import assert_same, before_step
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
-def _stop_at(monkeypatch, step):
-    """The next training is interrupted before a step, as by Ctrl-C outside of the loop."""
-    make = loop.make_step
-
-    def made(*arguments):
-        function = make(*arguments)
-
-        def stepped(state, *values):
-            if int(state.step) == step:
-                raise KeyboardInterrupt
-            return function(state, *values)
-
-        return stepped
-
-    monkeypatch.setattr(loop, "make_step", made)
+def _interrupted():
+    """As by Ctrl-C outside of the loop."""
+    raise KeyboardInterrupt
 
 
-@pytest.mark.usefixtures("one_device", "traced_once")
-def test_a_training_cut_short_is_evaluated_and_goes_on(tmp_path, monkeypatch, capsys):
-    config = toy.config(toy.file(tmp_path), train={"duration": "6 steps"})
-    whole = pipeline.run_pipeline(config, tmp_path / "whole", "toy")
+@pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
+def test_a_training_cut_short_is_evaluated_and_goes_on(finished, tmp_path, monkeypatch, capsys):
+    config = finished.config
     with pytest.raises(InputError, match=r"--cut_short needs a checkpoint"):
         pipeline.run_pipeline(config, tmp_path / "run", "toy", cut_short=True)
-    _stop_at(monkeypatch, 5)
+    before_step(monkeypatch, 4, _interrupted)
     with pytest.raises(KeyboardInterrupt):
         pipeline.run_pipeline(config, tmp_path / "run", "toy")
     results = pipeline.run_pipeline(config, tmp_path / "run", "toy", cut_short=True)
-    assert results["provenance"]["steps"] == 4
+    assert results["provenance"]["steps"] == 2
     assert results["provenance"]["cut_short"]
     estimator = estimators.load(tmp_path / "run")
     rows = io.read_arrays(tmp_path / "run" / "embedding.npz")["projection"]
@@ -58,12 +45,12 @@ def test_a_training_cut_short_is_evaluated_and_goes_on(tmp_path, monkeypatch, ca
     np.testing.assert_allclose(found, rows / np.linalg.norm(rows, axis=1)[:, None], atol=1e-5)
     monkeypatch.undo()
     again = pipeline.run_pipeline(config, tmp_path / "run", "toy")
-    assert again["metrics"] == whole["metrics"]
+    assert_same(tmp_path / "run", finished.workdir)
     assert not again["provenance"]["cut_short"]
     assert "is finished" not in capsys.readouterr().out
 
 
-@pytest.mark.usefixtures("one_device", "traced_once")
+@pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
 def test_a_warmup_longer_than_the_training_shrinks(tmp_path, caplog):
     config = toy.config(toy.file(tmp_path))
     config.optimizer.warmup = "100 steps"
@@ -72,7 +59,7 @@ def test_a_warmup_longer_than_the_training_shrinks(tmp_path, caplog):
     assert float(rate(0)) == pytest.approx(config.optimizer.learning_rate)
 
 
-@pytest.mark.usefixtures("one_device", "traced_once")
+@pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
 def test_what_is_said_until_the_first_step(tmp_path, capsys):
     """ "Compiling"; then a bar, whose time left is not made of the time of the compilation."""
     pipeline.run_pipeline(toy.config(toy.file(tmp_path)), tmp_path / "run", "toy")
@@ -81,13 +68,24 @@ def test_what_is_said_until_the_first_step(tmp_path, capsys):
     assert re.search(r"training: +25%\|\S* +\| 1/4 \[00:00<\?", said)
 
 
-def _start(tmp_path, *flags):
-    command = [sys.executable, "-m", "cluster_jax.cli.app", "train", "--config=nrcc_digits"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
-    return subprocess.Popen(
-        [*command, f"--workdir={tmp_path}/run", *flags], cwd=ROOT, env=environment,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+@pytest.fixture
+def start(tmp_path):
+    """Starts Python with arguments; ends it after the test."""
+    started = []
+
+    def start(*arguments):
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+        process = subprocess.Popen(
+            [sys.executable, *arguments], cwd=ROOT, env=environment,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
 
 
 def _read_until(process, text):
@@ -99,26 +97,40 @@ def _read_until(process, text):
     return said
 
 
-def test_an_answer_at_once_and_an_end_at_once(tmp_path):
-    """While the step compiles, where Python itself cannot answer."""
-    process = _start(tmp_path)
+# In compiled code for half a minute, as while a step compiles: Python itself cannot answer.
+BUSY = """
+import hashlib, sys
+from cluster_jax.cli import exit_codes
+with exit_codes.handle_errors():
+    print("compiling", file=sys.stderr, flush=True)
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 10**8)
+"""
+TRAIN = ("-m", "cluster_jax.cli.app", "train", "--config=nrcc_digits")
+
+
+@pytest.mark.parametrize("is_run", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)])
+def test_an_answer_at_once_and_an_end_at_once(start, tmp_path, is_run, number, code):
+    """While the step compiles."""
+    process = start(*TRAIN, f"--workdir={tmp_path}/run") if is_run else start("-c", BUSY)
     _read_until(process, "compiling")
     time.sleep(0.5)
-    start = time.monotonic()
-    process.send_signal(signal.SIGINT)
+    since = time.monotonic()
+    process.send_signal(number)
     _read_until(process, "once more ends at once")
-    assert time.monotonic() - start < 2
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=10)
-    assert process.returncode == 130
+    assert time.monotonic() - since < 2
+    process.send_signal(number)
+    assert process.wait(timeout=10) == code
+    errors = process.stderr.read()
     assert "Ended at once" in errors
     assert "Traceback" not in errors
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("word", ["workdir", "clustering"])
-def test_sigterm_outside_of_the_training(tmp_path, word):
-    process = _start(tmp_path, "--config.train.duration=2 steps", "--config.network.width=4")
+def test_sigterm_outside_of_the_training(start, tmp_path, word):
+    flags = ("--config.train.duration=2 steps", "--config.network.width=4")
+    process = start(*TRAIN, f"--workdir={tmp_path}/run", *flags)
     while word not in process.stdout.readline():
         pass
     process.send_signal(signal.SIGTERM)

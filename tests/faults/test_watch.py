@@ -73,7 +73,7 @@ def collapsed(tmp_path_factory):
     return config, folder
 
 
-@pytest.mark.usefixtures("one_device", "traced_once")
+@pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
 def test_a_collapse_is_told(collapsed, caplog, capsys):
     config, folder = collapsed
     results = pipeline.run_pipeline(config, folder / "run")
@@ -87,7 +87,7 @@ def test_a_collapse_is_told(collapsed, caplog, capsys):
     assert any(r.get(watch.SPREAD) is not None for r in log.read(folder / "run"))
 
 
-@pytest.mark.usefixtures("one_device", "traced_once")
+@pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
 def test_a_collapse_can_stop_the_training(collapsed):
     config, folder = collapsed
     config = config.copy_and_resolve_references()

@@ -1,0 +1,51 @@
+"""What these modules share: one compiled step, and a finished run to copy and damage."""
+
+import functools
+import pathlib
+import shutil
+from typing import NamedTuple
+
+import pytest
+
+from cluster_jax.pipeline import run as pipeline
+from cluster_jax.training import loop
+from tests import toy
+from tests.conftest import sharing
+
+
+class Run(NamedTuple):
+    """A run: its config and its workdir."""
+
+    config: object
+    workdir: pathlib.Path
+
+
+@pytest.fixture(scope="session")
+def _shared(tmp_path_factory):
+    """What all modules share: runs built, the cached `make_step`, runs that are finished."""
+    return {}, functools.cache(loop.make_step), {}
+
+
+@pytest.fixture(scope="module")
+def compiled_once(_shared):
+    """As elsewhere, but for all modules here together."""
+    with sharing(*_shared[:2]):
+        yield
+
+
+@pytest.fixture(scope="module")
+def finished(_shared, tmp_path_factory, one_device, traced_once, compiled_once):
+    """A run of four steps, saved at two and four, that was left alone; never to be changed."""
+    done = _shared[2]
+    if "toy" not in done:
+        folder = tmp_path_factory.mktemp("finished")
+        config = toy.config(toy.file(folder))
+        pipeline.run_pipeline(config, folder / "run", "toy")
+        done["toy"] = Run(config, folder / "run")
+    return done["toy"]
+
+
+@pytest.fixture
+def copy(finished, tmp_path):
+    """A copy of it to damage."""
+    return Run(finished.config, shutil.copytree(finished.workdir, tmp_path / "run"))

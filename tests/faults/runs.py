@@ -1,0 +1,56 @@
+"""What tests do to runs: stop them at a step, copy them as they are, compare them."""
+
+import contextlib
+import json
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+
+from cluster_jax.core import io, lock
+from cluster_jax.training import loop
+
+
+def before_step(monkeypatch, step, act):
+    """Calls `act` before a step of the next training; steps count from 1."""
+    make = loop.make_step
+
+    def made(*arguments):
+        function = make(*arguments)
+
+        def stepped(state, *values):
+            if int(state.step) == step - 1:
+                act()
+            return function(state, *values)
+
+        return stepped
+
+    monkeypatch.setattr(loop, "make_step", made)
+
+
+def left_by_a_kill(workdir, to):
+    """A copy of what is on the disk, with the lock of a process that has ended.
+
+    Files that are replaced or removed in the meantime are left out.
+    """
+    with contextlib.suppress(shutil.Error):
+        shutil.copytree(workdir, to)
+    ended = subprocess.Popen([sys.executable, "-S", "-c", ""])
+    ended.wait()
+    owner = json.loads((to / lock.NAME).read_text())
+    (to / lock.NAME).write_text(json.dumps({**owner, "pid": ended.pid, "started": "1"}))
+    return to
+
+
+def assert_same(folder, other):
+    """The same figures, clusters and embeddings, bit for bit."""
+    first, second = (io.read_json(path / "results.json") for path in (folder, other))
+    assert first["metrics"] == second["metrics"]
+    table = (other / "assignments.csv").read_bytes()
+    assert (folder / "assignments.csv").read_bytes() == table
+    for name in ("embedding.npz", "clusters.npz"):
+        left, right = (io.read_arrays(path / name) for path in (folder, other))
+        assert left.keys() == right.keys()
+        for key, array in left.items():
+            np.testing.assert_array_equal(right[key], array)
