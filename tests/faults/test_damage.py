@@ -1,20 +1,16 @@
 """Damaged files: named, put aside, and made again; never a wrong state, never a traceback."""
 
 import contextlib
-import random
-import shutil
 
-import jax
 import numpy as np
 import pytest
 
 from cluster_jax import estimators
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
-from cluster_jax.pipeline import build
 from cluster_jax.pipeline import run as pipeline
-from cluster_jax.training import checkpoint, loop
-from tests import toy
+from cluster_jax.training import loop
+from tests.faults.damage import KINDS
 from tests.faults.runs import assert_same
 
 pytestmark = [
@@ -25,146 +21,6 @@ pytestmark = [
 
 # Files that a run reads again and makes again.
 MADE_AGAIN = ("results.json", "images.json", "embedding.npz", "clusters.npz")
-
-
-@pytest.fixture(scope="module")
-def training(finished):
-    return toy.built(finished.config)
-
-
-def _flip(file, where=None, rng=random):
-    """One bit of one byte."""
-    content = bytearray(file.read_bytes())
-    where = rng.randrange(len(content)) if where is None else where % len(content)
-    content[where] ^= 1 << rng.randrange(8)
-    file.write_bytes(content)
-
-
-def _truncate(file):
-    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-
-
-def _folder(file):
-    file.unlink()
-    file.mkdir()
-
-
-KINDS = {
-    # Where a bit always counts: that of a number may change its last digit alone.
-    "flip": lambda file: _flip(file, file.stat().st_size // 2, random.Random(0)),
-    "truncated": _truncate,
-    "empty": lambda file: file.write_bytes(b""),
-    "zeros": lambda file: file.write_bytes(bytes(file.stat().st_size)),
-    "text": lambda file: file.write_text("not what it was"),
-    "folder": _folder,
-    "pickle": lambda file: file.write_bytes(b"\x80\x04cos\nsystem\n(S'touch pwned'\ntR."),
-}
-
-
-def _data_files(folder):
-    return sorted(f for f in (folder / "checkpoints" / "4").rglob("*") if f.is_file())
-
-
-def _restored(training, workdir):
-    saved = checkpoint.Checkpoints(workdir / "checkpoints", keep=2, method=training.name)
-    with contextlib.closing(saved):
-        return saved.restore(build.initial_state(training))
-
-
-def _assert_equal_states(a, b):
-    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
-        if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
-            x, y = jax.random.key_data(x), jax.random.key_data(y)
-        np.testing.assert_array_equal(x, y)
-
-
-@pytest.fixture(scope="module")
-def saved(finished, training, tmp_path_factory):
-    """Step -> the state that was saved at it."""
-    older = shutil.copytree(finished.workdir, tmp_path_factory.mktemp("older") / "run")
-    shutil.rmtree(older / "checkpoints" / "4")
-    return {4: _restored(training, finished.workdir), 2: _restored(training, older)}
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_a_flipped_bit_of_a_checkpoint(copy, training, saved, seed):
-    """Either it changes no value, or the older checkpoint is used and the damaged one named."""
-    _, workdir = copy
-    rng = random.Random(seed)
-    # Large files have the values.
-    files = [f for f in _data_files(workdir) if f.stat().st_size > 1000]
-    _flip(rng.choice(files), rng=rng)
-    state = _restored(training, workdir)
-    step = int(state.step)
-    _assert_equal_states(state, saved[step])
-    assert (workdir / "damaged" / "4").exists() == (step == 2)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("older", [True, False])
-@pytest.mark.parametrize("seed", range(24))
-def test_many_flipped_bits(copy, training, saved, seed, older):
-    """As above over all files, also with no older checkpoint: then one sentence."""
-    _, workdir = copy
-    rng = random.Random(seed)
-    if not older:
-        shutil.rmtree(workdir / "checkpoints" / "2")
-    _flip(rng.choice(_data_files(workdir)), rng=rng)
-    try:
-        state = _restored(training, workdir)
-    except InputError as error:
-        said = str(error)
-    else:
-        said = None
-    if said is not None:
-        assert not older
-        assert "checkpoints/4, the only checkpoint, is damaged" in said
-    else:
-        step = int(state.step)
-        assert step == 4 or older
-        _assert_equal_states(state, saved[step])
-        assert (workdir / "damaged" / "4").exists() == (step == 2)
-
-
-def _rename(workdir):
-    (workdir / "checkpoints" / "4").rename(workdir / "checkpoints" / "999")
-
-
-def _replace_by_file(workdir):
-    shutil.rmtree(workdir / "checkpoints" / "4")
-    (workdir / "checkpoints" / "4").write_text("x")
-
-
-def _flip_values(workdir):
-    for file in _data_files(workdir):
-        if file.stat().st_size > 20_000:
-            _flip(file, where=file.stat().st_size // 2)
-
-
-CHECKPOINT_KINDS = {"renamed": _rename, "a file": _replace_by_file, "flipped": _flip_values}
-
-
-@pytest.mark.parametrize("kind", CHECKPOINT_KINDS)
-def test_a_finished_run_with_a_damaged_checkpoint(copy, finished, caplog, kind):
-    """The older checkpoint is trained to the end, and nothing else is different afterward."""
-    config, workdir = copy
-    CHECKPOINT_KINDS[kind](workdir)
-    pipeline.run_pipeline(config, workdir, "toy")
-    assert "is damaged" in caplog.text
-    assert "pybind11" not in caplog.text
-    assert list((workdir / "damaged").iterdir())
-    assert (workdir / "checkpoints" / "4").is_dir()
-    assert_same(workdir, finished.workdir)
-
-
-@pytest.mark.parametrize("kind", CHECKPOINT_KINDS)
-def test_the_only_checkpoint_damaged(copy, kind):
-    config, workdir = copy
-    shutil.rmtree(workdir / "checkpoints" / "2")
-    CHECKPOINT_KINDS[kind](workdir)
-    with pytest.raises(InputError, match=r"the only checkpoint, is damaged \(it.*\)") as error:
-        pipeline.run_pipeline(config, workdir, "toy")
-    assert "\n" not in str(error.value)
 
 
 def _cases():

@@ -66,20 +66,25 @@ def test_killed_once(finished, killed, moment):
 
 
 FLAGS = (
-    "--config.network.width=4", "--config.network.projector.hidden=16",
-    "--config.network.projector.out=8", "--config.train.log_every=2",
-    "--config.train.batch_size=32", "--config.train.duration=12 steps",
-    "--config.train.checkpoint_every=3", "--config.eval.reduce.method=pca",
-    "--config.eval.linear_probe.epochs=1", "--config.data.limit=200",
+    "--config.network.width=4", "--config.train.log_every=2", "--config.train.batch_size=32",
+    "--config.train.duration=12 steps", "--config.train.checkpoint_every=3",
+    "--config.eval.reduce.method=pca", "--config.eval.linear_probe.epochs=1",
+    "--config.data.limit=200",
 )  # fmt: skip
 REFRESHED = ("--config.method.warmup=2 steps", "--config.method.update_every=4 steps")
+PROJECTOR = ("--config.network.projector.hidden=16", "--config.network.projector.out=8")
 CONFIGS = {
-    "nrcc_digits": (),
-    "moco_digits": ("--config.method.queue=64",),
-    "ncc_digits": REFRESHED,
-    "ncl_digits": ("--config.train.labeled_batch_size=16", "--config.method.queue=64"),
-    "kernel_infonce_digits": (),
-}
+    "nrcc_digits": PROJECTOR,
+    "moco_digits": (*PROJECTOR, "--config.method.queue=64"),
+    "ncc_digits": (*PROJECTOR, *REFRESHED),
+    "ncl_digits": (
+        "--config.train.labeled_batch_size=16", "--config.method.queue=64",
+        "--config.stages.supervised.train.labeled_batch_size=32",
+        "--config.stages.supervised.train.duration=6 steps",
+        "--config.stages.rotation.train.duration=6 steps", "--config.optimizer.warmup=2 steps",
+    ),
+    "kernel_infonce_digits": PROJECTOR,
+}  # fmt: skip
 # What can be seen of a run from outside, in this order.
 MARKS = {
     "start": lambda workdir, said: True,
@@ -91,7 +96,7 @@ MARKS = {
     "clustered": lambda workdir, said: (workdir / "assignments.csv").exists(),
     "done": lambda workdir, said: (workdir / "results.json").exists(),
 }
-# Each kill is at a random moment between a mark and the next; most runs are killed in steps.
+# Each kill is at a random moment between a mark and the next, twice in steps with saves in flight.
 KILLS = ("start", "built", "compiling", "saving", "saving", "trained", "embedded", "clustered")
 
 
