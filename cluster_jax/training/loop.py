@@ -132,9 +132,15 @@ def train(
                 checkpoints.save(state, step)
                 if log is not None:
                     log.flush()
-            if stop and step < schedule.total:
-                raise Preempted(f"Interrupted after step {step}, which is saved in {workdir}")
-        return state
+            if stop:
+                raise _preempted(step, workdir)
+    if signals:  # since the last step
+        raise _preempted(schedule.total, workdir)
+    return state
+
+
+def _preempted(step: int, workdir: epath.PathLike) -> Preempted:
+    return Preempted(f"Interrupted after step {step}, which is saved in {workdir}")
 
 
 def _stream(run: TrainingRun, start: int) -> Generator[batches.Batch]:

@@ -1,12 +1,7 @@
 """Nobody waits without a word: compiling, time left, Ctrl-C, and a training that is cut short."""
 
-import os
 import pathlib
 import re
-import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
@@ -66,77 +61,6 @@ def test_what_is_said_until_the_first_step(tmp_path, capsys):
     said = capsys.readouterr().err
     assert said.startswith("compiling\n")
     assert re.search(r"training: +25%\|\S* +\| 1/4 \[00:00<\?", said)
-
-
-@pytest.fixture
-def start(tmp_path):
-    """Starts Python with arguments; ends it after the test."""
-    started = []
-
-    def start(*arguments):
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
-        process = subprocess.Popen(
-            [sys.executable, *arguments], cwd=ROOT, env=environment,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        started.append(process)
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
-
-
-def _read_until(process, text):
-    said = ""
-    while text not in said:
-        character = process.stderr.read(1)
-        assert character, said
-        said += character
-    return said
-
-
-# In compiled code for half a minute, as while a step compiles: Python itself cannot answer.
-BUSY = """
-import hashlib, sys
-from cluster_jax.cli import exit_codes
-with exit_codes.handle_errors():
-    print("compiling", file=sys.stderr, flush=True)
-    hashlib.pbkdf2_hmac("sha256", b"", b"", 10**8)
-"""
-TRAIN = ("-m", "cluster_jax.cli.app", "train", "--config=nrcc_digits")
-
-
-@pytest.mark.parametrize("is_run", [False, pytest.param(True, marks=pytest.mark.slow)])
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)])
-def test_an_answer_at_once_and_an_end_at_once(start, tmp_path, is_run, number, code):
-    """While the step compiles."""
-    process = start(*TRAIN, f"--workdir={tmp_path}/run") if is_run else start("-c", BUSY)
-    _read_until(process, "compiling")
-    time.sleep(0.5)
-    since = time.monotonic()
-    process.send_signal(number)
-    _read_until(process, "once more ends at once")
-    assert time.monotonic() - since < 2
-    process.send_signal(number)
-    assert process.wait(timeout=10) == code
-    errors = process.stderr.read()
-    assert "Ended at once" in errors
-    assert "Traceback" not in errors
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("word", ["workdir", "clustering"])
-def test_sigterm_outside_of_the_training(start, tmp_path, word):
-    flags = ("--config.train.duration=2 steps", "--config.network.width=4")
-    process = start(*TRAIN, f"--workdir={tmp_path}/run", *flags)
-    while word not in process.stdout.readline():
-        pass
-    process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=120)
-    assert process.returncode == 75, errors
-    assert "Traceback" not in errors
 
 
 def test_names_that_are_not_utf_8():

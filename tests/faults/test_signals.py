@@ -1,0 +1,204 @@
+"""SIGTERM and Ctrl-C at any time: the documented exit code, and the same command goes on."""
+
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from cluster_jax.cli import train
+from cluster_jax.core import io, lock
+from cluster_jax.pipeline import run as pipeline
+from cluster_jax.training import checkpoint
+from tests.faults.runs import assert_same, before_step
+
+pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def start():
+    """Starts Python with arguments; ends it after the test."""
+    started = []
+
+    def start(*arguments):
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+        process = subprocess.Popen(
+            [sys.executable, *arguments], cwd=ROOT, env=environment,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def _read_until(process, text):
+    said = ""
+    while text not in said:
+        character = process.stderr.read(1)
+        assert character, said
+        said += character
+    return said
+
+
+# In compiled code for half a minute, as while a step compiles: Python itself cannot answer.
+BUSY = """
+import hashlib, sys
+from cluster_jax.cli import exit_codes
+with exit_codes.handle_errors():
+    print("compiling", file=sys.stderr, flush=True)
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 10**8)
+"""
+TRAIN = ("-m", "cluster_jax.cli.app", "train", "--config=nrcc_digits")
+
+
+@pytest.mark.parametrize("is_run", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)])
+def test_an_answer_at_once_and_an_end_at_once(start, tmp_path, is_run, number, code):
+    """While the step compiles."""
+    process = start(*TRAIN, f"--workdir={tmp_path}/run") if is_run else start("-c", BUSY)
+    _read_until(process, "compiling")
+    time.sleep(0.5)
+    since = time.monotonic()
+    process.send_signal(number)
+    _read_until(process, "once more ends at once")
+    assert time.monotonic() - since < 2
+    process.send_signal(number)
+    assert process.wait(timeout=10) == code
+    errors = process.stderr.read()
+    assert "Ended at once" in errors
+    assert "Traceback" not in errors
+
+
+CONFIG = """
+from tests import toy
+
+def get_config():
+    return toy.config({path!r})
+"""
+
+
+@pytest.fixture
+def command(finished, tmp_path):
+    """The command of the run that was left alone; its exit code."""
+    (tmp_path / "toy.py").write_text(CONFIG.format(path=str(finished.config.data.dir)))
+
+    def run():
+        try:
+            train.main([f"--config={tmp_path}/toy.py", f"--workdir={tmp_path}/run"])
+        except SystemExit as stop:
+            return stop.code
+        return 0
+
+    return run
+
+
+def _before(monkeypatch, module, name, act):
+    function = getattr(module, name)
+
+    def acted(*values, **named):
+        act()
+        return function(*values, **named)
+
+    monkeypatch.setattr(module, name, acted)
+
+
+def _send(number):
+    os.kill(os.getpid(), number)
+
+
+SIGNALS = {signal.SIGTERM: 75, signal.SIGINT: 130}
+# Part of a run -> what starts it.
+PARTS = {
+    "embedding": (pipeline.stages, "embed_dataset"),
+    "embedded": (pipeline.integrity, "write_embedding"),
+    "clustering": (pipeline.outputs.evaluate, "evaluate"),
+    "report": (pipeline.outputs.report, "write_report"),
+}
+REDUCED = {("embedded", signal.SIGTERM), ("clustering", signal.SIGINT), ("report", signal.SIGTERM)}
+
+
+def _goes_on(command, finished, workdir, monkeypatch, capsys, logged=True):
+    assert "Traceback" not in capsys.readouterr().err
+    assert not (workdir / lock.NAME).exists()
+    assert not (workdir / "results.json").exists()
+    monkeypatch.undo()
+    assert command() == 0
+    assert_same(workdir, finished.workdir, logged)
+
+
+@pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
+@pytest.mark.parametrize(
+    ("part", "number"),
+    [
+        pytest.param(part, number, marks=() if (part, number) in REDUCED else pytest.mark.slow)
+        for part in PARTS
+        for number in SIGNALS
+    ],
+)
+def test_after_the_training(command, finished, tmp_path, monkeypatch, capsys, part, number):
+    workdir = tmp_path / "run"
+
+    def act():
+        if (workdir / "checkpoints" / "4").exists():  # the training embeds a few images too
+            _send(number)
+
+    _before(monkeypatch, *PARTS[part], act)
+    assert command() == SIGNALS[number]
+    _goes_on(command, finished, workdir, monkeypatch, capsys)
+
+
+@pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
+@pytest.mark.parametrize("number", SIGNALS)
+def test_during_the_training(command, finished, tmp_path, monkeypatch, capsys, number):
+    """The step is saved, and both signals have the code of that."""
+    before_step(monkeypatch, 3, lambda: _send(number))
+    assert command() == 75
+    assert (tmp_path / "run" / "checkpoints" / "3").is_dir()
+    assert "Interrupted after step 3, which is saved" in capsys.readouterr().err
+    _goes_on(command, finished, tmp_path / "run", monkeypatch, capsys, logged=False)
+
+
+@pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
+def test_while_the_last_checkpoint_is_saved(command, finished, tmp_path, monkeypatch, capsys):
+    save = checkpoint.Checkpoints.save
+
+    def saved(checkpoints, state, step):
+        if step == 4:
+            _send(signal.SIGTERM)
+        save(checkpoints, state, step)
+
+    monkeypatch.setattr(checkpoint.Checkpoints, "save", saved)
+    assert command() == 75
+    assert "Interrupted after step 4, which is saved" in capsys.readouterr().err
+    _goes_on(command, finished, tmp_path / "run", monkeypatch, capsys)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
+@pytest.mark.parametrize("seed", range(40))
+def test_at_a_random_moment(command, finished, tmp_path, monkeypatch, capsys, seed):
+    """From the last step on, before the results are written."""
+    rng = random.Random(seed)
+    number = rng.choice([*SIGNALS])
+    timer = threading.Timer(rng.uniform(0, 0.4), _send, [number])
+    before_step(monkeypatch, 4, timer.start)
+    write = io.write_json
+
+    def write_json(path, *values, **named):
+        if path.name == "results.json":
+            timer.join()
+        write(path, *values, **named)
+
+    monkeypatch.setattr(io, "write_json", write_json)
+    assert command() in (75, SIGNALS[number])
+    _goes_on(command, finished, tmp_path / "run", monkeypatch, capsys)
