@@ -13,13 +13,14 @@ from etils import epath
 from cluster_jax.cli import exit_codes
 from cluster_jax.cli.flags import ConfigFlags, read_flags
 from cluster_jax.cli.parser import Parser
+from cluster_jax.core import processes
 
 CUT_SHORT = "--cut_short"
+# Of a job, all processes end with one of these.
+TOGETHER = (exit_codes.SUCCESS, exit_codes.PREEMPTED, exit_codes.INTERRUPTED)
 
 
 def _train(flags: ConfigFlags, arguments: Sequence[str]) -> None:
-    from cluster_jax.core import processes
-
     where = processes.place()
     if where is not None and processes.CHILD not in os.environ:
         _supervise(flags, arguments, where)
@@ -53,7 +54,6 @@ def _train(flags: ConfigFlags, arguments: Sequence[str]) -> None:
 
 def _supervise(flags: ConfigFlags, arguments: Sequence[str], where: Any) -> NoReturn:
     """Runs the command as a child of this process, which watches the other ones; ends with it."""
-    from cluster_jax.core import processes
     from cluster_jax.pipeline import run as pipeline
     from cluster_jax.pipeline.config import config_json
 
@@ -94,7 +94,7 @@ def _parser() -> Parser:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point; `arguments` are those of the process by default."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    with exit_codes.handle_errors():
+    with processes.not_waiting(TOGETHER), exit_codes.handle_errors():
         if any(re.fullmatch("-h|--?help(full|short)?", argument) for argument in arguments):
             _parser().parse_args(["--help"])
         others = [argument for argument in arguments if argument != CUT_SHORT]

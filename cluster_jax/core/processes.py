@@ -5,6 +5,7 @@ a small one that starts the command again as its child, and writes signs of life
 which all of them share. It outlives whatever happens to the child, and looks at the others.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -14,7 +15,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple
 
 from etils import epath
@@ -252,6 +254,28 @@ def end_with_parent() -> None:
 
     if os.environ.get(CHILD):
         threading.Thread(target=wait, daemon=True, name="parent").start()
+
+
+@contextlib.contextmanager
+def not_waiting(for_codes: Collection[int]) -> Iterator[None]:
+    """Ends a child that fails inside at once.
+
+    JAX would wait at its end for the other processes, which wait for this one in the next step.
+
+    Args:
+        for_codes: exit codes of commands that end together, and so wait.
+    """
+    try:
+        yield
+    except BaseException as error:
+        code = error.code if isinstance(error, SystemExit) else 1
+        if not os.environ.get(CHILD) or code in for_codes:
+            raise
+        if not isinstance(error, SystemExit):
+            traceback.print_exc()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code if isinstance(code, int) else 1)
 
 
 def _lines(stream: IO[bytes]) -> Any:

@@ -90,6 +90,11 @@ def load(
     def read(i: int) -> np.ndarray:
         image = _attempt(_decode, root / kept[i], resize)
         if isinstance(image, _Unreadable):
+            if not (root / kept[i]).exists():
+                raise InputError(
+                    f"{root / kept[i]} must stay there during a run; got it deleted or moved: put "
+                    "it back, and run the same command again"
+                )
             raise InputError(
                 f"{root / kept[i]} must be a readable image; got a valid header but corrupt data "
                 f"({image.reason}): remove or repair it"

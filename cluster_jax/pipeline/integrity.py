@@ -30,10 +30,8 @@ def put_aside(workdir: epath.Path) -> bool:
     Checkpoints stay, but also count: a training restores an older one and continues from there, see
     `training.checkpoint.Checkpoints`. The first process moves, before the others look.
     """
-    damaged = False
-    if jax.process_index() == 0:
-        damaged = workdirs.put_aside(workdir, _MADE_AGAIN)
-        damaged |= checkpoint.damage(workdir / checkpoint.FOLDER) is not None
+    damaged = jax.process_index() == 0 and workdirs.put_aside(workdir, _MADE_AGAIN)
+    damaged |= checkpoint.damage(workdir / checkpoint.FOLDER) is not None
     if jax.process_count() > 1:
         damaged = bool(multihost_utils.broadcast_one_to_all(np.int32(damaged)))
     return damaged

@@ -66,10 +66,10 @@ def damage(folder: epath.PathLike) -> str | None:
     """Why the newest checkpoint cannot be used; None if it can, or if there is none.
 
     Reads it without a method or network and changes nothing in the folder. Of several processes
-    none looks: Orbax would wait for all of them, and a training checks what it restores anyway.
+    all call this: Orbax waits for each of them.
     """
     path = _absolute(folder)
-    if jax.process_count() > 1 or not path.exists():
+    if not path.exists():
         return None
     if not path.is_dir():
         return "it is not a folder"

@@ -94,6 +94,15 @@ def test_truncated_file_is_listed_when_resident_and_named_when_streamed(tmp_path
         streamed.fetch(np.array([0, 1]))
 
 
+def test_an_image_deleted_during_a_run(tmp_path, write):
+    write("1.png", 4, 4)
+    write("2.png", 4, 4)
+    streamed = load(tmp_path, cache_mb=0.0)
+    (tmp_path / "2.png").unlink()
+    with pytest.raises(InputError, match=r"2\.png must stay there .* deleted or moved: put it"):
+        streamed.fetch(np.array([0, 1]))
+
+
 @RESIDENT
 def test_decompression_bomb_is_unreadable(tmp_path, write, monkeypatch, cache_mb):
     write("1.png", 4, 4)

@@ -3,17 +3,19 @@
 import os
 import pathlib
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
 
-import numpy as np
 import pytest
+from PIL import Image
 
-from cluster_jax.core import io, processes
+from cluster_jax.core import processes
 from tests import toy
+from tests.faults.runs import assert_same
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 STEPS = 60
@@ -48,10 +50,29 @@ def test_the_place_of_a_process(env, expected):
     assert processes.place(env) == expected
 
 
-class _Job:
-    """Two processes of one command."""
+_STARTED = []
 
-    def __init__(self, data, workdir, *flags, **env):
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_process_is_left():
+    """A process that is killed ends its child with it."""
+    yield
+    for host in _STARTED:
+        host.kill()
+        host.communicate()
+
+
+class _Job:
+    """Two processes of one command.
+
+    Args:
+        data: its images.
+        workdir: of the run.
+        flags: of both processes.
+        own: flags of the second process alone.
+    """
+
+    def __init__(self, data, workdir, *flags, own=()):
         with socket.socket() as free:
             free.bind(("localhost", 0))
             port = free.getsockname()[1]
@@ -65,11 +86,13 @@ class _Job:
         self.workdir = workdir
         self.hosts = [
             subprocess.Popen(
-                command, cwd=ROOT, env={**shared, "JAX_PROCESS_ID": str(rank), **env},
+                [*command, *(own if rank else ())],
+                cwd=ROOT, env={**shared, "JAX_PROCESS_ID": str(rank)},
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             )
             for rank in range(2)
         ]  # fmt: skip
+        _STARTED.extend(self.hosts)
 
     def wait_for(self, pattern, seconds=240):
         """Until a file is there; ends the test if the job ends before."""
@@ -107,13 +130,12 @@ def whole(tmp_path_factory):
     return folder
 
 
-def _assert_resumes(whole, workdir):
+def _assert_resumes(whole, workdir, data="toy.npz", flags=()):
     """The same command ends as the run that nothing happened to, bit for bit."""
-    codes, errors, _ = _Job(whole / "toy.npz", workdir).end(400)
+    codes, errors, _ = _Job(whole / data, workdir, *flags).end(400)
     assert codes == [0, 0], errors
-    first, second = (io.read_arrays(path / "embedding.npz") for path in (whole / "run", workdir))
-    for name, rows in first.items():
-        np.testing.assert_array_equal(rows, second[name])
+    assert_same(whole / "run", workdir, logged=False)
+    return errors
 
 
 @pytest.mark.slow
@@ -134,6 +156,22 @@ def test_a_signal_saves_one_step_everywhere(whole, tmp_path, number, told):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("mark", [f"checkpoints/{STEPS}", "embedding.npz"])
+def test_a_signal_after_the_training(whole, tmp_path, mark, rank):
+    """While all embed, or the first process clusters and the other one waits for it."""
+    job = _Job(whole / "toy.npz", tmp_path / "run")
+    job.wait_for(mark)
+    job.hosts[rank].send_signal(signal.SIGTERM)
+    codes, errors, seconds = job.end()
+    assert codes == [75, 75], errors
+    assert seconds < 60
+    assert all("Interrupted" in "".join(_sentences(text)) for text in errors)
+    assert not (job.workdir / "results.json").exists()
+    _assert_resumes(whole, job.workdir)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
 def test_a_process_that_is_killed(whole, tmp_path, rank):
     job = _Job(whole / "toy.npz", tmp_path / "run")
     job.wait_for("checkpoints/10")
@@ -147,14 +185,13 @@ def test_a_process_that_is_killed(whole, tmp_path, rank):
 
 
 @pytest.mark.slow
-def test_a_process_that_fails(whole, tmp_path):
-    """One reads other images than the other: its own error, and the other says whose."""
-    toy.file(tmp_path, count=48)
+def test_a_slow_start_is_no_failure(whole, tmp_path):
+    """And the command itself killed, not the process that watches it."""
     job = _Job(whole / "toy.npz", tmp_path / "run")
     job.wait_for("processes/1.json")
     job.hosts[1].send_signal(signal.SIGSTOP)
     time.sleep(1)
-    job.hosts[1].send_signal(signal.SIGCONT)  # a slow start is no failure
+    job.hosts[1].send_signal(signal.SIGCONT)
     job.wait_for("checkpoints/10")
     child = subprocess.run(
         ["pgrep", "-P", str(job.hosts[1].pid)], capture_output=True, text=True, check=True
@@ -165,3 +202,65 @@ def test_a_process_that_fails(whole, tmp_path):
     assert seconds < 60
     assert "process 1 of 2 ended (killed by SIGKILL)" in "".join(_sentences(errors[0]))
     _assert_resumes(whole, job.workdir)
+
+
+PHOTOS = ("--config.data.name=folder", "--config.data.cache_mb=0")
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """The same of a folder whose files are read in every step."""
+    folder = tmp_path_factory.mktemp("photos")
+    (folder / "photos").mkdir()
+    for i, image in enumerate(toy.images()[0]):
+        Image.fromarray(image[..., 0]).save(folder / "photos" / f"{i:02}.png")
+    codes, errors, _ = _Job(folder / "photos", folder / "run", *PHOTOS).end(400)
+    assert codes == [0, 0], errors
+    return folder
+
+
+@pytest.mark.slow
+def test_an_error_of_its_own(photos, tmp_path):
+    """One process needs an image that was deleted: both say which process, and why."""
+    job = _Job(photos / "photos", tmp_path / "run", *PHOTOS)
+    job.wait_for("checkpoints/10")
+    photo = photos / "photos" / "07.png"
+    content = photo.read_bytes()
+    photo.unlink()
+    codes, errors, seconds = job.end()
+    photo.write_bytes(content)
+    assert sorted(codes) == [1, 2], errors
+    failed = codes.index(2)
+    assert seconds < 60
+    (own,), (other,) = _sentences(errors[failed]), _sentences(errors[1 - failed])
+    assert "07.png" in own
+    assert "got it deleted" in own
+    assert f"process {failed} of 2 ended ({own.removeprefix('error: ')})" in other
+    _assert_resumes(photos, job.workdir, "photos", PHOTOS)
+
+
+@pytest.mark.slow
+def test_an_error_of_its_own_at_the_start(whole, tmp_path):
+    job = _Job(whole / "toy.npz", tmp_path / "run", own=("--config.network.width=0",))
+    codes, errors, seconds = job.end()
+    assert codes == [1, 2], errors
+    assert seconds < 60
+    (own,), (other,) = _sentences(errors[1]), _sentences(errors[0])
+    assert "network.width must be" in own
+    assert f"process 1 of 2 ended ({own.removeprefix('error: ')})" in other
+    _assert_resumes(whole, job.workdir)
+
+
+@pytest.mark.slow
+def test_a_damaged_checkpoint_of_a_finished_job(whole, tmp_path):
+    """It is found before the old figures are printed, and made again."""
+    workdir = shutil.copytree(whole / "run", tmp_path / "run")
+    (newest,) = (f for f in workdir.glob(f"checkpoints/{STEPS}") if f.is_dir())
+    for file in newest.rglob("d/*"):
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2] ^= 4
+        file.write_bytes(content)
+    errors = _assert_resumes(whole, workdir)
+    assert f"checkpoints/{STEPS} is damaged" in errors[0]
+    assert (workdir / "damaged" / str(STEPS)).is_dir()
+    assert newest.is_dir()
