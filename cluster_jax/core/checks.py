@@ -27,6 +27,24 @@ def finite(name: str, value: Any) -> None:
         raise InputError(f"{name} must be a finite number; got {value}")
 
 
+def plain(name: str, value: Any) -> None:
+    """Raises an `InputError` for a value, also one in nested sections, that JSON does not have.
+
+    The message names the value as `name.section.key`.
+    """
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            plain(f"{name}.{key}".removeprefix("."), part)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            plain(name, part)
+    elif not (value is None or isinstance(value, bool | int | float | str)):
+        raise InputError(
+            f"{name} must be a number, a string, True, False, None, a list or a section; got "
+            f"{type(value).__name__}"
+        )
+
+
 def positive(name: str, value: float) -> None:
     """Raises an `InputError` unless `value > 0`."""
     _number(name, value)

@@ -123,10 +123,16 @@ def override(config: ConfigDict, key: str, value: Any) -> None:
     finite(f"config.{key}", value)
     try:
         section[name] = io.plain(value)  # NumPy integers are not instances of int.
-    except TypeError as error:
-        raise InputError(
-            f"{key} must have the type of its value in the config; got {value!r} ({error})"
-        ) from error
+    except (TypeError, ValueError, OverflowError) as error:
+        old = section.get_ref(name).get_type()
+        wanted = "a section of the config" if old is ConfigDict else _in_words(old)
+        raise InputError(f"{key} must be {wanted}; got {_short(value)}") from error
+
+
+def _short(value: Any) -> str:
+    """A value in one short line."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def override_all(config: ConfigDict, values: Mapping[str, Any]) -> None:
@@ -183,6 +189,7 @@ def parse_section(cls: type[Section], name: str, values: Mapping[str, Any]) -> S
 
 # What the types of keys are called in messages.
 _WORDS = {int: "a whole number", float: "a number", bool: "True or False", str: "a string"}
+_WORDS |= {tuple: "a list", list: "a list"}
 
 
 def _check_type(name: str, value: Any, hint: Any) -> None:

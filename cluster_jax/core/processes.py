@@ -27,8 +27,8 @@ from cluster_jax.core import lock
 CHILD, FOLDER = "CLUSTER_JAX_CHILD", "processes"
 # Seconds between looks; until an interrupted child is ended; for others to say why they ended.
 _LOOK, _GRACE, _EXPLAIN = 1.0, 30.0, 8.0
-# What XLA and Python write of a lost connection, and what follows it.
-_NOISE = re.compile(rb"[EW]\d{4} \d\d:.*|.*\[Gloo\].*")
+# What XLA and Python write of a lost connection, and what follows it; not warnings of Python's own.
+_NOISE = re.compile(rb"[EW]\d{4} \d\d:(?![^]]*\.py:).*|.*\[Gloo\].*")
 _FATAL = re.compile(rb"F\d{4} \d\d:|Fatal Python error|\*\*\* Check failure|Traceback \(most rec")
 
 

@@ -202,7 +202,7 @@ def make(config: AugmentConfig) -> Augment:
         if image.shape[-1] != len(mean):
             raise ValueError(
                 "augment.mean and augment.std must have one value for each of the "
-                f"{image.shape[-1]} channels; got {len(mean)}"
+                f"{image.shape[-1]} channels, or be None; got {len(mean)}"
             )
         channel_mean, channel_std = jnp.array(mean, image.dtype), jnp.array(std, image.dtype)
         return (image - channel_mean[None, None]) / channel_std[None, None]
@@ -307,5 +307,5 @@ def _check_amount(name: str, value: float) -> None:
 def _check_interval(name: str, value: tuple[float, float], highest: float) -> None:
     if len(value) != 2 or not 0 < value[0] <= value[1] <= highest:
         raise InputError(
-            f"augment.{name} must be (low, high) with 0 < low <= high <= {highest:g}; got {value}"
+            f"augment.{name} must be (low, high) with 0 < low <= high <= {highest:g}; got {value!r}"
         )

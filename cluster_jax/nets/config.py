@@ -105,7 +105,7 @@ class NetworkConfig:
         if self.norm == "sync":
             if self.group is not None:
                 raise InputError(
-                    f"network.group must be None with network.norm 'sync'; got {self.group}"
+                    f"network.group must be None with network.norm 'sync'; got {self.group!r}"
                 )
         elif self.group is None:
             raise InputError(

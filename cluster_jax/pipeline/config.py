@@ -112,12 +112,14 @@ def config_json(config: ConfigDict | Mapping[str, Any]) -> dict[str, Any]:
     What comes with pretrained weights is filled in where it is None: see `weights.preprocessing`.
 
     Raises:
-        InputError: a value is NaN or infinite, which JSON cannot represent, or a file beside the
-            weights is damaged.
+        InputError: a value is NaN, infinite or an object, which JSON cannot represent, or a file
+            beside the weights is damaged.
     """
     values = config.to_dict() if isinstance(config, ConfigDict) else dict(config)
     checks.finite("config", values)
-    return _with_preprocessing(io.plain(values))
+    values = io.plain(values)
+    checks.plain("", values)
+    return _with_preprocessing(values)
 
 
 def _with_preprocessing(values: dict[str, Any]) -> dict[str, Any]:

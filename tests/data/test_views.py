@@ -164,7 +164,7 @@ def test_gray_images(keys, pictures):
 
 
 def test_channels_must_match(pictures):
-    with pytest.raises(ValueError, match="one value for each of the 1 channels; got 3"):
+    with pytest.raises(ValueError, match="one value for each of the 1 channels, or be None; got 3"):
         augmentation(**OFF).clean(pictures[0, ..., :1])
 
 

@@ -1,22 +1,43 @@
 """Values that no run can use: one sentence with the key, before any work and within memory."""
 
+import datetime
+import decimal
+import fractions
+import itertools
+import json
+import pathlib
 import random
+import re
 import time
 
+import numpy as np
 import pytest
+from ml_collections import ConfigDict
 
 from cluster_jax import estimators
 from cluster_jax.cli import train
 from cluster_jax.core import config as configs
 from cluster_jax.core import limits
 from cluster_jax.core.checks import InputError
+from cluster_jax.data import batches
 from cluster_jax.pipeline import build, stages
-from cluster_jax.pipeline.config import parse_config
+from cluster_jax.pipeline.config import config_json, parse_config
+from cluster_jax.training.step import make_step
 from tests import toy
 
 VALUES = (
     None, True, 0, 1, -1, 3, 2**31, 2**63, 10**9, 0.5, -0.5, 1e300, 1e-300, "", "x", "5 steps",
     "1000000000 steps", "byol", "folder", [], [1], [0.5, 2], ["a"], {}, {"a": 1}, "../../x", "\x00",
+)  # fmt: skip
+
+
+# What only Python can give.
+OBJECTS = (
+    b"x", object(), {1, 2}, 1j, ..., len, int, np.float32("nan"), float("inf"), -float("inf"),
+    np.array([1, 2]), np.array([]), np.array("x"), np.int64(3), np.float64(0.5), np.bool_(True),
+    pathlib.Path("x"), (1, (2, "a")), [[1], [2]], {"a": {"b": [1]}}, {1: 2}, range(3), "x" * 10_000,
+    "\ud800", 10**400, fractions.Fraction(1, 3), decimal.Decimal("0.5"), ConfigDict({"a": 1}),
+    datetime.date(2026, 1, 1), Exception("x"), (), ((),), "", " ", "\n", "None",
 )  # fmt: skip
 
 
@@ -54,33 +75,93 @@ def _case(values, seed):
     return key, rng.choice(VALUES)
 
 
+def _assert_names(error, key):
+    said = str(error)
+    names = (key, key.rsplit(".", 1)[0], key.rsplit(".", 1)[-1])
+    assert any(name in said for name in names), (key, said)
+    assert "\n" not in said, said
+    for python in ("not supported between", "object is not", "unsupported operand"):
+        assert python not in said.split("(")[0], said
+
+
 @pytest.mark.parametrize("seed", range(500))
 def test_a_random_override_is_parsed_or_refused_by_its_key(values, seed):
     key, value = _case(values, seed)
     try:
         parse_config(_with(values, key, value))
     except InputError as error:
-        said = str(error)
-        names = (key, key.rsplit(".", 1)[0], key.rsplit(".", 1)[-1])
-        assert any(name in said for name in names), (key, value, said)
-        assert "\n" not in said
-        for python in ("not supported between", "object is not", "unsupported operand"):
-            assert python not in said.split("(")[0], said
+        _assert_names(error, key)
+
+
+def _sample(count, keys, candidates):
+    """Random pairs in the default suite, all of them with `-m slow`."""
+    pairs = list(itertools.product(keys, candidates))
+    yield from random.Random(0).sample(pairs, count) if count else pairs
+
+
+@pytest.mark.parametrize("count", [500, pytest.param(0, marks=pytest.mark.slow)])
+def test_any_object_under_any_key(values, count):
+    """A `ConfigDict` of a program's own; what is accepted can be written as `config.json`."""
+    for key, value in _sample(count, _keys(values), OBJECTS):
+        config = ConfigDict(_with(values, key, value), type_safe=False)
+        try:
+            parse_config(config)
+            json.dumps(config_json(config))
+        except InputError as error:
+            _assert_names(error, key)
+
+
+@pytest.mark.parametrize("count", [200, pytest.param(0, marks=pytest.mark.slow)])
+def test_any_override_of_the_estimator(count):
+    """`overrides` of `ImageClusterer`, which keep the type of a value."""
+    config = configs.load_config("images_scratch")
+    for key, value in _sample(count, _keys(config.to_dict()), VALUES + OBJECTS):
+        changed = config.copy_and_resolve_references()
+        try:
+            configs.override_all(changed, {key: value})
+            parse_config(changed)
+        except InputError as error:
+            _assert_names(error, key)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(500, 1000))
 def test_a_random_override_is_built_or_refused(values, seed, one_device):
-    """As far as a step that is traced, within 20 s."""
+    """As far as a step that is traced; of every tenth it is also made."""
     key, value = _case(values, seed)
-    start = time.monotonic()
-    said = ""
+    config = ConfigDict(_with(values, key, value), type_safe=False)
+    start, before = time.monotonic(), _reset_peak()
     try:
-        build.build_run(parse_config(_with(values, key, value)))
+        run = build.build_run(parse_config(config)).training
+        if seed % 10 == 0 and run.schedule.total:
+            _step(run)
     except InputError as error:
-        said = str(error)
-    assert "\n" not in said
+        _assert_names(error, key)
     assert time.monotonic() - start < 20
+    assert _peak() - before < 1e9, (key, value)
+
+
+def _step(run):
+    """One step from the initial state."""
+    step = make_step(run.method, run.optimizer, run.mesh)
+    stream = batches.stream(
+        run.dataset, seed=0, batch_size=run.schedule.batch_size,
+        labeled=run.schedule.labeled_batch_size, start=0, stop=1, process=0, processes=1,
+        prefetch=1,
+    )  # fmt: skip
+    _, metrics = step(build.initial_state(run), next(stream), run.dataset.images)
+    assert "loss" in metrics
+
+
+def _reset_peak():
+    """Forgets the peak of this process's memory; returns what it uses now, in bytes."""
+    pathlib.Path("/proc/self/clear_refs").write_text("5")
+    return _peak()
+
+
+def _peak():
+    status = pathlib.Path("/proc/self/status").read_text()
+    return 1024 * int(re.search(r"VmHWM:\s+(\d+) kB", status)[1])
 
 
 @pytest.mark.usefixtures("one_device")

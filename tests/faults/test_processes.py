@@ -50,6 +50,20 @@ def test_the_place_of_a_process(env, expected):
     assert processes.place(env) == expected
 
 
+@pytest.mark.parametrize(
+    ("line", "is_noise"),
+    [
+        ("E0000 00:00:1795344636.1   123 coordination_service_agent.cc:512] failed", True),
+        ("W1122 11:17:23.784629 140267882011520 loop.py:192] step 3 skipped", False),
+        ("W1122 11:17:23.784629 1402 checkpoint.py:9] checkpoint a/60 is damaged (x.cc:1)", False),
+        ("[Gloo] Rank 0 is connected to 1 peer ranks.", True),
+        ("training:  85%", False),
+    ],
+)
+def test_what_is_left_out_of_the_messages(line, is_noise):
+    assert bool(processes._NOISE.match(line.encode())) == is_noise
+
+
 _STARTED = []
 
 
