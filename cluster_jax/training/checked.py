@@ -1,6 +1,7 @@
 """Checks of a checkpoint's values against the checksum that is saved with them."""
 
 import hashlib
+import logging
 import sys
 from typing import Any
 
@@ -15,8 +16,10 @@ from cluster_jax.training.state import State
 def ignore_leftovers() -> None:
     """Keeps quiet what Orbax leaves of a restore or save that failed.
 
-    Its operations end later, on an event loop that it has closed, and Python prints a traceback.
+    Its operations end later, on an event loop that it has closed, and Python prints a traceback of
+    each.
     """
+    logging.getLogger("asyncio").addFilter(_is_no_leftover)
     before = sys.unraisablehook
     if getattr(before, "__module__", None) == __name__:
         return
@@ -26,6 +29,11 @@ def ignore_leftovers() -> None:
             before(raised)
 
     sys.unraisablehook = hook
+
+
+def _is_no_leftover(record: logging.LogRecord) -> bool:
+    text = record.getMessage()
+    return not (text.startswith("Task exception was never retrieved") and "orbax" in text)
 
 
 class _Damaged(ValueError):
@@ -41,7 +49,13 @@ def restore(manager: ocp.CheckpointManager, step: int, target: dict[str, Any]) -
         raise _Damaged("its values do not match their checksum")
     if metadata.get("step") != step:
         raise _Damaged(f"it is of step {metadata.get('step')}")
-    return State(**values)
+    return State(**jax.tree.map(_typed, values, target))
+
+
+def _typed(value: Any, target: Any) -> Any:
+    """A key as such: without its metadata of arrays, Orbax gives the key's integers."""
+    is_key, was_key = (jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) for x in (value, target))
+    return jax.random.wrap_key_data(value) if was_key and not is_key else value
 
 
 def checksum(values: Any) -> str:

@@ -1,6 +1,7 @@
 """Damaged checkpoints: named and put aside; an older one goes on; never a wrong state."""
 
 import contextlib
+import gc
 import random
 import re
 import shutil
@@ -155,10 +156,19 @@ FORTY = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("older", [True, False])
-@pytest.mark.parametrize("kind", FORTY)
-def test_any_damage_of_a_checkpoint(copy, finished, training, saved, capsys, kind, older):
+# Where Orbax gives other types, and where it leaves tasks that nobody waits for.
+REDUCED = {("arrays: removed", True), ("values: removed", False)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "older"),
+    [
+        pytest.param(kind, older, marks=() if (kind, older) in REDUCED else pytest.mark.slow)
+        for kind in FORTY
+        for older in (True, False)
+    ],
+)
+def test_any_damage_of_a_checkpoint(copy, finished, training, saved, capsys, caplog, kind, older):
     """A state that was saved, or one sentence; and the run ends as the one left alone."""
     config, workdir = copy
     FORTY[kind](workdir)
@@ -179,7 +189,8 @@ def test_any_damage_of_a_checkpoint(copy, finished, training, saved, capsys, kin
         _assert_equal_states(state, saved[step])
         pipeline.run_pipeline(config, workdir, "toy")
         assert_same(workdir, finished.workdir)
-    assert "Traceback" not in capsys.readouterr().err
+    gc.collect()  # then Python tells of tasks that nobody waited for
+    assert "Traceback" not in capsys.readouterr().err + caplog.text
 
 
 @pytest.mark.parametrize("kind", CHECKPOINT_KINDS)
