@@ -1,36 +1,30 @@
 """scikit-learn estimator for the full pipeline."""
 
 import contextlib
-import numbers
 import os
 import pathlib
 import shutil
 import tempfile
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from io import StringIO
 from typing import Any, Self
 
-import numpy as np
 from ml_collections import ConfigDict
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from cluster_jax.clustering import tree
+from cluster_jax.clustering.levels import Tree
 from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
-from cluster_jax.core.config import load_config, override, override_all, parse_section
-from cluster_jax.data import datasets, inference_data, splits
-from cluster_jax.data.datasets import DataConfig, Dataset
-from cluster_jax.pipeline import export, inference
+from cluster_jax.data import inference_data, splits
+from cluster_jax.pipeline import estimator_inputs, export, fitted, inference, levels_of_run
 from cluster_jax.pipeline import run as pipeline
-from cluster_jax.pipeline.config import config_json
 
 # Written into the workdir: the parameter that the config does not have.
 _PARAMETERS = "estimator.json"
-_LISTED = 5  # unreadable files that a warning names
 
 
 class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
@@ -52,25 +46,33 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         workdir: folder for the training. With the same images and config, an interrupted `fit`
             resumes there and a finished one is not repeated. None: a temporary folder, deleted
             together with the estimator.
-        n_clusters: number of clusters, found by k-means; None: GridShift finds the number. With
-            classes, the number of novel classes, which must be set here or in the config.
+        n_clusters: number of clusters, found by k-means, which finds that many in any images; None:
+            the number is found, as the config's `eval.method` says. With classes, the number of
+            novel classes, which must be set here or in the config.
         verbose: whether to print progress.
 
     Attributes:
         labels_: int64 `[n]`, cluster of each image, in the order of `files_` or of the array; with
             classes str `[n]`, the known class or "novel 0", "novel 1", ...
-        distances_: float64 `[n]`, distance to the center of the assigned cluster, in bandwidths of
-            GridShift's space; with `n_clusters` or classes, Euclidean between unit features.
-        outliers_: bool `[n]`, images that GridShift found far from all modes, also with
-            `n_clusters`; False for images of known classes.
-        n_clusters_: number of clusters: of GridShift without those too small to count, whose images
-            are outliers; of k-means and of novel classes the nonempty ones.
+        probabilities_: float64 `[n]`, of each image's cluster; None where `tree_` is.
+        tree_: the `clustering.levels.Tree` of groups, of up to 10,000 images, from which `cut`
+            takes other levels than `labels_`; None if `eval.method` is "gridshift", and with
+            `n_clusters` or classes.
+        distances_: float64 `[n]`, distance to the center of the assigned cluster in the reduced
+            space, for GridShift in bandwidths; with `n_clusters` or classes, Euclidean between unit
+            features.
+        outliers_: bool `[n]`, images of found clusters too small to count, also with `n_clusters`;
+            False for images of known classes.
+        n_clusters_: number of clusters, without those too small to count; of k-means and of novel
+            classes the nonempty ones.
         files_: path of each image relative to the folder; None for an array.
         results_: content of `results.json`: metrics and their provenance.
-        linkage_: tree of the clusters `np.unique(labels_)`, for `cut_tree(linkage_, n_groups)`.
+        linkage_: tree of the clusters `np.unique(labels_)`, for `cut_tree(linkage_, n_groups)`: of
+            `tree_` above them, or by the likeness of their mean features.
     """
 
     labels_: NDArray
+    tree_: Tree | None
     _run: inference.TrainedRun
     _trained: inference.Trained | None  # Restored on the first `transform`.
 
@@ -105,7 +107,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
                 different run.
         """
         config, name = self._build_config(has_classes=y is not None)
-        dataset = _training_images(X, config)
+        dataset = estimator_inputs.training_images(X, config)
         if y is not None:
             dataset = splits.with_partial_labels(dataset, y)
             # y replaces the classes and the test images that the config may name.
@@ -141,29 +143,65 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             self._trained = inference.restore(self._run)
         dataset = inference_data.load(X, self._run.config.data, self._run.images["shape"])
         if dataset.skipped:
-            warnings.warn(_skipped_files(dataset.skipped), UserWarning, stacklevel=2)
+            warnings.warn(
+                estimator_inputs.skipped_files(dataset.skipped), UserWarning, stacklevel=2
+            )
         with self._quiet():
             return inference.embed(self._run, self._trained, dataset)
 
-    def predict(self, X: str | os.PathLike | ArrayLike) -> NDArray:
+    def cut(self, *, k: int | None = None, level: float | None = None) -> NDArray:
+        """Labels of the training images at another level of the tree, int64 `[n]`, as `labels_`.
+
+        Groups of a coarser level are unions of the clusters of `labels_`.
+
+        Args:
+            k: number of groups, up to that of the tree's leaves.
+            level: certainty from which splits are kept, 0 to 1; by default 1/2.
+
+        Raises:
+            ValueError: there is no tree, or `k` or `level` is out of range.
+        """
+        check_is_fitted(self, "labels_")
+        if self.n_clusters is not None or self._run.known:
+            raise InputError(
+                "k and level must be left out after a fit with n_clusters or classes, whose labels "
+                "are no cut of a tree; got k or level: fit again without these"
+            )
+        return levels_of_run.cut(self._run, k=k, level=level)
+
+    def predict(
+        self,
+        X: str | os.PathLike | ArrayLike,
+        *,
+        k: int | None = None,
+        level: float | None = None,
+    ) -> NDArray:
         """Cluster of each image as in `labels_`, `[m]`, independent of the other images.
 
-        Files of a folder are read as in `transform`: unreadable ones have no label.
+        Files of a folder are read as in `transform`: unreadable ones have no label. With `k` or
+        `level`, the group as in `cut`.
         """
-        return self.locate(X).labels
+        return self.locate(X, k=k, level=level).labels
 
-    def locate(self, X: str | os.PathLike | ArrayLike) -> inference.Assignment:
+    def locate(
+        self,
+        X: str | os.PathLike | ArrayLike,
+        *,
+        k: int | None = None,
+        level: float | None = None,
+    ) -> inference.Assignment:
         """Labels, distances and `is_novel` of new images, see `inference.Assignment`.
 
         Raises:
-            ValueError: the images are invalid, or the run used t-SNE.
+            ValueError: the images are invalid, the run used t-SNE, or see `cut`.
         """
         check_is_fitted(self, "labels_")
+        labels = None if k is None and level is None else self.cut(k=k, level=level)
         if self._run.known:
             return inference.classify(self._run, self.transform(X))
         if self.n_clusters is None:
             inference.check(self._run)
-            return inference.place(self._run, self.transform(X))
+            return inference.place(self._run, self.transform(X), labels)
         return inference.place_kmeans(self._run, self.transform(X))
 
     def nearest(self, X: str | os.PathLike | ArrayLike, n: int = 5) -> inference.Nearest:
@@ -214,40 +252,9 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         return estimator._read_run(run.workdir)
 
     def _build_config(self, has_classes: bool) -> tuple[ConfigDict, str]:
-        """The config with the overrides, and its name; `has_classes`: whether y is given."""
-        source = self.config
-        if source is None:
-            source = "ncl_images" if has_classes else "images"
-        if isinstance(source, str | os.PathLike):
-            config, name = load_config(str(source)), pathlib.Path(source).stem
-        else:
-            config, name = ConfigDict(config_json(source)), "images"
-        override_all(config, self.overrides or {})
-        if self.n_clusters is not None:
-            if not isinstance(self.n_clusters, numbers.Integral):
-                raise InputError(
-                    f"n_clusters must be None or a whole number; got {self.n_clusters!r}"
-                )
-            override(config, "eval.kmeans.k", self.n_clusters)
-        uses_labels = config.train.labeled_batch_size is not None
-        if has_classes and not uses_labels:
-            raise InputError(
-                f"y must be None for the config {name!r}, which trains without labels; got classes "
-                "(the config 'ncl_images' uses them)"
-            )
-        if uses_labels and not has_classes:
-            raise InputError(
-                f"y must give the known classes for the config {name!r}; got None (the config "
-                "'images' needs no classes)"
-            )
-        if has_classes and self.n_clusters is not None:
-            override(config, "method.classes", self.n_clusters)
-        if has_classes and config.method.classes is None:
-            raise InputError(
-                "with y, n_clusters must be the number of novel classes; got None (fit without y "
-                "finds a number of clusters)"
-            )
-        return ConfigDict(config_json(config)), name
+        return estimator_inputs.build_config(
+            self.config, self.overrides, self.n_clusters, has_classes
+        )
 
     def _read_run(self, workdir: pathlib.Path) -> Self:
         """Sets the fitted attributes from the run in `workdir`."""
@@ -256,33 +263,14 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         self.files_ = inference.files(run)
         self.results_ = dict(run.results)
         if run.known:
-            self._set_class_attributes()
-            return self
-        by_kmeans = self.n_clusters is not None
-        labels = run.clusters.kmeans_labels if by_kmeans else run.clusters.cluster_labels
-        self.labels_ = labels.astype(np.int64)
-        self.distances_ = (
-            inference.kmeans_distances(run, run.features, self.labels_)
-            if by_kmeans
-            else run.clusters.distances.astype(np.float64)
-        )
-        self.outliers_ = run.clusters.outliers
-        counted = self.labels_ if by_kmeans else self.labels_[~self.outliers_]
-        self.n_clusters_ = len(np.unique(counted))
-        self.linkage_ = tree.cluster_linkage(run.features, self.labels_)
+            made = fitted.classes(run)
+            inference.warn_of_doubts(run)
+        else:
+            made = fitted.found(run) if self.n_clusters is None else fitted.given(run)
+        self.labels_, self.probabilities_ = made.labels, made.probabilities
+        self.distances_, self.outliers_ = made.distances, made.outliers
+        self.n_clusters_, self.linkage_, self.tree_ = made.n_clusters, made.linkage, made.tree
         return self
-
-    def _set_class_attributes(self) -> None:
-        """Sets the fitted attributes from a run of novel class discovery."""
-        run = self._run
-        classes, unlabeled = inference.class_labels(run), run.clusters.unlabeled_rows
-        self.labels_ = inference.class_names(run, classes)
-        self.distances_ = inference.class_distances(run, run.all_features, classes)
-        self.outliers_ = np.zeros(len(classes), bool)
-        self.outliers_[unlabeled] = run.clusters.outliers
-        self.n_clusters_ = len(np.unique(classes[unlabeled]))
-        self.linkage_ = tree.cluster_linkage(run.all_features, self.labels_)
-        inference.warn_of_doubts(run)
 
     @contextlib.contextmanager
     def _quiet(self) -> Iterator[None]:
@@ -305,24 +293,3 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
 def load(path: str | os.PathLike) -> ImageClusterer:
     """Loads a fitted `ImageClusterer` from a saved folder or the workdir of any finished run."""
     return ImageClusterer.load(path)
-
-
-def _training_images(X: str | os.PathLike | ArrayLike, config: ConfigDict) -> Dataset:
-    """Loads the images of `X` and records their source in the config's section `data`."""
-    section = config.data
-    section.dir = os.fspath(X) if isinstance(X, str | os.PathLike) else None
-    if section.name != "features":
-        is_file = section.dir is None or section.dir.endswith((".npy", ".npz"))
-        section.name = "arrays" if is_file else "folder"
-    parsed = parse_section(DataConfig, "data", section)
-    if isinstance(X, str | os.PathLike):
-        return datasets.load(parsed)
-    return datasets.from_array(parsed, X)
-
-
-def _skipped_files(skipped: Sequence[tuple[str, str]]) -> str:
-    """The warning about files without a row, with the names of the first few."""
-    names = ", ".join(name for name, _ in skipped[:_LISTED])
-    more = f" and {len(skipped) - _LISTED:,} more" if len(skipped) > _LISTED else ""
-    files = "file" if len(skipped) == 1 else "files"
-    return f"{len(skipped):,} {files} could not be read and have no row: {names}{more}"

@@ -116,6 +116,9 @@ def _add_evaluation(config):
     """Embedding and clustering."""
     config.eval = ConfigDict()
     config.eval.features = "backbone"
+    # What finds the clusters: the papers' "gridshift", or "modes", as the command `cluster` does:
+    # a tree of groups, with probabilities, and a verdict by what halves of the images agree about.
+    config.eval.method = "gridshift"
     config.eval.batch_size = 512
     config.eval.reduce = ConfigDict(
         {

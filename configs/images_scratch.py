@@ -10,7 +10,7 @@ Network, optimizer and steps are those of nrcc_digits without NRCC, which would 
 nrcc.weight=0.5 adds it. The augmentation is that of the base config. Only one choice was tuned on
 photographs: the projection as the embedding. On 3,000 photographs in 10 classes (300 of each class
 of Imagenette), k-means with the given number of clusters has ACC 0.35 (0.22 on the pixels), and
-GridShift reports that its clusters are not clear: so few and small images are not enough to learn
+GridShift, its method then, reported that its clusters are not clear: so few and small images are not enough to learn
 good features.
 """
 
@@ -50,5 +50,6 @@ def get_config():
     config.train.checkpoint_every = 500
 
     config.eval.features = "projection"
+    config.eval.method = "modes"  # your own images: no paper's figure is to be repeated
     config.eval.reduce.n_neighbors = 15
     return config

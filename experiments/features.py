@@ -100,6 +100,7 @@ def _config(method: str, source: str, seed: int, classes: int) -> ConfigDict:
     config = load_config(METHODS[method])
     config.seed, config.data.dir = seed, source
     config.eval.linear_probe = None
+    config.eval.method = "gridshift"
     if "clusters" in config.method:
         config.method.clusters = classes
     return config

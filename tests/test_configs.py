@@ -10,6 +10,7 @@ from PIL import Image
 
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import config_names, find_config, load_config
+from cluster_jax.evaluation import cluster_options
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline import stages, trace
 from cluster_jax.pipeline.config import config_json, parse_config
@@ -57,6 +58,17 @@ def test_config_builds(name, tmp_path, monkeypatch):
         run = stage.built.training
         assert (run.schedule.total > 0) == (name != "images")  # which trains nothing
         assert run.shape == (shape if config.embedder is None else (1280,))
+
+
+def test_what_finds_the_clusters():
+    """Configs with a paper's figures have the papers' GridShift, those of users' data the tree."""
+    methods = {name: load_config(name).eval.method for name in config_names()}
+    users = {name for name in methods if "images" in name or name.endswith("features")}
+    assert {"images", "ncl_images", "simclr_features", "ncl_features"} <= users
+    assert {name for name, method in methods.items() if method == "modes"} == users
+    assert {methods[name] for name in set(methods) - users} == {"gridshift"}
+    # One list for the key and for the command.
+    assert set(cluster_options.FINDERS) == set(cluster_options.CLUSTERINGS) - {"kmeans"}
 
 
 @pytest.mark.parametrize("name", config_names())
@@ -164,6 +176,9 @@ def test_missing_and_spare_keys_are_named(tmp_path):
         ("data", {"dir": "nowhere.npz"}, "nowhere.npz"),
         ("eval", {"features": "pixels"}, "eval.features must be one of"),
         ("eval", {"batch_size": 0}, "eval.batch_size must be at least 1"),
+        ("eval", {"method": "kmeans"}, "eval.method must be one of 'modes', 'gridshift'; got 'km"),
+        ("eval", {"method": "modes", "gridshift": {"bandwidth": 0.5}}, "'auto' for eval.method 'm"),
+        ("eval", {"method": "modes", "reduce": {"metric": "l1"}}, "'euclidean' for eval.method 'm"),
     ],
 )  # fmt: skip
 def test_bad_values_get_one_sentence(tmp_path, section, values, message):

@@ -65,9 +65,10 @@ def check_outputs(results, config, folder):
     assert io.read_json(folder / "run" / "results.json") == results
     assert "<html" in (folder / "run" / "report.html").read_text()[:500].lower()
     metrics = set(finite(results["metrics"]))
-    assert {"gridshift.nmi", "kmeans.acc", "knn.5", "linear_probe"} <= metrics
+    method = config.eval.method
+    assert {f"{method}.nmi", "kmeans.acc", "knn.5", "linear_probe"} <= metrics
     assert ("gradient_share" in metrics) == (config.nrcc.weight > 0)
-    assert results["provenance"]["number_of_clusters"] == {"gridshift": "found", "kmeans": "given"}
+    assert results["provenance"]["number_of_clusters"] == {method: "found", "kmeans": "given"}
     given = results["provenance"]["clusters_given_to_training"]
     assert given == config.method.get("clusters")
     report = (folder / "run" / "report.html").read_text()

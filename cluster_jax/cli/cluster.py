@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from cluster_jax import __version__
 from cluster_jax.cli import exit_codes
 from cluster_jax.cli.parser import Parser
+from cluster_jax.clustering.modes import METRICS
 from cluster_jax.clustering.reduce import METHODS
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
@@ -75,7 +76,7 @@ def run(
             else; nothing was written.
     """
     features = inputs.features.values
-    resolved = cluster_features.resolve(features, inputs.true_labels, options)
+    resolved = cluster_options.resolve(features, inputs.true_labels, options)
     _check(features, resolved)
     config = {
         **dataclasses.asdict(resolved),
@@ -218,6 +219,8 @@ def _write_report(
         skipped=(),
         linkage=linkage,
         duplicates=None,
+        is_tree_of_modes=result.modes is not None,
+        membership=result.membership,
     )
     report.write_report(path, data)
 
@@ -261,7 +264,7 @@ def _parser() -> Parser:
     metrics = (
         "distance of modes, umap, tsne, kmeans (default: cosine above 3 columns, else euclidean)"
     )
-    add("--metric", choices=cluster_options.METRICS, help=metrics)
+    add("--metric", choices=METRICS, help=metrics)
     widths = "bandwidth of gridshift: auto or a number (default: %(default)s)"
     add("--bandwidth", type=_bandwidth, default="auto", help=widths)
     add("--n_init", type=int, default=10, help="runs of kmeans (default: %(default)s)")

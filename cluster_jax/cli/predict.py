@@ -14,9 +14,9 @@ def _parser() -> Parser:
     parser = Parser(
         "predict",
         "Assigns new images to the clusters of a finished run and writes predictions.csv: image,\n"
-        "cluster, distance to its center in bandwidths, and is_novel, whether the image is unlike\n"
-        "all training images. After novel class discovery, the class (the name of a known one, or\n"
-        'for example "novel 2") replaces cluster and distance.',
+        "cluster, distance to its center (with GridShift in bandwidths), and is_novel, whether\n"
+        "the image is unlike all training images. After novel class discovery, the class (the\n"
+        'name of a known one, or for example "novel 2") replaces cluster and distance.',
     )
     add = parser.add_argument
     add("--workdir", required=True, metavar="DIR", help="folder of a finished run")

@@ -72,12 +72,12 @@ def cluster_summary(
     large = np.isin(clusters, counted)
     order, limit = np.argsort(-sizes, kind="stable"), summary.NAMED
     order = order[large[order]]
-    lines = [f"cluster {clusters[i]:>5}  {sizes[i]:>8,} images" for i in order[:limit]]
+    lines = [f"cluster {clusters[i]:>5}  {_images(sizes[i], 8)}" for i in order[:limit]]
     if len(order) > limit:
-        lines.append(f"and {len(order) - limit} more of at most {sizes[order[limit]]:,} images")
+        lines.append(f"and {len(order) - limit} more of at most {_images(sizes[order[limit]])}")
     small = len(clusters) - len(order)
     if small:
-        lines.append(f"and {small} too small to count, with {sizes[~large].sum():,} images")
+        lines.append(f"and {small} too small to count, with {_images(sizes[~large].sum())}")
     return _summary(dataset, lines, summary.groups(len(order), small, "cluster"), assignment, out)
 
 
@@ -85,11 +85,16 @@ def class_summary(dataset: Dataset, assignment: Assignment, out: epath.PathLike)
     """Files left out, the largest classes, and how many images were assigned."""
     counts = collections.Counter(assignment.labels.tolist()).most_common()
     limit = summary.NAMED
-    lines = [f"{name:<20} {count:>8,} images" for name, count in counts[:limit]]
+    lines = [f"{name:<20} {_images(count, 8)}" for name, count in counts[:limit]]
     if len(counts) > limit:
-        lines.append(f"and {len(counts) - limit} more classes")
+        more = len(counts) - limit
+        lines.append(f"and {more} more {'class' if more == 1 else 'classes'}")
     classes = f"{len(counts)} class" if len(counts) == 1 else f"{len(counts)} classes"
     return _summary(dataset, lines, classes, assignment, out)
+
+
+def _images(count: int, width: int = 0) -> str:
+    return f"{count:>{width},} {'image' if count == 1 else 'images'}"
 
 
 def _summary(
@@ -104,7 +109,7 @@ def _summary(
         [
             *(f"skipped {file} ({reason})" for file, reason in dataset.skipped),
             *lines,
-            f"Assigned {dataset.size:,} images to {groups}; {novel:,} "
+            f"Assigned {_images(dataset.size)} to {groups}; {novel:,} "
             f"{'is' if novel == 1 else 'are'} unlike all training images.",
             f"predictions  {out}",
         ]

@@ -17,7 +17,7 @@ _SAMPLE = 10_000
 _VOTERS = 15
 
 
-class Found(NamedTuple):
+class SampledTree(NamedTuple):
     """The tree of a sample of the rows.
 
     Attributes:
@@ -59,7 +59,7 @@ def scaled(x: NDArray, metric: str) -> NDArray:
     return normalize_rows(x) if metric == "cosine" else x
 
 
-def find(rows: NDArray, points: NDArray) -> Found:
+def find(rows: NDArray, points: NDArray) -> SampledTree:
     """The tree of at most 10,000 of the rows, independent of their order.
 
     Args:
@@ -79,25 +79,25 @@ def find(rows: NDArray, points: NDArray) -> Found:
     order = np.argsort(projected, kind="stable")
     if len(order) > _SAMPLE:
         order = order[np.sort(rng.choice(len(order), _SAMPLE, replace=False))]
-    return Found(levels.build(rows[order], points[order]), order)
+    return SampledTree(levels.build(rows[order], points[order]), order)
 
 
-def assign(rows: NDArray, points: NDArray, found: Found, groups: NDArray) -> Membership:
+def assign(rows: NDArray, points: NDArray, sampled: SampledTree, groups: NDArray) -> Membership:
     """Labels of all rows, and their probabilities, from the groups of the sample.
 
     Args:
         rows: float64 `[n, r]`.
         points: float64 `[n, c]`.
-        found: from `find`.
+        sampled: from `find`.
         groups: int64 `[m]`, a cut of its tree.
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(200, 2)) + 9 * (np.arange(200) % 2)[:, None]
-        >>> found = find(x, x)
-        >>> np.bincount(assign(x, x, found, levels.cut(found.tree)).labels).tolist()
+        >>> sampled = find(x, x)
+        >>> np.bincount(assign(x, x, sampled, levels.cut(sampled.tree)).labels).tolist()
         [100, 100]
     """
-    sample = found.sample
+    sample = sampled.sample
     n_neighbors = min(membership.NEIGHBORS, len(sample) - 1)
     if n_neighbors < 1 or not groups.any():
         return membership.certain(np.zeros(len(rows), np.int64))
@@ -112,12 +112,37 @@ def assign(rows: NDArray, points: NDArray, found: Found, groups: NDArray) -> Mem
     return Membership(*(values[nearest] for values in of_sample))
 
 
-def vote(rows: NDArray, found: Found, labels: NDArray, queries: NDArray) -> NDArray:
+def unite(sampled: SampledTree, labels: NDArray, groups: NDArray) -> NDArray | None:
+    """Labels of all rows at a coarser cut: its groups are unions of clusters.
+
+    Args:
+        sampled: from `find`.
+        labels: int64 `[n]`, from `assign` with another cut of its tree.
+        groups: int64 `[m]`, the cut.
+
+    Returns:
+        int64 `[n]`; None if the cut is finer than the clusters.
+
+    Example:
+        >>> tree = Tree(np.array([0, 1, 2]), np.array([[0, 1], [2, 3]]), np.array([1.0, 2.0]))
+        >>> sampled = SampledTree(tree, np.arange(3))
+        >>> unite(sampled, np.array([0, 1, 2]), levels.cut(tree, k=2)).tolist()
+        [0, 0, 1]
+    """
+    clusters = levels.cut(sampled.tree, k=int(labels.max()) + 1)
+    if groups.max() > clusters.max():
+        return None
+    united = np.zeros(int(clusters.max()) + 1, np.int64)
+    united[clusters] = groups
+    return united[labels]
+
+
+def vote(rows: NDArray, sampled: SampledTree, labels: NDArray, queries: NDArray) -> NDArray:
     """Labels of new rows by the nearest rows of the sample, weighted by 1 / distance.
 
     Args:
         rows: float64 `[n, r]`.
-        found: from `find`.
+        sampled: from `find`.
         labels: int64 `[n]`.
         queries: float64 `[q, r]`, projected like the rows.
 
@@ -126,11 +151,11 @@ def vote(rows: NDArray, found: Found, labels: NDArray, queries: NDArray) -> NDAr
 
     Example:
         >>> x = np.array([[0.0], [1.0], [8.0], [9.0]])
-        >>> found = Found(levels.build(x, x), np.arange(4))
-        >>> vote(x, found, np.array([0, 0, 1, 1]), np.array([[0.9], [8.2]])).tolist()
+        >>> sampled = SampledTree(levels.build(x, x), np.arange(4))
+        >>> vote(x, sampled, np.array([0, 0, 1, 1]), np.array([[0.9], [8.2]])).tolist()
         [0, 1]
     """
-    sample = found.sample
+    sample = sampled.sample
     count = min(_VOTERS, len(sample))
     distances, nearest = basins.nearest_to(queries, rows[sample], count)
     closest = distances[:, :1]

@@ -13,15 +13,22 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from cluster_jax.clustering import levels
 from cluster_jax.clustering.bandwidth import VERDICTS
 from cluster_jax.clustering.gridshift import GridShift
-from cluster_jax.clustering.grouping import Found, assign, find, prepare, scaled, vote
+from cluster_jax.clustering.grouping import (
+    SampledTree,
+    assign,
+    find,
+    prepare,
+    scaled,
+    unite,
+    vote,
+)
 from cluster_jax.clustering.levels import Tree
-from cluster_jax.clustering.reduce import reduce
+from cluster_jax.clustering.membership import Membership
+from cluster_jax.clustering.reduce import MAP_COLUMNS, reduce
 from cluster_jax.clustering.signal import Signal
 from cluster_jax.clustering.validation import numeric
 
 METRICS = ("cosine", "euclidean")
-# Columns up to which rows are their own map.
-_MAP_COLUMNS = 3
 # Levels at which halves are compared, at most: each takes a vote of all rows.
 _MOST_LEVELS = 40
 # Agreement (adjusted Rand index) of halves of the rows from which an answer is clear.
@@ -61,7 +68,7 @@ def verdict(model: "ModeTree", agreement: float) -> str:
         return no_answer
     if model.n_clusters_ > 1:
         return clear
-    curve = GridShift().fit(model.embedding_[:, :_MAP_COLUMNS]).bandwidth_curve_
+    curve = GridShift().fit(model.embedding_[:, :MAP_COLUMNS]).bandwidth_curve_
     return one if curve is not None and curve.verdict == one else no_answer
 
 
@@ -87,7 +94,8 @@ class ModeTree(ClusterMixin, BaseEstimator):
         runners_up_: int64 `[n]`, the second likeliest cluster of each row.
         runner_up_probabilities_: float64 `[n]`.
         n_clusters_: number of clusters.
-        tree_: the `levels.Tree`; of a sample if there are more than 10,000 rows.
+        tree_: the `levels.Tree` of the rows `sample_`.
+        sample_: int64 `[m]`, the rows that the tree has: all up to 10,000, in an order of its own.
         embedding_: float64 `[n, c]`, the map.
 
     Example:
@@ -104,9 +112,9 @@ class ModeTree(ClusterMixin, BaseEstimator):
     runner_up_probabilities_: NDArray
     embedding_: NDArray
     tree_: Tree
+    sample_: NDArray
     _projection: Signal
     _rows: NDArray
-    _found: Found
 
     def __init__(
         self,
@@ -138,11 +146,10 @@ class ModeTree(ClusterMixin, BaseEstimator):
         validate_data(self, X, reset=True, skip_check_array=True)
         self._projection, self._rows = prepare(x, self.metric)
         self.embedding_ = self._map()
-        self._found = find(self._rows, self.embedding_)
-        self.tree_ = self._found.tree
-        k = levels.choose(self.tree_, self.embedding_[self._found.sample])
+        self.tree_, self.sample_ = find(self._rows, self.embedding_)
+        k = levels.choose(self.tree_, self.embedding_[self.sample_])
         groups = levels.cut(self.tree_, k=k)
-        member = assign(self._rows, self.embedding_, self._found, groups)
+        member = assign(self._rows, self.embedding_, self._sampled, groups)
         self.labels_, self.probabilities_ = member.labels, member.probabilities
         self.runners_up_ = member.runners_up
         self.runner_up_probabilities_ = member.runner_up_probabilities
@@ -152,13 +159,19 @@ class ModeTree(ClusterMixin, BaseEstimator):
     def cut(self, *, k: int | None = None, level: float | None = None) -> NDArray:
         """Labels int64 `[n]` at another cut of the tree, see `levels.cut`.
 
+        Groups of a coarser cut are unions of the clusters of `labels_`. At a finer one rows in
+        doubt are assigned anew, so that a few may leave their cluster.
+
         Args:
             k: number of groups.
             level: certainty from which splits are kept.
         """
         check_is_fitted(self)
         groups = levels.cut(self.tree_, k=k, level=level)
-        return assign(self._rows, self.embedding_, self._found, groups).labels
+        united = unite(self._sampled, self.labels_, groups)
+        if united is not None:
+            return united
+        return assign(self._rows, self.embedding_, self._sampled, groups).labels
 
     def predict(self, X: ArrayLike) -> NDArray:
         """Cluster of each row of `X` float `[m, d]` as in `labels_`, int64 `[m]`.
@@ -169,7 +182,7 @@ class ModeTree(ClusterMixin, BaseEstimator):
         check_is_fitted(self)
         x = numeric(X, "X")
         validate_data(self, X, reset=False, skip_check_array=True)
-        return vote(self._rows, self._found, self.labels_, self._project(x))
+        return vote(self._rows, self._sampled, self.labels_, self._project(x))
 
     def stability(self, X: ArrayLike) -> Stability:
         """What independent halves of the rows agree about.
@@ -182,14 +195,15 @@ class ModeTree(ClusterMixin, BaseEstimator):
             X: the rows of `fit`.
         """
         check_is_fitted(self)
-        x, order = numeric(X, "X"), self._found.sample
+        x, order = numeric(X, "X"), self.sample_
         if len(x) != len(self.labels_):
             raise ValueError(f"X must be the {len(self.labels_)} rows of fit; got {len(x)}")
         if len(order) < 4:
             return Stability(float("nan"), None)
         is_first = np.random.default_rng(2).permutation(len(order)) % 2 == 0
         halves = []
-        for seed, members in ((self.seed + 1, order[is_first]), (self.seed + 2, order[~is_first])):
+        for i, members in enumerate((order[is_first], order[~is_first]), start=1):
+            seed = (self.seed + i) % 2**32  # UMAP takes no larger one.
             half = ModeTree(**{**self.get_params(), "seed": seed}).fit(x[members])
             halves.append((half, half._project(x[order])))
 
@@ -199,7 +213,7 @@ class ModeTree(ClusterMixin, BaseEstimator):
             for half, queries in halves:
                 most = len(half.tree_.merges) + 1
                 labels = half.labels_ if k is None else half.cut(k=min(k, most))
-                cuts.append(vote(half._rows, half._found, labels, queries))
+                cuts.append(vote(half._rows, half._sampled, labels, queries))
             return min(float(adjusted_rand_score(*p)) for p in itertools.combinations(cuts, 2))
 
         found = agreement(None)
@@ -209,11 +223,23 @@ class ModeTree(ClusterMixin, BaseEstimator):
         stable = (k for k in range(finest, 1, -1) if agreement(k) >= _CLEAR)
         return Stability(found, next(stable, None))
 
+    @property
+    def membership_(self) -> Membership:
+        """`labels_` and their probabilities in one."""
+        check_is_fitted(self)
+        return Membership(
+            self.labels_, self.probabilities_, self.runners_up_, self.runner_up_probabilities_
+        )
+
+    @property
+    def _sampled(self) -> SampledTree:
+        return SampledTree(self.tree_, self.sample_)
+
     def _project(self, x: NDArray) -> NDArray:
         return self._projection.project(scaled(x, self.metric))
 
     def _map(self) -> NDArray:
-        if self._rows.shape[1] <= _MAP_COLUMNS or self.method == "none":
+        if self._rows.shape[1] <= MAP_COLUMNS or self.method == "none":
             return self._rows
         points = reduce(
             self._rows.astype(np.float32),

@@ -10,6 +10,8 @@ from cluster_jax.clustering.validation import numeric
 from cluster_jax.core.arrays import normalize_rows
 
 METHODS = ("umap", "tsne", "pca", "none")
+# Columns up to which rows are their own map.
+MAP_COLUMNS = 3
 # UMAP compares all pairs of fewer rows in a Python loop, which takes most of its time.
 _SMALL = 4_096
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cluster_jax.clustering.membership import Membership
 from cluster_jax.data import splits
 from cluster_jax.data.images import Dataset
 from cluster_jax.evaluation import discovery
@@ -56,15 +57,16 @@ def to_csv(columns: Mapping[str, Column]) -> str:
 
 
 def images_csv(dataset: Dataset, evaluation: Evaluation, discovered: Discovery | None) -> str:
-    """A row for each training image: GridShift's cluster, distance and outlier, k-means' cluster.
+    """A row for each training image: its cluster, distance and outlier, k-means' cluster.
 
-    In novel class discovery also its class; labeled images, which are not clustered, have no
-    cluster.
+    Where modes found the clusters, also what `rows_csv` has. In novel class discovery also its
+    class; labeled images, which are not clustered, have no cluster.
     """
     columns: dict[str, Column] = {
         "cluster": evaluation.cluster_labels,
         "distance": evaluation.distances,
         "outlier": evaluation.outliers,
+        **_probabilities(evaluation.membership),
         "kmeans_cluster": evaluation.kmeans_labels,
     }
     if dataset.known is not None:
@@ -88,11 +90,18 @@ def rows_csv(names: Sequence[str] | None, result: ClusteringResult) -> str:
         "distance": result.distances,
         "outlier": result.outliers,
     }
-    if result.modes is not None and np.array_equal(result.modes.labels_, result.cluster_labels):
-        columns["probability"] = result.modes.probabilities_
-        columns["runner_up"] = result.modes.runners_up_
-        columns["runner_up_probability"] = result.modes.runner_up_probabilities_
-    return to_csv(columns)
+    return to_csv({**columns, **_probabilities(result.membership)})
+
+
+def _probabilities(membership: Membership | None) -> dict[str, Column]:
+    """The columns of clusters that have probabilities."""
+    if membership is None:
+        return {}
+    return {
+        "probability": membership.probabilities,
+        "runner_up": membership.runners_up,
+        "runner_up_probability": membership.runner_up_probabilities,
+    }
 
 
 def duplicates_csv(dataset: Dataset, found: Duplicates) -> str:

@@ -9,16 +9,15 @@ from numpy.typing import NDArray
 from cluster_jax.clustering import modes
 from cluster_jax.clustering.bandwidth import BandwidthCurve
 from cluster_jax.clustering.gridshift import GridShift
+from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.modes import ModeTree
 from cluster_jax.clustering.reduce import reduce
-from cluster_jax.core import arrays, checks
-from cluster_jax.core.checks import InputError
+from cluster_jax.core import arrays
+from cluster_jax.evaluation import cluster_options
 from cluster_jax.evaluation.cluster_options import ClusterOptions, ResolvedOptions
 from cluster_jax.metrics import partition
 from cluster_jax.metrics.silhouette import silhouette
 
-# Features of up to this many columns are not reduced and are compared by their Euclidean distance.
-MAX_UNREDUCED_COLUMNS = 3
 # Rows of the sample on which the silhouette is computed.
 SILHOUETTE_ROWS = 4_000
 # Rows from which a cluster of modes counts; the rows of smaller ones are outliers.
@@ -32,7 +31,7 @@ class ClusteringResult(NamedTuple):
 
     Attributes:
         metrics: scores against the labels (None without them), the number of clusters and what
-            the algorithm reports, see `run_gridshift` and `cluster`.
+            the algorithm reports, see `run_gridshift`, `run_modes`, and `cluster`.
         points: float `[n, n_components]`, the space in which the clusters were found.
         centers: float `[k, n_components]`, in the same space.
         cluster_labels: int32 `[n]`.
@@ -41,6 +40,8 @@ class ClusteringResult(NamedTuple):
         outliers: bool `[n]`: for GridShift and modes, rows of clusters too small to count.
         curve: GridShift's scan over bandwidths, or None.
         modes: the fitted tree of groups, or None.
+        membership: probabilities of the modes' clusters; None for other clusters, and for a cut
+            that is not the one that was found.
     """
 
     metrics: dict[str, Any]
@@ -51,50 +52,7 @@ class ClusteringResult(NamedTuple):
     outliers: NDArray
     curve: BandwidthCurve | None
     modes: ModeTree | None = None
-
-
-def resolve(
-    features: NDArray, true_labels: NDArray | None, options: ClusterOptions
-) -> ResolvedOptions:
-    """Checks everything and fills in unset options.
-
-    Args:
-        features: numbers `[n, d]`.
-        true_labels: int `[n]`, or None.
-        options: with `reduce` and `metric` or without.
-
-    Raises:
-        InputError: features, labels or an option cannot be used.
-    """
-    _check_features(features)
-    n, d = features.shape
-    if true_labels is not None and len(true_labels) != n:
-        raise InputError(
-            f"features and labels must have the same length; got {n:,} and {len(true_labels):,}"
-        )
-    is_low_dimensional = d <= MAX_UNREDUCED_COLUMNS
-    method = options.reduce
-    if method is None:
-        method = "none" if options.method == "kmeans" or is_low_dimensional else "umap"
-    # Whether any step computes distances between the features themselves.
-    compared = (
-        method in ("umap", "tsne")
-        or options.method == "modes"
-        or (options.method == "kmeans" and method == "none")
-    )
-    metric = options.metric or ("cosine" if compared and not is_low_dimensional else "euclidean")
-    if metric == "cosine" and not compared:
-        raise InputError(
-            f"metric must be 'euclidean' for {options.method} with reduction {method!r}; got "
-            "'cosine': scale the rows of the features to length one instead"
-        )
-    if method != "none":
-        checks.whole("n_components", options.n_components, 1)
-        checks.whole("n_neighbors", options.n_neighbors, 2)
-        checks.at_least("min_dist", options.min_dist, 0)
-    if options.k is not None and not 1 <= options.k <= n:
-        raise InputError(f"k must be between 1 and {n:,}, the number of rows; got {options.k}")
-    return ResolvedOptions(**{**vars(options), "reduce": method, "metric": metric})
+    membership: Membership | None = None
 
 
 def cluster(
@@ -119,9 +77,20 @@ def cluster(
     Raises:
         InputError: features, labels or an option cannot be used.
     """
-    resolved = resolve(features, true_labels, options)
+    resolved = cluster_options.resolve(features, true_labels, options)
     if resolved.method == "modes":
-        result = _run_modes(features, true_labels, resolved, progress)
+        result = run_modes(
+            features,
+            true_labels,
+            k=resolved.k,
+            progress=progress,
+            metric=resolved.metric,
+            method=resolved.reduce,
+            n_neighbors=resolved.n_neighbors,
+            n_components=resolved.n_components,
+            min_dist=resolved.min_dist,
+            seed=resolved.seed,
+        )
         points = result.points
     elif resolved.method == "gridshift":
         points = _reduce(features, resolved, progress)
@@ -183,32 +152,34 @@ def run_gridshift(
     )
 
 
-def _run_modes(
+def run_modes(
     features: NDArray,
     true_labels: NDArray | None,
-    options: ResolvedOptions,
-    progress: Callable[[str], None],
+    *,
+    k: int | None = None,
+    progress: Callable[[str], None] = lambda text: None,
+    **tree_options: Any,
 ) -> ClusteringResult:
-    """The tree of groups and its cut.
+    """The tree of groups, the clusters at one of its cuts, and their metrics.
 
-    Its metrics are `scores`, `n_large`, `n_found` (the number where k is not given), `verdict`, the
-    `agreement` of halves of the rows and `stable_k`, the number of groups about which they agree,
-    the `certainty` of the least certain split, and `outliers`.
+    Args:
+        features: `[n, d]`.
+        true_labels: int `[n]`, used for scores only, or None.
+        k: number of groups of the cut; None: the cut that is found.
+        progress: called with one line of text at each step.
+        tree_options: arguments of `ModeTree`.
+
+    Returns:
+        The result, with metrics `scores`, `n_large`, `n_found` (the number where k is not given),
+        `verdict`, the `agreement` of halves of the rows and `stable_k`, the number of groups about
+        which they agree, the `certainty` of the least certain split, and `outliers`.
     """
     size = " x ".join(f"{side:,}" for side in features.shape)
     progress(f"mapping {size} features and growing the tree of their groups ...")
-    model = ModeTree(
-        metric=options.metric,
-        method=options.reduce,
-        n_neighbors=options.n_neighbors,
-        n_components=options.n_components,
-        min_dist=options.min_dist,
-        seed=options.seed,
-    ).fit(features)
+    model = ModeTree(**tree_options).fit(features)
     progress("comparing halves of the rows ...")
     stability = model.stability(features)
-    found = model.n_clusters_
-    labels = model.labels_ if options.k is None else model.cut(k=options.k)
+    labels = model.labels_ if k is None else model.cut(k=k)
     centers = arrays.cluster_means(model.embedding_, labels)
     outliers = np.bincount(labels)[labels] < min(MIN_CLUSTER_ROWS, np.bincount(labels).max())
     certainties = model.tree_.certainties
@@ -216,7 +187,7 @@ def _run_modes(
     metrics = {
         **scores(true_labels, labels),
         "n_large": len(np.unique(labels[~outliers])),
-        "n_found": found,
+        "n_found": model.n_clusters_,
         "verdict": modes.verdict(model, stability.agreement),
         "agreement": None if np.isnan(stability.agreement) else stability.agreement,
         "stable_k": stability.stable_k,
@@ -233,6 +204,7 @@ def _run_modes(
         outliers,
         None,
         model,
+        model.membership_ if np.array_equal(labels, model.labels_) else None,
     )
 
 
@@ -307,22 +279,3 @@ def _cosine_distances(points: NDArray, centers: NDArray, labels: NDArray) -> NDA
         norms = np.linalg.norm(block, axis=1) * np.linalg.norm(center, axis=1)
         distances[rows] = 1 - (block * center).sum(axis=1) / np.where(norms > 0, norms, 1)
     return distances
-
-
-def _check_features(features: NDArray) -> None:
-    if features.ndim != 2 or not features.size:
-        raise InputError(
-            f"features must be a non-empty 2-D array, rows by columns; got shape {features.shape}"
-        )
-    if features.dtype.kind != "f":
-        raise InputError(f"features must be floating-point numbers; got {features.dtype}")
-    step, bad_rows = max(1, _BLOCK // features.shape[1]), []
-    for start in range(0, len(features), step):
-        finite = np.isfinite(features[start : start + step]).all(axis=1)
-        bad_rows.append(start + np.flatnonzero(~finite))
-    bad = np.concatenate(bad_rows)
-    if len(bad):
-        raise InputError(
-            f"features must not contain NaN or infinity; got some in {len(bad):,} of "
-            f"{len(features):,} rows, first in row {bad[0]} (counted from 0): drop or fill them"
-        )

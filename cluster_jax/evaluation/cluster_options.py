@@ -3,15 +3,20 @@
 import dataclasses
 
 import numpy as np
+from numpy.typing import NDArray
 
-from cluster_jax.clustering.reduce import METHODS
+from cluster_jax.clustering.modes import METRICS
+from cluster_jax.clustering.reduce import MAP_COLUMNS, METHODS
 from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
 
-CLUSTERINGS = ("modes", "gridshift", "kmeans")
-METRICS = ("cosine", "euclidean")
+# What finds the number of clusters, and what is told it.
+FINDERS = ("modes", "gridshift")
+CLUSTERINGS = (*FINDERS, "kmeans")
 # The largest value of counters and seeds, that of int32.
 _INT32_MAX = 2**31 - 1
+# Elements in one block of a pass over all rows.
+_BLOCK = 2**22
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +98,70 @@ class ClusterOptions:
 
 @dataclasses.dataclass(frozen=True)
 class ResolvedOptions(ClusterOptions):
-    """Options with all defaults filled in, see `cluster_features.resolve`."""
+    """Options with all defaults filled in, see `resolve`."""
 
     reduce: str
     metric: str
+
+
+def resolve(
+    features: NDArray, true_labels: NDArray | None, options: ClusterOptions
+) -> ResolvedOptions:
+    """Checks everything and fills in unset options.
+
+    Args:
+        features: numbers `[n, d]`.
+        true_labels: int `[n]`, or None.
+        options: with `reduce` and `metric` or without.
+
+    Raises:
+        InputError: features, labels or an option cannot be used.
+    """
+    _check_features(features)
+    n, d = features.shape
+    if true_labels is not None and len(true_labels) != n:
+        raise InputError(
+            f"features and labels must have the same length; got {n:,} and {len(true_labels):,}"
+        )
+    is_low_dimensional = d <= MAP_COLUMNS
+    method = options.reduce
+    if method is None:
+        method = "none" if options.method == "kmeans" or is_low_dimensional else "umap"
+    # Whether any step computes distances between the features themselves.
+    compared = (
+        method in ("umap", "tsne")
+        or options.method == "modes"
+        or (options.method == "kmeans" and method == "none")
+    )
+    metric = options.metric or ("cosine" if compared and not is_low_dimensional else "euclidean")
+    if metric == "cosine" and not compared:
+        raise InputError(
+            f"metric must be 'euclidean' for {options.method} with reduction {method!r}; got "
+            "'cosine': scale the rows of the features to length one instead"
+        )
+    if method != "none":
+        checks.whole("n_components", options.n_components, 1)
+        checks.whole("n_neighbors", options.n_neighbors, 2)
+        checks.at_least("min_dist", options.min_dist, 0)
+    if options.k is not None and not 1 <= options.k <= n:
+        raise InputError(f"k must be between 1 and {n:,}, the number of rows; got {options.k}")
+    return ResolvedOptions(**{**vars(options), "reduce": method, "metric": metric})
+
+
+def _check_features(features: NDArray) -> None:
+    if features.ndim != 2 or not features.size:
+        raise InputError(
+            f"features must be a non-empty 2-D array, rows by columns; got shape {features.shape}"
+        )
+    if features.dtype.kind != "f":
+        raise InputError(f"features must be floating-point numbers; got {features.dtype}")
+    step, bad_rows = max(1, _BLOCK // features.shape[1]), []
+    for start in range(0, len(features), step):
+        finite = np.isfinite(features[start : start + step]).all(axis=1)
+        bad_rows.append(start + np.flatnonzero(~finite))
+    bad = np.concatenate(bad_rows)
+    if len(bad):
+        raise InputError(
+            f"features must not contain NaN or infinity; got some in {len(bad):,} of "
+            f"{len(features):,} rows, first in row {bad[0]} (counted from 0): drop or fill them"
+        )

@@ -7,14 +7,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster_jax.clustering import out_of_sample
+from cluster_jax.clustering import modes, out_of_sample
 from cluster_jax.clustering.bandwidth import BandwidthCurve
 from cluster_jax.clustering.kmeans import METRICS, kmeans
+from cluster_jax.clustering.membership import Membership
+from cluster_jax.clustering.modes import ModeTree
 from cluster_jax.clustering.reduce import METHODS, reduce
 from cluster_jax.clustering.shift import STOPS
 from cluster_jax.core import arrays, checks
 from cluster_jax.core.checks import InputError
 from cluster_jax.evaluation import cluster_features
+from cluster_jax.evaluation.cluster_options import FINDERS
 from cluster_jax.metrics import collapse, knn, linear_probe
 
 FEATURES = ("backbone", "projection")
@@ -58,7 +61,7 @@ class KMeansConfig:
 
     Attributes:
         k: number of clusters, see `check_k`; None: the number of classes, or without labels the
-            number of clusters that GridShift finds.
+            number of clusters that is found.
         n_init: runs, of which the best is kept.
         metric: "euclidean" or "spherical", on rows of length one.
     """
@@ -100,15 +103,18 @@ class EvalConfig:
     Attributes:
         features: which features are clustered, `"backbone"` or `"projection"`; rows are scaled to
             length one.
+        method: what finds the clusters and their number: `"gridshift"`, as the papers do, or
+            `"modes"`, `clustering.modes.ModeTree`, which the command `cluster` uses.
         batch_size: images in a forward pass of the embedding.
-        reduce: the map in which GridShift runs.
-        gridshift: clustering without a given number of clusters.
-        kmeans: clustering with one.
+        reduce: the map in which clusters are found.
+        gridshift: GridShift's settings; the bandwidth must be "auto" for modes, which have none.
+        kmeans: clustering with a given number of clusters.
         knn: numbers of neighbors for k-NN accuracy.
         linear_probe: None: skipped.
     """
 
     features: str
+    method: str
     batch_size: int
     reduce: ReduceConfig
     gridshift: GridShiftConfig
@@ -119,40 +125,60 @@ class EvalConfig:
     def __post_init__(self) -> None:
         checks.whole("eval.batch_size", self.batch_size, 1)
         checks.one_of("eval.features", self.features, FEATURES)
+        checks.one_of("eval.method", self.method, FINDERS)
+        if self.method == "modes":
+            self._check_modes()
         if not self.knn:
             raise InputError("eval.knn must hold at least one number of neighbors; got none")
         for k in self.knn:
             checks.whole("eval.knn", k, 1)
+
+    def _check_modes(self) -> None:
+        if self.gridshift.bandwidth != "auto":
+            raise InputError(
+                "eval.gridshift.bandwidth must be 'auto' for eval.method 'modes', which has none; "
+                f"got {self.gridshift.bandwidth} (or set eval.method to gridshift)"
+            )
+        if self.reduce.metric not in modes.METRICS:
+            raise InputError(
+                f"eval.reduce.metric must be one of {', '.join(map(repr, modes.METRICS))} for "
+                f"eval.method 'modes'; got {self.reduce.metric!r}"
+            )
 
 
 class Evaluation(NamedTuple):
     """Clusters and metrics of an embedding of `n` images.
 
     Attributes:
-        metrics: `{"gridshift": {...}, "kmeans": {...}, "knn": {...}, ...}`; those that need labels
-            are None without them. For GridShift's see `cluster_features.run_gridshift`.
-        points: float32 `[n, n_components]`, the reduced space in which GridShift ran.
-        centers: float64 `[k, n_components]`, its modes in that space.
-        bandwidth: the side of its cells in that space.
-        cluster_labels: int32 `[n]`, GridShift's.
-        distances: float32 `[n]`, to the center of the cluster, in bandwidths.
-        outliers: bool `[n]`, GridShift's.
+        metrics: `{"gridshift": {...}, "kmeans": {...}, "knn": {...}, ...}`, or "modes" in place of
+            "gridshift"; those that need labels are None without them. For the first see
+            `cluster_features.run_gridshift` and `run_modes`.
+        points: float32 `[n, n_components]`, the reduced space in which clusters were found.
+        centers: float64 `[k, n_components]`, of the clusters in that space.
+        bandwidth: the side of GridShift's cells in that space, or None.
+        cluster_labels: int32 `[n]`, the clusters that were found.
+        distances: float32 `[n]`, to the center of the cluster: in bandwidths for GridShift.
+        outliers: bool `[n]`, rows of clusters too small to count.
         kmeans_labels: int32 `[n]`.
         novelty_threshold: how far, by 1 - cosine, a new row may be from all these
             (see `out_of_sample.novelty_threshold`).
-        curve: the scan over bandwidths, or None for a fixed bandwidth.
+        curve: the scan over bandwidths, or None for a fixed bandwidth and for modes.
+        modes: the fitted tree of groups, or None for GridShift.
+        membership: probabilities of the modes' clusters, or None.
     """
 
     metrics: dict[str, Any]
     points: NDArray
     centers: NDArray
-    bandwidth: float
+    bandwidth: float | None
     cluster_labels: NDArray
     distances: NDArray
     outliers: NDArray
     kmeans_labels: NDArray
     novelty_threshold: float
     curve: BandwidthCurve | None
+    modes: ModeTree | None
+    membership: Membership | None
 
 
 def evaluate(
@@ -165,7 +191,7 @@ def evaluate(
     """Clusters an embedding without and with a given number of clusters, and scores both.
 
     Labels are used to score, and to set the number of clusters of k-means where
-    `config.kmeans.k` is None; GridShift and its bandwidth never see them.
+    `config.kmeans.k` is None; what finds the clusters never sees them.
 
     Args:
         embedding: `{"backbone": [n, d], "projection": [n, e]}`.
@@ -179,16 +205,19 @@ def evaluate(
     checks.one_of("eval.features", config.features, tuple(embedding))
     features = embedding[config.features]
     x = arrays.normalize_rows(features)
-    points = reduce(x, seed=seed, **vars(config.reduce))
-    grid = cluster_features.run_gridshift(points, true_labels, **vars(config.gridshift))
+    if config.method == "modes":
+        found = cluster_features.run_modes(x, true_labels, seed=seed, **vars(config.reduce))
+    else:
+        points = reduce(x, seed=seed, **vars(config.reduce))
+        found = cluster_features.run_gridshift(points, true_labels, **vars(config.gridshift))
     k = config.kmeans.k
     if k is None:
-        k = grid.metrics["n_large"] if true_labels is None else len(np.unique(true_labels))
+        k = found.metrics["n_large"] if true_labels is None else len(np.unique(true_labels))
     kmeans_labels = kmeans(
         x, k, metric=config.kmeans.metric, n_init=config.kmeans.n_init, seed=seed
     ).labels
     metrics = {
-        "gridshift": grid.metrics,
+        config.method: found.metrics,
         "kmeans": {**cluster_features.scores(true_labels, kmeans_labels), "k_given": k},
         "knn": _knn(x, true_labels, config.knn),
         "linear_probe": _probe(features, true_labels, config.linear_probe, seed),
@@ -196,15 +225,17 @@ def evaluate(
     }
     return Evaluation(
         metrics,
-        points.astype(np.float32),
-        grid.centers,
-        grid.metrics["bandwidth"],
-        grid.cluster_labels,
-        grid.distances,
-        grid.outliers,
+        found.points.astype(np.float32),
+        found.centers,
+        found.metrics.get("bandwidth"),
+        found.cluster_labels,
+        found.distances,
+        found.outliers,
         kmeans_labels.astype(np.int32),
         out_of_sample.novelty_threshold(x),
-        grid.curve,
+        found.curve,
+        found.modes,
+        found.membership,
     )
 
 

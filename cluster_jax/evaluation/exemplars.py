@@ -33,6 +33,7 @@ class Exemplar(NamedTuple):
         distance: to the center of the cluster.
         is_outlier: whether it is an outlier.
         neighbor: the cluster that it borders on, or None.
+        probability: of its cluster, or None.
         uri: its thumbnail, or None.
     """
 
@@ -42,6 +43,7 @@ class Exemplar(NamedTuple):
     distance: float
     is_outlier: bool
     neighbor: Cluster | None
+    probability: float | None
     uri: str | None = None
 
     @property
@@ -50,6 +52,7 @@ class Exemplar(NamedTuple):
         facts = [self.name]
         facts += [] if self.label is None else [f"label {self.label}"]
         facts += [f"distance {self.distance:.3g}"]
+        facts += [] if self.probability is None else [f"probability {self.probability:.3f}"]
         facts += ["outlier"] if self.is_outlier else []
         facts += [] if self.neighbor is None else [f"next to cluster {self.neighbor.id}"]
         return ", ".join(facts)
@@ -149,7 +152,9 @@ def _exemplar_groups(
             label = label_names[int(data.true_labels[i])]
         is_outlier = data.outliers is not None and bool(data.outliers[i])
         name = point_name(data, i)
-        return Exemplar(i, name, label, float(data.distances[i]), is_outlier, neighbor)
+        member = data.membership
+        probability = None if member is None else float(member.probabilities[i])
+        return Exemplar(i, name, label, float(data.distances[i]), is_outlier, neighbor, probability)
 
     n_typical = N_TYPICAL_ROWS if data.fetch_images is None else N_TYPICAL_IMAGES
     members = cluster.members.tolist()

@@ -23,9 +23,10 @@ from cluster_jax.evaluation import (
     report_tree,
     summary,
 )
-from cluster_jax.evaluation.cluster_options import CLUSTERINGS
 from cluster_jax.evaluation.plots import ConfusionMatrix, TrainingCurve
 from cluster_jax.evaluation.report_data import Cluster, ReportData
+
+_FINDERS = {"gridshift": "GridShift", "modes": "the tree of modes"}
 
 
 class Overview(NamedTuple):
@@ -36,7 +37,11 @@ class Overview(NamedTuple):
         n_small: clusters that are too small to count.
         is_given: whether the number of clusters was set in advance.
         is_novel: whether the clusters are the novel classes of a discovery.
-        gridshift_clusters: how many clusters GridShift finds, in words; for a discovery.
+        finder: what found the clusters without being told their number.
+        found_clusters: how many it finds, in words; for a discovery.
+        agreement: of halves about clusters of modes that are clear, or None.
+        verdict: why clusters of modes are not clear, or None.
+        stable_k: the number of groups about which halves agree, if they are not clear; or None.
         accuracy: of the clusters, or None.
         n_true_labels: different true labels.
         n_outliers: points that are outliers.
@@ -50,7 +55,11 @@ class Overview(NamedTuple):
     n_small: int
     is_given: bool
     is_novel: bool
-    gridshift_clusters: str
+    finder: str
+    found_clusters: str
+    agreement: float | None
+    verdict: str | None
+    stable_k: int | None
     accuracy: float | None
     n_true_labels: int
     n_outliers: int
@@ -95,7 +104,7 @@ def render(data: ReportData) -> str:
     tree = None if data.linkage is None else report_tree.build_tree(data.linkage, clusters)
     figures = _figures(data, clusters, curves, matrix)
     if tree is not None:
-        measure = "separation" if "modes" in data.results["metrics"] else "cosine distance"
+        measure = "separation" if data.is_tree_of_modes else "cosine distance"
         figures["tree"] = report_tree.tree_figure(tree, measure)
     record = {
         "figures": {name: figure.to_plotly_json() for name, figure in figures.items()},
@@ -196,20 +205,27 @@ def _figures(
 def _overview(data: ReportData, clusters: Sequence[Cluster]) -> Overview:
     metrics = data.results["metrics"]
     discovery = metrics.get("discovery")
-    method = next(name for name in (*CLUSTERINGS, "") if name in metrics or not name)
-    scores = discovery["novel"] if discovery else metrics.get(method, {})
+    method = summary.shown(metrics)
+    found = metrics[method]
+    scores = discovery["novel"] if discovery else found
+    is_clear = found.get("verdict") != "no clear answer"
+    judged = found if method == "modes" and not discovery else {}
     provenance = data.results["provenance"]
     origin = provenance.get("number_of_clusters", {}).get(method)
     n_large, n_small = report_data.count_large_and_small(data.outliers, clusters)
     in_words = ""
     if discovery:
-        in_words = summary.groups(*summary.tally(metrics["gridshift"]), "cluster")
+        in_words = summary.groups(*summary.tally(found), "cluster")
     return Overview(
         n_large=n_large,
         n_small=n_small,
         is_given=bool(discovery) or origin == "given",
         is_novel=bool(discovery),
-        gridshift_clusters=in_words,
+        finder=_FINDERS.get(method, ""),
+        found_clusters=in_words,
+        agreement=judged.get("agreement") if is_clear and n_large > 1 else None,
+        verdict=None if is_clear or not judged else summary.verdict(judged, f"{data.noun}s"),
+        stable_k=None if is_clear else judged.get("stable_k"),
         accuracy=plots.finite(scores.get("acc")),
         n_true_labels=0 if data.true_labels is None else len(np.unique(data.true_labels)),
         n_outliers=0 if data.outliers is None else int(np.sum(data.outliers)),

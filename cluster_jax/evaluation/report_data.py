@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster_jax.clustering.bandwidth import BandwidthCurve
+from cluster_jax.clustering.membership import Membership
 from cluster_jax.evaluation.duplicates import Shown
 
 # Twenty distinguishable colors (at least 0.08 in OKLab) and from a white and a
@@ -41,6 +42,8 @@ class ReportData(NamedTuple):
         linkage: float `[k - 1, 4]`, the tree of the clusters in the order of their numbers, see
             `clustering.tree.cluster_linkage`; or None.
         duplicates: groups of equal or nearly equal images, at least one; or None.
+        is_tree_of_modes: whether the tree is that of modes, see `levels.Tree.linkage`.
+        membership: probabilities of the clusters, or None.
     """
 
     title: str
@@ -58,6 +61,8 @@ class ReportData(NamedTuple):
     skipped: tuple[tuple[str, str], ...]
     linkage: NDArray | None
     duplicates: Shown | None
+    is_tree_of_modes: bool = False
+    membership: Membership | None = None
 
     @property
     def noun(self) -> str:

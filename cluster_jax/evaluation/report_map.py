@@ -46,6 +46,8 @@ class MapTrace(NamedTuple):
         outliers: 1 for outliers, else 0; or None.
         label_names: names of their true labels, or None.
         sources: their names, or None.
+        probabilities: of their clusters, or None.
+        runners_up: number and probability of the second likeliest cluster, null for none; or None.
     """
 
     name: str
@@ -61,6 +63,8 @@ class MapTrace(NamedTuple):
     outliers: list[int] | None
     label_names: list[str] | None
     sources: list[str] | None
+    probabilities: list[float] | None
+    runners_up: list[tuple[int, float] | None] | None
 
 
 class ReportMap(NamedTuple):
@@ -134,7 +138,13 @@ def _trace(
     names = None
     if data.true_labels is not None and label_names is not None:
         names = [label_names[label] for label in data.true_labels[points].tolist()]
-    sources = data.sources
+    sources, member = data.sources, data.membership
+    probabilities = runners_up = None
+    if member is not None:
+        probabilities = member.probabilities[points].round(3).tolist()
+        second = member.runner_up_probabilities[points].round(3).tolist()
+        pairs = zip(member.runners_up[points].tolist(), second, strict=True)
+        runners_up = [pair if pair[1] > 0 else None for pair in pairs]
     return MapTrace(
         name="",
         size=0,
@@ -149,6 +159,8 @@ def _trace(
         outliers=None if data.outliers is None else data.outliers[points].astype(int).tolist(),
         label_names=names,
         sources=None if sources is None else [sources[i] for i in points.tolist()],
+        probabilities=probabilities,
+        runners_up=runners_up,
     )
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from cluster_jax.evaluation.cluster_options import CLUSTERINGS
+
 # Clusters listed in a summary, the largest first.
 NAMED = 20
 # Scores of a clustering in every table, from `metrics.partition.scores`.
@@ -33,6 +35,15 @@ def groups(large: int, small: int, noun: str) -> str:
     return f"{text} and {small:,} small " + ("one" if small == 1 else "ones")
 
 
+def shown(metrics: Mapping[str, Any]) -> str:
+    """The algorithm whose clusters are shown: what found their number, else k-means.
+
+    Args:
+        metrics: those of all algorithms.
+    """
+    return next(name for name in CLUSTERINGS if name in metrics)
+
+
 def verdict(metrics: Mapping[str, Any], noun: str) -> str | None:
     """A sentence where the clusters that were found are not clear, else None.
 
@@ -43,9 +54,17 @@ def verdict(metrics: Mapping[str, Any], noun: str) -> str | None:
     if metrics.get("verdict") == "one cluster":
         return f"The {noun} form one cluster: no split separates them clearly."
     if metrics.get("verdict") == "no clear answer":
-        if metrics.get("stable_k"):
-            k = metrics["stable_k"]
-            return f"No clear answer: halves of the {noun} agree about {k} groups only (--k={k})."
+        k, found = metrics.get("stable_k"), metrics.get("n_found")
+        if k and k < found:
+            return (
+                f"No clear answer: {k} groups clearly, {found} clusters within them; halves of the "
+                f"{noun} agree about the groups only."
+            )
+        if k:
+            return (
+                f"No clear answer: halves of the {noun} find other numbers of clusters, but agree "
+                f"about {k} when told."
+            )
         if metrics.get("agreement") is not None and metrics["n_found"] > 1:
             return (
                 f"No clear answer: the clusters of halves of the {noun} agree to an ARI of "
@@ -92,6 +111,9 @@ def cluster_table(results: Mapping[str, Any]) -> str:
     width = max(len(count), len("clusters"))
     rows = sum(metrics["cluster_sizes"].values())
     sentence = verdict(metrics, "rows")
+    stable = metrics.get("stable_k")
+    if sentence is not None and stable and stable < metrics["n_found"]:
+        sentence += f" --k={stable} gives these."
     return "\n".join(
         [
             f"{'':21}{'clusters':>{width}}" + "".join(f"     {name}" for name in scores),

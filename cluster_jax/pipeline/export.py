@@ -116,7 +116,7 @@ def write(
 
 
 def run_clusters(workdir: epath.PathLike, folder: os.PathLike | str) -> int:
-    """Exports the images of a finished run by GridShift's clusters, or by their classes.
+    """Exports the images of a finished run by its clusters, or by their classes.
 
     Args:
         workdir: of the run.

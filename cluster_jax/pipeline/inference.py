@@ -21,7 +21,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.evaluation import assignments, discovery, summary
 from cluster_jax.methods.base import Method
-from cluster_jax.pipeline import build, embedder
+from cluster_jax.pipeline import build, clusters_file, embedder
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import RunConfig, read_config
 from cluster_jax.pipeline.embed import embed as embed_dataset
@@ -53,7 +53,7 @@ class TrainedRun(NamedTuple):
     results: Mapping[str, Any]
     images: Mapping[str, Any]
     features: np.ndarray
-    clusters: workdirs.StoredClusters
+    clusters: clusters_file.StoredClusters
     known: tuple[str, ...] | None
     all_features: np.ndarray
 
@@ -76,9 +76,9 @@ class Assignment(NamedTuple):
 
     Attributes:
         labels: int64 `[m]`, the cluster; from `classify` str `[m]`, the class.
-        distances: float64 `[m]`, distance to the center of the cluster in bandwidths of GridShift's
-            space; from `place_kmeans` and `classify` the Euclidean distance between unit rows and
-            the mean of the cluster or class.
+        distances: float64 `[m]`, distance to the center of the cluster in the reduced space, for
+            GridShift in bandwidths; from `place_kmeans` and `classify` the Euclidean distance
+            between unit rows and the mean of the cluster or class.
         is_novel: bool `[m]`: farther from every training image than 99 % of these are from their
             nearest other one (`out_of_sample.novelty_threshold`), so that the label means little.
     """
@@ -139,7 +139,7 @@ def _read(workdir: epath.PathLike) -> TrainedRun:
     images = workdirs.read_values(workdir / workdirs.IMAGES)
     embedding = io.read_arrays(workdir / workdirs.TRAIN_EMBEDDING)
     all_features = arrays.normalize_rows(embedding[config.eval.features])
-    clusters = workdirs.read_clusters(workdir)
+    clusters = clusters_file.read(workdir)
     known = None if clusters.class_labels is None else tuple(images["known"]["names"])
     rows = clusters.unlabeled_rows
     features = all_features if rows is None else all_features[rows]
@@ -225,16 +225,17 @@ def nearest(run: TrainedRun, rows: np.ndarray, n: int) -> Nearest:
     return Nearest(found.indices, 1 - found.distances, named)
 
 
-def place(run: TrainedRun, rows: np.ndarray) -> Assignment:
-    """Assigns new images to GridShift's clusters, each independently of the others.
+def place(run: TrainedRun, rows: np.ndarray, labels: np.ndarray | None = None) -> Assignment:
+    """Assigns new images to the clusters that were found, each independently of the others.
 
-    If the features were reduced by UMAP, the nearest `eval.reduce.n_neighbors` training images vote
-    on the label and determine the position in the reduced space. Without reduction, GridShift
-    shifts each row to its mode.
+    The nearest `eval.reduce.n_neighbors` training images vote on the label and determine the
+    position in the reduced space. Without reduction, GridShift shifts each row to its mode.
 
     Args:
         run: the trained run.
         rows: float32 `[m, d]`, features from `embed`.
+        labels: int64 `[n]`, of the training images at another cut of a tree of modes; None: the
+            clusters of the run.
 
     Raises:
         InputError: the run used t-SNE.
@@ -242,17 +243,21 @@ def place(run: TrainedRun, rows: np.ndarray) -> Assignment:
     """
     check(run)
     section, stored = run.config.eval, run.clusters
-    if section.reduce.method == "none":
+    bandwidth = 1.0 if stored.bandwidth is None else float(stored.bandwidth)
+    if section.method == "gridshift" and section.reduce.method == "none":
         gridshift = section.gridshift
-        grid = GridShift(float(stored.bandwidth), stop=gridshift.stop, max_iter=gridshift.max_iter)
+        grid = GridShift(bandwidth, stop=gridshift.stop, max_iter=gridshift.max_iter)
         location = grid.fit(stored.points).locate(rows)
         neighbors = out_of_sample.neighbors(rows, run.features, 1)
         return Assignment(location.labels, location.distances, _is_novel(run, neighbors))
     neighbors = out_of_sample.neighbors(rows, run.features, section.reduce.n_neighbors)
-    labels = out_of_sample.vote(neighbors, stored.cluster_labels)
-    positions = out_of_sample.position(neighbors, stored.cluster_labels, labels, stored.points)
-    distances = arrays.distances_to_centers(positions, stored.centers, labels)
-    return Assignment(labels, distances / float(stored.bandwidth), _is_novel(run, neighbors))
+    clusters, centers = stored.cluster_labels, stored.centers
+    if labels is not None:
+        clusters, centers = labels, arrays.cluster_means(stored.points, labels)
+    assigned = out_of_sample.vote(neighbors, clusters)
+    positions = out_of_sample.position(neighbors, clusters, assigned, stored.points)
+    distances = arrays.distances_to_centers(positions, centers, assigned)
+    return Assignment(assigned, distances / bandwidth, _is_novel(run, neighbors))
 
 
 def classify(run: TrainedRun, rows: np.ndarray) -> Assignment:
@@ -298,7 +303,7 @@ def warn_of_doubts(run: TrainedRun) -> None:
     """Warns the caller of the estimator's `fit` if the novel classes are doubtful."""
     doubt = summary.doubt(run.results["metrics"]["discovery"])
     if doubt is not None:
-        warnings.warn(f"{doubt}; see the report's clusters", UserWarning, stacklevel=5)
+        warnings.warn(f"{doubt}; see the report's clusters", UserWarning, stacklevel=4)
 
 
 def place_kmeans(run: TrainedRun, rows: np.ndarray) -> Assignment:

@@ -24,7 +24,7 @@ from cluster_jax.evaluation import (
 from cluster_jax.evaluation.discovery import Discovery
 from cluster_jax.evaluation.evaluate import EvalConfig, Evaluation
 from cluster_jax.nets.config import BUNDLED
-from cluster_jax.pipeline import build, provenance
+from cluster_jax.pipeline import build, clusters_file, provenance
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import RunConfig
 from cluster_jax.pipeline.stages import Stage
@@ -99,9 +99,9 @@ def write_outputs(
         },
         "config": values,
     }
-    stored = _stored_clusters(evaluation, discovered, run.dataset)
-    linkage = cluster_linkage(embedding[section.features], evaluation.cluster_labels)
-    workdirs.write_clusters(workdir, stored._replace(linkage=linkage))
+    linkage = _linkage(evaluation, embedding[section.features])
+    stored = _stored_clusters(evaluation, linkage, discovered, run.dataset)
+    clusters_file.write(workdir, stored)
     table = assignments.images_csv(run.dataset, evaluation, discovered)
     io.write(workdir / workdirs.ASSIGNMENTS, table)
     if repeated is not None:
@@ -132,7 +132,7 @@ def _suggested_names(
     evaluation: Evaluation,
     discovered: Discovery | None,
 ) -> dict[int, list[str]] | None:
-    """Names for GridShift's clusters, where the features are those of the bundled network."""
+    """Names for the clusters, where the features are those of the bundled network."""
     network = config.network
     if network.weights != BUNDLED or not network.is_frozen() or discovered is not None:
         return None
@@ -195,18 +195,24 @@ def _discover(built: build.BuiltRun, features: _Features) -> discovery.Discovery
 
 
 def _stored_clusters(
-    evaluation: evaluate.Evaluation, discovered: discovery.Discovery | None, dataset: Dataset
-) -> workdirs.StoredClusters:
-    stored = workdirs.StoredClusters(
+    evaluation: Evaluation, linkage: np.ndarray, discovered: Discovery | None, dataset: Dataset
+) -> clusters_file.StoredClusters:
+    stored = clusters_file.StoredClusters(
         points=evaluation.points,
         centers=evaluation.centers,
-        bandwidth=np.asarray(evaluation.bandwidth),
         cluster_labels=evaluation.cluster_labels,
         distances=evaluation.distances,
         outliers=evaluation.outliers,
         kmeans_labels=evaluation.kmeans_labels,
         novelty_threshold=np.asarray(evaluation.novelty_threshold),
+        linkage=linkage,
     )
+    if evaluation.bandwidth is not None:
+        stored = stored._replace(bandwidth=np.asarray(evaluation.bandwidth))
+    if evaluation.modes is not None:
+        tree, membership = evaluation.modes.tree_, evaluation.modes.membership_._asdict()
+        del membership["labels"]
+        stored = stored._replace(**tree._asdict(), sample=evaluation.modes.sample_, **membership)
     if dataset.known is not None:
         stored = stored._replace(unlabeled_rows=np.flatnonzero(dataset.known < 0))
     if discovered is not None:
@@ -215,6 +221,13 @@ def _stored_clusters(
             class_novelty_threshold=np.asarray(discovered.novelty_threshold),
         )
     return stored
+
+
+def _linkage(evaluation: Evaluation, features: np.ndarray) -> np.ndarray:
+    """The tree of the clusters that were found: that of modes, or by likeness of their means."""
+    if evaluation.modes is not None:
+        return evaluation.modes.tree_.linkage(len(evaluation.centers))
+    return cluster_linkage(features, evaluation.cluster_labels)
 
 
 def _report_data(
@@ -243,6 +256,8 @@ def _report_data(
         skipped=dataset.skipped,
         linkage=None,
         duplicates=None,
+        is_tree_of_modes=discovered is None and evaluation.modes is not None,
+        membership=None if discovered is not None else evaluation.membership,
     )
 
 

@@ -34,7 +34,8 @@ def describe(
         steps: number of training steps.
     """
     labeled = dataset.labels is not None
-    k = section.kmeans.k
+    k, finder = section.kmeans.k, section.method
+    bandwidth = "found" if section.gridshift.bandwidth == "auto" else "given"
     uses = ["scoring"] if labeled else []
     if dataset.known is not None:
         images, classes = int((dataset.known >= 0).sum()), int(dataset.known.max()) + 1
@@ -54,12 +55,14 @@ def describe(
         "nrcc": config.nrcc.sampler if config.nrcc.weight else None,
         "labels_used_for": uses,
         "number_of_clusters": {
-            "gridshift": "found",
-            "kmeans": "given" if labeled or k is not None else "as found by GridShift",
+            finder: "found",
+            "kmeans": "given"
+            if labeled or k is not None
+            else f"as found by {summary.TITLES[finder]}",
         },
-        # Of NCC and CueCo: what GridShift finds in their features is then not found from nothing.
+        # Of NCC and CueCo: what is found in their features is then not found from nothing.
         "clusters_given_to_training": config.method.clusters if steps else None,
-        "bandwidth": "found" if section.gridshift.bandwidth == "auto" else "given",
+        "bandwidth": bandwidth if finder == "gridshift" else None,
         "checkpoint": "the last one",
         "kmeans_n_init": section.kmeans.n_init,
         "kmeans_metric": section.kmeans.metric,
@@ -130,10 +133,10 @@ def table(results: Mapping[str, Any]) -> str:
         row_scores = "".join(f"{summary.format_score(row[key]):>8}" for key in summary.SCORES)
         label = f"{title} (k {counts[name]})"
         lines.append(f"{label:<28}{numbers[name]:>{width}}{row_scores}")
-    grid = metrics["gridshift"]
-    if grid.get("outliers"):
-        lines.append(f"outliers                     {grid['outliers']:,}")
-    verdict = summary.verdict(grid, "images")
+    found = metrics[summary.shown(metrics)]
+    if found.get("outliers"):
+        lines.append(f"outliers                     {found['outliers']:,}")
+    verdict = summary.verdict(found, "images")
     if verdict is not None:
         lines.append(verdict)
     lines += [f"watch: {finding['text']}" for finding in results.get("watch", ())]

@@ -6,7 +6,7 @@ import os
 import pathlib
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from absl import logging
@@ -30,57 +30,6 @@ INITIAL_EMBEDDING = "embedding_before.npz"
 
 # Number of evenly spaced images whose pixels enter a fingerprint.
 _FINGERPRINT_IMAGES = 256
-
-
-class StoredClusters(NamedTuple):
-    """Content of `clusters.npz` for the n images that were clustered, of N training images.
-
-    Attributes:
-        points: float32 `[n, p]`, the images in the reduced space in which GridShift ran.
-        centers: float64 `[k, p]`, GridShift's modes in that space.
-        bandwidth: float64 `[]`, side length of GridShift's cells.
-        cluster_labels: int32 `[n]`, clusters of GridShift.
-        distances: float32 `[n]`, distance to the center of the cluster, in bandwidths.
-        outliers: bool `[n]`, outliers of GridShift.
-        kmeans_labels: int32 `[n]`, clusters of k-means.
-        novelty_threshold: float64 `[]`, see `clustering.out_of_sample.novelty_threshold`.
-        unlabeled_rows: int64 `[n]`, indices of the clustered images; None: all were clustered.
-        class_labels: int32 `[N]`, classes of novel class discovery, or None.
-        class_novelty_threshold: float64 `[]`, the threshold of all training images, or None.
-        linkage: float64 `[k - 1, 4]`, the tree of GridShift's clusters, see
-            `clustering.tree.cluster_linkage`; None: written by an older version.
-    """
-
-    points: np.ndarray
-    centers: np.ndarray
-    bandwidth: np.ndarray
-    cluster_labels: np.ndarray
-    distances: np.ndarray
-    outliers: np.ndarray
-    kmeans_labels: np.ndarray
-    novelty_threshold: np.ndarray
-    unlabeled_rows: np.ndarray | None = None
-    class_labels: np.ndarray | None = None
-    class_novelty_threshold: np.ndarray | None = None
-    linkage: np.ndarray | None = None
-
-
-def write_clusters(workdir: epath.Path, clusters: StoredClusters) -> None:
-    """Writes `clusters.npz`."""
-    fields = {name: value for name, value in clusters._asdict().items() if value is not None}
-    io.write_arrays(workdir / CLUSTERS, fields)
-
-
-def read_clusters(workdir: epath.Path) -> StoredClusters:
-    """Reads `clusters.npz`.
-
-    Raises:
-        InputError: an older version of the package wrote it.
-    """
-    try:
-        return StoredClusters(**io.read_arrays(workdir / CLUSTERS))
-    except TypeError as error:
-        raise older_version(workdir) from error
 
 
 def read_values(file: epath.Path) -> dict[str, Any]:

@@ -43,6 +43,7 @@ def config(name: str, head: str, folder: str) -> ConfigDict:
         made.data.dir = str(pathlib.Path(folder) / f"{name}.npz")
         made.novel.classes = made.method.classes = 5
         made.eval.linear_probe = None
+    made.eval.method = "gridshift"
     made.method.update(head=head, update_every=PERIOD)
     return made
 

@@ -106,6 +106,28 @@ def test_cuts_are_nested_partitions():
         assert k == 1 or hierarchy.is_valid_linkage(linkage)
 
 
+def test_coarser_cuts_unite_clusters_whose_rows_are_in_doubt():
+    """Each cut assigns rows in doubt by itself; unions do not."""
+    x, _ = _blobs((400,) * 6, 2, gap=3.6)
+    model = _fit(x)
+    assert model.n_clusters_ > 3
+    assert (model.probabilities_ < 0.9).sum() > 20
+    fine = model.labels_
+    for k in range(model.n_clusters_, 0, -1):
+        coarse = model.cut(k=k)
+        assert len(np.unique(coarse)) == k
+        assert len(np.unique(np.stack([coarse, fine]), axis=1).T) == len(np.unique(fine))
+        fine = coarse
+
+
+def test_seeds_of_halves_are_seeds(monkeypatch):
+    seeds = []
+    monkeypatch.setattr(modes, "reduce", lambda x, seed, **_: seeds.append(seed) or x[:, :3])
+    x = np.random.default_rng(0).normal(size=(40, 5))
+    ModeTree(metric="euclidean", seed=2**32 - 1).fit(x).stability(x)
+    assert seeds == [2**32 - 1, 0, 1]
+
+
 def test_levels_of_a_hierarchy():
     x, fine = _blobs((120,) * 6)
     coarse = fine // 3
@@ -252,9 +274,8 @@ def test_halves_agree_about_a_coarser_level():
     model = _fit(x)
     # A split by chance, which the answer has and halves do not find.
     above = x[:, 1] > np.median(x[model.labels_ == 0, 1])
-    leaves = np.where(model.labels_ == 1, 1, 2 * above)[model._found.sample]
-    tree = Tree(leaves, np.array([[0, 2], [1, 3]]), np.array([0.1, 9.0]))
-    model.tree_, model._found = tree, model._found._replace(tree=tree)
+    leaves = np.where(model.labels_ == 1, 1, 2 * above)[model.sample_]
+    model.tree_ = Tree(leaves, np.array([[0, 2], [1, 3]]), np.array([0.1, 9.0]))
     model.labels_ = model.cut()
     model.n_clusters_ = 3
     agreement, stable_k = model.stability(x)

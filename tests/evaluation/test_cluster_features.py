@@ -10,8 +10,8 @@ from sklearn.metrics import silhouette_score
 from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.core.checks import InputError
 from cluster_jax.evaluation import cluster_features
-from cluster_jax.evaluation.cluster_features import cluster, resolve
-from cluster_jax.evaluation.cluster_options import ClusterOptions
+from cluster_jax.evaluation.cluster_features import cluster
+from cluster_jax.evaluation.cluster_options import ClusterOptions, resolve
 from cluster_jax.metrics import partition
 
 OPTIONS = ClusterOptions(

@@ -16,6 +16,7 @@ from PIL import Image
 from plotly.offline import get_plotlyjs
 
 from cluster_jax.clustering.bandwidth import BandwidthCurve, Candidate
+from cluster_jax.clustering.membership import Membership
 from cluster_jax.evaluation import (
     duplicates,
     exemplars,
@@ -231,11 +232,54 @@ def test_novel_classes_of_a_head_that_may_be_undecided(undecided):
     assert "their number was set in advance" in page.text
     assert "which is not told that number, finds 3 clusters" in page.text
     assert ("finds 3 clusters: see Bandwidth." in page.text) == undecided
-    assert ("highest probability is 0.210 on average: the k-means" in page.text) == undecided
+    doubt = "highest probability is 0.210 on average: the clusters of k-means and GridShift, listed"
+    assert (doubt in page.text) == undecided
     assert "Novel head 5 given – – – –" in page.text
     assert "Novel head purity 0.625" in page.text
     assert "Novel class discovery: ACC on known classes 0.750" in page.text
     check_links(page)
+
+
+def tree_of_modes(metrics, **changes):
+    """Clusters 0, 1, 2 by a tree of modes, with probabilities."""
+    clusters = np.repeat([0, 1, 2], [40, 25, 3])
+    sure = np.linspace(0.4, 1, 68)
+    member = Membership(clusters, sure, (clusters + 1) % 3, 1 - sure)
+    data = make(clusters, curve=None, linkage=np.array([[0, 2, 1.5, 2], [1, 3, 4.5, 3]]))
+    data = data._replace(is_tree_of_modes=True, membership=member, **changes)
+    del data.results["metrics"]["gridshift"]
+    data.results["metrics"]["modes"] = {"n_clusters": 3, "n_found": 3, **NO_SCORES, **metrics}
+    return data
+
+
+def test_levels_and_probabilities_of_modes():
+    data = tree_of_modes({"verdict": "no clear answer", "stable_k": 2, "agreement": 0.5})
+    page = page_of(data)
+    assert "2 groups clearly, 3 clusters within them; halves of the images agree" in page.text
+    assert "the groups only. See Tree." in page.text
+    assert "until that many groups are left. Halves of the images agree about 2." in page.text
+    assert "the deeper the valley" in page.text
+    assert "separation" in json.dumps(page.record["figures"]["tree"])
+    traces = page.record["map"]["traces"]
+    points = [i for trace in traces for i in trace["points"]]
+    sure = np.array([p for trace in traces for p in trace["probabilities"]])
+    np.testing.assert_allclose(sure, data.membership.probabilities[points], atol=5e-4)
+    seconds = [second for trace in traces for second in trace["runners_up"]]
+    for i, second in zip(points, seconds, strict=True):
+        p = data.membership.runner_up_probabilities[i]
+        assert second == (None if p < 5e-4 else [(data.cluster_labels[i] + 1) % 3, round(p, 3)])
+    for image in page.pictures():
+        i = int(re.match(r"image (\d+)", image.get("alt"))[1])
+        assert f"probability {data.membership.probabilities[i]:.3f}" in image.get("alt")
+    check_links(page)
+    page = page_of(tree_of_modes({"verdict": "clear", "agreement": 0.97}, fetch_images=None))
+    assert "clustered on their own, agree about these clusters (adjusted Rand index 0.97)" in (
+        page.text
+    )
+    assert "No clear answer" not in page.text
+    for _, _, cells in listed_rows(page):
+        i = int(text(cells[0]).split()[1])
+        assert text(cells[2]) == f"{data.membership.probabilities[i]:.3f}"
 
 
 def test_nothing_comes_from_outside(monkeypatch):

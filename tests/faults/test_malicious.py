@@ -16,6 +16,7 @@ from cluster_jax.data import archive, datasets, folder, inference_data, tables
 from cluster_jax.data.datasets import DataConfig
 from cluster_jax.evaluation import assignments
 from cluster_jax.nets.pretrained import torch_file
+from cluster_jax.pipeline import clusters_file
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline import workdir as workdirs
 from tests import toy
@@ -69,7 +70,7 @@ def test_pickles_in_place_of_a_workdirs_files(tmp_path, pwned):
         estimators.load(tmp_path)
     io.write_arrays(tmp_path / "clusters.npz", {"points": _objects(pwned)})
     with pytest.raises(io.DamagedFile, match="it has no arrays"):
-        workdirs.read_clusters(tmp_path)
+        clusters_file.read(tmp_path)
 
 
 def test_a_pickle_in_place_of_weights(tmp_path, pwned):

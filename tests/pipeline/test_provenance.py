@@ -40,3 +40,25 @@ def test_halves_that_disagree_are_told():
         said == "No clear answer: the clusters of halves of the rows agree to an ARI of 0.89 only."
     )
     assert "one cluster or none" in summary.verdict({**metrics, "n_found": 1}, "rows")
+    said = summary.verdict({**metrics, "stable_k": 2}, "images")
+    assert "2 groups clearly, 13 clusters within them; halves of the images agree" in said
+    said = summary.verdict({**metrics, "stable_k": 13}, "images")
+    assert "find other numbers of clusters, but agree about 13" in said
+
+
+def test_what_is_found_by_modes():
+    found = {"n_clusters": 7, "n_large": 6, "outliers": 3, "verdict": "one cluster", **SCORES}
+    results = {
+        "provenance": {"number_of_clusters": {"modes": "found", "kmeans": "as found by modes"}},
+        "metrics": {
+            "modes": found,
+            "kmeans": {"n_clusters": 6, **SCORES},
+            "knn": {"5": None},
+            "linear_probe": None,
+        },
+        "images_per_second": None,
+    }
+    _, modes, _, outliers, sentence = provenance.table(results).splitlines()
+    assert " ".join(modes.split()).startswith("modes (k found) 6 and 1 small 0.250")
+    assert outliers.split() == ["outliers", "3"]
+    assert "form one cluster" in sentence

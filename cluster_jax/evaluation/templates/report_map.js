@@ -107,6 +107,10 @@
     if (trace.label_names) line("div", `Label: ${trace.label_names[at]}`);
     line("div", trace.sources ? trace.sources[at] : `${map.noun[0].toUpperCase()}${map.noun.slice(1)} ${trace.points[at]}`);
     line("div", `Distance ${trace.distances[at]}${trace.outliers?.[at] ? ", outlier" : ""}`);
+    if (trace.probabilities) {
+      const second = trace.runners_up[at];
+      line("div", `Probability ${trace.probabilities[at]}${second ? `, of cluster ${second[0]} ${second[1]}` : ""}`);
+    }
     drawThumbnail(trace.thumbnails[at]);
     card.hidden = false;
     const box = card.getBoundingClientRect();

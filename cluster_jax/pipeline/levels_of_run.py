@@ -1,0 +1,37 @@
+"""Levels of a run's clusters: the tree of groups that modes found, and its other cuts."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cluster_jax.clustering import grouping, levels
+from cluster_jax.core.checks import InputError
+from cluster_jax.pipeline.inference import TrainedRun
+
+
+def cut(run: TrainedRun, *, k: int | None = None, level: float | None = None) -> NDArray:
+    """Labels of the clustered images at a cut of the tree, as `clustering.modes.ModeTree.cut`.
+
+    Args:
+        run: a run with `eval.method` "modes".
+        k: number of groups.
+        level: certainty from which splits are kept.
+
+    Returns:
+        int64 `[n]`, the largest group first.
+
+    Raises:
+        InputError: the run has no tree, or `k` or `level` is out of range.
+    """
+    labels, sampled = run.clusters.cluster_labels.astype(np.int64), run.clusters.tree
+    if sampled is None:
+        raise InputError(
+            "k and level must be left out for a run with eval.method 'gridshift', which has no "
+            "tree of groups; got k or level (set eval.method to modes)"
+        )
+    groups = levels.cut(sampled.tree, k=k, level=level)
+    united = grouping.unite(sampled, labels, groups)
+    if united is not None:
+        return united
+    _, rows = grouping.prepare(run.features, run.config.eval.reduce.metric)
+    points = run.clusters.points.astype(np.float64)
+    return grouping.assign(rows, points, sampled, groups).labels
