@@ -10,8 +10,8 @@ Network, optimizer and steps are those of nrcc_digits without NRCC, which would 
 nrcc.weight=0.5 adds it. The augmentation is that of the base config. Only one choice was tuned on
 photographs: the projection as the embedding. On 3,000 photographs in 10 classes (300 of each class
 of Imagenette), k-means with the given number of clusters has ACC 0.35 (0.22 on the pixels), and
-GridShift, its method then, reported that its clusters are not clear: so few and small images are not enough to learn
-good features.
+GridShift (eval.method "gridshift") reports that its clusters are not clear: so few and small images
+are not enough to learn good features.
 """
 
 from ml_collections import ConfigDict, config_dict

@@ -9,6 +9,8 @@ import pytest
 
 import cluster_jax
 from cluster_jax.cli import predict
+from cluster_jax.clustering import grouping
+from cluster_jax.clustering.signal import Signal
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.estimators import ImageClusterer
@@ -64,6 +66,7 @@ def test_what_fit_leaves(fitted):
     assert fitted.results_["provenance"]["bandwidth"] is None
     assert ((fitted.probabilities_ > 0) & (fitted.probabilities_ <= 1)).all()
     assert len(fitted.linkage_) == len(np.unique(fitted.labels_)) - 1
+    assert "the deeper the valley" in (fitted._run.workdir / "report.html").read_text()
     k = len(np.unique(fitted.labels_)) - 1
     groups = cluster_jax.cut_tree(fitted.linkage_, k)
     assert _is_union(groups[fitted.labels_], fitted.cut(k=k))
@@ -87,6 +90,8 @@ def test_the_command_cluster_finds_the_same(fitted):
     result = cluster_features.cluster(fitted._run.features, None, options, lambda text: None)
     np.testing.assert_array_equal(result.cluster_labels, fitted.labels_)
     np.testing.assert_allclose(result.membership.probabilities, fitted.probabilities_, atol=1e-6)
+    for k in range(1, len(fitted.tree_.merges) + 2):
+        np.testing.assert_array_equal(result.modes.cut(k=k), fitted.cut(k=k))
     shared = set(fitted.results_["metrics"]["modes"]) & set(result.metrics)
     assert {"verdict", "agreement", "stable_k", "certainty", "n_found"} <= shared
 
@@ -138,8 +143,15 @@ def test_new_images_follow_the_cut(fitted, images, tmp_path, capsys):
     assert int(row["cluster"]) == fitted.labels_[0]
 
 
-def test_without_a_map(fitted, images, workdir):
+def test_without_a_map(fitted, images, workdir, monkeypatch):
+    """One column of features that stands out is clustered and drawn as it is."""
+
+    def first_column(x):
+        return Signal(x.mean(axis=0), np.eye(x.shape[1])[:, :1])
+
+    monkeypatch.setattr(grouping.signal, "fit", first_column)
     again = _tiny(workdir=workdir, overrides={"eval.reduce.method": "none"}).fit(images)
+    assert again._run.clusters.points.shape == (COUNT, 1)
     np.testing.assert_array_equal(again.predict(images), again.labels_)
 
 

@@ -196,18 +196,15 @@ def _write(
 def _write_report(
     path: epath.Path, inputs: Inputs, result: ClusteringResult, results: dict[str, Any]
 ) -> None:
-    from cluster_jax.evaluation import report
+    from cluster_jax.evaluation import report, report_data
 
-    points = result.points
-    if points.shape[1] == 1:  # A map has two axes.
-        points = np.pad(points, ((0, 0), (0, 1)))
     is_kmeans = "kmeans" in results["metrics"]
     linkage = None if result.modes is None else result.modes.tree_.linkage(len(result.centers))
     data = report.ReportData(
         title=pathlib.Path(inputs.features_file).name,
         results=results,
         history=[],
-        points=points,
+        points=report_data.with_two_axes(result.points),
         cluster_labels=result.cluster_labels,
         distances=result.distances,
         outliers=None if is_kmeans else result.outliers,

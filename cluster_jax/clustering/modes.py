@@ -89,7 +89,7 @@ class ModeTree(ClusterMixin, BaseEstimator):
         seed: of the map.
 
     Attributes:
-        labels_: int64 `[n]`, the largest cluster first.
+        labels_: int64 `[n]`, in the order of the sizes of the tree's groups, the largest first.
         probabilities_: float64 `[n]`, of each row's cluster.
         runners_up_: int64 `[n]`, the second likeliest cluster of each row.
         runner_up_probabilities_: float64 `[n]`.

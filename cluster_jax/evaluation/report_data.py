@@ -111,6 +111,11 @@ def check(data: ReportData) -> None:
             raise ValueError(f"true_labels must be {limit}; got {low} to {high}")
 
 
+def with_two_axes(points: NDArray) -> NDArray:
+    """`points` `[n, d]`, with a column of zeros beside a single one: a map has two axes."""
+    return np.pad(points, ((0, 0), (0, 1))) if points.shape[1] == 1 else points
+
+
 def clusters_by_size(cluster_labels: NDArray, distances: NDArray) -> list[Cluster]:
     """The clusters, largest first, ties by number; the first `STYLED_CLUSTERS` look different.
 

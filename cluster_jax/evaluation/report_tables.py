@@ -9,6 +9,10 @@ from cluster_jax.evaluation import summary
 # Keys of the results that read better as other words.
 _WORDS = {
     "gridshift": "GridShift",
+    "n_found": "clusters found",
+    "agreement": "agreement of halves (ARI)",
+    "stable_k": "groups about which halves agree",
+    "certainty": "certainty of the least certain split",
     "kmeans": "k-means",
     "kmeans_n_init": "k-means initializations",
     "kmeans_metric": "k-means metric",

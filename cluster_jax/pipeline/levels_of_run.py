@@ -17,7 +17,7 @@ def cut(run: TrainedRun, *, k: int | None = None, level: float | None = None) ->
         level: certainty from which splits are kept.
 
     Returns:
-        int64 `[n]`, the largest group first.
+        int64 `[n]`.
 
     Raises:
         InputError: the run has no tree, or `k` or `level` is out of range.

@@ -19,6 +19,7 @@ from cluster_jax.evaluation import (
     duplicates,
     evaluate,
     report,
+    report_data,
     suggestions,
 )
 from cluster_jax.evaluation.discovery import Discovery
@@ -244,7 +245,7 @@ def _report_data(
         title=name,
         results=io.plain(results),
         history=records,
-        points=evaluation.points,
+        points=report_data.with_two_axes(evaluation.points),
         cluster_labels=result.cluster_labels,
         distances=result.distances,
         outliers=evaluation.outliers if discovered is None else None,
