@@ -160,6 +160,9 @@ def test_a_kill_before_the_report(fitted, images, workdir, monkeypatch):
     other = _tiny(workdir=workdir, overrides={"eval.method": "gridshift"}).fit(images)
     assert other.tree_ is other.probabilities_ is None
     assert "probability" not in (workdir / "assignments.csv").read_text()
+    with pytest.raises(InputError, match=r"left out for a run with eval.method 'gridshift'"):
+        other.predict(images[:1], level=0.5)
+    assert (other.predict(images[:9]) == other.labels_[:9]).all()
 
     def killed(*arguments):
         raise KeyboardInterrupt
@@ -198,10 +201,6 @@ def test_levels_where_there_are_none(fitted, images, workdir):
     assert given.tree_ is given.probabilities_ is None
     with pytest.raises(InputError, match="k and level must be left out after a fit with n_clust"):
         given.cut(k=2)
-    grid = _tiny(workdir=workdir, overrides={"eval.method": "gridshift"}).fit(images)
-    with pytest.raises(InputError, match=r"left out for a run with eval.method 'gridshift'"):
-        grid.predict(images[:1], level=0.5)
-    assert (grid.predict(images[:9]) == grid.labels_[:9]).all()
 
 
 def test_labels_are_for_scores_only(fitted):

@@ -209,9 +209,10 @@ def _overview(data: ReportData, clusters: Sequence[Cluster]) -> Overview:
     found = metrics[method]
     scores = discovery["novel"] if discovery else found
     is_clear = found.get("verdict") != "no clear answer"
-    judged = found if method == "modes" and not discovery else {}
     provenance = data.results["provenance"]
     origin = provenance.get("number_of_clusters", {}).get(method)
+    # The verdict is about the clusters that are found without k.
+    judged = found if method == "modes" and not discovery and origin != "given" else {}
     n_large, n_small = report_data.count_large_and_small(data.outliers, clusters)
     in_words = ""
     if discovery:

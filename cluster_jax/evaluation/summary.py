@@ -44,21 +44,23 @@ def shown(metrics: Mapping[str, Any]) -> str:
     return next(name for name in CLUSTERINGS if name in metrics)
 
 
-def verdict(metrics: Mapping[str, Any], noun: str) -> str | None:
+def verdict(metrics: Mapping[str, Any], noun: str, cut: str | None = None) -> str | None:
     """A sentence where the clusters that were found are not clear, else None.
 
     Args:
         metrics: GridShift's, those of modes, or k-means', which have no verdict.
         noun: plural of what was clustered: "images" or "rows".
+        cut: what gives the cut into `{k}` groups, or None to leave that out.
     """
     if metrics.get("verdict") == "one cluster":
         return f"The {noun} form one cluster: no split separates them clearly."
     if metrics.get("verdict") == "no clear answer":
         k, found = metrics.get("stable_k"), metrics.get("n_found")
         if k and k < found:
+            how = "" if cut is None else f" {cut.format(k=k)} gives these."
             return (
                 f"No clear answer: {k} groups clearly, {found} clusters within them; halves of the "
-                f"{noun} agree about the groups only."
+                f"{noun} agree about the groups only.{how}"
             )
         if k:
             return (
@@ -101,7 +103,8 @@ def cluster_table(results: Mapping[str, Any]) -> str:
         results: what its `results.json` holds.
     """
     ((method, metrics),) = results["metrics"].items()
-    title = f"{TITLES[method]} (k {results['provenance']['number_of_clusters'][method]})"
+    origin = results["provenance"]["number_of_clusters"][method]
+    title = f"{TITLES[method]} (k {origin})"
     scores = {score.upper(): score for score in SCORES} | {"silhouette": "silhouette"}
     cells = "".join(
         f"{format_score(metrics[key]):>{len(name) + 5}}" for name, key in scores.items()
@@ -110,10 +113,8 @@ def cluster_table(results: Mapping[str, Any]) -> str:
     count = number(large, small)
     width = max(len(count), len("clusters"))
     rows = sum(metrics["cluster_sizes"].values())
-    sentence = verdict(metrics, "rows")
-    stable = metrics.get("stable_k")
-    if sentence is not None and stable and stable < metrics["n_found"]:
-        sentence += f" --k={stable} gives these."
+    # It is about the clusters that are found without k.
+    sentence = None if origin == "given" else verdict(metrics, "rows", "--k={k}")
     return "\n".join(
         [
             f"{'':21}{'clusters':>{width}}" + "".join(f"     {name}" for name in scores),

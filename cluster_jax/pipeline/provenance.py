@@ -136,7 +136,7 @@ def table(results: Mapping[str, Any]) -> str:
     found = metrics[summary.shown(metrics)]
     if found.get("outliers"):
         lines.append(f"outliers                     {found['outliers']:,}")
-    verdict = summary.verdict(found, "images")
+    verdict = summary.verdict(found, "images", "In Python, load(workdir).cut(k={k})")
     if verdict is not None:
         lines.append(verdict)
     lines += [f"watch: {finding['text']}" for finding in results.get("watch", ())]

@@ -277,6 +277,9 @@ def test_levels_and_probabilities_of_modes():
         page.text
     )
     assert "No clear answer" not in page.text
+    given = tree_of_modes({"verdict": "clear", "agreement": 0.97})
+    given.results["provenance"]["number_of_clusters"] = {"modes": "given"}
+    assert "agree about these clusters" not in page_of(given).text
     for _, _, cells in listed_rows(page):
         i = int(text(cells[0]).split()[1])
         assert text(cells[2]) == f"{data.membership.probabilities[i]:.3f}"

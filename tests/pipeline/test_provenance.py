@@ -46,6 +46,21 @@ def test_halves_that_disagree_are_told():
     assert "find other numbers of clusters, but agree about 13" in said
 
 
+def test_a_number_that_is_given_is_not_judged():
+    metrics = {
+        **{"n_clusters": 2, "n_found": 13, "stable_k": 2, "verdict": "no clear answer"},
+        **{"cluster_sizes": {"0": 5, "1": 4}, "silhouette": None, **SCORES},
+    }
+    for origin in ("found", "given"):
+        results = {
+            "provenance": {"number_of_clusters": {"modes": origin}},
+            "metrics": {"modes": metrics},
+        }
+        said = "13 clusters within them" in summary.cluster_table(results)
+        assert said == ("--k=2 gives these." in summary.cluster_table(results))
+        assert said == (origin == "found")
+
+
 def test_what_is_found_by_modes():
     found = {"n_clusters": 7, "n_large": 6, "outliers": 3, "verdict": "one cluster", **SCORES}
     results = {
