@@ -19,33 +19,43 @@ from cluster_jax.evaluation.cluster_options import ClusterOptions
 from cluster_jax.evaluation.evaluate import evaluate
 from tests import toy
 
-pytestmark = pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
+pytestmark = pytest.mark.usefixtures("one_device", "traced_once")
 
-COUNT = 240
-OVERRIDES = {"eval.method": "modes", "eval.features": "backbone", "train.duration": "1 step"}
-
-
-def _tiny(**options):
-    overrides = {**OVERRIDES, **options.pop("overrides", {})}
-    config = toy.config("unused").to_dict()
-    return ImageClusterer(config, overrides=overrides, verbose=False, **options)
+COUNT = 300
+OVERRIDES = {
+    "eval.features": "backbone",
+    "eval.kmeans.n_init": 1,
+    "eval.reduce.method": "pca",
+    "network.width": 32,
+    "train.duration": "1 step",
+}
 
 
 @pytest.fixture(scope="module")
-def images():
-    """A bright bar in one of two places, brighter at its left or right end, some by very little."""
+def make(tmp_path_factory, one_device, traced_once):
+    """Estimators of one training step on features, which takes the least time."""
+    config = toy.shrunken("simclr_features", tmp_path_factory.mktemp("config")).to_dict()
+
+    def made(**options):
+        overrides = {**OVERRIDES, **options.pop("overrides", {})}
+        return ImageClusterer(config, overrides=overrides, verbose=False, **options)
+
+    return made
+
+
+@pytest.fixture(scope="module")
+def features():
+    """Three pairs of groups, the groups of each pair so near that some rows are in doubt."""
     rng = np.random.default_rng(0)
-    place, end = 3 * rng.integers(0, 2, COUNT), rng.choice([-1, 1], COUNT)
-    tilt = end * np.where(place, 60, 80) + np.where(place, 45, 40) * rng.normal(size=COUNT)
-    pixels = rng.uniform(0, 60, (COUNT, 8, 8, 1))
-    for image, at, slope in zip(pixels, place, tilt, strict=True):
-        image[2 * at : 2 * at + 2] += 90 + slope * np.linspace(-1, 1, 8)[None, :, None]
-    return pixels.clip(0, 255).astype(np.uint8)
+    centers = np.tile(4 * np.eye(3, 12), (2, 1))
+    centers[:, 3] = [-1.5, -1.5, -1.5, 1.5, 1.5, 0.75]
+    rows = centers[rng.integers(0, 6, COUNT)] + rng.normal(size=(COUNT, 12)) / 2
+    return rows.astype(np.float32)
 
 
 @pytest.fixture(scope="module")
-def fitted(images, tmp_path_factory, one_device, traced_once, compiled_once):
-    return _tiny(workdir=tmp_path_factory.mktemp("levels") / "run").fit(images)
+def fitted(make, features, tmp_path_factory):
+    return make(workdir=tmp_path_factory.mktemp("levels") / "run").fit(features)
 
 
 @pytest.fixture
@@ -65,6 +75,7 @@ def test_what_fit_leaves(fitted):
     assert fitted.results_["provenance"]["number_of_clusters"]["modes"] == "found"
     assert fitted.results_["provenance"]["bandwidth"] is None
     assert ((fitted.probabilities_ > 0) & (fitted.probabilities_ <= 1)).all()
+    assert (fitted.probabilities_ < 0.99).any()
     assert len(fitted.linkage_) == len(np.unique(fitted.labels_)) - 1
     assert "the deeper the valley" in (fitted._run.workdir / "report.html").read_text()
     k = len(np.unique(fitted.labels_)) - 1
@@ -96,7 +107,7 @@ def test_the_command_cluster_finds_the_same(fitted):
     assert {"verdict", "agreement", "stable_k", "certainty", "n_found"} <= shared
 
 
-def test_cuts_are_nested_partitions(fitted):
+def test_cuts_are_nested_partitions(fitted, monkeypatch):
     n_leaves = len(fitted.tree_.merges) + 1
     n_clusters = len(np.unique(fitted.labels_))
     assert n_leaves > n_clusters, "one cut is finer than the answer"
@@ -107,8 +118,11 @@ def test_cuts_are_nested_partitions(fitted):
     for coarse, fine in itertools.pairwise(cuts[:n_clusters]):
         assert _is_union(coarse, fine)
     np.testing.assert_array_equal(cuts[n_clusters - 1], fitted.labels_)
-    assert not fitted.cut(level=1.0).any()
     np.testing.assert_array_equal(fitted.cut(level=0.0), cuts[-1])
+    # Coarser ones are unions: no row is assigned anew.
+    monkeypatch.setattr(grouping, "assign", lambda *_: pytest.fail("assigned"))
+    assert not fitted.cut(level=1.0).any()
+    np.testing.assert_array_equal(fitted.cut(k=2), cuts[1])
 
 
 def test_saved_and_loaded(fitted, tmp_path):
@@ -121,20 +135,20 @@ def test_saved_and_loaded(fitted, tmp_path):
         np.testing.assert_array_equal(fitted.cut(k=k), again.cut(k=k))
 
 
-def test_new_images_follow_the_cut(fitted, images, tmp_path, capsys):
-    found = fitted.locate(images)
+def test_new_images_follow_the_cut(fitted, features, tmp_path, capsys):
+    found = fitted.locate(features)
     np.testing.assert_array_equal(found.labels, fitted.labels_)
     np.testing.assert_allclose(found.distances, fitted.distances_, atol=1e-5)
     for k in (2, len(fitted.tree_.merges) + 1):
         groups = fitted.cut(k=k)
-        np.testing.assert_array_equal(fitted.predict(images, k=k), groups)
-        np.testing.assert_array_equal(fitted.predict(images[:1], k=k), groups[:1])
-    assert not fitted.predict(images, level=1.0).any()
+        np.testing.assert_array_equal(fitted.predict(features, k=k), groups)
+        np.testing.assert_array_equal(fitted.predict(features[:1], k=k), groups[:1])
+    assert not fitted.predict(features, level=1.0).any()
     points = fitted._run.clusters.points[groups == 0]
     wanted = np.linalg.norm(points - points.mean(axis=0), axis=1)
-    distances = fitted.locate(images[groups == 0], k=k).distances
+    distances = fitted.locate(features[groups == 0], k=k).distances
     np.testing.assert_allclose(distances, wanted, atol=1e-5)
-    np.save(tmp_path / "x.npy", images[:1])
+    np.save(tmp_path / "x.npy", features[:1])
     arguments = [f"--workdir={fitted._run.workdir}", f"--images={tmp_path}/x.npy"]
     predict.main([*arguments, f"--out={tmp_path}/p.csv"])
     said = capsys.readouterr().out
@@ -143,26 +157,26 @@ def test_new_images_follow_the_cut(fitted, images, tmp_path, capsys):
     assert int(row["cluster"]) == fitted.labels_[0]
 
 
-def test_without_a_map(fitted, images, workdir, monkeypatch):
+def test_without_a_map(make, features, workdir, monkeypatch):
     """One column of features that stands out is clustered and drawn as it is."""
 
     def first_column(x):
         return Signal(x.mean(axis=0), np.eye(x.shape[1])[:, :1])
 
     monkeypatch.setattr(grouping.signal, "fit", first_column)
-    again = _tiny(workdir=workdir, overrides={"eval.reduce.method": "none"}).fit(images)
+    again = make(workdir=workdir, overrides={"eval.reduce.method": "none"}).fit(features)
     assert again._run.clusters.points.shape == (COUNT, 1)
-    np.testing.assert_array_equal(again.predict(images), again.labels_)
+    np.testing.assert_array_equal(again.predict(features), again.labels_)
 
 
-def test_a_kill_before_the_report(fitted, images, workdir, monkeypatch):
+def test_a_kill_before_the_report(make, fitted, features, workdir, monkeypatch):
     """The same command makes what lacks; an answer of other settings is not taken for this one."""
-    other = _tiny(workdir=workdir, overrides={"eval.method": "gridshift"}).fit(images)
+    other = make(workdir=workdir, overrides={"eval.method": "gridshift"}).fit(features)
     assert other.tree_ is other.probabilities_ is None
     assert "probability" not in (workdir / "assignments.csv").read_text()
     with pytest.raises(InputError, match=r"left out for a run with eval.method 'gridshift'"):
-        other.predict(images[:1], level=0.5)
-    assert (other.predict(images[:9]) == other.labels_[:9]).all()
+        other.predict(features[:1], level=0.5)
+    assert (other.predict(features[:9]) == other.labels_[:9]).all()
 
     def killed(*arguments):
         raise KeyboardInterrupt
@@ -170,10 +184,10 @@ def test_a_kill_before_the_report(fitted, images, workdir, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(report, "write_report", killed)
         with pytest.raises(KeyboardInterrupt):
-            _tiny(workdir=workdir).fit(images)
+            make(workdir=workdir).fit(features)
     with pytest.raises(InputError, match="is not finished"):
         cluster_jax.load(workdir)
-    again = _tiny(workdir=workdir).fit(images)
+    again = make(workdir=workdir).fit(features)
     old = fitted._run.workdir
     for name in ("assignments.csv", "clusters.npz"):
         assert (workdir / name).read_bytes() == (old / name).read_bytes(), name
@@ -181,22 +195,22 @@ def test_a_kill_before_the_report(fitted, images, workdir, monkeypatch):
     assert io.read_json(workdir / "results.json")["metrics"]["modes"]
 
 
-def test_a_damaged_tree_is_made_again(fitted, images, workdir, monkeypatch):
+def test_a_damaged_tree_is_made_again(make, features, workdir):
     file = workdir / "clusters.npz"
     before = file.read_bytes()
     file.write_bytes(before[:-100] + bytes(100))
     with pytest.raises(InputError, match=r"clusters.npz is damaged"):
         cluster_jax.load(workdir)
-    _tiny(workdir=workdir).fit(images)
+    make(workdir=workdir).fit(features)
     assert file.read_bytes() == before
 
 
-def test_levels_where_there_are_none(fitted, images, workdir):
+def test_levels_where_there_are_none(make, fitted, features, workdir):
     with pytest.raises(InputError, match=r"k must be between 1 and .*, the finest groups; got 999"):
-        fitted.predict(images[:1], k=999)
+        fitted.predict(features[:1], k=999)
     with pytest.raises(InputError, match="k or level must be given, not both"):
         fitted.cut(k=2, level=0.5)
-    given = _tiny(workdir=workdir, n_clusters=3).fit(images)
+    given = make(workdir=workdir, n_clusters=3).fit(features)
     assert len(np.unique(given.labels_)) == 3
     assert given.tree_ is given.probabilities_ is None
     with pytest.raises(InputError, match="k and level must be left out after a fit with n_clust"):
@@ -204,10 +218,10 @@ def test_levels_where_there_are_none(fitted, images, workdir):
 
 
 def test_labels_are_for_scores_only(fitted):
-    features = io.read_arrays(fitted._run.workdir / "embedding.npz")
+    embedding = io.read_arrays(fitted._run.workdir / "embedding.npz")
     config = fitted._run.config.eval
     labels = np.random.default_rng(0).integers(0, 3, COUNT).astype(np.int32)
-    without, with_ = (evaluate(features, t, config, seed=0) for t in (None, labels))
+    without, with_ = (evaluate(embedding, t, config, seed=0) for t in (None, labels))
     np.testing.assert_array_equal(without.cluster_labels, with_.cluster_labels)
     np.testing.assert_array_equal(without.cluster_labels, fitted.labels_)
     assert with_.metrics["modes"]["acc"] is not None

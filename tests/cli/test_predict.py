@@ -298,7 +298,7 @@ def test_small_clusters_are_counted_apart(trained):
     lines = predictions.cluster_summary(run, dataset, placed, "p.csv").splitlines()
     assert lines[:3] == [
         "cluster     1         2 images",
-        "cluster     0         1 images",
+        "cluster     0         1 image",
         "and 1 too small to count, with 3 images",
     ]
     sentence = "Assigned 6 images to 2 clusters and 1 small one; 1 is unlike all training images."
