@@ -246,7 +246,7 @@ def tree_of_modes(metrics, **changes):
     sure = np.linspace(0.4, 1, 68)
     member = Membership(clusters, sure, (clusters + 1) % 3, 1 - sure)
     data = make(clusters, curve=None, linkage=np.array([[0, 2, 1.5, 2], [1, 3, 4.5, 3]]))
-    data = data._replace(is_tree_of_modes=True, membership=member, **changes)
+    data = data._replace(**{"is_tree_of_modes": True, "membership": member, **changes})
     del data.results["metrics"]["gridshift"]
     data.results["metrics"]["modes"] = {"n_clusters": 3, "n_found": 3, **NO_SCORES, **metrics}
     return data
@@ -277,6 +277,13 @@ def test_levels_and_probabilities_of_modes():
         page.text
     )
     assert "No clear answer" not in page.text
+    novel = tree_of_modes({"verdict": "no clear answer"}, is_tree_of_modes=False, membership=None)
+    scores = {"n_clusters": 3, **NO_SCORES}
+    novel.results["metrics"]["discovery"] = {"novel": scores, "novel_classes": 3}
+    page_of_classes = page_of(novel).text
+    assert "The tree of modes, which is not told that number, finds 3 clusters." in page_of_classes
+    assert "No clear answer" not in page_of_classes
+    assert "average linkage" in page_of_classes
     given = tree_of_modes({"verdict": "clear", "agreement": 0.97})
     given.results["provenance"]["number_of_clusters"] = {"modes": "given"}
     assert "agree about these clusters" not in page_of(given).text
