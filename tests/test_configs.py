@@ -177,7 +177,7 @@ def test_missing_and_spare_keys_are_named(tmp_path):
         ("eval", {"features": "pixels"}, "eval.features must be one of"),
         ("eval", {"batch_size": 0}, "eval.batch_size must be at least 1"),
         ("eval", {"method": "kmeans"}, "eval.method must be one of 'modes', 'gridshift'; got 'km"),
-        ("eval", {"method": "modes", "gridshift": {"bandwidth": "0.5"}}, "'auto' for eval.method 'm"),
+        ("eval", {"method": "modes", "gridshift": {"bandwidth": "0.5"}}, "'auto' for eval.method"),
         ("eval", {"method": "modes", "reduce": {"metric": "l1"}}, "'euclidean' for eval.method 'm"),
     ],
 )  # fmt: skip
