@@ -19,7 +19,7 @@ def _checkpoints(folder, run):
     return contextlib.closing(checkpoint.Checkpoints(folder, keep=2, method=run.name))
 
 
-@pytest.fixture(scope="module", params=["simclr", pytest.param("cueco", marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=["simclr", "cueco"])
 def saved(request, tmp_path_factory):
     """The run, its state before the first step, and the folder of a checkpoint of step four."""
     with jax.enable_x64(True):
@@ -34,10 +34,8 @@ def saved(request, tmp_path_factory):
         return run, folder, jax.device_get(went_on._replace(key=None))
 
 
-SLOW = pytest.mark.slow
-
-
-@pytest.mark.parametrize("devices", [pytest.param(1, marks=SLOW), pytest.param(2, marks=SLOW), 4])
+@pytest.mark.slow
+@pytest.mark.parametrize("devices", [1, 2, 4])
 def test_restored_onto_other_devices(x64, saved, devices):
     """In float64: in float32 a rounded ReLU that flips is no smaller a difference."""
     run, folder, went_on = saved
