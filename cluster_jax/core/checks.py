@@ -5,6 +5,9 @@ import numbers
 from collections.abc import Mapping
 from typing import Any
 
+# Of float32, in which everything is computed.
+_LARGEST = 3.4e38
+
 
 class InputError(ValueError):
     """Invalid user input; the message is one sentence that says what to change."""
@@ -25,6 +28,19 @@ def finite(name: str, value: Any) -> None:
             finite(name, part)
     elif isinstance(value, float) and not math.isfinite(value):
         raise InputError(f"{name} must be a finite number; got {value}")
+    elif isinstance(value, float) and abs(value) > _LARGEST:
+        raise InputError(f"{name} must be at most {_LARGEST:g} in size; got {value}")
+
+
+def largest(name: str, value: Any) -> tuple[float, str]:
+    """The number of largest size in nested sections, and its key."""
+    if isinstance(value, Mapping):
+        parts = [largest(f"{name}.{key}".removeprefix("."), part) for key, part in value.items()]
+    elif isinstance(value, list | tuple):
+        parts = [largest(name, part) for part in value]
+    else:
+        parts = [(abs(value), name)] if isinstance(value, int | float) else []
+    return max(parts, default=(0.0, name))
 
 
 def plain(name: str, value: Any) -> None:

@@ -89,6 +89,10 @@ def build_run(
             trace.try_step(built.training)
     except InputError:
         raise
+    except OverflowError as error:
+        number, key = checks.largest("", dataclasses.asdict(config))
+        key = key.replace("method.config.", "method.")
+        raise InputError(f"{key} must be a number of 32 bits; got {number}") from error
     except (ValueError, TypeError, OSError) as error:
         raise InputError(str(error)) from error
     return built

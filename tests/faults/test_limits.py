@@ -177,6 +177,8 @@ def _peak():
         ("seed", 2**32, r"seed must be at most 4,294,967,295; got 4294967296"),
         ("seed", 2**70, r"seed must be at most 4,294,967,295"),
         ("data.name", None, r"data\.name must be a string; got None"),
+        ("augment.affine.shear", 2**31, r"augment\.affine\.shear must be a number of 32 bits"),
+        ("optimizer.warmup", 1e300, r"optimizer\.warmup must be at most 3\.4e\+38 in size"),
         ("train.batch_size", 10**9, r"train\.batch_size|augment\.size"),
         ("train.prefetch", 2**63, r"train\.prefetch must be at most"),
         ("optimizer.momentum", [1], r"optimizer\.momentum must be a number; got \(1,\)"),
