@@ -9,7 +9,7 @@ import pytest
 
 import cluster_jax
 from cluster_jax.cli import predict
-from cluster_jax.clustering import grouping
+from cluster_jax.clustering import grouping, modes
 from cluster_jax.clustering.signal import Signal
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
@@ -31,6 +31,21 @@ OVERRIDES = {
 }
 
 
+@pytest.fixture(scope="module", autouse=True)
+def doubts():
+    """Probabilities that differ, whatever the rows."""
+    assign = modes.assign
+
+    def doubtful(*arguments):
+        found = assign(*arguments)
+        sure = np.linspace(0.5, 1, len(found.labels))
+        return found._replace(probabilities=sure, runner_up_probabilities=1 - sure)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(modes, "assign", doubtful)
+        yield
+
+
 @pytest.fixture(scope="module")
 def make(tmp_path_factory, one_device, traced_once):
     """Estimators of one training step on features, which takes the least time."""
@@ -45,7 +60,7 @@ def make(tmp_path_factory, one_device, traced_once):
 
 @pytest.fixture(scope="module")
 def features():
-    """Three pairs of groups, the groups of each pair so near that some rows are in doubt."""
+    """Three pairs of groups, the groups of each pair near each other."""
     rng = np.random.default_rng(0)
     centers = np.tile(4 * np.eye(3, 12), (2, 1))
     centers[:, 3] = [-1.5, -1.5, -1.5, 1.5, 1.5, 0.75]
@@ -74,8 +89,7 @@ def test_what_fit_leaves(fitted):
     assert fitted.n_clusters_ == metrics["modes"]["n_large"] > 1
     assert fitted.results_["provenance"]["number_of_clusters"]["modes"] == "found"
     assert fitted.results_["provenance"]["bandwidth"] is None
-    assert ((fitted.probabilities_ > 0) & (fitted.probabilities_ <= 1)).all()
-    assert (fitted.probabilities_ < 0.99).any()
+    np.testing.assert_array_equal(fitted.probabilities_, np.linspace(0.5, 1, COUNT))
     assert len(fitted.linkage_) == len(np.unique(fitted.labels_)) - 1
     assert "the deeper the valley" in (fitted._run.workdir / "report.html").read_text()
     k = len(np.unique(fitted.labels_)) - 1
@@ -89,6 +103,8 @@ def test_what_fit_leaves(fitted):
     assert [int(row["cluster"]) for row in rows] == fitted.labels_.tolist()
     found = [float(row["probability"]) for row in rows]
     np.testing.assert_allclose(found, fitted.probabilities_, rtol=1e-5)
+    found = [float(row["runner_up_probability"]) for row in rows]
+    np.testing.assert_allclose(found, 1 - fitted.probabilities_, rtol=1e-5)
 
 
 def test_the_command_cluster_finds_the_same(fitted):

@@ -251,7 +251,7 @@ def test_before_fit(images):
         ),
         (
             {"overrides": {"train.batch_size": "many"}},
-            "train.batch_size must have the type .* got 'many'",
+            "train.batch_size must be a whole number; got 'many'",
         ),
         ({"overrides": {"train.batch_size": 1000}}, "images of the set; got 1000"),
         (
