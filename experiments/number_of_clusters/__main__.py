@@ -29,7 +29,7 @@ from cluster_jax.clustering.reduce import reduce
 from cluster_jax.core.arrays import normalize_rows
 from experiments.number_of_clusters import generate, real
 from experiments.number_of_clusters.peers import PEERS, Case
-from experiments.number_of_clusters.sets import SETS
+from experiments.number_of_clusters.sets import HALVES, SETS
 
 OURS = "ModeTree"
 _MAP_COLUMNS = 3
@@ -118,7 +118,7 @@ def plain_map(name: str, x: NDArray, metric: str, cache: pathlib.Path) -> NDArra
 def main() -> None:
     """Entry point."""
     parser = argparse.ArgumentParser(prog="python -m experiments.number_of_clusters")
-    parser.add_argument("--half", choices=("choose", "report"))
+    parser.add_argument("--half", choices=HALVES)
     parser.add_argument("--real", nargs="*", default=[], metavar="NAME=FILE")
     parser.add_argument("--cache", type=pathlib.Path, required=True)
     parser.add_argument("--out", type=pathlib.Path, required=True)

@@ -123,6 +123,33 @@ def _hierarchy(spec: Set, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
     return packed[labels, :-1] + rng.normal(size=(spec.n, spec.d)), labels
 
 
+def _styles(spec: Set, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
+    """Classes of one to four modes, `shape` times closer than the classes nearest to each other.
+
+    Where modes overlap (`error` of the modes), a fifth of the rows lie between two of their class.
+    """
+    outer = _blobs(spec._replace(n=spec.k * 50, error=0.0, sizes=1.0), rng)
+    classes = np.stack([outer[0][outer[1] == c].mean(axis=0) for c in range(spec.k)])
+    gaps = np.linalg.norm(classes[:, None] - classes[None], axis=2)
+    nearest = np.median(np.sort(gaps, axis=1)[:, 1])
+    class_of = np.repeat(np.arange(spec.k), rng.integers(1, 5, spec.k))
+    offsets = rng.normal(size=(len(class_of), spec.d))
+    offsets *= nearest / (np.sqrt(2) * spec.shape * np.linalg.norm(offsets, axis=1)[:, None])
+    modes = spec._replace(k=len(class_of), sizes=1.0)
+    centers = _gaussian_centers(modes, rng, classes[class_of] + offsets)[:, :-1]
+    labels = _labels(spec, rng)
+    weights = rng.uniform(0.5, 1.5, len(class_of))
+    pairs = np.empty((spec.n, 2), np.int64)
+    for c in range(spec.k):
+        own, rows = np.flatnonzero(class_of == c), labels == c
+        share = weights[own] / weights[own].sum()
+        pairs[rows] = rng.choice(own, (int(rows.sum()), 2), p=share)
+    between = np.where(rng.uniform(size=spec.n) < 0.2, rng.uniform(size=spec.n), 0.0)
+    between = (between if spec.error else np.zeros(spec.n))[:, None]
+    middle = (1 - between) * centers[pairs[:, 0]] + between * centers[pairs[:, 1]]
+    return middle + rng.normal(size=(spec.n, spec.d)), labels
+
+
 def _vmf(spec: Set, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
     """Von Mises-Fisher mixture of random means; one cluster and noise are special cases."""
     d = spec.d
@@ -228,6 +255,8 @@ _KINDS = {
     "blobs": _blobs,
     "ellipses": _ellipses,
     "hierarchy": _hierarchy,
+    "styles": _styles,
+    "styles_cosine": _styles,
     "vmf": _vmf,
     "moons": _moons,
     "rings": _rings,

@@ -1,16 +1,17 @@
 """The sets on which the number of clusters is found: lists, seeds, and how each is generated.
 
-The lists were committed before any rule was tried on them. Every family appears twice: rules are
-selected on the sets of `half="choose"`, those of `half="report"` (other seeds, and another number
-of clusters, rows and columns) only measure the selected rule. Real sets, all of them for
-reporting, are in `real.py`.
+The lists were committed before any rule was tried on them. Rules are selected on the sets of
+`half="choose"` and of `half="choose_styles"`, classes of several modes; those of `half="report"`
+(other seeds, and another number of clusters, rows and columns) only measure the selected rule.
+`half="confirm"` has new seeds of all families: it came when the reporting sets had been seen,
+before the next rule was tried. Real sets, all of them for reporting, are in `real.py`.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-HALVES = ("choose", "report")
+HALVES = ("choose", "report", "choose_styles", "confirm")
 
 
 class Set(NamedTuple):
@@ -18,7 +19,7 @@ class Set(NamedTuple):
 
     Attributes:
         name: unique name.
-        half: `"choose"` or `"report"`.
+        half: one of `HALVES`.
         kind: a function of `generate.py`.
         k: true number of clusters; 1 for one cluster, 0 for noise, which has no true number.
         n: rows.
@@ -47,7 +48,8 @@ class Set(NamedTuple):
     @property
     def metric(self) -> str:
         """Distance between rows that suits the set: cosine for rows of length one."""
-        return "cosine" if self.kind.startswith("vmf") else "euclidean"
+        is_cosine = self.kind.startswith("vmf") or self.kind.endswith("cosine")
+        return "cosine" if is_cosine else "euclidean"
 
 
 # kind, k, n, d, sizes, spreads, error, outliers, shape
@@ -130,13 +132,32 @@ _FAMILIES = (
     ("quantized", 8, 2000, 20, 2, 1, 0, 0, 4),
 )
 
+# Classes of one to four modes ("styles") each, the truth being the classes; `shape` is how much
+# farther apart classes are than the modes of one. Without error the modes are separate.
+_STYLES = (
+    ("styles", 3, 900, 2, 1, 1, 0.05, 0, 5),
+    ("styles", 5, 1500, 3, 1, 1, 0.03, 0, 5),
+    ("styles", 4, 1200, 8, 1, 1, 0.02, 0, 4),
+    ("styles", 10, 3000, 16, 2, 1, 0, 0, 5),
+    ("styles", 10, 1800, 64, 1, 1, 0, 0, 5),
+    ("styles", 10, 2000, 64, 1, 1, 0.05, 0, 4),
+    ("styles", 20, 4000, 64, 1, 1, 0.05, 0, 6),
+    ("styles", 30, 5000, 32, 2, 1, 0, 0, 8),
+    ("styles", 6, 1500, 128, 5, 1, 0.1, 0, 4),
+    ("styles_cosine", 10, 1800, 128, 1, 1, 0.02, 0, 4),
+    ("styles_cosine", 8, 2000, 256, 1, 1, 0.05, 0, 5),
+    ("styles_cosine", 15, 3000, 128, 3, 1, 0, 0, 4),
+)
+
 
 def _sets() -> tuple[Set, ...]:
+    families = (_FAMILIES, _FAMILIES, _STYLES, (*_FAMILIES, *_STYLES))
+    seeds = (10_000, 20_000, 30_000, 40_000)
     sets = []
-    for half, first in zip(HALVES, (10_000, 20_000), strict=True):
-        for i, (kind, k, n, d, *numbers) in enumerate(_FAMILIES):
+    for half, first, of_half in zip(HALVES, seeds, families, strict=True):
+        for i, (kind, k, n, d, *numbers) in enumerate(of_half):
             seed = first + i
-            if half == "report":
+            if half in ("report", "confirm"):
                 k, n, d = _varied(kind, k, n, d, numbers[4], seed)
             name = f"{kind}-{i:02}-k{k}-n{n}-d{d}-{half}"
             sets.append(Set(name, half, kind, k, n, d, seed, *map(float, numbers)))
@@ -144,7 +165,7 @@ def _sets() -> tuple[Set, ...]:
 
 
 def _varied(kind: str, k: int, n: int, d: int, groups: float, seed: int) -> tuple[int, int, int]:
-    """Another number of clusters, rows, and columns for the reporting half."""
+    """Another number of clusters, rows, and columns, to report."""
     rng = np.random.default_rng(seed)
     factors = rng.uniform(0.7, 1.4, 3)
     if kind == "hierarchy":  # The same number of clusters in each group.
