@@ -245,6 +245,15 @@ def test_a_valley_is_seen_on_rows_held_out_only():
     assert separation.valley(x, first, second, half) > 4
 
 
+def test_a_valley_takes_both_halves_in_turn():
+    x, truth = _blobs((80, 80), 6, gap=2.2)
+    first, second = np.flatnonzero(truth == 0), np.flatnonzero(truth == 1)
+    half = np.random.default_rng(0).permutation(len(x)) % 2 == 0
+    depth = separation.valley(x, first, second, half)
+    assert depth > 0.5
+    assert depth == pytest.approx(separation.valley(x, first, second, ~half))
+
+
 def test_components_above_noise():
     rng = np.random.default_rng(0)
     noise = rng.normal(size=(500, 100))
