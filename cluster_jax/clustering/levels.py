@@ -7,14 +7,12 @@ the sets in `experiments/number_of_clusters`.
 """
 
 import heapq
+import math
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
-from scipy.cluster import hierarchy
-from sklearn.metrics import silhouette_score
-from sklearn.metrics.pairwise import euclidean_distances
 
 from cluster_jax.clustering import basins, separation
 from cluster_jax.clustering.basins import Landscape
@@ -33,9 +31,9 @@ _FEATURES, _VALLEY, _SEPARATE = 0.3, 0.05, 1.65
 _THIN, _THIN_WEIGHT = 1.85, 3.0
 # Evidence of the densities from which the valley is not looked for.
 _CLEARLY = 1.0
-# Splits of less evidence must also pay in silhouette: the finest level within the tolerance of the
-# best is taken. Scored on so many rows.
-_UNDISPUTED, _TOLERANCE, _SCORED = 2.0, 0.02, 1_500
+# A level is compared with those of at least this many times as many groups, which must score more
+# by this fraction; if groups are at least so round.
+_WITHIN, _GAIN, _ROUND = 0.6, 0.005, 0.85
 # Prominence of groups that no graph connects.
 _UNCONNECTED = 10.0
 # Certainty from evidence: logistic, its scale fitted on the choosing half.
@@ -130,38 +128,37 @@ def cut(tree: Tree, *, k: int | None = None, level: float | None = None) -> NDAr
     return rank[codes]
 
 
-def choose(tree: Tree, points: NDArray) -> int:
+def choose(tree: Tree, rows: NDArray) -> int:
     """The number of groups of the cut that is the answer.
 
-    Groups without evidence of being separate are merged, and those with much of it are not. In
-    between, where modes may be parts of one cluster, the silhouette (Rousseeuw 1987) in the map
-    decides: of the levels that score within 0.02 of the best, the finest.
+    Groups without evidence of being separate are merged. Those that are left may be modes of one
+    cluster, closer to each other than clusters are: the finest level is taken whose silhouette no
+    level of 0.6 times as many groups or more exceeds. Levels still coarser, of which the silhouette
+    is often higher, are groups of clusters. Curved clusters, whose rows are nearer to other means
+    than to their own, are all kept: silhouettes say nothing of them.
 
     Args:
         tree: from `build`.
-        points: float64 `[n, c]`, the map.
+        rows: float64 `[n, r]`, those of `build`.
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(300, 2)) + 9 * (np.arange(300) % 3)[:, None]
         >>> choose(build(x, x), x)
         3
     """
-    most = tree.n_clusters
-    least = max(2, int((tree.evidence >= _UNDISPUTED).sum()) + 1)
-    if least >= most:
-        return most
-    rows = np.random.default_rng(0).permutation(len(points))[:_SCORED]
-    distances = euclidean_distances(points[rows] - points.mean(axis=0))
-    np.fill_diagonal(distances, 0)
-    scores = {}
-    for k in range(least, most + 1):
-        labels = cut(tree, k=k)[rows]
-        if 2 <= len(np.unique(labels)) < len(rows):
-            scores[k] = silhouette_score(distances, labels, metric="precomputed")
-    if not scores:
-        return most
-    best = max(scores.values())
-    return max(k for k, score in scores.items() if score >= best - _TOLERANCE)
+    k = tree.n_clusters
+    if k < 3:
+        return k
+    groups, merges = cut(tree, k=k), tree.linkage(k)[:, :2].astype(np.int64)
+    if separation.roundness(rows, groups) < _ROUND:
+        return k
+    silhouettes = separation.silhouettes(rows, groups, merges)
+    scores = dict(zip(range(k, 1, -1), silhouettes.tolist(), strict=True))
+    while True:
+        best = max(range(max(2, math.ceil(_WITHIN * k)), k + 1), key=scores.__getitem__)
+        if scores[best] <= scores[k] + _GAIN * abs(scores[k]):
+            return k
+        k = best
 
 
 def build(rows: NDArray, points: NDArray) -> Tree:
@@ -226,7 +223,7 @@ class _Builder:
         known = {(i, j): self.evidence(i, j) for i, j in self.passes}
         heap = [(value, *pair) for pair, value in known.items()]
         heapq.heapify(heap)
-        while heap:
+        while heap and heap[0][0] < 0:
             value, i, j = heapq.heappop(heap)
             if i not in self.members or j not in self.members:
                 continue
@@ -235,19 +232,18 @@ class _Builder:
             evidence.append(value)
             self.merge(i, j, merged)
             for other in self.neighbors[merged]:
-                pairs = ((min(a, other), max(a, other)) for a in (i, j))
-                before = [known[pair] for pair in pairs if pair in known]
-                # Of groups that are separate, levels above the answer, the mean is enough.
-                is_level = value >= 0 and min(before) >= 0
-                new = sum(before) / len(before) if is_level else self.evidence(other, merged)
-                known[other, merged] = new
+                known[other, merged] = new = self.evidence(other, merged)
                 heapq.heappush(heap, (new, other, merged))
-        for height, i, j in self.bridges(m + len(merges)):
-            merges.append((i, j))
-            evidence.append(_UNCONNECTED + height)
         # A later merge can be less separate than an earlier one: nested cuts need an order.
-        ascending = np.maximum.accumulate(np.array(evidence)) if evidence else np.empty(0)
-        return Tree(self.leaves, np.array(merges, np.int64).reshape(-1, 2), ascending)
+        inseparable = np.maximum.accumulate(np.array(evidence)) if evidence else np.empty(0)
+        above = self.levels(known, m + len(merges))
+        separate = np.minimum.accumulate([value for value, _, _ in above[::-1]])[::-1]
+        merges += [(i, j) for _, i, j in above]
+        return Tree(
+            self.leaves,
+            np.array(merges, np.int64).reshape(-1, 2),
+            np.concatenate([inseparable, separate]),
+        )
 
     def merge(self, i: int, j: int, merged: int) -> None:
         """Replaces groups i and j by one, with the higher of their peaks and passes."""
@@ -264,24 +260,34 @@ class _Builder:
             self.neighbors[other] -= {i, j}
             self.neighbors[other].add(merged)
 
-    def bridges(self, first: int) -> list[tuple[float, int, int]]:
-        """Merges of the groups that no graph connects, by average linkage of their means.
+    def levels(
+        self, known: dict[tuple[int, int], float], first: int
+    ) -> list[tuple[float, int, int]]:
+        """Merges of the groups that are separate, by Ward's linkage of the features.
+
+        The levels above the answer are a matter of distance, not of density.
 
         Args:
+            known: evidence between adjacent groups.
             first: number of the first node.
 
         Returns:
-            Distance as a fraction of the largest, and the two nodes, of each merge.
+            Evidence, the mean of what is known of the parts, and the two nodes, of each merge.
         """
-        groups = sorted(self.members)
-        if len(groups) < 2:
-            return []
-        means = np.stack([self.rows[self.members[g]].mean(axis=0) for g in groups])
-        linkage = hierarchy.linkage(means, "average")
-        nodes = np.array([*groups, *range(first, first + len(linkage))])
-        pairs = nodes[linkage[:, :2].astype(np.int64)].tolist()
-        heights = linkage[:, 2] / max(float(linkage[-1, 2]), np.finfo(float).tiny)
-        return [(height, i, j) for height, (i, j) in zip(heights.tolist(), pairs, strict=True)]
+        nodes = sorted(self.members)
+        sizes = np.array([len(self.members[node]) for node in nodes])
+        means = np.stack([self.rows[self.members[node]].mean(axis=0) for node in nodes])
+        merges = []
+        for merged, (i, j) in enumerate(separation.ward(sizes, means).tolist(), first):
+            i, j = sorted((nodes[i], nodes[j]))
+            merges.append((known.get((i, j), _UNCONNECTED), i, j))
+            self.merge(i, j, merged)
+            nodes.append(merged)
+            for other in self.neighbors[merged]:
+                pairs = ((min(a, other), max(a, other)) for a in (i, j))
+                before = [known[pair] for pair in pairs if pair in known]
+                known[other, merged] = sum(before) / len(before)
+        return merges
 
     def evidence(self, i: int, j: int) -> float:
         """How separate two groups are; from 0 on they are."""

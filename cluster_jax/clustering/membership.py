@@ -5,10 +5,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-# Neighbors whose clusters are candidates; passes over the rows in doubt.
-NEIGHBORS, _PASSES = 20, 6
-# A model of round clusters is believed if it confirms this fraction of the rows not in doubt.
-_CONFIRMED = 0.97
+# Neighbors whose clusters are candidates. Fits of the model: the second sees shares of rows, not
+# clusters that are cut off at their borders and look smaller than they are; more of them drift.
+NEIGHBORS, _PASSES = 20, 2
+# A model of round clusters is believed if it confirms this fraction of the rows whose neighbors are
+# all of their cluster, and of those of which more than 3/4 are.
+_CONFIRMED, _MOSTLY = 0.95, 0.75
 # Rows of the common spread that are added to those of each cluster.
 _PRIOR_ROWS = 20
 
@@ -55,8 +57,9 @@ def assign(rows: NDArray, labels: NDArray, neighbors: NDArray) -> Membership:
 
     Clusters are adjacent where a row of one has a row of the other among its nearest. If normal
     clusters of one common shape confirm the labels of nearly all rows that have no such neighbor,
-    they decide about every row, among its cluster and the adjacent ones. Curved clusters do not
-    confirm; there the neighbors' votes tell how sure a label is, and no label changes.
+    and of those that have few, they decide about every row, among its cluster and the adjacent
+    ones. Clusters of another shape do not confirm; there the neighbors' votes tell how sure a label
+    is, and no label changes.
 
     Args:
         rows: float64 `[n, r]`.
@@ -69,33 +72,29 @@ def assign(rows: NDArray, labels: NDArray, neighbors: NDArray) -> Membership:
         >>> member.labels.tolist(), member.probabilities.tolist()
         ([0, 0, 1, 1], [1.0, 1.0, 1.0, 1.0])
     """
-    neighbors = neighbors[:, :NEIGHBORS]
-    every, k = np.arange(len(labels)), int(labels.max()) + 1
+    k = int(labels.max()) + 1
+    votes = _votes(labels, neighbors[:, :NEIGHBORS], k)
+    own = votes[np.arange(len(labels)), labels] / votes.sum(axis=1)
+    inside, near_border = own == 1, (own > _MOSTLY) & (own < 1)
+    voted = _memberships(labels, votes / votes.sum(axis=1, keepdims=True))
+    if inside.all() or not inside.any():
+        return voted
+    is_adjacent = (np.eye(k)[labels].T @ votes) > 0
     share = np.eye(k)[labels]
     for step in range(_PASSES):
-        votes = _votes(labels, neighbors, k)
-        is_sure = votes[every, labels] == votes.sum(axis=1)
-        if is_sure.all():
-            break
-        model = _fit(rows, share)
-        log_density = model.log_density(rows)
-        if step == 0:
-            agrees = log_density[is_sure].argmax(axis=1) == labels[is_sure]
-            if not is_sure.any() or agrees.mean() < _CONFIRMED:
-                return _memberships(labels, votes / votes.sum(axis=1, keepdims=True))
-        is_adjacent = (np.eye(k)[labels].T @ votes) > 0
+        log_density = _fit(rows, share).log_density(rows)
+        agrees = log_density.argmax(axis=1) == labels
+        is_confirmed = [agrees[r].mean() >= _CONFIRMED for r in (inside, near_border) if r.any()]
+        if step == 0 and not all(is_confirmed):
+            return voted
         log_density[~is_adjacent[labels]] = -np.inf
-        # Shares, not labels, are what the next fit sees: cut off at their borders, clusters would
-        # look smaller than they are.
         share = np.exp(log_density - log_density.max(axis=1, keepdims=True))
         share /= share.sum(axis=1, keepdims=True)
-        before, labels = labels, share.argmax(axis=1)
-        sizes, sizes_before = (np.bincount(x, minlength=k) for x in (labels, before))
-        if (2 * sizes < sizes_before).any():  # A cluster that the model does not describe.
-            return _memberships(before, votes / votes.sum(axis=1, keepdims=True))
-        if step and np.array_equal(labels, before):
-            break
-    return _memberships(labels, share)
+    likelier = share.argmax(axis=1)
+    sizes, sizes_before = (np.bincount(x, minlength=k) for x in (likelier, labels))
+    if (2 * sizes < sizes_before).any():  # A cluster that the model does not describe.
+        return voted
+    return _memberships(likelier, share)
 
 
 def certain(labels: NDArray) -> Membership:

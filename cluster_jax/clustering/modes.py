@@ -147,7 +147,7 @@ class ModeTree(ClusterMixin, BaseEstimator):
         self._projection, self._rows = prepare(x, self.metric)
         self.embedding_ = self._map()
         self.tree_, self.sample_ = find(self._rows, self.embedding_)
-        k = levels.choose(self.tree_, self.embedding_[self.sample_])
+        k = levels.choose(self.tree_, self._rows[self.sample_])
         groups = levels.cut(self.tree_, k=k)
         member = assign(self._rows, self.embedding_, self._sampled, groups)
         self.labels_, self.probabilities_ = member.labels, member.probabilities
