@@ -5,12 +5,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-# Neighbors whose clusters are candidates. Fits of the model: the second sees shares of rows, not
-# clusters that are cut off at their borders and look smaller than they are; more of them drift.
-NEIGHBORS, _PASSES = 20, 2
-# A model of round clusters is believed if it confirms this fraction of the rows whose neighbors are
-# all of their cluster, and of those of which more than 3/4 are.
-_CONFIRMED, _MOSTLY = 0.95, 0.75
+# Neighbors whose clusters are candidates.
+NEIGHBORS = 20
+# A model of round clusters is believed if it confirms this fraction of the rows not in doubt, and
+# its second fit moves no more than this many times as many rows as the first.
+_CONFIRMED, _DRIFT = 0.97, 0.75
 # Rows of the common spread that are added to those of each cluster.
 _PRIOR_ROWS = 20
 
@@ -57,9 +56,9 @@ def assign(rows: NDArray, labels: NDArray, neighbors: NDArray) -> Membership:
 
     Clusters are adjacent where a row of one has a row of the other among its nearest. If normal
     clusters of one common shape confirm the labels of nearly all rows that have no such neighbor,
-    and of those that have few, they decide about every row, among its cluster and the adjacent
-    ones. Clusters of another shape do not confirm; there the neighbors' votes tell how sure a label
-    is, and no label changes.
+    and two fits of them nearly agree, they decide about every row, among its cluster and the
+    adjacent ones. Clusters of another shape do not confirm, or the fits drift; there the neighbors'
+    votes tell how sure a label is, and no label changes.
 
     Args:
         rows: float64 `[n, r]`.
@@ -74,27 +73,25 @@ def assign(rows: NDArray, labels: NDArray, neighbors: NDArray) -> Membership:
     """
     k = int(labels.max()) + 1
     votes = _votes(labels, neighbors[:, :NEIGHBORS], k)
-    own = votes[np.arange(len(labels)), labels] / votes.sum(axis=1)
-    inside, near_border = own == 1, (own > _MOSTLY) & (own < 1)
+    inside = votes[np.arange(len(labels)), labels] == votes.sum(axis=1)
     voted = _memberships(labels, votes / votes.sum(axis=1, keepdims=True))
     if inside.all() or not inside.any():
         return voted
-    is_adjacent = (np.eye(k)[labels].T @ votes) > 0
-    share = np.eye(k)[labels]
-    for step in range(_PASSES):
-        log_density = _fit(rows, share).log_density(rows)
-        agrees = log_density.argmax(axis=1) == labels
-        is_confirmed = [agrees[r].mean() >= _CONFIRMED for r in (inside, near_border) if r.any()]
-        if step == 0 and not all(is_confirmed):
-            return voted
-        log_density[~is_adjacent[labels]] = -np.inf
-        share = np.exp(log_density - log_density.max(axis=1, keepdims=True))
-        share /= share.sum(axis=1, keepdims=True)
-    likelier = share.argmax(axis=1)
-    sizes, sizes_before = (np.bincount(x, minlength=k) for x in (likelier, labels))
-    if (2 * sizes < sizes_before).any():  # A cluster that the model does not describe.
+    log_density = _fit(rows, np.eye(k)[labels]).log_density(rows)
+    if (log_density.argmax(axis=1) == labels)[inside].mean() < _CONFIRMED:
         return voted
-    return _memberships(likelier, share)
+    is_far = ((np.eye(k)[labels].T @ votes) == 0)[labels]
+    first = _shares(log_density, is_far)
+    # Shares, not labels, are what the second fit sees: cut off at their borders, clusters look
+    # smaller than they are.
+    second = _shares(_fit(rows, first).log_density(rows), is_far)
+    between, after = first.argmax(axis=1), second.argmax(axis=1)
+    sizes, sizes_after = (np.bincount(x, minlength=k) for x in (labels, after))
+    if (2 * sizes_after < sizes).any():  # A cluster that the model does not describe.
+        return voted
+    if (after != between).sum() > _DRIFT * (between != labels).sum():
+        return voted
+    return _memberships(after, second)
 
 
 def certain(labels: NDArray) -> Membership:
@@ -131,6 +128,13 @@ def _fit(rows: NDArray, share: NDArray) -> _Model:
     model = _Model(whiten, means @ whiten, np.ones(len(sizes)), sizes)
     squares = (share * model.squares(rows)).sum(axis=0) / r
     return model._replace(scales=(squares + _PRIOR_ROWS) / (sizes + _PRIOR_ROWS))
+
+
+def _shares(log_density: NDArray, is_far: NDArray) -> NDArray:
+    """Probability of each cluster `[n, k]`, 0 where it is far."""
+    log_density = np.where(is_far, -np.inf, log_density)
+    share = np.exp(log_density - log_density.max(axis=1, keepdims=True))
+    return share / share.sum(axis=1, keepdims=True)
 
 
 def _memberships(labels: NDArray, share: NDArray) -> Membership:
