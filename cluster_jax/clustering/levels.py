@@ -278,8 +278,8 @@ class _Builder:
         sizes = np.array([len(self.members[node]) for node in nodes])
         means = np.stack([self.rows[self.members[node]].mean(axis=0) for node in nodes])
         merges = []
-        for merged, (i, j) in enumerate(separation.ward(sizes, means).tolist(), first):
-            i, j = sorted((nodes[i], nodes[j]))
+        for merged, (a, b) in enumerate(separation.ward(sizes, means).tolist(), first):
+            i, j = nodes[a], nodes[b]
             merges.append((known.get((i, j), _UNCONNECTED), i, j))
             self.merge(i, j, merged)
             nodes.append(merged)

@@ -183,7 +183,7 @@ def ward(sizes: NDArray, means: NDArray) -> NDArray:
         means: float64 `[k, r]`.
 
     Returns:
-        int64 `[k - 1, 2]`, the groups that merge; the i-th merge is group k + i.
+        int64 `[k - 1, 2]`, the groups that merge, the lower first; the i-th merge is group k + i.
 
     Example:
         >>> ward(np.array([50, 50, 2]), np.array([[0.0], [4.0], [9.0]])).tolist()
@@ -194,8 +194,8 @@ def ward(sizes: NDArray, means: NDArray) -> NDArray:
     node, merges = np.arange(k), []
     cost = np.stack([_added(sizes, means, i) for i in range(k)])
     for merged in range(k, 2 * k - 1):
-        i, j = np.sort(np.unravel_index(cost.argmin(), cost.shape))
-        merges.append((node[i], node[j]))
+        i, j = divmod(int(cost.argmin()), k)
+        merges.append(sorted((node[i], node[j])))
         node[i] = merged
         means[i] += (means[j] - means[i]) * sizes[j] / (sizes[i] + sizes[j])
         sizes[i] += sizes[j]

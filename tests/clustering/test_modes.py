@@ -137,15 +137,6 @@ def test_levels_of_a_hierarchy():
     assert adjusted_rand_score(coarse, model.cut(k=2)) == 1
 
 
-@pytest.mark.parametrize(("evidence", "k"), [(-1.0, 2), (0.5, 2), (3.0, 3)])
-def test_disputed_splits_must_pay_in_silhouette(evidence, k):
-    x, truth = _blobs((150, 150), 2, gap=20)
-    above = x[:, 1] > np.median(x[truth == 0, 1])
-    leaves = np.where(truth == 1, 1, 2 * above)
-    tree = Tree(leaves, np.array([[0, 2], [1, 3]]), np.array([evidence, 9.0]))
-    assert levels.choose(tree, x) == k
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
