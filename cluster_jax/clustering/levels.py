@@ -2,8 +2,9 @@
 
 The peaks of the density in a map are merged, the least separate pair first. Two witnesses say how
 separate two groups are: the map, in which the lower peak rises above the pass between them, and the
-features, which a valley crosses on rows held out. The constants were set on the choosing half of
-the sets in `experiments/number_of_clusters`.
+features, which a valley crosses on rows held out. Groups that are all separate merge by distance in
+the features. The constants were set on the choosing half of the sets in
+`experiments/number_of_clusters`.
 """
 
 import heapq
