@@ -95,6 +95,16 @@ def test_small_clusters_are_counted():
     assert _answer(x)[1] == 4
 
 
+def test_of_separate_groups_the_small_one_joins_first():
+    rng = np.random.default_rng(0)
+    truth = np.repeat([0, 1, 2, 3], [300, 300, 60, 300])
+    centers = np.array([[0.0, 0.0], [6.0, 0.0], [0.0, 9.0], [60.0, 60.0]])
+    tree, _ = _answer(centers[truth] + rng.normal(size=(len(truth), 2)))
+    assert tree.n_clusters == 4
+    joined = np.array([0, 1, 0, 3])[truth]
+    assert adjusted_rand_score(joined, levels.cut(tree, k=3)) > 0.95
+
+
 def test_silhouettes_are_those_of_all_pairs():
     x, coarse, fine = _nested(outer=2, inner=2, gap=3, distance=5, rows=20)
     x = np.concatenate([x, [[50.0] * 6]])  # one row alone
