@@ -44,6 +44,8 @@ class Saddles(NamedTuple):
 def nearest_rows(x: NDArray, k: int) -> tuple[NDArray, NDArray]:
     """Distances float64 `[n, k]`, ascending, and indices int64 `[n, k]` of the nearest other rows.
 
+    Of rows that are all equal, more than k, each may be among its own.
+
     Args:
         x: float64 `[n, d]`.
         k: less than n.

@@ -9,6 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cluster_jax.clustering.reduce import MAP_COLUMNS
+
 # Rows from which components are estimated, at most.
 _SAMPLE = 5_000
 # Twice as many components as stand out from the noise are kept: those of small clusters and of
@@ -69,7 +71,7 @@ def fit(x: NDArray) -> Signal:
     mean = x.mean(axis=0, dtype=np.float64)
     n_columns = x.shape[1]
     everything = Signal(mean, np.eye(n_columns))
-    if n_columns <= 3 or len(x) < 4:
+    if n_columns <= MAP_COLUMNS or len(x) < 4:
         return everything
     sample = x[np.arange(min(len(x), _SAMPLE)) * len(x) // min(len(x), _SAMPLE)]
     centered = sample.astype(np.float64) - sample.mean(axis=0, dtype=np.float64)
@@ -78,7 +80,7 @@ def fit(x: NDArray) -> Signal:
     count = _above_noise(variances, len(centered))
     if not count:
         return everything
-    if count > 3:
+    if count > MAP_COLUMNS:
         count = min(n_columns, _MARGIN * count, _MOST)
     return Signal(mean, vectors[:, :count])
 

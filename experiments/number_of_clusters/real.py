@@ -4,8 +4,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn import datasets
 
-from cluster_jax.core import io
-
 BUNDLED = ("iris", "wine", "breast_cancer", "digits")
 # Rows of a file, at most: the first ones.
 _ROWS = 5_000
@@ -24,11 +22,11 @@ def load(name: str, path: str | None) -> tuple[NDArray, NDArray, str]:
         if name in ("wine", "breast_cancer"):  # Columns in units of their own.
             x = (x - x.mean(axis=0)) / x.std(axis=0)
         return x.astype(np.float32), y.astype(np.int64), "euclidean"
-    arrays = io.read_arrays(path)
-    y = arrays["labels"][:_ROWS].astype(np.int64)
-    if "images" in arrays:
-        x = arrays["images"][:_ROWS].reshape(len(y), -1) / 255
-        return x.astype(np.float32), y, "euclidean"
-    x = arrays["features"][:_ROWS]
+    with np.load(path) as arrays:
+        y = arrays["labels"][:_ROWS].astype(np.int64)
+        name = "images" if "images" in arrays else "features"
+        x = arrays[name][:_ROWS]
+    if name == "images":
+        return (x.reshape(len(y), -1) / 255).astype(np.float32), y, "euclidean"
     x = x[:, 0] if x.ndim == 3 else x
     return x.astype(np.float32), y, "cosine"
