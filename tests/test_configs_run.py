@@ -39,6 +39,10 @@ def finite(metrics, path=""):
 EVALUATED = ("images_scratch", "ncc_cifar10", "ncl_digits", "nrcc_digits")
 
 
+# Stages, losses and network as in ncl_digits, with other images and numbers.
+LIKE_OTHERS = ("ncl_cifar10", "ncl_cifar100")
+
+
 def trainings():
     """Names of the configs, those of the same small training together."""
     groups = {}
@@ -47,7 +51,11 @@ def trainings():
         values = config_json(toy.shrunken(name, folder, write=False))
         values["data"] |= {"label": None, "split": None}
         groups.setdefault(json.dumps({**values, "note": ""}, sort_keys=True), []).append(name)
-    return list(groups.values())
+    slow = pytest.mark.slow
+    return [
+        pytest.param(names, marks=slow if names[0] in LIKE_OTHERS else (), id="-".join(names))
+        for names in groups.values()
+    ]
 
 
 def run(config, name, folder):
@@ -76,7 +84,7 @@ def check_outputs(results, config, folder):
     assert ("discovery.novel.acc" in metrics) == bool(config.stages)
 
 
-@pytest.mark.parametrize("names", trainings(), ids="-".join)
+@pytest.mark.parametrize("names", trainings())
 def test_config_runs_two_steps(names, tmp_path, monkeypatch):
     name = next((name for name in names if name in EVALUATED), names[0])
     config = toy.shrunken(name, tmp_path)

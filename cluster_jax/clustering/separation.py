@@ -105,8 +105,9 @@ def roundness(rows: NDArray, groups: NDArray) -> float:
 
     Example:
         >>> rows = np.arange(60.0)[:, None]
-        >>> roundness(rows, np.repeat([0, 1, 2], 20)), roundness(rows, np.repeat([0, 1, 0], 20))
-        (1.0, 0.0)
+        >>> around = np.repeat([0, 1, 0], [20, 25, 15])
+        >>> roundness(rows, np.repeat([0, 1, 2], 20)), roundness(rows, around)
+        (1.0, 0.625)
     """
     _, means, _ = _moments(rows, groups)
     scored = _scored(len(rows))
@@ -132,9 +133,9 @@ def silhouettes(rows: NDArray, groups: NDArray, merges: NDArray) -> NDArray:
         float64 `[k - 1]`, of k groups, k - 1, and so on, down to two.
 
     Example:
-        >>> rows = np.array([[0.0], [1.0], [8.0], [9.0], [50.0], [51.0]])
+        >>> rows = np.array([[0.0], [1.0], [4.0], [5.0], [50.0], [51.0]])
         >>> silhouettes(rows, np.arange(6) // 2, np.array([[0, 1], [2, 3]])).round(2).tolist()
-        [0.99, 0.97]
+        [0.96, 1.0]
     """
     k = len(merges) + 1
     rows = rows - rows.mean(axis=0)

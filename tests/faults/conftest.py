@@ -3,6 +3,7 @@
 import functools
 import pathlib
 import shutil
+import signal
 from typing import NamedTuple
 
 import pytest
@@ -18,6 +19,14 @@ class Run(NamedTuple):
 
     config: object
     workdir: pathlib.Path
+
+
+@pytest.fixture(autouse=True)
+def interruptible():
+    """Ctrl-C counts, also where the tests run in the background, in which shells ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")

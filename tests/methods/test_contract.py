@@ -10,7 +10,7 @@ from cluster_jax.training.checkpoint import Checkpoints
 from cluster_jax.training.step import make_step
 from tests.methods import cases
 
-EACH = pytest.mark.parametrize(("method", "nrcc"), cases.CONTRACT)
+EACH = pytest.mark.parametrize(("method", "nrcc"), cases.LARGEST)
 
 
 def test_every_method_has_a_case():
