@@ -53,7 +53,7 @@ def test_k_means_has_the_metric_of_the_config(finished):
     assert results["provenance"]["kmeans_metric"] == "spherical"
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(300, 8)) + 1
-    section = parse_config(results["config"]).eval
+    section = dataclasses.replace(parse_config(results["config"]).eval, method="gridshift")
     section = dataclasses.replace(section, linear_probe=None)
     labels = {}
     for metric in ("euclidean", "spherical"):
@@ -129,6 +129,7 @@ def photos(tmp_path):
     config.data.image_size = config.augment.size = 32
     config.augment.blur.kernel = 3
     config.eval.batch_size = 16
+    config.eval.reduce.method = "pca"
     return config_json(config)
 
 
