@@ -155,8 +155,9 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         Groups of a coarser level are unions of the clusters of `labels_`.
 
         Args:
-            k: number of groups, up to that of the tree's leaves.
-            level: certainty from which splits are kept, 0 to 1; by default 1/2.
+            k: number of groups, up to that of the tree's leaves; with no `level` either,
+                `labels_`.
+            level: certainty from which splits are kept, 0 to 1.
 
         Raises:
             ValueError: there is no tree, or `k` or `level` is out of range.
@@ -164,8 +165,8 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         check_is_fitted(self, "labels_")
         if self.n_clusters is not None or self._run.known:
             raise InputError(
-                "k and level must be left out after a fit with n_clusters or classes, whose labels "
-                "are no cut of a tree; got k or level: fit again without these"
+                "n_clusters and the classes must be None to cut the tree of groups, of which their "
+                f"labels are no cut; got n_clusters {self.n_clusters}: fit again without them"
             )
         return levels_of_run.cut(self._run, k=k, level=level)
 

@@ -91,7 +91,7 @@ def test_what_fit_leaves(fitted):
     assert fitted.results_["provenance"]["bandwidth"] is None
     np.testing.assert_array_equal(fitted.probabilities_, np.linspace(0.5, 1, COUNT))
     assert len(fitted.linkage_) == len(np.unique(fitted.labels_)) - 1
-    assert "the deeper the valley" in (fitted._run.workdir / "report.html").read_text()
+    assert "the more apart they are" in (fitted._run.workdir / "report.html").read_text()
     k = len(np.unique(fitted.labels_)) - 1
     groups = cluster_jax.cut_tree(fitted.linkage_, k)
     assert _is_union(groups[fitted.labels_], fitted.cut(k=k))
@@ -190,7 +190,7 @@ def test_a_kill_before_the_report(make, fitted, features, workdir, monkeypatch):
     other = make(workdir=workdir, overrides={"eval.method": "gridshift"}).fit(features)
     assert other.tree_ is other.probabilities_ is None
     assert "probability" not in (workdir / "assignments.csv").read_text()
-    with pytest.raises(InputError, match=r"left out for a run with eval.method 'gridshift'"):
+    with pytest.raises(InputError, match=r"eval.method must be 'modes' to cut"):
         other.predict(features[:1], level=0.5)
     assert (other.predict(features[:9]) == other.labels_[:9]).all()
 
@@ -229,7 +229,7 @@ def test_levels_where_there_are_none(make, fitted, features, workdir):
     given = make(workdir=workdir, n_clusters=3).fit(features)
     assert len(np.unique(given.labels_)) == 3
     assert given.tree_ is given.probabilities_ is None
-    with pytest.raises(InputError, match="k and level must be left out after a fit with n_clust"):
+    with pytest.raises(InputError, match="n_clusters and the classes must be None to cut the tree"):
         given.cut(k=2)
 
 

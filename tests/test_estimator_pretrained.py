@@ -150,6 +150,10 @@ def test_images_are_prepared_as_the_weights_say_unless_the_config_does(tmp_path)
     assert parsed.augment.size == 98
     assert parsed.augment.mean == (0.5, 0.4, 0.3)
     assert parsed.augment.std == (1.0, 1.0, 1.0)
+    config.network.weights = None
+    with pytest.raises(InputError, match=r"data.interpolation must be given where network.weights"):
+        parse_config(config)
+    config.network.weights = str(tmp_path / "w.safetensors")
     config.data.update(image_size=64, interpolation="lanczos")
     assert parse_config(config).data.resize == Resize(64, "lanczos")
 

@@ -55,7 +55,10 @@ def scaled(x: NDArray, metric: str) -> NDArray:
         >>> scaled(np.array([[3, 4]]), "cosine").tolist()
         [[0.6, 0.8]]
     """
-    x = x if x.dtype.kind == "f" else x.astype(np.float64)
+    if x.dtype.kind != "f":
+        x = x.astype(np.float64)
+    elif x.dtype.itemsize < 4:  # sums of squares leave float16's range
+        x = x.astype(np.float32)
     return normalize_rows(x) if metric == "cosine" else x
 
 

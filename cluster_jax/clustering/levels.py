@@ -9,6 +9,7 @@ the features. The constants were set on the choosing half of the sets in
 
 import heapq
 import math
+import numbers
 from typing import NamedTuple
 
 import numpy as np
@@ -94,7 +95,7 @@ def cut(tree: Tree, *, k: int | None = None, level: float | None = None) -> NDAr
     Args:
         tree: from `build`.
         k: number of groups, 1 to the number of leaves.
-        level: certainty from which splits are kept, 0 to 1; `None` with no `k`: 1/2.
+        level: certainty from which splits are kept, 0 to 1; None with no `k`: 1/2.
 
     Raises:
         InputError: both are given, or one is out of range.
@@ -109,13 +110,15 @@ def cut(tree: Tree, *, k: int | None = None, level: float | None = None) -> NDAr
         raise InputError(f"k or level must be given, not both; got {k} and {level}")
     if k is None:
         threshold = 0.5 if level is None else level
-        if not 0 <= threshold <= 1:
-            raise InputError(f"level must be between 0 and 1; got {level}")
+        if not isinstance(threshold, numbers.Real) or not 0 <= threshold <= 1:
+            raise InputError(f"level must be a number between 0 and 1; got {level!r}")
         count = int((tree.certainties < threshold).sum())
+    elif isinstance(k, bool) or not isinstance(k, numbers.Integral):
+        raise InputError(f"k must be a whole number; got {k!r}")
     elif not 1 <= k <= m:
         raise InputError(f"k must be between 1 and {m}, the finest groups; got {k}")
     else:
-        count = m - k
+        count = m - int(k)
     group = np.arange(2 * m - 1)
     # From the top down, so that every node has its ancestor's group.
     for i in range(count - 1, -1, -1):

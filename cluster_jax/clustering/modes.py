@@ -24,7 +24,7 @@ from cluster_jax.clustering.grouping import (
 )
 from cluster_jax.clustering.levels import Tree
 from cluster_jax.clustering.membership import Membership
-from cluster_jax.clustering.reduce import MAP_COLUMNS, reduce
+from cluster_jax.clustering.reduce import MAP_COLUMNS, METHODS, reduce
 from cluster_jax.clustering.signal import Signal
 from cluster_jax.clustering.validation import numeric
 
@@ -78,7 +78,8 @@ class ModeTree(ClusterMixin, BaseEstimator):
     Rows are projected to the components that stand out from noise (`signal`), mapped, and grouped
     by the peaks of the density in the map. The groups merge to a tree, each split of which has a
     certainty (`levels`); one cut is the answer. Of more than 10,000 rows that many are grouped, and
-    the others take the cluster of the nearest of them in the map.
+    the others take the cluster of the nearest of them in the map. Groups of fewer than about 20
+    rows may be missed.
 
     Args:
         metric: `"cosine"`, for features of networks, or `"euclidean"`.
@@ -140,6 +141,8 @@ class ModeTree(ClusterMixin, BaseEstimator):
         """
         if self.metric not in METRICS:
             raise ValueError(f"metric must be one of {', '.join(METRICS)}; got {self.metric!r}")
+        if self.method not in METHODS:
+            raise ValueError(f"method must be one of {', '.join(METHODS)}; got {self.method!r}")
         if not isinstance(self.seed, numbers.Integral) or self.seed < 0:
             raise ValueError(f"seed must be a whole number from 0 up; got {self.seed!r}")
         x = numeric(X, "X")
@@ -157,7 +160,7 @@ class ModeTree(ClusterMixin, BaseEstimator):
         return self
 
     def cut(self, *, k: int | None = None, level: float | None = None) -> NDArray:
-        """Labels int64 `[n]` at another cut of the tree, see `levels.cut`.
+        """Labels int64 `[n]` at another cut of the tree, see `levels.cut`; by default `labels_`.
 
         Groups of a coarser cut are unions of the clusters of `labels_`. At a finer one rows in
         doubt are assigned anew, so that a few may leave their cluster.
@@ -167,6 +170,8 @@ class ModeTree(ClusterMixin, BaseEstimator):
             level: certainty from which splits are kept.
         """
         check_is_fitted(self)
+        if k is None and level is None:
+            return self.labels_
         groups = levels.cut(self.tree_, k=k, level=level)
         united = unite(self._sampled, self.labels_, groups)
         if united is not None:
@@ -218,7 +223,7 @@ class ModeTree(ClusterMixin, BaseEstimator):
 
         found = agreement(None)
         if found >= _CLEAR:
-            return Stability(found, self.n_clusters_)
+            return Stability(found, self.n_clusters_ if self.n_clusters_ > 1 else None)
         finest = min(self.n_clusters_, self.tree_.n_clusters, _MOST_LEVELS)
         stable = (k for k in range(finest, 1, -1) if agreement(k) >= _CLEAR)
         return Stability(found, next(stable, None))

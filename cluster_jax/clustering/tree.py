@@ -58,6 +58,9 @@ def cut_tree(linkage: ArrayLike, n_groups: int) -> NDArray:
         raise InputError(
             f"n_groups must be between 1 and {k}, the number of clusters; got {n_groups}"
         )
-    if k == 1:
-        return np.zeros(1, np.int64)
-    return hierarchy.cut_tree(linkage, n_clusters=n_groups)[:, 0].astype(np.int64)
+    # From the last merge down: SciPy's `cut_tree` changes the order of merges at one height.
+    group = np.arange(2 * k - 1)
+    for i in range(k - n_groups - 1, -1, -1):
+        group[linkage[i, :2].astype(np.int64)] = group[k + i]
+    _, first, codes = np.unique(group[:k], return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[codes]

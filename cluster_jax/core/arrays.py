@@ -14,10 +14,17 @@ def normalize_rows(x: NDArray) -> NDArray:
     """Rows of `x` `[n, d]` scaled to length one, in the dtype of `x`; a row of zeros stays zero.
 
     Args:
-        x: floating-point numbers `[n, d]`. The squares of a row's entries must be finite and not
-            all round to zero in the dtype; `clustering.kmeans` scales rows of any size itself.
+        x: finite floating-point numbers `[n, d]`.
     """
-    norms = np.linalg.norm(x, axis=1, keepdims=True)
+    with np.errstate(over="ignore", under="ignore"):
+        norms = np.linalg.norm(x, axis=1, keepdims=True)
+    # Rows whose squares leave the range of the dtype.
+    is_extreme = ~np.isfinite(norms[:, 0]) | (norms[:, 0] < np.sqrt(np.finfo(x.dtype).tiny))
+    if is_extreme.any():
+        x, rows = x.copy(), x[is_extreme]
+        largest = np.abs(rows).max(axis=1, keepdims=True, initial=0)
+        x[is_extreme] = rows / np.where(largest > 0, largest, 1)
+        norms[is_extreme] = np.linalg.norm(x[is_extreme], axis=1, keepdims=True)
     return x / np.where(norms > 0, norms, 1)
 
 

@@ -120,7 +120,7 @@ def cluster_table(results: Mapping[str, Any]) -> str:
             f"{'':21}{'clusters':>{width}}" + "".join(f"     {name}" for name in scores),
             f"{title:21}{count:>{width}}{cells}",
             "",
-            f"Found {groups(large, small, 'cluster')} in {rows:,} rows.",
+            f"Found {groups(large, small, 'cluster')} in {rows:,} row{'' if rows == 1 else 's'}.",
             *_largest_clusters(metrics, large, small),
             *([] if sentence is None else [sentence]),
         ]

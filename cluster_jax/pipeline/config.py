@@ -129,10 +129,13 @@ def _with_preprocessing(values: dict[str, Any]) -> dict[str, Any]:
     filled = dict(values)
     for part, keys in _PREPARED.items():
         section = values.get(part)
-        if not (isinstance(name, str) and isinstance(section, Mapping)):
+        if not isinstance(section, Mapping):
             continue
         missing = [key for key in keys if key in section and section[key] is None]
-        if missing:
+        if name is None and (required := set(missing) & {"interpolation", "size"}):
+            key = f"{part}.{required.pop()}"
+            raise InputError(f"{key} must be given where network.weights is None; got None")
+        if isinstance(name, str) and missing:
             known = weights.preprocessing(name)
             filled[part] = {**section, **{key: getattr(known, keys[key]) for key in missing}}
     return filled

@@ -13,7 +13,7 @@ def cut(run: TrainedRun, *, k: int | None = None, level: float | None = None) ->
 
     Args:
         run: a run with `eval.method` "modes".
-        k: number of groups.
+        k: number of groups; with no `level` either, the clusters.
         level: certainty from which splits are kept.
 
     Returns:
@@ -25,9 +25,10 @@ def cut(run: TrainedRun, *, k: int | None = None, level: float | None = None) ->
     labels, sampled = run.clusters.cluster_labels.astype(np.int64), run.clusters.tree
     if sampled is None:
         raise InputError(
-            "k and level must be left out for a run with eval.method 'gridshift', which has no "
-            "tree of groups; got k or level (set eval.method to modes)"
+            "eval.method must be 'modes' to cut the tree of groups; got 'gridshift', which has none"
         )
+    if k is None and level is None:
+        return labels
     groups = levels.cut(sampled.tree, k=k, level=level)
     united = grouping.unite(sampled, labels, groups)
     if united is not None:

@@ -37,13 +37,14 @@ def describe(
     k, finder = section.kmeans.k, section.method
     bandwidth = "found" if section.gridshift.bandwidth == "auto" else "given"
     uses = ["scoring"] if labeled else []
+    resized = config.data.image_size is not None
     if dataset.known is not None:
         images, classes = int((dataset.known >= 0).sum()), int(dataset.known.max()) + 1
         uses.append(f"training on the {images:,} images of {classes} known classes")
     if labeled and k is None:
         uses.append("the number of clusters of k-means")
     return {
-        "data": {k: getattr(config.data, k) for k in _DATA},
+        "data": {k: getattr(config.data, k) for k in _DATA[: None if resized else -1]},
         "images_trained": dataset.size if steps else 0,
         "images_scored": clustered.size,
         "images_skipped": len(dataset.skipped),
@@ -127,16 +128,18 @@ def table(results: Mapping[str, Any]) -> str:
     numbers = {name: summary.number(*summary.tally(metrics[name])) for name in titles}
     width = max(map(len, (*numbers.values(), "clusters"))) + 1
     scores = "".join(f"{score.upper():>8}" for score in summary.SCORES)
-    lines = [f"{'':28}{'clusters':>{width}}{scores}"]
-    for name, title in titles.items():
+    labels = {name: f"{title} (k {counts[name]})" for name, title in titles.items()}
+    first = max(28, *map(len, labels.values()))
+    lines = [f"{'':{first}}{'clusters':>{width}}{scores}"]
+    for name, label in labels.items():
         row = metrics[name]
         row_scores = "".join(f"{summary.format_score(row[key]):>8}" for key in summary.SCORES)
-        label = f"{title} (k {counts[name]})"
-        lines.append(f"{label:<28}{numbers[name]:>{width}}{row_scores}")
+        lines.append(f"{label:<{first}}{numbers[name]:>{width}}{row_scores}")
     found = metrics[summary.shown(metrics)]
     if found.get("outliers"):
         lines.append(f"outliers                     {found['outliers']:,}")
-    verdict = summary.verdict(found, "images", "In Python, load(workdir).cut(k={k})")
+    noun = "rows" if origin["data"]["name"] == "features" else "images"
+    verdict = summary.verdict(found, noun, "In Python, load(workdir).cut(k={k})")
     if verdict is not None:
         lines.append(verdict)
     lines += [f"watch: {finding['text']}" for finding in results.get("watch", ())]

@@ -108,7 +108,7 @@ def test_modes_are_the_default_and_k_cuts_their_tree(files, capsys):
     assert all(float(row["probability"]) > 0.5 for row in rows)
     assert all(float(row["runner_up_probability"]) < 0.5 for row in rows)
     page = pathlib.Path("found/report.html").read_text()
-    assert "the deeper the valley of density" in page
+    assert "the more apart they are" in page
 
     out, _ = _run(capsys, "--features=x.npy", "--workdir=two", "--k=2")
     results = io.read_json("two/results.json")

@@ -142,7 +142,10 @@ def test_levels_of_a_hierarchy():
     [
         ({"k": 0}, "k must be between 1 and 3"),
         ({"k": 4}, "k must be between 1 and 3"),
-        ({"level": 1.5}, "level must be between 0 and 1"),
+        ({"level": 1.5}, "level must be a number between 0 and 1"),
+        ({"level": "a"}, "level must be a number between 0 and 1; got 'a'"),
+        ({"k": 2.5}, "k must be a whole number; got 2.5"),
+        ({"k": True}, "k must be a whole number; got True"),
         ({"k": 2, "level": 0.5}, "not both"),
     ],
 )
@@ -150,6 +153,17 @@ def test_cuts_out_of_range(arguments, message):
     tree = Tree(np.array([0, 1, 2]), np.array([[0, 1], [2, 3]]), np.array([-1.0, 2.0]))
     with pytest.raises(InputError, match=message):
         levels.cut(tree, **arguments)
+
+
+def test_halves_that_find_one_cluster_too_have_no_groups_to_agree_about():
+    model = ModeTree(metric="euclidean").fit(np.ones((40, 2)))
+    assert model.stability(np.ones((40, 2))) == (1.0, None)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-30, 1e30, 1e150])
+def test_rows_of_any_size_have_a_direction(scale):
+    x, _ = _blobs((60, 60, 60), 8, gap=40)
+    assert (ModeTree().fit(x * scale).labels_ == ModeTree().fit(x).labels_).all()
 
 
 def test_order_of_rows_translation_and_scale_change_nothing():
@@ -276,7 +290,7 @@ def test_halves_agree_about_a_coarser_level():
     above = x[:, 1] > np.median(x[model.labels_ == 0, 1])
     leaves = np.where(model.labels_ == 1, 1, 2 * above)[model.sample_]
     model.tree_ = Tree(leaves, np.array([[0, 2], [1, 3]]), np.array([0.1, 9.0]))
-    model.labels_ = model.cut()
+    model.labels_ = model.cut(k=3)
     model.n_clusters_ = 3
     agreement, stable_k = model.stability(x)
     assert agreement < 0.9
@@ -287,7 +301,11 @@ def test_halves_agree_about_a_coarser_level():
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [({"metric": "manhattan"}, "metric must be one of"), ({"seed": -1}, "seed must be")],
+    [
+        ({"metric": "manhattan"}, "metric must be one of"),
+        ({"method": "mds"}, "method must be one of"),
+        ({"seed": -1}, "seed must be"),
+    ],
 )
 def test_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):

@@ -37,6 +37,13 @@ def test_cuts_are_those_of_scipy(n_groups):
     assert (np.diff(firsts) > 0).all()
 
 
+def test_merges_at_one_height_keep_their_order():
+    tree = np.array([[3, 4, 1, 2], [0, 5, 1, 3], [1, 2, 1, 2], [6, 7, 1, 5]], float)
+    assert cut_tree(tree, 4).tolist() == [0, 1, 2, 3, 3]
+    assert cut_tree(tree, 3).tolist() == [0, 1, 2, 0, 0]
+    assert cut_tree(tree, 2).tolist() == [0, 1, 1, 0, 0]
+
+
 def test_one_and_two_clusters():
     one = cluster_linkage(np.ones((5, 3)), np.zeros(5, int))
     assert one.shape == (0, 4)

@@ -20,6 +20,16 @@ def test_rows_have_length_one(rows):
     assert not unit[4].any()
 
 
+@pytest.mark.parametrize(
+    ("dtype", "scale"), [("float32", 1e30), ("float32", 1e-30), ("float64", 1e-200)]
+)
+def test_squares_outside_the_range_of_the_dtype(rows, dtype, scale):
+    rows = rows.astype(dtype)
+    expected = arrays.normalize_rows(rows)
+    rows[::2] *= np.asarray(scale, dtype)
+    np.testing.assert_allclose(arrays.normalize_rows(rows), expected, rtol=1e-6)
+
+
 def test_means_of_clusters(rows):
     labels = np.arange(50) % 3 * 2  # 0, 2, 4: nothing has the labels 1 and 3
     means = arrays.cluster_means(rows, labels)

@@ -258,7 +258,7 @@ def test_levels_and_probabilities_of_modes():
     assert "2 groups clearly, 3 clusters within them; halves of the images agree" in page.text
     assert "the groups only. See Tree." in page.text
     assert "until that many groups are left. Halves of the images agree about 2." in page.text
-    assert "the deeper the valley" in page.text
+    assert "the more apart they are" in page.text
     assert "separation" in json.dumps(page.record["figures"]["tree"])
     traces = page.record["map"]["traces"]
     points = [i for trace in traces for i in trace["points"]]

@@ -18,7 +18,10 @@ SCORES = {"acc": 0.25, "nmi": None, "ari": 0.5, "ami": 0.125}
 )
 def test_small_clusters_are_counted_apart(found, shown):
     results = {
-        "provenance": {"number_of_clusters": {"gridshift": "found", "kmeans": "given"}},
+        "provenance": {
+            "number_of_clusters": {"gridshift": "found", "kmeans": "given"},
+            "data": {"name": "digits"},
+        },
         "metrics": {
             "gridshift": {**found, **SCORES, "clear": True},
             "kmeans": {"n_clusters": 10, **SCORES},
@@ -64,7 +67,10 @@ def test_a_number_that_is_given_is_not_judged():
 def test_what_is_found_by_modes():
     found = {"n_clusters": 7, "n_large": 6, "outliers": 3, "verdict": "one cluster", **SCORES}
     results = {
-        "provenance": {"number_of_clusters": {"modes": "found", "kmeans": "as found by modes"}},
+        "provenance": {
+            "number_of_clusters": {"modes": "found", "kmeans": "as found by modes"},
+            "data": {"name": "features"},
+        },
         "metrics": {
             "modes": found,
             "kmeans": {"n_clusters": 6, **SCORES},

@@ -40,7 +40,7 @@ def read(path: str | pathlib.Path) -> dict[str, np.ndarray]:
     Raises:
         InputError: a pickled, missing, truncated or edited file; safetensors is not installed.
     """
-    path = pathlib.Path(path)
+    path = pathlib.Path(path).expanduser()
     if path.suffix in PICKLES:
         raise InputError(
             "a file of pretrained weights must be in the safetensors format, as a pickled one can "

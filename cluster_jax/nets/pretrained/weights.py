@@ -65,49 +65,64 @@ def _read(file: pathlib.Path) -> dict[str, Any]:
     """The values of a JSON file, as far as it has them."""
     try:
         values = json.loads(file.read_text())
-        values = values.get("pretrained_cfg", values)
-        statistics = {key: values.get(f"image_{key}", values.get(key)) for key in ("mean", "std")}
-        found: dict[str, Any] = {"size": _side(values), "interpolation": _interpolation(values)}
-        found = {key: value for key, value in found.items() if value is not None}
-        if any(value is not None for value in statistics.values()):
-            found |= {k: tuple(float(x) for x in channels) for k, channels in statistics.items()}
-    except (ValueError, TypeError, AttributeError, KeyError) as error:
+    except ValueError as error:
+        raise InputError(f"{file} must be a JSON file; got an error: {error}") from error
+    values = values.get("pretrained_cfg", values) if isinstance(values, Mapping) else values
+    if not isinstance(values, Mapping):
+        raise InputError(f"{file} must say how images are prepared; got {values!r}")
+    statistics = {key: values.get(f"image_{key}", values.get(key)) for key in ("mean", "std")}
+    found: dict[str, Any] = {}
+    if any(value is not None for value in statistics.values()):
+        for key, channels in statistics.items():
+            found[key] = _three(file, key, channels)
+    found["size"] = _side(file, values)
+    found["interpolation"] = _interpolation(file, values)
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _three(file: pathlib.Path, key: str, channels: Any) -> tuple[float, ...]:
+    """Mean or standard deviation of three channels, on the scale [0, 1]."""
+    is_list = isinstance(channels, list) and len(channels) == 3
+    least = 0 if key == "mean" else 1e-6
+    if not is_list or not all(_is_number(x) and least <= x <= 1 for x in channels):
         raise InputError(
-            f"{file} must be a JSON file that says how images are prepared; got an error: {error}"
-        ) from error
-    complete = Preprocessing(**found)
-    if not (
-        len(complete.mean) == len(complete.std) == 3
-        and all(map(math.isfinite, complete.mean))
-        and all(0 < s < math.inf for s in complete.std)
-    ):
-        raise InputError(
-            f"{file} must have a mean and a standard deviation above 0 of each of three channels; "
-            f"got {complete.mean} and {complete.std}"
+            f"{file} must have a {key} of each of three channels, {least:g} to 1; got {channels!r}"
         )
-    return found
+    return tuple(float(x) for x in channels)
 
 
-def _side(values: Mapping[str, Any]) -> int | None:
+def _side(file: pathlib.Path, values: Mapping[str, Any]) -> int | None:
     """Side of the square: timm's `input_size`; transformers' `crop_size`, else `size`."""
     if "input_size" in values:
-        sides = set(values["input_size"][1:])
+        given = values["input_size"]
+        sides = given[1:] if isinstance(given, list) else [given]
     else:
         given = values.get("crop_size") if values.get("do_center_crop", True) else None
         given = values.get("size") if given is None else given
         if given is None:
             return None
-        sides = set(given.values()) if isinstance(given, Mapping) else {given}
-    (side,) = sides  # a ValueError where they differ: networks take squares
-    if not (isinstance(side, int) and side > 0):
-        raise ValueError(f"a side of {side!r} pixels")
-    return side
+        sides = list(given.values()) if isinstance(given, Mapping) else [given]
+    if not sides or any(not _is_number(side) or side != sides[0] for side in sides):
+        raise InputError(f"{file} must have the side of square images; got {given!r}")
+    if not (isinstance(sides[0], int) and sides[0] > 0):
+        raise InputError(f"{file} must have a side of at least one pixel; got {given!r}")
+    return sides[0]
 
 
-def _interpolation(values: Mapping[str, Any]) -> str | None:
+def _interpolation(file: pathlib.Path, values: Mapping[str, Any]) -> str | None:
+    name = values.get("interpolation")
     if "resample" in values:
-        return _RESAMPLE[values["resample"]]
-    return values.get("interpolation")
+        name = _RESAMPLE.get(values["resample"], "") if _is_number(values["resample"]) else ""
+    if name is not None and name not in _RESAMPLE.values():
+        given = values.get("resample", name)
+        raise InputError(
+            f"{file} must name an interpolation of {', '.join(_RESAMPLE.values())}; got {given!r}"
+        )
+    return name
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def load(weights: str, backbone: str, params: Mapping[str, Any], stats: Any) -> tuple[Any, Any]:
