@@ -561,7 +561,8 @@ def printed(found):
     """What is printed at the end of a run with these figures of a discovery."""
     row = {"n_clusters": 3, "clear": None} | dict.fromkeys(("acc", "nmi", "ari", "ami"))
     metrics = {"gridshift": row, "kmeans": row, "knn": {}, "linear_probe": None}
-    origin = {"number_of_clusters": {"gridshift": "found", "kmeans": "given"}}
+    counts = {"gridshift": "found", "kmeans": "given"}
+    origin = {"number_of_clusters": counts, "data": {"name": "digits"}}
     return provenance.table(
         {"metrics": metrics | {"discovery": found}, "provenance": origin, "images_per_second": None}
     )
