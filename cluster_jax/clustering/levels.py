@@ -192,7 +192,9 @@ class _Builder:
         self.rows = rows
         self.is_training = np.random.default_rng(1).permutation(n) % 2 == 0
         distances, indices = basins.nearest_rows(rows, min(2 * _MANY, n - 1))
-        self.inverse_dimension = basins.inverse_dimension(distances)
+        self.inverse_dimensions = [
+            basins.inverse_dimension(near) for near in (distances, distances[:, :_FEW])
+        ]
         in_features = _landscapes(distances, indices)
         is_map = rows.shape == points.shape and np.array_equal(rows, points)
         in_map = in_features
@@ -293,6 +295,11 @@ class _Builder:
                 known[other, merged] = sum(before) / len(before)
         return merges
 
+    def inverse(self, members: NDArray) -> float:
+        """1 / dimension; many neighbors of a small group are in others, and look like a curve."""
+        is_small = len(members) <= 2 * _MANY
+        return min(float(x[members].mean()) for x in self.inverse_dimensions[: 1 + is_small])
+
     def evidence(self, i: int, j: int) -> float:
         """How separate two groups are; from 0 on they are."""
         heights = self.passes[min(i, j), max(i, j)]
@@ -303,8 +310,8 @@ class _Builder:
         first, second = self.members[i], self.members[j]
         largeness = min(1.0, min(len(first), len(second)) / _LARGE)
         in_map = largeness * min(many, _MAX_IN_MAP) + (1 - largeness) * min(few, _MAX_IN_MAP)
-        inverse = (self.inverse_dimension[first].mean() + self.inverse_dimension[second].mean()) / 2
-        thinness = max(0.0, _THIN - 1 / max(float(inverse), 1e-9))
+        inverse = (self.inverse(first) + self.inverse(second)) / 2
+        thinness = max(0.0, _THIN - 1 / max(inverse, 1e-9))
         density = (
             in_map
             + _FEATURES * min(in_features, _MAX_IN_FEATURES)
@@ -319,8 +326,5 @@ class _Builder:
 
 def _landscapes(distances: NDArray, indices: NDArray) -> tuple[Landscape, Landscape]:
     """Densities from few and from many neighbors."""
-    few, many = distances[:, :_FEW], distances[:, :_MANY]
-    return (
-        basins.landscape(few, indices[:, :_FEW]),
-        basins.landscape(many, indices[:, :_MANY]),
-    )
+    few, many = (basins.landscape(distances[:, :k], indices[:, :k]) for k in (_FEW, _MANY))
+    return few, many

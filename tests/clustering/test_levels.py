@@ -145,3 +145,12 @@ def test_rows_stay_where_the_model_of_clusters_drifts(monkeypatch):
     assert np.array_equal(membership.assign(x, labels, neighbors).labels, labels)
     monkeypatch.setattr(membership, "_DRIFT", np.inf)
     assert not np.array_equal(membership.assign(x, labels, neighbors).labels, labels)
+
+
+@pytest.mark.parametrize("rows", [11, 15, 20, 30])
+def test_groups_of_few_rows_are_counted(rows):
+    """Their nearest rows are in other groups too, which look like a curve."""
+    angle = 2 * np.pi * (np.arange(4 * rows) % 4) / 4
+    x = 10 * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    x += np.random.default_rng(0).normal(size=x.shape) / 10
+    assert levels.build(x, x).n_clusters == 4
