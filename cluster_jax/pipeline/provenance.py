@@ -17,8 +17,8 @@ from cluster_jax.nets.pretrained import weights as pretrained
 from cluster_jax.pipeline.config import RunConfig
 
 PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy", "scikit-learn", "umap-learn")
-# Keys of the section `data` that say which images, and how they were resized.
-_DATA = ("name", "split", "limit", "image_size", "interpolation")
+# Keys of the section `data` that say which images.
+_DATA = ("name", "split", "limit", "image_size")
 
 
 def describe(
@@ -37,14 +37,17 @@ def describe(
     k, finder = section.kmeans.k, section.method
     bandwidth = "found" if section.gridshift.bandwidth == "auto" else "given"
     uses = ["scoring"] if labeled else []
-    resized = config.data.image_size is not None
+    resize = config.data.resize
     if dataset.known is not None:
         images, classes = int((dataset.known >= 0).sum()), int(dataset.known.max()) + 1
         uses.append(f"training on the {images:,} images of {classes} known classes")
     if labeled and k is None:
         uses.append("the number of clusters of k-means")
     return {
-        "data": {k: getattr(config.data, k) for k in _DATA[: None if resized else -1]},
+        "data": {
+            **{k: getattr(config.data, k) for k in _DATA},
+            **({} if resize is None else {"interpolation": resize.interpolation}),
+        },
         "images_trained": dataset.size if steps else 0,
         "images_scored": clustered.size,
         "images_skipped": len(dataset.skipped),
