@@ -1,5 +1,6 @@
 """Clusters of all rows from the tree of a sample of them: labels, and votes for new rows."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -115,26 +116,40 @@ def assign(rows: NDArray, points: NDArray, sampled: SampledTree, groups: NDArray
     return Membership(*(values[nearest] for values in of_sample))
 
 
-def unite(sampled: SampledTree, labels: NDArray, groups: NDArray) -> NDArray | None:
-    """Labels of all rows at a coarser cut: its groups are unions of clusters.
+def at_level(
+    sampled: SampledTree,
+    labels: NDArray,
+    rows: Callable[[], tuple[NDArray, NDArray]],
+    *,
+    k: int | None = None,
+    level: float | None = None,
+) -> NDArray:
+    """Labels of all rows at another cut of the tree; without `k` and `level` those that there are.
+
+    Groups of a coarser cut are unions of the clusters; for a finer one rows are assigned anew.
 
     Args:
         sampled: from `find`.
-        labels: int64 `[n]`, from `assign` with another cut of its tree.
-        groups: int64 `[m]`, the cut.
+        labels: int64 `[n]`, from `assign` with a cut of its tree: the clusters.
+        rows: gives the first two arguments of `assign`; only called for a finer cut.
+        k: see `levels.cut`.
+        level: see `levels.cut`.
 
     Returns:
-        int64 `[n]`; None if the cut is finer than the clusters.
+        int64 `[n]`.
 
     Example:
         >>> tree = Tree(np.array([0, 1, 2]), np.array([[0, 1], [2, 3]]), np.array([1.0, 2.0]))
-        >>> sampled = SampledTree(tree, np.arange(3))
-        >>> unite(sampled, np.array([0, 1, 2]), levels.cut(tree, k=2)).tolist()
+        >>> sampled, rows = SampledTree(tree, np.arange(3)), np.zeros((3, 1))
+        >>> at_level(sampled, np.array([0, 1, 2]), lambda: (rows, rows), k=2).tolist()
         [0, 0, 1]
     """
+    if k is None and level is None:
+        return labels
+    groups = levels.cut(sampled.tree, k=k, level=level)
     clusters = levels.cut(sampled.tree, k=int(labels.max()) + 1)
     if groups.max() > clusters.max():
-        return None
+        return assign(*rows(), sampled, groups).labels
     united = np.zeros(int(clusters.max()) + 1, np.int64)
     united[clusters] = groups
     return united[labels]

@@ -16,10 +16,10 @@ from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.clustering.grouping import (
     SampledTree,
     assign,
+    at_level,
     find,
     prepare,
     scaled,
-    unite,
     vote,
 )
 from cluster_jax.clustering.levels import Tree
@@ -170,13 +170,9 @@ class ModeTree(ClusterMixin, BaseEstimator):
             level: certainty from which splits are kept.
         """
         check_is_fitted(self)
-        if k is None and level is None:
-            return self.labels_
-        groups = levels.cut(self.tree_, k=k, level=level)
-        united = unite(self._sampled, self.labels_, groups)
-        if united is not None:
-            return united
-        return assign(self._rows, self.embedding_, self._sampled, groups).labels
+        return at_level(
+            self._sampled, self.labels_, lambda: (self._rows, self.embedding_), k=k, level=level
+        )
 
     def predict(self, X: ArrayLike) -> NDArray:
         """Cluster of each row of `X` float `[m, d]` as in `labels_`, int64 `[m]`.

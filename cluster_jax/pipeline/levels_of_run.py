@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster_jax.clustering import grouping, levels
+from cluster_jax.clustering import grouping
 from cluster_jax.core.checks import InputError
 from cluster_jax.pipeline.inference import TrainedRun
 
@@ -27,12 +27,9 @@ def cut(run: TrainedRun, *, k: int | None = None, level: float | None = None) ->
         raise InputError(
             "eval.method must be 'modes' to cut the tree of groups; got 'gridshift', which has none"
         )
-    if k is None and level is None:
-        return labels
-    groups = levels.cut(sampled.tree, k=k, level=level)
-    united = grouping.unite(sampled, labels, groups)
-    if united is not None:
-        return united
-    _, rows = grouping.prepare(run.features, run.config.eval.reduce.metric)
-    points = run.clusters.points.astype(np.float64)
-    return grouping.assign(rows, points, sampled, groups).labels
+
+    def rows() -> tuple[NDArray, NDArray]:
+        _, projected = grouping.prepare(run.features, run.config.eval.reduce.metric)
+        return projected, run.clusters.points.astype(np.float64)
+
+    return grouping.at_level(sampled, labels, rows, k=k, level=level)
