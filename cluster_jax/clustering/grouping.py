@@ -75,15 +75,11 @@ def find(rows: NDArray, points: NDArray) -> SampledTree:
         >>> find(x, x).tree.n_clusters
         2
     """
-    rng = np.random.default_rng(0)
-    direction = rng.normal(size=(points.shape[1],))
-    projected = np.zeros(len(points))
-    for column, weight in zip(points.T, direction, strict=True):
-        projected += column * weight
-    order = np.argsort(projected, kind="stable")
-    if len(order) > _SAMPLE:
-        order = order[np.sort(rng.choice(len(order), _SAMPLE, replace=False))]
-    return SampledTree(levels.build(rows[order], points[order]), order)
+    sample = signal.order(points)
+    if len(sample) > _SAMPLE:
+        rng = np.random.default_rng(0)
+        sample = sample[np.sort(rng.choice(len(sample), _SAMPLE, replace=False))]
+    return SampledTree(levels.build(rows[sample], points[sample]), sample)
 
 
 def assign(rows: NDArray, points: NDArray, sampled: SampledTree, groups: NDArray) -> Membership:

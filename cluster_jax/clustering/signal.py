@@ -99,11 +99,27 @@ def _above_noise(variances: NDArray, n_rows: int) -> int:
     return count
 
 
+def order(x: NDArray) -> NDArray:
+    """An order of rows `[n, d]` that does not depend on theirs, int64 `[n]`: along a fixed line.
+
+    Example:
+        >>> x = np.array([[3.0], [1.0], [2.0]])
+        >>> x[order(x)].tolist() == x[::-1][order(x[::-1])].tolist()
+        True
+    """
+    projected = np.zeros(len(x))
+    # Column by column: a product of matrices rounds a row differently among others.
+    for column, weight in zip(x.T, np.random.default_rng(0).normal(size=x.shape[1]), strict=True):
+        projected += column * weight
+    return np.argsort(projected, kind="stable")
+
+
 def dequantize(x: NDArray) -> NDArray:
     """`x` `[n, d]` with columns of few values spread evenly over the gap between two of them.
 
     Rows on a coarse grid coincide, and each value would be a cluster. Columns of 4 to 20 values, or
-    n / 20 if that is more, are spread, with a fixed seed; others stay as they are.
+    n / 20 if that is more, are spread, with a fixed seed and whatever the order of the rows; others
+    stay as they are.
 
     Example:
         >>> x = np.arange(8.0)[:, None] // 2
@@ -113,14 +129,16 @@ def dequantize(x: NDArray) -> NDArray:
     """
     spread = None
     rng = np.random.default_rng(0)
+    # Not every so many rows: sorted ones would repeat less.
+    first_rows = np.sort(rng.choice(len(x), min(len(x), _FIRST_LOOK), replace=False))
     for j, column in enumerate(x.T):
-        first_look = column[:: max(1, len(column) // _FIRST_LOOK)]
+        first_look = column[first_rows]
         if len(np.unique(first_look)) == len(first_look):
             continue
         values = np.unique(column)
         if not _LEVELS[0] <= len(values) <= max(_LEVELS[1], len(x) / 20):
             continue
         if spread is None:
-            spread = x.astype(np.float64)
-        spread[:, j] += rng.uniform(-0.5, 0.5, len(x)) * np.diff(values).min()
+            spread, ranked = x.astype(np.float64), order(x)
+        spread[ranked, j] += rng.uniform(-0.5, 0.5, len(x)) * np.diff(values).min()
     return x if spread is None else spread

@@ -7,7 +7,7 @@ from cluster_jax.cli import embed
 from tests import toy
 
 pytestmark = [
-    pytest.mark.usefixtures("one_device"),
+    pytest.mark.usefixtures("one_device", "shallow_lite0"),
     pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning"),
 ]
 

@@ -95,36 +95,19 @@ PREDICTS = ("byol", "simsiam", "ncc", "cueco")
 TARGET = ("byol", "moco", "ncc", "cueco", "kernel_infonce on moco")
 
 
-# Its loss and its queue are those of two other rows.
-SLOW = ("kernel_infonce on moco",)
+# Every method, bare and with NRCC, and every stage, bare.
+TWO_VIEWS = [(method, nrcc) for method in METHODS for nrcc in (False, True)]
+EVERY = [*TWO_VIEWS, *((stage, False) for stage in STAGES)]
 
 
-# With NRCC, one method of each encoder: one network, a target network with and without a predictor.
-# The wrapper is the same for all, and the reference steps have each.
-WRAPPED = ("simclr", "byol", "moco")
-# In the default suite these learn: in the batch, with a predictor, from an E-step, from a queue.
-LEARNERS = ("simclr", "byol", "ncc", "cueco")
+def parametrize(default, among=EVERY):
+    """A test of all these cases; those that are not in the default suite are slow."""
+    each = [
+        pytest.param(*case, marks=() if case in default else pytest.mark.slow) for case in among
+    ]
+    return pytest.mark.parametrize(("method", "nrcc"), each)
 
 
-def _case(method: str, nrcc: bool, *, slow: bool):
-    return pytest.param(method, nrcc, marks=pytest.mark.slow if slow or method in SLOW else ())
-
-
-LEARNING = [
-    _case(method, nrcc, slow=nrcc or method not in LEARNERS)
-    for method in METHODS
-    for nrcc in (False, True)
-]
-CONTRACT = [
-    *(_case(method, False, slow=False) for method in METHODS),
-    *(_case(method, True, slow=method not in WRAPPED) for method in METHODS),
-    *((stage, False) for stage in STAGES),
-]
-# The same, where the loss with NRCC is that of the bare method and more.
-LARGEST = [
-    *(_case(method, False, slow=method in WRAPPED) for method in METHODS),
-    *CONTRACT[len(METHODS) :],
-]
 BATCH = 16
 
 

@@ -183,22 +183,20 @@ def test_checkpoint_of_another_method(tmp_path, caplog, other):
 
     Barlow Twins has the same arrays as SimCLR.
     """
-    states = []
-    for case in (other, "simclr"):
-        config = cases.use(toy.config(toy.file(tmp_path), nrcc={"weight": 0.0}), case)
-        states.append(build.initial_state(toy.built(config)))
+    mesh = states.make_mesh(1)
+    initial = [cases.on_mesh(cases.initial(case, False, 0), mesh) for case in (other, "simclr")]
     folder = tmp_path / "run" / "checkpoints"
     with contextlib.closing(checkpoint.Checkpoints(folder, keep=2, method=other)) as saved:
         for step in (2, 4):
-            saved.save(states[0], step)
+            saved.save(initial[0], step)
     saved = checkpoint.Checkpoints(folder, keep=2, method="simclr")
     with pytest.raises(InputError) as error:
-        saved.restore(states[1])
+        saved.restore(initial[1])
     saved.close()
     saved = checkpoint.Checkpoints(folder, keep=2, method=other)
     said = f"{tmp_path}/run/checkpoints/4 was written by a different method or network"
     assert str(error.value) == f"{said}; choose another --workdir"
-    assert saved.restore(states[0]) is not None
+    assert saved.restore(initial[0]) is not None
     saved.close()
     folders = sorted(p.relative_to(tmp_path).as_posix() for p in (tmp_path / "run").glob("*/[0-9]"))
     assert folders == ["run/checkpoints/2", "run/checkpoints/4"]

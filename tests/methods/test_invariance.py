@@ -1,4 +1,8 @@
-"""One step gives the same state on any number of devices, for every method, bare and with NRCC."""
+"""Steps of the real network give the same state on any number of devices.
+
+By default one method with clusters in float64, and three in float32; the reference steps run every
+method on two devices.
+"""
 
 import functools
 
@@ -40,7 +44,7 @@ def _compare(one, many, tolerance):
 @pytest.mark.parametrize("devices", DEVICES)
 @pytest.mark.parametrize(("method", "nrcc"), [("simclr", True), ("cueco", False), ("ncl", False)])
 def test_one_step_in_float32(method, nrcc, devices):
-    """As it runs: a sampler, clusters and two queues; float64 below has every method.
+    """As it runs: a sampler, clusters and two queues.
 
     From step 1, with clusters where the method has some: at step 0 they have no weight.
     """
@@ -56,7 +60,7 @@ def test_one_step_in_float32(method, nrcc, devices):
 
 
 @pytest.mark.parametrize("devices", DEVICES)
-@pytest.mark.parametrize(("method", "nrcc"), cases.LARGEST)
+@cases.parametrize([("ncc", False)])
 def test_four_steps_in_float64(x64, method, nrcc, devices):
     state = toy.wide(cases.with_keys(cases.initial(method, nrcc, 3)))
     one, many = (_advanced(cases.build(method, nrcc), state, n, range(4)) for n in (1, devices))
@@ -67,8 +71,8 @@ def test_four_steps_in_float64(x64, method, nrcc, devices):
 @functools.cache
 def _grouped(norm, devices):
     """Two steps with BatchNorm over groups, made once for both tests below; in float64."""
-    state = toy.wide(cases.initial("byol", True, 3))  # the same for each norm
-    return _advanced(cases.build("byol", True, norm=norm, group=4), state, devices, range(2))
+    state = toy.wide(cases.initial("byol", False, 3))  # the same for each norm
+    return _advanced(cases.build("byol", False, norm=norm, group=4), state, devices, range(2))
 
 
 @pytest.mark.parametrize("norm", ["local", "shuffle"])

@@ -4,7 +4,6 @@ import functools
 
 import jax
 import numpy as np
-import pytest
 
 from cluster_jax.clustering.kmeans import kmeans
 from cluster_jax.metrics import partition
@@ -16,6 +15,8 @@ from tests.methods import cases
 GROUPS, IMAGES, BATCH = 4, 256, 64
 STEPS = {False: 150, True: 300}  # at most; with NRCC twice as many
 FIRST, EVERY, LEARNED = 60, 20, 0.95
+# By default these learn: in the batch, with a predictor, from an E-step, from a queue.
+DEFAULT = ("simclr", "byol", "ncc", "cueco")
 # What fits the number of images, groups and steps.
 CHANGES = {
     "byol": {"final_decay": 0.95},
@@ -69,7 +70,7 @@ def _accuracy(run, state, embed):
     return partition.accuracy(run.dataset.labels, labels)
 
 
-@pytest.mark.parametrize(("method", "nrcc"), cases.LEARNING)
+@cases.parametrize([(method, False) for method in DEFAULT], cases.TWO_VIEWS)
 def test_mirror_images_come_together(tmp_path, method, nrcc):
     run = _run(tmp_path, method, nrcc)._replace(mesh=states.make_mesh(1))
     embed = jax.jit(run.method.embed)

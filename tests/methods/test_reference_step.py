@@ -2,6 +2,8 @@
 
 Four steps from given parameters, in float64: the first without clusters or contrast, then with
 them, the moving average's decay another one in each, the queue full and written over in the last.
+The steps run on two devices; the reference has the batch as one, so that a loss, a queue or a
+statistic that stayed on its device would show.
 """
 
 import jax
@@ -44,7 +46,7 @@ CHANGES = {
     "rotation": {},
     "supervised": {},
     "ncl": {
-        "queue": 6,
+        "queue": 8,
         "neighbors": 2,
         "threshold": 0.5,
         "ramp": "3 steps",
@@ -60,7 +62,7 @@ SINCE = {
     "cueco": {"warmup_steps": 1, "period": 2},
     "ncl": {"ramp_steps": 3, "contrast_steps": 1, "hng_steps": 3},
 }
-LABELED, UNLABELED = 2, 3  # rows of a batch of NCL
+LABELED, UNLABELED = 2, 4  # rows of a batch of NCL
 NRCC = {
     "weight": 0.6,
     "temperature": 0.3,
@@ -190,7 +192,7 @@ def check(case, regularizer):
     """Four steps of the method beside four of the reference."""
     method, values = build(case, regularizer)
     optimizer = optax.sgd(reference_step.LEARNING_RATE)
-    mesh = states.make_mesh(1)
+    mesh = states.make_mesh(2)
     state = toy.wide(states.initial(method, optimizer, seed=1, shape=(tiny.SIDE, tiny.SIDE, 1)))
     if case == "ncc":  # Labels of one cluster alone would hide a warm-up that is forgotten.
         labels = jnp.arange(len(state.model_state.labels), dtype=jnp.int32) % 3

@@ -14,7 +14,7 @@ from tests import toy
 
 # A few steps leave the novel head undecided, of which the estimator warns.
 pytestmark = [
-    pytest.mark.usefixtures("one_device", "traced_once"),
+    pytest.mark.usefixtures("one_device", "traced_once", "shallow_lite0"),
     pytest.mark.filterwarnings("ignore:the novel head"),
 ]
 COUNT = 80
@@ -34,7 +34,7 @@ def make_config(folder, seed=0):
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory, one_device, traced_once):
+def finished(tmp_path_factory, one_device, traced_once, shallow_lite0):
     """Workdir, config and results of a finished run."""
     folder = tmp_path_factory.mktemp("embedder")
     config = make_config(folder)

@@ -20,7 +20,7 @@ from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline.config import config_json, parse_config
 from tests import toy
 
-pytestmark = pytest.mark.usefixtures("one_device", "traced_once")
+pytestmark = pytest.mark.usefixtures("one_device", "traced_once", "shallow_lite0")
 
 
 @pytest.fixture(scope="module")
