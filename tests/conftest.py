@@ -26,6 +26,7 @@ os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 import jax
 import numpy as np
 import pytest
+from jax._src.interpreters import mlir
 
 from cluster_jax.nets.backbones import efficientnet_lite
 from cluster_jax.nets.pretrained import lite0
@@ -71,6 +72,8 @@ LONGEST = (
 
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_numpy_rank_promotion", "raise")
+# Of 5 ms each for thousands of programs: the dialects are registered once.
+mlir.make_ir_context = functools.cache(mlir.make_ir_context)
 
 
 def pytest_configure(config):

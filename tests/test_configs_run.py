@@ -39,8 +39,8 @@ def finite(metrics, path=""):
 EVALUATED = ("images_scratch", "ncc_cifar10", "ncl_digits", "nrcc_digits")
 
 
-# Stages, losses and network as in ncl_digits, with other images and numbers.
-LIKE_OTHERS = ("ncl_cifar10", "ncl_cifar100")
+# Stages, losses and network as in the configs of digits, with other images and numbers.
+LIKE_OTHERS = ("ncl_cifar10", "ncl_cifar100", "cueco_cifar10", "kernel_infonce_cifar10")
 
 
 def trainings():

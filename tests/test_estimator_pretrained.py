@@ -20,6 +20,8 @@ from tests import toy
 from tests.nets.test_pretrained import TIMM, lite0_module
 from tests.nets.test_safetensors import torch_resnet
 
+pytestmark = pytest.mark.usefixtures("one_device", "traced_once", "shallow_lite0")
+
 # Small images, so that a forward pass takes milliseconds.
 SMALL = {"data.image_size": 32, "augment.size": 32, "eval.batch_size": 16}
 # Where the map does not matter.
@@ -32,7 +34,7 @@ def gray():
 
 
 @pytest.fixture(scope="module")
-def fitted(gray, tmp_path_factory, one_device, traced_once):
+def fitted(gray, tmp_path_factory, one_device, traced_once, shallow_lite0):
     workdir = tmp_path_factory.mktemp("run")
     return ImageClusterer(overrides=SMALL, workdir=workdir, verbose=False).fit(gray)
 
@@ -80,7 +82,7 @@ def test_a_loaded_run_places_new_images(fitted, gray, tmp_path):
     np.testing.assert_array_equal(again.predict(color), again.predict(gray))
 
 
-def test_weights_from_a_file(gray, tmp_path, one_device, traced_once):
+def test_weights_from_a_file(gray, tmp_path):
     """Those of a ResNet under torchvision's names, and a pickle, which is refused."""
     safetensors = pytest.importorskip("safetensors.numpy")
     section = {**load_config("images").network.to_dict(), "name": "resnet18", "stem": "cifar"}
@@ -158,7 +160,7 @@ def test_images_are_prepared_as_the_weights_say_unless_the_config_does(tmp_path)
     assert parse_config(config).data.resize == Resize(64, "lanczos")
 
 
-def test_fewer_images_than_a_batch_of_training(gray, one_device, traced_once, tmp_path):
+def test_fewer_images_than_a_batch_of_training(gray, tmp_path):
     few = ImageClusterer(overrides=PCA, workdir=tmp_path, verbose=False).fit(gray[:12])
     assert len(few.labels_) == 12
     assert json.loads((tmp_path / "images.json").read_text())["shape"] == [32, 32, 3]

@@ -269,6 +269,23 @@ def test_preprocessing_of_the_hub(monkeypatch, tmp_path):
     assert weights.preprocessing("hf:a/b").mean == weights.IMAGENET_MEAN
 
 
+def test_a_hub_out_of_reach_is_no_answer(monkeypatch, tmp_path):
+    """Else the same command would prepare images otherwise without a network."""
+    hub = pytest.importorskip("huggingface_hub")
+    monkeypatch.setattr(hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(InputError, match=r"config\.json of 'hf:a/b' must be within reach, .* got "):
+        weights.preprocessing("hf:a/b")
+    # What the library keeps of a file that the Hub did not have.
+    for name in ("config.json", "preprocessor_config.json"):
+        known = tmp_path / "models--a--b" / ".no_exist" / "1" / name
+        known.parent.mkdir(parents=True, exist_ok=True)
+        known.touch()
+    (tmp_path / "models--a--b" / "refs").mkdir()
+    (tmp_path / "models--a--b" / "refs" / "main").write_text("1")
+    assert weights.preprocessing("hf:a/b").mean == weights.IMAGENET_MEAN
+
+
 @pytest.mark.parametrize(
     "text",
     [

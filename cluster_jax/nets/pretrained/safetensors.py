@@ -91,12 +91,30 @@ def beside(weights: str, name: str) -> pathlib.Path | None:
         name: of the other file.
 
     Raises:
-        InputError: see `from_hub`.
+        InputError: see `from_hub`; the Hub cannot be asked whether the model has that file.
     """
     if not weights.startswith("hf:"):
         file = pathlib.Path(weights).expanduser().parent / name
         return file if file.is_file() else None
-    return _download(weights, name)[0]
+    file, error = _download(weights, name)
+    if error is not None and not _is_absent(weights, name, error):
+        raise InputError(
+            f"{name} of {weights!r} must be within reach, as it may say how images are prepared; "
+            f"got {type(error).__name__}: try again with a network, or give data.image_size, "
+            "data.interpolation, augment.mean, and augment.std"
+        ) from error
+    return file
+
+
+def _is_absent(weights: str, name: str, error: Exception) -> bool:
+    """Whether the Hub has said, now or earlier, that the model has no such file."""
+    import huggingface_hub
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+    if isinstance(error, EntryNotFoundError) and not isinstance(error, LocalEntryNotFoundError):
+        return True
+    known = huggingface_hub.try_to_load_from_cache(weights.removeprefix("hf:"), name)
+    return known is not None and not isinstance(known, str)
 
 
 def _download(name: str, file: str) -> tuple[pathlib.Path | None, Exception | None]:
