@@ -164,15 +164,8 @@ def test_four_devices_give_the_value_and_gradient_of_one(keys, include_own_view,
     def loss(w, x, y, z, axis):
         a, b, c = x @ w, jnp.tanh(y @ w), jnp.sin(z @ w)
         partners = (a, b) if live else jax.lax.stop_gradient((jnp.cos(a), jnp.cos(b)))
-        return nrcc_views(
-            a,
-            b,
-            *partners,
-            c,
-            temperature=0.1,
-            include_own_view=include_own_view,
-            axis=axis,
-        )
+        settings = {"temperature": 0.1, "include_own_view": include_own_view, "axis": axis}
+        return nrcc_views(a, b, *partners, c, **settings) + nrcc(a, partners[1], c, **settings)
 
     value, gradient = reference.value_and_grad(functools.partial(loss, axis=None))(params, x, y, z)
     many = reference.on_devices(loss, params, (x, y, z), 4)
