@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from cluster_jax.clustering import basins, separation
+from cluster_jax.clustering import basins, outliers, separation
 from cluster_jax.clustering.basins import Landscape
 from cluster_jax.core.checks import InputError
 
@@ -196,15 +196,14 @@ class _Builder:
             basins.inverse_dimension(near) for near in (distances, distances[:, :_FEW])
         ]
         in_features = _landscapes(distances, indices)
-        is_map = rows.shape == points.shape and np.array_equal(rows, points)
         in_map = in_features
-        if not is_map:
+        if not np.array_equal(rows, points):
             in_map = _landscapes(*basins.nearest_rows(points, min(_MANY, n - 1)))
         self.leaves = basins.basins(in_map[0], _LEAST_PROMINENCE)
         m = int(self.leaves.max()) + 1
-        order = np.argsort(self.leaves, kind="stable")
-        borders = np.cumsum(np.bincount(self.leaves))[:-1]
-        self.members = dict(enumerate(np.split(order, borders)))
+        self.members = dict(enumerate(outliers.members(self.leaves)))
+        core = outliers.core_groups(rows, self.leaves) >= 0
+        self.core = {i: rows_[core[rows_]] for i, rows_ in self.members.items()}
         self.neighbors: dict[int, set[int]] = {i: set() for i in range(m)}
         # Of the three densities: few and many neighbors in the map, many in the features.
         self.lands = (*in_map, in_features[1])
@@ -253,7 +252,8 @@ class _Builder:
 
     def merge(self, i: int, j: int, merged: int) -> None:
         """Replaces groups i and j by one, with the higher of their peaks and passes."""
-        self.members[merged] = np.concatenate([self.members.pop(i), self.members.pop(j)])
+        for of_node in (self.members, self.core):
+            of_node[merged] = np.concatenate([of_node.pop(i), of_node.pop(j)])
         self.peaks[merged] = [max(p) for p in zip(self.peaks[i], self.peaks[j], strict=True)]
         self.neighbors[merged] = (self.neighbors.pop(i) | self.neighbors.pop(j)) - {i, j}
         for other in self.neighbors[merged]:
@@ -281,8 +281,8 @@ class _Builder:
             Evidence, the mean of what is known of the parts, and the two nodes, of each merge.
         """
         nodes = sorted(self.members)
-        sizes = np.array([len(self.members[node]) for node in nodes])
-        means = np.stack([self.rows[self.members[node]].mean(axis=0) for node in nodes])
+        sizes = np.array([len(self.core[node]) for node in nodes])
+        means = np.stack([self.rows[self.core[node]].mean(axis=0) for node in nodes])
         merges = []
         for merged, (a, b) in enumerate(separation.ward(sizes, means).tolist(), first):
             i, j = nodes[a], nodes[b]
@@ -320,7 +320,7 @@ class _Builder:
         )
         if density >= _CLEARLY:  # No valley is needed.
             return density
-        valley = separation.valley(self.rows, first, second, self.is_training)
+        valley = separation.valley(self.rows, self.core[i], self.core[j], self.is_training)
         return density + _VALLEY * min(valley, _MAX_VALLEY)
 
 

@@ -5,6 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cluster_jax.clustering import outliers
+
 # Neighbors whose clusters are candidates.
 NEIGHBORS = 20
 # A model of round clusters is believed if it confirms this fraction of the rows not in doubt, and
@@ -77,14 +79,19 @@ def assign(rows: NDArray, labels: NDArray, neighbors: NDArray) -> Membership:
     voted = _memberships(labels, votes / votes.sum(axis=1, keepdims=True))
     if inside.all() or not inside.any():
         return voted
-    log_density = _fit(rows, np.eye(k)[labels]).log_density(rows)
+    is_core = outliers.core_groups(rows, labels) >= 0
+
+    def fit(share: NDArray) -> _Model:
+        return _fit(rows[is_core], share[is_core])
+
+    log_density = fit(np.eye(k)[labels]).log_density(rows)
     if (log_density.argmax(axis=1) == labels)[inside].mean() < _CONFIRMED:
         return voted
     is_far = ((np.eye(k)[labels].T @ votes) == 0)[labels]
     first = _shares(log_density, is_far)
     # Shares, not labels, are what the second fit sees: cut off at their borders, clusters look
     # smaller than they are.
-    second = _shares(_fit(rows, first).log_density(rows), is_far)
+    second = _shares(fit(first).log_density(rows), is_far)
     between, after = first.argmax(axis=1), second.argmax(axis=1)
     sizes, sizes_after = (np.bincount(x, minlength=k) for x in (labels, after))
     if (2 * sizes_after < sizes).any():  # A cluster that the model does not describe.

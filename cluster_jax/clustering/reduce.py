@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from threadpoolctl import threadpool_limits
 
+from cluster_jax.clustering import outliers
 from cluster_jax.clustering.validation import numeric
 from cluster_jax.core.arrays import normalize_rows
 
@@ -128,7 +129,8 @@ def _neighbor_graph(
         is_zero = ~rows.any(axis=1, keepdims=True)
         rows = normalize_rows(np.concatenate([rows, is_zero], axis=1))
     else:
-        rows -= rows.mean(axis=0)
+        # Squares of rows far from zero would cancel.
+        rows -= outliers.core_mean(rows, outliers.is_core(rows, *outliers.median_distance(rows)))
     # One thread: which of equally near rows comes first depends on the number of threads.
     with threadpool_limits(1):
         search = NearestNeighbors(n_neighbors=n_neighbors, algorithm="brute").fit(rows)

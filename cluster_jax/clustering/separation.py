@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from cluster_jax.clustering import basins
+from cluster_jax.clustering import basins, outliers
 
 # Points of the line between two groups at which densities are compared; rows of a group that the
 # estimate uses, at most.
@@ -138,7 +138,7 @@ def silhouettes(rows: NDArray, groups: NDArray, merges: NDArray) -> NDArray:
         [0.96, 1.0]
     """
     k = len(merges) + 1
-    rows = rows - rows.mean(axis=0)
+    rows = rows - np.median(rows, axis=0)
     sizes, means, mean_squares = _moments(rows, groups)
     scored = _scored(len(rows))
     own, every = groups[scored], np.arange(len(scored))
@@ -167,9 +167,12 @@ def _scored(n: int) -> NDArray:
 
 
 def _moments(rows: NDArray, groups: NDArray) -> tuple[NDArray, NDArray, NDArray]:
-    """Rows of each group, float64 `[k]`, their mean, `[k, r]`, and the mean of their squares."""
-    sizes = np.bincount(groups).astype(np.float64)
-    members = sparse.csr_array((np.ones(len(rows)), (groups, np.arange(len(rows)))))
+    """Core rows of each group, float64 `[k]`, their mean, `[k, r]`, and that of their squares."""
+    core = outliers.core_groups(rows, groups)
+    (kept,) = np.nonzero(core >= 0)
+    sizes = np.bincount(core[kept]).astype(np.float64)
+    shape = (len(sizes), len(rows))
+    members = sparse.csr_array((np.ones(len(kept)), (core[kept], kept)), shape=shape)
     squares = np.square(rows).sum(axis=1)
     return sizes, members @ rows / sizes[:, None], members @ squares / sizes
 

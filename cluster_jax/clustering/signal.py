@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cluster_jax.clustering import outliers
 from cluster_jax.clustering.reduce import MAP_COLUMNS
 
 # Rows from which components are estimated, at most.
@@ -56,7 +57,9 @@ def fit(x: NDArray) -> Signal:
     A component stands out if its variance exceeds what noise of the variance left would reach in
     that many rows and columns (Marchenko and Pastur 1967); those found are taken out in turn. Up to
     three that stand out are a map of their own: no more are taken, nor more than 128. Where none
-    stands out, or there are no more than three columns, all columns are kept.
+    stands out, or there are no more than three columns, all columns are kept. Outliers take no part
+    in the mean; in the variances they count by their direction only, at the distance of a typical
+    row (a generalized spatial sign covariance, Raymaekers and Rousseeuw 2019).
 
     Args:
         x: float `[n, d]`, finite.
@@ -68,13 +71,16 @@ def fit(x: NDArray) -> Signal:
         >>> fit(x).components.shape
         (60, 1)
     """
-    mean = x.mean(axis=0, dtype=np.float64)
+    sample = x[np.arange(min(len(x), _SAMPLE)) * len(x) // min(len(x), _SAMPLE)].astype(np.float64)
+    center, typical = outliers.median_distance(sample)
+    mean = outliers.core_mean(x, outliers.is_core(x, center, typical))
     n_columns = x.shape[1]
     everything = Signal(mean, np.eye(n_columns))
     if n_columns <= MAP_COLUMNS or len(x) < 4:
         return everything
-    sample = x[np.arange(min(len(x), _SAMPLE)) * len(x) // min(len(x), _SAMPLE)]
-    centered = sample.astype(np.float64) - sample.mean(axis=0, dtype=np.float64)
+    is_core = outliers.is_core(sample, center, typical)
+    centered = sample - outliers.core_mean(sample, is_core)
+    centered[~is_core] *= typical / np.linalg.norm(centered[~is_core], axis=1, keepdims=True)
     variances, vectors = np.linalg.eigh(centered.T @ centered / len(centered))
     variances, vectors = variances[::-1], vectors[:, ::-1]
     count = _above_noise(variances, len(centered))

@@ -77,6 +77,17 @@ def test_mixture_whose_neighbors_are_chance():
     assert adjusted_rand_score(truth, model.labels_) > 0.9
 
 
+def test_outliers_of_rows_that_are_mapped():
+    rng = np.random.default_rng(0)
+    mode = np.arange(480) % 8
+    turn = np.linalg.qr(rng.normal(size=(12, 12)))[0]
+    x = 60 * turn[mode // 2] + 7 * turn[::-1][mode % 2] + rng.normal(size=(480, 12))
+    x[:2] *= 1e3
+    model = _fit(x)
+    assert model.n_clusters_ == 4 < model.tree_.n_clusters
+    assert adjusted_rand_score(mode[2:] // 2, model.labels_[2:]) == 1
+
+
 def test_columns_of_few_values():
     x, truth = _blobs((300, 300, 300), 3)
     model = _fit(np.round(x))

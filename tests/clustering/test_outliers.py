@@ -1,0 +1,92 @@
+"""ModeTree where rows are far."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import adjusted_rand_score
+
+from cluster_jax.clustering import basins, membership, outliers, reduce, separation, signal
+from cluster_jax.clustering.modes import ModeTree
+
+
+def _classes(d=2, seed=0):
+    """Four classes of two modes each."""
+    rng = np.random.default_rng(seed)
+    mode = np.arange(480) % 8
+    directions = np.linalg.qr(rng.normal(size=(max(d, 4), max(d, 4))))[0]
+    centers = 60 * directions[mode // 2, :d] + 7 * directions[::-1][mode % 2, :d]
+    return centers + rng.normal(size=(480, d)), mode // 2
+
+
+def _with_far_rows(x, n_far, times, seed=0):
+    """`x` with `n_far` rows at so many times its spread, each in a direction of its own."""
+    far = np.random.default_rng(seed).normal(size=(n_far, x.shape[1]))
+    far *= times * x.std() / np.linalg.norm(far, axis=1, keepdims=True)
+    return np.concatenate([x, far])
+
+
+def _fit(x):
+    return ModeTree(metric="euclidean").fit(x)
+
+
+@pytest.mark.parametrize(
+    ("d", "n_far", "times"),
+    [(2, 1, 30.0), (2, 1, 1e3), (2, 5, 1e3), (3, 3, 1e6), (3, 5, 1e12)],
+)
+def test_outliers_change_no_number(d, n_far, times):
+    x, truth = _classes(d)
+    model = _fit(x)
+    assert model.n_clusters_ == 4 < model.tree_.n_clusters
+    far = _fit(_with_far_rows(x, n_far, times))
+    assert far.n_clusters_ == 4
+    assert adjusted_rand_score(truth, far.labels_[: len(x)]) == 1
+
+
+def test_outliers_move_no_mean():
+    rows = np.random.default_rng(0).normal(size=(200, 3))
+    far = _with_far_rows(rows, 2, 1e6)
+    center, typical = outliers.median_distance(far)
+    core = outliers.is_core(far, center, typical)
+    assert (~core).nonzero()[0].tolist() == [200, 201]
+    np.testing.assert_allclose(outliers.core_mean(far, core), rows.mean(axis=0), atol=1e-12)
+    assert outliers.is_core(np.zeros((5, 2)), np.zeros(2), 0.0).all()
+
+
+def test_outliers_take_no_part_in_silhouettes_and_roundness():
+    rows = np.random.default_rng(0).normal(size=(120, 2)) + 20 * (np.arange(120) % 3)[:, None]
+    far = _with_far_rows(rows, 1, 1e4)
+    groups, merges = np.append(np.arange(120) % 3, 0), np.array([[0, 1], [2, 3]])
+    without = separation.silhouettes(rows, groups[:120], merges)
+    np.testing.assert_allclose(separation.silhouettes(far, groups, merges), without, atol=0.02)
+    assert separation.roundness(far, groups) == 1
+
+
+def test_outliers_take_no_part_in_probabilities():
+    rng = np.random.default_rng(0)
+    truth = np.arange(600) % 2
+    rows = rng.normal(size=(600, 2)) + 3.2 * truth[:, None] * np.array([1.0, 0.0])
+    far = _with_far_rows(rows, 2, 1e4)
+    groups = np.append((rows[:, 0] > 1.4).astype(int), [0, 1])
+    wanted = membership.assign(rows, groups[:600], basins.nearest_rows(rows, 20)[1])
+    member = membership.assign(far, groups, basins.nearest_rows(far, 20)[1])
+    assert (wanted.probabilities < 0.99).any()
+    assert np.abs(member.probabilities[:600] - wanted.probabilities).mean() < 0.01
+
+
+def test_outliers_hide_no_component():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(500, 60))
+    rows[:, :8] += 4 * rng.normal(size=(500, 8))
+    for times in (1e3, 1e9):
+        projection = signal.fit(_with_far_rows(rows, 5, times))
+        assert projection.components.shape == (60, 16)
+        assert (np.linalg.norm(projection.components[:8], axis=1) > 0.97).all()
+        assert np.abs(projection.mean).max() < 1
+
+
+def test_far_rows_leave_neighbors_as_they_are():
+    rows = np.random.default_rng(0).normal(size=(100, 12)).astype(np.float32)
+    far = np.concatenate([rows, np.full((1, 12), 1e13, np.float32)])
+    wanted = reduce._neighbor_graph(rows, 5, "euclidean")
+    found = reduce._neighbor_graph(far, 5, "euclidean")
+    assert np.array_equal(found[0][:100], wanted[0])
+    np.testing.assert_allclose(found[1][:100], wanted[1], rtol=1e-5, atol=1e-6)
