@@ -115,7 +115,9 @@ def order(x: NDArray) -> NDArray:
     """
     projected = np.zeros(len(x))
     # Column by column: a product of matrices rounds a row differently among others.
-    for column, weight in zip(x.T, np.random.default_rng(0).normal(size=x.shape[1]), strict=True):
+    for column, weight in zip(
+        x.T, np.random.default_rng(0).normal(size=(x.shape[1],)), strict=True
+    ):
         projected += column * weight
     return np.argsort(projected, kind="stable")
 

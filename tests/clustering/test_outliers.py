@@ -1,4 +1,4 @@
-"""ModeTree where rows are far."""
+"""ModeTree where rows are far, or in another order."""
 
 import numpy as np
 import pytest
@@ -90,3 +90,25 @@ def test_far_rows_leave_neighbors_as_they_are():
     found = reduce._neighbor_graph(far, 5, "euclidean")
     assert np.array_equal(found[0][:100], wanted[0])
     np.testing.assert_allclose(found[1][:100], wanted[1], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_order_of_rows_of_few_values_changes_nothing(d):
+    rng = np.random.default_rng(3)
+    x = np.round(3 * rng.normal(size=(5, d))[np.arange(700) % 5] + rng.normal(size=(700, d)) / 2)
+    x = x.astype(int)
+    assert all(4 <= len(np.unique(column)) <= 20 for column in x.T)
+
+    def partition(rows):
+        """Labels beside rows; which of equal rows has which label is open."""
+        beside = np.column_stack([rows, _fit(rows).labels_])
+        return beside[np.lexsort(beside.T)].tolist()
+
+    wanted = partition(x)
+    for seed in range(3):
+        assert partition(x[np.random.default_rng(seed).permutation(len(x))]) == wanted
+
+
+def test_sorted_columns_have_few_values_too():
+    x = np.sort(np.repeat(np.arange(4000.0), 20))[:, None]
+    assert len(np.unique(signal.dequantize(x))) == len(x)
