@@ -29,6 +29,8 @@ from cluster_jax.clustering.signal import Signal
 from cluster_jax.clustering.validation import numeric
 
 METRICS = ("cosine", "euclidean")
+# Sums of larger numbers would leave the range of float64.
+_LARGEST = 1e303
 # Levels at which halves are compared, at most: each takes a vote of all rows.
 _MOST_LEVELS = 40
 # Agreement (adjusted Rand index) of halves of the rows from which an answer is clear.
@@ -47,6 +49,15 @@ class Stability(NamedTuple):
 
     agreement: float
     stable_k: int | None
+
+
+def _numbers(values: ArrayLike) -> NDArray:
+    """`numeric`, of a size that can be summed."""
+    x = numeric(values, "X")
+    largest = max(float(x.max()), -float(x.min()))
+    if largest > _LARGEST:
+        raise ValueError(f"X must have numbers of at most {_LARGEST:g}; got {largest:g}")
+    return x
 
 
 def verdict(model: "ModeTree", agreement: float) -> str:
@@ -97,7 +108,8 @@ class ModeTree(ClusterMixin, BaseEstimator):
         n_clusters_: number of clusters.
         tree_: the `levels.Tree` of the rows `sample_`.
         sample_: int64 `[m]`, the rows that the tree has: all up to 10,000, in an order of its own.
-        embedding_: float64 `[n, c]`, the map.
+        embedding_: float64 `[n, c]`, the map. Where it is rows that lie farther from their center
+            than 2^40, or nearer than 2^-40, they are divided by a power of two.
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(300, 2)) + 9 * (np.arange(300) % 3)[:, None]
@@ -145,7 +157,7 @@ class ModeTree(ClusterMixin, BaseEstimator):
             raise ValueError(f"method must be one of {', '.join(METHODS)}; got {self.method!r}")
         if not isinstance(self.seed, numbers.Integral) or self.seed < 0:
             raise ValueError(f"seed must be a whole number from 0 up; got {self.seed!r}")
-        x = numeric(X, "X")
+        x = _numbers(X)
         validate_data(self, X, reset=True, skip_check_array=True)
         self._projection, self._rows = prepare(x, self.metric)
         self.embedding_ = self._map()
@@ -181,7 +193,7 @@ class ModeTree(ClusterMixin, BaseEstimator):
         each other.
         """
         check_is_fitted(self)
-        x = numeric(X, "X")
+        x = _numbers(X)
         validate_data(self, X, reset=False, skip_check_array=True)
         return vote(self._rows, self._sampled, self.labels_, self._project(x))
 

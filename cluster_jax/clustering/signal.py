@@ -22,6 +22,10 @@ _MARGIN = 2
 _MOST = 128
 # The largest eigenvalue of noise exceeds its limit by about this times m^(-2/3) in m columns.
 _FLUCTUATION = 1.5
+# Rows are scaled if they lie farther from their center than 2^40, or nearer than 2^-40: squares,
+# those of float32 too, in which maps are made, keep their range. Rows still farther than 2^50 are
+# put there, in their direction.
+_EXPONENT, _REACH = 40, 2.0**50
 # Elements of one block of rows (float64: 32 MB).
 _BLOCK = 2**22
 # Rows in which a column of few values must repeat one.
@@ -36,10 +40,12 @@ class Signal(NamedTuple):
     Attributes:
         mean: float64 `[d]`.
         components: float64 `[d, r]`, orthonormal; the identity where all columns are kept.
+        exponent: rows are divided by 2 to its power; 0 unless squares would leave their range.
     """
 
     mean: NDArray
     components: NDArray
+    exponent: int = 0
 
     def project(self, x: NDArray) -> NDArray:
         """Rows `[m, d]` as float64 `[m, r]`, block by block: features are never copied whole."""
@@ -47,7 +53,10 @@ class Signal(NamedTuple):
         step = max(1, _BLOCK // x.shape[1])
         for start in range(0, len(x), step):
             rows = slice(start, start + step)
-            projected[rows] = (x[rows].astype(np.float64) - self.mean) @ self.components
+            centered = x[rows].astype(np.float64) - self.mean
+            if self.exponent:
+                centered = np.ldexp(centered, -self.exponent)
+            projected[rows] = _within_reach(centered) @ self.components
         return projected
 
 
@@ -73,13 +82,17 @@ def fit(x: NDArray) -> Signal:
     """
     sample = x[np.arange(min(len(x), _SAMPLE)) * len(x) // min(len(x), _SAMPLE)].astype(np.float64)
     center, typical = outliers.median_distance(sample)
+    exponent = _exponent(sample - center)
+    if exponent:
+        found = fit(np.ldexp(x.astype(np.float64) - center, -exponent))
+        return Signal(center + np.ldexp(found.mean, exponent), found.components, exponent)
     mean = outliers.core_mean(x, outliers.is_core(x, center, typical))
     n_columns = x.shape[1]
     everything = Signal(mean, np.eye(n_columns))
     if n_columns <= MAP_COLUMNS or len(x) < 4:
         return everything
     is_core = outliers.is_core(sample, center, typical)
-    centered = sample - outliers.core_mean(sample, is_core)
+    centered = _within_reach(sample - outliers.core_mean(sample, is_core))
     centered[~is_core] *= typical / np.linalg.norm(centered[~is_core], axis=1, keepdims=True)
     variances, vectors = np.linalg.eigh(centered.T @ centered / len(centered))
     variances, vectors = variances[::-1], vectors[:, ::-1]
@@ -89,6 +102,26 @@ def fit(x: NDArray) -> Signal:
     if count > MAP_COLUMNS:
         count = min(n_columns, _MARGIN * count, _MOST)
     return Signal(mean, vectors[:, :count])
+
+
+def _exponent(centered: NDArray) -> int:
+    """Power of two by which rows must be divided for the range of their squares, or 0."""
+    peaks = np.abs(centered).max(axis=1)
+    if not peaks.any():
+        return 0
+    # One row does not decide: the others would lose their range.
+    typical, largest = float(np.median(peaks[peaks > 0])), float(peaks.max())
+    if typical <= 2.0**_EXPONENT and largest >= 2.0**-_EXPONENT:
+        return 0
+    return int(np.frexp(typical if typical > 1 else largest)[1])
+
+
+def _within_reach(centered: NDArray) -> NDArray:
+    """Rows `[n, d]`, those too far put nearer in their direction."""
+    if np.abs(centered).max(initial=0) <= _REACH:
+        return centered
+    peaks = np.abs(centered).max(axis=1, keepdims=True)
+    return centered * (_REACH / np.maximum(peaks, _REACH))
 
 
 def _above_noise(variances: NDArray, n_rows: int) -> int:

@@ -1,4 +1,6 @@
-"""ModeTree where rows are far, or in another order."""
+"""ModeTree where rows are far, in another order, or very large or small."""
+
+import warnings
 
 import numpy as np
 import pytest
@@ -76,7 +78,7 @@ def test_outliers_hide_no_component():
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(500, 60))
     rows[:, :8] += 4 * rng.normal(size=(500, 8))
-    for times in (1e3, 1e9):
+    for times in (1e3, 1e9, 1e200):
         projection = signal.fit(_with_far_rows(rows, 5, times))
         assert projection.components.shape == (60, 16)
         assert (np.linalg.norm(projection.components[:8], axis=1) > 0.97).all()
@@ -112,3 +114,41 @@ def test_order_of_rows_of_few_values_changes_nothing(d):
 def test_sorted_columns_have_few_values_too():
     x = np.sort(np.repeat(np.arange(4000.0), 20))[:, None]
     assert len(np.unique(signal.dequantize(x))) == len(x)
+
+
+@pytest.mark.parametrize("scale", [1e-310, 1e-200, 1e-30, 1e18, 1e155, 1e300])
+def test_scale_changes_nothing(scale):
+    x, _ = _classes(3)
+    model, scaled = _fit(x), _fit(x * scale)
+    assert adjusted_rand_score(model.labels_, scaled.labels_) == 1
+    assert np.array_equal(scaled.predict(x * scale), scaled.labels_)
+    assert np.isfinite(scaled.embedding_).all()
+    if scale != 1e-310:  # Of other numbers powers of two change no bit.
+        assert np.array_equal(_fit(x * 2.0 ** np.round(np.log2(scale))).labels_, model.labels_)
+
+
+def test_scale_of_columns_that_are_mapped():
+    x, _ = _classes(12)
+    for scale in (1e-200, 1e155):
+        projection = signal.fit(x * scale)
+        assert projection.components.shape == signal.fit(x).components.shape
+        peaks = np.abs(projection.project(x * scale)).max(axis=1)
+        assert 0.01 < np.median(peaks) < 100
+
+
+def test_rows_of_any_distance_are_predicted():
+    x, truth = _classes()
+    model = _fit(x)
+    centers = np.stack([x[truth == c].mean(axis=0) for c in range(4)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        far = [model.predict(centers * times) for times in (1e3, 1e20, 1e155, 1e300)]
+    assert all(np.array_equal(labels, far[0]) for labels in far)
+
+
+def test_numbers_without_a_sum_are_refused():
+    message = r"X must have numbers of at most 1e\+303; got 1.7e\+308"
+    with pytest.raises(ValueError, match=message):
+        _fit(np.full((5, 2), -1.7e308))
+    with pytest.raises(ValueError, match=message):
+        _fit(np.ones((5, 2))).predict([[1.7e308, 0]])
