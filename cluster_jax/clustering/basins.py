@@ -101,7 +101,7 @@ def landscape(distances: NDArray, indices: NDArray) -> Landscape:
     radius = np.sqrt(np.square(distances).mean(axis=1))
     positive = radius[radius > 0]
     smallest = np.median(positive) * _SMALLEST if len(positive) else 1.0
-    log_density = -_dimension(distances) * np.log(np.maximum(radius, smallest))
+    log_density = -dimension(distances) * np.log(np.maximum(radius, smallest))
     rows = np.repeat(np.arange(n), k)
     graph = sparse.csr_array((np.ones(n * k, bool), (rows, indices.ravel())), shape=(n, n))
     return Landscape(log_density, (graph + graph.T).tocsr())
@@ -123,7 +123,8 @@ def inverse_dimension(distances: NDArray) -> NDArray:
     return np.log(np.maximum(last, np.finfo(float).tiny) / safe[:, :-1]).sum(axis=1) / (k - 2)
 
 
-def _dimension(distances: NDArray) -> float:
+def dimension(distances: NDArray) -> float:
+    """Number of dimensions that rows fill, 1 to 15, from their `[n, k]` ascending distances."""
     rows = distances[distances[:, 0] > 0]
     if not len(rows):
         return 2.0

@@ -1,4 +1,4 @@
-"""A tree of groups of rows: nested cuts, each split with its certainty, and the cut to take.
+"""A tree of groups of rows: nested cuts, each split with its certainty.
 
 The peaks of the density in a map are merged, the least separate pair first. Two witnesses say how
 separate two groups are: the map, in which the lower peak rises above the pass between them, and the
@@ -8,7 +8,6 @@ the features. The constants were set on the choosing half of the sets in
 """
 
 import heapq
-import math
 import numbers
 from typing import NamedTuple
 
@@ -16,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from cluster_jax.clustering import basins, outliers, separation
+from cluster_jax.clustering import basins, islands, outliers, separation
 from cluster_jax.clustering.basins import Landscape
 from cluster_jax.core.checks import InputError
 
@@ -33,9 +32,6 @@ _FEATURES, _VALLEY, _SEPARATE = 0.3, 0.05, 1.65
 _THIN, _THIN_WEIGHT = 1.85, 3.0
 # Evidence of the densities from which the valley is not looked for.
 _CLEARLY = 1.0
-# A level is compared with those of at least this many times as many groups, which must score more
-# by this fraction; if groups are at least so round.
-_WITHIN, _GAIN, _ROUND = 0.6, 0.005, 0.85
 # Prominence of groups that no graph connects.
 _UNCONNECTED = 10.0
 # Certainty from evidence: logistic, its scale fitted on the choosing half.
@@ -132,39 +128,6 @@ def cut(tree: Tree, *, k: int | None = None, level: float | None = None) -> NDAr
     return rank[codes]
 
 
-def choose(tree: Tree, rows: NDArray) -> int:
-    """The number of groups of the cut that is the answer.
-
-    Groups without evidence of being separate are merged. Those that are left may be modes of one
-    cluster, closer to each other than clusters are: the finest level is taken whose silhouette no
-    level of 0.6 times as many groups or more exceeds. Levels still coarser, of which the silhouette
-    is often higher, are groups of clusters. Curved clusters, whose rows are nearer to other means
-    than to their own, are all kept: silhouettes say nothing of them.
-
-    Args:
-        tree: from `build`.
-        rows: float64 `[n, r]`, those of `build`.
-
-    Example:
-        >>> x = np.random.default_rng(0).normal(size=(300, 2)) + 9 * (np.arange(300) % 3)[:, None]
-        >>> choose(build(x, x), x)
-        3
-    """
-    k = tree.n_clusters
-    if k < 3:
-        return k
-    groups, merges = cut(tree, k=k), tree.linkage(k)[:, :2].astype(np.int64)
-    if separation.roundness(rows, groups) < _ROUND:
-        return k
-    silhouettes = separation.silhouettes(rows, groups, merges)
-    scores = dict(zip(range(k, 1, -1), silhouettes.tolist(), strict=True))
-    while True:
-        best = max(range(max(2, math.ceil(_WITHIN * k)), k + 1), key=scores.__getitem__)
-        if scores[best] <= scores[k] + _GAIN * abs(scores[k]):
-            return k
-        k = best
-
-
 def build(rows: NDArray, points: NDArray) -> Tree:
     """The tree of the groups of rows.
 
@@ -199,7 +162,8 @@ class _Builder:
         in_map = in_features
         if not np.array_equal(rows, points):
             in_map = _landscapes(*basins.nearest_rows(points, min(_MANY, n - 1)))
-        self.leaves = basins.basins(in_map[0], _LEAST_PROMINENCE)
+        leaves = basins.basins(in_map[0], _LEAST_PROMINENCE)
+        self.leaves, self.alone = islands.divide(leaves, distances, indices, _SEPARATE)
         m = int(self.leaves.max()) + 1
         self.members = dict(enumerate(outliers.members(self.leaves)))
         core = outliers.core_groups(rows, self.leaves) >= 0
@@ -302,6 +266,8 @@ class _Builder:
 
     def evidence(self, i: int, j: int) -> float:
         """How separate two groups are; from 0 on they are."""
+        if i in self.alone or j in self.alone:
+            return _MAX_IN_MAP - _SEPARATE
         heights = self.passes[min(i, j), max(i, j)]
         peaks = zip(self.peaks[i], self.peaks[j], heights, strict=True)
         few, many, in_features = (

@@ -112,11 +112,15 @@ def certain(labels: NDArray) -> Membership:
 
 
 def _votes(labels: NDArray, neighbors: NDArray, k: int) -> NDArray:
-    """Neighbors of each row in each cluster, its own label counted once, `[n, k]`."""
+    """Neighbors of each row in each cluster, its own label counted once, `[n, k]`.
+
+    As many are asked as its cluster has other rows, at most.
+    """
     n = len(labels)
     votes = np.zeros((n, k), np.int32)
-    for column in labels[neighbors].T:
-        votes[np.arange(n), column] += 1
+    n_others = np.bincount(labels)[labels] - 1
+    for rank, column in enumerate(labels[neighbors].T):
+        votes[np.arange(n), column] += rank < n_others
     votes[np.arange(n), labels] += 1
     return votes
 

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.metrics import adjusted_rand_score
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from cluster_jax.clustering import levels
+from cluster_jax.clustering import answer, levels
 from cluster_jax.clustering.bandwidth import VERDICTS
 from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.clustering.grouping import (
@@ -162,7 +162,7 @@ class ModeTree(ClusterMixin, BaseEstimator):
         self._projection, self._rows = prepare(x, self.metric)
         self.embedding_ = self._map()
         self.tree_, self.sample_ = find(self._rows, self.embedding_)
-        k = levels.choose(self.tree_, self._rows[self.sample_])
+        k = answer.choose(self.tree_, self._rows[self.sample_])
         groups = levels.cut(self.tree_, k=k)
         member = assign(self._rows, self.embedding_, self._sampled, groups)
         self.labels_, self.probabilities_ = member.labels, member.probabilities

@@ -6,7 +6,7 @@ from scipy.cluster import hierarchy
 from sklearn.datasets import load_breast_cancer
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
-from cluster_jax.clustering import basins, levels, membership, separation
+from cluster_jax.clustering import answer, basins, levels, membership, separation
 from cluster_jax.clustering.levels import Tree
 
 
@@ -30,7 +30,7 @@ def _waves():
 
 def _answer(x):
     tree = levels.build(x, x)
-    return tree, levels.choose(tree, x)
+    return tree, answer.choose(tree, x)
 
 
 def test_modes_of_a_cluster_are_not_counted():
@@ -69,7 +69,7 @@ def test_curved_clusters_are_all_counted():
     ],
 )
 def test_the_answer_does_not_hang_on_the_constants(monkeypatch, constant, value):
-    monkeypatch.setattr(levels, constant, value)
+    monkeypatch.setattr(answer, constant, value)
     for x, k in (
         (_nested(outer=4, inner=2, gap=7, distance=40)[0], 4),
         (_nested(outer=2, inner=4, gap=9, distance=30)[0], 8),
@@ -84,7 +84,7 @@ def test_a_split_must_pay_in_silhouette(evidence, k):
     above = x[:, 1] > np.median(x[truth == 0, 1])
     leaves = np.where(truth == 1, 1, 2 * above)
     tree = Tree(leaves, np.array([[0, 2], [1, 3]]), np.array([evidence, 13.0]))
-    assert levels.choose(tree, x) == k
+    assert answer.choose(tree, x) == k
 
 
 def test_small_clusters_are_counted():
