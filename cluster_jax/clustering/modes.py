@@ -89,8 +89,8 @@ class ModeTree(ClusterMixin, BaseEstimator):
     Rows are projected to the components that stand out from noise (`signal`), mapped, and grouped
     by the peaks of the density in the map. The groups merge to a tree, each split of which has a
     certainty (`levels`); one cut is the answer. Of more than 10,000 rows that many are grouped, and
-    the others take the cluster of the nearest of them in the map. Groups of ten rows or
-    fewer may be missed.
+    the others take the cluster of the nearest of them in the map. Groups of five to ten rows are
+    found where they lie apart (`islands`), smaller ones are not.
 
     Args:
         metric: `"cosine"`, for features of networks, or `"euclidean"`.
