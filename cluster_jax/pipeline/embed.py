@@ -14,7 +14,14 @@ from cluster_jax.methods.base import Method
 
 
 def embed(
-    method: Method, params: Any, model_state: Any, dataset: Dataset, *, batch_size: int, mesh: Mesh
+    method: Method,
+    params: Any,
+    model_state: Any,
+    dataset: Dataset,
+    *,
+    batch_size: int,
+    mesh: Mesh,
+    n_images: int | None = None,
 ) -> dict[str, np.ndarray]:
     """Features of every image in the order of the data set.
 
@@ -28,6 +35,7 @@ def embed(
         batch_size: images per forward pass, over all devices; rounded up to a multiple of their
             number.
         mesh: the devices; all processes call this together, and each gets the whole result.
+        n_images: those whose features are wanted, the first; the others fill the last batch.
 
     Returns:
         `{"backbone": float32 [n, d], "projection": float32 [n, e]}`, not normalized.
@@ -37,6 +45,7 @@ def embed(
     replicated = NamedSharding(mesh, PartitionSpec())
     forward = jax.jit(method.embed, out_shardings=replicated)
     batch_size = -(-min(batch_size, dataset.size) // mesh.size) * mesh.size
+    wanted = dataset.size if n_images is None else n_images
     embedded: list[dict[str, np.ndarray]] = []
     stream = batches.evaluation(
         dataset,
@@ -45,7 +54,7 @@ def embed(
         processes=jax.process_count(),
     )
     bar = tqdm(
-        total=dataset.size, unit="image", desc="embedding", mininterval=1.0, file=sys.stderr,
+        total=wanted, unit="image", desc="embedding", mininterval=1.0, file=sys.stderr,
         disable=jax.process_index() != 0, delay=2.0,
     )  # fmt: skip
     with bar:
@@ -53,5 +62,7 @@ def embed(
             placed = jax.make_array_from_process_local_data(sharded, images)
             features = jax.device_get(forward(params, model_state, placed))
             embedded.append({name: rows[:count] for name, rows in features.items()})
-            bar.update(count)
-    return {name: np.concatenate([batch[name] for batch in embedded]) for name in embedded[0]}
+            bar.update(min(count, wanted - bar.n))
+    return {
+        name: np.concatenate([batch[name] for batch in embedded])[:wanted] for name in embedded[0]
+    }

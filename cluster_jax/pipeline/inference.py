@@ -208,8 +208,9 @@ def embed(run: TrainedRun, trained: Trained, dataset: Dataset) -> np.ndarray:
         trained.as_features(padded),
         batch_size=batch,
         mesh=trained.mesh,
+        n_images=dataset.size,
     )
-    return arrays.normalize_rows(features[run.config.eval.features][: dataset.size])
+    return arrays.normalize_rows(features[run.config.eval.features])
 
 
 def nearest(run: TrainedRun, rows: np.ndarray, n: int) -> Nearest:

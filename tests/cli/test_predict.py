@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import pathlib
 import shutil
+from io import StringIO
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import arrays, datasets, inference_data
-from cluster_jax.pipeline import inference
+from cluster_jax.pipeline import embed, inference
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline import workdir as workdirs
 from tests import toy
@@ -85,6 +86,20 @@ def test_images_do_not_affect_each_other(trained):
     few, all_ = inference.place(run, alone), inference.place(run, together)
     for a, b in zip(few, all_, strict=True):
         assert (a == b[[0, 5, 63, 64, 99]]).all()
+
+
+def test_progress_counts_no_padding(trained, monkeypatch):
+    bars, tqdm = [], embed.tqdm
+
+    def made(**options):
+        bars.append(tqdm(**{**options, "file": StringIO()}))
+        return bars[-1]
+
+    monkeypatch.setattr(embed, "tqdm", made)
+    run = inference.read(trained[0])
+    dataset = inference_data.load(toy.images(5)[0], toy.DATA, (8, 8, 1))
+    assert len(inference.embed(run, inference.restore(run), dataset)) == 5
+    assert [(bar.total, bar.n) for bar in bars] == [(5, 5)]
 
 
 def test_new_images_join_their_like(trained):
