@@ -22,7 +22,7 @@ class Membership(NamedTuple):
     Attributes:
         labels: int64 `[n]`.
         probabilities: float64 `[n]`, of the label.
-        runners_up: int64 `[n]`, the second likeliest cluster; the label where there is only one.
+        runners_up: int64 `[n]`, the second likeliest cluster; -1 where no other is likely.
         runner_up_probabilities: float64 `[n]`.
     """
 
@@ -108,7 +108,8 @@ def certain(labels: NDArray) -> Membership:
         >>> certain(np.array([0, 1])).probabilities.tolist()
         [1.0, 1.0]
     """
-    return Membership(labels, np.ones(len(labels)), labels.copy(), np.zeros(len(labels)))
+    n = len(labels)
+    return Membership(labels, np.ones(n), np.full(n, -1), np.zeros(n))
 
 
 def _votes(labels: NDArray, neighbors: NDArray, k: int) -> NDArray:
@@ -158,6 +159,6 @@ def _memberships(labels: NDArray, share: NDArray) -> Membership:
     return Membership(
         labels,
         share[every, labels],
-        np.where(is_doubtful, second, labels),
+        np.where(is_doubtful, second, -1),
         np.where(is_doubtful, others[every, second], 0.0),
     )

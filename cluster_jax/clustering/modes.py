@@ -103,7 +103,8 @@ class ModeTree(ClusterMixin, BaseEstimator):
     Attributes:
         labels_: int64 `[n]`, in the order of the sizes of the tree's groups, the largest first.
         probabilities_: float64 `[n]`, of each row's cluster.
-        runners_up_: int64 `[n]`, the second likeliest cluster of each row.
+        runners_up_: int64 `[n]`, the second likeliest cluster of each row, -1 where no other is
+            likely.
         runner_up_probabilities_: float64 `[n]`.
         n_clusters_: number of clusters.
         tree_: the `levels.Tree` of the rows `sample_`.

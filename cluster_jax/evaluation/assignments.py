@@ -82,7 +82,7 @@ def rows_csv(names: Sequence[str] | None, result: ClusteringResult) -> str:
     """A row for each row of features; without `names` they are numbered.
 
     Where modes found the clusters, also the probability of the cluster, and the second likeliest
-    cluster with its own.
+    cluster, if another is likely, with its own.
     """
     columns: dict[str, Column] = {
         "row": range(len(result.cluster_labels)) if names is None else names,
@@ -99,7 +99,7 @@ def _probabilities(membership: Membership | None) -> dict[str, Column]:
         return {}
     return {
         "probability": membership.probabilities,
-        "runner_up": membership.runners_up,
+        "runner_up": ["" if c < 0 else c for c in membership.runners_up.tolist()],
         "runner_up_probability": membership.runner_up_probabilities,
     }
 

@@ -34,7 +34,7 @@ class StoredClusters(NamedTuple):
         leaves, merges, evidence: the `levels.Tree` of the sample.
         sample: int64 `[m]`, see `clustering.grouping.SampledTree`.
         probabilities: float64 `[n]`, of the cluster.
-        runners_up: int64 `[n]`, the second likeliest cluster.
+        runners_up: int64 `[n]`, the second likeliest cluster, -1 for none.
         runner_up_probabilities: float64 `[n]`.
     """
 

@@ -107,6 +107,9 @@ def test_modes_are_the_default_and_k_cuts_their_tree(files, capsys):
     rows = list(csv.DictReader(pathlib.Path("found/assignments.csv").read_text().splitlines()))
     assert all(float(row["probability"]) > 0.5 for row in rows)
     assert all(float(row["runner_up_probability"]) < 0.5 for row in rows)
+    for row in rows:
+        assert (row["runner_up"] == "") == (float(row["runner_up_probability"]) == 0)
+        assert row["runner_up"] != row["cluster"]
     page = pathlib.Path("found/report.html").read_text()
     assert "the more apart they are" in page
 

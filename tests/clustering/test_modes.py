@@ -244,6 +244,20 @@ def test_probabilities_are_calibrated():
     assert second[~right].mean() > 0.8
 
 
+def test_rows_that_are_sure_have_no_runner_up():
+    rng = np.random.default_rng(0)
+    truth = np.arange(300) % 3
+    x = np.array([0.0, 3.2, 40.0])[truth, None] + rng.normal(size=(300, 1))
+    labels = (x[:, 0] > 1.6).astype(int) + (x[:, 0] > 20)
+    member = membership.assign(x, labels, basins.nearest_rows(x, 20)[1])
+    is_sure = member.runner_up_probabilities == 0
+    assert is_sure[truth == 2].all()
+    assert not is_sure.all()
+    assert ((member.runners_up == -1) == is_sure).all()
+    assert (member.runners_up != member.labels).all()
+    assert (_fit(np.ones((40, 2))).runners_up_ == -1).all()
+
+
 def test_curved_clusters_keep_their_rows():
     x, truth = make_moons(600, noise=0.05, random_state=1)
     _, neighbors = basins.nearest_rows(x, 250)
