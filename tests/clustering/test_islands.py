@@ -52,6 +52,8 @@ def test_the_gap_is_compared_with_both_sides():
         assert len(found.alone) == n_found
     assert np.bincount(found.leaves).tolist() == [20, 5]
     assert found.alone == {1}
+    sparse_group = np.append(10 * np.arange(5.0), 100 + np.arange(20.0) / 10)
+    assert not _divide(sparse_group[:, None]).alone
 
 
 @pytest.mark.parametrize("seed", range(4))
