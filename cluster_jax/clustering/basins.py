@@ -124,7 +124,12 @@ def inverse_dimension(distances: NDArray) -> NDArray:
 
 
 def dimension(distances: NDArray) -> float:
-    """Number of dimensions that rows fill, 1 to 15, from their `[n, k]` ascending distances."""
+    """Number of dimensions that rows fill, 1 to 15, from their `[n, k]` ascending distances.
+
+    Example:
+        >>> round(dimension(np.sqrt(np.arange(1.0, 21.0))[None, :]), 1)
+        2.0
+    """
     rows = distances[distances[:, 0] > 0]
     if not len(rows):
         return 2.0

@@ -51,7 +51,12 @@ def is_core(x: NDArray, center: NDArray, typical: float) -> NDArray:
 
 
 def core_mean(x: NDArray, core: NDArray) -> NDArray:
-    """Mean of the rows of `x` `[n, d]` that are `core`, bool `[n]`, float64 `[d]`."""
+    """Mean of the rows of `x` `[n, d]` that are `core`, bool `[n]`: float64 `[d]`.
+
+    Example:
+        >>> core_mean(np.array([[0.0], [2.0], [900.0]]), np.array([True, True, False])).tolist()
+        [1.0]
+    """
     return (x if core.all() else x[core]).mean(axis=0, dtype=np.float64)
 
 
