@@ -96,14 +96,14 @@ def beside(weights: str, name: str) -> pathlib.Path | None:
     if not weights.startswith("hf:"):
         file = pathlib.Path(weights).expanduser().parent / name
         return file if file.is_file() else None
-    file, error = _download(weights, name)
+    downloaded, error = _download(weights, name)
     if error is not None and not _is_absent(weights, name, error):
         raise InputError(
             f"{name} of {weights!r} must be within reach, as it may say how images are prepared; "
             f"got {type(error).__name__}: try again with a network, or give data.image_size, "
             "data.interpolation, augment.mean, and augment.std"
         ) from error
-    return file
+    return downloaded
 
 
 def _is_absent(weights: str, name: str, error: Exception) -> bool:
