@@ -273,7 +273,7 @@ def _parser() -> Parser:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point; `arguments` are those of the process by default."""
-    with exit_codes.handle_errors():
+    with exit_codes.handle_errors(), exit_codes.interruptions(lambda: False):
         flags = _parser().parse_args(arguments)
         names = [field.name for field in dataclasses.fields(ClusterOptions)]
         options = ClusterOptions(**{name: getattr(flags, name) for name in names})

@@ -4,8 +4,8 @@ import contextlib
 import signal
 import sys
 import warnings
-from collections.abc import Iterator
-from typing import TextIO
+from collections.abc import Callable, Iterator
+from typing import NoReturn, TextIO
 
 from cluster_jax.core import interrupt
 from cluster_jax.core.checks import InputError
@@ -22,8 +22,9 @@ exit codes:
   {FAILURE:<5} failure: the training diverged, a file could not be written, out of memory
   {BAD_INPUT:<5} bad input: a flag, the config, the data or the workdir cannot be used
   {PREEMPTED:<5} interrupted during training (Ctrl-C, SIGTERM), checkpoint saved, or by SIGTERM at
-        any time: run the same command again to resume
-  {INTERRUPTED:<5} interrupted outside training (Ctrl-C): run the same command again to resume
+        any time: the same command goes on from what is saved
+  {INTERRUPTED:<5} interrupted outside training (Ctrl-C): the same command goes on from what is
+        saved
 """
 
 
@@ -37,11 +38,8 @@ def handle_errors() -> Iterator[None]:
     with warnings.catch_warnings(), interrupt.answered(codes):
         warnings.showwarning = _show_warning
         try:
-            yield
-        except KeyboardInterrupt:
-            _exit("Interrupted. Run the same command again to resume.", INTERRUPTED)
-        except interrupt.Terminated:
-            _exit("Interrupted. Run the same command again to resume.", PREEMPTED)
+            with interruptions(None):
+                yield
         except InputError as error:
             _exit(f"error: {error}", BAD_INPUT)
         except MemoryError:
@@ -58,7 +56,25 @@ def handle_errors() -> Iterator[None]:
             raise
 
 
-def _exit(sentence: str, code: int) -> None:
+@contextlib.contextmanager
+def interruptions(has_saved: Callable[[], bool] | None) -> Iterator[None]:
+    """Turns Ctrl-C and SIGTERM inside into a sentence that says how to go on, and an exit code.
+
+    Args:
+        has_saved: whether the same command has something to resume from, asked after both; None: it
+            is not known yet.
+    """
+    try:
+        yield
+    except (KeyboardInterrupt, interrupt.Terminated) as stop:
+        code = INTERRUPTED if isinstance(stop, KeyboardInterrupt) else PREEMPTED
+        if has_saved is None:
+            _exit(f"Interrupted; {interrupt.AGAIN}.", code)
+        again = "resume" if has_saved() else "start over"
+        _exit(f"Interrupted. Run the same command again to {again}.", code)
+
+
+def _exit(sentence: str, code: int) -> NoReturn:
     sys.stderr.write(f"{sentence}\n")
     sys.exit(code)
 

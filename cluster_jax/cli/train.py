@@ -28,7 +28,7 @@ def _train(flags: ConfigFlags, arguments: Sequence[str]) -> None:
     import jax
 
     from cluster_jax.core import devices
-    from cluster_jax.pipeline import export
+    from cluster_jax.pipeline import export, integrity
     from cluster_jax.pipeline import run as pipeline
     from cluster_jax.pipeline.config import config_json
 
@@ -38,18 +38,19 @@ def _train(flags: ConfigFlags, arguments: Sequence[str]) -> None:
     devices.use_cores(math.gcd(train.get("batch_size", 0), train.get("labeled_batch_size") or 0))
     devices.distribute()
     export_folder = flags.others["export"]
-    workdir = flags.others["workdir"] or pipeline.default_workdir(
-        config_json(flags.config), flags.name
+    workdir = epath.Path(
+        flags.others["workdir"] or pipeline.default_workdir(config_json(flags.config), flags.name)
     )
     if export_folder is not None:
         export.check_has_images(flags.config.data.name)
         images = flags.config.data.dir if flags.config.data.name == "folder" else None
         export.check(export_folder, images, workdir)
     cut_short = CUT_SHORT in arguments
-    pipeline.run_pipeline(flags.config, workdir, flags.name, cut_short=cut_short)
-    if export_folder is not None and jax.process_index() == 0:
-        count = export.run_clusters(workdir, export_folder)
-        sys.stdout.write(f"exported     {count:,} folders to {export_folder}\n")
+    with exit_codes.interruptions(lambda: integrity.has_saved(workdir)):
+        pipeline.run_pipeline(flags.config, workdir, flags.name, cut_short=cut_short)
+        if export_folder is not None and jax.process_index() == 0:
+            count = export.run_clusters(workdir, export_folder)
+            sys.stdout.write(f"exported     {count:,} folders to {export_folder}\n")
 
 
 def _supervise(flags: ConfigFlags, arguments: Sequence[str], where: Any) -> NoReturn:

@@ -12,8 +12,10 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-_ANSWER = "\nInterrupted: ending as soon as what is done is saved; once more ends at once.\n"
-_END = "\nEnded at once. Run the same command again to resume.\n"
+# Where it is not known whether anything is saved.
+AGAIN = "the same command goes on from what is saved, if anything is"
+_ANSWER = "\nInterrupted: ending; once more ends at once.\n"
+_END = f"\nEnded at once; {AGAIN}.\n"
 
 
 class Terminated(BaseException):

@@ -21,7 +21,7 @@ from typing import IO, Any, NamedTuple
 
 from etils import epath
 
-from cluster_jax.core import lock
+from cluster_jax.core import interrupt, lock
 
 # Set for the child; and the folder of a workdir for the signs of life.
 CHILD, FOLDER = "CLUSTER_JAX_CHILD", "processes"
@@ -80,12 +80,12 @@ def supervise(
     child = _Child(arguments)
     interrupts: list[float] = []
 
-    def interrupt(number: int, frame: Any) -> None:
+    def pass_on(number: int, frame: Any) -> None:
         interrupts.append(time.monotonic())
         child.interrupt(kill=len(interrupts) > 1)
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, interrupt)
+        signal.signal(number, pass_on)
     while child.is_alive():
         time.sleep(_LOOK)
         others.say("running")
@@ -105,7 +105,7 @@ def supervise(
         others.say("interrupted")
         child.finish(quiet=False)
         if code not in (preempted, 128 + signal.SIGINT):
-            _print("Interrupted. Run the same command again to resume.")
+            _print(f"Interrupted; {interrupt.AGAIN}.")
         return preempted
     cause = others.cause(_EXPLAIN)
     child.finish(quiet=cause is not None)
@@ -114,7 +114,7 @@ def supervise(
         others.say("failed", f"process {where.rank} of {where.size} ended ({reason})")
         return failure if code < 0 else code
     others.say("failed", cause)
-    _print(f"error: {cause}; run the same command again to resume")
+    _print(f"error: {cause}; {interrupt.AGAIN}")
     return failure
 
 

@@ -158,7 +158,7 @@ def stream(
 
 
 def evaluation(
-    dataset: Dataset, *, batch_size: int, process: int, processes: int
+    dataset: Dataset, *, batch_size: int, process: int, processes: int, start: int = 0
 ) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
     """Every image once, in order, in batches of one size.
 
@@ -169,6 +169,7 @@ def evaluation(
         batch_size: images of the global batch; may exceed the size of the set.
         process: rank of this process.
         processes: number of processes; each has `batch_size / processes` contiguous rows.
+        start: image from which to go on, the first one of a batch.
 
     Returns:
         Iterator of (uint8 `[batch_size / processes, H, W, C]`, their indices int32, number of
@@ -185,7 +186,7 @@ def evaluation(
         index = np.minimum(positions, np.int32(dataset.size - 1))
         return dataset.fetch(index), index, min(batch_size, dataset.size - start)
 
-    return _prefetch(batch, range(0, dataset.size, batch_size), EVALUATION_PREFETCH)
+    return _prefetch(batch, range(start, dataset.size, batch_size), EVALUATION_PREFETCH)
 
 
 def _prefetch(function: Callable[[int], Any], items: Iterable[int], depth: int) -> Generator:

@@ -1,16 +1,20 @@
-"""Embeds a whole data set with the network that a method keeps after training."""
+"""Embeds a whole data set, with the network that a method keeps after training or with another."""
 
 import sys
+from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 import jax
 import numpy as np
+from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from tqdm import tqdm
 
 from cluster_jax.data import batches
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.methods.base import Method
+from cluster_jax.pipeline import parts
+from cluster_jax.pipeline.parts import Parts
 
 
 def embed(
@@ -22,47 +26,86 @@ def embed(
     batch_size: int,
     mesh: Mesh,
     n_images: int | None = None,
+    kept: Parts | None = None,
 ) -> dict[str, np.ndarray]:
     """Features of every image in the order of the data set.
-
-    The last batch is padded with copies of its last image, whose features are discarded.
 
     Args:
         method: method whose `embed` is used.
         params: parameters, on all devices of the mesh.
         model_state: the method's other state, on all devices of the mesh.
         dataset: the images.
-        batch_size: images per forward pass, over all devices; rounded up to a multiple of their
-            number.
-        mesh: the devices; all processes call this together, and each gets the whole result.
-        n_images: those whose features are wanted, the first; the others fill the last batch.
+        batch_size: see `rows`.
+        mesh: see `rows`.
+        n_images: see `rows`.
+        kept: see `rows`.
 
     Returns:
         `{"backbone": float32 [n, d], "projection": float32 [n, e]}`, not normalized.
     """
-    (axis,) = mesh.axis_names
-    sharded = NamedSharding(mesh, PartitionSpec(axis))
-    replicated = NamedSharding(mesh, PartitionSpec())
-    forward = jax.jit(method.embed, out_shardings=replicated)
-    batch_size = -(-min(batch_size, dataset.size) // mesh.size) * mesh.size
-    wanted = dataset.size if n_images is None else n_images
-    embedded: list[dict[str, np.ndarray]] = []
-    stream = batches.evaluation(
+    forward = jax.jit(method.embed, out_shardings=NamedSharding(mesh, PartitionSpec()))
+    return rows(
+        lambda images, _: forward(params, model_state, images),
         dataset,
         batch_size=batch_size,
-        process=jax.process_index(),
-        processes=jax.process_count(),
+        mesh=mesh,
+        n_images=n_images,
+        kept=kept,
     )
-    bar = tqdm(
-        total=wanted, unit="image", desc="embedding", mininterval=1.0, file=sys.stderr,
-        disable=jax.process_index() != 0, delay=2.0,
-    )  # fmt: skip
-    with bar:
-        for images, _, count in stream:
-            placed = jax.make_array_from_process_local_data(sharded, images)
-            features = jax.device_get(forward(params, model_state, placed))
-            embedded.append({name: rows[:count] for name, rows in features.items()})
-            bar.update(min(count, wanted - bar.n))
-    return {
-        name: np.concatenate([batch[name] for batch in embedded])[:wanted] for name in embedded[0]
-    }
+
+
+def rows(
+    forward: Callable[[Array, Array], Mapping[str, Any]],
+    dataset: Dataset,
+    *,
+    batch_size: int,
+    mesh: Mesh,
+    n_images: int | None = None,
+    kept: Parts | None = None,
+) -> dict[str, np.ndarray]:
+    """What a network gives for every image in the order of the data set.
+
+    The last batch is padded with copies of its last image, whose rows are discarded.
+
+    Args:
+        forward: uint8 `[b, H, W, C]` and their indices int32 `[b]`, both spread over the mesh, ->
+            name -> rows `[b, ...]` on every device.
+        dataset: the images.
+        batch_size: images per forward pass, over all devices; rounded up to a multiple of their
+            number.
+        mesh: the devices; all processes call this together, and each gets the whole result.
+        n_images: those whose rows are wanted, the first; the others fill the last batch.
+        kept: where parts are kept until all is done, for the caller to remove; None: nowhere.
+
+    Returns:
+        Name -> rows `[n, ...]`.
+    """
+    (axis,) = mesh.axis_names
+    sharded = NamedSharding(mesh, PartitionSpec(axis))
+    batch_size = -(-min(batch_size, dataset.size) // mesh.size) * mesh.size
+    wanted = dataset.size if n_images is None else n_images
+    if kept is not None:  # Rounding depends on which images are computed together.
+        kept = kept._replace(fingerprint=f"{kept.fingerprint}:{batch_size}x{mesh.size}")
+
+    def embed_from(start: int) -> Generator[parts.Batch]:
+        stream = batches.evaluation(
+            dataset,
+            batch_size=batch_size,
+            process=jax.process_index(),
+            processes=jax.process_count(),
+            start=start,
+        )
+        bar = tqdm(
+            total=wanted, initial=start, unit="image", desc="embedding", mininterval=1.0,
+            file=sys.stderr, disable=jax.process_index() != 0, delay=2.0,
+        )  # fmt: skip
+        with bar:
+            for images, index, count in stream:
+                placed = (
+                    jax.make_array_from_process_local_data(sharded, x) for x in (images, index)
+                )
+                computed = jax.device_get(forward(*placed))
+                bar.update(min(count, wanted - bar.n))
+                yield {name: values[:count] for name, values in computed.items()}
+
+    return {name: values[:wanted] for name, values in parts.collect(kept, embed_from).items()}

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
+from etils import epath
 from jax.sharding import Mesh
 from numpy.typing import NDArray
 
@@ -13,8 +14,9 @@ from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import features
 from cluster_jax.data.datasets import Dataset
-from cluster_jax.pipeline import pretrained_features
+from cluster_jax.pipeline import parts, pretrained_features
 from cluster_jax.pipeline.config import RunConfig
+from cluster_jax.pipeline.parts import Parts
 from cluster_jax.pipeline.pretrained_features import EmbedViews
 from cluster_jax.pipeline.stages import Stage
 
@@ -22,7 +24,9 @@ from cluster_jax.pipeline.stages import Stage
 TRAIN_FEATURES, TEST_FEATURES = "features.npz", "features_test.npz"
 
 
-def embed_images(stages: Sequence[Stage]) -> list[Stage]:
+def embed_images(
+    stages: Sequence[Stage], fingerprint: str, guard: Callable[[], None]
+) -> list[Stage]:
     """The stages with the features of their images, in place of those that are pending.
 
     Features are written to the workdir, and while they are made in parts, so that an interrupted
@@ -30,9 +34,11 @@ def embed_images(stages: Sequence[Stage]) -> list[Stage]:
 
     Args:
         stages: all stages of the run; they have the same images.
+        fingerprint: of the run's config and images.
+        guard: raises if the workdir may not be written any longer.
 
     Raises:
-        InputError: there is more than one process, or a part is damaged.
+        InputError: there is more than one process.
     """
     last = stages[-1]
     if last.built.config.embedder is None:
@@ -42,8 +48,13 @@ def embed_images(stages: Sequence[Stage]) -> list[Stage]:
             f"embedder must be None in more than one process; got {jax.process_count()} processes: "
             "write the features with `cluster-jax embed` in one, and train on the file"
         )
-    dataset = _filled(last, last.built.training.dataset, TRAIN_FEATURES)
-    test = None if last.built.test is None else _filled(last, last.built.test, TEST_FEATURES)
+
+    def filled(pending: Dataset, name: str) -> Dataset:
+        kept = Parts(parts.folder_of(last.workdir / name), fingerprint, guard)
+        return _filled(last, pending, last.workdir / name, kept)
+
+    dataset = filled(last.built.training.dataset, TRAIN_FEATURES)
+    test = None if last.built.test is None else filled(last.built.test, TEST_FEATURES)
 
     def with_features(stage: Stage) -> Stage:
         training = stage.built.training._replace(dataset=dataset)
@@ -52,20 +63,18 @@ def embed_images(stages: Sequence[Stage]) -> list[Stage]:
     return [with_features(stage) for stage in stages]
 
 
-def _filled(last: Stage, pending: Dataset, name: str) -> Dataset:
+def _filled(last: Stage, pending: Dataset, file: epath.Path, kept: Parts) -> Dataset:
     config, images = last.built.config, pending.features_of
     assert images is not None  # the section embedder is set
-    file = last.workdir / name
     if file.exists():
         values = io.read_arrays(file)["features"]
     else:
-        parts = last.workdir / f"{name}.parts"
-        parts.mkdir(exist_ok=True)  # Whose they are is known: the workdir is that of one config.
         mesh = last.built.training.mesh
         embed_views = _embed_views(config, images.shape[2], mesh)
-        values = pretrained_features.embed(images, embed_views, config.eval.batch_size, mesh, parts)
+        values = pretrained_features.embed(images, embed_views, config.eval.batch_size, mesh, kept)
+        kept.guard()
         io.write_arrays(file, {"features": values})
-        pretrained_features.remove(parts)
+    parts.remove(kept.folder)
     dataset = features.of_images(images, values, config.data.cache_mb)
     return features.with_neighbors(dataset, config.feature_views.searched)
 

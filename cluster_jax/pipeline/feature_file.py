@@ -1,6 +1,7 @@
 """Writes the features of images by a pretrained network into one file, as data for training."""
 
 import dataclasses
+import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -11,9 +12,10 @@ from etils import epath
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data.splits import NovelConfig
-from cluster_jax.pipeline import build, pretrained_features
+from cluster_jax.pipeline import build, parts, pretrained_features
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import parse_config
+from cluster_jax.pipeline.parts import Parts
 
 
 class Written(NamedTuple):
@@ -53,10 +55,12 @@ def write(values: Mapping[str, Any], out: epath.PathLike, views: int) -> Written
     if jax.process_count() > 1:
         raise InputError(f"embed must run in one process; got {jax.process_count()}")
     built = build.build_run(config)
-    run, folder = built.training, out.parent / f"{out.name}.parts"
+    run, folder = built.training, parts.folder_of(out)
     kept = {key: values[key] for key in ("seed", "data", "augment", "network")}
     images = workdirs.describe_images(run.dataset)
-    pretrained_features.claim(folder, {**kept, "views": views, "images": images})
+    about = {**kept, "views": views, "images": images}
+    parts.claim(folder, about)
+    made_from = workdirs.fingerprint(json.dumps(io.plain(about), sort_keys=True).encode())
     embed = pretrained_features.make(
         config.network,
         built.config.augment,
@@ -66,7 +70,7 @@ def write(values: Mapping[str, Any], out: epath.PathLike, views: int) -> Written
         mesh=run.mesh,
     )
     features = pretrained_features.embed(
-        run.dataset, embed, config.eval.batch_size, run.mesh, folder
+        run.dataset, embed, config.eval.batch_size, run.mesh, Parts(folder, made_from)
     )
     arrays = {"features": features if views else features[:, 0]}
     if run.dataset.labels is not None:
@@ -75,5 +79,5 @@ def write(values: Mapping[str, Any], out: epath.PathLike, views: int) -> Written
         if texts is not None:
             arrays[name] = np.array(texts)
     io.write_arrays(out, arrays)
-    pretrained_features.remove(folder)
+    parts.remove(folder)
     return Written(arrays["features"].shape, run.dataset.skipped)

@@ -7,7 +7,7 @@ from jax.experimental import multihost_utils
 
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
-from cluster_jax.pipeline import embedder
+from cluster_jax.pipeline import embedder, parts
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.training import checkpoint
 
@@ -47,6 +47,16 @@ def check_has_config(workdir: epath.Path) -> None:
                 f"{workdir} must have {workdirs.CONFIG} beside {name}, to tell which run it is; "
                 "got none: restore it from a copy, or choose another --workdir"
             )
+
+
+def has_saved(workdir: epath.Path) -> bool:
+    """Whether a run in a workdir, which need not exist, has something to resume from."""
+    folders = [workdir, *workdir.glob("stages/*")]
+    return (
+        any(step > 0 for folder in folders for step in checkpoint.steps(folder / checkpoint.FOLDER))
+        or any((workdir / name).exists() for name in _MADE_AGAIN if name != workdirs.IMAGES)
+        or any(parts.exist(folder) for folder in workdir.glob(f"*{parts.SUFFIX}"))
+    )
 
 
 def has_embedding(file: epath.Path, fingerprint: str, step: int) -> bool:

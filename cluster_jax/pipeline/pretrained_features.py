@@ -1,34 +1,26 @@
-"""Features of images by a frozen pretrained network, in parts that an interruption keeps."""
+"""Features of images by a frozen pretrained network, and of random views of them."""
 
 import dataclasses
 import functools
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from etils import epath
 from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpy.typing import NDArray
-from tqdm import tqdm
 
-from cluster_jax.core import io
-from cluster_jax.core.checks import InputError
-from cluster_jax.data import batches
 from cluster_jax.data import views as data_views
-from cluster_jax.data.images import Dataset, select
+from cluster_jax.data.images import Dataset
 from cluster_jax.data.views import AugmentConfig
 from cluster_jax.methods.base import image_keys
 from cluster_jax.nets import network
 from cluster_jax.nets.config import NetworkConfig
 from cluster_jax.nets.pretrained import weights
-
-# Images in a part, all that an interruption can lose: 20 s on two CPU cores without views.
-PART = 1024
-ABOUT, PART_NAME = "about.json", "part_"
+from cluster_jax.pipeline.embed import rows
+from cluster_jax.pipeline.parts import Parts
 
 # uint8 [b, H, W, C], index int32 [b] -> float32 [b, 1 + views, d].
 EmbedViews = Callable[[Array, Array], NDArray]
@@ -86,86 +78,22 @@ def make(
 
 
 def embed(
-    dataset: Dataset, embed_views: EmbedViews, batch_size: int, mesh: Mesh, folder: epath.Path
+    dataset: Dataset, embed_views: EmbedViews, batch_size: int, mesh: Mesh, kept: Parts
 ) -> NDArray:
-    """Features of all images, float32 `[n, 1 + views, d]`; each part is written when it is done.
+    """Features of all images, float32 `[n, 1 + views, d]`.
 
     Args:
         dataset: the images.
         embed_views: see `make`.
-        batch_size: images per forward pass, over all devices; rounded up to a multiple of their
-            number.
+        batch_size: see `embed.rows`.
         mesh: the devices.
-        folder: of the parts; those that are there are read, see `claim`.
+        kept: see `embed.rows`.
     """
-    (axis,) = mesh.axis_names
-    sharded = NamedSharding(mesh, PartitionSpec(axis))
-    batch_size = -(-min(batch_size, dataset.size) // mesh.size) * mesh.size
-    starts = range(0, dataset.size, PART)
-    bar = tqdm(total=dataset.size, unit="image", desc="embedding", file=sys.stderr, delay=2.0)
-    parts = []
-    with bar:
-        for start in starts:
-            file = folder / f"{PART_NAME}{start:09d}.npz"
-            members = np.arange(start, min(start + PART, dataset.size))
-            if file.exists():
-                parts.append(_read(file))
-                bar.update(len(members))
-                continue
-            rows = []
-            part = select(dataset, members)
-            for images, index, count in batches.evaluation(
-                part, batch_size=batch_size, process=0, processes=1
-            ):
-                # Keys of the views come from an image's place in the whole set.
-                placed = jax.device_put((images, index + np.int32(start)), sharded)
-                rows.append(embed_views(*placed)[:count])
-                bar.update(count)
-            parts.append(np.concatenate(rows))
-            io.write_arrays(file, {"features": parts[-1]})
-    return np.concatenate(parts)
-
-
-def claim(folder: epath.Path, about: Mapping[str, Any]) -> None:
-    """Creates the folder of parts, or checks that its parts are those of the same images.
-
-    Raises:
-        InputError: they are not, or the folder has other files.
-    """
-    file, about = folder / ABOUT, io.plain(about)
-    if not file.exists():
-        if folder.exists() and any(folder.iterdir()):
-            raise InputError(
-                f"{folder} must be a new folder for parts of the features; got one with other "
-                "files: choose another --out"
-            )
-        folder.mkdir(parents=True, exist_ok=True)
-        io.write_json(file, about, checksum=True)
-        return
-    try:
-        stored = io.read_json(file)
-    except ValueError:
-        stored = None
-    if stored != about:
-        raise InputError(
-            f"{folder} must have parts of the same images, network and views; got others: delete "
-            "it, or choose another --out"
-        )
-
-
-def remove(folder: epath.Path) -> None:
-    """Deletes the parts, once the features are written elsewhere."""
-    for file in folder.glob(f"{PART_NAME}*"):
-        file.unlink()
-    (folder / ABOUT).unlink(missing_ok=True)
-    folder.rmdir()
-
-
-def _read(file: epath.Path) -> NDArray:
-    try:
-        return io.read_arrays(file)["features"]
-    except Exception as error:  # zipfile and zlib have errors of their own
-        raise InputError(
-            f"{file} must be a part that this command has written; got a damaged file: delete it, "
-            "and run the same command again"
-        ) from error
+    # Keys of the views come from an image's place in the whole set.
+    return rows(
+        lambda images, index: {"features": embed_views(images, index)},
+        dataset,
+        batch_size=batch_size,
+        mesh=mesh,
+        kept=kept,
+    )["features"]

@@ -17,10 +17,11 @@ from ml_collections import ConfigDict
 from cluster_jax.core import disk, interrupt, io, lock
 from cluster_jax.core.checks import InputError
 from cluster_jax.data.datasets import Dataset
-from cluster_jax.pipeline import build, embedder, integrity, outputs, provenance, stages
+from cluster_jax.pipeline import build, embedder, integrity, outputs, parts, provenance, stages
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import config_json, parse_config
-from cluster_jax.training import checkpoint
+from cluster_jax.pipeline.parts import Parts
+from cluster_jax.training import checked, checkpoint
 from cluster_jax.training.state import State
 
 # Sections that may change in a trained run without training again.
@@ -172,20 +173,25 @@ def _train_and_embed(
         io.write_json(workdir / workdirs.CONFIG, values, checksum=True)
         described = {**plan.images, **build.describe_images(last.built)}
         io.write_json(workdir / workdirs.IMAGES, described, checksum=True)
+        for name in plan.files.keys() - plan.missing:  # left by a kill after the last part
+            parts.remove(parts.folder_of(workdir / name))
     if _agree(not plan.missing and checkpoint.damage(last.checkpoints) is None, workdir):
         return
-    trainings = embedder.embed_images(trainings)
+    trainings = embedder.embed_images(trainings, plan.fingerprint, guard)
     last = trainings[-1]
     run, test = last.built.training, last.built.test
 
     def embed(name: str, dataset: Dataset, state: State) -> None:
         if name not in plan.missing:
             return
-        features = stages.embed(last, dataset, state)
+        step, network = plan.files[name], (state.params, state.model_state)
+        made_from = f"{plan.fingerprint}:{step}:{checked.checksum(network)}"
+        kept = Parts(parts.folder_of(workdir / name), made_from, guard)
+        features = stages.embed(last, dataset, state, kept)
         if jax.process_index() == 0:
             guard()
-            step = plan.files[name]
             integrity.write_embedding(workdir / name, features, plan.fingerprint, step)
+            parts.remove(kept.folder)
 
     def before_last(state: State) -> None:
         embed(workdirs.INITIAL_EMBEDDING, run.dataset, state)

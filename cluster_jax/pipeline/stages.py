@@ -16,6 +16,7 @@ from cluster_jax.pipeline import build, trace
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import RunConfig, read_config
 from cluster_jax.pipeline.embed import embed as embed_dataset
+from cluster_jax.pipeline.parts import Parts
 from cluster_jax.training import checkpoint, loop, watch
 from cluster_jax.training.state import State
 
@@ -143,7 +144,9 @@ def train(
     return state
 
 
-def embed(stage: Stage, dataset: Dataset, state: State) -> dict[str, Any]:
+def embed(
+    stage: Stage, dataset: Dataset, state: State, kept: Parts | None = None
+) -> dict[str, Any]:
     """Features of every image of a data set by the network of a state; see `embed.embed`."""
     run = stage.built.training
     return embed_dataset(
@@ -153,6 +156,7 @@ def embed(stage: Stage, dataset: Dataset, state: State) -> dict[str, Any]:
         dataset,
         batch_size=stage.built.config.eval.batch_size,
         mesh=run.mesh,
+        kept=kept,
     )
 
 

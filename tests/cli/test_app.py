@@ -91,7 +91,11 @@ def test_mistyped_commands(arguments, message, capsys):
             75,
             "stopped after step 3. Run the same command again to resume.",
         ),
-        (KeyboardInterrupt(), 130, "Interrupted. Run the same command again to resume."),
+        (
+            KeyboardInterrupt(),
+            130,
+            "Interrupted; the same command goes on from what is saved, if anything is.",
+        ),
     ],
 )
 def test_errors_have_a_sentence_and_a_code(error, code, sentence, capsys):

@@ -151,7 +151,7 @@ def test_a_finished_run_is_shown_again(files, capsys):
     assert results["metrics"]["gridshift"]["acc"] is None
 
 
-def test_an_interrupted_run_goes_on(files, capsys, monkeypatch):
+def test_an_interrupted_run_starts_over(files, capsys, monkeypatch):
     flags = ("--features=x.npy", "--method=gridshift", "--bandwidth=2.5", "--workdir=out")
 
     def stop(*arguments):
@@ -162,7 +162,7 @@ def test_an_interrupted_run_goes_on(files, capsys, monkeypatch):
         with pytest.raises(SystemExit) as end:
             cluster.main(flags)
     assert end.value.code == 130
-    assert "Interrupted. Run the same command again to resume." in capsys.readouterr().err
+    assert "Interrupted. Run the same command again to start over." in capsys.readouterr().err
     assert not pathlib.Path("out/results.json").exists()
     _run(capsys, *flags)
     assert pathlib.Path("out/results.json").exists()

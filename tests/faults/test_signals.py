@@ -9,10 +9,13 @@ import sys
 import threading
 import time
 
+import numpy as np
 import pytest
 
 from cluster_jax.cli import train
 from cluster_jax.core import io, lock
+from cluster_jax.data import batches
+from cluster_jax.pipeline import parts
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.training import checkpoint
 from tests.faults.runs import assert_same, before_step
@@ -92,9 +95,9 @@ def command(finished, tmp_path):
     """The command of the run that was left alone; its exit code."""
     (tmp_path / "toy.py").write_text(CONFIG.format(path=str(finished.config.data.dir)))
 
-    def run():
+    def run(*flags, name="run"):
         try:
-            train.main([f"--config={tmp_path}/toy.py", f"--workdir={tmp_path}/run"])
+            train.main([f"--config={tmp_path}/toy.py", f"--workdir={tmp_path}/{name}", *flags])
         except SystemExit as stop:
             return stop.code
         return 0
@@ -155,6 +158,53 @@ def test_after_the_training(command, finished, tmp_path, monkeypatch, capsys, pa
     _before(monkeypatch, *PARTS[part], act)
     assert command() == SIGNALS[number]
     _goes_on(command, finished, workdir, monkeypatch, capsys)
+
+
+@pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
+@pytest.mark.parametrize("number", SIGNALS)
+def test_in_the_midst_of_the_embedding(command, tmp_path, monkeypatch, capsys, number):
+    """What is embedded is kept, and the same command embeds the rest, bit for bit the same."""
+    monkeypatch.setattr(pipeline.outputs, "write_outputs", lambda *arguments: {})
+    flags, workdir = ("--config.eval.batch_size=16",), tmp_path / "run"
+    assert command(*flags, name="whole") == 0
+    evaluation, counts = batches.evaluation, []
+
+    def interrupted(dataset, **arguments):
+        for images, index, count in evaluation(dataset, **arguments):
+            if len(counts) == 2:
+                _send(number)
+            if dataset.size == 64:  # the training embeds a few images too
+                counts.append(count)
+            yield images, index, count
+
+    with monkeypatch.context() as patch:
+        patch.setattr(batches, "evaluation", interrupted)
+        assert command(*flags) == SIGNALS[number]
+    said = capsys.readouterr().err
+    assert "Interrupted. Run the same command again to resume." in said
+    assert "Traceback" not in said
+    assert parts.exist(workdir / "embedding.npz.parts")
+    starts = []
+
+    def started(dataset, **arguments):
+        starts.append(arguments["start"])
+        return evaluation(dataset, **arguments)
+
+    monkeypatch.setattr(batches, "evaluation", started)
+    assert command(*flags) == 0
+    assert starts == [32]
+    assert not (workdir / "embedding.npz.parts").exists()
+    first, second = (io.read_arrays(tmp_path / n / "embedding.npz") for n in ("run", "whole"))
+    for name, rows in second.items():
+        np.testing.assert_array_equal(first[name], rows)
+
+
+@pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
+@pytest.mark.parametrize("number", SIGNALS)
+def test_before_anything_is_saved(command, tmp_path, monkeypatch, capsys, number):
+    _before(monkeypatch, pipeline.stages, "build_stages", lambda: _send(number))
+    assert command() == SIGNALS[number]
+    assert "Interrupted. Run the same command again to start over." in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")

@@ -7,7 +7,7 @@ from cluster_jax import ImageClusterer, load
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import batches
-from cluster_jax.pipeline import build, feature_file, pretrained_features
+from cluster_jax.pipeline import build, feature_file
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline.config import config_json, parse_config
 from tests import toy
@@ -95,25 +95,29 @@ def test_new_images_pass_both_networks(finished):
 def test_an_interrupted_run_embeds_no_image_twice(finished, tmp_path, monkeypatch):
     expected, _, _ = finished
     config = make_config(tmp_path)
-    monkeypatch.setattr(pretrained_features, "PART", 32)
     evaluation, seen = batches.evaluation, []
 
-    def interrupted(part, **arguments):
-        if len(seen) == 1:
-            raise KeyboardInterrupt
-        seen.append(part.size)
-        return evaluation(part, **arguments)
+    def interrupted(dataset, **arguments):
+        for images, index, count in evaluation(dataset, **arguments):
+            if len(seen) == 2:
+                raise KeyboardInterrupt
+            seen.append(count)
+            yield images, index, count
 
     monkeypatch.setattr(batches, "evaluation", interrupted)
     with pytest.raises(KeyboardInterrupt):
         pipeline.run_pipeline(config, tmp_path / "run", "toy")
-    assert [f.name for f in (tmp_path / "run").glob("*.parts/part_*")] == ["part_000000000.npz"]
+    assert [f.name for f in (tmp_path / "run").glob("*.parts/*")] == ["part_000000000000.npz"]
+    starts = []
     monkeypatch.setattr(
-        batches, "evaluation", lambda part, **a: seen.append(part.size) or evaluation(part, **a)
+        batches,
+        "evaluation",
+        lambda dataset, **a: starts.append((dataset.size, a["start"])) or evaluation(dataset, **a),
     )
     pipeline.run_pipeline(config, tmp_path / "run", "toy")
     train = len(io.read_arrays(expected / "features.npz")["features"])
-    assert seen[:3] == [32, train - 32, COUNT - train]
+    assert starts[:2] == [(train, 32), (COUNT - train, 0)]
+    assert not list((tmp_path / "run").glob("*.parts"))
     for name in ("features.npz", "embedding.npz", "embedding_test.npz"):
         stored, wanted = io.read_arrays(tmp_path / "run" / name), io.read_arrays(expected / name)
         for key, values in wanted.items():

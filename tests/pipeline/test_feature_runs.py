@@ -15,7 +15,7 @@ from cluster_jax.core.config import load_config
 from cluster_jax.data import batches
 from cluster_jax.evaluation import evaluate
 from cluster_jax.metrics import partition
-from cluster_jax.pipeline import build, feature_file, pretrained_features
+from cluster_jax.pipeline import build, feature_file, parts
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline.config import config_json, parse_config
 from tests import toy
@@ -145,68 +145,83 @@ def test_embed_writes_what_a_run_embeds(photos, tmp_path):
     assert not (tmp_path / "x.npz.parts").exists()
 
 
+class _Evaluation:
+    """Batches as they are, which count the images of each; raises after a number of batches."""
+
+    def __init__(self, monkeypatch, stop=None, error=KeyboardInterrupt):
+        self._evaluation, self._stop, self._error = batches.evaluation, stop, error
+        self.counts = []
+        monkeypatch.setattr(batches, "evaluation", self)
+
+    def __call__(self, dataset, **arguments):
+        for images, index, count in self._evaluation(dataset, **arguments):
+            if len(self.counts) == self._stop:
+                raise self._error
+            self.counts.append(count)
+            yield images, index, count
+
+
 def test_embed_resumes_with_the_same_views(photos, tmp_path, monkeypatch):
-    monkeypatch.setattr(pretrained_features, "PART", 16)
     assert feature_file.write(photos, tmp_path / "whole.npz", 2).shape == (40, 3, 1280)
     whole = np.load(tmp_path / "whole.npz")["features"]
     assert np.abs(whole[:, 1] - whole[:, 2]).max() > 0.01
-    evaluation, seen = batches.evaluation, []
-
-    def interrupted(part, **arguments):
-        if len(seen) == 2:
-            raise KeyboardInterrupt
-        seen.append(part.size)
-        return evaluation(part, **arguments)
-
-    monkeypatch.setattr(batches, "evaluation", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        feature_file.write(photos, tmp_path / "x.npz", 2)
+    with monkeypatch.context() as patch:
+        _Evaluation(patch, stop=2)
+        with pytest.raises(KeyboardInterrupt):
+            feature_file.write(photos, tmp_path / "x.npz", 2)
     assert not (tmp_path / "x.npz").exists()
-    monkeypatch.setattr(batches, "evaluation", evaluation)
     other = json.loads(json.dumps(photos)) | {"seed": 1}
     with pytest.raises(InputError, match="must have parts of the same images"):
         feature_file.write(other, tmp_path / "x.npz", 2)
-    rest = []
-    monkeypatch.setattr(
-        batches, "evaluation", lambda part, **a: rest.append(part.size) or evaluation(part, **a)
-    )
+    rest = _Evaluation(monkeypatch)
     feature_file.write(photos, tmp_path / "x.npz", 2)
-    assert (seen, rest) == ([16, 16], [8])
+    assert rest.counts == [8]
     np.testing.assert_array_equal(np.load(tmp_path / "x.npz")["features"], whole)
     with pytest.raises(InputError, match=r"must be a new file; got .* which exists"):
         feature_file.write(photos, tmp_path / "x.npz", 2)
 
 
-def test_embed_needs_a_pretrained_network(tmp_path):
-    config = toy.config(toy.file(tmp_path))
-    with pytest.raises(InputError, match="must be those of a pretrained network; got None"):
-        feature_file.write(config_json(config), tmp_path / "x.npz", 0)
+def _embedding(workdir):
+    return io.read_arrays(workdir / "embedding.npz")["backbone"]
 
 
-def test_embed_keeps_what_it_has_not_made(photos, tmp_path):
+@pytest.mark.slow
+def test_a_run_goes_on_with_the_parts_of_its_embedding(photos, tmp_path, monkeypatch):
+    """After Ctrl-C in the second batch, and what a kill in the third leaves: no image twice."""
+    monkeypatch.setattr(pipeline.outputs, "write_outputs", lambda *arguments: {})
+    pipeline.run_pipeline(photos, tmp_path / "whole", "photos")
+    workdir = tmp_path / "run"
+    folder = workdir / "embedding.npz.parts"
+    for number, error in enumerate((KeyboardInterrupt, ZeroDivisionError), start=1):
+        with monkeypatch.context() as patch:
+            patch.setattr(parts, "SECONDS", 20.0 if error is KeyboardInterrupt else -1.0)
+            seen = _Evaluation(patch, stop=1, error=error)
+            with pytest.raises(error):
+                pipeline.run_pipeline(photos, workdir, "photos")
+        assert seen.counts == [16]
+        assert len([*folder.iterdir()]) == number
+    (folder / ".part_000000000032.npz.partial").write_bytes(b"PK")  # of a kill while it is written
+    rest = _Evaluation(monkeypatch)
+    pipeline.run_pipeline(photos, workdir, "photos")
+    assert rest.counts == [8]
+    assert not folder.exists()
+    np.testing.assert_array_equal(_embedding(workdir), _embedding(tmp_path / "whole"))
+
+
+def test_embed_makes_damaged_parts_again(photos, tmp_path, monkeypatch, caplog):
+    with monkeypatch.context() as patch:
+        _Evaluation(patch, stop=2)
+        with pytest.raises(KeyboardInterrupt):
+            feature_file.write(photos, tmp_path / "x.npz", 0)
     folder = tmp_path / "x.npz.parts"
-    folder.mkdir()
-    (folder / "mine.txt").write_text("mine")
-    with pytest.raises(InputError, match="must be a new folder for parts of the features"):
-        feature_file.write(photos, tmp_path / "x.npz", 0)
-    assert (folder / "mine.txt").read_text() == "mine"
-
-
-def test_embed_names_damaged_parts(photos, tmp_path, monkeypatch):
-    monkeypatch.setattr(pretrained_features, "PART", 16)
-    monkeypatch.setattr(pretrained_features.np, "concatenate", _interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        feature_file.write(photos, tmp_path / "x.npz", 0)
-    monkeypatch.undo()
-    parts = tmp_path / "x.npz.parts"
-    (parts / "part_000000000.npz").write_bytes(b"PK damaged")
-    monkeypatch.setattr(pretrained_features, "PART", 16)
-    with pytest.raises(InputError, match=r"part_000000000\.npz must be a part .* damaged file"):
-        feature_file.write(photos, tmp_path / "x.npz", 0)
-    (parts / "about.json").write_text("{")
+    about = (folder / "about.json").read_text()
+    (folder / "about.json").write_text("{")
     with pytest.raises(InputError, match="must have parts of the same images, network and views"):
         feature_file.write(photos, tmp_path / "x.npz", 0)
-
-
-def _interrupt(*_):
-    raise KeyboardInterrupt
+    (folder / "about.json").write_text(about)
+    (folder / "part_000000000000.npz").write_bytes(b"PK damaged")
+    whole = _Evaluation(monkeypatch)
+    feature_file.write(photos, tmp_path / "x.npz", 0)
+    assert "part_000000000000.npz is damaged (it has no checksum at its end)" in caplog.text
+    assert whole.counts == [16, 16, 8]
+    assert not folder.exists()
