@@ -20,9 +20,9 @@ from cluster_jax.data import batches
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.methods.base import Method
 from cluster_jax.training import checkpoint, watch
+from cluster_jax.training import log as logs
 from cluster_jax.training import state as states
 from cluster_jax.training.config import TrainSchedule
-from cluster_jax.training.log import Log
 from cluster_jax.training.progress import Progress
 from cluster_jax.training.state import State
 from cluster_jax.training.step import make_step
@@ -103,7 +103,8 @@ def train(
             # The newest is complete before the oldest is removed.
             missing = max(1, schedule.keep_checkpoints + 1 - len(checkpoints.steps()))
             disk.check_free(epath.Path(workdir), size * missing, f"{missing} checkpoints")
-        log = Log(workdir, step=start) if is_main else None
+        earlier = logs.unreported(workdir, start)
+        log = logs.Log(workdir, step=start) if is_main else None
         if log is not None:
             stack.enter_context(contextlib.closing(log))
         stream = stack.enter_context(contextlib.closing(_stream(run, start)))
@@ -112,7 +113,7 @@ def train(
         resident = _resident(run.dataset, run.mesh)
         progress = stack.enter_context(
             contextlib.closing(
-                Progress(schedule, run.learning_rate, log, start, checkpoints.latest)
+                Progress(schedule, run.learning_rate, log, start, checkpoints.latest, earlier)
             )
         )
         for step, batch in zip(range(start + 1, schedule.total + 1), stream, strict=True):
@@ -123,11 +124,13 @@ def train(
             state, metrics = step_function(state, _place(batch, run.mesh), resident)
             progress.add(metrics)
             stop = bool(signals) or checkpoints.preempted(step)
-            saving = stop or step % schedule.checkpoint_every == 0 or step == schedule.total
+            saving = step % schedule.checkpoint_every == 0 or step == schedule.total
             looking = probe is not None and watch.is_due(step, schedule.total, schedule.log_every)
             if saving or looking or step % schedule.log_every == 0:
                 progress.report(step, state, probe if looking else None)
-            if saving:
+            elif stop:
+                progress.keep(step)
+            if saving or stop:
                 guard()
                 checkpoints.save(state, step)
                 if log is not None:

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -35,6 +35,7 @@ class Progress:
         log: of the first process, None elsewhere.
         start: step from which the training starts or resumes.
         saved: gives the step of the newest checkpoint.
+        unreported: see `log.unreported`.
     """
 
     def __init__(
@@ -44,11 +45,14 @@ class Progress:
         log: Log | None,
         start: int,
         saved: Callable[[], int | None],
+        unreported: Sequence[Mapping[str, float]] = (),
     ):
         self._schedule, self._learning_rate = schedule, learning_rate
         self._log, self._saved = log, saved
-        self._steps: list[Mapping[str, Array]] = []
-        self._since, self._clock = start, time.perf_counter()
+        self._steps: list[Mapping[str, Array | float]] = [*unreported]
+        self._earlier = len(self._steps)  # of them, before the training was interrupted
+        self._start, self._clock = start, time.perf_counter()
+        self._since = start - self._earlier
         self._bad = 0
         self._looks: list[dict[str, float]] = []
         self._told: set[str] = set()
@@ -64,7 +68,7 @@ class Progress:
             # The first step includes the compilation, from which no time left can be told.
             jax.block_until_ready(metrics)
             self._bar = tqdm(
-                total=self._schedule.total, initial=self._since + 1, unit="step",
+                total=self._schedule.total, initial=self._start + 1, unit="step",
                 desc="training", disable=self._log is None, mininterval=1.0, file=sys.stderr,
             )  # fmt: skip
             return
@@ -86,7 +90,9 @@ class Progress:
             return
         schedule = self._schedule
         values, now = self._values(), time.perf_counter()
-        speed = len(self._steps) * schedule.batch_size / max(now - self._clock, 1e-9)
+        speed = (
+            (len(self._steps) - self._earlier) * schedule.batch_size / max(now - self._clock, 1e-9)
+        )
         bad = _not_finite(values)
         # Those that were skipped are in no mean, unless there are no others.
         means = {name: float((v if bad.all() else v[~bad]).mean()) for name, v in values.items()}
@@ -109,6 +115,13 @@ class Progress:
         if features is not None:
             self._tell()
         self._steps, self._since, self._clock = [], step, time.perf_counter()
+        self._earlier = 0
+
+    def keep(self, step: int) -> None:
+        """Logs the values of the steps since the last report, for the training to go on with."""
+        if self._log is not None:
+            steps = jax.device_get(self._steps[self._earlier :])
+            self._log.keep(step, [{k: float(v) for k, v in s.items()} for s in steps])
 
     def _check_bad(self, bad: np.ndarray) -> None:
         """Tells of skipped steps; raises `NotFinite` at `watch.PATIENCE` in a row."""

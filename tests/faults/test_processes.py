@@ -148,7 +148,7 @@ def _assert_resumes(whole, workdir, data="toy.npz", flags=()):
     """The same command ends as the run that nothing happened to, bit for bit."""
     codes, errors, _ = _Job(whole / data, workdir, *flags).end(400)
     assert codes == [0, 0], errors
-    assert_same(whole / "run", workdir, logged=False)
+    assert_same(whole / "run", workdir)
     return errors
 
 

@@ -130,13 +130,13 @@ PARTS = {
 REDUCED = {("embedded", signal.SIGTERM), ("clustering", signal.SIGINT), ("report", signal.SIGTERM)}
 
 
-def _goes_on(command, finished, workdir, monkeypatch, capsys, logged=True):
+def _goes_on(command, finished, workdir, monkeypatch, capsys):
     assert "Traceback" not in capsys.readouterr().err
     assert not (workdir / lock.NAME).exists()
     assert not (workdir / "results.json").exists()
     monkeypatch.undo()
     assert command() == 0
-    assert_same(workdir, finished.workdir, logged)
+    assert_same(workdir, finished.workdir)
 
 
 @pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
@@ -215,7 +215,7 @@ def test_during_the_training(command, finished, tmp_path, monkeypatch, capsys, n
     assert command() == 75
     assert (tmp_path / "run" / "checkpoints" / "3").is_dir()
     assert "Interrupted after step 3, which is saved" in capsys.readouterr().err
-    _goes_on(command, finished, tmp_path / "run", monkeypatch, capsys, logged=False)
+    _goes_on(command, finished, tmp_path / "run", monkeypatch, capsys)
 
 
 @pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")

@@ -1,0 +1,56 @@
+"""The log of a training that is interrupted between two reports goes on with the same means."""
+
+import math
+
+import numpy as np
+
+from cluster_jax.training import log
+from cluster_jax.training.config import TrainSchedule
+from cluster_jax.training.progress import Progress
+
+LOSSES = np.random.default_rng(0).normal(size=10).astype(np.float32)
+
+
+def _schedule():
+    return TrainSchedule(
+        total=10, batch_size=4, labeled_batch_size=None, seed=0, log_every=5, checkpoint_every=10,
+        keep_checkpoints=2, prefetch=1, on_collapse="warn",
+    )  # fmt: skip
+
+
+def _train(workdir, start, stop):
+    """Steps as `loop.train` makes them, from one saved state to the next."""
+    earlier = log.unreported(workdir, start)
+    written = log.Log(workdir, step=start)
+    progress = Progress(_schedule(), lambda step: 0.1, written, start, lambda: None, earlier)
+    for step in range(start + 1, stop + 1):
+        bad = np.float32(math.inf if step == 3 else 1.0)
+        progress.add({"loss": LOSSES[step - 1], "gradient_norm": bad})
+        if step % 5 == 0:
+            progress.report(step, None, None)
+        elif step == stop:
+            progress.keep(step)
+    progress.close()
+    written.close()
+
+
+def test_the_means_are_those_of_a_training_in_one_piece(tmp_path):
+    for name, stops in (("whole", (10,)), ("parts", (2, 4, 7, 10))):
+        (tmp_path / name).mkdir()
+        for start, stop in zip((0, *stops), stops, strict=False):
+            _train(tmp_path / name, start, stop)
+    whole, parts = (log.read(tmp_path / name) for name in ("whole", "parts"))
+    assert [line["step"] for line in parts] == [5, 10]
+    for line in (*whole, *parts):
+        assert line.pop("images_per_second") > 0
+    assert parts == whole
+    assert whole[0]["skipped_steps"] == 1
+    assert log.unreported(tmp_path / "parts", 10) == []
+
+
+def test_a_kill_after_a_report_goes_back_to_what_was_saved(tmp_path):
+    _train(tmp_path, 0, 3)
+    _train(tmp_path, 3, 5)  # and killed: the state of step 3 is the newest
+    earlier = log.unreported(tmp_path, 3)
+    assert [values["loss"] for values in earlier] == LOSSES[:3].tolist()
+    assert math.isnan(earlier[2]["gradient_norm"])
