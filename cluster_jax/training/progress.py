@@ -136,7 +136,7 @@ class Progress:
                     "the loss or its gradient must be finite; got NaN or infinity in "
                     f"{watch.PATIENCE} steps in a row from step {first} (the newest checkpoint is "
                     f"{'none' if saved is None else saved}): start again in another --workdir with "
-                    "a lower optimizer.learning_rate or a higher temperature"
+                    f"{watch.CALMER}"
                 )
 
     def _tell(self) -> None:

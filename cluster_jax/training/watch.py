@@ -20,6 +20,8 @@ from cluster_jax.training.state import State
 PROBE, LOOKS = 512, 20
 # Bad steps in a row at which a training stops.
 PATIENCE = 3
+# What to change where numbers are not finite; not every method has a temperature.
+CALMER = "a lower optimizer.learning_rate or, where the method has one, a higher temperature"
 # Names in the log.
 SPREAD, RANK, CLUSTERS, GAP = "watch_spread", "watch_rank", "watch_clusters", "watch_loss_gap"
 SKIPPED = "skipped_steps"
@@ -112,8 +114,8 @@ def findings(records: Sequence[Mapping[str, Any]], total: int) -> list[Finding]:
         count, first, last = int(sum(r[SKIPPED] for r in bad)), bad[0]["step"], bad[-1]["step"]
         steps = "step was" if count == 1 else "steps were"
         text = (
-            f"{count} {steps} skipped, whose loss or gradient was not finite: a lower "
-            "optimizer.learning_rate or a higher temperature in another --workdir avoids them"
+            f"{count} {steps} skipped, whose loss or gradient was not finite: try {CALMER} in "
+            "another --workdir"
         )
         found.append(Finding("skipped", first, last, last == records[-1]["step"], text))
     return [finding for finding in found if finding is not None]

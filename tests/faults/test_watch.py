@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from cluster_jax.core import io
+from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config
 from cluster_jax.pipeline import run as pipeline
-from cluster_jax.training import log, progress, watch
+from cluster_jax.pipeline.config import config_json
+from cluster_jax.training import log, loop, progress, watch
 from tests import toy
 
 
@@ -95,3 +97,27 @@ def test_a_collapse_can_stop_the_training(collapsed):
     with pytest.raises(progress.Collapsed, match=r"stopped, because the embedding collapses: .*"):
         pipeline.run_pipeline(config, folder / "stopped")
     assert log.read(folder / "stopped")[-1]["step"] < 40
+
+
+@pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
+def test_the_advice_after_nan_is_possible(finished, tmp_path, monkeypatch):
+    """A lower rate is refused in that workdir, and trains in another, as the message says."""
+    config = finished.config.copy_and_resolve_references()
+    config.optimizer.learning_rate *= 10
+
+    def diverged(*arguments):
+        values = {"loss": np.nan, "gradient_norm": np.nan}
+        return lambda state, *batch: (state._replace(step=state.step + 1), values)
+
+    advice = "start again in another --workdir with a lower optimizer.learning_rate"
+    workdir = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "make_step", diverged)
+        with pytest.raises(progress.NotFinite, match=advice):
+            pipeline.run_pipeline(config, workdir)
+    with pytest.raises(InputError, match=r"optimizer.learning_rate = .* choose another --workdir"):
+        pipeline.run_pipeline(finished.config, workdir)
+    other = [pipeline.default_workdir(config_json(c), "toy") for c in (config, finished.config)]
+    assert other[0] != other[1]
+    results = pipeline.run_pipeline(finished.config, tmp_path / "other")
+    assert results["watch"] == []
