@@ -112,13 +112,15 @@ BATCH = 16
 
 
 @functools.cache
-def build(method, nrcc, **network):
-    """A run of a case, built once for all tests."""
+def build(method, nrcc, steps=None, **network):
+    """A run of a case, built once for all tests; its rate of learning ends after its steps."""
     # SGD: Adam divides by the gradient's size and so turns the rounding error of a gradient that
     # is zero (a bias before BatchNorm) into a full step.
     optimizer = {"name": "sgd", "learning_rate": 0.05}
     # With two views groups of up to 4 images fit into each of 8 devices.
     train = {"batch_size": BATCH if method in STAGES else 32}
+    if steps is not None:
+        train["duration"] = f"{steps} steps"
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         # Every test makes steps: they need not be traced here.
         patch.setattr(trace, "try_step", lambda *arguments: None)
