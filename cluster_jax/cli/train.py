@@ -30,7 +30,6 @@ def _train(flags: ConfigFlags, arguments: Sequence[str]) -> None:
     from cluster_jax.core import devices
     from cluster_jax.pipeline import export, integrity
     from cluster_jax.pipeline import run as pipeline
-    from cluster_jax.pipeline.config import config_json
 
     logging.use_absl_handler()
     logging.set_verbosity(logging.WARNING)
@@ -38,9 +37,7 @@ def _train(flags: ConfigFlags, arguments: Sequence[str]) -> None:
     devices.use_cores(math.gcd(train.get("batch_size", 0), train.get("labeled_batch_size") or 0))
     devices.distribute()
     export_folder = flags.others["export"]
-    workdir = epath.Path(
-        flags.others["workdir"] or pipeline.default_workdir(config_json(flags.config), flags.name)
-    )
+    workdir = _workdir(flags)
     if export_folder is not None:
         export.check_has_images(flags.config.data.name)
         images = flags.config.data.dir if flags.config.data.name == "folder" else None
@@ -55,20 +52,22 @@ def _train(flags: ConfigFlags, arguments: Sequence[str]) -> None:
 
 def _supervise(flags: ConfigFlags, arguments: Sequence[str], where: Any) -> NoReturn:
     """Runs the command as a child of this process, which watches the other ones; ends with it."""
-    from cluster_jax.pipeline import run as pipeline
-    from cluster_jax.pipeline.config import config_json
-
-    workdir = flags.others["workdir"] or pipeline.default_workdir(
-        config_json(flags.config), flags.name
-    )
     code = processes.supervise(
         ["train", *arguments],
-        epath.Path(workdir).expanduser(),
+        _workdir(flags),
         where,
         preempted=exit_codes.PREEMPTED,
         failure=exit_codes.FAILURE,
     )
     sys.exit(code)
+
+
+def _workdir(flags: ConfigFlags) -> epath.Path:
+    from cluster_jax.pipeline import run as pipeline
+    from cluster_jax.pipeline.config import config_json
+
+    default = pipeline.default_workdir(config_json(flags.config), flags.name)
+    return epath.Path(flags.others["workdir"] or default).expanduser()
 
 
 def _parser() -> Parser:

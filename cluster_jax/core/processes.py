@@ -76,12 +76,16 @@ def supervise(
     """
     folder = workdir / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
+    told = _told(workdir, where)
+    told.unlink(missing_ok=True)
     others = _Others(folder, where)
     child = _Child(arguments)
     interrupts: list[float] = []
 
     def pass_on(number: int, frame: Any) -> None:
         interrupts.append(time.monotonic())
+        with contextlib.suppress(OSError):  # as in `_Others.say`
+            told.touch()
         child.interrupt(kill=len(interrupts) > 1)
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -98,9 +102,14 @@ def supervise(
         if ended["state"] == "failed" or time.monotonic() - interrupts[0] > _GRACE:
             child.interrupt(kill=True)
     code = child.code()
+    told.unlink(missing_ok=True)
     if code == 0:
-        others.say("done")
-        return 0
+        ended = others.end_of_first(_GRACE)
+        if ended is None:
+            others.say("done")
+            return 0
+        if ended["state"] == "interrupted":
+            interrupts.append(time.monotonic())
     if code in (preempted, 128 + signal.SIGINT) or interrupts:
         others.say("interrupted")
         child.finish(quiet=False)
@@ -116,6 +125,17 @@ def supervise(
     others.say("failed", cause)
     _print(f"error: {cause}; {interrupt.AGAIN}")
     return failure
+
+
+def was_told(workdir: epath.Path) -> bool:
+    """Whether this process of a job was interrupted, also if JAX took the signal and forgot it."""
+    where = place()
+    return where is not None and bool(os.environ.get(CHILD)) and _told(workdir, where).exists()
+
+
+def _told(workdir: epath.Path, where: Place) -> epath.Path:
+    """The file that is there before a child is interrupted."""
+    return workdir / FOLDER / f"{where.rank}.told"
 
 
 class _Child:
@@ -224,6 +244,20 @@ class _Others:
                 cause = f"process {rank} of {self._where.size} on {host} ended without a word"
                 return {"state": "failed", "cause": cause}
         return found
+
+    def end_of_first(self, seconds: float) -> dict[str, Any] | None:
+        """What the first process says if it ended otherwise than well; None if it ended well.
+
+        The others are done before it and end well with it: they wait a time for its word.
+        """
+        end = time.monotonic() + seconds
+        ended = None
+        while self._where.rank and ended is None and time.monotonic() < end:
+            about, ended = self._read(0), self.ended()
+            if about is not None and about != self._first[0] and about.get("state") == "done":
+                break
+            time.sleep(0.2)
+        return ended
 
     def cause(self, seconds: float) -> str | None:
         """Why another process has ended, if it says so or is found dead within a time."""

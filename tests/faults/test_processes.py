@@ -11,6 +11,7 @@ import sys
 import time
 
 import pytest
+from etils import epath
 from PIL import Image
 
 from cluster_jax.core import processes
@@ -62,6 +63,69 @@ def test_the_place_of_a_process(env, expected):
 )
 def test_what_is_left_out_of_the_messages(line, is_noise):
     assert bool(processes._NOISE.match(line.encode())) == is_noise
+
+
+class _Done:
+    """A child that ended well."""
+
+    def __init__(self, arguments):
+        pass
+
+    def is_alive(self):
+        return False
+
+    def code(self):
+        return 0
+
+    def finish(self, quiet):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("state", "code"), [("done", 0), ("interrupted", 75), ("failed", 1), ("running", 0)]
+)
+def test_all_end_as_the_first_process_ends(tmp_path, monkeypatch, capsys, state, code):
+    """It clusters while the others have nothing left to do: they wait for what becomes of it."""
+    for name in ("_Child", "_GRACE", "_EXPLAIN"):
+        monkeypatch.setattr(processes, name, _Done if name == "_Child" else 0.5)
+    handlers = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}
+    first = processes._Others
+
+    class Others(first):
+        def end_of_first(self, seconds):
+            first(epath.Path(tmp_path) / "processes", processes.Place(0, 2)).say(state, "it broke")
+            return super().end_of_first(seconds)
+
+    monkeypatch.setattr(processes, "_Others", Others)
+    try:
+        got = processes.supervise(
+            [], epath.Path(tmp_path), processes.Place(1, 2), preempted=75, failure=1
+        )
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    assert got == code
+    said = capsys.readouterr().err.strip()
+    assert said.startswith({"interrupted": "Interrupted; ", "failed": "error: it"}.get(state, ""))
+    assert bool(said) == (code != 0)
+
+
+def test_a_signal_that_was_forgotten(tmp_path, monkeypatch):
+    """JAX takes a signal after the last step, and nothing asks it any longer."""
+    for name, value in (
+        ("COORDINATOR_ADDRESS", "a:1"),
+        ("NUM_PROCESSES", "2"),
+        ("PROCESS_ID", "1"),
+    ):
+        monkeypatch.setenv(f"JAX_{name}", value)
+    workdir = epath.Path(tmp_path)
+    (workdir / "processes").mkdir()
+    monkeypatch.setenv(processes.CHILD, "1")
+    assert not processes.was_told(workdir)
+    (workdir / "processes" / "1.told").touch()
+    assert processes.was_told(workdir)
+    monkeypatch.delenv(processes.CHILD)
+    assert not processes.was_told(workdir)
 
 
 _STARTED = []
