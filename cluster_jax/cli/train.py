@@ -66,8 +66,10 @@ def _workdir(flags: ConfigFlags) -> epath.Path:
     from cluster_jax.pipeline import run as pipeline
     from cluster_jax.pipeline.config import config_json
 
-    default = pipeline.default_workdir(config_json(flags.config), flags.name)
-    return epath.Path(flags.others["workdir"] or default).expanduser()
+    folder: epath.PathLike | None = flags.others["workdir"]
+    if not folder:
+        folder = pipeline.default_workdir(config_json(flags.config), flags.name)
+    return epath.Path(folder).expanduser()
 
 
 def _parser() -> Parser:
