@@ -82,14 +82,14 @@ def supervise(
     child = _Child(arguments)
     interrupts: list[float] = []
 
-    def pass_on(number: int, frame: Any) -> None:
+    def stop(*of_signal: Any) -> None:
         interrupts.append(time.monotonic())
         with contextlib.suppress(OSError):  # as in `_Others.say`
             told.touch()
         child.interrupt(kill=len(interrupts) > 1)
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, pass_on)
+        signal.signal(number, stop)
     while child.is_alive():
         time.sleep(_LOOK)
         others.say("running")
@@ -97,8 +97,7 @@ def supervise(
         if ended is None:
             continue
         if ended["state"] == "interrupted" and not interrupts:
-            interrupts.append(time.monotonic())
-            child.interrupt(kill=False)
+            stop()
         if ended["state"] == "failed" or time.monotonic() - interrupts[0] > _GRACE:
             child.interrupt(kill=True)
     code = child.code()
@@ -112,8 +111,9 @@ def supervise(
             interrupts.append(time.monotonic())
     if code in (preempted, 128 + signal.SIGINT) or interrupts:
         others.say("interrupted")
-        child.finish(quiet=False)
-        if code not in (preempted, 128 + signal.SIGINT):
+        is_told = code in (preempted, 128 + signal.SIGINT)
+        child.finish(quiet=not is_told)  # It may have lost the others, and tell of that.
+        if not is_told:
             _print(f"Interrupted; {interrupt.AGAIN}.")
         return preempted
     cause = others.cause(_EXPLAIN)
@@ -128,7 +128,7 @@ def supervise(
 
 
 def was_told(workdir: epath.Path) -> bool:
-    """Whether this process of a job was interrupted, also if JAX took the signal and forgot it."""
+    """Whether this process of a job was interrupted, even if JAX took the signal for itself."""
     where = place()
     return where is not None and bool(os.environ.get(CHILD)) and _told(workdir, where).exists()
 
@@ -246,10 +246,7 @@ class _Others:
         return found
 
     def end_of_first(self, seconds: float) -> dict[str, Any] | None:
-        """What the first process says if it ended otherwise than well; None if it ended well.
-
-        The others are done before it and end well with it: they wait a time for its word.
-        """
+        """What the first process says, with which the others end; None if it ended well."""
         end = time.monotonic() + seconds
         ended = None
         while self._where.rank and ended is None and time.monotonic() < end:
@@ -303,7 +300,9 @@ def not_waiting(for_codes: Collection[int]) -> Iterator[None]:
         yield
     except BaseException as error:
         code = error.code if isinstance(error, SystemExit) else 1
-        if not os.environ.get(CHILD) or code in for_codes:
+        # Outside training an interruption ends one process alone.
+        alone = isinstance(error.__context__, KeyboardInterrupt | interrupt.Terminated)
+        if not os.environ.get(CHILD) or (code in for_codes and not alone):
             raise
         if not isinstance(error, SystemExit):
             traceback.print_exc()

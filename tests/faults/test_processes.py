@@ -14,7 +14,9 @@ import pytest
 from etils import epath
 from PIL import Image
 
-from cluster_jax.core import processes
+from cluster_jax.cli import exit_codes, train
+from cluster_jax.core import interrupt, processes
+from cluster_jax.training import loop
 from tests import toy
 from tests.faults.runs import assert_same
 
@@ -108,6 +110,34 @@ def test_all_end_as_the_first_process_ends(tmp_path, monkeypatch, capsys, state,
     said = capsys.readouterr().err.strip()
     assert said.startswith({"interrupted": "Interrupted; ", "failed": "error: it"}.get(state, ""))
     assert bool(said) == (code != 0)
+
+
+@pytest.mark.parametrize(
+    ("error", "waits"),
+    [
+        (interrupt.Terminated(), False),
+        (KeyboardInterrupt(), False),
+        (loop.Preempted("all of them"), True),
+        (OSError("full"), False),
+    ],
+)
+def test_who_waits_for_the_others_at_the_end(monkeypatch, error, waits):
+    """An interruption after the training ends one process: the others wait for it in the next."""
+
+    class _End(BaseException):
+        pass
+
+    def end(code):
+        raise _End
+
+    monkeypatch.setenv(processes.CHILD, "1")
+    monkeypatch.setattr(processes.os, "_exit", end)
+    with (
+        pytest.raises(SystemExit if waits else _End),
+        processes.not_waiting(train.TOGETHER),
+        exit_codes.handle_errors(),
+    ):
+        raise error
 
 
 def test_a_signal_that_was_forgotten(tmp_path, monkeypatch):
