@@ -28,7 +28,9 @@ CHILD, FOLDER = "CLUSTER_JAX_CHILD", "processes"
 # Seconds between looks; until an interrupted child is ended; for others to say why they ended.
 _LOOK, _GRACE, _EXPLAIN = 1.0, 30.0, 8.0
 # What XLA and Python write of a lost connection, and what follows it; not warnings of Python's own.
-_NOISE = re.compile(rb"[EW]\d{4} \d\d:(?![^]]*\.py:).*|.*\[Gloo\].*")
+_NOISE = re.compile(
+    rb"[EW]\d{4} \d\d:(?![^]]*\.py:).*|.*\[Gloo\].*|Additional GRPC error |:[A-Z]+:Error received"
+)
 _FATAL = re.compile(rb"F\d{4} \d\d:|Fatal Python error|\*\*\* Check failure|Traceback \(most rec")
 
 
@@ -102,28 +104,28 @@ def supervise(
             child.interrupt(kill=True)
     code = child.code()
     told.unlink(missing_ok=True)
+    is_told = code in (preempted, 128 + signal.SIGINT)
+    ended = None
     if code == 0:
         ended = others.end_of_first(_GRACE)
         if ended is None:
             others.say("done")
             return 0
-        if ended["state"] == "interrupted":
-            interrupts.append(time.monotonic())
-    if code in (preempted, 128 + signal.SIGINT) or interrupts:
+    elif not is_told and not interrupts:
+        ended = others.wait_for_end(_EXPLAIN)
+    if is_told or interrupts or (ended is not None and ended["state"] == "interrupted"):
         others.say("interrupted")
-        is_told = code in (preempted, 128 + signal.SIGINT)
         child.finish(quiet=not is_told)  # It may have lost the others, and tell of that.
         if not is_told:
             _print(f"Interrupted; {interrupt.AGAIN}.")
         return preempted
-    cause = others.cause(_EXPLAIN)
-    child.finish(quiet=cause is not None)
-    if cause is None:
+    child.finish(quiet=ended is not None)
+    if ended is None:
         reason = child.reason()
         others.say("failed", f"process {where.rank} of {where.size} ended ({reason})")
         return failure if code < 0 else code
-    others.say("failed", cause)
-    _print(f"error: {cause}; {interrupt.AGAIN}")
+    others.say("failed", str(ended["cause"]))
+    _print(f"error: {ended['cause']}; {interrupt.AGAIN}")
     return failure
 
 
@@ -256,16 +258,13 @@ class _Others:
             time.sleep(0.2)
         return ended
 
-    def cause(self, seconds: float) -> str | None:
-        """Why another process has ended, if it says so or is found dead within a time."""
-        end = time.monotonic() + seconds
-        while True:
-            ended = self.ended()
-            if ended is not None and ended["state"] == "failed":
-                return str(ended["cause"])
-            if time.monotonic() > end:
-                return None
+    def wait_for_end(self, seconds: float) -> dict[str, Any] | None:
+        """What another process says within a time, or is found dead of; see `ended`."""
+        end, ended = time.monotonic() + seconds, self.ended()
+        while ended is None and time.monotonic() < end:
             time.sleep(0.2)
+            ended = self.ended()
+        return ended
 
     def _is_dead(self, rank: int, about: Mapping[str, Any]) -> bool:
         if all(about.get(key) == value for key, value in lock.machine().items()):
