@@ -79,18 +79,23 @@ def read_json(path: epath.PathLike) -> Any:
 
 
 def write_arrays(
-    path: epath.PathLike, arrays: Mapping[str, np.ndarray], fingerprint: str = ""
+    path: epath.PathLike,
+    arrays: Mapping[str, np.ndarray],
+    fingerprint: str = "",
+    *,
+    compressed: bool = True,
 ) -> None:
-    """Writes arrays as one compressed `.npz` file with a checksum.
+    """Writes arrays as one `.npz` file with a checksum.
 
     Args:
         path: the file.
         arrays: by name.
         fingerprint: ASCII text that says what the arrays were made from, see `read_fingerprint`.
+        compressed: whether to compress it, which takes longer than anything else here.
     """
     buffer = io.BytesIO()
     # NumPy's signature mixes its options with the arrays.
-    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
+    (np.savez_compressed if compressed else np.savez)(buffer, **arrays)  # type: ignore[arg-type]
     with zipfile.ZipFile(buffer, "a") as archive:
         archive.comment = fingerprint.encode("ascii") + b" " + _MARK + b"0" * _DIGEST
     content = buffer.getvalue()[:-_DIGEST]

@@ -153,7 +153,8 @@ def _write(parts: Parts, first: int, rows: Batch) -> None:
         return
     parts.guard()
     parts.folder.mkdir(exist_ok=True)
-    io.write_arrays(_file(parts, first), rows, parts.fingerprint)
+    # A fast device would wait for a compression.
+    io.write_arrays(_file(parts, first), rows, parts.fingerprint, compressed=False)
 
 
 def _file(parts: Parts, first: int) -> epath.Path:
