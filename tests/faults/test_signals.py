@@ -233,6 +233,8 @@ def test_while_the_last_checkpoint_is_saved(command, finished, tmp_path, monkeyp
     _goes_on(command, finished, tmp_path / "run", monkeypatch, capsys)
 
 
+# A signal between the opening of a file and its `with` leaves closing it to Python.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
 @pytest.mark.parametrize("seed", range(40))
