@@ -54,6 +54,12 @@ class Log:
             with self._path.open("a") as file:
                 file.write(json.dumps(record) + "\n")
 
+    def saved(self) -> None:
+        """Rewrites the file, once the state is saved, without unreported steps before a report."""
+        last = max((r["step"] for r in self.records if UNREPORTED not in r), default=0)
+        self.records = [r for r in self.records if UNREPORTED not in r or r["step"] > last]
+        self.flush()
+
     def flush(self) -> None:
         """Rewrites the whole file."""
         io.write(self._path, "".join(json.dumps(r) + "\n" for r in self.records))

@@ -134,7 +134,7 @@ def train(
                 guard()
                 checkpoints.save(state, step)
                 if log is not None:
-                    log.flush()
+                    log.saved()
             if stop:
                 raise _preempted(step, workdir)
     if signals:  # since the last step

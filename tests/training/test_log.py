@@ -18,7 +18,7 @@ def _schedule():
     )  # fmt: skip
 
 
-def _train(workdir, start, stop):
+def _train(workdir, start, stop, *, saved=True):
     """Steps as `loop.train` makes them, from one saved state to the next."""
     earlier = log.unreported(workdir, start)
     written = log.Log(workdir, step=start)
@@ -31,6 +31,8 @@ def _train(workdir, start, stop):
         elif step == stop:
             progress.keep(step)
     progress.close()
+    if saved:
+        written.saved()
     written.close()
 
 
@@ -46,11 +48,12 @@ def test_the_means_are_those_of_a_training_in_one_piece(tmp_path):
     assert parts == whole
     assert whole[0]["skipped_steps"] == 1
     assert log.unreported(tmp_path / "parts", 10) == []
+    assert (tmp_path / "parts" / "metrics.jsonl").read_text().count("\n") == 2
 
 
 def test_a_kill_after_a_report_goes_back_to_what_was_saved(tmp_path):
     _train(tmp_path, 0, 3)
-    _train(tmp_path, 3, 5)  # and killed: the state of step 3 is the newest
+    _train(tmp_path, 3, 5, saved=False)  # killed: the state of step 3 is the newest
     earlier = log.unreported(tmp_path, 3)
     assert [values["loss"] for values in earlier] == LOSSES[:3].tolist()
     assert math.isnan(earlier[2]["gradient_norm"])
