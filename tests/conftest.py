@@ -49,6 +49,7 @@ LONGEST = (
     "test_reference_step",
     "test_estimator_pretrained",
     "test_damage",
+    "test_processes",
     "test_stages",
     "test_sghmc",
     "test_learning",

@@ -265,11 +265,8 @@ def _assert_resumes(whole, workdir, data="toy.npz", flags=()):
     return errors
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("told", [(0,), (1,), (0, 1)])
-def test_a_signal_saves_one_step_everywhere(whole, tmp_path, number, told):
-    job = _Job(whole / "toy.npz", tmp_path / "run")
+def _interrupted(job, number, told):
+    """The job with one step saved everywhere, after a signal to some of its processes."""
     job.wait_for("checkpoints/10")
     for rank in told:
         job.hosts[rank].send_signal(number)
@@ -278,6 +275,19 @@ def test_a_signal_saves_one_step_everywhere(whole, tmp_path, number, told):
     assert seconds < 60
     assert all("Interrupted" in "".join(_sentences(text)) for text in errors)
     assert _steps(job.workdir)[-1] not in (10, STEPS)
+    return job
+
+
+def test_a_signal_to_one_process_ends_both(tmp_path):
+    """The one job of several processes of the default suite."""
+    _interrupted(_Job(toy.file(tmp_path), tmp_path / "run"), signal.SIGTERM, (1,))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("told", [(0,), (1,), (0, 1)])
+def test_a_signal_saves_one_step_everywhere(whole, tmp_path, number, told):
+    job = _interrupted(_Job(whole / "toy.npz", tmp_path / "run"), number, told)
     _assert_resumes(whole, job.workdir)
 
 
