@@ -45,9 +45,9 @@ on the choosing sets they did not run.
 ModeTree had run before, at 9af9fbd. What came between: the dimension of small groups is estimated
 from fewer neighbors, outliers take no part in estimates, and the spread of columns of few values,
 rows of any scale, and groups of five to ten rows. The distance from which a row is an outlier, four
-median distances, was chosen on the choosing sets (three to six tried); the constants of the small
-groups on noise and clumps made for that, and no choosing set tells them from none. Number and ARI
-then and now:
+median distances, was chosen on the choosing sets (three to six tried). The constants of the small
+groups were checked on noise and clumps generated for that; on the choosing sets of up to 6,000
+rows, groups of that size change nothing. Number and ARI then and now:
 
 | sets with a true number | k exact | within 10 % | mean ARI |
 |---|---:|---:|---:|
