@@ -31,7 +31,6 @@ _LOOK, _GRACE, _EXPLAIN = 1.0, 30.0, 8.0
 _NOISE = re.compile(
     rb"[EW]\d{4} \d\d:(?![^]]*\.py:).*|.*\[Gloo\].*|Additional GRPC error |:[A-Z]+:Error received"
 )
-# Messages of Python code, as absl logs them.
 _OURS = re.compile(rb"[WE]\d{4} [^]]*\.py:\d+\]")
 _FATAL = re.compile(rb"F\d{4} \d\d:|Fatal Python error|\*\*\* Check failure|Traceback \(most rec")
 
@@ -111,7 +110,7 @@ def supervise(
     if code == 0:
         ended = others.end_of_first(_GRACE)
         if ended is None:
-            child.finish_well()
+            child.finish(quiet=True)  # What looked fatal was not.
             others.say("done")
             return 0
     elif not is_told and not interrupts:
@@ -173,16 +172,9 @@ class _Child:
         return code
 
     def finish(self, quiet: bool) -> None:
-        """Writes what was held back, unless `quiet`."""
-        if not quiet:
-            sys.stderr.buffer.write(b"".join(self._held))
-            sys.stderr.flush()
-
-    def finish_well(self) -> None:
-        """Writes the messages among what was held back: what looked fatal was not."""
-        for line in self._held:
-            if _OURS.match(line.lstrip(b"\r")):
-                sys.stderr.buffer.write(line)
+        """Writes what was held back, if `quiet` only what Python code logged."""
+        held = (x for x in self._held if not quiet or _OURS.match(x.lstrip(b"\r")))
+        sys.stderr.buffer.write(b"".join(held))
         sys.stderr.flush()
 
     def reason(self) -> str:

@@ -84,9 +84,6 @@ class _Ended:
     def finish(self, quiet):
         pass
 
-    def finish_well(self):
-        pass
-
     def reason(self):
         return "it broke here"
 
