@@ -26,7 +26,6 @@ os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 import jax
 import numpy as np
 import pytest
-from jax._src.interpreters import mlir
 
 from cluster_jax.nets.backbones import efficientnet_lite
 from cluster_jax.nets.pretrained import lite0
@@ -73,8 +72,12 @@ LONGEST = (
 
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_numpy_rank_promotion", "raise")
-# Of 5 ms each for thousands of programs: the dialects are registered once.
-mlir.make_ir_context = functools.cache(mlir.make_ir_context)
+# Each program is lowered in a context of its own, which takes 5 ms to make; here all share one.
+# The name is private to JAX: without it the suite only takes longer.
+with contextlib.suppress(ImportError, AttributeError):
+    from jax._src.interpreters import mlir
+
+    mlir.make_ir_context = functools.cache(mlir.make_ir_context)
 
 
 def pytest_configure(config):

@@ -6,10 +6,10 @@ One row at a thousand times the spread of the others moves any mean out of the g
 import numpy as np
 from numpy.typing import NDArray
 
+from cluster_jax.core.arrays import blocks
+
 # Rows farther from the median of a group than this many times the median distance are outliers.
 _FAR = 4.0
-# Elements of one block of rows (float64: 32 MB).
-_BLOCK = 2**22
 
 
 def median_distance(rows: NDArray) -> tuple[NDArray, float]:
@@ -41,9 +41,7 @@ def is_core(x: NDArray, center: NDArray, typical: float) -> NDArray:
     if typical == 0:
         return np.ones(len(x), bool)
     core = np.empty(len(x), bool)
-    step = max(1, _BLOCK // x.shape[1])
-    for start in range(0, len(x), step):
-        rows = slice(start, start + step)
+    for rows in blocks(*x.shape):
         with np.errstate(over="ignore"):  # Infinity is far.
             squares = np.square(x[rows].astype(np.float64) - center).sum(axis=1)
         core[rows] = squares <= (_FAR * typical) ** 2

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from cluster_jax.clustering import outliers
 from cluster_jax.clustering.reduce import MAP_COLUMNS
+from cluster_jax.core.arrays import blocks
 
 # Rows from which components are estimated, at most.
 _SAMPLE = 5_000
@@ -26,8 +27,6 @@ _FLUCTUATION = 1.5
 # those of float32 too, in which maps are made, keep their range. Rows still farther than 2^50 are
 # put there, in their direction.
 _EXPONENT, _REACH = 40, 2.0**50
-# Elements of one block of rows (float64: 32 MB).
-_BLOCK = 2**22
 # Rows in which a column of few values must repeat one.
 _FIRST_LOOK = 2_000
 # Columns of few values: from this many on (fewer are categories), and at most so many.
@@ -50,9 +49,7 @@ class Signal(NamedTuple):
     def project(self, x: NDArray) -> NDArray:
         """Rows `[m, d]` as float64 `[m, r]`, block by block: features are never copied whole."""
         projected = np.empty((len(x), self.components.shape[1]))
-        step = max(1, _BLOCK // x.shape[1])
-        for start in range(0, len(x), step):
-            rows = slice(start, start + step)
+        for rows in blocks(*x.shape):
             centered = x[rows].astype(np.float64) - self.mean
             if self.exponent:
                 centered = np.ldexp(centered, -self.exponent)
@@ -148,9 +145,8 @@ def order(x: NDArray) -> NDArray:
     """
     projected = np.zeros(len(x))
     # Column by column: a product of matrices rounds a row differently among others.
-    for column, weight in zip(
-        x.T, np.random.default_rng(0).normal(size=(x.shape[1],)), strict=True
-    ):
+    direction = np.random.default_rng(0).normal(size=(x.shape[1],))
+    for column, weight in zip(x.T, direction, strict=True):
         projected += column * weight
     return np.argsort(projected, kind="stable")
 

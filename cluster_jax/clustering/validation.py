@@ -4,8 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_array
 
-# Elements of one block of distances to the centers (float64: 32 MB).
-_BLOCK = 2**22
+from cluster_jax.core.arrays import blocks
 
 
 def numeric(values: ArrayLike, name: str) -> NDArray:
@@ -96,9 +95,7 @@ def nearest(points: NDArray, centers: NDArray) -> NDArray:
         array([0, 1])
     """
     closest = np.empty(len(points), np.int64)
-    step = max(1, _BLOCK // centers.size)
-    for start in range(0, len(points), step):
-        block = points[start : start + step]
-        differences = block[:, None, :] - centers[None, :, :]
-        closest[start : start + step] = np.argmin((differences**2).sum(axis=2), axis=1)
+    for rows in blocks(len(points), centers.size):
+        differences = points[rows, None, :] - centers[None, :, :]
+        closest[rows] = np.argmin((differences**2).sum(axis=2), axis=1)
     return closest

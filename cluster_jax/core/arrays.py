@@ -3,11 +3,25 @@
 `core.ops` has the counterparts for JAX arrays inside a training step.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
 # Elements of a float64 block of rows (32 MB), so that a large data set is never copied whole.
 _BLOCK = 2**22
+
+
+def blocks(n_rows: int, n_columns: int) -> Iterator[slice]:
+    """Slices of rows, one after the other, of at most 2^22 numbers each or else one row.
+
+    Example:
+        >>> [(rows.start, rows.stop) for rows in blocks(5, 2**21)]
+        [(0, 2), (2, 4), (4, 5)]
+    """
+    step = max(1, _BLOCK // max(1, n_columns))
+    for start in range(0, n_rows, step):
+        yield slice(start, min(start + step, n_rows))
 
 
 def normalize_rows(x: NDArray) -> NDArray:
@@ -48,9 +62,7 @@ def distances_to_centers(x: NDArray, centers: NDArray, labels: NDArray) -> NDArr
         labels: cluster of each row, int `[n]`, 0 to k - 1.
     """
     distances = np.empty(len(x), np.float64)
-    step = max(1, _BLOCK // max(1, x.shape[1]))
-    for start in range(0, len(x), step):
-        rows = slice(start, start + step)
+    for rows in blocks(*x.shape):
         gaps = x[rows].astype(np.float64) - centers[labels[rows]].astype(np.float64)
         distances[rows] = np.linalg.norm(gaps, axis=1)
     return distances

@@ -31,7 +31,7 @@ _LOOK, _GRACE, _EXPLAIN = 1.0, 30.0, 8.0
 _NOISE = re.compile(
     rb"[EW]\d{4} \d\d:(?![^]]*\.py:).*|.*\[Gloo\].*|Additional GRPC error |:[A-Z]+:Error received"
 )
-_OURS = re.compile(rb"[WE]\d{4} [^]]*\.py:\d+\]")
+_OURS = re.compile(rb"[WE]\d{4} [^]]*\.py:\d+\]")  # what Python code logs
 _FATAL = re.compile(rb"F\d{4} \d\d:|Fatal Python error|\*\*\* Check failure|Traceback \(most rec")
 
 

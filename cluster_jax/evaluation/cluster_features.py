@@ -22,8 +22,6 @@ from cluster_jax.metrics.silhouette import silhouette
 SILHOUETTE_ROWS = 4_000
 # Rows from which a cluster of modes counts; the rows of smaller ones are outliers.
 MIN_CLUSTER_ROWS = 5
-# Elements in one block of a pass over all rows.
-_BLOCK = 2**22
 
 
 class ClusteringResult(NamedTuple):
@@ -271,9 +269,7 @@ def _run_kmeans(
 def _cosine_distances(points: NDArray, centers: NDArray, labels: NDArray) -> NDArray:
     """1 - cosine of each row and the center of its cluster, float64 `[n]`, block by block."""
     distances = np.empty(len(points), np.float64)
-    step = max(1, _BLOCK // points.shape[1])
-    for start in range(0, len(points), step):
-        rows = slice(start, start + step)
+    for rows in arrays.blocks(*points.shape):
         block = points[rows].astype(np.float64)
         center = centers[labels[rows]].astype(np.float64)
         norms = np.linalg.norm(block, axis=1) * np.linalg.norm(center, axis=1)

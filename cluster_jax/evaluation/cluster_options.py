@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from cluster_jax.clustering.modes import METRICS
 from cluster_jax.clustering.reduce import MAP_COLUMNS, METHODS
 from cluster_jax.core import checks
+from cluster_jax.core.arrays import blocks
 from cluster_jax.core.checks import InputError
 
 # What finds the number of clusters, and what is told it.
@@ -15,8 +16,6 @@ FINDERS = ("modes", "gridshift")
 CLUSTERINGS = (*FINDERS, "kmeans")
 # The largest value of counters and seeds, that of int32.
 _INT32_MAX = 2**31 - 1
-# Elements in one block of a pass over all rows.
-_BLOCK = 2**22
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,10 +154,10 @@ def _check_features(features: NDArray) -> None:
         )
     if features.dtype.kind != "f":
         raise InputError(f"features must be floating-point numbers; got {features.dtype}")
-    step, bad_rows = max(1, _BLOCK // features.shape[1]), []
-    for start in range(0, len(features), step):
-        finite = np.isfinite(features[start : start + step]).all(axis=1)
-        bad_rows.append(start + np.flatnonzero(~finite))
+    bad_rows = []
+    for rows in blocks(*features.shape):
+        finite = np.isfinite(features[rows]).all(axis=1)
+        bad_rows.append(rows.start + np.flatnonzero(~finite))
     bad = np.concatenate(bad_rows)
     if len(bad):
         raise InputError(

@@ -8,6 +8,7 @@ from sklearn.decomposition import PCA
 from sklearn.metrics import silhouette_score
 
 from cluster_jax.clustering.gridshift import GridShift
+from cluster_jax.core import arrays
 from cluster_jax.core.checks import InputError
 from cluster_jax.evaluation import cluster_features
 from cluster_jax.evaluation.cluster_features import cluster
@@ -164,7 +165,7 @@ def test_blocks_do_not_show(monkeypatch):
     x, labels = blobs(d=6)
     options = replace(method="kmeans", k=3)
     whole = cluster(x, labels, options, ignore)
-    monkeypatch.setattr(cluster_features, "_BLOCK", 100)
+    monkeypatch.setattr(arrays, "_BLOCK", 100)
     np.testing.assert_array_equal(cluster(x, labels, options, ignore).distances, whole.distances)
     x[[113, 290], 2] = np.nan
     with pytest.raises(InputError, match="in 2 of 300 rows, first in row 113 "):
