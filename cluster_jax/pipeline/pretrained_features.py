@@ -70,9 +70,11 @@ def make(
         return net.forward(backbone[0], backbone[1], x, train=False, axis=None).representation
 
     def embed(images: Array, index: Array) -> NDArray:
-        rows = [clean(backbone, images)]
-        rows += [view(backbone, images, index, jnp.int32(number)) for number in range(views)]
-        return np.stack(jax.device_get(rows), axis=1)
+        # One by one: dozens of programs in flight can deadlock (see training/progress.py).
+        rows = [np.asarray(clean(backbone, images))]
+        for number in range(views):
+            rows.append(np.asarray(view(backbone, images, index, jnp.int32(number))))
+        return np.stack(rows, axis=1)
 
     return embed
 

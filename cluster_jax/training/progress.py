@@ -17,6 +17,11 @@ from cluster_jax.training.config import TrainSchedule
 from cluster_jax.training.log import Log
 from cluster_jax.training.state import State
 
+# Steps in flight, at most. With 32 of them XLA's CPU client can deadlock on several devices: the
+# threads that wait to launch a step are those that would compute another. Few also make Ctrl-C
+# quick and the rate on the bar true.
+_IN_FLIGHT = 2
+
 
 class NotFinite(ArithmeticError):
     """The loss or its gradient became NaN or infinite."""
@@ -62,7 +67,7 @@ class Progress:
             sys.stderr.flush()
 
     def add(self, metrics: Mapping[str, Array]) -> None:
-        """Takes the metrics of the next step."""
+        """Takes the metrics of the next step; returns with at most two steps in flight."""
         self._steps.append(metrics)
         if self._bar is None:
             # The first step includes the compilation, from which no time left can be told.
@@ -72,6 +77,8 @@ class Progress:
                 desc="training", disable=self._log is None, mininterval=1.0, file=sys.stderr,
             )  # fmt: skip
             return
+        if len(self._steps) > _IN_FLIGHT:
+            jax.block_until_ready(self._steps[-1 - _IN_FLIGHT])
         self._bar.update()
 
     def close(self) -> None:

@@ -1,0 +1,51 @@
+"""The host waits for the devices: few steps are in flight."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from cluster_jax.training.config import TrainSchedule
+from cluster_jax.training.progress import Progress
+
+
+class Loss:
+    """Stands for an array that is not computed until somebody waits for it."""
+
+    def __init__(self):
+        self.computed = False
+
+    def block_until_ready(self):
+        self.computed = True
+        return self
+
+
+def test_at_most_two_steps_are_in_flight():
+    schedule = TrainSchedule(
+        total=10, batch_size=4, labeled_batch_size=None, seed=0, log_every=10, checkpoint_every=10,
+        keep_checkpoints=2, prefetch=1, on_collapse="warn",
+    )  # fmt: skip
+    progress = Progress(schedule, lambda step: 0.1, None, 0, lambda: None)
+    losses = [Loss() for _ in range(10)]
+    for i, loss in enumerate(losses):
+        progress.add({"loss": loss})
+        assert sum(not loss.computed for loss in losses[: i + 1]) == min(i, 2)
+    progress.close()
+
+
+@pytest.mark.slow
+def test_two_cpu_devices_do_not_deadlock(tmp_path):
+    """With 32 steps in flight XLA ended three of four such trainings on two cores."""
+    x = np.random.default_rng(0).normal(size=(3_000, 1_280)).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    environment = os.environ | {"JAX_NUM_CPU_DEVICES": "2"}
+    command = [
+        sys.executable, "-m", "cluster_jax.main", "--config=simclr_features",
+        f"--config.data.dir={tmp_path / 'x.npy'}", f"--workdir={tmp_path / 'run'}",
+        "--config.train.duration=1000 steps", "--config.train.log_every=500",
+        "--config.eval.kmeans.n_init=1",
+    ]  # fmt: skip
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
