@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 
+from cluster_jax.clustering.transport import sinkhorn
 from cluster_jax.methods import base
 from cluster_jax.pipeline import build
 from cluster_jax.pipeline.config import parse_config
@@ -98,6 +99,21 @@ def test_classes_are_of_equal_size(built, state):
     labels = np.asarray(refreshed(built, state, features).pseudo_labels)[unlabeled]
     assert np.bincount(labels).tolist() == [20, 20]
     assert len(set(labels[np.isin(unlabeled, moved)])) == 1
+
+
+def test_the_ten_nearest_rows_have_a_say(built, state):
+    features, _ = groups(built)
+    features += np.random.default_rng(2).normal(size=features.shape).astype(np.float32) / 2
+    unlabeled = np.flatnonzero(built.training.dataset.known < 0)
+    result = refreshed(built, state, features)
+    labels = np.asarray(result.pseudo_labels)[unlabeled]
+    rows = features[unlabeled].astype(np.float64)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    alone = rows @ np.asarray(result.centers, np.float64).T
+    near = np.argsort(-rows @ rows.T, axis=1)[:, :11]  # first the row itself
+    assert (near[:, 0] == np.arange(40)).all()
+    np.testing.assert_array_equal(labels, sinkhorn(alone[near].mean(axis=1)).argmax(axis=1))
+    assert (labels != sinkhorn(alone).argmax(axis=1)).any()
 
 
 def test_refreshes_come_at_the_start_and_every_period(built):
