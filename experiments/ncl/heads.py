@@ -33,8 +33,8 @@ NOTE = (
     "and to k-means; k-means runs on the features of the same training, before: at the start of "
     "the last stage. Images are those of the last set. Nothing was selected with labels of novel "
     "classes, except the digits' network and augmentation, and that ten neighbors have a say in "
-    "pseudo-labels: that was tried, with this one number, on the first three sets, where it helped, "
-    "and then confirmed on the other two."
+    "pseudo-labels: that was tried, with this one number, on the first three sets, where it "
+    "helped, and then confirmed on the other two."
 )
 
 
