@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial import distance
 
 from cluster_jax.clustering import outliers
 
@@ -46,10 +47,21 @@ class _Model(NamedTuple):
         squares = np.square(rows).sum(axis=1)[:, None] - 2 * rows @ self.means.T
         return np.maximum(squares + np.square(self.means).sum(axis=1)[None, :], 0)
 
-    def log_density(self, x: NDArray) -> NDArray:
-        """Float64 `[m, k]` of rows `[m, r]`."""
+    def log_density(self, x: NDArray, share: NDArray) -> NDArray:
+        """Float64 `[m, k]` of rows `[m, r]`, each as if it had no `share` `[m, k]` in the model.
+
+        Without a row the mean of its cluster is farther from it, and the common shape is narrower
+        in its direction (Sherman-Morrison).
+        """
+        every, own, n = np.arange(len(x)), share.argmax(axis=1), self.sizes.sum()
+        squares = self.squares(x) * np.square(self.sizes / np.maximum(self.sizes - share, 0.5))
+        nearest = squares[every, own][:, None]
+        between = distance.cdist(self.means, self.means, "sqeuclidean")
+        # Products of a row's offset from its own mean and from each.
+        products = (nearest + squares - between[own]) / 2
+        squares += share[every, own][:, None] * np.square(products) / np.maximum(n - nearest, n / 2)
         log_scale = x.shape[1] / 2 * np.log(self.scales)
-        exponent = self.squares(x) / self.scales[None, :] / 2
+        exponent = squares / self.scales[None, :] / 2
         return (np.log(self.sizes) - log_scale)[None, :] - exponent
 
 
@@ -81,17 +93,18 @@ def assign(rows: NDArray, labels: NDArray, neighbors: NDArray) -> Membership:
         return voted
     is_core = outliers.core_groups(rows, labels) >= 0
 
-    def fit(share: NDArray) -> _Model:
-        return _fit(rows[is_core], share[is_core])
+    def log_density_by(share: NDArray) -> NDArray:
+        counted = share * is_core[:, None]
+        return _fit(rows, counted).log_density(rows, counted)
 
-    log_density = fit(np.eye(k)[labels]).log_density(rows)
+    log_density = log_density_by(np.eye(k)[labels])
     if (log_density.argmax(axis=1) == labels)[inside].mean() < _CONFIRMED:
         return voted
     is_far = ((np.eye(k)[labels].T @ votes) == 0)[labels]
     first = _shares(log_density, is_far)
     # Shares, not labels, are what the second fit sees: cut off at their borders, clusters look
     # smaller than they are.
-    second = _shares(fit(first).log_density(rows), is_far)
+    second = _shares(log_density_by(first), is_far)
     between, after = first.argmax(axis=1), second.argmax(axis=1)
     sizes, sizes_after = (np.bincount(x, minlength=k) for x in (labels, after))
     if (2 * sizes_after < sizes).any():  # A cluster that the model does not describe.
@@ -128,6 +141,8 @@ def _votes(labels: NDArray, neighbors: NDArray, k: int) -> NDArray:
 
 def _fit(rows: NDArray, share: NDArray) -> _Model:
     """Means, a common shape, and sizes of clusters whose rows count by their `share` `[n, k]`."""
+    has_share = share.any(axis=1)
+    rows, share = rows[has_share], share[has_share]
     n, r = rows.shape
     sizes = np.maximum(share.sum(axis=0), 0.5)
     means = share.T @ rows / sizes[:, None]

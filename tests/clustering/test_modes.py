@@ -244,6 +244,26 @@ def test_probabilities_are_calibrated():
     assert second[~right].mean() > 0.8
 
 
+def test_probabilities_of_few_rows_in_many_columns_are_calibrated():
+    """Where a row's part in the mean of its own cluster counts."""
+    sizes, d = (60, 60, 300, 300), 20
+    truth = np.repeat(np.arange(4), sizes)
+    means = np.zeros((4, d))
+    means[1, 0], means[2, 1], means[3, 2] = 3, 30, 30
+    p, right = [], []
+    for seed in range(20):
+        x = means[truth] + np.random.default_rng(seed).normal(size=(len(truth), d))
+        labels = np.square(x[:, None] - means).sum(axis=2).argmin(axis=1)
+        member = membership.assign(x, labels, basins.nearest_rows(x, 20)[1])
+        p.append(member.probabilities)
+        right.append(member.labels == truth)
+    p, right = np.concatenate(p), np.concatenate(right)
+    for low, high in ((0.5, 0.7), (0.7, 0.9), (0.9, 0.999)):
+        rows = (p >= low) & (p < high)
+        assert rows.sum() > 150
+        assert abs(p[rows].mean() - right[rows].mean()) < 0.05
+
+
 def test_rows_that_are_sure_have_no_runner_up():
     rng = np.random.default_rng(0)
     truth = np.arange(300) % 3
