@@ -34,12 +34,21 @@ class Membership(NamedTuple):
 
 
 class _Model(NamedTuple):
-    """Round clusters in whitened columns: log density up to a constant."""
+    """Round clusters of one common shape.
+
+    Attributes:
+        whiten: float64 `[r, r]`, of columns in which that shape is round.
+        means: whitened, `[k, r]`.
+        scales: variance of each cluster `[k]`; 1 on average.
+        sizes: shares of rows `[k]`.
+        evidence: part of the common covariance that is due to a row's squared offset.
+    """
 
     whiten: NDArray
     means: NDArray
     scales: NDArray
     sizes: NDArray
+    evidence: float
 
     def squares(self, x: NDArray) -> NDArray:
         """Squared distances of rows `[m, r]` to the means, float64 `[m, k]`."""
@@ -47,22 +56,27 @@ class _Model(NamedTuple):
         squares = np.square(rows).sum(axis=1)[:, None] - 2 * rows @ self.means.T
         return np.maximum(squares + np.square(self.means).sum(axis=1)[None, :], 0)
 
-    def log_density(self, x: NDArray, share: NDArray) -> NDArray:
-        """Float64 `[m, k]` of rows `[m, r]`, each as if it had no `share` `[m, k]` in the model.
+    def squares_without(self, x: NDArray, share: NDArray) -> NDArray:
+        """As `squares`, each row as if it had no `share` `[m, k]` in the means and the shape.
 
-        Without a row the mean of its cluster is farther from it, and the common shape is narrower
-        in its direction (Sherman-Morrison).
+        The mean moves away from the row, and of the covariance it takes the row's own offset; its
+        inverse is that of Sherman and Morrison. In the shape only the largest share counts.
         """
-        every, own, n = np.arange(len(x)), share.argmax(axis=1), self.sizes.sum()
-        squares = self.squares(x) * np.square(self.sizes / np.maximum(self.sizes - share, 0.5))
+        every, own = np.arange(len(x)), share.argmax(axis=1)
+        away = self.sizes / np.maximum(self.sizes - share, 0.5)
+        part = (self.evidence * share * away)[every, own][:, None]
+        squares = self.squares(x)
         nearest = squares[every, own][:, None]
         between = distance.cdist(self.means, self.means, "sqeuclidean")
         # Products of a row's offset from its own mean and from each.
         products = (nearest + squares - between[own]) / 2
-        squares += share[every, own][:, None] * np.square(products) / np.maximum(n - nearest, n / 2)
-        log_scale = x.shape[1] / 2 * np.log(self.scales)
-        exponent = squares / self.scales[None, :] / 2
-        return (np.log(self.sizes) - log_scale)[None, :] - exponent
+        inverse = part / np.maximum(1 - part * nearest, 1e-3)
+        return np.square(away) * (squares + inverse * np.square(products))
+
+    def log_density(self, squares: NDArray) -> NDArray:
+        """Up to a constant, float64 `[m, k]` of squared distances."""
+        log_scale = self.whiten.shape[0] / 2 * np.log(self.scales)
+        return (np.log(self.sizes) - log_scale)[None, :] - squares / self.scales[None, :] / 2
 
 
 def assign(rows: NDArray, labels: NDArray, neighbors: NDArray) -> Membership:
@@ -93,25 +107,26 @@ def assign(rows: NDArray, labels: NDArray, neighbors: NDArray) -> Membership:
         return voted
     is_core = outliers.core_groups(rows, labels) >= 0
 
-    def log_density_by(share: NDArray) -> NDArray:
-        counted = share * is_core[:, None]
-        return _fit(rows, counted).log_density(rows, counted)
-
-    log_density = log_density_by(np.eye(k)[labels])
+    first_fit = _fit(rows[is_core], np.eye(k)[labels[is_core]])
+    log_density = first_fit.log_density(first_fit.squares(rows))
     if (log_density.argmax(axis=1) == labels)[inside].mean() < _CONFIRMED:
         return voted
     is_far = ((np.eye(k)[labels].T @ votes) == 0)[labels]
     first = _shares(log_density, is_far)
     # Shares, not labels, are what the second fit sees: cut off at their borders, clusters look
     # smaller than they are.
-    second = _shares(log_density_by(first), is_far)
+    second_fit = _fit(rows[is_core], first[is_core])
+    second = _shares(second_fit.log_density(second_fit.squares(rows)), is_far)
     between, after = first.argmax(axis=1), second.argmax(axis=1)
     sizes, sizes_after = (np.bincount(x, minlength=k) for x in (labels, after))
     if (2 * sizes_after < sizes).any():  # A cluster that the model does not describe.
         return voted
     if (after != between).sum() > _DRIFT * (between != labels).sum():
         return voted
-    return _memberships(after, second)
+    # A row is near to a mean that it is part of, and would be too sure of it.
+    without = second_fit.squares_without(rows, first * is_core[:, None])
+    share = _shares(second_fit.log_density(without), is_far)
+    return _memberships(share.argmax(axis=1), share)
 
 
 def certain(labels: NDArray) -> Membership:
@@ -141,8 +156,6 @@ def _votes(labels: NDArray, neighbors: NDArray, k: int) -> NDArray:
 
 def _fit(rows: NDArray, share: NDArray) -> _Model:
     """Means, a common shape, and sizes of clusters whose rows count by their `share` `[n, k]`."""
-    has_share = share.any(axis=1)
-    rows, share = rows[has_share], share[has_share]
     n, r = rows.shape
     sizes = np.maximum(share.sum(axis=0), 0.5)
     means = share.T @ rows / sizes[:, None]
@@ -152,7 +165,7 @@ def _fit(rows: NDArray, share: NDArray) -> _Model:
     covariance = (1 - shrinkage) * covariance + (shrinkage + 1e-9) * spread * np.eye(r)
     values, vectors = np.linalg.eigh(covariance)
     whiten = vectors / np.sqrt(np.maximum(values, 1e-12 * values[-1]))
-    model = _Model(whiten, means @ whiten, np.ones(len(sizes)), sizes)
+    model = _Model(whiten, means @ whiten, np.ones(len(sizes)), sizes, (1 - shrinkage) / n)
     squares = (share * model.squares(rows)).sum(axis=0) / r
     return model._replace(scales=(squares + _PRIOR_ROWS) / (sizes + _PRIOR_ROWS))
 

@@ -12,8 +12,8 @@ from jax import Array
 from jax.sharding import Mesh
 from numpy.typing import NDArray
 from scipy import optimize
-from sklearn.neighbors import NearestNeighbors
 
+from cluster_jax.clustering import basins
 from cluster_jax.clustering.transport import sinkhorn
 from cluster_jax.core import arrays, checks, collectives, ops, schedules
 from cluster_jax.core.checks import InputError
@@ -29,7 +29,7 @@ from cluster_jax.methods.ncl_config import Config
 __all__ = ["Config", "make"]
 
 N_INIT = 10  # runs of k-means in the first clustering; later ones start from its centers too
-_NEIGHBORS = 10  # nearest unlabeled rows that have a say in the pseudo-label of a row
+_NEIGHBORS = 10  # nearest unlabeled rows that have a say in the pseudo-label of a row, at most
 
 
 class StartSteps(NamedTuple):
@@ -71,7 +71,8 @@ def make(context: MethodContext, config: Config) -> Method:
     With the head "clusters", which is ours, the novel head learns from clusters in place of pairs:
     spherical k-means of the unlabeled images' features, at the start and after every
     `update_every`, each clustering started from the last one's centers too. A row's cosines to the
-    centers are averaged with those of its 10 nearest rows, which know better between clusters, and
+    centers are averaged with those of its 10 nearest rows, since rows between two centers follow
+    their neighbors rather than the nearer center, and
     `clustering.transport.sinkhorn` makes classes of about equal size of them, since the benchmarks
     of novel class discovery have such. The search compares all pairs of unlabeled rows. With a
     network that trains from nothing, the head on pairs finds less than k-means does on the features
@@ -157,10 +158,15 @@ def _cluster(
 
 
 def _averaged(values: NDArray, rows: NDArray) -> NDArray:
-    """Values `[n, c]` averaged over each of the rows `[n, f]` and its nearest ones."""
-    count = min(_NEIGHBORS, len(rows) - 1)
-    graph = NearestNeighbors(n_neighbors=count, algorithm="brute").fit(rows).kneighbors_graph()
-    return (values + graph @ values) / (1 + count)
+    """Values `[n, c]` averaged over each of the rows `[n, f]` and its nearest ones.
+
+    Of c classes of equal size, the nearest rows fit into one.
+    """
+    count = min(_NEIGHBORS, len(rows) // values.shape[1] - 1)
+    if count < 1:
+        return values
+    _, near = basins.nearest_rows(rows.astype(np.float64), count)
+    return (values + values[near].sum(axis=1)) / (1 + count)
 
 
 class _View(NamedTuple):

@@ -45,5 +45,5 @@ def _prepare(config: ConfigDict) -> dict:
 
 def _advance(side: dict, steps: int) -> None:
     for _ in range(steps):
-        side["state"] = side["step"](side["state"])
-    jax.block_until_ready(side["state"])
+        # Step by step: dozens in flight can deadlock (see training/progress.py).
+        side["state"] = jax.block_until_ready(side["step"](side["state"]))

@@ -244,24 +244,31 @@ def test_probabilities_are_calibrated():
     assert second[~right].mean() > 0.8
 
 
-def test_probabilities_of_few_rows_in_many_columns_are_calibrated():
-    """Where a row's part in the mean of its own cluster counts."""
-    sizes, d = (60, 60, 300, 300), 20
-    truth = np.repeat(np.arange(4), sizes)
-    means = np.zeros((4, d))
-    means[1, 0], means[2, 1], means[3, 2] = 3, 30, 30
-    p, right = [], []
-    for seed in range(20):
-        x = means[truth] + np.random.default_rng(seed).normal(size=(len(truth), d))
-        labels = np.square(x[:, None] - means).sum(axis=2).argmin(axis=1)
-        member = membership.assign(x, labels, basins.nearest_rows(x, 20)[1])
-        p.append(member.probabilities)
-        right.append(member.labels == truth)
-    p, right = np.concatenate(p), np.concatenate(right)
-    for low, high in ((0.5, 0.7), (0.7, 0.9), (0.9, 0.999)):
-        rows = (p >= low) & (p < high)
-        assert rows.sum() > 150
-        assert abs(p[rows].mean() - right[rows].mean()) < 0.05
+@pytest.mark.parametrize(("sizes", "d"), [((30, 30), 20), ((15, 15), 20), ((60, 60, 300), 20)])
+@pytest.mark.parametrize("is_soft", [False, True])
+def test_a_row_has_no_part_in_what_it_is_compared_with(sizes, d, is_soft):
+    """As if the clusters were fitted again without it."""
+    truth = np.repeat(np.arange(len(sizes)), sizes)
+    means = 3 * np.eye(len(sizes), d)
+    x = means[truth] + np.random.default_rng(0).normal(size=(len(truth), d))
+    share = np.eye(len(sizes))[truth]
+    if is_soft:
+        share = 0.8 * share + 0.2 / len(sizes)
+
+    def log_odds(model, squares):
+        log_density = model.log_density(squares)
+        return log_density[:, 0] - log_density[:, 1]
+
+    rows = np.arange(sum(sizes[:2]))
+    model = membership._fit(x, share)
+    found = log_odds(model, model.squares_without(x, share))[rows]
+    inside = log_odds(model, model.squares(x))[rows]
+    exact = []
+    for i in rows:
+        without = membership._fit(np.delete(x, i, 0), np.delete(share, i, 0))
+        exact.append(log_odds(without, without.squares(x[[i]]))[0])
+    error, error_inside = (np.sqrt(np.square(e - exact).mean()) for e in (found, inside))
+    assert error < error_inside / (2 if is_soft else 5)
 
 
 def test_rows_that_are_sure_have_no_runner_up():

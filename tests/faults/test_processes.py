@@ -303,7 +303,7 @@ def test_a_signal_after_the_training(whole, tmp_path, mark, rank):
     assert codes == [75, 75], errors
     assert seconds < 60
     assert all("Interrupted" in "".join(_sentences(text)) for text in errors)
-    if rank == 0:  # Of the other's end it hears a second later, and may be done by then.
+    if rank == 0:  # The first process hears of the second one's signal when it may be done.
         assert not (job.workdir / "results.json").exists()
     _assert_resumes(whole, job.workdir)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cluster_jax.clustering.transport import sinkhorn
-from cluster_jax.methods import base
+from cluster_jax.methods import base, ncl
 from cluster_jax.pipeline import build
 from cluster_jax.pipeline.config import parse_config
 from tests import toy
@@ -114,6 +114,15 @@ def test_the_ten_nearest_rows_have_a_say(built, state):
     assert (near[:, 0] == np.arange(40)).all()
     np.testing.assert_array_equal(labels, sinkhorn(alone[near].mean(axis=1)).argmax(axis=1))
     assert (labels != sinkhorn(alone).argmax(axis=1)).any()
+
+
+@pytest.mark.parametrize(("classes", "rows"), [(2, 2), (2, 4), (5, 2), (5, 4), (3, 1)])
+def test_neighbors_are_of_one_class_where_classes_are_small(classes, rows):
+    group = np.repeat(np.arange(classes), rows)
+    x = np.eye(classes)[group] + np.random.default_rng(0).normal(size=(len(group), classes)) / 50
+    averaged = ncl._averaged(x, x)
+    np.testing.assert_array_equal(averaged.argmax(axis=1), group)
+    assert averaged[group == 0].max(axis=1).min() > 0.9
 
 
 def test_refreshes_come_at_the_start_and_every_period(built):
