@@ -40,12 +40,15 @@ def test_two_cpu_devices_do_not_deadlock(tmp_path):
     """With 32 steps in flight XLA ended three of four such trainings on two cores."""
     x = np.random.default_rng(0).normal(size=(3_000, 1_280)).astype(np.float32)
     np.save(tmp_path / "x.npy", x)
-    environment = os.environ | {"JAX_NUM_CPU_DEVICES": "2"}
+    # XLA has a thread per core or per device, whichever are more.
+    environment = os.environ | {"JAX_NUM_CPU_DEVICES": "2", "PJRT_NPROC": "2"}
     command = [
         sys.executable, "-m", "cluster_jax.main", "--config=simclr_features",
         f"--config.data.dir={tmp_path / 'x.npy'}", f"--workdir={tmp_path / 'run'}",
         "--config.train.duration=1000 steps", "--config.train.log_every=500",
         "--config.eval.kmeans.n_init=1",
     ]  # fmt: skip
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=600, check=False
+    )
     assert done.returncode == 0, done.stderr
