@@ -59,10 +59,11 @@ class _Model(NamedTuple):
     def squares_without(self, x: NDArray, share: NDArray) -> NDArray:
         """As `squares`, each row as if it had no `share` `[m, k]` in the means and the shape.
 
-        The mean moves away from the row, and of the covariance it takes the row's own offset; its
-        inverse is that of Sherman and Morrison. In the shape only the largest share counts.
+        The mean moves away from the row, and the covariance loses the row's own offset; the inverse
+        of what is left is that of Sherman and Morrison. In the shape only the largest share counts.
         """
         every, own = np.arange(len(x)), share.argmax(axis=1)
+        # Of a cluster of one row nothing is left.
         away = self.sizes / np.maximum(self.sizes - share, 0.5)
         part = (self.evidence * share * away)[every, own][:, None]
         squares = self.squares(x)
@@ -118,14 +119,15 @@ def assign(rows: NDArray, labels: NDArray, neighbors: NDArray) -> Membership:
     second_fit = _fit(rows[is_core], first[is_core])
     second = _shares(second_fit.log_density(second_fit.squares(rows)), is_far)
     between, after = first.argmax(axis=1), second.argmax(axis=1)
-    sizes, sizes_after = (np.bincount(x, minlength=k) for x in (labels, after))
-    if (2 * sizes_after < sizes).any():  # A cluster that the model does not describe.
-        return voted
     if (after != between).sum() > _DRIFT * (between != labels).sum():
         return voted
     # A row is near to a mean that it is part of, and would be too sure of it.
     without = second_fit.squares_without(rows, first * is_core[:, None])
     share = _shares(second_fit.log_density(without), is_far)
+    sizes = np.bincount(labels, minlength=k)
+    for found in (after, share.argmax(axis=1)):
+        if (2 * np.bincount(found, minlength=k) < sizes).any():  # The model does not describe it.
+            return voted
     return _memberships(share.argmax(axis=1), share)
 
 

@@ -72,11 +72,10 @@ def make(context: MethodContext, config: Config) -> Method:
     spherical k-means of the unlabeled images' features, at the start and after every
     `update_every`, each clustering started from the last one's centers too. A row's cosines to the
     centers are averaged with those of its 10 nearest rows, since rows between two centers follow
-    their neighbors rather than the nearer center, and
-    `clustering.transport.sinkhorn` makes classes of about equal size of them, since the benchmarks
-    of novel class discovery have such. The search compares all pairs of unlabeled rows. With a
-    network that trains from nothing, the head on pairs finds less than k-means does on the features
-    of the same training (experiments/ncl/heads.md).
+    their neighbors rather than the nearer center (all pairs of unlabeled rows are compared). Of
+    these `clustering.transport.sinkhorn` makes classes of about equal size, since the benchmarks of
+    novel class discovery have such. With a network that trains from nothing, the head on pairs
+    finds less than k-means does on the features of the same training (experiments/ncl/heads.md).
 
     Of unlabeled images it logs `similar`, the share of pairs that (2) takes to be of one class, and
     `confidence`, the novel head's highest probability: near 1 / C^u the head has found nothing.

@@ -67,7 +67,7 @@ class Progress:
             sys.stderr.flush()
 
     def add(self, metrics: Mapping[str, Array]) -> None:
-        """Takes the metrics of the next step; returns with at most two steps in flight."""
+        """Takes the metrics of the next step; returns with few steps in flight."""
         self._steps.append(metrics)
         if self._bar is None:
             # The first step includes the compilation, from which no time left can be told.

@@ -271,6 +271,19 @@ def test_a_row_has_no_part_in_what_it_is_compared_with(sizes, d, is_soft):
     assert error < error_inside / (2 if is_soft else 5)
 
 
+@pytest.mark.parametrize(("d", "small", "gap", "seed"), [(10, 5, 3.5, 5), (3, 6, 2.5, 4)])
+def test_no_cluster_loses_most_of_its_rows(d, small, gap, seed):
+    """Judged without themselves, most rows of the smallest one would leave it."""
+    rng = np.random.default_rng(seed)
+    truth = np.repeat(np.arange(3), (small, 120, 120))
+    means = np.zeros((3, d))
+    means[1, 0], means[2, 1] = gap, 20
+    x = means[truth] + rng.normal(size=(len(truth), d))
+    labels = np.square(x[:, None] - means).sum(axis=2).argmin(axis=1)
+    member = membership.assign(x, labels, basins.nearest_rows(x, 20)[1])
+    assert (2 * np.bincount(member.labels, minlength=3) >= np.bincount(labels)).all()
+
+
 def test_rows_that_are_sure_have_no_runner_up():
     rng = np.random.default_rng(0)
     truth = np.arange(300) % 3
