@@ -142,14 +142,14 @@ def with_neighbors(dataset: Dataset, count: int) -> Dataset:
     first = np.concatenate([dataset.fetch(chunk)[:, 0] for chunk in indices])
     # Without rows of its own, the search leaves each row out of its neighbors.
     search = NearestNeighbors(n_neighbors=count, metric="cosine", algorithm="brute").fit(first)
-    neighbors = search.kneighbors(return_distance=False)
+    nearest = search.kneighbors(return_distance=False)
 
     def fetch(indices: NDArray) -> NDArray:
         indices = np.asarray(indices)
-        return np.concatenate([dataset.fetch(indices), first[neighbors[indices]]], axis=1)
+        return np.concatenate([dataset.fetch(indices), first[nearest[indices]]], axis=1)
 
     # Streamed: on the device it would be many times the set.
-    return dataset._replace(shape=shape, images=None, fetch=fetch, neighbors=count)
+    return dataset._replace(shape=shape, images=None, fetch=fetch, neighbors=count, nearest=nearest)
 
 
 def _dataset(values: NDArray, cache_mb: float) -> Dataset:

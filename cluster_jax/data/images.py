@@ -53,6 +53,8 @@ class Dataset(NamedTuple):
         known: int32 `[N]`, class labels that training may use, -1 for unlabeled images; None where
             training uses no classes. Only novel class discovery has it.
         neighbors: number of the last rows of each item of features that are its neighbors'.
+        nearest: int64 `[N, neighbors]`, these neighbors, the most similar first; None where there
+            are none, or where the images have no features yet.
         features_of: the images whose features these are, where the run itself embeds them.
     """
 
@@ -67,6 +69,7 @@ class Dataset(NamedTuple):
     skipped: tuple[tuple[str, str], ...]
     known: np.ndarray | None = None
     neighbors: int = 0
+    nearest: np.ndarray | None = None
     features_of: "Dataset | None" = None
 
     @property

@@ -78,7 +78,8 @@ Embed = Callable[[Tree, ModelState, Array], Features]
 # (step) -> whether a refresh is due before this step; on the host.
 RefreshAt = Callable[[int], bool]
 # (model_state, embedding, key, mesh) -> model_state of the same shapes and dtypes, on the host of
-# every process. `embedding()` embeds the whole training set, only when called.
+# every process. `embedding()` embeds the whole training set, only when called; of features whose
+# views go towards neighbors it has these too: "neighbors" int64 [N, k], the most similar first.
 Refresh = Callable[[ModelState, Callable[[], Features], Array, Mesh], ModelState]
 
 

@@ -29,7 +29,7 @@ from cluster_jax.methods.ncl_config import Config
 __all__ = ["Config", "make"]
 
 N_INIT = 10  # runs of k-means in the first clustering; later ones start from its centers too
-_NEIGHBORS = 10  # nearest unlabeled rows that have a say in the pseudo-label of a row, at most
+_NEIGHBORS = 10  # nearest rows of each kind that have a say in the pseudo-label of a row, at most
 
 
 class StartSteps(NamedTuple):
@@ -72,10 +72,12 @@ def make(context: MethodContext, config: Config) -> Method:
     spherical k-means of the unlabeled images' features, at the start and after every
     `update_every`, each clustering started from the last one's centers too. A row's cosines to the
     centers are averaged with those of its 10 nearest rows, since rows between two centers follow
-    their neighbors rather than the nearer center (all pairs of unlabeled rows are compared). Of
-    these `clustering.transport.sinkhorn` makes classes of about equal size, since the benchmarks of
-    novel class discovery have such. With a network that trains from nothing, the head on pairs
-    finds less than k-means does on the features of the same training (experiments/ncl/heads.md).
+    their neighbors rather than the nearer center (all pairs of unlabeled rows are compared). Where
+    the data are features, the unlabeled of its 10 nearest there count too: they have no share in
+    errors of earlier pseudo-labels. Of these `clustering.transport.sinkhorn` makes classes of about
+    equal size, since the benchmarks of novel class discovery have such. With a network that trains
+    from nothing, the head on pairs finds less than k-means does on the features of the same
+    training (experiments/ncl/heads.md).
 
     Of unlabeled images it logs `similar`, the share of pairs that (2) takes to be of one class, and
     `confidence`, the novel head's highest probability: near 1 / C^u the head has found nothing.
@@ -137,7 +139,8 @@ def _cluster(
 ) -> NCLState:
     """Pseudo-labels of the unlabeled images, see `base.Refresh`."""
     last = np.asarray(model_state.centers)
-    features = np.asarray(embedding()["backbone"])[context.unlabeled_rows]
+    embedded, unlabeled = embedding(), context.unlabeled_rows
+    features = np.asarray(embedded["backbone"])[unlabeled]
     result = base.spherical_clusters(
         features,
         config.classes,
@@ -150,22 +153,29 @@ def _cluster(
     # The head keeps its classes: each new cluster takes the number of the old one that it is like.
     centers = centers[optimize.linear_sum_assignment(-last @ centers.T)[1]]
     rows = arrays.normalize_rows(features)
-    cosines = _averaged(rows @ centers.T, rows)
+    position = np.full(context.images, -1)
+    position[unlabeled] = np.arange(len(rows))
+    others = embedded.get("neighbors", np.empty((context.images, 0), np.int64))[unlabeled]
+    cosines = _averaged(rows @ centers.T, rows, position[others])
     pseudo_labels = np.zeros(context.images, np.int32)
-    pseudo_labels[context.unlabeled_rows] = sinkhorn(cosines).argmax(axis=1)
+    pseudo_labels[unlabeled] = sinkhorn(cosines).argmax(axis=1)
     return model_state._replace(pseudo_labels=pseudo_labels, centers=centers)
 
 
-def _averaged(values: NDArray, rows: NDArray) -> NDArray:
-    """Values `[n, c]` averaged over each of the rows `[n, f]` and its nearest ones.
+def _averaged(values: NDArray, rows: NDArray, others: NDArray) -> NDArray:
+    """Values `[n, c]` averaged over each of the rows `[n, f]`, its nearest ones, and others.
 
-    Of c classes of equal size, the nearest rows fit into one.
+    Of c classes of equal size, the nearest rows fit into one. Of `others`, int `[n, k]`, the
+    nearest first and -1 for none, as many are taken.
     """
     count = min(_NEIGHBORS, len(rows) // values.shape[1] - 1)
     if count < 1:
         return values
     _, near = basins.nearest_rows(rows.astype(np.float64), count)
-    return (values + values[near].sum(axis=1)) / (1 + count)
+    near = np.concatenate([near, others[:, :count]], axis=1)
+    exists = near >= 0
+    total = values + np.where(exists[:, :, None], values[near], 0).sum(axis=1)
+    return total / (1 + exists.sum(axis=1, keepdims=True))
 
 
 class _View(NamedTuple):

@@ -2,7 +2,6 @@
 
 import collections
 import contextlib
-import functools
 import signal
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, NamedTuple
@@ -164,9 +163,12 @@ def _stream(run: TrainingRun, start: int) -> Generator[batches.Batch]:
 def _refreshed(run: TrainingRun, state: State, step: int, embed: Callable[[State], Any]) -> State:
     """The state after the method's refresh before a step."""
     key = jax.random.fold_in(jax.random.fold_in(state.key, step), REFRESH)
-    model_state = run.method.refresh(
-        state.model_state, functools.partial(embed, state), key, run.mesh
-    )
+
+    def embedding() -> dict[str, Any]:
+        nearest = run.dataset.nearest
+        return embed(state) if nearest is None else {**embed(state), "neighbors": nearest}
+
+    model_state = run.method.refresh(state.model_state, embedding, key, run.mesh)
     placed = jax.device_put(model_state, states.replicated(run.mesh))
     return state._replace(model_state=placed)
 

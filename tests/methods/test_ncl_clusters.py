@@ -31,11 +31,11 @@ def state(built):
     return build.initial_state(built.training)
 
 
-def refreshed(built, state, features, model_state=None):
+def refreshed(built, state, features, model_state=None, **others):
     """The state after a clustering of these features of all 80 rows."""
     run = built.training
     model_state = state.model_state if model_state is None else model_state
-    embedding = {"backbone": features}
+    embedding = {"backbone": features, **others}
     return run.method.refresh(model_state, lambda: embedding, jax.random.key(0), run.mesh)
 
 
@@ -116,11 +116,32 @@ def test_the_ten_nearest_rows_have_a_say(built, state):
     assert (labels != sinkhorn(alone).argmax(axis=1)).any()
 
 
+def test_the_neighbors_in_the_data_have_a_say_where_they_are_unlabeled(built, state):
+    features, _ = groups(built)
+    features += np.random.default_rng(2).normal(size=features.shape).astype(np.float32) / 2
+    unlabeled = np.flatnonzero(built.training.dataset.known < 0)
+    # Twelve of each row: the last two are too many.
+    neighbors = np.stack([np.random.default_rng(i).permutation(80)[:12] for i in range(80)])
+    result = refreshed(built, state, features, neighbors=neighbors)
+    rows = features[unlabeled].astype(np.float64)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    cosines = rows @ np.asarray(result.centers, np.float64).T
+    expected = np.empty_like(cosines)
+    for i, row in enumerate(unlabeled):
+        near = np.argsort(-rows @ rows[i])[:11].tolist()
+        near += [j for j, other in enumerate(unlabeled) if other in neighbors[row, :10]]
+        expected[i] = cosines[near].mean(axis=0)
+    labels = np.asarray(result.pseudo_labels)[unlabeled]
+    np.testing.assert_array_equal(labels, sinkhorn(expected).argmax(axis=1))
+    without = np.asarray(refreshed(built, state, features).pseudo_labels)[unlabeled]
+    assert (labels != without).any()
+
+
 @pytest.mark.parametrize(("classes", "rows"), [(2, 2), (2, 4), (5, 2), (5, 4), (3, 1)])
 def test_neighbors_are_of_one_class_where_classes_are_small(classes, rows):
     group = np.repeat(np.arange(classes), rows)
     x = np.eye(classes)[group] + np.random.default_rng(0).normal(size=(len(group), classes)) / 50
-    averaged = ncl._averaged(x, x)
+    averaged = ncl._averaged(x, x, np.empty((len(x), 0), np.int64))
     np.testing.assert_array_equal(averaged.argmax(axis=1), group)
     assert averaged[group == 0].max(axis=1).min() > 0.9
 
