@@ -71,13 +71,11 @@ def make(context: MethodContext, config: Config) -> Method:
     With the head "clusters", which is ours, the novel head learns from clusters in place of pairs:
     spherical k-means of the unlabeled images' features, at the start and after every
     `update_every`, each clustering started from the last one's centers too. A row's cosines to the
-    centers are averaged with those of its 10 nearest rows, since rows between two centers follow
-    their neighbors rather than the nearer center (all pairs of unlabeled rows are compared). Where
-    the data are features, the unlabeled of its 10 nearest there count too: they have no share in
-    errors of earlier pseudo-labels. Of these `clustering.transport.sinkhorn` makes classes of about
-    equal size, since the benchmarks of novel class discovery have such. With a network that trains
-    from nothing, the head on pairs finds less than k-means does on the features of the same
-    training (experiments/ncl/heads.md).
+    centers are averaged with those of its 10 nearest rows (all pairs are compared): rows between
+    two centers follow their neighbors. Where the data are features, the unlabeled among its 10
+    nearest there count too: they have no share in errors of earlier pseudo-labels. Of these
+    `clustering.transport.sinkhorn` makes classes of about equal size, as the benchmarks of novel
+    class discovery have them (experiments/ncl/heads.md).
 
     Of unlabeled images it logs `similar`, the share of pairs that (2) takes to be of one class, and
     `confidence`, the novel head's highest probability: near 1 / C^u the head has found nothing.
@@ -163,10 +161,10 @@ def _cluster(
 
 
 def _averaged(values: NDArray, rows: NDArray, others: NDArray) -> NDArray:
-    """Values `[n, c]` averaged over each of the rows `[n, f]`, its nearest ones, and others.
+    """Values `[n, c]` averaged over each of the rows `[n, f]`, its nearest ones and its `others`.
 
-    Of c classes of equal size, the nearest rows fit into one. Of `others`, int `[n, k]`, the
-    nearest first and -1 for none, as many are taken.
+    Of c classes of equal size, the nearest rows fit into one. Others, int `[n, k]`, -1 for none,
+    are sorted by nearness; no more of them are taken.
     """
     count = min(_NEIGHBORS, len(rows) // values.shape[1] - 1)
     if count < 1:

@@ -126,8 +126,9 @@ def test_neighbors_are_the_most_similar_other_rows():
     views = np.stack([x, -x], axis=1)  # neighbors go by the first view
     dataset = features.with_neighbors(features.from_array(views, cache_mb=1.0), 2)
     assert (dataset.shape, dataset.neighbors, dataset.images) == ((4, 2), 2, None)
+    assert dataset.nearest[[0, 4, 3]].tolist() == [[1, 2], [5, 3], [4, 5]]
     got = dataset.fetch(np.array([0, 4, 3]))
-    expected = x[[[1, 2], [5, 3], [4, 5]]]
+    expected = x[dataset.nearest[[0, 4, 3]]]
     np.testing.assert_allclose(got[:, 2:], expected, atol=1e-6)
     np.testing.assert_allclose(got[:, :2], views[[0, 4, 3]], atol=1e-6)
     assert features.with_neighbors(dataset, 2) is dataset

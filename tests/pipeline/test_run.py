@@ -432,10 +432,11 @@ def test_the_last_step_is_saved(tmp_path):
     assert (tmp_path / "run" / checkpoint.FOLDER / "3").is_dir()
 
 
-def test_refresh_happens_between_steps(tmp_path):
+@pytest.mark.parametrize("nearest", [None, np.ones((64, 3), np.int64)], ids=["", "neighbors"])
+def test_refresh_happens_between_steps(tmp_path, nearest):
     """The host's refresh gets the embedding of the whole set, and its result reaches the step."""
     built = toy.built(toy.config(toy.file(tmp_path), nrcc={"weight": 0.0}))
-    shapes, sums = [], []
+    shapes, neighbors = [], []
 
     def loss(params, model_state, batch, step, key, axis):
         value, aux = built.method.loss(params, model_state["own"], batch, step, key, axis)
@@ -445,7 +446,9 @@ def test_refresh_happens_between_steps(tmp_path):
         )
 
     def refresh(model_state, embedding, key, mesh):
-        shapes.append(embedding()["projection"].shape)
+        known = embedding()
+        shapes.append(known["projection"].shape)
+        neighbors.append(known.get("neighbors"))
         return {**model_state, "table": model_state["table"] + 1}
 
     def init(key, images):
@@ -463,7 +466,8 @@ def test_refresh_happens_between_steps(tmp_path):
         refresh=refresh,
     )
     schedule = built.schedule._replace(log_every=1)
-    run = built._replace(method=method, schedule=schedule)
+    dataset = built.dataset._replace(nearest=nearest)
+    run = built._replace(method=method, schedule=schedule, dataset=dataset)
 
     def embed_all(state):
         return embed.embed(
@@ -473,6 +477,7 @@ def test_refresh_happens_between_steps(tmp_path):
     _train(run, tmp_path / "run", embed_all)
     sums = [r["table"] for r in log.read(tmp_path / "run")]
     assert shapes == [(64, 8), (64, 8)]
+    assert all(given is nearest for given in neighbors)
     assert sums == [1, 1, 2, 2]
 
 
