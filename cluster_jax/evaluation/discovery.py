@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from cluster_jax.clustering import out_of_sample
+from cluster_jax.clustering import neighbors, out_of_sample
 from cluster_jax.clustering.kmeans import kmeans
 from cluster_jax.core import arrays
 from cluster_jax.data import splits
@@ -45,7 +45,7 @@ class Discovery(NamedTuple):
     Attributes:
         metrics: see `discover`; None where labels are missing.
         classes: int32 `[n]` of all training images: the given class of a labeled one, C^l plus
-            the argmax of the novel head for an unlabeled one.
+            the likeliest novel class of an unlabeled one.
         novelty_threshold: how far, by 1 - cosine, a new image may be from all of them
             (see `out_of_sample.novelty_threshold`).
         cluster_labels: int32, the novel class of each unlabeled image, counted from 0.
@@ -65,12 +65,34 @@ def name(label: int, known: Sequence[str]) -> str:
     return known[label] if label < len(known) else splits.novel_name(label - len(known))
 
 
+def averaged_probabilities(
+    train: NetworkOutputs, known: NDArray, nearest: NDArray | None
+) -> NDArray:
+    """The novel head's probabilities of unlabeled images, averaged over each one's neighbors.
+
+    So are the cosines from which `methods.ncl` draws pseudo-labels.
+
+    Args:
+        train: the training images.
+        known: int32 `[n]`, -1 for unlabeled images.
+        nearest: int `[n, k]`, neighbors in the data, the nearest first; None where it has none.
+
+    Returns:
+        float `[u, C^u]`.
+    """
+    unlabeled = np.flatnonzero(known < 0)
+    probabilities = special.softmax(train.novel_logits[unlabeled], axis=1)
+    others = None if nearest is None else neighbors.among(nearest, unlabeled)
+    return neighbors.averaged(probabilities, train.features[unlabeled], others)
+
+
 def discover(
     train: NetworkOutputs,
     known: NDArray,
     initial_features: NDArray | None,
     test: NetworkOutputs | None,
     *,
+    probabilities: NDArray | None,
     n_init: int,
     seed: int,
 ) -> Discovery:
@@ -87,6 +109,8 @@ def discover(
         initial_features: features `[n, d]`, rows of length one, at the first step of the
             discovery, or None.
         test: held-out images, or None.
+        probabilities: float `[u, C^u]`, of the unlabeled training images, whose classes are its
+            argmax; None: the novel head's.
         n_init: of k-means, the baseline.
         seed: of k-means.
 
@@ -99,13 +123,14 @@ def discover(
     """
     unlabeled = known < 0
     n_known, n_novel = train.labeled_logits.shape[1], train.novel_logits.shape[1]
-    novel_class = np.argmax(train.novel_logits, axis=1)
-    classes = np.where(unlabeled, n_known + novel_class, known).astype(np.int32)
-    cluster_labels = novel_class[unlabeled].astype(np.int32)
+    of_head = special.softmax(train.novel_logits[unlabeled], axis=1)
+    found = np.argmax(of_head if probabilities is None else probabilities, axis=1)
+    cluster_labels = found.astype(np.int32)
+    classes = known.astype(np.int32)
+    classes[unlabeled] = n_known + cluster_labels
     labeled = ~unlabeled
     labeled_acc = float(np.mean(np.argmax(train.labeled_logits[labeled], axis=1) == known[labeled]))
-    probabilities = special.softmax(train.novel_logits[unlabeled], axis=1)
-    confidence = float(np.mean(np.max(probabilities, axis=1)))
+    confidence = float(np.mean(np.max(of_head, axis=1)))
     metrics: dict[str, Any] = {
         "novel_classes": n_novel,
         "confidence": confidence,

@@ -10,10 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.sharding import Mesh
-from numpy.typing import NDArray
 from scipy import optimize
 
-from cluster_jax.clustering import basins
+from cluster_jax.clustering import neighbors
 from cluster_jax.clustering.transport import sinkhorn
 from cluster_jax.core import arrays, checks, collectives, ops, schedules
 from cluster_jax.core.checks import InputError
@@ -29,7 +28,6 @@ from cluster_jax.methods.ncl_config import Config
 __all__ = ["Config", "make"]
 
 N_INIT = 10  # runs of k-means in the first clustering; later ones start from its centers too
-_NEIGHBORS = 10  # nearest rows of each kind that have a say in the pseudo-label of a row, at most
 
 
 class StartSteps(NamedTuple):
@@ -75,7 +73,8 @@ def make(context: MethodContext, config: Config) -> Method:
     two centers follow their neighbors. Where the data are features, the unlabeled among its 10
     nearest there count too: they have no share in errors of earlier pseudo-labels. Of these
     `clustering.transport.sinkhorn` makes classes of about equal size, as the benchmarks of novel
-    class discovery have them (experiments/ncl/heads.md).
+    class discovery have them (experiments/ncl/heads.md). What the head says of the unlabeled images
+    is averaged in the same way in the end (`evaluation.discovery`).
 
     Of unlabeled images it logs `similar`, the share of pairs that (2) takes to be of one class, and
     `confidence`, the novel head's highest probability: near 1 / C^u the head has found nothing.
@@ -137,7 +136,7 @@ def _cluster(
 ) -> NCLState:
     """Pseudo-labels of the unlabeled images, see `base.Refresh`."""
     last = np.asarray(model_state.centers)
-    embedded, unlabeled = embedding(), context.unlabeled_rows
+    embedded, unlabeled = embedding(), np.asarray(context.unlabeled_rows)
     features = np.asarray(embedded["backbone"])[unlabeled]
     result = base.spherical_clusters(
         features,
@@ -150,30 +149,13 @@ def _cluster(
     centers = result.centers.astype(last.dtype)
     # The head keeps its classes: each new cluster takes the number of the old one that it is like.
     centers = centers[optimize.linear_sum_assignment(-last @ centers.T)[1]]
-    rows = arrays.normalize_rows(features)
-    position = np.full(context.images, -1)
-    position[unlabeled] = np.arange(len(rows))
-    others = embedded.get("neighbors", np.empty((context.images, 0), np.int64))[unlabeled]
-    cosines = _averaged(rows @ centers.T, rows, position[others])
+    rows, others = arrays.normalize_rows(features), None
+    if "neighbors" in embedded:
+        others = neighbors.among(np.asarray(embedded["neighbors"]), unlabeled)
+    cosines = neighbors.averaged(rows @ centers.T, rows, others)
     pseudo_labels = np.zeros(context.images, np.int32)
     pseudo_labels[unlabeled] = sinkhorn(cosines).argmax(axis=1)
     return model_state._replace(pseudo_labels=pseudo_labels, centers=centers)
-
-
-def _averaged(values: NDArray, rows: NDArray, others: NDArray) -> NDArray:
-    """Values `[n, c]` averaged over each of the rows `[n, f]`, its nearest ones and its `others`.
-
-    Of c classes of equal size, the nearest rows fit into one. Others, int `[n, k]`, -1 for none,
-    are sorted by nearness; no more of them are taken.
-    """
-    count = min(_NEIGHBORS, len(rows) // values.shape[1] - 1)
-    if count < 1:
-        return values
-    _, near = basins.nearest_rows(rows.astype(np.float64), count)
-    near = np.concatenate([near, others[:, :count]], axis=1)
-    exists = near >= 0
-    total = values + np.where(exists[:, :, None], values[near], 0).sum(axis=1)
-    return total / (1 + exists.sum(axis=1, keepdims=True))
 
 
 class _View(NamedTuple):

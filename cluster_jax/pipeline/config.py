@@ -67,6 +67,11 @@ class MethodSection:
         """Number of novel classes in novel class discovery; None for other methods."""
         return self.config.classes if isinstance(self.config, ncl.Config) else None
 
+    @property
+    def learns_clusters(self) -> bool:
+        """Whether a head for novel classes learns from clusters of the features."""
+        return isinstance(self.config, ncl.Config) and self.config.head == "clusters"
+
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig:

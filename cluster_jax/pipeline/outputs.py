@@ -185,11 +185,15 @@ def _discover(built: build.BuiltRun, features: _Features) -> discovery.Discovery
     initial, test = features.initial, None
     if features.test is not None and built.test is not None:
         test = outputs(features.test, built.test.labels)
+    train, probabilities = outputs(features.train, dataset.labels), None
+    if built.config.method.learns_clusters:
+        probabilities = discovery.averaged_probabilities(train, dataset.known, dataset.nearest)
     return discovery.discover(
-        outputs(features.train, dataset.labels),
+        train,
         dataset.known,
         None if initial is None else arrays.normalize_rows(initial["backbone"]),
         test,
+        probabilities=probabilities,
         n_init=built.config.eval.kmeans.n_init,
         seed=built.config.seed,
     )

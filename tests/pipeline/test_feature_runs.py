@@ -15,7 +15,7 @@ from cluster_jax.core.config import load_config
 from cluster_jax.data import batches
 from cluster_jax.evaluation import evaluate
 from cluster_jax.metrics import partition
-from cluster_jax.pipeline import build, feature_file, parts
+from cluster_jax.pipeline import build, feature_file, outputs, parts
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline.config import config_json, parse_config
 from tests import toy
@@ -119,6 +119,37 @@ def test_methods_of_images_are_refused_in_one_sentence(tmp_path):
     config.network.width = 32
     with pytest.raises(InputError, match=r"network.weights must be None for features"):
         build.build_run(parse_config(config))
+
+
+@pytest.mark.parametrize("head", ["pairs", "clusters"])
+def test_what_the_head_on_clusters_says_is_averaged_over_neighbors(tmp_path, head):
+    """Of unlabeled images; the paper's head alone decides."""
+    config = toy.shrunken("ncl_features", tmp_path)
+    config.method.head = head
+    built = build.build_run(parse_config(config))
+    dataset = built.training.dataset
+    rng, n_known = np.random.default_rng(0), int(dataset.known.max()) + 1
+    novel = rng.normal(size=(80, config.method.classes))
+    rows = rng.normal(size=(80, 5))
+    embedding = {"backbone": rows, "labeled": rng.normal(size=(80, n_known)), "novel": novel}
+    found = outputs._discover(built, outputs._Features(embedding, None, None))
+    unlabeled = np.flatnonzero(dataset.known < 0)
+    of_head = novel[unlabeled].argmax(axis=1)
+    if head == "pairs":
+        np.testing.assert_array_equal(found.cluster_labels, of_head)
+        return
+    odds = np.exp(novel) / np.exp(novel).sum(axis=1, keepdims=True)
+    cosines = rows @ rows.T / np.linalg.norm(rows, axis=1) / np.linalg.norm(rows, axis=1)[:, None]
+    expected = []
+    for i in unlabeled:
+        near = unlabeled[np.argsort(-cosines[i, unlabeled])][:11].tolist()
+        near += [j for j in dataset.nearest[i, :10] if j in unlabeled]
+        expected.append(odds[near].mean(axis=0).argmax())
+    np.testing.assert_array_equal(found.cluster_labels, expected)
+    np.testing.assert_array_equal(found.classes[unlabeled], n_known + found.cluster_labels)
+    assert (found.cluster_labels != of_head).any()
+    # How sure the head is of itself is another question.
+    assert found.metrics["confidence"] == pytest.approx(odds[unlabeled].max(axis=1).mean())
 
 
 @pytest.fixture

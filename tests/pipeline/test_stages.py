@@ -483,8 +483,10 @@ TEST = NetworkOutputs(
 )
 
 
-def discover(train=TRAIN, before=None, test=None):
-    return discovery.discover(train, KNOWN, before, test, n_init=2, seed=0)
+def discover(train=TRAIN, before=None, test=None, probabilities=None):
+    return discovery.discover(
+        train, KNOWN, before, test, probabilities=probabilities, n_init=2, seed=0
+    )
 
 
 def test_figures_by_hand():
