@@ -9,8 +9,8 @@ from cluster_jax.clustering import basins, outliers
 # Points of the line between two groups at which densities are compared; rows of a group that the
 # estimate uses, at most.
 _GRID, _ROWS = 60, 400
-# Bins of a width of the kernel where rows are numbers, and bins at most.
-_BINS_PER_WIDTH, _MOST_BINS = 6, 10_000
+# Where rows are numbers: bins of a width of the kernel, and widths from group to group at most.
+_BINS_PER_WIDTH, _MOST_WIDTHS = 6, 2_000
 # Rows whose silhouettes are taken, at most; they are compared with all. Nearest rows that must be
 # of its group for a row to be inside it.
 _SCORED, _AROUND = 1_500, 10
@@ -115,8 +115,10 @@ def gap(first: NDArray, second: NDArray) -> float:
     start, stop = low.mean() - low.std() / 2, high.mean() + high.std() / 2
     if not width > 0 or not stop > start:
         return 0.0
-    n_bins = int(min(np.ceil(_BINS_PER_WIDTH * (stop - start) / width), _MOST_BINS))
-    sigma = width * n_bins / (stop - start)  # in bins
+    width = max(width, (stop - start) / _MOST_WIDTHS)
+    # In bins of the histogram:
+    n_bins = int(np.ceil(_BINS_PER_WIDTH * (stop - start) / width))
+    sigma = width * n_bins / (stop - start)
     margin = int(np.ceil(4 * sigma))
     around = margin * (stop - start) / n_bins
     counts, _ = np.histogram(

@@ -186,6 +186,22 @@ def test_order_of_rows_translation_and_scale_change_nothing():
     assert adjusted_rand_score(_fit(x + 2.0**10).labels_, labels) == 1
 
 
+def test_maps_and_samples_do_not_depend_on_the_order_of_rows(monkeypatch):
+    """Of groups that overlap: another map would divide them elsewhere."""
+    monkeypatch.setattr(signal, "_SAMPLE", 200)
+    monkeypatch.setattr(grouping, "_SAMPLE", 300)
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(6, 12))[np.arange(520) % 6] + rng.normal(size=(520, 12)) / 2
+    first, order = _fit(x), rng.permutation(len(x))
+    assert first._rows.shape[1] > 3  # mapped
+    again = _fit(x[order])
+    np.testing.assert_array_equal(again.embedding_, first.embedding_[order])
+    np.testing.assert_array_equal(again.labels_, first.labels_[order])
+    np.testing.assert_array_equal(again.probabilities_, first.probabilities_[order])
+    np.testing.assert_array_equal(order[again.sample_], first.sample_)
+    np.testing.assert_array_equal(again.predict(x), first.predict(x))
+
+
 def test_predict_follows_the_labels():
     x, _ = _blobs((200, 200, 200), 3, gap=5)
     model = _fit(x)
@@ -313,6 +329,49 @@ def test_a_valley_is_seen_on_rows_held_out_only():
     assert separation.valley(x, first, second, np.ones(60, bool)) == 0  # nothing held out
     x[:30, 0] += 60
     assert separation.valley(x, first, second, half) > 4
+
+
+@pytest.mark.parametrize("d", [1, 40])
+@pytest.mark.parametrize("share", [0.5, 0.2])
+def test_two_groups_that_overlap_a_little_are_two(d, share):
+    """Bayes error 1 %. Of 40 columns one holds what tells them apart."""
+    rng = np.random.default_rng(0)
+    truth = rng.random(1500) < share
+    x = rng.normal(size=(1500, d))
+    x[:, 0] += 4.65 * truth
+    model = _fit(x)
+    assert model._rows.shape[1] == 1
+    assert model.n_clusters_ == 2
+    assert adjusted_rand_score(truth, model.labels_) > 0.93
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda rng: rng.normal(size=1500),
+        lambda rng: rng.uniform(size=1500),
+        lambda rng: rng.gamma(2, size=1500),
+        lambda rng: rng.lognormal(size=1500),
+        lambda rng: rng.standard_t(4, size=1500),
+        lambda rng: rng.exponential(size=1500),
+        lambda rng: rng.triangular(-1, 0, 3, size=1500),
+    ],
+)
+def test_numbers_of_one_group_are_one(draw):
+    for seed in range(3):
+        assert _fit(draw(np.random.default_rng(seed))[:, None]).n_clusters_ == 1
+
+
+def test_a_gap_is_counted_in_rows():
+    """Twice the standard errors for four times the rows; none where a tail begins."""
+    rng = np.random.default_rng(1)
+    few, many = (separation.gap(rng.normal(size=n), rng.normal(size=n) + 5) for n in (400, 1600))
+    assert 1.7 < many / few < 2.3
+    tail = np.sort(rng.exponential(size=3000))
+    assert separation.gap(tail[:2500], tail[2500:]) < 3
+    assert separation.gap(tail[2500:], tail[:2500]) == separation.gap(tail[:2500], tail[2500:])
+    assert separation.gap(np.zeros(50), np.ones(50)) == 0  # no width to see a gap with
+    assert separation.gap(np.arange(60.0), 1e9 + np.arange(60.0)) > 5
 
 
 def test_a_valley_takes_both_halves_in_turn():
