@@ -5,7 +5,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster_jax.clustering import levels, separation
+from cluster_jax.clustering import islands, levels, separation
 from cluster_jax.clustering.levels import Tree
 
 # A level is compared with those of at least this many times as many groups, which must score more
@@ -20,7 +20,8 @@ def choose(tree: Tree, rows: NDArray) -> int:
     cluster, closer to each other than clusters are: the finest level is taken whose silhouette no
     level of 0.6 times as many groups or more exceeds. Levels still coarser, of which the silhouette
     is often higher, are groups of clusters. Curved clusters, whose rows are nearer to other means
-    than to their own, are all kept: silhouettes say nothing of them.
+    than to their own, are all kept: silhouettes say nothing of them. Nor do they of groups of at
+    most ten rows, which count only where most rows are in such.
 
     Args:
         tree: from `levels.build`.
@@ -37,7 +38,11 @@ def choose(tree: Tree, rows: NDArray) -> int:
     groups, merges = levels.cut(tree, k=k), tree.linkage(k)[:, :2].astype(np.int64)
     if separation.roundness(rows, groups) < _ROUND:
         return k
-    silhouettes = separation.silhouettes(rows, groups, merges)
+    sizes = np.bincount(groups)
+    counts = (sizes > islands.MOST) | (sizes >= islands.FRACTION * len(groups))
+    if sizes[counts].sum() * 2 < len(groups):
+        counts[:] = True
+    silhouettes = separation.silhouettes(rows, groups, merges, counts)
     scores = dict(zip(range(k, 1, -1), silhouettes.tolist(), strict=True))
     while True:
         best = max(range(max(2, math.ceil(_WITHIN * k)), k + 1), key=scores.__getitem__)

@@ -10,10 +10,13 @@ from scipy.sparse import csgraph
 from cluster_jax.clustering import basins
 
 # Nearest rows that must all be in the group; rows of a group, at most.
-_NEAREST, _MOST = 4, 10
+_NEAREST, MOST = 4, 10
+# Dimensions, by as many nearest rows, from which chance makes no such group: there some rows are
+# near to many, so that the graph of noise holds together.
+_DIMENSIONS, _AROUND = 5.0, 20
 # Smaller groups than this fraction of the rows must lie beside a larger one: where all rows lie in
 # clumps of five (frames of a film, views of an image), those are a matter of scale, not clusters.
-_FRACTION = 0.01
+FRACTION = 0.01
 
 
 class Islands(NamedTuple):
@@ -31,9 +34,10 @@ class Islands(NamedTuple):
 def divide(leaves: NDArray, distances: NDArray, indices: NDArray, prominence: float) -> Islands:
     """Gives leaves of their own to small groups that no row outside is near to.
 
-    A group is a component of the graph of the four nearest rows. It lies apart if the gap around it
-    is so much wider than the spacing of its rows, and than that beyond the gap, that the log
-    density falls by `prominence`. Equal rows have no spacing.
+    A group is a component of the graph of the four nearest rows. In five dimensions or more that is
+    enough. In fewer it lies apart if the gap around it is so much wider than the spacing of its
+    rows, and than that beyond the gap, that the log density falls by `prominence`. Equal rows have
+    no spacing.
 
     Args:
         leaves: int64 `[n]`.
@@ -50,22 +54,26 @@ def divide(leaves: NDArray, distances: NDArray, indices: NDArray, prominence: fl
     """
     n = len(leaves)
     divided, n_alone = leaves.copy(), 0
-    if indices.shape[1] > _MOST:
+    if indices.shape[1] > MOST:
         near = indices[:, :_NEAREST]
         edges = np.repeat(np.arange(n), _NEAREST), near.ravel()
         graph = sparse.csr_array((np.ones(near.size, bool), edges), shape=(n, n))
         _, component = csgraph.connected_components(graph, directed=False)
         sizes = np.bincount(component)
         dimension = basins.dimension(distances[:, :_NEAREST])
-        for each in np.flatnonzero(sizes <= _MOST):
+        is_enough = basins.dimension(distances[:, :_AROUND]) >= _DIMENSIONS
+        for each in np.flatnonzero(sizes <= MOST):
             own = np.flatnonzero(component == each)
             gaps = np.where(component[indices[own]] == each, np.inf, distances[own])
             nearest = np.unravel_index(gaps.argmin(), gaps.shape)
             radius = distances[own, _NEAREST - 1]
-            beyond = _NEAREST if len(own) >= _FRACTION * n else _MOST
-            spacing = max(radius.max(), distances[indices[own][nearest], beyond - 1])
+            beside, is_small = indices[own][nearest], len(own) < FRACTION * n
             # The gap is infinite where all rows that are looked at are inside.
-            if radius.min() > 0 and prominence <= dimension * np.log(gaps.min() / spacing) < np.inf:
+            is_distinct = radius.min() > 0 and gaps.min() < np.inf
+            if not is_distinct or (is_small and sizes[component[beside]] <= MOST):
+                continue
+            spacing = max(radius.max(), distances[beside, (MOST if is_small else _NEAREST) - 1])
+            if is_enough or dimension * np.log(gaps.min() / spacing) >= prominence:
                 divided[own] = n + n_alone
                 n_alone += 1
     ids, divided = np.unique(divided, return_inverse=True)

@@ -160,7 +160,7 @@ def roundness(rows: NDArray, groups: NDArray) -> float:
     return float((gaps.argmin(axis=1) == groups[inside]).mean())
 
 
-def silhouettes(rows: NDArray, groups: NDArray, merges: NDArray) -> NDArray:
+def silhouettes(rows: NDArray, groups: NDArray, merges: NDArray, counts: NDArray) -> NDArray:
     """Mean silhouettes (Rousseeuw 1987) of nested groups, from mean squared distances.
 
     Those follow from the mean and the mean square of a group: no two rows are compared.
@@ -169,22 +169,29 @@ def silhouettes(rows: NDArray, groups: NDArray, merges: NDArray) -> NDArray:
         rows: float64 `[n, r]`.
         groups: int `[n]`, 0 to k - 1.
         merges: int `[k - 1, 2]`, the groups that merge; the i-th merge is group k + i.
+        counts: bool `[k]`, the others and their rows take no part.
 
     Returns:
-        float64 `[k - 1]`, of k groups, k - 1, and so on, down to two.
+        float64 `[k - 1]`, of k groups, k - 1, and so on, down to two; 0 where only one counts.
 
     Example:
         >>> rows = np.array([[0.0], [1.0], [4.0], [5.0], [50.0], [51.0]])
-        >>> silhouettes(rows, np.arange(6) // 2, np.array([[0, 1], [2, 3]])).round(2).tolist()
+        >>> groups, merges = np.arange(6) // 2, np.array([[0, 1], [2, 3]])
+        >>> silhouettes(rows, groups, merges, np.ones(3, bool)).round(2).tolist()
         [0.96, 1.0]
+        >>> silhouettes(rows, groups, merges, np.arange(3) != 1).round(2).tolist()
+        [1.0, 1.0]
     """
     k = len(merges) + 1
     rows = rows - np.median(rows, axis=0)
     sizes, means, mean_squares = _moments(rows, groups)
     scored = _scored(len(rows))
+    scored = scored[counts[groups[scored]]]
     own, every = groups[scored], np.arange(len(scored))
     squares = np.square(rows[scored]).sum(axis=1)
     apart = squares[:, None] - 2 * rows[scored] @ means.T + mean_squares
+    sizes[~counts] = 0
+    apart[:, ~counts] = np.inf
     scores, column = [], np.arange(2 * k - 1)
     for merged, (i, j) in enumerate(merges, k):
         others = apart.copy()
@@ -192,13 +199,20 @@ def silhouettes(rows: NDArray, groups: NDArray, merges: NDArray) -> NDArray:
         nearest = others.min(axis=1)
         # A row is not among those that it is compared with.
         within = apart[every, own] * (sizes / np.maximum(sizes - 1, 1))[own]
-        largest = np.maximum(np.maximum(nearest, within), np.finfo(float).tiny)
-        scores.append(np.where(sizes[own] > 1, (nearest - within) / largest, 0).mean())
+        if np.count_nonzero(sizes) > 1:
+            largest = np.maximum(np.maximum(nearest, within), np.finfo(float).tiny)
+            scores.append(np.where(sizes[own] > 1, (nearest - within) / largest, 0).mean())
+        else:
+            scores.append(0.0)
         a, b = column[i], column[j]
+        if not sizes[a]:
+            a, b = b, a
         column[merged] = a
-        apart[:, a] = (sizes[a] * apart[:, a] + sizes[b] * apart[:, b]) / (sizes[a] + sizes[b])
+        if sizes[b]:
+            apart[:, a] = (sizes[a] * apart[:, a] + sizes[b] * apart[:, b]) / (sizes[a] + sizes[b])
+            sizes[a] += sizes[b]
+            sizes[b] = 0
         apart[:, b] = np.inf
-        sizes[a] += sizes[b]
         own = np.where(own == b, a, own)
     return np.array(scores)
 

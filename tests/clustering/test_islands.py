@@ -63,6 +63,35 @@ def test_noise_has_no_small_groups(seed):
         assert not _divide(x).alone
 
 
+@pytest.mark.parametrize("d", [6, 10, 40])
+def test_in_many_columns_no_gap_is_needed(d):
+    """Distances in many columns are alike: those to the own group and to others differ little."""
+    rng = np.random.default_rng(0)
+    sizes = [300, 200, 100, 8, 7, 6]
+    truth = np.repeat(np.arange(6), sizes)
+    centers = np.linalg.qr(rng.normal(size=(d, 6)))[0].T * 7.5
+    x = centers[truth] + rng.normal(size=(len(truth), d))
+    found = _divide(x, prominence=1e9)
+    small = [np.flatnonzero(found.leaves == leaf) for leaf in found.alone]
+    assert sorted(len(rows) for rows in small) == [6, 7, 8]
+    assert all(len(set(truth[rows])) == 1 for rows in small)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("d", [5, 8, 30])
+def test_noise_in_many_columns_has_no_small_groups(seed, d):
+    rng = np.random.default_rng(seed)
+    heavy = rng.normal(size=(1500, d)) / np.sqrt(rng.chisquare(3, size=(1500, 1)) / 3)
+    for x in (rng.uniform(size=(150, d)), rng.normal(size=(1500, d)), heavy):
+        assert not _divide(x).alone
+
+
+def test_clumps_in_many_columns_are_not_clusters():
+    x = np.random.default_rng(0).normal(size=(150, 12))
+    views = np.repeat(x, 5, axis=0) + 0.1 * np.random.default_rng(1).normal(size=(750, 12))
+    assert not _divide(views).alone
+
+
 def test_clumps_within_clusters_are_not_clusters():
     """Frames of films, views of images: five rows each, everywhere."""
     x, truth = _groups([120] * 3, 2)

@@ -54,7 +54,8 @@ def test_curved_clusters_are_all_counted():
     x, truth = _waves()
     assert _answer(x)[1] == 3
     assert separation.roundness(x, truth) < 0.7
-    assert separation.silhouettes(x, truth, np.array([[0, 1], [2, 3]]))[0] < 0.3
+    every = np.ones(3, bool)
+    assert separation.silhouettes(x, truth, np.array([[0, 1], [2, 3]]), every)[0] < 0.3
 
 
 @pytest.mark.parametrize(
@@ -109,10 +110,50 @@ def test_silhouettes_are_those_of_all_pairs():
     x, coarse, fine = _nested(outer=2, inner=2, gap=3, distance=5, rows=20)
     x = np.concatenate([x, [[50.0] * 6]])  # one row alone
     fine, coarse = np.append(fine, 4), np.append(coarse, 2)
-    found = separation.silhouettes(x, fine, np.array([[0, 1], [2, 3], [5, 4], [6, 7]]))
+    merges = np.array([[0, 1], [2, 3], [5, 4], [6, 7]])
+    found = separation.silhouettes(x, fine, merges, np.ones(5, bool))
     for labels, score in ((fine, found[0]), (coarse, found[2])):
         expected = silhouette_score(x, labels, metric="sqeuclidean")
         assert score == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("silent", [1, 4])
+def test_groups_that_do_not_count_have_no_part_in_silhouettes(silent):
+    """Whichever of two merges first: the scores are those of the other rows alone."""
+    x, _, fine = _nested(outer=2, inner=2, gap=3, distance=5, rows=20)
+    small = x[:3] + 2.0
+    for merges in ([[4, 1], [0, 5], [2, 3], [6, 7]], [[1, 4], [5, 0], [2, 3], [7, 6]]):
+        groups = np.append(fine, [4] * 3)
+        if silent == 1:  # the small one has another number
+            groups, merges = np.where(groups == 4, 1, np.where(groups == 1, 4, groups)), merges
+        found = separation.silhouettes(
+            np.concatenate([x, small]), groups, np.array(merges), np.arange(5) != silent
+        )
+        alone = separation.silhouettes(
+            x, fine, np.array([[0, 1], [2, 3], [4, 5]]), np.ones(4, bool)
+        )
+        np.testing.assert_allclose(found, [alone[0], *alone], rtol=1e-9)
+
+
+def test_small_groups_do_not_lower_the_level():
+    """To rows of large groups small ones are the nearest others; no less real."""
+    rng = np.random.default_rng(0)
+    sizes = [400, 300, 200, 8, 7, 6]
+    truth = np.repeat(np.arange(6), sizes)
+    x = 1.75 * rng.normal(size=(6, 30))[truth] + rng.normal(size=(len(truth), 30))
+    tree, k = _answer(x)
+    assert (tree.n_clusters, k) == (6, 6)
+    assert adjusted_rand_score(truth, levels.cut(tree, k=6)) == 1
+
+
+def test_where_most_groups_are_small_they_count():
+    """120 modes of eight rows, in 60 clusters of two."""
+    x, classes, modes = _nested(outer=60, inner=2, gap=7, distance=40, rows=8, d=60)
+    sizes = np.bincount(modes)
+    means = np.stack([x[modes == mode].mean(axis=0) for mode in range(120)])
+    tree = Tree(modes, separation.ward(sizes, means), np.linspace(1, 2, 119))
+    assert answer.choose(tree, x) == 60
+    assert adjusted_rand_score(classes, levels.cut(tree, k=60)) == 1
 
 
 def test_ward_counts_the_rows_of_groups():

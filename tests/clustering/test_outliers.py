@@ -57,8 +57,10 @@ def test_outliers_take_no_part_in_silhouettes_and_roundness():
     rows = np.random.default_rng(0).normal(size=(120, 2)) + 20 * (np.arange(120) % 3)[:, None]
     far = _with_far_rows(rows, 1, 1e4)
     groups, merges = np.append(np.arange(120) % 3, 0), np.array([[0, 1], [2, 3]])
-    without = separation.silhouettes(rows, groups[:120], merges)
-    np.testing.assert_allclose(separation.silhouettes(far, groups, merges), without, atol=0.02)
+    every = np.ones(3, bool)
+    without = separation.silhouettes(rows, groups[:120], merges, every)
+    found = separation.silhouettes(far, groups, merges, every)
+    np.testing.assert_allclose(found, without, atol=0.02)
     assert separation.roundness(far, groups) == 1
 
 
