@@ -146,14 +146,20 @@ def test_small_groups_do_not_lower_the_level():
     assert adjusted_rand_score(truth, levels.cut(tree, k=6)) == 1
 
 
-def test_where_most_groups_are_small_they_count():
-    """120 modes of eight rows, in 60 clusters of two."""
-    x, classes, modes = _nested(outer=60, inner=2, gap=7, distance=40, rows=8, d=60)
-    sizes = np.bincount(modes)
-    means = np.stack([x[modes == mode].mean(axis=0) for mode in range(120)])
-    tree = Tree(modes, separation.ward(sizes, means), np.linspace(1, 2, 119))
-    assert answer.choose(tree, x) == 60
-    assert adjusted_rand_score(classes, levels.cut(tree, k=60)) == 1
+def test_where_most_rows_are_in_small_groups_those_count():
+    """100 modes of ten rows, in 50 clusters of two, beside two clusters of 400."""
+    x, classes, modes = _nested(outer=50, inner=2, gap=7, distance=40, rows=10, d=52)
+    large = np.repeat([[90.0], [-90.0]], 400, axis=0) + np.random.default_rng(1).normal(
+        size=(800, 52)
+    )
+    x = np.concatenate([x, large])
+    classes = np.append(classes, np.repeat([50, 51], 400))
+    modes = np.append(modes, np.repeat([100, 101], 400))
+    means = np.stack([x[modes == mode].mean(axis=0) for mode in range(102)])
+    merges = separation.ward(np.bincount(modes), means)
+    tree = Tree(modes, merges, np.linspace(1, 2, 101))
+    assert answer.choose(tree, x) == 52
+    assert adjusted_rand_score(classes, levels.cut(tree, k=52)) == 1
 
 
 def test_ward_counts_the_rows_of_groups():
