@@ -117,11 +117,13 @@ def _no_values(indices: NDArray) -> NDArray:
 def with_neighbors(dataset: Dataset, count: int) -> Dataset:
     """The set with the features of each row's nearest other rows after its own views.
 
-    Neighbors are the most similar rows by the cosine of their first views.
+    Neighbors are the most similar rows by the cosine of their first views. Where some classes are
+    known, those of labeled rows are labeled and those of unlabeled rows are not: the two have no
+    class in common.
 
     Args:
         dataset: features.
-        count: number of neighbors, less than the number of rows.
+        count: number of neighbors, less than the number of rows of each kind.
 
     Raises:
         InputError: too few rows.
@@ -130,19 +132,27 @@ def with_neighbors(dataset: Dataset, count: int) -> Dataset:
         return dataset
     views, columns = dataset.shape
     shape = (views + count, columns)
-    if count >= dataset.size:
-        raise InputError(
-            f"feature_views.neighbors must be less than the {dataset.size} rows of the data; got "
-            f"{count}"
-        )
+    kinds = {"rows of the data": np.arange(dataset.size)}
+    if dataset.known is not None:
+        kinds = {
+            "labeled rows": np.flatnonzero(dataset.known >= 0),
+            "unlabeled rows": np.flatnonzero(dataset.known < 0),
+        }
+    for kind, rows in kinds.items():
+        if count >= len(rows):
+            raise InputError(
+                f"feature_views.neighbors must be less than the {len(rows)} {kind}; got {count}"
+            )
     if dataset.fetch is _no_values:
         return dataset._replace(shape=shape, neighbors=count)
     starts = range(0, dataset.size, _CHUNK)
     indices = [np.arange(start, min(start + _CHUNK, dataset.size)) for start in starts]
     first = np.concatenate([dataset.fetch(chunk)[:, 0] for chunk in indices])
-    # Without rows of its own, the search leaves each row out of its neighbors.
-    search = NearestNeighbors(n_neighbors=count, metric="cosine", algorithm="brute").fit(first)
-    nearest = search.kneighbors(return_distance=False)
+    nearest = np.empty((dataset.size, count), np.int64)
+    for rows in kinds.values():
+        search = NearestNeighbors(n_neighbors=count, metric="cosine", algorithm="brute")
+        # Without rows of its own, the search leaves each row out of its neighbors.
+        nearest[rows] = rows[search.fit(first[rows]).kneighbors(return_distance=False)]
 
     def fetch(indices: NDArray) -> NDArray:
         indices = np.asarray(indices)

@@ -134,6 +134,19 @@ def test_neighbors_are_the_most_similar_other_rows():
     assert features.with_neighbors(dataset, 2) is dataset
 
 
+def test_labeled_rows_have_labeled_neighbors_and_others_others():
+    angles = np.array([0.0, 0.1, 0.3, 0.35, 0.5, 0.51])
+    x = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    known = np.array([-1, 0, -1, 1, -1, 0], np.int32)
+    dataset = features.from_array(x, cache_mb=1.0)._replace(known=known)
+    nearest = features.with_neighbors(dataset, 2).nearest
+    assert nearest.tolist() == [[2, 4], [3, 5], [4, 0], [5, 1], [2, 0], [3, 1]]
+    with pytest.raises(InputError, match="must be less than the 2 labeled rows; got 2"):
+        features.with_neighbors(dataset._replace(known=known - (known == 1) * 2), 2)
+    with pytest.raises(InputError, match="must be less than the 1 unlabeled rows; got 1"):
+        features.with_neighbors(dataset._replace(known=np.arange(6, dtype=np.int32) - 1), 1)
+
+
 def test_a_copy_may_be_a_neighbor_but_not_the_row_itself():
     x = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     dataset = features.with_neighbors(features.from_array(x, cache_mb=1.0), 1)
