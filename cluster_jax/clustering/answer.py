@@ -20,8 +20,9 @@ def choose(tree: Tree, rows: NDArray) -> int:
     cluster, closer to each other than clusters are: the finest level is taken whose silhouette no
     level of 0.6 times as many groups or more exceeds. Levels still coarser, of which the silhouette
     is often higher, are groups of clusters. Curved clusters, whose rows are nearer to other means
-    than to their own, are all kept: silhouettes say nothing of them. Nor do they of groups of at
-    most ten rows, which count only where most rows are in such.
+    than to their own, are all kept: silhouettes say nothing of them. Nor do they of groups of five
+    to ten rows (`islands`) or of less than 0.5 % of all, which count only where most rows are in
+    such.
 
     Args:
         tree: from `levels.build`.
@@ -39,7 +40,8 @@ def choose(tree: Tree, rows: NDArray) -> int:
     if separation.roundness(rows, groups) < _ROUND:
         return k
     sizes = np.bincount(groups)
-    counts = (sizes > islands.MOST) | (sizes >= islands.FRACTION * len(groups))
+    is_island = (sizes <= islands.MOST) & (sizes < islands.FRACTION * len(groups))
+    counts = ~is_island & (sizes >= _GAIN * len(groups))
     if sizes[counts].sum() * 2 < len(groups):
         counts[:] = True
     silhouettes = separation.silhouettes(rows, groups, merges, counts)

@@ -135,15 +135,17 @@ def test_groups_that_do_not_count_have_no_part_in_silhouettes(silent):
         np.testing.assert_allclose(found, [alone[0], *alone], rtol=1e-9)
 
 
-def test_small_groups_do_not_lower_the_level():
+@pytest.mark.parametrize("small", [[8, 7, 6], [24, 20, 16, 14]], ids=str)
+def test_small_groups_do_not_lower_the_level(small):
     """To rows of large groups small ones are the nearest others; no less real."""
     rng = np.random.default_rng(0)
-    sizes = [400, 300, 200, 8, 7, 6]
-    truth = np.repeat(np.arange(6), sizes)
-    x = 1.75 * rng.normal(size=(6, 30))[truth] + rng.normal(size=(len(truth), 30))
-    tree, k = _answer(x)
-    assert (tree.n_clusters, k) == (6, 6)
-    assert adjusted_rand_score(truth, levels.cut(tree, k=6)) == 1
+    sizes = np.array([*(np.array([8, 6, 4]) * (50 if max(small) < 10 else 300)), *small])
+    truth = np.repeat(np.arange(len(sizes)), sizes)
+    centers = 1.75 * rng.normal(size=(len(sizes), 30))
+    x = centers[truth] + rng.normal(size=(len(truth), 30))
+    k, means = len(sizes), np.stack([x[truth == i].mean(axis=0) for i in range(len(sizes))])
+    tree = Tree(truth, separation.ward(sizes, means), np.linspace(1, 2, k - 1))
+    assert answer.choose(tree, x) == k
 
 
 def test_where_most_rows_are_in_small_groups_those_count():
