@@ -30,23 +30,48 @@ class SampledTree(NamedTuple):
     sample: NDArray
 
 
-def prepare(x: NDArray, metric: str) -> tuple[Signal, NDArray]:
-    """The projection of features, and the rows of which the map is made and clusters are found.
+class Prepared(NamedTuple):
+    """Rows of which the map is made and clusters are found.
+
+    Attributes:
+        projection: of rows as `scaled` has them.
+        rows: float64 `[n, r]`.
+        order: int64 `[n]`, an order of the rows that does not depend on theirs.
+    """
+
+    projection: Signal
+    rows: NDArray
+    order: NDArray
+
+
+def prepare(x: NDArray, metric: str) -> Prepared:
+    """Features without their noise; what a row becomes does not depend on the order of the rows.
 
     Args:
         x: float `[n, d]`.
         metric: `"cosine"` scales rows to length one first.
 
-    Returns:
-        The projection, of rows as `scaled` has them, and float64 `[n, r]`.
-
     Example:
-        >>> prepare(np.array([[0.0, 2.0], [4.0, 2.0]]), "euclidean")[1].tolist()
+        >>> prepare(np.array([[0.0, 2.0], [4.0, 2.0]]), "euclidean").rows.tolist()
         [[-2.0, 0.0], [2.0, 0.0]]
     """
     spread = scaled(signal.dequantize(x), metric)
+    order = signal.order(spread)
+    spread = spread[order]
     projection = signal.fit(spread)
-    return projection, projection.project(spread)
+    return Prepared(projection, undone(projection.project(spread), order), order)
+
+
+def undone(values: NDArray, order: NDArray) -> NDArray:
+    """Values of rows that were put in an order, in the former one.
+
+    Example:
+        >>> undone(np.array([7, 8, 9]), np.array([2, 0, 1])).tolist()
+        [8, 9, 7]
+    """
+    restored = np.empty_like(values)
+    restored[order] = values
+    return restored
 
 
 def scaled(x: NDArray, metric: str) -> NDArray:

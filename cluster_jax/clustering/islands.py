@@ -11,9 +11,10 @@ from cluster_jax.clustering import basins
 
 # Nearest rows that must all be in the group; rows of a group, at most.
 _NEAREST, MOST = 4, 10
-# Dimensions, by as many nearest rows, from which chance makes no such group: there some rows are
-# near to many, so that the graph of noise holds together.
-_DIMENSIONS, _AROUND = 5.0, 20
+# Dimensions around a group, by as many nearest rows, from which chance makes none: there some rows
+# are near to many, so that the graph of noise holds together. Copies, at less than a quarter of the
+# distance of the fourth row, would tear it.
+_DIMENSIONS, _AROUND, _EVEN = 5.0, 20, 4
 # Smaller groups than this fraction of the rows must lie beside a larger one: where all rows lie in
 # clumps of five (frames of a film, views of an image), those are a matter of scale, not clusters.
 FRACTION = 0.01
@@ -35,9 +36,9 @@ def divide(leaves: NDArray, distances: NDArray, indices: NDArray, prominence: fl
     """Gives leaves of their own to small groups that no row outside is near to.
 
     A group is a component of the graph of the four nearest rows. In five dimensions or more that is
-    enough. In fewer it lies apart if the gap around it is so much wider than the spacing of its
-    rows, and than that beyond the gap, that the log density falls by `prominence`. Equal rows have
-    no spacing.
+    enough, unless rows have copies. In fewer it lies apart if the gap around it is so much wider
+    than the spacing of its rows, and than that beyond the gap, that the log density falls by
+    `prominence`. Equal rows have no spacing.
 
     Args:
         leaves: int64 `[n]`.
@@ -61,7 +62,6 @@ def divide(leaves: NDArray, distances: NDArray, indices: NDArray, prominence: fl
         _, component = csgraph.connected_components(graph, directed=False)
         sizes = np.bincount(component)
         dimension = basins.dimension(distances[:, :_NEAREST])
-        is_enough = basins.dimension(distances[:, :_AROUND]) >= _DIMENSIONS
         for each in np.flatnonzero(sizes <= MOST):
             own = np.flatnonzero(component == each)
             gaps = np.where(component[indices[own]] == each, np.inf, distances[own])
@@ -72,8 +72,11 @@ def divide(leaves: NDArray, distances: NDArray, indices: NDArray, prominence: fl
             is_distinct = radius.min() > 0 and gaps.min() < np.inf
             if not is_distinct or (is_small and sizes[component[beside]] <= MOST):
                 continue
+            around = np.union1d(own, indices[own])
+            is_even = (_EVEN * distances[own, 0] >= radius).all()
+            is_enough = basins.dimension(distances[around, :_AROUND]) >= _DIMENSIONS
             spacing = max(radius.max(), distances[beside, (MOST if is_small else _NEAREST) - 1])
-            if is_enough or dimension * np.log(gaps.min() / spacing) >= prominence:
+            if (is_even and is_enough) or dimension * np.log(gaps.min() / spacing) >= prominence:
                 divided[own] = n + n_alone
                 n_alone += 1
     ids, divided = np.unique(divided, return_inverse=True)

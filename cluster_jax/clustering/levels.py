@@ -32,8 +32,7 @@ _FEATURES, _VALLEY, _SEPARATE = 0.3, 0.05, 1.65
 _THIN, _THIN_WEIGHT = 1.85, 3.0
 # Evidence of the densities from which the valley is not looked for.
 _CLEARLY = 1.0
-# Rows in one column are separate too from a gap of so many standard errors; at most, evidence of it
-# in standard errors. Chosen on one cluster of nine shapes and two that overlap.
+# Rows on a line are separate too from a gap of so many standard errors; up to so many it says more.
 _GAP, _MAX_GAP, _GAP_WEIGHT = 5.0, 25.0, 0.15
 # Prominence of groups that no graph connects.
 _UNCONNECTED = 10.0
@@ -155,7 +154,7 @@ class _Builder:
 
     def __init__(self, rows: NDArray, points: NDArray) -> None:
         n = len(rows)
-        self.rows = rows
+        self.rows, self.line = rows, separation.on_a_line(rows)
         self.is_training = np.random.default_rng(1).permutation(n) % 2 == 0
         distances, indices = basins.nearest_rows(rows, min(2 * _MANY, n - 1))
         self.inverse_dimensions = [
@@ -291,9 +290,10 @@ class _Builder:
             return density
         valley = separation.valley(self.rows, self.core[i], self.core[j], self.is_training)
         evidence = density + _VALLEY * min(valley, _MAX_VALLEY)
-        if self.rows.shape[1] == 1:
-            gap = separation.gap(self.rows[self.core[i], 0], self.rows[self.core[j], 0])
-            evidence = max(evidence, _GAP_WEIGHT * (min(gap, _MAX_GAP) - _GAP))
+        if self.line is not None:
+            gap = separation.gap(self.line[self.core[i]], self.line[self.core[j]])
+            if gap >= _GAP:
+                evidence = max(evidence, _GAP_WEIGHT * (min(gap, _MAX_GAP) - _GAP))
         return evidence
 
 

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.metrics import adjusted_rand_score
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from cluster_jax.clustering import answer, levels, signal
+from cluster_jax.clustering import answer, levels
 from cluster_jax.clustering.bandwidth import VERDICTS
 from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.clustering.grouping import (
@@ -20,6 +20,7 @@ from cluster_jax.clustering.grouping import (
     find,
     prepare,
     scaled,
+    undone,
     vote,
 )
 from cluster_jax.clustering.levels import Tree
@@ -58,13 +59,6 @@ def _numbers(values: ArrayLike) -> NDArray:
     if largest > _LARGEST:
         raise ValueError(f"X must have numbers of at most {_LARGEST:g}; got {largest:g}")
     return x
-
-
-def _undone(values: NDArray, order: NDArray) -> NDArray:
-    """Values of rows that were put in an order, in the former one."""
-    undone = np.empty_like(values)
-    undone[order] = values
-    return undone
 
 
 def verdict(model: "ModeTree", agreement: float) -> str:
@@ -167,17 +161,17 @@ class ModeTree(ClusterMixin, BaseEstimator):
             raise ValueError(f"seed must be a whole number from 0 up; got {self.seed!r}")
         x = _numbers(X)
         validate_data(self, X, reset=True, skip_check_array=True)
-        # Samples and maps depend on the order of the rows: all is done in one that does not.
-        order = signal.order(scaled(x, self.metric))
-        self._projection, rows = prepare(x[order], self.metric)
+        self._projection, self._rows, order = prepare(x, self.metric)
+        # Maps and samples depend on the order of the rows.
+        rows = self._rows[order]
         points = self._map(rows)
         sampled = find(rows, points)
         k = answer.choose(sampled.tree, rows[sampled.sample])
         member = assign(rows, points, sampled, levels.cut(sampled.tree, k=k))
-        self._rows, self.embedding_ = _undone(rows, order), _undone(points, order)
+        self.embedding_ = undone(points, order)
         self.tree_, self.sample_ = sampled.tree, order[sampled.sample]
         self.labels_, self.probabilities_, self.runners_up_, self.runner_up_probabilities_ = (
-            _undone(values, order) for values in member
+            undone(values, order) for values in member
         )
         self.n_clusters_ = len(np.unique(self.labels_))
         return self

@@ -38,9 +38,10 @@ def averaged(values: NDArray, rows: NDArray, others: NDArray | None) -> NDArray:
     _, near = basins.nearest_rows(rows.astype(np.float64), count)
     if others is not None:
         near = np.concatenate([near, others[:, :count]], axis=1)
-    exists = near >= 0
-    total = values + np.where(exists[:, :, None], values[near], 0).sum(axis=1)
-    return total / (1 + exists.sum(axis=1, keepdims=True))
+    total = values.copy()
+    for column in near.T:  # all at once would be many times the values
+        total += np.where(column[:, None] >= 0, values[column], 0)
+    return total / (1 + (near >= 0).sum(axis=1, keepdims=True))
 
 
 def among(neighbors: NDArray, kept: NDArray) -> NDArray:

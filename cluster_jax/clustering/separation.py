@@ -9,8 +9,11 @@ from cluster_jax.clustering import basins, outliers
 # Points of the line between two groups at which densities are compared; rows of a group that the
 # estimate uses, at most.
 _GRID, _ROWS = 60, 400
-# Where rows are numbers: bins of a width of the kernel, and widths from group to group at most.
-_BINS_PER_WIDTH, _MOST_WIDTHS = 6, 2_000
+# Rows no farther off a line than this fraction of its length lie on it.
+_OFF_LINE = 1e-3
+# Where rows are numbers: bins of a width of the kernel; widths from group to group at most, as each
+# is a try at a gap of chance; and a width in spacings of the values, which may be rounded.
+_BINS_PER_WIDTH, _MOST_WIDTHS, _SPACINGS = 6, 30, 2
 # Rows whose silhouettes are taken, at most; they are compared with all. Nearest rows that must be
 # of its group for a row to be inside it.
 _SCORED, _AROUND = 1_500, 10
@@ -115,17 +118,38 @@ def gap(first: NDArray, second: NDArray) -> float:
     start, stop = low.mean() - low.std() / 2, high.mean() + high.std() / 2
     if not width > 0 or not stop > start:
         return 0.0
-    width = max(width, (stop - start) / _MOST_WIDTHS)
+    values = np.sort(np.concatenate([low, high]))
+    spacing = np.median(np.diff(np.unique(values)))
+    width = max(width, (stop - start) / _MOST_WIDTHS, _SPACINGS * spacing)
     # In bins of the histogram:
     n_bins = int(np.ceil(_BINS_PER_WIDTH * (stop - start) / width))
     sigma = width * n_bins / (stop - start)
     margin = int(np.ceil(4 * sigma))
     around = margin * (stop - start) / n_bins
-    counts, _ = np.histogram(
-        np.concatenate([low, high]), n_bins + 2 * margin, (start - around, stop + around)
-    )
+    counts, _ = np.histogram(values, n_bins + 2 * margin, (start - around, stop + around))
     smooth = ndimage.gaussian_filter1d(counts.astype(np.float64), sigma, mode="constant")
     return _fall(2 * sigma * smooth[margin : margin + n_bins])
+
+
+def on_a_line(rows: NDArray) -> NDArray | None:
+    """Positions float64 `[n]` of rows `[n, r]` on the line on which they lie, None where on none.
+
+    Example:
+        >>> rows = np.array([[0.0, 7.0], [1.0, 7.0], [3.0, 7.0]])
+        >>> on_a_line(rows).tolist(), on_a_line(np.eye(3))
+        ([0.0, 1.0, 3.0], None)
+    """
+    spreads = np.ptp(rows, axis=0)
+    widest = int(spreads.argmax())
+    line = rows[:, widest]
+    if not spreads[widest] > 0:
+        return None
+    # Every column must be a multiple of the widest.
+    centered = rows - rows.mean(axis=0)
+    along = centered[:, widest]
+    slopes = along @ centered / (along @ along)
+    residuals = np.abs(centered - along[:, None] * slopes).max()
+    return line if residuals <= _OFF_LINE * spreads[widest] else None
 
 
 def _density(line: NDArray, values: NDArray, width: float) -> NDArray:

@@ -147,7 +147,8 @@ def order(x: NDArray) -> NDArray:
     # Column by column: a product of matrices rounds a row differently among others.
     direction = np.random.default_rng(0).normal(size=(x.shape[1],))
     for column, weight in zip(x.T, direction, strict=True):
-        projected += column * weight
+        column = column.astype(np.float64)
+        projected += (column - column.min()) * weight  # a large constant would leave no digits
     return np.argsort(projected, kind="stable")
 
 

@@ -6,6 +6,7 @@ import numpy as np
 from etils import epath
 from numpy.typing import ArrayLike, NDArray
 from sklearn.neighbors import NearestNeighbors
+from threadpoolctl import threadpool_limits
 
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import tables
@@ -151,8 +152,10 @@ def with_neighbors(dataset: Dataset, count: int) -> Dataset:
     nearest = np.empty((dataset.size, count), np.int64)
     for rows in kinds.values():
         search = NearestNeighbors(n_neighbors=count, metric="cosine", algorithm="brute")
-        # Without rows of its own, the search leaves each row out of its neighbors.
-        nearest[rows] = rows[search.fit(first[rows]).kneighbors(return_distance=False)]
+        # One thread: which of equally near rows comes first depends on the number of threads, and
+        # all processes must find the same. Without rows of its own, the search leaves each out.
+        with threadpool_limits(1):
+            nearest[rows] = rows[search.fit(first[rows]).kneighbors(return_distance=False)]
 
     def fetch(indices: NDArray) -> NDArray:
         indices = np.asarray(indices)

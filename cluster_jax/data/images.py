@@ -130,6 +130,7 @@ def select(dataset: Dataset, indices: np.ndarray) -> Dataset:
         labels=take(dataset.labels),
         sources=take(dataset.sources),
         known=take(dataset.known),
+        nearest=None,
         features_of=None if dataset.features_of is None else select(dataset.features_of, indices),
     )
 

@@ -123,14 +123,14 @@ def discover(
     """
     unlabeled = known < 0
     n_known, n_novel = train.labeled_logits.shape[1], train.novel_logits.shape[1]
-    of_head = special.softmax(train.novel_logits[unlabeled], axis=1)
-    found = np.argmax(of_head if probabilities is None else probabilities, axis=1)
+    logits = train.novel_logits[unlabeled]
+    found = np.argmax(logits if probabilities is None else probabilities, axis=1)
     cluster_labels = found.astype(np.int32)
     classes = known.astype(np.int32)
     classes[unlabeled] = n_known + cluster_labels
     labeled = ~unlabeled
     labeled_acc = float(np.mean(np.argmax(train.labeled_logits[labeled], axis=1) == known[labeled]))
-    confidence = float(np.mean(np.max(of_head, axis=1)))
+    confidence = float(np.mean(np.max(special.softmax(logits, axis=1), axis=1)))
     metrics: dict[str, Any] = {
         "novel_classes": n_novel,
         "confidence": confidence,

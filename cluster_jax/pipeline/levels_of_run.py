@@ -29,7 +29,7 @@ def cut(run: TrainedRun, *, k: int | None = None, level: float | None = None) ->
         )
 
     def rows() -> tuple[NDArray, NDArray]:
-        _, projected = grouping.prepare(run.features, run.config.eval.reduce.metric)
-        return projected, run.clusters.points.astype(np.float64)
+        prepared = grouping.prepare(run.features, run.config.eval.reduce.metric)
+        return prepared.rows, run.clusters.points.astype(np.float64)
 
     return grouping.at_level(sampled, labels, rows, k=k, level=level)

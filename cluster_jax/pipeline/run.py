@@ -87,7 +87,7 @@ def run_pipeline(
     plan = _plan(trainings, values)
     saved = functools.partial(checkpoint.saved, trainings[-1].checkpoints)
     with disk.explained(workdir, saved), _locked(workdir) as guard:
-        _train_and_embed(trainings, plan, values, guard)
+        trainings = _train_and_embed(trainings, plan, values, guard)
         if jax.process_index() != 0:
             return {}
         _print("clustering")
@@ -166,8 +166,12 @@ def _plan(trainings: list[stages.Stage], values: dict[str, Any]) -> _Plan:
 
 def _train_and_embed(
     trainings: list[stages.Stage], plan: _Plan, values: dict[str, Any], guard: Callable[[], None]
-) -> None:
-    """Writes the first files, trains, and writes the embeddings that are missing."""
+) -> list[stages.Stage]:
+    """Writes the first files, trains, and writes the embeddings that are missing.
+
+    Returns:
+        The stages, on features where the config has images embedded first.
+    """
     last, workdir = trainings[-1], trainings[-1].workdir
     if jax.process_index() == 0:
         io.write_json(workdir / workdirs.CONFIG, values, checksum=True)
@@ -177,7 +181,7 @@ def _train_and_embed(
             parts.remove(parts.folder_of(workdir / name))
     if _agree(not plan.missing and checkpoint.damage(last.checkpoints) is None, workdir):
         _end_at_once(workdir)
-        return
+        return embedder.embed_images(trainings, plan.fingerprint, guard)
     trainings = embedder.embed_images(trainings, plan.fingerprint, guard)
     last = trainings[-1]
     run, test = last.built.training, last.built.test
@@ -205,6 +209,7 @@ def _train_and_embed(
     if test is not None:
         embed(workdirs.TEST_EMBEDDING, test, state)
     embed(workdirs.TRAIN_EMBEDDING, run.dataset, state)
+    return trainings
 
 
 def _end_at_once(workdir: epath.Path) -> None:
