@@ -63,7 +63,7 @@ def test_noise_has_no_small_groups(seed):
         assert not _divide(x).alone
 
 
-@pytest.mark.parametrize("d", [6, 10, 40])
+@pytest.mark.parametrize("d", [10, 40])
 def test_in_many_columns_no_gap_is_needed(d):
     """Distances in many columns are alike: those to the own group and to others differ little."""
     rng = np.random.default_rng(0)
@@ -84,6 +84,25 @@ def test_noise_in_many_columns_has_no_small_groups(seed, d):
     heavy = rng.normal(size=(1500, d)) / np.sqrt(rng.chisquare(3, size=(1500, 1)) / 3)
     for x in (rng.uniform(size=(150, d)), rng.normal(size=(1500, d)), heavy):
         assert not _divide(x).alone
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-3])
+@pytest.mark.parametrize("copies", [2, 3, 4])
+def test_copies_do_not_tear_the_graph(copies, noise):
+    """They take the places of neighbors: of noise, groups of six to nine rows would be left."""
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.normal(size=(500, 8))] + copies * [rng.normal(size=(125, 8))])
+    x[500:] = np.tile(x[-125:], (copies, 1))
+    assert not _divide(x + noise * rng.normal(size=x.shape)).alone
+
+
+def test_a_curve_beside_many_columns_is_not_torn():
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        angle = rng.uniform(0, 2 * np.pi, 400)
+        curve = 0.05 * rng.normal(size=(400, 20))
+        curve[:, :2] += 8 * np.stack([4 + np.cos(angle), np.sin(angle)], axis=1)
+        assert not _divide(np.concatenate([rng.normal(size=(3600, 20)), curve])).alone
 
 
 def test_clumps_in_many_columns_are_not_clusters():

@@ -200,6 +200,23 @@ def test_maps_and_samples_do_not_depend_on_the_order_of_rows(monkeypatch):
     np.testing.assert_array_equal(again.probabilities_, first.probabilities_[order])
     np.testing.assert_array_equal(order[again.sample_], first.sample_)
     np.testing.assert_array_equal(again.predict(x), first.predict(x))
+    # The levels of a stored run start from the same rows.
+    np.testing.assert_array_equal(grouping.prepare(x, "euclidean").rows, first._rows)
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_rows_do_not_depend_on_their_order(metric, monkeypatch):
+    """Not where rows of one direction differ, nor beside a column of large numbers."""
+    monkeypatch.setattr(signal, "_SAMPLE", 200)
+    rng = np.random.default_rng(0)
+    x = np.column_stack([rng.poisson(3, size=(600, 5)) + 1.0, np.full(600, 1e17)])
+    if metric == "cosine":
+        x = x[:, :5]
+    order = rng.permutation(600)
+    rows = grouping.prepare(x, metric).rows
+    again = grouping.prepare(x[order], metric).rows
+    # Rows that are equal are spread by chance, whichever of them is meant.
+    np.testing.assert_array_equal(np.sort(again, axis=0), np.sort(rows, axis=0))
 
 
 def test_predict_follows_the_labels():
@@ -331,16 +348,18 @@ def test_a_valley_is_seen_on_rows_held_out_only():
     assert separation.valley(x, first, second, half) > 4
 
 
-@pytest.mark.parametrize("d", [1, 40])
+@pytest.mark.parametrize("others", [0, 39, "constant", "twice"])
 @pytest.mark.parametrize("share", [0.5, 0.2])
-def test_two_groups_that_overlap_a_little_are_two(d, share):
-    """Bayes error 1 %. Of 40 columns one holds what tells them apart."""
+def test_two_groups_that_overlap_a_little_are_two(others, share):
+    """Bayes error 1 %. One column holds what tells them apart."""
     rng = np.random.default_rng(0)
     truth = rng.random(1500) < share
-    x = rng.normal(size=(1500, d))
-    x[:, 0] += 4.65 * truth
+    x = rng.normal(size=(1500, 1)) + 4.65 * truth[:, None]
+    if isinstance(others, int):
+        x = np.concatenate([x, rng.normal(size=(1500, others))], axis=1)
+    else:
+        x = np.concatenate([x, np.ones_like(x) if others == "constant" else 2 * x], axis=1)
     model = _fit(x)
-    assert model._rows.shape[1] == 1
     assert model.n_clusters_ == 2
     assert adjusted_rand_score(truth, model.labels_) > 0.93
 
@@ -359,7 +378,17 @@ def test_two_groups_that_overlap_a_little_are_two(d, share):
 )
 def test_numbers_of_one_group_are_one(draw):
     for seed in range(3):
-        assert _fit(draw(np.random.default_rng(seed))[:, None]).n_clusters_ == 1
+        model = _fit(draw(np.random.default_rng(seed))[:, None])
+        assert model.n_clusters_ == 1
+        # Without a gap there is no evidence.
+        assert len(np.unique(model.cut(level=0.05))) < 5
+
+
+def test_many_numbers_of_one_group_are_one():
+    """The more rows, the more places where chance may leave a gap."""
+    for seed in range(3):
+        x = np.random.default_rng(seed).uniform(size=(10_000, 1))
+        assert _fit(x).n_clusters_ == 1
 
 
 def test_a_gap_is_counted_in_rows():

@@ -1,12 +1,15 @@
 """Runs on features of their own images, which a frozen network makes first."""
 
+import shutil
+
 import numpy as np
 import pytest
 
 from cluster_jax import ImageClusterer, load
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import batches
+from cluster_jax.data import batches, features
+from cluster_jax.evaluation import discovery
 from cluster_jax.pipeline import build, feature_file
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline.config import config_json, parse_config
@@ -90,6 +93,28 @@ def test_new_images_pass_both_networks(finished):
     assert rows.std(axis=0).max() > 0.01
     np.testing.assert_array_equal(model.transform(pixels[5:7]), rows[5:7])
     assert set(model.predict(pixels)) <= {"0", "1", "novel 0", "novel 1"}
+
+
+@pytest.mark.parametrize("left", [["results.json"], ["results.json", "embedding.npz"]], ids=str)
+def test_neighbors_in_the_features_have_a_say_in_the_classes(finished, tmp_path, monkeypatch, left):
+    """Wherever an interrupted run goes on."""
+    workdir, config, _ = finished
+    images = build.build_run(parse_config(config)).training.dataset.features_of
+    values = io.read_arrays(workdir / "features.npz")["features"]
+    count = config.feature_views.neighbors
+    expected = features.with_neighbors(features.of_images(images, values, 1.0), count).nearest
+    average, seen = discovery.averaged_probabilities, []
+
+    def averaged(train, known, nearest):
+        seen.append(nearest)
+        return average(train, known, nearest)
+
+    monkeypatch.setattr(discovery, "averaged_probabilities", averaged)
+    shutil.copytree(workdir, tmp_path / "run")
+    for name in left:
+        (tmp_path / "run" / name).unlink()
+    pipeline.run_pipeline(config, tmp_path / "run", "toy")
+    np.testing.assert_array_equal(seen, [expected])
 
 
 def test_an_interrupted_run_embeds_no_image_twice(finished, tmp_path, monkeypatch):
