@@ -88,7 +88,7 @@ def table(result: dict) -> str:
 def main() -> None:
     """Entry point."""
     parser = argparse.ArgumentParser(prog="python -m experiments.number_of_clusters.one_column")
-    parser.add_argument("--sets", type=int, default=100, help="of each kind")
+    parser.add_argument("--sets", type=int, default=50, help="of each kind")
     parser.add_argument("--seed", type=int, default=12)
     parser.add_argument("--out")
     flags = parser.parse_args()
