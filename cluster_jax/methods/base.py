@@ -77,9 +77,8 @@ After = Callable[[Tree, ModelState, Array], ModelState]
 Embed = Callable[[Tree, ModelState, Array], Features]
 # (step) -> whether a refresh is due before this step; on the host.
 RefreshAt = Callable[[int], bool]
-# (model_state, embedding, key, mesh) -> model_state of the same shapes and dtypes, on the host of
-# every process. `embedding()` embeds the whole training set, only when called; of features whose
-# views go towards neighbors it has these too: "neighbors" int64 [N, k], the most similar first.
+# (model_state, embedding, key, mesh) -> model_state alike, on the host of every process. Only when
+# called, `embedding()` embeds all images; with `Dataset.nearest` as "neighbors", if there are any.
 Refresh = Callable[[ModelState, Callable[[], Features], Array, Mesh], ModelState]
 
 
