@@ -32,7 +32,8 @@ _FEATURES, _VALLEY, _SEPARATE = 0.3, 0.05, 1.65
 _THIN, _THIN_WEIGHT = 1.85, 3.0
 # Evidence of the densities from which the valley is not looked for.
 _CLEARLY = 1.0
-# Rows on a line are separate too from a gap of so many standard errors; up to so many it says more.
+# Rows on a line are separate too from a gap of so many standard errors; up to so many it says more
+# (experiments/number_of_clusters/one_column.md).
 _GAP, _MAX_GAP, _GAP_WEIGHT = 5.0, 25.0, 0.15
 # Prominence of groups that no graph connects.
 _UNCONNECTED = 10.0

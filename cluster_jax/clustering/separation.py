@@ -118,7 +118,7 @@ def gap(first: NDArray, second: NDArray) -> float:
     start, stop = low.mean() - low.std() / 2, high.mean() + high.std() / 2
     if not width > 0 or not stop > start:
         return 0.0
-    values = np.sort(np.concatenate([low, high]))
+    values = np.concatenate([low, high])
     spacing = np.median(np.diff(np.unique(values)))
     width = max(width, (stop - start) / _MOST_WIDTHS, _SPACINGS * spacing)
     # In bins of the histogram:
