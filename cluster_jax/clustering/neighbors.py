@@ -1,19 +1,24 @@
-"""Values of rows averaged with those of their neighbors."""
+"""Values of rows that neighbors have a say in."""
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from cluster_jax.clustering import basins
 
 # Nearest rows of each kind that have a say, at most.
 _COUNT = 10
+# Share of the neighbors in a row's value, and updates: what is left is a share of 0.9^100.
+_ALPHA, _UPDATES = 0.9, 100
 
 
-def averaged(values: NDArray, rows: NDArray, others: NDArray | None) -> NDArray:
-    """Values averaged over each row, its 10 nearest ones, and others of its neighbors.
+def spread(values: NDArray, rows: NDArray, others: NDArray | None) -> NDArray:
+    """Values after label spreading over the graph of each row's 10 nearest ones.
 
-    Of c classes of equal size, the nearest rows fit into one: of small sets fewer are taken. All
-    pairs of rows are compared.
+    The fixed point of F = 0.9 S F + 0.1 values, where S is the symmetrically normalized adjacency
+    matrix; an edge counts for each time that one of its rows is among the nearest of the other. Of
+    c classes of equal size, the nearest rows fit into one: of small sets fewer are taken. All pairs
+    of rows are compared.
 
     Args:
         values: float `[n, c]`, one column for each class.
@@ -22,26 +27,34 @@ def averaged(values: NDArray, rows: NDArray, others: NDArray | None) -> NDArray:
             none; as many are taken at most. None: there are none.
 
     Returns:
-        float `[n, c]`.
+        float64 `[n, c]`.
+
+    Source: Zhou et al., Learning with local and global consistency (2004), with values for all rows
+    in place of labels for some.
 
     Example:
-        >>> values = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
-        >>> rows = np.array([[0.0], [1.0], [1.2], [9.0]])
-        >>> averaged(values, rows, None).tolist()
-        [[1.0, 0.0], [0.5, 0.5], [0.5, 0.5], [0.0, 1.0]]
-        >>> averaged(values, rows, np.array([[-1], [0], [3], [2]]))[1].round(2).tolist()
-        [0.67, 0.33]
+        >>> values = np.array([[1.0, 0.0], [0.6, 0.4], [0.4, 0.6], [0.0, 1.0]])
+        >>> rows = np.array([[0.0], [1.0], [1.1], [1.9]])
+        >>> spread(values, rows, None).round(2).tolist()
+        [[0.42, 0.29], [0.61, 0.56], [0.56, 0.61], [0.29, 0.42]]
     """
     count = min(_COUNT, len(rows) // values.shape[1] - 1)
     if count < 1:
-        return values
+        return values.astype(np.float64)
     _, near = basins.nearest_rows(rows.astype(np.float64), count)
     if others is not None:
         near = np.concatenate([near, others[:, :count]], axis=1)
-    total = values.copy()
-    for column in near.T:  # all at once would be many times the values
-        total += np.where(column[:, None] >= 0, values[column], 0)
-    return total / (1 + (near >= 0).sum(axis=1, keepdims=True))
+    first, column = np.nonzero(near >= 0)
+    n = len(rows)
+    graph = sparse.csr_array((np.ones(len(first)), (first, near[first, column])), shape=(n, n))
+    graph = (graph + graph.T).tocsr()
+    scale = sparse.diags_array(1 / np.sqrt(graph.sum(axis=1)))
+    graph = (scale @ graph @ scale).tocsr()
+    start = values.astype(np.float64)
+    result = start
+    for _ in range(_UPDATES):
+        result = _ALPHA * (graph @ result) + (1 - _ALPHA) * start
+    return result
 
 
 def among(neighbors: NDArray, kept: NDArray) -> NDArray:

@@ -65,25 +65,37 @@ def name(label: int, known: Sequence[str]) -> str:
     return known[label] if label < len(known) else splits.novel_name(label - len(known))
 
 
-def averaged_probabilities(
-    train: NetworkOutputs, known: NDArray, nearest: NDArray | None
+def redrawn_classes(
+    train: NetworkOutputs, known: NDArray, nearest: NDArray | None, *, seed: int
 ) -> NDArray:
-    """The novel head's probabilities of unlabeled images, averaged over each one's neighbors.
+    """Novel class of each unlabeled image, drawn once more from the features at the end.
 
-    So are the cosines from which `methods.ncl` draws pseudo-labels.
+    As `methods.ncl` draws pseudo-labels: cosines to the centers of spherical k-means, here started
+    from the means of the head's classes, spread over neighbors; but classes may be of any size.
 
     Args:
         train: the training images.
         known: int32 `[n]`, -1 for unlabeled images.
         nearest: int `[n, k]`, neighbors in the data, the nearest first; None where it has none.
+        seed: of k-means.
 
     Returns:
-        float `[u, C^u]`.
+        int32 `[u]`, 0 to C^u - 1, numbers of the head.
     """
     unlabeled = np.flatnonzero(known < 0)
+    features = train.features[unlabeled]
     probabilities = special.softmax(train.novel_logits[unlabeled], axis=1)
+    result = kmeans(
+        features,
+        probabilities.shape[1],
+        metric="spherical",
+        n_init=1,
+        seed=seed,
+        init=probabilities.T @ features,
+    )
     others = None if nearest is None else neighbors.among(nearest, unlabeled)
-    return neighbors.averaged(probabilities, train.features[unlabeled], others)
+    cosines = features @ result.centers.T
+    return neighbors.spread(cosines, features, others).argmax(axis=1).astype(np.int32)
 
 
 def discover(
@@ -92,7 +104,7 @@ def discover(
     initial_features: NDArray | None,
     test: NetworkOutputs | None,
     *,
-    probabilities: NDArray | None,
+    novel_classes: NDArray | None,
     n_init: int,
     seed: int,
 ) -> Discovery:
@@ -109,8 +121,8 @@ def discover(
         initial_features: features `[n, d]`, rows of length one, at the first step of the
             discovery, or None.
         test: held-out images, or None.
-        probabilities: float `[u, C^u]`, of the unlabeled training images, whose classes are its
-            argmax; None: the novel head's.
+        novel_classes: int32 `[u]` of the unlabeled training images, 0 to C^u - 1; None: the novel
+            head's.
         n_init: of k-means, the baseline.
         seed: of k-means.
 
@@ -124,8 +136,9 @@ def discover(
     unlabeled = known < 0
     n_known, n_novel = train.labeled_logits.shape[1], train.novel_logits.shape[1]
     logits = train.novel_logits[unlabeled]
-    found = np.argmax(logits if probabilities is None else probabilities, axis=1)
-    cluster_labels = found.astype(np.int32)
+    cluster_labels = novel_classes
+    if cluster_labels is None:
+        cluster_labels = np.argmax(logits, axis=1).astype(np.int32)
     classes = known.astype(np.int32)
     classes[unlabeled] = n_known + cluster_labels
     labeled = ~unlabeled

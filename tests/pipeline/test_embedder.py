@@ -103,13 +103,13 @@ def test_neighbors_in_the_features_have_a_say_in_the_classes(finished, tmp_path,
     values = io.read_arrays(workdir / "features.npz")["features"]
     count = config.feature_views.neighbors
     expected = features.with_neighbors(features.of_images(images, values, 1.0), count).nearest
-    average, seen = discovery.averaged_probabilities, []
+    redraw, seen = discovery.redrawn_classes, []
 
-    def averaged(train, known, nearest):
+    def redrawn(train, known, nearest, **options):
         seen.append(nearest)
-        return average(train, known, nearest)
+        return redraw(train, known, nearest, **options)
 
-    monkeypatch.setattr(discovery, "averaged_probabilities", averaged)
+    monkeypatch.setattr(discovery, "redrawn_classes", redrawn)
     shutil.copytree(workdir, tmp_path / "run")
     for name in left:
         (tmp_path / "run" / name).unlink()

@@ -483,9 +483,9 @@ TEST = NetworkOutputs(
 )
 
 
-def discover(train=TRAIN, before=None, test=None, probabilities=None):
+def discover(train=TRAIN, before=None, test=None, novel_classes=None):
     return discovery.discover(
-        train, KNOWN, before, test, probabilities=probabilities, n_init=2, seed=0
+        train, KNOWN, before, test, novel_classes=novel_classes, n_init=2, seed=0
     )
 
 
