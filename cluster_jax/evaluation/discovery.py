@@ -45,7 +45,7 @@ class Discovery(NamedTuple):
     Attributes:
         metrics: see `discover`; None where labels are missing.
         classes: int32 `[n]` of all training images: the given class of a labeled one, C^l plus
-            the likeliest novel class of an unlabeled one.
+            the novel class of an unlabeled one.
         novelty_threshold: how far, by 1 - cosine, a new image may be from all of them
             (see `out_of_sample.novelty_threshold`).
         cluster_labels: int32, the novel class of each unlabeled image, counted from 0.
@@ -65,37 +65,23 @@ def name(label: int, known: Sequence[str]) -> str:
     return known[label] if label < len(known) else splits.novel_name(label - len(known))
 
 
-def redrawn_classes(
-    train: NetworkOutputs, known: NDArray, nearest: NDArray | None, *, seed: int
-) -> NDArray:
-    """Novel class of each unlabeled image, drawn once more from the features at the end.
+def spread_probabilities(train: NetworkOutputs, known: NDArray, nearest: NDArray | None) -> NDArray:
+    """The novel head's probabilities of unlabeled images, spread over each one's neighbors.
 
-    As `methods.ncl` draws pseudo-labels: cosines to the centers of spherical k-means, here started
-    from the means of the head's classes, spread over neighbors; but classes may be of any size.
+    So are the cosines from which `methods.ncl` draws pseudo-labels.
 
     Args:
         train: the training images.
         known: int32 `[n]`, -1 for unlabeled images.
         nearest: int `[n, k]`, neighbors in the data, the nearest first; None where it has none.
-        seed: of k-means.
 
     Returns:
-        int32 `[u]`, 0 to C^u - 1, numbers of the head.
+        float64 `[u, C^u]`.
     """
     unlabeled = np.flatnonzero(known < 0)
-    features = train.features[unlabeled]
     probabilities = special.softmax(train.novel_logits[unlabeled], axis=1)
-    result = kmeans(
-        features,
-        probabilities.shape[1],
-        metric="spherical",
-        n_init=1,
-        seed=seed,
-        init=probabilities.T @ features,
-    )
     others = None if nearest is None else neighbors.among(nearest, unlabeled)
-    cosines = features @ result.centers.T
-    return neighbors.spread(cosines, features, others).argmax(axis=1).astype(np.int32)
+    return neighbors.spread(probabilities, train.features[unlabeled], others)
 
 
 def discover(
@@ -104,7 +90,7 @@ def discover(
     initial_features: NDArray | None,
     test: NetworkOutputs | None,
     *,
-    novel_classes: NDArray | None,
+    scores: NDArray | None,
     n_init: int,
     seed: int,
 ) -> Discovery:
@@ -121,8 +107,8 @@ def discover(
         initial_features: features `[n, d]`, rows of length one, at the first step of the
             discovery, or None.
         test: held-out images, or None.
-        novel_classes: int32 `[u]` of the unlabeled training images, 0 to C^u - 1; None: the novel
-            head's.
+        scores: float `[u, C^u]` of the unlabeled training images, whose classes are its argmax;
+            None: the novel head's logits.
         n_init: of k-means, the baseline.
         seed: of k-means.
 
@@ -136,9 +122,7 @@ def discover(
     unlabeled = known < 0
     n_known, n_novel = train.labeled_logits.shape[1], train.novel_logits.shape[1]
     logits = train.novel_logits[unlabeled]
-    cluster_labels = novel_classes
-    if cluster_labels is None:
-        cluster_labels = np.argmax(logits, axis=1).astype(np.int32)
+    cluster_labels = np.argmax(logits if scores is None else scores, axis=1).astype(np.int32)
     classes = known.astype(np.int32)
     classes[unlabeled] = n_known + cluster_labels
     labeled = ~unlabeled

@@ -73,9 +73,8 @@ def make(context: MethodContext, config: Config) -> Method:
     rows between two centers follow their neighbors. Where the data are features whose views go
     towards neighbors, its 10 nearest unlabeled rows there count too: they have no share in errors
     of earlier pseudo-labels. Of these `clustering.transport.sinkhorn` makes classes of about equal
-    size, as the benchmarks of novel class discovery have them (experiments/ncl/heads.md). The
-    classes of the unlabeled images are drawn once more in the end, of any size
-    (`evaluation.discovery`).
+    size, as the benchmarks of novel class discovery have them (experiments/ncl/heads.md). In
+    the end the head's answers for unlabeled images are spread likewise (`evaluation.discovery`).
 
     Of unlabeled images it logs `similar`, the share of pairs that (2) takes to be of one class, and
     `confidence`, the novel head's highest probability: near 1 / C^u the head has found nothing.

@@ -185,18 +185,17 @@ def _discover(built: build.BuiltRun, features: _Features) -> discovery.Discovery
     initial, test = features.initial, None
     if features.test is not None and built.test is not None:
         test = outputs(features.test, built.test.labels)
-    train, seed = outputs(features.train, dataset.labels), built.config.seed
-    novel_classes = None
+    train, scores = outputs(features.train, dataset.labels), None
     if built.config.method.learns_clusters:
-        novel_classes = discovery.redrawn_classes(train, dataset.known, dataset.nearest, seed=seed)
+        scores = discovery.spread_probabilities(train, dataset.known, dataset.nearest)
     return discovery.discover(
         train,
         dataset.known,
         None if initial is None else arrays.normalize_rows(initial["backbone"]),
         test,
-        novel_classes=novel_classes,
+        scores=scores,
         n_init=built.config.eval.kmeans.n_init,
-        seed=seed,
+        seed=built.config.seed,
     )
 
 

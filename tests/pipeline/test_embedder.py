@@ -103,13 +103,13 @@ def test_neighbors_in_the_features_have_a_say_in_the_classes(finished, tmp_path,
     values = io.read_arrays(workdir / "features.npz")["features"]
     count = config.feature_views.neighbors
     expected = features.with_neighbors(features.of_images(images, values, 1.0), count).nearest
-    redraw, seen = discovery.redrawn_classes, []
+    spread, seen = discovery.spread_probabilities, []
 
-    def redrawn(train, known, nearest, **options):
+    def spying(train, known, nearest):
         seen.append(nearest)
-        return redraw(train, known, nearest, **options)
+        return spread(train, known, nearest)
 
-    monkeypatch.setattr(discovery, "redrawn_classes", redrawn)
+    monkeypatch.setattr(discovery, "spread_probabilities", spying)
     shutil.copytree(workdir, tmp_path / "run")
     for name in left:
         (tmp_path / "run" / name).unlink()

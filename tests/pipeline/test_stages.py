@@ -483,10 +483,8 @@ TEST = NetworkOutputs(
 )
 
 
-def discover(train=TRAIN, before=None, test=None, novel_classes=None):
-    return discovery.discover(
-        train, KNOWN, before, test, novel_classes=novel_classes, n_init=2, seed=0
-    )
+def discover(train=TRAIN, before=None, test=None, scores=None):
+    return discovery.discover(train, KNOWN, before, test, scores=scores, n_init=2, seed=0)
 
 
 def test_figures_by_hand():
