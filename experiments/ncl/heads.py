@@ -40,7 +40,7 @@ NOTE = (
     "on the features of the same training, before: at the start of the last stage. Images are "
     "those of the last set. How neighbors have a say was chosen with labels of novel classes, as "
     "the digits' network and augmentation were: that values are spread, on 39 runs (the last five "
-    "classes novel on all sets; 0 to 4, and 0, 2, 4, 6, 8 on four; seeds 0 to 2) whose pseudo- "
+    "classes novel on all sets; 0 to 4, and 0, 2, 4, 6, 8 on four; seeds 0 to 2) whose pseudo-"
     "labels followed another rule; the same in the pseudo-labels, with and without classes of "
     "equal size, on some of these; and what is spread in the end, the head's probabilities or "
     "cosines to centers, on 14 with the last five classes. Of novel classes 1, 3, 5, 7, 9 six "
