@@ -127,11 +127,14 @@ def test_what_the_head_on_clusters_says_is_spread_over_neighbors(tmp_path, head)
     """Of unlabeled images; the paper's head alone decides."""
     config = toy.shrunken("ncl_features", tmp_path)
     config.method.head = head
+    config.feature_views.neighbors = 10
     built = build.build_run(parse_config(config))
     dataset = built.training.dataset
     rng, n_known = np.random.default_rng(0), int(dataset.known.max()) + 1
-    novel = rng.normal(size=(80, config.method.classes))
-    rows = rng.normal(size=(80, 5))
+    # Groups that the head sees through noise, other ones than those of the data.
+    group = rng.permutation(80) % 2
+    rows = np.eye(2, 5)[group] + rng.normal(size=(80, 5)) / 3
+    novel = 2 * np.eye(2)[group] + rng.normal(size=(80, 2)) * 3
     embedding = {"backbone": rows, "labeled": rng.normal(size=(80, n_known)), "novel": novel}
     found = outputs._discover(built, outputs._Features(embedding, None, None))
     unlabeled = np.flatnonzero(dataset.known < 0)
@@ -149,6 +152,8 @@ def test_what_the_head_on_clusters_says_is_spread_over_neighbors(tmp_path, head)
     np.testing.assert_array_equal(found.cluster_labels, expected)
     np.testing.assert_array_equal(found.classes[unlabeled], n_known + found.cluster_labels)
     assert (found.cluster_labels != of_head).any()
+    alone = neighbors.spread(odds[unlabeled], units, None).argmax(axis=1)
+    assert (found.cluster_labels != alone).any()
     # How sure the head is of itself is another question.
     assert found.metrics["confidence"] == pytest.approx(odds[unlabeled].max(axis=1).mean())
 
