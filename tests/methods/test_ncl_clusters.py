@@ -120,6 +120,7 @@ def test_the_neighbors_in_the_data_have_a_say_where_they_are_unlabeled(built, st
     features, _ = groups(built)
     features += np.random.default_rng(2).normal(size=features.shape).astype(np.float32) / 2
     unlabeled = np.flatnonzero(built.training.dataset.known < 0)
+    # Twelve of each row: the last two are too many.
     near = np.stack([np.random.default_rng(i).permutation(80)[:12] for i in range(80)])
     result = refreshed(built, state, features, neighbors=near)
     rows = features[unlabeled].astype(np.float64)
