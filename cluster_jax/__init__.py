@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # For type checkers; at run time `__getattr__` imports them.
     from cluster_jax.clustering.gridshift import GridShift
-    from cluster_jax.clustering.modes import ModeTree
+    from cluster_jax.clustering.smooth_tree import SmoothTree
     from cluster_jax.clustering.tree import cut_tree
     from cluster_jax.estimators import ImageClusterer, load
 
@@ -14,12 +14,12 @@ __version__ = "0.1.0"
 _HOMES = {
     "GridShift": "cluster_jax.clustering.gridshift",
     "ImageClusterer": "cluster_jax.estimators",
-    "ModeTree": "cluster_jax.clustering.modes",
+    "SmoothTree": "cluster_jax.clustering.smooth_tree",
     "cut_tree": "cluster_jax.clustering.tree",
     "load": "cluster_jax.estimators",
 }
 
-__all__ = ["GridShift", "ImageClusterer", "ModeTree", "__version__", "cut_tree", "load"]
+__all__ = ["GridShift", "ImageClusterer", "SmoothTree", "__version__", "cut_tree", "load"]
 
 
 def __getattr__(name: str) -> object:

@@ -16,11 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from cluster_jax.clustering.levels import Tree
 from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import inference_data, splits
-from cluster_jax.pipeline import estimator_inputs, export, fitted, inference, levels_of_run
+from cluster_jax.pipeline import estimator_inputs, export, fitted, inference
 from cluster_jax.pipeline import run as pipeline
 
 # Written into the workdir: the parameter that the config does not have.
@@ -55,11 +54,11 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         labels_: int64 `[n]`, cluster of each image, in the order of `files_` or of the array; with
             classes str `[n]`, the known class or "novel 0", "novel 1", ...
         probabilities_: float64 `[n]`, of each image's cluster; None where `tree_` is.
-        tree_: the `clustering.levels.Tree` of groups, of up to 10,000 images, from which `cut`
-            takes other levels than `labels_`; None if `eval.method` is "gridshift", and with
+        tree_: float64 `[m - 1, 4]`, the tree of up to 10,000 images in SciPy's form, from
+            which `cut` takes other groups than `labels_`; None if `eval.method` is "gridshift", and with
             `n_clusters` or classes.
-        distances_: float64 `[n]`, distance to the center of the assigned cluster in the reduced
-            space, for GridShift in bandwidths; with `n_clusters` or classes, Euclidean between unit
+        distances_: float64 `[n]`, distance to the center of the assigned cluster, see
+            `inference.Assignment`; with `n_clusters` or classes, Euclidean between unit
             features.
         outliers_: bool `[n]`, images of found clusters too small to count, also with `n_clusters`;
             False for images of known classes.
@@ -72,7 +71,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
     """
 
     labels_: NDArray
-    tree_: Tree | None
+    tree_: NDArray | None
     _run: inference.TrainedRun
     _trained: inference.Trained | None  # Restored on the first `transform`.
 
@@ -157,7 +156,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         Args:
             k: number of groups, up to that of the tree's leaves; with no `level` either,
                 `labels_`.
-            level: certainty from which splits are kept, 0 to 1.
+            level: height, as a fraction of the highest merge, 0 to 1; merges above it are undone.
 
         Raises:
             ValueError: there is no tree, or `k` or `level` is out of range.
@@ -168,7 +167,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
                 "n_clusters and the classes must be None to cut the tree of groups, of which their "
                 f"labels are no cut; got n_clusters {self.n_clusters}: fit again without them"
             )
-        return levels_of_run.cut(self._run, k=k, level=level)
+        return inference.cut(self._run, k=k, level=level)
 
     def predict(
         self,

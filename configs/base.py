@@ -116,8 +116,8 @@ def _add_evaluation(config):
     """Embedding and clustering."""
     config.eval = ConfigDict()
     config.eval.features = "backbone"
-    # What finds the clusters: the papers' "gridshift", or "modes", as the command `cluster` does:
-    # a tree of groups, with probabilities, and a verdict by what halves of the images agree about.
+    # What finds the clusters: the papers' "gridshift", or "tree", as the command `cluster` does:
+    # clusters of smoothed features, a tree of groups, probabilities, and a verdict.
     config.eval.method = "gridshift"
     config.eval.batch_size = 512
     config.eval.reduce = ConfigDict(

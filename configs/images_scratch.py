@@ -50,6 +50,6 @@ def get_config():
     config.train.checkpoint_every = 500
 
     config.eval.features = "projection"
-    config.eval.method = "modes"  # your own images: no paper's figure is to be repeated
+    config.eval.method = "tree"  # your own images: no paper's figure is to be repeated
     config.eval.reduce.n_neighbors = 15
     return config

@@ -43,7 +43,7 @@ def get_config():
     config.train.checkpoint_every = 500
 
     config.eval.features = "projection"
-    config.eval.method = "modes"  # your own features: no paper's figure is to be repeated
+    config.eval.method = "tree"  # your own features: no paper's figure is to be repeated
     config.eval.reduce.n_neighbors = 15
     config.eval.kmeans.update(n_init=50, metric="spherical")
     return config

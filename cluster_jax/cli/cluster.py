@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from cluster_jax import __version__
 from cluster_jax.cli import exit_codes
 from cluster_jax.cli.parser import Parser
-from cluster_jax.clustering.modes import METRICS
 from cluster_jax.clustering.reduce import METHODS
+from cluster_jax.clustering.smooth import METRICS
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import tables
@@ -199,7 +199,7 @@ def _write_report(
     from cluster_jax.evaluation import report, report_data
 
     is_kmeans = "kmeans" in results["metrics"]
-    linkage = None if result.modes is None else result.modes.tree_.linkage(len(result.centers))
+    linkage = None if result.tree is None else result.tree.cluster_linkage_
     data = report.ReportData(
         title=pathlib.Path(inputs.features_file).name,
         results=results,
@@ -216,7 +216,7 @@ def _write_report(
         skipped=(),
         linkage=linkage,
         duplicates=None,
-        is_tree_of_modes=result.modes is not None,
+        is_smooth_tree=result.tree is not None,
         membership=result.membership,
     )
     report.write_report(path, data)
@@ -247,10 +247,10 @@ def _parser() -> Parser:
     add("--labels", metavar="FILE", help=f"{strings}; only used to score")
     add("--labels_array", metavar="NAME", help="array of an .npz file of labels")
     add("--workdir", metavar="DIR", help="folder of the results (default: clusters/NAME-HASH)")
-    methods = "modes and gridshift find the number of clusters (default: %(default)s)"
-    add("--method", default="modes", choices=cluster_options.CLUSTERINGS, help=methods)
-    add("--k", type=int, help="number of clusters of kmeans, or of a cut of the tree of modes")
-    reductions = "reduction before clustering (default: umap, but none for kmeans or 3 columns)"
+    methods = "tree and gridshift find the number of clusters (default: %(default)s)"
+    add("--method", default="tree", choices=cluster_options.CLUSTERINGS, help=methods)
+    add("--k", type=int, help="number of clusters of kmeans or tree (default: found)")
+    reductions = "map; gridshift clusters in it (default: umap; none for kmeans or 3 columns)"
     add("--reduce", choices=METHODS, help=reductions)
     columns = "columns after the reduction (default: %(default)s)"
     add("--n_components", type=int, default=3, help=columns)
@@ -259,7 +259,7 @@ def _parser() -> Parser:
     min_dist = "minimum distance of points of umap (default: %(default)s)"
     add("--min_dist", type=float, default=0.0, help=min_dist)
     metrics = (
-        "distance of modes, umap, tsne, kmeans (default: cosine above 3 columns, else euclidean)"
+        "distance of tree, umap, tsne, kmeans (default: cosine above 3 columns, else euclidean)"
     )
     add("--metric", choices=METRICS, help=metrics)
     widths = "bandwidth of gridshift: auto or a number (default: %(default)s)"

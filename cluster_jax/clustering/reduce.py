@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from threadpoolctl import threadpool_limits
 
-from cluster_jax.clustering import outliers
 from cluster_jax.clustering.validation import numeric
 from cluster_jax.core.arrays import normalize_rows
 
@@ -130,7 +129,7 @@ def _neighbor_graph(
         rows = normalize_rows(np.concatenate([rows, is_zero], axis=1))
     else:
         # Squares of rows far from zero would cancel.
-        rows -= outliers.core_mean(rows, outliers.is_core(rows, *outliers.median_distance(rows)))
+        rows -= np.median(rows, axis=0)
     # One thread: which of equally near rows comes first depends on the number of threads.
     with threadpool_limits(1):
         search = NearestNeighbors(n_neighbors=n_neighbors, algorithm="brute").fit(rows)

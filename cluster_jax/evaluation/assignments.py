@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster_jax.clustering.membership import Membership
+from cluster_jax.clustering.smooth_tree import Membership
 from cluster_jax.data import splits
 from cluster_jax.data.images import Dataset
 from cluster_jax.evaluation import discovery
@@ -59,7 +59,7 @@ def to_csv(columns: Mapping[str, Column]) -> str:
 def images_csv(dataset: Dataset, evaluation: Evaluation, discovered: Discovery | None) -> str:
     """A row for each training image: its cluster, distance and outlier, k-means' cluster.
 
-    Where modes found the clusters, also what `rows_csv` has. In novel class discovery also its
+    Where the tree found the clusters, also what `rows_csv` has. In novel class discovery also its
     class; labeled images, which are not clustered, have no cluster.
     """
     columns: dict[str, Column] = {
@@ -81,7 +81,7 @@ def images_csv(dataset: Dataset, evaluation: Evaluation, discovered: Discovery |
 def rows_csv(names: Sequence[str] | None, result: ClusteringResult) -> str:
     """A row for each row of features; without `names` they are numbered.
 
-    Where modes found the clusters, also the probability of the cluster, and the second likeliest
+    Where the tree found the clusters, also the probability of the cluster, and the second likeliest
     cluster, if another is likely, with its own.
     """
     columns: dict[str, Column] = {

@@ -6,12 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster_jax.clustering import modes
+from cluster_jax.clustering import knn
 from cluster_jax.clustering.bandwidth import BandwidthCurve
 from cluster_jax.clustering.gridshift import GridShift
-from cluster_jax.clustering.membership import Membership
-from cluster_jax.clustering.modes import ModeTree
-from cluster_jax.clustering.reduce import reduce
+from cluster_jax.clustering.reduce import MAP_COLUMNS, reduce
+from cluster_jax.clustering.smooth_tree import Membership, SmoothTree
 from cluster_jax.core import arrays
 from cluster_jax.evaluation import cluster_options
 from cluster_jax.evaluation.cluster_options import ClusterOptions, ResolvedOptions
@@ -20,7 +19,7 @@ from cluster_jax.metrics.silhouette import silhouette
 
 # Rows of the sample on which the silhouette is computed.
 SILHOUETTE_ROWS = 4_000
-# Rows from which a cluster of modes counts; the rows of smaller ones are outliers.
+# Rows from which a cluster of the tree counts; the rows of smaller ones are outliers.
 MIN_CLUSTER_ROWS = 5
 
 
@@ -29,17 +28,17 @@ class ClusteringResult(NamedTuple):
 
     Attributes:
         metrics: scores against the labels (None without them), the number of clusters and what
-            the algorithm reports, see `run_gridshift`, `run_modes`, and `cluster`.
-        points: float `[n, n_components]`, the space in which the clusters were found.
-        centers: float `[k, n_components]`, in the same space.
+            the algorithm reports, see `run_gridshift`, `run_tree`, and `cluster`.
+        points: float `[n, n_components]`, the map: for GridShift and k-means the space in which the
+            clusters were found.
+        centers: float `[k, c]`, in the space in which the clusters were found: the map, and for the
+            tree its sharp rows.
         cluster_labels: int32 `[n]`.
         distances: float32 `[n]`, to the center of the cluster: in bandwidths for GridShift;
-            for k-means and modes the distance, for k-means by cosine 1 - cos.
-        outliers: bool `[n]`: for GridShift and modes, rows of clusters too small to count.
+            for k-means and the tree the distance, for k-means by cosine 1 - cos.
+        outliers: bool `[n]`: for GridShift and the tree, rows of clusters too small to count.
         curve: GridShift's scan over bandwidths, or None.
-        modes: the fitted tree of groups, or None.
-        membership: probabilities of the modes' clusters; None for other clusters, and for a cut
-            that is not the one that was found.
+        tree: the fitted tree, or None.
     """
 
     metrics: dict[str, Any]
@@ -49,8 +48,12 @@ class ClusteringResult(NamedTuple):
     distances: NDArray
     outliers: NDArray
     curve: BandwidthCurve | None
-    modes: ModeTree | None = None
-    membership: Membership | None = None
+    tree: SmoothTree | None = None
+
+    @property
+    def membership(self) -> Membership | None:
+        """Probabilities of the tree's clusters; None for other clusters."""
+        return None if self.tree is None else self.tree.membership_
 
 
 def cluster(
@@ -76,8 +79,8 @@ def cluster(
         InputError: features, labels or an option cannot be used.
     """
     resolved = cluster_options.resolve(features, true_labels, options)
-    if resolved.method == "modes":
-        result = run_modes(
+    if resolved.method == "tree":
+        result = run_tree(
             features,
             true_labels,
             k=resolved.k,
@@ -150,60 +153,80 @@ def run_gridshift(
     )
 
 
-def run_modes(
+def run_tree(
     features: NDArray,
     true_labels: NDArray | None,
     *,
+    metric: str,
+    seed: int,
     k: int | None = None,
     progress: Callable[[str], None] = lambda text: None,
-    **tree_options: Any,
+    **map_options: Any,
 ) -> ClusteringResult:
-    """The tree of groups, the clusters at one of its cuts, and their metrics.
+    """The clusters of `SmoothTree`, their metrics, and a map of the smooth rows to look at.
 
     Args:
         features: `[n, d]`.
         true_labels: int `[n]`, used for scores only, or None.
-        k: number of groups of the cut; None: the cut that is found.
+        metric: of the features, `"cosine"` or `"euclidean"`.
+        seed: of the tree and of the map.
+        k: number of clusters; None: found.
         progress: called with one line of text at each step.
-        tree_options: arguments of `ModeTree`.
+        map_options: other arguments of `reduce`.
 
     Returns:
-        The result, with metrics `scores`, `n_large`, `n_found` (the number where k is not given),
-        `verdict`, the `agreement` of halves of the rows and `stable_k`, the number of groups about
-        which they agree, the `certainty` of the least certain split, and `outliers`.
+        The result, with metrics `scores`, `n_large`, `verdict`, `gap` (None where there is none),
+        `rows_clustered`, those of the sample, and `outliers`.
     """
     size = " x ".join(f"{side:,}" for side in features.shape)
-    progress(f"mapping {size} features and growing the tree of their groups ...")
-    model = ModeTree(**tree_options).fit(features)
-    progress("comparing halves of the rows ...")
-    stability = model.stability(features)
-    labels = model.labels_ if k is None else model.cut(k=k)
-    centers = arrays.cluster_means(model.embedding_, labels)
+    progress(f"smoothing {size} features and clustering them ...")
+    model = SmoothTree(metric, n_clusters=k, random_state=seed).fit(features)
+    n, labels = len(features), model.labels_
+    if len(model.sample_) < n:
+        progress(
+            f"clustered a random sample of {len(model.sample_):,} rows; the other "
+            f"{n - len(model.sample_):,} rows took the clusters of their neighbors in it"
+        )
+    progress("drawing the map ...")
+    points = _map_of_smooth_rows(model, features, seed, map_options)
+    sharp = model.smoother_.project(features)
+    centers = arrays.cluster_means(sharp, labels)
     outliers = np.bincount(labels)[labels] < min(MIN_CLUSTER_ROWS, np.bincount(labels).max())
-    certainties = model.tree_.certainties
-    kept = certainties[len(certainties) - len(centers) + 1 :]
     metrics = {
         **scores(true_labels, labels),
         "n_large": len(np.unique(labels[~outliers])),
-        "n_found": model.n_clusters_,
-        "verdict": modes.verdict(model, stability.agreement),
-        "agreement": None if np.isnan(stability.agreement) else stability.agreement,
-        "stable_k": stability.stable_k,
-        "certainty": float(kept.min()) if len(kept) else None,
+        "verdict": model.verdict_ if k is None else None,
+        "gap": model.gap_ if np.isfinite(model.gap_) else None,
+        "rows_clustered": len(model.sample_),
         "outliers": int(outliers.sum()),
     }
-    distances = arrays.distances_to_centers(model.embedding_, centers, labels)
+    distances = arrays.distances_to_centers(sharp, centers, labels)
     return ClusteringResult(
         metrics,
-        model.embedding_,
+        points,
         centers,
         labels.astype(np.int32),
         distances.astype(np.float32),
         outliers,
         None,
         model,
-        model.membership_ if np.array_equal(labels, model.labels_) else None,
     )
+
+
+def _map_of_smooth_rows(
+    model: SmoothTree, features: NDArray, seed: int, options: dict[str, Any]
+) -> NDArray:
+    """A map of the sample's smooth rows; other rows lie among their neighbors."""
+    smooth = model.smoother_.smooth
+    if smooth.shape[1] <= MAP_COLUMNS or options["method"] == "none":
+        return model.smooth_rows(features)
+    points = reduce(smooth, metric="euclidean", seed=seed, **options)
+    if len(points) == len(features):
+        placed = np.empty_like(points)
+        placed[model.sample_] = points
+        return placed
+    near = knn.nearest(model.smooth_rows(features), smooth, 3)
+    return points[near.indices].mean(axis=1)
 
 
 def scores(true_labels: NDArray | None, cluster_labels: NDArray) -> dict[str, Any]:

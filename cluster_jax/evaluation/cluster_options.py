@@ -5,14 +5,14 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster_jax.clustering.modes import METRICS
 from cluster_jax.clustering.reduce import MAP_COLUMNS, METHODS
+from cluster_jax.clustering.smooth import METRICS
 from cluster_jax.core import checks
 from cluster_jax.core.arrays import blocks
 from cluster_jax.core.checks import InputError
 
 # What finds the number of clusters, and what is told it.
-FINDERS = ("modes", "gridshift")
+FINDERS = ("tree", "gridshift")
 CLUSTERINGS = (*FINDERS, "kmeans")
 # The largest value of counters and seeds, that of int32.
 _INT32_MAX = 2**31 - 1
@@ -23,12 +23,13 @@ class ClusterOptions:
     """How features are clustered.
 
     Attributes:
-        method: `"modes"` for `clustering.modes.ModeTree`, `"gridshift"`, or `"kmeans"` for a given
-            number of clusters.
-        k: number of clusters of k-means, or of the cut of the modes' tree; None there for the cut
-            that is found, and for GridShift.
+        method: `"tree"` for `clustering.smooth_tree.SmoothTree`, `"gridshift"`, or `"kmeans"` for a
+            given number of clusters.
+        k: number of clusters of k-means or of the tree; None there for the number that is found,
+            and for GridShift.
         reduce: a method of `clustering.reduce`; None: none for k-means and up to three columns,
-            else UMAP. The reduced features are what is clustered.
+            else UMAP. GridShift and k-means cluster the reduced features; the tree clusters the
+            features, and the reduced ones are the map in the report.
         n_components: columns of the reduced features.
         n_neighbors: UMAP's neighbors, t-SNE's perplexity.
         min_dist: UMAP's closest distance.
@@ -65,7 +66,7 @@ class ClusterOptions:
         elif self.method == "gridshift":
             self._check_gridshift()
         else:
-            self._check_no_bandwidth("modes")
+            self._check_no_bandwidth("the tree")
 
     def _check_kmeans(self) -> None:
         if self.k is None:
@@ -85,7 +86,7 @@ class ClusterOptions:
         if self.k is not None:
             raise InputError(
                 f"k must be left out for GridShift, which finds the number of clusters; got "
-                f"{self.k} (or set the method to modes or kmeans)"
+                f"{self.k} (or set the method to tree or kmeans)"
             )
         if self.bandwidth != "auto" and not (
             isinstance(self.bandwidth, int | float) and 0 < self.bandwidth < np.inf
@@ -129,7 +130,7 @@ def resolve(
     # Whether any step computes distances between the features themselves.
     compared = (
         method in ("umap", "tsne")
-        or options.method == "modes"
+        or options.method == "tree"
         or (options.method == "kmeans" and method == "none")
     )
     metric = options.metric or ("cosine" if compared and not is_low_dimensional else "euclidean")

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from cluster_jax.clustering import neighbors, out_of_sample
+from cluster_jax.clustering import label_spreading, out_of_sample
 from cluster_jax.clustering.kmeans import kmeans
 from cluster_jax.core import arrays
 from cluster_jax.data import splits
@@ -80,8 +80,8 @@ def spread_probabilities(train: NetworkOutputs, known: NDArray, nearest: NDArray
     """
     unlabeled = np.flatnonzero(known < 0)
     probabilities = special.softmax(train.novel_logits[unlabeled], axis=1)
-    others = None if nearest is None else neighbors.among(nearest, unlabeled)
-    return neighbors.spread(probabilities, train.features[unlabeled], others)
+    others = None if nearest is None else label_spreading.among(nearest, unlabeled)
+    return label_spreading.label_spreading(probabilities, train.features[unlabeled], others)
 
 
 def discover(

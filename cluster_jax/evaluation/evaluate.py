@@ -7,13 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster_jax.clustering import modes, out_of_sample
+from cluster_jax.clustering import out_of_sample, smooth
 from cluster_jax.clustering.bandwidth import BandwidthCurve
 from cluster_jax.clustering.kmeans import METRICS, kmeans
-from cluster_jax.clustering.membership import Membership
-from cluster_jax.clustering.modes import ModeTree
 from cluster_jax.clustering.reduce import METHODS, reduce
 from cluster_jax.clustering.shift import STOPS
+from cluster_jax.clustering.smooth_tree import Membership, SmoothTree
 from cluster_jax.core import arrays, checks
 from cluster_jax.core.checks import InputError
 from cluster_jax.evaluation import cluster_features
@@ -104,10 +103,11 @@ class EvalConfig:
         features: which features are clustered, `"backbone"` or `"projection"`; rows are scaled to
             length one.
         method: what finds the clusters and their number: `"gridshift"`, as the papers do, or
-            `"modes"`, `clustering.modes.ModeTree`, which the command `cluster` uses.
+            `"tree"`, `clustering.smooth_tree.SmoothTree`, which the command `cluster` uses; k-means
+            then runs on its smooth rows.
         batch_size: images in a forward pass of the embedding.
-        reduce: the map in which clusters are found.
-        gridshift: GridShift's settings; the bandwidth must be "auto" for modes, which have none.
+        reduce: the map: GridShift finds clusters in it, of the tree it is only a picture.
+        gridshift: GridShift's settings; the bandwidth must be "auto" for the tree, which has none.
         kmeans: clustering with a given number of clusters.
         knn: numbers of neighbors for k-NN accuracy.
         linear_probe: None: skipped.
@@ -126,22 +126,22 @@ class EvalConfig:
         checks.whole("eval.batch_size", self.batch_size, 1)
         checks.one_of("eval.features", self.features, FEATURES)
         checks.one_of("eval.method", self.method, FINDERS)
-        if self.method == "modes":
-            self._check_modes()
+        if self.method == "tree":
+            self._check_tree()
         if not self.knn:
             raise InputError("eval.knn must hold at least one number of neighbors; got none")
         for k in self.knn:
             checks.whole("eval.knn", k, 1)
 
-    def _check_modes(self) -> None:
+    def _check_tree(self) -> None:
         if self.gridshift.bandwidth != "auto":
             raise InputError(
-                "eval.gridshift.bandwidth must be 'auto' for eval.method 'modes', which has none; "
+                "eval.gridshift.bandwidth must be 'auto' for eval.method 'tree', which has none; "
                 f"got {self.gridshift.bandwidth} (or set eval.method to gridshift)"
             )
-        if self.reduce.metric not in modes.METRICS:
+        if self.reduce.metric not in smooth.METRICS:
             raise InputError(
-                f"eval.reduce.metric must be one of {', '.join(map(repr, modes.METRICS))} for "
+                f"eval.reduce.metric must be one of {', '.join(map(repr, smooth.METRICS))} for "
                 f"eval.method 'modes'; got {self.reduce.metric!r}"
             )
 
@@ -150,11 +150,12 @@ class Evaluation(NamedTuple):
     """Clusters and metrics of an embedding of `n` images.
 
     Attributes:
-        metrics: `{"gridshift": {...}, "kmeans": {...}, "knn": {...}, ...}`, or "modes" in place of
+        metrics: `{"gridshift": {...}, "kmeans": {...}, "knn": {...}, ...}`, or "tree" in place of
             "gridshift"; those that need labels are None without them. For the first see
-            `cluster_features.run_gridshift` and `run_modes`.
-        points: float32 `[n, n_components]`, the reduced space in which clusters were found.
-        centers: float64 `[k, n_components]`, of the clusters in that space.
+            `cluster_features.run_gridshift` and `run_tree`.
+        points: float32 `[n, n_components]`, the map.
+        centers: float64 `[k, c]`, of the clusters in the space in which they were found: the map,
+            and for the tree its sharp rows.
         bandwidth: the side of GridShift's cells in that space, or None.
         cluster_labels: int32 `[n]`, the clusters that were found.
         distances: float32 `[n]`, to the center of the cluster: in bandwidths for GridShift.
@@ -162,9 +163,8 @@ class Evaluation(NamedTuple):
         kmeans_labels: int32 `[n]`.
         novelty_threshold: how far, by 1 - cosine, a new row may be from all these
             (see `out_of_sample.novelty_threshold`).
-        curve: the scan over bandwidths, or None for a fixed bandwidth and for modes.
-        modes: the fitted tree of groups, or None for GridShift.
-        membership: probabilities of the modes' clusters, or None.
+        curve: the scan over bandwidths, or None for a fixed bandwidth and for the tree.
+        tree: the fitted tree, or None for GridShift.
     """
 
     metrics: dict[str, Any]
@@ -177,8 +177,12 @@ class Evaluation(NamedTuple):
     kmeans_labels: NDArray
     novelty_threshold: float
     curve: BandwidthCurve | None
-    modes: ModeTree | None
-    membership: Membership | None
+    tree: SmoothTree | None
+
+    @property
+    def membership(self) -> Membership | None:
+        """Probabilities of the tree's clusters, or None."""
+        return None if self.tree is None else self.tree.membership_
 
 
 def evaluate(
@@ -205,8 +209,11 @@ def evaluate(
     checks.one_of("eval.features", config.features, tuple(embedding))
     features = embedding[config.features]
     x = arrays.normalize_rows(features)
-    if config.method == "modes":
-        found = cluster_features.run_modes(x, true_labels, seed=seed, **vars(config.reduce))
+    rows = x
+    if config.method == "tree":
+        found = cluster_features.run_tree(x, true_labels, seed=seed, **vars(config.reduce))
+        assert found.tree is not None
+        rows = found.tree.smooth_rows(x)
     else:
         points = reduce(x, seed=seed, **vars(config.reduce))
         found = cluster_features.run_gridshift(points, true_labels, **vars(config.gridshift))
@@ -214,7 +221,7 @@ def evaluate(
     if k is None:
         k = found.metrics["n_large"] if true_labels is None else len(np.unique(true_labels))
     kmeans_labels = kmeans(
-        x, k, metric=config.kmeans.metric, n_init=config.kmeans.n_init, seed=seed
+        rows, k, metric=config.kmeans.metric, n_init=config.kmeans.n_init, seed=seed
     ).labels
     metrics = {
         config.method: found.metrics,
@@ -234,8 +241,7 @@ def evaluate(
         kmeans_labels.astype(np.int32),
         out_of_sample.novelty_threshold(x),
         found.curve,
-        found.modes,
-        found.membership,
+        found.tree,
     )
 
 

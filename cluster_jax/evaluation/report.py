@@ -26,7 +26,7 @@ from cluster_jax.evaluation import (
 from cluster_jax.evaluation.plots import ConfusionMatrix, TrainingCurve
 from cluster_jax.evaluation.report_data import Cluster, ReportData
 
-_FINDERS = {"gridshift": "GridShift", "modes": "the tree of modes"}
+_FINDERS = {"gridshift": "GridShift", "tree": "the tree of smoothed features"}
 
 
 class Overview(NamedTuple):
@@ -39,9 +39,8 @@ class Overview(NamedTuple):
         is_novel: whether the clusters are the novel classes of a discovery.
         finder: what found the clusters without being told their number.
         found_clusters: how many it finds, in words; for a discovery.
-        agreement: of halves about clusters of modes that are clear, or None.
-        verdict: why clusters of modes are not clear, or None.
-        stable_k: the number of groups about which halves agree, if they are not clear; or None.
+        is_clear: whether the tree found clusters and they are clear.
+        verdict: why the tree's clusters are not clear, or None.
         accuracy: of the clusters, or None.
         n_true_labels: different true labels.
         n_outliers: points that are outliers.
@@ -57,9 +56,8 @@ class Overview(NamedTuple):
     is_novel: bool
     finder: str
     found_clusters: str
-    agreement: float | None
+    is_clear: bool
     verdict: str | None
-    stable_k: int | None
     accuracy: float | None
     n_true_labels: int
     n_outliers: int
@@ -104,7 +102,7 @@ def render(data: ReportData) -> str:
     tree = None if data.linkage is None else report_tree.build_tree(data.linkage, clusters)
     figures = _figures(data, clusters, curves, matrix)
     if tree is not None:
-        measure = "separation" if data.is_tree_of_modes else "cosine distance"
+        measure = "distance" if data.is_smooth_tree else "cosine distance"
         figures["tree"] = report_tree.tree_figure(tree, measure)
     record = {
         "figures": {name: figure.to_plotly_json() for name, figure in figures.items()},
@@ -208,11 +206,10 @@ def _overview(data: ReportData, clusters: Sequence[Cluster]) -> Overview:
     method = summary.shown(metrics)
     found = metrics[method]
     scores = discovery["novel"] if discovery else found
-    is_clear = found.get("verdict") != "no clear answer"
     provenance = data.results["provenance"]
     origin = provenance.get("number_of_clusters", {}).get(method)
     # The verdict is about the clusters that are found without k.
-    judged = found if method == "modes" and not discovery and origin != "given" else {}
+    judged = found if method == "tree" and not discovery and origin != "given" else {}
     n_large, n_small = report_data.count_large_and_small(data.outliers, clusters)
     in_words = ""
     if discovery:
@@ -224,9 +221,8 @@ def _overview(data: ReportData, clusters: Sequence[Cluster]) -> Overview:
         is_novel=bool(discovery),
         finder=_FINDERS.get(method, ""),
         found_clusters=in_words,
-        agreement=judged.get("agreement") if is_clear and n_large > 1 else None,
-        verdict=None if is_clear or not judged else summary.verdict(judged, f"{data.noun}s"),
-        stable_k=None if is_clear else judged.get("stable_k"),
+        is_clear=judged.get("verdict") == "clear",
+        verdict=None if n_large == 1 else summary.verdict(judged, f"{data.noun}s"),
         accuracy=plots.finite(scores.get("acc")),
         n_true_labels=0 if data.true_labels is None else len(np.unique(data.true_labels)),
         n_outliers=0 if data.outliers is None else int(np.sum(data.outliers)),

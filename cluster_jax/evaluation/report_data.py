@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster_jax.clustering.bandwidth import BandwidthCurve
-from cluster_jax.clustering.membership import Membership
+from cluster_jax.clustering.smooth_tree import Membership
 from cluster_jax.evaluation.duplicates import Shown
 
 # Twenty distinguishable colors (at least 0.08 in OKLab) and from a white and a
@@ -28,7 +28,7 @@ class ReportData(NamedTuple):
         title: name of the run.
         results: contents of `results.json`; scores that need labels are None without them.
         history: logged lines, each a dict with `step` and scalars; empty without training.
-        points: float `[n, d]`, d >= 2, the space that was clustered.
+        points: float `[n, d]`, d >= 2, the map.
         cluster_labels: int `[n]`.
         distances: float `[n]`, to the center of the point's cluster, in any unit.
         outliers: bool `[n]`, or None if the clustering has no outliers.
@@ -42,7 +42,7 @@ class ReportData(NamedTuple):
         linkage: float `[k - 1, 4]`, the tree of the clusters in the order of their numbers, see
             `clustering.tree.cluster_linkage`; or None.
         duplicates: groups of equal or nearly equal images, at least one; or None.
-        is_tree_of_modes: whether the tree is that of modes, see `levels.Tree.linkage`.
+        is_smooth_tree: whether the tree is that of `smooth_tree.cluster_linkage`.
         membership: probabilities of the clusters, or None.
     """
 
@@ -61,7 +61,7 @@ class ReportData(NamedTuple):
     skipped: tuple[tuple[str, str], ...]
     linkage: NDArray | None
     duplicates: Shown | None
-    is_tree_of_modes: bool = False
+    is_smooth_tree: bool = False
     membership: Membership | None = None
 
     @property

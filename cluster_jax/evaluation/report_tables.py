@@ -9,10 +9,8 @@ from cluster_jax.evaluation import summary
 # Keys of the results that read better as other words.
 _WORDS = {
     "gridshift": "GridShift",
-    "n_found": "clusters found",
-    "agreement": "agreement of halves (ARI)",
-    "stable_k": "groups about which halves agree",
-    "certainty": "certainty of the least certain split",
+    "gap": "silhouette above that of one cluster",
+    "rows_clustered": "rows clustered, the others placed by their neighbors",
     "kmeans": "k-means",
     "kmeans_n_init": "k-means initializations",
     "kmeans_metric": "k-means metric",

@@ -9,7 +9,7 @@ from cluster_jax.evaluation.cluster_options import CLUSTERINGS
 NAMED = 20
 # Scores of a clustering in every table, from `metrics.partition.scores`.
 SCORES = ("acc", "nmi", "ari", "ami")
-TITLES = {"modes": "modes", "gridshift": "GridShift", "kmeans": "k-means"}
+TITLES = {"tree": "tree", "gridshift": "GridShift", "kmeans": "k-means"}
 
 
 def tally(metrics: Mapping[str, Any]) -> tuple[int, int]:
@@ -44,35 +44,22 @@ def shown(metrics: Mapping[str, Any]) -> str:
     return next(name for name in CLUSTERINGS if name in metrics)
 
 
-def verdict(metrics: Mapping[str, Any], noun: str, cut: str | None = None) -> str | None:
+def verdict(metrics: Mapping[str, Any], noun: str) -> str | None:
     """A sentence where the clusters that were found are not clear, else None.
 
     Args:
-        metrics: GridShift's, those of modes, or k-means', which have no verdict.
+        metrics: GridShift's, those of the tree, or k-means', which have no verdict.
         noun: plural of what was clustered: "images" or "rows".
-        cut: what gives the cut into `{k}` groups, or None to leave that out.
     """
     if metrics.get("verdict") == "one cluster":
         return f"The {noun} form one cluster: no split separates them clearly."
     if metrics.get("verdict") == "no clear answer":
-        k, found = metrics.get("stable_k"), metrics.get("n_found")
-        if k and k < found:
-            how = "" if cut is None else f" {cut.format(k=k)} gives these."
-            return (
-                f"No clear answer: {k} groups clearly, {found} clusters within them; halves of the "
-                f"{noun} agree about the groups only.{how}"
-            )
-        if k:
-            return (
-                f"No clear answer: halves of the {noun} find other numbers of clusters, but agree "
-                f"about {k} when told."
-            )
-        if metrics.get("agreement") is not None and metrics["n_found"] > 1:
-            return (
-                f"No clear answer: the clusters of halves of the {noun} agree to an ARI of "
-                f"{metrics['agreement']:.2f} only."
-            )
-        return f"No clear answer: the {noun} may form one cluster or none (see the report)."
+        if metrics.get("gap") is None:
+            return f"No clear answer: the {noun} may form one cluster or none (see the report)."
+        return (
+            f"No clear answer: the {metrics['n_clusters']} clusters are a best guess, separated "
+            f"by a silhouette of {metrics['gap']:.2f} more than parts of one cluster (clear: 0.25)."
+        )
     return None
 
 
@@ -114,7 +101,7 @@ def cluster_table(results: Mapping[str, Any]) -> str:
     width = max(len(count), len("clusters"))
     rows = sum(metrics["cluster_sizes"].values())
     # It is about the clusters that are found without k.
-    sentence = None if origin == "given" else verdict(metrics, "rows", "--k={k}")
+    sentence = None if origin == "given" else verdict(metrics, "rows")
     return "\n".join(
         [
             f"{'':21}{'clusters':>{width}}" + "".join(f"     {name}" for name in scores),

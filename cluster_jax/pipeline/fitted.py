@@ -5,7 +5,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster_jax.clustering.levels import Tree
 from cluster_jax.clustering.tree import cluster_linkage
 from cluster_jax.pipeline import inference
 from cluster_jax.pipeline.inference import TrainedRun
@@ -19,7 +18,7 @@ class Fitted(NamedTuple):
     outliers: NDArray
     n_clusters: int
     linkage: NDArray
-    tree: Tree | None = None
+    tree: NDArray | None = None
     probabilities: NDArray | None = None
 
 
@@ -32,7 +31,7 @@ def found(run: TrainedRun) -> Fitted:
         stored.outliers,
         len(np.unique(stored.cluster_labels[~stored.outliers])),
         stored.linkage,
-        None if stored.tree is None else stored.tree.tree,
+        stored.tree,
         stored.probabilities,
     )
 

@@ -14,7 +14,7 @@ import numpy as np
 from etils import epath
 from jax.sharding import Mesh
 
-from cluster_jax.clustering import out_of_sample
+from cluster_jax.clustering import out_of_sample, smooth_tree
 from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.core import arrays, io
 from cluster_jax.core.checks import InputError
@@ -76,9 +76,9 @@ class Assignment(NamedTuple):
 
     Attributes:
         labels: int64 `[m]`, the cluster; from `classify` str `[m]`, the class.
-        distances: float64 `[m]`, distance to the center of the cluster in the reduced space, for
-            GridShift in bandwidths; from `place_kmeans` and `classify` the Euclidean distance
-            between unit rows and the mean of the cluster or class.
+        distances: float64 `[m]`, distance to the center of the cluster, for GridShift in the map
+            and in bandwidths, for the tree between sharp rows; from `place_kmeans` and `classify`
+            the Euclidean distance between unit rows and the mean of the cluster or class.
         is_novel: bool `[m]`: farther from every training image than 99 % of these are from their
             nearest other one (`out_of_sample.novelty_threshold`), so that the label means little.
     """
@@ -168,7 +168,7 @@ def files(run: TrainedRun) -> tuple[str, ...] | None:
 
 def check(run: TrainedRun) -> None:
     """Raises an `InputError` if the run cannot assign new images to its clusters."""
-    if run.config.eval.reduce.method == "tsne":
+    if run.config.eval.reduce.method == "tsne" and run.clusters.smoother is None:
         raise InputError(
             "Runs that used t-SNE cannot assign new images; run the same command again with "
             "--config.eval.reduce.method=umap"
@@ -229,14 +229,15 @@ def nearest(run: TrainedRun, rows: np.ndarray, n: int) -> Nearest:
 def place(run: TrainedRun, rows: np.ndarray, labels: np.ndarray | None = None) -> Assignment:
     """Assigns new images to the clusters that were found, each independently of the others.
 
-    The nearest `eval.reduce.n_neighbors` training images vote on the label and determine the
-    position in the reduced space. Without reduction, GridShift shifts each row to its mode.
+    For the tree the nearest training images among sharp rows vote, as in `SmoothTree.predict`; for
+    GridShift the nearest `eval.reduce.n_neighbors` by cosine vote and determine the position in the
+    map. Without a map, GridShift shifts each row to its mode.
 
     Args:
         run: the trained run.
         rows: float32 `[m, d]`, features from `embed`.
-        labels: int64 `[n]`, of the training images at another cut of a tree of modes; None: the
-            clusters of the run.
+        labels: int64 `[n]`, of the training images at another cut of the tree; None: the clusters
+            of the run.
 
     Raises:
         InputError: the run used t-SNE.
@@ -244,6 +245,8 @@ def place(run: TrainedRun, rows: np.ndarray, labels: np.ndarray | None = None) -
     """
     check(run)
     section, stored = run.config.eval, run.clusters
+    if stored.smoother is not None:
+        return _place_by_tree(run, rows, stored.cluster_labels if labels is None else labels)
     bandwidth = 1.0 if stored.bandwidth is None else float(stored.bandwidth)
     if section.method == "gridshift" and section.reduce.method == "none":
         gridshift = section.gridshift
@@ -252,13 +255,44 @@ def place(run: TrainedRun, rows: np.ndarray, labels: np.ndarray | None = None) -
         neighbors = out_of_sample.neighbors(rows, run.features, 1)
         return Assignment(location.labels, location.distances, _is_novel(run, neighbors))
     neighbors = out_of_sample.neighbors(rows, run.features, section.reduce.n_neighbors)
-    clusters, centers = stored.cluster_labels, stored.centers
-    if labels is not None:
-        clusters, centers = labels, arrays.cluster_means(stored.points, labels)
-    assigned = out_of_sample.vote(neighbors, clusters)
-    positions = out_of_sample.position(neighbors, clusters, assigned, stored.points)
-    distances = arrays.distances_to_centers(positions, centers, assigned)
+    assigned = out_of_sample.vote(neighbors, stored.cluster_labels)
+    positions = out_of_sample.position(neighbors, stored.cluster_labels, assigned, stored.points)
+    distances = arrays.distances_to_centers(positions, stored.centers, assigned)
     return Assignment(assigned, distances / bandwidth, _is_novel(run, neighbors))
+
+
+def _place_by_tree(run: TrainedRun, rows: np.ndarray, labels: np.ndarray) -> Assignment:
+    smoother, sample = run.clusters.smoother, run.clusters.sample
+    assert smoother is not None  # Checked by the caller.
+    assert sample is not None
+    assigned = smooth_tree.votes(smoother, labels[sample], rows).argmax(axis=1)
+    sharp = smoother.project(rows)
+    centers = arrays.cluster_means(smoother.sharp, labels[sample])
+    distances = arrays.distances_to_centers(sharp, centers, assigned)
+    neighbors = out_of_sample.neighbors(rows, run.features, 1)
+    return Assignment(assigned, distances, _is_novel(run, neighbors))
+
+
+def cut(run: TrainedRun, *, k: int | None = None, level: float | None = None) -> np.ndarray:
+    """Labels of the clustered images at a cut of the tree, int64 `[n]`, as `SmoothTree.cut`.
+
+    Args:
+        run: a run with `eval.method` "tree".
+        k: number of groups; with no `level` either, the clusters.
+        level: height, as a fraction of the highest merge; merges above it are undone.
+
+    Raises:
+        InputError: the run has no tree, or `k` or `level` is out of range.
+    """
+    stored = run.clusters
+    if stored.tree is None or stored.sample is None:
+        raise InputError(
+            "eval.method must be 'tree' to cut the tree of groups; got 'gridshift', which has none"
+        )
+    labels = stored.cluster_labels.astype(np.int64)
+    if k is None and level is None:
+        return labels
+    return smooth_tree.cut(stored.tree, stored.sample, labels, k=k, level=level)
 
 
 def classify(run: TrainedRun, rows: np.ndarray) -> Assignment:
@@ -310,11 +344,20 @@ def warn_of_doubts(run: TrainedRun) -> None:
 def place_kmeans(run: TrainedRun, rows: np.ndarray) -> Assignment:
     """Assigns new images to the clusters of k-means by a vote of the nearest training images.
 
+    For the tree, on whose smooth rows k-means runs, they are the nearest among sharp rows.
     Distances are Euclidean, between unit rows and the mean of the cluster.
     """
     n_neighbors = run.config.eval.reduce.n_neighbors
     neighbors = out_of_sample.neighbors(rows, run.features, n_neighbors)
-    labels = out_of_sample.vote(neighbors, run.clusters.kmeans_labels)
+    smoother, sample, labels = (
+        run.clusters.smoother,
+        run.clusters.sample,
+        run.clusters.kmeans_labels,
+    )
+    if smoother is not None and sample is not None:
+        labels = smooth_tree.votes(smoother, labels[sample], rows).argmax(axis=1)
+    else:
+        labels = out_of_sample.vote(neighbors, labels)
     return Assignment(labels, kmeans_distances(run, rows, labels), _is_novel(run, neighbors))
 
 

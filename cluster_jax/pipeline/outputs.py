@@ -214,10 +214,8 @@ def _stored_clusters(
     )
     if evaluation.bandwidth is not None:
         stored = stored._replace(bandwidth=np.asarray(evaluation.bandwidth))
-    if evaluation.modes is not None:
-        tree, membership = evaluation.modes.tree_, evaluation.modes.membership_._asdict()
-        del membership["labels"]
-        stored = stored._replace(**tree._asdict(), sample=evaluation.modes.sample_, **membership)
+    if evaluation.tree is not None:
+        stored = stored.with_tree(evaluation.tree)
     if dataset.known is not None:
         stored = stored._replace(unlabeled_rows=np.flatnonzero(dataset.known < 0))
     if discovered is not None:
@@ -229,9 +227,9 @@ def _stored_clusters(
 
 
 def _linkage(evaluation: Evaluation, features: np.ndarray) -> np.ndarray:
-    """The tree of the clusters that were found: that of modes, or by likeness of their means."""
-    if evaluation.modes is not None:
-        return evaluation.modes.tree_.linkage(len(evaluation.centers))
+    """The tree of the clusters that were found, or one by the likeness of their means."""
+    if evaluation.tree is not None:
+        return evaluation.tree.cluster_linkage_
     return cluster_linkage(features, evaluation.cluster_labels)
 
 
@@ -261,7 +259,7 @@ def _report_data(
         skipped=dataset.skipped,
         linkage=None,
         duplicates=None,
-        is_tree_of_modes=discovered is None and evaluation.modes is not None,
+        is_smooth_tree=discovered is None and evaluation.tree is not None,
         membership=None if discovered is not None else evaluation.membership,
     )
 

@@ -142,7 +142,7 @@ def table(results: Mapping[str, Any]) -> str:
     if found.get("outliers"):
         lines.append(f"outliers                     {found['outliers']:,}")
     noun = "rows" if origin["data"]["name"] == "features" else "images"
-    verdict = summary.verdict(found, noun, "In Python, load(workdir).cut(k={k})")
+    verdict = summary.verdict(found, noun)
     if verdict is not None:
         lines.append(verdict)
     lines += [f"watch: {finding['text']}" for finding in results.get("watch", ())]

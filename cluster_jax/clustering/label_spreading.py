@@ -1,18 +1,18 @@
-"""Values of rows that neighbors have a say in."""
+"""Label spreading over a k-nearest-neighbor graph."""
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from cluster_jax.clustering import basins
+from cluster_jax.clustering import knn
 
-# Nearest rows of each kind that have a say, at most.
+# Neighbors of a row by each criterion, at most.
 _COUNT = 10
-# Share of the neighbors in a row's value, and updates: what is left is a share of 0.9^100.
+# Weight of the neighbors in a row's value, and updates: the start is left with 0.9^100.
 _ALPHA, _UPDATES = 0.9, 100
 
 
-def spread(values: NDArray, rows: NDArray, others: NDArray | None) -> NDArray:
+def label_spreading(values: NDArray, rows: NDArray, others: NDArray | None) -> NDArray:
     """Values after label spreading over the graph of each row's 10 nearest ones.
 
     The fixed point of F = 0.9 S F + 0.1 values, where S is the symmetrically normalized adjacency
@@ -35,13 +35,13 @@ def spread(values: NDArray, rows: NDArray, others: NDArray | None) -> NDArray:
     Example:
         >>> values = np.array([[1.0, 0.0], [0.6, 0.4], [0.4, 0.6], [0.0, 1.0]])
         >>> rows = np.array([[0.0], [1.0], [1.1], [1.9]])
-        >>> spread(values, rows, None).round(2).tolist()
+        >>> label_spreading(values, rows, None).round(2).tolist()
         [[0.42, 0.29], [0.61, 0.56], [0.56, 0.61], [0.29, 0.42]]
     """
     count = min(_COUNT, len(rows) // values.shape[1] - 1)
     if count < 1:
         return values.astype(np.float64)
-    _, near = basins.nearest_rows(rows.astype(np.float64), count)
+    near = knn.nearest(rows, rows, count, exclude_self=True).indices
     if others is not None:
         near = np.concatenate([near, others[:, :count]], axis=1)
     first, column = np.nonzero(near >= 0)
