@@ -181,7 +181,11 @@ def unit_rows(x: NDArray) -> NDArray:
 
 def _centered(x: NDArray, mean: NDArray, is_cosine: bool) -> NDArray:
     """Rows float64 `[m, d]` less the mean; for cosine of length one before and after."""
-    return unit_rows(unit_rows(x) - mean) if is_cosine else x.astype(np.float64) - mean
+    rows = unit_rows(x) if is_cosine else x.astype(np.float64)
+    gaps = rows - mean
+    # Equal rows differ from their mean by rounding, which must not become a direction.
+    gaps[np.abs(gaps) <= 1e-14 * np.abs(mean)] = 0
+    return unit_rows(gaps) if is_cosine else gaps
 
 
 def _principal_axes(x: NDArray, n_axes: int | None) -> NDArray:

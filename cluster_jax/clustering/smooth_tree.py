@@ -43,6 +43,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.cluster import hierarchy
+from scipy.spatial import distance
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.cluster import HDBSCAN
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -167,9 +168,8 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         self.smoother_ = smooth.fit(rows, self.metric)
         levels = self._find(rows, rng)
         self.linkage_ = _nested(self.smoother_.smooth, levels)
-        labels = _largest_first(levels[0])
-        self.n_clusters_ = int(labels.max()) + 1
-        self._set_membership(x, _spread(labels, self.smoother_.sharp))
+        self.n_clusters_ = int(levels[0].max()) + 1
+        self._set_membership(x, _spread(levels[0], self.smoother_.sharp))
         return self
 
     def cut(self, *, k: int | None = None, level: float | None = None) -> NDArray:
@@ -236,7 +236,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         clear, one, unclear = VERDICTS
         self.gap_, self.scores_, self.verdict_ = float("nan"), {}, unclear
         n = len(x)
-        if self.n_clusters is not None:
+        if self.n_clusters is not None and n > 1:
             return [_partition(self.smoother_, _ward(self.smoother_.smooth), self.n_clusters)]
         if n < N_NEIGHBORS or not self.smoother_.sharp.any():
             self.verdict_ = one
@@ -267,8 +267,10 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             placed = _membership(shares.argmax(axis=1), shares)
             for value, column in zip(values, placed, strict=True):
                 value[others[rows]] = column
-        self.labels_, self.probabilities_ = values[:2]
-        self.runners_up_, self.runner_up_probabilities_ = values[2:]
+        labels, self.probabilities_, runners_up, self.runner_up_probabilities_ = values
+        rank = _by_size(labels, self.sample_)
+        self.labels_ = rank[labels]
+        self.runners_up_ = np.where(runners_up < 0, -1, rank[runners_up])
 
 
 def cut(
@@ -309,7 +311,7 @@ def cut(
     np.add.at(sizes, (labels[sample], groups), 1)
     placed = sizes.argmax(axis=1)[labels]
     placed[sample] = groups
-    return _largest_first(placed)
+    return _by_size(placed, sample)[placed]
 
 
 def cluster_linkage(linkage: NDArray, labels: NDArray) -> NDArray:
@@ -562,7 +564,7 @@ def _weighted_ward(sizes: NDArray, means: NDArray) -> NDArray:
 
 
 def _ward(rows: NDArray) -> NDArray:
-    return hierarchy.linkage(rows.astype(np.float64), "ward")
+    return hierarchy.linkage(distance.pdist(rows.astype(np.float64)), "ward")
 
 
 def _means(rows: NDArray, labels: NDArray) -> tuple[NDArray, NDArray, sparse.csr_array]:
@@ -581,14 +583,12 @@ def _members(labels: NDArray) -> list[NDArray]:
     return np.split(order, np.cumsum(np.bincount(labels))[:-1])
 
 
-def _largest_first(labels: NDArray) -> NDArray:
-    """Labels int64 `[n]` renumbered by the size of the cluster, ties by its first row."""
-    _, first, codes, sizes = np.unique(
-        labels, return_index=True, return_inverse=True, return_counts=True
-    )
-    rank = np.empty(len(sizes), np.int64)
-    rank[np.lexsort((first, -sizes))] = np.arange(len(sizes))
-    return rank[codes]
+def _by_size(labels: NDArray, sample: NDArray) -> NDArray:
+    """New number of each label, int64 `[k]`: the largest first, ties by the order of the sample."""
+    _, first = np.unique(labels[sample], return_index=True)
+    rank = np.empty(len(first), np.int64)
+    rank[np.lexsort((first, -np.bincount(labels)))] = np.arange(len(first))
+    return rank
 
 
 def _others(n: int, sample: NDArray) -> NDArray:

@@ -1,17 +1,15 @@
-"""Finds clusters without their number on generated and real sets, by ours and by what people use.
+"""Finds clusters without their number on photos, generated and real sets, ours beside peers.
 
-    python -m experiments.number_of_clusters --half=choose --cache=DIR --out=choose.jsonl
-    python -m experiments.number_of_clusters --half=report --cache=DIR --out=report.jsonl
-    python -m experiments.number_of_clusters --real NAME=FILE.npz ... --cache=DIR --out=real.jsonl
-    python -m experiments.number_of_clusters.tables report.jsonl real.jsonl --out=PATH
+    python -m experiments.number_of_clusters --data=DIR [--real FILE.npz ...] [--choose]
 
-About 12 CPU minutes for each half. One line is written for each set and method, and those that a
-file has are not computed again; maps are kept in `--cache`. Leiden is left out unless `igraph` and
-`leidenalg` are installed. Labels are used to score only.
+DIR holds `features/tiny95.npz` and `features/cifar100_50.npz` (frozen EfficientNet-Lite0) and
+`lowdim`, two batteries of Gagolewski's suite. Constants were chosen on `--choose`, which draws
+photos and generated sets from other seeds. Labels are used to score only. Lines that
+`results.jsonl` has are not computed again; `results.md` is written at the end.
 """
 
 import argparse
-import importlib.util
+import functools
 import json
 import pathlib
 import time
@@ -20,142 +18,157 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
-from cluster_jax.clustering.gridshift import GridShift
-from cluster_jax.clustering.modes import ModeTree
-from cluster_jax.clustering.reduce import reduce
+from cluster_jax.clustering.smooth_tree import SmoothTree
+from cluster_jax.core import io
 from cluster_jax.core.arrays import normalize_rows
-from experiments.number_of_clusters import generate, real
-from experiments.number_of_clusters.peers import PEERS, Case
-from experiments.number_of_clusters.sets import HALVES, SETS
+from cluster_jax.pipeline import provenance
+from experiments import machine
+from experiments.number_of_clusters import generate, peers, real, sets
 
-OURS = "ModeTree"
-_MAP_COLUMNS = 3
-
-
-def sets(half: str | None, files: list[str]) -> Iterator[tuple[str, int, Callable]]:
-    """Name, true number of clusters, and a function that loads rows, truth and metric."""
-    if half is not None:
-        for spec in SETS:
-            if spec.half == half:
-                yield spec.name, spec.k, lambda spec=spec: (*generate.make(spec), spec.metric)
-        return
-    for name, path in [(name, None) for name in real.BUNDLED] + [f.split("=", 1) for f in files]:
-        n_classes = len(np.unique(real.load(name, path)[1]))
-        yield name, n_classes, lambda name=name, path=path: real.load(name, path)
+OURS = "SmoothTree"
+FOLDER = pathlib.Path(__file__).parent
+# Rows of a generated set, at most: peers are slow.
+_MOST_ROWS = 10_000
 
 
-def run_ours(x: NDArray, metric: str) -> tuple[NDArray, dict]:
-    """ModeTree, and whether halves of the rows agree with it."""
-    model = ModeTree(metric=metric).fit(x)
-    started = time.process_time()
-    stability = model.stability(x)
-    stable = model.labels_ if stability.stable_k is None else model.cut(k=stability.stable_k)
-    return model.labels_, {
-        "agreement": stability.agreement,
-        "stable_k": stability.stable_k,
-        "stable": stable,
-        "agreement_cpu": time.process_time() - started,
-        "probabilities": model.probabilities_,
-        "certainties": [c for c in model.tree_.certainties.tolist() if c > 0.01][:50],
-    }
-
-
-def run_gridshift(case: Case) -> tuple[NDArray, dict]:
-    """GridShift "auto", rows of small clusters as noise, as `n_large` counts."""
-    grid = GridShift().fit(case.points)
-    curve = grid.bandwidth_curve_
-    assert curve is not None  # With "auto".
-    return np.where(grid.outliers_, -1, grid.labels_), {"verdict": curve.verdict}
-
-
-def scores(truth: NDArray, labels: NDArray, points: NDArray) -> dict:
-    """Scores on the rows that are in a cluster; noise goes to the nearest cluster in the map."""
-    found = labels >= 0
-    inside = truth >= 0
-    full = labels
-    if found.any() and not found.all():
-        from scipy.spatial import cKDTree
-
-        nearest = cKDTree(points[found]).query(points[~found])[1]
-        full = labels.copy()
-        full[~found] = labels[found][nearest]
+def lists(data: pathlib.Path, files: list[str], choose: bool) -> dict[str, Callable]:
+    """Title of each list and what yields its cases."""
+    seeds = (100, 320_000) if choose else (90_000, 50_000)
     return {
-        "k": len(np.unique(labels[found])),
-        "ari": adjusted_rand_score(truth[inside], full[inside]),
-        "ari_noise": adjusted_rand_score(truth[inside], labels[inside]),
-        "nmi": normalized_mutual_info_score(truth[inside], full[inside]),
+        "photos": lambda: real.photos(data / "features", seeds[0], 40),
+        "one class of photos": lambda: real.single_classes(data / "features"),
+        "generated": lambda: generated(seeds[1]),
+        "low-dimensional": lambda: real.low_dimensional(data / "lowdim"),
+        "real": lambda: real.tables(files),
     }
 
 
-def calibration(truth: NDArray, labels: NDArray, probabilities: NDArray) -> list[list[float]]:
-    """Rows, mean probability, and share right in each tenth of probability; by cluster majority."""
+def generated(seed: int) -> Iterator[real.Case]:
+    """Generated sets above three columns."""
+    for spec in sets.generated(seed):
+        if spec.n <= _MOST_ROWS and spec.d > 3:
+            x, truth = generate.make(spec)
+            truth = np.zeros_like(truth) if spec.k == 0 else truth
+            yield real.Case(spec.name, x, (truth,), spec.metric)
+
+
+def scores(truth: NDArray, labels: NDArray) -> dict:
+    """ARI, and true and found numbers of clusters, on the rows that are not noise."""
     inside = truth >= 0
-    truth, labels, p = truth[inside], labels[inside], probabilities[inside]
+    return {
+        "ari": adjusted_rand_score(truth[inside], labels[inside]),
+        "true": len(np.unique(truth[inside])),
+        "k": len(np.unique(labels[inside])),
+    }
+
+
+def reliability(truth: NDArray, labels: NDArray, probabilities: NDArray) -> list[list[float]]:
+    """Rows, sum of probabilities, and rows right (by cluster majority) in tenths of probability."""
     right = np.zeros(len(truth), bool)
     for c in np.unique(labels):
-        rows = labels == c
-        right[rows] = truth[rows] == np.bincount(truth[rows]).argmax()
-    bins = np.minimum((p * 10).astype(int), 9)
-    return [
-        [int((bins == b).sum()), float(p[bins == b].mean()), float(right[bins == b].mean())]
-        for b in np.unique(bins)
+        members = (labels == c) & (truth >= 0)
+        if members.any():
+            right[members] = truth[members] == np.bincount(truth[members]).argmax()
+    inside = truth >= 0
+    tenth = np.minimum((probabilities * 10).astype(int), 9)
+    rows = [inside & (tenth == t) for t in range(10)]
+    return [[int(r.sum()), float(probabilities[r].sum()), int(right[r].sum())] for r in rows]
+
+
+def lines_of(case: real.Case, todo: list[str]) -> Iterator[dict]:
+    """A line for each method."""
+    x = normalize_rows(case.rows) if case.metric == "cosine" else case.rows
+    points = functools.cache(lambda: peers.umap(x))
+    for method in todo:
+        started = time.process_time()
+        extra: dict = {}
+        if method == OURS:
+            model = SmoothTree(case.metric).fit(case.rows)
+            labels = model.labels_
+            extra = {"verdict": model.verdict_, "gap": model.gap_}
+        else:
+            mapped = points() if "UMAP" in method else x
+            labels = peers.PEERS[method](x, mapped)
+        seconds = time.process_time() - started
+        best, truth = max(((scores(t, labels), t) for t in case.truths), key=lambda s: s[0]["ari"])
+        if method == OURS:
+            extra["reliability"] = reliability(truth, labels, model.probabilities_)
+        yield {"set": case.name, "method": method, "seconds": round(seconds, 2), **best, **extra}
+
+
+def table(lines: list[dict]) -> str:
+    """A row for each method: sets of several clusters, then those of one."""
+    several = [line for line in lines if line["true"] > 1]
+    one = [line for line in lines if line["true"] == 1]
+    names = sorted({line["method"] for line in lines}, key=lambda m: (m != OURS, m))
+    rows = [
+        "| method | sets | ARI | k exact | abs log2(k/K) | one cluster kept whole | CPU s |",
+        "|---|---:|---:|---:|---:|---:|---:|",
     ]
+    for name in names:
+        own = [line for line in several if line["method"] == name]
+        whole = [line["k"] == 1 for line in one if line["method"] == name]
+        ratio = [abs(np.log2(line["k"] / line["true"])) for line in own]
+        cells = [str(len(own)), *[""] * 3]
+        if own:
+            exact = np.mean([line["k"] == line["true"] for line in own])
+            ari = np.mean([line["ari"] for line in own])
+            cells[1:] = f"{ari:.3f}", f"{exact:.2f}", f"{np.mean(ratio):.2f}"
+        kept = f"{np.mean(whole):.2f} of {len(whole)}" if whole else ""
+        seconds = sum(line["seconds"] for line in lines if line["method"] == name)
+        rows.append(f"| {name} | {' | '.join(cells)} | {kept} | {seconds:,.0f} |")
+    return "\n".join(rows)
 
 
-def plain_map(name: str, x: NDArray, metric: str, cache: pathlib.Path) -> NDArray:
-    """UMAP of the rows as people use it; up to three columns are their own map."""
-    if x.shape[1] <= _MAP_COLUMNS:
-        return x.astype(np.float64)
-    file = cache / f"{name}-s0.npy"
-    if not file.exists():
-        np.save(file, reduce(x, metric=metric, seed=0))
-    return np.load(file).astype(np.float64)
+def verdicts(lines: list[dict]) -> str:
+    """How often the answer is clear, and how good it is then; reliability of probabilities."""
+    own = [line for line in lines if line["method"] == OURS]
+    clear = [line["ari"] > 0.7 for line in own if line["verdict"] == "clear"]
+    text = f"Clear: {len(clear)} of {len(own)} sets"
+    text += f", {np.mean(clear):.0%} of these with an ARI above 0.7." if clear else "."
+    several = [line["reliability"] for line in own if line["true"] > 1]
+    if not several:
+        return text
+    tenths = [t for t in np.sum(several, axis=0) if t[0] >= 100]
+    cells = ", ".join(f"{p / n:.2f}: {right / n:.2f}" for n, p, right in tenths)
+    return f"{text} Mean probability: share of rows right, in tenths of 100 rows and more: {cells}."
 
 
 def main() -> None:
     """Entry point."""
     parser = argparse.ArgumentParser(prog="python -m experiments.number_of_clusters")
-    parser.add_argument("--half", choices=HALVES)
-    parser.add_argument("--real", nargs="*", default=[], metavar="NAME=FILE")
-    parser.add_argument("--cache", type=pathlib.Path, required=True)
-    parser.add_argument("--out", type=pathlib.Path, required=True)
-    parser.add_argument("--methods", nargs="*")
+    parser.add_argument("--data", type=pathlib.Path, required=True)
+    parser.add_argument("--real", nargs="*", default=[], metavar="FILE")
+    parser.add_argument("--choose", action="store_true")
+    parser.add_argument("--only", nargs="*", help="methods")
+    parser.add_argument("--out", type=pathlib.Path, default=FOLDER / "results")
     flags = parser.parse_args()
-    flags.cache.mkdir(parents=True, exist_ok=True)
-    lines = flags.out.read_text().splitlines() if flags.out.exists() else []
-    done = {(line["set"], line["method"]) for line in map(json.loads, lines)}
     warnings.simplefilter("ignore")
-    methods = [OURS, "GridShift auto", *PEERS]
-    if importlib.util.find_spec("leidenalg") is None:
-        methods.remove("Leiden")
-    methods = [m for m in methods if flags.methods is None or m in flags.methods]
-    for name, k, load in sets(flags.half, flags.real):
-        todo = [m for m in methods if (name, m) not in done]
-        if not todo:
-            continue
-        x, truth, metric = load()
-        rows = normalize_rows(x) if metric == "cosine" else x
-        case = Case(rows, plain_map(name, rows, metric, flags.cache))
-        for method in todo:
-            started = time.process_time()
-            extra: dict = {}
-            if method == OURS:
-                labels, extra = run_ours(x, metric)
-            elif method == "GridShift auto":
-                labels, extra = run_gridshift(case)
-            else:
-                labels = PEERS[method](case)
-            cpu = time.process_time() - started - extra.pop("agreement_cpu", 0)
-            if "probabilities" in extra:
-                extra["stable_scores"] = scores(truth, extra.pop("stable"), case.points)
-                extra["calibration"] = calibration(truth, labels, extra.pop("probabilities"))
-            line = {"set": name, "method": method, "true": k, "cpu": round(cpu, 2)}
-            line |= scores(truth, labels, case.points) | extra
-            with flags.out.open("a") as file:
-                file.write(json.dumps(line) + "\n")
+    stored = flags.out.with_suffix(".jsonl")
+    lines = list(map(json.loads, stored.read_text().splitlines())) if stored.exists() else []
+    done = {(line["list"], line["set"], line["method"]) for line in lines}
+    origin = {"commit": provenance.commit(), "machine": machine.describe()}
+    for title, cases in lists(flags.data, flags.real, flags.choose).items():
+        for case in cases():
+            methods = [OURS, *peers.PEERS] if flags.only is None else flags.only
+            for line in lines_of(case, [m for m in methods if (title, case.name, m) not in done]):
+                lines.append({"list": title, **line, **origin})
+                with stored.open("a") as file:
+                    file.write(json.dumps(lines[-1]) + "\n")
+    text = ["# The number of clusters, not given", (FOLDER / "notes.md").read_text().strip()]
+    for title in dict.fromkeys(line["list"] for line in lines):
+        own = [line for line in lines if line["list"] == title]
+        text += [f"## {title}", table(own), verdicts(own)]
+    versions = ", ".join(f"{name} {version}" for name, version in provenance.versions().items())
+    commits = ", ".join(sorted({f"{line['commit']}" for line in lines}))
+    text.append(
+        f"`python -m experiments.number_of_clusters --data=DIR --real FILES`, one core of "
+        f"{machine.describe()}; {versions}; commits {commits}."
+    )
+    io.write(f"{flags.out}.md", "\n\n".join(text) + "\n")
 
 
 if __name__ == "__main__":

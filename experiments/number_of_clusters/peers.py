@@ -1,42 +1,43 @@
-"""What people use to find clusters without their number, each on the same map or the same graph.
+"""What people use to find clusters without their number.
 
-Every function takes a `Case` and returns labels int `[n]`, -1 for noise.
+Every function takes rows `[n, d]`, of length one if they are compared by cosine, and returns labels
+int `[n]`; the noise of HDBSCAN goes to the nearest row in a cluster.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 from sklearn.cluster import HDBSCAN, KMeans
+from sklearn.decomposition import PCA
 from sklearn.metrics import silhouette_score
-from sklearn.mixture import BayesianGaussianMixture
+from sklearn.mixture import GaussianMixture
 from sklearn.neighbors import NearestNeighbors
+
+from cluster_jax.clustering.reduce import reduce
 
 # Rows on which k-means and mixtures are fitted, and on which silhouettes are taken.
 _FITTED, _SCORED = 5_000, 1_500
 # Numbers of clusters that are tried: all up to 12, then 15 % apart, at least 4 rows each.
 _MOST, _RATIO = 250, 1.15
-_COMPONENTS = 100
+# Components of a mixture, at most, and principal components in which it is fitted.
+_COMPONENTS, _AXES = 40, 20
 
 
-class Case(NamedTuple):
-    """A set to cluster.
-
-    Attributes:
-        rows: float32 `[n, d]`, of length one if they are compared by cosine.
-        points: float64 `[n, c]`, the map, or the rows where they have up to three columns.
-    """
-
-    rows: NDArray
-    points: NDArray
+def umap(x: NDArray) -> NDArray:
+    """Three dimensions by UMAP with 15 neighbors; up to three columns are their own map."""
+    return x if x.shape[1] <= 3 else reduce(x, metric="euclidean", seed=0)
 
 
-def hdbscan(case: Case, min_cluster_size: int) -> NDArray:
-    """HDBSCAN on the map."""
-    size = min(min_cluster_size, len(case.points) - 1)
-    return HDBSCAN(min_cluster_size=size, copy=True).fit(case.points).labels_
+def hdbscan(x: NDArray, min_cluster_size: int) -> NDArray:
+    """HDBSCAN; all rows are one cluster where it finds none."""
+    size = max(2, min(min_cluster_size, len(x) - 1))
+    labels = HDBSCAN(min_cluster_size=size, copy=True).fit(x.astype(np.float64)).labels_
+    found = labels >= 0
+    if not found.any():
+        return np.zeros(len(x), np.int64)
+    nearest = NearestNeighbors(n_neighbors=1).fit(x[found]).kneighbors(x, return_distance=False)
+    return np.where(found, labels, labels[found][nearest[:, 0]])
 
 
 def kmeans_silhouette(x: NDArray) -> NDArray:
@@ -77,84 +78,31 @@ def kmeans_silhouette(x: NDArray) -> NDArray:
     return results[best][1].predict(x)
 
 
-def leiden(case: Case) -> NDArray:
-    """Leiden's modularity, resolution 1, on the graph of 15 nearest neighbors of the rows."""
-    import igraph  # type: ignore[import-not-found]  # Optional, like the next.
-    import leidenalg  # type: ignore[import-not-found]  # Optional.
-
-    search = NearestNeighbors(
-        n_neighbors=16, algorithm="brute" if case.rows.shape[1] > 15 else "auto"
-    )
-    nearest = search.fit(case.rows).kneighbors(return_distance=False, n_neighbors=15)
-    edges = np.stack([np.repeat(np.arange(len(nearest)), 15), nearest.ravel()], axis=1)
-    graph = igraph.Graph(n=len(nearest), edges=edges).simplify()
-    partition = leidenalg.find_partition(
-        graph, leidenalg.RBConfigurationVertexPartition, resolution_parameter=1.0, seed=0
-    )
-    return np.asarray(partition.membership)
-
-
-def gmeans(x: NDArray) -> NDArray:
-    """G-means (Hamerly and Elkan 2003): splits while a cluster is not normal, level 0.0001."""
-    fitted = _sample(x, _FITTED, np.random.default_rng(0)).astype(np.float64)
-    centers = fitted.mean(axis=0, keepdims=True)
-    while len(centers) < _MOST:
-        labels = KMeans(len(centers), init=centers, n_init=1, max_iter=50).fit_predict(fitted)
-        grown: list[NDArray] = []
-        for c in range(len(centers)):
-            members = fitted[labels == c]
-            halves = _normality_split(members)
-            grown.extend([members.mean(axis=0)] if halves is None else halves)
-        if len(grown) == len(centers):
+def mixture_bic(x: NDArray) -> NDArray:
+    """Gaussian mixture with full covariances, the number of components by the BIC."""
+    points = PCA(_AXES, random_state=0).fit_transform(x) if x.shape[1] > _AXES else x
+    fitted = _sample(points, _FITTED, np.random.default_rng(0)).astype(np.float64)
+    best: tuple[float, GaussianMixture] | None = None
+    for k in [*range(1, 13), 15, 18, 21, 25, 30, 35, _COMPONENTS]:
+        if k * 5 > len(fitted):
             break
-        centers = np.stack(grown)
-    model = KMeans(len(centers), init=centers, n_init=1, max_iter=50).fit(fitted)
-    return model.predict(x.astype(np.float64))
+        model = GaussianMixture(k, random_state=0, reg_covar=1e-6 * float(fitted.var() or 1))
+        bic = model.fit(fitted).bic(fitted)
+        if best is None or bic < best[0]:
+            best = bic, model
+        elif k > 2 * best[1].n_components + 4:
+            break
+    assert best is not None  # One component is always tried.
+    return best[1].predict(points.astype(np.float64))
 
 
-def _normality_split(members: NDArray) -> list[NDArray] | None:
-    """Two centers, or None where the rows are normal along the line between them."""
-    if len(members) < 16:
-        return None
-    pair = KMeans(2, n_init=1, random_state=0).fit(members).cluster_centers_
-    direction = pair[0] - pair[1]
-    if not direction.any():
-        return None
-    projected = members @ direction
-    if projected.std() == 0:
-        return None
-    z = np.sort((projected - projected.mean()) / projected.std(ddof=1))
-    n = len(z)
-    cdf = np.clip(stats.norm.cdf(z), 1e-12, 1 - 1e-12)
-    i = np.arange(1, n + 1)
-    statistic = -n - np.mean((2 * i - 1) * (np.log(cdf) + np.log(1 - cdf[::-1])))
-    is_normal = statistic * (1 + 4 / n - 25 / n**2) < 1.8692
-    return None if is_normal else list(pair)
-
-
-def dp_mixture(case: Case) -> NDArray:
-    """Variational Dirichlet-process mixture of Gaussians on the map."""
-    fitted = _sample(case.points, _FITTED, np.random.default_rng(0))
-    count = max(1, min(_COMPONENTS, len(fitted) // 10))
-    model = BayesianGaussianMixture(
-        n_components=count,
-        max_iter=60,
-        random_state=0,
-        weight_concentration_prior=0.01,
-        reg_covar=1e-6 * float(fitted.var() or 1),
-    )
-    return model.fit(fitted).predict(case.points)
-
-
-PEERS: dict[str, Callable[[Case], NDArray]] = {
-    "HDBSCAN 15": lambda case: hdbscan(case, 15),
-    "HDBSCAN n/100": lambda case: hdbscan(case, max(5, len(case.points) // 100)),
-    "map k-means silhouette": lambda case: kmeans_silhouette(case.points),
-    "features k-means silhouette": lambda case: kmeans_silhouette(case.rows),
-    "Leiden": leiden,
-    "map G-means": lambda case: gmeans(case.points),
-    "features G-means": lambda case: gmeans(case.rows),
-    "DP mixture": dp_mixture,
+PEERS: dict[str, Callable[[NDArray, NDArray], NDArray]] = {
+    "k-means, silhouette": lambda x, points: kmeans_silhouette(x),
+    "UMAP + k-means, silhouette": lambda x, points: kmeans_silhouette(points),
+    "UMAP + HDBSCAN 15": lambda x, points: hdbscan(points, 15),
+    "UMAP + HDBSCAN n/100": lambda x, points: hdbscan(points, max(5, len(x) // 100)),
+    "HDBSCAN 15": lambda x, points: hdbscan(x, 15),
+    "mixture, BIC": lambda x, points: mixture_bic(x),
 }
 
 

@@ -1,4 +1,8 @@
-"""Real sets with labels: those of scikit-learn, and files of features or images."""
+"""Real sets with labels, which score only: tables, features of photos, and low-dimensional sets."""
+
+import pathlib
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,24 +13,77 @@ BUNDLED = ("iris", "wine", "breast_cancer", "digits")
 _ROWS = 5_000
 
 
-def load(name: str, path: str | None) -> tuple[NDArray, NDArray, str]:
-    """Rows float32 `[n, d]`, classes int64 `[n]`, and the distance that suits them.
+class Case(NamedTuple):
+    """Rows and their true clusters.
 
-    Args:
-        name: one of `BUNDLED`, or any name of a file.
-        path: `.npz` with `labels` and `features` `[n, d]` (`[n, v, d]`: view 0 is taken), which are
-            compared by cosine, or `images` uint8, whose pixels are compared by Euclidean distance.
+    Attributes:
+        name: unique name.
+        rows: float32 `[n, d]`.
+        truths: one or several right answers, int `[n]` each, negative for noise.
+        metric: `"cosine"` or `"euclidean"`.
     """
-    if path is None:
+
+    name: str
+    rows: NDArray
+    truths: tuple[NDArray, ...]
+    metric: str
+
+
+def tables(files: list[str]) -> Iterator[Case]:
+    """Sets of scikit-learn, and `.npz` files with `labels` and `features` or `images`."""
+    for name in BUNDLED:
         x, y = getattr(datasets, f"load_{name}")(return_X_y=True)
         if name in ("wine", "breast_cancer"):  # Columns in units of their own.
             x = (x - x.mean(axis=0)) / x.std(axis=0)
-        return x.astype(np.float32), y.astype(np.int64), "euclidean"
-    with np.load(path) as arrays:
-        y = arrays["labels"][:_ROWS].astype(np.int64)
-        name = "images" if "images" in arrays else "features"
-        x = arrays[name][:_ROWS]
-    if name == "images":
-        return (x.reshape(len(y), -1) / 255).astype(np.float32), y, "euclidean"
-    x = x[:, 0] if x.ndim == 3 else x
-    return x.astype(np.float32), y, "cosine"
+        yield Case(name, x.astype(np.float32), (y,), "euclidean")
+    for file in files:
+        with np.load(file) as arrays:
+            y = arrays["labels"][:_ROWS].astype(np.int64)
+            key = "images" if "images" in arrays else "features"
+            x = arrays[key][:_ROWS].reshape(len(y), -1).astype(np.float32)
+        yield Case(pathlib.Path(file).stem, x, (y,), "cosine" if key == "features" else "euclidean")
+
+
+def photos(folder: pathlib.Path, seed: int, count: int) -> Iterator[Case]:
+    """Draws of 2 to 50 classes of photos from `tiny95.npz` and `cifar100_50.npz` in turn.
+
+    The number of classes is log-uniform. Every other pair of sets has a long tail, with four to ten
+    times as many rows in the largest class as in the smallest; the others have 25 to 60 rows each.
+    """
+    pools = [_pool(folder, i) for i in range(2)]
+    for i in range(count):
+        rng = np.random.default_rng(seed + i)
+        x, y = pools[i % 2]
+        k = round(np.exp(rng.uniform(np.log(2), np.log(50))))
+        chosen = rng.permutation(np.unique(y))[:k]
+        if i // 2 % 2:
+            sizes = 60 * np.geomspace(1, 1 / rng.uniform(4, 10), k)
+        else:
+            sizes = np.full(k, rng.integers(25, 61))
+        members = zip(chosen, np.maximum(6, sizes.round()).astype(int), strict=True)
+        rows = np.concatenate([rng.permutation(np.flatnonzero(y == c))[:n] for c, n in members])
+        rows = rng.permutation(rows)
+        yield Case(f"photos-{seed + i}-k{k}", x[rows], (y[rows],), "cosine")
+
+
+def single_classes(folder: pathlib.Path) -> Iterator[Case]:
+    """Each of the 145 classes of photos alone: one cluster of 60 rows."""
+    for i in range(2):
+        x, y = _pool(folder, i)
+        for c in np.unique(y):
+            rows = x[y == c]
+            yield Case(f"class-{i}-{c}", rows, (np.zeros(len(rows), np.int64),), "cosine")
+
+
+def low_dimensional(folder: pathlib.Path) -> Iterator[Case]:
+    """Gagolewski's batteries: `NAME.data.gz` and `NAME.labels*.gz`, of which 0 is noise."""
+    for file in sorted(folder.glob("*/*.data.gz")):
+        name = file.name.removesuffix(".data.gz")
+        labels = sorted(file.parent.glob(f"{name}.labels*.gz"))
+        truths = tuple(np.loadtxt(f).astype(np.int64) - 1 for f in labels)
+        yield Case(name, np.loadtxt(file).astype(np.float32), truths, "euclidean")
+
+
+def _pool(folder: pathlib.Path, i: int) -> tuple[NDArray, NDArray]:
+    with np.load(folder / ("tiny95.npz", "cifar100_50.npz")[i]) as arrays:
+        return arrays["features"].astype(np.float32), arrays["labels"].astype(np.int64)

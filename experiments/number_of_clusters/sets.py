@@ -1,17 +1,13 @@
-"""The sets on which the number of clusters is found: lists, seeds, and how each is generated.
+"""Generated sets: families of clusters, and how the sets of a list follow from a seed.
 
-The lists were committed before any rule was tried on them. Rules are selected on the sets of
-`half="choose"` and of `half="choose_styles"`, classes of several modes; those of `half="report"`
-(other seeds, and another number of clusters, rows and columns) only measure the selected rule.
-`half="confirm"` has new seeds of all families: it came when the reporting sets had been seen,
-before the next rule was tried. Real sets, all of them for reporting, are in `real.py`.
+Every list has all families, each set with a number of clusters, rows and columns of its own. A
+method is chosen on some seeds and reported on others.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-
-HALVES = ("choose", "report", "choose_styles", "confirm")
 
 
 class Set(NamedTuple):
@@ -19,7 +15,6 @@ class Set(NamedTuple):
 
     Attributes:
         name: unique name.
-        half: one of `HALVES`.
         kind: a function of `generate.py`.
         k: true number of clusters; 1 for one cluster, 0 for noise, which has no true number.
         n: rows.
@@ -33,7 +28,6 @@ class Set(NamedTuple):
     """
 
     name: str
-    half: str
     kind: str
     k: int
     n: int
@@ -150,22 +144,16 @@ _STYLES = (
 )
 
 
-def _sets() -> tuple[Set, ...]:
-    families = (_FAMILIES, _FAMILIES, _STYLES, (*_FAMILIES, *_STYLES))
-    seeds = (10_000, 20_000, 30_000, 40_000)
-    sets = []
-    for half, first, of_half in zip(HALVES, seeds, families, strict=True):
-        for i, (kind, k, n, d, *numbers) in enumerate(of_half):
-            seed = first + i
-            if half in ("report", "confirm"):
-                k, n, d = _varied(kind, k, n, d, numbers[4], seed)
-            name = f"{kind}-{i:02}-k{k}-n{n}-d{d}-{half}"
-            sets.append(Set(name, half, kind, k, n, d, seed, *map(float, numbers)))
-    return tuple(sets)
+def generated(seed: int) -> Iterator[Set]:
+    """All families with the seeds `seed`, `seed` + 1, and so on."""
+    for i, (kind, k, n, d, *numbers) in enumerate((*_FAMILIES, *_STYLES)):
+        k, n, d = _varied(kind, k, n, d, numbers[4], seed + i)
+        name = f"{kind}-{i:02}-k{k}-n{n}-d{d}"
+        yield Set(name, kind, k, n, d, seed + i, *map(float, numbers))
 
 
 def _varied(kind: str, k: int, n: int, d: int, groups: float, seed: int) -> tuple[int, int, int]:
-    """Another number of clusters, rows, and columns, to report."""
+    """Another number of clusters, rows, and columns."""
     rng = np.random.default_rng(seed)
     factors = rng.uniform(0.7, 1.4, 3)
     if kind == "hierarchy":  # The same number of clusters in each group.
@@ -176,6 +164,3 @@ def _varied(kind: str, k: int, n: int, d: int, groups: float, seed: int) -> tupl
     if d > 3:
         d = max(4, min(768, round(d * factors[2])))
     return k, n, d
-
-
-SETS = _sets()

@@ -1,0 +1,49 @@
+"""Nearest neighbors and their votes."""
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import cdist
+
+from cluster_jax.clustering import knn
+
+
+@pytest.mark.parametrize("k", [1, 10, 39, 60])
+@pytest.mark.parametrize("exclude_self", [True, False])
+def test_against_all_distances(k, exclude_self, monkeypatch):
+    monkeypatch.setattr(knn, "_BLOCK", 40 * 7)  # several blocks, the last smaller
+    x = np.random.default_rng(0).normal(size=(40, 5)).astype(np.float32)
+    distances = cdist(x.astype(np.float64), x.astype(np.float64))
+    if exclude_self:
+        np.fill_diagonal(distances, np.inf)
+    k_most = min(k, 39 if exclude_self else 40)
+    expected = np.argsort(distances, axis=1, kind="stable")[:, :k_most]
+    found = knn.nearest(x, x, k, exclude_self=exclude_self)
+    np.testing.assert_array_equal(found.indices, expected)
+    np.testing.assert_allclose(
+        found.distances, np.take_along_axis(distances, expected, axis=1), atol=1e-12
+    )
+
+
+def test_a_query_does_not_depend_on_the_others():
+    rng = np.random.default_rng(1)
+    rows, queries = rng.normal(size=(500, 16)), rng.normal(size=(300, 16))
+    rows, queries = rows.astype(np.float32), queries.astype(np.float32)
+    together = knn.nearest(queries, rows, 7)
+    for i in (0, 150, 299):
+        alone = knn.nearest(queries[i : i + 1], rows, 7)
+        np.testing.assert_array_equal(alone.indices[0], together.indices[i])
+        np.testing.assert_array_equal(alone.distances[0], together.distances[i])
+
+
+def test_far_from_zero_close_rows_are_told_apart():
+    rows = np.array([[4096.0], [4096.5], [4097.0], [4099.0]], np.float32)
+    found = knn.nearest(rows, rows, 1, exclude_self=True)
+    assert found.indices[:, 0].tolist() == [1, 0, 1, 2]
+
+
+def test_an_equal_row_outvotes_all_others():
+    neighbors = knn.Neighbors(np.array([[0, 1, 2]]), np.array([[0.0, 0.1, 0.1]]))
+    shares = knn.vote(neighbors, np.array([2, 1, 1]))
+    np.testing.assert_allclose(shares, [[0, 0, 1]], atol=1e-7)
+    copies = knn.Neighbors(np.array([[0, 1, 2]]), np.zeros((1, 3)))
+    np.testing.assert_allclose(knn.vote(copies, np.array([0, 1, 1])), [[1 / 3, 2 / 3]])

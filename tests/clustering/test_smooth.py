@@ -1,0 +1,135 @@
+"""Sharp and smooth rows: axes above noise, whitening, averaging, new rows, bad input."""
+
+import numpy as np
+import pytest
+
+from cluster_jax.clustering import knn, smooth
+
+
+def clusters(n=300, d=40, k=5, gap=1.5, seed=0):
+    rng = np.random.default_rng(seed)
+    truth = np.arange(n) % k
+    return rng.normal(size=(n, d)) + gap * rng.normal(size=(k, d))[truth], truth
+
+
+def purity(rows, truth):
+    near = knn.nearest(rows.astype(np.float32), rows.astype(np.float32), 10, exclude_self=True)
+    return (truth[near.indices] == truth[:, None]).mean()
+
+
+@pytest.mark.parametrize("metric", smooth.METRICS)
+def test_neighbors_share_clusters_more_often_after_each_step(metric):
+    x, truth = clusters(gap=0.6)
+    rows = smooth.fit(x, metric)
+    given = x / np.linalg.norm(x, axis=1, keepdims=True) if metric == "cosine" else x
+    raw, sharp, smoothed = (purity(r, truth) for r in (given, rows.sharp, rows.smooth))
+    assert raw + 0.05 < sharp < smoothed - 0.03
+
+
+@pytest.mark.parametrize(("k", "axes"), [(3, 2), (4, 3), (6, 10)])
+def test_axes_that_exceed_the_edge_of_noise(k, axes):
+    """k clusters span k - 1 axes: these, or twice as many above three."""
+    assert smooth.fit(clusters(k=k, gap=3)[0], "euclidean").sharp.shape[1] == axes
+
+
+def test_noise_keeps_all_axes_up_to_the_most():
+    noise = np.random.default_rng(0).normal(size=(400, 90))
+    assert smooth.fit(noise, "euclidean").sharp.shape[1] == smooth.MAX_AXES
+    assert smooth.fit(noise[:, :9], "euclidean").sharp.shape[1] == 9
+
+
+def test_differences_of_neighbors_are_white_up_to_the_shrinkage():
+    rng = np.random.default_rng(0)
+    truth = np.arange(600) % 3
+    x = np.stack([9.0 * truth, 9.0 * (truth == 1)], axis=1)
+    x = x + rng.normal(size=(600, 2)) * [1.0, 0.1]
+    sharp = smooth.fit(x, "euclidean").sharp
+    near = knn.nearest(sharp, sharp, 10, exclude_self=True).indices
+    gaps = (sharp[:, None] - sharp[near]).reshape(-1, 2)
+    variances = np.linalg.eigvalsh(gaps.T @ gaps)
+    assert variances[1] / variances[0] < 6  # of the rows: 100 within clusters
+
+
+def test_smooth_rows_are_means_over_neighbors_twice():
+    rows = smooth.fit(clusters()[0], "euclidean")
+    near = knn.nearest(rows.sharp, rows.sharp, 10, exclude_self=True).indices
+    expected = rows.sharp.astype(np.float64)
+    for _ in range(2):
+        expected = (expected + expected[near].sum(axis=1)) / 11
+    np.testing.assert_allclose(rows.smooth, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("metric", smooth.METRICS)
+def test_new_rows(metric):
+    x, truth = clusters(400)
+    rows = smooth.fit(x[:300], metric)
+    np.testing.assert_allclose(rows.project(x[:300]), rows.sharp, atol=1e-4)
+    new = rows.transform(x[300:])
+    nearest = knn.nearest(new, rows.smooth, 1).indices[:, 0]
+    assert (truth[:300][nearest] == truth[300:]).mean() > 0.98
+    np.testing.assert_array_equal(rows.transform(x[300:301]), new[:1])
+
+
+@pytest.mark.parametrize("metric", smooth.METRICS)
+@pytest.mark.parametrize("scale", [1e-140, 1e-20, 1e20, 1e140])
+def test_units_change_nothing(metric, scale):
+    x, _ = clusters(200, 12)
+    expected, scaled = smooth.fit(x, metric), smooth.fit(x * scale, metric)
+    np.testing.assert_allclose(
+        np.abs(scaled.smooth), np.abs(expected.smooth), atol=2e-3
+    )  # up to the signs of axes
+
+
+def test_more_columns_than_rows():
+    x, truth = clusters(60, 500, k=2, gap=1.0)
+    rows = smooth.fit(x)
+    assert purity(rows.smooth, truth) > 0.95
+    np.testing.assert_allclose(rows.project(x), rows.sharp, atol=1e-4)
+
+
+@pytest.mark.parametrize("x", [np.zeros((20, 3)), np.ones((20, 3)), [[1.0, 2.0]], np.ones((2, 1))])
+@pytest.mark.parametrize("metric", smooth.METRICS)
+def test_rows_without_differences(x, metric):
+    rows = smooth.fit(x, metric)
+    assert np.isfinite(rows.smooth).all()
+    assert np.abs(rows.sharp).max() < 1e-6
+    assert np.isfinite(rows.transform(np.array(x) + 1.0)).all()
+
+
+def test_zero_rows_and_copies_are_finite():
+    x, _ = clusters(100)
+    x[:30] = 0
+    x[30:60] = x[60]
+    for metric in smooth.METRICS:
+        assert np.isfinite(smooth.fit(x, metric).smooth).all()
+
+
+def test_columns_of_few_values_are_spread_within_their_steps():
+    rng = np.random.default_rng(0)
+    x = np.stack([rng.integers(0, 5, 400) * 2.0, rng.normal(size=400), np.arange(400) % 3], axis=1)
+    spread = smooth.dequantize(x)
+    assert np.abs(spread - x).max(axis=0).tolist() == [pytest.approx(1, abs=0.02), 0, 0]
+    assert smooth.dequantize(x[:, 1:]) is x[:, 1:] or np.array_equal(
+        smooth.dequantize(x[:, 1:]), x[:, 1:]
+    )
+    assert len(np.unique(spread[:, 0])) == 400
+
+
+@pytest.mark.parametrize(
+    ("x", "metric", "message"),
+    [
+        (np.ones((3, 2)), "manhattan", "metric must be one of"),
+        (np.full((3, 2), np.nan), "cosine", "x must be finite"),
+        (np.array([[1e151, 1.0], [0.0, 1.0]]), "euclidean", "scale them"),
+        (np.ones(3), "cosine", "2-D"),
+    ],
+)
+def test_bad_input(x, metric, message):
+    with pytest.raises(ValueError, match=message):
+        smooth.fit(x, metric)
+
+
+def test_new_rows_of_another_width():
+    rows = smooth.fit(clusters()[0])
+    with pytest.raises(ValueError, match="40 columns"):
+        rows.transform(np.ones((2, 3)))

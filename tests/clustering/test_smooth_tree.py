@@ -1,0 +1,300 @@
+"""SmoothTree: numbers of clusters, verdicts, cuts, predictions, invariances, bad input."""
+
+import numpy as np
+import pytest
+from scipy.cluster import hierarchy
+from sklearn.datasets import load_iris, make_circles, make_moons
+from sklearn.metrics import adjusted_rand_score, silhouette_samples
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from cluster_jax.clustering import smooth_tree
+from cluster_jax.clustering.smooth_tree import SmoothTree
+
+
+def blobs(sizes, d=20, gap=4.0, seed=0):
+    rng = np.random.default_rng(seed)
+    truth = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
+    centers = gap * rng.normal(size=(len(sizes), d))
+    return centers[truth] + rng.normal(size=(len(truth), d)), truth
+
+
+def fit(x, **options):
+    return SmoothTree("euclidean", **options).fit(x)
+
+
+@pytest.mark.parametrize("metric", smooth_tree.METRICS)
+@pytest.mark.parametrize("sizes", [(100, 100), (150,) * 6, (300, 100, 30), (40,) * 15])
+def test_separate_blobs_are_found(metric, sizes):
+    x, truth = blobs(sizes)
+    model = SmoothTree(metric).fit(x)
+    assert model.n_clusters_ == len(sizes)
+    assert adjusted_rand_score(truth, model.labels_) > 0.99
+    assert model.verdict_ == "clear"
+    assert model.gap_ >= smooth_tree.CLEAR_GAP
+    assert (np.diff(np.bincount(model.labels_)) <= 0).all()  # the largest first
+    assert model.probabilities_.mean() > 0.98
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("metric", smooth_tree.METRICS)
+@pytest.mark.parametrize("d", [4, 30, 400])
+def test_one_gaussian_is_one_cluster(seed, metric, d):
+    x = np.random.default_rng(seed).normal(size=(500, d)) + 1
+    model = SmoothTree(metric).fit(x)
+    assert (model.n_clusters_, model.verdict_) == (1, "one cluster")
+    assert not model.labels_.any()
+    assert (model.probabilities_ == 1).all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_uniform_rows_are_one_cluster(seed):
+    for d in (1, 3, 16):
+        x = np.random.default_rng(seed).uniform(size=(700, d))
+        assert fit(x).n_clusters_ == 1
+
+
+def test_between_one_cluster_and_clear_ones_there_is_no_clear_answer():
+    x, _ = blobs((300, 300), gap=0.7, seed=1)
+    model = fit(x)
+    assert smooth_tree.MIN_GAP < model.gap_ < smooth_tree.CLEAR_GAP
+    assert (model.n_clusters_, model.verdict_) == (2, "no clear answer")
+
+
+@pytest.mark.parametrize(
+    ("x", "truth"),
+    [make_moons(600, noise=0.05, random_state=1), make_circles(800, factor=0.4, random_state=1)],
+)
+@pytest.mark.parametrize("columns", [2, 9])
+def test_curved_clusters_stay_whole(x, truth, columns):
+    rng = np.random.default_rng(0)
+    turn = np.linalg.qr(rng.normal(size=(columns, columns)))[0][:2]
+    wide = x @ turn + 0.03 * rng.normal(size=(len(x), columns))
+    assert adjusted_rand_score(truth, fit(wide).labels_) > 0.98
+
+
+def test_levels():
+    """Clusters within clusters: the parts are found, and the tree has their groups above them."""
+    rng = np.random.default_rng(0)
+    truth = rng.permutation(np.repeat(np.arange(12), 60))
+    outer, inner = 40 * rng.normal(size=(3, 16)), 4 * rng.normal(size=(12, 16))
+    x = outer[truth // 4] + inner[truth] + rng.normal(size=(720, 16))
+    model = fit(x)
+    assert adjusted_rand_score(truth, model.labels_) > 0.99
+    assert adjusted_rand_score(truth // 4, model.cut(k=3)) == 1
+
+
+def test_columns_of_few_values():
+    x, truth = blobs((300, 300, 300), 3, gap=5, seed=2)
+    assert adjusted_rand_score(truth, fit(np.round(x)).labels_) > 0.97
+
+
+def test_cuts_are_nested_partitions_of_which_the_labels_are_one():
+    x, _ = blobs((60,) * 6)
+    model = fit(x)
+    assert hierarchy.is_valid_linkage(model.linkage_)
+    previous = model.cut(k=1)
+    for k in range(2, 40):
+        groups = model.cut(k=k)
+        assert len(np.unique(groups)) == k
+        assert len(np.unique(np.stack([groups, previous]), axis=1).T) == k
+        previous = groups
+    np.testing.assert_array_equal(model.cut(k=6), model.labels_)
+    np.testing.assert_array_equal(model.cut(), model.labels_)
+    assert not model.cut(level=1).any()
+    assert len(np.unique(model.cut(level=0))) == 360
+    heights = model.linkage_[:, 2] / model.linkage_[-1, 2]
+    assert len(np.unique(model.cut(level=float(heights[-4])))) == 4
+
+
+def test_the_tree_of_clusters_is_the_top_of_the_tree():
+    x, _ = blobs((60,) * 5)
+    model = fit(x)
+    linkage = model.cluster_linkage_
+    assert linkage.shape == (4, 4)
+    assert linkage[-1, 3] == 5
+    for k in range(1, 6):
+        groups = hierarchy.fcluster(linkage, k, "maxclust")[model.labels_]
+        assert adjusted_rand_score(groups, model.cut(k=k)) == 1
+
+
+def test_heights_are_those_of_ward():
+    """With one level of one cluster the tree is SciPy's; above clusters, sizes count."""
+    x, _ = blobs((50, 50))
+    one = fit(np.random.default_rng(0).normal(size=(60, 8)))
+    expected = hierarchy.linkage(one.smoother_.smooth.astype(np.float64), "ward")
+    np.testing.assert_allclose(one.linkage_[:, 2:], expected[:, 2:])
+    two = fit(x)
+    labels = two.labels_[two.sample_]
+    means = [two.smoother_.smooth[labels == c].mean(axis=0) for c in range(2)]
+    gap = np.linalg.norm(means[0] - means[1]) * np.sqrt(2 * 50 * 50 / 100)
+    assert two.linkage_[-1, 2] == pytest.approx(gap, rel=1e-4)
+
+
+def test_number_of_clusters_given():
+    x, truth = blobs((100,) * 4)
+    model = fit(x, n_clusters=4)
+    assert adjusted_rand_score(truth, model.labels_) > 0.99
+    assert fit(x, n_clusters=9).n_clusters_ == 9
+    assert not fit(x, n_clusters=1).labels_.any()
+
+
+def test_training_rows_keep_their_cluster_and_rows_do_not_affect_each_other():
+    x, truth = blobs((100,) * 4, gap=1.0)
+    model = fit(x[:300])
+    assert model.n_clusters_ > 1
+    np.testing.assert_array_equal(model.predict(x[:300]), model.labels_)
+    new = model.predict(x[300:])
+    assert adjusted_rand_score(truth[300:], new) > 0.9
+    np.testing.assert_array_equal(
+        model.predict_proba(x[350:351]), model.predict_proba(x[300:])[50:51]
+    )
+    np.testing.assert_allclose(model.predict_proba(x[300:]).sum(axis=1), 1)
+
+
+@pytest.mark.parametrize("metric", smooth_tree.METRICS)
+def test_the_order_of_the_rows_changes_nothing(metric, monkeypatch):
+    monkeypatch.setattr(smooth_tree, "MAX_ROWS", 350)  # a sample too
+    x, _ = blobs((100,) * 4, gap=1.0)
+    x[7] = x[8]
+    order = np.random.default_rng(3).permutation(400)
+    one, other = SmoothTree(metric).fit(x), SmoothTree(metric).fit(x[order])
+    assert len(one.sample_) == 350
+    np.testing.assert_array_equal(one.linkage_, other.linkage_)
+    np.testing.assert_array_equal(one.probabilities_[order], other.probabilities_)
+    np.testing.assert_array_equal(
+        one.labels_[order] == one.labels_[0], other.labels_ == one.labels_[0]
+    )
+    assert adjusted_rand_score(one.labels_[order], other.labels_) == 1
+
+
+def test_rows_outside_the_sample_are_placed_like_new_ones(monkeypatch):
+    monkeypatch.setattr(smooth_tree, "MAX_ROWS", 200)
+    x, truth = blobs((200,) * 4)
+    model = fit(x)
+    assert adjusted_rand_score(truth, model.labels_) > 0.99
+    others = np.setdiff1d(np.arange(800), model.sample_)
+    np.testing.assert_array_equal(model.labels_[others], model.predict(x[others]))
+    for k in (2, 4, 9):
+        groups = model.cut(k=k)
+        assert len(np.unique(groups)) == k
+        fine = model.labels_ if k <= 4 else groups
+        coarse = groups if k <= 4 else model.labels_
+        assert len(np.unique(np.stack([fine, coarse]), axis=1).T) == max(4, k)
+    assert model.smooth_rows(x).shape == (800, model.smoother_.smooth.shape[1])
+    np.testing.assert_array_equal(model.smooth_rows(x)[model.sample_], model.smoother_.smooth)
+
+
+def test_silhouettes_are_those_of_squared_distances():
+    rng = np.random.default_rng(0)
+    x, labels = rng.normal(size=(60, 3)), rng.integers(0, 4, 60)
+    labels[labels == 3] = 2
+    labels[0] = 3  # a cluster of one row
+    squares = np.square(x[:, None] - x[None]).sum(axis=2)
+    expected = silhouette_samples(squares, labels, metric="precomputed")
+    found = smooth_tree.silhouettes(x.astype(np.float32), labels)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_probabilities_are_shares_of_labels_after_two_averages():
+    x, _ = blobs((100,) * 4, gap=0.8)
+    model = fit(x)
+    sharp, order = model.smoother_.sharp, model.sample_
+    near = smooth_tree.knn.nearest(sharp, sharp, 10, exclude_self=True).indices
+    shares = np.eye(model.n_clusters_)[model.labels_[order]]
+    for _ in range(2):
+        shares = (shares + shares[near].sum(axis=1)) / 11
+    own = shares[np.arange(400), model.labels_[order]]
+    np.testing.assert_allclose(model.probabilities_[order], own)
+    likely = model.runners_up_ >= 0
+    assert 0 < likely.sum() < 400
+    assert (model.runners_up_[likely] != model.labels_[likely]).all()
+    assert (model.runner_up_probabilities_[~likely] == 0).all()
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 9, 10, 11, 19, 25])
+@pytest.mark.parametrize("metric", smooth_tree.METRICS)
+def test_few_rows(n, metric):
+    x = np.random.default_rng(n).normal(size=(n, 6))
+    model = SmoothTree(metric).fit(x)
+    assert model.labels_.shape == (n,)
+    assert model.linkage_.shape == (n - 1, 4)
+    assert model.predict(x[:1]).tolist() == model.labels_[:1].tolist()
+    assert len(np.unique(model.cut(k=n))) == n
+
+
+@pytest.mark.parametrize("metric", smooth_tree.METRICS)
+@pytest.mark.parametrize("value", [0.0, 3.0, 1e17])
+@pytest.mark.parametrize("columns", [1, 2, 30])
+def test_equal_rows_are_one_cluster(metric, value, columns):
+    model = SmoothTree(metric).fit(np.full((50, columns), value))
+    assert (model.n_clusters_, model.verdict_) == (1, "one cluster")
+
+
+def test_copies_zero_rows_and_constant_columns():
+    x, truth = blobs((100, 100, 100))
+    x[truth == 0] = x[np.flatnonzero(truth == 0)[0]]
+    x = np.concatenate([x, np.full((300, 5), 7.0)], axis=1)
+    assert adjusted_rand_score(truth, fit(x).labels_) > 0.99
+    x[:20] = 0
+    assert np.isfinite(SmoothTree().fit(x).probabilities_).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int32])
+def test_other_dtypes(dtype):
+    x, truth = blobs((100, 100))
+    x = (x * 10).astype(dtype)
+    assert adjusted_rand_score(truth, fit(x).labels_) > 0.95
+
+
+def test_seeds():
+    x, _ = blobs((60,) * 6)
+    assert fit(x).gap_ == fit(x).gap_ != fit(x, random_state=1).gap_
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"metric": "l1"}, "metric must be one of"),
+        ({"n_clusters": 0}, "n_clusters must be"),
+        ({"n_clusters": 61}, "n_clusters must be at most 60"),
+        ({"n_clusters": 2.5}, "n_clusters must be a whole number"),
+        ({"random_state": -1}, "random_state must be"),
+    ],
+)
+def test_bad_arguments(options, message):
+    with pytest.raises(ValueError, match=message):
+        SmoothTree(**options).fit(blobs((30, 30))[0])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"k": 0}, "k must be at least 1"),
+        ({"k": 61}, "k must be at most 60"),
+        ({"k": 2.5}, "whole number"),
+        ({"level": 1.5}, "level must be between 0 and 1"),
+        ({"k": 2, "level": 0.5}, "one of k and level"),
+    ],
+)
+def test_bad_cuts(arguments, message):
+    model = fit(blobs((30, 30))[0])
+    with pytest.raises(ValueError, match=message):
+        model.cut(**arguments)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e200])
+def test_bad_rows(bad):
+    x, _ = blobs((30, 30))
+    x[3, 4] = bad
+    with pytest.raises(ValueError, match=r"finite|scale them"):
+        fit(x)
+
+
+def test_iris_splits_where_it_is_split():
+    x, y = load_iris(return_X_y=True)
+    assert adjusted_rand_score(y > 0, fit(x).labels_) == 1
+
+
+@parametrize_with_checks([SmoothTree(metric="euclidean")])
+def test_estimator(estimator, check):
+    check(estimator)
