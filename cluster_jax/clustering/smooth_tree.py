@@ -11,7 +11,7 @@ whitened) and smooth rows (averaged over neighbors). Then:
    others of its cluster and `b_i` the least one to another cluster [1].
 3. Test. The gap [2] is that silhouette less the silhouette, at the same k, of a Gaussian with the
    covariance of the features (in at most three axes: of uniform rows in their box). Below 0.1 the
-   rows are one cluster; from 0.25 on the answer is clear; between, the clusters are a best guess.
+   rows are one cluster; from 0.3 on the answer is clear; between, the clusters are a best guess.
 4. Shape. In two or three axes HDBSCAN [3] also runs: its clusters, which may be curved, are the
    answer if they hold 75 % of the rows.
 5. Level. Steps 1 to 3 inside each cluster. Where clusters with 90 % of the rows split, all parts
@@ -61,7 +61,7 @@ MAX_ROWS = 10_000
 # Ratio of the numbers of clusters tried above 20, and the highest; at least five rows each.
 K_RATIO, MAX_K = 1.12, 300
 # Silhouette above that of one Gaussian from which there are clusters, and clear ones.
-MIN_GAP, CLEAR_GAP = 0.1, 0.25
+MIN_GAP, CLEAR_GAP = 0.1, 0.3
 # Rows that must be in clusters that split, for the parts to be the clusters.
 SPLIT_SHARE = 0.9
 # HDBSCAN's least cluster, and the rows that its clusters must hold.

@@ -58,7 +58,7 @@ def verdict(metrics: Mapping[str, Any], noun: str) -> str | None:
             return f"No clear answer: the {noun} may form one cluster or none (see the report)."
         return (
             f"No clear answer: the {metrics['n_clusters']} clusters are a best guess, separated "
-            f"by a silhouette of {metrics['gap']:.2f} more than parts of one cluster (clear: 0.25)."
+            f"by a silhouette of {metrics['gap']:.2f} more than parts of one cluster (clear: 0.3)."
         )
     return None
 

