@@ -65,7 +65,7 @@ def test_what_finds_the_clusters():
     methods = {name: load_config(name).eval.method for name in config_names()}
     users = {name for name in methods if "images" in name or name.endswith("features")}
     assert {"images", "ncl_images", "simclr_features", "ncl_features"} <= users
-    assert {name for name, method in methods.items() if method == "modes"} == users
+    assert {name for name, method in methods.items() if method == "tree"} == users
     assert {methods[name] for name in set(methods) - users} == {"gridshift"}
     # One list for the key and for the command.
     assert set(cluster_options.FINDERS) == set(cluster_options.CLUSTERINGS) - {"kmeans"}
@@ -176,9 +176,9 @@ def test_missing_and_spare_keys_are_named(tmp_path):
         ("data", {"dir": "nowhere.npz"}, "nowhere.npz"),
         ("eval", {"features": "pixels"}, "eval.features must be one of"),
         ("eval", {"batch_size": 0}, "eval.batch_size must be at least 1"),
-        ("eval", {"method": "kmeans"}, "eval.method must be one of 'modes', 'gridshift'; got 'km"),
-        ("eval", {"method": "modes", "gridshift": {"bandwidth": "0.5"}}, "'auto' for eval.method"),
-        ("eval", {"method": "modes", "reduce": {"metric": "l1"}}, "'euclidean' for eval.method 'm"),
+        ("eval", {"method": "kmeans"}, "eval.method must be one of 'tree', 'gridshift'; got 'km"),
+        ("eval", {"method": "tree", "gridshift": {"bandwidth": "0.5"}}, "'auto' for eval.method"),
+        ("eval", {"method": "tree", "reduce": {"metric": "l1"}}, "'euclidean' for eval.method 't"),
     ],
 )  # fmt: skip
 def test_bad_values_get_one_sentence(tmp_path, section, values, message):

@@ -142,7 +142,7 @@ class EvalConfig:
         if self.reduce.metric not in smooth.METRICS:
             raise InputError(
                 f"eval.reduce.metric must be one of {', '.join(map(repr, smooth.METRICS))} for "
-                f"eval.method 'modes'; got {self.reduce.metric!r}"
+                f"eval.method 'tree'; got {self.reduce.metric!r}"
             )
 
 

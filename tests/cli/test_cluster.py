@@ -55,7 +55,7 @@ def _refused(capsys, *flags, code=2):
     return text
 
 
-@pytest.mark.parametrize("method", ["modes", "gridshift"])
+@pytest.mark.parametrize("method", ["tree", "gridshift"])
 def test_files_of_a_run(files, capsys, method):
     x, labels = files
     out, err = _run(
@@ -75,7 +75,7 @@ def test_files_of_a_run(files, capsys, method):
     protocol = results["provenance"]
     assert (protocol["features"], protocol["labels"]) == ("x.csv", "y.txt")
     assert (protocol["rows"], protocol["columns"], protocol["seed"]) == (200, 3, 0)
-    assert protocol["bandwidth"] == (None if method == "modes" else "found")
+    assert protocol["bandwidth"] == (None if method == "tree" else "found")
     assert protocol["number_of_clusters"] == {method: "found"}
     assert protocol["labels_used_for"] == ["scoring"]
     assert {"python", "cluster_jax", "numpy"} <= set(protocol["versions"])
@@ -100,10 +100,11 @@ def test_files_of_a_run(files, capsys, method):
     assert "x.csv" in page
 
 
-def test_modes_are_the_default_and_k_cuts_their_tree(files, capsys):
+def test_the_tree_is_the_default_and_takes_k(files, capsys):
     _run(capsys, "--features=x.npy", "--workdir=found")
-    metrics = io.read_json("found/results.json")["metrics"]["modes"]
-    assert metrics["n_clusters"] == metrics["n_found"] == 3
+    metrics = io.read_json("found/results.json")["metrics"]["tree"]
+    assert metrics["n_clusters"] == 3
+    assert metrics["rows_clustered"] == 200
     rows = list(csv.DictReader(pathlib.Path("found/assignments.csv").read_text().splitlines()))
     assert all(float(row["probability"]) > 0.5 for row in rows)
     assert all(float(row["runner_up_probability"]) < 0.5 for row in rows)
@@ -111,23 +112,33 @@ def test_modes_are_the_default_and_k_cuts_their_tree(files, capsys):
         assert (row["runner_up"] == "") == (float(row["runner_up_probability"]) == 0)
         assert row["runner_up"] != row["cluster"]
     page = pathlib.Path("found/report.html").read_text()
-    assert "the more apart they are" in page
+    assert "the farther apart they are" in page
+    assert "The clusters are clear" in page
 
     out, _ = _run(capsys, "--features=x.npy", "--workdir=two", "--k=2")
     results = io.read_json("two/results.json")
-    assert results["metrics"]["modes"]["n_clusters"] == 2
-    assert results["metrics"]["modes"]["n_found"] == 3
-    assert results["provenance"]["number_of_clusters"] == {"modes": "given"}
-    assert "modes (k given)" in out
+    assert results["metrics"]["tree"]["n_clusters"] == 2
+    assert results["metrics"]["tree"]["verdict"] is None
+    assert results["provenance"]["number_of_clusters"] == {"tree": "given"}
+    assert "tree (k given)" in out
+    assert "set in advance" in pathlib.Path("two/report.html").read_text()
     coarse = list(csv.DictReader(pathlib.Path("two/assignments.csv").read_text().splitlines()))
-    assert "probability" not in coarse[0]
-    pairs = {(a["cluster"], b["cluster"]) for a, b in zip(rows, coarse, strict=True)}
-    assert len(pairs) == 3  # nested
+    assert list(coarse[0]) == list(rows[0])
+    assert len({row["cluster"] for row in coarse}) == 2
 
 
-def test_a_k_beyond_the_tree(files, capsys):
-    text = _refused(capsys, "--features=x.npy", "--k=150")
-    assert "k must be between 1 and" in text
+def test_what_is_not_clear_is_said(files, capsys):
+    flags = ("--reduce=pca", "--metric=euclidean")
+    noise = np.random.default_rng(0).normal(size=(200, 8))
+    np.save("blob.npy", noise)
+    out, _ = _run(capsys, "--features=blob.npy", "--workdir=one", *flags)
+    assert "The rows form one cluster: no split separates them clearly." in out
+    assert "do not split into several clusters" in pathlib.Path("one/report.html").read_text()
+    rng = np.random.default_rng(0)
+    np.save("near.npy", 2.5 * np.eye(3, 8)[rng.integers(0, 3, 200)] + rng.normal(size=(200, 8)))
+    out, _ = _run(capsys, "--features=near.npy", "--workdir=three", *flags)
+    assert "No clear answer: the 3 clusters are a best guess" in out
+    assert "are a best guess" in pathlib.Path("three/report.html").read_text()
 
 
 def test_a_finished_run_is_shown_again(files, capsys):
@@ -304,6 +315,7 @@ def test_summary_counts_small_clusters_apart():
             ("--features=x.npy", "--method=kmeans", "--k=201"),
             "k must be between 1 and 200, the number of rows; got 201",
         ),
+        (("--features=x.npy", "--k=201"), "k must be between 1 and 200, the number of rows"),
         (("--features=x.npy", "--k=many"), "--k: invalid int value: 'many'"),
         (("--features=x.npy", "--method=gridshift", "--k=3"), "k must be left out for GridShift"),
         (

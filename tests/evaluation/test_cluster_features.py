@@ -7,7 +7,9 @@ import pytest
 from sklearn.decomposition import PCA
 from sklearn.metrics import silhouette_score
 
+from cluster_jax.clustering import smooth_tree
 from cluster_jax.clustering.gridshift import GridShift
+from cluster_jax.clustering.smooth_tree import SmoothTree
 from cluster_jax.core import arrays
 from cluster_jax.core.checks import InputError
 from cluster_jax.evaluation import cluster_features
@@ -161,6 +163,80 @@ def test_kmeans_in_a_map_is_euclidean(monkeypatch):
     assert result.points.shape == (50, 2)
 
 
+TREE = replace(method="tree", reduce="pca", metric="euclidean")
+
+
+def test_the_tree_clusters_the_features_and_not_the_map():
+    x, labels = blobs(d=20)
+    progress = []
+    result = cluster(x, labels, TREE, progress.append)
+    model = SmoothTree("euclidean").fit(x)
+    np.testing.assert_array_equal(result.cluster_labels, model.labels_)
+    assert result.points.shape == (300, 2)
+    sharp = model.smoother_.project(x)
+    means = np.stack([sharp[model.labels_ == c].mean(axis=0) for c in range(3)])
+    np.testing.assert_allclose(result.centers, means, atol=1e-5)
+    gaps = np.linalg.norm(sharp - means[model.labels_], axis=1)
+    np.testing.assert_allclose(result.distances, gaps, atol=1e-5)
+    metrics = result.metrics
+    assert metrics["acc"] > 0.98
+    assert metrics["n_clusters"] == metrics["n_large"] == 3
+    assert metrics["verdict"] == model.verdict_ == "clear"
+    assert metrics["gap"] is None, "HDBSCAN's clusters have none"
+    assert (metrics["rows_clustered"], metrics["outliers"]) == (300, 0)
+    assert result.curve is None
+    for ours, theirs in zip(result.membership, model.membership_, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    expected = silhouette_score(result.points, model.labels_)
+    assert metrics["silhouette_reduced"] == pytest.approx(expected, rel=1e-5)
+    assert progress == [
+        "smoothing 300 x 20 features and clustering them ...", "drawing the map ...", "scoring ...",
+    ]  # fmt: skip
+    without = cluster(x, None, replace(**{**vars(TREE), "reduce": "none"}), ignore)
+    np.testing.assert_array_equal(without.cluster_labels, model.labels_)
+    np.testing.assert_array_equal(without.points, model.smooth_rows(x))
+    assert without.metrics["acc"] is None
+
+
+def test_a_number_that_the_tree_is_told_has_no_verdict():
+    x, _ = blobs(d=20)
+    metrics = cluster(x, None, replace(**{**vars(TREE), "k": 5}), ignore).metrics
+    assert metrics["n_clusters"] == 5
+    assert metrics["verdict"] is metrics["gap"] is None
+
+
+def test_a_best_guess_has_a_gap():
+    rng = np.random.default_rng(0)
+    x = 2.5 * np.eye(3, 8)[rng.integers(0, 3, 200)] + rng.normal(size=(200, 8))
+    metrics = cluster(x, None, TREE, ignore).metrics
+    assert metrics["verdict"] == "no clear answer"
+    assert metrics["gap"] == SmoothTree("euclidean").fit(x).gap_
+    assert smooth_tree.MIN_GAP <= metrics["gap"] < smooth_tree.CLEAR_GAP
+
+
+def test_rows_of_small_clusters_are_outliers():
+    x = np.concatenate([blobs(d=20)[0], 40 + np.arange(4)[:, None] + np.eye(4, 20)])
+    result = cluster(x, None, replace(**{**vars(TREE), "k": 4}), ignore)
+    np.testing.assert_array_equal(result.outliers, np.arange(304) >= 300)
+    assert (result.metrics["n_large"], result.metrics["outliers"]) == (3, 4)
+
+
+def test_rows_outside_the_sample_lie_among_their_neighbors(monkeypatch):
+    monkeypatch.setattr(smooth_tree, "MAX_ROWS", 200)
+    x, labels = blobs(d=20)
+    progress = []
+    result = cluster(x, labels, TREE, progress.append)
+    assert result.metrics["rows_clustered"] == 200
+    assert result.metrics["acc"] > 0.98
+    assert progress[1] == (
+        "clustered a random sample of 200 rows; the other 100 rows took the clusters of their "
+        "neighbors in it"
+    )
+    means = np.stack([result.points[labels == c].mean(axis=0) for c in range(3)])
+    nearest = np.linalg.norm(result.points[:, None] - means, axis=-1).argmin(axis=1)
+    np.testing.assert_array_equal(nearest, labels)
+
+
 def test_blocks_do_not_show(monkeypatch):
     x, labels = blobs(d=6)
     options = replace(method="kmeans", k=3)
@@ -186,6 +262,10 @@ def test_blocks_do_not_show(monkeypatch):
         (3, {"method": "kmeans", "k": 2}, ("none", "euclidean")),
         (3, {"method": "kmeans", "k": 2, "metric": "cosine"}, ("none", "cosine")),
         (4, {"method": "kmeans", "k": 2, "reduce": "pca"}, ("pca", "euclidean")),
+        (3, {"method": "tree"}, ("none", "euclidean")),
+        (4, {"method": "tree"}, ("umap", "cosine")),
+        (4, {"method": "tree", "reduce": "pca"}, ("pca", "cosine")),
+        (4, {"method": "tree", "reduce": "none"}, ("none", "cosine")),
     ],
 )
 def test_what_is_left_open(columns, given, expected):
@@ -210,7 +290,7 @@ X = np.ones((5, 4))
         (
             X,
             {"method": "dbscan"},
-            "method must be one of 'modes', 'gridshift', 'kmeans'; got 'dbscan'",
+            "method must be one of 'tree', 'gridshift', 'kmeans'; got 'dbscan'",
         ),
         (X, {"reduce": "lda"}, "reduce must be one of 'umap'"),
         (X, {"metric": "manhattan"}, "metric must be one of"),
@@ -238,6 +318,12 @@ X = np.ones((5, 4))
             {"method": "kmeans", "k": 2, "bandwidth": 0.5},
             "bandwidth must be left out for k-means; got 0.5",
         ),
+        (
+            X,
+            {"method": "tree", "bandwidth": 0.5},
+            "bandwidth must be left out for the tree; got 0.5",
+        ),
+        (X, {"method": "tree", "k": 6}, "k must be between 1 and 5, the number of rows; got 6"),
         (X, {"method": "kmeans", "k": 2, "n_init": 0}, "n_init must be at least 1"),
         (X, {"method": "kmeans", "k": 2, "max_iter": 0}, "max_iter must be at least 1"),
         (X, {"method": "kmeans", "k": 2, "max_iter": 2**31}, "max_iter must be at most 2,147,"),

@@ -16,7 +16,7 @@ from PIL import Image
 from plotly.offline import get_plotlyjs
 
 from cluster_jax.clustering.bandwidth import BandwidthCurve, Candidate
-from cluster_jax.clustering.membership import Membership
+from cluster_jax.clustering.smooth_tree import CLEAR_GAP, Membership
 from cluster_jax.evaluation import (
     duplicates,
     exemplars,
@@ -240,26 +240,28 @@ def test_novel_classes_of_a_head_that_may_be_undecided(undecided):
     check_links(page)
 
 
-def tree_of_modes(metrics, **changes):
-    """Clusters 0, 1, 2 by a tree of modes, with probabilities."""
+def smooth_tree(metrics, **changes):
+    """Clusters 0, 1, 2 by the tree of smoothed features, with probabilities."""
     clusters = np.repeat([0, 1, 2], [40, 25, 3])
     sure = np.linspace(0.4, 1, 68)
     member = Membership(clusters, sure, (clusters + 1) % 3, 1 - sure)
     data = make(clusters, curve=None, linkage=np.array([[0, 2, 1.5, 2], [1, 3, 4.5, 3]]))
-    data = data._replace(**{"is_tree_of_modes": True, "membership": member, **changes})
+    data = data._replace(**{"is_smooth_tree": True, "membership": member, **changes})
     del data.results["metrics"]["gridshift"]
-    data.results["metrics"]["modes"] = {"n_clusters": 3, "n_found": 3, **NO_SCORES, **metrics}
+    data.results["metrics"]["tree"] = {"n_clusters": 3, **NO_SCORES, **metrics}
     return data
 
 
-def test_levels_and_probabilities_of_modes():
-    data = tree_of_modes({"verdict": "no clear answer", "stable_k": 2, "agreement": 0.5})
+def test_levels_and_probabilities_of_the_tree():
+    data = smooth_tree({"verdict": "no clear answer", "gap": 0.171})
     page = page_of(data)
-    assert "2 groups clearly, 3 clusters within them; halves of the images agree" in page.text
-    assert "the groups only. See Tree." in page.text
-    assert "until that many groups are left. Halves of the images agree about 2." in page.text
-    assert "the more apart they are" in page.text
-    assert "separation" in json.dumps(page.record["figures"]["tree"])
+    assert "the 3 clusters are a best guess, separated by a silhouette of 0.17 more" in page.text
+    assert f"than parts of one cluster (clear: {CLEAR_GAP}). See Tree." in page.text
+    assert "The clusters are clear" not in page.text
+    assert "until that many groups are left." in page.text
+    assert "the farther apart they are (Ward's linkage of the smoothed features)" in page.text
+    assert "average linkage" not in page.text
+    assert page.record["figures"]["tree"]["layout"]["yaxis"]["title"]["text"] == "distance"
     traces = page.record["map"]["traces"]
     points = [i for trace in traces for i in trace["points"]]
     sure = np.array([p for trace in traces for p in trace["probabilities"]])
@@ -272,21 +274,26 @@ def test_levels_and_probabilities_of_modes():
         i = int(re.match(r"image (\d+)", image.get("alt"))[1])
         assert f"probability {data.membership.probabilities[i]:.3f}" in image.get("alt")
     check_links(page)
-    page = page_of(tree_of_modes({"verdict": "clear", "agreement": 0.97}, fetch_images=None))
-    assert "clustered on their own, agree about these clusters (adjusted Rand index 0.97)" in (
-        page.text
-    )
+    page = page_of(smooth_tree({"verdict": "clear", "gap": 0.4}, fetch_images=None))
+    assert "The clusters are clear: they are far better separated" in page.text
     assert "No clear answer" not in page.text
-    novel = tree_of_modes({"verdict": "no clear answer"}, is_tree_of_modes=False, membership=None)
+    novel = smooth_tree(
+        {"verdict": "no clear answer", "gap": 0.17}, is_smooth_tree=False, membership=None
+    )
     scores = {"n_clusters": 3, **NO_SCORES}
     novel.results["metrics"]["discovery"] = {"novel": scores, "novel_classes": 3}
     page_of_classes = page_of(novel).text
-    assert "The tree of modes, which is not told that number, finds 3 clusters." in page_of_classes
+    assert "The tree of smoothed features, which is not told that number, finds 3 clusters." in (
+        page_of_classes
+    )
     assert "No clear answer" not in page_of_classes
     assert "average linkage" in page_of_classes
-    given = tree_of_modes({"verdict": "clear", "agreement": 0.97})
-    given.results["provenance"]["number_of_clusters"] = {"modes": "given"}
-    assert "agree about these clusters" not in page_of(given).text
+    for verdict in ("clear", "no clear answer"):
+        given = smooth_tree({"verdict": verdict, "gap": 0.2})
+        given.results["provenance"]["number_of_clusters"] = {"tree": "given"}
+        said = page_of(given).text
+        assert "The clusters are clear" not in said
+        assert "No clear answer" not in said
     for _, _, cells in listed_rows(page):
         i = int(text(cells[0]).split()[1])
         assert text(cells[2]) == f"{data.membership.probabilities[i]:.3f}"

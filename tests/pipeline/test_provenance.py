@@ -2,6 +2,7 @@
 
 import pytest
 
+from cluster_jax.clustering import smooth_tree
 from cluster_jax.evaluation import summary
 from cluster_jax.pipeline import provenance
 
@@ -36,50 +37,48 @@ def test_small_clusters_are_counted_apart(found, shown):
     assert " ".join(means.split()).startswith("k-means (k given) 10 0.250")
 
 
-def test_halves_that_disagree_are_told():
-    metrics = {"verdict": "no clear answer", "stable_k": None, "agreement": 0.886, "n_found": 13}
-    said = summary.verdict(metrics, "rows")
-    assert (
-        said == "No clear answer: the clusters of halves of the rows agree to an ARI of 0.89 only."
+def test_a_best_guess_is_told():
+    metrics = {"verdict": "no clear answer", "gap": 0.186, "n_clusters": 13}
+    assert summary.verdict(metrics, "rows") == (
+        "No clear answer: the 13 clusters are a best guess, separated by a silhouette of 0.19 more "
+        f"than parts of one cluster (clear: {smooth_tree.CLEAR_GAP})."
     )
-    assert "one cluster or none" in summary.verdict({**metrics, "n_found": 1}, "rows")
-    said = summary.verdict({**metrics, "stable_k": 2}, "images")
-    assert "2 groups clearly, 13 clusters within them; halves of the images agree" in said
-    said = summary.verdict({**metrics, "stable_k": 13}, "images")
-    assert "find other numbers of clusters, but agree about 13" in said
+    # GridShift has no such figure.
+    said = summary.verdict({"verdict": "no clear answer", "n_clusters": 13}, "images")
+    assert "the images may form one cluster or none" in said
+    assert summary.verdict({**metrics, "verdict": "clear"}, "rows") is None
 
 
 def test_a_number_that_is_given_is_not_judged():
     metrics = {
-        **{"n_clusters": 2, "n_found": 13, "stable_k": 2, "verdict": "no clear answer"},
+        **{"n_clusters": 2, "gap": 0.2, "verdict": "no clear answer"},
         **{"cluster_sizes": {"0": 5, "1": 4}, "silhouette": None, **SCORES},
     }
     for origin in ("found", "given"):
         results = {
-            "provenance": {"number_of_clusters": {"modes": origin}},
-            "metrics": {"modes": metrics},
+            "provenance": {"number_of_clusters": {"tree": origin}},
+            "metrics": {"tree": metrics},
         }
-        said = "13 clusters within them" in summary.cluster_table(results)
-        assert said == ("--k=2 gives these." in summary.cluster_table(results))
+        said = "the 2 clusters are a best guess" in summary.cluster_table(results)
         assert said == (origin == "found")
 
 
-def test_what_is_found_by_modes():
+def test_what_is_found_by_the_tree():
     found = {"n_clusters": 7, "n_large": 6, "outliers": 3, "verdict": "one cluster", **SCORES}
     results = {
         "provenance": {
-            "number_of_clusters": {"modes": "found", "kmeans": "as found by modes"},
+            "number_of_clusters": {"tree": "found", "kmeans": "as found by tree"},
             "data": {"name": "features"},
         },
         "metrics": {
-            "modes": found,
+            "tree": found,
             "kmeans": {"n_clusters": 6, **SCORES},
             "knn": {"5": None},
             "linear_probe": None,
         },
         "images_per_second": None,
     }
-    _, modes, _, outliers, sentence = provenance.table(results).splitlines()
-    assert " ".join(modes.split()).startswith("modes (k found) 6 and 1 small 0.250")
+    _, tree, _, outliers, sentence = provenance.table(results).splitlines()
+    assert " ".join(tree.split()).startswith("tree (k found) 6 and 1 small 0.250")
     assert outliers.split() == ["outliers", "3"]
     assert "form one cluster" in sentence
