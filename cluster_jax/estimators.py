@@ -55,8 +55,8 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             classes str `[n]`, the known class or "novel 0", "novel 1", ...
         probabilities_: float64 `[n]`, of each image's cluster; None where `tree_` is.
         tree_: float64 `[m - 1, 4]`, the tree of up to 10,000 images in SciPy's form, from
-            which `cut` takes other groups than `labels_`; None if `eval.method` is "gridshift", and with
-            `n_clusters` or classes.
+            which `cut` takes other groups than `labels_`; None if `eval.method` is "gridshift", and
+            with `n_clusters` or classes.
         distances_: float64 `[n]`, distance to the center of the assigned cluster, see
             `inference.Assignment`; with `n_clusters` or classes, Euclidean between unit
             features.

@@ -136,19 +136,16 @@ def fit(x: ArrayLike, metric: str = "cosine", *, n_axes: int | None = None) -> S
     centered = (centered / (largest or 1)).astype(np.float32)
     axes = _principal_axes(centered, n_axes)
     rows = centered @ axes
-    keeps_lengths = not is_cosine or rows.shape[1] <= FEW_AXES
-    compared = rows if keeps_lengths else normalize_rows(rows)
-    whiten = _whitening(rows, knn.nearest(compared, compared, N_NEIGHBORS, exclude_self=True))
+    smoother = Smoother(mean, axes.astype(np.float64), is_cosine, rows, (), rows)
+    whiten = _whitening(rows, _near(smoother._scaled(rows)))
     sharp = rows @ whiten
     rms = float(np.sqrt(np.square(sharp).sum(axis=1).mean())) or 1.0
-    components = axes.astype(np.float64) @ whiten / (largest or 1) / rms
-    sharp = (sharp / rms if keeps_lengths else normalize_rows(sharp)).astype(np.float32)
-    smoother = Smoother(mean, components, is_cosine, sharp, (), sharp)
-    neighbors = knn.nearest(sharp, sharp, N_NEIGHBORS, exclude_self=True).indices
-    stages = [sharp]
+    sharp = smoother._scaled(sharp / rms).astype(np.float32)
+    stages, neighbors = [sharp], _near(sharp)
     for _ in range(N_ROUNDS):
         stages.append(smoother._averaged(stages[-1], stages[-1], neighbors))
-    return smoother._replace(stages=tuple(stages[:-1]), smooth=stages[-1])
+    components = smoother.components @ whiten / (largest or 1) / rms
+    return Smoother(mean, components, is_cosine, sharp, tuple(stages[:-1]), stages[-1])
 
 
 def dequantize(x: NDArray) -> NDArray:
@@ -224,11 +221,16 @@ def _above_noise(variances: NDArray, total: float, n: int, d: int) -> int:
     return len(variances)
 
 
-def _whitening(rows: NDArray, neighbors: knn.Neighbors) -> NDArray:
+def _near(rows: NDArray) -> NDArray:
+    """The neighbors int64 `[n, 10]` of each row."""
+    return knn.nearest(rows, rows, N_NEIGHBORS, exclude_self=True).indices
+
+
+def _whitening(rows: NDArray, neighbors: NDArray) -> NDArray:
     """The matrix float64 `[r, r]` that whitens the differences of neighbors."""
     r = rows.shape[1]
     covariance = np.zeros((r, r))
-    for column in neighbors.indices.T:
+    for column in neighbors.T:
         gaps = (rows - rows[column]).astype(np.float64)
         covariance += gaps.T @ gaps
     mean_variance = float(np.trace(covariance)) / r or 1.0

@@ -86,16 +86,6 @@ class Membership(NamedTuple):
     runner_up_probabilities: NDArray
 
 
-class _Split(NamedTuple):
-    """One level of clusters: of which rows, with what gap, in which representation."""
-
-    labels: NDArray
-    gap: float
-    is_dense: bool
-    scores: dict[int, float]
-    rows: Smoother
-
-
 class SmoothTree(ClusterMixin, BaseEstimator):
     """Finds clusters of features, their number, and the groups above and below them.
 
@@ -128,23 +118,10 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         (3, 'clear', 2)
     """
 
-    labels_: NDArray
-    probabilities_: NDArray
-    runners_up_: NDArray
-    runner_up_probabilities_: NDArray
-    n_clusters_: int
-    verdict_: str
-    gap_: float
     scores_: dict[int, float]
-    linkage_: NDArray
-    sample_: NDArray
-    smoother_: Smoother
 
     def __init__(
-        self,
-        metric: str = "cosine",
-        n_clusters: int | None = None,
-        random_state: int = 0,
+        self, metric: str = "cosine", n_clusters: int | None = None, random_state: int = 0
     ) -> None:
         self.metric = metric
         self.n_clusters = n_clusters
@@ -158,7 +135,10 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         """
         x = numeric(X, "X")
         validate_data(self, X, reset=True, skip_check_array=True)
-        self._check(len(x))
+        checks.one_of("metric", self.metric, METRICS)
+        checks.whole("random_state", self.random_state, 0)
+        if self.n_clusters is not None:
+            checks.whole("n_clusters", self.n_clusters, 1, min(len(x), MAX_ROWS))
         rng = np.random.default_rng(self.random_state)
         order = _order(x)
         if len(order) > MAX_ROWS:
@@ -214,7 +194,6 @@ class SmoothTree(ClusterMixin, BaseEstimator):
     @property
     def cluster_linkage_(self) -> NDArray:
         """The tree above the clusters, float64 `[n_clusters_ - 1, 4]`, see `cluster_linkage`."""
-        check_is_fitted(self)
         return cluster_linkage(self.linkage_, self.labels_[self.sample_])
 
     @property
@@ -225,30 +204,25 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             self.labels_, self.probabilities_, self.runners_up_, self.runner_up_probabilities_
         )
 
-    def _check(self, n: int) -> None:
-        checks.one_of("metric", self.metric, METRICS)
-        checks.whole("random_state", self.random_state, 0)
-        if self.n_clusters is not None:
-            checks.whole("n_clusters", self.n_clusters, 1, min(n, MAX_ROWS))
-
     def _find(self, x: NDArray, rng: np.random.Generator) -> list[NDArray]:
         """Nested labels of the rows, the finest first; sets the verdict."""
         clear, one, unclear = VERDICTS
-        self.gap_, self.scores_, self.verdict_ = float("nan"), {}, unclear
         n = len(x)
+        labels, self.gap_, self.scores_ = np.zeros(n, np.int64), float("nan"), {}
         if self.n_clusters is not None and n > 1:
-            return [_partition(self.smoother_, _ward(self.smoother_.smooth), self.n_clusters)]
-        if n < N_NEIGHBORS or not self.smoother_.sharp.any():
+            labels = _partition(self.smoother_, _ward(self.smoother_.smooth), self.n_clusters)
+        elif n >= N_NEIGHBORS and self.smoother_.sharp.any():
+            labels, self.gap_, self.scores_ = _split(x, self.smoother_, rng)
+        if self.n_clusters is not None:
+            self.verdict_ = unclear
+            return [labels]
+        if not self.gap_ >= MIN_GAP:
             self.verdict_ = one
             return [np.zeros(n, np.int64)]
-        found = _split(x, self.smoother_, rng)
-        self.gap_, self.scores_ = found.gap, found.scores
-        if found.gap < MIN_GAP:
-            self.verdict_ = one
-            return [np.zeros(n, np.int64)]
-        self.verdict_ = clear if found.gap >= CLEAR_GAP else unclear
-        levels = [found.labels]
-        while not found.is_dense:
+        self.verdict_ = clear if self.gap_ >= CLEAR_GAP else unclear
+        levels = [labels]
+        # Clusters of HDBSCAN are final.
+        while np.isfinite(self.gap_):
             parts = _deeper(x, levels[0], self.metric, rng)
             if parts is None:
                 break
@@ -274,12 +248,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
 
 
 def cut(
-    linkage: NDArray,
-    sample: NDArray,
-    labels: NDArray,
-    *,
-    k: int | None = None,
-    level: float | None = None,
+    linkage: NDArray, sample: NDArray, labels: NDArray, *, k: int | None, level: float | None
 ) -> NDArray:
     """Labels of all rows at a cut of the tree of a sample of them, int64 `[n]`, largest first.
 
@@ -297,8 +266,10 @@ def cut(
     Example:
         >>> linkage = np.array([[0, 1, 1.0, 2], [2, 3, 4.0, 3]])
         >>> rows, labels = np.arange(3), np.array([0, 0, 1])
-        >>> cut(linkage, rows, labels, k=1).tolist(), cut(linkage, rows, labels, level=0.5).tolist()
-        ([0, 0, 0], [0, 0, 1])
+        >>> cut(linkage, rows, labels, k=1, level=None).tolist()
+        [0, 0, 0]
+        >>> cut(linkage, rows, labels, k=None, level=0.5).tolist()
+        [0, 0, 1]
     """
     if level is not None and k is None:
         checks.between("level", level, 0, 1)
@@ -381,8 +352,10 @@ def silhouettes(rows: NDArray, labels: NDArray) -> NDArray:
     return np.where(own_size > 1, (other - own) / largest, 0.0).astype(np.float64)
 
 
-def _split(x: NDArray, rows: Smoother, rng: np.random.Generator) -> _Split:
-    """Steps 1 to 4 for rows `[n, d]` and their representation."""
+def _split(
+    x: NDArray, rows: Smoother, rng: np.random.Generator
+) -> tuple[NDArray, float, dict[int, float]]:
+    """Steps 1 to 4 for rows `[n, d]`: labels, their gap, and the silhouettes of all k tried."""
     linkage = _ward(rows.smooth)
     labels, score, scores = _search(rows, linkage)
     null = _null(x, rows, rng)
@@ -392,8 +365,8 @@ def _split(x: NDArray, rows: Smoother, rng: np.random.Generator) -> _Split:
     if 2 <= rows.sharp.shape[1] <= FEW_AXES:
         dense = _dense(rows.sharp)
         if dense is not None:
-            return _Split(dense, float("inf"), True, scores, rows)
-    return _Split(labels, gap, False, scores, rows)
+            return dense, float("inf"), scores
+    return labels, gap, scores
 
 
 def _search(rows: Smoother, linkage: NDArray) -> tuple[NDArray, float, dict[int, float]]:
@@ -435,28 +408,23 @@ def _to_nearest_mean(rows: NDArray, labels: NDArray) -> NDArray:
 
 def _null(x: NDArray, rows: Smoother, rng: np.random.Generator) -> Smoother:
     """Rows without clusters, in a representation of as many axes."""
-    n, r = len(x), rows.sharp.shape[1]
-    m = min(n, _NULL_ROWS)
+    n, m, r = len(x), min(len(x), _NULL_ROWS), rows.sharp.shape[1]
     if r <= FEW_AXES:
         axes = np.linalg.svd(rows.sharp - rows.sharp.mean(axis=0), full_matrices=False)[2]
         turned = rows.sharp @ axes.T
         low, high = turned.min(axis=0), turned.max(axis=0)
         return smooth.fit(rng.uniform(low, high, (m, r)), "euclidean", n_axes=r)
     metric = "cosine" if rows.is_cosine else "euclidean"
-    y = smooth.unit_rows(x) if rows.is_cosine else x
+    y = smooth.unit_rows(x) if rows.is_cosine else x / (np.abs(x).max() or 1)
     mean = y.mean(axis=0, dtype=np.float64)
-    centered = y - mean
-    scale = np.abs(centered).max(initial=0) or 1.0
-    noise = rng.standard_normal((m, n), np.float32) @ (centered / scale).astype(np.float32)
-    return smooth.fit(noise * (scale / np.sqrt(n)) + mean, metric, n_axes=r)
+    noise = rng.standard_normal((m, n), np.float32) @ (y - mean).astype(np.float32)
+    return smooth.fit(noise / np.sqrt(n) + mean, metric, n_axes=r)
 
 
 def _dense(rows: NDArray) -> NDArray | None:
     """HDBSCAN's clusters if they hold most rows; the others go to the nearest clustered row."""
-    n = len(rows)
-    search = HDBSCAN(
-        min_cluster_size=max(5, min(MIN_CLUSTER_SIZE, n // 20)), min_samples=5, copy=True
-    )
+    size = max(5, min(MIN_CLUSTER_SIZE, len(rows) // 20))
+    search = HDBSCAN(min_cluster_size=size, min_samples=5, copy=True)
     labels = search.fit_predict(rows.astype(np.float64)).astype(np.int64)
     held = labels >= 0
     if labels.max() < 1 or held.mean() < DENSE_SHARE:
@@ -473,12 +441,10 @@ def _deeper(x: NDArray, labels: NDArray, metric: str, rng: np.random.Generator) 
     whole, parts, n_parts = 0, np.zeros(n, np.int64), 0
     for own in sorted(_members(labels), key=len, reverse=True):
         inside = np.zeros(len(own), np.int64)
-        is_split = False
         if len(own) >= 2 * N_NEIGHBORS:
-            found = _split(x[own], smooth.fit(x[own], metric), rng)
-            is_split = found.gap >= MIN_GAP
-            inside = found.labels if is_split else inside
-        whole += 0 if is_split else len(own)
+            found, gap, _ = _split(x[own], smooth.fit(x[own], metric), rng)
+            inside = found if gap >= MIN_GAP else inside
+        whole += 0 if inside.any() else len(own)
         if whole > (1 - SPLIT_SHARE) * n:
             return None
         parts[own] = n_parts + inside
@@ -490,14 +456,13 @@ def _spread(labels: NDArray, sharp: NDArray) -> Membership:
     """Labels with their shares after averaging twice over the neighbors."""
     k = int(labels.max()) + 1
     if k == 1 or len(labels) <= N_NEIGHBORS:
-        n = len(labels)
-        return Membership(labels, np.ones(n), np.full(n, -1), np.zeros(n))
+        zeros = np.zeros(len(labels))
+        return Membership(labels, zeros + 1, np.full(len(labels), -1), zeros)
     near = knn.nearest(sharp, sharp, N_NEIGHBORS, exclude_self=True).indices
-    n, count = near.shape
-    every = np.repeat(np.arange(n), count + 1)
-    around = np.concatenate([np.arange(n)[:, None], near], axis=1).ravel()
-    graph = sparse.csr_array((np.full(len(every), 1 / (count + 1)), (every, around)), (n, n))
-    return _membership(labels, graph @ (graph @ np.eye(k)[labels]))
+    shares = np.eye(k)[labels]
+    for _ in range(2):
+        shares = (shares + sum(shares[column] for column in near.T)) / (near.shape[1] + 1)
+    return _membership(labels, shares)
 
 
 def _membership(labels: NDArray, shares: NDArray) -> Membership:
@@ -549,8 +514,6 @@ def _weighted_ward(sizes: NDArray, means: NDArray) -> NDArray:
     if len(means) == 1:
         return np.empty((0, 4))
     merges = _ward(means)
-    if sizes.max() == 1:
-        return merges
     all_sizes, all_means, highest = [*sizes], [*means], 0.0
     for merge in merges:
         i, j = int(merge[0]), int(merge[1])

@@ -246,7 +246,7 @@ def place(run: TrainedRun, rows: np.ndarray, labels: np.ndarray | None = None) -
     check(run)
     section, stored = run.config.eval, run.clusters
     if stored.smoother is not None:
-        return _place_by_tree(run, rows, stored.cluster_labels if labels is None else labels)
+        return _place_by_tree(run, rows, labels)
     bandwidth = 1.0 if stored.bandwidth is None else float(stored.bandwidth)
     if section.method == "gridshift" and section.reduce.method == "none":
         gridshift = section.gridshift
@@ -261,14 +261,17 @@ def place(run: TrainedRun, rows: np.ndarray, labels: np.ndarray | None = None) -
     return Assignment(assigned, distances / bandwidth, _is_novel(run, neighbors))
 
 
-def _place_by_tree(run: TrainedRun, rows: np.ndarray, labels: np.ndarray) -> Assignment:
-    smoother, sample = run.clusters.smoother, run.clusters.sample
+def _place_by_tree(run: TrainedRun, rows: np.ndarray, labels: np.ndarray | None) -> Assignment:
+    stored = run.clusters
+    smoother, sample, centers = stored.smoother, stored.sample, stored.centers
     assert smoother is not None  # Checked by the caller.
     assert sample is not None
+    if labels is None:
+        labels = stored.cluster_labels
+    else:
+        centers = arrays.cluster_means(smoother.project(run.features), labels)
     assigned = smooth_tree.votes(smoother, labels[sample], rows).argmax(axis=1)
-    sharp = smoother.project(rows)
-    centers = arrays.cluster_means(smoother.sharp, labels[sample])
-    distances = arrays.distances_to_centers(sharp, centers, assigned)
+    distances = arrays.distances_to_centers(smoother.project(rows), centers, assigned)
     neighbors = out_of_sample.neighbors(rows, run.features, 1)
     return Assignment(assigned, distances, _is_novel(run, neighbors))
 
