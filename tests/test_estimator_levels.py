@@ -1,16 +1,19 @@
-"""ImageClusterer with `eval.method` "modes": the tree of groups, its cuts, and probabilities."""
+"""ImageClusterer with `eval.method` "tree": the tree of groups, its cuts, and probabilities."""
 
 import csv
+import dataclasses
+import functools
 import itertools
 import shutil
 
 import numpy as np
 import pytest
+from sklearn.metrics import adjusted_rand_score
 
 import cluster_jax
 from cluster_jax.cli import predict
-from cluster_jax.clustering import grouping, modes
-from cluster_jax.clustering.signal import Signal
+from cluster_jax.clustering import smooth, smooth_tree
+from cluster_jax.clustering.kmeans import kmeans
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.estimators import ImageClusterer
@@ -29,21 +32,6 @@ OVERRIDES = {
     "network.width": 32,
     "train.duration": "1 step",
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def doubts():
-    """Probabilities that differ, whatever the rows."""
-    assign = modes.assign
-
-    def doubtful(*arguments):
-        found = assign(*arguments)
-        sure = np.linspace(0.5, 1, len(found.labels))
-        return found._replace(probabilities=sure, runner_up_probabilities=1 - sure)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(modes, "assign", doubtful)
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -86,16 +74,17 @@ def _is_union(coarse, fine):
 def test_what_fit_leaves(fitted):
     metrics = fitted.results_["metrics"]
     assert "gridshift" not in metrics
-    assert fitted.n_clusters_ == metrics["modes"]["n_large"] > 1
-    assert fitted.results_["provenance"]["number_of_clusters"]["modes"] == "found"
+    assert fitted.n_clusters_ == metrics["tree"]["n_large"] == 6
+    assert metrics["tree"]["verdict"] == "clear"
+    assert fitted.results_["provenance"]["number_of_clusters"]["tree"] == "found"
     assert fitted.results_["provenance"]["bandwidth"] is None
-    # As they were made, in another order of the rows.
-    np.testing.assert_array_equal(np.sort(fitted.probabilities_), np.linspace(0.5, 1, COUNT))
-    assert len(fitted.linkage_) == len(np.unique(fitted.labels_)) - 1
-    assert "the more apart they are" in (fitted._run.workdir / "report.html").read_text()
-    k = len(np.unique(fitted.labels_)) - 1
-    groups = cluster_jax.cut_tree(fitted.linkage_, k)
-    assert _is_union(groups[fitted.labels_], fitted.cut(k=k))
+    assert 0 < fitted.probabilities_.min() < 0.6 < fitted.probabilities_.max() <= 1
+    assert fitted.tree_.shape == (COUNT - 1, 4)
+    assert fitted.linkage_.shape == (5, 4)
+    np.testing.assert_array_equal(fitted.linkage_[:, 2], fitted.tree_[-5:, 2])
+    assert "the farther apart they are" in (fitted._run.workdir / "report.html").read_text()
+    groups = cluster_jax.cut_tree(fitted.linkage_, 5)
+    assert _is_union(groups[fitted.labels_], fitted.cut(k=5))
     rows = list(csv.DictReader((fitted._run.workdir / "assignments.csv").read_text().splitlines()))
     assert list(rows[0]) == [
         *("image", "cluster", "distance", "outlier", "probability", "runner_up"),
@@ -104,67 +93,83 @@ def test_what_fit_leaves(fitted):
     assert [int(row["cluster"]) for row in rows] == fitted.labels_.tolist()
     found = [float(row["probability"]) for row in rows]
     np.testing.assert_allclose(found, fitted.probabilities_, rtol=1e-5)
+    stored = fitted._run.clusters
     found = [float(row["runner_up_probability"]) for row in rows]
-    np.testing.assert_allclose(found, 1 - fitted.probabilities_, rtol=1e-5)
+    np.testing.assert_allclose(found, stored.runner_up_probabilities, rtol=1e-5)
+    assert [int(row["runner_up"] or -1) for row in rows] == stored.runners_up.tolist()
+    assert (stored.runners_up >= 0).any()
 
 
 def test_the_command_cluster_finds_the_same(fitted):
     reduce = fitted.results_["config"]["eval"]["reduce"]
     names = ("n_components", "n_neighbors", "min_dist", "metric")
     options = ClusterOptions(
-        method="modes", k=None, reduce=reduce["method"], bandwidth="auto", n_init=1, max_iter=1,
+        method="tree", k=None, reduce=reduce["method"], bandwidth="auto", n_init=1, max_iter=1,
         seed=fitted.results_["provenance"]["seed"], **{name: reduce[name] for name in names},
     )  # fmt: skip
     result = cluster_features.cluster(fitted._run.features, None, options, lambda text: None)
     np.testing.assert_array_equal(result.cluster_labels, fitted.labels_)
     np.testing.assert_allclose(result.membership.probabilities, fitted.probabilities_, atol=1e-6)
-    for k in range(1, len(fitted.tree_.merges) + 2):
-        np.testing.assert_array_equal(result.modes.cut(k=k), fitted.cut(k=k))
-    shared = set(fitted.results_["metrics"]["modes"]) & set(result.metrics)
-    assert {"verdict", "agreement", "stable_k", "certainty", "n_found"} <= shared
+    for k in (1, 2, 3, 7, 50, COUNT):
+        np.testing.assert_array_equal(result.tree.cut(k=k), fitted.cut(k=k))
+    metrics = fitted.results_["metrics"]["tree"]
+    assert {name: result.metrics[name] for name in metrics} == metrics
 
 
-def test_cuts_are_nested_partitions(fitted, monkeypatch):
-    n_leaves = len(fitted.tree_.merges) + 1
-    n_clusters = len(np.unique(fitted.labels_))
-    assert n_leaves > n_clusters, "one cut is finer than the answer"
-    cuts = [fitted.cut(k=k) for k in range(1, n_leaves + 1)]
+def test_cuts_are_nested_partitions(fitted):
+    cuts = [fitted.cut(k=k) for k in range(1, COUNT + 1)]
     for k, labels in enumerate(cuts, start=1):
         assert (labels.dtype, labels.shape) == (np.int64, (COUNT,))
         assert np.unique(labels).tolist() == list(range(k))
-    for coarse, fine in itertools.pairwise(cuts[:n_clusters]):
+        assert (np.diff(np.bincount(labels)) <= 0).all(), "the largest first"
+    for coarse, fine in itertools.pairwise(cuts):
         assert _is_union(coarse, fine)
-    np.testing.assert_array_equal(cuts[n_clusters - 1], fitted.labels_)
-    np.testing.assert_array_equal(fitted.cut(level=0.0), cuts[-1])
-    # Coarser ones are unions: no row is assigned anew.
-    monkeypatch.setattr(grouping, "assign", lambda *_: pytest.fail("assigned"))
+    np.testing.assert_array_equal(cuts[fitted.n_clusters_ - 1], fitted.labels_)
+    np.testing.assert_array_equal(fitted.cut(), fitted.labels_)
+
+
+def test_a_level_is_a_share_of_the_highest_merge(fitted):
+    heights = fitted.tree_[:, 2]
+    assert (np.diff(heights) >= 0).all()
+    shares = heights / heights[-1]
+    for k in (2, 3, fitted.n_clusters_, 40):
+        below, above = shares[-k], shares[1 - k]
+        assert below < above
+        groups = fitted.cut(level=(below + above) / 2)
+        np.testing.assert_array_equal(groups, fitted.cut(k=k))
     assert not fitted.cut(level=1.0).any()
-    np.testing.assert_array_equal(fitted.cut(k=2), cuts[1])
+    # Rows that coincide stay together.
+    finest = 1 + int((heights > 0).sum())
+    assert finest > COUNT - 10
+    np.testing.assert_array_equal(fitted.cut(level=0.0), fitted.cut(k=finest))
 
 
-def test_saved_and_loaded(fitted, tmp_path):
+def test_saved_and_loaded(fitted, features, tmp_path):
     again = cluster_jax.load(fitted.save(tmp_path / "kept"))
-    for ours, theirs in zip(fitted.tree_, again.tree_, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-    for name in ("labels_", "probabilities_", "distances_", "linkage_"):
+    for name in ("labels_", "probabilities_", "distances_", "outliers_", "linkage_", "tree_"):
         np.testing.assert_array_equal(getattr(fitted, name), getattr(again, name))
-    for k in range(1, len(fitted.tree_.merges) + 2):
+    for k in (1, 2, 7, COUNT):
         np.testing.assert_array_equal(fitted.cut(k=k), again.cut(k=k))
+    new = features[:50] + np.float32(0.3)
+    for ours, theirs in zip(fitted.locate(new), again.locate(new), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
 
 
 def test_new_images_follow_the_cut(fitted, features, tmp_path, capsys):
     found = fitted.locate(features)
     np.testing.assert_array_equal(found.labels, fitted.labels_)
     np.testing.assert_allclose(found.distances, fitted.distances_, atol=1e-5)
-    for k in (2, len(fitted.tree_.merges) + 1):
+    sharp = np.empty_like(fitted._run.clusters.sharp)
+    sharp[fitted._run.clusters.sample] = fitted._run.clusters.sharp
+    for k in (2, 6, 9):
         groups = fitted.cut(k=k)
         np.testing.assert_array_equal(fitted.predict(features, k=k), groups)
         np.testing.assert_array_equal(fitted.predict(features[:1], k=k), groups[:1])
+        rows = sharp[groups == 0]
+        wanted = np.linalg.norm(rows - rows.mean(axis=0), axis=1)
+        distances = fitted.locate(features[groups == 0], k=k).distances
+        np.testing.assert_allclose(distances, wanted, atol=1e-5)
     assert not fitted.predict(features, level=1.0).any()
-    points = fitted._run.clusters.points[groups == 0]
-    wanted = np.linalg.norm(points - points.mean(axis=0), axis=1)
-    distances = fitted.locate(features[groups == 0], k=k).distances
-    np.testing.assert_allclose(distances, wanted, atol=1e-5)
     np.save(tmp_path / "x.npy", features[:1])
     arguments = [f"--workdir={fitted._run.workdir}", f"--images={tmp_path}/x.npy"]
     predict.main([*arguments, f"--out={tmp_path}/p.csv"])
@@ -174,14 +179,40 @@ def test_new_images_follow_the_cut(fitted, features, tmp_path, capsys):
     assert int(row["cluster"]) == fitted.labels_[0]
 
 
-def test_without_a_map(make, features, workdir, monkeypatch):
-    """One column of features that stands out is clustered and drawn as it is."""
+def test_images_outside_the_sample_are_placed_like_new_ones(
+    make, fitted, features, workdir, monkeypatch
+):
+    monkeypatch.setattr(smooth_tree, "MAX_ROWS", 200)
+    again = make(workdir=workdir, overrides={"eval.reduce.min_dist": 0.1}).fit(features)
+    assert again.results_["metrics"]["tree"]["rows_clustered"] == 200
+    assert again.tree_.shape == (199, 4)
+    assert again.labels_.shape == again.cut(k=9).shape == (COUNT,)
+    assert adjusted_rand_score(again.labels_, fitted.labels_) > 0.9
+    found = again.locate(features)
+    np.testing.assert_array_equal(found.labels, again.labels_)
+    np.testing.assert_allclose(found.distances, again.distances_, atol=1e-5)
+    same = again.locate(features, k=again.n_clusters_)
+    np.testing.assert_allclose(same.distances, again.distances_, atol=1e-5)
+    for k in (2, 3):
+        assert _is_union(again.cut(k=k), again.labels_)
+    with pytest.raises(InputError, match="k must be at most 200; got 201"):
+        again.cut(k=201)
 
-    def first_column(x):
-        return Signal(x.mean(axis=0), np.eye(x.shape[1])[:, :1])
 
-    monkeypatch.setattr(grouping.signal, "fit", first_column)
-    again = make(workdir=workdir, overrides={"eval.reduce.method": "none"}).fit(features)
+@pytest.mark.parametrize("method", ["none", "tsne"])
+def test_the_map_is_only_a_picture(make, fitted, features, workdir, method):
+    again = make(workdir=workdir, overrides={"eval.reduce.method": method}).fit(features)
+    shape = fitted._run.clusters.sharp.shape if method == "none" else (COUNT, 3)
+    assert again._run.clusters.points.shape == shape
+    np.testing.assert_array_equal(again.labels_, fitted.labels_)
+    for ours, theirs in zip(again.locate(features, k=3), fitted.locate(features, k=3), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_one_axis_is_drawn_as_it_is(make, features, workdir, monkeypatch):
+    fit = functools.partial(smooth.fit, n_axes=1)
+    monkeypatch.setattr(smooth_tree.smooth, "fit", fit)
+    again = make(workdir=workdir, overrides={"eval.reduce.min_dist": 0.1}).fit(features)
     assert again._run.clusters.points.shape == (COUNT, 1)
     np.testing.assert_array_equal(again.predict(features), again.labels_)
 
@@ -191,7 +222,7 @@ def test_a_kill_before_the_report(make, fitted, features, workdir, monkeypatch):
     other = make(workdir=workdir, overrides={"eval.method": "gridshift"}).fit(features)
     assert other.tree_ is other.probabilities_ is None
     assert "probability" not in (workdir / "assignments.csv").read_text()
-    with pytest.raises(InputError, match=r"eval.method must be 'modes' to cut"):
+    with pytest.raises(InputError, match=r"eval.method must be 'tree' to cut"):
         other.predict(features[:1], level=0.5)
     assert (other.predict(features[:9]) == other.labels_[:9]).all()
 
@@ -209,7 +240,7 @@ def test_a_kill_before_the_report(make, fitted, features, workdir, monkeypatch):
     for name in ("assignments.csv", "clusters.npz"):
         assert (workdir / name).read_bytes() == (old / name).read_bytes(), name
     assert again.results_["metrics"] == fitted.results_["metrics"]
-    assert io.read_json(workdir / "results.json")["metrics"]["modes"]
+    assert io.read_json(workdir / "results.json")["metrics"]["tree"]
 
 
 def test_a_damaged_tree_is_made_again(make, features, workdir):
@@ -223,13 +254,18 @@ def test_a_damaged_tree_is_made_again(make, features, workdir):
 
 
 def test_levels_where_there_are_none(make, fitted, features, workdir):
-    with pytest.raises(InputError, match=r"k must be between 1 and .*, the finest groups; got 999"):
+    with pytest.raises(InputError, match="k must be at most 300; got 999"):
         fitted.predict(features[:1], k=999)
-    with pytest.raises(InputError, match="k or level must be given, not both"):
+    with pytest.raises(InputError, match="k must be at least 1; got 0"):
+        fitted.cut(k=0)
+    with pytest.raises(InputError, match=r"level must be between 0 and 1; got 1\.5"):
+        fitted.predict(features[:1], level=1.5)
+    with pytest.raises(InputError, match="one of k and level must be given"):
         fitted.cut(k=2, level=0.5)
     given = make(workdir=workdir, n_clusters=3).fit(features)
     assert len(np.unique(given.labels_)) == 3
     assert given.tree_ is given.probabilities_ is None
+    np.testing.assert_array_equal(given.predict(features), given.labels_)
     with pytest.raises(InputError, match="n_clusters and the classes must be None to cut the tree"):
         given.cut(k=2)
 
@@ -241,5 +277,18 @@ def test_labels_are_for_scores_only(fitted):
     without, with_ = (evaluate(embedding, t, config, seed=0) for t in (None, labels))
     np.testing.assert_array_equal(without.cluster_labels, with_.cluster_labels)
     np.testing.assert_array_equal(without.cluster_labels, fitted.labels_)
-    assert with_.metrics["modes"]["acc"] is not None
-    assert without.metrics["kmeans"]["k_given"] == without.metrics["modes"]["n_large"]
+    assert with_.metrics["tree"]["acc"] is not None
+    assert without.metrics["kmeans"]["k_given"] == without.metrics["tree"]["n_large"]
+
+
+def test_kmeans_runs_on_smooth_rows(fitted):
+    embedding = io.read_arrays(fitted._run.workdir / "embedding.npz")
+    config = fitted._run.config.eval
+    config = dataclasses.replace(config, kmeans=dataclasses.replace(config.kmeans, k=12))
+    found, x = evaluate(embedding, None, config, seed=0), fitted._run.features
+    on_smooth, on_features = (
+        kmeans(rows, 12, metric=config.kmeans.metric, n_init=1, seed=0).labels
+        for rows in (found.tree.smooth_rows(x), x)
+    )
+    np.testing.assert_array_equal(found.kmeans_labels, on_smooth)
+    assert (np.asarray(on_smooth) != np.asarray(on_features)).any()
