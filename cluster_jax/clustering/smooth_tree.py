@@ -24,9 +24,24 @@ as in label spreading [4]; a new row takes the label of most of its ten nearest 
 by 1 / distance. Above 10,000 rows a random sample of 10,000 is clustered; every other row is
 treated as a new one. The order of the rows changes nothing.
 
-| constant | what it does | halved | doubled |
-|---|---|---|---|
-TABLE
+| constant | what it does |
+|---|---|
+| `MAX_AXES` 64 | principal axes at most |
+| `AXES_PER_SIGNAL` 2 | axes kept for each that stands out from noise |
+| `FEW_AXES` 3 | axes up to which rows keep their lengths and HDBSCAN runs |
+| `N_NEIGHBORS` 10 | neighbors for the whitening, the averaging, and the votes |
+| `N_ROUNDS` 2 | rounds of averaging |
+| `SHRINKAGE` 0.1 | of the whitening towards none |
+| `ROWS_PER_VALUE` 20 | rows for each value from which a column counts as rounded |
+| `MAX_ROWS` 10,000 | rows that are clustered |
+| `K_RATIO` 1.12, `MAX_K` 300 | numbers of clusters tried above 20 |
+| `MIN_GAP` 0.1 | silhouette above that of a Gaussian from which there are clusters |
+| `CLEAR_GAP` 0.3 | the same, from which the answer is clear |
+| `SPLIT_SHARE` 0.9 | rows in clusters that split, from which the parts are the clusters |
+| `MIN_CLUSTER_SIZE` 25 | of HDBSCAN; a twentieth of the rows where that is less |
+| `DENSE_SHARE` 0.75 | rows that HDBSCAN's clusters must hold |
+
+What changes when each is halved or doubled: `experiments/number_of_clusters/constants.md`.
 
 References:
     [1] Rousseeuw 1987, Silhouettes.
