@@ -40,7 +40,7 @@ def test_python(embeddings, capsys):
     for block in _blocks("python"):
         exec(block, names)
     assert names["model"].labels_.shape == embeddings.shape
-    assert "stable_k=3" in capsys.readouterr().out
+    assert "3 clusters: clear" in capsys.readouterr().out
 
 
 def test_command(embeddings, capsys):
