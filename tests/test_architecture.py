@@ -112,8 +112,3 @@ def test_importing_the_package_is_cheap():
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-
-
-def test_files_stay_short():
-    for file in FILES:
-        assert len(file.read_text().splitlines()) <= 330, file.relative_to(ROOT)

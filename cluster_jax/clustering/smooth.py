@@ -172,7 +172,12 @@ def dequantize(x: NDArray) -> NDArray:
 
 
 def unit_rows(x: NDArray) -> NDArray:
-    """Rows float64 `[n, d]` of length one; a row of zeros stays zero."""
+    """Rows float64 `[n, d]` of length one; a row of zeros stays zero.
+
+    Example:
+        >>> unit_rows(np.array([[3, 4], [0, 0]])).tolist()
+        [[0.6, 0.8], [0.0, 0.0]]
+    """
     return normalize_rows(x.astype(np.float64))
 
 

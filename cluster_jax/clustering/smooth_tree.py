@@ -335,7 +335,13 @@ def votes(rows: Smoother, labels: NDArray, x: NDArray) -> NDArray:
         x: features `[m, d]`.
 
     Returns:
-        Shares float64 `[m, k]`, weighted by 1 / distance; a training row keeps its label.
+        Shares float64 `[m, k]`, weighted by 1 / distance; a training row keeps its label, unless it
+        has rounded columns, whose values `fit` spreads.
+
+    Example:
+        >>> x = np.random.default_rng(0).normal(size=(40, 3)) + 9 * (np.arange(40) % 2)[:, None]
+        >>> votes(smooth.fit(x, "euclidean"), np.arange(40) % 2, x[:2]).round(3).tolist()
+        [[1.0, 0.0], [0.0, 1.0]]
     """
     return knn.vote(knn.nearest(rows.project(x), rows.sharp, N_NEIGHBORS), labels)
 

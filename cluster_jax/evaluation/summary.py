@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from cluster_jax.clustering.smooth_tree import CLEAR_GAP
 from cluster_jax.evaluation.cluster_options import CLUSTERINGS
 
 # Clusters listed in a summary, the largest first.
@@ -56,9 +57,10 @@ def verdict(metrics: Mapping[str, Any], noun: str) -> str | None:
     if metrics.get("verdict") == "no clear answer":
         if metrics.get("gap") is None:
             return f"No clear answer: the {noun} may form one cluster or none (see the report)."
+        k, gap = metrics["n_clusters"], metrics["gap"]
         return (
-            f"No clear answer: the {metrics['n_clusters']} clusters are a best guess, separated "
-            f"by a silhouette of {metrics['gap']:.2f} more than parts of one cluster (clear: 0.3)."
+            f"No clear answer: the {k} clusters are a best guess, separated by a silhouette of "
+            f"{gap:.2f} more than parts of one cluster (clear: {CLEAR_GAP})."
         )
     return None
 

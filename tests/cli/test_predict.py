@@ -79,13 +79,18 @@ def test_images_do_not_affect_each_other(trained):
     def features(images):
         return inference.embed(run, net, inference_data.load(images, toy.DATA, (8, 8, 1)))
 
-    together = features(pixels)
-    alone = np.concatenate([features(pixels[i : i + 1]) for i in (0, 5, 63, 64, 99)])
-    assert (alone == together[[0, 5, 63, 64, 99]]).all()
+    together, rows = features(pixels), [0, 5, 63, 64, 99]
+    others = toy.images(100, seed=9)[0]
+    others[rows] = pixels[rows]
+    assert (features(others)[rows] == together[rows]).all()
+    # At another place in its batch an image is rounded otherwise on some processors.
+    alone = np.concatenate([features(pixels[i : i + 1]) for i in rows])
+    np.testing.assert_allclose(alone, together[rows], atol=1e-6)
     np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1, rtol=1e-5)
     few, all_ = inference.place(run, alone), inference.place(run, together)
-    for a, b in zip(few, all_, strict=True):
-        assert (a == b[[0, 5, 63, 64, 99]]).all()
+    assert (few.labels == all_.labels[rows]).all()
+    assert (few.is_novel == all_.is_novel[rows]).all()
+    np.testing.assert_allclose(few.distances, all_.distances[rows], rtol=1e-3, atol=1e-5)
 
 
 def test_progress_counts_no_padding(trained, monkeypatch):
