@@ -99,6 +99,15 @@ def lines_of(case: real.Case, todo: list[str]) -> Iterator[dict]:
         yield {"set": case.name, "method": method, "seconds": round(seconds, 2), **best, **extra}
 
 
+def complete(lines: list[dict]) -> list[dict]:
+    """The lines of methods that have run on all sets of their list."""
+    sets_of: dict[str, set[str]] = {}
+    for line in lines:
+        sets_of.setdefault(line["method"], set()).add(line["set"])
+    most = max(map(len, sets_of.values()))
+    return [line for line in lines if len(sets_of[line["method"]]) == most]
+
+
 def table(lines: list[dict]) -> str:
     """A row for each method: sets of several clusters, then those of one."""
     several = [line for line in lines if line["true"] > 1]
@@ -160,7 +169,7 @@ def main() -> None:
                     file.write(json.dumps(lines[-1]) + "\n")
     text = ["# The number of clusters, not given", (FOLDER / "notes.md").read_text().strip()]
     for title in dict.fromkeys(line["list"] for line in lines):
-        own = [line for line in lines if line["list"] == title]
+        own = complete([line for line in lines if line["list"] == title])
         text += [f"## {title}", table(own), verdicts(own)]
     versions = ", ".join(f"{name} {version}" for name, version in provenance.versions().items())
     commits = ", ".join(sorted({f"{line['commit']}" for line in lines}))
