@@ -481,7 +481,7 @@ def _spread(labels: NDArray, sharp: NDArray) -> Membership:
         return Membership(labels, zeros + 1, np.full(len(labels), -1), zeros)
     near = knn.nearest(sharp, sharp, N_NEIGHBORS, exclude_self=True).indices
     shares = np.eye(k)[labels]
-    for _ in range(2):
+    for _ in range(smooth.N_ROUNDS):
         shares = (shares + sum(shares[column] for column in near.T)) / (near.shape[1] + 1)
     return _membership(labels, shares)
 
