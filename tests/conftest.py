@@ -197,8 +197,8 @@ def sharing(first, make):
     schedule = {"seed": 0, "log_every": 0, "checkpoint_every": 0, "keep_checkpoints": 0}
     schedule |= {"on_collapse": None}
 
-    def joined(config, dataset, test, mesh):
-        built = join(config, dataset, test, mesh)
+    def joined(inputs, mesh):
+        built, dataset = join(inputs, mesh), inputs.dataset
         if not dataset.has_images:  # whose neighbors a step depends on
             return built
         run = built.training

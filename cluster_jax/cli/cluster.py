@@ -242,10 +242,10 @@ def _parser() -> Parser:
         "one row per vector: .npy, .npz, .csv or .tsv (with or without column titles and row names)"
     )
     add("--features", required=True, metavar="FILE", help=files)
-    add("--array", metavar="NAME", help="array of an .npz file of features")
+    add("--array", metavar="NAME", help="array of an .npz file of features (default: features)")
     strings = "one integer or string per row: .npy, .npz, .csv or .txt"
     add("--labels", metavar="FILE", help=f"{strings}; only used to score")
-    add("--labels_array", metavar="NAME", help="array of an .npz file of labels")
+    add("--labels_array", metavar="NAME", help="array of an .npz file of labels (default: labels)")
     add("--workdir", metavar="DIR", help="folder of the results (default: clusters/NAME-HASH)")
     methods = "tree and gridshift find the number of clusters (default: %(default)s)"
     add("--method", default="tree", choices=cluster_options.CLUSTERINGS, help=methods)

@@ -4,6 +4,7 @@ Needs only the workdir of the run, not its training images.
 """
 
 import csv
+import dataclasses
 import io as text_io
 import os
 import warnings
@@ -12,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from etils import epath
-from jax.sharding import Mesh
 
 from cluster_jax.clustering import out_of_sample, smooth_tree
 from cluster_jax.clustering.gridshift import GridShift
@@ -20,12 +20,13 @@ from cluster_jax.core import arrays, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.evaluation import assignments, discovery, summary
-from cluster_jax.methods.base import Method
-from cluster_jax.pipeline import build, clusters_file, embedder
+from cluster_jax.pipeline import build, clusters_file, outputs, pretrained_features
+from cluster_jax.pipeline import embedder as embedders
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import RunConfig, read_config
 from cluster_jax.pipeline.embed import embed as embed_dataset
 from cluster_jax.training import checkpoint
+from cluster_jax.training import state as states
 
 # Images per forward pass, the same for every call, with the last pass padded: arrays of a different
 # shape round differently, so the features of an image would depend on the number of images.
@@ -36,7 +37,7 @@ class TrainedRun(NamedTuple):
     """The outputs of a finished run.
 
     Attributes:
-        workdir: folder of the run.
+        workdir: folder of the run; None: it is in memory.
         config: config of the run.
         results: content of `results.json`.
         images: content of `images.json`: size, shape and statistics of the training images.
@@ -46,9 +47,10 @@ class TrainedRun(NamedTuple):
             classes, `features` and `clusters` are those of the unlabeled images.
         all_features: float32 `[N, d]`, features of all training images; the same as `features` if
             `known` is None.
+        sources: of a run in memory, the paths of the training images, or None.
     """
 
-    workdir: epath.Path
+    workdir: epath.Path | None
     config: RunConfig
     results: Mapping[str, Any]
     images: Mapping[str, Any]
@@ -56,19 +58,18 @@ class TrainedRun(NamedTuple):
     clusters: clusters_file.StoredClusters
     known: tuple[str, ...] | None
     all_features: np.ndarray
+    sources: tuple[str, ...] | None = None
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether the network was trained, so that its weights are in the workdir."""
+        return workdirs.WEIGHTS not in self.images
 
 
-class Trained(NamedTuple):
-    """A network with its weights, on the devices of `mesh`.
-
-    `as_features` takes images to what the network sees, see `embedder.for_new_images`.
-    """
-
-    method: Method
-    params: Any
-    model_state: Any
-    mesh: Mesh
-    as_features: Callable[[Dataset], Dataset]
+# Images -> features float32 [m, d], unit rows.
+Embed = Callable[[Dataset], np.ndarray]
+# (images, images per forward pass, number of images that are wanted) -> their features.
+EmbedBatches = Callable[[Dataset, int, int], np.ndarray]
 
 
 class Assignment(NamedTuple):
@@ -138,8 +139,37 @@ def _read(workdir: epath.PathLike) -> TrainedRun:
     config = read_config(workdir)
     images = workdirs.read_values(workdir / workdirs.IMAGES)
     embedding = io.read_arrays(workdir / workdirs.TRAIN_EMBEDDING)
-    all_features = arrays.normalize_rows(embedding[config.eval.features])
     clusters = clusters_file.read(workdir)
+    return _joined(workdir, config, results, images, embedding, clusters)
+
+
+def in_memory(
+    inputs: build.Inputs,
+    images: Mapping[str, Any],
+    features: outputs.Features,
+    made: outputs.Outputs,
+) -> TrainedRun:
+    """A run of a pretrained network, which has no workdir.
+
+    Args:
+        inputs: the images.
+        images: what `images.json` would hold.
+        features: embeddings of the images.
+        made: the outputs of the run.
+    """
+    run = _joined(None, inputs.config, made.results, images, features.train, made.clusters)
+    return run._replace(sources=inputs.dataset.sources)
+
+
+def _joined(
+    workdir: epath.Path | None,
+    config: RunConfig,
+    results: Mapping[str, Any],
+    images: Mapping[str, Any],
+    embedding: Mapping[str, np.ndarray],
+    clusters: clusters_file.StoredClusters,
+) -> TrainedRun:
+    all_features = arrays.normalize_rows(embedding[config.eval.features])
     known = None if clusters.class_labels is None else tuple(images["known"]["names"])
     rows = clusters.unlabeled_rows
     features = all_features if rows is None else all_features[rows]
@@ -148,8 +178,8 @@ def _read(workdir: epath.PathLike) -> TrainedRun:
 
 def files(run: TrainedRun) -> tuple[str, ...] | None:
     """Paths of the training images relative to their folder; None if they have no files."""
-    if run.config.data.name != "folder":
-        return None
+    if run.workdir is None or run.config.data.name != "folder":
+        return run.sources
     file = run.workdir / workdirs.ASSIGNMENTS
     if not file.exists():
         raise InputError(
@@ -175,42 +205,74 @@ def check(run: TrainedRun) -> None:
         )
 
 
-def restore(run: TrainedRun) -> Trained:
-    """Restores the trained network from the checkpoint that was evaluated.
+def embedder(run: TrainedRun) -> Embed:
+    """The network of a run: the trained one, or the pretrained one where nothing was trained.
+
+    The features of an image do not depend on the other images.
+
+    Returns:
+        A function from images to their features as they are clustered, float32 `[m, d]`, unit rows.
 
     Raises:
-        InputError: the checkpoint is missing, damaged, or was written by a different network.
+        InputError: the checkpoint is missing, damaged, or was written by a different network; or
+            the weights of the pretrained network cannot be read or are others than in the run.
     """
+    embed_batches = _trained(run) if run.is_trained else _frozen(run)
+
+    def embed(dataset: Dataset) -> np.ndarray:
+        mesh = states.make_mesh()
+        batch = -(-BATCH // mesh.size) * mesh.size
+        last = dataset.size - 1
+        padded = dataset._replace(
+            size=-(-dataset.size // batch) * batch,
+            images=None,
+            fetch=lambda index: dataset.fetch(np.minimum(index, last)),
+        )
+        return arrays.normalize_rows(embed_batches(padded, batch, dataset.size))
+
+    return embed
+
+
+def _trained(run: TrainedRun) -> EmbedBatches:
+    """The network of the checkpoint that was evaluated."""
+    assert run.workdir is not None
     training = build.rebuild_run(run.config, run.images).training
     step = run.results["provenance"]["steps"]
     state = checkpoint.read(run.workdir / checkpoint.FOLDER, build.abstract_state(training), step)
-    mesh = training.mesh
-    as_features = embedder.for_new_images(run.config, run.images["shape"][-1], mesh)
-    return Trained(training.method, state.params, state.model_state, mesh, as_features)
+    as_features = embedders.for_new_images(run.config, run.images["shape"][-1], training.mesh)
+
+    def embed(padded: Dataset, batch: int, n_images: int) -> np.ndarray:
+        features = embed_dataset(
+            training.method,
+            state.params,
+            state.model_state,
+            as_features(padded),
+            batch_size=batch,
+            mesh=training.mesh,
+            n_images=n_images,
+        )
+        return features[run.config.eval.features]
+
+    return embed
 
 
-def embed(run: TrainedRun, trained: Trained, dataset: Dataset) -> np.ndarray:
-    """Features of images as they are clustered, float32 `[m, d]`, unit rows.
+def _frozen(run: TrainedRun) -> EmbedBatches:
+    """The pretrained network, whose weights are loaded again."""
+    config, mesh = run.config, states.make_mesh()
+    augment = build.standardization(config.augment, run.images)
+    config = dataclasses.replace(config, augment=augment)
+    network = pretrained_features.of_run(config, run.images["shape"][-1], mesh)
+    if network.checksum != run.images[workdirs.WEIGHTS]:
+        raise InputError(
+            f"network.weights must be those of the run; got {config.network.weights}, which has "
+            "other values now: restore the file, or run the command of the run in another --workdir"
+        )
 
-    The features of an image do not depend on the other images.
-    """
-    batch = -(-BATCH // trained.mesh.size) * trained.mesh.size
-    last = dataset.size - 1
-    padded = dataset._replace(
-        size=-(-dataset.size // batch) * batch,
-        images=None,
-        fetch=lambda index: dataset.fetch(np.minimum(index, last)),
-    )
-    features = embed_dataset(
-        trained.method,
-        trained.params,
-        trained.model_state,
-        trained.as_features(padded),
-        batch_size=batch,
-        mesh=trained.mesh,
-        n_images=dataset.size,
-    )
-    return arrays.normalize_rows(features[run.config.eval.features])
+    def embed(padded: Dataset, batch: int, n_images: int) -> np.ndarray:
+        rows = pretrained_features.embed(padded, network.embed, batch, mesh, None, n_images)
+        return rows[:, 0]
+
+    return embed
 
 
 def nearest(run: TrainedRun, rows: np.ndarray, n: int) -> Nearest:
