@@ -20,8 +20,9 @@ from sklearn.utils.validation import check_is_fitted
 from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import inference_data, splits
+from cluster_jax.evaluation import summary
 from cluster_jax.evaluation.report import write_report
-from cluster_jax.pipeline import estimator_inputs, export, fitted, inference
+from cluster_jax.pipeline import estimator_inputs, export, inference, trained_run
 from cluster_jax.pipeline import run as pipeline
 
 # Written into the workdir: the parameter that the config does not have.
@@ -75,7 +76,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
 
     labels_: NDArray
     tree_: NDArray | None
-    _run: inference.TrainedRun
+    _run: trained_run.TrainedRun
     _memory: pipeline.InMemory | None  # The whole run, where it has no workdir.
     _embed: inference.Embed | None  # Restored on the first `transform`.
 
@@ -126,7 +127,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
                 workdir = pathlib.Path(self.workdir).expanduser()
             pipeline.run_pipeline(config, workdir, name, dataset)
         self._write_parameters(workdir)
-        return self._set_run(inference.read(workdir))
+        return self._set_run(trained_run.read(workdir))
 
     def fit_predict(self, X: str | os.PathLike | ArrayLike, y: ArrayLike | None = None) -> NDArray:
         """`fit`, then `labels_`."""
@@ -174,7 +175,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
                 "n_clusters and the classes must be None to cut the tree of groups, of which their "
                 f"labels are no cut; got n_clusters {self.n_clusters}: fit again without them"
             )
-        return inference.cut(self._run, k=k, level=level)
+        return trained_run.cut(self._run, k=k, level=level)
 
     def predict(
         self,
@@ -261,7 +262,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         Raises:
             ValueError: `path` has no finished run.
         """
-        run = inference.read(path)
+        run = trained_run.read(path)
         file = epath.Path(path).expanduser() / _PARAMETERS
         parameters = io.read_json(file) if file.exists() else {}
         estimator = cls(run.results["config"], n_clusters=parameters.get("n_clusters"))
@@ -275,16 +276,20 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
     def _write_parameters(self, workdir: pathlib.Path) -> None:
         io.write_json(workdir / _PARAMETERS, {"n_clusters": self.n_clusters}, checksum=True)
 
-    def _set_run(self, run: inference.TrainedRun, memory: pipeline.InMemory | None = None) -> Self:
+    def _set_run(
+        self, run: trained_run.TrainedRun, memory: pipeline.InMemory | None = None
+    ) -> Self:
         """Sets the fitted attributes from a finished run."""
         self._run, self._memory, self._embed = run, memory, None
-        self.files_ = inference.files(run)
+        self.files_ = trained_run.files(run)
         self.results_ = dict(run.results)
         if run.known:
-            made = fitted.classes(run)
-            inference.warn_of_doubts(run)
+            made = trained_run.classes(run)
+            doubt = summary.doubt(run.results["metrics"]["discovery"])
+            if doubt is not None:
+                warnings.warn(f"{doubt}; see the report's clusters", UserWarning, stacklevel=3)
         else:
-            made = fitted.found(run) if self.n_clusters is None else fitted.given(run)
+            made = trained_run.found(run) if self.n_clusters is None else trained_run.given(run)
         self.labels_, self.probabilities_ = made.labels, made.probabilities
         self.distances_, self.outliers_ = made.distances, made.outliers
         self.n_clusters_, self.linkage_, self.tree_ = made.n_clusters, made.linkage, made.tree

@@ -10,7 +10,7 @@ from PIL import Image
 
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import config_names, find_config, load_config
-from cluster_jax.evaluation import cluster_options
+from cluster_jax.evaluation import options
 from cluster_jax.pipeline import build, stages, trace
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline.config import config_json, parse_config
@@ -70,7 +70,7 @@ def test_what_finds_the_clusters():
     assert {name for name, method in methods.items() if method == "tree"} == users
     assert {methods[name] for name in set(methods) - users} == {"gridshift"}
     # One list for the key and for the command.
-    assert set(cluster_options.FINDERS) == set(cluster_options.CLUSTERINGS) - {"kmeans"}
+    assert set(options.FINDERS) == set(options.CLUSTERINGS) - {"kmeans"}
 
 
 @pytest.mark.parametrize("name", config_names())
@@ -181,8 +181,8 @@ def test_missing_and_spare_keys_are_named(tmp_path):
         ("eval", {"features": "pixels"}, "eval.features must be one of"),
         ("eval", {"batch_size": 0}, "eval.batch_size must be at least 1"),
         ("eval", {"method": "kmeans"}, "eval.method must be one of 'tree', 'gridshift'; got 'km"),
-        ("eval", {"method": "tree", "gridshift": {"bandwidth": "0.5"}}, "'auto' for eval.method"),
-        ("eval", {"method": "tree", "reduce": {"metric": "l1"}}, "'euclidean' for eval.method 't"),
+        ("eval", {"method": "tree", "gridshift": {"bandwidth": "0.5"}}, "'auto' for the tree"),
+        ("eval", {"method": "tree", "reduce": {"metric": "l1"}}, "eval.method 'tree' must be one of 'cosine', 'euclidean'; got"),
     ],
 )  # fmt: skip
 def test_bad_values_get_one_sentence(tmp_path, section, values, message):

@@ -16,7 +16,7 @@ from cluster_jax.data import batches, datasets, feature_views, features, splits,
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import to_rgb
 from cluster_jax.data.views import AugmentConfig
-from cluster_jax.evaluation import evaluate
+from cluster_jax.evaluation import options
 from cluster_jax.methods import base
 from cluster_jax.methods.base import Method, MethodContext
 from cluster_jax.methods.nrcc import with_nrcc
@@ -82,7 +82,7 @@ def load_inputs(
             dataset, test = splits.load(config.data, config.novel)
         known = dataset.known
         num_clustered = dataset.size if known is None else int((known < 0).sum())
-        evaluate.check_k(config.eval, num_clustered)
+        options.check_k("eval.kmeans.k", config.eval.kmeans.k, num_clustered, "images to cluster")
         if config.embedder is not None and dataset.features_of is None:
             embed = functools.partial(_pending, config)
             dataset, test = embed(to_rgb(dataset)), None if test is None else embed(to_rgb(test))

@@ -22,12 +22,14 @@ from cluster_jax.evaluation import (
     suggestions,
 )
 from cluster_jax.evaluation.discovery import Discovery
-from cluster_jax.evaluation.evaluate import EvalConfig, Evaluation
+from cluster_jax.evaluation.evaluate import Evaluation
+from cluster_jax.evaluation.options import EvalConfig
 from cluster_jax.nets.config import BUNDLED
-from cluster_jax.pipeline import clusters_file, provenance
+from cluster_jax.pipeline import provenance
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.build import Inputs
 from cluster_jax.pipeline.config import RunConfig
+from cluster_jax.pipeline.trained_run import StoredClusters, write_clusters
 from cluster_jax.training import watch
 
 
@@ -57,7 +59,7 @@ class Outputs(NamedTuple):
     """
 
     results: dict[str, Any]
-    clusters: clusters_file.StoredClusters
+    clusters: StoredClusters
     tables: dict[str, str]
     report: report.ReportData
 
@@ -134,7 +136,7 @@ def cluster(
 
 def write(workdir: epath.Path, outputs: Outputs) -> None:
     """Writes the outputs of a run into its workdir."""
-    clusters_file.write(workdir, outputs.clusters)
+    write_clusters(workdir, outputs.clusters)
     for name, table in outputs.tables.items():
         io.write(workdir / name, table)
     report.write_report(workdir / workdirs.REPORT, outputs.report)
@@ -152,7 +154,7 @@ def _suggested_names(
     network = config.network
     if network.weights != BUNDLED or not network.is_frozen() or discovered is not None:
         return None
-    return suggestions.suggest(embedding["backbone"], evaluation.cluster_labels)
+    return suggestions.suggest(embedding["backbone"], evaluation.clustering.cluster_labels)
 
 
 def read_features(workdir: epath.Path) -> Features:
@@ -218,21 +220,33 @@ def _discover(inputs: Inputs, features: Features) -> discovery.Discovery | None:
 
 def _stored_clusters(
     evaluation: Evaluation, linkage: np.ndarray, discovered: Discovery | None, dataset: Dataset
-) -> clusters_file.StoredClusters:
-    stored = clusters_file.StoredClusters(
-        points=evaluation.points,
-        centers=evaluation.centers,
-        cluster_labels=evaluation.cluster_labels,
-        distances=evaluation.distances,
-        outliers=evaluation.outliers,
+) -> StoredClusters:
+    found, tree = evaluation.clustering, evaluation.clustering.tree
+    bandwidth = found.metrics.get("bandwidth")
+    stored = StoredClusters(
+        points=found.points,
+        centers=found.centers,
+        cluster_labels=found.cluster_labels,
+        distances=found.distances,
+        outliers=found.outliers,
         kmeans_labels=evaluation.kmeans_labels,
         novelty_threshold=np.asarray(evaluation.novelty_threshold),
         linkage=linkage,
+        bandwidth=None if bandwidth is None else np.asarray(bandwidth),
     )
-    if evaluation.bandwidth is not None:
-        stored = stored._replace(bandwidth=np.asarray(evaluation.bandwidth))
-    if evaluation.tree is not None:
-        stored = stored.with_tree(evaluation.tree)
+    if tree is not None:
+        smoother, membership = tree.smoother_, tree.membership_
+        stored = stored._replace(
+            tree=tree.linkage_,
+            sample=tree.sample_,
+            mean=smoother.mean,
+            components=smoother.components,
+            sharp=smoother.sharp,
+            is_cosine=np.asarray(smoother.is_cosine),
+            probabilities=membership.probabilities,
+            runners_up=membership.runners_up,
+            runner_up_probabilities=membership.runner_up_probabilities,
+        )
     if dataset.known is not None:
         stored = stored._replace(unlabeled_rows=np.flatnonzero(dataset.known < 0))
     if discovered is not None:
@@ -245,9 +259,9 @@ def _stored_clusters(
 
 def _linkage(evaluation: Evaluation, features: np.ndarray) -> np.ndarray:
     """The tree of the clusters that were found, or one by the likeness of their means."""
-    if evaluation.tree is not None:
-        return evaluation.tree.cluster_linkage_
-    return cluster_linkage(features, evaluation.cluster_labels)
+    if evaluation.clustering.tree is not None:
+        return evaluation.clustering.tree.cluster_linkage_
+    return cluster_linkage(features, evaluation.clustering.cluster_labels)
 
 
 def _report_data(
@@ -259,25 +273,32 @@ def _report_data(
     dataset: Dataset,
 ) -> report.ReportData:
     """Data of the report; after novel class discovery the novel classes are its clusters."""
-    result = evaluation if discovered is None else discovered
-    return report.ReportData(
+    found = evaluation.clustering
+    data = report.ReportData(
         title=name,
         results=results,
         history=records,
-        points=report_data.with_two_axes(evaluation.points),
-        cluster_labels=result.cluster_labels,
-        distances=result.distances,
-        outliers=evaluation.outliers if discovered is None else None,
+        points=report_data.with_two_axes(found.points),
+        cluster_labels=found.cluster_labels,
+        distances=found.distances,
+        outliers=found.outliers,
         true_labels=dataset.labels,
         label_names=dataset.label_names,
         fetch_images=None if dataset.shown is None else dataset.shown.fetch,
         sources=dataset.sources,
-        curve=evaluation.curve,
+        curve=found.curve,
         skipped=dataset.skipped,
-        linkage=None,
-        duplicates=None,
-        is_smooth_tree=discovered is None and evaluation.tree is not None,
-        membership=None if discovered is not None else evaluation.membership,
+        is_smooth_tree=found.tree is not None,
+        membership=found.membership,
+    )
+    if discovered is None:
+        return data
+    return data._replace(
+        cluster_labels=discovered.cluster_labels,
+        distances=discovered.distances,
+        outliers=None,
+        is_smooth_tree=False,
+        membership=None,
     )
 
 

@@ -20,13 +20,13 @@ from cluster_jax.data.datasets import Dataset
 from cluster_jax.pipeline import (
     build,
     embedder,
-    inference,
     integrity,
     outputs,
     parts,
     pretrained_features,
     provenance,
     stages,
+    trained_run,
 )
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import config_json, parse_config
@@ -130,7 +130,7 @@ class InMemory(NamedTuple):
     images: dict[str, Any]
     features: outputs.Features
     outputs: outputs.Outputs
-    run: inference.TrainedRun
+    run: trained_run.TrainedRun
 
 
 def run_in_memory(
@@ -170,7 +170,15 @@ def run_in_memory(
         **build.describe_images(inputs),
         workdirs.WEIGHTS: network.checksum,
     }
-    run = inference.in_memory(inputs, images, features, made)
+    run = trained_run.join(
+        None,
+        inputs.config,
+        made.results,
+        images,
+        features.train,
+        made.clusters,
+        inputs.dataset.sources,
+    )
     return InMemory(values, images, features, made, run)
 
 
