@@ -49,9 +49,10 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             resumes there and a finished one is not repeated. None: no folder where nothing is
             trained, as with "images"; for a training a temporary one, deleted together with the
             estimator.
-        n_clusters: number of clusters, found by k-means, which finds that many in any images; None:
-            the number is found, as the config's `eval.method` says. With classes, the number of
-            novel classes, which must be set here or in the config.
+        n_clusters: number of clusters, which are found in any images: by k-means on the smoothed
+            features, or on the features where `eval.method` is "gridshift"; None: the number is
+            found, as `eval.method` says. With classes, the number of novel classes, which must be
+            set here or in the config.
         verbose: whether to print progress.
 
     Attributes:
@@ -60,12 +61,11 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         probabilities_: float64 `[n]`, of each image's cluster; None where `tree_` is.
         tree_: float64 `[m - 1, 4]`, the tree of up to 10,000 images in SciPy's form, from
             which `cut` takes other groups than `labels_`; None if `eval.method` is "gridshift", and
-            with `n_clusters` or classes.
+            with classes.
         distances_: float64 `[n]`, distance to the center of the assigned cluster, see
-            `inference.Assignment`; with `n_clusters` or classes, Euclidean between unit
-            features.
-        outliers_: bool `[n]`, images of found clusters too small to count, also with `n_clusters`;
-            False for images of known classes.
+            `inference.Assignment`; for k-means and classes, Euclidean between unit features.
+        outliers_: bool `[n]`, images of clusters too small to count, of which a given number has
+            none; False for images of known classes.
         n_clusters_: number of clusters, without those too small to count; of k-means and of novel
             classes the nonempty ones.
         files_: path of each image relative to the folder; None for an array.
@@ -170,10 +170,10 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             ValueError: there is no tree, or `k` or `level` is out of range.
         """
         check_is_fitted(self, "labels_")
-        if self.n_clusters is not None or self._run.known:
+        if self._run.known:
             raise InputError(
-                "n_clusters and the classes must be None to cut the tree of groups, of which their "
-                f"labels are no cut; got n_clusters {self.n_clusters}: fit again without them"
+                "y must be None to cut the tree of groups, which classes do not follow; got "
+                "classes: fit again without them"
             )
         return trained_run.cut(self._run, k=k, level=level)
 
@@ -207,10 +207,10 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         labels = None if k is None and level is None else self.cut(k=k, level=level)
         if self._run.known:
             return inference.classify(self._run, self.transform(X))
-        if self.n_clusters is None:
-            inference.check(self._run)
-            return inference.place(self._run, self.transform(X), labels)
-        return inference.place_kmeans(self._run, self.transform(X))
+        if self._is_kmeans(self._run):
+            return inference.place_kmeans(self._run, self.transform(X))
+        inference.check(self._run)
+        return inference.place(self._run, self.transform(X), labels)
 
     def nearest(self, X: str | os.PathLike | ArrayLike, n: int = 5) -> inference.Nearest:
         """The `n` training images most similar to each image, see `inference.Nearest`.
@@ -273,6 +273,10 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             self.config, self.overrides, self.n_clusters, has_classes
         )
 
+    def _is_kmeans(self, run: trained_run.TrainedRun) -> bool:
+        """Whether the labels are those of k-means, beside GridShift, which cannot be given k."""
+        return self.n_clusters is not None and run.config.eval.method == "gridshift"
+
     def _write_parameters(self, workdir: pathlib.Path) -> None:
         io.write_json(workdir / _PARAMETERS, {"n_clusters": self.n_clusters}, checksum=True)
 
@@ -289,7 +293,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             if doubt is not None:
                 warnings.warn(f"{doubt}; see the report's clusters", UserWarning, stacklevel=3)
         else:
-            made = trained_run.found(run) if self.n_clusters is None else trained_run.given(run)
+            made = trained_run.given(run) if self._is_kmeans(run) else trained_run.found(run)
         self.labels_, self.probabilities_ = made.labels, made.probabilities
         self.distances_, self.outliers_ = made.distances, made.outliers
         self.n_clusters_, self.linkage_, self.tree_ = made.n_clusters, made.linkage, made.tree

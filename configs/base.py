@@ -119,6 +119,7 @@ def _add_evaluation(config):
     # What finds the clusters: the papers' "gridshift", or "tree", as the command `cluster` does:
     # clusters of smoothed features, a tree of groups, probabilities, and a verdict.
     config.eval.method = "gridshift"
+    config.eval.k = config_dict.placeholder(int)  # number of clusters of the tree; None: found
     config.eval.batch_size = 512
     config.eval.reduce = ConfigDict(
         {

@@ -99,10 +99,7 @@ def test_a_section_is_a_section(tmp_path):
             parse_config({**config, section: 3})
 
 
-def test_the_readme_folder_command(tmp_path):
-    """README.md's command on a folder of images, as far as the first step."""
-    text = (FOLDER.parent / "README.md").read_text()
-    assert "python -m cluster_jax.main --config=images --config.data.dir=DIR" in text
+def test_images_of_a_folder_are_only_embedded(tmp_path):
     pictures, _ = toy.images(160, channels=3)
     for i, pixels in enumerate(pictures):
         Image.fromarray(pixels).resize((80, 64)).save(tmp_path / f"{i}.png")
@@ -174,6 +171,8 @@ def test_missing_and_spare_keys_are_named(tmp_path):
         ("eval", {"gridshift": {"max_iter": 0}}, r"eval\.gridshift\.max_iter"),
         ("eval", {"reduce": {"n_components": 1}}, r"eval\.reduce\.n_components must be at least 2"),
         ("eval", {"kmeans": {"k": 65}}, r"eval\.kmeans\.k must be between 1 and 64"),
+        ("eval", {"method": "tree", "k": 65}, r"eval\.k must be between 1 and 64"),
+        ("eval", {"k": 3}, "eval.k must be None for GridShift"),
         ("eval", {"linear_probe": {"holdout": 3.0}}, r"eval\.linear_probe\.holdout"),
         ("eval", {"knn": ()}, r"eval\.knn must hold at least one"),
         ("data", {"name": "cifar_ten"}, "cifar_ten"),

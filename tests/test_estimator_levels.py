@@ -11,6 +11,7 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 import cluster_jax
+from cluster_jax import SmoothTree
 from cluster_jax.cli import predict
 from cluster_jax.clustering import smooth, smooth_tree
 from cluster_jax.clustering.kmeans import kmeans
@@ -262,12 +263,18 @@ def test_levels_where_there_are_none(make, fitted, features, workdir):
         fitted.predict(features[:1], level=1.5)
     with pytest.raises(InputError, match="one of k and level must be given"):
         fitted.cut(k=2, level=0.5)
+
+
+def test_a_given_number_has_a_tree(make, fitted, features, workdir):
     given = make(workdir=workdir, n_clusters=3).fit(features)
-    assert len(np.unique(given.labels_)) == 3
-    assert given.tree_ is given.probabilities_ is None
-    np.testing.assert_array_equal(given.predict(features), given.labels_)
-    with pytest.raises(InputError, match="n_clusters and the classes must be None to cut the tree"):
-        given.cut(k=2)
+    assert given.n_clusters_ == len(np.unique(given.labels_)) == 3
+    assert not given.outliers_.any()
+    expected = SmoothTree(n_clusters=3).fit(fitted._run.features)
+    np.testing.assert_array_equal(given.labels_, expected.labels_)
+    np.testing.assert_array_equal(given.probabilities_, expected.probabilities_)
+    assert (given.predict(features) == given.labels_).mean() > 0.98
+    assert len(np.unique(given.cut(k=2))) == 2
+    assert given.results_["provenance"]["number_of_clusters"]["tree"] == "given"
 
 
 def test_labels_are_for_scores_only(fitted):

@@ -188,7 +188,9 @@ def run_tree(
     points = _map_of_smooth_rows(model, features, seed, map_options)
     sharp = model.smoother_.project(features)
     centers = arrays.cluster_means(sharp, labels)
-    outliers = np.bincount(labels)[labels] < min(MIN_CLUSTER_ROWS, np.bincount(labels).max())
+    sizes = np.bincount(labels)
+    # Of a given number of clusters, all count.
+    outliers = sizes[labels] < (0 if k is not None else min(MIN_CLUSTER_ROWS, sizes.max()))
     metrics = {
         **scores(true_labels, labels),
         "n_large": len(np.unique(labels[~outliers])),

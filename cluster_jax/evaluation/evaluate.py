@@ -61,7 +61,7 @@ def evaluate(
     x = arrays.normalize_rows(features)
     rows = x
     if config.method == "tree":
-        found = clusters.run_tree(x, true_labels, seed=seed, **vars(config.reduce))
+        found = clusters.run_tree(x, true_labels, k=config.k, seed=seed, **vars(config.reduce))
         assert found.tree is not None
         rows = found.tree.smooth_rows(x)
     else:

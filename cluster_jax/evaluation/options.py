@@ -109,6 +109,7 @@ class EvalConfig:
         method: what finds the clusters and their number: `"gridshift"`, as the papers do, or
             `"tree"`, `clustering.smooth_tree.SmoothTree`, which the command `cluster` uses; k-means
             then runs on its smooth rows.
+        k: number of clusters of the tree; None: found, as GridShift always does.
         batch_size: images in a forward pass of the embedding.
         reduce: the map: GridShift finds clusters in it, of the tree it is only a picture.
         gridshift: GridShift's settings; the bandwidth must be "auto" for the tree, which has none.
@@ -119,6 +120,7 @@ class EvalConfig:
 
     features: str
     method: str
+    k: int | None
     batch_size: int
     reduce: ReduceConfig
     gridshift: GridShiftConfig
@@ -134,6 +136,11 @@ class EvalConfig:
             _check_no_bandwidth("eval.gridshift.bandwidth", self.gridshift.bandwidth, self.method)
             name = "eval.reduce.metric for eval.method 'tree'"
             checks.one_of(name, self.reduce.metric, smooth.METRICS)
+        elif self.k is not None:
+            raise InputError(
+                f"eval.k must be None for GridShift, which finds the number of clusters; got {self.k} "
+                "(eval.kmeans.k is that of k-means)"
+            )
         if not self.knn:
             raise InputError("eval.knn must hold at least one number of neighbors; got none")
         for k in self.knn:

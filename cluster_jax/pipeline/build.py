@@ -82,7 +82,8 @@ def load_inputs(
             dataset, test = splits.load(config.data, config.novel)
         known = dataset.known
         num_clustered = dataset.size if known is None else int((known < 0).sum())
-        options.check_k("eval.kmeans.k", config.eval.kmeans.k, num_clustered, "images to cluster")
+        for key, k in (("eval.k", config.eval.k), ("eval.kmeans.k", config.eval.kmeans.k)):
+            options.check_k(key, k, num_clustered, "images to cluster")
         if config.embedder is not None and dataset.features_of is None:
             embed = functools.partial(_pending, config)
             dataset, test = embed(to_rgb(dataset)), None if test is None else embed(to_rgb(test))
@@ -97,7 +98,7 @@ def load_inputs(
             # What is pretrained takes three channels.
             dataset, test = to_rgb(dataset), None if test is None else to_rgb(test)
         classes = config.method.novel_classes
-        if classes is not None and classes > num_clustered:
+        if classes is not None and 0 < num_clustered < classes:
             raise InputError(
                 f"method.classes must be at most the {num_clustered} unlabeled images; "
                 f"got {classes}"

@@ -46,7 +46,8 @@ def build_config(
     if n_clusters is not None:
         if not isinstance(n_clusters, numbers.Integral):
             raise InputError(f"n_clusters must be None or a whole number; got {n_clusters!r}")
-        override(config, "eval.kmeans.k", n_clusters)
+        is_tree = config.eval.method == "tree" and not has_classes
+        override(config, "eval.k" if is_tree else "eval.kmeans.k", n_clusters)
     uses_labels = config.train.labeled_batch_size is not None
     if has_classes and not uses_labels:
         raise InputError(

@@ -59,7 +59,7 @@ def describe(
         "nrcc": config.nrcc.sampler if config.nrcc.weight else None,
         "labels_used_for": uses,
         "number_of_clusters": {
-            finder: "found",
+            finder: "found" if section.k is None else "given",
             "kmeans": "given"
             if labeled or k is not None
             else f"as found by {summary.TITLES[finder]}",
