@@ -138,7 +138,7 @@ class EvalConfig:
             checks.one_of(name, self.reduce.metric, smooth.METRICS)
         elif self.k is not None:
             raise InputError(
-                f"eval.k must be None for GridShift, which finds the number of clusters; got {self.k} "
+                f"eval.k must be None for GridShift, which finds the number; got {self.k} "
                 "(eval.kmeans.k is that of k-means)"
             )
         if not self.knn:
