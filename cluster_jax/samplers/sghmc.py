@@ -1,7 +1,7 @@
 """Stochastic gradient Hamiltonian Monte Carlo, NRCC's sampler of the third view."""
 
 import functools
-from typing import NamedTuple
+from typing import Generic, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,12 +9,12 @@ from jax import Array
 
 from cluster_jax.core import checks
 from cluster_jax.samplers import base
-from cluster_jax.samplers.base import PotentialAndGrad, SamplerInfo
+from cluster_jax.samplers.base import Position, PotentialAndGrad, Sampler, SamplerInfo
 
 MOMENTA = ("new", "old")
 
 
-class SGHMCState(NamedTuple):
+class SGHMCState(NamedTuple, Generic[Position]):
     """A point of phase space, and the part of it due to the gradients.
 
     The recursion is linear in gradients and noise, so the same gradients without the noise, from
@@ -27,21 +27,37 @@ class SGHMCState(NamedTuple):
         gradient_momentum: the gradients' part of the momentum `[b, ...]`.
     """
 
-    position: Array
-    momentum: Array
-    gradient_displacement: Array
-    gradient_momentum: Array
+    position: Position
+    momentum: Position
+    gradient_displacement: Position
+    gradient_momentum: Position
+
+
+def init(keys: Array, position: Position) -> SGHMCState[Position]:
+    """The state before the first iteration: a standard normal momentum.
+
+    Args:
+        keys: one typed PRNG key per image `[b]`.
+        position: s_0 `[b, ...]`.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> init(jax.random.split(jax.random.key(0), 2), jnp.zeros((2, 3))).momentum.shape
+        (2, 3)
+    """
+    zero = jax.tree.map(jnp.zeros_like, position)
+    return SGHMCState(position, base.standard_normal(keys, position, 0), zero, zero)
 
 
 def kick(
-    state: SGHMCState,
-    gradient: Array,
-    random: Array,
+    state: SGHMCState[Position],
+    gradient: Position,
+    random: Position,
     *,
-    step_size: float = 0.05,
-    friction: float = 0.1,
-    noise: float = 0.99,
-) -> SGHMCState:
+    step_size: Array | float = 0.05,
+    friction: Array | float = 0.1,
+    noise: Array | float = 0.99,
+) -> SGHMCState[Position]:
     """NRCC (17): the momentum after friction, the gradient's impulse and the noise.
 
     Args:
@@ -64,14 +80,19 @@ def kick(
         >>> round(state.momentum.item(), 3), round(state.gradient_momentum.item(), 3)
         (0.8, -0.1)
     """
-    impulse = step_size * gradient
+    impulse = jax.tree.map(lambda g: step_size * g, gradient)
     return state._replace(
-        momentum=(1 - friction) * state.momentum - impulse + noise * random,
-        gradient_momentum=(1 - friction) * state.gradient_momentum - impulse,
+        momentum=jax.tree.map(
+            lambda p, i, r: (1 - friction) * p - i + noise * r, state.momentum, impulse, random
+        ),
+        gradient_momentum=jax.tree.map(
+            lambda p, i: (1 - friction) * p - i, state.gradient_momentum, impulse
+        ),
     )
 
 
-def drift(state: SGHMCState, *, step_size: float = 0.05) -> SGHMCState:
+@jax.jit
+def drift(state: SGHMCState[Position], *, step_size: Array | float = 0.05) -> SGHMCState[Position]:
     """NRCC (18): the position after a step along the momentum of `state`.
 
     Args:
@@ -87,22 +108,27 @@ def drift(state: SGHMCState, *, step_size: float = 0.05) -> SGHMCState:
         >>> round(drift(SGHMCState(zero, one, zero, zero)).position.item(), 3)
         0.05
     """
+
+    def along(x: Position, momentum: Position) -> Position:
+        return jax.tree.map(lambda x, p: x + step_size * p, x, momentum)
+
     return state._replace(
-        position=state.position + step_size * state.momentum,
-        gradient_displacement=state.gradient_displacement + step_size * state.gradient_momentum,
+        position=along(state.position, state.momentum),
+        gradient_displacement=along(state.gradient_displacement, state.gradient_momentum),
     )
 
 
+@functools.partial(jax.jit, static_argnames=("momentum",))
 def step(
-    state: SGHMCState,
-    gradient: Array,
-    random: Array,
+    state: SGHMCState[Position],
+    gradient: Position,
+    random: Position,
     *,
-    step_size: float = 0.05,
-    friction: float = 0.1,
-    noise: float = 0.99,
+    step_size: Array | float = 0.05,
+    friction: Array | float = 0.1,
+    noise: Array | float = 0.99,
     momentum: str = "new",
-) -> SGHMCState:
+) -> SGHMCState[Position]:
     """One iteration of (17) and (18), with `gradient` taken at `state.position`.
 
     Args:
@@ -139,24 +165,73 @@ def step(
     return kick_fn(drift(state, step_size=step_size))
 
 
-@functools.partial(
-    jax.jit,
-    static_argnames=("potential_and_grad", "iterations", "momentum", "normalize_gradient"),
-)
+def build_sghmc(
+    potential_and_grad: PotentialAndGrad[Position],
+    *,
+    step_size: Array | float = 0.05,
+    friction: Array | float = 0.1,
+    noise: Array | float = 0.99,
+    momentum: str = "new",
+    clip: Array | float | None = 1.0,
+    normalize_gradient: bool = False,
+) -> Sampler[Position, SGHMCState[Position]]:
+    """SGHMC as `init` and `step`, for a loop of one's own; the settings are those of `sghmc`.
+
+    Each step evaluates the potential once, at the position where it starts.
+
+    Raises:
+        ValueError: a momentum of another name.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> def potential_and_grad(x):
+        ...     return (x**2).sum(1) / 2, x
+        >>> @jax.jit
+        ... def sample(key, position):
+        ...     sampler = build_sghmc(potential_and_grad, step_size=0.1)
+        ...     def body(state, key):
+        ...         return sampler.step(jax.random.split(key, 1000), state)
+        ...     keys = jax.random.split(key, 101)
+        ...     state = sampler.init(jax.random.split(keys[0], 1000), position)
+        ...     return jax.lax.scan(body, state, keys[1:])
+        >>> state, info = sample(jax.random.key(0), jnp.zeros((1000, 1)))
+        >>> state.position.shape, info.gradient_share.shape
+        ((1000, 1), (100, 1000))
+    """
+    checks.one_of("momentum", momentum, MOMENTA)
+
+    def one(keys: Array, state: SGHMCState[Position]) -> tuple[SGHMCState[Position], SamplerInfo]:
+        gradient = potential_and_grad(state.position)[1]
+        after = step(
+            state,
+            base.shape_gradient(gradient, state.position, clip, normalize_gradient),
+            base.standard_normal(keys, state.position, 0),
+            step_size=step_size,
+            friction=friction,
+            noise=noise,
+            momentum=momentum,
+        )
+        share = base.gradient_share(state, after)
+        return after, SamplerInfo(share, jnp.ones_like(share))
+
+    return Sampler(init, one)
+
+
 def sghmc(
     keys: Array,
-    images: Array,
-    potential_and_grad: PotentialAndGrad,
-    initial: tuple[Array, Array],
+    images: Position,
+    potential_and_grad: PotentialAndGrad[Position],
+    initial: tuple[Array, Position],
     *,
     iterations: int = 1,
-    step_size: float = 0.05,
-    friction: float = 0.1,
-    noise: float = 0.99,
+    step_size: Array | float = 0.05,
+    friction: Array | float = 0.1,
+    noise: Array | float = 0.99,
     momentum: str = "new",
-    clip: float | None = 1.0,
+    clip: Array | float | None = 1.0,
     normalize_gradient: bool = False,
-) -> tuple[Array, SamplerInfo]:
+    unroll: bool = True,
+) -> tuple[Position, SamplerInfo]:
     """Moves every image by `iterations` steps of underdamped Langevin dynamics.
 
     p_0 = r_0 and, for j = 0, 1, ...,
@@ -167,19 +242,25 @@ def sghmc(
     The gradient is evaluated only where it moves the view: `iterations - 1` times with "new"
     momentum, so that one iteration needs `initial` alone, and one time fewer with "old".
 
+    The function is pure and not jitted, so that a new closure is never compiled by itself: call it
+    in a jitted function.
+
     Args:
         keys: one typed PRNG key per image `[b]`: a view does not depend on the rest of the batch.
-        images: the initial images s_0 `[b, ...]`, in the units of the network's input.
-        potential_and_grad: `images -> (P [b], gradient [b, ...])`, see `samplers.base`. It may
-            close over traced values.
+        images: the initial images s_0 `[b, ...]`, in the units of the network's input, or a pytree
+            of arrays with the same first axis.
+        potential_and_grad: `images -> (P [b], gradient [b, ...])`, the potential of every image
+            and the gradient of their sum. It may close over traced values.
         initial: its value at `images`.
-        iterations: zeta, at least 1; unrolled.
+        iterations: zeta, at least 1.
         step_size: delta_2.
         friction: delta_1, in [0, 1].
         noise: delta_3.
         momentum: "new" or "old", the momentum that moves the position.
         clip: largest absolute value of a pixel's gradient, or None.
         normalize_gradient: scale each image's gradient, clipped, to a root mean square of one.
+        unroll: whether the iterations are compiled one after the other, or by `jax.lax.scan`, which
+            compiles in less time; on a CPU, convolutions inside of a scan are slow.
 
     Returns:
         The views, shape and dtype of `images`, without gradient; and `SamplerInfo`.
@@ -213,26 +294,26 @@ def sghmc(
     checks.whole("iterations", iterations, 1)
     checks.one_of("momentum", momentum, MOMENTA)
 
-    def gradient_at(position: Array, j: int) -> Array:
-        gradient = initial[1] if j == 0 else potential_and_grad(position)[1]
-        return base.shape_gradient(gradient, images, clip, normalize_gradient)
-
-    zero = jnp.zeros_like(images)
-    state = SGHMCState(images, base.standard_normal(keys, images, 0), zero, zero)
-    for j in range(iterations):
-        if momentum == "old" and j == iterations - 1:
-            # The momentum after this drift would never be used: skip its gradient.
-            state = drift(state, step_size=step_size)
-            break
-        state = step(
+    def advance(state: SGHMCState[Position], gradient: Position, j: Array | int) -> SGHMCState:
+        return step(
             state,
-            gradient_at(state.position, j),
+            base.shape_gradient(gradient, images, clip, normalize_gradient),
             base.standard_normal(keys, images, j + 1),
             step_size=step_size,
             friction=friction,
             noise=noise,
             momentum=momentum,
         )
-    gradient_share = base.norm_ratio(state.gradient_displacement, state.position - images)
-    info = SamplerInfo(gradient_share, jnp.ones_like(gradient_share))
-    return jax.lax.stop_gradient((state.position, info))
+
+    def iterate(state: SGHMCState[Position], j: Array | int) -> SGHMCState:
+        return advance(state, potential_and_grad(state.position)[1], j)
+
+    start = state = init(keys, images)
+    # The momentum after the last drift of "old" would never be used: skip its gradient.
+    kicks = iterations if momentum == "new" else iterations - 1
+    if kicks:
+        state = base.repeat(iterate, advance(state, initial[1], 0), 1, kicks, unroll)
+    if momentum == "old":
+        state = drift(state, step_size=step_size)
+    share = base.gradient_share(start, state)
+    return jax.lax.stop_gradient((state.position, SamplerInfo(share, jnp.ones_like(share))))
