@@ -5,20 +5,17 @@ from typing import TYPE_CHECKING
 from cluster_jax.core import lazy
 
 if TYPE_CHECKING:
+    # fmt: off
     from cluster_jax.samplers.base import (
-        PotentialAndGrad as PotentialAndGrad,
-        Sampler as Sampler,
-        SamplerInfo as SamplerInfo,
-        inverse as inverse,
-        log_inverse_square as log_inverse_square,
+        PotentialAndGrad as PotentialAndGrad, Sampler as Sampler, SamplerInfo as SamplerInfo,
+        inverse as inverse, log_inverse_square as log_inverse_square,
         similarity_potential as similarity_potential,
     )
     from cluster_jax.samplers.hmc import HMCState as HMCState, build_hmc as build_hmc, hmc as hmc
     from cluster_jax.samplers.monte_carlo import monte_carlo as monte_carlo, noise as noise
     from cluster_jax.samplers.sghmc import (
-        SGHMCState as SGHMCState,
-        build_sghmc as build_sghmc,
-        sghmc as sghmc,
+        SGHMCState as SGHMCState, build_sghmc as build_sghmc, sghmc as sghmc,
     )
+    # fmt: on
 else:
     __getattr__, __dir__, __all__ = lazy.exports(__name__)

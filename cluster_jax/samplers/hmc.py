@@ -1,5 +1,6 @@
 """Hamiltonian Monte Carlo: leapfrog trajectories, each accepted or rejected."""
 
+from collections.abc import Callable
 from typing import Generic, NamedTuple
 
 import jax
@@ -108,50 +109,47 @@ def _uniform(keys: Array, like: Array, index: Array | int) -> Array:
     )
 
 
-def _zeros(position: Position) -> Position:
-    return jax.tree.map(jnp.zeros_like, position)
-
-
-def _transition(
+def _kernel(
     potential_and_grad: PotentialAndGrad[Position],
-    state: HMCState[Position],
-    momentum: Position,
-    uniform: Array,
-    *,
     leapfrog_steps: int,
     step_size: Array | float,
-    unroll: bool,
-) -> tuple[HMCState[Position], Array]:
-    """One proposal from a fresh momentum, and which images `[b]` accept it."""
-    start = state._replace(momentum=momentum, gradient_momentum=_zeros(momentum))
-    proposal = leapfrog(
-        potential_and_grad,
-        start,
-        leapfrog_steps=leapfrog_steps,
-        step_size=step_size,
-        unroll=unroll,
-    )
-    energy_change = proposal.potential - state.potential
-    energy_change = energy_change + kinetic_energy_change(momentum, proposal.momentum)
-    # False where the change is not a number.
-    is_accepted = jnp.log(uniform) < -energy_change
-
-    def choose(new: Array, old: Array) -> Array:
-        return jnp.where(base.expand_like(is_accepted, new), new, old)
-
-    return jax.tree.map(choose, proposal, start), is_accepted
-
-
-def _shaped(
-    potential_and_grad: PotentialAndGrad[Position],
     clip: Array | float | None,
     normalize_gradient: bool,
-) -> PotentialAndGrad[Position]:
+    unroll: bool,
+) -> tuple[Callable, Callable]:
+    """The state at a position whose potential and gradient are known, and one proposal."""
+    checks.whole("leapfrog_steps", leapfrog_steps, 1)
+
     def shaped(position: Position) -> tuple[Array, Position]:
         potential, gradient = potential_and_grad(position)
         return potential, base.shape_gradient(gradient, position, clip, normalize_gradient)
 
-    return shaped
+    def start(position: Position, value: tuple[Array, Position]) -> HMCState[Position]:
+        zero = jax.tree.map(jnp.zeros_like, position)
+        gradient = base.shape_gradient(value[1], position, clip, normalize_gradient)
+        return HMCState(position, zero, value[0], gradient, zero, zero)
+
+    def propose(
+        keys: Array, state: HMCState[Position], i: Array | int
+    ) -> tuple[HMCState[Position], Array]:
+        momentum = base.standard_normal(keys, state.position, 2 * i)
+        uniform = _uniform(keys, state.potential, 2 * i + 1)
+        zero = jax.tree.map(jnp.zeros_like, momentum)
+        state = state._replace(momentum=momentum, gradient_momentum=zero)
+        end = leapfrog(
+            shaped, state, leapfrog_steps=leapfrog_steps, step_size=step_size, unroll=unroll
+        )
+        energy_change = end.potential - state.potential
+        energy_change = energy_change + kinetic_energy_change(momentum, end.momentum)
+        # False where the change is not a number.
+        is_accepted = jnp.log(uniform) < -energy_change
+
+        def choose(new: Array, old: Array) -> Array:
+            return jnp.where(base.expand_like(is_accepted, new), new, old)
+
+        return jax.tree.map(choose, end, state), is_accepted.astype(energy_change.dtype)
+
+    return start, propose
 
 
 def build_hmc(
@@ -182,25 +180,16 @@ def build_hmc(
         >>> state.position.shape, info.acceptance_rate.tolist()
         ((2, 9), [1.0, 1.0])
     """
-    checks.whole("leapfrog_steps", leapfrog_steps, 1)
-    shaped = _shaped(potential_and_grad, clip, normalize_gradient)
+    start, propose = _kernel(
+        potential_and_grad, leapfrog_steps, step_size, clip, normalize_gradient, unroll
+    )
 
     def init(keys: Array, position: Position) -> HMCState[Position]:
-        zero = _zeros(position)
-        return HMCState(position, zero, *shaped(position), zero, zero)
+        return start(position, potential_and_grad(position))
 
     def step(keys: Array, state: HMCState[Position]) -> tuple[HMCState[Position], SamplerInfo]:
-        after, is_accepted = _transition(
-            shaped,
-            state,
-            base.standard_normal(keys, state.position, 0),
-            _uniform(keys, state.potential, 1),
-            leapfrog_steps=leapfrog_steps,
-            step_size=step_size,
-            unroll=unroll,
-        )
-        rate = is_accepted.astype(state.potential.dtype)
-        return after, SamplerInfo(base.gradient_share(state, after), rate)
+        after, accepted = propose(keys, state, 0)
+        return after, SamplerInfo(base.gradient_share(state, after), accepted)
 
     return Sampler(init, step)
 
@@ -268,30 +257,16 @@ def hmc(
         ((2, 9), [1.0, 1.0])
     """
     checks.whole("iterations", iterations, 1)
-    checks.whole("leapfrog_steps", leapfrog_steps, 1)
-
-    shaped = _shaped(potential_and_grad, clip, normalize_gradient)
-
-    def propose(
-        carry: tuple[HMCState[Position], Array], i: Array | int
-    ) -> tuple[HMCState[Position], Array]:
-        state, accepted = carry
-        state, is_accepted = _transition(
-            shaped,
-            state,
-            base.standard_normal(keys, images, 2 * i),
-            _uniform(keys, state.potential, 2 * i + 1),
-            leapfrog_steps=leapfrog_steps,
-            step_size=step_size,
-            unroll=unroll,
-        )
-        return state, accepted + is_accepted.astype(accepted.dtype)
-
-    potential, zero = initial[0], _zeros(images)
-    gradient = base.shape_gradient(initial[1], images, clip, normalize_gradient)
-    start = HMCState(images, zero, potential, gradient, zero, zero)
-    state, accepted = base.repeat(
-        propose, (start, jnp.zeros_like(potential)), 0, iterations, unroll
+    start, propose = _kernel(
+        potential_and_grad, leapfrog_steps, step_size, clip, normalize_gradient, unroll
     )
-    info = SamplerInfo(base.gradient_share(start, state), accepted / iterations)
-    return jax.lax.stop_gradient((state.position, info))
+
+    def iterate(carry: tuple, i: Array | int) -> tuple:
+        state, is_accepted = propose(keys, carry[0], i)
+        return state, carry[1] + is_accepted
+
+    before = start(images, initial)
+    accepted = jnp.zeros_like(before.potential)
+    after, accepted = base.repeat(iterate, (before, accepted), 0, iterations, unroll)
+    info = SamplerInfo(base.gradient_share(before, after), accepted / iterations)
+    return jax.lax.stop_gradient((after.position, info))
