@@ -20,8 +20,8 @@ SURFACE = {
         nrcc_views pairwise_bce positive_samples proto_cl proto_cl_views prototypes ramp similar
         supervised_contrast target_weights variance_loss""",
     "cluster_jax.samplers": """
-        HMCState PotentialAndGrad SGHMCState Sampler SamplerInfo build_hmc build_sghmc hmc inverse
-        log_inverse_square monte_carlo noise sghmc similarity_potential""",
+        HMCState PotentialAndGrad SGHMCState Sampler SamplerInfo hmc inverse
+        log_inverse_square monte_carlo noise sample sghmc similarity_potential""",
     "cluster_jax.metrics": """
         Contingency accuracy collapse contingency knn_accuracy linear_probe matching purity scores
         silhouette""",

@@ -22,7 +22,7 @@ Example:
     ...             return out.projection, out.stats
     ...         (za, _), (zb, new_stats) = project(a), project(b)
     ...         potential = samplers.similarity_potential(lambda x: project(x)[0], zb)
-    ...         c, _ = samplers.sghmc(third, a, potential, potential(a))
+    ...         c, _ = samplers.sample(samplers.sghmc(potential), third, a)
     ...         regularizer = losses.nrcc_views(za, zb, za, zb, project(c)[0])
     ...         return losses.info_nce_views(za, zb) + 0.5 * regularizer, new_stats
     ...     (loss, stats), gradient = jax.value_and_grad(loss_fn, has_aux=True)(params)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -28,6 +28,9 @@ from cluster_jax.samplers import base as samplers
 from cluster_jax.samplers.hmc import hmc
 from cluster_jax.samplers.monte_carlo import monte_carlo, noise
 from cluster_jax.samplers.sghmc import sghmc
+
+# Those that follow a gradient.
+SAMPLERS: dict[str, Callable[..., samplers.Sampler]] = {"sghmc": sghmc, "hmc": hmc}
 
 
 def with_nrcc(base: TwoView, config: NRCCConfig) -> Method:
@@ -154,19 +157,16 @@ def _follow_gradient(
     potential_and_grad = samplers.similarity_potential(
         sampler_inputs.project, reference, potential_fn
     )
-    if config.sampler == "hmc":
-        # HMC compares potentials, all of them by one function: shuffle-BN has an order per pass.
-        start, values = potential_and_grad(initial), dataclasses.asdict(config.hmc)
-        return hmc(keys, initial, potential_and_grad, start, **values)
-    # From view a as it is, the method's own forward pass gives the first gradient.
-    if initial is sampler_inputs.images:
+    values = dataclasses.asdict(getattr(config, config.sampler))
+    iterations, start = values.pop("iterations"), None
+    # From view a as it is, the method's own forward pass gives the first gradient. But HMC compares
+    # potentials, all of them by one function: shuffle-BN has an order per pass.
+    if config.sampler == "sghmc" and initial is sampler_inputs.images:
         z = lax.stop_gradient(sampler_inputs.projection)
         potential, gradient = samplers.similarity_gradient(z, reference, potential_fn)
         start = potential, sampler_inputs.vjp_fn(gradient)
-    else:
-        start = potential_and_grad(initial)
-    values = dataclasses.asdict(config.sghmc)
-    return sghmc(keys, initial, potential_and_grad, start, **values)
+    sampler = SAMPLERS[config.sampler](potential_and_grad, **values)
+    return samplers.sample(sampler, keys, initial, start, iterations=iterations)
 
 
 def _random_view(keys: Array, sampler_inputs: SamplerInputs, axis: Axis) -> Array:

@@ -8,14 +8,12 @@ if TYPE_CHECKING:
     # fmt: off
     from cluster_jax.samplers.base import (
         PotentialAndGrad as PotentialAndGrad, Sampler as Sampler, SamplerInfo as SamplerInfo,
-        inverse as inverse, log_inverse_square as log_inverse_square,
+        inverse as inverse, log_inverse_square as log_inverse_square, sample as sample,
         similarity_potential as similarity_potential,
     )
-    from cluster_jax.samplers.hmc import HMCState as HMCState, build_hmc as build_hmc, hmc as hmc
+    from cluster_jax.samplers.hmc import HMCState as HMCState, hmc as hmc
     from cluster_jax.samplers.monte_carlo import monte_carlo as monte_carlo, noise as noise
-    from cluster_jax.samplers.sghmc import (
-        SGHMCState as SGHMCState, build_sghmc as build_sghmc, sghmc as sghmc,
-    )
+    from cluster_jax.samplers.sghmc import SGHMCState as SGHMCState, sghmc as sghmc
     # fmt: on
 else:
     __getattr__, __dir__, __all__ = lazy.exports(__name__)

@@ -18,6 +18,7 @@ from cluster_jax.core import checks, ops
 
 # A pytree of arrays `[b, ...]`.
 Position = TypeVar("Position")
+Position_co = TypeVar("Position_co", covariant=True)
 State = TypeVar("State")
 # `images [b, ...] -> (P [b], gradient [b, ...])`.
 PotentialAndGrad = Callable[[Position], tuple[Array, Position]]
@@ -40,30 +41,83 @@ class SamplerInfo(NamedTuple):
 
 
 class Sampler(NamedTuple, Generic[Position, State]):
-    """A sampler as two pure functions, for a loop of one's own; from `build_sghmc`, `build_hmc`.
+    """A sampler as two pure functions; `sghmc` and `hmc` make one of a potential.
 
-    Neither function is jitted: jit the loop that calls them.
+    `sample` runs it. For a loop of one's own, jit the loop: neither function is jitted, so that a
+    new closure of a potential is not compiled by itself.
 
     Attributes:
-        init: `(keys, position) -> state`; keys are typed PRNG keys `[b]`, one for each image.
-        step: `(keys, state) -> (state, SamplerInfo)`, one iteration, with other keys each time. The
-            info is that of this iteration.
+        init: `(keys, position, initial=None) -> state`. Keys are typed PRNG keys `[b]`, one for
+            each image; `initial` is `potential_and_grad(position)` if it is already known.
+        step: `(keys, state, index=0) -> (state, SamplerInfo)`, one iteration, and the info of this
+            iteration. Iterations with the same keys differ in their index.
     """
 
-    init: Callable[[Array, Position], State]
-    step: Callable[[Array, State], tuple[State, SamplerInfo]]
+    init: Callable[..., State]
+    step: Callable[..., tuple[State, SamplerInfo]]
 
 
-class SamplerState(Protocol):
+class SamplerState(Protocol[Position_co]):
     """State of a sampler that knows which part of its displacement is due to the gradients."""
 
     @property
-    def position(self) -> Any:
+    def position(self) -> Position_co:
         """`[b, ...]`."""
 
     @property
-    def gradient_displacement(self) -> Any:
+    def gradient_displacement(self) -> Position_co:
         """`[b, ...]`."""
+
+
+def sample(
+    sampler: Sampler[Position, Any],
+    keys: Array,
+    images: Position,
+    initial: tuple[Array, Position] | None = None,
+    *,
+    iterations: int = 1,
+    unroll: bool = True,
+) -> tuple[Position, SamplerInfo]:
+    """The view of each image after `iterations` steps of a sampler.
+
+    Args:
+        sampler: from `sghmc` or `hmc`.
+        keys: one typed PRNG key per image `[b]`: a view does not depend on the rest of the batch.
+        images: the initial images `[b, ...]`, in the units of the network's input, or a pytree of
+            arrays with the same first axis.
+        initial: the potential `[b]` and its gradient at `images`, if they are already known.
+        iterations: number of steps, at least 1.
+        unroll: see `repeat`.
+
+    Returns:
+        The views, shapes and dtypes of `images`, without gradient; and `SamplerInfo`, whose
+        gradient share is that of the whole displacement.
+
+    Raises:
+        ValueError: `iterations` is not a whole number of at least 1.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> from cluster_jax import samplers
+        >>> sampler = samplers.sghmc(lambda x: ((x**2).sum(1) / 2, x), noise=0.5)
+        >>> keys, images = jax.random.split(jax.random.key(0), 2), jnp.zeros((2, 9))
+        >>> views, info = sample(sampler, keys, images, iterations=3)
+        >>> views.shape, info.acceptance_rate.tolist()
+        ((2, 9), [1.0, 1.0])
+    """
+    checks.whole("iterations", iterations, 1)
+
+    def body(carry: tuple[Any, Array], index: Array | int) -> tuple[Any, Array]:
+        state, info = sampler.step(keys, carry[0], index)
+        return state, carry[1] + info.acceptance_rate
+
+    start = sampler.init(keys, images, initial)
+    # The first step apart: only it may know its gradient.
+    state, info = sampler.step(keys, start, 0)
+    indices = range(1, iterations)
+    state, accepted = repeat(body, (state, info.acceptance_rate), indices, unroll)
+    info = SamplerInfo(gradient_share(start, state), accepted / iterations)
+    return jax.lax.stop_gradient((state.position, info))
 
 
 def gradient_share(before: SamplerState, after: SamplerState) -> Array:
@@ -84,15 +138,14 @@ def gradient_share(before: SamplerState, after: SamplerState) -> Array:
 
 
 def repeat(
-    body: Callable[[State, Array | int], State], state: State, start: int, stop: int, unroll: bool
+    body: Callable[[State, Array | int], State], state: State, indices: range, unroll: bool
 ) -> State:
-    """`state = body(state, j)` for j from `start` to `stop - 1`.
+    """`state = body(state, j)` for each j of `indices`.
 
     Args:
         body: one iteration.
         state: before the first iteration.
-        start: first j.
-        stop: one more than the last j.
+        indices: of the iterations, in steps of one.
         unroll: whether each iteration is compiled, one after the other, or one for all of them by
             `jax.lax.scan`, in which j is traced. XLA compiles a scan in less time, but on a CPU it
             runs convolutions inside of one tens of times slower.
@@ -101,16 +154,14 @@ def repeat(
         The state after the last iteration.
 
     Example:
-        >>> repeat(lambda state, j: state + j, 0, 1, 4, unroll=True)
+        >>> repeat(lambda state, j: state + j, 0, range(1, 4), unroll=True)
         6
-        >>> repeat(lambda state, j: state + j, 0, 1, 4, unroll=False).item()
+        >>> repeat(lambda state, j: state + j, 0, range(1, 4), unroll=False).item()
         6
     """
     if unroll:
-        for j in range(start, stop):
-            state = body(state, j)
-        return state
-    js = jnp.arange(start, stop, dtype=jnp.int32)
+        return functools.reduce(body, indices, state)
+    js = jnp.arange(indices.start, indices.stop, dtype=jnp.int32)
     return jax.lax.scan(lambda state, j: (body(state, j), None), state, js)[0]
 
 

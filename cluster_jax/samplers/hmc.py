@@ -1,6 +1,5 @@
 """Hamiltonian Monte Carlo: leapfrog trajectories, each accepted or rejected."""
 
-from collections.abc import Callable
 from typing import Generic, NamedTuple
 
 import jax
@@ -47,7 +46,7 @@ def leapfrog(
         state: where the trajectory starts.
         leapfrog_steps: number of steps.
         step_size: length of a step; negative runs time backward.
-        unroll: see `hmc`.
+        unroll: see `samplers.base.repeat`.
 
     Returns:
         The end of the trajectory.
@@ -75,7 +74,7 @@ def leapfrog(
         of_gradients = _along(of_gradients, gradient, -step_size / 2)
         return HMCState(position, momentum, potential, gradient, displacement, of_gradients)
 
-    return base.repeat(step, state, 0, leapfrog_steps, unroll)
+    return base.repeat(step, state, range(leapfrog_steps), unroll)
 
 
 @jax.jit
@@ -109,50 +108,7 @@ def _uniform(keys: Array, like: Array, index: Array | int) -> Array:
     )
 
 
-def _kernel(
-    potential_and_grad: PotentialAndGrad[Position],
-    leapfrog_steps: int,
-    step_size: Array | float,
-    clip: Array | float | None,
-    normalize_gradient: bool,
-    unroll: bool,
-) -> tuple[Callable, Callable]:
-    """The state at a position whose potential and gradient are known, and one proposal."""
-    checks.whole("leapfrog_steps", leapfrog_steps, 1)
-
-    def shaped(position: Position) -> tuple[Array, Position]:
-        potential, gradient = potential_and_grad(position)
-        return potential, base.shape_gradient(gradient, position, clip, normalize_gradient)
-
-    def start(position: Position, value: tuple[Array, Position]) -> HMCState[Position]:
-        zero = jax.tree.map(jnp.zeros_like, position)
-        gradient = base.shape_gradient(value[1], position, clip, normalize_gradient)
-        return HMCState(position, zero, value[0], gradient, zero, zero)
-
-    def propose(
-        keys: Array, state: HMCState[Position], i: Array | int
-    ) -> tuple[HMCState[Position], Array]:
-        momentum = base.standard_normal(keys, state.position, 2 * i)
-        uniform = _uniform(keys, state.potential, 2 * i + 1)
-        zero = jax.tree.map(jnp.zeros_like, momentum)
-        state = state._replace(momentum=momentum, gradient_momentum=zero)
-        end = leapfrog(
-            shaped, state, leapfrog_steps=leapfrog_steps, step_size=step_size, unroll=unroll
-        )
-        energy_change = end.potential - state.potential
-        energy_change = energy_change + kinetic_energy_change(momentum, end.momentum)
-        # False where the change is not a number.
-        is_accepted = jnp.log(uniform) < -energy_change
-
-        def choose(new: Array, old: Array) -> Array:
-            return jnp.where(base.expand_like(is_accepted, new), new, old)
-
-        return jax.tree.map(choose, end, state), is_accepted.astype(energy_change.dtype)
-
-    return start, propose
-
-
-def build_hmc(
+def hmc(
     potential_and_grad: PotentialAndGrad[Position],
     *,
     leapfrog_steps: int,
@@ -161,58 +117,11 @@ def build_hmc(
     normalize_gradient: bool = False,
     unroll: bool = True,
 ) -> Sampler[Position, HMCState[Position]]:
-    """HMC as `init` and `step`, for a loop of one's own; the settings are those of `hmc`.
-
-    The initial state does not depend on the keys. It evaluates the potential once, a step
-    `leapfrog_steps` times.
-
-    Raises:
-        ValueError: `leapfrog_steps` is not a whole number of at least 1.
-
-    Example:
-        >>> import jax, jax.numpy as jnp
-        >>> def potential_and_grad(x):
-        ...     return (x**2).sum(1) / 2, x
-        >>> sampler = build_hmc(potential_and_grad, leapfrog_steps=5, step_size=0.3)
-        >>> keys = jax.random.split(jax.random.key(0), 2)
-        >>> state = sampler.init(keys, jnp.zeros((2, 9)))
-        >>> state, info = jax.jit(sampler.step)(keys, state)
-        >>> state.position.shape, info.acceptance_rate.tolist()
-        ((2, 9), [1.0, 1.0])
-    """
-    start, propose = _kernel(
-        potential_and_grad, leapfrog_steps, step_size, clip, normalize_gradient, unroll
-    )
-
-    def init(keys: Array, position: Position) -> HMCState[Position]:
-        return start(position, potential_and_grad(position))
-
-    def step(keys: Array, state: HMCState[Position]) -> tuple[HMCState[Position], SamplerInfo]:
-        after, accepted = propose(keys, state, 0)
-        return after, SamplerInfo(base.gradient_share(state, after), accepted)
-
-    return Sampler(init, step)
-
-
-def hmc(
-    keys: Array,
-    images: Position,
-    potential_and_grad: PotentialAndGrad[Position],
-    initial: tuple[Array, Position],
-    *,
-    leapfrog_steps: int,
-    step_size: Array | float,
-    iterations: int = 1,
-    clip: Array | float | None = None,
-    normalize_gradient: bool = False,
-    unroll: bool = True,
-) -> tuple[Position, SamplerInfo]:
     """Samples from exp(-P) per image, with H = P + |p|^2 / 2 and acceptance min(1, exp(-dH)).
 
-    Each iteration draws a fresh momentum, follows `leapfrog_steps` leapfrog steps and accepts or
-    rejects their end, image by image. The potential is evaluated `iterations * leapfrog_steps`
-    times. A proposal whose energy is not a number is rejected. The function is pure and not jitted,
-    so that a new closure is never compiled by itself: call it in a jitted function.
+    Each step draws a fresh momentum, follows `leapfrog_steps` leapfrog steps and accepts or
+    rejects their end, image by image. The potential is evaluated `leapfrog_steps` times, and once
+    for the initial state unless it is given. A proposal whose energy is not a number is rejected.
 
     Neither clipping nor normalizing changes the sampled distribution: leapfrog is reversible and
     keeps volume under any force that depends on the position alone, and the accept step uses P
@@ -221,26 +130,19 @@ def hmc(
     statistics).
 
     Args:
-        keys: one typed PRNG key per image `[b]`.
-        images: the initial images `[b, ...]`, in the units of the network's input, or a pytree of
-            arrays with the same first axis.
         potential_and_grad: `images -> (P [b], gradient [b, ...])`, the potential of every image
             and the gradient of their sum. It may close over traced values.
-        initial: its value at `images`.
         leapfrog_steps: steps per proposal, at least 1.
         step_size: length of a leapfrog step.
-        iterations: proposals, at least 1.
         clip: largest absolute value of a pixel's gradient, or None.
         normalize_gradient: scale each image's gradient, clipped, to a root mean square of one.
-        unroll: whether proposals and leapfrog steps are compiled one after the other, or by
-            `jax.lax.scan`, which compiles in less time; on a CPU, convolutions inside of a scan are
-            slow.
+        unroll: of the leapfrog steps, see `samplers.base.repeat`.
 
     Returns:
-        The views, shape and dtype of `images`, without gradient; and `SamplerInfo`.
+        `init` and `step`; the initial state does not depend on the keys.
 
     Raises:
-        ValueError: `iterations` or `leapfrog_steps` is not a whole number of at least 1.
+        ValueError: `leapfrog_steps` is not a whole number of at least 1.
 
     Source: Duane et al. 1987; a baseline in NRCC's Table 8, which gives no step size and no number
     of steps, so that these have no default.
@@ -249,24 +151,46 @@ def hmc(
         >>> import jax, jax.numpy as jnp
         >>> def potential_and_grad(x):
         ...     return (x**2).sum(1) / 2, x
-        >>> keys, images = jax.random.split(jax.random.key(0), 2), jnp.zeros((2, 9))
-        >>> initial = potential_and_grad(images)
-        >>> settings = {"leapfrog_steps": 5, "step_size": 0.1}
-        >>> views, info = hmc(keys, images, potential_and_grad, initial, **settings)
+        >>> sampler = hmc(potential_and_grad, leapfrog_steps=5, step_size=0.3)
+        >>> keys = jax.random.split(jax.random.key(0), 2)
+        >>> views, info = base.sample(sampler, keys, jnp.zeros((2, 9)), iterations=2)
         >>> views.shape, info.acceptance_rate.tolist()
         ((2, 9), [1.0, 1.0])
     """
-    checks.whole("iterations", iterations, 1)
-    start, propose = _kernel(
-        potential_and_grad, leapfrog_steps, step_size, clip, normalize_gradient, unroll
-    )
+    checks.whole("leapfrog_steps", leapfrog_steps, 1)
 
-    def iterate(carry: tuple, i: Array | int) -> tuple:
-        state, is_accepted = propose(keys, carry[0], i)
-        return state, carry[1] + is_accepted
+    def shaped(
+        position: Position, value: tuple[Array, Position] | None = None
+    ) -> tuple[Array, Position]:
+        potential, gradient = value or potential_and_grad(position)
+        return potential, base.shape_gradient(gradient, position, clip, normalize_gradient)
 
-    before = start(images, initial)
-    accepted = jnp.zeros_like(before.potential)
-    after, accepted = base.repeat(iterate, (before, accepted), 0, iterations, unroll)
-    info = SamplerInfo(base.gradient_share(before, after), accepted / iterations)
-    return jax.lax.stop_gradient((after.position, info))
+    def init(
+        keys: Array, position: Position, initial: tuple[Array, Position] | None = None
+    ) -> HMCState[Position]:
+        zero = jax.tree.map(jnp.zeros_like, position)
+        return HMCState(position, zero, *shaped(position, initial), zero, zero)
+
+    def step(
+        keys: Array, state: HMCState[Position], index: Array | int = 0
+    ) -> tuple[HMCState[Position], SamplerInfo]:
+        momentum = base.standard_normal(keys, state.position, 2 * index)
+        uniform = _uniform(keys, state.potential, 2 * index + 1)
+        zero = jax.tree.map(jnp.zeros_like, momentum)
+        start = state._replace(momentum=momentum, gradient_momentum=zero)
+        end = leapfrog(
+            shaped, start, leapfrog_steps=leapfrog_steps, step_size=step_size, unroll=unroll
+        )
+        energy_change = end.potential - start.potential
+        energy_change = energy_change + kinetic_energy_change(momentum, end.momentum)
+        # False where the change is not a number.
+        is_accepted = jnp.log(uniform) < -energy_change
+
+        def choose(new: Array, old: Array) -> Array:
+            return jnp.where(base.expand_like(is_accepted, new), new, old)
+
+        after = jax.tree.map(choose, end, start)
+        share = base.gradient_share(state, after)
+        return after, SamplerInfo(share, is_accepted.astype(energy_change.dtype))
+
+    return Sampler(init, step)

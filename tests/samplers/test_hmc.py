@@ -9,7 +9,7 @@ import pytest
 from jax.sharding import AxisType, PartitionSpec
 
 from cluster_jax.samplers import base
-from cluster_jax.samplers.hmc import HMCState, build_hmc, hmc, kinetic_energy_change, leapfrog
+from cluster_jax.samplers.hmc import HMCState, hmc, kinetic_energy_change, leapfrog
 from tests import reference
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -27,13 +27,14 @@ def skewed(images):
     return jnp.sum(jnp.exp(images) - 1.5 * images, axis=axes), jnp.exp(images) - 1.5
 
 
-def run(key, images, potential_and_grad, **settings):
-    settings = {**OFF, **settings}
+def run(key, images, potential_and_grad, *, iterations, **settings):
+    sampler = hmc(potential_and_grad, **{**OFF, **settings})
 
+    @jax.jit
     def sample(keys, images):
-        return hmc(keys, images, potential_and_grad, potential_and_grad(images), **settings)
+        return base.sample(sampler, keys, images, iterations=iterations)
 
-    return jax.jit(sample)(image_keys(key, len(images)), images)
+    return sample(image_keys(key, len(images)), images)
 
 
 def state_at(position, momentum):
@@ -132,8 +133,8 @@ def test_moments_of_an_asymmetric_target(keys, shaping):
 
     @jax.jit
     def sample(key, view):
-        return hmc(
-            image_keys(key, chains), view, skewed, skewed(view), iterations=2, **step, **shaping
+        return base.sample(
+            hmc(skewed, **step, **shaping), image_keys(key, chains), view, iterations=2
         )
 
     view = jnp.zeros((chains, 1))
@@ -196,26 +197,19 @@ def test_the_potential_is_evaluated_once_a_leapfrog_step(keys, iterations, leapf
         return skewed(images)
 
     images = jnp.zeros((2, 3))
-    hmc(
-        image_keys(next(keys), 2),
-        images,
-        counting,
-        skewed(images),
-        iterations=iterations,
-        leapfrog_steps=leapfrog_steps,
-        step_size=0.1,
-        **OFF,
-    )
+    sampler = hmc(counting, leapfrog_steps=leapfrog_steps, step_size=0.1)
+    rows = image_keys(next(keys), 2)
+    base.sample(sampler, rows, images, skewed(images), iterations=iterations)
     assert len(seen) == iterations * leapfrog_steps
 
 
 def test_an_image_has_the_same_view_in_any_batch(keys):
     images, key = jax.random.normal(next(keys), (6, 2, 2)), next(keys)
-    settings = {"iterations": 2, "leapfrog_steps": 2, "step_size": 0.9, **OFF}
-    whole_batch, rates = run(key, images, skewed, **settings)
+    settings = {"leapfrog_steps": 2, "step_size": 0.9}
+    whole_batch, rates = run(key, images, skewed, iterations=2, **settings)
     picked = jnp.array([4, 1])
-    alone, info = hmc(
-        image_keys(key, 6)[picked], images[picked], skewed, skewed(images[picked]), **settings
+    alone, info = base.sample(
+        hmc(skewed, **settings), image_keys(key, 6)[picked], images[picked], iterations=2
     )
     np.testing.assert_allclose(alone, whole_batch[picked], rtol=1e-14)
     np.testing.assert_array_equal(info.acceptance_rate, rates.acceptance_rate[picked])
@@ -234,10 +228,10 @@ def test_dtype_follows_the_images_and_wrong_settings_are_named(keys):
 @pytest.mark.parametrize("mapped", [False, True], ids=["one device", "shard_map"])
 def test_a_scan_gives_the_views_of_the_unrolled_loops(keys, mapped):
     images, key = jax.random.normal(next(keys), (8, 3)), next(keys)
-    settings = {"iterations": 3, "leapfrog_steps": 2, "step_size": 0.8, **OFF}
 
     def sample(unroll, rows, images):
-        return hmc(rows, images, skewed, skewed(images), unroll=unroll, **settings)
+        sampler = hmc(skewed, leapfrog_steps=2, step_size=0.8, unroll=unroll)
+        return base.sample(sampler, rows, images, iterations=3, unroll=unroll)
 
     results = []
     for unroll in (True, False):
@@ -254,7 +248,7 @@ def test_a_scan_gives_the_views_of_the_unrolled_loops(keys, mapped):
 def test_init_and_step_in_a_loop_of_ones_own(keys):
     images, draws = jax.random.normal(next(keys), (12, 2, 2)), [next(keys) for _ in range(3)]
     settings = {"leapfrog_steps": 2, "step_size": 1.1}
-    sampler = build_hmc(skewed, **settings)
+    sampler = hmc(skewed, **settings)
     state, rates = sampler.init(image_keys(next(keys), 12), images), []
     for key in draws:
         state, info = jax.jit(sampler.step)(image_keys(key, 12), state)
@@ -303,7 +297,7 @@ def test_positions_may_be_any_pytree(keys):
         change, kinetic_energy_change(momentum, expected.momentum), rtol=1e-10
     )
     rows = image_keys(next(keys), 6)
-    view, info = hmc(rows, split(whole), of_tree, of_tree(split(whole)), iterations=2, **settings)
+    view, info = base.sample(hmc(of_tree, **settings), rows, split(whole), iterations=2)
     draws = [base.standard_normal(rows, split(whole), 2 * i) for i in range(2)]
     for i in range(6):
         expected, accepted, _ = reference.hmc(
