@@ -21,7 +21,7 @@ SURFACE = {
         supervised_contrast target_weights variance_loss""",
     "cluster_jax.samplers": """
         HMCState PotentialAndGrad SGHMCState Sampler SamplerInfo hmc inverse
-        log_inverse_square monte_carlo noise sample sghmc similarity_potential""",
+        log_inverse_square monte_carlo sample sghmc similarity_potential""",
     "cluster_jax.metrics": """
         Contingency accuracy collapse contingency knn_accuracy linear_probe matching purity scores
         silhouette""",

@@ -26,7 +26,7 @@ from cluster_jax.methods.base import (
 from cluster_jax.methods.nrcc_config import NRCCConfig
 from cluster_jax.samplers import base as samplers
 from cluster_jax.samplers.hmc import hmc
-from cluster_jax.samplers.monte_carlo import monte_carlo, noise
+from cluster_jax.samplers.monte_carlo import monte_carlo
 from cluster_jax.samplers.sghmc import sghmc
 
 # Those that follow a gradient.
@@ -129,8 +129,7 @@ def _sample(
     if config.resolution is not None:
         initial = _resize(initial, config.resolution)
     if config.sampler == "noise":
-        values = dataclasses.asdict(config.noise)
-        view, info = noise(draw_keys, initial, **values)
+        view, info = monte_carlo(draw_keys, initial, step_size=config.noise.scale)
     elif config.sampler == "monte_carlo":
         values = dataclasses.asdict(config.monte_carlo)
         view, info = monte_carlo(draw_keys, initial, **values)

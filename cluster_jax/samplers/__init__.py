@@ -12,7 +12,7 @@ if TYPE_CHECKING:
         similarity_potential as similarity_potential,
     )
     from cluster_jax.samplers.hmc import HMCState as HMCState, hmc as hmc
-    from cluster_jax.samplers.monte_carlo import monte_carlo as monte_carlo, noise as noise
+    from cluster_jax.samplers.monte_carlo import monte_carlo as monte_carlo
     from cluster_jax.samplers.sghmc import SGHMCState as SGHMCState, sghmc as sghmc
     # fmt: on
 else:

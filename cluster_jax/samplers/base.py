@@ -321,17 +321,6 @@ def similarity_gradient(
     return potential, vjp(jnp.ones_like(potential))[0]
 
 
-def clip_by_value(gradient: Position, clip: Array | float | None) -> Position:
-    """Every pixel of `gradient` `[b, ...]` within `[-clip, clip]`; None changes nothing.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> clip_by_value(jnp.array([-3.0, 0.5]), 1.0).tolist()
-        [-1.0, 0.5]
-    """
-    return gradient if clip is None else jax.tree.map(lambda g: jnp.clip(g, -clip, clip), gradient)
-
-
 def normalize_by_rms(gradient: Position) -> Position:
     """`gradient` `[b, ...]` scaled to a root mean square of one per image; zero stays zero.
 
@@ -340,14 +329,17 @@ def normalize_by_rms(gradient: Position) -> Position:
         >>> normalize_by_rms(jnp.array([[2.0, -2.0], [0.0, 0.0]])).tolist()
         [[1.0, -1.0], [0.0, 0.0]]
     """
+
+    def divide(x: Array, values: Array) -> Array:
+        return x / expand_like(jnp.where(values > 0, values, 1), x).astype(x.dtype)
+
     # Dividing by the largest pixel first keeps the squares from underflowing.
-    largest = _reduce(
-        jnp.maximum, lambda g: jnp.max(jnp.abs(g), axis=tuple(range(1, g.ndim))), gradient
+    largest = jax.tree.reduce(
+        jnp.maximum, jax.tree.map(lambda g: jnp.max(jnp.abs(g), axis=_pixels(g)), gradient)
     )
-    scaled = _divide(gradient, jnp.where(largest > 0, largest, 1))
-    pixels = sum(g[0].size for g in jax.tree.leaves(gradient))
-    square = sum_of_squares(scaled) / pixels
-    return _divide(scaled, jnp.sqrt(jnp.where(square > 0, square, 1)))
+    scaled = jax.tree.map(lambda g: divide(g, largest), gradient)
+    mean = sum_of_squares(scaled) / sum(g[0].size for g in jax.tree.leaves(gradient))
+    return jax.tree.map(lambda g: divide(g, jnp.sqrt(mean)), scaled)
 
 
 @functools.partial(jax.jit, static_argnames=("normalize",))
@@ -376,7 +368,8 @@ def shape_gradient(
         >>> shape_gradient(gradient, gradient, clip=0.5, normalize=True).tolist()
         [[1.0, -1.0]]
     """
-    gradient = clip_by_value(gradient, clip)
+    if clip is not None:
+        gradient = jax.tree.map(lambda g: jnp.clip(g, -clip, clip), gradient)
     gradient = normalize_by_rms(gradient) if normalize else gradient
     return jax.tree.map(lambda g, x: g.astype(x.dtype), gradient, images)
 
@@ -404,10 +397,8 @@ def sum_of_squares(images: Position) -> Array:
         >>> sum_of_squares({"x": jnp.array([[3.0, 4.0]]), "y": jnp.ones((1, 2, 2))}).tolist()
         [29.0]
     """
-    return _reduce(
-        jnp.add,
-        lambda x: jnp.sum(jnp.square(ops.upcast(x)), axis=tuple(range(1, x.ndim))),
-        images,
+    return jax.tree.reduce(
+        jnp.add, jax.tree.map(lambda x: jnp.sum(jnp.square(ops.upcast(x)), _pixels(x)), images)
     )
 
 
@@ -422,9 +413,5 @@ def expand_like(values: Array, images: Array) -> Array:
     return values.reshape((-1,) + (1,) * (images.ndim - 1))
 
 
-def _reduce(join: Callable, of_leaf: Callable[[Array], Array], images: Position) -> Array:
-    return functools.reduce(join, [of_leaf(leaf) for leaf in jax.tree.leaves(images)])
-
-
-def _divide(images: Position, values: Array) -> Position:
-    return jax.tree.map(lambda x: x / expand_like(values, x).astype(x.dtype), images)
+def _pixels(images: Array) -> tuple[int, ...]:
+    return tuple(range(1, images.ndim))
