@@ -1,29 +1,28 @@
-"""Contrastive deep clustering of images without labels, in JAX and Flax."""
+"""Contrastive deep clustering of images without labels, in JAX and Flax.
 
-import importlib
+The estimators are here; their parts are functions in the packages `losses`, `samplers`, `nets`,
+`methods`, `clustering` and `metrics`. Each name is loaded where it is first used: importing
+`GridShift` loads neither JAX nor UMAP.
+"""
+
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # For type checkers; at run time `__getattr__` imports them.
-    from cluster_jax.clustering.gridshift import GridShift
-    from cluster_jax.clustering.smooth_tree import SmoothTree
-    from cluster_jax.clustering.tree import cut_tree
-    from cluster_jax.estimators import ImageClusterer, load
+from cluster_jax.core import lazy
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "GridShift": "cluster_jax.clustering.gridshift",
-    "ImageClusterer": "cluster_jax.estimators",
-    "SmoothTree": "cluster_jax.clustering.smooth_tree",
-    "cut_tree": "cluster_jax.clustering.tree",
-    "load": "cluster_jax.estimators",
-}
-
-__all__ = ["GridShift", "ImageClusterer", "SmoothTree", "__version__", "cut_tree", "load"]
-
-
-def __getattr__(name: str) -> object:
-    """Loads a public name where it is used: importing `GridShift` loads neither JAX nor UMAP."""
-    if name not in _HOMES:
-        raise AttributeError(f"cluster_jax has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+if TYPE_CHECKING:
+    from cluster_jax import (
+        clustering as clustering,
+        losses as losses,
+        methods as methods,
+        metrics as metrics,
+        nets as nets,
+        samplers as samplers,
+    )
+    from cluster_jax.clustering.gridshift import GridShift as GridShift
+    from cluster_jax.clustering.smooth_tree import SmoothTree as SmoothTree
+    from cluster_jax.clustering.tree import cut_tree as cut_tree
+    from cluster_jax.estimators import ImageClusterer as ImageClusterer, load as load
+else:
+    __getattr__, __dir__, __all__ = lazy.exports(__name__)

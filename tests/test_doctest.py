@@ -16,6 +16,7 @@ def modules(packages):
     names = []
     for package in packages:
         folder = importlib.import_module(f"{cluster_jax.__name__}.{package}")
+        names += [folder.__name__]
         names += [
             f"{folder.__name__}.{module.name}" for module in pkgutil.iter_modules(folder.__path__)
         ]

@@ -1,56 +1,120 @@
-"""What the README tells people with embeddings of their own to type works as it stands."""
+"""What the README tells people to type works as it stands and prints what it says."""
 
+import os
 import pathlib
 import re
 import shlex
+import shutil
 
+import jax
 import numpy as np
 import pytest
 
 from cluster_jax.cli import cluster
+from cluster_jax.core.config import config_names
 
-README = pathlib.Path(__file__).resolve().parent.parent / "README.md"
-HEADING = "## Your own embeddings"
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+PAGES = (README, ROOT / "experiments" / "README.md", ROOT / "experiments/tutorials/guide.md")
 
 
-def _blocks(language):
-    """Fenced blocks of a language under the heading."""
+def _blocks(heading):
+    """Language and text of the fenced blocks under a heading of the README."""
     parts = re.split(r"^(## .*)$", README.read_text(), flags=re.M)
     sections = dict(zip(parts[1::2], parts[2::2], strict=True))
-    assert HEADING in sections, f"the README has no section {HEADING!r}"
-    found = re.findall(rf"^```{language}\n(.*?)^```$", sections[HEADING], flags=re.M | re.S)
-    assert found, f"the section {HEADING!r} has no {language} block"
-    return found
+    assert heading in sections, f"the README has no section {heading!r}"
+    return re.findall(r"^```(\w+)\n(.*?)^```$", sections[heading], flags=re.M | re.S)
+
+
+def _python_and_output(heading):
+    blocks = _blocks(heading)
+    (code,) = (text for language, text in blocks if language == "python")
+    (output,) = (text for language, text in blocks if language == "text")
+    return code, output
 
 
 @pytest.fixture
 def embeddings(tmp_path, monkeypatch):
-    """x.npy with three kinds of rows and y.npy with their kinds, in the current folder."""
+    """x.npy with three kinds of rows in the current folder."""
     rng = np.random.default_rng(0)
     kinds = np.repeat([0, 1, 2], [80, 60, 70])
     x = rng.normal(size=(3, 24))[kinds] * 4 + rng.normal(size=(210, 24))
     np.save(tmp_path / "x.npy", x.astype(np.float32))
-    np.save(tmp_path / "y.npy", kinds)
     monkeypatch.chdir(tmp_path)
-    return kinds
 
 
-def test_python(embeddings, capsys):
+def test_embeddings(embeddings, capsys):
+    code, output = _python_and_output("## Embeddings")
+    exec(code, {})
+    assert capsys.readouterr().out == output
+
+
+def test_command_for_embeddings(embeddings, capsys):
+    (command,) = re.findall(r"`(python -m cluster_jax\.cluster .*?)`", README.read_text())
+    cluster.main(shlex.split(command)[3:])
+    files = capsys.readouterr().out.split()[-3:]
+    names = ["report.html", "assignments.csv", "results.json"]
+    assert [pathlib.Path(file).name for file in files] == names
+    assert all(pathlib.Path(file).stat().st_size for file in files)
+
+
+@pytest.mark.usefixtures("one_device")
+def test_photos(tmp_path, monkeypatch, capsys):
+    data = os.environ.get("CLUSTER_JAX_TEST_DATA")
+    if data is None:
+        pytest.skip("CLUSTER_JAX_TEST_DATA is not set to a folder of images")
+    for folder in ("photos", "new-photos"):
+        (tmp_path / folder).mkdir()
+    for kind in sorted(pathlib.Path(data, "images", "tiny_imagenet10").iterdir()):
+        *files, new = sorted(kind.iterdir())[:25]
+        for file in files:
+            shutil.copy(file, tmp_path / "photos")
+        shutil.copy(new, tmp_path / "new-photos")
+    monkeypatch.chdir(tmp_path)
+    code, output = _python_and_output("## A folder of photos")
+    # Another map, which UMAP compiles for seconds; the clusters do not depend on it.
+    quick = 'verbose=False, overrides={"eval.reduce.method": "pca"}'
+    assert "verbose=False" in code
     names = {}
-    for block in _blocks("python"):
-        exec(block, names)
-    assert names["model"].labels_.shape == embeddings.shape
-    assert "3 clusters: clear" in capsys.readouterr().out
+    exec(code.replace("verbose=False", quick), names)
+    assert capsys.readouterr().out == output
+    assert (tmp_path / "report.html").stat().st_size
+    assert len(set(names["new_labels"])) == 10  # one photo of each class
 
 
-def test_command(embeddings, capsys):
-    lines = [line for block in _blocks("bash") for line in block.splitlines() if line]
-    assert lines
-    for line in lines:
-        start, flags = shlex.split(line)[:3], shlex.split(line)[3:]
-        assert start == ["python", "-m", "cluster_jax.cluster"]
-        cluster.main(flags)
-        files = capsys.readouterr().out.split()[-3:]
-        names = ["report.html", "assignments.csv", "results.json"]
-        assert [pathlib.Path(file).name for file in files] == names
-        assert all(pathlib.Path(file).stat().st_size for file in files)
+def test_a_loss_in_a_loop_of_ones_own(keys):
+    (code,) = (text for _, text in _blocks("## One loss in a loop of your own"))
+    names = {"apply": lambda params, x: x.reshape(len(x), -1) @ params}
+    exec(code, names)
+    a, b = jax.random.uniform(next(keys), (2, 16, 8, 8, 1))
+    params = 0.1 * jax.random.normal(next(keys), (64, 5))
+    loss, gradient = jax.value_and_grad(names["loss_fn"])(params, a, b, next(keys))
+    assert np.isfinite(loss)
+    assert np.abs(gradient).max() > 0
+
+
+def test_it_is_short_and_names_what_there_is():
+    text = README.read_text()
+    assert len(text.splitlines()) <= 160
+    table = "".join(re.findall(r"^\|.*\|$", text, flags=re.M))
+    named = set(
+        re.findall(r"`((?:[a-z]+_)+(?:digits|cifar\d+|stl10|imagenet|features|images))`", table)
+    )
+    assert named <= set(config_names())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name)
+def test_links_lead_somewhere(page):
+    """Of links inside the project, also those to a heading of the same page."""
+    text = page.read_text()
+    links = re.findall(r"\]\(([^)\s]+)\)|(?:src|srcset)=\"([^\"]+)\"", text)
+    titles = re.findall(r"^#+ (.*)$", text, flags=re.M)
+    anchors = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+    for link in map("".join, links):
+        if link.startswith("http"):
+            continue
+        path, _, anchor = link.partition("#")
+        if path:
+            assert (page.parent / path).exists(), link
+        elif anchor:
+            assert anchor in anchors, link

@@ -152,7 +152,8 @@ def parse_section(cls: type[Section], name: str, values: Mapping[str, Any]) -> S
     become tuples, because JSON turns tuples into lists.
 
     Args:
-        cls: frozen dataclass with a field for each key of the section and no default values.
+        cls: frozen dataclass with a field for each key of the section; its default values, if it
+            has any, are not used.
         name: name of the section for messages, such as "train" or "eval.kmeans".
         values: the section's keys and values.
 

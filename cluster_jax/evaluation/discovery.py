@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from cluster_jax.clustering import label_spreading, out_of_sample
+from cluster_jax.clustering import out_of_sample
 from cluster_jax.clustering.kmeans import kmeans
+from cluster_jax.clustering.label_spreading import among, label_spreading
 from cluster_jax.core import arrays
 from cluster_jax.data import splits
 from cluster_jax.evaluation import clusters
@@ -80,8 +81,8 @@ def spread_probabilities(train: NetworkOutputs, known: NDArray, nearest: NDArray
     """
     unlabeled = np.flatnonzero(known < 0)
     probabilities = special.softmax(train.novel_logits[unlabeled], axis=1)
-    others = None if nearest is None else label_spreading.among(nearest, unlabeled)
-    return label_spreading.label_spreading(probabilities, train.features[unlabeled], others)
+    others = None if nearest is None else among(nearest, unlabeled)
+    return label_spreading(probabilities, train.features[unlabeled], others)
 
 
 def discover(

@@ -13,7 +13,9 @@ from cluster_jax.core import arrays, checks
 from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.options import EvalConfig, LinearProbeConfig
-from cluster_jax.metrics import collapse, knn, linear_probe
+from cluster_jax.metrics import knn
+from cluster_jax.metrics.collapse import collapse
+from cluster_jax.metrics.linear_probe import linear_probe
 
 
 class Evaluation(NamedTuple):
@@ -78,7 +80,7 @@ def evaluate(
         "kmeans": {**clusters.scores(true_labels, kmeans_labels), "k_given": k},
         "knn": _knn(x, true_labels, config.knn),
         "linear_probe": _probe(features, true_labels, config.linear_probe, seed),
-        "collapse": {name: collapse.collapse(f) for name, f in embedding.items()},
+        "collapse": {name: collapse(f) for name, f in embedding.items()},
     }
     return Evaluation(
         metrics,
@@ -103,4 +105,4 @@ def _probe(
     # A class with one image cannot be split.
     if true_labels is None or config is None or np.bincount(true_labels).max() < 2:
         return None
-    return linear_probe.linear_probe(x, true_labels, seed=seed, **vars(config))
+    return linear_probe(x, true_labels, seed=seed, **vars(config))

@@ -9,7 +9,8 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster_jax.clustering import reduce, shift, smooth
+from cluster_jax.clustering import shift, smooth
+from cluster_jax.clustering.reduce import MAP_COLUMNS, METHODS
 from cluster_jax.core import checks
 from cluster_jax.core.arrays import blocks
 from cluster_jax.core.checks import InputError
@@ -36,7 +37,7 @@ class ReduceConfig:
     metric: str
 
     def __post_init__(self) -> None:
-        checks.one_of("eval.reduce.method", self.method, reduce.METHODS)
+        checks.one_of("eval.reduce.method", self.method, METHODS)
         _check_map(self, "eval.reduce.", min_columns=2)
 
 
@@ -186,7 +187,7 @@ class ClusterOptions:
     def __post_init__(self) -> None:
         checks.one_of("method", self.method, CLUSTERINGS)
         if self.reduce is not None:
-            checks.one_of("reduce", self.reduce, reduce.METHODS)
+            checks.one_of("reduce", self.reduce, METHODS)
         if self.metric is not None:
             checks.one_of("metric", self.metric, smooth.METRICS)
         checks.whole("seed", self.seed, 0, _INT32_MAX)
@@ -232,7 +233,7 @@ def resolve(
         raise InputError(
             f"features and labels must have the same length; got {n:,} and {len(true_labels):,}"
         )
-    is_low_dimensional = d <= reduce.MAP_COLUMNS
+    is_low_dimensional = d <= MAP_COLUMNS
     method = options.reduce
     if method is None:
         method = "none" if options.method == "kmeans" or is_low_dimensional else "umap"

@@ -13,7 +13,7 @@ EPSILON = 1e-5  # added to each variance, as BatchNorm does
 
 
 @functools.partial(jax.jit, static_argnames=("off_diagonal", "axis"))
-def barlow(a: Array, b: Array, *, off_diagonal: float = 0.005, axis: Axis = None) -> Array:
+def barlow_twins(a: Array, b: Array, *, off_diagonal: float = 0.005, axis: Axis = None) -> Array:
     """`sum_i (1 - C_ii)^2 + lambda sum_i sum_{j != i} C_ij^2`.
 
     C is the correlation, over the global batch, of feature i of view a with feature j of view b.
@@ -40,7 +40,7 @@ def barlow(a: Array, b: Array, *, off_diagonal: float = 0.005, axis: Axis = None
 
         >>> import jax.numpy as jnp
         >>> a = jnp.array([[1.0, 1.0], [-1.0, -1.0]])
-        >>> round(barlow(a, a).item(), 4)
+        >>> round(barlow_twins(a, a).item(), 4)
         0.01
     """
     checks.at_least("off_diagonal", off_diagonal, 0)

@@ -3,8 +3,6 @@
 The third loss, L1 (1), is `infonce.info_nce_queue`; the clusters are those of `clustering.online`.
 """
 
-import functools
-
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
@@ -15,9 +13,9 @@ from cluster_jax.losses import infonce
 EPSILON = 1e-6  # (5)'s own
 
 
-@functools.partial(jax.jit, static_argnames=("temperature",))
+@jax.jit
 def centroid_contrast(
-    anchors: Array, centroids: Array, assigned: Array, *, temperature: float = 0.2
+    anchors: Array, centroids: Array, assigned: Array, *, temperature: Array | float = 0.2
 ) -> Array:
     """L2: InfoNCE of each row with its own centroid against the other centroids.
 
@@ -25,13 +23,13 @@ def centroid_contrast(
         anchors: online rows `[rows, d]`, this device's part, of any length.
         centroids: unit rows `[K, d]`, K at least 2; constants for the gradient.
         assigned: cluster of each row, int32 `[rows]`.
-        temperature: tau, > 0; the default is the paper's.
+        temperature: tau, positive; the default is the paper's.
 
     Returns:
         Scalar, at least float32, whose mean over the devices is the loss of the global batch.
 
     Raises:
-        ValueError: fewer than two clusters, or the temperature is not positive.
+        ValueError: fewer than two clusters.
 
     Source: CueCo (4), with the own centroid once in the denominator: the printed sum over all l
     counts it twice, where the text below it says "the other clusters".
@@ -43,7 +41,6 @@ def centroid_contrast(
         0.0067
     """
     checks.at_least("the number of centroids", centroids.shape[0], 2)
-    checks.positive("temperature", temperature)
     return infonce.info_nce(
         ops.l2_normalize(anchors),
         lax.stop_gradient(centroids),

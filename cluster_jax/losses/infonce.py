@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from cluster_jax.core import checks, collectives, ops
+from cluster_jax.core import collectives, ops
 from cluster_jax.core.collectives import Axis
 
 # Rows `[m, d]` and `[n, d]` to the logit of every pair `[m, n]`.
@@ -173,7 +173,7 @@ def info_nce(
     candidates: Array,
     positives: Array,
     *,
-    temperature: float = 0.5,
+    temperature: Array | float = 0.5,
     positive_in_denominator: bool = True,
     excluded: Array | None = None,
 ) -> Array:
@@ -212,7 +212,7 @@ def info_nce_views(
     a: Array,
     b: Array,
     *,
-    temperature: float = 0.5,
+    temperature: Array | float = 0.5,
     positive_in_denominator: bool = True,
     axis: Axis = None,
 ) -> Array:
@@ -252,9 +252,14 @@ def info_nce_views(
     )
 
 
-@functools.partial(jax.jit, static_argnames=("temperature",))
+@jax.jit
 def info_nce_queue(
-    anchors: Array, keys: Array, queue: Array, filled: Array, *, temperature: float = 0.07
+    anchors: Array,
+    keys: Array,
+    queue: Array,
+    filled: Array,
+    *,
+    temperature: Array | float = 0.07,
 ) -> Array:
     """InfoNCE with a queue of negatives, one direction: MoCo's loss and CueCo's L1.
 
@@ -266,13 +271,10 @@ def info_nce_queue(
             constants for the gradient.
         queue: unit keys of earlier steps `[Q, d]`, the same on all devices; constants.
         filled: how many of the queue's first rows hold a key, int32 `[]`.
-        temperature: tau, a number > 0; the default is MoCo's, CueCo's is 0.2.
+        temperature: tau, positive; the default is MoCo's, CueCo's is 0.2.
 
     Returns:
         Scalar, at least float32, whose mean over the devices is the loss of the global batch.
-
-    Raises:
-        ValueError: the temperature is not positive.
 
     Source: He et al. (2020), "Momentum Contrast for Unsupervised Visual Representation Learning",
     (1), their sum over one positive and K negatives; CueCo (1).
@@ -284,7 +286,6 @@ def info_nce_queue(
         >>> round(loss.item(), 4)  # log(1 + exp(-1 / 0.2))
         0.0067
     """
-    checks.positive("temperature", temperature)
     return contrast_queue(
         ops.l2_normalize(anchors), ops.l2_normalize(keys), queue, filled, _cosine(temperature)
     )

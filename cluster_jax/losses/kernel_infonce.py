@@ -1,9 +1,9 @@
 """Kernel-InfoNCE: InfoNCE whose logit is the log of a kernel of the distance between unit rows."""
 
+import dataclasses
 import functools
 import operator
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,8 +17,17 @@ from cluster_jax.losses.infonce import Logits
 MIXTURES = ("kernel", "loss")
 
 
-class Kernel(NamedTuple):
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["temperatures"],
+    meta_fields=["gammas", "mixture", "weight", "halves"],
+)
+@dataclasses.dataclass(frozen=True)
+class Kernel:
     """One kernel `exp(-||x - y||^gamma / tau)` or a mixture of two; made by `make_kernel`.
+
+    It is a pytree of its temperatures; a jitted function compiles anew for other values of the
+    rest.
 
     Attributes:
         gammas: exponent of each kernel: 2 is Gaussian, 1 Laplacian.
@@ -29,7 +38,7 @@ class Kernel(NamedTuple):
     """
 
     gammas: tuple[float, ...]
-    temperatures: tuple[float, ...]
+    temperatures: tuple[Array | float, ...]
     mixture: str | None
     weight: float | None
     halves: bool
@@ -38,7 +47,7 @@ class Kernel(NamedTuple):
 def make_kernel(
     *,
     gammas: Sequence[float] = (2.0,),
-    temperatures: Sequence[float] = (1.0,),
+    temperatures: Sequence[Array | float] = (1.0,),
     mixture: str | None = None,
     weight: float | None = None,
     halves: bool = False,
@@ -47,7 +56,7 @@ def make_kernel(
 
     Args:
         gammas: one exponent or two, > 0.
-        temperatures: one per kernel, > 0.
+        temperatures: one per kernel, positive. Numbers are checked, arrays are not.
         mixture: for two kernels, `"kernel"`: K = w K_1 + (1 - w) K_2, or `"loss"`: the loss is
             w L_1 + (1 - w) L_2; for one kernel None.
         weight: w, from 0 to 1; for one kernel None.
@@ -77,7 +86,8 @@ def make_kernel(
     for gamma in gammas:
         checks.positive("gammas", gamma)
     for temperature in temperatures:
-        checks.positive("temperatures", temperature)
+        if not isinstance(temperature, Array):
+            checks.positive("temperatures", temperature)
     if len(gammas) == 1:
         if mixture is not None or weight is not None or halves:
             raise ValueError(
@@ -92,7 +102,7 @@ def make_kernel(
     return Kernel(gammas, temperatures, mixture, weight, halves)
 
 
-@functools.partial(jax.jit, static_argnames=("kernel", "axis"))
+@functools.partial(jax.jit, static_argnames=("axis",))
 def kernel_info_nce_views(a: Array, b: Array, *, kernel: Kernel, axis: Axis = None) -> Array:
     """Kernel-InfoNCE of two views of a batch, `1/(2n) sum_i (l_ia + l_ib)`.
 
@@ -130,7 +140,7 @@ def kernel_info_nce_views(a: Array, b: Array, *, kernel: Kernel, axis: Axis = No
     )
 
 
-@functools.partial(jax.jit, static_argnames=("kernel",))
+@jax.jit
 def kernel_info_nce_queue(
     anchors: Array, keys: Array, queue: Array, filled: Array, *, kernel: Kernel
 ) -> Array:
@@ -165,7 +175,7 @@ def kernel_info_nce_queue(
     )
 
 
-@functools.partial(jax.jit, static_argnames=("kernel", "axis"))
+@functools.partial(jax.jit, static_argnames=("axis",))
 def kernel_clip(a: Array, b: Array, *, kernel: Kernel, axis: Axis = None) -> Array:
     """Theorem 4.2's loss between two modalities, with any kernel; `infonce.clip` has the cosine.
 
@@ -194,7 +204,9 @@ def kernel_clip(a: Array, b: Array, *, kernel: Kernel, axis: Axis = None) -> Arr
     )
 
 
-def log_exponential(x: Array, y: Array, *, gamma: float = 2.0, temperature: float = 1.0) -> Array:
+def log_exponential(
+    x: Array, y: Array, *, gamma: float = 2.0, temperature: Array | float = 1.0
+) -> Array:
     """`-||x_i - y_j||^gamma / tau` of all pairs of rows as they are: `[m, d], [n, d] -> [m, n]`.
 
     The gradient of a pair at distance 0 is zero; for gamma < 1 it has none, for gamma = 1 zero is
@@ -260,7 +272,7 @@ def _terms(kernel: Kernel) -> list[tuple[float, Logits]]:
     return [(1.0, mixed)]
 
 
-def _one(gamma: float, temperature: float, half: int | None) -> Logits:
+def _one(gamma: float, temperature: Array | float, half: int | None) -> Logits:
     """Logits of one kernel, of whole rows or of one half of them."""
 
     def logits(x: Array, y: Array) -> Array:

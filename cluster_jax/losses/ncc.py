@@ -88,14 +88,14 @@ def prototypes(
     return ops.l2_normalize(sums), jnp.any(is_member, axis=0)
 
 
-@functools.partial(jax.jit, static_argnames=("part", "temperature"))
+@functools.partial(jax.jit, static_argnames=("part",))
 def proto_cl(
     centers: Array,
     target_centers: Array,
     filled: Array,
     *,
     part: str = "whole",
-    temperature: float = 0.5,
+    temperature: Array | float = 0.5,
 ) -> Array:
     """ProtoCL: attract each center to its target center, repel it from the others; one direction.
 
@@ -109,13 +109,13 @@ def proto_cl(
         filled: which clusters have members, boolean `[m]`.
         part: `"whole"` (7), or one term of (8): `"alignment"` `-<mu_k, mu'_k> / tau` or
             `"uniformity"` `log sum_{j != k} exp(<mu_k, mu_j> / tau)` (Table 4).
-        temperature: tau, > 0; the default is the paper's.
+        temperature: tau, positive; the default is the paper's.
 
     Returns:
         Scalar, at least float32.
 
     Raises:
-        ValueError: no such part, or the temperature is not positive.
+        ValueError: no such part.
 
     Source: NCC (7), (8). The pseudo-code fills the logits of empty clusters with -10; at a
     temperature of 0.1 that is a possible logit, so they are left out here.
@@ -127,7 +127,6 @@ def proto_cl(
         0.1269
     """
     checks.one_of("part", part, PARTS)
-    checks.positive("temperature", temperature)
     attraction = jnp.sum(centers * lax.stop_gradient(target_centers), axis=-1) / temperature
     if part == "alignment":
         return _mean(-attraction, filled)
@@ -141,7 +140,7 @@ def proto_cl(
     return _mean(ops.logsumexp(candidates, keep) - attraction, filled)
 
 
-@functools.partial(jax.jit, static_argnames=("part", "clusters", "temperature", "axis"))
+@functools.partial(jax.jit, static_argnames=("part", "clusters", "axis"))
 def proto_cl_views(
     projections_pair: tuple[Array, Array],
     targets_pair: tuple[Array, Array],
@@ -149,7 +148,7 @@ def proto_cl_views(
     *,
     clusters: int,
     part: str = "whole",
-    temperature: float = 0.5,
+    temperature: Array | float = 0.5,
     axis: Axis = None,
 ) -> Array:
     """ProtoCL of both directions, over 2: online centers of a view, target centers of the other.
@@ -162,7 +161,7 @@ def proto_cl_views(
         labels: cluster of each image, int32 `[rows]`, 0 to `clusters - 1`.
         clusters: K, at least 2; it may exceed the batch.
         part: see `proto_cl`.
-        temperature: tau, > 0; the default is the paper's.
+        temperature: tau, positive; the default is the paper's.
         axis: mesh axis that holds the batch, or None.
 
     Returns:

@@ -209,7 +209,7 @@ def target_weights(
     return jnp.concatenate([jnp.full((rows, 1), of_view), of_queue], axis=1)
 
 
-@functools.partial(jax.jit, static_argnames=("neighbors", "alpha", "temperature"))
+@functools.partial(jax.jit, static_argnames=("neighbors", "alpha"))
 def neighborhood_contrast(
     anchors: Array,
     views: Array,
@@ -219,7 +219,7 @@ def neighborhood_contrast(
     *,
     neighbors: int,
     alpha: float = 0.2,
-    temperature: float = 0.05,
+    temperature: Array | float = 0.05,
 ) -> Array:
     """NCL: pull each anchor to its augmented view and to its nearest entries of a queue.
 
@@ -235,7 +235,7 @@ def neighborhood_contrast(
             denominator only, never neighbors.
         neighbors: k_1, 1 to Q.
         alpha: weight of the augmented view, 0 to 1, by default the paper's.
-        temperature: tau, > 0, by default the paper's.
+        temperature: tau, positive, by default the paper's.
 
     Returns:
         Scalar, at least float32, whose mean over the devices is the loss of the global batch.
@@ -253,7 +253,6 @@ def neighborhood_contrast(
         >>> round(loss.item(), 4)  # two candidates at the anchor share the softmax
         0.6931
     """
-    checks.positive("temperature", temperature)
     similarities, keep = _similarities(anchors, views, queue, filled)
     weights = target_weights(similarities[:, 1:], filled, neighbors=neighbors, alpha=alpha)
     if negatives is not None:
@@ -263,7 +262,7 @@ def neighborhood_contrast(
     return _soft_cross_entropy(similarities / temperature, keep, weights)
 
 
-@functools.partial(jax.jit, static_argnames=("temperature",))
+@jax.jit
 def supervised_contrast(
     anchors: Array,
     views: Array,
@@ -272,7 +271,7 @@ def supervised_contrast(
     queue_labels: Array,
     filled: Array,
     *,
-    temperature: float = 0.05,
+    temperature: Array | float = 0.05,
 ) -> Array:
     """SCL: pull each anchor to its augmented view and to all entries of its class, equally.
 
@@ -283,13 +282,10 @@ def supervised_contrast(
         queue: rows of earlier labeled images `[Q, d]`, the same on all devices; constants.
         queue_labels: their classes, int32 `[Q]`.
         filled: how many of the queue's first rows hold an entry, int32 `[]`.
-        temperature: tau, > 0, by default the paper's.
+        temperature: tau, positive, by default the paper's.
 
     Returns:
         Scalar, at least float32, whose mean over the devices is the loss of the global batch.
-
-    Raises:
-        ValueError: the temperature is not positive.
 
     Source: NCL (10), (11).
 
@@ -300,7 +296,6 @@ def supervised_contrast(
         >>> round(loss.item(), 4)  # log(exp(2) + 1) - (2 + 0) / 2
         1.1269
     """
-    checks.positive("temperature", temperature)
     similarities, keep = _similarities(anchors, views, queue, filled)
     same = labels[:, None] == queue_labels[None, :]
     positive = keep & jnp.pad(same, ((0, 0), (1, 0)), constant_values=True)

@@ -16,7 +16,7 @@ def nrcc(
     positives: Array,
     negatives: Array,
     *,
-    temperature: float = 0.1,
+    temperature: Array | float = 0.1,
     include_own_view: bool = False,
     axis: Axis = None,
 ) -> Array:
@@ -72,7 +72,7 @@ def nrcc_views(
     b_partner: Array,
     c: Array,
     *,
-    temperature: float = 0.1,
+    temperature: Array | float = 0.1,
     include_own_view: bool = False,
     axis: Axis = None,
 ) -> Array:
@@ -131,7 +131,7 @@ def _regularizer(
     positives: Array,
     negatives: Array,
     *,
-    temperature: float,
+    temperature: Array | float,
     include_own_view: bool,
     axis: Axis,
 ) -> Array:

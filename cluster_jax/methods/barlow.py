@@ -7,7 +7,7 @@ from jax import Array
 
 from cluster_jax.core import checks
 from cluster_jax.core.collectives import Axis
-from cluster_jax.losses import barlow
+from cluster_jax.losses.barlow import barlow_twins
 from cluster_jax.methods.base import Encoded, MethodContext, ModelState, Tree, TwoView
 from cluster_jax.methods.encoders import online
 
@@ -34,7 +34,7 @@ class Config:
 
 
 def make(context: MethodContext, config: Config) -> TwoView:
-    """Barlow Twins; see `losses.barlow`.
+    """Barlow Twins; see `losses.barlow_twins`.
 
     Deviation: the projector has one hidden layer, the paper's has two.
 
@@ -56,5 +56,5 @@ def objective(
     axis: Axis,
 ) -> tuple[Array, ModelState, dict[str, Array]]:
     """Barlow Twins' loss of the projections, see `base.Objective`."""
-    value = barlow.barlow(*encoded.projections, off_diagonal=config.off_diagonal, axis=axis)
+    value = barlow_twins(*encoded.projections, off_diagonal=config.off_diagonal, axis=axis)
     return config.scale * value, model_state, {}

@@ -5,7 +5,7 @@ import dataclasses
 from jax import Array
 
 from cluster_jax.core.collectives import Axis
-from cluster_jax.losses import byol
+from cluster_jax.losses.byol import byol_views
 from cluster_jax.methods.base import Encoded, MethodContext, ModelState, Tree, TwoView
 from cluster_jax.methods.encoders import momentum
 from cluster_jax.methods.encoders.momentum import MomentumState
@@ -63,4 +63,4 @@ def alignment(encoded: Encoded) -> Array:
     """Mean squared distance of unit predictions and unit targets, both directions over 2."""
     if encoded.predictions is None or encoded.targets is None:
         raise ValueError("predictions and targets must be given for BYOL's loss; got None")
-    return byol.byol_views(encoded.predictions, encoded.targets)
+    return byol_views(encoded.predictions, encoded.targets)

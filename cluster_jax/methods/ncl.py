@@ -12,7 +12,7 @@ from jax import Array
 from jax.sharding import Mesh
 from scipy import optimize
 
-from cluster_jax.clustering import label_spreading
+from cluster_jax.clustering.label_spreading import among, label_spreading
 from cluster_jax.clustering.transport import sinkhorn
 from cluster_jax.core import arrays, checks, collectives, ops, schedules
 from cluster_jax.core.checks import InputError
@@ -160,8 +160,8 @@ def _cluster(
     centers = centers[optimize.linear_sum_assignment(-last @ centers.T)[1]]
     rows, others = arrays.normalize_rows(features), None
     if "neighbors" in embedded:
-        others = label_spreading.among(np.asarray(embedded["neighbors"]), unlabeled)
-    cosines = label_spreading.label_spreading(rows @ centers.T, rows, others)
+        others = among(np.asarray(embedded["neighbors"]), unlabeled)
+    cosines = label_spreading(rows @ centers.T, rows, others)
     pseudo_labels = np.zeros(context.images, np.int32)
     pseudo_labels[unlabeled] = sinkhorn(cosines).argmax(axis=1)
     return model_state._replace(pseudo_labels=pseudo_labels, centers=centers)

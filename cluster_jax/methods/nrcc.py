@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from cluster_jax.core import collectives, ops
+from cluster_jax.core import collectives
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.collectives import Axis
-from cluster_jax.losses import nrcc
+from cluster_jax.losses.nrcc import nrcc_views
 from cluster_jax.methods.base import (
     Aux,
     Method,
@@ -25,10 +25,12 @@ from cluster_jax.methods.base import (
 )
 from cluster_jax.methods.nrcc_config import NRCCConfig
 from cluster_jax.samplers import base as samplers
-from cluster_jax.samplers import hmc, monte_carlo, sghmc
-from cluster_jax.samplers.base import PotentialAndGrad
+from cluster_jax.samplers.hmc import hmc
+from cluster_jax.samplers.monte_carlo import monte_carlo
+from cluster_jax.samplers.sghmc import sghmc
 
-PotentialFn = Callable[[Array], Array]
+# Those that follow a gradient.
+SAMPLERS: dict[str, Callable[..., samplers.Sampler]] = {"sghmc": sghmc, "hmc": hmc}
 
 
 def with_nrcc(base: TwoView, config: NRCCConfig) -> Method:
@@ -95,7 +97,7 @@ def _loss(
         anchors = encoded.predictions
     # Constants in (6); without a target network live projections, which attract in both roles (5).
     partners = encoded.targets or encoded.projections
-    regularizer = nrcc.nrcc_views(
+    regularizer = nrcc_views(
         *anchors,
         *partners,
         c,
@@ -127,11 +129,10 @@ def _sample(
     if config.resolution is not None:
         initial = _resize(initial, config.resolution)
     if config.sampler == "noise":
-        values = dataclasses.asdict(config.noise)
-        view, info = monte_carlo.noise(draw_keys, initial, **values)
+        view, info = monte_carlo(draw_keys, initial, step_size=config.noise.scale)
     elif config.sampler == "monte_carlo":
         values = dataclasses.asdict(config.monte_carlo)
-        view, info = monte_carlo.monte_carlo(draw_keys, initial, **values)
+        view, info = monte_carlo(draw_keys, initial, **values)
     else:
         view, info = _follow_gradient(config, draw_keys, initial, sampler_inputs, clean)
     if config.resolution is not None:
@@ -152,50 +153,19 @@ def _follow_gradient(
     """SGHMC or HMC from the images `initial`."""
     reference = sampler_inputs.reference if clean is None else sampler_inputs.project(clean)
     potential_fn = samplers.potential_fn(config.potential)
-    potential_and_grad = _potential_and_grad(
-        sampler_inputs.project, lax.stop_gradient(reference), potential_fn
+    potential_and_grad = samplers.similarity_potential(
+        sampler_inputs.project, reference, potential_fn
     )
-    if config.sampler == "hmc":
-        # HMC compares potentials, all of them by one function: shuffle-BN has an order per pass.
-        start, values = potential_and_grad(initial), dataclasses.asdict(config.hmc)
-        return hmc.hmc(keys, initial, potential_and_grad, start, **values)
-    # From view a as it is, the method's own forward pass gives the first gradient.
-    if initial is sampler_inputs.images:
-        start = _initial(sampler_inputs, reference, potential_fn)
-    else:
-        start = potential_and_grad(initial)
-    values = dataclasses.asdict(config.sghmc)
-    return sghmc.sghmc(keys, initial, potential_and_grad, start, **values)
-
-
-def _potentials(z: Array, reference: Array, potential_fn: PotentialFn) -> Array:
-    return potential_fn(ops.cosine(z, reference))
-
-
-def _potential_and_grad(
-    project: Callable[[Array], Array], reference: Array, potential_fn: PotentialFn
-) -> PotentialAndGrad:
-    """Images -> (16) per image, and the gradient of their sum with respect to the images.
-
-    With BatchNorm on batch statistics an image's projection depends slightly on the other
-    images, so this gradient is an approximation.
-    """
-
-    def potential_and_grad(images: Array) -> tuple[Array, Array]:
-        z, project_vjp = jax.vjp(project, images)
-        values, potential_vjp = jax.vjp(lambda z: _potentials(z, reference, potential_fn), z)
-        return values, project_vjp(potential_vjp(jnp.ones_like(values))[0])[0]
-
-    return potential_and_grad
-
-
-def _initial(
-    sampler_inputs: SamplerInputs, reference: Array, potential_fn: PotentialFn
-) -> tuple[Array, Array]:
-    """`_potential_and_grad` at view a, from the forward pass that the method has made."""
-    z, reference = lax.stop_gradient((sampler_inputs.projection, reference))
-    values, potential_vjp = jax.vjp(lambda z: _potentials(z, reference, potential_fn), z)
-    return values, sampler_inputs.vjp_fn(potential_vjp(jnp.ones_like(values))[0])
+    values = dataclasses.asdict(getattr(config, config.sampler))
+    iterations, start = values.pop("iterations"), None
+    # From view a as it is, the method's own forward pass gives the first gradient. But HMC compares
+    # potentials, all of them by one function: shuffle-BN has an order per pass.
+    if config.sampler == "sghmc" and initial is sampler_inputs.images:
+        z = lax.stop_gradient(sampler_inputs.projection)
+        potential, gradient = samplers.similarity_gradient(z, reference, potential_fn)
+        start = potential, sampler_inputs.vjp_fn(gradient)
+    sampler = SAMPLERS[config.sampler](potential_and_grad, **values)
+    return samplers.sample(sampler, keys, initial, start, iterations=iterations)
 
 
 def _random_view(keys: Array, sampler_inputs: SamplerInputs, axis: Axis) -> Array:

@@ -69,7 +69,11 @@ class MonteCarloConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NoiseConfig:
-    """Keyword arguments of `samplers.monte_carlo.noise`; see there."""
+    """One step of `samplers.monte_carlo`, the control that the paper lacks.
+
+    Attributes:
+        scale: standard deviation of a pixel; at least 0.
+    """
 
     scale: float
 

@@ -55,6 +55,8 @@ class PredictorConfig:
 class NetworkConfig:
     """Section `network`; raises an `InputError` for a value that is out of range.
 
+    The defaults are for Python code; a config states every value.
+
     Attributes:
         name: "resnet18", "resnet34", "resnet50", "efficientnet_lite0", "small", or a Vision
             Transformer such as "vit_small_patch16" or "vit_small_patch14_reg4".
@@ -83,14 +85,14 @@ class NetworkConfig:
 
     name: str
     width: int
-    stem: str | None
-    projector: ProjectorConfig | None
-    predictor: PredictorConfig | None
-    weights: str | None
-    frozen: str | None
-    norm: str
-    group: int | None
-    dtype: str
+    stem: str | None = None
+    projector: ProjectorConfig | None = None
+    predictor: PredictorConfig | None = None
+    weights: str | None = None
+    frozen: str | None = None
+    norm: str = "sync"
+    group: int | None = None
+    dtype: str = "auto"
 
     def __post_init__(self) -> None:
         checks.whole("network.width", self.width, 1)

@@ -1,7 +1,6 @@
 """Hamiltonian Monte Carlo: leapfrog trajectories, each accepted or rejected."""
 
-import functools
-from typing import NamedTuple
+from typing import Generic, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,10 +8,10 @@ from jax import Array
 
 from cluster_jax.core import checks, ops
 from cluster_jax.samplers import base
-from cluster_jax.samplers.base import PotentialAndGrad, SamplerInfo
+from cluster_jax.samplers.base import Position, PotentialAndGrad, Sampler, SamplerInfo
 
 
-class HMCState(NamedTuple):
+class HMCState(NamedTuple, Generic[Position]):
     """A point of phase space, and what the next step needs.
 
     Attributes:
@@ -24,21 +23,22 @@ class HMCState(NamedTuple):
         gradient_momentum: the same part of the momentum `[b, ...]`.
     """
 
-    position: Array
-    momentum: Array
+    position: Position
+    momentum: Position
     potential: Array
-    potential_grad: Array
-    gradient_displacement: Array
-    gradient_momentum: Array
+    potential_grad: Position
+    gradient_displacement: Position
+    gradient_momentum: Position
 
 
 def leapfrog(
-    potential_and_grad: PotentialAndGrad,
-    state: HMCState,
+    potential_and_grad: PotentialAndGrad[Position],
+    state: HMCState[Position],
     *,
     leapfrog_steps: int,
-    step_size: float,
-) -> HMCState:
+    step_size: Array | float,
+    unroll: bool = True,
+) -> HMCState[Position]:
     """`leapfrog_steps` steps of half a kick, a drift, and half a kick.
 
     Args:
@@ -46,6 +46,7 @@ def leapfrog(
         state: where the trajectory starts.
         leapfrog_steps: number of steps.
         step_size: length of a step; negative runs time backward.
+        unroll: see `samplers.base.repeat`.
 
     Returns:
         The end of the trajectory.
@@ -62,20 +63,26 @@ def leapfrog(
         >>> round(end.position.item(), 3)
         1.0
     """
-    half = step_size / 2
-    position, momentum, potential, gradient, displacement, gradient_momentum = state
-    for _ in range(leapfrog_steps):
-        momentum = momentum - half * gradient
-        gradient_momentum = gradient_momentum - half * gradient
-        position = position + step_size * momentum
-        displacement = displacement + step_size * gradient_momentum
+
+    def step(state: HMCState[Position], _: Array | int) -> HMCState[Position]:
+        momentum = _along(state.momentum, state.potential_grad, -step_size / 2)
+        of_gradients = _along(state.gradient_momentum, state.potential_grad, -step_size / 2)
+        position = _along(state.position, momentum, step_size)
+        displacement = _along(state.gradient_displacement, of_gradients, step_size)
         potential, gradient = potential_and_grad(position)
-        momentum = momentum - half * gradient
-        gradient_momentum = gradient_momentum - half * gradient
-    return HMCState(position, momentum, potential, gradient, displacement, gradient_momentum)
+        momentum = _along(momentum, gradient, -step_size / 2)
+        of_gradients = _along(of_gradients, gradient, -step_size / 2)
+        return HMCState(position, momentum, potential, gradient, displacement, of_gradients)
+
+    return base.repeat(step, state, range(leapfrog_steps), unroll)
 
 
-def kinetic_energy_change(before: Array, after: Array) -> Array:
+@jax.jit
+def _along(x: Position, slope: Position, length: Array | float) -> Position:
+    return jax.tree.map(lambda x, v: x + length * v, x, slope)
+
+
+def kinetic_energy_change(before: Position, after: Position) -> Array:
     """`(|after|^2 - |before|^2) / 2` per image, `[b, ...]` -> `[b]`, at least float32.
 
     Summed over pixels as a product of sum and difference: the two squares are large and close.
@@ -85,39 +92,36 @@ def kinetic_energy_change(before: Array, after: Array) -> Array:
         >>> kinetic_energy_change(jnp.array([[3.0, 4.0]]), jnp.array([[6.0, 8.0]])).tolist()
         [37.5]
     """
-    before, after = ops.upcast(before), ops.upcast(after)
-    pixels = tuple(range(1, before.ndim))
-    return jnp.sum((after - before) * (after + before), axis=pixels) / 2
+
+    def change(before: Array, after: Array) -> Array:
+        before, after = ops.upcast(before), ops.upcast(after)
+        pixels = tuple(range(1, before.ndim))
+        return jnp.sum((after - before) * (after + before), axis=pixels)
+
+    return jax.tree.reduce(jnp.add, jax.tree.map(change, before, after)) / 2
 
 
-def _uniform(keys: Array, like: Array, index: int) -> Array:
+def _uniform(keys: Array, like: Array, index: Array | int) -> Array:
     """One uniform number per key in the dtype of `like`, from the draw `index`."""
     return jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, index), (), like.dtype))(
         keys
     )
 
 
-@functools.partial(
-    jax.jit,
-    static_argnames=("potential_and_grad", "iterations", "leapfrog_steps", "normalize_gradient"),
-)
 def hmc(
-    keys: Array,
-    images: Array,
-    potential_and_grad: PotentialAndGrad,
-    initial: tuple[Array, Array],
+    potential_and_grad: PotentialAndGrad[Position],
     *,
     leapfrog_steps: int,
-    step_size: float,
-    iterations: int = 1,
-    clip: float | None = None,
+    step_size: Array | float,
+    clip: Array | float | None = None,
     normalize_gradient: bool = False,
-) -> tuple[Array, SamplerInfo]:
+    unroll: bool = True,
+) -> Sampler[Position, HMCState[Position]]:
     """Samples from exp(-P) per image, with H = P + |p|^2 / 2 and acceptance min(1, exp(-dH)).
 
-    Each iteration draws a fresh momentum, follows `leapfrog_steps` leapfrog steps and accepts or
-    rejects their end, image by image. The potential is evaluated `iterations * leapfrog_steps`
-    times. A proposal whose energy is not a number is rejected.
+    Each step draws a fresh momentum, follows `leapfrog_steps` leapfrog steps and accepts or
+    rejects their end, image by image. The potential is evaluated `leapfrog_steps` times, and once
+    for the initial state unless it is given. A proposal whose energy is not a number is rejected.
 
     Neither clipping nor normalizing changes the sampled distribution: leapfrog is reversible and
     keeps volume under any force that depends on the position alone, and the accept step uses P
@@ -126,22 +130,19 @@ def hmc(
     statistics).
 
     Args:
-        keys: one typed PRNG key per image `[b]`.
-        images: the initial images `[b, ...]`, in the units of the network's input.
-        potential_and_grad: `images -> (P [b], gradient [b, ...])`, see `samplers.base`. It may
-            close over traced values.
-        initial: its value at `images`.
-        leapfrog_steps: steps per proposal, at least 1; unrolled.
+        potential_and_grad: `images -> (P [b], gradient [b, ...])`, the potential of every image
+            and the gradient of their sum. It may close over traced values.
+        leapfrog_steps: steps per proposal, at least 1.
         step_size: length of a leapfrog step.
-        iterations: proposals, at least 1; unrolled.
         clip: largest absolute value of a pixel's gradient, or None.
         normalize_gradient: scale each image's gradient, clipped, to a root mean square of one.
+        unroll: of the leapfrog steps, see `samplers.base.repeat`.
 
     Returns:
-        The views, shape and dtype of `images`, without gradient; and `SamplerInfo`.
+        `init` and `step`; the initial state does not depend on the keys.
 
     Raises:
-        ValueError: `iterations` or `leapfrog_steps` is not a whole number of at least 1.
+        ValueError: `leapfrog_steps` is not a whole number of at least 1.
 
     Source: Duane et al. 1987; a baseline in NRCC's Table 8, which gives no step size and no number
     of steps, so that these have no default.
@@ -150,43 +151,46 @@ def hmc(
         >>> import jax, jax.numpy as jnp
         >>> def potential_and_grad(x):
         ...     return (x**2).sum(1) / 2, x
-        >>> keys, images = jax.random.split(jax.random.key(0), 2), jnp.zeros((2, 9))
-        >>> initial = potential_and_grad(images)
-        >>> settings = {"leapfrog_steps": 5, "step_size": 0.1}
-        >>> views, info = hmc(keys, images, potential_and_grad, initial, **settings)
+        >>> sampler = hmc(potential_and_grad, leapfrog_steps=5, step_size=0.3)
+        >>> keys = jax.random.split(jax.random.key(0), 2)
+        >>> views, info = base.sample(sampler, keys, jnp.zeros((2, 9)), iterations=2)
         >>> views.shape, info.acceptance_rate.tolist()
         ((2, 9), [1.0, 1.0])
     """
-    checks.whole("iterations", iterations, 1)
     checks.whole("leapfrog_steps", leapfrog_steps, 1)
 
-    def shaped_potential_and_grad(position: Array) -> tuple[Array, Array]:
-        potential, gradient = potential_and_grad(position)
-        return potential, base.shape_gradient(gradient, images, clip, normalize_gradient)
+    def shaped(
+        position: Position, value: tuple[Array, Position] | None = None
+    ) -> tuple[Array, Position]:
+        potential, gradient = value or potential_and_grad(position)
+        return potential, base.shape_gradient(gradient, position, clip, normalize_gradient)
 
-    position, displacement = images, jnp.zeros_like(images)
-    potential = initial[0]
-    gradient = base.shape_gradient(initial[1], images, clip, normalize_gradient)
-    accepted = jnp.zeros_like(potential)
-    for i in range(iterations):
-        momentum = base.standard_normal(keys, images, 2 * i)
-        uniform = _uniform(keys, potential, 2 * i + 1)
-        state = HMCState(
-            position, momentum, potential, gradient, displacement, jnp.zeros_like(images)
+    def init(
+        keys: Array, position: Position, initial: tuple[Array, Position] | None = None
+    ) -> HMCState[Position]:
+        zero = jax.tree.map(jnp.zeros_like, position)
+        return HMCState(position, zero, *shaped(position, initial), zero, zero)
+
+    def step(
+        keys: Array, state: HMCState[Position], index: Array | int = 0
+    ) -> tuple[HMCState[Position], SamplerInfo]:
+        momentum = base.standard_normal(keys, state.position, 2 * index)
+        uniform = _uniform(keys, state.potential, 2 * index + 1)
+        zero = jax.tree.map(jnp.zeros_like, momentum)
+        start = state._replace(momentum=momentum, gradient_momentum=zero)
+        end = leapfrog(
+            shaped, start, leapfrog_steps=leapfrog_steps, step_size=step_size, unroll=unroll
         )
-        proposal = leapfrog(
-            shaped_potential_and_grad, state, leapfrog_steps=leapfrog_steps, step_size=step_size
-        )
-        energy_change = proposal.potential - potential
-        energy_change = energy_change + kinetic_energy_change(momentum, proposal.momentum)
+        energy_change = end.potential - start.potential
+        energy_change = energy_change + kinetic_energy_change(momentum, end.momentum)
         # False where the change is not a number.
         is_accepted = jnp.log(uniform) < -energy_change
-        accepted = accepted + is_accepted.astype(accepted.dtype)
-        mask = base.expand_like(is_accepted, images)
-        position = jnp.where(mask, proposal.position, position)
-        displacement = jnp.where(mask, proposal.gradient_displacement, displacement)
-        gradient = jnp.where(mask, proposal.potential_grad, gradient)
-        potential = jnp.where(is_accepted, proposal.potential, potential)
-    gradient_share = base.norm_ratio(displacement, position - images)
-    info = SamplerInfo(gradient_share, accepted / iterations)
-    return jax.lax.stop_gradient((position, info))
+
+        def choose(new: Array, old: Array) -> Array:
+            return jnp.where(base.expand_like(is_accepted, new), new, old)
+
+        after = jax.tree.map(choose, end, start)
+        share = base.gradient_share(state, after)
+        return after, SamplerInfo(share, is_accepted.astype(energy_change.dtype))
+
+    return Sampler(init, step)

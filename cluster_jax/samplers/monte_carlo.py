@@ -1,4 +1,4 @@
-"""Views without a gradient: the random walk of NRCC's Table 8, and plain noise."""
+"""Views without a gradient: the random walk of NRCC's Table 8; one step of it is plain noise."""
 
 import functools
 
@@ -51,34 +51,5 @@ def monte_carlo(
     view = images
     for i in range(iterations):
         view = view + step_size * base.standard_normal(keys, images, i)
-    return jax.lax.stop_gradient(view), _no_gradient(images)
-
-
-@jax.jit
-def noise(keys: Array, images: Array, *, scale: float = 0.067) -> tuple[Array, SamplerInfo]:
-    """Plain Gaussian noise of standard deviation `scale`, the control that the paper lacks.
-
-    Args:
-        keys: one typed PRNG key per image `[b]`.
-        images: the initial images `[b, ...]`, in the units of the network's input.
-        scale: standard deviation of a pixel. The default is as large as one step of SGHMC with the
-            published constants.
-
-    Returns:
-        The views, shape and dtype of `images`; and `SamplerInfo` with a gradient share of 0 and an
-        acceptance rate of 1.
-
-    Example:
-        >>> import jax, jax.numpy as jnp
-        >>> keys = jax.random.split(jax.random.key(0), 2)
-        >>> views, _ = noise(keys, jnp.zeros((2, 32, 32, 3)))
-        >>> round(views.std().item(), 2)
-        0.07
-    """
-    view = images + scale * base.standard_normal(keys, images, 0)
-    return jax.lax.stop_gradient(view), _no_gradient(images)
-
-
-def _no_gradient(images: Array) -> SamplerInfo:
     zero = jnp.zeros_like(images, shape=images.shape[:1], dtype=ops.upcast(images).dtype)
-    return SamplerInfo(zero, jnp.ones_like(zero))
+    return jax.lax.stop_gradient(view), SamplerInfo(zero, jnp.ones_like(zero))

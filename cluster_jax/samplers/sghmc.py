@@ -1,7 +1,7 @@
 """Stochastic gradient Hamiltonian Monte Carlo, NRCC's sampler of the third view."""
 
 import functools
-from typing import NamedTuple
+from typing import Generic, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,40 +9,44 @@ from jax import Array
 
 from cluster_jax.core import checks
 from cluster_jax.samplers import base
-from cluster_jax.samplers.base import PotentialAndGrad, SamplerInfo
+from cluster_jax.samplers.base import Position, PotentialAndGrad, Sampler, SamplerInfo
 
 MOMENTA = ("new", "old")
 
 
-class SGHMCState(NamedTuple):
+class SGHMCState(NamedTuple, Generic[Position]):
     """A point of phase space, and the part of it due to the gradients.
 
     The recursion is linear in gradients and noise, so the same gradients without the noise, from
-    a momentum of zero, give exactly the gradients' part of the motion.
+    rest at zero, give the gradients' part of the motion.
 
     Attributes:
         position: s `[b, ...]`.
         momentum: p `[b, ...]`.
         gradient_displacement: the gradients' part of the displacement `[b, ...]`.
         gradient_momentum: the gradients' part of the momentum `[b, ...]`.
+        potential_grad: gradient at the position `[b, ...]`; None where the next step evaluates it.
     """
 
-    position: Array
-    momentum: Array
-    gradient_displacement: Array
-    gradient_momentum: Array
+    position: Position
+    momentum: Position
+    gradient_displacement: Position
+    gradient_momentum: Position
+    potential_grad: Position | None = None
 
 
-def kick(
-    state: SGHMCState,
-    gradient: Array,
-    random: Array,
+@functools.partial(jax.jit, static_argnames=("momentum",))
+def step(
+    state: SGHMCState[Position],
+    gradient: Position,
+    random: Position,
     *,
-    step_size: float = 0.05,
-    friction: float = 0.1,
-    noise: float = 0.99,
-) -> SGHMCState:
-    """NRCC (17): the momentum after friction, the gradient's impulse and the noise.
+    step_size: Array | float = 0.05,
+    friction: Array | float = 0.1,
+    noise: Array | float = 0.99,
+    momentum: str = "new",
+) -> SGHMCState[Position]:
+    """NRCC (17), a kick of the momentum, and (18), a drift of the position along a momentum.
 
     Args:
         state: at whose position `gradient` was taken.
@@ -51,73 +55,12 @@ def kick(
         step_size: delta_2.
         friction: delta_1.
         noise: delta_3.
-
-    Returns:
-        The state with its new momentum.
-
-    Source: NRCC (17); the defaults are the published constants.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> one, zero = jnp.ones((1, 1)), jnp.zeros((1, 1))
-        >>> state = kick(SGHMCState(zero, one, zero, zero), gradient=2 * one, random=zero)
-        >>> round(state.momentum.item(), 3), round(state.gradient_momentum.item(), 3)
-        (0.8, -0.1)
-    """
-    impulse = step_size * gradient
-    return state._replace(
-        momentum=(1 - friction) * state.momentum - impulse + noise * random,
-        gradient_momentum=(1 - friction) * state.gradient_momentum - impulse,
-    )
-
-
-def drift(state: SGHMCState, *, step_size: float = 0.05) -> SGHMCState:
-    """NRCC (18): the position after a step along the momentum of `state`.
-
-    Args:
-        state: position and momentum.
-        step_size: delta_2, by default as published.
-
-    Returns:
-        The state with its new position.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> one, zero = jnp.ones((1, 1)), jnp.zeros((1, 1))
-        >>> round(drift(SGHMCState(zero, one, zero, zero)).position.item(), 3)
-        0.05
-    """
-    return state._replace(
-        position=state.position + step_size * state.momentum,
-        gradient_displacement=state.gradient_displacement + step_size * state.gradient_momentum,
-    )
-
-
-def step(
-    state: SGHMCState,
-    gradient: Array,
-    random: Array,
-    *,
-    step_size: float = 0.05,
-    friction: float = 0.1,
-    noise: float = 0.99,
-    momentum: str = "new",
-) -> SGHMCState:
-    """One iteration of (17) and (18), with `gradient` taken at `state.position`.
-
-    Args:
-        state: see `kick`.
-        gradient: see `kick`.
-        random: see `kick`.
-        step_size: delta_2.
-        friction: delta_1.
-        noise: delta_3.
         momentum: the one that moves the position: "new", kick then drift, or "old".
 
     Returns:
         The next state.
 
-    Source: NRCC (17), (18); see `sghmc` for the momentum.
+    Source: NRCC (17), (18); the defaults are the published constants. See `sghmc` for the momentum.
 
     Example:
         >>> import jax.numpy as jnp
@@ -126,54 +69,44 @@ def step(
         >>> [round(step(state, 2 * one, zero, momentum=m).position.item(), 3) for m in MOMENTA]
         [0.04, 0.05]
     """
-    kick_fn = functools.partial(
-        kick,
-        gradient=gradient,
-        random=random,
-        step_size=step_size,
-        friction=friction,
-        noise=noise,
+    impulse = jax.tree.map(lambda g: step_size * g, gradient)
+    old = state.momentum, state.gradient_momentum
+    new = (
+        jax.tree.map(lambda p, i, r: (1 - friction) * p - i + noise * r, old[0], impulse, random),
+        jax.tree.map(lambda p, i: (1 - friction) * p - i, old[1], impulse),
     )
-    if momentum == "new":
-        return drift(kick_fn(state), step_size=step_size)
-    return kick_fn(drift(state, step_size=step_size))
+    position, displacement = jax.tree.map(
+        lambda x, p: x + step_size * p,
+        (state.position, state.gradient_displacement),
+        new if momentum == "new" else old,
+    )
+    return SGHMCState(position, new[0], displacement, new[1])
 
 
-@functools.partial(
-    jax.jit,
-    static_argnames=("potential_and_grad", "iterations", "momentum", "normalize_gradient"),
-)
 def sghmc(
-    keys: Array,
-    images: Array,
-    potential_and_grad: PotentialAndGrad,
-    initial: tuple[Array, Array],
+    potential_and_grad: PotentialAndGrad[Position],
     *,
-    iterations: int = 1,
-    step_size: float = 0.05,
-    friction: float = 0.1,
-    noise: float = 0.99,
+    step_size: Array | float = 0.05,
+    friction: Array | float = 0.1,
+    noise: Array | float = 0.99,
     momentum: str = "new",
-    clip: float | None = 1.0,
+    clip: Array | float | None = 1.0,
     normalize_gradient: bool = False,
-) -> tuple[Array, SamplerInfo]:
-    """Moves every image by `iterations` steps of underdamped Langevin dynamics.
+) -> Sampler[Position, SGHMCState[Position]]:
+    """Moves every image by steps of underdamped Langevin dynamics.
 
     p_0 = r_0 and, for j = 0, 1, ...,
     p_{j+1} = (1 - friction) p_j - step_size grad P(s_j) + noise r_{j+1},
     s_{j+1} = s_j + step_size p_{j+1} (momentum "new") or s_j + step_size p_j (momentum "old"),
     with independent standard normal r_j.
 
-    The gradient is evaluated only where it moves the view: `iterations - 1` times with "new"
-    momentum, so that one iteration needs `initial` alone, and one time fewer with "old".
+    Each step evaluates the gradient where it starts; the first one does not if it is given to
+    `init`, so that one iteration needs no evaluation of its own. With "old" momentum the last
+    gradient moves no view, and compiling drops it from an unrolled loop.
 
     Args:
-        keys: one typed PRNG key per image `[b]`: a view does not depend on the rest of the batch.
-        images: the initial images s_0 `[b, ...]`, in the units of the network's input.
-        potential_and_grad: `images -> (P [b], gradient [b, ...])`, see `samplers.base`. It may
-            close over traced values.
-        initial: its value at `images`.
-        iterations: zeta, at least 1; unrolled.
+        potential_and_grad: `images -> (P [b], gradient [b, ...])`, the potential of every image
+            and the gradient of their sum. It may close over traced values.
         step_size: delta_2.
         friction: delta_1, in [0, 1].
         noise: delta_3.
@@ -182,10 +115,10 @@ def sghmc(
         normalize_gradient: scale each image's gradient, clipped, to a root mean square of one.
 
     Returns:
-        The views, shape and dtype of `images`, without gradient; and `SamplerInfo`.
+        `init` and `step`; iterations, NRCC's zeta, are those of `samplers.sample`.
 
     Raises:
-        ValueError: `iterations` is not a whole number of at least 1, or a momentum of another name.
+        ValueError: a momentum of another name.
 
     Source: NRCC (16)-(18) and Algorithm 1, whose constants are the defaults, with these deviations.
       - As printed, (18) uses the old momentum and s_zeta is returned (Algorithm 1 makes zeta + 1
@@ -203,36 +136,53 @@ def sghmc(
         >>> def potential_and_grad(x):
         ...     return (x**2).sum((1, 2, 3)) / 2, x
         >>> keys, images = jax.random.split(jax.random.key(0), 2), jnp.ones((2, 32, 32, 3))
-        >>> initial = potential_and_grad(images)
-        >>> views, info = sghmc(keys, images, potential_and_grad, initial)
+        >>> views, info = base.sample(sghmc(potential_and_grad), keys, images)
         >>> round((views - images).std().item(), 2)
         0.07
         >>> [round(share, 2) for share in info.gradient_share.tolist()]
         [0.04, 0.04]
+
+        A chain in a loop of one's own:
+
+        >>> @jax.jit
+        ... def chain(key, position):
+        ...     sampler = sghmc(potential_and_grad, step_size=0.1)
+        ...     keys = jax.random.split(key, (101, len(position)))
+        ...     state = sampler.init(keys[0], position)
+        ...     return jax.lax.scan(lambda s, keys: sampler.step(keys, s), state, keys[1:])
+        >>> state, info = chain(jax.random.key(0), images)
+        >>> state.position.shape, info.gradient_share.shape
+        ((2, 32, 32, 3), (100, 2))
     """
-    checks.whole("iterations", iterations, 1)
     checks.one_of("momentum", momentum, MOMENTA)
 
-    def gradient_at(position: Array, j: int) -> Array:
-        gradient = initial[1] if j == 0 else potential_and_grad(position)[1]
-        return base.shape_gradient(gradient, images, clip, normalize_gradient)
+    def shaped(gradient: Position, position: Position) -> Position:
+        return base.shape_gradient(gradient, position, clip, normalize_gradient)
 
-    zero = jnp.zeros_like(images)
-    state = SGHMCState(images, base.standard_normal(keys, images, 0), zero, zero)
-    for j in range(iterations):
-        if momentum == "old" and j == iterations - 1:
-            # The momentum after this drift would never be used: skip its gradient.
-            state = drift(state, step_size=step_size)
-            break
-        state = step(
+    def init(
+        keys: Array, position: Position, initial: tuple[Array, Position] | None = None
+    ) -> SGHMCState[Position]:
+        zero = jax.tree.map(jnp.zeros_like, position)
+        gradient = initial and shaped(initial[1], position)
+        random = base.standard_normal(keys, position, 0)
+        return SGHMCState(position, random, zero, zero, gradient)
+
+    def one(
+        keys: Array, state: SGHMCState[Position], index: Array | int = 0
+    ) -> tuple[SGHMCState[Position], SamplerInfo]:
+        gradient = state.potential_grad
+        if gradient is None:
+            gradient = shaped(potential_and_grad(state.position)[1], state.position)
+        after = step(
             state,
-            gradient_at(state.position, j),
-            base.standard_normal(keys, images, j + 1),
+            gradient,
+            base.standard_normal(keys, state.position, index + 1),
             step_size=step_size,
             friction=friction,
             noise=noise,
             momentum=momentum,
         )
-    gradient_share = base.norm_ratio(state.gradient_displacement, state.position - images)
-    info = SamplerInfo(gradient_share, jnp.ones_like(gradient_share))
-    return jax.lax.stop_gradient((state.position, info))
+        share = base.gradient_share(state, after)
+        return after, SamplerInfo(share, jnp.ones_like(share))
+
+    return Sampler(init, one)

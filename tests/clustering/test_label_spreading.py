@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cluster_jax.clustering import label_spreading
+from cluster_jax.clustering.label_spreading import label_spreading
 
 
 def edges(rows, count):
@@ -26,7 +26,7 @@ def test_values_of_the_fixed_point():
     rng = np.random.default_rng(0)
     rows, values = rng.normal(size=(60, 3)), rng.normal(size=(60, 4)).astype(np.float32)
     expected = fixed_point(values, edges(rows, 10))
-    result = label_spreading.label_spreading(values, rows, None)
+    result = label_spreading(values, rows, None)
     assert result.dtype == np.float64
     np.testing.assert_allclose(result, expected, atol=2e-4)
 
@@ -41,7 +41,7 @@ def test_other_neighbors_count_up_to_ten_and_where_there_are_some():
     for row, columns in enumerate(others[:, :10]):
         for column in columns[columns >= 0]:
             adjacency[row, column] += 1
-    result = label_spreading.label_spreading(values, rows, others)
+    result = label_spreading(values, rows, others)
     np.testing.assert_allclose(result, fixed_point(values, adjacency), atol=2e-4)
 
 
@@ -49,12 +49,12 @@ def test_other_neighbors_count_up_to_ten_and_where_there_are_some():
 def test_neighbors_are_of_one_class_where_classes_are_small(classes, rows):
     group = np.repeat(np.arange(classes), rows)
     x = np.eye(classes)[group] + np.random.default_rng(0).normal(size=(len(group), classes)) / 50
-    result = label_spreading.label_spreading(x, x, None)
+    result = label_spreading(x, x, None)
     np.testing.assert_array_equal(result.argmax(axis=1), group)
     assert np.sort(result, axis=1)[:, -2].max() < 0.1
 
 
 def test_rows_without_room_for_neighbors_keep_their_values():
     values = np.array([[1.0, 0.0], [0.0, 1.0], [0.4, 0.6]])
-    result = label_spreading.label_spreading(values, values, None)
+    result = label_spreading(values, values, None)
     np.testing.assert_array_equal(result, values)

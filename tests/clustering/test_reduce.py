@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from cluster_jax.clustering import reduce as reductions
-from cluster_jax.clustering.reduce import reduce
+from cluster_jax.clustering.reduce import _neighbor_graph, reduce
 
 SETTINGS = {"n_neighbors": 15, "min_dist": 0.0, "metric": "cosine", "seed": 3}
 
@@ -70,7 +69,7 @@ def test_neighbors_of_small_sets_are_those_of_umap(metric):
     features = _features(60, 6)
     features[[3, 8]] = 0  # two rows without a direction
     features[11] = 2 * features[12]
-    indices, distances, _ = reductions._neighbor_graph(features, 7, metric)
+    indices, distances, _ = _neighbor_graph(features, 7, metric)
     distance = umap_distances.named_distances[metric]
     expected = np.array([[distance(a, b) for b in features] for a in features])
     np.testing.assert_allclose(distances, np.sort(expected, axis=1)[:, :7], atol=1e-5)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cluster_jax.core import collectives
-from cluster_jax.losses.barlow import EPSILON, barlow
+from cluster_jax.losses.barlow import EPSILON, barlow_twins
 from tests import reference
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -23,14 +23,14 @@ def draw(keys, *shape):
 @pytest.mark.parametrize("off_diagonal", [0.005, 0.7])
 def test_value_equals_loops(keys, off_diagonal):
     a, b = draw(keys, 6, 4), draw(keys, 6, 4)
-    got = barlow(a, b, off_diagonal=off_diagonal, axis=None)
+    got = barlow_twins(a, b, off_diagonal=off_diagonal, axis=None)
     np.testing.assert_allclose(got, reference.barlow(a, b, off_diagonal, EPSILON), rtol=1e-12)
 
 
 def test_gradient_is_the_closed_form_for_both_views(keys):
     # dL/da_i = 1/s_i (g - mean g - u_i mean(g u_i)), g = sum_j (dL/dC_ij) v_j / n.
     a, b = draw(keys, 6, 4), draw(keys, 6, 4)
-    loss = functools.partial(barlow, off_diagonal=0.3, axis=None)
+    loss = functools.partial(barlow_twins, off_diagonal=0.3, axis=None)
     of_a, of_b = jax.grad(loss, argnums=(0, 1))(a, b)
     np.testing.assert_allclose(of_a, reference.barlow_gradient(a, b, 0.3, EPSILON), atol=1e-8)
     np.testing.assert_allclose(of_b, reference.barlow_gradient(b, a, 0.3, EPSILON), atol=1e-8)
@@ -39,7 +39,7 @@ def test_gradient_is_the_closed_form_for_both_views(keys):
 def test_limits(keys):
     a = draw(keys, 40, 3)
     white = np.linalg.solve(np.linalg.cholesky(np.cov(a.T, bias=True)), (a - a.mean(0)).T).T
-    loss = functools.partial(barlow, off_diagonal=0.5, axis=None)
+    loss = functools.partial(barlow_twins, off_diagonal=0.5, axis=None)
     # Uncorrelated features, the same in both views: nothing to gain.
     np.testing.assert_allclose(loss(white, white), 0, atol=1e-9)
     # Opposite views: every diagonal entry is -1.
@@ -51,7 +51,7 @@ def test_limits(keys):
 
 def test_length_and_offset_of_a_feature_do_not_count(keys):
     a, b = draw(keys, 8, 3), draw(keys, 8, 3)
-    loss = functools.partial(barlow, off_diagonal=0.5, axis=None)
+    loss = functools.partial(barlow_twins, off_diagonal=0.5, axis=None)
     np.testing.assert_allclose(loss(100 * a + 7, b - 3), loss(a, b), rtol=1e-4)
 
 
@@ -66,7 +66,7 @@ def test_extremes_stay_finite_in_float32(keys, case):
         a[:] = b[:] = 0
     else:
         a, b = a[:1], b[:1]
-    loss = functools.partial(barlow, off_diagonal=0.005, axis=None)
+    loss = functools.partial(barlow_twins, off_diagonal=0.005, axis=None)
     value, gradients = reference.value_and_grad(loss, argnums=(0, 1))(a, b)
     assert value.dtype == jnp.float32
     for array in (value, *gradients):
@@ -78,7 +78,7 @@ def test_extremes_stay_finite_in_float32(keys, case):
 def test_the_weight_must_not_be_negative():
     x = jnp.ones((2, 2))
     with pytest.raises(ValueError, match=r"^off_diagonal must be at least 0; got -0\.1"):
-        barlow(x, x, off_diagonal=-0.1, axis=None)
+        barlow_twins(x, x, off_diagonal=-0.1, axis=None)
 
 
 def test_gradient_divided_by_devices(keys):
@@ -86,7 +86,7 @@ def test_gradient_divided_by_devices(keys):
     params, x, y = draw(keys, 6, 3), draw(keys, 8, 6), draw(keys, 8, 6)
 
     def invariant(w, x, y, axis):
-        return barlow(x @ w, jnp.tanh(y @ w), off_diagonal=0.3, axis=axis)
+        return barlow_twins(x @ w, jnp.tanh(y @ w), off_diagonal=0.3, axis=axis)
 
     def loss(w, x, y, axis):
         return collectives.varying(invariant(w, x, y, axis), axis)

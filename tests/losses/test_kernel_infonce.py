@@ -1,5 +1,6 @@
 """Kernel-InfoNCE against loops, closed forms, the paper's theorems, limits, and on devices."""
 
+import dataclasses
 import functools
 import itertools
 import math
@@ -336,7 +337,7 @@ def extremes(keys):
 @every_kernel
 def test_extremes_stay_finite_in_float32(keys, kernel):
     """Distance 0 among them, where the slope of d^gamma is infinite for gamma < 1."""
-    kernel = kernel._replace(temperatures=(0.01,) * len(kernel.gammas))
+    kernel = dataclasses.replace(kernel, temperatures=(0.01,) * len(kernel.gammas))
     loss = functools.partial(kernel_info_nce_views, kernel=kernel, axis=None)
     value_and_grad = reference.value_and_grad(loss, argnums=(0, 1))
     for case, (a, b) in extremes(keys).items():
@@ -349,7 +350,9 @@ def test_extremes_stay_finite_in_float32(keys, kernel):
 @pytest.mark.parametrize("kernel", ["gamma 0.5", "kernels", "halves, losses"])
 def test_queue_extremes_stay_finite_in_float32(keys, kernel):
     """An anchor that is its key and all of the queue, one of zeros, one opposite to its key."""
-    kernel = KERNELS[kernel]._replace(temperatures=(0.01,) * len(KERNELS[kernel].gammas))
+    kernel = dataclasses.replace(
+        KERNELS[kernel], temperatures=(0.01,) * len(KERNELS[kernel].gammas)
+    )
     x = draw(keys, 3, 4).astype(np.float32)
     x[0] = 3, 0, 0, 0  # a distance of exactly 0, without rounding
     key, queue = x.copy(), np.repeat(x[:1], 4, axis=0)

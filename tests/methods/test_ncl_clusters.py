@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from cluster_jax.clustering import label_spreading
+from cluster_jax.clustering.label_spreading import label_spreading
 from cluster_jax.clustering.transport import sinkhorn
 from cluster_jax.methods import base
 from cluster_jax.pipeline import build
@@ -111,7 +111,7 @@ def test_the_ten_nearest_rows_have_a_say(built, state):
     rows = features[unlabeled].astype(np.float64)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     alone = rows @ np.asarray(result.centers, np.float64).T
-    expected = label_spreading.label_spreading(alone, rows, None)
+    expected = label_spreading(alone, rows, None)
     np.testing.assert_array_equal(labels, sinkhorn(expected).argmax(axis=1))
     assert (labels != sinkhorn(alone).argmax(axis=1)).any()
 
@@ -128,7 +128,7 @@ def test_the_neighbors_in_the_data_have_a_say_where_they_are_unlabeled(built, st
     cosines = rows @ np.asarray(result.centers, np.float64).T
     number = {row: i for i, row in enumerate(unlabeled.tolist())}
     others = np.array([[number.get(j, -1) for j in near[row].tolist()] for row in unlabeled])
-    expected = label_spreading.label_spreading(cosines, rows, others)
+    expected = label_spreading(cosines, rows, others)
     labels = np.asarray(result.pseudo_labels)[unlabeled]
     np.testing.assert_array_equal(labels, sinkhorn(expected).argmax(axis=1))
     without = np.asarray(refreshed(built, state, features).pseudo_labels)[unlabeled]

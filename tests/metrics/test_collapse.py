@@ -1,9 +1,10 @@
 """Collapse figures on spectra that are known."""
 
+import sys
+
 import numpy as np
 import pytest
 
-from cluster_jax.metrics import collapse as module
 from cluster_jax.metrics.collapse import collapse
 
 
@@ -50,7 +51,7 @@ def test_collapse_to_a_point_and_to_a_line():
 
 
 def test_long_sets_are_thinned_evenly(monkeypatch):
-    monkeypatch.setattr(module, "_ROWS", 100)
+    monkeypatch.setattr(sys.modules[collapse.__module__], "_ROWS", 100)
     rows = np.random.default_rng(2).normal(size=(1000, 5))
     rows[500:] = [0, 0, 0, 0, 1]
     chosen = rows[np.linspace(0, 999, 100).astype(int)]

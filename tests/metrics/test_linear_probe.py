@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from cluster_jax.metrics import linear_probe as module
-from cluster_jax.metrics.linear_probe import linear_probe
+from cluster_jax.metrics.linear_probe import _held_out, linear_probe
 
 SETTINGS = {
     "epochs": 30,
@@ -52,9 +51,9 @@ def test_test_rows_are_not_trained_on():
 
 def test_split_is_stratified():
     target = np.repeat([0, 1, 2, 3], [100, 40, 2, 1])
-    test = module._held_out(target, 0.25, np.random.default_rng(0))
+    test = _held_out(target, 0.25, np.random.default_rng(0))
     np.testing.assert_array_equal(np.bincount(target[test], minlength=4), [25, 10, 1, 0])
-    test = module._held_out(target, 0.99, np.random.default_rng(0))
+    test = _held_out(target, 0.99, np.random.default_rng(0))
     np.testing.assert_array_equal(np.bincount(target[test], minlength=4), [99, 39, 1, 0])
 
 

@@ -7,9 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from cluster_jax import ImageClusterer, load
-from cluster_jax.clustering import kmeans as clustering
-from cluster_jax.clustering import label_spreading
+from cluster_jax import ImageClusterer, clustering, load
+from cluster_jax.clustering.label_spreading import label_spreading
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config
@@ -148,11 +147,11 @@ def test_what_the_head_on_clusters_says_is_spread_over_neighbors(tmp_path, head)
     others = np.full((len(unlabeled), dataset.nearest.shape[1]), -1)
     for i, columns in enumerate(near):
         others[i, : len(columns)] = np.searchsorted(unlabeled, columns)
-    expected = label_spreading.label_spreading(odds[unlabeled], units, others).argmax(axis=1)
+    expected = label_spreading(odds[unlabeled], units, others).argmax(axis=1)
     np.testing.assert_array_equal(found.cluster_labels, expected)
     np.testing.assert_array_equal(found.classes[unlabeled], n_known + found.cluster_labels)
     assert (found.cluster_labels != of_head).any()
-    alone = label_spreading.label_spreading(odds[unlabeled], units, None).argmax(axis=1)
+    alone = label_spreading(odds[unlabeled], units, None).argmax(axis=1)
     assert (found.cluster_labels != alone).any()
     # How sure the head is of itself is another question.
     assert found.metrics["confidence"] == pytest.approx(odds[unlabeled].max(axis=1).mean())

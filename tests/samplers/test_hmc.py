@@ -1,11 +1,15 @@
 """HMC against plain loops and against physics."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import AxisType, PartitionSpec
 
-from cluster_jax.samplers import base, hmc
+from cluster_jax.samplers import base
+from cluster_jax.samplers.hmc import HMCState, hmc, kinetic_energy_change, leapfrog
 from tests import reference
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -23,18 +27,19 @@ def skewed(images):
     return jnp.sum(jnp.exp(images) - 1.5 * images, axis=axes), jnp.exp(images) - 1.5
 
 
-def run(key, images, potential_and_grad, **settings):
-    settings = {**OFF, **settings}
+def run(key, images, potential_and_grad, *, iterations, **settings):
+    sampler = hmc(potential_and_grad, **{**OFF, **settings})
 
+    @jax.jit
     def sample(keys, images):
-        return hmc.hmc(keys, images, potential_and_grad, potential_and_grad(images), **settings)
+        return base.sample(sampler, keys, images, iterations=iterations)
 
-    return jax.jit(sample)(image_keys(key, len(images)), images)
+    return sample(image_keys(key, len(images)), images)
 
 
 def state_at(position, momentum):
-    zero = jnp.zeros_like(position)
-    return hmc.HMCState(position, momentum, *skewed(position), zero, zero)
+    zero = jax.tree.map(jnp.zeros_like, position)
+    return HMCState(position, momentum, *skewed(position), zero, zero)
 
 
 def test_view_share_and_acceptance_equal_plain_loops(keys):
@@ -71,13 +76,11 @@ def test_view_share_and_acceptance_equal_plain_loops(keys):
 
 def test_leapfrog_runs_backwards(keys):
     start = state_at(*jax.random.normal(next(keys), (2, 3, 4)))
-    end = hmc.leapfrog(skewed, start, leapfrog_steps=20, step_size=0.1)
+    end = leapfrog(skewed, start, leapfrog_steps=20, step_size=0.1)
     assert np.abs(end.position - start.position).max() > 0.5
     for back in (
-        hmc.leapfrog(
-            skewed, end._replace(momentum=-end.momentum), leapfrog_steps=20, step_size=0.1
-        ),
-        hmc.leapfrog(skewed, end, leapfrog_steps=20, step_size=-0.1),
+        leapfrog(skewed, end._replace(momentum=-end.momentum), leapfrog_steps=20, step_size=0.1),
+        leapfrog(skewed, end, leapfrog_steps=20, step_size=-0.1),
     ):
         np.testing.assert_allclose(back.position, start.position, atol=1e-12)
         np.testing.assert_allclose(np.abs(back.momentum), np.abs(start.momentum), atol=1e-12)
@@ -87,11 +90,9 @@ def test_energy_error_is_of_second_order(keys):
     start = state_at(*jax.random.normal(next(keys), (2, 50, 2)))
     errors = []
     for h in (0.02, 0.01):
-        end = hmc.leapfrog(skewed, start, leapfrog_steps=round(1 / h), step_size=h)
+        end = leapfrog(skewed, start, leapfrog_steps=round(1 / h), step_size=h)
         change = (
-            end.potential
-            - start.potential
-            + hmc.kinetic_energy_change(start.momentum, end.momentum)
+            end.potential - start.potential + kinetic_energy_change(start.momentum, end.momentum)
         )
         errors.append(np.abs(change).max())
     assert errors[1] < 1e-3
@@ -102,7 +103,7 @@ def test_leapfrog_preserves_phase_space_volume(keys):
     start = state_at(*jax.random.normal(next(keys), (2, 1, 1)))
 
     def flow(sp):
-        end = hmc.leapfrog(
+        end = leapfrog(
             skewed, state_at(sp[None, :1], sp[None, 1:]), leapfrog_steps=5, step_size=0.3
         )
         return jnp.stack([end.position[0, 0], end.momentum[0, 0]])
@@ -114,7 +115,7 @@ def test_leapfrog_preserves_phase_space_volume(keys):
 def test_kinetic_energy_change_keeps_small_differences():
     before = jnp.full((1, 100_000), 1.0, jnp.float32)
     after = before.at[0, 0].add(1e-3)
-    np.testing.assert_allclose(hmc.kinetic_energy_change(before, after), [1.0005e-3], rtol=1e-3)
+    np.testing.assert_allclose(kinetic_energy_change(before, after), [1.0005e-3], rtol=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -132,8 +133,8 @@ def test_moments_of_an_asymmetric_target(keys, shaping):
 
     @jax.jit
     def sample(key, view):
-        return hmc.hmc(
-            image_keys(key, chains), view, skewed, skewed(view), iterations=2, **step, **shaping
+        return base.sample(
+            hmc(skewed, **step, **shaping), image_keys(key, chains), view, iterations=2
         )
 
     view = jnp.zeros((chains, 1))
@@ -155,7 +156,7 @@ def test_moments_of_an_asymmetric_target(keys, shaping):
     @jax.jit
     def unadjusted(key, view):
         start = state_at(view, jax.random.normal(key, view.shape))
-        return hmc.leapfrog(shaped, start._replace(potential_grad=shaped(view)[1]), **step).position
+        return leapfrog(shaped, start._replace(potential_grad=shaped(view)[1]), **step).position
 
     view = jnp.zeros((chains, 1))
     for _ in range(20):
@@ -196,26 +197,19 @@ def test_the_potential_is_evaluated_once_a_leapfrog_step(keys, iterations, leapf
         return skewed(images)
 
     images = jnp.zeros((2, 3))
-    hmc.hmc(
-        image_keys(next(keys), 2),
-        images,
-        counting,
-        skewed(images),
-        iterations=iterations,
-        leapfrog_steps=leapfrog_steps,
-        step_size=0.1,
-        **OFF,
-    )
+    sampler = hmc(counting, leapfrog_steps=leapfrog_steps, step_size=0.1)
+    rows = image_keys(next(keys), 2)
+    base.sample(sampler, rows, images, skewed(images), iterations=iterations)
     assert len(seen) == iterations * leapfrog_steps
 
 
 def test_an_image_has_the_same_view_in_any_batch(keys):
     images, key = jax.random.normal(next(keys), (6, 2, 2)), next(keys)
-    settings = {"iterations": 2, "leapfrog_steps": 2, "step_size": 0.9, **OFF}
-    whole_batch, rates = run(key, images, skewed, **settings)
+    settings = {"leapfrog_steps": 2, "step_size": 0.9}
+    whole_batch, rates = run(key, images, skewed, iterations=2, **settings)
     picked = jnp.array([4, 1])
-    alone, info = hmc.hmc(
-        image_keys(key, 6)[picked], images[picked], skewed, skewed(images[picked]), **settings
+    alone, info = base.sample(
+        hmc(skewed, **settings), image_keys(key, 6)[picked], images[picked], iterations=2
     )
     np.testing.assert_allclose(alone, whole_batch[picked], rtol=1e-14)
     np.testing.assert_array_equal(info.acceptance_rate, rates.acceptance_rate[picked])
@@ -229,3 +223,89 @@ def test_dtype_follows_the_images_and_wrong_settings_are_named(keys):
         run(next(keys), images, skewed, iterations=1, leapfrog_steps=0, step_size=0.1)
     with pytest.raises(ValueError, match="iterations must be at least 1; got 0"):
         run(next(keys), images, skewed, iterations=0, leapfrog_steps=1, step_size=0.1)
+
+
+@pytest.mark.parametrize("mapped", [False, True], ids=["one device", "shard_map"])
+def test_a_scan_gives_the_views_of_the_unrolled_loops(keys, mapped):
+    images, key = jax.random.normal(next(keys), (8, 3)), next(keys)
+
+    def sample(unroll, rows, images):
+        sampler = hmc(skewed, leapfrog_steps=2, step_size=0.8, unroll=unroll)
+        return base.sample(sampler, rows, images, iterations=3, unroll=unroll)
+
+    results = []
+    for unroll in (True, False):
+        function = functools.partial(sample, unroll)
+        if mapped:
+            mesh = jax.make_mesh((4,), ("data",), axis_types=(AxisType.Auto,))
+            data = PartitionSpec("data")
+            function = jax.shard_map(function, mesh=mesh, in_specs=data, out_specs=data)
+        results.append(jax.jit(function)(image_keys(key, 8), images))
+    assert 0 < np.mean(results[0][1].acceptance_rate) < 1
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-12), *results)
+
+
+def test_init_and_step_in_a_loop_of_ones_own(keys):
+    images, draws = jax.random.normal(next(keys), (12, 2, 2)), [next(keys) for _ in range(3)]
+    settings = {"leapfrog_steps": 2, "step_size": 1.1}
+    sampler = hmc(skewed, **settings)
+    state, rates = sampler.init(image_keys(next(keys), 12), images), []
+    for key in draws:
+        state, info = jax.jit(sampler.step)(image_keys(key, 12), state)
+        rates.append(info.acceptance_rate)
+        assert np.all((info.gradient_share > 0) == (info.acceptance_rate == 1))
+    rows = [image_keys(key, 12) for key in draws]
+    momenta = [base.standard_normal(row, images, 0) for row in rows]
+    uniform = jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, 1)))
+    uniforms = [uniform(row) for row in rows]
+    for i in range(12):
+        expected, accepted, _ = reference.hmc(
+            np.asarray(images[i]),
+            lambda x: (np.sum(np.exp(x) - 1.5 * x), np.exp(x) - 1.5),
+            [np.asarray(m[i]) for m in momenta],
+            [float(u[i]) for u in uniforms],
+            **settings,
+        )
+        np.testing.assert_allclose(state.position[i], expected, rtol=1e-9)
+        assert sum(rate[i] for rate in rates) == accepted
+    assert 0 < np.mean(rates) < 1
+
+
+def test_positions_may_be_any_pytree(keys):
+    whole, momentum = jax.random.normal(next(keys), (2, 6, 5))
+
+    def split(rows):
+        return {"a": rows[:, :2].reshape(6, 2, 1), "b": rows[:, 2:]}
+
+    def join(tree):
+        return jnp.concatenate([tree["a"].reshape(6, 2), tree["b"]], axis=1)
+
+    def of_tree(tree):
+        value, gradient = skewed(join(tree))
+        return value, split(gradient)
+
+    zero = jnp.zeros_like(whole)
+    settings = {"leapfrog_steps": 3, "step_size": 0.5}
+    start = HMCState(whole, momentum, *skewed(whole), zero, zero)
+    expected = leapfrog(skewed, start, **settings)
+    leaves = start._replace(**{f: split(x) for f, x in start._asdict().items() if f != "potential"})
+    end = leapfrog(of_tree, leaves, **settings)
+    np.testing.assert_allclose(join(end.position), expected.position, rtol=1e-12)
+    np.testing.assert_allclose(end.potential, expected.potential, rtol=1e-12)
+    change = kinetic_energy_change(leaves.momentum, end.momentum)
+    np.testing.assert_allclose(
+        change, kinetic_energy_change(momentum, expected.momentum), rtol=1e-10
+    )
+    rows = image_keys(next(keys), 6)
+    view, info = base.sample(hmc(of_tree, **settings), rows, split(whole), iterations=2)
+    draws = [base.standard_normal(rows, split(whole), 2 * i) for i in range(2)]
+    for i in range(6):
+        expected, accepted, _ = reference.hmc(
+            np.asarray(whole[i]),
+            lambda x: (np.sum(np.exp(x) - 1.5 * x), np.exp(x) - 1.5),
+            [np.asarray(join(d)[i]) for d in draws],
+            [float(jax.random.uniform(jax.random.fold_in(rows[i], 2 * j + 1))) for j in range(2)],
+            **settings,
+        )
+        np.testing.assert_allclose(join(view)[i], expected, rtol=1e-9)
+        assert info.acceptance_rate[i] == accepted / 2

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cluster_jax.samplers import base
-from cluster_jax.samplers.monte_carlo import monte_carlo, noise
+from cluster_jax.samplers.monte_carlo import monte_carlo
 
 
 def image_keys(key, n):
@@ -38,21 +38,9 @@ def test_each_step_of_the_walk_is_a_draw_of_its_own(keys):
     np.testing.assert_allclose(view, expected, rtol=1e-6)
 
 
-def test_noise_is_one_draw(keys):
-    images, row_keys = jax.random.normal(next(keys), (50, 30, 30)), image_keys(next(keys), 50)
-    view, info = noise(row_keys, images, scale=0.067)
-    displacement = np.asarray(view - images)
-    assert abs(np.std(displacement) / 0.067 - 1) < 4 / np.sqrt(2 * displacement.size)
-    np.testing.assert_array_equal(info.gradient_share, 0)
-    np.testing.assert_array_equal(info.acceptance_rate, 1)
-
-
-@pytest.mark.parametrize("sampler", ["walk", "noise"])
-def test_an_image_has_the_same_view_in_any_batch(keys, sampler):
+def test_an_image_has_the_same_view_in_any_batch(keys):
     def view(keys, images):
-        if sampler == "walk":
-            return monte_carlo(keys, images, iterations=2, step_size=0.1)[0]
-        return noise(keys, images, scale=0.1)[0]
+        return monte_carlo(keys, images, iterations=2, step_size=0.1)[0]
 
     images, row_keys = jax.random.normal(next(keys), (5, 3, 3)), image_keys(next(keys), 5)
     picked = jnp.array([3, 0])
@@ -64,12 +52,9 @@ def test_an_image_has_the_same_view_in_any_batch(keys, sampler):
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32])
 def test_dtype_follows_the_images(keys, dtype):
     images, row_keys = jnp.zeros((2, 3), dtype), image_keys(next(keys), 2)
-    for view, info in (
-        monte_carlo(row_keys, images, iterations=2, step_size=0.1),
-        noise(row_keys, images, scale=0.1),
-    ):
-        assert view.dtype == dtype
-        assert info.gradient_share.dtype == jnp.float32
+    view, info = monte_carlo(row_keys, images, iterations=2, step_size=0.1)
+    assert view.dtype == dtype
+    assert info.gradient_share.dtype == jnp.float32
 
 
 def test_no_iterations_is_an_error(keys):

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import logging
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +11,10 @@ import pytest
 import scipy.linalg
 from jax.sharding import AxisType, PartitionSpec
 
+from cluster_jax import samplers
 from cluster_jax.core.config import load_config
-from cluster_jax.samplers import base, sghmc
+from cluster_jax.samplers import base
+from cluster_jax.samplers.sghmc import SGHMCState, sghmc, step
 from tests import reference
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -45,13 +48,15 @@ def flat(images):
     return jnp.zeros_like(images, shape=images.shape[:1]), jnp.zeros_like(images)
 
 
-def run(key, images, potential_and_grad, **settings):
-    settings = {**PAPER, **OFF, "momentum": "new", "iterations": 1, **settings}
+def run(key, images, potential_and_grad, *, iterations=1, unroll=True, **settings):
+    sampler = sghmc(potential_and_grad, **{**PAPER, **OFF, **settings})
 
+    @jax.jit
     def sample(keys, images):
-        return sghmc.sghmc(keys, images, potential_and_grad, potential_and_grad(images), **settings)
+        start = potential_and_grad(images)
+        return base.sample(sampler, keys, images, start, iterations=iterations, unroll=unroll)
 
-    return jax.jit(sample)(image_keys(key, len(images)), images)
+    return sample(image_keys(key, len(images)), images)
 
 
 @pytest.mark.parametrize(
@@ -129,28 +134,28 @@ def test_the_published_form_with_one_iteration_contains_no_gradient(keys):
 
 
 @pytest.mark.parametrize(
-    ("momentum", "iterations", "calls"),
-    [("new", 1, 0), ("new", 3, 2), ("old", 1, 0), ("old", 2, 0), ("old", 4, 2)],
+    ("momentum", "iterations", "known", "calls"),
+    [
+        ("new", 1, True, 0),
+        ("new", 1, False, 1),
+        ("new", 3, True, 2),
+        ("old", 1, True, 0),
+        ("old", 2, True, 0),
+        ("old", 4, True, 2),
+        ("old", 4, False, 3),
+    ],
 )
-def test_the_potential_is_evaluated_only_where_it_counts(keys, momentum, iterations, calls):
-    seen = []
-
-    def counting(images):
-        seen.append(images.shape)
-        return quartic(images)
-
+def test_the_potential_is_evaluated_only_where_it_counts(keys, momentum, iterations, known, calls):
     images = jax.random.normal(next(keys), (2, 3))
-    sghmc.sghmc(
-        image_keys(next(keys), 2),
-        images,
-        counting,
-        quartic(images),
-        iterations=iterations,
-        momentum=momentum,
-        **PAPER,
-        **OFF,
-    )
-    assert len(seen) == calls
+    sampler = sghmc(lambda x: (jnp.zeros(len(x)), jax.lax.sin(x)), momentum=momentum, **PAPER)
+
+    @jax.jit
+    def sample(keys, images):
+        start = (jnp.zeros(2), images) if known else None
+        return base.sample(sampler, keys, images, start, iterations=iterations)
+
+    program = sample.lower(image_keys(next(keys), 2), images).as_text()
+    assert program.count("stablehlo.sine") == calls
 
 
 @both_momenta
@@ -183,16 +188,15 @@ def chain(state, steps, stiffness, momentum, key=None, **constants):
             if noise
             else jnp.zeros_like(state.position)
         )
-        state = sghmc.step(
-            state, stiffness * state.position, random, momentum=momentum, **constants
-        )
+        state = step(state, stiffness * state.position, random, momentum=momentum, **constants)
         return state, (state.position[:2], state.momentum[:2])
 
     return jax.jit(lambda p: jax.lax.scan(body, p, jnp.arange(steps)))(state)
 
 
 def at(position, momentum):
-    return sghmc.SGHMCState(position, momentum, jnp.zeros_like(position), jnp.zeros_like(position))
+    zero = jax.tree.map(jnp.zeros_like, position)
+    return SGHMCState(position, momentum, zero, zero)
 
 
 def test_harmonic_oscillator(keys):
@@ -240,7 +244,7 @@ def linear_step(stiffness, momentum):
     """Matrices of one step of the sampler on a spring: [s, p] -> A [s, p] + B r."""
 
     def one(sp, r):
-        state = sghmc.step(
+        state = step(
             at(sp[None, :1], sp[None, 1:]), stiffness * sp[None, :1], r, momentum=momentum, **PAPER
         )
         return jnp.stack([state.position[0, 0], state.momentum[0, 0]])
@@ -297,8 +301,7 @@ def test_an_image_has_the_same_view_in_any_batch(keys):
 
     @jax.jit
     def sample(keys, images):
-        settings = {"iterations": 3, "momentum": "new", **PAPER, **OFF}
-        return sghmc.sghmc(keys, images, quartic, quartic(images), **settings)
+        return base.sample(sghmc(quartic, **PAPER, **OFF), keys, images, iterations=3)
 
     alone, info = sample(image_keys(key, 5)[picked], images[picked])
     np.testing.assert_allclose(alone, whole_batch[picked], rtol=1e-14)
@@ -328,7 +331,8 @@ def test_wrong_settings_are_named(keys):
         run(next(keys), images, flat, iterations=0)
 
 
-def test_inside_a_sharded_step_with_a_potential_that_closes_over_parameters(keys):
+@pytest.mark.parametrize("unroll", [True, False])
+def test_inside_a_sharded_step_with_a_potential_that_closes_over_parameters(keys, unroll):
     """The use in training: traced parameters, called twice, no gradient, any number of devices."""
     w = jax.random.normal(next(keys), (12, 3))
     images, root = jax.random.normal(next(keys), (8, 2, 2, 3)), next(keys)
@@ -344,11 +348,13 @@ def test_inside_a_sharded_step_with_a_potential_that_closes_over_parameters(keys
                 return value, gradient
 
             image_keys = jax.vmap(lambda i: jax.random.fold_in(root, i))(index)
-            settings = {"iterations": 2, "momentum": "new", **PAPER, **OFF}
+            sampler = sghmc(potential_and_grad, **PAPER, **OFF)
             view = images
             for _ in range(2):
                 initial = potential_and_grad(view)
-                view, info = sghmc.sghmc(image_keys, view, potential_and_grad, initial, **settings)
+                view, info = base.sample(
+                    sampler, image_keys, view, initial, iterations=3, unroll=unroll
+                )
             return jnp.sum(view), (view, info)
 
         gradient, result = jax.grad(loss, has_aux=True)(w)
@@ -369,13 +375,17 @@ def test_inside_a_sharded_step_with_a_potential_that_closes_over_parameters(keys
 
 
 def test_defaults_are_the_published_constants():
-    parameters = inspect.signature(sghmc.sghmc).parameters.values()
-    defaults = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+    defaults, of_sample, of_step = (
+        {
+            p.name: p.default
+            for p in inspect.signature(f).parameters.values()
+            if p.kind is p.KEYWORD_ONLY
+        }
+        for f in (sghmc, base.sample, step)
+    )
+    defaults["iterations"] = of_sample["iterations"]
     assert defaults == load_config("base").nrcc.sghmc.to_dict()
-    for function in (sghmc.kick, sghmc.drift, sghmc.step):
-        parameters = inspect.signature(function).parameters.values()
-        constants = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
-        assert constants.items() <= defaults.items()
+    assert of_step.items() <= defaults.items()
 
 
 def test_no_key_is_used_twice(keys):
@@ -413,8 +423,9 @@ def test_shaping_of_gradients(keys):
     gradient = jax.random.normal(next(keys), (3, 4, 4, 2)) * jnp.array([1e-30, 1.0, 50.0]).reshape(
         3, 1, 1, 1
     )
-    np.testing.assert_array_equal(base.clip_by_value(gradient, None), gradient)
-    np.testing.assert_array_equal(base.clip_by_value(gradient, 0.5), np.clip(gradient, -0.5, 0.5))
+    np.testing.assert_array_equal(base.shape_gradient(gradient, gradient), gradient)
+    clipped = base.shape_gradient(gradient, gradient, 0.5)
+    np.testing.assert_array_equal(clipped, np.clip(gradient, -0.5, 0.5))
     for dtype in (jnp.float64, jnp.float32):
         unit = base.normalize_by_rms(gradient.astype(dtype))
         assert unit.dtype == dtype
@@ -424,3 +435,110 @@ def test_shaping_of_gradients(keys):
         )
         np.testing.assert_allclose(cosine, np.sqrt(32), rtol=1e-5)
     np.testing.assert_array_equal(base.normalize_by_rms(jnp.zeros((1, 3))), 0)
+
+
+@both_momenta
+@pytest.mark.parametrize("iterations", [1, 2, 5])
+def test_a_scan_gives_the_views_of_the_unrolled_loop(keys, momentum, iterations):
+    images, key = jax.random.normal(next(keys), (3, 2, 2, 1)), next(keys)
+    settings = {"iterations": iterations, "momentum": momentum, "clip": 1.0}
+    unrolled, scanned = (run(key, images, quartic, unroll=u, **settings) for u in (True, False))
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-12), scanned, unrolled)
+
+
+@both_momenta
+def test_init_and_step_in_a_loop_of_ones_own(keys, momentum):
+    images, draws = jax.random.normal(next(keys), (3, 2, 2, 1)), [next(keys) for _ in range(4)]
+    shape, shares = {"clip": 1.5, "normalize_gradient": True}, []
+    sampler = sghmc(quartic, momentum=momentum, **PAPER, **shape)
+    state = sampler.init(image_keys(draws[0], 3), images)
+    for key in draws[1:]:
+        before = state
+        state, info = jax.jit(sampler.step)(image_keys(key, 3), state)
+        part = state.gradient_displacement - before.gradient_displacement
+        moved = state.position - before.position
+        norms = [np.linalg.norm(x.reshape(3, -1), axis=1) for x in (part, moved)]
+        np.testing.assert_allclose(info.gradient_share, norms[0] / norms[1], rtol=1e-9)
+        shares.append(info.gradient_share)
+    assert np.max(shares) > 0.01
+    noise = [
+        base.standard_normal(image_keys(key, 3), images, min(j, 1)) for j, key in enumerate(draws)
+    ]
+    for i in range(3):
+
+        def gradient(position):
+            g = np.clip(np.asarray(quartic(jnp.asarray(position)[None])[1][0]), -1.5, 1.5)
+            return g / np.sqrt(np.mean(g**2))
+
+        expected, _ = reference.sghmc(
+            images[i], gradient, [n[i] for n in noise], iterations=3, momentum=momentum, **PAPER
+        )
+        np.testing.assert_allclose(state.position[i], expected, rtol=1e-10)
+
+
+def test_positions_may_be_any_pytree(keys):
+    whole, key = jax.random.normal(next(keys), (3, 5)), next(keys)
+    tree = {"a": whole[:, :2].reshape(3, 2, 1), "b": whole[:, 2:]}
+
+    def flat_rows(tree):
+        return jnp.concatenate([tree["a"].reshape(3, 2), tree["b"]], axis=1)
+
+    def of_tree(tree):
+        value, gradient = quartic(flat_rows(tree))
+        return value, {"a": gradient[:, :2].reshape(3, 2, 1), "b": gradient[:, 2:]}
+
+    shape = {"clip": 2.0, "normalize_gradient": True}
+    rows = image_keys(key, 3)
+    draws = [base.standard_normal(rows, tree, j) for j in range(4)]
+    # Leaves of one shape have noise of their own.
+    twins = base.standard_normal(rows, (whole, whole), 0)
+    assert np.abs(np.asarray(twins[0] - twins[1])).min() > 0
+    state, expected = at(tree, draws[0]), at(whole, flat_rows(draws[0]))
+    for random in draws[1:]:
+        gradient = base.shape_gradient(of_tree(state.position)[1], tree, 2.0, True)
+        state = step(state, gradient, random, **PAPER)
+        gradient = base.shape_gradient(quartic(expected.position)[1], whole, 2.0, True)
+        expected = step(expected, gradient, flat_rows(random), **PAPER)
+    for of_leaves, of_rows in zip(state[:4], expected[:4], strict=True):
+        np.testing.assert_allclose(flat_rows(of_leaves), of_rows, rtol=1e-12)
+    sampler = sghmc(of_tree, **PAPER, **shape)
+    view, info = base.sample(sampler, rows, tree, iterations=3)
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-12), view, state.position)
+    share = base.norm_ratio(expected.gradient_displacement, expected.position - whole)
+    np.testing.assert_allclose(info.gradient_share, share, rtol=1e-10)
+
+
+@pytest.mark.parametrize("sampler", ["sghmc", "hmc"])
+def test_a_new_closure_of_the_same_potential_compiles_nothing(keys, caplog, sampler):
+    images, rows = jax.random.normal(next(keys), (2, 3)), image_keys(next(keys), 2)
+    settings = {"leapfrog_steps": 2, "step_size": 0.1} if sampler == "hmc" else {}
+
+    def sample(stiffness):
+        built = getattr(samplers, sampler)(spring(stiffness), **settings)
+        return samplers.sample(built, rows, images, iterations=3)[0]
+
+    first = sample(1.0)
+    with jax.log_compiles(), caplog.at_level(logging.WARNING):
+        second = sample(2.0)
+    assert not [record for record in caplog.records if "ompiling" in record.message]
+    assert np.abs(first - second).max() > 0
+
+
+def test_a_loop_of_ones_own_is_traced_once(keys):
+    traces = []
+
+    @jax.jit
+    def loop(key, images, stiffness):
+        traces.append(key)
+        sampler = sghmc(spring(stiffness))
+
+        def body(state, key):
+            return sampler.step(image_keys(key, 2), state)[0], None
+
+        start = sampler.init(image_keys(key, 2), images)
+        return jax.lax.scan(body, start, jax.random.split(jax.random.fold_in(key, 1), 3))[0]
+
+    images = jax.random.normal(next(keys), (2, 3))
+    ends = [loop(next(keys), images, stiffness).position for stiffness in (1.0, 2.0)]
+    assert len(traces) == 1
+    assert np.abs(ends[0] - ends[1]).max() > 0
