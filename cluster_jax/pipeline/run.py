@@ -14,7 +14,7 @@ from etils import epath
 from jax.experimental import multihost_utils
 from ml_collections import ConfigDict
 
-from cluster_jax.core import disk, interrupt, io, lock, processes
+from cluster_jax.core import disk, interrupt, io, lock
 from cluster_jax.core.checks import InputError
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.pipeline import build, embedder, integrity, outputs, parts, provenance, stages
@@ -180,7 +180,7 @@ def _train_and_embed(
         for name in plan.files.keys() - plan.missing:  # left by a kill after the last part
             parts.remove(parts.folder_of(workdir / name))
     if _agree(not plan.missing and checkpoint.damage(last.checkpoints) is None, workdir):
-        _end_at_once(workdir)
+        _end_at_once()
         return embedder.embed_images(trainings, plan.fingerprint, guard)
     trainings = embedder.embed_images(trainings, plan.fingerprint, guard)
     last = trainings[-1]
@@ -205,19 +205,17 @@ def _train_and_embed(
     state = stages.train(
         trainings, plan.weights, _print, before_last if needs_initial else None, guard
     )
-    _end_at_once(workdir)
+    _end_at_once()
     if test is not None:
         embed(workdirs.TEST_EMBEDDING, test, state)
     embed(workdirs.TRAIN_EMBEDDING, run.dataset, state)
     return trainings
 
 
-def _end_at_once(workdir: epath.Path) -> None:
-    """Lets SIGTERM end several processes, which have no more steps to agree on saving."""
+def _end_at_once() -> None:
+    """Lets SIGTERM end one of several processes, which have no more steps to agree on saving."""
     if jax.process_count() > 1:
         interrupt.terminate()
-        if processes.was_told(workdir):  # since the last step
-            raise interrupt.Terminated
 
 
 @contextlib.contextmanager

@@ -136,7 +136,8 @@ def train(
                     log.saved()
             if stop:
                 raise _preempted(step, workdir)
-    if signals:  # since the last step
+    # Since the last step, as which several processes may have agreed on the next one.
+    if signals or checkpoints.preempted(schedule.total + 1):
         raise _preempted(schedule.total, workdir)
     return state
 
@@ -194,7 +195,8 @@ def _place(batch: batches.Batch, mesh: Mesh) -> batches.Batch:
 def _stop_signals() -> Iterator[collections.deque]:
     """Records the first SIGTERM or SIGINT instead of stopping; a second one stops at once.
 
-    With several processes JAX handles the signals, so that all of them stop at the same step.
+    With several processes JAX handles SIGTERM, so that all of them stop at the same step; SIGINT is
+    turned into it.
     """
     received: collections.deque[int] = collections.deque()
 
@@ -204,9 +206,15 @@ def _stop_signals() -> Iterator[collections.deque]:
         for each, handler in handlers.items():
             signal.signal(each, handler)
 
-    numbers = (signal.SIGTERM, signal.SIGINT) if jax.process_count() == 1 else ()
+    def pass_on(number: int, frame: Any) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
     try:
-        handlers = {number: signal.signal(number, record) for number in numbers}
+        if jax.process_count() > 1:
+            handlers = {signal.SIGINT: signal.signal(signal.SIGINT, pass_on)}
+        else:
+            numbers = (signal.SIGTERM, signal.SIGINT)
+            handlers = {number: signal.signal(number, record) for number in numbers}
     except ValueError:  # Only the main thread may set signal handlers; a notebook's worker cannot.
         yield received
         return
