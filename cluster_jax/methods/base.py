@@ -75,11 +75,37 @@ Loss = Callable[[Tree, ModelState, Mapping[str, Any], Array, Array, Axis], tuple
 After = Callable[[Tree, ModelState, Array], ModelState]
 # (params, model_state, images) -> {"backbone": [b, d], ...} of uint8 images [b, H, W, C].
 Embed = Callable[[Tree, ModelState, Array], Features]
-# (step) -> whether a refresh is due before this step; on the host.
-RefreshAt = Callable[[int], bool]
-# (model_state, embedding, key, mesh) -> model_state alike, on the host of every process. Only when
-# called, `embedding()` embeds all images; with `Dataset.nearest` as "neighbors", if there are any.
-Refresh = Callable[[ModelState, Callable[[], Features], Array, Mesh], ModelState]
+
+
+class Refresh(NamedTuple):
+    """An update of the method's state on the host, between two steps: clustering.
+
+    Attributes:
+        is_due: `(step) -> bool`, whether the state is updated before this step.
+        update: `(model_state, embedding, key, mesh) -> model_state` of the same structure, shapes
+            and dtypes, called on every process. `embedding()` embeds all images, and only when it
+            is called; with `Dataset.nearest` as "neighbors", if there are any.
+        embed: gives the features that `embedding()` returns, where these are not the features that
+            are kept after training; None: the method's `embed`.
+    """
+
+    is_due: Callable[[int], bool]
+    update: Callable[[ModelState, Callable[[], Features], Array, Mesh], ModelState]
+    embed: Embed | None = None
+
+
+class Watched(NamedTuple):
+    """What a method tells of itself for the detection of failed trainings, see `training.watch`.
+
+    Attributes:
+        chance: name of a logged loss, and its value for a network that gives every image the same
+            embedding; None: no loss has such a value.
+        pseudo_labels: `(model_state) -> int [images]`, cluster of each training image, all zero
+            before the first refresh; None: the method has no pseudo-labels.
+    """
+
+    chance: tuple[str, float] | None = None
+    pseudo_labels: Callable[[ModelState], Array] | None = None
 
 
 class Method(NamedTuple):
@@ -91,16 +117,16 @@ class Method(NamedTuple):
         after: what follows the optimizer's step: moving averages.
         embed: features by the network that is kept after training, with `"projection"` `[b, e]` or
             the logits of classifiers.
-        refresh_at: steps before which the state is refreshed.
-        refresh: what the host does then: clustering.
+        refresh: clustering between two steps; None: the method has none.
+        watched: loss of chance and pseudo-labels.
     """
 
     init: Init
     loss: Loss
     after: After
     embed: Embed
-    refresh_at: RefreshAt
-    refresh: Refresh
+    refresh: Refresh | None = None
+    watched: Watched = Watched()
 
 
 class SamplerInputs(NamedTuple):
@@ -158,7 +184,7 @@ Objective = Callable[
 class TwoView(NamedTuple):
     """A method of two views, split so that a wrapper can use its forward passes.
 
-    `init`, `after`, `embed`, `refresh_at` and `refresh` are those of `Method`.
+    `init`, `after`, `embed`, `refresh` and `watched` are those of `Method`.
 
     Attributes:
         encode: the forward passes of a step.
@@ -174,11 +200,11 @@ class TwoView(NamedTuple):
     objective: Objective
     after: After
     embed: Embed
-    refresh_at: RefreshAt
-    refresh: Refresh
     augment: Augment
     branches: tuple[str, ...]
     anchor_layers: tuple[str, ...]
+    refresh: Refresh | None = None
+    watched: Watched = Watched()
 
 
 def names() -> list[str]:
@@ -201,18 +227,6 @@ def parse(name: str, values: Mapping[str, Any]) -> MethodConfig:
 def build(name: str, config: MethodConfig, context: MethodContext) -> TwoView | Method:
     """The method `name`; raises an `InputError` if the config does not suit the context."""
     return importlib.import_module(f"cluster_jax.methods.{name}").make(context, config)
-
-
-def never(step: int) -> bool:
-    """The `refresh_at` of a method without refresh."""
-    return False
-
-
-def unchanged(
-    model_state: ModelState, embedding: Callable[[], Features], key: Array, mesh: Mesh
-) -> ModelState:
-    """The `refresh` of a method without refresh."""
-    return model_state
 
 
 def no_average(params: Tree, model_state: ModelState, step: Array) -> ModelState:
@@ -292,7 +306,7 @@ def as_method(base: TwoView) -> Method:
         )
         return value, Aux(model_state, {"loss": value, **metrics})
 
-    return Method(base.init, loss, base.after, base.embed, base.refresh_at, base.refresh)
+    return Method(base.init, loss, base.after, base.embed, base.refresh, base.watched)
 
 
 def embedder(

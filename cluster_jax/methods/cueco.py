@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -19,7 +20,15 @@ from cluster_jax.core.collectives import Axis
 from cluster_jax.core.queue import Queue, create_queue, enqueue
 from cluster_jax.losses import cueco, infonce
 from cluster_jax.methods import base
-from cluster_jax.methods.base import Encoded, Features, MethodContext, Tree, TwoView
+from cluster_jax.methods.base import (
+    Encoded,
+    Features,
+    MethodContext,
+    Refresh,
+    Tree,
+    TwoView,
+    Watched,
+)
 from cluster_jax.methods.encoders import momentum
 from cluster_jax.methods.encoders.momentum import Target
 from cluster_jax.methods.moco import check_queue
@@ -136,7 +145,7 @@ def make(context: MethodContext, config: Config) -> TwoView:
         clusters = Clusters(centroids, jnp.ones(config.clusters))
         return CueCoState(batch_stats, target, create_queue(config.queue, jnp.zeros(d)), clusters)
 
-    def refresh_at(step: int) -> bool:
+    def is_due(step: int) -> bool:
         return step >= warmup and (step - warmup) % period == 0
 
     two_view = momentum.two_view(
@@ -151,7 +160,8 @@ def make(context: MethodContext, config: Config) -> TwoView:
         perturb=None,
     )
     return two_view._replace(
-        refresh_at=refresh_at, refresh=functools.partial(refresh_clusters, config)
+        refresh=Refresh(is_due, functools.partial(refresh_clusters, config)),
+        watched=Watched(chance=("instance", math.log(config.queue + 1))),
     )
 
 
@@ -210,7 +220,7 @@ def refresh_clusters(
     key: Array,
     mesh: Mesh,
 ) -> CueCoState:
-    """Clusters from k-means on the keys of the queue, see `base.Refresh`; `embedding` is unused."""
+    """Clusters from k-means on the queue, see `base.Refresh.update`; `embedding` is unused."""
     queue = model_state.queue
     rows = np.asarray(queue.rows)[: int(queue.filled)]
     result = base.spherical_clusters(

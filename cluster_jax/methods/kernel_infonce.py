@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 
 from jax import Array
 
@@ -11,7 +12,7 @@ from cluster_jax.core.collectives import Axis
 from cluster_jax.losses import kernel_infonce
 from cluster_jax.losses.kernel_infonce import Kernel
 from cluster_jax.methods import moco
-from cluster_jax.methods.base import Encoded, MethodContext, ModelState, Tree, TwoView
+from cluster_jax.methods.base import Encoded, MethodContext, ModelState, Tree, TwoView, Watched
 from cluster_jax.methods.encoders import momentum, online
 
 
@@ -75,8 +76,11 @@ def make(context: MethodContext, config: Config) -> TwoView:
     """
     kernel = config.kernel()
     if config.queue is None or config.decay is None or config.final_decay is None:
-        return online.two_view(
+        two_view = online.two_view(
             context, functools.partial(objective, kernel), name="Kernel-InfoNCE", predicts=False
+        )
+        return two_view._replace(
+            watched=Watched(chance=("loss", math.log(2 * context.batch_size - 1)))
         )
     return moco.with_queue(
         context,

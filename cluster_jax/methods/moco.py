@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 import warnings
 from collections.abc import Callable
 from typing import NamedTuple
@@ -15,7 +16,7 @@ from cluster_jax.core.collectives import Axis
 from cluster_jax.core.queue import Queue, create_queue, enqueue
 from cluster_jax.losses import infonce
 from cluster_jax.methods import base
-from cluster_jax.methods.base import Encoded, MethodContext, Tree, TwoView
+from cluster_jax.methods.base import Encoded, MethodContext, Tree, TwoView, Watched
 from cluster_jax.methods.encoders import momentum
 from cluster_jax.methods.encoders.momentum import Target
 
@@ -117,7 +118,7 @@ def with_queue(
         queue = create_queue(length, jnp.zeros(context.network.projections))
         return MoCoState(batch_stats, target, queue)
 
-    return momentum.two_view(
+    two_view = momentum.two_view(
         context,
         functools.partial(objective, loss),
         name=name,
@@ -128,6 +129,7 @@ def with_queue(
         initial_state=initial_state,
         perturb=None,
     )
+    return two_view._replace(watched=Watched(chance=("loss", math.log(length + 1))))
 
 
 def objective(

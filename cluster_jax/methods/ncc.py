@@ -18,8 +18,10 @@ from cluster_jax.methods.base import (
     Encoded,
     Features,
     MethodContext,
+    Refresh,
     Tree,
     TwoView,
+    Watched,
     image_keys,
     spherical_clusters,
 )
@@ -115,7 +117,7 @@ def make(context: MethodContext, config: Config) -> TwoView:
         centers = jnp.zeros((config.clusters, context.network.projections))
         return NCCState(batch_stats, target, labels, centers)
 
-    def refresh_at(step: int) -> bool:
+    def is_due(step: int) -> bool:
         return config.weight > 0 and step >= warmup and (step - warmup) % period == 0
 
     two_view = momentum.two_view(
@@ -129,7 +131,10 @@ def make(context: MethodContext, config: Config) -> TwoView:
         initial_state=initial_state,
         perturb=functools.partial(sample_positives, config.sigma, warmup) if config.sigma else None,
     )
-    return two_view._replace(refresh_at=refresh_at, refresh=functools.partial(e_step, config))
+    return two_view._replace(
+        refresh=Refresh(is_due, functools.partial(e_step, config)),
+        watched=Watched(pseudo_labels=lambda model_state: model_state.labels),
+    )
 
 
 def cluster_steps(context: MethodContext, warmup: str, update_every: str) -> tuple[int, int]:
@@ -195,7 +200,7 @@ def e_step(
     key: Array,
     mesh: Mesh,
 ) -> NCCState:
-    """Pseudo-labels of all training images, see `base.Refresh`."""
+    """Pseudo-labels of all training images, see `base.Refresh.update`."""
     last = np.asarray(model_state.centers)
     result = spherical_clusters(
         embedding()["projection"],

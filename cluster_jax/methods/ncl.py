@@ -20,7 +20,15 @@ from cluster_jax.core.collectives import Axis
 from cluster_jax.core.queue import Queue, create_queue, enqueue
 from cluster_jax.losses import hng, ncl
 from cluster_jax.methods import base
-from cluster_jax.methods.base import Aux, Features, Method, MethodContext, Tree
+from cluster_jax.methods.base import (
+    Aux,
+    Features,
+    Method,
+    MethodContext,
+    Refresh,
+    Tree,
+    Watched,
+)
 from cluster_jax.methods.encoders import classifiers
 from cluster_jax.methods.encoders.classifiers import LABELED, NOVEL
 from cluster_jax.methods.ncl_config import Config
@@ -120,9 +128,10 @@ def make(context: MethodContext, config: Config) -> Method:
         return method
     period = schedules.steps("method.update_every", config.update_every, per_epoch)
     checks.at_least("method.update_every", period, 1)
+    cluster = functools.partial(_cluster, context, config)
     return method._replace(
-        refresh_at=lambda step: step % period == 0,
-        refresh=functools.partial(_cluster, context, config),
+        refresh=Refresh(lambda step: step % period == 0, cluster),
+        watched=Watched(pseudo_labels=lambda model_state: model_state.pseudo_labels),
     )
 
 
@@ -134,7 +143,7 @@ def _cluster(
     key: Array,
     mesh: Mesh,
 ) -> NCLState:
-    """Pseudo-labels of the unlabeled images, see `base.Refresh`."""
+    """Pseudo-labels of the unlabeled images, see `base.Refresh.update`."""
     last = np.asarray(model_state.centers)
     embedded, unlabeled = embedding(), np.asarray(context.unlabeled_rows)
     features = np.asarray(embedded["backbone"])[unlabeled]

@@ -52,8 +52,11 @@ def with_nrcc(base: TwoView, config: NRCCConfig) -> Method:
                 f"nrcc.{key} must be one of {', '.join(map(repr, names))} for this method; "
                 f"got {value!r}"
             )
-    loss = functools.partial(_loss, base, config)
-    return Method(base.init, loss, base.after, base.embed, base.refresh_at, base.refresh)
+    loss, watched = functools.partial(_loss, base, config), base.watched
+    if watched.chance is not None and watched.chance[0] == "loss":
+        # The regularized loss has this name.
+        watched = watched._replace(chance=("base_loss", watched.chance[1]))
+    return Method(base.init, loss, base.after, base.embed, base.refresh, watched)
 
 
 def _loss(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.core.collectives import Axis
 from cluster_jax.losses.ncl import cross_entropy
 from cluster_jax.methods import base
-from cluster_jax.methods.base import Aux, Method, MethodContext, Tree
+from cluster_jax.methods.base import Aux, Method, MethodContext, Tree, Watched
 from cluster_jax.methods.encoders import classifiers
 from cluster_jax.methods.encoders.online import NetworkState
 
@@ -38,7 +39,8 @@ def make(context: MethodContext, config: Config) -> Method:
     """
     classifiers.check(context, "rotation", labeled=None)
     loss = functools.partial(_loss, context)
-    return classifiers.method(context, loss, {HEAD: TURNS}, NetworkState)
+    method = classifiers.method(context, loss, {HEAD: TURNS}, NetworkState)
+    return method._replace(watched=Watched(chance=("loss", math.log(TURNS))))
 
 
 def _loss(

@@ -2,13 +2,14 @@
 
 import dataclasses
 import functools
+import math
 
 from jax import Array
 
 from cluster_jax.core import checks
 from cluster_jax.core.collectives import Axis
 from cluster_jax.losses import infonce
-from cluster_jax.methods.base import Encoded, MethodContext, ModelState, Tree, TwoView
+from cluster_jax.methods.base import Encoded, MethodContext, ModelState, Tree, TwoView, Watched
 from cluster_jax.methods.encoders import online
 
 
@@ -37,9 +38,12 @@ def make(context: MethodContext, config: Config) -> TwoView:
     Raises:
         InputError: the network's BatchNorm is shuffled.
     """
-    return online.two_view(
+    two_view = online.two_view(
         context, functools.partial(objective, config), name="SimCLR", predicts=False
     )
+    # Each of the 2n views has all others as candidates, with or without its positive.
+    candidates = 2 * context.batch_size - 1 - (not config.positive_in_denominator)
+    return two_view._replace(watched=Watched(chance=("loss", math.log(max(candidates, 1)))))
 
 
 def objective(

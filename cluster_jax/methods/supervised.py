@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ from jax import Array
 from cluster_jax.core.collectives import Axis
 from cluster_jax.losses.ncl import cross_entropy
 from cluster_jax.methods import base
-from cluster_jax.methods.base import Aux, Method, MethodContext, Tree
+from cluster_jax.methods.base import Aux, Method, MethodContext, Tree, Watched
 from cluster_jax.methods.encoders import classifiers
 from cluster_jax.methods.encoders.classifiers import LABELED
 from cluster_jax.methods.encoders.online import NetworkState
@@ -33,7 +34,8 @@ def make(context: MethodContext, config: Config) -> Method:
     """
     classifiers.check(context, "supervised", labeled=context.batch_size)
     loss = functools.partial(_loss, context)
-    return classifiers.method(context, loss, {LABELED: context.known_classes}, NetworkState)
+    method = classifiers.method(context, loss, {LABELED: context.known_classes}, NetworkState)
+    return method._replace(watched=Watched(chance=("loss", math.log(context.known_classes))))
 
 
 def _loss(

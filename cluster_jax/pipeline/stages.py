@@ -134,7 +134,12 @@ def train(
             progress(message)
         if i == len(stages) - 1 and before_last is not None:
             before_last(state)
-        embed_all = functools.partial(embed, stage, run.dataset)
+        clustered = stage
+        if run.method.refresh is not None and run.method.refresh.embed is not None:
+            method = run.method._replace(embed=run.method.refresh.embed)
+            built = stage.built._replace(training=run._replace(method=method))
+            clustered = stage._replace(built=built)
+        embed_all = functools.partial(embed, clustered, run.dataset)
         seen = watch.probe(run.dataset, stage.built.config.eval.batch_size)
         probe = functools.partial(embed, stage, seen)
         state = loop.train(

@@ -17,7 +17,7 @@ from cluster_jax.core import disk
 from cluster_jax.core.schedules import Schedule
 from cluster_jax.data import batches
 from cluster_jax.data.datasets import Dataset
-from cluster_jax.methods.base import Method
+from cluster_jax.methods.base import Method, Refresh
 from cluster_jax.training import checkpoint, watch
 from cluster_jax.training import log as logs
 from cluster_jax.training import state as states
@@ -72,7 +72,7 @@ def train(
         run: method, optimizer, schedule and data.
         initial: state to start from if there is no checkpoint; donated.
         workdir: folder for checkpoints and logs.
-        embed: embeds the whole data set with a state, for methods that refresh from it.
+        embed: features of the whole data set with a state, which the method's refresh clusters.
         probe: embeds the images that the training is watched on, see `watch`; None: it is not.
         guard: raises if the workdir may not be written any longer; called before each save.
 
@@ -112,12 +112,21 @@ def train(
         resident = _resident(run.dataset, run.mesh)
         progress = stack.enter_context(
             contextlib.closing(
-                Progress(schedule, run.learning_rate, log, start, checkpoints.latest, earlier)
+                Progress(
+                    schedule,
+                    run.learning_rate,
+                    log,
+                    start,
+                    checkpoints.latest,
+                    run.method.watched,
+                    earlier,
+                )
             )
         )
         for step, batch in zip(range(start + 1, schedule.total + 1), stream, strict=True):
-            if run.method.refresh_at(step - 1):
-                state = _refreshed(run, state, step - 1, embed)
+            refresh = run.method.refresh
+            if refresh is not None and refresh.is_due(step - 1):
+                state = _refreshed(run, refresh, state, step - 1, embed)
             if run.dataset.images is not None and resident is None:
                 batch = batches.with_images(batch, run.dataset.images)
             state, metrics = step_function(state, _place(batch, run.mesh), resident)
@@ -161,7 +170,13 @@ def _stream(run: TrainingRun, start: int) -> Generator[batches.Batch]:
     )
 
 
-def _refreshed(run: TrainingRun, state: State, step: int, embed: Callable[[State], Any]) -> State:
+def _refreshed(
+    run: TrainingRun,
+    refresh: Refresh,
+    state: State,
+    step: int,
+    embed: Callable[[State], Any],
+) -> State:
     """The state after the method's refresh before a step."""
     key = jax.random.fold_in(jax.random.fold_in(state.key, step), REFRESH)
 
@@ -169,7 +184,7 @@ def _refreshed(run: TrainingRun, state: State, step: int, embed: Callable[[State
         nearest = run.dataset.nearest
         return embed(state) if nearest is None else {**embed(state), "neighbors": nearest}
 
-    model_state = run.method.refresh(state.model_state, embedding, key, run.mesh)
+    model_state = refresh.update(state.model_state, embedding, key, run.mesh)
     placed = jax.device_put(model_state, states.replicated(run.mesh))
     return state._replace(model_state=placed)
 

@@ -12,6 +12,7 @@ from jax import Array
 from tqdm import tqdm
 
 from cluster_jax.core.schedules import Schedule
+from cluster_jax.methods.base import Watched
 from cluster_jax.training import watch
 from cluster_jax.training.config import TrainSchedule
 from cluster_jax.training.log import Log
@@ -40,6 +41,7 @@ class Progress:
         log: of the first process, None elsewhere.
         start: step from which the training starts or resumes.
         saved: gives the step of the newest checkpoint.
+        watched: of the method.
         unreported: see `log.unreported`.
     """
 
@@ -50,10 +52,11 @@ class Progress:
         log: Log | None,
         start: int,
         saved: Callable[[], int | None],
+        watched: Watched,
         unreported: Sequence[Mapping[str, float]] = (),
     ):
         self._schedule, self._learning_rate = schedule, learning_rate
-        self._log, self._saved = log, saved
+        self._log, self._saved, self._watched = log, saved, watched
         self._steps: list[Mapping[str, Array | float]] = [*unreported]
         self._earlier = len(self._steps)  # of them, before the training was interrupted
         self._start, self._clock = start, time.perf_counter()
@@ -110,8 +113,7 @@ class Progress:
             means[watch.SKIPPED] = float(bad.sum())
         features = None if probe is None else probe(state)
         if features is not None:
-            loss = means.get("base_loss", means["loss"])
-            means |= watch.look(features, state, loss, schedule.batch_size)
+            means |= watch.look(features, state.model_state, means, self._watched)
             self._looks.append({"step": step, **means})
         if self._bar is not None:
             text = f"loss {means['loss']:.4f}, {speed:,.0f} images/s"

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster_jax.data.images import Dataset, select
+from cluster_jax.methods.base import ModelState, Watched
 from cluster_jax.metrics.collapse import collapse
-from cluster_jax.training.state import State
 
 # Images of the fixed set, and how often a training looks at them.
 PROBE, LOOKS = 512, 20
@@ -65,29 +65,37 @@ def is_due(step: int, total: int, log_every: int) -> bool:
 
 
 def look(
-    features: Mapping[str, NDArray], state: State, loss: float, batch_size: int
+    features: Mapping[str, NDArray],
+    model_state: ModelState,
+    means: Mapping[str, float],
+    watched: Watched,
 ) -> dict[str, float]:
     """Figures of the probe set for the log.
 
     Args:
         features: of the probe set, `{"backbone": [n, d], ...}`.
-        state: of the training.
-        loss: mean since the last line of the log, without a regularizer.
-        batch_size: images per step.
+        model_state: the method's state.
+        means: of the logged values since the last line of the log.
+        watched: the method's loss of chance and pseudo-labels.
     """
     rows = features.get("projection", features["backbone"])
-    values = {GAP: _gap(loss, batch_size, state.model_state)}
+    values = {}
+    if watched.chance is not None:
+        name, chance = watched.chance
+        # One candidate, or one class, has a loss of chance of zero.
+        values[GAP] = abs(means[name] - chance) / max(chance, 1.0)
     if np.isfinite(rows).all():
         measured = collapse(rows)
         values[SPREAD] = measured["std"] * math.sqrt(rows.shape[1])
         # In few dimensions a low rank is no sign.
         if rows.shape[1] >= _DIMENSIONS:
             values[RANK] = measured["effective_rank"]
-    labels = _labels(state.model_state)
-    if labels is not None:
-        share = np.bincount(labels) / len(labels)
-        share = share[share > 0]
-        values[CLUSTERS] = float(np.exp(-(share * np.log(share)).sum()))
+    if watched.pseudo_labels is not None:
+        labels = np.asarray(jax.device_get(watched.pseudo_labels(model_state)))
+        if labels.any():  # They are all zero before the first refresh.
+            share = np.bincount(labels) / len(labels)
+            share = share[share > 0]
+            values[CLUSTERS] = float(np.exp(-(share * np.log(share)).sum()))
     return values
 
 
@@ -101,11 +109,11 @@ def findings(records: Sequence[Mapping[str, Any]], total: int) -> list[Finding]:
     looks = [r for r in records if r.get(GAP) is not None or r.get(SPREAD) is not None]
     found = [
         _finding("collapse", looks, _has_collapsed, _collapse_text),
-        _finding("clusters", looks, lambda r: r.get(CLUSTERS, 9.0) < _CLUSTERS, _clusters_text),
+        _finding("clusters", looks, lambda r: _value(r, CLUSTERS, 9.0) < _CLUSTERS, _clusters_text),
         _finding(
             "loss",
             looks,
-            lambda r: r["step"] >= _EARLY * total and (r.get(GAP) or 1) < _GAP,
+            lambda r: r["step"] >= _EARLY * total and _value(r, GAP, 1.0) < _GAP,
             _loss_text,
         ),
     ]
@@ -135,7 +143,13 @@ def _finding(kind: str, looks: list, is_seen: Any, text: Any) -> Finding | None:
 
 
 def _has_collapsed(record: Mapping[str, Any]) -> bool:
-    return (record.get(SPREAD) or 1.0) < _SPREAD or (record.get(RANK) or _RANK) < _RANK
+    return _value(record, SPREAD, 1.0) < _SPREAD or _value(record, RANK, _RANK) < _RANK
+
+
+def _value(record: Mapping[str, Any], name: str, missing: float) -> float:
+    """A value of the log, which has null where it was not finite; 0 is a value."""
+    value = record.get(name)
+    return missing if value is None else value
 
 
 def _collapse_text(record: Mapping[str, Any]) -> str:
@@ -160,22 +174,3 @@ def _loss_text(record: Mapping[str, Any]) -> str:
         f"the loss is that of chance at step {record['step']:,}: the network tells no image from "
         "another; try another optimizer.learning_rate or a lower temperature in another --workdir"
     )
-
-
-def _gap(loss: float, batch_size: int, model_state: Any) -> float:
-    """Relative distance of a loss to that of a network for which all candidates are alike."""
-    counts = [batch_size, 2 * batch_size - 1, 2 * batch_size - 2]
-    queue = getattr(model_state, "queue", None)
-    if queue is not None and getattr(queue, "ndim", 0) == 2:
-        counts += [queue.shape[0], queue.shape[0] + 1]
-    return min(abs(loss / math.log(count) - 1) for count in counts)
-
-
-def _labels(model_state: Any) -> NDArray | None:
-    """Clusters of the training images by a method that has them, once it has."""
-    for name in ("labels", "pseudo_labels"):
-        labels = getattr(model_state, name, None)
-        if labels is not None:
-            host = np.asarray(jax.device_get(labels))
-            return host if host.any() else None
-    return None

@@ -6,10 +6,12 @@ import pytest
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config
+from cluster_jax.methods.base import Watched
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline.config import config_json
 from cluster_jax.training import log, loop, progress, watch
 from tests import toy
+from tests.methods import cases
 
 
 def _records(kind, values, every=10):
@@ -29,6 +31,9 @@ def _records(kind, values, every=10):
         (watch.CLUSTERS, [9.0, 1.2, 1.2, 9.0], ("clusters", 20, 30, False)),
         (watch.GAP, [0.001, 0.3, 0.3, 0.3], None),  # every training starts there
         (watch.GAP, [0.3, 0.001, 0.001, 0.001], ("loss", 20, 40, True)),
+        (watch.SPREAD, [0.9, 0.0, 0.0, 0.0], ("collapse", 20, 40, True)),
+        (watch.SPREAD, [0.9, None, None, 0.9], None),
+        (watch.GAP, [0.3, 0.0, 0.0, 0.0], ("loss", 20, 40, True)),
         (watch.SKIPPED, [0, 1, 0, 0], ("skipped", 20, 20, False)),
     ],
 )
@@ -41,18 +46,33 @@ def test_what_the_log_shows(kind, values, expected):
 def test_figures_of_a_look():
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(200, 32))
-    state = type("S", (), {"model_state": None})
-    good = watch.look({"projection": rows, "backbone": None}, state, 1.0, 16)
+    plain = Watched(chance=("loss", np.log(31)))
+    good = watch.look({"projection": rows, "backbone": None}, None, {"loss": 1.0}, plain)
     assert good[watch.SPREAD] == pytest.approx(1, abs=0.05)
     assert good[watch.RANK] > 25
+    assert good[watch.GAP] > 0.5
     line = rows[:, :1] * np.ones(32) + 100
-    bad = watch.look({"backbone": line}, state, np.log(31), 16)
+    bad = watch.look({"backbone": line}, None, {"loss": np.log(31)}, plain)
     assert bad[watch.SPREAD] < 0.1
-    assert bad[watch.GAP] < 1e-9
-    queue = type("M", (), {"queue": np.zeros((64, 4)), "labels": np.array([0] * 63 + [1])})
-    values = watch.look({"backbone": rows[:, :4]}, type("S", (), {"model_state": queue}), 4.16, 8)
-    assert values[watch.GAP] < 1e-3
+    assert bad[watch.GAP] == 0
+    assert watch.GAP not in watch.look({"backbone": line}, None, {"loss": 3.4}, Watched())
+
+
+def test_the_figures_of_a_queue_and_of_pseudo_labels():
+    """With the states of the methods themselves: their fields are not guessed."""
+    rows = {"backbone": np.random.default_rng(0).normal(size=(200, 4))}
+    run = cases.build("moco", False)
+    state = cases.initial("moco", False, 3).model_state
+    chance = np.log(len(state.queue.rows) + 1)
+    means = {"loss": 1.001 * chance}
+    values = watch.look(rows, state, means, run.method.watched)
+    assert values[watch.GAP] == pytest.approx(1e-3, rel=1e-6)
     assert watch.RANK not in values
+    run = cases.build("ncc", False)
+    state = cases.initial("ncc", False, 3).model_state
+    assert watch.CLUSTERS not in watch.look(rows, state, {}, run.method.watched)
+    state = state._replace(labels=np.array([0] * 63 + [1], np.int32))
+    values = watch.look(rows, state, {}, run.method.watched)
     assert values[watch.CLUSTERS] == pytest.approx(1.084, abs=1e-3)
 
 
@@ -106,7 +126,7 @@ def test_the_advice_after_nan_is_possible(finished, tmp_path, monkeypatch):
     config.optimizer.learning_rate *= 10
 
     def diverged(*arguments):
-        values = {"loss": np.nan, "gradient_norm": np.nan}
+        values = {"loss": np.nan, "base_loss": np.nan, "gradient_norm": np.nan}
         return lambda state, *batch: (state._replace(step=state.step + 1), values)
 
     advice = "start again in another --workdir with a lower optimizer.learning_rate"

@@ -161,10 +161,10 @@ def embedding(run, state, mesh):
 
 def refreshed(run, state, mesh, i):
     """The state with what is refreshed before step i."""
-    if not run.method.refresh_at(i):
+    if run.method.refresh is None or not run.method.refresh.is_due(i):
         return state
     embedded = functools.partial(embedding, run, state, mesh)
-    model_state = run.method.refresh(state.model_state, embedded, jax.random.key(i), mesh)
+    model_state = run.method.refresh.update(state.model_state, embedded, jax.random.key(i), mesh)
     return state._replace(model_state=jax.device_put(model_state, states.replicated(mesh)))
 
 
@@ -178,10 +178,10 @@ def advance(run, state, step, mesh, steps):
     return state, metrics
 
 
-def draw(dataset, labeled, i):
+def draw(dataset, labeled, i, batch_size=BATCH):
     """The batch of step i."""
     stream = batches.stream(
-        dataset, seed=i, batch_size=BATCH, labeled=labeled, start=0, stop=1, process=0,
+        dataset, seed=i, batch_size=batch_size, labeled=labeled, start=0, stop=1, process=0,
         processes=1, prefetch=1,
     )  # fmt: skip
     return next(stream)

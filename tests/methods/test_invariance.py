@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cluster_jax.methods import base
 from cluster_jax.training import state as states
 from cluster_jax.training.step import make_step
 from tests import toy
@@ -54,7 +53,7 @@ def test_one_step_in_float32(method, nrcc, devices):
     state = cases.refreshed(run, state, mesh, 1)
     state = jax.device_get(state._replace(key=jax.random.key_data(state.key)))
     # The clusters are given: that k-means finds the same is a test of its own.
-    run = run._replace(method=run.method._replace(refresh_at=base.never))
+    run = run._replace(method=run.method._replace(refresh=None))
     one, many = (_advanced(run, state, n, range(1, 2)) for n in (1, devices))
     _compare(one, many, 1e-5)
 

@@ -1,7 +1,5 @@
 """Every method finds the groups of made images that an untrained network does not find."""
 
-import functools
-
 import jax
 import numpy as np
 
@@ -79,14 +77,7 @@ def test_mirror_images_come_together(tmp_path, method, nrcc):
     step = make_step(run.method, run.optimizer, run.mesh)
     resident = jax.device_put(run.dataset.images, states.replicated(run.mesh))
     for i in range(STEPS[nrcc]):
-        if run.method.refresh_at(i):
-            embedded = functools.partial(cases.embedding, run, state, run.mesh)
-            model_state = run.method.refresh(
-                state.model_state, embedded, jax.random.key(i), run.mesh
-            )
-            state = state._replace(
-                model_state=jax.device_put(model_state, states.replicated(run.mesh))
-            )
+        state = cases.refreshed(run, state, run.mesh, i)
         index = np.random.default_rng(i).permutation(IMAGES)[:BATCH].astype(np.int32)
         index = jax.device_put(index, states.sharded(run.mesh))
         state, _ = step(state, {"index": index}, resident)

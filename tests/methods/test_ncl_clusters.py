@@ -37,7 +37,7 @@ def refreshed(built, state, features, model_state=None, **others):
     run = built.training
     model_state = state.model_state if model_state is None else model_state
     embedding = {"backbone": features, **others}
-    return run.method.refresh(model_state, lambda: embedding, jax.random.key(0), run.mesh)
+    return run.method.refresh.update(model_state, lambda: embedding, jax.random.key(0), run.mesh)
 
 
 def groups(built, seed=0, sizes=None):
@@ -137,13 +137,13 @@ def test_the_neighbors_in_the_data_have_a_say_where_they_are_unlabeled(built, st
 
 def test_refreshes_come_at_the_start_and_every_period(built):
     method = built.training.method
-    assert [step for step in range(7) if method.refresh_at(step)] == [0, 2, 4, 6]
+    assert [step for step in range(7) if method.refresh.is_due(step)] == [0, 2, 4, 6]
     config = dataclasses.replace(built.config.method.config, head="pairs")
     section = dataclasses.replace(built.config.method, config=config)
     plain = build.rebuild_run(
         dataclasses.replace(built.config, method=section), build.describe_images(built)
     )
-    assert not plain.training.method.refresh_at(0)
+    assert plain.training.method.refresh is None
 
 
 def test_the_head_learns_the_pseudo_labels_from_both_views(built, state):

@@ -170,14 +170,14 @@ def plain(state):
 
 def refreshed(method, state, step):
     """The state after the host's part before a step, as in the loop."""
-    if not method.refresh_at(step):
+    if method.refresh is None or not method.refresh.is_due(step):
         return state
 
     def embedding():
         pixels = jnp.asarray(tiny.images()[0])
         return jax.device_get(method.embed(state.params, state.model_state, pixels))
 
-    model_state = method.refresh(state.model_state, embedding, jax.random.key(step), None)
+    model_state = method.refresh.update(state.model_state, embedding, jax.random.key(step), None)
     return state._replace(model_state=model_state)
 
 

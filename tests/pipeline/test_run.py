@@ -462,8 +462,7 @@ def test_refresh_happens_between_steps(tmp_path, nearest):
         embed=lambda params, model_state, images: built.method.embed(
             params, model_state["own"], images
         ),
-        refresh_at=lambda step: step % 2 == 0,
-        refresh=refresh,
+        refresh=base.Refresh(lambda step: step % 2 == 0, refresh),
     )
     schedule = built.schedule._replace(log_every=1)
     dataset = built.dataset._replace(nearest=nearest)

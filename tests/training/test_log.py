@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from cluster_jax.methods.base import Watched
 from cluster_jax.training import log
 from cluster_jax.training.config import TrainSchedule
 from cluster_jax.training.progress import Progress
@@ -22,7 +23,9 @@ def _train(workdir, start, stop, *, saved=True):
     """Steps as `loop.train` makes them, from one saved state to the next."""
     earlier = log.unreported(workdir, start)
     written = log.Log(workdir, step=start)
-    progress = Progress(_schedule(), lambda step: 0.1, written, start, lambda: None, earlier)
+    progress = Progress(
+        _schedule(), lambda step: 0.1, written, start, lambda: None, Watched(), earlier
+    )
     for step in range(start + 1, stop + 1):
         bad = np.float32(math.inf if step == 3 else 1.0)
         progress.add({"loss": LOSSES[step - 1], "gradient_norm": bad})

@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 
+from cluster_jax.methods.base import Watched
 from cluster_jax.training.config import TrainSchedule
 from cluster_jax.training.progress import Progress
 
@@ -27,7 +28,7 @@ def test_at_most_two_steps_are_in_flight():
         total=10, batch_size=4, labeled_batch_size=None, seed=0, log_every=10, checkpoint_every=10,
         keep_checkpoints=2, prefetch=1, on_collapse="warn",
     )  # fmt: skip
-    progress = Progress(schedule, lambda step: 0.1, None, 0, lambda: None)
+    progress = Progress(schedule, lambda step: 0.1, None, 0, lambda: None, Watched())
     losses = [Loss() for _ in range(10)]
     for i, loss in enumerate(losses):
         progress.add({"loss": loss})

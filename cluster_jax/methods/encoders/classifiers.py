@@ -74,4 +74,4 @@ def method(
         outputs = {name: logits(params, name, out.representation) for name in classes}
         return {"backbone": out.representation, **outputs}
 
-    return Method(init, loss, base.no_average, embed, base.never, base.unchanged)
+    return Method(init, loss, base.no_average, embed)

@@ -117,8 +117,6 @@ def two_view(
         objective,
         after,
         base.embedder(network, context.augment, kept_network),
-        base.never,
-        base.unchanged,
         context.augment,
         branches=("target", "target_predictor", "online") if predicts else ("target", "online"),
         anchor_layers=("projection", "prediction") if predicts else ("projection",),

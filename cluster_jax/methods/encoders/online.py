@@ -63,8 +63,6 @@ def two_view(context: MethodContext, objective: Objective, *, name: str, predict
         objective,
         base.no_average,
         base.embedder(network, context.augment, base.online_network),
-        base.never,
-        base.unchanged,
         context.augment,
         branches=("online",),
         anchor_layers=("projection", "prediction") if predicts else ("projection",),
