@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from io import StringIO
 from typing import Any, Self
 
+from etils import epath
 from ml_collections import ConfigDict
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
@@ -19,7 +20,9 @@ from sklearn.utils.validation import check_is_fitted
 from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import inference_data, splits
-from cluster_jax.pipeline import estimator_inputs, export, fitted, inference
+from cluster_jax.evaluation import summary
+from cluster_jax.evaluation.report import write_report
+from cluster_jax.pipeline import estimator_inputs, export, inference, trained_run
 from cluster_jax.pipeline import run as pipeline
 
 # Written into the workdir: the parameter that the config does not have.
@@ -34,8 +37,8 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
 
     Images are the path of a folder of files, a `.npy` or `.npz` file, or an array `[n, H, W]` or
     `[n, H, W, C]` of uint8 or of floats in [0, 1], with C 1 or 3; for a config of features a file
-    or an array `[n, d]` or `[n, v, d]`. The trained model is kept in a folder, the workdir: `save`
-    copies it, `load` reads it, and nothing is pickled.
+    or an array `[n, d]` or `[n, v, d]`. `save` writes the fitted model to a folder,
+    `load` reads it, and nothing is pickled.
 
     Args:
         config: name or path of a config, or a config itself; None: `"images"`, or `"ncl_images"`
@@ -43,8 +46,9 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         overrides: config values by dotted key, as the flags of `cluster_jax.main`:
             `{"train.duration": "500 steps", "seed": 1}`.
         workdir: folder for the training. With the same images and config, an interrupted `fit`
-            resumes there and a finished one is not repeated. None: a temporary folder, deleted
-            together with the estimator.
+            resumes there and a finished one is not repeated. None: no folder where nothing is
+            trained, as with "images"; for a training a temporary one, deleted together with the
+            estimator.
         n_clusters: number of clusters, found by k-means, which finds that many in any images; None:
             the number is found, as the config's `eval.method` says. With classes, the number of
             novel classes, which must be set here or in the config.
@@ -72,8 +76,9 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
 
     labels_: NDArray
     tree_: NDArray | None
-    _run: inference.TrainedRun
-    _trained: inference.Trained | None  # Restored on the first `transform`.
+    _run: trained_run.TrainedRun
+    _memory: pipeline.InMemory | None  # The whole run, where it has no workdir.
+    _embed: inference.Embed | None  # Restored on the first `transform`.
 
     def __init__(
         self,
@@ -111,15 +116,18 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             dataset = splits.with_partial_labels(dataset, y)
             # y replaces the classes and the test images that the config may name.
             config.novel.update(classes=None, test_split=None, holdout=0.0)
-        if self.workdir is None:
-            workdir = pathlib.Path(tempfile.mkdtemp(prefix="cluster_jax_"))
-            weakref.finalize(self, shutil.rmtree, workdir, ignore_errors=True)
-        else:
-            workdir = pathlib.Path(self.workdir).expanduser()
         with self._quiet():
+            if self.workdir is None:
+                memory = pipeline.run_in_memory(config, name, dataset)
+                if memory is not None:
+                    return self._set_run(memory.run, memory)
+                workdir = pathlib.Path(tempfile.mkdtemp(prefix="cluster_jax_"))
+                weakref.finalize(self, shutil.rmtree, workdir, ignore_errors=True)
+            else:
+                workdir = pathlib.Path(self.workdir).expanduser()
             pipeline.run_pipeline(config, workdir, name, dataset)
-        io.write_json(workdir / _PARAMETERS, {"n_clusters": self.n_clusters}, checksum=True)
-        return self._read_run(workdir)
+        self._write_parameters(workdir)
+        return self._set_run(trained_run.read(workdir))
 
     def fit_predict(self, X: str | os.PathLike | ArrayLike, y: ArrayLike | None = None) -> NDArray:
         """`fit`, then `labels_`."""
@@ -138,15 +146,15 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         warning lists them.
         """
         check_is_fitted(self, "labels_")
-        if self._trained is None:
-            self._trained = inference.restore(self._run)
+        if self._embed is None:
+            self._embed = inference.embedder(self._run)
         dataset = inference_data.load(X, self._run.config.data, self._run.images["shape"])
         if dataset.skipped:
             warnings.warn(
                 estimator_inputs.skipped_files(dataset.skipped), UserWarning, stacklevel=2
             )
         with self._quiet():
-            return inference.embed(self._run, self._trained, dataset)
+            return self._embed(dataset)
 
     def cut(self, *, k: int | None = None, level: float | None = None) -> NDArray:
         """Labels of the training images at another level of the tree, int64 `[n]`, as `labels_`.
@@ -167,7 +175,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
                 "n_clusters and the classes must be None to cut the tree of groups, of which their "
                 f"labels are no cut; got n_clusters {self.n_clusters}: fit again without them"
             )
-        return inference.cut(self._run, k=k, level=level)
+        return trained_run.cut(self._run, k=k, level=level)
 
     def predict(
         self,
@@ -221,6 +229,10 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
     def report(self, path: str | os.PathLike) -> pathlib.Path:
         """Copies the report, one HTML file that opens offline, to `path`."""
         check_is_fitted(self, "labels_")
+        if self._run.workdir is None:
+            assert self._memory is not None
+            write_report(path, self._memory.outputs.report)
+            return pathlib.Path(path)
         return pathlib.Path(shutil.copyfile(self._run.workdir / "report.html", path))
 
     def save(self, path: str | os.PathLike) -> pathlib.Path:
@@ -233,6 +245,11 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         path = pathlib.Path(path).expanduser()
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise FileExistsError(f"path must be a new or empty folder; got {path}")
+        if self._run.workdir is None:
+            assert self._memory is not None
+            pipeline.write_run(path, self._memory)
+            self._write_parameters(path)
+            return path
         return pathlib.Path(shutil.copytree(self._run.workdir, path, dirs_exist_ok=True))
 
     @classmethod
@@ -245,28 +262,34 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         Raises:
             ValueError: `path` has no finished run.
         """
-        run = inference.read(path)
-        file = run.workdir / _PARAMETERS
+        run = trained_run.read(path)
+        file = epath.Path(path).expanduser() / _PARAMETERS
         parameters = io.read_json(file) if file.exists() else {}
         estimator = cls(run.results["config"], n_clusters=parameters.get("n_clusters"))
-        return estimator._read_run(run.workdir)
+        return estimator._set_run(run)
 
     def _build_config(self, has_classes: bool) -> tuple[ConfigDict, str]:
         return estimator_inputs.build_config(
             self.config, self.overrides, self.n_clusters, has_classes
         )
 
-    def _read_run(self, workdir: pathlib.Path) -> Self:
-        """Sets the fitted attributes from the run in `workdir`."""
-        run = inference.read(workdir)
-        self._run, self._trained = run, None
-        self.files_ = inference.files(run)
+    def _write_parameters(self, workdir: pathlib.Path) -> None:
+        io.write_json(workdir / _PARAMETERS, {"n_clusters": self.n_clusters}, checksum=True)
+
+    def _set_run(
+        self, run: trained_run.TrainedRun, memory: pipeline.InMemory | None = None
+    ) -> Self:
+        """Sets the fitted attributes from a finished run."""
+        self._run, self._memory, self._embed = run, memory, None
+        self.files_ = trained_run.files(run)
         self.results_ = dict(run.results)
         if run.known:
-            made = fitted.classes(run)
-            inference.warn_of_doubts(run)
+            made = trained_run.classes(run)
+            doubt = summary.doubt(run.results["metrics"]["discovery"])
+            if doubt is not None:
+                warnings.warn(f"{doubt}; see the report's clusters", UserWarning, stacklevel=3)
         else:
-            made = fitted.found(run) if self.n_clusters is None else fitted.given(run)
+            made = trained_run.found(run) if self.n_clusters is None else trained_run.given(run)
         self.labels_, self.probabilities_ = made.labels, made.probabilities
         self.distances_, self.outliers_ = made.distances, made.outliers
         self.n_clusters_, self.linkage_, self.tree_ = made.n_clusters, made.linkage, made.tree

@@ -32,7 +32,7 @@ from cluster_jax.clustering.reduce import reduce
 from cluster_jax.core import devices, io
 from cluster_jax.core.config import load_config
 from cluster_jax.data import features
-from cluster_jax.evaluation import cluster_features
+from cluster_jax.evaluation import clusters
 from cluster_jax.metrics import partition
 from cluster_jax.pipeline import provenance
 from cluster_jax.pipeline import run as pipeline
@@ -119,7 +119,7 @@ def _scores(
     if points is None or cluster_labels is None:
         section = load_config("simclr_features").eval
         points = reduce(unit, seed=seed, **section.reduce)
-        grid = cluster_features.run_gridshift(points, None, **section.gridshift)
+        grid = clusters.run_gridshift(points, None, **section.gridshift)
         cluster_labels = grid.cluster_labels
 
     def accuracy(x: np.ndarray, metric: str) -> float:

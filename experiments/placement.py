@@ -24,7 +24,7 @@ from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.core import arrays, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import inference_data
-from cluster_jax.pipeline import inference, provenance
+from cluster_jax.pipeline import inference, provenance, trained_run
 from experiments import machine
 
 SPLITS = (0, 1, 2)
@@ -133,8 +133,8 @@ def unseen_digits(x: np.ndarray, digits: np.ndarray) -> list[float]:
 
 def other_images(workdir: str) -> dict[str, float]:
     """Fraction of images that are not digits flagged as novel, with the network of a run."""
-    run = inference.read(workdir)
-    net = inference.restore(run)
+    run = trained_run.read(workdir)
+    embed = inference.embedder(run)
     digits = np.rint(load_digits().images * (255 / 16)).astype(np.uint8)
     rng = np.random.default_rng(0)
     images = {
@@ -148,9 +148,7 @@ def other_images(workdir: str) -> dict[str, float]:
     fractions = {}
     for name, pixels in images.items():
         dataset = inference_data.load(pixels, run.config.data, run.images["shape"])
-        fractions[name] = float(
-            inference.place(run, inference.embed(run, net, dataset)).is_novel.mean()
-        )
+        fractions[name] = float(inference.place(run, embed(dataset)).is_novel.mean())
     return fractions
 
 

@@ -16,9 +16,9 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
 # Without optimizations, by the older of the CPU's two compilers of fused operations, in one
 # piece, a step compiles in a quarter of the time. The mathematics is the same.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-os.environ.setdefault(
-    "XLA_FLAGS",
-    "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1",
+os.environ["XLA_FLAGS"] = (
+    os.environ.get("XLA_FLAGS", "")
+    + " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 )
 # No operation carries the stack of pytest along.
 os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
@@ -197,8 +197,8 @@ def sharing(first, make):
     schedule = {"seed": 0, "log_every": 0, "checkpoint_every": 0, "keep_checkpoints": 0}
     schedule |= {"on_collapse": None}
 
-    def joined(config, dataset, test, mesh):
-        built = join(config, dataset, test, mesh)
+    def joined(inputs, mesh):
+        built, dataset = join(inputs, mesh), inputs.dataset
         if not dataset.has_images:  # whose neighbors a step depends on
             return built
         run = built.training

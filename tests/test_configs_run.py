@@ -16,7 +16,6 @@ import pytest
 
 from cluster_jax.core import io
 from cluster_jax.core.config import config_names
-from cluster_jax.pipeline import outputs
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline.config import config_json
 from cluster_jax.training import log
@@ -89,7 +88,7 @@ def test_config_runs_two_steps(names, tmp_path, monkeypatch):
     name = next((name for name in names if name in EVALUATED), names[0])
     config = toy.shrunken(name, tmp_path)
     if name not in EVALUATED:
-        monkeypatch.setattr(outputs, "write_outputs", lambda *_: {})
+        monkeypatch.setattr(pipeline, "_cluster_and_write", lambda *_: {})
     results = run(config, name, tmp_path)
     assert np.isfinite(np.load(tmp_path / "run" / "embedding.npz")["backbone"]).all()
     if name in EVALUATED:

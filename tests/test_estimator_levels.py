@@ -17,9 +17,9 @@ from cluster_jax.clustering.kmeans import kmeans
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.estimators import ImageClusterer
-from cluster_jax.evaluation import cluster_features, report
-from cluster_jax.evaluation.cluster_options import ClusterOptions
+from cluster_jax.evaluation import clusters, report
 from cluster_jax.evaluation.evaluate import evaluate
+from cluster_jax.evaluation.options import ClusterOptions
 from tests import toy
 
 pytestmark = pytest.mark.usefixtures("one_device", "traced_once")
@@ -107,7 +107,7 @@ def test_the_command_cluster_finds_the_same(fitted):
         method="tree", k=None, reduce=reduce["method"], bandwidth="auto", n_init=1, max_iter=1,
         seed=fitted.results_["provenance"]["seed"], **{name: reduce[name] for name in names},
     )  # fmt: skip
-    result = cluster_features.cluster(fitted._run.features, None, options, lambda text: None)
+    result = clusters.cluster(fitted._run.features, None, options, lambda text: None)
     np.testing.assert_array_equal(result.cluster_labels, fitted.labels_)
     np.testing.assert_allclose(result.membership.probabilities, fitted.probabilities_, atol=1e-6)
     for k in (1, 2, 3, 7, 50, COUNT):
@@ -275,8 +275,9 @@ def test_labels_are_for_scores_only(fitted):
     config = fitted._run.config.eval
     labels = np.random.default_rng(0).integers(0, 3, COUNT).astype(np.int32)
     without, with_ = (evaluate(embedding, t, config, seed=0) for t in (None, labels))
-    np.testing.assert_array_equal(without.cluster_labels, with_.cluster_labels)
-    np.testing.assert_array_equal(without.cluster_labels, fitted.labels_)
+    found = without.clustering.cluster_labels
+    np.testing.assert_array_equal(found, with_.clustering.cluster_labels)
+    np.testing.assert_array_equal(found, fitted.labels_)
     assert with_.metrics["tree"]["acc"] is not None
     assert without.metrics["kmeans"]["k_given"] == without.metrics["tree"]["n_large"]
 
@@ -288,7 +289,7 @@ def test_kmeans_runs_on_smooth_rows(fitted):
     found, x = evaluate(embedding, None, config, seed=0), fitted._run.features
     on_smooth, on_features = (
         kmeans(rows, 12, metric=config.kmeans.metric, n_init=1, seed=0).labels
-        for rows in (found.tree.smooth_rows(x), x)
+        for rows in (found.clustering.tree.smooth_rows(x), x)
     )
     np.testing.assert_array_equal(found.kmeans_labels, on_smooth)
     assert (np.asarray(on_smooth) != np.asarray(on_features)).any()

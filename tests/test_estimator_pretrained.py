@@ -14,7 +14,7 @@ from cluster_jax.data.images import Resize, resize_and_crop_all
 from cluster_jax.nets import network
 from cluster_jax.nets.config import NetworkConfig
 from cluster_jax.nets.pretrained import lite0
-from cluster_jax.pipeline import build, inference
+from cluster_jax.pipeline import build
 from cluster_jax.pipeline.config import parse_config
 from tests import toy
 from tests.nets.test_pretrained import TIMM, lite0_module
@@ -97,14 +97,15 @@ def test_weights_from_a_file(gray, tmp_path):
     }  # fmt: skip
     fitted = ImageClusterer(overrides=overrides, workdir=tmp_path / "run", verbose=False).fit(gray)
     assert "w.safetensors" in fitted.results_["provenance"]["pretrained"]
-    trained = inference.restore(fitted._run)
-    for a, b in zip(
-        jax.tree.leaves(trained.params["backbone"]),
-        jax.tree.leaves(params["backbone"]),
-        strict=True,
-    ):
-        np.testing.assert_array_equal(a, b)
     assert fitted.results_["suggested_names"] is None
+    rows = fitted.transform(gray)
+    np.testing.assert_array_equal(rows, load(tmp_path / "run").transform(gray))
+    np.testing.assert_allclose(rows, fitted._run.features, atol=1e-5)
+    # New images go through the network of the run or none.
+    changed = jax.tree.map(lambda x: np.ascontiguousarray(2 * np.asarray(x)), tensors)
+    safetensors.save_file(changed, tmp_path / "w.safetensors")
+    with pytest.raises(InputError, match=r"w.safetensors, which has other values now"):
+        load(tmp_path / "run").transform(gray)
 
     (tmp_path / "w.pth").write_bytes(b"pickle")
     overrides["network.weights"] = str(tmp_path / "w.pth")

@@ -14,7 +14,7 @@ from sklearn.exceptions import NotFittedError
 import cluster_jax
 from cluster_jax.core.checks import InputError
 from cluster_jax.estimators import ImageClusterer
-from cluster_jax.pipeline import estimator_inputs, inference
+from cluster_jax.pipeline import estimator_inputs
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.training import loop
 from tests import toy
@@ -201,15 +201,14 @@ def test_an_array_cannot_be_exported(fitted, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_clusters_of_outliers_are_not_counted(fitted, monkeypatch):
+def test_clusters_of_outliers_are_not_counted(fitted):
     labels = np.repeat([0, 3, 4], [50, 38, 2])
     clusters = fitted._run.clusters._replace(
         cluster_labels=labels, outliers=labels == 4, kmeans_labels=labels
     )
     run = fitted._run._replace(clusters=clusters)
-    monkeypatch.setattr(inference, "read", lambda path: run)
-    assert ImageClusterer()._read_run(run.workdir).n_clusters_ == 2
-    assert ImageClusterer(n_clusters=5)._read_run(run.workdir).n_clusters_ == 3
+    assert ImageClusterer()._set_run(run).n_clusters_ == 2
+    assert ImageClusterer(n_clusters=5)._set_run(run).n_clusters_ == 3
 
 
 def test_a_few_skipped_files_are_named():

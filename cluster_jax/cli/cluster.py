@@ -1,6 +1,5 @@
 """`cluster-jax cluster --features=x.npy [--labels=y.npy]`: clusters your own embeddings."""
 
-import argparse
 import dataclasses
 import json
 import pathlib
@@ -22,13 +21,16 @@ from cluster_jax.clustering.smooth import METRICS
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import tables
-from cluster_jax.evaluation import cluster_features, cluster_options, summary
-from cluster_jax.evaluation.cluster_features import ClusteringResult
-from cluster_jax.evaluation.cluster_options import ClusterOptions, ResolvedOptions
+from cluster_jax.evaluation import clusters, summary
+from cluster_jax.evaluation.clusters import Clustering
+from cluster_jax.evaluation.options import (
+    CLUSTERINGS,
+    ClusterOptions,
+    ResolvedOptions,
+    parse_bandwidth,
+    resolve,
+)
 from cluster_jax.pipeline import workdir as workdirs
-
-# Squares of differences of larger features are no numbers.
-LARGEST = 1e150
 
 
 class Inputs(NamedTuple):
@@ -76,8 +78,7 @@ def run(
             else; nothing was written.
     """
     features = inputs.features.values
-    resolved = cluster_options.resolve(features, inputs.true_labels, options)
-    _check(features, resolved)
+    resolved = resolve(features, inputs.true_labels, options)
     config = {
         **dataclasses.asdict(resolved),
         "data": fingerprint(inputs.features, inputs.labels),
@@ -105,21 +106,6 @@ def run(
     return workdir, results
 
 
-def _check(features: NDArray, options: ResolvedOptions) -> None:
-    """Raises an `InputError` for features or options that the algorithms cannot compute with."""
-    largest = float(np.abs(features).max(initial=0))
-    if largest > LARGEST:
-        raise InputError(
-            f"features must be between -{LARGEST:g} and {LARGEST:g}, so that their squares are "
-            f"numbers; got {largest:g}: scale them"
-        )
-    if options.reduce != "none" and options.n_components > features.shape[1]:
-        raise InputError(
-            f"n_components must be at most the {features.shape[1]} columns; got "
-            f"{options.n_components}"
-        )
-
-
 def fingerprint(features: tables.Table, labels: tables.Labels | None) -> dict[str, str | None]:
     """Hashes that identify the features, names and labels of a result."""
     values = np.ascontiguousarray(features.values)
@@ -133,16 +119,14 @@ def fingerprint(features: tables.Table, labels: tables.Labels | None) -> dict[st
 
 def _cluster(
     inputs: Inputs, options: ResolvedOptions, progress: Callable[[str], None]
-) -> ClusteringResult:
+) -> Clustering:
     if options.method == "kmeans":
         from cluster_jax.core import devices
 
         # k-means distributes its rows over the devices: one for each core.
         devices.cpu_devices(devices.cores())
     try:
-        result = cluster_features.cluster(
-            inputs.features.values, inputs.true_labels, options, progress
-        )
+        result = clusters.cluster(inputs.features.values, inputs.true_labels, options, progress)
     except InputError:
         raise
     except ValueError as error:  # Features that an algorithm cannot use.
@@ -180,7 +164,7 @@ def _provenance(inputs: Inputs, options: ResolvedOptions) -> dict[str, Any]:
 
 
 def _write(
-    workdir: epath.Path, inputs: Inputs, result: ClusteringResult, results: dict[str, Any]
+    workdir: epath.Path, inputs: Inputs, result: Clustering, results: dict[str, Any]
 ) -> None:
     from cluster_jax.evaluation import assignments
 
@@ -194,40 +178,26 @@ def _write(
 
 
 def _write_report(
-    path: epath.Path, inputs: Inputs, result: ClusteringResult, results: dict[str, Any]
+    path: epath.Path, inputs: Inputs, result: Clustering, results: dict[str, Any]
 ) -> None:
     from cluster_jax.evaluation import report, report_data
 
-    is_kmeans = "kmeans" in results["metrics"]
-    linkage = None if result.tree is None else result.tree.cluster_linkage_
-    data = report.ReportData(
+    data = report_data.ReportData(
         title=pathlib.Path(inputs.features_file).name,
         results=results,
-        history=[],
         points=report_data.with_two_axes(result.points),
         cluster_labels=result.cluster_labels,
         distances=result.distances,
-        outliers=None if is_kmeans else result.outliers,
+        outliers=None if "kmeans" in results["metrics"] else result.outliers,
         true_labels=inputs.true_labels,
         label_names=None if inputs.labels is None else inputs.labels.names,
-        fetch_images=None,
         sources=inputs.features.names,
         curve=result.curve,
-        skipped=(),
-        linkage=linkage,
-        duplicates=None,
+        linkage=None if result.tree is None else result.tree.cluster_linkage_,
         is_smooth_tree=result.tree is not None,
         membership=result.membership,
     )
     report.write_report(path, data)
-
-
-def _bandwidth(text: str) -> float | str:
-    try:
-        return text if text == "auto" else float(text)
-    except ValueError as error:
-        message = f"bandwidth must be 'auto' or a number greater than 0; got {text!r}"
-        raise argparse.ArgumentTypeError(message) from error
 
 
 def _parser() -> Parser:
@@ -242,13 +212,13 @@ def _parser() -> Parser:
         "one row per vector: .npy, .npz, .csv or .tsv (with or without column titles and row names)"
     )
     add("--features", required=True, metavar="FILE", help=files)
-    add("--array", metavar="NAME", help="array of an .npz file of features")
+    add("--array", metavar="NAME", help="array of an .npz file of features (default: features)")
     strings = "one integer or string per row: .npy, .npz, .csv or .txt"
     add("--labels", metavar="FILE", help=f"{strings}; only used to score")
-    add("--labels_array", metavar="NAME", help="array of an .npz file of labels")
+    add("--labels_array", metavar="NAME", help="array of an .npz file of labels (default: labels)")
     add("--workdir", metavar="DIR", help="folder of the results (default: clusters/NAME-HASH)")
     methods = "tree and gridshift find the number of clusters (default: %(default)s)"
-    add("--method", default="tree", choices=cluster_options.CLUSTERINGS, help=methods)
+    add("--method", default="tree", choices=CLUSTERINGS, help=methods)
     add("--k", type=int, help="number of clusters of kmeans or tree (default: found)")
     reductions = "map; gridshift clusters in it (default: umap; none for kmeans or 3 columns)"
     add("--reduce", choices=METHODS, help=reductions)
@@ -263,7 +233,7 @@ def _parser() -> Parser:
     )
     add("--metric", choices=METRICS, help=metrics)
     widths = "bandwidth of gridshift: auto or a number (default: %(default)s)"
-    add("--bandwidth", type=_bandwidth, default="auto", help=widths)
+    add("--bandwidth", default="auto", help=widths)
     add("--n_init", type=int, default=10, help="runs of kmeans (default: %(default)s)")
     iterations = "maximum iterations per run of kmeans (default: %(default)s)"
     add("--max_iter", type=int, default=300, help=iterations)
@@ -276,6 +246,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with exit_codes.handle_errors(), exit_codes.interruptions(lambda: False):
         flags = _parser().parse_args(arguments)
         names = [field.name for field in dataclasses.fields(ClusterOptions)]
+        flags.bandwidth = parse_bandwidth("bandwidth", flags.bandwidth)
         options = ClusterOptions(**{name: getattr(flags, name) for name in names})
         features = tables.read_table(flags.features, flags.array)
         labels = None

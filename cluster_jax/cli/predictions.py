@@ -10,8 +10,9 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.data import inference_data
 from cluster_jax.data.images import Dataset
 from cluster_jax.evaluation import assignments, summary
-from cluster_jax.pipeline import export, inference
-from cluster_jax.pipeline.inference import Assignment, TrainedRun
+from cluster_jax.pipeline import export, inference, trained_run
+from cluster_jax.pipeline.inference import Assignment
+from cluster_jax.pipeline.trained_run import TrainedRun
 
 
 def predict(
@@ -34,7 +35,7 @@ def predict(
     Raises:
         InputError: the run, the images, `out` or `folder` cannot be used; nothing was written.
     """
-    run = inference.read(workdir)
+    run = trained_run.read(workdir)
     out = epath.Path(out).expanduser()
     if "://" not in str(out) and not out.parent.is_dir():  # a bucket has no folders
         raise InputError(f"--out must be in an existing folder; got {out}")
@@ -121,7 +122,7 @@ def _assign(run: TrainedRun, images: epath.PathLike) -> tuple[Dataset, Assignmen
         if run.known is None:
             inference.check(run)
         dataset = inference_data.load(images, run.config.data, run.images["shape"])
-        features = inference.embed(run, inference.restore(run), dataset)
+        features = inference.embedder(run)(dataset)
         assign = inference.place if run.known is None else inference.classify
         return dataset, assign(run, features)
     except InputError:

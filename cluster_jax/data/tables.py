@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from cluster_jax.core import limits
 from cluster_jax.core.checks import InputError
+from cluster_jax.data.archive import BESIDE
 
 # Errors of NumPy and zipfile on files that are damaged, encrypted or of unknown compression.
 _UNREADABLE = (
@@ -47,7 +48,8 @@ def read_table(path: str, name: str | None) -> Table:
 
     Args:
         path: the file.
-        name: which array of an `.npz`; None: the only one.
+        name: which array of an `.npz`; None: the only one, or `features` as the command `embed`
+            writes it, whose `files` then name the rows.
 
     Raises:
         InputError: there is no such file, or it has no table of real numbers.
@@ -55,7 +57,7 @@ def read_table(path: str, name: str | None) -> Table:
     kind = _kind(path, (".npy", ".npz", ".csv", ".tsv"))
     if kind in (".csv", ".tsv"):
         return _read_csv(path)
-    values = _read_array(path, name)
+    values, others = _read_array(path, name, "features")
     if values.dtype.kind not in "biuf":
         raise InputError(f"{path} must hold real numbers; got {values.dtype}")
     if values.dtype.kind != "f":
@@ -63,7 +65,9 @@ def read_table(path: str, name: str | None) -> Table:
         values = values.astype(np.float32 if small else np.float64)
     elif values.dtype not in (np.float32, np.float64):
         values = values.astype(np.float32 if values.dtype.itemsize <= 4 else np.float64)
-    return Table(values, None)
+    files = others.get("files")
+    is_named = files is not None and files.dtype.kind == "U" and files.shape == values.shape[:1]
+    return Table(values, tuple(files.tolist()) if files is not None and is_named else None)
 
 
 def read_labels(path: str, name: str | None, rows: int) -> Labels:
@@ -72,11 +76,21 @@ def read_labels(path: str, name: str | None, rows: int) -> Labels:
     Text files have one label per line and no blank lines. A `.csv` with one line more than
     `rows` has a header.
 
+    Args:
+        path: the file.
+        name: which array of an `.npz`; None: the only one, or `labels` as the command `embed`
+            writes them.
+        rows: number of rows.
+
     Raises:
         InputError: there is no such file, or it does not have `rows` labels.
     """
     kind = _kind(path, (".npy", ".npz", ".csv", ".txt"))
-    values = _read_lines(path, kind, rows) if kind in (".csv", ".txt") else _read_array(path, name)
+    others: dict[str, NDArray] = {}
+    if kind in (".csv", ".txt"):
+        values = _read_lines(path, kind, rows)
+    else:
+        values, others = _read_array(path, name, "labels")
     if values.ndim != 1 or values.dtype.kind not in "biuUS":
         raise InputError(
             f"{path} must hold one integer or string per row; got {values.dtype} of shape "
@@ -87,6 +101,13 @@ def read_labels(path: str, name: str | None, rows: int) -> Labels:
             f"features and labels must have the same length; got {rows:,} and {len(values):,}"
         )
     present, codes = np.unique(values, return_inverse=True)
+    classes = others.get("label_names")
+    if (
+        classes is not None
+        and values.dtype.kind in "iu"
+        and 0 <= present[0] <= present[-1] < len(classes)
+    ):
+        present = classes[present]
     names = (v.decode("utf-8", "replace") if isinstance(v, bytes) else str(v) for v in present)
     return Labels(codes.astype(np.int32), tuple(names))
 
@@ -102,18 +123,22 @@ def _kind(path: str, kinds: tuple[str, ...]) -> str:
     return file.suffix.lower()
 
 
-def _read_array(path: str, name: str | None) -> NDArray:
+def _read_array(path: str, name: str | None, default: str) -> tuple[NDArray, dict[str, NDArray]]:
+    """An array of a file, and with the `default` of an `.npz` the file's other arrays."""
     try:
         with open(path, "rb") as file:
             limits.check_archive(path, file)
         loaded = np.load(path, allow_pickle=False)
         if isinstance(loaded, np.ndarray):
-            return loaded
+            return loaded, {}
         with loaded:
             # An archive may hold other files too, which NumPy would return as bytes.
             members = loaded.zip.namelist()
             names = [member[:-4] for member in members if member.endswith(".npy")]
-            if name is None and len(names) == 1:
+            beside: list[str] = []
+            if name is None and default in names:
+                name, beside = default, [other for other in names if other in BESIDE]
+            elif name is None and len(names) == 1:
                 name = names[0]
             if name not in names:
                 choices = ", ".join(names) or "(it holds none)"
@@ -122,7 +147,7 @@ def _read_array(path: str, name: str | None) -> NDArray:
             values = loaded[name]
             if not isinstance(values, np.ndarray):
                 raise InputError(f"{name!r} of {path} must be an array; got other data")
-            return values
+            return values, {other: loaded[other] for other in beside}
     except InputError:
         raise
     except _UNREADABLE as error:

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster_jax.clustering.smooth_tree import Membership
 from cluster_jax.data import splits
 from cluster_jax.data.images import Dataset
 from cluster_jax.evaluation import discovery
-from cluster_jax.evaluation.cluster_features import ClusteringResult
+from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.discovery import Discovery
 from cluster_jax.evaluation.duplicates import Duplicates
 from cluster_jax.evaluation.evaluate import Evaluation
@@ -62,11 +61,8 @@ def images_csv(dataset: Dataset, evaluation: Evaluation, discovered: Discovery |
     Where the tree found the clusters, also what `rows_csv` has. In novel class discovery also its
     class; labeled images, which are not clustered, have no cluster.
     """
-    columns: dict[str, Column] = {
-        "cluster": evaluation.cluster_labels,
-        "distance": evaluation.distances,
-        "outlier": evaluation.outliers,
-        **_probabilities(evaluation.membership),
+    columns = {
+        **_cluster_columns(evaluation.clustering),
         "kmeans_cluster": evaluation.kmeans_labels,
     }
     if dataset.known is not None:
@@ -78,30 +74,28 @@ def images_csv(dataset: Dataset, evaluation: Evaluation, discovered: Discovery |
     return to_csv({"image": dataset.sources or range(dataset.size), **columns})
 
 
-def rows_csv(names: Sequence[str] | None, result: ClusteringResult) -> str:
+def rows_csv(names: Sequence[str] | None, result: Clustering) -> str:
     """A row for each row of features; without `names` they are numbered.
 
     Where the tree found the clusters, also the probability of the cluster, and the second likeliest
     cluster, if another is likely, with its own.
     """
+    rows = range(len(result.cluster_labels)) if names is None else names
+    return to_csv({"row": rows, **_cluster_columns(result)})
+
+
+def _cluster_columns(result: Clustering) -> dict[str, Column]:
     columns: dict[str, Column] = {
-        "row": range(len(result.cluster_labels)) if names is None else names,
         "cluster": result.cluster_labels,
         "distance": result.distances,
         "outlier": result.outliers,
     }
-    return to_csv({**columns, **_probabilities(result.membership)})
-
-
-def _probabilities(membership: Membership | None) -> dict[str, Column]:
-    """The columns of clusters that have probabilities."""
-    if membership is None:
-        return {}
-    return {
-        "probability": membership.probabilities,
-        "runner_up": ["" if c < 0 else c for c in membership.runners_up.tolist()],
-        "runner_up_probability": membership.runner_up_probabilities,
-    }
+    membership = result.membership
+    if membership is not None:
+        columns["probability"] = membership.probabilities
+        columns["runner_up"] = ["" if c < 0 else c for c in membership.runners_up.tolist()]
+        columns["runner_up_probability"] = membership.runner_up_probabilities
+    return columns
 
 
 def duplicates_csv(dataset: Dataset, found: Duplicates) -> str:

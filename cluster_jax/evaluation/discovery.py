@@ -11,7 +11,7 @@ from cluster_jax.clustering import label_spreading, out_of_sample
 from cluster_jax.clustering.kmeans import kmeans
 from cluster_jax.core import arrays
 from cluster_jax.data import splits
-from cluster_jax.evaluation import cluster_features
+from cluster_jax.evaluation import clusters
 from cluster_jax.metrics import partition
 
 # Nearest training images that vote on the class of an image that may be known or novel; as many
@@ -132,7 +132,7 @@ def discover(
         "novel_classes": n_novel,
         "confidence": confidence,
         "undecided": confidence < 1 / n_novel + MIN_CONFIDENCE * (1 - 1 / n_novel),
-        "novel": cluster_features.scores(None, cluster_labels),
+        "novel": clusters.scores(None, cluster_labels),
         "labeled_acc": labeled_acc,
         "all_acc": None,
         "kmeans_before_acc": None,
@@ -140,7 +140,7 @@ def discover(
     }
     if train.true_labels is not None:
         true_labels = train.true_labels[unlabeled]
-        metrics["novel"] = cluster_features.scores(true_labels, cluster_labels)
+        metrics["novel"] = clusters.scores(true_labels, cluster_labels)
         metrics["all_acc"] = _weighted_mean(metrics["novel"]["acc"], labeled_acc, unlabeled)
         if initial_features is not None:
             baseline = kmeans(initial_features[unlabeled], n_novel, n_init=n_init, seed=seed).labels

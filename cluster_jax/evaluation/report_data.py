@@ -27,16 +27,16 @@ class ReportData(NamedTuple):
     Attributes:
         title: name of the run.
         results: contents of `results.json`; scores that need labels are None without them.
-        history: logged lines, each a dict with `step` and scalars; empty without training.
         points: float `[n, d]`, d >= 2, the map.
         cluster_labels: int `[n]`.
         distances: float `[n]`, to the center of the point's cluster, in any unit.
         outliers: bool `[n]`, or None if the clustering has no outliers.
         true_labels: int `[n]`, or None.
         label_names: name of each true label, or None: the labels are named by their numbers.
+        sources: file name of each image or name of each row, or None.
+        history: logged lines, each a dict with `step` and scalars; empty without training.
         fetch_images: point indices -> uint8 `[b, height, width, 1 or 3]`; None if the points are
             rows without images, which are shown by name.
-        sources: file name of each image or name of each row, or None.
         curve: the scan over bandwidths, or None.
         skipped: file name and reason for each image that could not be read.
         linkage: float `[k - 1, 4]`, the tree of the clusters in the order of their numbers, see
@@ -48,19 +48,19 @@ class ReportData(NamedTuple):
 
     title: str
     results: Mapping[str, Any]
-    history: Sequence[Mapping[str, Any]]
     points: NDArray
     cluster_labels: NDArray
     distances: NDArray
     outliers: NDArray | None
     true_labels: NDArray | None
     label_names: tuple[str, ...] | None
-    fetch_images: Callable[[NDArray], NDArray] | None
     sources: tuple[str, ...] | None
-    curve: BandwidthCurve | None
-    skipped: tuple[tuple[str, str], ...]
-    linkage: NDArray | None
-    duplicates: Shown | None
+    history: Sequence[Mapping[str, Any]] = ()
+    fetch_images: Callable[[NDArray], NDArray] | None = None
+    curve: BandwidthCurve | None = None
+    skipped: tuple[tuple[str, str], ...] = ()
+    linkage: NDArray | None = None
+    duplicates: Shown | None = None
     is_smooth_tree: bool = False
     membership: Membership | None = None
 

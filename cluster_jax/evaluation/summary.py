@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cluster_jax.clustering.smooth_tree import CLEAR_GAP
-from cluster_jax.evaluation.cluster_options import CLUSTERINGS
+from cluster_jax.evaluation.options import CLUSTERINGS
 
 # Clusters listed in a summary, the largest first.
 NAMED = 20

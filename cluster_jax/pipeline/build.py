@@ -1,8 +1,9 @@
 """Builds a run from its config: data, method and optimizer, checked together."""
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -15,7 +16,7 @@ from cluster_jax.data import batches, datasets, feature_views, features, splits,
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import to_rgb
 from cluster_jax.data.views import AugmentConfig
-from cluster_jax.evaluation import evaluate
+from cluster_jax.evaluation import options
 from cluster_jax.methods import base
 from cluster_jax.methods.base import Method, MethodContext
 from cluster_jax.methods.nrcc import with_nrcc
@@ -29,24 +30,43 @@ from cluster_jax.training.loop import TrainingRun
 from cluster_jax.training.state import State
 
 
+class Inputs(NamedTuple):
+    """The images of a run, ready for a network.
+
+    Attributes:
+        config: the config, with the mean and standard deviation that standardize the images.
+        dataset: the images.
+        test: held-out test images of novel class discovery, or None.
+    """
+
+    config: RunConfig
+    dataset: Dataset
+    test: Dataset | None
+
+
 class BuiltRun(NamedTuple):
     """A run ready for training.
 
     Attributes:
-        config: the config, with the mean and standard deviation that standardize the images.
+        config: see `Inputs`.
         training: everything that the training needs, except its state.
-        test: held-out test images of novel class discovery, or None.
+        test: see `Inputs`.
     """
 
     config: RunConfig
     training: TrainingRun
     test: Dataset | None
 
+    @property
+    def inputs(self) -> Inputs:
+        """The images of the run."""
+        return Inputs(self.config, self.training.dataset, self.test)
 
-def build_run(
+
+def load_inputs(
     config: RunConfig, dataset: Dataset | None = None, test: Dataset | None = None
-) -> BuiltRun:
-    """Builds a run and traces a training step to check that its parts work together.
+) -> Inputs:
+    """Loads the images of a run and checks that its config suits them.
 
     Args:
         config: see `configs/base.py`.
@@ -57,14 +77,12 @@ def build_run(
     Raises:
         InputError: the config is inconsistent, or the data cannot be used.
     """
-    try:
-        mesh = states.make_mesh()
-        states.check_batch(config.train.batch_size, mesh)
+    with _input_errors(config):
         if dataset is None:
             dataset, test = splits.load(config.data, config.novel)
         known = dataset.known
         num_clustered = dataset.size if known is None else int((known < 0).sum())
-        evaluate.check_k(config.eval, num_clustered)
+        options.check_k("eval.kmeans.k", config.eval.kmeans.k, num_clustered, "images to cluster")
         if config.embedder is not None and dataset.features_of is None:
             embed = functools.partial(_pending, config)
             dataset, test = embed(to_rgb(dataset)), None if test is None else embed(to_rgb(test))
@@ -78,15 +96,44 @@ def build_run(
         if config.network.weights is not None:
             # What is pretrained takes three channels.
             dataset, test = to_rgb(dataset), None if test is None else to_rgb(test)
-        built = _join(config, dataset, test, mesh)
         classes = config.method.novel_classes
         if classes is not None and classes > num_clustered:
             raise InputError(
                 f"method.classes must be at most the {num_clustered} unlabeled images; "
                 f"got {classes}"
             )
-        if built.training.schedule.total:
-            trace.try_step(built.training)
+        if dataset.has_images:
+            augment = _with_statistics(config.augment, dataset)
+            config = dataclasses.replace(config, augment=augment)
+        return Inputs(config, dataset, test)
+
+
+def build_run(
+    config: RunConfig, dataset: Dataset | None = None, test: Dataset | None = None
+) -> BuiltRun:
+    """Builds a run and traces a training step to check that its parts work together.
+
+    Args:
+        config: see `load_inputs`, like the next two.
+        dataset: the images, or None.
+        test: held-out test images, or None.
+
+    Raises:
+        InputError: the config is inconsistent, or the data cannot be used.
+    """
+    with _input_errors(config):
+        mesh = states.make_mesh()
+        states.check_batch(config.train.batch_size, mesh)
+        built = _join(load_inputs(config, dataset, test), mesh)
+        trace.try_step(built.training)
+    return built
+
+
+@contextlib.contextmanager
+def _input_errors(config: RunConfig) -> Iterator[None]:
+    """Turns errors of data and libraries that a config can cause into an `InputError`."""
+    try:
+        yield
     except InputError:
         raise
     except OverflowError as error:
@@ -95,12 +142,11 @@ def build_run(
         raise InputError(f"{key} must be a number of 32 bits; got {number}") from error
     except (ValueError, TypeError, OSError) as error:
         raise InputError(str(error)) from error
-    return built
 
 
-def describe_images(built: BuiltRun) -> dict[str, Any]:
+def describe_images(inputs: Inputs) -> dict[str, Any]:
     """What `rebuild_run` needs to know about the images, as JSON values."""
-    dataset, augment = built.training.dataset, built.config.augment
+    dataset, augment = inputs.dataset, inputs.config.augment
     known = None
     if dataset.known is not None:
         names = splits.known_names(dataset)
@@ -139,10 +185,13 @@ def rebuild_run(config: RunConfig, images: Mapping[str, Any]) -> BuiltRun:
     if config.embedder is not None:
         dataset = features.with_neighbors(_pending(config, dataset), config.feature_views.searched)
     if dataset.has_images:
-        mean, std = tuple(images["mean"]), tuple(images["std"])
-        augment = dataclasses.replace(config.augment, mean=mean, std=std)
-        config = dataclasses.replace(config, augment=augment)
-    return _join(config, dataset, None, states.make_mesh())
+        config = dataclasses.replace(config, augment=standardization(config.augment, images))
+    return _join(Inputs(config, dataset, None), states.make_mesh())
+
+
+def standardization(section: AugmentConfig, images: Mapping[str, Any]) -> AugmentConfig:
+    """The section `augment` with the mean and standard deviation that `describe_images` stored."""
+    return dataclasses.replace(section, mean=tuple(images["mean"]), std=tuple(images["std"]))
 
 
 def _placeholder_classes(size: int, known: Mapping[str, Any] | None) -> np.ndarray | None:
@@ -165,16 +214,16 @@ def _no_images(indices: np.ndarray) -> np.ndarray:
     raise LookupError("a rebuilt run has no images; build it with build_run to read them")
 
 
-def _join(config: RunConfig, dataset: Dataset, test: Dataset | None, mesh: Mesh) -> BuiltRun:
+def _join(inputs: Inputs, mesh: Mesh) -> BuiltRun:
+    config, dataset, test = inputs
     if dataset.has_images:
-        config = dataclasses.replace(config, augment=_with_statistics(config.augment, dataset))
         augment = views.make(config.augment)
         shape: tuple[int, ...] = (config.augment.size, config.augment.size, dataset.shape[2])
     else:
         augment, shape = feature_views.make(config.feature_views, dataset), dataset.shape[1:]
     train = config.train
     known_classes = 0 if dataset.known is None else splits.check_known(dataset.known)
-    steps_per_epoch = _steps_per_epoch(train, dataset) if trains(config) else 1
+    steps_per_epoch = _steps_per_epoch(train, dataset)
     schedule = _schedule(config, steps_per_epoch)
     net = network.make(config.network)
     context = MethodContext(
@@ -202,7 +251,7 @@ def _join(config: RunConfig, dataset: Dataset, test: Dataset | None, mesh: Mesh)
         method=method,
         optimizer=optimizer,
         learning_rate=learning_rate,
-        schedule=schedule if trains(config) else schedule._replace(total=0),
+        schedule=schedule,
         dataset=dataset,
         mesh=mesh,
         shape=shape,
@@ -211,9 +260,19 @@ def _join(config: RunConfig, dataset: Dataset, test: Dataset | None, mesh: Mesh)
 
 
 def trains(config: RunConfig) -> bool:
-    """Whether there is something to train: not if all that is evaluated is frozen."""
+    """Whether there is something to train: not if all that is evaluated is frozen.
+
+    Raises:
+        InputError: nothing is trained, but the config has a network to start from.
+    """
     is_frozen = config.network.weights is not None and config.network.is_frozen()
     only_backbone = config.eval.features == "backbone" and config.train.labeled_batch_size is None
+    if is_frozen and only_backbone and (config.stages or config.init_from is not None):
+        raise InputError(
+            "stages and init_from must be empty where network.weights are frozen and their "
+            "features are clustered, because nothing is trained; got "
+            f"{', '.join(config.stages) or config.init_from!r}"
+        )
     return not (is_frozen and only_backbone)
 
 

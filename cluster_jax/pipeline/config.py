@@ -14,7 +14,7 @@ from cluster_jax.data.datasets import DataConfig
 from cluster_jax.data.feature_views import FeatureViewsConfig
 from cluster_jax.data.splits import NovelConfig
 from cluster_jax.data.views import AugmentConfig
-from cluster_jax.evaluation.evaluate import EvalConfig
+from cluster_jax.evaluation.options import EvalConfig
 from cluster_jax.methods import base, ncl
 from cluster_jax.methods.base import MethodConfig
 from cluster_jax.methods.nrcc_config import NRCCConfig

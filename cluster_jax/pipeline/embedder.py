@@ -113,4 +113,4 @@ def _embed_views(config: RunConfig, channels: int, mesh: Mesh) -> EmbedViews:
         seed=config.seed,
         channels=channels,
         mesh=mesh,
-    )
+    ).embed

@@ -16,8 +16,8 @@ from PIL import Image
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import splits
 from cluster_jax.data.images import Dataset
-from cluster_jax.pipeline import inference
-from cluster_jax.pipeline.inference import TrainedRun
+from cluster_jax.pipeline import trained_run
+from cluster_jax.pipeline.trained_run import TrainedRun
 
 # Images without files that are fetched at a time.
 _BATCH = 256
@@ -128,10 +128,10 @@ def run_clusters(workdir: epath.PathLike, folder: os.PathLike | str) -> int:
     Raises:
         InputError: see `write`.
     """
-    run = inference.read(workdir)
+    run = trained_run.read(workdir)
     if run.known is None:
         return training_images(run, run.clusters.cluster_labels, folder)
-    names = inference.class_names(run, inference.class_labels(run))
+    names = trained_run.class_names(run, trained_run.class_labels(run))
     return training_images(run, names, folder)
 
 
@@ -147,7 +147,7 @@ def training_images(run: TrainedRun, labels: NDArray, folder: os.PathLike | str)
             )
         return splits.load(section, run.config.novel)[0]
 
-    return write(folder, labels, section.dir, inference.files(run), load)
+    return write(folder, labels, section.dir, trained_run.files(run), load)
 
 
 def folder_names(labels: NDArray) -> dict[Any, str]:

@@ -16,6 +16,7 @@ from cluster_jax.pipeline import build, parts, pretrained_features
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import parse_config
 from cluster_jax.pipeline.parts import Parts
+from cluster_jax.training import state as states
 
 
 class Written(NamedTuple):
@@ -54,30 +55,30 @@ def write(values: Mapping[str, Any], out: epath.PathLike, views: int) -> Written
         )
     if jax.process_count() > 1:
         raise InputError(f"embed must run in one process; got {jax.process_count()}")
-    built = build.build_run(config)
-    run, folder = built.training, parts.folder_of(out)
+    (config, dataset, _), mesh = build.load_inputs(config), states.make_mesh()
+    folder = parts.folder_of(out)
     kept = {key: values[key] for key in ("seed", "data", "augment", "network")}
-    images = workdirs.describe_images(run.dataset)
+    images = workdirs.describe_images(dataset)
     about = {**kept, "views": views, "images": images}
     parts.claim(folder, about)
     made_from = workdirs.fingerprint(json.dumps(io.plain(about), sort_keys=True).encode())
-    embed = pretrained_features.make(
+    network = pretrained_features.make(
         config.network,
-        built.config.augment,
+        config.augment,
         views=views,
         seed=config.seed,
-        channels=run.dataset.shape[2],
-        mesh=run.mesh,
+        channels=dataset.shape[2],
+        mesh=mesh,
     )
     features = pretrained_features.embed(
-        run.dataset, embed, config.eval.batch_size, run.mesh, Parts(folder, made_from)
+        dataset, network.embed, config.eval.batch_size, mesh, Parts(folder, made_from)
     )
     arrays = {"features": features if views else features[:, 0]}
-    if run.dataset.labels is not None:
-        arrays["labels"] = run.dataset.labels
-    for name, texts in (("label_names", run.dataset.label_names), ("files", run.dataset.sources)):
+    if dataset.labels is not None:
+        arrays["labels"] = dataset.labels
+    for name, texts in (("label_names", dataset.label_names), ("files", dataset.sources)):
         if texts is not None:
             arrays[name] = np.array(texts)
     io.write_arrays(out, arrays)
     parts.remove(folder)
-    return Written(arrays["features"].shape, run.dataset.skipped)
+    return Written(arrays["features"].shape, dataset.skipped)

@@ -1,9 +1,8 @@
-"""Writes the outputs of a trained network: clusters, metrics, tables and the report."""
+"""The outputs of a run: clusters, metrics, tables and the report."""
 
 import dataclasses
 import statistics
 import time
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,66 +22,83 @@ from cluster_jax.evaluation import (
     suggestions,
 )
 from cluster_jax.evaluation.discovery import Discovery
-from cluster_jax.evaluation.evaluate import EvalConfig, Evaluation
+from cluster_jax.evaluation.evaluate import Evaluation
+from cluster_jax.evaluation.options import EvalConfig
 from cluster_jax.nets.config import BUNDLED
-from cluster_jax.pipeline import build, clusters_file, provenance
+from cluster_jax.pipeline import provenance
 from cluster_jax.pipeline import workdir as workdirs
+from cluster_jax.pipeline.build import Inputs
 from cluster_jax.pipeline.config import RunConfig
-from cluster_jax.pipeline.stages import Stage
-from cluster_jax.training import log, watch
+from cluster_jax.pipeline.trained_run import StoredClusters, write_clusters
+from cluster_jax.training import watch
 
 
-class _Features(NamedTuple):
-    """Stored embeddings, each `{"backbone": [n, d], ...}`.
+class Features(NamedTuple):
+    """Embeddings of a run, each `{"backbone": [n, d], ...}`.
 
     Attributes:
-        train: the training images by the trained network.
-        test: the held-out test images by the trained network, or None.
+        train: the training images by the network.
+        test: the held-out test images by the network, or None.
         initial: the training images by the network with which the last stage started, if that came
             from an earlier stage or run, or None.
     """
 
     train: dict[str, np.ndarray]
-    test: dict[str, np.ndarray] | None
-    initial: dict[str, np.ndarray] | None
+    test: dict[str, np.ndarray] | None = None
+    initial: dict[str, np.ndarray] | None = None
 
 
-def write_outputs(
-    stage: Stage,
+class Outputs(NamedTuple):
+    """Everything that a run writes once its images are embedded.
+
+    Attributes:
+        results: content of `results.json`, JSON values.
+        clusters: content of `clusters.npz`.
+        tables: content of each table, by the name of its file.
+        report: data of the report.
+    """
+
+    results: dict[str, Any]
+    clusters: StoredClusters
+    tables: dict[str, str]
+    report: report.ReportData
+
+
+def cluster(
+    inputs: Inputs,
+    features: Features,
     values: dict[str, Any],
+    *,
+    name: str,
+    steps: int,
+    records: list[dict],
     started: float,
-    progress: Callable[[str], None],
     cut_short: bool = False,
-) -> dict[str, Any]:
-    """Clusters the stored embedding, writes all outputs and prints the metrics.
+) -> Outputs:
+    """Clusters and scores embeddings; writes nothing.
 
     Args:
-        stage: the last stage.
+        inputs: the images.
+        features: their embeddings.
         values: the config as JSON values.
+        name: title of the report.
+        steps: number of training steps; 0: nothing was trained.
+        records: log of the training.
         started: `time.perf_counter()` at the start of the run.
-        progress: prints a message.
         cut_short: whether the training is to go on later.
-
-    Returns:
-        The content of `results.json`.
     """
     trained = time.perf_counter()
-    config, run, workdir = stage.built.config, stage.built.training, stage.workdir
-    features = _read_features(workdir)
-    clustered, embedding = _unlabeled(run.dataset, features.train)
-    if not run.schedule.total:
-        embedding = {"backbone": embedding["backbone"]}  # the projector is random
-    section = with_novel_k(config, run.dataset)
+    config, dataset, _ = inputs
+    clustered, embedding = _unlabeled(dataset, features.train)
+    section = with_novel_k(config, dataset)
     evaluation = evaluate.evaluate(embedding, clustered.labels, section, seed=config.seed)
-    discovered = _discover(stage.built, features)
-    repeated = None
-    shown = run.dataset.shown
+    discovered = _discover(inputs, features)
+    repeated, shown = None, dataset.shown
     if shown is not None:
         repeated = duplicates.find(shown.fetch, features.train[section.features])
-    records = log.read(workdir)
     results = {
         "provenance": {
-            **provenance.describe(config, section, run.dataset, clustered, run.schedule.total),
+            **provenance.describe(config, section, dataset, clustered, steps),
             "cut_short": cut_short,
         },
         "metrics": {
@@ -92,7 +108,7 @@ def write_outputs(
         },
         "duplicates": None if repeated is None else duplicates.counts(repeated),
         "suggested_names": _suggested_names(config, embedding, evaluation, discovered),
-        "watch": [f._asdict() for f in watch.findings(records, run.schedule.total)],
+        "watch": [f._asdict() for f in watch.findings(records, steps)],
         "images_per_second": _speed(records),
         "seconds": {
             "train_and_embed": trained - started,
@@ -100,31 +116,32 @@ def write_outputs(
         },
         "config": values,
     }
+    results = io.plain(results)
     linkage = _linkage(evaluation, embedding[section.features])
-    stored = _stored_clusters(evaluation, linkage, discovered, run.dataset)
-    clusters_file.write(workdir, stored)
-    table = assignments.images_csv(run.dataset, evaluation, discovered)
-    io.write(workdir / workdirs.ASSIGNMENTS, table)
-    if repeated is not None:
-        table = assignments.duplicates_csv(run.dataset, repeated)
-        io.write(workdir / workdirs.DUPLICATES, table)
-    data = _report_data(stage.name, results, records, evaluation, discovered, clustered)
+    tables = {workdirs.ASSIGNMENTS: assignments.images_csv(dataset, evaluation, discovered)}
+    data = _report_data(name, results, records, evaluation, discovered, clustered)
+    shown_linkage = linkage
     if discovered is not None:
-        linkage = cluster_linkage(embedding[section.features], discovered.cluster_labels)
-    data = data._replace(linkage=linkage)
-    if shown is not None and repeated is not None and repeated.n_groups:
-        # Of all images, also where only the unlabeled ones are clustered.
-        data = data._replace(
-            duplicates=duplicates.Shown(repeated, shown.fetch, run.dataset.sources)
-        )
-    report.write_report(workdir / workdirs.REPORT, data)
+        shown_linkage = cluster_linkage(embedding[section.features], discovered.cluster_labels)
+    data = data._replace(linkage=shown_linkage)
+    if repeated is not None and shown is not None:
+        tables[workdirs.DUPLICATES] = assignments.duplicates_csv(dataset, repeated)
+        if repeated.n_groups:
+            # Of all images, also where only the unlabeled ones are clustered.
+            found = duplicates.Shown(repeated, shown.fetch, dataset.sources)
+            data = data._replace(duplicates=found)
+    stored = _stored_clusters(evaluation, linkage, discovered, dataset)
+    return Outputs(results, stored, tables, data)
+
+
+def write(workdir: epath.Path, outputs: Outputs) -> None:
+    """Writes the outputs of a run into its workdir."""
+    write_clusters(workdir, outputs.clusters)
+    for name, table in outputs.tables.items():
+        io.write(workdir / name, table)
+    report.write_report(workdir / workdirs.REPORT, outputs.report)
     # Written last, because its presence marks the run as finished.
-    io.write_json(workdir / workdirs.RESULTS, results, checksum=True)
-    progress(provenance.table(results))
-    progress(f"\nreport       {workdir / workdirs.REPORT}")
-    progress(f"assignments  {workdir / workdirs.ASSIGNMENTS}")
-    progress(f"metrics      {workdir / workdirs.RESULTS}")
-    return io.read_json(workdir / workdirs.RESULTS)
+    io.write_json(workdir / workdirs.RESULTS, outputs.results, checksum=True)
 
 
 def _suggested_names(
@@ -137,15 +154,17 @@ def _suggested_names(
     network = config.network
     if network.weights != BUNDLED or not network.is_frozen() or discovered is not None:
         return None
-    return suggestions.suggest(embedding["backbone"], evaluation.cluster_labels)
+    return suggestions.suggest(embedding["backbone"], evaluation.clustering.cluster_labels)
 
 
-def _read_features(workdir: epath.Path) -> _Features:
+def read_features(workdir: epath.Path) -> Features:
+    """The embeddings in a workdir."""
+
     def read(name: str) -> dict[str, np.ndarray] | None:
         file = workdir / name
         return io.read_arrays(file) if file.exists() else None
 
-    return _Features(
+    return Features(
         io.read_arrays(workdir / workdirs.TRAIN_EMBEDDING),
         read(workdirs.TEST_EMBEDDING),
         read(workdirs.INITIAL_EMBEDDING),
@@ -170,9 +189,9 @@ def _unlabeled(
     return select(dataset, unlabeled), {name: rows[unlabeled] for name, rows in features.items()}
 
 
-def _discover(built: build.BuiltRun, features: _Features) -> discovery.Discovery | None:
+def _discover(inputs: Inputs, features: Features) -> discovery.Discovery | None:
     """Classes and metrics of novel class discovery; None for other methods."""
-    dataset = built.training.dataset
+    config, dataset, test_images = inputs
     if "novel" not in features.train or dataset.known is None:
         return None
 
@@ -183,10 +202,10 @@ def _discover(built: build.BuiltRun, features: _Features) -> discovery.Discovery
         return discovery.NetworkOutputs(rows, embedding["labeled"], embedding["novel"], labels)
 
     initial, test = features.initial, None
-    if features.test is not None and built.test is not None:
-        test = outputs(features.test, built.test.labels)
+    if features.test is not None and test_images is not None:
+        test = outputs(features.test, test_images.labels)
     train, scores = outputs(features.train, dataset.labels), None
-    if built.config.method.learns_clusters:
+    if config.method.learns_clusters:
         scores = discovery.spread_probabilities(train, dataset.known, dataset.nearest)
     return discovery.discover(
         train,
@@ -194,28 +213,40 @@ def _discover(built: build.BuiltRun, features: _Features) -> discovery.Discovery
         None if initial is None else arrays.normalize_rows(initial["backbone"]),
         test,
         scores=scores,
-        n_init=built.config.eval.kmeans.n_init,
-        seed=built.config.seed,
+        n_init=config.eval.kmeans.n_init,
+        seed=config.seed,
     )
 
 
 def _stored_clusters(
     evaluation: Evaluation, linkage: np.ndarray, discovered: Discovery | None, dataset: Dataset
-) -> clusters_file.StoredClusters:
-    stored = clusters_file.StoredClusters(
-        points=evaluation.points,
-        centers=evaluation.centers,
-        cluster_labels=evaluation.cluster_labels,
-        distances=evaluation.distances,
-        outliers=evaluation.outliers,
+) -> StoredClusters:
+    found, tree = evaluation.clustering, evaluation.clustering.tree
+    bandwidth = found.metrics.get("bandwidth")
+    stored = StoredClusters(
+        points=found.points,
+        centers=found.centers,
+        cluster_labels=found.cluster_labels,
+        distances=found.distances,
+        outliers=found.outliers,
         kmeans_labels=evaluation.kmeans_labels,
         novelty_threshold=np.asarray(evaluation.novelty_threshold),
         linkage=linkage,
+        bandwidth=None if bandwidth is None else np.asarray(bandwidth),
     )
-    if evaluation.bandwidth is not None:
-        stored = stored._replace(bandwidth=np.asarray(evaluation.bandwidth))
-    if evaluation.tree is not None:
-        stored = stored.with_tree(evaluation.tree)
+    if tree is not None:
+        smoother, membership = tree.smoother_, tree.membership_
+        stored = stored._replace(
+            tree=tree.linkage_,
+            sample=tree.sample_,
+            mean=smoother.mean,
+            components=smoother.components,
+            sharp=smoother.sharp,
+            is_cosine=np.asarray(smoother.is_cosine),
+            probabilities=membership.probabilities,
+            runners_up=membership.runners_up,
+            runner_up_probabilities=membership.runner_up_probabilities,
+        )
     if dataset.known is not None:
         stored = stored._replace(unlabeled_rows=np.flatnonzero(dataset.known < 0))
     if discovered is not None:
@@ -228,9 +259,9 @@ def _stored_clusters(
 
 def _linkage(evaluation: Evaluation, features: np.ndarray) -> np.ndarray:
     """The tree of the clusters that were found, or one by the likeness of their means."""
-    if evaluation.tree is not None:
-        return evaluation.tree.cluster_linkage_
-    return cluster_linkage(features, evaluation.cluster_labels)
+    if evaluation.clustering.tree is not None:
+        return evaluation.clustering.tree.cluster_linkage_
+    return cluster_linkage(features, evaluation.clustering.cluster_labels)
 
 
 def _report_data(
@@ -242,25 +273,32 @@ def _report_data(
     dataset: Dataset,
 ) -> report.ReportData:
     """Data of the report; after novel class discovery the novel classes are its clusters."""
-    result = evaluation if discovered is None else discovered
-    return report.ReportData(
+    found = evaluation.clustering
+    data = report.ReportData(
         title=name,
-        results=io.plain(results),
+        results=results,
         history=records,
-        points=report_data.with_two_axes(evaluation.points),
-        cluster_labels=result.cluster_labels,
-        distances=result.distances,
-        outliers=evaluation.outliers if discovered is None else None,
+        points=report_data.with_two_axes(found.points),
+        cluster_labels=found.cluster_labels,
+        distances=found.distances,
+        outliers=found.outliers,
         true_labels=dataset.labels,
         label_names=dataset.label_names,
         fetch_images=None if dataset.shown is None else dataset.shown.fetch,
         sources=dataset.sources,
-        curve=evaluation.curve,
+        curve=found.curve,
         skipped=dataset.skipped,
-        linkage=None,
-        duplicates=None,
-        is_smooth_tree=discovered is None and evaluation.tree is not None,
-        membership=None if discovered is not None else evaluation.membership,
+        is_smooth_tree=found.tree is not None,
+        membership=found.membership,
+    )
+    if discovered is None:
+        return data
+    return data._replace(
+        cluster_labels=discovered.cluster_labels,
+        distances=discovered.distances,
+        outliers=None,
+        is_smooth_tree=False,
+        membership=None,
     )
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,11 +19,25 @@ from cluster_jax.methods.base import image_keys
 from cluster_jax.nets import network
 from cluster_jax.nets.config import NetworkConfig
 from cluster_jax.nets.pretrained import weights
+from cluster_jax.pipeline.config import RunConfig
 from cluster_jax.pipeline.embed import rows
 from cluster_jax.pipeline.parts import Parts
+from cluster_jax.training import checked
 
 # uint8 [b, H, W, C], index int32 [b] -> float32 [b, 1 + views, d].
 EmbedViews = Callable[[Array, Array], NDArray]
+
+
+class FrozenNetwork(NamedTuple):
+    """A pretrained network on the devices.
+
+    Attributes:
+        embed: images and their indices -> features of the images and of views of them.
+        checksum: SHA-256 of its weights.
+    """
+
+    embed: EmbedViews
+    checksum: str
 
 
 def make(
@@ -34,7 +48,7 @@ def make(
     seed: int,
     channels: int,
     mesh: Mesh,
-) -> EmbedViews:
+) -> FrozenNetwork:
     """The network with its weights, for images and for random views of them.
 
     Args:
@@ -76,11 +90,32 @@ def make(
             rows.append(np.asarray(view(backbone, images, index, jnp.int32(number))))
         return np.stack(rows, axis=1)
 
-    return embed
+    return FrozenNetwork(embed, checked.checksum(loaded))
+
+
+def of_run(config: RunConfig, channels: int, mesh: Mesh) -> FrozenNetwork:
+    """The network of a run that trains nothing, for images alone.
+
+    Args:
+        config: of the run, with mean and standard deviation of the images.
+        channels: of the images.
+        mesh: the devices, over which a batch is split.
+
+    Raises:
+        InputError: the weights cannot be read.
+    """
+    return make(
+        config.network, config.augment, views=0, seed=config.seed, channels=channels, mesh=mesh
+    )
 
 
 def embed(
-    dataset: Dataset, embed_views: EmbedViews, batch_size: int, mesh: Mesh, kept: Parts
+    dataset: Dataset,
+    embed_views: EmbedViews,
+    batch_size: int,
+    mesh: Mesh,
+    kept: Parts | None = None,
+    n_images: int | None = None,
 ) -> NDArray:
     """Features of all images, float32 `[n, 1 + views, d]`.
 
@@ -90,6 +125,7 @@ def embed(
         batch_size: see `embed.rows`.
         mesh: the devices.
         kept: see `embed.rows`.
+        n_images: see `embed.rows`.
     """
     # Keys of the views come from an image's place in the whole set.
     return rows(
@@ -97,5 +133,6 @@ def embed(
         dataset,
         batch_size=batch_size,
         mesh=mesh,
+        n_images=n_images,
         kept=kept,
     )["features"]

@@ -12,7 +12,7 @@ import jax
 from cluster_jax import __version__
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.evaluation import summary
-from cluster_jax.evaluation.evaluate import EvalConfig
+from cluster_jax.evaluation.options import EvalConfig
 from cluster_jax.nets.pretrained import weights as pretrained
 from cluster_jax.pipeline.config import RunConfig
 

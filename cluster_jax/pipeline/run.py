@@ -17,11 +17,22 @@ from ml_collections import ConfigDict
 from cluster_jax.core import disk, interrupt, io, lock
 from cluster_jax.core.checks import InputError
 from cluster_jax.data.datasets import Dataset
-from cluster_jax.pipeline import build, embedder, integrity, outputs, parts, provenance, stages
+from cluster_jax.pipeline import (
+    build,
+    embedder,
+    integrity,
+    outputs,
+    parts,
+    pretrained_features,
+    provenance,
+    stages,
+    trained_run,
+)
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import config_json, parse_config
 from cluster_jax.pipeline.parts import Parts
-from cluster_jax.training import checked, checkpoint
+from cluster_jax.training import checked, checkpoint, log
+from cluster_jax.training import state as states
 from cluster_jax.training.state import State
 
 # Sections that may change in a trained run without training again.
@@ -80,48 +91,142 @@ def run_pipeline(
     disk.check_writable(workdir)
     if jax.process_index() == 0:
         lock.wait(workdir)
-    trainings = stages.build_stages(parse_config(values), workdir, name, dataset)
+    parsed = parse_config(values)
+    trainings: list[stages.Stage] = []
+    if build.trains(parsed):
+        trainings = stages.build_stages(parsed, workdir, name, dataset)
+        inputs = trainings[-1].built.inputs
+    else:
+        inputs = build.load_inputs(parsed, dataset)
     if cut_short:
-        trainings = [*trainings[:-1], _as_it_stands(trainings[-1])]
-    _print_start(trainings)
-    plan = _plan(trainings, values)
-    saved = functools.partial(checkpoint.saved, trainings[-1].checkpoints)
+        trainings = [*trainings[:-1], _as_it_stands(workdir, trainings)]
+    _print_start(inputs, trainings, workdir)
+    plan = _plan(inputs, trainings, values, workdir)
+    saved = functools.partial(checkpoint.saved, workdir / checkpoint.FOLDER)
     with disk.explained(workdir, saved), _locked(workdir) as guard:
-        trainings = _train_and_embed(trainings, plan, values, guard)
+        _write_first_files(inputs, plan, values, workdir)
+        if trainings:
+            inputs = _train_and_embed(trainings, plan, guard)
+        elif not _agree(not plan.missing, workdir):
+            _embed_frozen(inputs, plan, guard, workdir)
         if jax.process_index() != 0:
             return {}
-        _print("clustering")
         guard()
-        return outputs.write_outputs(trainings[-1], values, started, _print, cut_short)
+        return _cluster_and_write(inputs, plan, values, name, workdir, started, cut_short)
 
 
-def _as_it_stands(stage: stages.Stage) -> stages.Stage:
+class InMemory(NamedTuple):
+    """A run of a pretrained network that is not trained, in memory.
+
+    Attributes:
+        values: the config as JSON values.
+        images: content of `images.json`.
+        features: embeddings of the images.
+        outputs: clusters, metrics and report.
+        run: for new images.
+    """
+
+    values: dict[str, Any]
+    images: dict[str, Any]
+    features: outputs.Features
+    outputs: outputs.Outputs
+    run: trained_run.TrainedRun
+
+
+def run_in_memory(
+    config: ConfigDict | Mapping[str, Any], name: str, dataset: Dataset
+) -> InMemory | None:
+    """Embeds and clusters images like `run_pipeline`, without a workdir.
+
+    Args:
+        config: see `run_pipeline`.
+        name: title of the report.
+        dataset: the images.
+
+    Returns:
+        The run; None where a network is trained, whose checkpoints need a workdir.
+
+    Raises:
+        InputError: the config or the data are invalid.
+    """
+    values = config_json(config)
+    parsed = parse_config(values)
+    if build.trains(parsed):
+        return None
+    started = time.perf_counter()
+    inputs, mesh = build.load_inputs(parsed, dataset), states.make_mesh()
+    _print_start(inputs, [], None)
+    network = pretrained_features.of_run(inputs.config, inputs.dataset.shape[2], mesh)
+    batch_size = inputs.config.eval.batch_size
+    rows = pretrained_features.embed(inputs.dataset, network.embed, batch_size, mesh)
+    features = outputs.Features({"backbone": rows[:, 0]})
+    _print("clustering")
+    made = outputs.cluster(
+        inputs, features, values, name=name, steps=0, records=[], started=started
+    )
+    _print(provenance.table(made.results))
+    images = {
+        **workdirs.describe_images(inputs.dataset),
+        **build.describe_images(inputs),
+        workdirs.WEIGHTS: network.checksum,
+    }
+    run = trained_run.join(
+        None,
+        inputs.config,
+        made.results,
+        images,
+        features.train,
+        made.clusters,
+        inputs.dataset.sources,
+    )
+    return InMemory(values, images, features, made, run)
+
+
+def write_run(workdir: epath.PathLike, memory: InMemory) -> None:
+    """Writes a run in memory into a workdir, as `run_pipeline` would have left it."""
+    workdir = epath.Path(workdir)
+    workdir.mkdir(parents=True, exist_ok=True)
+    io.write_json(workdir / workdirs.CONFIG, memory.values, checksum=True)
+    io.write_json(workdir / workdirs.IMAGES, memory.images, checksum=True)
+    described = {key: memory.images[key] for key in ("size", "sha256")}
+    integrity.write_embedding(
+        workdir / workdirs.TRAIN_EMBEDDING,
+        memory.features.train,
+        _fingerprint(memory.values, described),
+        0,
+    )
+    outputs.write(workdir, memory.outputs)
+
+
+def _as_it_stands(workdir: epath.Path, trainings: list[stages.Stage]) -> stages.Stage:
     """The last stage, ended at its newest checkpoint."""
-    steps = checkpoint.steps(stage.checkpoints)
-    if not steps:
+    steps = checkpoint.steps(workdir / checkpoint.FOLDER)
+    if not steps or not trainings:
         raise InputError(
-            f"--cut_short needs a checkpoint of the last stage in {stage.workdir}; got none: train "
+            f"--cut_short needs a checkpoint of the last stage in {workdir}; got none: train "
             "up to one first"
         )
+    stage = trainings[-1]
     training = stage.built.training
     schedule = training.schedule._replace(total=max(steps))
     return stage._replace(built=stage.built._replace(training=training._replace(schedule=schedule)))
 
 
-def _print_start(trainings: list[stages.Stage]) -> None:
-    run, workdir = trainings[-1].built.training, trainings[-1].workdir
-    lengths = " + ".join(f"{stage.built.training.schedule.total:,}" for stage in trainings)
-    network = trainings[-1].built.config.network
-    noun = "rows" if run.dataset.shown is None else "images"
-    work = f"{lengths} steps of {run.schedule.batch_size} {noun}"
-    if not run.schedule.total:
-        work = f"embedded by {network.name}, which is not trained,"
+def _print_start(
+    inputs: build.Inputs, trainings: list[stages.Stage], workdir: epath.Path | None
+) -> None:
+    config, dataset, _ = inputs
+    noun = "rows" if dataset.shown is None else "images"
+    work = f"embedded by {config.network.name}, which is not trained,"
+    if trainings:
+        lengths = " + ".join(f"{stage.built.training.schedule.total:,}" for stage in trainings)
+        work = f"{lengths} steps of {config.train.batch_size} {noun}"
     _print(
-        f"{run.dataset.size:,} {noun} of {run.dataset.name}, {work} on {run.mesh.size} x "
-        f"{jax.devices()[0].device_kind}\nworkdir {workdir}"
+        f"{dataset.size:,} {noun} of {dataset.name}, {work} on {jax.device_count()} x "
+        f"{jax.devices()[0].device_kind}" + ("" if workdir is None else f"\nworkdir {workdir}")
     )
-    if run.dataset.skipped:
-        count = len(run.dataset.skipped)
+    if dataset.skipped:
+        count = len(dataset.skipped)
         _print(f"{count} file{'s' if count > 1 else ''} cannot be read; see the report")
 
 
@@ -143,16 +248,20 @@ class _Plan(NamedTuple):
     weights: stages.Weights | None
 
 
-def _plan(trainings: list[stages.Stage], values: dict[str, Any]) -> _Plan:
+def _plan(
+    inputs: build.Inputs,
+    trainings: list[stages.Stage],
+    values: dict[str, Any],
+    workdir: epath.Path,
+) -> _Plan:
     """Runs the last checks before anything is written."""
-    last, workdir = trainings[-1], trainings[-1].workdir
-    run = last.built.training
-    images = workdirs.describe_images(run.dataset)
+    images = workdirs.describe_images(inputs.dataset)
     workdirs.check_images(workdir, images)
-    files = {workdirs.TRAIN_EMBEDDING: run.schedule.total}
-    if last.built.test is not None:
-        files[workdirs.TEST_EMBEDDING] = run.schedule.total
-    if len(trainings) > 1 or last.built.config.init_from is not None:
+    steps = trainings[-1].built.training.schedule.total if trainings else 0
+    files = {workdirs.TRAIN_EMBEDDING: steps}
+    if inputs.test is not None:
+        files[workdirs.TEST_EMBEDDING] = steps
+    if len(trainings) > 1 or inputs.config.init_from is not None:
         files[workdirs.INITIAL_EMBEDDING] = 0
     fingerprint = _fingerprint(values, images)
     missing = [
@@ -160,28 +269,63 @@ def _plan(trainings: list[stages.Stage], values: dict[str, Any]) -> _Plan:
         for name, step in files.items()
         if not integrity.has_embedding(workdir / name, fingerprint, step)
     ]
-    weights = stages.initial_weights(trainings, again=workdirs.INITIAL_EMBEDDING in missing)
+    weights, described = None, workdir / workdirs.IMAGES
+    # The network of new images is that of the embedding.
+    if not trainings and not (
+        described.exists() and workdirs.WEIGHTS in workdirs.read_values(described)
+    ):
+        missing = list(files)
+    if trainings:
+        weights = stages.initial_weights(trainings, again=workdirs.INITIAL_EMBEDDING in missing)
     return _Plan(images, fingerprint, files, missing, weights)
 
 
+def _write_first_files(
+    inputs: build.Inputs, plan: _Plan, values: dict[str, Any], workdir: epath.Path
+) -> None:
+    """Writes the config and what is known of the images."""
+    if jax.process_index() != 0:
+        return
+    io.write_json(workdir / workdirs.CONFIG, values, checksum=True)
+    file = workdir / workdirs.IMAGES
+    earlier = workdirs.read_values(file) if file.exists() else {}
+    described = {**earlier, **plan.images, **build.describe_images(inputs)}
+    io.write_json(file, described, checksum=True)
+    for name in plan.files.keys() - plan.missing:  # left by a kill after the last part
+        parts.remove(parts.folder_of(workdir / name))
+
+
+def _embed_frozen(
+    inputs: build.Inputs, plan: _Plan, guard: Callable[[], None], workdir: epath.Path
+) -> None:
+    """Writes the embedding of the images by the pretrained network, which nothing trains."""
+    mesh = states.make_mesh()
+    network = pretrained_features.of_run(inputs.config, inputs.dataset.shape[2], mesh)
+    file, images = workdir / workdirs.TRAIN_EMBEDDING, workdir / workdirs.IMAGES
+    kept = Parts(parts.folder_of(file), f"{plan.fingerprint}:0:{network.checksum}", guard)
+    features = pretrained_features.embed(
+        inputs.dataset, network.embed, inputs.config.eval.batch_size, mesh, kept
+    )
+    if jax.process_index() == 0:
+        guard()
+        described = {**workdirs.read_values(images), workdirs.WEIGHTS: network.checksum}
+        io.write_json(images, described, checksum=True)
+        integrity.write_embedding(file, {"backbone": features[:, 0]}, plan.fingerprint, 0)
+        parts.remove(kept.folder)
+
+
 def _train_and_embed(
-    trainings: list[stages.Stage], plan: _Plan, values: dict[str, Any], guard: Callable[[], None]
-) -> list[stages.Stage]:
-    """Writes the first files, trains, and writes the embeddings that are missing.
+    trainings: list[stages.Stage], plan: _Plan, guard: Callable[[], None]
+) -> build.Inputs:
+    """Trains and writes the embeddings that are missing.
 
     Returns:
-        The stages, on features where the config has images embedded first.
+        The inputs, features where the config has images embedded first.
     """
     last, workdir = trainings[-1], trainings[-1].workdir
-    if jax.process_index() == 0:
-        io.write_json(workdir / workdirs.CONFIG, values, checksum=True)
-        described = {**plan.images, **build.describe_images(last.built)}
-        io.write_json(workdir / workdirs.IMAGES, described, checksum=True)
-        for name in plan.files.keys() - plan.missing:  # left by a kill after the last part
-            parts.remove(parts.folder_of(workdir / name))
     if _agree(not plan.missing and checkpoint.damage(last.checkpoints) is None, workdir):
         _end_at_once()
-        return embedder.embed_images(trainings, plan.fingerprint, guard)
+        return embedder.embed_images(trainings, plan.fingerprint, guard)[-1].built.inputs
     trainings = embedder.embed_images(trainings, plan.fingerprint, guard)
     last = trainings[-1]
     run, test = last.built.training, last.built.test
@@ -209,7 +353,36 @@ def _train_and_embed(
     if test is not None:
         embed(workdirs.TEST_EMBEDDING, test, state)
     embed(workdirs.TRAIN_EMBEDDING, run.dataset, state)
-    return trainings
+    return last.built.inputs
+
+
+def _cluster_and_write(
+    inputs: build.Inputs,
+    plan: _Plan,
+    values: dict[str, Any],
+    name: str,
+    workdir: epath.Path,
+    started: float,
+    cut_short: bool,
+) -> dict[str, Any]:
+    """Clusters the embedding in the workdir and writes clusters, tables, report and results."""
+    _print("clustering")
+    made = outputs.cluster(
+        inputs,
+        outputs.read_features(workdir),
+        values,
+        name=name,
+        steps=plan.files[workdirs.TRAIN_EMBEDDING],
+        records=log.read(workdir),
+        started=started,
+        cut_short=cut_short,
+    )
+    outputs.write(workdir, made)
+    _print(provenance.table(made.results))
+    _print(f"\nreport       {workdir / workdirs.REPORT}")
+    _print(f"assignments  {workdir / workdirs.ASSIGNMENTS}")
+    _print(f"metrics      {workdir / workdirs.RESULTS}")
+    return made.results
 
 
 def _end_at_once() -> None:

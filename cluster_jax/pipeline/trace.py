@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from cluster_jax.core import checks, limits
 from cluster_jax.data import batches
 from cluster_jax.data.datasets import Dataset
-from cluster_jax.evaluation import evaluate
+from cluster_jax.evaluation import options
 from cluster_jax.training import state as states
 from cluster_jax.training.loop import TrainingRun
 from cluster_jax.training.step import make_step
@@ -61,7 +61,7 @@ def check_features(run: TrainingRun, features: str) -> None:
         return run.method.embed(state.params, state.model_state, images)
 
     embedded = jax.eval_shape(embed, images)
-    choices = tuple(name for name in evaluate.FEATURES if name in embedded)
+    choices = tuple(name for name in options.FEATURES if name in embedded)
     checks.one_of("eval.features", features, choices)
 
 

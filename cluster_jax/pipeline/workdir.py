@@ -23,6 +23,7 @@ ASSIGNMENTS, REPORT = "assignments.csv", "report.html"
 DUPLICATES = "duplicates.csv"
 # Needed to assign new images without the training images.
 IMAGES, CLUSTERS = "images.json", "clusters.npz"
+WEIGHTS = "weights_sha256"  # in images.json: of a pretrained network that is not trained
 # Embeddings of the training images, of held-out test images, and of the training images by the
 # network with which the last stage starts.
 TRAIN_EMBEDDING, TEST_EMBEDDING = "embedding.npz", "embedding_test.npz"

@@ -94,8 +94,6 @@ def train(
         state = checkpoints.restore(initial) or initial
         start = int(state.step)
         if start >= schedule.total:
-            if checkpoints.latest() is None:  # nothing is trained
-                checkpoints.save(state, start)
             return state
         if is_main:
             size = sum(x.nbytes for x in jax.tree.leaves(state))

@@ -11,7 +11,7 @@ import numpy as np
 
 from cluster_jax.clustering.reduce import reduce
 from cluster_jax.core import io
-from cluster_jax.evaluation import cluster_features
+from cluster_jax.evaluation import clusters
 
 
 def available() -> bool:
@@ -30,7 +30,7 @@ def main(features_file: str, eval_file: str, out: str, parent: str) -> None:
         features, labels = file["features"].astype(np.float32), file["labels"]
     section = io.read_json(eval_file)
     points = reduce(features, seed=0, **section["reduce"])
-    metrics = cluster_features.run_gridshift(points, labels, **section["gridshift"]).metrics
+    metrics = clusters.run_gridshift(points, labels, **section["gridshift"]).metrics
     io.write_json(out, {**metrics, "seconds": time.monotonic() - start})
     pathlib.Path(features_file).unlink()
 

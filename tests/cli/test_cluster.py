@@ -15,8 +15,8 @@ import cluster_jax
 from cluster_jax.cli import cluster
 from cluster_jax.core import devices, io
 from cluster_jax.data import tables
-from cluster_jax.evaluation import cluster_features, summary
-from cluster_jax.evaluation.cluster_options import ClusterOptions
+from cluster_jax.evaluation import clusters, summary
+from cluster_jax.evaluation.options import ClusterOptions
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NAMES = ("ant", "bee", "cow")
@@ -83,7 +83,7 @@ def test_files_of_a_run(files, capsys, method):
 
     names = [field.name for field in dataclasses.fields(ClusterOptions)]
     options = ClusterOptions(**{k: results["config"][k] for k in names})
-    result = cluster_features.cluster(x, labels, options, lambda text: None)
+    result = clusters.cluster(x, labels, options, lambda text: None)
     rows = list(csv.DictReader(pathlib.Path("out/assignments.csv").read_text().splitlines()))
     assert [row["row"] for row in rows] == [f"row {i}" for i in range(200)]
     assert [int(row["cluster"]) for row in rows] == result.cluster_labels.tolist()
@@ -326,7 +326,7 @@ def test_summary_counts_small_clusters_apart():
             ("--features=x.npy", "--method=kmeans", "--k=2", "--max_iter=2147483648"),
             "max_iter must be at most 2,147,483,647; got 2147483648",
         ),
-        (("--features=x.npy", "--method=gridshift", "--bandwidth=-1"), "greater than 0; got -1.0"),
+        (("--features=x.npy", "--method=gridshift", "--bandwidth=-1"), "greater than 0; got '-1'"),
         (("--features=x.npy", "--bandwith=1"), "--bandwith=1"),
         (("--features=x.npy", "more"), "more"),
         (("--features=wide.npy", "--n_neighbors=1"), "neighbors must be at least 2; got 1"),
@@ -346,7 +346,7 @@ def test_late_trouble_is_one_sentence_too(files, capsys, monkeypatch):
     def full(*arguments, **options):
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(cluster_features, "cluster", full)
+    monkeypatch.setattr(clusters, "cluster", full)
     assert "no space left" in _refused(capsys, "--features=x.npy", code=1)
 
     def warned(*arguments, **options):
@@ -354,7 +354,7 @@ def test_late_trouble_is_one_sentence_too(files, capsys, monkeypatch):
         warnings.warn("it did not converge", UserWarning, stacklevel=1)
         raise ValueError("coordinates are too large")
 
-    monkeypatch.setattr(cluster_features, "cluster", warned)
+    monkeypatch.setattr(clusters, "cluster", warned)
     with pytest.raises(SystemExit):
         cluster.main(["--features=x.npy"])
     lines = capsys.readouterr().err.splitlines()

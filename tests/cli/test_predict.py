@@ -15,7 +15,7 @@ from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import arrays, datasets, inference_data
-from cluster_jax.pipeline import embed, inference
+from cluster_jax.pipeline import embed, inference, trained_run
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline import workdir as workdirs
 from tests import toy
@@ -72,12 +72,12 @@ def test_training_images_get_their_own_cluster(trained, tmp_path, capsys):
 
 
 def test_images_do_not_affect_each_other(trained):
-    run = inference.read(trained[0])
-    net = inference.restore(run)
+    run = trained_run.read(trained[0])
+    embed = inference.embedder(run)
     pixels = toy.images(100, seed=8)[0]
 
     def features(images):
-        return inference.embed(run, net, inference_data.load(images, toy.DATA, (8, 8, 1)))
+        return embed(inference_data.load(images, toy.DATA, (8, 8, 1)))
 
     together, rows = features(pixels), [0, 5, 63, 64, 99]
     others = toy.images(100, seed=9)[0]
@@ -101,18 +101,18 @@ def test_progress_counts_no_padding(trained, monkeypatch):
         return bars[-1]
 
     monkeypatch.setattr(embed, "tqdm", made)
-    run = inference.read(trained[0])
+    run = trained_run.read(trained[0])
     dataset = inference_data.load(toy.images(5)[0], toy.DATA, (8, 8, 1))
-    assert len(inference.embed(run, inference.restore(run), dataset)) == 5
+    assert len(inference.embedder(run)(dataset)) == 5
     assert [(bar.total, bar.n) for bar in bars] == [(5, 5)]
 
 
 def test_new_images_join_their_like(trained):
     """Images of the same four kinds: placed as well as the training images are clustered."""
-    run = inference.read(trained[0])
+    run = trained_run.read(trained[0])
     pixels, kinds = toy.images(80, seed=8)
     dataset = inference_data.load(pixels, toy.DATA, (8, 8, 1))
-    placed = inference.place(run, inference.embed(run, inference.restore(run), dataset))
+    placed = inference.place(run, inference.embedder(run)(dataset))
     known = toy.images(90)[1]
     clusters = run.clusters.cluster_labels
     commonest = np.array(
@@ -137,9 +137,9 @@ def test_a_folder_with_files_that_cannot_be_read(trained, tmp_path, capsys):
     rows = _table(workdir / "predictions.csv")
     (workdir / "predictions.csv").unlink()
     assert [row["image"] for row in rows] == [f"sub/{i:02}.png" for i in range(12)]
-    run = inference.read(workdir)
+    run = trained_run.read(workdir)
     dataset = arrays.from_array(pixels, resize=None, cache_mb=1.0)
-    placed = inference.place(run, inference.embed(run, inference.restore(run), dataset))
+    placed = inference.place(run, inference.embedder(run)(dataset))
     assert _columns(rows, "cluster") == [placed.labels.tolist()]
     predict.main([f"--workdir={workdir}", f"--images={tmp_path}/new/sub/03.png",
                   f"--out={tmp_path}/one.csv"])  # fmt: skip
@@ -148,10 +148,9 @@ def test_a_folder_with_files_that_cannot_be_read(trained, tmp_path, capsys):
 
 def test_neither_images_nor_data_set_are_loaded(trained, monkeypatch):
     monkeypatch.setattr(datasets, "load", lambda **_: pytest.fail("loaded"))
-    run = inference.read(trained[0])
-    built = inference.restore(run)
+    run = trained_run.read(trained[0])
     assert run.images["shape"] == [8, 8, 1]
-    assert built.params["backbone"]
+    assert inference.embedder(run)
 
 
 def test_without_reduction_gridshift_places(trained, tmp_path):
@@ -166,7 +165,7 @@ def test_without_reduction_gridshift_places(trained, tmp_path):
         pipeline.run_pipeline(changed, workdir)
     finally:
         pathlib.Path(config.data.dir).unlink()
-    run = inference.read(workdir)
+    run = trained_run.read(workdir)
     settled = {**run.results["config"]["eval"]["gridshift"],
                "bandwidth": run.results["metrics"]["gridshift"]["bandwidth"]}  # fmt: skip
     grid = GridShift(**settled).fit(run.features)
@@ -180,7 +179,7 @@ def test_without_reduction_gridshift_places(trained, tmp_path):
 
 
 def test_a_map_keeps_training_rows(trained):
-    run = inference.read(trained[0])
+    run = trained_run.read(trained[0])
     assert run.results["config"]["eval"]["reduce"]["method"] == "pca"
     placed = inference.place(run, run.features)
     assert (placed.labels == run.clusters.cluster_labels).all()
@@ -192,14 +191,14 @@ def test_tsne_refuses(workdir, tmp_path, capsys, monkeypatch):
     results["config"]["eval"]["reduce"]["method"] = "tsne"
     io.write_json(workdir / "results.json", results, checksum=True)
     io.write_json(workdir / "config.json", results["config"], checksum=True)
-    monkeypatch.setattr(inference, "restore", lambda run: pytest.fail("too late"))
+    monkeypatch.setattr(inference, "embedder", lambda run: pytest.fail("too late"))
     sentence = _refused(capsys, f"--workdir={workdir}", f"--images={tmp_path}")
     assert "t-SNE" in sentence
     assert "eval.reduce.method=umap" in sentence
 
 
 def test_kmeans_clusters(trained):
-    run = inference.read(trained[0])
+    run = trained_run.read(trained[0])
     placed = inference.place_kmeans(run, run.features)
     labels = run.clusters.kmeans_labels
     assert (placed.labels == labels).all()
@@ -227,20 +226,20 @@ def test_workdirs_that_are_not_finished(workdir, tmp_path, capsys):
 
 
 def test_checkpoints_of_another_network(workdir):
-    run = inference.read(workdir)
+    run = trained_run.read(workdir)
     (workdir / "checkpoints").rename(workdir / "elsewhere")
     with pytest.raises(InputError, match=r"there is no checkpoint .*checkpoints/4"):
-        inference.restore(run)
+        inference.embedder(run)
     (workdir / "elsewhere").rename(workdir / "checkpoints")
     wider = dataclasses.replace(run.config.network, width=6)
     with pytest.raises(InputError, match="was written by a different network") as error:
-        inference.restore(run._replace(config=dataclasses.replace(run.config, network=wider)))
+        inference.embedder(run._replace(config=dataclasses.replace(run.config, network=wider)))
     assert "\n" not in str(error.value)
     for file in (workdir / "checkpoints" / "4").rglob("*"):
         if file.is_file():
             file.write_bytes(b"damaged")
     with pytest.raises(InputError, match=r"checkpoints/4 is damaged"):
-        inference.restore(run)
+        inference.embedder(run)
     assert {p.name for p in (workdir / "checkpoints").glob("[0-9]*")} == {"2", "4"}
     assert not (workdir / "damaged").exists()
 
@@ -267,7 +266,7 @@ def test_tables_that_cannot_be_written(trained, tmp_path, capsys, monkeypatch):
         patch.setenv("HOME", str(tmp_path))
         predict.main([*flags, "--out=~/p.csv"])
     assert len(_table(tmp_path / "p.csv")) == 2
-    monkeypatch.setattr(inference, "restore", lambda run: pytest.fail("too late"))
+    monkeypatch.setattr(inference, "embedder", lambda run: pytest.fail("too late"))
     sentence = _refused(capsys, *flags, f"--out={tmp_path}/none/p.csv")
     assert f"--out must be in an existing folder; got {tmp_path}/none/p.csv" in sentence
 
@@ -293,7 +292,7 @@ def test_export_of_new_images(trained, tmp_path, capsys, monkeypatch):
     predict.main([*flags, f"--images={tmp_path}/x.npy", f"--export={tmp_path}/pixels"])
     assert len(list((tmp_path / "pixels").glob("cluster_*/*.png"))) == 12
     # What cannot be used is refused before the work.
-    monkeypatch.setattr(inference, "restore", lambda run: pytest.fail("too late"))
+    monkeypatch.setattr(inference, "embedder", lambda run: pytest.fail("too late"))
     assert "must be new or empty" in _refused(capsys, *flags, images, f"--export={tmp_path}/out")
     inside = f"--export={tmp_path}/new/out"
     assert "outside of the images' folder" in _refused(capsys, *flags, images, inside)
@@ -308,7 +307,7 @@ def test_files_that_were_cut(workdir, tmp_path, capsys, name, kept):
 
 
 def test_small_clusters_are_counted_apart(trained):
-    run = inference.read(trained[0])
+    run = trained_run.read(trained[0])
     clusters = np.repeat([0, 1, 2], [40, 48, 2])
     stored = run.clusters._replace(cluster_labels=clusters, outliers=clusters == 2)
     run = run._replace(clusters=stored)

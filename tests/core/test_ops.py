@@ -14,7 +14,8 @@ from tests import reference
     [(jnp.bfloat16, jnp.float32), (jnp.float16, jnp.float32), (jnp.float32, jnp.float32)],
 )
 def test_wide_promotes_short_floats(given, want):
-    assert ops.upcast(jnp.ones(2, given)).dtype == want
+    # Not computed: XLA cannot convert float16 on processors without F16C.
+    assert jax.eval_shape(ops.upcast, jax.ShapeDtypeStruct((2,), given)).dtype == want
 
 
 def test_wide_keeps_float64(x64):

@@ -53,6 +53,25 @@ def test_npz_by_name_or_alone(tmp_path):
     assert "(it holds none)" in _refused(tables.read_table, none, None)
 
 
+def test_npz_of_the_command_embed(tmp_path):
+    """Features, labels by the names of their classes and files are found without flags."""
+    classes, labels = np.array(["cat", "dog", "owl"]), np.arange(len(X)) % 3
+    files = np.array([f"{i}.jpg" for i in range(len(X))])
+    np.savez(tmp_path / "x.npz", features=X, labels=labels, label_names=classes, files=files)
+    table = tables.read_table(str(tmp_path / "x.npz"), None)
+    np.testing.assert_array_equal(table.values, X)
+    assert table.names == tuple(files)
+    found = tables.read_labels(str(tmp_path / "x.npz"), None, len(X))
+    np.testing.assert_array_equal(found.codes, labels)
+    assert found.names == tuple(classes)
+    # Files that are not one for each row name nothing, nor do names that lack a class.
+    np.savez(
+        tmp_path / "x.npz", features=X, labels=labels, label_names=classes[:2], files=files[1:]
+    )
+    assert tables.read_table(str(tmp_path / "x.npz"), None).names is None
+    assert tables.read_labels(str(tmp_path / "x.npz"), None, len(X)).names == ("0", "1", "2")
+
+
 TITLES = "id,width,height,depth"
 NAMES = ["a", "b, with a comma", "c", "1d", "é", "f", "g"]
 

@@ -155,7 +155,10 @@ def _step(run):
 
 def _reset_peak():
     """Forgets the peak of this process's memory; returns what it uses now, in bytes."""
-    pathlib.Path("/proc/self/clear_refs").write_text("5")
+    file = pathlib.Path("/proc/self/clear_refs")
+    if not file.exists():
+        pytest.skip("the peak of a process's memory is read from Linux's /proc")
+    file.write_text("5")
     return _peak()
 
 

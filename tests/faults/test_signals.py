@@ -164,7 +164,7 @@ def test_after_the_training(command, finished, tmp_path, monkeypatch, capsys, pa
 @pytest.mark.parametrize("number", SIGNALS)
 def test_in_the_midst_of_the_embedding(command, tmp_path, monkeypatch, capsys, number):
     """What is embedded is kept, and the same command embeds the rest, bit for bit the same."""
-    monkeypatch.setattr(pipeline.outputs, "write_outputs", lambda *arguments: {})
+    monkeypatch.setattr(pipeline, "_cluster_and_write", lambda *arguments: {})
     flags, workdir = ("--config.eval.batch_size=16",), tmp_path / "run"
     assert command(*flags, name="whole") == 0
     evaluation, counts = batches.evaluation, []

@@ -141,7 +141,7 @@ def test_refreshes_come_at_the_start_and_every_period(built):
     config = dataclasses.replace(built.config.method.config, head="pairs")
     section = dataclasses.replace(built.config.method, config=config)
     plain = build.rebuild_run(
-        dataclasses.replace(built.config, method=section), build.describe_images(built)
+        dataclasses.replace(built.config, method=section), build.describe_images(built.inputs)
     )
     assert plain.training.method.refresh is None
 

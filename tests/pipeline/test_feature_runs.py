@@ -136,7 +136,7 @@ def test_what_the_head_on_clusters_says_is_spread_over_neighbors(tmp_path, head)
     rows = np.eye(2, 5)[group] + rng.normal(size=(80, 5)) / 3
     novel = 2 * np.eye(2)[group] + rng.normal(size=(80, 2)) * 3
     embedding = {"backbone": rows, "labeled": rng.normal(size=(80, n_known)), "novel": novel}
-    found = outputs._discover(built, outputs._Features(embedding, None, None))
+    found = outputs._discover(built.inputs, outputs.Features(embedding))
     unlabeled = np.flatnonzero(dataset.known < 0)
     of_head = novel[unlabeled].argmax(axis=1)
     if head == "pairs":
@@ -225,7 +225,7 @@ def _embedding(workdir):
 @pytest.mark.slow
 def test_a_run_goes_on_with_the_parts_of_its_embedding(photos, tmp_path, monkeypatch):
     """After Ctrl-C in the second batch, and what a kill in the third leaves: no image twice."""
-    monkeypatch.setattr(pipeline.outputs, "write_outputs", lambda *arguments: {})
+    monkeypatch.setattr(pipeline, "_cluster_and_write", lambda *arguments: {})
     pipeline.run_pipeline(photos, tmp_path / "whole", "photos")
     workdir = tmp_path / "run"
     folder = workdir / "embedding.npz.parts"

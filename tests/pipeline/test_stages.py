@@ -398,7 +398,7 @@ def simclr(folder, config):
     saved.save(build.initial_state(built.training), 2)
     saved.close()
     io.write_json(workdir / "config.json", config_json(made))
-    io.write_json(workdir / "images.json", build.describe_images(built))
+    io.write_json(workdir / "images.json", build.describe_images(built.inputs))
     return workdir
 
 

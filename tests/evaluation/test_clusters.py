@@ -12,9 +12,9 @@ from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.clustering.smooth_tree import SmoothTree
 from cluster_jax.core import arrays
 from cluster_jax.core.checks import InputError
-from cluster_jax.evaluation import cluster_features
-from cluster_jax.evaluation.cluster_features import cluster
-from cluster_jax.evaluation.cluster_options import ClusterOptions, resolve
+from cluster_jax.evaluation import clusters
+from cluster_jax.evaluation.clusters import cluster
+from cluster_jax.evaluation.options import ClusterOptions, resolve
 from cluster_jax.metrics import partition
 
 OPTIONS = ClusterOptions(
@@ -152,7 +152,7 @@ def test_kmeans_in_a_map_is_euclidean(monkeypatch):
         given.update(options)
         return features[:, :2]
 
-    monkeypatch.setattr(cluster_features, "reduce", reduce)
+    monkeypatch.setattr(clusters, "reduce", reduce)
     options = replace(method="kmeans", k=2, reduce="umap", n_neighbors=7, min_dist=0.25)
     result = cluster(x, np.repeat([0, 1], [20, 30]), options, ignore)
     assert given == {
@@ -316,12 +316,12 @@ X = np.ones((5, 4))
         (
             X,
             {"method": "kmeans", "k": 2, "bandwidth": 0.5},
-            "bandwidth must be left out for k-means; got 0.5",
+            "bandwidth must be 'auto' for k-means, which has none; got 0.5",
         ),
         (
             X,
             {"method": "tree", "bandwidth": 0.5},
-            "bandwidth must be left out for the tree; got 0.5",
+            "bandwidth must be 'auto' for the tree, which has none; got 0.5",
         ),
         (X, {"method": "tree", "k": 6}, "k must be between 1 and 5, the number of rows; got 6"),
         (X, {"method": "kmeans", "k": 2, "n_init": 0}, "n_init must be at least 1"),

@@ -1,4 +1,4 @@
-"""Clustering and scoring of given features."""
+"""Clusters of given features by SmoothTree, GridShift or k-means, and their scores."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -12,8 +12,7 @@ from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.clustering.reduce import MAP_COLUMNS, reduce
 from cluster_jax.clustering.smooth_tree import Membership, SmoothTree
 from cluster_jax.core import arrays
-from cluster_jax.evaluation import cluster_options
-from cluster_jax.evaluation.cluster_options import ClusterOptions, ResolvedOptions
+from cluster_jax.evaluation.options import ClusterOptions, ResolvedOptions, resolve
 from cluster_jax.metrics import partition
 from cluster_jax.metrics.silhouette import silhouette
 
@@ -23,7 +22,7 @@ SILHOUETTE_ROWS = 4_000
 MIN_CLUSTER_ROWS = 5
 
 
-class ClusteringResult(NamedTuple):
+class Clustering(NamedTuple):
     """Clusters and metrics of `n` rows.
 
     Attributes:
@@ -61,7 +60,7 @@ def cluster(
     true_labels: NDArray | None,
     options: ClusterOptions,
     progress: Callable[[str], None],
-) -> ClusteringResult:
+) -> Clustering:
     """Reduces and clusters rows and scores the clusters; labels are used for scores only.
 
     Args:
@@ -78,7 +77,7 @@ def cluster(
     Raises:
         InputError: features, labels or an option cannot be used.
     """
-    resolved = cluster_options.resolve(features, true_labels, options)
+    resolved = resolve(features, true_labels, options)
     if resolved.method == "tree":
         result = run_tree(
             features,
@@ -116,9 +115,7 @@ def cluster(
     return result._replace(metrics=metrics)
 
 
-def run_gridshift(
-    points: NDArray, true_labels: NDArray | None, **grid_options: Any
-) -> ClusteringResult:
+def run_gridshift(points: NDArray, true_labels: NDArray | None, **grid_options: Any) -> Clustering:
     """GridShift's clusters and their metrics.
 
     Args:
@@ -142,7 +139,7 @@ def run_gridshift(
         "stability": grid.stability_,
         "outliers": int(located.outliers.sum()),
     }
-    return ClusteringResult(
+    return Clustering(
         metrics,
         points,
         grid.cluster_centers_,
@@ -162,7 +159,7 @@ def run_tree(
     k: int | None = None,
     progress: Callable[[str], None] = lambda text: None,
     **map_options: Any,
-) -> ClusteringResult:
+) -> Clustering:
     """The clusters of `SmoothTree`, their metrics, and a map of the smooth rows to look at.
 
     Args:
@@ -201,7 +198,7 @@ def run_tree(
         "outliers": int(outliers.sum()),
     }
     distances = arrays.distances_to_centers(sharp, centers, labels)
-    return ClusteringResult(
+    return Clustering(
         metrics,
         points,
         centers,
@@ -260,7 +257,7 @@ def _reduce(
 
 def _run_kmeans(
     points: NDArray, true_labels: NDArray | None, options: ResolvedOptions
-) -> ClusteringResult:
+) -> Clustering:
     from cluster_jax.clustering.kmeans import kmeans
 
     assert options.k is not None  # Checked by ClusterOptions.
@@ -284,9 +281,7 @@ def _run_kmeans(
     }
     distances = distance(points, centers, labels).astype(np.float32)
     outliers = np.zeros(len(points), bool)
-    return ClusteringResult(
-        metrics, points, centers, labels.astype(np.int32), distances, outliers, None
-    )
+    return Clustering(metrics, points, centers, labels.astype(np.int32), distances, outliers, None)
 
 
 def _cosine_distances(points: NDArray, centers: NDArray, labels: NDArray) -> NDArray:

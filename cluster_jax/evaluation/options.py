@@ -1,0 +1,312 @@
+"""Options of clustering: the section `eval` of a config, and the flags of `cluster`.
+
+Each check is written once and names the option as the caller knows it, such as
+`eval.kmeans.n_init` in a config and `n_init` among the flags.
+"""
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cluster_jax.clustering import reduce, shift, smooth
+from cluster_jax.core import checks
+from cluster_jax.core.arrays import blocks
+from cluster_jax.core.checks import InputError
+
+FEATURES = ("backbone", "projection")
+# What finds the number of clusters, and what is told it.
+FINDERS = ("tree", "gridshift")
+CLUSTERINGS = (*FINDERS, "kmeans")
+_NAMES = {"tree": "the tree", "kmeans": "k-means"}
+# The largest value of counters and seeds, that of int32.
+_INT32_MAX = 2**31 - 1
+# Squares of differences of larger features are no numbers.
+LARGEST = 1e150
+
+
+@dataclasses.dataclass(frozen=True)
+class ReduceConfig:
+    """The section `eval.reduce`: arguments of `clustering.reduce.reduce`."""
+
+    method: str
+    n_components: int
+    n_neighbors: int
+    min_dist: float
+    metric: str
+
+    def __post_init__(self) -> None:
+        checks.one_of("eval.reduce.method", self.method, reduce.METHODS)
+        _check_map(self, "eval.reduce.", min_columns=2)
+
+
+@dataclasses.dataclass(frozen=True)
+class GridShiftConfig:
+    """The section `eval.gridshift`: arguments of `clustering.gridshift.GridShift`."""
+
+    bandwidth: float | str
+    stop: str
+    max_iter: int
+
+    def __post_init__(self) -> None:
+        checks.one_of("eval.gridshift.stop", self.stop, shift.STOPS)
+        checks.whole("eval.gridshift.max_iter", self.max_iter, 1)
+        # A flag over the default "auto" is a string: "0.5" is accepted as a number.
+        value = parse_bandwidth("eval.gridshift.bandwidth", self.bandwidth)
+        object.__setattr__(self, "bandwidth", value)
+
+
+@dataclasses.dataclass(frozen=True)
+class KMeansConfig:
+    """The section `eval.kmeans`.
+
+    Attributes:
+        k: number of clusters, see `check_k`; None: the number of classes, or without labels the
+            number of clusters that is found.
+        n_init: runs, of which the best is kept.
+        metric: "euclidean" or "spherical", on rows of length one.
+    """
+
+    k: int | None
+    n_init: int
+    metric: str
+
+    def __post_init__(self) -> None:
+        from cluster_jax.clustering.kmeans import METRICS  # Imports JAX, as flags need not.
+
+        checks.whole("eval.kmeans.n_init", self.n_init, 1)
+        checks.one_of("eval.kmeans.metric", self.metric, METRICS)
+
+
+@dataclasses.dataclass(frozen=True)
+class LinearProbeConfig:
+    """The section `eval.linear_probe`: arguments of `metrics.linear_probe.linear_probe`."""
+
+    epochs: int
+    learning_rate: float
+    weight_decay: float
+    batch_size: int
+    holdout: float
+
+    def __post_init__(self) -> None:
+        checks.whole("eval.linear_probe.epochs", self.epochs, 1)
+        checks.whole("eval.linear_probe.batch_size", self.batch_size, 1)
+        checks.positive("eval.linear_probe.learning_rate", self.learning_rate)
+        checks.at_least("eval.linear_probe.weight_decay", self.weight_decay, 0)
+        if not 0 < self.holdout < 1:
+            raise InputError(
+                f"eval.linear_probe.holdout must be between 0 and 1; got {self.holdout}"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class EvalConfig:
+    """The section `eval`.
+
+    Attributes:
+        features: which features are clustered, `"backbone"` or `"projection"`; rows are scaled to
+            length one.
+        method: what finds the clusters and their number: `"gridshift"`, as the papers do, or
+            `"tree"`, `clustering.smooth_tree.SmoothTree`, which the command `cluster` uses; k-means
+            then runs on its smooth rows.
+        batch_size: images in a forward pass of the embedding.
+        reduce: the map: GridShift finds clusters in it, of the tree it is only a picture.
+        gridshift: GridShift's settings; the bandwidth must be "auto" for the tree, which has none.
+        kmeans: clustering with a given number of clusters.
+        knn: numbers of neighbors for k-NN accuracy.
+        linear_probe: None: skipped.
+    """
+
+    features: str
+    method: str
+    batch_size: int
+    reduce: ReduceConfig
+    gridshift: GridShiftConfig
+    kmeans: KMeansConfig
+    knn: tuple[int, ...]
+    linear_probe: LinearProbeConfig | None
+
+    def __post_init__(self) -> None:
+        checks.whole("eval.batch_size", self.batch_size, 1)
+        checks.one_of("eval.features", self.features, FEATURES)
+        checks.one_of("eval.method", self.method, FINDERS)
+        if self.method == "tree":
+            _check_no_bandwidth("eval.gridshift.bandwidth", self.gridshift.bandwidth, self.method)
+            name = "eval.reduce.metric for eval.method 'tree'"
+            checks.one_of(name, self.reduce.metric, smooth.METRICS)
+        if not self.knn:
+            raise InputError("eval.knn must hold at least one number of neighbors; got none")
+        for k in self.knn:
+            checks.whole("eval.knn", k, 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class ClusterOptions:
+    """How features are clustered.
+
+    Attributes:
+        method: `"tree"` for `clustering.smooth_tree.SmoothTree`, `"gridshift"`, or `"kmeans"` for a
+            given number of clusters.
+        k: number of clusters of k-means or of the tree; None there for the number that is found,
+            and for GridShift.
+        reduce: a method of `clustering.reduce`; None: none for k-means and up to three columns,
+            else UMAP. GridShift and k-means cluster the reduced features; the tree clusters the
+            features, and the reduced ones are the map in the report.
+        n_components: columns of the reduced features.
+        n_neighbors: UMAP's neighbors, t-SNE's perplexity.
+        min_dist: UMAP's closest distance.
+        metric: `"cosine"` or `"euclidean"`, of the features as UMAP, t-SNE and k-means on the
+            features themselves compare them; None: cosine where one of these compares more than
+            three columns, else Euclidean.
+        bandwidth: GridShift's, a number or `"auto"`.
+        n_init: runs of k-means.
+        max_iter: iterations of a run of k-means, at most.
+        seed: of everything random.
+    """
+
+    method: str
+    k: int | None
+    reduce: str | None
+    n_components: int
+    n_neighbors: int
+    min_dist: float
+    metric: str | None
+    bandwidth: float | str
+    n_init: int
+    max_iter: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        checks.one_of("method", self.method, CLUSTERINGS)
+        if self.reduce is not None:
+            checks.one_of("reduce", self.reduce, reduce.METHODS)
+        if self.metric is not None:
+            checks.one_of("metric", self.metric, smooth.METRICS)
+        checks.whole("seed", self.seed, 0, _INT32_MAX)
+        parse_bandwidth("bandwidth", self.bandwidth)
+        if self.method != "gridshift":
+            _check_no_bandwidth("bandwidth", self.bandwidth, self.method)
+        elif self.k is not None:
+            raise InputError(
+                f"k must be left out for GridShift, which finds the number of clusters; got "
+                f"{self.k} (or set the method to tree or kmeans)"
+            )
+        if self.method == "kmeans":
+            if self.k is None:
+                raise InputError("k must be given for k-means; got none")
+            checks.whole("n_init", self.n_init, 1, _INT32_MAX)
+            checks.whole("max_iter", self.max_iter, 1, _INT32_MAX)
+
+
+@dataclasses.dataclass(frozen=True)
+class ResolvedOptions(ClusterOptions):
+    """Options with all defaults filled in, see `resolve`."""
+
+    reduce: str
+    metric: str
+
+
+def resolve(
+    features: NDArray, true_labels: NDArray | None, options: ClusterOptions
+) -> ResolvedOptions:
+    """Checks everything and fills in unset options.
+
+    Args:
+        features: numbers `[n, d]`.
+        true_labels: int `[n]`, or None.
+        options: with `reduce` and `metric` or without.
+
+    Raises:
+        InputError: features, labels or an option cannot be used.
+    """
+    _check_features(features)
+    n, d = features.shape
+    if true_labels is not None and len(true_labels) != n:
+        raise InputError(
+            f"features and labels must have the same length; got {n:,} and {len(true_labels):,}"
+        )
+    is_low_dimensional = d <= reduce.MAP_COLUMNS
+    method = options.reduce
+    if method is None:
+        method = "none" if options.method == "kmeans" or is_low_dimensional else "umap"
+    # Whether any step computes distances between the features themselves.
+    compared = (
+        method in ("umap", "tsne")
+        or options.method == "tree"
+        or (options.method == "kmeans" and method == "none")
+    )
+    metric = options.metric or ("cosine" if compared and not is_low_dimensional else "euclidean")
+    if metric == "cosine" and not compared:
+        raise InputError(
+            f"metric must be 'euclidean' for {options.method} with reduction {method!r}; got "
+            "'cosine': scale the rows of the features to length one instead"
+        )
+    if method != "none":
+        _check_map(options, "", min_columns=1)
+        if options.n_components > d:
+            raise InputError(
+                f"n_components must be at most the {d} columns; got {options.n_components}"
+            )
+    check_k("k", options.k, n, "rows")
+    return ResolvedOptions(**{**vars(options), "reduce": method, "metric": metric})
+
+
+def check_k(name: str, k: int | None, n: int, noun: str) -> None:
+    """Raises an `InputError` unless `n` images or rows can have `k` clusters; None: is found."""
+    if k is None:
+        return
+    if not 1 <= k <= n:
+        raise InputError(f"{name} must be between 1 and {n:,}, the number of {noun}; got {k}")
+    checks.whole(name, k, 1)
+
+
+def parse_bandwidth(name: str, bandwidth: float | str) -> float | str:
+    """GridShift's bandwidth: "auto", or a number greater than 0, also as a string."""
+    if bandwidth == "auto":
+        return bandwidth
+    try:
+        value = float(bandwidth)
+    except ValueError:
+        value = float("nan")
+    if not 0 < value < float("inf"):
+        raise InputError(f"{name} must be 'auto' or a number greater than 0; got {bandwidth!r}")
+    return value
+
+
+def _check_no_bandwidth(name: str, bandwidth: float | str, method: str) -> None:
+    if bandwidth != "auto":
+        raise InputError(
+            f"{name} must be 'auto' for {_NAMES[method]}, which has none; got {bandwidth} (or set "
+            "the method to gridshift)"
+        )
+
+
+def _check_map(options: ReduceConfig | ClusterOptions, prefix: str, min_columns: int) -> None:
+    checks.whole(f"{prefix}n_components", options.n_components, min_columns)
+    checks.whole(f"{prefix}n_neighbors", options.n_neighbors, 2)
+    checks.at_least(f"{prefix}min_dist", options.min_dist, 0)
+
+
+def _check_features(features: NDArray) -> None:
+    if features.ndim != 2 or not features.size:
+        raise InputError(
+            f"features must be a non-empty 2-D array, rows by columns; got shape {features.shape}"
+        )
+    if features.dtype.kind != "f":
+        raise InputError(f"features must be floating-point numbers; got {features.dtype}")
+    bad_rows, largest = [], 0.0
+    for rows in blocks(*features.shape):
+        sizes = np.abs(features[rows]).max(axis=1)
+        bad_rows.append(rows.start + np.flatnonzero(~np.isfinite(sizes)))
+        largest = max(largest, float(sizes.max()))
+    bad = np.concatenate(bad_rows)
+    if len(bad):
+        raise InputError(
+            f"features must not contain NaN or infinity; got some in {len(bad):,} of "
+            f"{len(features):,} rows, first in row {bad[0]} (counted from 0): drop or fill them"
+        )
+    if largest > LARGEST:
+        raise InputError(
+            f"features must be between -{LARGEST:g} and {LARGEST:g}, so that their squares are "
+            f"numbers; got {largest:g}: scale them"
+        )
