@@ -22,7 +22,7 @@ def _train(flags: ConfigFlags, arguments: Sequence[str]) -> None:
     import jax
 
     from cluster_jax.core import devices
-    from cluster_jax.pipeline import export, integrity
+    from cluster_jax.pipeline import export
     from cluster_jax.pipeline import run as pipeline
 
     logging.use_absl_handler()
@@ -37,11 +37,10 @@ def _train(flags: ConfigFlags, arguments: Sequence[str]) -> None:
         images = flags.config.data.dir if flags.config.data.name == "folder" else None
         export.check(export_folder, images, workdir)
     cut_short = CUT_SHORT in arguments
-    with exit_codes.interruptions(lambda: integrity.has_saved(workdir)):
-        pipeline.run_pipeline(flags.config, workdir, flags.name, cut_short=cut_short)
-        if export_folder is not None and jax.process_index() == 0:
-            count = export.run_clusters(workdir, export_folder)
-            sys.stdout.write(f"exported     {count:,} folders to {export_folder}\n")
+    pipeline.run_pipeline(flags.config, workdir, flags.name, cut_short=cut_short)
+    if export_folder is not None and jax.process_index() == 0:
+        count = export.run_clusters(workdir, export_folder)
+        sys.stdout.write(f"exported     {count:,} folders to {export_folder}\n")
 
 
 @contextlib.contextmanager
@@ -54,6 +53,8 @@ def _failing_at_once() -> Iterator[None]:
     try:
         yield
     except BaseException as error:
+        if "jax" not in sys.modules:  # It ended before there were several.
+            raise
         import jax
 
         from cluster_jax.training import loop

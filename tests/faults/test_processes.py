@@ -150,7 +150,7 @@ def test_a_signal_while_the_first_process_clusters(whole, tmp_path, rank):
     codes, errors = job.end()
     if rank == 0:
         assert codes[0] == 75
-        assert "Interrupted. Run the same command again to resume." in errors[0]
+        assert "Interrupted; the same command goes on from what is saved" in errors[0]
         assert codes[1] != 0
         assert not (job.workdir / "results.json").exists()
     _assert_resumes(whole, job.workdir)
@@ -182,9 +182,11 @@ def test_an_error_of_one_process_at_the_start(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_damaged_checkpoint_of_a_finished_job(whole, tmp_path):
-    """It is found before the old figures are printed, and made again."""
+def test_a_damaged_checkpoint(whole, tmp_path):
+    """Both processes go on from the one before."""
     workdir = shutil.copytree(whole / "run", tmp_path / "run")
+    for name in ("results.json", "embedding.npz"):
+        (workdir / name).unlink()
     newest = workdir / "checkpoints" / str(STEPS)
     for file in newest.rglob("d/*"):
         content = bytearray(file.read_bytes())
