@@ -41,10 +41,7 @@ def read(folder: epath.PathLike, state: State, step: int) -> State:
     path = _absolute(folder) / str(step)
     if not path.exists():
         raise InputError(f"there is no checkpoint {path}; restore it from a copy, or train again")
-    _silence()
-    options = ocp.CheckpointManagerOptions(create=False)
-    handler = ocp.StandardCheckpointHandler()
-    with ocp.CheckpointManager(path.parent, item_handlers=handler, options=options) as manager:
+    with _manager(path.parent, ocp.CheckpointManagerOptions(create=False)) as manager:
         return _restore(manager, path, state)
 
 
@@ -66,21 +63,14 @@ class Checkpoints:
     """
 
     def __init__(self, folder: epath.PathLike, *, keep: int):
-        self._folder, self._keep = _absolute(folder), keep
+        self._folder = _absolute(folder)
         self.unreported: list[dict[str, float]] = []
-        _silence()
         # What Orbax logs of an error it also raises, and here that becomes one sentence.
         logging.getLogger("absl").addFilter(_is_not_orbax)
-        self._manager = self._open()
-
-    def _open(self) -> ocp.CheckpointManager:
         options = ocp.CheckpointManagerOptions(
-            preservation_policy=checkpoint_managers.LatestN(self._keep),
-            cleanup_tmp_directories=True,
+            preservation_policy=checkpoint_managers.LatestN(keep), cleanup_tmp_directories=True
         )
-        # Given here so that `_restore` can read the shapes of a checkpoint before it restores it.
-        handler = ocp.StandardCheckpointHandler()
-        return ocp.CheckpointManager(self._folder, item_handlers=handler, options=options)
+        self._manager = _manager(self._folder, options)
 
     def latest(self) -> int | None:
         """Step of the newest checkpoint, None if there is none."""
@@ -146,13 +136,12 @@ class Checkpoints:
         return None
 
     def _set_aside(self, damaged: list[io.DamagedFile]) -> None:
-        self._manager.close()
         if jax.process_index() == 0:
             for error in damaged:
                 io.set_aside(epath.Path(error.path), self._folder.parent, error.reason)
         if jax.process_count() > 1:
             multihost_utils.sync_global_devices("damaged checkpoints are set aside")
-        self._manager = self._open()
+        self._manager.reload()
 
     def preempted(self, step: int) -> bool:
         """Whether any host was told to stop; all hosts return the same answer for a step."""
@@ -179,6 +168,13 @@ class Checkpoints:
             yield
         except Exception as error:  # Orbax and TensorStore raise many types.
             raise disk.WriteError(self._folder, error) from error
+
+
+def _manager(folder: epath.Path, options: ocp.CheckpointManagerOptions) -> ocp.CheckpointManager:
+    _silence()
+    # The handler is given here so that shapes can be read before anything is restored.
+    handler = ocp.StandardCheckpointHandler()
+    return ocp.CheckpointManager(folder, item_handlers=handler, options=options)
 
 
 def _restore(manager: ocp.CheckpointManager, path: epath.Path, state: State) -> State:

@@ -24,36 +24,30 @@ class Log:
     def __init__(self, workdir: epath.PathLike, *, step: int):
         self._path = epath.Path(workdir) / "metrics.jsonl"
         self._appends = "://" not in str(workdir)
-        self._board = None
-        if self._appends:
-            self._board = _summary_writer(f"{workdir}/tensorboard", step)
-        self.records = [r for r in read(workdir) if r["step"] <= step]
-        self.flush()
+        self._board = _summary_writer(f"{workdir}/tensorboard", step) if self._appends else None
+        self._lines = [_line(record) for record in read(workdir) if record["step"] <= step]
+        io.write(self._path, "".join(self._lines))
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
         """Adds one line; NaN and infinity become null."""
-        record = io.plain({"step": step, **values})
-        self.records.append(record)
+        self._lines.append(_line({"step": step, **values}))
         if self._appends:
             with self._path.open("a") as file:
-                file.write(json.dumps(record) + "\n")
+                file.write(self._lines[-1])
         else:
-            self.flush()
+            io.write(self._path, "".join(self._lines))
         if self._board:
             for name, value in values.items():
                 self._board.add_scalar(name, value, step)
 
-    def flush(self) -> None:
-        """Rewrites the whole file."""
-        io.write(self._path, "".join(json.dumps(r) + "\n" for r in self.records))
-        if self._board:
-            self._board.flush()
-
     def close(self) -> None:
-        """Flushes and closes the files."""
-        self.flush()
+        """Closes the TensorBoard events."""
         if self._board:
             self._board.close()
+
+
+def _line(record: Mapping[str, Any]) -> str:
+    return json.dumps(io.plain(record)) + "\n"
 
 
 def _summary_writer(folder: str, step: int) -> Any:
