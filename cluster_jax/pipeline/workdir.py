@@ -15,7 +15,6 @@ import numpy as np
 from absl import logging
 from etils import epath
 
-from cluster_jax import __version__
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import splits
@@ -336,11 +335,6 @@ def _check_same(
     # A different method also has different keys; its name is the clearest difference.
     keys = sorted(old | new, key=lambda key: (key != "method.name", key))
     keys = [key for key in keys if old.get(key) != new.get(key)]
-    if keys == ["version"]:
-        raise InputError(
-            f"{workdir} was written by version {old['version']} of cluster_jax, but this is "
-            f"version {__version__}; choose another --workdir"
-        )
     if keys:
         more = f" (and {len(keys) - 1} more)" if len(keys) > 1 else ""
         raise InputError(

@@ -80,7 +80,7 @@ def test_clusters_of_an_older_version(tmp_path):
 
 def test_another_version_with_the_same_keys(tmp_path):
     config = {**CONFIG, "version": "0.0.1"}
-    with pytest.raises(InputError, match=r"by version 0.0.1 of cluster_jax, but this is"):
+    with pytest.raises(InputError, match=r"contains a run with version = 0.0.1, not 9; choose"):
         workdirs.claim(_write(tmp_path / "run", config), {**CONFIG, "version": "9"})
 
 
