@@ -10,6 +10,7 @@ from cluster_jax.cli.parser import Parser
 
 # Name -> module with a function `main(arguments)`, and what it does.
 COMMANDS = {
+    "images": ("cluster_jax.cli.images", "find groups of photos by a pretrained network"),
     "train": ("cluster_jax.cli.train", "train a network on images and cluster them"),
     "embed": ("cluster_jax.cli.embed", "write features of images by a pretrained network"),
     "cluster": ("cluster_jax.cli.cluster", "cluster embeddings of your own"),

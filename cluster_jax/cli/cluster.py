@@ -243,7 +243,7 @@ def _parser() -> Parser:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point; `arguments` are those of the process by default."""
-    with exit_codes.handle_errors(), exit_codes.interruptions(lambda: False):
+    with exit_codes.handle_errors():
         flags = _parser().parse_args(arguments)
         names = [field.name for field in dataclasses.fields(ClusterOptions)]
         flags.bandwidth = parse_bandwidth("bandwidth", flags.bandwidth)

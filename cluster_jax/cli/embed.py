@@ -6,7 +6,6 @@ import sys
 from collections.abc import Sequence
 
 from absl import logging
-from etils import epath
 
 from cluster_jax.cli import exit_codes
 from cluster_jax.cli.flags import ConfigFlags, read_flags
@@ -16,7 +15,7 @@ from cluster_jax.core.checks import InputError
 
 def _embed(flags: ConfigFlags) -> None:
     from cluster_jax.core import devices
-    from cluster_jax.pipeline import feature_file, parts
+    from cluster_jax.pipeline import feature_file
     from cluster_jax.pipeline.config import config_json
 
     out, views = flags.others["out"], flags.others["views"] or "0"
@@ -27,9 +26,7 @@ def _embed(flags: ConfigFlags) -> None:
     logging.use_absl_handler()
     logging.set_verbosity(logging.WARNING)
     devices.use_cores(flags.config.get("eval", {}).get("batch_size", 0))
-    folder = parts.folder_of(epath.Path(out).expanduser())
-    with exit_codes.interruptions(lambda: parts.exist(folder)):
-        written = feature_file.write(config_json(flags.config), out, int(views))
+    written = feature_file.write(config_json(flags.config), out, int(views))
     for file, reason in written.skipped:
         sys.stdout.write(f"skipped {file} ({reason})\n")
     sys.stdout.write(f"features     {' x '.join(f'{n:,}' for n in written.shape)} in {out}\n")

@@ -4,7 +4,7 @@ import contextlib
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NoReturn, TextIO
 
 from cluster_jax.core import interrupt
@@ -38,8 +38,10 @@ def handle_errors() -> Iterator[None]:
     with warnings.catch_warnings(), interrupt.answered(codes):
         warnings.showwarning = _show_warning
         try:
-            with interruptions(None):
-                yield
+            yield
+        except (KeyboardInterrupt, interrupt.Terminated) as stop:
+            code = INTERRUPTED if isinstance(stop, KeyboardInterrupt) else PREEMPTED
+            _exit(f"Interrupted; {interrupt.AGAIN}.", code)
         except InputError as error:
             _exit(f"error: {error}", BAD_INPUT)
         except MemoryError:
@@ -54,24 +56,6 @@ def handle_errors() -> Iterator[None]:
             if isinstance(error, loop.Preempted):
                 _exit(f"{error}. Run the same command again to resume.", PREEMPTED)
             raise
-
-
-@contextlib.contextmanager
-def interruptions(has_saved: Callable[[], bool] | None) -> Iterator[None]:
-    """Turns Ctrl-C and SIGTERM inside into a sentence that says how to go on, and an exit code.
-
-    Args:
-        has_saved: whether the same command has something to resume from, asked after both; None: it
-            is not known yet.
-    """
-    try:
-        yield
-    except (KeyboardInterrupt, interrupt.Terminated) as stop:
-        code = INTERRUPTED if isinstance(stop, KeyboardInterrupt) else PREEMPTED
-        if has_saved is None:
-            _exit(f"Interrupted; {interrupt.AGAIN}.", code)
-        again = "resume" if has_saved() else "start over"
-        _exit(f"Interrupted. Run the same command again to {again}.", code)
 
 
 def _exit(sentence: str, code: int) -> NoReturn:

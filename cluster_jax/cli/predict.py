@@ -32,7 +32,7 @@ def _parser() -> Parser:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point; `arguments` are those of the process by default."""
-    with exit_codes.handle_errors(), exit_codes.interruptions(lambda: False):
+    with exit_codes.handle_errors():
         flags = _parser().parse_args(arguments)
         from cluster_jax.cli import predictions
 

@@ -1,11 +1,12 @@
 """`cluster-jax train --config=NAME [--workdir=DIR] [--config.KEY=VALUE ...]`: a whole run."""
 
+import contextlib
 import math
 import os
 import re
 import sys
-from collections.abc import Sequence
-from typing import Any, NoReturn
+import traceback
+from collections.abc import Iterator, Sequence
 
 from absl import logging
 from etils import epath
@@ -13,22 +14,16 @@ from etils import epath
 from cluster_jax.cli import exit_codes
 from cluster_jax.cli.flags import ConfigFlags, read_flags
 from cluster_jax.cli.parser import Parser
-from cluster_jax.core import processes
 
 CUT_SHORT = "--cut_short"
-# Of a job, all processes end with one of these.
-TOGETHER = (exit_codes.SUCCESS, exit_codes.PREEMPTED, exit_codes.INTERRUPTED)
 
 
-def _train(flags: ConfigFlags, arguments: Sequence[str]) -> None:
-    where = processes.place()
-    if where is not None and processes.CHILD not in os.environ:
-        _supervise(flags, arguments, where)
-    processes.end_with_parent()
+def run(flags: ConfigFlags, *, cut_short: bool = False) -> epath.Path:
+    """Runs a config from its images to the report; returns the workdir."""
     import jax
 
     from cluster_jax.core import devices
-    from cluster_jax.pipeline import export, integrity
+    from cluster_jax.pipeline import export
     from cluster_jax.pipeline import run as pipeline
 
     logging.use_absl_handler()
@@ -42,24 +37,37 @@ def _train(flags: ConfigFlags, arguments: Sequence[str]) -> None:
         export.check_has_images(flags.config.data.name)
         images = flags.config.data.dir if flags.config.data.name == "folder" else None
         export.check(export_folder, images, workdir)
-    cut_short = CUT_SHORT in arguments
-    with exit_codes.interruptions(lambda: integrity.has_saved(workdir)):
-        pipeline.run_pipeline(flags.config, workdir, flags.name, cut_short=cut_short)
-        if export_folder is not None and jax.process_index() == 0:
-            count = export.run_clusters(workdir, export_folder)
-            sys.stdout.write(f"exported     {count:,} folders to {export_folder}\n")
+    pipeline.run_pipeline(flags.config, workdir, flags.name, cut_short=cut_short)
+    if export_folder is not None and jax.process_index() == 0:
+        count = export.run_clusters(workdir, export_folder)
+        sys.stdout.write(f"exported     {count:,} folders to {export_folder}\n")
+    return workdir
 
 
-def _supervise(flags: ConfigFlags, arguments: Sequence[str], where: Any) -> NoReturn:
-    """Runs the command as a child of this process, which watches the other ones; ends with it."""
-    code = processes.supervise(
-        ["train", *arguments],
-        _workdir(flags),
-        where,
-        preempted=exit_codes.PREEMPTED,
-        failure=exit_codes.FAILURE,
-    )
-    sys.exit(code)
+@contextlib.contextmanager
+def _failing_at_once() -> Iterator[None]:
+    """Ends a process of several that fails inside without waiting for the others.
+
+    At its end JAX waits for the other processes, and those wait for this one in their next step. A
+    preemption, which all processes have agreed on, ends as usual.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if "jax" not in sys.modules:  # It ended before there were several.
+            raise
+        import jax
+
+        from cluster_jax.training import loop
+
+        if not jax.distributed.is_initialized() or isinstance(error.__context__, loop.Preempted):
+            raise
+        if not isinstance(error, SystemExit):
+            traceback.print_exc()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        code = error.code if isinstance(error, SystemExit) else None
+        os._exit(code if isinstance(code, int) else exit_codes.FAILURE)
 
 
 def _workdir(flags: ConfigFlags) -> epath.Path:
@@ -96,11 +104,12 @@ def _parser() -> Parser:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point; `arguments` are those of the process by default."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    with processes.not_waiting(TOGETHER), exit_codes.handle_errors():
+    with _failing_at_once(), exit_codes.handle_errors():
         if any(re.fullmatch("-h|--?help(full|short)?", argument) for argument in arguments):
             _parser().parse_args(["--help"])
         others = [argument for argument in arguments if argument != CUT_SHORT]
-        _train(read_flags("train", others, ("workdir", "export")), arguments)
+        flags = read_flags("train", others, ("workdir", "export"))
+        run(flags, cut_short=CUT_SHORT in arguments)
 
 
 if __name__ == "__main__":

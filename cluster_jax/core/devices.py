@@ -2,16 +2,16 @@
 
 import contextlib
 import os
+from typing import Any
 
 import jax
 
 from cluster_jax.core.checks import InputError
 
-# Seconds that the other processes wait at the end while the first one clusters and reports. A
-# process that ends before is told of by `core.processes`.
+# Seconds without a heartbeat after which a process counts as dead, and JAX ends the others.
+HEARTBEAT_TIMEOUT = 20
+# Seconds that the other processes wait at the end while the first one clusters and reports.
 SHUTDOWN_TIMEOUT = 24 * 3600
-# Seconds to wait for the slowest process to start.
-START_TIMEOUT = 3600
 
 
 def use_cores(batch_size: int) -> None:
@@ -48,6 +48,8 @@ def cpu_devices(count: int) -> None:
 def distribute() -> None:
     """Connects the processes of a pod or a cluster job, if there is more than one.
 
+    JAX's coordination service then ends all processes within a minute of the death of one.
+
     Environment variables tell: `JAX_COORDINATOR_ADDRESS` with `JAX_NUM_PROCESSES` and
     `JAX_PROCESS_ID` (any cluster), several hosts in `TPU_WORKER_HOSTNAMES` or a multislice job
     (Cloud TPU), more than one task of SLURM or Open MPI.
@@ -56,27 +58,27 @@ def distribute() -> None:
         InputError: `JAX_COORDINATOR_ADDRESS` is set without the other two.
     """
     env = os.environ
+    place: dict[str, Any] = {}  # Where it is empty, JAX finds the three by itself.
     if "JAX_COORDINATOR_ADDRESS" in env:
         for name in ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID"):
             if name not in env:
                 raise InputError(f"{name} must be set with JAX_COORDINATOR_ADDRESS; got nothing")
-        jax.distributed.initialize(
-            env["JAX_COORDINATOR_ADDRESS"],
-            num_processes=int(env["JAX_NUM_PROCESSES"]),
-            process_id=int(env["JAX_PROCESS_ID"]),
-            initialization_timeout=START_TIMEOUT,
-            shutdown_timeout_seconds=SHUTDOWN_TIMEOUT,
-        )
-        jax.devices()  # All at the same time: its patience for the others is two minutes.
-        return
+        place = {
+            "coordinator_address": env["JAX_COORDINATOR_ADDRESS"],
+            "num_processes": int(env["JAX_NUM_PROCESSES"]),
+            "process_id": int(env["JAX_PROCESS_ID"]),
+        }
     is_distributed = (
-        len(env.get("TPU_WORKER_HOSTNAMES", "").split(",")) > 1
+        place
+        or len(env.get("TPU_WORKER_HOSTNAMES", "").split(",")) > 1
         or "MEGASCALE_COORDINATOR_ADDRESS" in env
         or int(env.get("SLURM_STEP_NUM_TASKS", 1)) > 1
         or int(env.get("OMPI_COMM_WORLD_SIZE", 1)) > 1
     )
     if is_distributed:
         jax.distributed.initialize(
-            initialization_timeout=START_TIMEOUT, shutdown_timeout_seconds=SHUTDOWN_TIMEOUT
+            **place,
+            heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT,
+            shutdown_timeout_seconds=SHUTDOWN_TIMEOUT,
         )
-        jax.devices()
+        jax.devices()  # All at the same time: its patience for the others is two minutes.

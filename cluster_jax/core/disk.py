@@ -1,10 +1,10 @@
-"""A folder to write to: whether it can be written, and one sentence where that fails."""
+"""Checks of a disk before something is written, and one sentence where writing fails."""
 
 import contextlib
 import errno
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from etils import epath
 
@@ -20,78 +20,53 @@ class WriteError(OSError):
     Args:
         path: the file or folder.
         error: why.
-        saved: what is safe, in words.
     """
 
-    def __init__(self, path: epath.PathLike, error: Exception, saved: str):
+    def __init__(self, path: epath.PathLike, error: Exception):
+        # A library may quote the system's words in an error of its own.
+        quoted = (os.strerror(code) for code in _CODES if os.strerror(code) in str(error))
+        reason = next(quoted, None) or getattr(error, "strerror", None)
         super().__init__(
-            f"{path} cannot be written ({reason(error)}); {saved}: free space or make it writable, "
-            "and run the same command again to resume"
+            f"{path} cannot be written ({reason or 'its files are not accepted'}): free space or "
+            "make it writable, and run the same command again to resume"
         )
 
 
-def check_writable(folder: epath.Path) -> None:
-    """Raises an `InputError` unless a folder, or where it lacks its nearest parent, is writable."""
-    if "://" in str(folder):  # the first write to a bucket tells
-        return
-    nearest = _existing(folder)
-    if not os.access(nearest, os.W_OK | os.X_OK):
-        raise InputError(
-            f"{nearest} must be a folder that can be written; got one that is read-only: choose "
-            "another --workdir"
-        )
-
-
-def check_free(folder: epath.Path, needed: int, what: str) -> None:
-    """Raises an `InputError` unless a folder's disk has room for `needed` bytes.
+def check(folder: epath.Path, needed: int = 0, what: str = "") -> None:
+    """Raises an `InputError` unless a folder can be written and its disk has room.
 
     Args:
-        folder: need not exist.
+        folder: need not exist; its nearest parent that exists is checked. Buckets are not checked:
+            there the first write tells.
         needed: bytes.
         what: what takes them, for the message.
     """
     if "://" in str(folder):
         return
-    free = shutil.disk_usage(_existing(folder)).free
+    folder = folder.expanduser().resolve()
+    nearest = next(path for path in (folder, *folder.parents) if path.exists())
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise InputError(
+            f"{nearest} must be a folder that can be written; got one that is read-only: choose "
+            "another --workdir"
+        )
+    free = shutil.disk_usage(nearest).free
     if free < needed:
         raise InputError(
-            f"the disk of {folder} must have {needed / 1e6:,.0f} MB free for {what}; got "
-            f"{free / 1e6:,.0f} MB: free space, or choose another --workdir"
+            f"the disk of {folder} must have {needed / 1e6:,.1f} MB free for {what}; got "
+            f"{free / 1e6:,.1f} MB: free space and run the same command again, or choose another "
+            "--workdir"
         )
 
 
-def reserve(folder: epath.Path, needed: int) -> None:
-    """Raises an `OSError` unless a folder's disk has room for `needed` bytes and a megabyte."""
-    if "://" not in str(folder) and shutil.disk_usage(folder).free < needed + 1e6:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
 @contextlib.contextmanager
-def explained(folder: epath.Path, saved: Callable[[], str]) -> Iterator[None]:
-    """Turns an error of writing into the folder into a `WriteError`.
-
-    Args:
-        folder: the folder.
-        saved: says what is safe.
-    """
+def explained(folder: epath.Path) -> Iterator[None]:
+    """Turns an error of writing into a folder into a `WriteError`."""
     try:
         yield
     except WriteError:
         raise
     except OSError as error:
-        inside = str(error.filename or "").startswith(str(folder))
-        if inside or error.errno in _CODES:
-            raise WriteError(folder, error, saved()) from error
+        if str(error.filename or "").startswith(str(folder)) or error.errno in _CODES:
+            raise WriteError(folder, error) from error
         raise
-
-
-def reason(error: Exception) -> str:
-    """Why the system does not write, in its words, also where a library quotes them."""
-    quoted = (os.strerror(code) for code in _CODES if os.strerror(code) in str(error))
-    return next(quoted, None) or getattr(error, "strerror", None) or "its files are not accepted"
-
-
-def _existing(folder: epath.Path) -> epath.Path:
-    """The folder or its nearest parent that exists."""
-    folder = folder.expanduser().resolve()
-    return next(path for path in (folder, *folder.parents) if path.exists())

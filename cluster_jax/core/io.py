@@ -12,14 +12,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from absl import logging
 from etils import epath
 
 from cluster_jax.core import limits
 from cluster_jax.core.checks import InputError
 
 CHECKSUM = "checksum"
-# Folder of a workdir for files that were damaged.
-DAMAGED = "damaged"
 _MARK = b"cluster_jax sha256="
 _DIGEST = 64  # hexadecimal digits of SHA-256
 
@@ -28,8 +27,18 @@ class DamagedFile(InputError):
     """The content of a file is not what was written; the message names the file."""
 
     def __init__(self, path: epath.PathLike, reason: str):
-        self.reason = reason
+        self.path, self.reason = path, reason
         super().__init__(f"{path} is damaged ({reason}); restore it from a copy")
+
+
+def set_aside(path: epath.Path, folder: epath.Path, reason: str) -> None:
+    """Moves a damaged file or folder to `folder/damaged`, in place of one with the same name."""
+    aside = folder / "damaged" / path.name
+    aside.parent.mkdir(exist_ok=True)
+    if aside.exists():
+        aside.rmtree() if aside.is_dir() else aside.unlink()
+    path.rename(aside)
+    logging.warning("%s is damaged (%s); moved it to %s", path, reason, aside)
 
 
 def write(path: epath.PathLike, content: str | bytes) -> None:
@@ -66,14 +75,13 @@ def read_json(path: epath.PathLike) -> Any:
     Raises:
         DamagedFile: it is not JSON, or not what was written.
     """
-    content = _content(path)
     try:
-        value = json.loads(content)
+        value = json.loads(epath.Path(path).read_bytes())
     except (ValueError, RecursionError) as error:
         raise DamagedFile(path, "it is not JSON") from error
     if isinstance(value, dict) and CHECKSUM in value:
         checksum = value.pop(CHECKSUM)
-        if checksum != _sha256(_json(value).encode("utf-8", "surrogatepass")):
+        if checksum != _sha256(_json(value).encode()):
             raise DamagedFile(path, "its content does not match its checksum")
     return value
 
@@ -127,16 +135,9 @@ def read_fingerprint(path: epath.PathLike) -> str:
         return archive.comment.split(b" " + _MARK)[0].decode("ascii")
 
 
-def _content(path: epath.PathLike) -> bytes:
-    try:
-        return epath.Path(path).read_bytes()
-    except IsADirectoryError as error:
-        raise DamagedFile(path, "it is a folder") from error
-
-
 def _checked(path: epath.PathLike) -> bytes:
     """Content of a file of `write_arrays` after a check of its checksum."""
-    content = _content(path)
+    content = epath.Path(path).read_bytes()
     if content[:-_DIGEST][-len(_MARK) :] != _MARK:
         raise DamagedFile(path, "it has no checksum at its end")
     if content[-_DIGEST:] != _sha256(content[:-_DIGEST]).encode():

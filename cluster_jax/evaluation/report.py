@@ -176,8 +176,9 @@ def _section_names(data: ReportData, tree: report_tree.Tree | None) -> list[str]
         "tree": tree is not None,
         "duplicates": data.duplicates is not None,
     }
-    names = ["metrics", "training", "map", "clusters", "tree", "sizes", "duplicates"]
-    names += ["bandwidth", "labels", "skipped"]
+    # What people look at first, then what they ask about it.
+    names = ["clusters", "map", "tree", "sizes", "duplicates", "skipped"]
+    names += ["training", "bandwidth", "labels", "metrics"]
     return [name for name in names if optional.get(name, True)]
 
 

@@ -248,7 +248,6 @@ def _join(inputs: Inputs, mesh: Mesh) -> BuiltRun:
         frozen=net.frozen,
     )
     training = TrainingRun(
-        name=config.method.name,
         method=method,
         optimizer=optimizer,
         learning_rate=learning_rate,

@@ -15,13 +15,11 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.data import features
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.pipeline import parts, pretrained_features
+from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import RunConfig
 from cluster_jax.pipeline.parts import Parts
 from cluster_jax.pipeline.pretrained_features import EmbedViews
 from cluster_jax.pipeline.stages import Stage
-
-# What the run trains on, and held-out test images; in the workdir.
-TRAIN_FEATURES, TEST_FEATURES = "features.npz", "features_test.npz"
 
 
 def embed_images(
@@ -53,8 +51,8 @@ def embed_images(
         kept = Parts(parts.folder_of(last.workdir / name), fingerprint, guard)
         return _filled(last, pending, last.workdir / name, kept)
 
-    dataset = filled(last.built.training.dataset, TRAIN_FEATURES)
-    test = None if last.built.test is None else filled(last.built.test, TEST_FEATURES)
+    dataset = filled(last.built.training.dataset, workdirs.TRAIN_FEATURES)
+    test = None if last.built.test is None else filled(last.built.test, workdirs.TEST_FEATURES)
 
     def with_features(stage: Stage) -> Stage:
         training = stage.built.training._replace(dataset=dataset)

@@ -39,8 +39,7 @@ def write(values: Mapping[str, Any], out: epath.PathLike, views: int) -> Written
         views: number of views of each image, augmented by the config's section `augment`.
 
     Raises:
-        InputError: the config has no pretrained network, the file exists, or the parts are those of
-            another call.
+        InputError: the config has no pretrained network, or the file exists.
     """
     out = epath.Path(out).expanduser()
     if out.exists():
@@ -60,7 +59,6 @@ def write(values: Mapping[str, Any], out: epath.PathLike, views: int) -> Written
     kept = {key: values[key] for key in ("seed", "data", "augment", "network")}
     images = workdirs.describe_images(dataset)
     about = {**kept, "views": views, "images": images}
-    parts.claim(folder, about)
     made_from = workdirs.fingerprint(json.dumps(io.plain(about), sort_keys=True).encode())
     network = pretrained_features.make(
         config.network,

@@ -22,7 +22,7 @@ from cluster_jax.nets.pretrained import weights
 from cluster_jax.pipeline.config import RunConfig
 from cluster_jax.pipeline.embed import rows
 from cluster_jax.pipeline.parts import Parts
-from cluster_jax.training import checked
+from cluster_jax.training import checkpoint
 
 # uint8 [b, H, W, C], index int32 [b] -> float32 [b, 1 + views, d].
 EmbedViews = Callable[[Array, Array], NDArray]
@@ -90,7 +90,7 @@ def make(
             rows.append(np.asarray(view(backbone, images, index, jnp.int32(number))))
         return np.stack(rows, axis=1)
 
-    return FrozenNetwork(embed, checked.checksum(loaded))
+    return FrozenNetwork(embed, checkpoint.checksum(loaded))
 
 
 def of_run(config: RunConfig, channels: int, mesh: Mesh) -> FrozenNetwork:

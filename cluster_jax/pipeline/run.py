@@ -1,11 +1,10 @@
 """Full runs: train, embed, cluster and report, resuming where an earlier call stopped."""
 
 import contextlib
-import functools
 import json
 import pathlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -14,13 +13,12 @@ from etils import epath
 from jax.experimental import multihost_utils
 from ml_collections import ConfigDict
 
-from cluster_jax.core import disk, interrupt, io, lock, processes
+from cluster_jax.core import disk, interrupt, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.pipeline import (
     build,
     embedder,
-    integrity,
     outputs,
     parts,
     pretrained_features,
@@ -31,7 +29,7 @@ from cluster_jax.pipeline import (
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import config_json, parse_config
 from cluster_jax.pipeline.parts import Parts
-from cluster_jax.training import checked, checkpoint, log
+from cluster_jax.training import checkpoint, log
 from cluster_jax.training import state as states
 from cluster_jax.training.state import State
 
@@ -71,13 +69,11 @@ def run_pipeline(
     values = config_json(config)
     checkpoint.wait_for_all("started")
     workdir = epath.Path(workdir or default_workdir(values, name))
-    integrity.check_has_config(workdir)
     previous = workdirs.claim(
         workdir,
         values,
         compared=training_part,
         required=(workdirs.CLUSTERS,),
-        repair=integrity.put_aside,
     )
     if previous is not None and previous["provenance"].get("cut_short"):
         previous = None  # of a training that was evaluated as it stood
@@ -88,9 +84,9 @@ def run_pipeline(
         _print(provenance.table(previous))
         return previous
     started = time.perf_counter()
-    disk.check_writable(workdir)
+    disk.check(workdir)
     if jax.process_index() == 0:
-        lock.wait(workdir)
+        workdirs.check_unused(workdir)
     parsed = parse_config(values)
     trainings: list[stages.Stage] = []
     if build.trains(parsed):
@@ -102,8 +98,9 @@ def run_pipeline(
         trainings = [*trainings[:-1], _as_it_stands(workdir, trainings)]
     _print_start(inputs, trainings, workdir)
     plan = _plan(inputs, trainings, values, workdir)
-    saved = functools.partial(checkpoint.saved, workdir / checkpoint.FOLDER)
-    with disk.explained(workdir, saved), _locked(workdir) as guard:
+    is_first = jax.process_index() == 0
+    lock = workdirs.locked(workdir) if is_first else contextlib.nullcontext(lambda: None)
+    with disk.explained(workdir), lock as guard:
         _write_first_files(inputs, plan, values, workdir)
         if trainings:
             inputs = _train_and_embed(trainings, plan, guard)
@@ -189,7 +186,7 @@ def write_run(workdir: epath.PathLike, memory: InMemory) -> None:
     io.write_json(workdir / workdirs.CONFIG, memory.values, checksum=True)
     io.write_json(workdir / workdirs.IMAGES, memory.images, checksum=True)
     described = {key: memory.images[key] for key in ("size", "sha256")}
-    integrity.write_embedding(
+    workdirs.write_embedding(
         workdir / workdirs.TRAIN_EMBEDDING,
         memory.features.train,
         _fingerprint(memory.values, described),
@@ -267,7 +264,7 @@ def _plan(
     missing = [
         name
         for name, step in files.items()
-        if not integrity.has_embedding(workdir / name, fingerprint, step)
+        if not workdirs.has_embedding(workdir / name, fingerprint, step)
     ]
     weights, described = None, workdir / workdirs.IMAGES
     # The network of new images is that of the embedding.
@@ -310,7 +307,7 @@ def _embed_frozen(
         guard()
         described = {**workdirs.read_values(images), workdirs.WEIGHTS: network.checksum}
         io.write_json(images, described, checksum=True)
-        integrity.write_embedding(file, {"backbone": features[:, 0]}, plan.fingerprint, 0)
+        workdirs.write_embedding(file, {"backbone": features[:, 0]}, plan.fingerprint, 0)
         parts.remove(kept.folder)
 
 
@@ -323,8 +320,8 @@ def _train_and_embed(
         The inputs, features where the config has images embedded first.
     """
     last, workdir = trainings[-1], trainings[-1].workdir
-    if _agree(not plan.missing and checkpoint.damage(last.checkpoints) is None, workdir):
-        _end_at_once(workdir)
+    if _agree(not plan.missing, workdir):
+        _end_at_once()
         return embedder.embed_images(trainings, plan.fingerprint, guard)[-1].built.inputs
     trainings = embedder.embed_images(trainings, plan.fingerprint, guard)
     last = trainings[-1]
@@ -334,12 +331,12 @@ def _train_and_embed(
         if name not in plan.missing:
             return
         step, network = plan.files[name], (state.params, state.model_state)
-        made_from = f"{plan.fingerprint}:{step}:{checked.checksum(network)}"
+        made_from = f"{plan.fingerprint}:{step}:{checkpoint.checksum(network)}"
         kept = Parts(parts.folder_of(workdir / name), made_from, guard)
         features = stages.embed(last, dataset, state, kept)
         if jax.process_index() == 0:
             guard()
-            integrity.write_embedding(workdir / name, features, plan.fingerprint, step)
+            workdirs.write_embedding(workdir / name, features, plan.fingerprint, step)
             parts.remove(kept.folder)
 
     def before_last(state: State) -> None:
@@ -349,7 +346,7 @@ def _train_and_embed(
     state = stages.train(
         trainings, plan.weights, _print, before_last if needs_initial else None, guard
     )
-    _end_at_once(workdir)
+    _end_at_once()
     if test is not None:
         embed(workdirs.TEST_EMBEDDING, test, state)
     embed(workdirs.TRAIN_EMBEDDING, run.dataset, state)
@@ -385,27 +382,10 @@ def _cluster_and_write(
     return made.results
 
 
-def _end_at_once(workdir: epath.Path) -> None:
-    """Lets SIGTERM end several processes, which have no more steps to agree on saving."""
+def _end_at_once() -> None:
+    """Lets SIGTERM end one of several processes, which have no more steps to agree on saving."""
     if jax.process_count() > 1:
         interrupt.terminate()
-        if processes.was_told(workdir):  # since the last step
-            raise interrupt.Terminated
-
-
-@contextlib.contextmanager
-def _locked(workdir: epath.Path) -> Iterator[Callable[[], None]]:
-    """Makes the workdir and holds its lock; yields what raises once that is lost."""
-    if jax.process_index() != 0:
-        yield lambda: None
-        return
-    workdir.mkdir(parents=True, exist_ok=True)
-    with lock.locked(workdir) as held:
-        try:
-            yield held.check
-        except OSError:
-            held.check()  # A folder that is gone explains any error.
-            raise
 
 
 def default_workdir(config: Mapping[str, Any], name: str) -> pathlib.Path:

@@ -82,7 +82,7 @@ def initial_weights(stages: list[Stage], again: bool) -> Weights | None:
     """
     init_from = stages[-1].built.config.init_from
     name = stages[0].built.config.network.weights
-    if any(checkpoint.exists(stage.checkpoints) for stage in stages) and not again:
+    if any(checkpoint.steps(stage.checkpoints) for stage in stages) and not again:
         return None
     if init_from is not None:
         weights = read(init_from)
@@ -122,8 +122,8 @@ def train(
         InputError: the backbones of two stages differ.
         NotFinite, Preempted: see `training.loop.train`.
     """
-    started = [checkpoint.exists(stage.checkpoints) for stage in stages]
-    first = max((i for i, has_started in enumerate(started) if has_started), default=0)
+    started = [i for i, stage in enumerate(stages) if checkpoint.steps(stage.checkpoints)]
+    first = max(started, default=0)
     if before_last is not None and first:
         first = min(first, len(stages) - 2)  # whose network the last stage starts from
     for i, stage in enumerate(stages[first:], start=first):

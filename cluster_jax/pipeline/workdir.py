@@ -1,18 +1,20 @@
-"""The workdir of a run: its path, its files, and checks before a command writes into it."""
+"""The workdir of a run: its path, its files, whose it is, and the lock of the run that uses it."""
 
+import contextlib
+import fcntl
 import hashlib
 import json
 import os
 import pathlib
+import platform
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 from absl import logging
 from etils import epath
 
-from cluster_jax import __version__
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import splits
@@ -28,6 +30,16 @@ WEIGHTS = "weights_sha256"  # in images.json: of a pretrained network that is no
 # network with which the last stage starts.
 TRAIN_EMBEDDING, TEST_EMBEDDING = "embedding.npz", "embedding_test.npz"
 INITIAL_EMBEDDING = "embedding_before.npz"
+# Features of images that a run trains on, and of held-out test images.
+TRAIN_FEATURES, TEST_FEATURES = "features.npz", "features_test.npz"
+# Locked by the run that uses the workdir; says which process that is.
+LOCK = "lock"
+
+# Files that a run reads again, and makes again where they lack.
+_MADE_AGAIN = (
+    RESULTS, IMAGES, CLUSTERS, TRAIN_EMBEDDING, TEST_EMBEDDING, INITIAL_EMBEDDING, TRAIN_FEATURES,
+    TEST_FEATURES,
+)  # fmt: skip
 
 # Number of evenly spaced images whose pixels enter a fingerprint.
 _FINGERPRINT_IMAGES = 256
@@ -65,9 +77,8 @@ def claim(
     compared: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict,
     required: tuple[str, ...] = (),
     own_folder: bool = False,
-    repair: Callable[[epath.Path], bool] | None = None,
 ) -> dict[str, Any] | None:
-    """Checks that a run of `config` may use a workdir.
+    """Checks that a run of `config` may use a workdir, and puts damaged files aside.
 
     Args:
         workdir: folder of the run; need not exist.
@@ -76,69 +87,122 @@ def claim(
         compared: selects the part of a config that must be equal to resume a run.
         required: files of a finished run besides `config.json` and `results.json`.
         own_folder: whether other files in the folder are an error.
-        repair: puts damaged files aside, and says whether there were any, so that the run is not
-            finished; called once the folder is known to be this run's. None: `put_aside`.
 
     Returns:
         The results if a run of exactly this config is finished, else None.
 
     Raises:
         InputError: the workdir is a file, contains a run of a different config or an older version
-            or, with `own_folder`, other files.
+            or a run without its config or, with `own_folder`, other files.
     """
     if "://" not in str(workdir):  # A bucket has no folders.
         for path in (workdir, *workdir.parents):
             if path.exists() and not path.is_dir():
                 raise InputError(f"{path} is a file; choose another --workdir")
     if not (workdir / CONFIG).exists():
-        if own_folder:
-            _check_empty(workdir)
+        _check_new(workdir, own_folder)
         return None
     config = json.loads(json.dumps(config))
-    stored = _read_config(workdir)
-    if _keys(stored) != _keys(config):
-        raise older_version(workdir)
-    _check_same(workdir, compared(stored), compared(config))
-    if (put_aside if repair is None else repair)(workdir):
-        return None
-    results = finished_results(workdir, required)
+    try:
+        stored = read_values(workdir / CONFIG)
+    except io.DamagedFile as error:
+        raise InputError(f"{error}, or choose another --workdir") from error
+    _check_same(workdir, stored, config, compared)
+    import jax  # A wrong flag of a command is told without waiting for it.
+    from jax.experimental import multihost_utils
+
+    damaged = jax.process_index() == 0 and _put_aside(workdir)
+    if jax.process_count() > 1:  # The first process moves files before the others look.
+        damaged = bool(multihost_utils.broadcast_one_to_all(np.int32(damaged)))
+    results = None if damaged else finished_results(workdir, required)
     return results if results is not None and results["config"] == config else None
 
 
-def put_aside(workdir: epath.Path, names: tuple[str, ...] = (RESULTS,)) -> bool:
-    """Moves damaged files to the folder `damaged`, with a warning each; True if there were any.
+def _put_aside(workdir: epath.Path) -> bool:
+    """Moves damaged files to the folder `damaged`; True if there were any."""
+    damaged = False
+    for file in (workdir / name for name in _MADE_AGAIN if (workdir / name).exists()):
+        try:
+            io.read_arrays(file) if file.suffix == ".npz" else read_values(file)
+        except io.DamagedFile as error:
+            io.set_aside(file, workdir, error.reason)
+            damaged = True
+    return damaged
 
-    Args:
-        workdir: folder of the run.
-        names: files that the run makes again where they lack.
+
+def check_unused(workdir: epath.Path) -> None:
+    """Raises an `InputError` if another run uses a workdir, which need not exist."""
+    if "://" not in str(workdir) and (workdir / LOCK).exists():
+        _lock(workdir).close()
+
+
+@contextlib.contextmanager
+def locked(workdir: epath.Path) -> Iterator[Callable[[], None]]:
+    """Makes a workdir and locks it, so that no second run uses it at the same time.
+
+    The system drops the lock (`flock`) when the process ends, however it ends. It holds between
+    machines where their shared file system supports `flock`; buckets are not locked.
+
+    Yields:
+        A function that raises an `InputError` once the folder was deleted, to be called before
+        something is written.
+
+    Raises:
+        InputError: another run uses the workdir.
     """
-    reasons = {name: _damage(workdir / name) for name in names}
-    for name, reason in reasons.items():
-        if reason is None:
-            continue
-        aside = workdir / io.DAMAGED / name
-        aside.parent.mkdir(exist_ok=True)
-        if aside.exists():
-            aside.rmtree() if aside.is_dir() else aside.unlink()
-        (workdir / name).rename(aside)
-        logging.warning(
-            "%s is damaged (%s); moved it to %s and making it again", workdir / name, reason, aside
-        )
-    return any(reason is not None for reason in reasons.values())
+    if "://" in str(workdir):
+        yield lambda: None
+        return
+    workdir.mkdir(parents=True, exist_ok=True)
+    with _lock(workdir) as file:
+
+        def check() -> None:
+            if not _is_in(workdir, file):
+                raise InputError(
+                    f"{workdir} must stay as it is during a run; got it deleted or emptied: run "
+                    "the same command again to start over"
+                )
+
+        try:
+            yield check
+        except OSError:
+            check()  # A folder that is gone explains any error.
+            raise
+        finally:
+            if _is_in(workdir, file):
+                (workdir / LOCK).unlink()
 
 
-def _damage(file: epath.Path) -> str | None:
-    """Why a file cannot be used; None if it can, or if it does not exist."""
-    if not file.exists():
-        return None
+def _lock(workdir: epath.Path) -> TextIO:
+    """The locked file of a workdir, which exists."""
+    while True:
+        file = open(workdir / LOCK, "a+")  # noqa: SIM115 - it stays open as long as it is locked
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            with file:
+                raise InputError(
+                    f"{workdir} is used by another run, {file.read()}; wait for it, or choose "
+                    "another --workdir"
+                ) from None
+        except OSError as error:
+            logging.warning("%s cannot be locked (%s): start no second run in it", workdir, error)
+        if _is_in(workdir, file):  # else the owner before has removed it in the meantime
+            break
+        file.close()
+    file.truncate(0)
+    file.write(f"process {os.getpid()} on {platform.node()}")
+    file.flush()
+    return file
+
+
+def _is_in(workdir: epath.Path, file: TextIO) -> bool:
+    """Whether an open file is still the one in the workdir."""
     try:
-        if file.suffix == ".npz":
-            io.read_arrays(file)
-        else:
-            read_values(file)
-    except io.DamagedFile as error:
-        return error.reason
-    return None
+        return os.path.samestat(os.stat(workdir / LOCK), os.fstat(file.fileno()))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def finished_results(
@@ -205,62 +269,84 @@ def check_images(workdir: epath.Path, images: Mapping[str, Any]) -> None:
         )
 
 
-def _check_empty(workdir: epath.Path) -> None:
-    names = sorted(file.name for file in workdir.iterdir()) if workdir.exists() else []
-    # A killed `io.write` may have left a temporary file, which is harmless.
-    names = [n for n in names if not (n.startswith(".") and n.endswith(".partial"))]
-    if names:
-        raise InputError(
-            f"{workdir} contains other files, such as {names[0]}; choose another --workdir"
-        )
+def has_embedding(file: epath.Path, fingerprint: str, step: int) -> bool:
+    """Whether a file has the embedding of a run after a number of steps.
 
+    Args:
+        file: an embedding of the workdir; need not exist.
+        fingerprint: of the run's config and images.
+        step: number of steps of the network that made it.
 
-def _read_config(workdir: epath.Path) -> dict[str, Any]:
-    try:
-        return read_values(workdir / CONFIG)
-    except io.DamagedFile as error:
-        raise InputError(f"{error}, or choose another --workdir") from error
-
-
-def _check_same(workdir: epath.Path, stored: Any, config: Any) -> None:
-    differences = list(_differences(stored, config))
-    if not differences:
-        return
-    if [key for key, *_ in differences] == ["version"]:
-        raise InputError(
-            f"{workdir} was written by version {stored.get('version')} of cluster_jax, but this is "
-            f"version {__version__}; choose another --workdir"
-        )
-    # A different method also has different keys; its name is the clearest difference.
-    key, old, new = min(differences, key=lambda difference: difference[0] != "method.name")
-    more = f" (and {len(differences) - 1} more)" if len(differences) > 1 else ""
-    raise InputError(
-        f"{workdir} contains a run with {key} = {_short(old)}, not {_short(new)}{more}; choose "
-        "another --workdir"
-    )
-
-
-def _short(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _keys(config: Mapping[str, Any]) -> dict[str, set[str]]:
-    """Keys of a config and its sections, which are fixed for a version of the package.
-
-    Excludes the keys of the method and the stages, and sections that are None.
+    Raises:
+        InputError: it is the embedding of another run.
     """
-    keys = {"": set(config)}
-    for name, values in config.items():
-        if isinstance(values, Mapping) and name not in ("method", "stages"):
-            keys[name] = set(values)
-    return keys
+    if not file.exists():
+        return False
+    made_by, _, made_at = io.read_fingerprint(file).partition(":")
+    if made_by != fingerprint:
+        raise InputError(
+            f"{file} must be the embedding of this run; got that of another config or of other "
+            "images: choose another --workdir"
+        )
+    return made_at == str(step)
 
 
-def _differences(stored: Any, config: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """(key, stored value, new value) for each value that differs, depth first."""
-    if isinstance(stored, Mapping) and isinstance(config, Mapping):
-        for name in sorted(set(stored) | set(config)):
-            yield from _differences(stored.get(name), config.get(name), f"{key}.{name}".strip("."))
-    elif stored != config:
-        yield key, stored, config
+def write_embedding(
+    file: epath.Path, features: dict[str, np.ndarray], fingerprint: str, step: int
+) -> None:
+    """Writes an embedding with what made it, see `has_embedding`."""
+    io.write_arrays(file, features, f"{fingerprint}:{step}")
+
+
+def _check_new(workdir: epath.Path, own_folder: bool) -> None:
+    """Checks a workdir without a config: it may have no other file of a run, or none at all."""
+    names = sorted(file.name for file in workdir.iterdir()) if workdir.exists() else []
+    for name in names:
+        if name in ("checkpoints", *_MADE_AGAIN):
+            raise InputError(
+                f"{workdir} must have {CONFIG} beside {name}, to tell which run it is; got none: "
+                "restore it from a copy, or choose another --workdir"
+            )
+        # A killed `io.write` may have left a temporary file, which is harmless.
+        if own_folder and not (name.startswith(".") and name.endswith(".partial")):
+            raise InputError(
+                f"{workdir} contains other files, such as {name}; choose another --workdir"
+            )
+
+
+def _check_same(
+    workdir: epath.Path,
+    stored: Mapping[str, Any],
+    config: Mapping[str, Any],
+    compared: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+) -> None:
+    """Raises an `InputError` that names the first difference of the stored config."""
+    # The keys of a config are fixed for a version of the package, except those of these sections
+    # and of sections that are None.
+    sections = [
+        (stored[name], values)
+        for name, values in config.items()
+        if name not in ("method", "stages") and isinstance(values, Mapping)
+        if isinstance(stored.get(name), Mapping)
+    ]
+    if any(set(old) != set(new) for old, new in ((stored, config), *sections)):
+        raise older_version(workdir)
+    old, new = dict(_flat(compared(stored))), dict(_flat(compared(config)))
+    # A different method also has different keys; its name is the clearest difference.
+    keys = sorted(old | new, key=lambda key: (key != "method.name", key))
+    keys = [key for key in keys if old.get(key) != new.get(key)]
+    if keys:
+        more = f" (and {len(keys) - 1} more)" if len(keys) > 1 else ""
+        raise InputError(
+            f"{workdir} contains a run with {keys[0]} = {old.get(keys[0])!s:.60}, not "
+            f"{new.get(keys[0])!s:.60}{more}; choose another --workdir"
+        )
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """(`section.key`, value) for each value of a config."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value

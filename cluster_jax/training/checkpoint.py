@@ -5,22 +5,22 @@ returns a damaged array without an error.
 """
 
 import contextlib
-import logging as std_logging
+import hashlib
+import logging
 import pathlib
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
-from absl import logging
 from etils import epath
 from jax.experimental import multihost_utils
 from orbax.checkpoint import checkpoint_managers
 
 from cluster_jax.core import disk, io
 from cluster_jax.core.checks import InputError
-from cluster_jax.training import checked
 from cluster_jax.training.state import State
 
 # Name of the folder in a workdir.
@@ -38,106 +38,39 @@ def read(folder: epath.PathLike, state: State, step: int) -> State:
     Raises:
         InputError: the checkpoint is missing, damaged, or was written by a different network.
     """
-    path = _absolute(folder)
-    if not (path / str(step)).exists():
-        raise InputError(
-            f"there is no checkpoint {path / str(step)}; restore it from a copy, or train again"
-        )
-    options = ocp.CheckpointManagerOptions(create=False)
-    handler = ocp.StandardCheckpointHandler()
-    with ocp.CheckpointManager(path, item_handlers=handler, options=options) as manager:
-        try:
-            # Shapes are compared first: a failed restore leaves background tasks that log errors.
-            stored_shapes = jax.tree.map(lambda x: tuple(x.shape), manager.item_metadata(step).tree)
-            expected_params = jax.tree.map(lambda x: tuple(x.shape), state.params)
-            if stored_shapes["params"] != expected_params:
-                raise InputError(
-                    f"{path / str(step)} was written by a different network from the one in the "
-                    "run's config.json; use both files of the same run"
-                )
-            return checked.restore(manager, step, jax.tree.map(_like, state._asdict()))
-        except InputError:
-            raise
-        except Exception as error:  # Orbax and TensorStore raise many types.
-            raise io.DamagedFile(path / str(step), checked.reason(error)) from error
-
-
-def damage(folder: epath.PathLike) -> str | None:
-    """Why the newest checkpoint cannot be used; None if it can, or if there is none.
-
-    Reads it without a method or network and changes nothing in the folder. Of several processes
-    all call this: Orbax waits for each of them.
-    """
-    path = _absolute(folder)
+    path = _absolute(folder) / str(step)
     if not path.exists():
-        return None
-    if not path.is_dir():
-        return "it is not a folder"
-    options = ocp.CheckpointManagerOptions(create=False)
-    handler = ocp.StandardCheckpointHandler()
-    try:
-        with ocp.CheckpointManager(path, item_handlers=handler, options=options) as manager:
-            steps = manager.all_steps()
-            if checked.not_folders(path):
-                return "it is not a folder"
-            if steps:
-                newest = max(steps)
-                stored = manager.item_metadata(newest).tree
-                checked.restore(
-                    manager, newest, jax.tree.map(lambda x: np.empty(x.shape, x.dtype), stored)
-                )
-    except Exception as error:
-        return checked.reason(error)
-    return None
+        raise InputError(f"there is no checkpoint {path}; restore it from a copy, or train again")
+    with _manager(path.parent, ocp.CheckpointManagerOptions(create=False)) as manager:
+        return _restore(manager, path, state)
 
 
 def steps(folder: epath.PathLike) -> list[int]:
-    """Steps of the complete checkpoints in a folder, which need not exist."""
+    """Steps of the complete checkpoints in a folder, which need not exist, in ascending order."""
     path = _absolute(folder)
     return sorted(ocp.utils.checkpoint_steps(path)) if path.is_dir() else []
-
-
-def exists(folder: epath.PathLike) -> bool:
-    """Whether a folder has a complete checkpoint of any step."""
-    return bool(steps(folder))
 
 
 class Checkpoints:
     """The checkpoints of a run, in `folder/<step>`.
 
-    If the newest checkpoint cannot be read, it is moved to `damaged/<step>` beside the folder and
-    the previous one is used. If that cannot be read either, nothing else is moved: the cause is
-    then probably not a damaged file.
-
     Args:
         folder: folder of the checkpoints.
         keep: number of checkpoints to keep.
-        method: name of the method, stored in each checkpoint because the states of several
-            methods have the same arrays.
+
+    Attributes:
+        unreported: the metrics of steps that were saved with the checkpoint that was restored.
     """
 
-    def __init__(self, folder: epath.PathLike, *, keep: int, method: str):
+    def __init__(self, folder: epath.PathLike, *, keep: int):
         self._folder = _absolute(folder)
-        self._keep = keep
-        self._method = method
+        self.unreported: list[dict[str, float]] = []
         # What Orbax logs of an error it also raises, and here that becomes one sentence.
-        std_logging.getLogger("absl").addFilter(_is_not_orbax)
-        try:
-            self._manager = self._open()
-        except Exception as error:
-            raise InputError(
-                f"{self._folder} cannot be used ({checked.reason(error)}); restore it from a copy, "
-                "or remove it to start over"
-            ) from error
-
-    def _open(self) -> ocp.CheckpointManager:
+        logging.getLogger("absl").addFilter(_is_not_orbax)
         options = ocp.CheckpointManagerOptions(
-            preservation_policy=checkpoint_managers.LatestN(self._keep),
-            cleanup_tmp_directories=True,
+            preservation_policy=checkpoint_managers.LatestN(keep), cleanup_tmp_directories=True
         )
-        # Given here so that `_differs` can read the shapes of a checkpoint before any restore.
-        handler = ocp.StandardCheckpointHandler()
-        return ocp.CheckpointManager(self._folder, item_handlers=handler, options=options)
+        self._manager = _manager(self._folder, options)
 
     def latest(self) -> int | None:
         """Step of the newest checkpoint, None if there is none."""
@@ -147,104 +80,68 @@ class Checkpoints:
         """Steps of all checkpoints."""
         return list(self._manager.all_steps())
 
-    def save(self, state: State, step: int) -> None:
+    def save(self, state: State, step: int, unreported: Sequence[Mapping[str, float]] = ()) -> None:
         """Starts an asynchronous save; does nothing if the step is saved already.
 
+        Args:
+            state: after the step.
+            step: its number.
+            unreported: metrics of the last steps that the log does not have yet, so that a training
+                that goes on logs the same means.
+
         Raises:
+            InputError: the disk has no room for it.
             WriteError: this or the previous save failed.
         """
         if step in self._manager.all_steps():
             return
         values = state._asdict()
-        metadata = {"method": self._method, "step": step, "checksum": checked.checksum(values)}
+        # Before Orbax starts threads that fail one after the other.
+        disk.check(self._folder, size(state) + 10**6, f"checkpoint {step}")
+        metadata = {"step": step, "checksum": checksum(values), "unreported": [*unreported]}
         arguments = ocp.args.StandardSave(values)
         with self._writing():
-            # Before Orbax starts threads that fail one after the other.
-            disk.reserve(self._folder, sum(x.nbytes for x in jax.tree.leaves(state)))
             self._manager.save(step, args=arguments, custom_metadata=metadata, force=True)
 
     def restore(self, state: State) -> State | None:
-        """Restores the newest checkpoint, or if it is damaged the previous one; None without any.
+        """Restores the newest checkpoint that is not damaged; None if there are none at all.
+
+        Damaged ones are then moved to the folder `damaged` beside that of the checkpoints. Where
+        all are damaged none is moved: the cause is then probably another one.
 
         Args:
             state: gives structure, shapes, dtypes and the devices to restore to, whose number may
                 differ from when the checkpoint was saved.
 
         Raises:
-            InputError: the newest checkpoint was written by a different method or network, or the
-                newest two cannot be read.
+            InputError: all are damaged, or were written by a different network.
         """
-        target = jax.tree.map(_like, state._asdict())
-        self._set_aside_files()
-        newest = self.latest()
-        if newest is None:
-            return None
-        if self._differs(newest, state):
+        damaged: list[io.DamagedFile] = []
+        for step in sorted(self._manager.all_steps(), reverse=True):
+            try:
+                restored = _restore(self._manager, self._folder / str(step), state)
+            except io.DamagedFile as error:
+                damaged.append(error)
+                continue
+            if damaged:
+                self._set_aside(damaged)
+            self.unreported = self._manager.metadata(step).custom_metadata.get("unreported", [])
+            return restored
+        if damaged:
             raise InputError(
-                f"{self._folder / str(newest)} was written by a different method or network; "
-                "choose another --workdir"
+                f"{damaged[0].path} is damaged ({damaged[0].reason}), and no other checkpoint can "
+                f"be used; restore it from a copy, remove {self._folder} to start over, or choose "
+                "another --workdir"
             )
-        try:
-            return checked.restore(self._manager, newest, target)
-        except Exception as error:  # Orbax and TensorStore raise many types.
-            reason = checked.reason(error)
-        *older, _ = sorted(self._manager.all_steps())
-        if not older:
-            raise InputError(
-                f"{self._folder / str(newest)}, the only checkpoint, is damaged ({reason}); "
-                f"remove {self._folder} to start over, or choose another --workdir"
-            )
-        self._set_aside(newest, reason)
-        try:
-            return checked.restore(self._manager, older[-1], target)
-        except Exception as error:
-            raise InputError(
-                f"the newest two checkpoints cannot be read ({reason}), so the files are probably "
-                f"not damaged; check {self._folder}, or choose another --workdir"
-            ) from error
+        return None
 
-    def _differs(self, step: int, state: State) -> bool:
-        """Whether an intact checkpoint is of a different method or has different arrays."""
-        try:
-            stored_shapes = _shapes(self._manager.item_metadata(step).tree)
-            metadata = self._manager.metadata(step).custom_metadata or {}
-        except Exception:  # Damaged; the restore reports it.
-            return False
-        other_method = metadata.get("method", self._method) != self._method
-        return other_method or stored_shapes != _shapes(state._asdict())
-
-    def _set_aside_files(self) -> None:
-        """Moves files that have the place of a checkpoint.
-
-        Raises:
-            InputError: there is no checkpoint beside them.
-        """
-        files = checked.not_folders(self._folder)
-        if files and self.latest() is None:
-            raise InputError(
-                f"{self._folder / files[0]}, the only checkpoint, is damaged (it is not a folder); "
-                f"restore it from a copy, or remove {self._folder} to start over"
-            )
-        for name in files:
-            self._set_aside(int(name), "it is not a folder")
-
-    def _set_aside(self, step: int, reason: str) -> None:
-        damaged = self._folder.parent / io.DAMAGED / str(step)
-        logging.warning(
-            "checkpoint %s is damaged (%s); moved it to %s and using the previous one",
-            self._folder / str(step),
-            reason,
-            damaged,
-        )
-        self._manager.close()
+    def _set_aside(self, damaged: list[io.DamagedFile]) -> None:
         if jax.process_index() == 0:
-            damaged.parent.mkdir(parents=True, exist_ok=True)
-            if damaged.exists():
-                damaged.rmtree() if damaged.is_dir() else damaged.unlink()
-            (self._folder / str(step)).rename(damaged)
+            for error in damaged:
+                io.set_aside(epath.Path(error.path), self._folder.parent, error.reason)
         if jax.process_count() > 1:
-            multihost_utils.sync_global_devices(f"damaged-{step}")
-        self._manager = self._open()
+            multihost_utils.sync_global_devices("damaged checkpoints are set aside")
+        self._manager.reload()
 
     def preempted(self, step: int) -> bool:
         """Whether any host was told to stop; all hosts return the same answer for a step."""
@@ -262,16 +159,65 @@ class Checkpoints:
         finally:
             with contextlib.suppress(Exception):  # Told already.
                 self._manager.close()
-            std_logging.getLogger("absl").removeFilter(_is_not_orbax)
+            logging.getLogger("absl").removeFilter(_is_not_orbax)
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
         """Turns whatever Orbax raises of a save into one sentence."""
-        checked.ignore_leftovers()
         try:
             yield
         except Exception as error:  # Orbax and TensorStore raise many types.
-            raise disk.WriteError(self._folder, error, saved(self._folder)) from error
+            raise disk.WriteError(self._folder, error) from error
+
+
+def _manager(folder: epath.Path, options: ocp.CheckpointManagerOptions) -> ocp.CheckpointManager:
+    _silence()
+    # The handler is given here so that shapes can be read before anything is restored.
+    handler = ocp.StandardCheckpointHandler()
+    return ocp.CheckpointManager(folder, item_handlers=handler, options=options)
+
+
+def _restore(manager: ocp.CheckpointManager, path: epath.Path, state: State) -> State:
+    """Restores the checkpoint at a path and checks its values; see `read`.
+
+    Raises:
+        DamagedFile: it cannot be read, or has other values or arrays than those that were saved.
+    """
+    step, target = int(path.name), jax.tree.map(_like, state._asdict())
+    try:
+        # Shapes are compared first: a failed restore leaves background tasks that log errors.
+        is_same = _shapes(manager.item_metadata(step).tree) == _shapes(target)
+        metadata = manager.metadata(step).custom_metadata or {}
+        values = None
+        if is_same:
+            values = manager.restore(step, args=ocp.args.StandardRestore(target))
+    except Exception as error:  # Orbax and TensorStore raise many types.
+        text = error.strerror if isinstance(error, OSError) else None
+        raise io.DamagedFile(path, text or "its files cannot be read") from error
+    if values is None:
+        raise io.DamagedFile(path, "it was written by a different network")
+    if metadata.get("checksum") != checksum(values):
+        raise io.DamagedFile(path, "its values do not match their checksum")
+    if metadata.get("step") != step:
+        raise io.DamagedFile(path, f"it is of step {metadata.get('step')}")
+    if not _is_key(values["key"]):  # Without its metadata of arrays, Orbax gives its integers.
+        values["key"] = jax.random.wrap_key_data(values["key"])
+    return State(**values)
+
+
+def checksum(values: Any) -> str:
+    """SHA-256 of names, dtypes, shapes and bytes of all arrays of a pytree."""
+    digest = hashlib.sha256()
+    for name, x in sorted(_named(values).items()):
+        array = np.ascontiguousarray(jax.device_get(jax.random.key_data(x) if _is_key(x) else x))
+        digest.update(f"{name} {array.dtype} {array.shape} ".encode())
+        digest.update(array.view(np.uint8).data if array.ndim else array.tobytes())
+    return digest.hexdigest()
+
+
+def size(state: State) -> int:
+    """Bytes of a checkpoint."""
+    return sum(x.nbytes for x in jax.tree.leaves(state))
 
 
 def wait_for_all(name: str) -> None:
@@ -283,13 +229,30 @@ def wait_for_all(name: str) -> None:
         ocp.multihost.get_barrier_sync_fn()(key=name, timeout_ms=24 * 3600 * 1000)
 
 
-def saved(folder: epath.PathLike) -> str:
-    """Says which step is saved."""
-    found = steps(folder)
-    return f"the last good step is {found[-1]}" if found else "no step is saved yet"
+def _silence() -> None:
+    """Keeps quiet what Orbax leaves of a restore or save that failed.
+
+    Its operations end later, on an event loop that it has closed, and Python prints a traceback of
+    each.
+    """
+    logging.getLogger("asyncio").addFilter(_is_not_left_over)
+    before = sys.unraisablehook
+    if getattr(before, "__module__", None) == __name__:
+        return
+
+    def hook(raised: Any) -> None:
+        if "Event loop is closed" not in str(raised.exc_value):
+            before(raised)
+
+    sys.unraisablehook = hook
 
 
-def _is_not_orbax(record: std_logging.LogRecord) -> bool:
+def _is_not_left_over(record: logging.LogRecord) -> bool:
+    text = record.getMessage()
+    return not (text.startswith("Task exception was never retrieved") and "orbax" in text)
+
+
+def _is_not_orbax(record: logging.LogRecord) -> bool:
     return "orbax" not in pathlib.Path(record.pathname).parts
 
 
@@ -299,13 +262,21 @@ def _absolute(folder: epath.PathLike) -> epath.Path:
     return path if "://" in str(folder) else path.resolve()
 
 
-def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
-    """Path -> shape of every array of a state, or of Orbax's metadata of a stored state."""
-    shapes = {
-        jax.tree_util.keystr(path, simple=True, separator="/"): tuple(x.shape)
+def _named(tree: Any) -> dict[str, Any]:
+    """Path -> array of a state, or of Orbax's metadata of a stored state."""
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="/"): x
         for path, x in jax.tree.leaves_with_path(tree)
     }
-    return {**shapes, "key": ()}  # Orbax stores the key as its raw integers.
+
+
+def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
+    # Orbax stores the key as its raw integers.
+    return {name: () if name == "key" else tuple(x.shape) for name, x in _named(tree).items()}
+
+
+def _is_key(x: Any) -> bool:
+    return jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
 def _like(x: jax.Array | jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:

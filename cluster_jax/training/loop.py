@@ -37,7 +37,6 @@ class TrainingRun(NamedTuple):
     """Everything that a training needs, except its state.
 
     Attributes:
-        name: of the method, written into checkpoints.
         method: what is trained.
         optimizer: updates its parameters.
         learning_rate: as a function of the step, for the log.
@@ -47,7 +46,6 @@ class TrainingRun(NamedTuple):
         shape: `[H, W, C]` of a network input.
     """
 
-    name: str
     method: Method
     optimizer: optax.GradientTransformation
     learning_rate: Schedule
@@ -88,7 +86,7 @@ def train(
     schedule, is_main = run.schedule, jax.process_index() == 0
     with contextlib.ExitStack() as stack:
         checkpoints = checkpoint.Checkpoints(
-            epath.Path(workdir) / checkpoint.FOLDER, keep=schedule.keep_checkpoints, method=run.name
+            epath.Path(workdir) / checkpoint.FOLDER, keep=schedule.keep_checkpoints
         )
         stack.enter_context(contextlib.closing(checkpoints))
         state = checkpoints.restore(initial) or initial
@@ -96,11 +94,10 @@ def train(
         if start >= schedule.total:
             return state
         if is_main:
-            size = sum(x.nbytes for x in jax.tree.leaves(state))
             # The newest is complete before the oldest is removed.
             missing = max(1, schedule.keep_checkpoints + 1 - len(checkpoints.steps()))
-            disk.check_free(epath.Path(workdir), size * missing, f"{missing} checkpoints")
-        earlier = logs.unreported(workdir, start)
+            needed = checkpoint.size(state) * missing
+            disk.check(epath.Path(workdir), needed, f"{missing} checkpoints")
         log = logs.Log(workdir, step=start) if is_main else None
         if log is not None:
             stack.enter_context(contextlib.closing(log))
@@ -117,7 +114,7 @@ def train(
                     start,
                     checkpoints.latest,
                     run.method.watched,
-                    earlier,
+                    checkpoints.unreported,
                 )
             )
         )
@@ -134,16 +131,13 @@ def train(
             looking = probe is not None and watch.is_due(step, schedule.total, schedule.log_every)
             if saving or looking or step % schedule.log_every == 0:
                 progress.report(step, state, probe if looking else None)
-            elif stop:
-                progress.keep(step)
             if saving or stop:
                 guard()
-                checkpoints.save(state, step)
-                if log is not None:
-                    log.saved()
+                checkpoints.save(state, step, progress.unreported())
             if stop:
                 raise _preempted(step, workdir)
-    if signals:  # since the last step
+    # Since the last step, as which several processes may have agreed on the next one.
+    if signals or checkpoints.preempted(schedule.total + 1):
         raise _preempted(schedule.total, workdir)
     return state
 
@@ -207,7 +201,8 @@ def _place(batch: batches.Batch, mesh: Mesh) -> batches.Batch:
 def _stop_signals() -> Iterator[collections.deque]:
     """Records the first SIGTERM or SIGINT instead of stopping; a second one stops at once.
 
-    With several processes JAX handles the signals, so that all of them stop at the same step.
+    With several processes JAX handles SIGTERM, so that all of them stop at the same step; SIGINT is
+    turned into it.
     """
     received: collections.deque[int] = collections.deque()
 
@@ -217,9 +212,15 @@ def _stop_signals() -> Iterator[collections.deque]:
         for each, handler in handlers.items():
             signal.signal(each, handler)
 
-    numbers = (signal.SIGTERM, signal.SIGINT) if jax.process_count() == 1 else ()
+    def pass_on(number: int, frame: Any) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
     try:
-        handlers = {number: signal.signal(number, record) for number in numbers}
+        if jax.process_count() > 1:
+            handlers = {signal.SIGINT: signal.signal(signal.SIGINT, pass_on)}
+        else:
+            numbers = (signal.SIGTERM, signal.SIGINT)
+            handlers = {number: signal.signal(number, record) for number in numbers}
     except ValueError:  # Only the main thread may set signal handlers; a notebook's worker cannot.
         yield received
         return

@@ -42,7 +42,7 @@ class Progress:
         start: step from which the training starts or resumes.
         saved: gives the step of the newest checkpoint.
         watched: of the method.
-        unreported: see `log.unreported`.
+        unreported: of earlier steps, see `unreported`.
     """
 
     def __init__(
@@ -58,9 +58,8 @@ class Progress:
         self._schedule, self._learning_rate = schedule, learning_rate
         self._log, self._saved, self._watched = log, saved, watched
         self._steps: list[Mapping[str, Array | float]] = [*unreported]
-        self._earlier = len(self._steps)  # of them, before the training was interrupted
         self._start, self._clock = start, time.perf_counter()
-        self._since = start - self._earlier
+        self._since = start - len(unreported)
         self._bad = 0
         self._looks: list[dict[str, float]] = []
         self._told: set[str] = set()
@@ -100,9 +99,8 @@ class Progress:
             return
         schedule = self._schedule
         values, now = self._values(), time.perf_counter()
-        speed = (
-            (len(self._steps) - self._earlier) * schedule.batch_size / max(now - self._clock, 1e-9)
-        )
+        images = (step - max(self._start, self._since)) * schedule.batch_size
+        speed = images / max(now - self._clock, 1e-9)
         bad = _not_finite(values)
         # Those that were skipped are in no mean, unless there are no others.
         means = {name: float((v if bad.all() else v[~bad]).mean()) for name, v in values.items()}
@@ -124,13 +122,11 @@ class Progress:
         if features is not None:
             self._tell()
         self._steps, self._since, self._clock = [], step, time.perf_counter()
-        self._earlier = 0
 
-    def keep(self, step: int) -> None:
-        """Logs the values of the steps since the last report, for the training to go on with."""
-        if self._log is not None:
-            steps = jax.device_get(self._steps[self._earlier :])
-            self._log.keep(step, [{k: float(v) for k, v in s.items()} for s in steps])
+    def unreported(self) -> list[dict[str, float]]:
+        """The values of each step since the last report."""
+        steps = jax.device_get(self._steps)
+        return [{name: float(value) for name, value in step.items()} for step in steps]
 
     def _check_bad(self, bad: np.ndarray) -> None:
         """Tells of skipped steps; raises `NotFinite` at `watch.PATIENCE` in a row."""

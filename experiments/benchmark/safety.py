@@ -1,4 +1,4 @@
-"""What checksums, lock and watch cost in one training of `nrcc_digits`: their share of its time.
+"""What checksums and watch cost in one training of `nrcc_digits`: their share of its time.
 
 Each is timed inside the run itself, so that no second run with other noise is compared with.
 """
@@ -9,17 +9,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from cluster_jax.core import devices, io, lock
+from cluster_jax.core import devices, io
 from cluster_jax.core.config import load_config
 from cluster_jax.pipeline import stages
 from cluster_jax.pipeline.config import config_json, parse_config
-from cluster_jax.training import checked, loop, progress, watch
+from cluster_jax.training import checkpoint, loop, progress, watch
 
 # Name -> where its functions are.
 TIMED: dict[str, tuple[tuple[Any, str], ...]] = {
-    "checksums of checkpoints": ((checked, "checksum"),),
+    "checksums of checkpoints": ((checkpoint, "checksum"),),
     "checksums of files": ((io, "_sha256"),),
-    "lock": ((lock.Lock, "check"), (lock.Lock, "_write")),
     "watch": ((watch, "look"), (watch, "findings")),
 }
 
@@ -57,11 +56,10 @@ def measure() -> tuple[dict, dict]:
 
 
 def _train(config: Any, folder: pathlib.Path) -> float:
-    """Seconds of a training with the lock of its workdir, without those of the compilation."""
+    """Seconds of a training, without those of the compilation."""
     from etils import epath
 
     workdir = epath.Path(folder) / "run"
-    workdir.mkdir()
     trainings = stages.build_stages(config, workdir, "nrcc_digits", None)
     started: list[float] = []
     add = progress.Progress.add
@@ -72,8 +70,7 @@ def _train(config: Any, folder: pathlib.Path) -> float:
 
     progress.Progress.add = first_step  # type: ignore[method-assign]
     try:
-        with lock.locked(workdir) as held:
-            stages.train(trainings, None, print, None, held.check)
+        stages.train(trainings, None, print, None, lambda: None)
     finally:
         progress.Progress.add = add  # type: ignore[method-assign]
     return time.perf_counter() - started[0]

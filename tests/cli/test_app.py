@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import cluster_jax
-from cluster_jax.cli import app, cluster, embed, exit_codes, predict, train
+from cluster_jax.cli import app, cluster, embed, exit_codes, images, predict, train
 from cluster_jax.core.checks import InputError
 from cluster_jax.training import loop, progress
 
@@ -31,7 +31,7 @@ def test_the_console_script_is_installed_as_app():
 def test_help_of_the_script(capsys):
     assert _exit_of(app.main, "--help") == 0
     text = capsys.readouterr().out
-    for name in ("train", "embed", "cluster", "predict"):
+    for name in ("images", "train", "embed", "cluster", "predict"):
         assert f"\n  {name} " in text
     assert exit_codes.HELP in text
     assert _exit_of(app.main, "--version") == 0
@@ -41,6 +41,7 @@ def test_help_of_the_script(capsys):
 @pytest.mark.parametrize(
     ("module", "flags"),
     [
+        (images, ("PHOTOS", "--out", "--k", "--export", "--open", "--config.KEY")),
         (train, ("--config", "--config.KEY", "--workdir")),
         (cluster, ("--features", "--labels", "--method", "--k", "--bandwidth", "--workdir")),
         (predict, ("--workdir", "--images", "--out")),

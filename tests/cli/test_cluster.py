@@ -173,7 +173,7 @@ def test_an_interrupted_run_starts_over(files, capsys, monkeypatch):
         with pytest.raises(SystemExit) as end:
             cluster.main(flags)
     assert end.value.code == 130
-    assert "Interrupted. Run the same command again to start over." in capsys.readouterr().err
+    assert "Interrupted; the same command goes on from what is saved" in capsys.readouterr().err
     assert not pathlib.Path("out/results.json").exists()
     _run(capsys, *flags)
     assert pathlib.Path("out/results.json").exists()

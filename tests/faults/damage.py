@@ -15,11 +15,6 @@ def _truncate(file):
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
 
 
-def _folder(file):
-    file.unlink()
-    file.mkdir()
-
-
 KINDS = {
     # Where a bit always counts: that of a number may change its last digit alone.
     "flip": lambda file: flip(file, file.stat().st_size // 2, random.Random(0)),
@@ -27,6 +22,5 @@ KINDS = {
     "empty": lambda file: file.write_bytes(b""),
     "zeros": lambda file: file.write_bytes(bytes(file.stat().st_size)),
     "text": lambda file: file.write_text("not what it was"),
-    "folder": _folder,
     "pickle": lambda file: file.write_bytes(b"\x80\x04cos\nsystem\n(S'touch pwned'\ntR."),
 }

@@ -24,7 +24,7 @@ MADE_AGAIN = ("results.json", "images.json", "embedding.npz", "clusters.npz")
 
 
 def _cases():
-    reduced = {("flip", name) for name in MADE_AGAIN} | {("folder", "clusters.npz")}
+    reduced = {("flip", name) for name in MADE_AGAIN}
     for kind in KINDS:
         for name in MADE_AGAIN:
             slow = () if (kind, name) in reduced else (pytest.mark.slow,)

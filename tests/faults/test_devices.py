@@ -18,7 +18,7 @@ SAVED, STEPS = 4, 20
 
 
 def _checkpoints(folder, run):
-    return contextlib.closing(checkpoint.Checkpoints(folder, keep=2, method=run.name))
+    return contextlib.closing(checkpoint.Checkpoints(folder, keep=2))
 
 
 class Saved(NamedTuple):

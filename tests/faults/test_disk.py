@@ -1,4 +1,4 @@
-"""Disks that are full, read-only or absent: one sentence, and the last good step is named."""
+"""Disks that are full, read-only or absent: one sentence, and the same command goes on."""
 
 import contextlib
 import os
@@ -59,7 +59,7 @@ def test_a_disk_that_fills_between_checkpoints(tmp_path, monkeypatch, caplog):
 
         before_step(monkeypatch, 4, fill)
         said = _refused(config, folder / "run")
-        assert "cannot be written (No space left on device); the last good step is 2" in said
+        assert "cannot be written (No space left on device): free space" in said
         assert "Traceback" not in caplog.text
         (folder / "filler").unlink()
         monkeypatch.undo()
@@ -77,7 +77,7 @@ def test_a_disk_that_fills_before_the_report(tmp_path, monkeypatch):
 
         monkeypatch.setattr(pipeline.outputs.report, "write_report", full)
         said = _refused(config, folder / "run")
-        assert "cannot be written (No space left on device); the last good step is 4" in said
+        assert "cannot be written (No space left on device): free space" in said
         assert not (folder / "run" / "results.json").exists()
 
 
@@ -103,4 +103,4 @@ def test_a_disk_too_small_for_the_checkpoints(tmp_path, monkeypatch):
     config = toy.config(toy.file(tmp_path))
     with _mounted(tmp_path / "disk", "size=300k") as folder:
         said = _refused(config, folder / "run")
-        assert re.search(r"must have \d+ MB free for 3 checkpoints; got 0 MB: free space", said)
+        assert re.search(r"must have \d+\.\d MB free for 3 checkpoints; got 0\.\d MB", said)

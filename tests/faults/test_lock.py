@@ -1,8 +1,9 @@
 """One run in a workdir at a time; a crashed one leaves nothing that stops the next."""
 
-import json
 import os
+import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -11,97 +12,67 @@ import time
 import pytest
 from etils import epath
 
-from cluster_jax.core import lock
 from cluster_jax.core.checks import InputError
 from cluster_jax.pipeline import run as pipeline
+from cluster_jax.pipeline import workdir as workdirs
 from tests import toy
 from tests.faults.runs import assert_same, before_step
 
 pytestmark = pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
-
-
-@pytest.fixture(autouse=True)
-def _fast(monkeypatch):
-    monkeypatch.setattr(lock, "BEAT", 0.05)
-    monkeypatch.setattr(lock, "PATIENCE", 0.4)
-
-
-def _write(folder, **changes):
-    """The lock of another process on this machine, with changes."""
-    pid = changes.get("pid", os.getppid())
-    owner = {**lock.machine(), "pid": pid, "started": lock.started(pid), "token": "x", "beat": 1}
-    (folder / lock.NAME).write_text(json.dumps({**owner, **changes}))
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def _take(folder):
-    with lock.locked(epath.Path(folder)) as held:
-        held.check()
+    with workdirs.locked(epath.Path(folder)) as check:
+        check()
 
 
 def test_it_is_held_and_released(tmp_path):
-    with lock.locked(epath.Path(tmp_path)) as held:
-        first = json.loads((tmp_path / lock.NAME).read_text())
-        assert first["pid"] == os.getpid()
-        time.sleep(0.3)
-        assert json.loads((tmp_path / lock.NAME).read_text())["beat"] > first["beat"]
-        held.check()
-        with pytest.raises(InputError, match=rf"is used by another run, process {os.getpid()} on"):
-            _take(tmp_path)
-    assert list(tmp_path.iterdir()) == []
-    _take(tmp_path)
+    folder = epath.Path(tmp_path) / "run"
+    workdirs.check_unused(folder)
+    assert not folder.exists()
+    with workdirs.locked(folder) as check:
+        check()
+        for use in (_take, workdirs.check_unused):
+            with pytest.raises(InputError, match=rf"used by another run, process {os.getpid()} on"):
+                use(folder)
+    assert list(folder.iterdir()) == []
+    _take(folder)
 
 
-def test_the_owner_on_this_machine(tmp_path):
-    _write(tmp_path)
-    with pytest.raises(InputError, match="wait for it, or choose another --workdir"):
+HOLD = """
+import sys, time
+from etils import epath
+from cluster_jax.pipeline import workdir
+with workdir.locked(epath.Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_another_process_until_it_is_killed(tmp_path):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+    owner = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    assert owner.stdout.readline() == "held\n"
+    said = rf"{tmp_path} is used by another run, process {owner.pid} on .*; wait for it, or choose"
+    with pytest.raises(InputError, match=said):
         _take(tmp_path)
-    _write(tmp_path, started="long ago")  # the number belongs to another process by now
-    _take(tmp_path)
-    dead = subprocess.Popen([sys.executable, "-c", ""])
-    while lock.started(dead.pid):  # a zombie from here on, which is dead
-        time.sleep(0.01)
-    _write(tmp_path, pid=dead.pid, started="1")
-    start = time.monotonic()
-    _take(tmp_path)
-    assert time.monotonic() - start < 0.3
-    dead.wait()
-
-
-def test_an_owner_elsewhere(tmp_path, caplog):
-    """Whose process numbers mean nothing here: it is watched for a sign of life."""
-    for other in ({"host": "elsewhere"}, {"boot": "before"}, {"space": "a container"}):
-        _write(tmp_path, pid=1, **other)
-        _take(tmp_path)
-    assert "waiting 0 s for a sign of life" in caplog.text
-    _write(tmp_path, host="elsewhere")
-
-    def live():
-        for beat in range(2, 20):
-            _write(tmp_path, host="elsewhere", beat=beat)
-            time.sleep(0.05)
-
-    thread = threading.Thread(target=live)
-    thread.start()
-    with pytest.raises(InputError, match=r"process \d+ on elsewhere; wait for it"):
-        _take(tmp_path)
-    thread.join()
-
-
-@pytest.mark.parametrize("content", ["", "[1]", '{"pid": "x"}', '{"pid": 1e400}', "[" * 100_000])
-def test_a_damaged_lock_is_taken_over(tmp_path, content):
-    (tmp_path / lock.NAME).write_text(content)
+    owner.send_signal(signal.SIGKILL)
+    owner.communicate()
+    assert (tmp_path / workdirs.LOCK).exists()
     _take(tmp_path)
 
 
 def test_two_that_start_at_once(tmp_path):
-    """At most one gets it, whoever wrote last."""
+    """One gets it, the others are refused."""
     got, refused = [], []
 
     def start():
         try:
-            with lock.locked(epath.Path(tmp_path)) as held:
+            with workdirs.locked(epath.Path(tmp_path)) as check:
                 time.sleep(0.3)
-                held.check()
+                check()
                 got.append(1)
         except InputError as error:
             refused.append(str(error))
@@ -115,21 +86,39 @@ def test_two_that_start_at_once(tmp_path):
     assert len(refused) == 7
 
 
-def test_a_lost_lock(tmp_path):
-    with lock.locked(epath.Path(tmp_path)) as held:
-        _write(tmp_path, token="y")
-        with pytest.raises(lock.Lost, match="is used by another run"):
-            held.check()
-    assert json.loads((tmp_path / lock.NAME).read_text())["token"] == "y"
-    (tmp_path / lock.NAME).unlink()
-    folder = tmp_path / "run"
-    folder.mkdir()
-    with lock.locked(epath.Path(folder)) as held:
+def test_it_changes_hands(tmp_path):
+    """Between one that removes the file and others that have opened it there is no second owner."""
+    holders, most = [], []
+
+    def use():
+        for _ in range(200):
+            try:
+                with workdirs.locked(epath.Path(tmp_path)):
+                    holders.append(1)
+                    most.append(len(holders))
+                    holders.pop()
+            except InputError:
+                pass
+
+    threads = [threading.Thread(target=use) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert max(most) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_deleted(tmp_path):
+    folder = epath.Path(tmp_path) / "run"
+    with workdirs.locked(folder) as check:
         shutil.rmtree(folder)
-        time.sleep(0.2)
-        with pytest.raises(lock.Lost, match="got it deleted or emptied"):
-            held.check()
-    assert not folder.exists()
+        with pytest.raises(InputError, match="got it deleted or emptied"):
+            check()
+        _take(folder)  # of the next run
+        with pytest.raises(InputError, match="got it deleted or emptied"):
+            check()
+    assert list(folder.iterdir()) == []
 
 
 def test_two_runs_at_once(finished, tmp_path, monkeypatch):
@@ -150,7 +139,7 @@ def test_two_runs_at_once(finished, tmp_path, monkeypatch):
     assert f"{tmp_path}/run is used by another run, process {os.getpid()}" in said[0]
     assert built == [1]
     assert_same(tmp_path / "run", finished.workdir)
-    assert not (tmp_path / "run" / lock.NAME).exists()
+    assert not (tmp_path / "run" / workdirs.LOCK).exists()
 
 
 def test_a_workdir_deleted_in_mid_run(tmp_path, monkeypatch):

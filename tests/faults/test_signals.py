@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from cluster_jax.cli import train
-from cluster_jax.core import io, lock
+from cluster_jax.core import io
 from cluster_jax.data import batches
-from cluster_jax.pipeline import parts
 from cluster_jax.pipeline import run as pipeline
+from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.training import checkpoint
 from tests.faults.runs import assert_same, before_step
 
@@ -123,7 +123,7 @@ SIGNALS = {signal.SIGTERM: 75, signal.SIGINT: 130}
 # Part of a run -> what starts it.
 PARTS = {
     "embedding": (pipeline.stages, "embed_dataset"),
-    "embedded": (pipeline.integrity, "write_embedding"),
+    "embedded": (workdirs, "write_embedding"),
     "clustering": (pipeline.outputs.evaluate, "evaluate"),
     "report": (pipeline.outputs.report, "write_report"),
 }
@@ -132,7 +132,7 @@ REDUCED = {("embedded", signal.SIGTERM), ("clustering", signal.SIGINT), ("report
 
 def _goes_on(command, finished, workdir, monkeypatch, capsys):
     assert "Traceback" not in capsys.readouterr().err
-    assert not (workdir / lock.NAME).exists()
+    assert not (workdir / workdirs.LOCK).exists()
     assert not (workdir / "results.json").exists()
     monkeypatch.undo()
     assert command() == 0
@@ -181,9 +181,9 @@ def test_in_the_midst_of_the_embedding(command, tmp_path, monkeypatch, capsys, n
         patch.setattr(batches, "evaluation", interrupted)
         assert command(*flags) == SIGNALS[number]
     said = capsys.readouterr().err
-    assert "Interrupted. Run the same command again to resume." in said
+    assert "Interrupted; the same command goes on from what is saved" in said
     assert "Traceback" not in said
-    assert parts.exist(workdir / "embedding.npz.parts")
+    assert list((workdir / "embedding.npz.parts").glob("part_*"))
     starts = []
 
     def started(dataset, **arguments):
@@ -204,7 +204,7 @@ def test_in_the_midst_of_the_embedding(command, tmp_path, monkeypatch, capsys, n
 def test_before_anything_is_saved(command, tmp_path, monkeypatch, capsys, number):
     _before(monkeypatch, pipeline.stages, "build_stages", lambda: _send(number))
     assert command() == SIGNALS[number]
-    assert "Interrupted. Run the same command again to start over." in capsys.readouterr().err
+    assert "Interrupted; the same command goes on from what is saved" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
@@ -222,10 +222,10 @@ def test_during_the_training(command, finished, tmp_path, monkeypatch, capsys, n
 def test_while_the_last_checkpoint_is_saved(command, finished, tmp_path, monkeypatch, capsys):
     save = checkpoint.Checkpoints.save
 
-    def saved(checkpoints, state, step):
+    def saved(checkpoints, state, step, unreported):
         if step == 4:
             _send(signal.SIGTERM)
-        save(checkpoints, state, step)
+        save(checkpoints, state, step, unreported)
 
     monkeypatch.setattr(checkpoint.Checkpoints, "save", saved)
     assert command() == 75

@@ -49,7 +49,7 @@ def test_a_state_stays_what_it_is(tmp_path, method, nrcc):
     middle, _ = cases.advance(run, start(), step, mesh, range(2))
     blind, _ = cases.advance(_relabelled(run), start(), step, mesh, range(2))
     _equal(middle, blind)
-    saved = Checkpoints(tmp_path / "checkpoints", keep=1, method=method)
+    saved = Checkpoints(tmp_path / "checkpoints", keep=1)
     saved.save(middle, 2)
     end, metrics = cases.advance(run, middle, step, mesh, range(2, 4))
     assert jax.tree.map(lambda x: (x.shape, x.dtype), end) == before

@@ -2,7 +2,6 @@
 
 import csv
 import dataclasses
-import json
 
 import numpy as np
 import pytest
@@ -206,9 +205,6 @@ def test_embed_resumes_with_the_same_views(photos, tmp_path, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             feature_file.write(photos, tmp_path / "x.npz", 2)
     assert not (tmp_path / "x.npz").exists()
-    other = json.loads(json.dumps(photos)) | {"seed": 1}
-    with pytest.raises(InputError, match="must have parts of the same images"):
-        feature_file.write(other, tmp_path / "x.npz", 2)
     rest = _Evaluation(monkeypatch)
     feature_file.write(photos, tmp_path / "x.npz", 2)
     assert rest.counts == [8]
@@ -250,14 +246,19 @@ def test_embed_makes_damaged_parts_again(photos, tmp_path, monkeypatch, caplog):
         with pytest.raises(KeyboardInterrupt):
             feature_file.write(photos, tmp_path / "x.npz", 0)
     folder = tmp_path / "x.npz.parts"
-    about = (folder / "about.json").read_text()
-    (folder / "about.json").write_text("{")
-    with pytest.raises(InputError, match="must have parts of the same images, network and views"):
-        feature_file.write(photos, tmp_path / "x.npz", 0)
-    (folder / "about.json").write_text(about)
     (folder / "part_000000000000.npz").write_bytes(b"PK damaged")
     whole = _Evaluation(monkeypatch)
     feature_file.write(photos, tmp_path / "x.npz", 0)
     assert "part_000000000000.npz is damaged (it has no checksum at its end)" in caplog.text
     assert whole.counts == [16, 16, 8]
     assert not folder.exists()
+
+
+def test_embed_makes_parts_of_another_seed_again(photos, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        _Evaluation(patch, stop=2)
+        with pytest.raises(KeyboardInterrupt):
+            feature_file.write(photos | {"seed": 1}, tmp_path / "x.npz", 0)
+    whole = _Evaluation(monkeypatch)
+    feature_file.write(photos, tmp_path / "x.npz", 0)
+    assert whole.counts == [16, 16, 8]

@@ -394,7 +394,7 @@ def simclr(folder, config):
     made.seed = 5
     built = build.build_run(parse_config(made))
     workdir = folder / "simclr"
-    saved = checkpoint.Checkpoints(workdir / "checkpoints", keep=1, method="simclr")
+    saved = checkpoint.Checkpoints(workdir / "checkpoints", keep=1)
     saved.save(build.initial_state(built.training), 2)
     saved.close()
     io.write_json(workdir / "config.json", config_json(made))

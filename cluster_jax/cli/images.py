@@ -1,0 +1,90 @@
+"""`cluster-jax images PHOTOS [--out=DIR] [--k=N] [--export=DIR] [--open]`: groups of photos."""
+
+import pathlib
+import sys
+import webbrowser
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cluster_jax.cli import exit_codes
+from cluster_jax.cli.flags import read_flags
+from cluster_jax.cli.parser import Parser
+from cluster_jax.core.checks import InputError
+
+# By the tree's verdict.
+_SURENESS = {
+    "clear": "clearly apart",
+    "no clear answer": "a best guess: they are not clearly apart",
+    "one cluster": "no split separates the photos clearly",
+    None: "the number asked for",
+}
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        "images",
+        "Finds groups of similar photos, and how many there are, and writes report.html,\n"
+        "assignments.csv and results.json. A pretrained network embeds the photos; nothing is\n"
+        "trained, and subfolders are used only to score.",
+        "configs/base.py explains the keys of a config; this command has those of images.\n\n",
+    )
+    add = parser.add_argument
+    add("photos", metavar="PHOTOS", help="folder of images, or a .npy or .npz file of them")
+    add("--out", metavar="DIR", help="folder of the results (default: runs/images-HASH)")
+    add("--k", type=int, metavar="N", help="number of groups (default: found)")
+    add("--export", metavar="DIR", help="new folder for links to the photos, one folder per group")
+    add("--open", action="store_true", help="open the report in the browser")
+    values = "any value of the config, for example --config.seed=1"
+    add("--config.KEY", metavar="VALUE", help=values)
+    return parser
+
+
+def _conclusion(results: Mapping[str, Any], workdir: pathlib.PurePath) -> str:
+    """How many groups and how sure, where the report is, and what to try next."""
+    from cluster_jax.evaluation import summary
+
+    method = summary.shown(results["metrics"])
+    metrics = results["metrics"][method]
+    groups = summary.groups(*summary.tally(metrics), "group")
+    images = results["provenance"]["images_scored"]
+    return (
+        f"\n{groups} of {images:,} photos: {_SURENESS[metrics.get('verdict')]}.\n"
+        f"Report: {workdir / 'report.html'}\n"
+        "Next: --k=N for another number of groups, --export=DIR for a folder of each, or\n"
+        f"cluster-jax predict --workdir={workdir} --images=NEW for new photos.\n"
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point; `arguments` are those of the process by default."""
+    with exit_codes.handle_errors():
+        flags, others = _parser().parse_known_args(arguments)
+        unknown = [other for other in others if not other.startswith("--config.")]
+        if unknown:
+            raise InputError(
+                f"arguments must be PHOTOS and flags; got {unknown[0]!r} (see cluster-jax images "
+                "--help)"
+            )
+        # What the command itself sets comes last, and so counts.
+        values = [f"--config.data.dir={flags.photos}"]
+        if pathlib.Path(flags.photos).suffix in (".npy", ".npz"):
+            values.append("--config.data.name=arrays")
+        if flags.k is not None:
+            values.append(f"--config.eval.k={flags.k}")
+        for name, value in (("workdir", flags.out), ("export", flags.export)):
+            if value is not None:
+                values.append(f"--{name}={value}")
+        read = read_flags("images", ["--config=images", *others, *values], ("workdir", "export"))
+
+        from cluster_jax.cli import train
+        from cluster_jax.core import io
+        from cluster_jax.pipeline import workdir as workdirs
+
+        workdir = train.run(read)
+        sys.stdout.write(_conclusion(io.read_json(workdir / workdirs.RESULTS), workdir))
+        if flags.open:
+            webbrowser.open(pathlib.Path(workdir / workdirs.REPORT).resolve().as_uri())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""`cluster-jax images`: one command from a folder of photos to a report."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cluster_jax.cli import images
+from tests import toy
+
+pytestmark = [
+    pytest.mark.usefixtures("one_device"),
+    pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning"),
+]
+
+QUICK = (
+    "--config.data.image_size=32", "--config.augment.size=32", "--config.eval.batch_size=16",
+    "--config.eval.reduce.method=pca",
+)  # fmt: skip
+
+
+@pytest.fixture
+def photos(tmp_path):
+    folder = tmp_path / "my photos"
+    folder.mkdir()
+    for i, pixels in enumerate(toy.images(48, channels=3)[0]):
+        Image.fromarray(pixels).save(folder / f"{i:02}.png")
+    return folder
+
+
+def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, monkeypatch):
+    opened = []
+    monkeypatch.setattr(images.webbrowser, "open", opened.append)
+    out, linked = tmp_path / "out", tmp_path / "linked"
+    images.main([str(photos), f"--out={out}", "--k=3", f"--export={linked}", "--open", *QUICK])
+    results = json.loads((out / "results.json").read_text())
+    assert results["config"]["seed"] == 0
+    assert results["metrics"]["tree"]["n_clusters"] == 3
+    assert results["provenance"]["number_of_clusters"]["tree"] == "given"
+    said = capsys.readouterr().out
+    assert "\n3 groups of 48 photos: the number asked for.\n" in said
+    assert f"\nReport: {out}/report.html\n" in said
+    assert f"--workdir={out} " in said
+    assert opened == [(out / "report.html").as_uri()]
+    assert len([*linked.iterdir()]) == 3
+    assert len([*linked.glob("*/*.png")]) == 48
+
+
+def test_an_array_and_the_number_that_is_found(tmp_path, capsys):
+    np.save(tmp_path / "x.npy", toy.images(48, channels=3)[0])
+    images.main([str(tmp_path / "x.npy"), f"--out={tmp_path / 'out'}", "--config.seed=3", *QUICK])
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert results["config"]["seed"] == 3
+    large = results["metrics"]["tree"]["n_large"]
+    assert f"\n{large} group" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("none",), "data.dir must be an existing folder"),
+        ((), "PHOTOS"),
+        (("here", "--kk=3"), "arguments must be PHOTOS and flags; got '--kk=3'"),
+        (("here", "--k=many"), "--k"),
+        (("here", "--k=0"), "eval.k must be"),
+        (("here", "--config.train.nothing=1"), "train.nothing"),
+    ],
+)
+def test_bad_input(photos, arguments, said, tmp_path, capsys):
+    given = [str(photos) if a == "here" else a for a in arguments]
+    with pytest.raises(SystemExit) as stop:
+        images.main([*given, f"--out={tmp_path / 'out'}", *QUICK])
+    assert stop.value.code == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
