@@ -248,8 +248,9 @@ def _silence() -> None:
 
 
 def _is_not_left_over(record: logging.LogRecord) -> bool:
-    text = record.getMessage()
-    return not (text.startswith("Task exception was never retrieved") and "orbax" in text)
+    text = record.getMessage()  # of a task or a future
+    is_of_orbax = "orbax" in text or "tensorstore" in text
+    return not (is_of_orbax and "exception was never retrieved" in text)
 
 
 def _is_not_orbax(record: logging.LogRecord) -> bool:

@@ -1,5 +1,6 @@
 """One run in a workdir at a time; a crashed one leaves nothing that stops the next."""
 
+import fcntl
 import os
 import pathlib
 import shutil
@@ -86,27 +87,23 @@ def test_two_that_start_at_once(tmp_path):
     assert len(refused) == 7
 
 
-def test_it_changes_hands(tmp_path):
-    """Between one that removes the file and others that have opened it there is no second owner."""
-    holders, most = [], []
+def test_an_owner_that_ends_while_another_starts(tmp_path, monkeypatch):
+    """It removes the file that the other has opened but not locked yet."""
+    flock, opened = fcntl.flock, []
 
-    def use():
-        for _ in range(200):
-            try:
-                with workdirs.locked(epath.Path(tmp_path)):
-                    holders.append(1)
-                    most.append(len(holders))
-                    holders.pop()
-            except InputError:
-                pass
+    def late(file, operation):
+        if not opened:
+            (tmp_path / workdirs.LOCK).unlink()
+        opened.append(file)
+        flock(file, operation)
 
-    threads = [threading.Thread(target=use) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert max(most) == 1
-    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(fcntl, "flock", late)
+    with workdirs.locked(epath.Path(tmp_path)) as check:
+        check()
+        with pytest.raises(InputError, match="is used by another run"):
+            _take(tmp_path)
+    assert opened[0].closed
+    assert len(opened) == 3
 
 
 def test_a_folder_that_is_deleted(tmp_path):
