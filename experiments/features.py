@@ -137,13 +137,10 @@ def _write(found: dict[tuple[str, str], list[dict]], command: str, out: str) -> 
     """Writes a table for each set; returns the text."""
     texts = []
     for name in SETS:
-        rows = [
-            [
-                method,
-                *(_cell(column, [r[column] for r in found[name, method]]) for column in COLUMNS),
-            ]
-            for method in (RAW, *METHODS)
-        ]
+        rows = []
+        for method in (RAW, *METHODS):
+            of_seeds = found[name, method]
+            rows.append([method, *(_cell(c, [r[c] for r in of_seeds]) for c in COLUMNS)])
         texts.append(tables.markdown([name, *COLUMNS], rows))
     results = [r for values in found.values() for r in values]
     trained, scored = (

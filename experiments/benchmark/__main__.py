@@ -31,14 +31,13 @@ def main() -> None:
         figures, setup = module.measure(flags.data, flags.tiny) if is_gpu else module.measure()
     except InputError as error:
         parser.error(str(error))
-    if flags.data:
-        command += " --data=DIR"
+    command += " --data=DIR" * bool(flags.data) + " --tiny" * flags.tiny
     about = {**setup, **tables.origin(command)}
     result = io.plain({"name": flags.name, "figures": figures})
     print(json.dumps({**result, "provenance": io.plain(about)}, indent=2))
     if flags.json and is_gpu:
         path = pathlib.Path(flags.json).with_suffix("")
-        print(tables.write(path, result, about, *module.texts(figures, setup["device"])))
+        print(tables.write(path, result, about, *module.texts(figures, setup)))
     elif flags.json:
         io.write_json(flags.json, {**result, "provenance": about})
 

@@ -100,14 +100,14 @@ def measure(data: str | None = None, tiny: bool = False) -> tuple[dict, dict]:
         raise InputError("a GPU or TPU must be there; got only a CPU, for which there is --tiny")
     figures: dict[str, Any] = {"checks": _checks.measure(tiny), "rates": {}, "pytorch": {}}
     _say("checks", figures["checks"]["failed"] or "passed")
-    items = (BYOL, BYOL._replace(sampler="sghmc")) if tiny else ITEMS
-    for item in items:
+    for item in (BYOL,) if tiny else ITEMS:
         figures["rates"][item.name] = _checks.attempt(rate, item, tiny)
         _say(item.name, figures["rates"][item.name])
     for dtype in () if tiny else DTYPES:
         figures["pytorch"][dtype] = _checks.attempt(torch_rate, dtype)
         _say(f"PyTorch, {dtype}", figures["pytorch"][dtype])
-    figures["profile"] = _checks.attempt(profile, BYOL._replace(sampler="sghmc"), tiny)
+    profiled = BYOL if tiny else BYOL._replace(sampler="sghmc")
+    figures["profile"] = _checks.attempt(profile, profiled, tiny)
     if data is not None:
         figures["training"] = _checks.attempt(train, data)
     return figures, {"device": jax.devices()[0].device_kind, "seed": 0, "tiny": tiny}
@@ -286,23 +286,28 @@ def predict(item: Item) -> dict[str, Any]:
     return {"gflops_per_image": flops / 1e9, "megabytes_per_image": moved / 1e6, **expected}
 
 
-def texts(figures: Mapping[str, Any], device: str) -> list[str]:
+def texts(figures: Mapping[str, Any], setup: Mapping[str, Any]) -> list[str]:
     """The figures as Markdown, the rates beside what was predicted."""
+    device = setup["device"]
     predictions = io.read_json(PREDICTIONS)["rates"]
     chip = next((name for name in CHIPS if name in device), None)
     found = figures["rates"] | {f"PyTorch, byol {d}": f for d, f in figures["pytorch"].items()}
-    keys = ("images_per_second", "predicted", "share_of_peak", "gflops_per_image", "memory_gb")
     rows = []
     for name, row in found.items():
         expected = predictions.get(name, {}).get(chip, {}).get("images_per_second")
-        values = {**row, "predicted": expected}
-        error = [row["error"]] if "error" in row else []
-        cells = [_number(values.get(key)) for key in (*keys, "first_step_seconds")]
-        rows.append([name, *error, *cells[len(error) :]])
+        share = row.get("share_of_peak")
+        rest = ("gflops_per_image", "memory_gb", "first_step_seconds")
+        cells = [
+            row.get("error") or _number(row["images_per_second"]),
+            _number(expected),
+            "" if share is None else f"{share:.1%}",
+            *(_number(row.get(key)) for key in rest),
+        ]
+        rows.append([name, *cells])
     columns = ("images/s", "predicted", "of peak", "GFLOP/image", "memory GB", "first step s")
     checks = figures["checks"]
     parts = [
-        f"# {device}",
+        f"# {device}{', tiny sizes' * setup['tiny']}",
         f"Checks against the CPU: {len(checks['figures'])}; failed: "
         f"{', '.join(checks['failed']) or 'none'}.",
         tables.markdown(["", *columns], rows),

@@ -7,8 +7,8 @@ Five known and five novel classes each of the digits (`ncl_digits`), and of the 
 sets (`ncl_features`; DIR/imagenette.npz and so on are those of `python -m experiments.features`).
 The last five are novel, or those of `--novel`; then only the head on clusters is measured, and the
 results are in `heads_13579` and so on. About 40 minutes on one core (20 with `--novel`); finished
-runs are reused. Two processes with --only=0/2 and --only=1/2 can split the runs; a final call without
---only writes the table.
+runs are reused. Two processes with --only=0/2 and --only=1/2 can split the runs; a final call
+without --only writes the table.
 """
 
 import pathlib

@@ -2,8 +2,9 @@
 
     python -m experiments.number_of_clusters.constants --data=DIR
 
-Writes `constants.md` and `constants.json`: differences of the mean ARI on photos, generated and low-dimensional sets (a
-part of the choosing draws), and of the share of single classes of photos that are kept whole.
+Writes `constants.md` and `constants.json`: differences of the mean ARI on photos, generated and
+low-dimensional sets (a part of the choosing draws), and of the share of single classes of photos
+that are kept whole.
 """
 
 import argparse
