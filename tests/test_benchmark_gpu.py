@@ -1,17 +1,17 @@
 """The benchmark of a GPU, on the CPU: what its figures are figures of."""
 
 import json
+import pathlib
 import re
 import sys
 import types
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
+from cluster_jax.cli.flags import read_flags
 from cluster_jax.core import io
-from cluster_jax.main import main as train_command
 from cluster_jax.pipeline import build
 from cluster_jax.pipeline.config import parse_config
 from cluster_jax.training.step import make_step
@@ -165,23 +165,28 @@ def test_pytorch_runs_in_a_process_of_its_own(monkeypatch):
     assert gpu.torch_rate("bfloat16") == {"error": "PyTorch is not installed"}
 
 
-@pytest.mark.usefixtures("one_device")
 @pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
 def test_a_training_is_the_packages_own_command(tmp_path, monkeypatch):
-    """Its flags are accepted and its results read; a small network and few steps for the CPU."""
-    images = np.random.default_rng(0).integers(0, 256, (64, 32, 32, 3), dtype=np.uint8)
-    data = tmp_path / "x.npz"
-    np.savez(data, images=images, labels=np.arange(64) % 10)
-    monkeypatch.setattr(gpu.subprocess, "run", lambda argv, check: train_command(argv[3:]))
-    small = {"data.name": "arrays", "data.split": "None", "train.duration": "2 steps"}
-    small |= {"network.name": "small", "network.stem": "None", "network.width": 4}
-    small |= {"network.dtype": "float32", "train.batch_size": 32, "optimizer.warmup": "1 steps"}
-    small |= {"network.projector.hidden": 16, "network.predictor.hidden": 16}
-    small |= {"network.projector.out": 8, "eval.reduce.method": "pca"}
-    overrides = [f"--config.{key}={value}" for key, value in small.items()]
-    figures = gpu.train(str(data), str(tmp_path / "run"), *overrides)
-    assert figures["metrics"]["kmeans"]["acc"] > 0
-    assert "--config=ncc_cifar10 --config.data.dir=DIR" in figures["command"]
+    """Its flags make a valid config, and its results are read."""
+    found = {"metrics": {"kmeans": {"acc": 0.5}}, "seconds": {"train": 1.0}}
+    found["images_per_second"] = 7.0
+
+    def run(argv, check):
+        assert argv[1:3] == ["-m", "cluster_jax.main"]
+        flags = read_flags("train", argv[3:], ("workdir",))
+        config = parse_config(flags.config)
+        assert (config.method.name, config.network.name) == ("ncc", "resnet18")
+        assert config.data.name == "cifar10"
+        workdir = pathlib.Path(flags.others["workdir"])
+        workdir.mkdir()
+        io.write_json(workdir / "results.json", {**found, "more": 1})
+
+    monkeypatch.setattr(gpu.subprocess, "run", run)
+    figures = gpu.train("/my/data", str(tmp_path / "run"))
+    command = figures.pop("command")
+    assert figures == found
+    assert command.startswith("python -m cluster_jax.main --config=ncc_cifar10")
+    assert "--config.data.dir=DIR" in command
 
 
 def test_tables_have_rates_beside_predictions_a_profile_and_a_training():
