@@ -24,8 +24,7 @@ from cluster_jax.clustering.reduce import reduce
 from cluster_jax.core import io
 from cluster_jax.core.config import load_config
 from cluster_jax.metrics import partition
-from cluster_jax.pipeline import provenance
-from experiments import bandwidth_sets, machine
+from experiments import bandwidth_sets, tables
 
 RULES = (
     "silhouette (GridShift's)",
@@ -154,64 +153,52 @@ def embedded(file: str, seed: int) -> dict:
     }
 
 
-def table(results: list[dict], embeddings: list[dict]) -> str:
+def texts(results: list[dict], embeddings: list[dict]) -> list[str]:
     """The results as Markdown."""
-    blobs = [r for r in results if r["set"]["kind"] == "blobs"]
     lists = sorted({(r["set"]["round"], r["set"]["half"]) for r in results})
-    groups = {
-        f"{half}, list {number}": [
-            r for r in blobs if (r["set"]["round"], r["set"]["half"]) == (number, half)
+    titles = [f"{half}, list {number}" for number, half in lists]
+
+    def of(kind: str) -> list[list[dict]]:
+        keys = ("kind", "round", "half")
+        return [
+            [r for r in results if [r["set"][k] for k in keys] == [kind, *key]] for key in lists
         ]
-        for number, half in lists
-    }
-    lines = [
-        "Sets of blobs with the right number of clusters (exact up to 5, within 10 % above; small",
+
+    def verdicts(group: list[dict]) -> str:
+        found = [r["verdict"] for r in group]
+        return " / ".join(str(found.count(v)) for v in bandwidth.VERDICTS)
+
+    blobs = of("blobs")
+    sizes = [f"{title} ({len(group)})" for title, group in zip(titles, blobs, strict=True)]
+    right = [[r, *(sum(x["rules"][r]["right"] for x in group) for group in blobs)] for r in RULES]
+    kinds = ("blobs", "blob", "noise", "moons")
+    parts = [
+        "# Bandwidth rules",
+        "Sets of blobs with the right number of clusters (exact up to 5, within 10 % above; small "
         "clusters of outliers not counted) and an ARI of at least 0.9:",
-        "",
-        "| rule | " + " | ".join(f"{name} ({len(g)})" for name, g in groups.items()) + " |",
-        "|---|" + "---:|" * len(groups),
+        tables.markdown(["rule", *sizes], right),
+        "Verdicts of GridShift's rule, clear / one cluster / no clear answer:",
+        tables.markdown(["kind", *titles], [[k, *map(verdicts, of(k))] for k in kinds]),
     ]
-    for rule in RULES:
-        right = [sum(r["rules"][rule]["right"] for r in g) for g in groups.values()]
-        lines.append(f"| {rule} | " + " | ".join(map(str, right)) + " |")
-    lines += ["", "Verdicts of GridShift's rule, clear / one cluster / no clear answer:", ""]
-    lines += ["| kind | " + " | ".join(groups) + " |", "|---|" + "---:|" * len(groups)]
-    for kind in ("blobs", "blob", "noise", "moons"):
-        cells = []
-        for number, half in lists:
-            verdicts = [
-                r["verdict"]
-                for r in results
-                if (r["set"]["kind"], r["set"]["round"], r["set"]["half"]) == (kind, number, half)
-            ]
-            cells.append(" / ".join(str(verdicts.count(v)) for v in bandwidth.VERDICTS))
-        lines.append(f"| {kind} | " + " | ".join(cells) + " |")
-    if embeddings:
-        lines += ["", "NMI on UMAP maps of embeddings of the digits:", ""]
-        lines += [
-            "| rule | " + " | ".join(f"{e['file']}" for e in embeddings) + " |",
-            "|---|" + "---:|" * len(embeddings),
-        ]
-        for rule in RULES:
-            values = [f"{e['rules'][rule]['nmi']:.3f}" for e in embeddings]
-            lines.append(f"| {rule} | " + " | ".join(values) + " |")
-        lines += [
-            "",
-            f"The same bandwidth on {SHIFTS} randomly shifted grids; the consensus of 5 grids is",
-            "the partition with the highest mean ARI to the other four:",
-            "",
-            "| embedding | NMI lowest, mean, highest | ARI between grids | NMI of 4 consensuses |",
-            "|---|---|---:|---|",
-        ]
-        for e in embeddings:
-            o = e["origin"]
-            low_mean_high, consensus = (
-                ", ".join(f"{v:.3f}" for v in o[key]) for key in ("nmi", "nmi_of_consensus_of_5")
-            )
-            lines.append(
-                f"| {e['file']} | {low_mean_high} | {o['ari_between']:.3f} | {consensus} |"
-            )
-    return "\n".join(lines) + "\n"
+    if not embeddings:
+        return parts
+    nmi = [[r, *(f"{e['rules'][r]['nmi']:.3f}" for e in embeddings)] for r in RULES]
+    origins = []
+    for e in embeddings:
+        low_mean_high, consensus = (
+            ", ".join(f"{v:.3f}" for v in e["origin"][key])
+            for key in ("nmi", "nmi_of_consensus_of_5")
+        )
+        origins.append([e["file"], low_mean_high, f"{e['origin']['ari_between']:.3f}", consensus])
+    columns = ["embedding", "NMI lowest, mean, highest", "ARI between grids"]
+    return [
+        *parts,
+        "NMI on UMAP maps of embeddings of the digits:",
+        tables.markdown(["rule", *(e["file"] for e in embeddings)], nmi),
+        f"The same bandwidth on {SHIFTS} randomly shifted grids; the consensus of 5 grids is the "
+        "partition with the highest mean ARI to the other four:",
+        tables.markdown([*columns, "NMI of 4 consensuses"], origins),
+    ]
 
 
 def main() -> None:
@@ -226,20 +213,9 @@ def main() -> None:
         results.append(judge(generated))
         print(generated.name, generated.half, results[-1]["verdict"], flush=True)
     embeddings = [embedded(file, seed) for seed, file in enumerate(arguments.embeddings)]
-    about = {
-        "command": "python -m experiments.bandwidth --embeddings RUN/embedding.npz ...",
-        "embeddings": [pathlib.Path(f).parent.name for f in arguments.embeddings],
-        "machine": machine.describe(),
-        "versions": provenance.versions(),
-        "commit": provenance.commit(),
-    }
-    io.write_json(
-        f"{arguments.out}.json", {"provenance": about, "sets": results, "embeddings": embeddings}
-    )
-    text = table(results, embeddings)
-    protocol_lines = "\n".join(f"- {key}: {value}" for key, value in about.items())
-    io.write(f"{arguments.out}.md", f"# Bandwidth rules\n\n{text}\n{protocol_lines}\n")
-    print(text)
+    about = tables.origin("python -m experiments.bandwidth --embeddings RUN/embedding.npz ...")
+    found = {"sets": results, "embeddings": embeddings}
+    print(tables.write(arguments.out, found, about, *texts(results, embeddings)))
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from cluster_jax.core import io
 from cluster_jax.core.config import load_config
 from cluster_jax.evaluation import duplicates
 from cluster_jax.pipeline import run as pipeline
+from experiments import tables
 
 PER_CLASS, EVERY, STEPS = 100, 10, 600
 PARTS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
@@ -97,8 +98,8 @@ def main() -> None:
         files = [row["image"] for row in csv.DictReader(file)]
     features = io.read_arrays(flags.workdir / "embedding.npz")["projection"]
     table = measure(features, files)
-    for row in table:
-        print(" | ".join(f"{value:.4g}" for value in row.values()))
+    cells = [["" if v is None else f"{v:.4g}" for v in row.values()] for row in table]
+    print(tables.markdown(table[0], cells))
     if flags.out is not None:
         provenance = results["provenance"]
         io.write_json(

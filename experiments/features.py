@@ -1,6 +1,6 @@
 """Methods on stored features of four sets, beside k-means and GridShift on the features.
 
-python -m experiments.features --features=DIR [--runs=runs/features] [--out=FILE] [--only=0/2]
+python -m experiments.features --features=DIR [--runs=DIR] [--out=PATH] [--only=0/2]
 
 DIR holds imagenette.npz (3,000 photos at 224 pixels), cifar10.npz (10,000 at 128),
 tiny_imagenet10.npz (1,500 at 224) and fashion_mnist.npz (10,000 test images at 128), each written
@@ -16,11 +16,10 @@ their labels, which score only (a sketch of SimCLR with tau 0.2 and one with 20 
 scored on some of the sets, and not taken); k-means, NCC and CueCo are given the number of classes.
 k-means is run twice, on rows of length one: the Euclidean one, and the spherical one, whose cosine
 is that of the methods' losses. About three hours on two cores; finished runs are reused. Two
-processes with --only=0/2 and --only=1/2 can split the runs; every call writes the tables of what is
-finished.
+processes with --only=0/2 and --only=1/2 can split the runs; a final call without --only writes the
+tables.
 """
 
-import argparse
 import pathlib
 from collections.abc import Iterator
 
@@ -36,10 +35,9 @@ from cluster_jax.evaluation import clusters
 from cluster_jax.metrics import partition
 from cluster_jax.pipeline import provenance
 from cluster_jax.pipeline import run as pipeline
-from experiments import machine
+from experiments import runs, tables
 
 SETS = ("imagenette", "cifar10", "tiny_imagenet10", "fashion_mnist")
-SEEDS = (0, 1, 2)
 METHODS = {
     "SimCLR": "simclr_features",
     "NCC": "ncc_features",
@@ -52,32 +50,30 @@ COLUMNS = ("k-means", "spherical k-means", "k-means on the map", "GridShift", "f
 # With 10 runs of k-means the seed decides which local optimum is found: on SimCLR's features of
 # CIFAR-10, seed 2, the sum of squares is 8,434 with 10 runs and 8,395 with 50.
 N_INIT = 50
-COMMAND = "python -m experiments.features --features=DIR"
 
 
 def main() -> None:
     """Entry point."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.features")
+    parser = runs.parser("experiments.features")
     parser.add_argument("--features", required=True, help="folder of the .npz files")
-    parser.add_argument("--runs", default="runs/features")
-    parser.add_argument("--out", default="experiments/features")
-    parser.add_argument("--only", default="0/1", help="I/N: run only every N-th, starting with I")
-    arguments = parser.parse_args()
-    first, step = map(int, arguments.only.split("/"))
+    flags = parser.parse_args()
     devices.use_cores(load_config("simclr_features").train.batch_size)
-    folder = pathlib.Path(arguments.runs)
+    folder = pathlib.Path(flags.runs)
     folder.mkdir(parents=True, exist_ok=True)
-    for method, name, seed in list(_jobs())[first::step]:
+    found: dict[tuple[str, str], list[dict]] = {}
+    for method, name, seed in runs.part(list(_jobs()), flags.only):
         file = folder / f"{name}-{_slug(method)}-seed{seed}.json"
         if not file.exists():
-            source = str(pathlib.Path(arguments.features) / f"{name}.npz")
+            source = f"{flags.features}/{name}.npz"
             io.write_json(file, _measure(method, source, seed, folder / file.stem))
-        print(_write(folder, arguments.out), flush=True)
+        found.setdefault((name, method), []).append(io.read_json(file))
+    if not flags.only:
+        print(_write(found, f"{parser.prog} --features=DIR", flags.out))
 
 
 def _jobs() -> Iterator[tuple[str, str, int]]:
     """Method, set and seed of each run; a seed is finished before the next one begins."""
-    for seed in SEEDS:
+    for seed in runs.SEEDS:
         for method in (RAW, *METHODS):
             for name in SETS:
                 yield method, name, seed
@@ -137,40 +133,30 @@ def _scores(
     }
 
 
-def _write(folder: pathlib.Path, out: str) -> str:
-    """Writes the tables of all finished runs; returns the text."""
-    text, values = "", {}
+def _write(found: dict[tuple[str, str], list[dict]], command: str, out: str) -> str:
+    """Writes a table for each set; returns the text."""
+    texts = []
     for name in SETS:
-        lines = [f"| {name} | {' | '.join(COLUMNS)} |", "|---|" + "---:|" * len(COLUMNS)]
+        rows = []
         for method in (RAW, *METHODS):
-            files = [folder / f"{name}-{_slug(method)}-seed{seed}.json" for seed in SEEDS]
-            results = [io.read_json(file) for file in files if file.exists()]
-            if results:
-                values[f"{name}, {method}"] = results
-                cells = [_cell(column, [r[column] for r in results]) for column in COLUMNS]
-                lines.append(f"| {method} | {' | '.join(cells)} |")
-        text += "\n".join(lines) + "\n\n"
-    runs = [r for results in values.values() for r in results]
-    commits, trained = (
-        sorted({str(r[key]) for r in runs if key in r}) for key in ("commit", "trained at commit")
+            of_seeds = found[name, method]
+            rows.append([method, *(_cell(c, [r[c] for r in of_seeds]) for c in COLUMNS)])
+        texts.append(tables.markdown([name, *COLUMNS], rows))
+    results = [r for values in found.values() for r in values]
+    trained, scored = (
+        ", ".join(sorted({str(r[key]) for r in results if key in r}))
+        for key in ("trained at commit", "commit")
     )
-    versions = ", ".join(f"{k} {v}" for k, v in provenance.versions().items())
-    text += (
-        f"ACC, mean ± standard deviation over seeds {', '.join(map(str, SEEDS))} as far as they "
-        f"were run; found: clusters of GridShift. Command: `{COMMAND}`. Hardware: "
-        f"{machine.describe()}. Versions: {versions}. Trained at {', '.join(trained)}, scored at "
-        f"{', '.join(commits)}.\n"
+    texts.append(
+        f"ACC, mean ± standard deviation over seeds {', '.join(map(str, runs.SEEDS))}; found: "
+        f"clusters of GridShift. Trained at {trained}, scored at {scored}."
     )
-    io.write_json(f"{out}.json", {"rows": values, "versions": provenance.versions()})
-    io.write(f"{out}.md", text)
-    return text
+    rows_by_name = {f"{name}, {method}": values for (name, method), values in found.items()}
+    return tables.write(out, {"rows": rows_by_name}, tables.origin(command), *texts)
 
 
 def _cell(column: str, values: list) -> str:
-    if column == "found":
-        return ", ".join(map(str, values))
-    spread = f" ± {np.std(values, ddof=1):.3f}" if len(values) > 1 else ""
-    return f"{np.mean(values):.3f}{spread}"
+    return ", ".join(map(str, values)) if column == "found" else tables.mean(values)
 
 
 def _slug(method: str) -> str:

@@ -24,8 +24,8 @@ from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.core import arrays, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import inference_data
-from cluster_jax.pipeline import inference, provenance, trained_run
-from experiments import machine
+from cluster_jax.pipeline import inference, trained_run
+from experiments import tables
 
 SPLITS = (0, 1, 2)
 HELD_OUT = 0.2
@@ -168,24 +168,20 @@ def measure(files: list[str]) -> dict[str, Any]:
     return runs
 
 
-def table(runs: Mapping[str, Any]) -> str:
-    """Table of medians (smallest to largest) over runs and splits, by rule."""
+def texts(runs: Mapping[str, Any]) -> list[str]:
+    """Table of medians (smallest to largest) over runs and splits, by rule; other figures."""
     splits = [s for run in runs.values() for s in run["splits"]]
     titles = ("digit", "together", "own", "like 1-NN", "ms a row")
-    lines = ["| rule | " + " | ".join(titles) + " |", "|---|" + "---:|" * len(titles)]
-    for rule in splits[0]["rules"]:
-        cells = [_cell([s["rules"][rule][t] for s in splits if t in s["rules"][rule]])
-                 for t in titles]  # fmt: skip
-        lines.append(f"| {rule} | " + " | ".join(cells) + " |")
-    lines.append("")
-    for title in splits[0]:
-        if title != "rules":
-            lines.append(f"- {title}: {_cell([s[title] for s in splits])}")
+    rows = [
+        [rule, *(_cell([s["rules"][rule][t] for s in splits if t in s["rules"][rule]])
+                 for t in titles)]
+        for rule in splits[0]["rules"]
+    ]  # fmt: skip
+    lines = [f"- {t}: {_cell([s[t] for s in splits])}" for t in splits[0] if t != "rules"]
     for name, run in runs.items():
-        fractions = run["unlike anything seen, a digit left out"]
-        text = ", ".join(f"{s:.2f}" for s in fractions)
-        lines.append(f"- unlike anything seen, digit 0, 1, ... 9 left out, {name}: {text}")
-    return "\n".join(lines)
+        fractions = ", ".join(f"{s:.2f}" for s in run["unlike anything seen, a digit left out"])
+        lines.append(f"- unlike anything seen, digit 0, 1, ... 9 left out, {name}: {fractions}")
+    return [tables.markdown(["rule", *titles], rows), "\n".join(lines)]
 
 
 def _split(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -219,31 +215,22 @@ def main() -> None:
         warnings.simplefilter("ignore")  # UMAP: no TensorFlow, a single thread because of the seed
         runs = measure(arguments.embeddings)
     foreign = other_images(arguments.workdir) if arguments.workdir else {}
-    about = {
-        "command": "python -m experiments.placement --embeddings FILE... --workdir=DIR",
-        "runs": list(runs),
-        "splits": SPLITS,
-        "held_out": HELD_OUT,
-        "machine": machine.describe(),
-        "versions": provenance.versions(),
-        "commit": provenance.commit(),
-        "note": NOTE,
-    }
-    result = {"runs": runs, "foreign": foreign, "provenance": about}
-    io.write_json(f"{arguments.out}.json", result)
-    versions = ", ".join(f"{k} {v}" for k, v in about["versions"].items())
-    lines = [
-        table(runs),
-        *(f"- unlike anything seen, {name}: {share:.3f}" for name, share in foreign.items()),
-        "",
+    about = tables.origin(
+        "python -m experiments.placement --embeddings FILE... --workdir=DIR",
+        runs=list(runs),
+        splits=SPLITS,
+        held_out=HELD_OUT,
+        note=NOTE,
+    )
+    text = tables.write(
+        arguments.out,
+        {"runs": runs, "foreign": foreign},
+        about,
+        *texts(runs),
+        "\n".join(f"- unlike anything seen, {name}: {s:.3f}" for name, s in foreign.items()),
         f"Median (smallest to largest) over {len(runs)} runs ({', '.join(runs)}) and "
-        f"{len(SPLITS)} splits. {NOTE}",
-        "",
-        f"Command: `{about['command']}`. Hardware: {about['machine']}, one core, other "
-        f"processes running. Versions: {versions}. Commit: {about['commit']}.",
-    ]
-    text = "\n".join(lines) + "\n"
-    io.write(f"{arguments.out}.md", text)
+        f"{len(SPLITS)} splits, on one core beside other processes. {NOTE}",
+    )
     print(text)
 
 

@@ -52,7 +52,7 @@ LONGEST = (
     "test_stages",
     "test_sghmc",
     "test_learning",
-    "test_gpu_training",
+    "test_benchmark_gpu",
     "test_kmeans",
     "test_estimators",
     "test_ncc",

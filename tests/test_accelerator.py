@@ -1,14 +1,14 @@
-"""What needs an accelerator: `pytest -m gpu`. The checks of a slice of GPU time, one by one."""
+"""What needs an accelerator: `pytest -m gpu`. The checks of `experiments.benchmark gpu`."""
 
 import jax
 import pytest
 
 from cluster_jax.core.config import config_names
-from experiments.gpu import checks
+from experiments.benchmark import _checks as checks
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("optimized")]
 
-CASES = {name: (method, sampler) for name, method, sampler in checks.gradient_cases()}
+CASES = checks.gradient_cases()
 
 
 @pytest.fixture(autouse=True)
@@ -29,10 +29,10 @@ def test_every_config_steps(name):
 
 
 def test_bfloat16_trains():
-    figures = checks.bfloat16(tiny=False)
+    figures = checks.bfloat16()
     assert checks.passes("bfloat16", figures), figures
 
 
-def test_kmeans_and_neighbors_equal_the_cpu():
+def test_kmeans_equals_the_cpu():
     figures = checks.clusters()
-    assert checks.passes("k-means and neighbors", figures), figures
+    assert checks.passes("k-means", figures), figures

@@ -2,10 +2,13 @@
 
 import importlib
 import pathlib
+import types
 
 import pytest
 
+from cluster_jax.core import io
 from cluster_jax.core.config import config_names, load_config
+from experiments import runs, tables
 from experiments.digits import rows as digits_rows
 from experiments.ncl import cifar10 as ncl_cifar10
 from experiments.ncl import digits as ncl_digits
@@ -22,7 +25,7 @@ MODULES = sorted(
 
 @pytest.mark.parametrize("name", MODULES)
 def test_import(name):
-    if name.endswith("torch_peer"):
+    if name.endswith("_torch_byol"):
         pytest.importorskip("torch")
     assert importlib.import_module(name).__doc__
 
@@ -46,3 +49,91 @@ def test_tables_set_keys_that_exist():
     assert len(configs) > 40
     for config in configs:
         assert set(_keys(config)) <= known[config.method.name]
+
+
+def _results(seed, acc, commit="c1"):
+    origin = {"seed": seed, "commit": commit, "devices": "1 x cpu"}
+    origin |= {"images_trained": 1797, "images_scored": 1000}
+    metrics = {"kmeans": {"acc": acc, "nmi": 0.5}, "gridshift": None, "knn": {"5": None}}
+    return {"metrics": metrics, "provenance": origin}
+
+
+def test_a_table_has_mean_and_deviation_of_the_seeds_and_its_provenance(tmp_path):
+    results = {
+        "a": [_results(0, 0.25), _results(1, 0.75, "c2")],
+        "b": [_results(0, 0.5), _results(1, 0.5)],
+    }
+    text = runs.write(
+        f"{tmp_path}/t", "python -m x", results, lambda found: f"{len(found)} rows.",
+        speeds={"a": [1000.0, 2000.0], "b": [10.0]},
+    )  # fmt: skip
+    assert "|  | k-means ACC | k-means NMI | images/s |" in text
+    assert "| a | 0.500 ± 0.354 | 0.500 ± 0.000 | 1,500 |" in text
+    assert "| b | 0.500 ± 0.000 | 0.500 ± 0.000 | 10 |" in text
+    assert "over seeds 0, 1. 1,797 training images, 1,000 scored. 2 rows." in text
+    assert "Command: `python -m x`." in text
+    assert text.strip().endswith("Commit: c1, c2.")
+    assert (tmp_path / "t.md").read_text() == text
+    stored = io.read_json(tmp_path / "t.json")
+    assert stored["rows"]["a"]["k-means ACC"]["values"] == [0.25, 0.75]
+    assert stored["provenance"]["machine"] == tables.machine()
+
+
+def _flags(folder, **changed):
+    defaults = {"runs": str(folder / "runs"), "out": str(folder / "t"), "only": None}
+    return types.SimpleNamespace(**(defaults | changed))
+
+
+@pytest.fixture
+def workdirs(monkeypatch):
+    """The workdirs of the runs that are asked for, in order; nothing is trained."""
+    made = []
+
+    def run(config, workdir, name):
+        made.append(workdir)
+        (workdir / "stages").mkdir(parents=True, exist_ok=True)
+        return _results(config.seed, 0.5)
+
+    monkeypatch.setattr(runs.pipeline, "run_pipeline", run)
+    monkeypatch.setattr(runs.devices, "use_cores", lambda batch: None)
+    return made
+
+
+def _rows():
+    bare = load_config("nrcc_digits")
+    bare.nrcc.weight = 0.0
+    return {"nrcc": load_config("nrcc_digits"), "again": load_config("nrcc_digits"), "bare": bare}
+
+
+def test_every_row_runs_with_every_seed_and_equal_rows_share_runs(tmp_path, workdirs):
+    runs.make(_flags(tmp_path), "python -m x", _rows(), "")
+    assert len(workdirs) == 9
+    assert workdirs[:3] == workdirs[3:6]
+    assert len(set(workdirs)) == 6
+    assert (tmp_path / "t.md").exists()
+
+
+def test_two_processes_split_the_runs_and_write_no_table(tmp_path, workdirs):
+    for only in ("0/2", "1/2"):
+        runs.make(_flags(tmp_path, only=only), "python -m x", _rows(), "")
+    assert len(workdirs) == 9
+    assert len(set(workdirs)) == 6
+    assert not (tmp_path / "t.md").exists()
+
+
+def test_rows_may_share_the_stages_of_the_first(tmp_path, workdirs, monkeypatch):
+    make = runs.pipeline.run_pipeline
+
+    def run(config, workdir, name):
+        if workdir not in workdirs:
+            copied = workdir / "stages" / "one"
+            assert copied.exists() == bool(config.nrcc.weight == 0.0)
+            if config.nrcc.weight:
+                copied.mkdir(parents=True)
+                (copied / "seed").write_text(str(config.seed))
+            assert (copied / "seed").read_text() == str(config.seed)
+        return make(config, workdir, name)
+
+    monkeypatch.setattr(runs.pipeline, "run_pipeline", run)
+    runs.make(_flags(tmp_path), "python -m x", _rows(), "", shares_stages=True)
+    assert len(workdirs) == 9

@@ -1,6 +1,7 @@
 """`python -m experiments.benchmark NAME --json=PATH`: runs one benchmark, by its file name.
 
-A benchmark is a file in this folder with `measure() -> figures, setup`, two dictionaries.
+A benchmark is a file in this folder with `measure() -> figures, setup`, two dictionaries. `gpu`
+takes `--data` and `--tiny`, and writes a table beside the JSON file.
 """
 
 import argparse
@@ -9,8 +10,8 @@ import json
 import pathlib
 
 from cluster_jax.core import io
-from cluster_jax.pipeline import provenance
-from experiments import machine
+from cluster_jax.core.checks import InputError
+from experiments import tables
 
 FOLDER = pathlib.Path(__file__).parent
 
@@ -21,25 +22,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m experiments.benchmark")
     parser.add_argument("name", choices=names)
     parser.add_argument("--json", help="file to write; by default the result is only printed")
-    arguments = parser.parse_args()
-    module = importlib.import_module(f"experiments.benchmark.{arguments.name}")
-    figures, setup = module.measure()
-    result = io.plain(
-        {
-            "name": arguments.name,
-            "figures": figures,
-            "provenance": {
-                **setup,
-                "command": f"python -m experiments.benchmark {arguments.name}",
-                "versions": provenance.versions(),
-                "machine": machine.describe(),
-                "commit": provenance.commit(),
-            },
-        }
-    )
-    print(json.dumps(result, indent=2))
-    if arguments.json:
-        io.write_json(arguments.json, result)
+    parser.add_argument("--data", help="gpu: TFDS folder with CIFAR-10, to train on it too")
+    parser.add_argument("--tiny", action="store_true", help="gpu: a part of it, on a CPU")
+    flags = parser.parse_args()
+    module = importlib.import_module(f"experiments.benchmark.{flags.name}")
+    is_gpu, command = flags.name == "gpu", f"{parser.prog} {flags.name}"
+    try:
+        figures, setup = module.measure(flags.data, flags.tiny) if is_gpu else module.measure()
+    except InputError as error:
+        parser.error(str(error))
+    command += " --data=DIR" * bool(flags.data) + " --tiny" * flags.tiny
+    about = {**setup, **tables.origin(command)}
+    result = io.plain({"name": flags.name, "figures": figures})
+    print(json.dumps({**result, "provenance": io.plain(about)}, indent=2))
+    if flags.json and is_gpu:
+        path = pathlib.Path(flags.json).with_suffix("")
+        print(tables.write(path, result, about, *module.texts(figures, setup)))
+    elif flags.json:
+        io.write_json(flags.json, {**result, "provenance": about})
 
 
 if __name__ == "__main__":

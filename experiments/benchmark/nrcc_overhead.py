@@ -7,17 +7,12 @@ NRCC's Table 7 reports 1.43 in time.
 """
 
 import statistics
-import tempfile
 import time
 
 import jax
-import numpy as np
 
-from cluster_jax.core.config import load_config
-from cluster_jax.pipeline import build
-from cluster_jax.pipeline.config import parse_config
-from cluster_jax.training import state as states
-from cluster_jax.training.step import make_step
+from experiments.benchmark import _steps
+from experiments.benchmark._steps import Item
 
 BATCH, REPEATS = 64, 5
 
@@ -50,23 +45,9 @@ def measure() -> tuple[dict, dict]:
 
 
 def _prepare(nrcc: bool) -> dict:
-    config = load_config("nrcc_cifar10")
-    config.network.name = "resnet18"
-    config.network.dtype = "float32"
-    config.train.batch_size = BATCH
-    if not nrcc:
-        config.nrcc.weight = 0.0
-    images = np.random.default_rng(0).integers(0, 256, (BATCH, 32, 32, 3), dtype=np.uint8)
-    with tempfile.TemporaryDirectory() as folder:
-        np.save(f"{folder}/images.npy", images)
-        config.data.name, config.data.split = "arrays", None
-        config.data.dir = f"{folder}/images.npy"
-        built = build.build_run(parse_config(config)).training
-    state = build.initial_state(built)
-    step = make_step(built.method, built.optimizer, built.mesh)
-    sharding = states.sharded(built.mesh)
-    batch = {"index": jax.device_put(np.arange(BATCH, dtype=np.int32), sharding)}
-    resident = jax.device_put(images, states.replicated(built.mesh))
+    item = Item(dtype="float32", batch=BATCH, sampler="sghmc" if nrcc else None)
+    state, step, stream, resident = _steps.prepare(_steps.build_run(item))
+    batch = next(stream)
     compiled = step.lower(state, batch, resident).compile()
     side = {
         "flops": compiled.cost_analysis()["flops"],

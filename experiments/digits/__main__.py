@@ -1,21 +1,12 @@
 """Tables on digits: all methods, and the ablations `ncc`, `cueco`, `kernels`, `predictor`.
 
-python -m experiments.digits TABLE [--runs=runs/digits] [--out=experiments/digits] [--only=0/2]
+python -m experiments.digits TABLE [--runs=runs/digits] [--out=PATH] [--only=0/2]
 
 `methods` takes about 25 minutes on 2 cores, the others less; finished runs are reused, also across
 tables. Two processes with --only=0/2 and --only=1/2 can split the runs, one core each; a final call
 without --only writes the table.
 """
 
-import argparse
-import hashlib
-import json
-
-from ml_collections import ConfigDict
-
-from cluster_jax.core import devices
-from cluster_jax.core.config import load_config
-from cluster_jax.pipeline.config import config_json
 from experiments import runs
 from experiments.digits import rows, speed
 
@@ -33,36 +24,20 @@ SPEED = (
 
 def main() -> None:
     """Entry point."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.digits")
+    parser = runs.parser("experiments.digits")
     parser.add_argument("table", choices=tuple(rows.TABLES))
-    parser.add_argument("--runs", default="runs/digits")
-    parser.add_argument("--out", default="experiments/digits")
-    parser.add_argument("--only", help="I/N: run only every N-th, starting with I; writes no table")
-    arguments = parser.parse_args()
-    devices.use_cores(load_config("nrcc_digits").train.batch_size)
-    table = rows.TABLES[arguments.table]()
-    seeds = rows.MORE_SEEDS.get(arguments.table, rows.SEEDS)
-    jobs = [(name, seed) for name in table for seed in seeds]
-    if arguments.only:
-        first, step = (int(x) for x in arguments.only.split("/"))
-        jobs = jobs[first::step]
-    results: dict[str, list] = {name: [] for name in table}
-    for name, seed in jobs:
-        results[name] += runs.repeat(table[name], [seed], arguments.runs, _slug(table[name]))
-    if arguments.only:
-        return
-    note, speeds = NOTE, None
-    if arguments.table == "methods":
-        speeds = speed.measure(table)
-        note += SPEED.format(rounds=speed.ROUNDS, steps=speed.STEPS)
-    command = f"python -m experiments.digits {arguments.table}"
-    print(runs.write(f"{arguments.out}/{arguments.table}", command, results, note, speeds))
-
-
-def _slug(config: ConfigDict) -> str:
-    """Equal for equal settings, so that tables share runs."""
-    text = json.dumps(config_json(config), sort_keys=True)
-    return f"{config.method.name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    flags = parser.parse_args()
+    with_speeds = flags.table == "methods"
+    if flags.out == parser.get_default("out"):
+        flags.out = f"{flags.out}/{flags.table}"
+    runs.make(
+        flags,
+        f"{parser.prog} {flags.table}",
+        rows.TABLES[flags.table](),
+        NOTE + SPEED.format(rounds=speed.ROUNDS, steps=speed.STEPS) * with_speeds,
+        seeds=rows.MORE_SEEDS.get(flags.table, runs.SEEDS),
+        measure_speeds=speed.measure if with_speeds else None,
+    )
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ from ml_collections import ConfigDict, config_dict
 
 from cluster_jax.core.config import load_config
 
-SEEDS = (0, 1, 2)
 MORE_SEEDS = {"predictor": (0, 1, 2, 3, 4)}
 
 

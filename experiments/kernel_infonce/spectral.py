@@ -24,8 +24,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from cluster_jax.core import io
 from cluster_jax.losses import infonce
-from cluster_jax.pipeline import provenance
-from experiments import machine
+from experiments import tables
 
 CLUSTERS, SIZE = 6, 100
 TEMPERATURE, RATE, BATCH, STEPS = 0.5, 1.0, 50, 20_000
@@ -126,17 +125,10 @@ def main() -> None:
     text = figure(rows).to_html(include_plotlyjs="cdn", full_html=True)
     io.write(f"{arguments.out}.html", text)
     figures = [{k: v for k, v in r.items() if k not in ("points", "truth")} for r in rows]
-    about = {
-        "command": "python -m experiments.kernel_infonce.spectral",
-        "seeds": SEEDS,
-        "steps": STEPS,
-        "machine": machine.describe(),
-        "versions": provenance.versions(),
-        "commit": provenance.commit(),
-    }
+    about = tables.origin("python -m experiments.kernel_infonce.spectral", seeds=SEEDS, steps=STEPS)
     io.write_json(f"{arguments.out}.json", {"provenance": about, "figures": figures})
-    for row in figures:
-        print({k: round(v, 3) for k, v in row.items()})
+    cells = [[f"{value:.3g}" for value in row.values()] for row in figures]
+    print(tables.markdown(figures[0], cells))
 
 
 if __name__ == "__main__":

@@ -1,22 +1,18 @@
 """NCL on 10,000 CIFAR-10 images with a narrow network: all three stages in half an hour.
 
-python -m experiments.ncl.cifar10 --data=DIR [--runs=DIR] [--out=experiments/ncl/cifar10]
+python -m experiments.ncl.cifar10 --data=DIR [--runs=DIR] [--out=PATH] [--only=0/2]
 
 DIR holds CIFAR-10 prepared by TFDS as array_record. Shows that the three stages run on real color
 images on 2 cores, and what a weak network needs that the paper's does not; this is no reproduction
 of the paper. All rows share their first two stages. Once the first row is finished, two processes
-with --rows=0/2 and --rows=1/2 can split the others, one core each; a final call writes the table.
+with --only=0/2 and --only=1/2 can split the others, one core each; a final call writes the table.
 """
-
-import argparse
-import pathlib
 
 from ml_collections import ConfigDict
 
-from cluster_jax.core import devices
 from cluster_jax.core.config import load_config
 from experiments import runs
-from experiments.ncl import digits, stages
+from experiments.ncl import digits
 
 SEEDS = (0,)
 # lambda (None: the value that one pair in C^u reaches) and the consistency weight omega. At 0.45,
@@ -65,23 +61,18 @@ def _reduced(data: str) -> ConfigDict:
 
 def main() -> None:
     """Entry point."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.ncl.cifar10")
+    parser = runs.parser("experiments.ncl.cifar10")
     parser.add_argument("--data", required=True)
-    parser.add_argument("--runs", default="runs/ncl-cifar10")
-    parser.add_argument("--out", default="experiments/ncl/cifar10")
-    parser.add_argument(
-        "--rows", help="I/N: run only every N-th row, starting with row I; writes no table"
+    flags = parser.parse_args()
+    runs.make(
+        flags,
+        f"{parser.prog} --data=DIR",
+        rows(flags.data),
+        NOTE,
+        metrics=METRICS,
+        seeds=(0,),
+        shares_stages=True,
     )
-    parser.add_argument("--note", default="", help="appended to the note below the table")
-    arguments = parser.parse_args()
-    configs = rows(arguments.data)
-    devices.use_cores(next(iter(configs.values())).train.batch_size)
-    results = stages.results(configs, pathlib.Path(arguments.runs), SEEDS, arguments.rows)
-    if arguments.rows:
-        return
-    command = "python -m experiments.ncl.cifar10 --data=DIR"
-    note = f"{NOTE} {arguments.note}".strip()
-    print(runs.write(arguments.out, command, results, note, None, METRICS))
 
 
 if __name__ == "__main__":

@@ -1,23 +1,17 @@
 """NCL on digits: discover 5 to 9 given 0 to 4, and ablate each loss term, 3 seeds.
 
-python -m experiments.ncl.digits [--runs=runs/ncl-digits] [--out=experiments/ncl/digits]
+python -m experiments.ncl.digits [--runs=DIR] [--out=experiments/ncl/digits] [--only=0/2]
 
 About 15 minutes on one core; finished runs are reused. All rows of a seed share its first two
-stages. Once the row `NCL` is finished, two processes with --rows=0/2 and --rows=1/2 can split the
-other rows, one core each; a final call without --rows writes the table.
+stages. Once the row `NCL` is finished, two processes with --only=0/2 and --only=1/2 can split the
+other rows, one core each; a final call without --only writes the table.
 """
-
-import argparse
-import pathlib
 
 from ml_collections import ConfigDict
 
-from cluster_jax.core import devices
 from cluster_jax.core.config import load_config
 from experiments import runs
-from experiments.ncl import stages
 
-SEEDS = (0, 1, 2)
 FULL = "NCL"
 TERMS = {"BCE": "bce", "CE": "ce", "MSE": "consistency", "NCL": "ncl", "SCL": "scl"}
 NOTE = (
@@ -57,19 +51,9 @@ def _with(**sections) -> ConfigDict:
 
 def main() -> None:
     """Entry point."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.ncl.digits")
-    parser.add_argument("--runs", default="runs/ncl-digits")
-    parser.add_argument("--out", default="experiments/ncl/digits")
-    parser.add_argument(
-        "--rows", help="I/N: run only every N-th row, starting with row I; writes no table"
-    )
-    arguments = parser.parse_args()
-    devices.use_cores(load_config("ncl_digits").train.batch_size)
-    results = stages.results(rows(), pathlib.Path(arguments.runs), SEEDS, arguments.rows)
-    if arguments.rows:
-        return
-    command = "python -m experiments.ncl.digits"
-    print(runs.write(arguments.out, command, results, NOTE, None, METRICS))
+    parser = runs.parser("experiments.ncl.digits")
+    flags = parser.parse_args()
+    runs.make(flags, parser.prog, rows(), NOTE, metrics=METRICS, shares_stages=True)
 
 
 if __name__ == "__main__":

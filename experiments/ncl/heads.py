@@ -1,16 +1,16 @@
 """The novel head beside k-means on the features that its own training makes: pairs or clusters.
 
 python -m experiments.ncl.heads --features=DIR [--runs=runs/ncl-heads] [--only=0/2]
-    [--novel=1,3,5,7,9]
+    [--novel=1,3,5,7,9] [--out=PATH]
 
 Five known and five novel classes each of the digits (`ncl_digits`), and of the features of four
 sets (`ncl_features`; DIR/imagenette.npz and so on are those of `python -m experiments.features`).
 The last five are novel, or those of `--novel`; then only the head on clusters is measured, and the
 results are in `heads_13579` and so on. About 40 minutes on one core (20 with `--novel`); finished
-runs are reused, and every call writes the table of what is finished.
+runs are reused. Two processes with --only=0/2 and --only=1/2 can split the runs; a final call
+without --only writes the table.
 """
 
-import argparse
 import pathlib
 from collections.abc import Sequence
 
@@ -18,11 +18,10 @@ import numpy as np
 from ml_collections import ConfigDict
 from sklearn.datasets import load_digits
 
-from cluster_jax.core import devices, io
+from cluster_jax.core import io
 from cluster_jax.core.config import load_config
 from experiments import runs
 
-SEEDS = (0, 1, 2)
 HEADS = ("clusters", "pairs")
 SETS = ("digits", "imagenette", "cifar10", "tiny_imagenet10", "fashion_mnist")
 PERIOD = "2 epochs"
@@ -106,33 +105,26 @@ def differences(results: dict[str, list]) -> str:
 
 def main() -> None:
     """Entry point."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.ncl.heads")
+    parser = runs.parser("experiments.ncl.heads")
     parser.add_argument("--features", required=True, help="folder of the .npz files")
-    parser.add_argument("--runs", default="runs/ncl-heads")
     parser.add_argument("--novel", default=",".join(map(str, LAST)), help="five of 0 to 9")
-    parser.add_argument("--only", default="0/1", help="I/N: run only every N-th, starting with I")
-    arguments = parser.parse_args()
-    first, step = map(int, arguments.only.split("/"))
-    novel = tuple(map(int, arguments.novel.split(",")))
-    is_last = novel == LAST
-    devices.use_cores(load_config("ncl_digits").train.labeled_batch_size)
-    command, out = "python -m experiments.ncl.heads --features=DIR", "experiments/ncl/heads"
-    folder = arguments.runs
-    if not is_last:
-        command, out = f"{command} --novel={arguments.novel}", f"{out}_{_slug(novel)}"
-        folder = f"{folder}/{_slug(novel)}"
-    results: dict[str, list] = {}
-    heads = HEADS if is_last else HEADS[:1]
-    jobs = [(name, head, seed) for head in heads for name in SETS for seed in SEEDS]
-    for name, head, seed in jobs[first::step]:
-        file = None if name == "digits" else str(pathlib.Path(arguments.features) / f"{name}.npz")
-        if not is_last:
-            file = relabeled(name, novel, arguments.features, folder)
-        row = f"{name}, {head}"
-        results.setdefault(row, [])
-        results[row] += runs.repeat(config(name, head, file), [seed], folder, f"{name}-{head}")
-        note = f"{differences(results)} {NOTE}"
-        print(runs.write(out, command, results, note, None, METRICS), flush=True)
+    flags = parser.parse_args()
+    novel = tuple(map(int, flags.novel.split(",")))
+    command, heads = f"{parser.prog} --features=DIR", HEADS
+    if novel != LAST:
+        command, heads = f"{command} --novel={flags.novel}", HEADS[:1]
+        if flags.out == parser.get_default("out"):
+            flags.out = f"{flags.out}_{_slug(novel)}"
+
+    def file(name: str) -> str | None:
+        if novel != LAST:
+            return relabeled(name, novel, flags.features, flags.runs)
+        return None if name == "digits" else f"{flags.features}/{name}.npz"
+
+    rows = {f"{name}, {head}": config(name, head, file(name)) for head in heads for name in SETS}
+    runs.make(
+        flags, command, rows, lambda results: f"{differences(results)} {NOTE}", metrics=METRICS
+    )
 
 
 if __name__ == "__main__":

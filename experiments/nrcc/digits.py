@@ -1,20 +1,16 @@
 """NRCC's samplers of the third view on digits: InfoNCE and BYOL, without and with NRCC, 3 seeds.
 
-python -m experiments.nrcc.digits [--runs=runs/nrcc-digits] [--out=experiments/nrcc/digits]
+python -m experiments.nrcc.digits [--runs=DIR] [--out=experiments/nrcc/digits] [--only=0/2]
 
-About 50 minutes on 2 cores; finished runs are reused. Two processes with --rows=InfoNCE and
---rows=BYOL can split the work, one core each; a final call without --rows writes the table.
+About 50 minutes on 2 cores; finished runs are reused. Two processes with --only=0/2 and --only=1/2
+can split the work, one core each; a final call without --only writes the table.
 """
-
-import argparse
 
 from ml_collections import ConfigDict
 
-from cluster_jax.core import devices
 from cluster_jax.core.config import load_config
 from experiments import runs
 
-SEEDS = (0, 1, 2)
 NOTE = (
     "The settings were tuned on the labels of this data set with InfoNCE + NRCC; BYOL keeps its "
     "target network. GridShift never sees the labels; k-means is given the number of classes. Two "
@@ -66,24 +62,8 @@ def normalized() -> dict:
 
 def main() -> None:
     """Entry point."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.nrcc.digits")
-    parser.add_argument("--runs", default="runs/nrcc-digits")
-    parser.add_argument("--out", default="experiments/nrcc/digits")
-    parser.add_argument("--rows", help="run only rows whose name starts with this; writes no table")
-    arguments = parser.parse_args()
-    devices.use_cores(load_config("nrcc_digits").train.batch_size)
-    results = {
-        name: runs.repeat(config, SEEDS, arguments.runs, _slug(name))
-        for name, config in rows().items()
-        if name.startswith(arguments.rows or "")
-    }
-    if arguments.rows:
-        return
-    print(runs.write(arguments.out, "python -m experiments.nrcc.digits", results, NOTE))
-
-
-def _slug(name: str) -> str:
-    return "".join(c if c.isalnum() else "-" for c in name.lower())
+    parser = runs.parser("experiments.nrcc.digits")
+    runs.make(parser.parse_args(), parser.prog, rows(), NOTE)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from cluster_jax.clustering.smooth_tree import SmoothTree
 from cluster_jax.core import io
 from cluster_jax.core.arrays import normalize_rows
 from cluster_jax.pipeline import provenance
-from experiments import machine
+from experiments import tables
 from experiments.number_of_clusters import generate, peers, real, sets
 
 OURS = "SmoothTree"
@@ -113,10 +113,8 @@ def table(lines: list[dict]) -> str:
     several = [line for line in lines if line["true"] > 1]
     one = [line for line in lines if line["true"] == 1]
     names = sorted({line["method"] for line in lines}, key=lambda m: (m != OURS, m))
-    rows = [
-        "| method | sets | ARI | k exact | abs log2(k/K) | one cluster kept whole | CPU s |",
-        "|---|---:|---:|---:|---:|---:|---:|",
-    ]
+    columns = ("sets", "ARI", "k exact", "abs log2(k/K)", "one cluster kept whole", "CPU s")
+    rows = []
     for name in names:
         own = [line for line in several if line["method"] == name]
         whole = [line["k"] == 1 for line in one if line["method"] == name]
@@ -128,8 +126,8 @@ def table(lines: list[dict]) -> str:
             cells[1:] = f"{ari:.3f}", f"{exact:.2f}", f"{np.mean(ratio):.2f}"
         kept = f"{np.mean(whole):.2f} of {len(whole)}" if whole else ""
         seconds = sum(line["seconds"] for line in lines if line["method"] == name)
-        rows.append(f"| {name} | {' | '.join(cells)} | {kept} | {seconds:,.0f} |")
-    return "\n".join(rows)
+        rows.append([name, *cells, kept, f"{seconds:,.0f}"])
+    return tables.markdown(["method", *columns], rows)
 
 
 def verdicts(lines: list[dict]) -> str:
@@ -159,7 +157,7 @@ def main() -> None:
     stored = flags.out.with_suffix(".jsonl")
     lines = list(map(json.loads, stored.read_text().splitlines())) if stored.exists() else []
     done = {(line["list"], line["set"], line["method"]) for line in lines}
-    origin = {"commit": provenance.commit(), "machine": machine.describe()}
+    origin = {"commit": provenance.commit(), "machine": tables.machine()}
     for title, cases in lists(flags.data, flags.real, flags.choose).items():
         for case in cases():
             methods = [OURS, *peers.PEERS] if flags.only is None else flags.only
@@ -171,13 +169,10 @@ def main() -> None:
     for title in dict.fromkeys(line["list"] for line in lines):
         own = complete([line for line in lines if line["list"] == title])
         text += [f"## {title}", table(own), verdicts(own)]
-    versions = ", ".join(f"{name} {version}" for name, version in provenance.versions().items())
-    commits = ", ".join(sorted({f"{line['commit']}" for line in lines}))
-    text.append(
-        f"`python -m experiments.number_of_clusters --data=DIR --real FILES`, one core of "
-        f"{machine.describe()}; {versions}; commits {commits}."
-    )
-    io.write(f"{flags.out}.md", "\n\n".join(text) + "\n")
+    about = tables.origin("python -m experiments.number_of_clusters --data=DIR --real FILES")
+    about["machine"] += ", one core"
+    about["commit"] = ", ".join(sorted({f"{line['commit']}" for line in lines}))
+    io.write(f"{flags.out}.md", "\n\n".join([*text, tables.sentence(about)]) + "\n")
 
 
 if __name__ == "__main__":

@@ -2,8 +2,9 @@
 
     python -m experiments.number_of_clusters.constants --data=DIR
 
-Writes `constants.md`: differences of the mean ARI on photos, generated and low-dimensional sets (a
-part of the choosing draws), and of the share of single classes of photos that are kept whole.
+Writes `constants.md` and `constants.json`: differences of the mean ARI on photos, generated and
+low-dimensional sets (a part of the choosing draws), and of the share of single classes of photos
+that are kept whole.
 """
 
 import argparse
@@ -16,9 +17,7 @@ from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
 from cluster_jax.clustering import smooth, smooth_tree
-from cluster_jax.core import io
-from cluster_jax.pipeline import provenance
-from experiments import machine
+from experiments import tables
 from experiments.number_of_clusters import __main__ as experiment
 from experiments.number_of_clusters import real
 
@@ -79,27 +78,22 @@ def main() -> None:
 
     base = scores()
     sizes = ", ".join(f"{len(own)} {title}" for title, own in cases.items())
-    rows = [
-        f"| | {' | '.join(cases)} |",
-        "|---|" + "---:|" * len(base),
-        f"| as it is | {' | '.join(f'{value:.3f}' for value in base)} |",
-    ]
+    rows = [["as it is", *(f"{value:.3f}" for value in base)]]
     for name, values in CONSTANTS.items():
         for value in values:
-            changed = _with(name, value, scores)
-            cells = [f"{new - old:+.3f}" for new, old in zip(changed, base, strict=True)]
-            rows.append(f"| {name} = {value:g} | {' | '.join(cells)} |")
-            print(rows[-1], flush=True)
-    text = "\n\n".join(
-        [
-            "# Constants of SmoothTree, halved and doubled",
-            f"Mean ARI and its changes; sets: {sizes}.",
-            "\n".join(rows),
-            f"`python -m experiments.number_of_clusters.constants --data=DIR`, one core of "
-            f"{machine.describe()}; commit {provenance.commit()}.",
-        ]
+            changed = zip(_with(name, value, scores), base, strict=True)
+            rows.append([f"{name} = {value:g}", *(f"{new - old:+.3f}" for new, old in changed)])
+            print(*rows[-1], flush=True)
+    about = tables.origin("python -m experiments.number_of_clusters.constants --data=DIR")
+    about["machine"] += ", one core"
+    tables.write(
+        pathlib.Path(__file__).parent / "constants",
+        {"rows": rows},
+        about,
+        "# Constants of SmoothTree, halved and doubled",
+        f"Mean ARI and its changes; sets: {sizes}.",
+        tables.markdown(["", *cases], rows),
     )
-    io.write(f"{pathlib.Path(__file__).parent / 'constants'}.md", text + "\n")
 
 
 def _with(name: str, value: float, run: Callable[[], list[float]]) -> list[float]:

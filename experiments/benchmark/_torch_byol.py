@@ -1,4 +1,4 @@
-"""`python -m experiments.gpu.torch_peer`: the BYOL step written plainly in PyTorch.
+"""`python -m experiments.benchmark._torch_byol`: the BYOL step written plainly in PyTorch.
 
 ResNet-18 with CIFAR stem, heads of 4096 and 256, SGD with momentum, moving average of the target;
 channels_last, autocast, torch.compile, TF32 allowed. The images are resident; one view is the
@@ -74,7 +74,7 @@ def loss(
 
 def main() -> None:
     """Prints the figures as JSON."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.gpu.torch_peer")
+    parser = argparse.ArgumentParser(prog="python -m experiments.benchmark._torch_byol")
     parser.add_argument("--batch", type=int, required=True)
     parser.add_argument("--dtype", choices=("bfloat16", "float32"), required=True)
     arguments = parser.parse_args()

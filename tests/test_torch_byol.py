@@ -4,7 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from experiments.gpu import torch_peer  # noqa: E402
+from experiments.benchmark import _torch_byol  # noqa: E402
 
 
 def test_both_networks_see_two_different_views():
@@ -19,7 +19,7 @@ def test_both_networks_see_two_different_views():
         return forward
 
     x = torch.rand(4, 3, 8, 8)
-    torch_peer.loss(network("online"), network("target"), lambda y: y, x)
+    _torch_byol.loss(network("online"), network("target"), lambda y: y, x)
     for views in seen.values():
         assert len(views) == 2
         assert not torch.equal(*views)
