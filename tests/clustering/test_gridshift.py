@@ -307,6 +307,19 @@ def test_scikit_learn_accepts_the_estimator():
     check_estimator(GridShift(), on_skip=None)
 
 
+def test_random_state_moves_the_choice_of_a_bandwidth():
+    """Which rows are scored, and the halves; the default is 0."""
+    points = np.random.default_rng(0).normal(size=(1200, 2)) + np.arange(1200)[:, None] % 3 * 5
+    first, same, other = (
+        GridShift(**seed).fit(points) for seed in ({}, {"random_state": 0}, {"random_state": 1})
+    )
+    np.testing.assert_array_equal(first.bandwidth_curve_.scores, same.bandwidth_curve_.scores)
+    assert first.stability_ == same.stability_ != other.stability_
+    assert (first.bandwidth_curve_.scores != other.bandwidth_curve_.scores).any()
+    with pytest.raises(ValueError, match="random_state must be at least 0; got -1"):
+        GridShift(random_state=-1).fit(points)
+
+
 def test_location_tells_distance_in_bandwidths_and_outliers():
     rng = np.random.default_rng(8)
     points = np.concatenate([rng.normal(size=(300, 2)), [[40.0, 40.0]]]) * 5
