@@ -69,37 +69,33 @@ class BandwidthCurve(NamedTuple):
     runners_up: tuple[Candidate, ...]
 
 
-def min_cluster_size(sizes: NDArray, n_rows: int) -> float:
+def min_cluster_size(sizes: NDArray) -> float:
     """Size from which a cluster counts; smaller ones hold outliers.
 
     3 rows, or 5 % of the size of the cluster that holds the median row if that is more; never more
     than the largest cluster, which always counts.
 
     Args:
-        sizes: rows (or sum of weights) of each cluster, `[k]`.
-        n_rows: number of rows with a weight above 0. Weights below 1 on average count as
-            fractions of that average, weights above 1 count as that
-            many rows.
+        sizes: rows of each cluster, `[k]`.
 
     Example:
         >>> sizes = np.array([100, 6, 5, 2, 1])
-        >>> sizes >= min_cluster_size(sizes, 114)
+        >>> sizes >= min_cluster_size(sizes)
         array([ True,  True,  True, False, False])
     """
     ascending = np.sort(sizes)
-    total = float(ascending.sum())
     median = np.searchsorted(np.cumsum(ascending), ascending.sum() / 2)
     median_size = float(ascending[min(median, len(sizes) - 1)])
-    weight_of_row = min(1.0, total / n_rows)
-    size = max(_MIN_ROWS * weight_of_row, _MIN_FRACTION * median_size)
+    size = max(_MIN_ROWS, _MIN_FRACTION * median_size)
     return min(size, float(ascending[-1]))
 
 
-def sample(points: NDArray) -> NDArray:
-    """At most 10,000 of the rows, independent of their order; drawn with a fixed seed.
+def sample(points: NDArray, seed: int = 0) -> NDArray:
+    """At most 10,000 of the rows, drawn independently of their order.
 
     Args:
         points: float64 `[n, d]`.
+        seed: of the draw and of the direction.
 
     Returns:
         float64 `[m, d]`, sorted along a random direction.
@@ -109,7 +105,7 @@ def sample(points: NDArray) -> NDArray:
         >>> bool((a == b).all())
         True
     """
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     direction = rng.normal(size=points.shape[1])
     direction /= np.abs(direction).sum()
     # Column by column: the rounding of a matrix product depends on the place of a row.
@@ -120,7 +116,7 @@ def sample(points: NDArray) -> NDArray:
 
 
 def scan(
-    points: NDArray, partition: Callable[[NDArray, float], tuple[NDArray, bool]]
+    points: NDArray, partition: Callable[[NDArray, float], tuple[NDArray, bool]], seed: int = 0
 ) -> BandwidthCurve:
     """Clusters `points` at bandwidths on a logarithmic grid, scores each, selects one.
 
@@ -133,13 +129,14 @@ def scan(
     and above one cluster holds 80 % of the rows, the answer is one cluster: uniform noise does not
     hold together there. `experiments/bandwidth.md` compares the rule with others.
 
-    All rows are clustered, and 1,000 of them, drawn with a fixed seed, are scored.
+    All rows are clustered, and 1,000 of them, drawn at random, are scored.
 
     Args:
         points: float64 `[n, d]`, finite; a `sample` of large sets.
         partition: maps points and a bandwidth to labels int `[n]`, counted from 0, and whether
             the shift converged; if not (two modes still drift toward each other along a thin
             bridge), the bandwidth gets no score.
+        seed: of the draw.
 
     Returns:
         The whole curve. Where no bandwidth allows a score (all points equal, or too few), the
@@ -155,7 +152,7 @@ def scan(
         >>> curve.verdict, int(curve.n_clusters[curve.best_index])
         ('clear', 2)
     """
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     extent = _extent(points)
     steps = int(np.ceil(np.log(_COARSEST / _FINEST) / np.log(_RATIO))) + 1
     bandwidths = extent * np.geomspace(_FINEST, _COARSEST, steps)
@@ -171,7 +168,7 @@ def scan(
     for b, bandwidth in enumerate(bandwidths):
         labels, converged = partition(points, float(bandwidth))
         sizes = np.bincount(labels)
-        is_large = sizes >= min_cluster_size(sizes, len(labels))
+        is_large = sizes >= min_cluster_size(sizes)
         n_clusters[b], largest[b] = is_large.sum(), sizes.max() / len(labels)
         if converged and n_clusters[b] > 1:
             scored_labels = np.where(is_large, np.arange(len(sizes)), -1)[labels[scored]]
@@ -186,15 +183,18 @@ def scan(
     )  # fmt: skip
 
 
-def stability(points: NDArray, assign: Callable[[NDArray, NDArray], NDArray]) -> float:
+def stability(
+    points: NDArray, assign: Callable[[NDArray, NDArray], NDArray], seed: int = 0
+) -> float:
     """Agreement of clusterings of random halves of the points: mean adjusted Rand index.
 
     Three times the rows are split in two halves, both are clustered, and both clusterings assign
-    the same 1,000 rows; drawn with a fixed seed.
+    the same 1,000 rows, drawn at random.
 
     Args:
         points: float64 `[n, d]`; a `sample` of large sets.
         assign: clusters the points of its first argument and returns the labels of the second's.
+        seed: of the halves and the rows.
 
     Returns:
         At most 1, about 0 for chance; NaN for fewer than 2 points. It says whether a partition is
@@ -206,7 +206,7 @@ def stability(points: NDArray, assign: Callable[[NDArray, NDArray], NDArray]) ->
         >>> stability(points, lambda half, queries: queries[:, 0] > 3)
         1.0
     """
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     half = len(points) // 2
     if not half:
         return float("nan")

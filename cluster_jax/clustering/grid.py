@@ -70,61 +70,32 @@ def bin_points(points: NDArray, bandwidth: float) -> tuple[NDArray, NDArray]:
     return floors.astype(np.int64), np.clip(offsets, 0, 1, out=offsets)
 
 
-class CellSums(NamedTuple):
-    """Sums over the points of each cell; unlike means, sums of several sets can be added exactly.
-
-    Attributes:
-        cells: int64 `[m, d]` in lexicographic order.
-        moments: float64 `[m, d]`, sums of weight x position inside the cell.
-        weights: float64 `[m]`.
-    """
-
-    cells: NDArray
-    moments: NDArray
-    weights: NDArray
-
-    def grid(self) -> Grid:
-        """The cells with their centroids."""
-        return Grid(self.cells, self.moments / self.weights[:, None], self.weights)
-
-
-def accumulate(
-    cells: NDArray, moments: NDArray, weights: NDArray | None
-) -> tuple[CellSums, NDArray]:
-    """Sums over the rows of each cell.
+def collect(
+    cells: NDArray, offsets: NDArray, weights: NDArray | None = None
+) -> tuple[Grid, NDArray]:
+    """The grid of points.
 
     Args:
-        cells: int64 `[n, d]`.
-        moments: float64 `[n, d]`, weight x position inside the cell.
+        cells: int64 `[n, d]`, the cell of each point.
+        offsets: float64 `[n, d]`, positions inside the cells.
         weights: float64 `[n]`, positive; None for ones.
 
     Returns:
-        The sums of the m distinct cells, and the index there of each row's cell, int64 `[n]`.
+        The m distinct cells with their centroids, and the index there of each point's cell, int64
+        `[n]`.
 
     Example:
-        >>> cells, moments = np.array([[7], [2], [7]]), np.array([[0.5], [0.1], [0.25]])
-        >>> sums, index = accumulate(cells, moments, None)
-        >>> sums.cells.tolist(), sums.moments.tolist(), sums.weights.tolist(), index.tolist()
-        ([[2], [7]], [[0.1], [0.75]], [1.0, 2.0], [1, 0, 1])
+        >>> cells, offsets = np.array([[7], [2], [7]]), np.array([[0.5], [0.1], [0.25]])
+        >>> grid, index = collect(cells, offsets)
+        >>> grid.cells.tolist(), grid.offsets.tolist(), grid.weights.tolist(), index.tolist()
+        ([[2], [7]], [[0.1], [0.375]], [1.0, 2.0], [1, 0, 1])
     """
-    if not len(cells):
-        return CellSums(cells, moments, np.empty(0)), np.empty(0, np.int64)
     unique, index = group(cells)
     m = len(unique)
     total = np.bincount(index, weights, minlength=m).astype(np.float64)
-    sums = [np.bincount(index, column, minlength=m) for column in moments.T]
-    return CellSums(unique, np.stack(sums, 1), total), index
-
-
-def collect(cells: NDArray, offsets: NDArray, weights: NDArray | None) -> tuple[CellSums, NDArray]:
-    """`accumulate` for positions inside the cells, float64 `[n, d]`, in place of moments.
-
-    Example:
-        >>> sums, _ = collect(np.array([[7], [7]]), np.array([[0.5], [0.2]]), np.array([1.0, 2.0]))
-        >>> sums.grid().offsets.round(3).tolist()
-        [[0.3]]
-    """
-    return accumulate(cells, offsets if weights is None else offsets * weights[:, None], weights)
+    moments = offsets if weights is None else offsets * weights[:, None]
+    sums = np.stack([np.bincount(index, column, minlength=m) for column in moments.T], axis=1)
+    return Grid(unique, sums / total[:, None], total), index
 
 
 def neighborhood(grid: Grid) -> tuple[NDArray, NDArray]:

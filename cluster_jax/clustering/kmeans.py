@@ -1,24 +1,37 @@
-"""k-means, Euclidean and spherical, on the devices of a mesh."""
+"""k-means, Euclidean and spherical, on the devices of a mesh.
+
+Every device holds some of the rows and all centers. The functions below `kmeans` see the rows of
+one device. Rows from number `layout.n` on are padding: they get a label, but enter no sum.
+"""
 
 import functools
-import numbers
-from typing import NamedTuple, NoReturn
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from numpy.typing import ArrayLike, NDArray
 
-from cluster_jax.clustering import lloyd, seeding
-from cluster_jax.core import collectives, ops
-from cluster_jax.core.arrays import normalize_rows
+from cluster_jax.clustering.validation import numeric
+from cluster_jax.core import arrays, checks, collectives, ops
 
 METRICS = ("euclidean", "spherical")
-
-# Elements of a block of rows in float64 on the host (8 MB).
-_BLOCK = 2**20
+# Rows, and elements of features and scores, of a block at most: on a CPU they stay in the cache of
+# a core (4 MB in float32); an accelerator needs many to be busy.
+_CPU, _ACCELERATOR = (256, 2**20), (2**17, 2**26)
+# Centers per group in the search for the highest score: first the best group by a plain maximum,
+# then the center in it by an argmax, which is slower.
+_GROUP = 20
+# A CPU sums the rows in parts of at least this many rows in total and per cluster. The error
+# grows with the rows of a part; the sums of all parts take 1/32 of the memory of the rows.
+_PART, _PER_CLUSTER = 2**12, 32
+_TIE_ULPS = 64  # Squares and their sums that differ by less count as ties.
+_AXIS = "rows"
+_ROWS, _ALL = PartitionSpec(_AXIS), PartitionSpec()
 
 
 class KMeansResult(NamedTuple):
@@ -28,7 +41,7 @@ class KMeansResult(NamedTuple):
         labels: int32 `[n]`, the nearest of `centers` to each row.
         centers: `[k, d]`; `kmeans` says of which dtype.
         inertia: sum of the squared distances of the rows to their centers; for spherical k-means
-            of the rows scaled to length one, so 2 - 2 cos each (a zero row adds 1).
+            2 - 2 cos each (a zero row adds 1).
         n_iter: number of center updates.
     """
 
@@ -38,20 +51,16 @@ class KMeansResult(NamedTuple):
     n_iter: int
 
 
-class _Rows(NamedTuple):
-    """Preprocessed rows on the devices, sharded by row.
+class Layout(NamedTuple):
+    """Static sizes, and whether rows are compared by angle."""
 
-    Attributes:
-        x: centered or scaled rows `[devices * local, d]`, zero in the padding.
-        live: bool `[devices * local]`, rows that may become centers.
-        mean: `[d]`, what was subtracted.
-        mean_square: mean square of the rows; not finite if an entry is not finite or too large.
-    """
-
-    x: Array
-    live: Array
-    mean: Array
-    mean_square: Array
+    n: int  # rows in all
+    k: int  # clusters
+    local: int  # rows of one device, padding included
+    chunk: int  # rows from which k-means++ draws together
+    block: int  # rows that are scored at once
+    scatter: bool  # sum members by scatter-add, else by products with one-hot labels
+    spherical: bool
 
 
 def kmeans(
@@ -61,17 +70,15 @@ def kmeans(
     metric: str = "euclidean",
     n_init: int = 10,
     max_iter: int = 300,
-    tol: float = 0.0,
     seed: int = 0,
     init: ArrayLike | None = None,
     mesh: Mesh | None = None,
 ) -> KMeansResult:
-    """k-means by Lloyd's algorithm, the best of `n_init` runs by inertia; the E-step of NCC.
+    """k-means by Lloyd's algorithm, the run of lowest inertia of `n_init`; the E-step of NCC.
 
     "spherical" scales the rows to length one (a zero row stays zero and gets an arbitrary label)
     and after each update the centers too; it maximizes the sum of <v_i, mu_y(i)>, which never
-    decreases; with "euclidean" the inertia never increases.
-
+    decreases; with "euclidean" the inertia never increases. A run ends when no label changes.
     Initial centers are drawn by k-means++ with a few candidates for each center. Clusters that
     lose all their rows are moved to the rows farthest from their centers. With fewer distinct
     rows than `n_clusters` some clusters stay empty. Distances are computed block by block, never
@@ -81,31 +88,23 @@ def kmeans(
 
     Args:
         x: finite `[n, d]`. float32 stays float32; anything else becomes float64 if JAX has it
-            enabled, else float32. In that last case, if metric is "euclidean" and float32
-            cannot represent the dtype (float64, integers of 32 bits and more), the returned
-            centers are float64, since float32 would round them far from zero.
+            enabled, else float32; the centers are float64 also where float32 cannot represent the
+            dtype and metric is "euclidean", since float32 would round them far from zero.
         n_clusters: number of clusters k, 1 to n.
         metric: "euclidean" or "spherical".
-        n_init: number of runs, at least 1.
-        max_iter: maximum number of center updates in a run, at least 1.
-        tol: a run has converged when no label changes, or when an update moves no center by more
-            than this fraction of the root mean square distance of the rows to their mean
-            (spherical: to 0, which is 1). With 0 only the labels decide.
+        n_init: number of runs.
+        max_iter: maximum number of center updates in a run.
         seed: of the k-means++ draws; the same seed gives the same result.
         init: initial centers `[k, d]` of the first run, or None to draw them as for the others.
-        mesh: devices, on one axis; None: those of this process. If it spans several processes,
-            all processes must call this with the same arguments, and get the same result.
-
-    Returns:
-        The run of lowest inertia, the first in case of ties.
+        mesh: devices; None: those of this process. If it spans several processes, all must call
+            this with the same arguments, and get the same result.
 
     Raises:
-        ValueError: an argument is out of range, or the rows cannot be clustered.
+        ValueError, TypeError: an argument is out of range, or the rows cannot be clustered.
 
     References:
         NCC, Exploring non-contrastive representation learning for deep clustering, sections 4.3
-        and C: spherical k-means from a k-means++ start. Several runs, given initial centers and
-        the treatment of empty clusters are not in the paper.
+        and C, has neither several runs nor given centers nor a treatment of empty clusters.
         Arthur & Vassilvitskii 2007, k-means++: the advantages of careful seeding.
 
     Example:
@@ -113,217 +112,289 @@ def kmeans(
         >>> result.labels.tolist(), result.centers.tolist(), result.inertia
         ([0, 0, 1, 1], [[0.5], [10.5]], 1.0)
     """
-    rows = _as_matrix(x)
+    rows = numeric(x, "x")
     n, d = rows.shape
-    n_clusters, seed = _integer("n_clusters", n_clusters), _integer("seed", seed)
-    n_init, max_iter = _integer("n_init", n_init), _integer("max_iter", max_iter)
-    _check(n, n_clusters, metric, n_init, max_iter, tol)
-    spherical = metric == "spherical"
-    casted, offset = _cast(rows, spherical)
-    initial = None if init is None else _check_init(init, (n_clusters, d))
-    if mesh is None:
-        devices = jax.local_devices()
-        mesh = jax.make_mesh(
-            (len(devices),), ("rows",), axis_types=(AxisType.Auto,), devices=devices
-        )
-    tiling = lloyd.make_tiling(n, d, n_clusters, mesh.size, mesh.devices.flat[0].platform)
-    data = _prepare(_shard(casted, tiling, mesh), tiling=tiling, spherical=spherical, mesh=mesh)
+    checks.whole("n_clusters", n_clusters, 1, n)
+    checks.one_of("metric", metric, METRICS)
+    checks.whole("n_init", n_init, 1, 2**31 - 1)
+    checks.whole("max_iter", max_iter, 1, 2**31 - 1)
+    checks.whole("seed", seed, 0)
+    k, spherical = int(n_clusters), metric == "spherical"
+    devices = np.array(jax.local_devices()) if mesh is None else mesh.devices.ravel()
+    mesh = Mesh(devices, (_AXIS,), axis_types=(AxisType.Auto,))
+    layout = make_layout(n, d, k, mesh.size, devices[0].platform, spherical)
+    cast, offset = _cast(rows, spherical)
+    padded = np.pad(cast, ((0, layout.local * mesh.size - n), (0, 0)))
+    sharding = NamedSharding(mesh, _ROWS)
+    data = jax.make_array_from_callback(padded.shape, sharding, lambda index: padded[index])
+    specs = (_ROWS,), (_ROWS, _ROWS, _ALL, _ALL)
+    data, live, mean, mean_square = _on_mesh(_prepare, layout, mesh, specs, data)
     # A squared distance of two rows is at most four times the sum of all squares.
-    if not 4 * n * float(data.mean_square) <= float(np.finfo(casted.dtype).max):
-        _raise_unusable(rows, casted.dtype)
-    mean = np.asarray(data.mean, np.float64) + (0 if offset is None else offset)
-    if initial is not None:
-        initial = _l2_normalize(initial) if spherical else _shift(initial, mean, casted.dtype)
-    scale = 1.0 if spherical else float(data.mean_square) ** 0.5
-    min_move = np.asarray(tol * scale, casted.dtype)
+    limit = float(np.finfo(cast.dtype).max) / 4
+    if not n * float(mean_square) <= limit:
+        got = f"{cast.dtype}; got entries up to {np.abs(rows).max():g}: scale them down"
+        raise ValueError(f"x must be small enough for the sum of its squares to fit {got}")
+    mean = np.asarray(mean, np.float64) + (0 if offset is None else offset)
+    if init is not None:
+        init = np.asarray(init, np.float64)
+        if init.shape != (k, d):
+            raise ValueError(f"init must have shape (n_clusters, d) = {k, d}; got {init.shape}")
+        with np.errstate(over="ignore", invalid="ignore"):
+            init = arrays.normalize_rows(init) if spherical else init - mean
+            if not np.square(init).sum(axis=1).max() <= limit:
+                size = np.abs(init + mean).max()
+                raise ValueError(f"init must be finite and near the rows; got entries to {size:g}")
+        init = init.astype(cast.dtype)
 
-    def single_run(number: int) -> tuple[float, lloyd.Run]:
-        if number == 0 and initial is not None:
-            centers = _replicate(initial.astype(casted.dtype), mesh)
-        else:
-            key = np.asarray([seed % 2**32, number], np.uint32)
-            centers = _draw_centers(data, key, k=n_clusters, tiling=tiling, mesh=mesh)
-        result = _run(
-            data.x, centers, np.int32(max_iter), min_move,
-            tiling=tiling, spherical=spherical, mesh=mesh,
-        )  # fmt: skip
-        return float(np.asarray(result.squares).sum(dtype=np.float64)), result
+    def single_run(number: int) -> tuple[float, tuple[Array, ...]]:
+        centers = init
+        if centers is None or number > 0:
+            key = np.asarray([int(seed) % 2**32, number], np.uint32)
+            specs = (_ROWS, _ROWS, _ALL), _ALL
+            centers = np.asarray(_on_mesh(_draw_centers, layout, mesh, specs, data, live, key))
+        specs = (_ROWS, _ALL, _ALL), _ALL
+        *run, squares = _on_mesh(_lloyd, layout, mesh, specs, data, centers, np.int32(max_iter))
+        return float(np.asarray(squares).sum(dtype=np.float64)), tuple(run)
 
-    inertia, best = single_run(0)
-    for number in range(1, n_init):
-        candidate = single_run(number)
-        if candidate[0] < inertia:
-            inertia, best = candidate
-    final = np.asarray(best.centers, np.float64) + mean
-    final = final.astype(casted.dtype if offset is None else np.float64)
-    return KMeansResult(np.asarray(best.labels)[:n], final, inertia, int(best.n_iter))
+    inertia, (labels, *best) = min(map(single_run, range(n_init)), key=lambda run: run[0])
+    centers = np.asarray(best[0], np.float64) + mean
+    centers = centers.astype(cast.dtype if offset is None else np.float64)
+    return KMeansResult(np.asarray(labels)[:n], centers, inertia, int(best[1]))
 
 
-def _as_matrix(x: ArrayLike) -> NDArray:
-    if hasattr(x, "toarray"):
-        raise ValueError("x must be a dense array; got a sparse matrix: pass x.toarray()")
-    rows = np.asarray(x)
-    # JAX's issubdtype also knows bfloat16.
-    kinds = (jnp.floating, jnp.integer, jnp.bool_)
-    if not any(jnp.issubdtype(rows.dtype, kind) for kind in kinds):
-        raise ValueError(f"x must hold real numbers; got an array of {rows.dtype}")
-    if rows.ndim != 2 or not rows.size:
-        raise ValueError(f"x must be a non-empty 2-D array; got shape {rows.shape}")
-    return rows
+def make_layout(n: int, d: int, k: int, devices: int, platform: str, spherical: bool) -> Layout:
+    """Layout for `n` rows of `d` numbers and `k` clusters."""
+    # From `n` alone, so that the draws do not depend on the devices.
+    chunk = max(8, round(n**0.5))
+    local = -(-n // (chunk * devices)) * chunk
+    rows, numbers = _CPU if platform == "cpu" else _ACCELERATOR
+    # Matrix products run best at multiples of 64 rows.
+    block = min(rows, max(64, numbers // (d + k) // 64 * 64), local)
+    # Accelerators scatter in an order that varies from run to run.
+    return Layout(n, k, local, chunk, block, platform == "cpu", spherical)
 
 
 def _cast(rows: NDArray, spherical: bool) -> tuple[NDArray, NDArray | None]:
     """Rows in the dtype to compute in; and the mean that was subtracted, float64 `[d]`, or None."""
-    if rows.dtype == np.float32:
-        return rows, None
-    dtype = jax.dtypes.canonicalize_dtype(np.float64)
+    dtype = np.float32 if rows.dtype == np.float32 else jax.dtypes.canonicalize_dtype(np.float64)
     # Numbers too large for the dtype become infinity, which is refused later.
     with np.errstate(over="ignore", invalid="ignore"):
         if spherical or dtype == np.float64 or np.can_cast(rows.dtype, dtype):
-            return rows.astype(dtype), None
-        step = max(1, _BLOCK // rows.shape[1])
-        blocks = [slice(start, start + step) for start in range(0, len(rows), step)]
-        mean = np.zeros(rows.shape[1])
-        for block in blocks:
-            mean += rows[block].sum(0, dtype=np.float64)
-        mean /= len(rows)
-        centered = np.empty(rows.shape, dtype)
-        for block in blocks:
-            centered[block] = rows[block] - mean
-    return centered, mean
+            return rows.astype(dtype, copy=False), None
+        mean = rows.mean(axis=0, dtype=np.float64)
+        return (rows - mean).astype(dtype), mean
 
 
-def _integer(name: str, value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise ValueError(f"{name} must be an integer; got {value!r}")
-    return int(value)
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def _on_mesh(function: Callable, layout: Layout, mesh: Mesh, specs: tuple, *args: Any) -> Any:
+    """Calls a function of the rows of one device on all devices."""
+    body = functools.partial(function, layout)
+    return jax.shard_map(body, mesh=mesh, in_specs=specs[0], out_specs=specs[1])(*args)
 
 
-def _check(n: int, n_clusters: int, metric: str, n_init: int, max_iter: int, tol: float) -> None:
-    if not 1 <= n_clusters <= n:
-        raise ValueError(f"n_clusters must be 1 to {n}, the number of rows; got {n_clusters}")
-    if metric not in METRICS:
-        raise ValueError(f"metric must be one of {', '.join(METRICS)}; got {metric!r}")
-    for name, value in (("n_init", n_init), ("max_iter", max_iter)):
-        if not 1 <= value < 2**31:
-            raise ValueError(f"{name} must be 1 to {2**31 - 1}; got {value}")
-    if not 0 <= tol < np.inf:
-        raise ValueError(f"tol must be finite and at least 0; got {tol}")
+def _prepare(layout: Layout, x: Array) -> tuple[Array, Array, Array, Array]:
+    """Subtracts the mean from the rows, or scales them to length one.
 
-
-def _check_init(init: ArrayLike, shape: tuple[int, int]) -> NDArray:
-    initial = np.asarray(init, np.float64)
-    if initial.shape != shape:
-        raise ValueError(f"init must have shape (n_clusters, d) = {shape}; got {initial.shape}")
-    if not np.isfinite(initial).all():
-        raise ValueError("init must be finite; got NaN or infinity")
-    return initial
-
-
-def _shift(initial: NDArray, mean: NDArray, dtype: np.dtype) -> NDArray:
-    """Initial centers less the mean; an error if they are so far that scores would overflow."""
-    with np.errstate(over="ignore"):
-        shifted = initial - mean
-        too_far = not np.square(shifted).sum(1).max() <= float(np.finfo(dtype).max) / 4
-    if too_far:
-        raise ValueError(
-            f"init must be near the rows; got entries up to {np.abs(initial).max():g}, whose "
-            f"squared distance to the mean of the rows overflows {dtype}"
-        )
-    return shifted
-
-
-def _l2_normalize(initial: NDArray) -> NDArray:
-    # Divided by its largest entry first, a row of any size has a finite, nonzero length.
-    largest = np.abs(initial).max(1, keepdims=True)
-    return normalize_rows(initial / np.where(largest > 0, largest, 1))
-
-
-def _raise_unusable(rows: NDArray, dtype: np.dtype) -> NoReturn:
-    if np.isfinite(rows).all():
-        raise ValueError(
-            f"x must be small enough for the sum of its squares to fit {dtype}; got entries up to "
-            f"{float(np.abs(rows).max()):g}: scale them down"
-        )
-    raise ValueError("x must be finite; got NaN or infinity: drop or fill those rows")
-
-
-def _shard(rows: NDArray, tiling: lloyd.Tiling, mesh: Mesh) -> Array:
-    """The rows on the devices, padded with zeros after the last."""
-    (axis,) = mesh.axis_names
-
-    def local_part(index: tuple[slice, ...] | None) -> NDArray:
-        local = rows if index is None else rows[index[0]]
-        if len(local) == tiling.local:
-            return local
-        padded = np.zeros((tiling.local, rows.shape[1]), rows.dtype)
-        padded[: len(local)] = local
-        return padded
-
-    shape = (tiling.local * mesh.size, rows.shape[1])
-    return jax.make_array_from_callback(shape, NamedSharding(mesh, PartitionSpec(axis)), local_part)
-
-
-def _replicate(centers: NDArray, mesh: Mesh) -> Array:
-    """The array replicated on every device."""
-    sharding = NamedSharding(mesh, PartitionSpec())
-    return jax.make_array_from_callback(centers.shape, sharding, lambda index: centers[index])
-
-
-@functools.partial(jax.jit, static_argnames=("tiling", "spherical", "mesh"))
-def _prepare(x: Array, *, tiling: lloyd.Tiling, spherical: bool, mesh: Mesh) -> _Rows:
-    """Subtracts the mean, or scales the rows to length one."""
-    (axis,) = mesh.axis_names
-
-    def body(x: Array) -> tuple[Array, Array, Array, Array]:
-        live = collectives.local_rows(tiling.local, axis) < tiling.n
-        mean = jnp.zeros(x.shape[1], x.dtype)
-        if spherical:
-            # Divided by its largest entry first, a row of any size has a finite, nonzero length.
-            largest = jnp.max(jnp.abs(x), axis=1, keepdims=True)
-            x = x / jnp.where(largest == 0, 1, largest)
-            mean_square = mean_square_of(jnp.sum(x * x, axis=1))
-            return ops.l2_normalize(x), live & (largest[:, 0] > 0), mean, mean_square
+    Returns the rows; which of them may become centers; the mean; the mean square, maybe infinite.
+    """
+    live = _is_row(layout)
+    mean = jnp.zeros(x.shape[1], x.dtype)
+    if layout.spherical:
+        # Divided by its largest entry first, a row of any size has a finite, nonzero length.
+        largest = jnp.max(jnp.abs(x), axis=1, keepdims=True)
+        x = x / jnp.where(largest == 0, 1, largest)
+        live &= largest[:, 0] > 0
+    else:
         # The second pass removes what rounding left of a mean far from zero.
-        weights = (live / tiling.n).astype(x.dtype)
+        weights = (live / layout.n).astype(x.dtype)
         for _ in range(2):
-            mean += collectives.total(jnp.sum((x - mean[None]) * weights[:, None], axis=0), axis)
+            gaps = (x - mean[None]) * weights[:, None]
+            mean += collectives.total(jnp.sum(gaps, axis=0), _AXIS)
         x = jnp.where(live[:, None], x - mean[None], 0)
-        return x, live, mean, mean_square_of(jnp.sum(x * x, axis=1))
-
-    def mean_square_of(squared_lengths: Array) -> Array:
-        return collectives.total(jnp.sum(squared_lengths / tiling.n), axis)
-
-    rows, replicated = PartitionSpec(axis), PartitionSpec()
-    out = rows, rows, replicated, replicated
-    return _Rows(*jax.shard_map(body, mesh=mesh, in_specs=rows, out_specs=out)(x))
+    mean_square = collectives.total(jnp.sum(jnp.sum(x * x, axis=1) / layout.n), _AXIS)
+    return ops.l2_normalize(x) if layout.spherical else x, live, mean, mean_square
 
 
-@functools.partial(jax.jit, static_argnames=("k", "tiling", "mesh"))
-def _draw_centers(
-    data: _Rows, numbers: Array, *, k: int, tiling: lloyd.Tiling, mesh: Mesh
-) -> Array:
-    """k-means++ centers; `numbers` uint32 `[2]` are the seed and the number of the run."""
-    (axis,) = mesh.axis_names
+def _draw_centers(layout: Layout, x: Array, live: Array, numbers: Array) -> Array:
+    """Centers `[k, d]` by k-means++: rows drawn with probability proportional to D^2.
 
-    def body(x: Array, live: Array, numbers: Array) -> Array:
-        key = jax.random.wrap_key_data(numbers, impl="threefry2x32")
-        return seeding.kmeans_plus_plus(x, live, key, k, tiling=tiling, axis=axis)
+    D is the distance to the nearest center so far. Of 2 + log k candidates drawn each time the one
+    that leaves the lowest sum of D^2 is taken, which costs little. The same rows are drawn on any
+    number of devices, up to ties within rounding. `live` are the rows that may be drawn; `numbers`,
+    uint32 `[2]`, the seed and the run.
+    """
+    key = jax.random.wrap_key_data(numbers, impl="threefry2x32")
+    lengths = jnp.sum(x * x, axis=1)
+    trials = 2 + int(math.log(layout.k))
 
-    rows, replicated = PartitionSpec(axis), PartitionSpec()
-    return jax.shard_map(body, mesh=mesh, in_specs=(rows, rows, replicated), out_specs=replicated)(
-        data.x, data.live, numbers
+    def step(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        centers, nearest = carry
+        weights = jnp.where(i == 0, live.astype(x.dtype), nearest)
+        drawn = _draw(layout, jax.random.fold_in(key, i), weights, trials)
+        rows = collectives.take(x, drawn, _AXIS)
+        cross = 2 * ops.pairwise_dot(x, rows)
+        squares = lengths[:, None] + jnp.sum(rows * rows, axis=1)[None] - cross
+        closer = jnp.minimum(nearest[:, None], jnp.maximum(squares, 0))
+        sums = jnp.sum(jnp.sum(closer.reshape(-1, layout.chunk, trials), axis=1), axis=0)
+        sums = collectives.total(sums, _AXIS)
+        # Two rows nearer to each other than to all others give the same sum; the first is taken, so
+        # that rounding, which differs with the number of devices, cannot decide.
+        lowest = sums <= jnp.min(sums) * (1 + _TIE_ULPS * jnp.finfo(x.dtype).eps)
+        best = jnp.where(i == 0, 0, jnp.argmax(lowest))
+        return centers.at[i].set(rows[best]), closer[:, best]
+
+    nearest = jnp.where(live, jnp.array(jnp.inf, x.dtype), 0)
+    centers = jnp.zeros((layout.k, x.shape[1]), x.dtype)
+    return lax.fori_loop(0, layout.k, step, (centers, nearest))[0]
+
+
+def _draw(layout: Layout, key: Array, weights: Array, count: int) -> Array:
+    """Global numbers `[count]` of rows drawn by weight: first the chunk, then the row in it.
+
+    Each is the argmax of log weight + Gumbel noise, which rounding hardly ever changes, unlike a
+    search in cumulative weights. The noise belongs to chunks and places in them, not to devices.
+    """
+    chunks = -(-layout.n // layout.chunk)
+    noise = jax.random.gumbel(key, (count, chunks + layout.chunk), weights.dtype)
+    weights = weights.reshape(-1, layout.chunk)
+    sums = collectives.gather(jnp.sum(weights, axis=1), _AXIS)[:chunks]
+    chunk = jnp.argmax(jnp.log(sums)[None] + noise[:, :chunks], axis=1).astype(jnp.int32)
+    scores = jnp.log(collectives.take(weights, chunk, _AXIS)) + noise[:, chunks:]
+    return chunk * layout.chunk + jnp.argmax(scores, axis=1).astype(jnp.int32)
+
+
+def _lloyd(layout: Layout, x: Array, centers: Array, max_iter: Array) -> tuple[Array, ...]:
+    """Updates centers and labels in turn until convergence.
+
+    Returns labels int32 (padding included), centers, number of updates, sums of squares by chunk.
+    """
+
+    # Step, whether the run has converged, centers, labels, sums and numbers of members.
+    def body(carry: tuple[Array, ...]) -> tuple[Array, ...]:
+        step, _, centers, labels, sums, counts = carry
+        means, stays = sums / jnp.maximum(counts, 1)[:, None].astype(sums.dtype), counts == 0
+        if layout.spherical:
+            # Members that cancel have no direction: any center serves them equally well.
+            means = ops.l2_normalize(sums)
+            stays = jnp.all(means == 0, axis=1)
+        means = jnp.where(stays[:, None], centers, means)
+        reseed = functools.partial(_reseed, layout, x, means, labels, counts == 0)
+        moved = lax.cond(jnp.any(counts == 0), reseed, lambda: means)
+        new, sums, counts = _assign(layout, x, moved)
+        n_changed = collectives.total(jnp.sum(new != labels, dtype=jnp.int32), _AXIS)
+        return step + 1, (n_changed == 0) | jnp.all(moved == centers), moved, new, sums, counts
+
+    start: tuple[Array, ...] = jnp.int32(0), jnp.bool_(False), centers, *_assign(layout, x, centers)
+    step, _, centers, labels, *_ = lax.while_loop(
+        lambda carry: (carry[0] < max_iter) & ~carry[1], body, start
     )
+    squares = _squares(layout, x, centers, labels).reshape(-1, layout.chunk).sum(1)
+    return collectives.gather(labels, _AXIS), centers, step, collectives.gather(squares, _AXIS)
 
 
-@functools.partial(jax.jit, static_argnames=("tiling", "spherical", "mesh"))
-def _run(
-    x: Array, centers: Array, max_iter: Array, min_move: Array,
-    *, tiling: lloyd.Tiling, spherical: bool, mesh: Mesh,
-) -> lloyd.Run:  # fmt: skip
-    (axis,) = mesh.axis_names
-    body = functools.partial(lloyd.run, tiling=tiling, spherical=spherical, axis=axis)
-    rows, replicated = PartitionSpec(axis), PartitionSpec()
-    return jax.shard_map(
-        body, mesh=mesh, in_specs=(rows, replicated, replicated, replicated), out_specs=replicated
-    )(x, centers, max_iter, min_move)
+def _is_row(layout: Layout) -> Array:
+    """Which of this device's rows are none of the padding, bool `[local]`."""
+    return collectives.local_rows(layout.local, _AXIS) < layout.n
+
+
+def _assign(layout: Layout, x: Array, centers: Array) -> tuple[Array, Array, Array]:
+    """Labels int32 `[local]`, and of all devices sums of members `[k, d]` and counts `[k]`."""
+    k, block = layout.k, layout.block
+    # On the sphere all are 1/2; left out, they cannot differ by rounding.
+    half = jnp.zeros(k, x.dtype) if layout.spherical else jnp.sum(centers * centers, axis=1) / 2
+    is_row, padding = _is_row(layout), -k % _GROUP if k > 2 * _GROUP else 0
+    half = jnp.pad(half, (0, padding), constant_values=jnp.inf)
+    scored = jnp.pad(centers, ((0, padding), (0, 0)))
+
+    def assign_block(i: Array, carry: tuple[Array, ...]) -> tuple[Array, ...]:
+        labels, sums, counts = carry
+        # The last block starts early enough to be full; rows that overlap are counted once.
+        start = jnp.minimum(i * block, layout.local - block)
+        rows = lax.dynamic_slice_in_dim(x, start, block)
+        new = _nearest(rows, scored, half)
+        labels = lax.dynamic_update_slice_in_dim(labels, new, start, 0)
+        if layout.scatter:
+            return labels, sums, counts
+        is_new = start + jnp.arange(block, dtype=jnp.int32) >= i * block
+        is_member = is_new & lax.dynamic_slice_in_dim(is_row, start, block)
+        one_hot = (new[None] == jnp.arange(k, dtype=jnp.int32)[:, None]) & is_member[None]
+        sums += jnp.matmul(one_hot.astype(x.dtype), rows, precision=lax.Precision.HIGHEST)
+        return labels, sums, counts + jnp.sum(one_hot, axis=1, dtype=jnp.int32)
+
+    zeros = jnp.zeros(layout.local, jnp.int32), jnp.zeros_like(centers), jnp.zeros(k, jnp.int32)
+    labels, sums, counts = lax.fori_loop(
+        0, -(-layout.local // block), assign_block, collectives.varying(zeros, _AXIS)
+    )
+    if layout.scatter:
+        # Each part of the rows has its own sums, so that no float32 adds up more rows than those.
+        size = max(_PART, _PER_CLUSTER * k)
+        parts = -(-layout.local // size)
+        part = jnp.arange(layout.local, dtype=jnp.int32) // size
+        places = jnp.where(is_row, part * k + labels, parts * k)
+        sums = jnp.sum(jax.ops.segment_sum(x, places, parts * k).reshape(parts, k, -1), axis=0)
+        counts = jax.ops.segment_sum(is_row.astype(jnp.int32), labels, k)
+    return labels, *collectives.total((sums, counts), _AXIS)
+
+
+def _nearest(x: Array, centers: Array, half: Array) -> Array:
+    """Nearest center of each row, int32: of highest <x, c> - |c|^2 / 2 (`half`), then the first."""
+    scores = ops.pairwise_dot(centers, x) - half[:, None]
+    if len(centers) <= 2 * _GROUP:
+        return _first_highest(scores)
+    scores = scores.reshape(-1, _GROUP, len(x))
+    # `jnp.max`, which propagates NaN, is slower on a CPU.
+    least = scores.dtype.type(-np.inf)
+    group = _first_highest(lax.reduce(scores, least, lambda a, b: lax.select(a > b, a, b), (1,)))
+    inside = jnp.take_along_axis(scores, group[None, None], axis=0)[0]
+    return group * _GROUP + _first_highest(inside)
+
+
+def _first_highest(scores: Array) -> Array:
+    """`argmax` over axis 0 as two plain reductions, which are faster on a CPU."""
+    numbers = jnp.arange(len(scores), dtype=jnp.int32)[:, None]
+    return jnp.min(jnp.where(scores == jnp.max(scores, axis=0)[None], numbers, len(scores)), axis=0)
+
+
+def _reseed(layout: Layout, x: Array, centers: Array, labels: Array, empty: Array) -> Array:
+    """Moves the centers of empty clusters to the rows farthest from all centers, one by one.
+
+    Ties go to the first: both rows of a pair are equally far from their mean, and rounding, which
+    differs with the number of devices, must not decide. Rows that lie on their center, up to
+    rounding, are left out; so are zero rows on the sphere, which have no direction.
+    """
+    eps, lengths = jnp.finfo(x.dtype).eps, jnp.sum(x * x, axis=1)
+    squares = _squares(layout, x, centers, labels)
+    squares = jnp.where(squares > (8 * eps) ** 2 * lengths, squares, 0)
+    if layout.spherical:
+        squares = jnp.where(lengths > 0, squares, 0)
+    rows = collectives.local_rows(layout.local, _AXIS)
+
+    def place(j: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        def move() -> tuple[Array, Array]:
+            centers, squares = carry
+            most = jnp.max(collectives.gather(jnp.max(squares)[None], _AXIS))
+            first = jnp.min(jnp.where(squares >= most * (1 - _TIE_ULPS * eps), rows, layout.n))
+            row = collectives.take(x, jnp.min(collectives.gather(first[None], _AXIS))[None], _AXIS)
+            squares = jnp.minimum(squares, jnp.sum((x - row) ** 2, axis=1))
+            return centers.at[j].set(jnp.where(most > 0, row[0], centers[j])), squares
+
+        return lax.cond(empty[j], move, lambda: carry)
+
+    return lax.fori_loop(0, len(centers), place, (centers, squares))[0]
+
+
+def _squares(layout: Layout, x: Array, centers: Array, labels: Array) -> Array:
+    """Squared distance of each row to its center `[local]`, 0 for padding; from differences.
+
+    Scores lose digits to cancellation, which matters for sums though not for comparing centers.
+    """
+
+    def block(i: Array, squares: Array) -> Array:
+        start = jnp.minimum(i * layout.block, layout.local - layout.block)
+        gaps = lax.dynamic_slice_in_dim(x, start, layout.block)
+        gaps -= centers[lax.dynamic_slice_in_dim(labels, start, layout.block)]
+        return lax.dynamic_update_slice_in_dim(squares, jnp.sum(gaps * gaps, axis=1), start, 0)
+
+    zeros = collectives.varying(jnp.zeros(layout.local, x.dtype), _AXIS)
+    squares = lax.fori_loop(0, -(-layout.local // layout.block), block, zeros)
+    return jnp.where(_is_row(layout), squares, 0)

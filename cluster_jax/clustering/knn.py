@@ -1,11 +1,11 @@
-"""Exact nearest neighbors of rows, by Euclidean distance."""
+"""Exact k-nearest neighbors of rows, and their votes."""
 
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-# Elements of one block of distances (float32: 64 MB).
+# Elements of one block of scores (float32: 64 MB).
 _BLOCK = 2**24
 
 
@@ -14,7 +14,7 @@ class Neighbors(NamedTuple):
 
     Attributes:
         indices: int64 `[m, k]`, in ascending order of distance.
-        distances: float64 `[m, k]`, Euclidean.
+        distances: float64 `[m, k]`, Euclidean, or 1 - cosine where the function says so.
     """
 
     indices: NDArray
@@ -22,10 +22,7 @@ class Neighbors(NamedTuple):
 
 
 def nearest(queries: NDArray, rows: NDArray, k: int, *, exclude_self: bool = False) -> Neighbors:
-    """The k rows nearest to each query; ties go to the lower index.
-
-    A product of matrices picks twice as many candidates; their distances are then computed from
-    differences in float64, so that the result for a query does not depend on the other queries.
+    """The k rows nearest to each query by Euclidean distance.
 
     Args:
         queries: float32 `[m, r]`.
@@ -39,34 +36,79 @@ def nearest(queries: NDArray, rows: NDArray, k: int, *, exclude_self: bool = Fal
         >>> found.indices[:, 0].tolist(), found.distances[:, 0].tolist()
         ([1, 0, 1], [1.0, 1.0, 4.0])
     """
+    indices, squares = search(queries, rows, k, exclude_self=exclude_self)
+    return Neighbors(indices, np.sqrt(squares))
+
+
+def search(
+    queries: NDArray,
+    rows: NDArray,
+    k: int,
+    *,
+    exclude_self: bool = False,
+    margin: float | None = None,
+) -> tuple[NDArray, NDArray]:
+    """Indices int64 and squared distances float64 `[m, k]` of the nearest rows.
+
+    A product of matrices picks candidates; their distances are then computed from differences in
+    float64, so that the result for a query does not depend on the other queries. Ties among the
+    candidates go to the lower index. scikit-learn's `NearestNeighbors` promises neither: its
+    exhaustive search rounds with the shape of its blocks, its trees leave the order of ties open.
+
+    Args:
+        queries: float32 `[m, r]`.
+        rows: float32 `[n, r]`.
+        k: number of neighbors, capped at the number of rows.
+        exclude_self: query i is row i and none of its own neighbors.
+        margin: error of the squared distances in the product; all rows within it of the k-th are
+            candidates, so that ties have one answer. None: the nearest 2 k, which is faster.
+    """
     n = len(rows)
     k = min(k, n - exclude_self)
-    indices = np.empty((len(queries), k), np.int64)
-    distances = np.empty((len(queries), k))
-    squares = np.square(rows).sum(axis=1)
+    count = min(2 * k, n - exclude_self)
+    indices, squares = np.empty((len(queries), k), np.int64), np.empty((len(queries), k))
+    lengths = np.square(rows).sum(axis=1)
     step = max(1, _BLOCK // n)
     for start in range(0, len(queries) if k else 0, step):
         block = queries[start : start + step]
-        scores = squares - 2 * (block @ rows.T)
+        stop, exact = start + len(block), block.astype(np.float64)
+        # The squared distance less a constant for each query.
+        scores = lengths[None, :] - 2 * (block @ rows.T)
         if exclude_self:
-            own = np.arange(len(block))
-            scores[own, start + own] = np.inf
-        count = min(2 * k, n - exclude_self)
-        candidates = np.sort(np.argpartition(scores, count - 1, axis=1)[:, :count], axis=1)
-        gaps = np.empty(candidates.shape)
-        for j, column in enumerate(candidates.T):
-            gaps[:, j] = np.square(block.astype(np.float64) - rows[column]).sum(axis=1)
-        order = np.argsort(gaps, axis=1, kind="stable")[:, :k]
-        indices[start : start + step] = np.take_along_axis(candidates, order, axis=1)
-        distances[start : start + step] = np.sqrt(np.take_along_axis(gaps, order, axis=1))
-    return Neighbors(indices, distances)
+            scores[np.arange(len(block)), np.arange(start, stop)] = np.inf
+        if margin is None:
+            candidates = np.sort(np.argpartition(scores, count - 1, axis=1)[:, :count], axis=1)
+            gaps = np.empty(candidates.shape)
+            for j, column in enumerate(candidates.T):
+                gaps[:, j] = np.square(rows[column] - exact).sum(axis=1)
+            order = np.argsort(gaps, axis=1, kind="stable")[:, :k]
+            indices[start:stop] = np.take_along_axis(candidates, order, axis=1)
+            squares[start:stop] = np.take_along_axis(gaps, order, axis=1)
+            continue
+        bounds = np.partition(scores, k - 1, axis=1)[:, k - 1] + margin
+        for i, query in enumerate(exact):
+            near = np.flatnonzero(scores[i] <= bounds[i])
+            apart = np.square(rows[near] - query[None]).sum(axis=1)
+            order = np.argsort(apart, kind="stable")[:k]
+            indices[start + i], squares[start + i] = near[order], apart[order]
+    return indices, squares
+
+
+def weights(neighbors: Neighbors) -> NDArray:
+    """Weights of neighbors by 1 / distance in units of the nearest, float64 `[m, k]`.
+
+    Where the nearest is at distance 0, each neighbor at 0 has weight 1 and all others have 0.
+    """
+    distances = neighbors.distances
+    smallest = np.broadcast_to(distances[:, :1], distances.shape)
+    return np.divide(smallest, distances, out=np.ones_like(distances), where=distances > 0)
 
 
 def vote(neighbors: Neighbors, labels: NDArray) -> NDArray:
     """Share of each label among a query's neighbors, weighted by 1 / distance: float64 `[m, c]`.
 
-    A neighbor at distance zero, up to rounding, outvotes all others: a training row keeps its own
-    label.
+    Neighbors at distance 0 outvote all others: a training row keeps its own label, and copies of
+    it with different labels get their most frequent one.
 
     Args:
         neighbors: of m queries.
@@ -76,10 +118,9 @@ def vote(neighbors: Neighbors, labels: NDArray) -> NDArray:
         >>> vote(Neighbors(np.array([[0, 1]]), np.array([[1.0, 3.0]])), np.array([1, 0]))
         array([[0.25, 0.75]])
     """
-    farthest = np.maximum(neighbors.distances[:, -1:], np.finfo(float).tiny)
-    weights = 1 / np.maximum(neighbors.distances / farthest, 1e-9)
-    shares = np.zeros((len(weights), int(labels.max()) + 1))
-    every = np.arange(len(weights))
-    for label, weight in zip(labels[neighbors.indices].T, weights.T, strict=True):
+    votes = weights(neighbors)
+    shares = np.zeros((len(votes), int(labels.max()) + 1))
+    every = np.arange(len(votes))
+    for label, weight in zip(labels[neighbors.indices].T, votes.T, strict=True):
         shares[every, label] += weight
-    return shares / weights.sum(axis=1, keepdims=True)
+    return shares / votes.sum(axis=1, keepdims=True)

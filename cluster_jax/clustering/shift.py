@@ -66,8 +66,7 @@ def shift(grid: Grid, *, stop: str = "fixed_point", max_iter: int = 500) -> Mode
         moved = grid.cells + step.astype(np.int64)
         unique, index = grids.group(moved)
         if len(unique) < before:
-            sums, index = grids.collect(moved, offsets, grid.weights)
-            grid = sums.grid()
+            grid, index = grids.collect(moved, offsets, grid.weights)
         else:
             order = np.argsort(index)
             grid = Grid(unique, offsets[order], grid.weights[order])

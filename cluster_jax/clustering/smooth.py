@@ -148,11 +148,12 @@ def fit(x: ArrayLike, metric: str = "cosine", *, n_axes: int | None = None) -> S
     return Smoother(mean, components, is_cosine, sharp, tuple(stages[:-1]), stages[-1])
 
 
-def dequantize(x: NDArray) -> NDArray:
+def dequantize(x: NDArray, seed: int = 0) -> NDArray:
     """`x` `[n, d]` with the values of rounded columns spread over the gap between two of them.
 
     Rows on a coarse grid coincide, and every value would be a cluster. A column is rounded if it
-    has at least four values and 20 rows for each; fewer values are categories.
+    has at least four values and 20 rows for each; fewer values are categories. `seed`: of the
+    draws.
 
     Example:
         >>> x = np.arange(200.0)[:, None] // 50
@@ -160,7 +161,7 @@ def dequantize(x: NDArray) -> NDArray:
         >>> bool((np.abs(spread - x) <= 0.5).all()), len(np.unique(spread))
         (True, 200)
     """
-    n, spread, rng = len(x), None, np.random.default_rng(0)
+    n, spread, rng = len(x), None, np.random.default_rng(seed)
     look = x[:: max(1, n // 400)]
     is_repeated = (np.diff(np.sort(look, axis=0), axis=0) == 0).any(axis=0)
     for j in np.flatnonzero(is_repeated):

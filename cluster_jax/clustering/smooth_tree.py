@@ -109,7 +109,8 @@ class SmoothTree(ClusterMixin, BaseEstimator):
     Args:
         metric: `"cosine"`, for features of networks, or `"euclidean"`.
         n_clusters: number of clusters; None: found.
-        random_state: seed of the sample and of the Gaussian that clusters are compared with.
+        random_state: seed of the sample, of the Gaussian that clusters are compared with, and of
+            the noise on rounded columns.
 
     Attributes:
         labels_: int64 `[n]`, the largest cluster first.
@@ -159,7 +160,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         if len(order) > MAX_ROWS:
             order = order[np.sort(rng.choice(len(order), MAX_ROWS, replace=False))]
         self.sample_ = order
-        rows = smooth.dequantize(x[order])
+        rows = smooth.dequantize(x[order], self.random_state)
         self.smoother_ = smooth.fit(rows, self.metric)
         levels = self._find(rows, rng)
         self.linkage_ = _nested(self.smoother_.smooth, levels)

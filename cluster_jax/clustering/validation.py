@@ -53,36 +53,6 @@ def numeric(values: ArrayLike, name: str) -> NDArray:
     return array
 
 
-def check_weights(weights: ArrayLike | None, n: int) -> NDArray | None:
-    """`weights` as float64 `[n]`, finite, not negative and of a finite sum; None stays None.
-
-    Raises:
-        ValueError: one sentence about what is wrong.
-
-    Example:
-        >>> check_weights([1, 2], 2)
-        array([1., 2.])
-    """
-    if weights is None:
-        return None
-    try:
-        values = np.asarray(weights, np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"sample_weight must hold numbers; got an error: {error}") from error
-    if values.shape != (n,):
-        raise ValueError(
-            f"sample_weight must have one number for each of the {n} rows; got shape {values.shape}"
-        )
-    with np.errstate(over="ignore"):
-        finite = np.isfinite(values.sum())
-    if not finite or (values < 0).any():
-        raise ValueError(
-            "sample_weight must be finite, of a finite sum and not negative; got values from "
-            f"{values.min()} to {values.max()}"
-        )
-    return values
-
-
 def nearest(points: NDArray, centers: NDArray) -> NDArray:
     """Row of `centers` `[k, d]` nearest to each of `points` `[n, d]`, int64 `[n]`.
 

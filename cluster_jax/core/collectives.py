@@ -85,5 +85,18 @@ def local_rows(n: int, axis: Axis) -> Array:
     return rank(axis) * n + jnp.arange(n, dtype=jnp.int32)
 
 
+def take(x: Array, rows: Array, axis: Axis) -> Array:
+    """The rows of the given global numbers `[r]`, the same on every device: `[r, d]`.
+
+    Args:
+        x: this device's rows `[b, d]`.
+        rows: numbers in the order of the global batch, int32 `[r]`.
+        axis: the mesh axis.
+    """
+    local = rows - rank(axis) * len(x)
+    is_local = (local >= 0) & (local < len(x))
+    return total(jnp.where(is_local[:, None], x[jnp.clip(local, 0, len(x) - 1)], 0), axis)
+
+
 def _varies(x: Array, axis: str) -> bool:
     return axis in jax.typeof(x).manual_axis_type.varying

@@ -1,4 +1,8 @@
-"""Schedules as pure functions of the step; durations in steps or epochs."""
+"""Schedules as pure functions of the step; durations in steps or epochs.
+
+Not optax's: its cosine multiplies by `alpha` instead of adding the end, which differs from `cosine`
+in the last bit at every second step, and its warm-up reaches the peak one step later.
+"""
 
 import math
 import re
@@ -40,13 +44,12 @@ def warmup_cosine(peak: float, warmup: int, total: int, end: float = 0.0) -> Sch
     The cosine spans `total - warmup` steps, so the last step comes close to `end`. The official
     NCC code divides by `total` instead and ends above it.
     """
+    fall = cosine(peak, end, total - warmup)
 
     def schedule(step: Array | int) -> Array:
         step = jnp.asarray(step, jnp.result_type(float))
         rise = peak * (step + 1) / max(warmup, 1)
-        progress = jnp.clip((step - warmup) / max(total - warmup, 1), 0, 1)
-        fall = end + (peak - end) * 0.5 * (1 + jnp.cos(jnp.pi * progress))
-        return jnp.where(step < warmup, rise, fall)
+        return jnp.where(step < warmup, rise, fall(step - warmup))
 
     return schedule
 

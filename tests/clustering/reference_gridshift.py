@@ -4,18 +4,15 @@ import itertools
 import math
 
 
-def gridshift(points, h, *, stop, weights=None, max_iter=500):
+def gridshift(points, h, *, stop, max_iter=500):
     """Labels (cluster numbers in the order of the final cells), centers and iterations made."""
-    weights = [1.0] * len(points) if weights is None else weights
     members = {}
     for i, x in enumerate(points):
         members.setdefault(tuple(math.floor(v / h) for v in x), []).append(i)
     cells = {}
     for cell, rows in members.items():
-        mass = sum(weights[i] for i in rows)
-        center = [
-            sum(weights[i] * points[i][k] for i in rows) / mass for k in range(len(points[0]))
-        ]
+        mass = len(rows)
+        center = [sum(points[i][k] for i in rows) / mass for k in range(len(points[0]))]
         cells[cell] = (mass, center)
     where = {i: cell for cell, rows in members.items() for i in rows}
 

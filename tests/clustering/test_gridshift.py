@@ -57,17 +57,18 @@ def _random_input(seed):
     h = float(rng.uniform(0.3, 2.0))
     side = h * (n / rng.uniform(0.3, 3)) ** (1 / d)
     points = rng.uniform(-side / 2, side / 2, (n, d)) + rng.uniform(-3, 3, d)
-    weights = rng.uniform(0.1, 3, n) if seed % 3 == 0 else None
-    return points, h, weights
+    if seed % 3 == 0:  # rows of different multiplicity
+        points = np.repeat(points, rng.integers(1, 5, n), axis=0)
+    return points, h
 
 
 @pytest.mark.parametrize("stop", STOPS)
 def test_equals_the_dictionary_reference(stop):
     merged = 0
     for seed in range(400):
-        points, h, weights = _random_input(seed)
-        labels, centers, n_iter = reference(points.tolist(), h, stop=stop, weights=weights)
-        model = GridShift(h, stop=stop).fit(points, sample_weight=weights)
+        points, h = _random_input(seed)
+        labels, centers, n_iter = reference(points.tolist(), h, stop=stop)
+        model = GridShift(h, stop=stop).fit(points)
         np.testing.assert_array_equal(model.labels_, labels, err_msg=f"seed {seed}")
         np.testing.assert_allclose(model.cluster_centers_, centers, rtol=0, atol=1e-8)
         # Rounding may decide whether a last move counts as rest.
@@ -81,9 +82,9 @@ def test_comparing_cells_gives_the_same_modes(stop, monkeypatch):
     monkeypatch.setattr(grid, "neighborhood", grid._pairwise)
     monkeypatch.setattr(grid, "_BLOCK", 40)  # several blocks
     for seed in range(200):
-        points, h, weights = _random_input(seed)
-        labels, centers, _ = reference(points.tolist(), h, stop=stop, weights=weights)
-        model = GridShift(h, stop=stop).fit(points, sample_weight=weights)
+        points, h = _random_input(seed)
+        labels, centers, _ = reference(points.tolist(), h, stop=stop)
+        model = GridShift(h, stop=stop).fit(points)
         np.testing.assert_array_equal(model.labels_, labels, err_msg=f"seed {seed}")
         np.testing.assert_allclose(model.cluster_centers_, centers, rtol=0, atol=1e-8)
 
@@ -131,20 +132,6 @@ def test_scaling_by_a_power_of_two_changes_nothing(points, option, power):
     scaled = GridShift(h * scale, stop=stop).fit(points * scale)
     np.testing.assert_array_equal(scaled.labels_, model.labels_)
     np.testing.assert_array_equal(scaled.cluster_centers_, model.cluster_centers_ * scale)
-
-
-@settings(max_examples=100, deadline=None)
-@given(dyadic_points, options, st.randoms(use_true_random=False))
-def test_weights_equal_repetition(points, option, random):
-    weights = np.array([random.randint(0, 3) for _ in points])
-    weights[random.randrange(len(points))] = 2
-    h, stop = option
-    weighted = GridShift(h, stop=stop).fit(points, sample_weight=weights)
-    repeated = GridShift(h, stop=stop).fit(np.repeat(points, weights, axis=0))
-    np.testing.assert_array_equal(np.repeat(weighted.labels_, weights), repeated.labels_)
-    np.testing.assert_array_equal(np.repeat(weighted.outliers_, weights), repeated.outliers_)
-    np.testing.assert_array_equal(weighted.cluster_centers_, repeated.cluster_centers_)
-    np.testing.assert_array_equal(weighted.labels_, repeated.predict(points))
 
 
 def test_labels_index_the_centers():
@@ -197,13 +184,6 @@ def test_far_points_go_to_the_nearest_mode_and_rows_are_independent():
     np.testing.assert_array_equal(together, alone)
     nearest = np.argmin(((new[-2:, None] - model.cluster_centers_[None]) ** 2).sum(2), axis=1)
     np.testing.assert_array_equal(together[-2:], nearest)
-
-
-def test_a_row_without_weight_gets_the_label_that_predict_gives():
-    points = np.array([[0.1], [0.2], [7.0], [30.0]])
-    model = GridShift(1.0).fit(points, sample_weight=[1, 1, 1, 0])
-    assert len(model.cluster_centers_) == 2
-    np.testing.assert_array_equal(model.labels_, [0, 0, 1, 1])
 
 
 def test_many_dimensions():
@@ -305,24 +285,6 @@ def test_bad_points(points, message):
         assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "weights",
-    [
-        [1.0],
-        [[1.0], [1.0]],
-        [1.0, -1.0],
-        [0.0, 0.0],
-        [1.0, np.nan],
-        [np.inf, 1.0],
-        [1e308, 1e308],
-        ["a", "b"],
-    ],
-)
-def test_bad_weights(weights):
-    with pytest.raises(ValueError, match="sample_weight"):
-        GridShift(1.0).fit([[0.0], [5.0]], sample_weight=weights)
-
-
 def test_a_fit_that_fails_leaves_the_last_one():
     model = GridShift(1.0).fit([[0.0, 0.0], [5.0, 5.0]])
     with pytest.raises(ValueError, match="where cells have exact numbers"):
@@ -341,89 +303,21 @@ def test_predict_needs_a_fit_and_the_same_columns():
 
 
 def test_scikit_learn_accepts_the_estimator():
-    # With bandwidth "auto" the scan does not use the weights, so that the check of weights against
-    # repeated rows applies to given bandwidths only.
     check_estimator(GridShift(1.0), on_skip=None)
-    check_estimator(
-        GridShift(),
-        on_skip=None,
-        expected_failed_checks={
-            "check_sample_weight_equivalence_on_dense_data": "the scan does not use weights",
-            # All three call partial_fit, for which 'auto' must see all rows at once.
-            "check_estimators_partial_fit_n_features": "partial_fit needs a number",
-            "check_fit_score_takes_y": "partial_fit needs a number",
-            "check_n_features_in_after_fitting": "partial_fit needs a number",
-        },
+    check_estimator(GridShift(), on_skip=None)
+
+
+def test_random_state_moves_the_choice_of_a_bandwidth():
+    """Which rows are scored, and the halves; the default is 0."""
+    points = np.random.default_rng(0).normal(size=(1200, 2)) + np.arange(1200)[:, None] % 3 * 5
+    first, same, other = (
+        GridShift(**seed).fit(points) for seed in ({}, {"random_state": 0}, {"random_state": 1})
     )
-
-
-def _same(a, b, tolerance=0.0):
-    np.testing.assert_array_equal(a.labels_, b.labels_)
-    np.testing.assert_array_equal(a.outliers_, b.outliers_)
-    np.testing.assert_allclose(a.cluster_centers_, b.cluster_centers_, rtol=0, atol=tolerance)
-    np.testing.assert_allclose(a.cluster_sizes_, b.cluster_sizes_, rtol=1e-12)
-    assert a.n_iter_ == b.n_iter_
-
-
-@given(dyadic_points, options, st.integers(1, 4), st.data())
-@settings(deadline=None)
-def test_shards_combine_to_the_fit_of_all_rows(points, option, parts, data):
-    """Exactly on dyadic numbers, by `partial_fit` and by `merge`, with and without weights."""
-    weights = np.array(data.draw(st.lists(st.integers(0, 3), min_size=len(points),
-                                          max_size=len(points))), np.float64)  # fmt: skip
-    cuts = np.sort(data.draw(st.lists(st.integers(0, len(points)), min_size=parts - 1,
-                                      max_size=parts - 1)))  # fmt: skip
-    shards = [
-        (x, w)
-        for x, w in zip(
-            np.split(points, np.int64(cuts)), np.split(weights, np.int64(cuts)), strict=True
-        )
-    ]
-    shards = [(x, w) for x, w in shards if len(x)]
-    # The first shard starts an estimator: one of its rows counts.
-    shards[0][1][0] = 1
-    rows, masses = (np.concatenate(column) for column in zip(*shards, strict=True))
-    whole = GridShift(option[0], stop=option[1]).fit(rows, sample_weight=masses)
-    grown, merged = GridShift(option[0], stop=option[1]), None
-    for x, w in shards:
-        grown.partial_fit(x, sample_weight=w)
-        if w.any():
-            part = GridShift(option[0], stop=option[1]).fit(x, sample_weight=w)
-            merged = part if merged is None else merged.merge(part)
-    _same(grown, whole)
-    np.testing.assert_array_equal(merged.predict(rows), whole.labels_)
-    if all(w.any() for _, w in shards):
-        _same(merged, whole)
-
-
-def test_shards_of_arbitrary_numbers_agree_to_rounding():
-    points = np.random.default_rng(3).normal(size=(3000, 3)) * 4
-    whole = GridShift(1.1).fit(points)
-    shards = [GridShift(1.1).fit(part) for part in np.array_split(points, 7)]
-    for part in shards[1:]:
-        shards[0].merge(part)
-    _same(shards[0], whole, tolerance=1e-9 * 1.1)
-
-
-def test_merging_leaves_the_other_alone_and_takes_one_grid():
-    a, b = GridShift(1.0).fit([[0.5, 0.5]]), GridShift(1.0).fit([[5.5, 0.5], [5.6, 0.5]])
-    before = b.labels_.copy(), b.cluster_centers_.copy()
-    a.merge(b)
-    np.testing.assert_array_equal(a.labels_, [0, 1, 1])
-    np.testing.assert_array_equal(b.labels_, before[0])
-    np.testing.assert_array_equal(b.cluster_centers_, before[1])
-    with pytest.raises(ValueError, match="the same bandwidth, 1; got 2"):
-        a.merge(GridShift(2.0).fit([[0.0, 0.0]]))
-    with pytest.raises(ValueError, match="must have 2 features; got 1"):
-        a.merge(GridShift(1.0).fit([[0.0]]))
-    with pytest.raises(ValueError, match="bandwidth must be a number for"):
-        a.merge(GridShift().fit(np.eye(2)))
-    with pytest.raises(ValueError, match="bandwidth must be a number for"):
-        GridShift().partial_fit(np.eye(2))
-    with pytest.raises(NotFittedError):
-        a.merge(GridShift(1.0))
-    with pytest.raises(ValueError, match="call fit to start over"):
-        a.set_params(bandwidth=3.0).partial_fit([[0.0, 0.0]])
+    np.testing.assert_array_equal(first.bandwidth_curve_.scores, same.bandwidth_curve_.scores)
+    assert first.stability_ == same.stability_ != other.stability_
+    assert (first.bandwidth_curve_.scores != other.bandwidth_curve_.scores).any()
+    with pytest.raises(ValueError, match="random_state must be at least 0; got -1"):
+        GridShift(random_state=-1).fit(points)
 
 
 def test_location_tells_distance_in_bandwidths_and_outliers():

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from cluster_jax.clustering import out_of_sample
+from cluster_jax.clustering import knn, out_of_sample
 
 
 def _unit(rng, n, d):
@@ -32,7 +32,7 @@ def _plain(rows, features, k):
 
 @pytest.mark.parametrize("k", [1, 4, 60])
 def test_neighbors_against_loops(k, monkeypatch):
-    monkeypatch.setattr(out_of_sample, "_BLOCK", 130)  # three rows at a time
+    monkeypatch.setattr(knn, "_BLOCK", 130)  # three rows at a time
     rng = np.random.default_rng(k)
     features, rows = _crowded(rng, 40, 12), _crowded(rng, 20, 12)
     rows = np.concatenate([rows, features[:5]])

@@ -108,6 +108,8 @@ def test_columns_of_few_values_are_spread_within_their_steps():
     rng = np.random.default_rng(0)
     x = np.stack([rng.integers(0, 5, 400) * 2.0, rng.normal(size=400), np.arange(400) % 3], axis=1)
     spread = smooth.dequantize(x)
+    np.testing.assert_array_equal(spread, smooth.dequantize(x, 0))
+    assert (spread != smooth.dequantize(x, 1)).any()
     assert np.abs(spread - x).max(axis=0).tolist() == [pytest.approx(1, abs=0.02), 0, 0]
     assert smooth.dequantize(x[:, 1:]) is x[:, 1:] or np.array_equal(
         smooth.dequantize(x[:, 1:]), x[:, 1:]
