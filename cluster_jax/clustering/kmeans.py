@@ -122,7 +122,7 @@ def kmeans(
     k, spherical = int(n_clusters), metric == "spherical"
     devices = np.array(jax.local_devices()) if mesh is None else mesh.devices.ravel()
     mesh = Mesh(devices, (_AXIS,), axis_types=(AxisType.Auto,))
-    layout = make_layout(n, d, k, mesh.size, devices[0].platform, spherical)
+    layout = _make_layout(n, d, k, mesh.size, devices[0].platform, spherical)
     cast, offset = _cast(rows, spherical)
     padded = np.pad(cast, ((0, layout.local * mesh.size - n), (0, 0)))
     sharding = NamedSharding(mesh, _ROWS)
@@ -162,7 +162,7 @@ def kmeans(
     return KMeansResult(np.asarray(labels)[:n], centers, inertia, int(best[1]))
 
 
-def make_layout(n: int, d: int, k: int, devices: int, platform: str, spherical: bool) -> Layout:
+def _make_layout(n: int, d: int, k: int, devices: int, platform: str, spherical: bool) -> Layout:
     """Layout for `n` rows of `d` numbers and `k` clusters."""
     # From `n` alone, so that the draws do not depend on the devices.
     chunk = max(8, round(n**0.5))

@@ -62,6 +62,12 @@ def search(
         exclude_self: query i is row i and none of its own neighbors.
         margin: error of the squared distances in the product; all rows within it of the k-th are
             candidates, so that ties have one answer. None: the nearest 2 k, which is faster.
+
+    Example:
+        >>> rows = np.array([[0.0], [1.0], [3.0]], np.float32)
+        >>> indices, squares = search(np.float32([[0.9]]), rows, 2)
+        >>> indices.tolist(), squares.round(2).tolist()
+        ([[1, 0]], [[0.01, 0.81]])
     """
     n = len(rows)
     k = min(k, n - exclude_self)
@@ -98,6 +104,10 @@ def weights(neighbors: Neighbors) -> NDArray:
     """Weights of neighbors by 1 / distance in units of the nearest, float64 `[m, k]`.
 
     Where the nearest is at distance 0, each neighbor at 0 has weight 1 and all others have 0.
+    
+    Example:
+        >>> weights(Neighbors(np.array([[0, 1]]), np.array([[1.0, 4.0]])))
+        array([[1.  , 0.25]])
     """
     distances = neighbors.distances
     smallest = np.broadcast_to(distances[:, :1], distances.shape)

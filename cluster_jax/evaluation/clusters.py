@@ -95,7 +95,9 @@ def cluster(
     elif resolved.method == "gridshift":
         points = _reduce(features, resolved, progress)
         progress(f"running GridShift on {len(points):,} points, bandwidth {resolved.bandwidth} ...")
-        result = run_gridshift(points, true_labels, bandwidth=resolved.bandwidth)
+        result = run_gridshift(
+            points, true_labels, bandwidth=resolved.bandwidth, random_state=resolved.seed
+        )
     else:
         points = _reduce(features, resolved, progress)
         progress(

@@ -68,7 +68,9 @@ def evaluate(
         rows = found.tree.smooth_rows(x)
     else:
         points = reduce(x, seed=seed, **vars(config.reduce))
-        found = clusters.run_gridshift(points, true_labels, **vars(config.gridshift))
+        found = clusters.run_gridshift(
+            points, true_labels, random_state=seed, **vars(config.gridshift)
+        )
     k = config.kmeans.k
     if k is None:
         k = found.metrics["n_large"] if true_labels is None else len(np.unique(true_labels))

@@ -11,10 +11,9 @@ if TYPE_CHECKING:
         SamplerInputs as SamplerInputs, TwoView as TwoView, as_method as as_method, build as build,
         names as names, parse as parse,
     )
-    from cluster_jax.methods.nrcc import with_nrcc as with_nrcc
-    from cluster_jax.methods.nrcc_config import (
+    from cluster_jax.methods.wrappers.nrcc import (
         HMCConfig as HMCConfig, MonteCarloConfig as MonteCarloConfig, NoiseConfig as NoiseConfig,
-        NRCCConfig as NRCCConfig, SGHMCConfig as SGHMCConfig,
+        NRCCConfig as NRCCConfig, SGHMCConfig as SGHMCConfig, with_nrcc as with_nrcc,
     )
     # fmt: on
 else:

@@ -24,7 +24,6 @@ ModelState = Any  # the method's own NamedTuple, which has a field `batch_stats`
 MethodConfig = Any  # the method's own frozen dataclass, `Config` of its file
 Features = dict[str, Array]
 
-NO_METHODS = ("__init__", "base", "nrcc", "nrcc_config", "ncl_config")  # files of this folder
 MAX_ITER = 100  # of one run of k-means in a refresh; it converges earlier as a rule
 
 
@@ -210,7 +209,7 @@ class TwoView(NamedTuple):
 def names() -> list[str]:
     """Names of the methods: the files of this folder that define `make`."""
     files = pathlib.Path(__file__).parent.glob("*.py")
-    return sorted(file.stem for file in files if file.stem not in NO_METHODS)
+    return sorted(file.stem for file in files if file.stem not in ("__init__", "base"))
 
 
 def parse(name: str, values: Mapping[str, Any]) -> MethodConfig:

@@ -17,7 +17,7 @@ from cluster_jax.data.views import AugmentConfig
 from cluster_jax.evaluation.options import EvalConfig
 from cluster_jax.methods import base, ncl
 from cluster_jax.methods.base import MethodConfig
-from cluster_jax.methods.nrcc_config import NRCCConfig
+from cluster_jax.methods.wrappers.nrcc import NRCCConfig
 from cluster_jax.nets.config import EmbedderConfig, NetworkConfig
 from cluster_jax.nets.pretrained import weights
 from cluster_jax.pipeline import workdir as workdirs

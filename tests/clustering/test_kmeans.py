@@ -332,7 +332,7 @@ def test_sums_of_many_rows_stay_exact_in_float32():
 def test_starts_are_as_good_as_those_of_scikit_learn():
     """Mean over 20 seeds of the sum of D^2 that the drawn centers leave, greedy in both."""
     x, k = blobs(), 20
-    layout = module.make_layout(*x.shape, k, 1, "cpu", spherical=False)
+    layout = module._make_layout(*x.shape, k, 1, "cpu", spherical=False)
     padded = jnp.pad(x, ((0, layout.local - len(x)), (0, 0)))
     live = jnp.arange(layout.local) < len(x)
     ours, theirs = [], []
@@ -350,7 +350,7 @@ def test_starts_are_as_good_as_those_of_scikit_learn():
 def test_rows_are_drawn_by_their_weight():
     weights = np.random.default_rng(0).uniform(0, 1, 40) ** 3
     weights[[0, 7, 39]] = 0
-    layout = module.make_layout(40, 1, 1, 1, "cpu", spherical=False)
+    layout = module._make_layout(40, 1, 1, 1, "cpu", spherical=False)
     assert layout.chunk < 40
     weights = jnp.pad(weights.astype(np.float32), (0, layout.local - 40))
     draws = 40_000
@@ -368,13 +368,13 @@ def test_rows_are_drawn_by_their_weight():
 
 def test_the_way_of_accelerators_gives_the_same(monkeypatch):
     """Their layout on the CPU: sums as products, in blocks that do not divide the rows."""
-    x, original = blobs(), module.make_layout
+    x, original = blobs(), module._make_layout
     expected = run(x, 7, 4, init=x[:7])
 
     def make_layout(n, d, k, devices, platform, spherical):
         return original(n, d, k, devices, "gpu", spherical)._replace(block=64)
 
-    monkeypatch.setattr(module, "make_layout", make_layout)
+    monkeypatch.setattr(module, "_make_layout", make_layout)
     result = run(x, 7, 4, init=x[:7])
     np.testing.assert_array_equal(result.labels, expected.labels)
     np.testing.assert_allclose(result.centers, expected.centers, atol=1e-5)
@@ -393,7 +393,7 @@ def test_settings_are_traced_once(monkeypatch):
 def test_memory_is_bounded():
     """A million rows and 1,000 clusters: their distances alone would take 4 GB."""
     n, d, k = 10**6, 16, 1000
-    layout, devices = module.make_layout(n, d, k, 1, "cpu", spherical=False), mesh(1)
+    layout, devices = module._make_layout(n, d, k, 1, "cpu", spherical=False), mesh(1)
     sharding = NamedSharding(devices, PartitionSpec("rows"))
     rows = jax.ShapeDtypeStruct((layout.local, d), jnp.float32, sharding=sharding)
     centers = jax.ShapeDtypeStruct((k, d), jnp.float32)

@@ -214,11 +214,16 @@ def test_a_best_guess_has_a_gap():
     assert smooth_tree.MIN_GAP <= metrics["gap"] < smooth_tree.CLEAR_GAP
 
 
-def test_rows_of_small_clusters_are_outliers():
-    x = np.concatenate([blobs(d=20)[0], 40 + np.arange(4)[:, None] + np.eye(4, 20)])
-    result = cluster(x, None, replace(**{**vars(TREE), "k": 4}), ignore)
-    np.testing.assert_array_equal(result.outliers, np.arange(304) >= 300)
-    assert (result.metrics["n_large"], result.metrics["outliers"]) == (3, 4)
+def test_rows_of_small_clusters_are_outliers(monkeypatch):
+    monkeypatch.setattr(clusters, "MIN_CLUSTER_ROWS", 50)
+    x, labels = blobs(d=20)
+    kept = np.concatenate([np.flatnonzero(labels < 2), np.flatnonzero(labels == 2)[:40]])
+    result = cluster(x[kept], None, TREE, ignore)
+    np.testing.assert_array_equal(result.outliers, labels[kept] == 2)
+    assert (result.metrics["n_large"], result.metrics["outliers"]) == (2, 40)
+    # Of a given number of clusters, all count.
+    result = cluster(x[kept], None, replace(**{**vars(TREE), "k": 3}), ignore)
+    assert (result.metrics["n_large"], result.metrics["outliers"]) == (3, 0)
 
 
 def test_rows_outside_the_sample_lie_among_their_neighbors(monkeypatch):
