@@ -8,6 +8,8 @@ import types
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+import optax
 import pytest
 
 from cluster_jax.cli.flags import read_flags
@@ -47,6 +49,7 @@ def test_the_tiny_form_measures_everything(tmp_path, monkeypatch, capsys):
 
 def test_only_a_cpu_is_refused(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["benchmark", "gpu"])
+    monkeypatch.setattr(_checks, "measure", lambda tiny: pytest.fail("it was measured"))
     with pytest.raises(SystemExit):
         command.main()
     assert "a GPU or TPU must be there; got only a CPU" in capsys.readouterr().err
@@ -105,6 +108,19 @@ def test_the_share_of_the_peak_is_that_of_the_dtype():
     figures = {"gflops_per_image": 10.0, "images_per_second": 9890.0}
     for dtype, share in (("bfloat16", 0.1), ("float32", 0.2)):
         assert gpu.share_of_peak(figures, gpu.CHIPS["H100"], dtype) == pytest.approx(share)
+
+
+def test_a_gradient_is_what_the_second_step_changes(one_device):
+    """At twice the rate it changes twice as much; the first step, at rate 0, changes nothing."""
+    changes = []
+    for rate in (1.0, 2.0):
+        descent = optax.sgd(lambda count, rate=rate: rate * count)
+        run = _checks._small_run("simclr", None, "float32", tiny=True)
+        change, loss = _checks._two_steps(run._replace(optimizer=descent), jax.devices()[0])
+        changes.append(change)
+        assert loss > 0
+    assert np.linalg.norm(changes[0]) > 0
+    np.testing.assert_allclose(changes[1], 2 * changes[0], rtol=1e-3, atol=1e-6)
 
 
 def test_a_failed_check_is_named():

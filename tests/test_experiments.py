@@ -75,7 +75,9 @@ def test_a_table_has_mean_and_deviation_of_the_seeds_and_its_provenance(tmp_path
     assert text.strip().endswith("Commit: c1, c2.")
     assert (tmp_path / "t.md").read_text() == text
     stored = io.read_json(tmp_path / "t.json")
-    assert stored["rows"]["a"]["k-means ACC"]["values"] == [0.25, 0.75]
+    column = stored["rows"]["a"]["k-means ACC"]
+    assert column["values"] == [0.25, 0.75]
+    assert (column["mean"], column["std"]) == (0.5, pytest.approx(0.125**0.5))
     assert stored["provenance"]["machine"] == tables.machine()
 
 
@@ -91,6 +93,7 @@ def workdirs(monkeypatch):
 
     def run(config, workdir, name):
         made.append(workdir)
+        assert workdir.name.endswith(f"-seed{config.seed}")
         (workdir / "stages").mkdir(parents=True, exist_ok=True)
         return _results(config.seed, 0.5)
 

@@ -36,7 +36,7 @@ def main() -> None:
     result = io.plain({"name": flags.name, "figures": figures})
     print(json.dumps({**result, "provenance": io.plain(about)}, indent=2))
     if flags.json and is_gpu:
-        path = pathlib.Path(flags.json).with_suffix("")
+        path = flags.json.removesuffix(".json")
         print(tables.write(path, result, about, *module.texts(figures, setup)))
     elif flags.json:
         io.write_json(flags.json, {**result, "provenance": about})

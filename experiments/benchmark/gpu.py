@@ -1,8 +1,8 @@
 """A GPU: checks against the CPU, rates beside PyTorch's and the roofline, a profile, a training.
 
-About 25 minutes on a GPU, the training on CIFAR-10 apart, which needs `--data=TFDS_DIR`; `--tiny`
-does a part of it in seconds on a CPU. PyTorch's step (`_torch_byol.py`) is measured where PyTorch
-is installed.
+An estimated 25 minutes on a GPU (not yet run on one), and the training on CIFAR-10, which needs
+`--data=TFDS_DIR`; `--tiny` does a part of it in 20 seconds on a CPU. PyTorch's step
+(`_torch_byol.py`) is measured where PyTorch is installed.
 
 `predictions.json` was written before anything was measured: the least time of a step is the larger
 of its operations over the chip's peak and its bytes over the bandwidth, of which `REACHED` is
