@@ -191,11 +191,11 @@ def sharing(first, make):
         make: `loop.make_step`, cached.
     """
     join, create = build._join, states.create
-    # What follows from these is in the schedule, or has no effect on a step.
+    # What follows from these is in the key, or has no effect on a step.
     left_out = {"seed": 0, "note": "", "data": None, "novel": None, "init_from": None}
     left_out |= {"stages": {}, "train": None, "eval": None}
-    schedule = {"seed": 0, "log_every": 0, "checkpoint_every": 0, "keep_checkpoints": 0}
-    schedule |= {"on_collapse": None}
+    intervals = {"duration": "1 step", "log_every": 1, "checkpoint_every": 1}
+    intervals |= {"keep_checkpoints": 1, "on_collapse": "warn"}
 
     def joined(inputs, mesh):
         built, dataset = join(inputs, mesh), inputs.dataset
@@ -204,7 +204,8 @@ def sharing(first, make):
         run = built.training
         key = (
             repr(dataclasses.replace(built.config, **left_out)),
-            run.schedule._replace(**schedule),
+            run.total_steps,
+            dataclasses.replace(run.train, **intervals),
             *(dataset.size, dataset.shape),
             None if dataset.known is None else dataset.known.tobytes(),
         )

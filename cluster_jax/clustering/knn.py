@@ -104,7 +104,7 @@ def weights(neighbors: Neighbors) -> NDArray:
     """Weights of neighbors by 1 / distance in units of the nearest, float64 `[m, k]`.
 
     Where the nearest is at distance 0, each neighbor at 0 has weight 1 and all others have 0.
-    
+
     Example:
         >>> weights(Neighbors(np.array([[0, 1]]), np.array([[1.0, 4.0]])))
         array([[1.  , 0.25]])

@@ -25,7 +25,7 @@ from cluster_jax.pipeline import trace
 from cluster_jax.pipeline.config import RunConfig
 from cluster_jax.training import optim
 from cluster_jax.training import state as states
-from cluster_jax.training.config import TrainConfig, TrainSchedule
+from cluster_jax.training.config import TrainConfig
 from cluster_jax.training.loop import TrainingRun
 from cluster_jax.training.state import State
 
@@ -225,14 +225,14 @@ def _join(inputs: Inputs, mesh: Mesh) -> BuiltRun:
     train = config.train
     known_classes = 0 if dataset.known is None else splits.check_known(dataset.known)
     steps_per_epoch = _steps_per_epoch(train, dataset)
-    schedule = _schedule(config, steps_per_epoch)
+    total_steps = _total_steps(train, steps_per_epoch)
     net = network.make(config.network)
     context = MethodContext(
         network=net,
         augment=augment,
         shuffle=config.network.norm == "shuffle",
         images=dataset.size,
-        total_steps=schedule.total,
+        total_steps=total_steps,
         steps_per_epoch=steps_per_epoch,
         batch_size=train.batch_size,
         labeled_batch_size=train.labeled_batch_size,
@@ -242,7 +242,7 @@ def _join(inputs: Inputs, mesh: Mesh) -> BuiltRun:
     method = _method(config, context)
     optimizer, learning_rate = optim.make(
         config.optimizer,
-        total_steps=schedule.total,
+        total_steps=total_steps,
         steps_per_epoch=steps_per_epoch,
         batch_size=train.batch_size,
         frozen=net.frozen,
@@ -251,7 +251,9 @@ def _join(inputs: Inputs, mesh: Mesh) -> BuiltRun:
         method=method,
         optimizer=optimizer,
         learning_rate=learning_rate,
-        schedule=schedule,
+        seed=config.seed,
+        total_steps=total_steps,
+        train=train,
         dataset=dataset,
         mesh=mesh,
         shape=shape,
@@ -296,28 +298,15 @@ def _steps_per_epoch(train: TrainConfig, dataset: Dataset) -> int:
     return batches.steps_per_epoch(size, train.batch_size)
 
 
-def _schedule(config: RunConfig, steps_per_epoch: int) -> TrainSchedule:
-    train = config.train
+def _total_steps(train: TrainConfig, steps_per_epoch: int) -> int:
     total = schedules.steps("train.duration", train.duration, steps_per_epoch)
     checks.at_least("train.duration", total, 1)
-    return TrainSchedule(
-        seed=config.seed,
-        total=total,
-        batch_size=train.batch_size,
-        labeled_batch_size=train.labeled_batch_size,
-        log_every=train.log_every,
-        checkpoint_every=train.checkpoint_every,
-        keep_checkpoints=train.keep_checkpoints,
-        prefetch=train.prefetch,
-        on_collapse=train.on_collapse,
-    )
+    return total
 
 
 def initial_state(run: TrainingRun) -> State:
     """The state before the first step, on all devices."""
-    return states.create(
-        run.method, run.optimizer, seed=run.schedule.seed, shape=run.shape, mesh=run.mesh
-    )
+    return states.create(run.method, run.optimizer, seed=run.seed, shape=run.shape, mesh=run.mesh)
 
 
 def abstract_state(run: TrainingRun) -> State:

@@ -205,8 +205,8 @@ def _as_it_stands(workdir: epath.Path, trainings: list[stages.Stage]) -> stages.
         )
     stage = trainings[-1]
     training = stage.built.training
-    schedule = training.schedule._replace(total=max(steps))
-    return stage._replace(built=stage.built._replace(training=training._replace(schedule=schedule)))
+    training = training._replace(total_steps=max(steps))
+    return stage._replace(built=stage.built._replace(training=training))
 
 
 def _print_start(
@@ -216,7 +216,7 @@ def _print_start(
     noun = "rows" if dataset.shown is None else "images"
     work = f"embedded by {config.network.name}, which is not trained,"
     if trainings:
-        lengths = " + ".join(f"{stage.built.training.schedule.total:,}" for stage in trainings)
+        lengths = " + ".join(f"{stage.built.training.total_steps:,}" for stage in trainings)
         work = f"{lengths} steps of {config.train.batch_size} {noun}"
     _print(
         f"{dataset.size:,} {noun} of {dataset.name}, {work} on {jax.device_count()} x "
@@ -254,7 +254,7 @@ def _plan(
     """Runs the last checks before anything is written."""
     images = workdirs.describe_images(inputs.dataset)
     workdirs.check_images(workdir, images)
-    steps = trainings[-1].built.training.schedule.total if trainings else 0
+    steps = trainings[-1].built.training.total_steps if trainings else 0
     files = {workdirs.TRAIN_EMBEDDING: steps}
     if inputs.test is not None:
         files[workdirs.TEST_EMBEDDING] = steps

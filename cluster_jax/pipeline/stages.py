@@ -221,9 +221,7 @@ def read(workdir: epath.PathLike) -> Weights:
             raise InputError(f"init_from must be the workdir of a finished run; got {workdir}")
     config = read_config(workdir)
     run = build.rebuild_run(config, workdirs.read_values(workdir / workdirs.IMAGES)).training
-    state = checkpoint.read(
-        workdir / checkpoint.FOLDER, build.abstract_state(run), run.schedule.total
-    )
+    state = checkpoint.read(workdir / checkpoint.FOLDER, build.abstract_state(run), run.total_steps)
     return Weights(str(workdir), state.params, state.model_state.batch_stats)
 
 

@@ -17,9 +17,8 @@ from cluster_jax.training.step import make_step
 
 def try_step(run: TrainingRun) -> None:
     """Traces a step, which raises if parts of the run do not work together."""
-    schedule = run.schedule
     batch: dict[str, Any] = {}
-    parts = batches.parts(run.dataset, schedule.batch_size, schedule.labeled_batch_size)
+    parts = batches.parts(run.dataset, run.train.batch_size, run.train.labeled_batch_size)
     for name, (_, count) in parts.items():
         states.check_batch(count, run.mesh)
         batch[name] = {

@@ -1,7 +1,6 @@
-"""The section `train` of a config, and what becomes of it for a data set."""
+"""The section `train` of a config."""
 
 import dataclasses
-from typing import NamedTuple
 
 from cluster_jax.core import checks, schedules
 from cluster_jax.core.checks import InputError
@@ -48,29 +47,3 @@ class TrainConfig:
         checks.whole("train.keep_checkpoints", self.keep_checkpoints, 1)
         checks.whole("train.prefetch", self.prefetch, 1)
         checks.one_of("train.on_collapse", self.on_collapse, ("warn", "stop"))
-
-
-class TrainSchedule(NamedTuple):
-    """Lengths of a training in steps, sizes in images.
-
-    Attributes:
-        seed: seed of the initial parameters, the order of the images and all other randomness.
-        total: number of steps of the whole training.
-        batch_size: images per step, over all devices.
-        labeled_batch_size: number of labeled images among them, or None, see `data.batches.parts`.
-        log_every: steps between lines of the log; a line has the means over those steps.
-        checkpoint_every: steps between checkpoints; the last step is always saved.
-        keep_checkpoints: number of checkpoints to keep.
-        prefetch: number of batches to prepare ahead.
-        on_collapse: see `training.config.TrainConfig`.
-    """
-
-    seed: int
-    total: int
-    batch_size: int
-    labeled_batch_size: int | None
-    log_every: int
-    checkpoint_every: int
-    keep_checkpoints: int
-    prefetch: int
-    on_collapse: str

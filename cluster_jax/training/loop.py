@@ -21,7 +21,7 @@ from cluster_jax.methods.base import Method, Refresh
 from cluster_jax.training import checkpoint, watch
 from cluster_jax.training import log as logs
 from cluster_jax.training import state as states
-from cluster_jax.training.config import TrainSchedule
+from cluster_jax.training.config import TrainConfig
 from cluster_jax.training.progress import Progress
 from cluster_jax.training.state import State
 from cluster_jax.training.step import make_step
@@ -40,7 +40,9 @@ class TrainingRun(NamedTuple):
         method: what is trained.
         optimizer: updates its parameters.
         learning_rate: as a function of the step, for the log.
-        schedule: lengths and sizes.
+        seed: of the initial parameters, the order of the images and all other randomness.
+        total_steps: length of the whole training.
+        train: sizes and intervals.
         dataset: the images.
         mesh: all devices of all processes.
         shape: `[H, W, C]` of a network input.
@@ -49,7 +51,9 @@ class TrainingRun(NamedTuple):
     method: Method
     optimizer: optax.GradientTransformation
     learning_rate: Schedule
-    schedule: TrainSchedule
+    seed: int
+    total_steps: int
+    train: TrainConfig
     dataset: Dataset
     mesh: Mesh
     shape: tuple[int, ...]
@@ -64,10 +68,10 @@ def train(
     probe: Callable[[State], Any] | None = None,
     guard: Callable[[], None] = lambda: None,
 ) -> State:
-    """Trains from the newest checkpoint, or from `initial`, up to step `run.schedule.total`.
+    """Trains from the newest checkpoint, or from `initial`, up to step `run.total_steps`.
 
     Args:
-        run: method, optimizer, schedule and data.
+        run: method, optimizer, lengths and data.
         initial: state to start from if there is no checkpoint; donated.
         workdir: folder for checkpoints and logs.
         embed: features of the whole data set with a state, which the method's refresh clusters.
@@ -75,7 +79,7 @@ def train(
         guard: raises if the workdir may not be written any longer; called before each save.
 
     Returns:
-        The state after `run.schedule.total` steps.
+        The state after `run.total_steps` steps.
 
     Raises:
         InputError: the disk has no room for the checkpoints.
@@ -83,19 +87,19 @@ def train(
         Collapsed: see `TrainConfig.on_collapse`.
         Preempted: after SIGTERM or SIGINT; the state is saved.
     """
-    schedule, is_main = run.schedule, jax.process_index() == 0
+    section, total_steps, is_main = run.train, run.total_steps, jax.process_index() == 0
     with contextlib.ExitStack() as stack:
         checkpoints = checkpoint.Checkpoints(
-            epath.Path(workdir) / checkpoint.FOLDER, keep=schedule.keep_checkpoints
+            epath.Path(workdir) / checkpoint.FOLDER, keep=section.keep_checkpoints
         )
         stack.enter_context(contextlib.closing(checkpoints))
         state = checkpoints.restore(initial) or initial
         start = int(state.step)
-        if start >= schedule.total:
+        if start >= total_steps:
             return state
         if is_main:
             # The newest is complete before the oldest is removed.
-            missing = max(1, schedule.keep_checkpoints + 1 - len(checkpoints.steps()))
+            missing = max(1, section.keep_checkpoints + 1 - len(checkpoints.steps()))
             needed = checkpoint.size(state) * missing
             disk.check(epath.Path(workdir), needed, f"{missing} checkpoints")
         log = logs.Log(workdir, step=start) if is_main else None
@@ -108,7 +112,8 @@ def train(
         progress = stack.enter_context(
             contextlib.closing(
                 Progress(
-                    schedule,
+                    section,
+                    total_steps,
                     run.learning_rate,
                     log,
                     start,
@@ -118,7 +123,7 @@ def train(
                 )
             )
         )
-        for step, batch in zip(range(start + 1, schedule.total + 1), stream, strict=True):
+        for step, batch in zip(range(start + 1, total_steps + 1), stream, strict=True):
             refresh = run.method.refresh
             if refresh is not None and refresh.is_due(step - 1):
                 state = _refreshed(run, refresh, state, step - 1, embed)
@@ -127,9 +132,9 @@ def train(
             state, metrics = step_function(state, _place(batch, run.mesh), resident)
             progress.add(metrics)
             stop = bool(signals) or checkpoints.preempted(step)
-            saving = step % schedule.checkpoint_every == 0 or step == schedule.total
-            looking = probe is not None and watch.is_due(step, schedule.total, schedule.log_every)
-            if saving or looking or step % schedule.log_every == 0:
+            saving = step % section.checkpoint_every == 0 or step == total_steps
+            looking = probe is not None and watch.is_due(step, total_steps, section.log_every)
+            if saving or looking or step % section.log_every == 0:
                 progress.report(step, state, probe if looking else None)
             if saving or stop:
                 guard()
@@ -137,8 +142,8 @@ def train(
             if stop:
                 raise _preempted(step, workdir)
     # Since the last step, as which several processes may have agreed on the next one.
-    if signals or checkpoints.preempted(schedule.total + 1):
-        raise _preempted(schedule.total, workdir)
+    if signals or checkpoints.preempted(total_steps + 1):
+        raise _preempted(total_steps, workdir)
     return state
 
 
@@ -150,14 +155,14 @@ def _stream(run: TrainingRun, start: int) -> Generator[batches.Batch]:
     """This process's rows of the batches from step `start` on."""
     return batches.stream(
         run.dataset,
-        seed=run.schedule.seed,
-        batch_size=run.schedule.batch_size,
-        labeled=run.schedule.labeled_batch_size,
+        seed=run.seed,
+        batch_size=run.train.batch_size,
+        labeled=run.train.labeled_batch_size,
         start=start,
-        stop=run.schedule.total,
+        stop=run.total_steps,
         process=jax.process_index(),
         processes=jax.process_count(),
-        prefetch=run.schedule.prefetch,
+        prefetch=run.train.prefetch,
     )
 
 

@@ -14,7 +14,7 @@ from tqdm import tqdm
 from cluster_jax.core.schedules import Schedule
 from cluster_jax.methods.base import Watched
 from cluster_jax.training import watch
-from cluster_jax.training.config import TrainSchedule
+from cluster_jax.training.config import TrainConfig
 from cluster_jax.training.log import Log
 from cluster_jax.training.state import State
 
@@ -36,7 +36,8 @@ class Progress:
     """Collects the metrics of steps; copies them from the device only when it reports them.
 
     Args:
-        schedule: of the training.
+        train: sizes and intervals of the training.
+        total_steps: its length.
         learning_rate: as a function of the step.
         log: of the first process, None elsewhere.
         start: step from which the training starts or resumes.
@@ -47,7 +48,8 @@ class Progress:
 
     def __init__(
         self,
-        schedule: TrainSchedule,
+        train: TrainConfig,
+        total_steps: int,
         learning_rate: Schedule,
         log: Log | None,
         start: int,
@@ -55,7 +57,7 @@ class Progress:
         watched: Watched,
         unreported: Sequence[Mapping[str, float]] = (),
     ):
-        self._schedule, self._learning_rate = schedule, learning_rate
+        self._train, self._total_steps, self._learning_rate = train, total_steps, learning_rate
         self._log, self._saved, self._watched = log, saved, watched
         self._steps: list[Mapping[str, Array | float]] = [*unreported]
         self._start, self._clock = start, time.perf_counter()
@@ -75,7 +77,7 @@ class Progress:
             # The first step includes the compilation, from which no time left can be told.
             jax.block_until_ready(metrics)
             self._bar = tqdm(
-                total=self._schedule.total, initial=self._start + 1, unit="step",
+                total=self._total_steps, initial=self._start + 1, unit="step",
                 desc="training", disable=self._log is None, mininterval=1.0, file=sys.stderr,
             )  # fmt: skip
             return
@@ -97,9 +99,8 @@ class Progress:
         """
         if not self._steps:
             return
-        schedule = self._schedule
         values, now = self._values(), time.perf_counter()
-        images = (step - max(self._start, self._since)) * schedule.batch_size
+        images = (step - max(self._start, self._since)) * self._train.batch_size
         speed = images / max(now - self._clock, 1e-9)
         bad = _not_finite(values)
         # Those that were skipped are in no mean, unless there are no others.
@@ -146,12 +147,11 @@ class Progress:
 
     def _tell(self) -> None:
         """Tells once of what two looks in a row saw; raises `Collapsed` where that is to stop."""
-        schedule = self._schedule
-        for finding in watch.findings(self._looks, schedule.total):
+        for finding in watch.findings(self._looks, self._total_steps):
             if finding.since == finding.until or finding.kind in self._told:
                 continue
             self._told.add(finding.kind)
-            if finding.kind == "collapse" and schedule.on_collapse == "stop":
+            if finding.kind == "collapse" and self._train.on_collapse == "stop":
                 raise Collapsed(f"stopped, because {finding.text}")
             if self._log is not None:
                 logging.warning("%s", finding.text)

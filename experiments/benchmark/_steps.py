@@ -165,17 +165,17 @@ def mesh_of(device: jax.Device) -> Mesh:
 
 def endless(run: TrainingRun) -> Iterator[Any]:
     """Batches of indices on the device, without end."""
-    schedule, sharding = run.schedule, states.sharded(run.mesh)
+    section, sharding = run.train, states.sharded(run.mesh)
     stream = batches.stream(
         run.dataset,
-        seed=schedule.seed,
-        batch_size=schedule.batch_size,
-        labeled=schedule.labeled_batch_size,
+        seed=run.seed,
+        batch_size=section.batch_size,
+        labeled=section.labeled_batch_size,
         start=0,
         stop=2**31,
         process=0,
         processes=1,
-        prefetch=schedule.prefetch,
+        prefetch=section.prefetch,
     )
     return (jax.tree.map(lambda v: jax.device_put(v, sharding), batch) for batch in stream)
 
@@ -194,7 +194,7 @@ def operations(run: TrainingRun) -> float:
     batch = jax.tree.map(lambda v: jax.ShapeDtypeStruct(v.shape, v.dtype), placed)
     resident = jax.ShapeDtypeStruct(run.dataset.images.shape, jnp.uint8)
     lowered = make_step(run.method, run.optimizer, mesh).lower(state, batch, resident)
-    return lowered.cost_analysis()["flops"] / run.schedule.batch_size
+    return lowered.cost_analysis()["flops"] / run.train.batch_size
 
 
 def outputs_of_convolutions(item: Item) -> int:

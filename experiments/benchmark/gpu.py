@@ -161,7 +161,7 @@ def measure_run(run: TrainingRun, round_seconds: float) -> dict[str, Any]:
     for _ in range(ROUNDS):
         state, seconds = steps(state, count)
         rounds.append(seconds)
-    size, memory = run.schedule.batch_size, compiled.memory_analysis()
+    size, memory = run.train.batch_size, compiled.memory_analysis()
     used = 0 if memory is None else (
         memory.argument_size_in_bytes + memory.output_size_in_bytes
         - memory.alias_size_in_bytes + memory.temp_size_in_bytes

@@ -29,7 +29,7 @@ def measure(configs: Mapping[str, ConfigDict]) -> dict[str, list[float]]:
 
 def _prepare(config: ConfigDict) -> dict:
     built = build.build_run(parse_config(config)).training
-    batch = built.schedule.batch_size
+    batch = built.train.batch_size
     index = np.random.default_rng(0).permutation(built.dataset.size)[:batch].astype(np.int32)
     images = built.dataset.images[index]
     rows = jax.device_put({"index": index, "image": images}, states.sharded(built.mesh))

@@ -133,7 +133,7 @@ def test_a_random_override_is_built_or_refused(values, seed, one_device):
     start, before = time.monotonic(), _reset_peak()
     try:
         run = build.build_run(parse_config(config)).training
-        if seed % 10 == 0 and run.schedule.total:
+        if seed % 10 == 0 and run.total_steps:
             _step(run)
     except InputError as error:
         _assert_names(error, key)
@@ -145,8 +145,8 @@ def _step(run):
     """One step from the initial state."""
     step = make_step(run.method, run.optimizer, run.mesh)
     stream = batches.stream(
-        run.dataset, seed=0, batch_size=run.schedule.batch_size,
-        labeled=run.schedule.labeled_batch_size, start=0, stop=1, process=0, processes=1,
+        run.dataset, seed=0, batch_size=run.train.batch_size,
+        labeled=run.train.labeled_batch_size, start=0, stop=1, process=0, processes=1,
         prefetch=1,
     )  # fmt: skip
     _, metrics = step(build.initial_state(run), next(stream), run.dataset.images)

@@ -31,7 +31,7 @@ def test_the_loss_of_chance_is_that_of_equal_embeddings(method, nrcc):
         queue = model_state.queue
         full = Queue(queue.rows, queue.place, jnp.int32(len(queue.rows)))
         model_state = model_state._replace(queue=full)
-    batch = cases.draw(run.dataset, cases.LABELED.get(method), 0, run.schedule.batch_size)
+    batch = cases.draw(run.dataset, cases.LABELED.get(method), 0, run.train.batch_size)
     batch = batches.with_images(batch, run.dataset.images)
     _, aux = run.method.loss(params, model_state, batch, jnp.int32(0), jax.random.key(0), None)
     name, chance = run.method.watched.chance

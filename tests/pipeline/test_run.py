@@ -1,6 +1,7 @@
 """A whole run: what it leaves, how it resumes, and what it refuses."""
 
 import csv
+import dataclasses
 import json
 import os
 import shutil
@@ -132,7 +133,7 @@ def test_what_is_needed_without_the_images(finished):
     run = toy.built(config)
     rebuilt = build.rebuild_run(read_config(workdir), images)
     again = rebuilt.training
-    assert again.schedule == run.schedule
+    assert (again.seed, again.total_steps, again.train) == (run.seed, run.total_steps, run.train)
     assert list(rebuilt.config.augment.mean) == images["mean"]
     state = _restored(run, workdir)
     expected = run.method.embed(state.params, state.model_state, pixels)
@@ -226,7 +227,7 @@ def test_checkpoints_are_not_touched_by_later_steps(tmp_path):
     _train(run, tmp_path / "run")
     states_at = []
     for stop in (1, 2, 3):
-        short = run._replace(schedule=run.schedule._replace(total=stop))
+        short = run._replace(total_steps=stop)
         states_at.append(_arrays(_train(short, tmp_path / f"to{stop}")))
     for stop, state in zip((1, 2, 3), states_at, strict=True):
         target = build.abstract_state(run)
@@ -418,7 +419,7 @@ def test_the_step_is_traced_once(tmp_path):
 
 def test_the_seed_draws_the_initial_weights(tmp_path):
     built = toy.built(toy.config(toy.file(tmp_path)))
-    other = built._replace(schedule=built.schedule._replace(seed=built.schedule.seed + 1))
+    other = built._replace(seed=built.seed + 1)
     first, second = (build.initial_state(run).params["backbone"] for run in (built, other))
     pairs = zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True)
     assert any(not np.array_equal(x, y) for x, y in pairs)
@@ -427,8 +428,8 @@ def test_the_seed_draws_the_initial_weights(tmp_path):
 def test_the_last_step_is_saved(tmp_path):
     """Also where it is not a multiple of `train.checkpoint_every`."""
     built = toy.built(toy.config(toy.file(tmp_path)))
-    schedule = built.schedule._replace(total=3, checkpoint_every=2)
-    _train(built._replace(schedule=schedule), tmp_path / "run")
+    section = dataclasses.replace(built.train, checkpoint_every=2)
+    _train(built._replace(total_steps=3, train=section), tmp_path / "run")
     assert (tmp_path / "run" / checkpoint.FOLDER / "3").is_dir()
 
 
@@ -464,9 +465,9 @@ def test_refresh_happens_between_steps(tmp_path, nearest):
         ),
         refresh=base.Refresh(lambda step: step % 2 == 0, refresh),
     )
-    schedule = built.schedule._replace(log_every=1)
+    section = dataclasses.replace(built.train, log_every=1)
     dataset = built.dataset._replace(nearest=nearest)
-    run = built._replace(method=method, schedule=schedule, dataset=dataset)
+    run = built._replace(method=method, train=section, dataset=dataset)
 
     def embed_all(state):
         return embed.embed(
@@ -484,8 +485,8 @@ def test_a_bad_step_is_skipped_and_counted(tmp_path, caplog):
     """It changes nothing but the count of steps, and the next goes on from there."""
     built = toy.built(toy.config(toy.file(tmp_path), nrcc={"weight": 0.0}))
     bad = built.method._replace(loss=_infinite_at(built.method.loss, 1))
-    schedule = built.schedule._replace(log_every=50, checkpoint_every=1, keep_checkpoints=9)
-    run = built._replace(method=bad, schedule=schedule)
+    section = dataclasses.replace(built.train, log_every=50, checkpoint_every=1, keep_checkpoints=9)
+    run = built._replace(method=bad, train=section)
     final = _train(run, tmp_path / "run")
     assert "step 2 skipped: its loss or gradient" in caplog.text
     (record,) = [r for r in log.read(tmp_path / "run") if "skipped_steps" in r]

@@ -7,16 +7,16 @@ import numpy as np
 
 from cluster_jax.methods.base import Watched
 from cluster_jax.training import log
-from cluster_jax.training.config import TrainSchedule
+from cluster_jax.training.config import TrainConfig
 from cluster_jax.training.progress import Progress
 
 LOSSES = np.random.default_rng(0).normal(size=10).astype(np.float32)
 
 
-def _schedule():
-    return TrainSchedule(
-        total=10, batch_size=4, labeled_batch_size=None, seed=0, log_every=5, checkpoint_every=10,
-        keep_checkpoints=2, prefetch=1, on_collapse="warn",
+def _section():
+    return TrainConfig(
+        batch_size=4, labeled_batch_size=None, duration="10 steps", log_every=5,
+        checkpoint_every=10, keep_checkpoints=2, prefetch=1, on_collapse="warn",
     )  # fmt: skip
 
 
@@ -24,7 +24,7 @@ def _train(workdir, start, stop, earlier=()):
     """Steps as `loop.train` makes them; returns what it saves with the state."""
     written = log.Log(workdir, step=start)
     progress = Progress(
-        _schedule(), lambda step: 0.1, written, start, lambda: None, Watched(), earlier
+        _section(), 10, lambda step: 0.1, written, start, lambda: None, Watched(), earlier
     )
     for step in range(start + 1, stop + 1):
         bad = np.float32(math.inf if step == 3 else 1.0)
