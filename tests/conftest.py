@@ -17,7 +17,9 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
 # piece, a step compiles in a quarter of the time. The mathematics is the same.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 os.environ["XLA_FLAGS"] = (
-    os.environ.get("XLA_FLAGS", "")
+    ""
+    if os.environ.get("XLA_FLAGS") == ""
+    else os.environ.get("XLA_FLAGS", "")
     + " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 )
 # No operation carries the stack of pytest along.
