@@ -116,6 +116,8 @@ class Checkpoints:
         Raises:
             InputError: all are damaged, or were written by a different network.
         """
+        with self._writing():
+            self._manager.wait_until_finished()
         damaged: list[io.DamagedFile] = []
         for step in sorted(self._manager.all_steps(), reverse=True):
             try:
