@@ -1,4 +1,4 @@
-"""What `ImageClusterer.fit` is given: the config of its run, and the images."""
+"""Arguments of `ImageClusterer.fit`: the config of the run, and the images."""
 
 import numbers
 import os

@@ -1,4 +1,4 @@
-"""Parts of an embedding that is being made: an interruption keeps those that are done.
+"""Finished parts of an embedding, from which an interrupted call goes on.
 
 A part is a file with the rows of some batches in a row. It is written whenever `SECONDS` have
 passed since the last one, so that an embedding that takes no time writes none, and by Ctrl-C and

@@ -1,4 +1,4 @@
-"""The workdir of a run: its path, its files, whose it is, and the lock of the run that uses it."""
+"""The workdir of a run: its path, its files, its claim by a config, and its lock."""
 
 import contextlib
 import fcntl

@@ -1,4 +1,4 @@
-"""What the samplers share: their shape, noise per image, potentials, shaping of gradients.
+"""Shared by the samplers: `init` and `step`, noise per image, potentials, shaping of gradients.
 
 A sampler turns a batch of images into a batch of views. Its density exp(-P) is given as a function
 `potential_and_grad`: `images [b, ...] -> (P [b], gradient [b, ...])`, the potential of every image

@@ -1,4 +1,4 @@
-"""What a training tells on its way: the bar, the log, steps that were skipped, what is watched."""
+"""Progress bar, throughput and log of a training; skipped steps, and signs of failure."""
 
 import sys
 import time

@@ -1,1 +1,1 @@
-"""What wraps a method: configured by a section of its own, beside `method`."""
+"""Wrappers of methods: each has a section of the config of its own, beside `method`."""

@@ -1,4 +1,4 @@
-"""What `network.weights` names."""
+"""Pretrained weights by name: bundled ones, a file, or a repository of the Hugging Face hub."""
 
 import json
 import math
