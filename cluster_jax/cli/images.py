@@ -48,7 +48,7 @@ def _conclusion(results: Mapping[str, Any], workdir: pathlib.PurePath) -> str:
     groups = summary.groups(*summary.tally(metrics), "group")
     images = results["provenance"]["images_scored"]
     return (
-        f"\n{groups} of {images:,} photos: {_SURENESS[metrics.get('verdict')]}.\n"
+        f"\n{groups} of {images:,} photos ({_SURENESS[metrics.get('verdict')]}).\n"
         f"Report: {workdir / 'report.html'}\n"
         "Next: --k=N for another number of groups, --export=DIR for a folder of each, or\n"
         f"cluster-jax predict --workdir={workdir} --images=NEW for new photos.\n"

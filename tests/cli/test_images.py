@@ -39,7 +39,7 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, monkeypatc
     assert results["metrics"]["tree"]["n_clusters"] == 3
     assert results["provenance"]["number_of_clusters"]["tree"] == "given"
     said = capsys.readouterr().out
-    assert "\n3 groups of 48 photos: the number asked for.\n" in said
+    assert "\n3 groups of 48 photos (the number asked for).\n" in said
     assert f"\nReport: {out}/report.html\n" in said
     assert f"--workdir={out} " in said
     assert opened == [(out / "report.html").as_uri()]
