@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-Tree = Any
+PyTree = Any
 
 
 class Queue(NamedTuple):
@@ -18,12 +18,12 @@ class Queue(NamedTuple):
         filled: number of valid entries, int32 `[]`.
     """
 
-    rows: Tree
+    rows: PyTree
     place: Array
     filled: Array
 
 
-def create_queue(length: int, entry: Tree) -> Queue:
+def create_queue(length: int, entry: PyTree) -> Queue:
     """An empty queue.
 
     Args:
@@ -39,7 +39,7 @@ def create_queue(length: int, entry: Tree) -> Queue:
     return Queue(rows, jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32))
 
 
-def enqueue(queue: Queue, batch: Tree) -> Queue:
+def enqueue(queue: Queue, batch: PyTree) -> Queue:
     """The queue after the rows of a batch have replaced its oldest entries.
 
     Args:

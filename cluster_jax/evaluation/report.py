@@ -166,7 +166,7 @@ def _asset(name: str) -> markupsafe.Markup:
     return markupsafe.Markup((folder / name).read_text("utf-8"))
 
 
-def _section_names(data: ReportData, tree: report_tree.Tree | None) -> list[str]:
+def _section_names(data: ReportData, tree: report_tree.ClusterTree | None) -> list[str]:
     """The sections of the page; each has a template and an anchor of that name."""
     optional = {
         "training": len(data.history) > 0,

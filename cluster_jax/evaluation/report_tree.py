@@ -12,7 +12,7 @@ from cluster_jax.evaluation import plots
 from cluster_jax.evaluation.report_data import STYLED_CLUSTERS, Cluster
 
 
-class Tree(NamedTuple):
+class ClusterTree(NamedTuple):
     """The tree of the drawn clusters, the `STYLED_CLUSTERS` largest.
 
     Attributes:
@@ -33,7 +33,7 @@ class Tree(NamedTuple):
         return {"leaves": leaves, "merges": self.merges, "heights": self.heights}
 
 
-def build_tree(linkage: NDArray, clusters: Sequence[Cluster]) -> Tree | None:
+def build_tree(linkage: NDArray, clusters: Sequence[Cluster]) -> ClusterTree | None:
     """The tree without the branches of clusters that are not drawn; None for a single cluster.
 
     Args:
@@ -68,10 +68,10 @@ def build_tree(linkage: NDArray, clusters: Sequence[Cluster]) -> Tree | None:
         merges.append((left, right))
         heights.append(height)
     leaves = [by_id[i] for i in order]
-    return Tree(leaves, merges, heights, len(clusters) - len(leaves))
+    return ClusterTree(leaves, merges, heights, len(clusters) - len(leaves))
 
 
-def tree_figure(tree: Tree, measure: str) -> go.Figure:
+def tree_figure(tree: ClusterTree, measure: str) -> go.Figure:
     """The dendrogram: leaves with their numbers and colors below, distances upward.
 
     Args:

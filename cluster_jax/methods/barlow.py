@@ -8,7 +8,7 @@ from jax import Array
 from cluster_jax.core import checks
 from cluster_jax.core.collectives import Axis
 from cluster_jax.losses.barlow import barlow_twins
-from cluster_jax.methods.base import Encoded, MethodContext, ModelState, Tree, TwoView
+from cluster_jax.methods.base import Encoded, MethodContext, ModelState, PyTree, TwoView
 from cluster_jax.methods.encoders import online
 
 
@@ -48,7 +48,7 @@ def make(context: MethodContext, config: Config) -> TwoView:
 
 def objective(
     config: Config,
-    params: Tree,
+    params: PyTree,
     encoded: Encoded,
     model_state: ModelState,
     step: Array,

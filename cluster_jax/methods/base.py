@@ -19,7 +19,7 @@ from cluster_jax.core.config import parse_section
 from cluster_jax.data.views import Augment
 from cluster_jax.nets.network import Network
 
-Tree = Any  # nested dictionaries of arrays: parameters, BatchNorm statistics
+PyTree = Any  # nested dictionaries of arrays: parameters, BatchNorm statistics
 ModelState = Any  # the method's own NamedTuple, which has a field `batch_stats`
 MethodConfig = Any  # the method's own frozen dataclass, `Config` of its file
 Features = dict[str, Array]
@@ -64,16 +64,16 @@ class Aux(NamedTuple):
 
 
 # (key, images) -> params, model_state. Of `images`, floats [1, H, W, C], only the shape matters.
-Init = Callable[[Array, Array], tuple[Tree, ModelState]]
+Init = Callable[[Array, Array], tuple[PyTree, ModelState]]
 # (params, model_state, batch, step, key, axis) -> loss, Aux. The mean of the loss over the devices
 # is the loss of the global batch. `batch` is {"image": uint8 [b, H, W, C], "index": int32 [b]};
 # with `train.labeled_batch_size` it has two such parts, "labeled", which has a "label" too
 # (int32 [b]), and "unlabeled".
-Loss = Callable[[Tree, ModelState, Mapping[str, Any], Array, Array, Axis], tuple[Array, Aux]]
+Loss = Callable[[PyTree, ModelState, Mapping[str, Any], Array, Array, Axis], tuple[Array, Aux]]
 # (params, model_state, step) -> model_state, once the optimizer has moved the parameters.
-After = Callable[[Tree, ModelState, Array], ModelState]
+After = Callable[[PyTree, ModelState, Array], ModelState]
 # (params, model_state, images) -> {"backbone": [b, d], ...} of uint8 images [b, H, W, C].
-Embed = Callable[[Tree, ModelState, Array], Features]
+Embed = Callable[[PyTree, ModelState, Array], Features]
 
 
 class Refresh(NamedTuple):
@@ -171,11 +171,11 @@ class Encoded(NamedTuple):
 # (params, model_state, views, index, step, key, axis) -> Encoded, model_state: all forward passes
 # of a step; `views` a and b [b, H, W, C] and `index` int32 [b] are those of the batch.
 Encode = Callable[
-    [Tree, ModelState, tuple[Array, Array], Array, Array, Array, Axis], tuple[Encoded, ModelState]
+    [PyTree, ModelState, tuple[Array, Array], Array, Array, Array, Axis], tuple[Encoded, ModelState]
 ]
 # (params, encoded, model_state, step, key, axis) -> loss, model_state, metrics; needs no images.
 Objective = Callable[
-    [Tree, Encoded, ModelState, Array, Array, Axis],
+    [PyTree, Encoded, ModelState, Array, Array, Axis],
     tuple[Array, ModelState, dict[str, Array]],
 ]
 
@@ -228,12 +228,12 @@ def build(name: str, config: MethodConfig, context: MethodContext) -> TwoView | 
     return importlib.import_module(f"cluster_jax.methods.{name}").make(context, config)
 
 
-def no_average(params: Tree, model_state: ModelState, step: Array) -> ModelState:
+def no_average(params: PyTree, model_state: ModelState, step: Array) -> ModelState:
     """The `after` of a method without a moving average."""
     return model_state
 
 
-def with_network(model_state: ModelState, params: Tree, batch_stats: Tree) -> ModelState:
+def with_network(model_state: ModelState, params: PyTree, batch_stats: PyTree) -> ModelState:
     """The state of a method whose training starts from another network.
 
     A target network, if the state has one, starts as a copy of the parts that it follows.
@@ -288,7 +288,7 @@ def as_method(base: TwoView) -> Method:
     """The method that trains on the two-view objective alone."""
 
     def loss(
-        params: Tree,
+        params: PyTree,
         model_state: ModelState,
         batch: Mapping[str, Any],
         step: Array,
@@ -311,11 +311,11 @@ def as_method(base: TwoView) -> Method:
 def embedder(
     network: Network,
     augment: Augment,
-    kept_network: Callable[[Tree, ModelState], tuple[Tree, Tree]],
+    kept_network: Callable[[PyTree, ModelState], tuple[PyTree, PyTree]],
 ) -> Embed:
     """The `embed` of a method; `kept_network` gives the parameters and statistics to keep."""
 
-    def embed(params: Tree, model_state: ModelState, images: Array) -> Features:
+    def embed(params: PyTree, model_state: ModelState, images: Array) -> Features:
         inputs = jax.vmap(augment.clean)(images)
         out = network.forward(*kept_network(params, model_state), inputs, train=False, axis=None)
         return {"backbone": out.representation, "projection": out.projection}
@@ -323,21 +323,21 @@ def embedder(
     return embed
 
 
-def online_network(params: Tree, model_state: ModelState) -> tuple[Tree, Tree]:
+def online_network(params: PyTree, model_state: ModelState) -> tuple[PyTree, PyTree]:
     """Parameters and BatchNorm statistics of the network that is trained."""
     return params, model_state.batch_stats
 
 
-def moving_average(new: Tree, old: Tree, decay: Array) -> Tree:
+def moving_average(new: PyTree, old: PyTree, decay: Array) -> PyTree:
     """Exponential moving average of a pytree of floats: `decay * old + (1 - decay) * new`."""
     return jax.tree.map(lambda n, o: o + (1 - decay).astype(o.dtype) * (n - o), new, old)
 
 
-def stop_gradient(tree: Tree) -> Tree:
+def stop_gradient(tree: PyTree) -> PyTree:
     """The tree as a constant for the gradient."""
     return jax.tree.map(jax.lax.stop_gradient, tree)
 
 
-def copy(tree: Tree) -> Tree:
+def copy(tree: PyTree) -> PyTree:
     """New buffers with the same values: a donated state must not hold one buffer twice."""
     return jax.tree.map(jnp.copy, tree)

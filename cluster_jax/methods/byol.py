@@ -6,7 +6,7 @@ from jax import Array
 
 from cluster_jax.core.collectives import Axis
 from cluster_jax.losses.byol import byol_views
-from cluster_jax.methods.base import Encoded, MethodContext, ModelState, Tree, TwoView
+from cluster_jax.methods.base import Encoded, MethodContext, ModelState, PyTree, TwoView
 from cluster_jax.methods.encoders import momentum
 from cluster_jax.methods.encoders.momentum import MomentumState
 
@@ -53,7 +53,7 @@ def make(context: MethodContext, config: Config) -> TwoView:
 
 
 def objective(
-    params: Tree, encoded: Encoded, model_state: ModelState, step: Array, key: Array, axis: Axis
+    params: PyTree, encoded: Encoded, model_state: ModelState, step: Array, key: Array, axis: Axis
 ) -> tuple[Array, ModelState, dict[str, Array]]:
     """BYOL's loss of predictions and targets, see `base.Objective`."""
     return alignment(encoded), model_state, {}

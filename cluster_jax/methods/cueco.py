@@ -24,8 +24,8 @@ from cluster_jax.methods.base import (
     Encoded,
     Features,
     MethodContext,
+    PyTree,
     Refresh,
-    Tree,
     TwoView,
     Watched,
 )
@@ -111,7 +111,7 @@ class CueCoState(NamedTuple):
         clusters: centroids and variances; random centroids until the warm-up is over.
     """
 
-    batch_stats: Tree
+    batch_stats: PyTree
     target: Target
     queue: Queue
     clusters: Clusters
@@ -138,7 +138,7 @@ def make(context: MethodContext, config: Config) -> TwoView:
             f"runs; got {config.clusters}"
         )
 
-    def initial_state(batch_stats: Tree, target: Target) -> CueCoState:
+    def initial_state(batch_stats: PyTree, target: Target) -> CueCoState:
         d = context.network.projections
         # Distinct unit rows, so that the losses are finite before the first k-means.
         centroids = ops.l2_normalize(jax.random.normal(jax.random.key(0), (config.clusters, d)))
@@ -168,7 +168,7 @@ def make(context: MethodContext, config: Config) -> TwoView:
 def objective(
     config: Config,
     warmup: int,
-    params: Tree,
+    params: PyTree,
     encoded: Encoded,
     model_state: CueCoState,
     step: Array,

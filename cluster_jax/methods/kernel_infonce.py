@@ -12,7 +12,7 @@ from cluster_jax.core.collectives import Axis
 from cluster_jax.losses import kernel_infonce
 from cluster_jax.losses.kernel_infonce import Kernel
 from cluster_jax.methods import moco
-from cluster_jax.methods.base import Encoded, MethodContext, ModelState, Tree, TwoView, Watched
+from cluster_jax.methods.base import Encoded, MethodContext, ModelState, PyTree, TwoView, Watched
 from cluster_jax.methods.encoders import momentum, online
 
 
@@ -94,7 +94,7 @@ def make(context: MethodContext, config: Config) -> TwoView:
 
 def objective(
     kernel: Kernel,
-    params: Tree,
+    params: PyTree,
     encoded: Encoded,
     model_state: ModelState,
     step: Array,

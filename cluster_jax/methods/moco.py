@@ -16,7 +16,7 @@ from cluster_jax.core.collectives import Axis
 from cluster_jax.core.queue import Queue, create_queue, enqueue
 from cluster_jax.losses import infonce
 from cluster_jax.methods import base
-from cluster_jax.methods.base import Encoded, MethodContext, Tree, TwoView, Watched
+from cluster_jax.methods.base import Encoded, MethodContext, PyTree, TwoView, Watched
 from cluster_jax.methods.encoders import momentum
 from cluster_jax.methods.encoders.momentum import Target
 
@@ -59,7 +59,7 @@ class MoCoState(NamedTuple):
         queue: unit keys of view b of earlier batches `[Q, d]`.
     """
 
-    batch_stats: Tree
+    batch_stats: PyTree
     target: Target
     queue: Queue
 
@@ -114,7 +114,7 @@ def with_queue(
     """
     check_queue(length, context)
 
-    def initial_state(batch_stats: Tree, target: Target) -> MoCoState:
+    def initial_state(batch_stats: PyTree, target: Target) -> MoCoState:
         queue = create_queue(length, jnp.zeros(context.network.projections))
         return MoCoState(batch_stats, target, queue)
 
@@ -134,7 +134,7 @@ def with_queue(
 
 def objective(
     loss: QueueLoss,
-    params: Tree,
+    params: PyTree,
     encoded: Encoded,
     model_state: MoCoState,
     step: Array,

@@ -18,8 +18,8 @@ from cluster_jax.methods.base import (
     Encoded,
     Features,
     MethodContext,
+    PyTree,
     Refresh,
-    Tree,
     TwoView,
     Watched,
     image_keys,
@@ -85,7 +85,7 @@ class NCCState(NamedTuple):
         centers: centers of the last E-step `[K, d]`; zeros before the first.
     """
 
-    batch_stats: Tree
+    batch_stats: PyTree
     target: Target
     labels: Array | np.ndarray
     centers: Array | np.ndarray
@@ -112,7 +112,7 @@ def make(context: MethodContext, config: Config) -> TwoView:
         )
     warmup, period = cluster_steps(context, config.warmup, config.update_every)
 
-    def initial_state(batch_stats: Tree, target: Target) -> NCCState:
+    def initial_state(batch_stats: PyTree, target: Target) -> NCCState:
         labels = jnp.zeros(context.images, jnp.int32)
         centers = jnp.zeros((config.clusters, context.network.projections))
         return NCCState(batch_stats, target, labels, centers)
@@ -165,7 +165,7 @@ def sample_positives(
 def objective(
     config: Config,
     warmup: int,
-    params: Tree,
+    params: PyTree,
     encoded: Encoded,
     model_state: NCCState,
     step: Array,

@@ -25,8 +25,8 @@ from cluster_jax.methods.base import (
     Features,
     Method,
     MethodContext,
+    PyTree,
     Refresh,
-    Tree,
     Watched,
 )
 from cluster_jax.methods.encoders import classifiers
@@ -171,7 +171,7 @@ class NCLState(NamedTuple):
         centers: of these clusters `[C^u, f]`; zeros before the first clustering.
     """
 
-    batch_stats: Tree
+    batch_stats: PyTree
     labeled: Queue
     unlabeled: Queue
     pseudo_labels: Array | np.ndarray
@@ -222,7 +222,7 @@ def make(context: MethodContext, config: Config) -> Method:
         hng=schedules.steps("method.hng.start", config.hng.start, per_epoch),
     )
 
-    def initial_state(batch_stats: Tree) -> NCLState:
+    def initial_state(batch_stats: PyTree) -> NCLState:
         z = jnp.zeros(context.network.features)
         labeled = create_queue(config.queue, {"z": z, "label": jnp.zeros((), jnp.int32)})
         return NCLState(
@@ -293,7 +293,7 @@ def _loss(
     context: MethodContext,
     config: Config,
     starts: StartSteps,
-    params: Tree,
+    params: PyTree,
     model_state: NCLState,
     batch: Mapping[str, Any],
     step: Array,
@@ -366,8 +366,8 @@ def _novel_loss(
 
 
 def _forward(
-    context: MethodContext, params: Tree, batch_stats: Tree, images: Array, axis: Axis
-) -> tuple[_View, Tree]:
+    context: MethodContext, params: PyTree, batch_stats: PyTree, images: Array, axis: Axis
+) -> tuple[_View, PyTree]:
     """Outputs of both heads and new statistics."""
     logits, z, batch_stats = classifiers.forward(
         context, params, batch_stats, images, LABELED, axis

@@ -14,7 +14,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.core.collectives import Axis
 from cluster_jax.losses.ncl import cross_entropy
 from cluster_jax.methods import base
-from cluster_jax.methods.base import Aux, Method, MethodContext, Tree, Watched
+from cluster_jax.methods.base import Aux, Method, MethodContext, PyTree, Watched
 from cluster_jax.methods.encoders import classifiers
 from cluster_jax.methods.encoders.online import NetworkState
 
@@ -45,7 +45,7 @@ def make(context: MethodContext, config: Config) -> Method:
 
 def _loss(
     context: MethodContext,
-    params: Tree,
+    params: PyTree,
     model_state: NetworkState,
     batch: Mapping[str, Any],
     step: Array,

@@ -9,7 +9,7 @@ from jax import Array
 from cluster_jax.core import checks
 from cluster_jax.core.collectives import Axis
 from cluster_jax.losses import infonce
-from cluster_jax.methods.base import Encoded, MethodContext, ModelState, Tree, TwoView, Watched
+from cluster_jax.methods.base import Encoded, MethodContext, ModelState, PyTree, TwoView, Watched
 from cluster_jax.methods.encoders import online
 
 
@@ -48,7 +48,7 @@ def make(context: MethodContext, config: Config) -> TwoView:
 
 def objective(
     config: Config,
-    params: Tree,
+    params: PyTree,
     encoded: Encoded,
     model_state: ModelState,
     step: Array,

@@ -18,7 +18,7 @@ from cluster_jax.nets.config import NetworkConfig
 from cluster_jax.nets.heads import Head
 from cluster_jax.nets.norm import BatchNorm
 
-Tree = Any
+PyTree = Any
 
 
 class Outputs(NamedTuple):
@@ -33,13 +33,13 @@ class Outputs(NamedTuple):
 
     representation: Array
     projection: Array
-    stats: Tree
+    stats: PyTree
 
 
 class Init(Protocol):
     """Initial parameters and statistics, float32; only the shape of `images` matters."""
 
-    def __call__(self, key: Array, images: Array) -> tuple[Tree, Tree]:
+    def __call__(self, key: Array, images: Array) -> tuple[PyTree, PyTree]:
         """`images` are floats `[1, H, W, C]`."""
 
 
@@ -47,7 +47,7 @@ class Forward(Protocol):
     """Backbone and projector."""
 
     def __call__(
-        self, params: Tree, stats: Tree, images: Array, *, train: bool, axis: Axis
+        self, params: PyTree, stats: PyTree, images: Array, *, train: bool, axis: Axis
     ) -> Outputs:
         """`images` are floats `[b, H, W, C]`."""
 
@@ -56,8 +56,8 @@ class Predict(Protocol):
     """The predictor."""
 
     def __call__(
-        self, params: Tree, stats: Tree, projection: Array, *, train: bool, axis: Axis
-    ) -> tuple[Array, Tree]:
+        self, params: PyTree, stats: PyTree, projection: Array, *, train: bool, axis: Axis
+    ) -> tuple[Array, PyTree]:
         """`[b, e]` in and out, at least float32; only the predictor's part of `stats` changes."""
 
 
@@ -84,7 +84,7 @@ class Network(NamedTuple):
     predict: Predict | None
     features: int
     projections: int
-    frozen: Callable[[Tree], Tree] | None
+    frozen: Callable[[PyTree], PyTree] | None
     any_size: bool
 
 
@@ -132,14 +132,14 @@ def _modules(config: NetworkConfig, train: bool, axis: Axis) -> dict[str, nn.Mod
     return modules
 
 
-def _init(config: NetworkConfig, key: Array, images: Array) -> tuple[Tree, Tree]:
+def _init(config: NetworkConfig, key: Array, images: Array) -> tuple[PyTree, PyTree]:
     # XLA spends a second per shape on the code of a random generator that runs once; without
     # optimization it is quick. Only a compilation of its own can have this option.
     inside_trace = isinstance(jnp.add(0, 0), jax.core.Tracer)
     return (_initial if inside_trace else _compiled_initial)(config, key, images)
 
 
-def _initial(config: NetworkConfig, key: Array, images: Array) -> tuple[Tree, Tree]:
+def _initial(config: NetworkConfig, key: Array, images: Array) -> tuple[PyTree, PyTree]:
     """Parameters and statistics."""
     inputs = {
         "backbone": images,
@@ -166,7 +166,7 @@ _compiled_initial = jax.jit(
 # Jitted inside the jitted step: the passes of a step that are alike are traced once.
 @functools.partial(jax.jit, static_argnames=("config", "train", "axis"))
 def _forward(
-    config: NetworkConfig, params: Tree, stats: Tree, images: Array, *, train: bool, axis: Axis
+    config: NetworkConfig, params: PyTree, stats: PyTree, images: Array, *, train: bool, axis: Axis
 ) -> Outputs:
     batch = images.shape[0] * collectives.size(axis)
     if train and config.norm == "shuffle" and config.group is not None and config.group >= batch:
@@ -184,16 +184,22 @@ def _forward(
 
 @functools.partial(jax.jit, static_argnames=("config", "train", "axis"))
 def _predict(
-    config: NetworkConfig, params: Tree, stats: Tree, projection: Array, *, train: bool, axis: Axis
-) -> tuple[Array, Tree]:
+    config: NetworkConfig,
+    params: PyTree,
+    stats: PyTree,
+    projection: Array,
+    *,
+    train: bool,
+    axis: Axis,
+) -> tuple[Array, PyTree]:
     modules = _modules(config, train, axis)
     prediction, stats = _apply(modules, "predictor", params, stats, projection)
     return upcast(prediction), stats
 
 
 def _apply(
-    modules: dict[str, nn.Module], part: str, params: Tree, stats: Tree, x: Array
-) -> tuple[Array, Tree]:
+    modules: dict[str, nn.Module], part: str, params: PyTree, stats: PyTree, x: Array
+) -> tuple[Array, PyTree]:
     """Output of one part, and the statistics with that part's new ones."""
     variables = {"params": params[part], "batch_stats": stats[part]}
     # In evaluation mode this gives back the statistics that went in.
@@ -201,10 +207,10 @@ def _apply(
     return y, {**stats, part: updated.get("batch_stats", {})}
 
 
-def _frozen_mask(config: NetworkConfig, params: Tree) -> Tree:
+def _frozen_mask(config: NetworkConfig, params: PyTree) -> PyTree:
     block_of, count = config.backbone().block_of, _frozen_count(config)
 
-    def mask(part: str, submodule: str, leaves: Tree) -> Tree:
+    def mask(part: str, submodule: str, leaves: PyTree) -> PyTree:
         is_frozen = part == "backbone" and block_of(submodule) < count
         return jax.tree.map(lambda _: is_frozen, leaves)
 

@@ -8,7 +8,7 @@ from jax import Array
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.collectives import Axis
 from cluster_jax.methods import base
-from cluster_jax.methods.base import Features, Loss, Method, MethodContext, ModelState, Tree
+from cluster_jax.methods.base import Features, Loss, Method, MethodContext, ModelState, PyTree
 from cluster_jax.nets import heads
 
 LABELED, NOVEL = "labeled", "novel"
@@ -31,14 +31,19 @@ def check(context: MethodContext, name: str, *, labeled: int | None) -> None:
 
 
 def forward(
-    context: MethodContext, params: Tree, batch_stats: Tree, images: Array, head: str, axis: Axis
-) -> tuple[Array, Array, Tree]:
+    context: MethodContext,
+    params: PyTree,
+    batch_stats: PyTree,
+    images: Array,
+    head: str,
+    axis: Axis,
+) -> tuple[Array, Array, PyTree]:
     """Logits `[b, classes]` of a head, features `[b, f]` and new statistics, in training."""
     out = context.network.forward(params, batch_stats, images, train=True, axis=axis)
     return logits(params, head, out.representation), out.representation, out.stats
 
 
-def logits(params: Tree, head: str, features: Array) -> Array:
+def logits(params: PyTree, head: str, features: Array) -> Array:
     """Logits `[b, classes]` of a head for features `[b, f]`."""
     return heads.classify(params["heads"][head], features)
 
@@ -47,7 +52,7 @@ def method(
     context: MethodContext,
     loss: Loss,
     classes: Mapping[str, int],
-    initial_state: Callable[[Tree], ModelState],
+    initial_state: Callable[[PyTree], ModelState],
 ) -> Method:
     """A method of one network with classifiers. Its `embed` gives features and all logits.
 
@@ -59,7 +64,7 @@ def method(
     """
     network = context.network
 
-    def init(key: Array, images: Array) -> tuple[Tree, ModelState]:
+    def init(key: Array, images: Array) -> tuple[PyTree, ModelState]:
         params, batch_stats = network.init(key, images)
         # Sorted, so that a head's initial values do not depend on the order of the mapping.
         classifiers = {
@@ -68,7 +73,7 @@ def method(
         }
         return {**params, "heads": classifiers}, initial_state(batch_stats)
 
-    def embed(params: Tree, model_state: ModelState, images: Array) -> Features:
+    def embed(params: PyTree, model_state: ModelState, images: Array) -> Features:
         inputs = jax.vmap(context.augment.clean)(images)
         out = network.forward(params, model_state.batch_stats, inputs, train=False, axis=None)
         outputs = {name: logits(params, name, out.representation) for name in classes}

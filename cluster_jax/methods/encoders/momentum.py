@@ -16,8 +16,8 @@ from cluster_jax.methods.base import (
     MethodContext,
     ModelState,
     Objective,
+    PyTree,
     SamplerInputs,
-    Tree,
     TwoView,
 )
 from cluster_jax.nets import norm
@@ -34,8 +34,8 @@ class Target(NamedTuple):
         batch_stats: BatchNorm statistics of its own.
     """
 
-    params: Tree
-    batch_stats: Tree
+    params: PyTree
+    batch_stats: PyTree
 
 
 class MomentumState(NamedTuple):
@@ -48,7 +48,7 @@ class MomentumState(NamedTuple):
         target: the target network.
     """
 
-    batch_stats: Tree
+    batch_stats: PyTree
     target: Target
 
 
@@ -59,7 +59,7 @@ def check_decays(decay: float | None, final_decay: float | None) -> None:
             raise InputError(f"method.{key} must be between 0 and 1; got {value}")
 
 
-def target_network(params: Tree, model_state: ModelState) -> tuple[Tree, Tree]:
+def target_network(params: PyTree, model_state: ModelState) -> tuple[PyTree, PyTree]:
     """Parameters and BatchNorm statistics of the target network; `params` is unused."""
     return model_state.target.params, model_state.target.batch_stats
 
@@ -72,8 +72,8 @@ def two_view(
     decay: float,
     final_decay: float,
     predicts: bool,
-    kept_network: Callable[[Tree, ModelState], tuple[Tree, Tree]],
-    initial_state: Callable[[Tree, Target], ModelState],
+    kept_network: Callable[[PyTree, ModelState], tuple[PyTree, PyTree]],
+    initial_state: Callable[[PyTree, Target], ModelState],
     perturb: Perturb | None,
 ) -> TwoView:
     """A method with a target network, which has no predictor.
@@ -101,12 +101,12 @@ def two_view(
         raise InputError(f"network.predictor must be set for {name}; got None")
     ema_decay = schedules.cosine(decay, final_decay, context.total_steps)
 
-    def init(key: Array, images: Array) -> tuple[Tree, ModelState]:
+    def init(key: Array, images: Array) -> tuple[PyTree, ModelState]:
         params, batch_stats = network.init(key, images)
         target = base.copy(Target(_without_predictor(params), _without_predictor(batch_stats)))
         return params, initial_state(batch_stats, target)
 
-    def after(params: Tree, model_state: ModelState, step: Array) -> ModelState:
+    def after(params: PyTree, model_state: ModelState, step: Array) -> ModelState:
         target = model_state.target
         moved = base.moving_average(_without_predictor(params), target.params, ema_decay(step))
         return model_state._replace(target=target._replace(params=moved))
@@ -127,7 +127,7 @@ def _encode(
     context: MethodContext,
     predicts: bool,
     perturb: Perturb | None,
-    params: Tree,
+    params: PyTree,
     model_state: ModelState,
     views: tuple[Array, Array],
     index: Array,
@@ -179,14 +179,14 @@ def _online(
     context: MethodContext,
     predicts: bool,
     perturb: Perturb | None,
-    params: Tree,
+    params: PyTree,
     index: Array,
     step: Array,
     axis: Axis,
-    batch_stats: Tree,
+    batch_stats: PyTree,
     images: Array,
     key: Array,
-) -> tuple[Array, Array | None, Tree]:
+) -> tuple[Array, Array | None, PyTree]:
     """Projections, predictions and new statistics of the online network."""
     network = context.network
     out = network.forward(params, batch_stats, images, train=True, axis=axis)
@@ -198,8 +198,13 @@ def _online(
 
 
 def _project(
-    context: MethodContext, params: Tree, axis: Axis, key: Array, batch_stats: Tree, images: Array
-) -> tuple[Array, Tree]:
+    context: MethodContext,
+    params: PyTree,
+    axis: Axis,
+    key: Array,
+    batch_stats: PyTree,
+    images: Array,
+) -> tuple[Array, PyTree]:
     """Projections and new statistics of the target network.
 
     With shuffled BatchNorm its groups hold other images than the online network's: through the
@@ -216,8 +221,8 @@ def _project(
 def _branches(
     context: MethodContext,
     predicts: bool,
-    params: Tree,
-    batch_stats: Tree,
+    params: PyTree,
+    batch_stats: PyTree,
     project: Callable[[Array], Array],
     axis: Axis,
 ) -> dict[str, Callable[[Array], Array]]:
@@ -236,6 +241,6 @@ def _branches(
     return branches
 
 
-def _without_predictor(tree: Tree) -> Tree:
+def _without_predictor(tree: PyTree) -> PyTree:
     """The parts of the online network that a target network has."""
     return {name: part for name, part in tree.items() if name != "predictor"}

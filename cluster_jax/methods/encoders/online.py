@@ -13,8 +13,8 @@ from cluster_jax.methods.base import (
     Encoded,
     MethodContext,
     Objective,
+    PyTree,
     SamplerInputs,
-    Tree,
     TwoView,
 )
 from cluster_jax.nets.network import Network
@@ -27,7 +27,7 @@ class NetworkState(NamedTuple):
         batch_stats: running BatchNorm statistics.
     """
 
-    batch_stats: Tree
+    batch_stats: PyTree
 
 
 def two_view(context: MethodContext, objective: Objective, *, name: str, predicts: bool) -> TwoView:
@@ -53,7 +53,7 @@ def two_view(context: MethodContext, objective: Objective, *, name: str, predict
     if predicts and network.predict is None:
         raise InputError(f"network.predictor must be set for {name}; got None")
 
-    def init(key: Array, images: Array) -> tuple[Tree, NetworkState]:
+    def init(key: Array, images: Array) -> tuple[PyTree, NetworkState]:
         params, batch_stats = network.init(key, images)
         return params, NetworkState(batch_stats)
 
@@ -72,7 +72,7 @@ def two_view(context: MethodContext, objective: Objective, *, name: str, predict
 def _encode(
     network: Network,
     predicts: bool,
-    params: Tree,
+    params: PyTree,
     model_state: NetworkState,
     views: tuple[Array, Array],
     index: Array,
@@ -82,7 +82,7 @@ def _encode(
 ) -> tuple[Encoded, NetworkState]:
     """The forward passes of a step, see `base.Encode`."""
 
-    def project(weights: Tree, batch_stats: Tree, images: Array) -> tuple[Array, Tree]:
+    def project(weights: PyTree, batch_stats: PyTree, images: Array) -> tuple[Array, PyTree]:
         out = network.forward(weights, batch_stats, images, train=True, axis=axis)
         return out.projection, out.stats
 

@@ -17,8 +17,8 @@ from cluster_jax.methods.base import (
     Aux,
     Method,
     ModelState,
+    PyTree,
     SamplerInputs,
-    Tree,
     TwoView,
     image_keys,
     two_views,
@@ -197,7 +197,7 @@ def with_nrcc(base: TwoView, config: NRCCConfig) -> Method:
 def _loss(
     base: TwoView,
     config: NRCCConfig,
-    params: Tree,
+    params: PyTree,
     model_state: ModelState,
     batch: Mapping[str, Any],
     step: Array,

@@ -14,7 +14,7 @@ import numpy as np
 from cluster_jax.core.checks import InputError
 from cluster_jax.nets.backbones import resnet, vit
 
-Tree = Any
+PyTree = Any
 # Our modules or parameters, joined by "/", to the tensors that make them: one, or the three of a
 # layer that computes queries, keys and values together.
 Layout = dict[str, tuple[str, ...]]
@@ -140,8 +140,8 @@ def _download(name: str, file: str) -> tuple[pathlib.Path | None, Exception | No
 
 
 def convert(
-    tensors: Mapping[str, np.ndarray], backbone_name: str, params: Tree, stats: Tree
-) -> tuple[Tree, Tree]:
+    tensors: Mapping[str, np.ndarray], backbone_name: str, params: PyTree, stats: PyTree
+) -> tuple[PyTree, PyTree]:
     """Parameters and statistics of a backbone from PyTorch's tensors.
 
     Names are those of timm and torchvision for a ResNet, and of timm, DINOv2, and DINOv2 in
