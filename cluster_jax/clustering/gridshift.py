@@ -150,7 +150,7 @@ class GridShift(ClusterMixin, BaseEstimator):
     def locate(self, X: ArrayLike) -> Location:
         """Cluster, distance to its mode and outlier flag of each row of `X` float `[n, d]`.
 
-        Args and errors are those of `predict`.
+        For arguments and errors see `predict`.
         """
         check_is_fitted(self)
         points = numeric(X, "X").astype(np.float64)

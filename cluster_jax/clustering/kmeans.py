@@ -96,8 +96,8 @@ def kmeans(
         max_iter: maximum number of center updates in a run.
         seed: of the k-means++ draws; the same seed gives the same result.
         init: initial centers `[k, d]` of the first run, or None to draw them as for the others.
-        mesh: devices; None: those of this process. If it spans several processes, all must call
-            this with the same arguments, and get the same result.
+        mesh: devices; None: the devices of this process. If they are of several processes, all
+            must call this with the same arguments, and get the same result.
 
     Raises:
         ValueError, TypeError: an argument is out of range, or the rows cannot be clustered.

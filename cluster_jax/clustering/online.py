@@ -82,7 +82,7 @@ def update(
     centroid_decay: float,
     variance_decay: float,
 ) -> Clusters:
-    """Clusters moved toward their members in a batch; those without members stay.
+    """Clusters moved toward their members in a batch; clusters without members stay.
 
     Args:
         clusters: the clusters before the update.

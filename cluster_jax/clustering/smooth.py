@@ -68,7 +68,7 @@ class Smoother(NamedTuple):
 
     @property
     def keeps_lengths(self) -> bool:
-        """Whether sharp rows keep their lengths: Euclidean ones, and those of few axes."""
+        """Whether sharp rows keep their lengths: with the Euclidean metric, or few axes."""
         return not self.is_cosine or self.components.shape[1] <= FEW_AXES
 
     def project(self, x: NDArray) -> NDArray:

@@ -246,7 +246,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         return levels
 
     def _set_membership(self, x: NDArray, member: Membership) -> None:
-        """Sets the labels of the sample, and those of all other rows by their neighbors."""
+        """Sets the labels of the sample, and by their neighbors the labels of all other rows."""
         n = len(x)
         values = [np.empty(n, column.dtype) for column in member]
         for value, column in zip(values, member, strict=True):
@@ -392,7 +392,7 @@ def _split(
 
 
 def _search(rows: Smoother, linkage: NDArray) -> tuple[NDArray, float, dict[int, float]]:
-    """Labels of the highest mean silhouette, that silhouette, and those of all k tried."""
+    """Labels of the highest mean silhouette, that silhouette, and the silhouette of each k."""
     most = min(MAX_K, max(2, len(rows.sharp) // 5))
     grid, k = list(range(2, min(20, most) + 1)), 20
     while (k := round(k * K_RATIO)) <= most:

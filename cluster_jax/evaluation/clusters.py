@@ -175,7 +175,7 @@ def run_tree(
 
     Returns:
         The result, with metrics `scores`, `n_large`, `verdict`, `gap` (None where there is none),
-        `rows_clustered`, those of the sample, and `outliers`.
+        `rows_clustered`, the rows of the sample, and `outliers`.
     """
     size = " x ".join(f"{side:,}" for side in features.shape)
     progress(f"smoothing {size} features and clustering them ...")

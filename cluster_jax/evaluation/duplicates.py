@@ -32,7 +32,7 @@ class Duplicates(NamedTuple):
         images: int64 `[m]`, indices, ascending in each group.
         groups: int64 `[m]`, from 0, the largest group first, ties by the first image.
         is_exact: bool `[m]`, whether another image of the group has the same pixels.
-        similarities: float64 `[m]`, cosine similarity of the features to those of the group's first
+        similarities: float64 `[m]`, cosine similarity to the features of the group's first
             image; 1 where the pixels are the same.
         threshold: near-duplicates have features of a higher cosine similarity; None: there are more
             than `MAX_NEAR_IMAGES` images, and only exact duplicates were searched for.

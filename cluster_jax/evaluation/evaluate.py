@@ -23,7 +23,7 @@ class Evaluation(NamedTuple):
 
     Attributes:
         metrics: `{"gridshift": {...}, "kmeans": {...}, "knn": {...}, ...}`, or "tree" in place of
-            "gridshift"; those that need labels are None without them. For the first see
+            "gridshift"; scores that need labels are None without them. For the first see
             `clusters.run_gridshift` and `clusters.run_tree`.
         clustering: the clusters that were found without being told their number.
         kmeans_labels: int32 `[n]`, of k-means.

@@ -64,7 +64,7 @@ class ClusterCard(NamedTuple):
     Attributes:
         cluster: the cluster.
         share: its part of all points.
-        majority_label: its most common true label (the first in number of those), or None.
+        majority_label: its most common true label (of several the lowest number), or None.
         majority_share: the part of its points with that label; 0 without labels.
         groups: title -> exemplars.
         pixelated: whether the thumbnails are so small that their pixels are shown as squares.

@@ -77,7 +77,7 @@ def write_report(path: epath.PathLike, data: ReportData) -> None:
     Raises:
         ValueError: the arrays have inconsistent shapes.
     """
-    # A file name may hold bytes that are not UTF-8 (lone surrogates); those are spelled out.
+    # Bytes of file names that are not UTF-8 (lone surrogates) are spelled out.
     io.write(path, render(data).encode("utf-8", "backslashreplace"))
 
 

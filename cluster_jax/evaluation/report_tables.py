@@ -83,7 +83,7 @@ def other_metrics(results: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _leaves(path: tuple[str, ...], value: object) -> Iterator[tuple[tuple[str, ...], object]]:
-    """The values of nested mappings with the keys that lead to them, without those of None."""
+    """The values of nested mappings that are not None, with the keys that lead to them."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             yield from _leaves((*path, key), item)

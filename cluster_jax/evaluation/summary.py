@@ -17,7 +17,7 @@ def tally(metrics: Mapping[str, Any]) -> tuple[int, int]:
     """Numbers of clusters that count and of small ones; k-means has no small ones.
 
     Args:
-        metrics: those of one algorithm.
+        metrics: metrics of one algorithm.
     """
     large = metrics.get("n_large", metrics["n_clusters"])
     return large, metrics["n_clusters"] - large
@@ -40,7 +40,7 @@ def shown(metrics: Mapping[str, Any]) -> str:
     """The algorithm whose clusters are shown: what found their number, else k-means.
 
     Args:
-        metrics: those of all algorithms.
+        metrics: metrics of all algorithms, by name.
     """
     return next(name for name in CLUSTERINGS if name in metrics)
 
@@ -49,7 +49,7 @@ def verdict(metrics: Mapping[str, Any], noun: str) -> str | None:
     """A sentence where the clusters that were found are not clear, else None.
 
     Args:
-        metrics: GridShift's, those of the tree, or k-means', which have no verdict.
+        metrics: metrics of GridShift, the tree, or k-means, which has no verdict.
         noun: plural of what was clustered: "images" or "rows".
     """
     if metrics.get("verdict") == "one cluster":
@@ -120,7 +120,7 @@ def _largest_clusters(metrics: Mapping[str, Any], large: int, small: int) -> lis
     """A line for each of the largest clusters that count, and one for all others."""
     sizes, matching = metrics["cluster_sizes"], metrics.get("matching", {})
     rows, purity = sum(sizes.values()), metrics.get("cluster_purity")
-    # Whether a cluster counts depends on its size: in this order those that do come first.
+    # A cluster counts by its size, so in this order the clusters that count come first.
     order = sorted(sizes, key=lambda c: (-sizes[c], int(c)))
     lines = []
     for c in order[: min(large, NAMED)]:

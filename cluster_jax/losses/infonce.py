@@ -297,7 +297,7 @@ def clip(a: Array, b: Array, *, temperature: Array | float = 0.07, axis: Axis = 
 
     Args:
         a: embeddings of one modality `[rows, d]`, this device's part, of any length.
-        b: those of the other, the partners in the same order `[rows, d]`.
+        b: embeddings of the other modality, partners in the same order `[rows, d]`.
         temperature: tau, positive; it may be a parameter that is trained, as in CLIP, from the
             default on.
         axis: mesh axis that holds the batch, or None.

@@ -181,7 +181,7 @@ def kernel_clip(a: Array, b: Array, *, kernel: Kernel, axis: Axis = None) -> Arr
 
     Args:
         a: embeddings of one modality `[rows, d]`, this device's part, of any length.
-        b: those of the other, the partners in the same order `[rows, d]`.
+        b: embeddings of the other modality, partners in the same order `[rows, d]`.
         kernel: from `make_kernel`.
         axis: mesh axis that holds the batch, or None.
 

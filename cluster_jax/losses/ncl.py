@@ -121,8 +121,8 @@ def consistency(probabilities: Array, other_probabilities: Array) -> Array:
 
     Args:
         probabilities: outputs of the softmax `[rows, classes]`, this device's part.
-        other_probabilities: those of the other view, same images in the same order. The gradient
-            passes through both.
+        other_probabilities: of the other view, the same images in the same order. The
+            gradient passes through both.
 
     Returns:
         Scalar, at least float32, whose mean over the devices is the loss of the global batch.

@@ -62,7 +62,7 @@ def knn_accuracy(
     possible = [k for k in n_neighbors if k <= len(voters) - leave_one_out]
     if not possible:
         return dict.fromkeys(n_neighbors)
-    # Of unit rows the nearest by Euclidean distance are those of highest cosine similarity.
+    # Of unit rows the nearest by Euclidean distance have the highest cosine similarity.
     search = NearestNeighbors(n_neighbors=max(possible), algorithm="brute").fit(voters)
     nearest = search.kneighbors(None if leave_one_out else query_rows, return_distance=False)
     accuracies = vote(nearest, voter_labels, true_labels, possible)

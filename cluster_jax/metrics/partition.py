@@ -60,7 +60,7 @@ def contingency(labels: ArrayLike, clusters: ArrayLike) -> Contingency:
 def matching(labels: ArrayLike, clusters: ArrayLike) -> dict[int, int]:
     """The one-to-one matching of clusters to classes with most rows in common.
 
-    There may be more clusters than classes or fewer; those left over, and pairs without a common
+    There may be more clusters than classes or fewer; unmatched ones, and pairs without a common
     row, are not in the result.
 
     Returns:

@@ -143,8 +143,8 @@ class NetworkConfig:
 class EmbedderConfig:
     """Section `embedder`: a frozen pretrained network that makes features of the images.
 
-    The run trains on these features, as on those of a file. The section `augment` says how the
-    images are made ready for it.
+    The run trains on these features as on the features of a file. The section `augment` says how
+    the images are prepared for the network.
 
     Attributes:
         name: as `network.name`.

@@ -28,7 +28,7 @@ class Outputs(NamedTuple):
         representation: backbone features `[b, f]`, at least float32.
         projection: projector outputs `[b, e]`, at least float32, not normalized; the
             representation itself where there is no projector.
-        stats: the new BatchNorm statistics; those passed in where `train` is False.
+        stats: the new BatchNorm statistics; where `train` is False, the given ones.
     """
 
     representation: Array

@@ -70,7 +70,7 @@ def load_inputs(
 
     Args:
         config: see `configs/base.py`.
-        dataset: the images if they are loaded already; None: load those of `config.data` and
+        dataset: the images if they are loaded already; None: load `config.data` and
             `config.novel`.
         test: held-out test images; only with `dataset`.
 

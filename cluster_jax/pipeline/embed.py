@@ -74,7 +74,7 @@ def rows(
         batch_size: images per forward pass, over all devices; rounded up to a multiple of their
             number.
         mesh: the devices; all processes call this together, and each gets the whole result.
-        n_images: those whose rows are wanted, the first; the others fill the last batch.
+        n_images: number of images whose rows are wanted; further images fill the last batch.
         kept: where parts are kept until all is done, for the caller to remove; None: nowhere.
 
     Returns:

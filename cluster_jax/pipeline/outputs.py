@@ -150,7 +150,7 @@ def _suggested_names(
     evaluation: Evaluation,
     discovered: Discovery | None,
 ) -> dict[int, list[str]] | None:
-    """Names for the clusters, where the features are those of the bundled network."""
+    """Suggested names of the clusters, where the bundled network made the features."""
     network = config.network
     if network.weights != BUNDLED or not network.is_frozen() or discovered is not None:
         return None

@@ -47,7 +47,7 @@ def folder_of(file: epath.Path) -> epath.Path:
 
 
 def collect(parts: Parts | None, embed_from: Callable[[int], Generator[Batch]]) -> Batch:
-    """All rows: those of the parts that are there, and of the batches after them.
+    """All rows: of the finished parts, and of the batches after them.
 
     Args:
         parts: where; None: nothing is kept.

@@ -55,7 +55,7 @@ def run_pipeline(
         config: see `configs/base.py`.
         workdir: folder or bucket path of the run; None: `runs/NAME-HASH` of name and config.
         name: name of the config, for the folder and the title of the report.
-        dataset: the images if they are loaded already; None: load those of `config.data`.
+        dataset: the images if they are loaded already; None: load `config.data`.
         cut_short: evaluates the newest checkpoint of an unfinished training as it stands; without
             it, a later call trains on.
 
@@ -234,7 +234,7 @@ class _Plan(NamedTuple):
         images: see `workdir.describe_images`.
         fingerprint: of what the embeddings are made from.
         files: embedding -> number of steps of the network that makes it.
-        missing: those that are not there.
+        missing: embeddings that have to be made.
         weights: the network with which the first stage starts, or None.
     """
 

@@ -23,7 +23,7 @@ from cluster_jax.pipeline.config import RunConfig, read_config
 class StoredClusters(NamedTuple):
     """Content of `clusters.npz` for the n images that were clustered, of N training images.
 
-    The clusters are those of `eval.method`; the tree of m sampled images, their sharp rows and the
+    `eval.method` found the clusters; the tree of m sampled images, their sharp rows and the
     probabilities are None for GridShift, the bandwidth is None for the tree.
 
     Attributes:
@@ -110,7 +110,7 @@ class TrainedRun(NamedTuple):
         features: float32 `[n, d]`, unit rows, as they were clustered.
         clusters: content of `clusters.npz`.
         known: names of the known classes in novel class discovery, otherwise None. With known
-            classes, `features` and `clusters` are those of the unlabeled images.
+            classes, `features` and `clusters` are of the unlabeled images alone.
         all_features: float32 `[N, d]`, features of all training images; the same as `features` if
             `known` is None.
         sources: of a run in memory, the paths of the training images, or None.

@@ -183,7 +183,7 @@ def _restore(manager: ocp.CheckpointManager, path: epath.Path, state: State) -> 
     """Restores the checkpoint at a path and checks its values; see `read`.
 
     Raises:
-        DamagedFile: it cannot be read, or has other values or arrays than those that were saved.
+        DamagedFile: it cannot be read, or its arrays or values differ from the saved ones.
     """
     step, target = int(path.name), jax.tree.map(_like, state._asdict())
     try:

@@ -15,7 +15,7 @@ class TrainConfig:
         labeled_batch_size: number of labeled images among them, see `data.batches.parts`; None:
             batches have no labels.
         duration: length of the training, "1500 steps" or "200 epochs".
-        log_every: steps between lines of the log; a line has the means over those steps.
+        log_every: steps between lines of the log; a line has the means over its steps.
         checkpoint_every: steps between checkpoints; the last step is always saved.
         keep_checkpoints: number of checkpoints to keep.
         prefetch: number of batches to prepare ahead.
