@@ -232,10 +232,10 @@ def wait_for_all(name: str) -> None:
 
 
 def _silence() -> None:
-    """Keeps quiet what Orbax leaves of a restore or save that failed.
+    """Silences the errors that Orbax's unfinished reads and writes report after a failure.
 
-    Its operations end later, on an event loop that it has closed, and Python prints a traceback of
-    each.
+    When one array of a checkpoint cannot be read, Orbax raises and closes its event loop while its
+    other coroutines wait; each of these fails whenever Python frees it, and prints a traceback.
     """
     logging.getLogger("asyncio").addFilter(_is_not_left_over)
     before = sys.unraisablehook
@@ -243,10 +243,16 @@ def _silence() -> None:
         return
 
     def hook(raised: Any) -> None:
-        if "Event loop is closed" not in str(raised.exc_value):
+        if not _is_unfinished(raised):
             before(raised)
 
     sys.unraisablehook = hook
+
+
+def _is_unfinished(raised: Any) -> bool:
+    code = getattr(raised.object, "cr_code", None)  # of a coroutine
+    is_of_orbax = code is not None and "orbax" in pathlib.Path(code.co_filename).parts
+    return is_of_orbax or "Event loop is closed" in str(raised.exc_value)
 
 
 def _is_not_left_over(record: logging.LogRecord) -> bool:

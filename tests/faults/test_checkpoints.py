@@ -5,6 +5,7 @@ import gc
 import random
 import re
 import shutil
+import sys
 
 import jax
 import numpy as np
@@ -18,11 +19,20 @@ from tests import toy
 from tests.faults.damage import KINDS, flip
 from tests.faults.runs import assert_same
 
-pytestmark = [
-    pytest.mark.usefixtures("one_device", "traced_once", "compiled_once"),
-    # Coroutines that Orbax leaves of a failed restore, whenever they are collected.
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
+
+# A coroutine that raises where it waits, when Python frees it unfinished.
+UNFINISHED = """
+class Wait:
+    def __await__(self):
+        yield
+
+async def read():
+    try:
+        await Wait()
+    except BaseException as error:
+        raise Exception("error while reading") from error
+"""
 
 
 @pytest.fixture(scope="module")
@@ -194,6 +204,21 @@ def test_any_damage_of_a_checkpoint(copy, finished, training, saved, capsys, cap
         assert_same(workdir, finished.workdir)
     gc.collect()  # then Python tells of tasks that nobody waited for
     assert "Traceback" not in capsys.readouterr().err + caplog.text
+
+
+@pytest.mark.parametrize(("library", "told"), [("orbax", 0), ("other", 1)])
+def test_unfinished_reads_of_orbax_are_silent(tmp_path, monkeypatch, library, told):
+    """They raise whenever Python frees them, in whatever else runs then."""
+    errors = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda raised: errors.append(raised.exc_value))
+    with contextlib.closing(checkpoint.Checkpoints(tmp_path / "checkpoints", keep=2)):
+        names = {}
+        exec(compile(UNFINISHED, f"/lib/{library}/checkpoint/read.py", "exec"), names)
+        reading = names["read"]()
+        reading.send(None)
+        del reading
+        gc.collect()
+    assert len(errors) == told
 
 
 def _not_embedded(workdir):
