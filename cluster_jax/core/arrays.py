@@ -1,4 +1,4 @@
-"""NumPy functions on feature arrays: unit rows, cluster means and distances to them.
+"""NumPy functions on feature arrays: L2 normalization, cluster means, distances to centers.
 
 `core.ops` has the counterparts for JAX arrays inside a training step.
 """
@@ -13,7 +13,7 @@ _BLOCK = 2**22
 
 
 def blocks(n_rows: int, n_columns: int) -> Iterator[slice]:
-    """Slices of rows, one after the other, of at most 2^22 numbers each or else one row.
+    """Consecutive slices of rows: at most 2^22 numbers in a slice, but at least one row.
 
     Example:
         >>> [(rows.start, rows.stop) for rows in blocks(5, 2**21)]
@@ -32,7 +32,7 @@ def normalize_rows(x: NDArray) -> NDArray:
     """
     with np.errstate(over="ignore", under="ignore"):
         norms = np.linalg.norm(x, axis=1, keepdims=True)
-    # Rows whose squares leave the range of the dtype.
+    # Rows whose squares overflow or underflow.
     is_extreme = ~np.isfinite(norms[:, 0]) | (norms[:, 0] < np.sqrt(np.finfo(x.dtype).tiny))
     if is_extreme.any():
         x, rows = x.copy(), x[is_extreme]
@@ -63,8 +63,8 @@ def distances_to_centers(x: NDArray, centers: NDArray, labels: NDArray) -> NDArr
     """
     distances = np.empty(len(x), np.float64)
     for rows in blocks(*x.shape):
-        gaps = x[rows].astype(np.float64) - centers[labels[rows]].astype(np.float64)
-        distances[rows] = np.linalg.norm(gaps, axis=1)
+        differences = x[rows].astype(np.float64) - centers[labels[rows]].astype(np.float64)
+        distances[rows] = np.linalg.norm(differences, axis=1)
     return distances
 
 
@@ -76,7 +76,7 @@ def distances_to_cluster_means(
     Args:
         x: `[m, d]`.
         labels: cluster of each row of `x`, int `[m]`.
-        members: `[n, d]`, rows of the clusters, whose means are used; may be `x` itself.
+        members: `[n, d]`, the rows that the cluster means are computed from; may be `x` itself.
         member_labels: cluster of each member, int `[n]`.
     """
     return distances_to_centers(x, cluster_means(members, member_labels), labels)

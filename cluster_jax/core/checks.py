@@ -5,7 +5,7 @@ import numbers
 from collections.abc import Mapping
 from typing import Any
 
-# Of float32, in which everything is computed.
+# The largest float32, the dtype of losses and parameters.
 _LARGEST = 3.4e38
 
 
@@ -33,7 +33,7 @@ def finite(name: str, value: Any) -> None:
 
 
 def largest(name: str, value: Any) -> tuple[float, str]:
-    """The number of largest size in nested sections, and its key."""
+    """The largest absolute value of a number in nested sections, and its key."""
     if isinstance(value, Mapping):
         parts = [largest(f"{name}.{key}".removeprefix("."), part) for key, part in value.items()]
     elif isinstance(value, list | tuple):
@@ -44,7 +44,7 @@ def largest(name: str, value: Any) -> tuple[float, str]:
 
 
 def plain(name: str, value: Any) -> None:
-    """Raises an `InputError` for a value, also one in nested sections, that JSON does not have.
+    """Raises an `InputError` for a value, also in nested sections, that JSON cannot represent.
 
     The message names the value as `name.section.key`.
     """
@@ -83,9 +83,9 @@ def between(name: str, value: float, low: float, high: float) -> None:
 
 
 def whole(name: str, value: int, least: int, most: int = 2**53) -> None:
-    """Raises an `InputError` unless `value` is a whole number between `least` and `most`.
+    """Raises an `InputError` unless `value` is an integer between `least` and `most`.
 
-    Beyond 2^53 a number is no longer exact where it becomes a float, as in JSON.
+    Integers beyond 2^53 lose digits when they are converted to float64, as JSON readers do.
     """
     at_least(name, value, least)
     if not isinstance(value, numbers.Integral):

@@ -1,4 +1,4 @@
-"""Reductions over the devices of a mesh axis; the only file that names `jax.lax` collectives.
+"""Collectives over the devices of a mesh axis; the only file that calls `jax.lax` collectives.
 
 Every function takes `axis: str | None`, the name of the mesh axis that holds the batch.
 With `axis=None` there is one device, rank 0 of 1, and every reduction is the identity.
@@ -81,16 +81,16 @@ def replicate(tree: Any, axis: Axis) -> Any:
 
 
 def local_rows(n: int, axis: Axis) -> Array:
-    """Global row numbers of this device's `n` rows, int32 `[n]`."""
+    """Indices in the global batch of this device's `n` rows, int32 `[n]`."""
     return rank(axis) * n + jnp.arange(n, dtype=jnp.int32)
 
 
 def take(x: Array, rows: Array, axis: Axis) -> Array:
-    """The rows of the given global numbers `[r]`, the same on every device: `[r, d]`.
+    """Rows of the global array by index, `[r, d]`, the same on every device.
 
     Args:
         x: this device's rows `[b, d]`.
-        rows: numbers in the order of the global batch, int32 `[r]`.
+        rows: indices in the global array, int32 `[r]`.
         axis: the mesh axis.
     """
     local = rows - rank(axis) * len(x)

@@ -15,10 +15,11 @@ SHUTDOWN_TIMEOUT = 24 * 3600
 
 
 def use_cores(batch_size: int) -> None:
-    """Makes CPU cores JAX devices: as many as divide the batch into at least 32 images each.
+    """Splits the CPU into JAX devices, at most one per core and one per 32 images of the batch.
 
-    XLA makes poor use of a second core for convolutions of small images: on two cores, a step of
-    nrcc_digits is a third faster with two devices. The mathematics stays the same.
+    The number of devices divides the batch. XLA makes poor use of a second core for convolutions of
+    small images: on two cores, a step of nrcc_digits is a third faster with two devices. The
+    mathematics stays the same.
     """
     processes = int(os.environ.get("JAX_NUM_PROCESSES", 1))
     batch_size = batch_size // processes
@@ -46,11 +47,11 @@ def cpu_devices(count: int) -> None:
 
 
 def distribute() -> None:
-    """Connects the processes of a pod or a cluster job, if there is more than one.
+    """Initializes `jax.distributed` for a pod or a cluster job of more than one process.
 
     JAX's coordination service then ends all processes within a minute of the death of one.
 
-    Environment variables tell: `JAX_COORDINATOR_ADDRESS` with `JAX_NUM_PROCESSES` and
+    Environment variables announce the job: `JAX_COORDINATOR_ADDRESS` with `JAX_NUM_PROCESSES` and
     `JAX_PROCESS_ID` (any cluster), several hosts in `TPU_WORKER_HOSTNAMES` or a multislice job
     (Cloud TPU), more than one task of SLURM or Open MPI.
 
@@ -58,18 +59,18 @@ def distribute() -> None:
         InputError: `JAX_COORDINATOR_ADDRESS` is set without the other two.
     """
     env = os.environ
-    place: dict[str, Any] = {}  # Where it is empty, JAX finds the three by itself.
+    coordinator: dict[str, Any] = {}  # If empty, JAX detects address, number and ID by itself.
     if "JAX_COORDINATOR_ADDRESS" in env:
         for name in ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID"):
             if name not in env:
                 raise InputError(f"{name} must be set with JAX_COORDINATOR_ADDRESS; got nothing")
-        place = {
+        coordinator = {
             "coordinator_address": env["JAX_COORDINATOR_ADDRESS"],
             "num_processes": int(env["JAX_NUM_PROCESSES"]),
             "process_id": int(env["JAX_PROCESS_ID"]),
         }
     is_distributed = (
-        place
+        coordinator
         or len(env.get("TPU_WORKER_HOSTNAMES", "").split(",")) > 1
         or "MEGASCALE_COORDINATOR_ADDRESS" in env
         or int(env.get("SLURM_STEP_NUM_TASKS", 1)) > 1
@@ -77,8 +78,8 @@ def distribute() -> None:
     )
     if is_distributed:
         jax.distributed.initialize(
-            **place,
+            **coordinator,
             heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT,
             shutdown_timeout_seconds=SHUTDOWN_TIMEOUT,
         )
-        jax.devices()  # All at the same time: its patience for the others is two minutes.
+        jax.devices()  # Now: a process waits at most two minutes here for all others.

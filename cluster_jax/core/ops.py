@@ -1,8 +1,8 @@
-"""Array functions shared by the losses: unit rows, inner products, masked log-sum-exp.
+"""JAX functions shared by the losses: L2 normalization, inner products, masked log-sum-exp.
 
-`l2_normalize` and `logsumexp` are written here because rows of zeros and rows without entries occur
-and must have a zero gradient. Dividing by a norm plus epsilon gives a zero row a gradient of size
-1 / epsilon; `jax.nn.logsumexp` computes 0 / 0 for an empty row, which is NaN in forward mode and an
+`l2_normalize` and `logsumexp` are written here because zero rows and fully masked rows occur and
+must have a zero gradient. Dividing by a norm plus epsilon gives a zero row a gradient of size
+1 / epsilon; `jax.nn.logsumexp` computes 0 / 0 for a masked row, which is NaN in forward mode and an
 error under `jax_debug_nans`.
 """
 

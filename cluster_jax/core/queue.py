@@ -1,4 +1,4 @@
-"""First-in, first-out queue of rows of earlier steps: a ring buffer in the training state."""
+"""First-in, first-out queue: a ring buffer of rows of earlier steps, in the training state."""
 
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ PyTree = Any
 
 
 class Queue(NamedTuple):
-    """A queue of rows.
+    """A ring buffer of rows.
 
     Attributes:
         rows: pytree of arrays `[length, ...]`; the first `filled` rows of each are valid entries.
