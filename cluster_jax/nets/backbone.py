@@ -1,8 +1,8 @@
-"""The contract of a family of backbones, and how one is found by its name.
+"""The interface of a backbone family, and the lookup of a backbone by name.
 
-A family is a file of `nets/backbones` that offers `NAMES`, the values of `network.name` that it
-serves, and `make(name, *, width, stem) -> Backbone`, which checks `network.stem`. A new family
-needs no other change.
+A family is a file of `nets/backbones` that defines `NAMES`, its values of `network.name`, and
+`make(name, *, width, stem) -> Backbone`, which checks `network.stem`. A new family needs no other
+change.
 """
 
 import functools
@@ -24,7 +24,7 @@ class Layers(NamedTuple):
     Attributes:
         norm: makes a normalization layer.
         frozen_norm: makes a normalization layer of a frozen block, which keeps its statistics.
-        frozen: number of first blocks that do not train; no gradient passes out of the last one.
+        frozen: number of leading blocks that do not train; no gradient flows back into them.
         dtype: compute dtype; None for the widest of images and parameters.
     """
 
@@ -34,7 +34,7 @@ class Layers(NamedTuple):
     dtype: jnp.dtype | None
 
     def norm_of(self, block: int) -> Callable[..., nn.Module]:
-        """What makes the normalization layers of the block of this number; takes `epsilon`."""
+        """Factory of the normalization layers of a block, by its index; takes `epsilon`."""
         return self.frozen_norm if block < self.frozen else self.norm
 
 
@@ -44,9 +44,9 @@ class Backbone(NamedTuple):
     Attributes:
         module: makes the Flax module, images `[b, H, W, C]` -> representation `[b, features]`.
         features: size of the representation.
-        blocks: names of its blocks, from the input on; it can be frozen up to any of them.
-        block_of: number in `blocks` of the block that a direct submodule, by its name, belongs to.
-        any_size: whether trained parameters take images of another size (the last feature map is
+        blocks: names of its blocks, from the input on; it can be frozen up to any block.
+        block_of: name of a direct submodule -> index in `blocks` of the block that contains it.
+        any_size: whether trained parameters accept images of another size (the last feature map is
             averaged, not flattened).
     """
 
@@ -68,10 +68,10 @@ def make(name: str, *, width: int, stem: str | None) -> Backbone:
     Args:
         name: one of `names()`.
         width: channels of the first layer.
-        stem: first layers, for a family that offers a choice; else None.
+        stem: variant of the first layers, for a family that has several; else None.
 
     Raises:
-        InputError: no such backbone, or no such stem.
+        InputError: unknown backbone or stem.
     """
     checks.one_of("network.name", name, names())
     return _families()[name].make(name, width=width, stem=stem)
@@ -79,7 +79,7 @@ def make(name: str, *, width: int, stem: str | None) -> Backbone:
 
 @functools.cache
 def _families() -> dict[str, types.ModuleType]:
-    """The module that serves each name."""
+    """Backbone name -> module of its family."""
     files = sorted(pathlib.Path(__file__).parent.joinpath("backbones").glob("*.py"))
     stems = [file.stem for file in files if file.stem != "__init__"]
     modules = [importlib.import_module(f"cluster_jax.nets.backbones.{stem}") for stem in stems]

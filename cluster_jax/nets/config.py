@@ -10,7 +10,7 @@ from cluster_jax.nets.backbone import Backbone
 NORMS = ("sync", "local", "shuffle")
 DTYPES = ("auto", "float32", "bfloat16")
 BUNDLED = "efficientnet_lite0"
-# Pickles are refused where the file is read, with the way to convert them.
+# `safetensors.read` refuses pickles, with a message that tells how to convert them.
 FILES = (".safetensors", ".pth", ".pt", ".bin")
 
 
@@ -33,13 +33,13 @@ class ProjectorConfig:
 
 @dataclasses.dataclass(frozen=True)
 class PredictorConfig:
-    """Section `network.predictor`; its output has the size of the projection.
+    """Section `network.predictor`; the prediction has the size of the projection.
 
     Attributes:
         hidden: size of the hidden layer.
         init_std: standard deviation of the initial weights, 0.01 in the code of NCC and NRCC; None
-            for LeCun's. Behind BatchNorm a layer of small weights turns faster: its effective
-            learning rate is the rate over the squared norm of its weights.
+            for LeCun's. Before BatchNorm the effective learning rate of a layer is the rate over
+            the squared norm of its weights, so that a layer of small weights learns faster.
     """
 
     hidden: int
@@ -66,16 +66,16 @@ class NetworkConfig:
         stem: "cifar" or "imagenet" for a ResNet, None for the others.
         projector: None for a method without projector.
         predictor: None for a method without predictor.
-        weights: what the backbone starts from: "efficientnet_lite0", a `.safetensors` file, or
+        weights: initial weights of the backbone: "efficientnet_lite0", a `.safetensors` file, or
             "hf:ORG/NAME"; None: random, or another run's network (`init_from`). See
             `nets.pretrained.weights`.
-        frozen: name of the last block of the backbone, from the input on, that does not train:
+        frozen: name of the last frozen block of the backbone, counted from the input:
             "stem", "stage1" to "stage4" of a ResNet, "conv1" to "conv4" or "dense" of "small",
             "stem", "stage1" to "stage7" or "head" of EfficientNet-Lite0, "embedding", "block1" to
-            "block12" (24 of a large one) of a Vision Transformer. None: all train.
+            "block12" ("block24" of a large one) of a Vision Transformer. None: all blocks train.
         norm: BatchNorm statistics of the global batch ("sync") or of groups of images ("local").
-            "shuffle" is "local" here; a method shuffles the images before its target network sees
-            them.
+            For the network "shuffle" equals "local"; the method shuffles the images of its target
+            network.
         group: images per group for "local" and "shuffle", at least 2, for "shuffle" fewer than the
             global batch; None for "sync".
         dtype: compute dtype, "float32", "bfloat16", or "auto": bfloat16 on GPU and TPU.
@@ -131,7 +131,7 @@ class NetworkConfig:
             )
 
     def backbone(self) -> Backbone:
-        """The backbone that the section names."""
+        """The backbone with this section's name, width and stem."""
         return backbones.make(self.name, width=self.width, stem=self.stem)
 
     def is_frozen(self) -> bool:
@@ -147,11 +147,8 @@ class EmbedderConfig:
     the images are prepared for the network.
 
     Attributes:
-        name: as `network.name`.
-        width: as `network.width`.
-        stem: as `network.stem`.
-        weights: as `network.weights`, but not None.
-        views: number of augmented views of each image that it embeds too, each once.
+        name, width, stem, weights: as in `network`; `weights` must be set.
+        views: number of augmented views of each image that are embedded too, each once.
     """
 
     name: str
@@ -167,10 +164,10 @@ class EmbedderConfig:
             )
         checks.whole("embedder.views", self.views, 0)
 
-    def network(self, others: NetworkConfig) -> NetworkConfig:
-        """The network without heads; what the section does not say is as in `others`."""
+    def network(self, network: NetworkConfig) -> NetworkConfig:
+        """The network without heads; norm, group and dtype are taken from `network`."""
         return dataclasses.replace(
-            others,
+            network,
             name=self.name,
             width=self.width,
             stem=self.stem,

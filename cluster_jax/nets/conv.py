@@ -1,4 +1,4 @@
-"""The convolution of all backbones."""
+"""The convolution that ResNets and the small network share."""
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ kaiming = nn.initializers.variance_scaling(2.0, "fan_out", "normal")
 def conv(features: int, size: int, stride: int, dtype: jnp.dtype | None) -> nn.Conv:
     """Convolution without bias, padded equally on both sides as in torch.
 
-    ("SAME" pads an even image only below and to the right when the stride is 2.)
+    Flax's "SAME" pads an even image only below and to the right when the stride is 2.
     """
     return nn.Conv(
         features,

@@ -1,4 +1,4 @@
-"""A backbone with projector and predictor as pure functions of pytrees."""
+"""A backbone with projector and predictor, as pure functions of pytrees."""
 
 import functools
 from collections.abc import Callable
@@ -27,7 +27,7 @@ class Outputs(NamedTuple):
     Attributes:
         representation: backbone features `[b, f]`, at least float32.
         projection: projector outputs `[b, e]`, at least float32, not normalized; the
-            representation itself where there is no projector.
+            representation itself for a network without projector.
         stats: the new BatchNorm statistics; where `train` is False, the given ones.
     """
 
@@ -58,14 +58,14 @@ class Predict(Protocol):
     def __call__(
         self, params: PyTree, stats: PyTree, projection: Array, *, train: bool, axis: Axis
     ) -> tuple[Array, PyTree]:
-        """`[b, e]` in and out, at least float32; only the predictor's part of `stats` changes."""
+        """`[b, e] -> [b, e]`, at least float32; updates only the predictor's part of `stats`."""
 
 
 class Network(NamedTuple):
     """A network made of pure functions.
 
-    `params` and `stats` are dictionaries with the keys "backbone" and, where there is one,
-    "projector" and "predictor". A target network may leave the predictor out of both. `train` is a
+    `params` and `stats` are dictionaries with the key "backbone" and, if the network has them,
+    "projector" and "predictor". A target network may omit the predictor from both. `train` is a
     Python bool, `axis` the name of the mesh axis that holds the batch (None on one device).
 
     Attributes:
@@ -74,9 +74,9 @@ class Network(NamedTuple):
         predict: projection to prediction; None for a network without predictor.
         features: size `f` of the representation.
         projections: size `e` of the projection.
-        frozen: `(params) -> bools` in the same structure, True for what does not train; None
-            where everything trains. Frozen blocks keep their statistics too.
-        any_size: whether it takes images of another size than `init` saw.
+        frozen: `(params) -> mask`, a pytree of bools, True for a frozen parameter; None if all
+            parameters train. Frozen blocks keep their BatchNorm statistics too.
+        any_size: whether it accepts images of another size than `init` was called with.
     """
 
     init: Init
@@ -107,15 +107,15 @@ def _projection_size(config: NetworkConfig) -> int:
 
 
 def _frozen_count(config: NetworkConfig) -> int:
-    """Number of first blocks that do not train."""
+    """Number of leading blocks that do not train."""
     blocks = config.backbone().blocks
     return 0 if config.frozen is None else blocks.index(config.frozen) + 1
 
 
 def _modules(config: NetworkConfig, train: bool, axis: Axis) -> dict[str, nn.Module]:
     """The Flax modules, by the keys of `params`."""
-    # None lets flax compute in the widest dtype of inputs and parameters: float32, and float64
-    # where a test gives float64.
+    # With None, Flax computes in the widest dtype of inputs and parameters: float32, or float64 in
+    # tests that pass float64.
     accelerated = jax.default_backend() in ("gpu", "tpu")
     bfloat16 = config.dtype == "bfloat16" or (config.dtype == "auto" and accelerated)
     dtype = jnp.dtype(jnp.bfloat16) if bfloat16 else None
@@ -133,8 +133,8 @@ def _modules(config: NetworkConfig, train: bool, axis: Axis) -> dict[str, nn.Mod
 
 
 def _init(config: NetworkConfig, key: Array, images: Array) -> tuple[PyTree, PyTree]:
-    # XLA spends a second per shape on the code of a random generator that runs once; without
-    # optimization it is quick. Only a compilation of its own can have this option.
+    # XLA spends a second per shape on optimizing a random generator that runs once. Only an
+    # outermost jit can turn the optimization off.
     inside_trace = isinstance(jnp.add(0, 0), jax.core.Tracer)
     return (_initial if inside_trace else _compiled_initial)(config, key, images)
 
@@ -147,7 +147,7 @@ def _initial(config: NetworkConfig, key: Array, images: Array) -> tuple[PyTree, 
         "predictor": jnp.zeros((1, _projection_size(config)), images.dtype),
     }
     keys = dict(zip(inputs, jax.random.split(key, len(inputs)), strict=True))
-    # In evaluation mode: batch statistics of one image are meaningless.
+    # Evaluation mode, because batch statistics of one image are meaningless.
     modules = _modules(config, train=False, axis=None)
     variables = {part: m.init(keys[part], inputs[part]) for part, m in modules.items()}
     params = {part: collections["params"] for part, collections in variables.items()}
@@ -163,7 +163,7 @@ _compiled_initial = jax.jit(
 )
 
 
-# Jitted inside the jitted step: the passes of a step that are alike are traced once.
+# Jitted inside the jitted step, so that equal forward passes of a step are traced once.
 @functools.partial(jax.jit, static_argnames=("config", "train", "axis"))
 def _forward(
     config: NetworkConfig, params: PyTree, stats: PyTree, images: Array, *, train: bool, axis: Axis
@@ -200,9 +200,9 @@ def _predict(
 def _apply(
     modules: dict[str, nn.Module], part: str, params: PyTree, stats: PyTree, x: Array
 ) -> tuple[Array, PyTree]:
-    """Output of one part, and the statistics with that part's new ones."""
+    """Output of one part, and all statistics with the part's updated."""
     variables = {"params": params[part], "batch_stats": stats[part]}
-    # In evaluation mode this gives back the statistics that went in.
+    # In evaluation mode `updated` holds the unchanged statistics.
     y, updated = modules[part].apply(variables, x, mutable=["batch_stats"])
     return y, {**stats, part: updated.get("batch_stats", {})}
 

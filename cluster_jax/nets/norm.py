@@ -9,27 +9,26 @@ from cluster_jax.core import collectives
 from cluster_jax.core.collectives import Axis
 from cluster_jax.core.ops import upcast
 
-MOMENTUM = 0.9  # flax's convention: the share of the old value; torch calls it 0.1
+MOMENTUM = 0.9  # Flax's convention: the weight of the old value; torch's momentum is 0.1
 EPSILON = 1e-5
 
 
 class BatchNorm(nn.Module):
     """Normalizes each channel (last axis) by the mean and variance of the other axes.
 
-    Ioffe & Szegedy (2015). With `group=None` the statistics are those of the global batch
-    ("sync"). Otherwise they are those of `group` consecutive rows ("local"), and the running
-    statistics are averages over the groups: the result then depends on the size of a group and
-    not on the number of devices. The variance is biased, in the running statistics too (torch
-    keeps the unbiased one there), and is the mean squared deviation: the mean square less the
-    squared mean loses all digits when the mean is large.
+    Ioffe & Szegedy (2015). With `group=None` mean and variance are taken over the global batch
+    ("sync"), else over each group of `group` consecutive rows ("local"). Running statistics are
+    averages over the groups, so that results depend on the size of a group and not on the number of
+    devices. The variance is biased, in the running statistics too (torch's running variance is
+    unbiased), and is the mean squared deviation: the mean square minus the squared mean loses all
+    digits when the mean is large.
 
-    Statistics are computed in at least float32 whatever the compute dtype. With "local" the new
-    running statistics are those of this device's groups; their mean over devices is the one
-    over all groups.
+    Statistics are computed in at least float32 whatever the compute dtype. With "local" the running
+    statistics of a device average its own groups; their mean over devices averages all groups.
 
     Attributes:
-        train: whether to use the statistics of the batch and update the running ones, which
-            are used otherwise.
+        train: normalize by batch statistics and update the running statistics; else normalize by
+            the running statistics.
         axis: name of the mesh axis that holds the batch, None on one device.
         group: rows per group, None for the global batch.
         dtype: dtype of the result; None for the widest of images and parameters.
@@ -97,30 +96,30 @@ class BatchNorm(nn.Module):
 
 
 def shuffle(key: Array, images: Array, axis: Axis) -> tuple[Array, Array]:
-    """The global batch in random order, so that "local" groups mix its images.
+    """Shuffling BatchNorm: the global batch in random order, before "local" groups are formed.
 
-    MoCo (He et al. 2020, section 3.3): the key network sees a shuffled batch, so that no query
-    shares its group's statistics with its own key.
+    MoCo (He et al. 2020, section 3.3): the key network gets a shuffled batch, so that a query and
+    its key are not normalized by statistics of the same images.
 
     Args:
-        key: the same on all devices.
+        key: random key, the same on all devices.
         images: this device's rows `[b, ...]`.
         axis: name of the mesh axis that holds the batch, None on one device.
 
     Returns:
         This device's rows of the shuffled batch `[b, ...]`, and the order, int32
         `[b * devices]`, the same on all devices: row `i` of the shuffled global batch is row
-        `order[i]` of the given one.
+        `order[i]` of the original global batch.
     """
     n = images.shape[0] * collectives.size(axis)
     order = jax.random.permutation(key, jnp.arange(n, dtype=jnp.int32))
-    return _take(images, order, axis), order
+    return _permute(images, order, axis), order
 
 
 def unshuffle(x: Array, order: Array, axis: Axis) -> Array:
-    """Rows `[b, ...]` computed from a shuffled batch, back in the order of the given batch."""
-    return _take(x, jnp.argsort(order), axis)
+    """Inverse of `shuffle`: rows `[b, ...]` of a shuffled batch in their original order."""
+    return _permute(x, jnp.argsort(order), axis)
 
 
-def _take(x: Array, order: Array, axis: Axis) -> Array:
+def _permute(x: Array, order: Array, axis: Axis) -> Array:
     return collectives.gather(x, axis)[collectives.scatter(order, axis)]

@@ -1,1 +1,1 @@
-"""One file per family of backbones; each offers `NAMES` and `make`, see `nets.backbone`."""
+"""One file per backbone family; each defines `NAMES` and `make`, see `nets.backbone`."""

@@ -19,7 +19,7 @@ EPSILON = 1e-3  # of BatchNorm
 
 
 class Stage(NamedTuple):
-    """Blocks of one resolution: their number, kernel, first stride, expansion, and channels."""
+    """Stage of blocks: number, kernel, stride of the first block, expansion, output channels."""
 
     depth: int
     kernel: int
@@ -59,7 +59,7 @@ class EfficientNetLite(nn.Module):
         norms = [partial(self.layers.norm_of(i), epsilon=EPSILON) for i in range(len(BLOCKS))]
         x = nn.relu6(norms[0]()(_conv(WIDTH, 3, 2, dtype)(x)))
         for number, stage in enumerate(STAGES, start=1):
-            # No gradient enters the frozen blocks; it stops at the first one that trains.
+            # The gradient stops at the first block that trains; frozen blocks are constants.
             if frozen == number:
                 x = lax.stop_gradient(x)
             for i in range(stage.depth):
@@ -73,7 +73,7 @@ class EfficientNetLite(nn.Module):
 
 
 class InvertedBottleneck(nn.Module):
-    """Expansion, depthwise convolution, projection; a shortcut where the shape stays."""
+    """Expansion, depthwise convolution, projection; a shortcut if input and output shapes match."""
 
     stage: Stage
     stride: int
@@ -94,7 +94,7 @@ class InvertedBottleneck(nn.Module):
 
 
 class Depthwise(nn.Module):
-    """A convolution of every channel with a kernel of its own, "SAME" padding."""
+    """Depthwise convolution with "SAME" padding."""
 
     kernel: int
     stride: int

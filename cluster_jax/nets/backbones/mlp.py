@@ -1,4 +1,4 @@
-"""One fully connected layer, for features that another network has made."""
+"""A perceptron of one layer, for stored features of a pretrained network."""
 
 import functools
 
@@ -15,8 +15,7 @@ BLOCKS = ("dense",)
 class MLP(nn.Module):
     """Fully connected, BatchNorm, ReLU.
 
-    With a projector behind it, it is the head of two hidden layers that SimCLR and its successors
-    put on a backbone, here on stored features.
+    Followed by a projector it is a projection head of two hidden layers, as in SimCLR v2.
 
     Attributes:
         width: size of the layer.
@@ -41,7 +40,7 @@ def make(name: str, *, width: int, stem: str | None) -> Backbone:
     Args:
         name: "mlp".
         width: size of the layer.
-        stem: None, there is no choice.
+        stem: must be None.
 
     Raises:
         InputError: a stem is set.

@@ -15,7 +15,7 @@ from cluster_jax.nets.conv import conv
 DEPTHS = {"resnet18": (2, 2, 2, 2), "resnet34": (3, 4, 6, 3), "resnet50": (3, 4, 6, 3)}
 NAMES = tuple(DEPTHS)
 STEMS = ("cifar", "imagenet")
-# From the input on; a network can be frozen up to any of them.
+# From the input on; a network can be frozen up to any block.
 BLOCKS = ("stem", "stage1", "stage2", "stage3", "stage4")
 
 
@@ -59,7 +59,7 @@ class Bottleneck(nn.Module):
 def shortcut(
     x: Array, features: int, stride: int, norm: Callable[[], nn.Module], dtype: jnp.dtype | None
 ) -> Array:
-    """The identity, or a projection where the shape changes (option B of the paper)."""
+    """Identity, or a 1x1 convolution if the shape changes (He et al. 2016, option B)."""
     if stride == 1 and x.shape[-1] == features:
         return x
     return norm()(conv(features, 1, stride, dtype)(x))
@@ -94,7 +94,7 @@ class ResNet(nn.Module):
         residual_block = Bottleneck if self.variant == "resnet50" else BasicBlock
         for stage, depth in enumerate(DEPTHS[self.variant]):
             block = BLOCKS.index("stage1") + stage
-            # No gradient enters the frozen blocks; it stops at the first one that trains.
+            # The gradient stops at the first block that trains; frozen blocks are constants.
             if frozen == block:
                 x = lax.stop_gradient(x)
             norm = self.layers.norm_of(block)
@@ -114,7 +114,7 @@ def make(name: str, *, width: int, stem: str | None) -> Backbone:
         stem: one of `STEMS`.
 
     Raises:
-        InputError: no such stem.
+        InputError: unknown stem.
     """
     if stem not in STEMS:
         choices = " or ".join(map(repr, STEMS))

@@ -11,19 +11,19 @@ from cluster_jax.nets.conv import conv
 
 NAMES = ("small",)
 
-# From the input on; a network can be frozen up to any of them.
+# From the input on; a network can be frozen up to any block.
 BLOCKS = ("conv1", "conv2", "conv3", "conv4", "dense")
-# Images with a longer side are halved once more, so that the last map is 4x4 to 8x8.
-ONE_HALVING = 16
+# Larger images are downsampled twice instead of once, so that the last map is 4x4 to 8x8.
+MAX_SIDE_DOWNSAMPLED_ONCE = 16
 
 
 class Small(nn.Module):
     """Four 3x3 convolutions, flattened, and one fully connected layer.
 
-    The widths are (w, w, 2w, 2w). The third convolution has stride 2, and the second too where
-    a side of the image exceeds 16 pixels: 8x8 ends at 4x4, 28x28 at 7x7, 32x32 at 8x8. The map
-    is flattened, not averaged: on handwritten digits averaging loses the position of strokes. Not
-    from a paper.
+    The widths are (w, w, 2w, 2w). The third convolution has stride 2, and for images of more than
+    16 pixels the second too: the last map of 8x8 images is 4x4, of 28x28 7x7, of 32x32 8x8. The map
+    is flattened, not averaged, because averaging loses the position of strokes of handwritten
+    digits. The network is not from a paper.
 
     Attributes:
         width: channels of the first convolution.
@@ -37,10 +37,10 @@ class Small(nn.Module):
     def __call__(self, x: Array) -> Array:
         """`[b, h, w, c] -> [b, features]`."""
         frozen, dtype = self.layers.frozen, self.layers.dtype
-        second = 2 if max(x.shape[1:3]) > ONE_HALVING else 1
+        second = 2 if max(x.shape[1:3]) > MAX_SIDE_DOWNSAMPLED_ONCE else 1
         for block, (multiple, stride) in enumerate(((1, 1), (1, second), (2, 2), (2, 1))):
             norm = self.layers.norm_of(block)
-            # No gradient enters the frozen blocks; it stops at the first one that trains.
+            # The gradient stops at the first block that trains; frozen blocks are constants.
             if 0 < frozen == block:
                 x = lax.stop_gradient(x)
             x = nn.relu(norm()(conv(multiple * self.width, 3, stride, dtype)(x)))
@@ -59,7 +59,7 @@ def make(name: str, *, width: int, stem: str | None) -> Backbone:
     Args:
         name: "small".
         width: channels of the first convolution.
-        stem: None, there is no choice.
+        stem: must be None.
 
     Raises:
         InputError: a stem is set.

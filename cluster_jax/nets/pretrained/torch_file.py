@@ -1,9 +1,9 @@
-"""Tensors of a file in PyTorch's format before 1.6, without PyTorch and without running its code.
+"""Safe reader of PyTorch's file format before 1.6, which needs no PyTorch.
 
-Such a file is a sequence of pickles: a magic number, the version, a description of the machine,
-the tensors with references to storages, the keys of the storages; then the storages' bytes. A
-pickle is a program; this reader runs it on a machine that has four names and nothing else: the
-ordered dict, the function that makes a tensor of a storage, and the types of the storages.
+A file is a sequence of pickles: a magic number, the version, a description of the machine, the
+tensors with references to storages, the keys of the storages; then the bytes of the storages. A
+pickle can run code. This unpickler resolves only four names: the ordered dict, the function that
+makes a tensor from a storage, and the two storage types.
 """
 
 import collections
@@ -34,17 +34,17 @@ class _Storage(NamedTuple):
 
 
 def tensors(content: bytes) -> dict[str, NDArray]:
-    """Name -> array of a file that holds a dictionary of float32 and int64 tensors.
+    """Name -> array, from the bytes of a file with a dictionary of float32 and int64 tensors.
 
     Raises:
-        InputError: the file is something else, truncated, or names anything else in a pickle.
+        InputError: the file has another format, is truncated, or its pickles name anything else.
     """
     stream = io.BytesIO(content)
     try:
         return _read(stream)
     except InputError:
         raise
-    except Exception as error:  # A damaged pickle raises many types.
+    except Exception as error:  # A damaged pickle raises errors of many types.
         raise InputError(
             f"a file of tensors must be one that torch.save wrote before 1.6; it cannot be read "
             f"({type(error).__name__}: {error})"
@@ -55,7 +55,7 @@ def _read(stream: io.BytesIO) -> dict[str, NDArray]:
     storages: dict[str, _Storage] = {}
     if _Reader(stream, storages).load() != MAGIC or _Reader(stream, storages).load() != VERSION:
         raise InputError("a file of tensors must be one that torch.save wrote before 1.6; got none")
-    _Reader(stream, storages).load()  # the machine that wrote it
+    _Reader(stream, storages).load()  # description of the machine that wrote the file
     entries = _Reader(stream, storages).load()
     keys = _Reader(stream, storages).load()
     data = {}
@@ -68,14 +68,10 @@ def _read(stream: io.BytesIO) -> dict[str, NDArray]:
 
 
 def _array(tensor: _Tensor, data: dict[str, NDArray]) -> NDArray:
-    """A copy of the tensor's part of its storage."""
+    """The elements of a tensor, copied from its storage."""
     flat = data[tensor.storage]
-    reach = sum((side - 1) * step for side, step in zip(tensor.shape, tensor.strides, strict=True))
-    if (
-        tensor.offset < 0
-        or min(tensor.strides, default=0) < 0
-        or reach + tensor.offset >= len(flat)
-    ):
+    last = sum((side - 1) * step for side, step in zip(tensor.shape, tensor.strides, strict=True))
+    if tensor.offset < 0 or min(tensor.strides, default=0) < 0 or tensor.offset + last >= len(flat):
         raise InputError(f"a tensor must lie within its storage; got {tensor}")
     strides = [step * flat.itemsize for step in tensor.strides]
     view = np.lib.stride_tricks.as_strided(flat[tensor.offset :], tensor.shape, strides)
@@ -83,14 +79,14 @@ def _array(tensor: _Tensor, data: dict[str, NDArray]) -> NDArray:
 
 
 class _Reader(pickle.Unpickler):
-    """An unpickler that can make nothing but references to tensors and plain values."""
+    """An unpickler that creates only `_Tensor` references and plain values."""
 
     def __init__(self, stream: io.BytesIO, storages: dict[str, _Storage]):
         super().__init__(stream)
         self._storages = storages
 
     def find_class(self, module: str, name: str) -> Any:
-        """One of the four names."""
+        """The ordered dict, the tensor function, or a storage type; any other name is refused."""
         if (module, name) == ("collections", "OrderedDict"):
             return collections.OrderedDict
         if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
@@ -100,7 +96,7 @@ class _Reader(pickle.Unpickler):
         _refuse(f"{module}.{name}")
 
     def persistent_load(self, reference: Any) -> str:
-        """Remembers a storage; returns its key."""
+        """Records the type and size of a storage; returns its key."""
         kind, dtype, key, _, size, *_ = reference
         if kind != "storage" or not isinstance(dtype, np.dtype):
             _refuse(str(reference))

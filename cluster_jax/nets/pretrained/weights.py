@@ -1,4 +1,4 @@
-"""Pretrained weights by name: bundled ones, a file, or a repository of the Hugging Face hub."""
+"""Pretrained weights: installed with pip, from a file, or from the Hugging Face Hub."""
 
 import json
 import math
@@ -10,22 +10,23 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.nets.config import BUNDLED
 from cluster_jax.nets.pretrained import lite0, safetensors
 
-# Files that say how inputs are standardized: of transformers, and of timm or transformers.
+# Preprocessing settings beside a weights file: of transformers; of timm or transformers.
 CONFIGS = ("preprocessor_config.json", "config.json")
-# Of ImageNet's training images, by which nearly all published ResNets and DINOv2 were trained.
+# Channel statistics of ImageNet, by which inputs of nearly all ResNets and of DINOv2 are
+# standardized.
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-# Pillow's numbers, which transformers uses.
+# Pillow's numbers of interpolations, which transformers writes.
 _RESAMPLE = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}
 
 
 class Preprocessing(NamedTuple):
-    """How a network's inputs are made.
+    """Preprocessing of a network's inputs: resizing and standardization.
 
     Attributes:
-        mean: of each channel on the scale [0, 1], by which inputs are standardized.
-        std: standard deviation, likewise.
+        mean: mean of each channel on the scale [0, 1].
+        std: standard deviation of each channel on the scale [0, 1].
         size: side of the square image, in pixels.
-        interpolation: by which images are resized, see `data.interpolation`.
+        interpolation: method of resizing, see `data.interpolation`.
     """
 
     mean: tuple[float, ...] = IMAGENET_MEAN
@@ -35,34 +36,34 @@ class Preprocessing(NamedTuple):
 
 
 def describe(weights: str) -> str:
-    """Network, what it was trained on, and with which labels, as far as that is known."""
+    """The network, its training data and their labels in words, as far as known."""
     if weights == BUNDLED:
         return lite0.DESCRIPTION
     return f"{weights}, whose training data and labels are not known here"
 
 
 def preprocessing(weights: str) -> Preprocessing:
-    """How the network's inputs are made.
+    """Preprocessing of the inputs of a pretrained network.
 
-    A file of tensors does not say it, but one of `CONFIGS` beside it may: those of timm and
-    transformers. What is not there is as for most networks trained on ImageNet. A margin that is
-    resized and cut off (timm's `crop_pct`) is not: the whole short side is seen.
+    A file of tensors holds no preprocessing; it is read from one of `CONFIGS` beside the file, as
+    timm and transformers write them. Missing values default to ImageNet's. timm's center crop
+    (`crop_pct`) is ignored: the whole short side is used.
 
     Raises:
-        InputError: such a file is damaged, or has other values than these.
+        InputError: a file of `CONFIGS` is damaged or has unsupported values.
     """
     if weights == BUNDLED:
         return Preprocessing(lite0.MEAN, lite0.STD)
     for name in CONFIGS:
         file = safetensors.beside(weights, name)
-        values = {} if file is None else _read(file)
+        values = {} if file is None else _read_fields(file)
         if values:
             return Preprocessing(**values)
     return Preprocessing()
 
 
-def _read(file: pathlib.Path) -> dict[str, Any]:
-    """The values of a JSON file, as far as it has them."""
+def _read_fields(file: pathlib.Path) -> dict[str, Any]:
+    """The `Preprocessing` fields that a JSON file contains."""
     try:
         values = json.loads(file.read_text())
     except ValueError as error:
@@ -71,17 +72,17 @@ def _read(file: pathlib.Path) -> dict[str, Any]:
     if not isinstance(values, Mapping):
         raise InputError(f"{file} must say how images are prepared; got {values!r}")
     statistics = {key: values.get(f"image_{key}", values.get(key)) for key in ("mean", "std")}
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     if any(value is not None for value in statistics.values()):
         for key, channels in statistics.items():
-            found[key] = _three(file, key, channels)
-    found["size"] = _side(file, values)
-    found["interpolation"] = _interpolation(file, values)
-    return {key: value for key, value in found.items() if value is not None}
+            fields[key] = _channel_values(file, key, channels)
+    fields["size"] = _image_side(file, values)
+    fields["interpolation"] = _interpolation(file, values)
+    return {key: value for key, value in fields.items() if value is not None}
 
 
-def _three(file: pathlib.Path, key: str, channels: Any) -> tuple[float, ...]:
-    """Mean or standard deviation of three channels, on the scale [0, 1]."""
+def _channel_values(file: pathlib.Path, key: str, channels: Any) -> tuple[float, ...]:
+    """Checked mean or standard deviation of three channels, on the scale [0, 1]."""
     is_list = isinstance(channels, list) and len(channels) == 3
     least = 0 if key == "mean" else 1e-6
     if not is_list or not all(_is_number(x) and least <= x <= 1 for x in channels):
@@ -91,8 +92,8 @@ def _three(file: pathlib.Path, key: str, channels: Any) -> tuple[float, ...]:
     return tuple(float(x) for x in channels)
 
 
-def _side(file: pathlib.Path, values: Mapping[str, Any]) -> int | None:
-    """Side of the square: timm's `input_size`; transformers' `crop_size`, else `size`."""
+def _image_side(file: pathlib.Path, values: Mapping[str, Any]) -> int | None:
+    """Side of the square image: timm's `input_size`; transformers' `crop_size`, else `size`."""
     if "input_size" in values:
         given = values["input_size"]
         sides = given[1:] if isinstance(given, list) else [given]
@@ -131,8 +132,8 @@ def load(weights: str, backbone: str, params: Mapping[str, Any], stats: Any) -> 
     Args:
         weights: `network.weights`.
         backbone: `network.name`.
-        params: parameters of the backbone, of which only shapes matter.
-        stats: statistics, likewise.
+        params: parameters of the backbone, for their structure, shapes, and dtypes.
+        stats: BatchNorm statistics, likewise.
 
     Raises:
         InputError: the weights are missing, damaged, or of another network.
