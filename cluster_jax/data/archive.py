@@ -9,25 +9,25 @@ from numpy.typing import NDArray
 from cluster_jax.core import limits
 from cluster_jax.core.checks import InputError
 
-# What a file may say of its rows.
-BESIDE = ("labels", "y", "label_names", "files")
+# Optional arrays of a file that describe the rows of its main array.
+ROW_METADATA = ("labels", "y", "label_names", "files")
 
 
 def read_archive(
     dir: str | None, names: Sequence[str]
 ) -> tuple[epath.Path, NDArray, dict[str, NDArray]]:
-    """The main array of a file and the others.
+    """The main array of a file and its other arrays.
 
     Args:
         dir: path of the file.
-        names: under which the main array may be in a `.npz` file, the first that there is; else it
-            must be the only array beside those of `BESIDE`.
+        names: names of the main array in a `.npz` file, by priority; else the main array is the
+            only array that is not in `ROW_METADATA`.
 
     Returns:
         The path, the main array, and the other arrays by name.
 
     Raises:
-        ValueError: no such file, it cannot be read, or it has no such array.
+        ValueError: the file is missing, unreadable, or has no main array.
     """
     if not dir:
         raise ValueError("data.dir must be the path of a .npy or .npz file; got none")
@@ -43,12 +43,12 @@ def read_archive(
             loaded = dict(stored) if isinstance(stored, np.lib.npyio.NpzFile) else {"x": stored}
     except InputError:
         raise
-    # A damaged archive raises errors of zipfile and zlib as well as of NumPy.
+    # A damaged archive raises errors of zipfile, zlib and NumPy.
     except Exception as error:
         raise ValueError(
             f"{path} must hold NumPy arrays without pickled objects; got an error: {error}"
         ) from error
-    candidates = [key for key in loaded if key not in BESIDE]
+    candidates = [key for key in loaded if key not in ROW_METADATA]
     for key in (*names, *(candidates if len(candidates) == 1 else ())):
         if key in loaded:
             return path, loaded.pop(key), loaded
@@ -59,7 +59,7 @@ def read_archive(
 
 
 def check_labels(labels: NDArray, count: int, path: epath.Path) -> NDArray:
-    """Labels as int32 `[count]`; raises a `ValueError` if they are not."""
+    """Labels as int32 `[count]`; raises a `ValueError` for another shape or dtype."""
     if labels.shape != (count,) or not np.issubdtype(labels.dtype, np.integer):
         raise ValueError(
             f"labels in {path} must be integers of shape ({count},), one per image; got "

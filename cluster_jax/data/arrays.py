@@ -10,8 +10,8 @@ from cluster_jax.data.images import Dataset, Resize, in_memory, resize_and_crop_
 def load(*, dir: str | None, resize: Resize | None, cache_mb: float, limit: int | None) -> Dataset:
     """Images `[N, H, W]` or `[N, H, W, C]` of uint8, or of floats in [0, 1] (times 255, rounded).
 
-    A `.npz` file holds them under `images` or `x`, or as its only array, and int labels `[N]`
-    under `labels` or `y` if it has any.
+    A `.npz` file holds images under `images` or `x`, or as its only array, and optional int labels
+    `[N]` under `labels` or `y`.
 
     Args:
         dir: path of the file, local or in a bucket.
@@ -56,7 +56,7 @@ def to_uint8(images: np.ndarray) -> np.ndarray:
     """Images of uint8, or of floats in [0, 1], as uint8 `[N, H, W, C]`."""
     if images.dtype != np.uint8:
         pixels = np.empty(images.shape, np.uint8)
-        for i, image in enumerate(images):  # one by one: no float64 copy of the whole set
+        for i, image in enumerate(images):  # one by one, to avoid a float64 copy of the whole set
             pixels[i] = np.rint(image.astype(np.float64) * 255)
         images = pixels
     return images[..., None] if images.ndim == 3 else images

@@ -1,10 +1,10 @@
-"""Augmentations on the device: functions of one image and one key, for the caller to vmap.
+"""Augmentations on the device: functions of one image and one key, which the caller vmaps.
 
 An image is `[H, W, C]`, C = 1 or 3, floats in [0, 1] of the canonical dtype (float64 when x64 is
-on). The color functions follow torchvision's definitions. Saturation, hue and grayscale do not
-change a gray image (C = 1): those functions return it as it is.
+on). The color functions follow torchvision's definitions. Saturation, hue and grayscale return a
+gray image (C = 1) unchanged.
 
-The random functions draw all their numbers at once: each additional draw would take a third of
+The random functions draw all their numbers at once, because each additional draw takes a third of
 a second to compile on a CPU.
 """
 
@@ -17,8 +17,8 @@ from jax.scipy.ndimage import map_coordinates
 
 Pixel = Array | int
 
-LUMA = (0.299, 0.587, 0.114)  # weights of red, green and blue in gray, ITU-R BT.601
-TRIES = 10  # boxes that RandomResizedCrop draws before it falls back to the center
+LUMA = (0.299, 0.587, 0.114)  # weights of red, green and blue in the luma, ITU-R BT.601
+TRIES = 10  # boxes that RandomResizedCrop draws before it falls back to a central crop
 
 
 def crop_resize(image: Array, box: tuple[Pixel, Pixel, Pixel, Pixel], size: int) -> Array:
@@ -33,9 +33,9 @@ def crop_resize(image: Array, box: tuple[Pixel, Pixel, Pixel, Pixel], size: int)
         size: side of the result in pixels.
     """
     y, x, height, width = box
-    rows = _triangle(image.shape[0], y, height, size, image.dtype)
-    columns = _triangle(image.shape[1], x, width, size, image.dtype)
-    # Full precision: rounded to bfloat16 (TPU) a weight would be off by a gray level.
+    rows = _resize_weights(image.shape[0], y, height, size, image.dtype)
+    columns = _resize_weights(image.shape[1], x, width, size, image.dtype)
+    # Full precision, because weights rounded to bfloat16 (TPU) err by a gray level.
     return jnp.einsum("yh,xw,hwc->yxc", rows, columns, image, precision=lax.Precision.HIGHEST)
 
 
@@ -44,15 +44,15 @@ def random_box(
 ) -> tuple[Array, Array, Array, Array]:
     """The box of torchvision's RandomResizedCrop: (y, x, height, width), int32.
 
-    The area is uniform in `scale` times the image's, width / height log-uniform in `ratio`. The
-    first of ten candidates that lies within the image is taken; if none does, the largest central
-    box of an allowed ratio. All candidates are drawn at once instead of in a loop.
+    The area is uniform in `scale` times the area of the image, width / height log-uniform in
+    `ratio`. The first of ten candidates that lies within the image is taken, else the largest
+    central box of an allowed ratio. All candidates are drawn at once instead of in a loop.
     """
     image_height, image_width = shape[:2]
     draws = jax.random.uniform(key, (2 * TRIES + 2,))
-    area = image_height * image_width * _between(draws[:TRIES], *scale)
+    area = image_height * image_width * _rescale(draws[:TRIES], *scale)
     low, high = math.log(ratio[0]), math.log(ratio[1])
-    aspect = jnp.exp(_between(draws[TRIES : 2 * TRIES], low, high))
+    aspect = jnp.exp(_rescale(draws[TRIES : 2 * TRIES], low, high))
     heights = jnp.round(jnp.sqrt(area / aspect)).astype(jnp.int32)
     widths = jnp.round(jnp.sqrt(area * aspect)).astype(jnp.int32)
     valid = (heights > 0) & (heights <= image_height) & (widths > 0) & (widths <= image_width)
@@ -79,7 +79,7 @@ def flip(image: Array) -> Array:
 
 
 def grayscale(image: Array) -> Array:
-    """Every channel replaced by the luma `[H, W, C]`."""
+    """Replaces every channel by the luma, `[H, W, C]`."""
     return jnp.broadcast_to(_luma(image), image.shape)
 
 
@@ -89,18 +89,18 @@ def adjust_brightness(image: Array, factor: Array | float) -> Array:
 
 
 def adjust_contrast(image: Array, factor: Array | float) -> Array:
-    """Distance from the image's mean luma times `factor`, clipped to [0, 1]."""
+    """Scales the difference from the image's mean luma by `factor`, clipped to [0, 1]."""
     mean = jnp.mean(_luma(image))
     return _blend(image, jnp.broadcast_to(mean, image.shape), factor)
 
 
 def adjust_saturation(image: Array, factor: Array | float) -> Array:
-    """Distance from each pixel's luma times `factor`, clipped to [0, 1]."""
+    """Scales the difference from each pixel's luma by `factor`, clipped to [0, 1]."""
     return image if image.shape[-1] == 1 else _blend(image, grayscale(image), factor)
 
 
 def adjust_hue(image: Array, turns: Array | float) -> Array:
-    """Hue of HSV rotated by `turns` of the color circle; saturation and value are kept."""
+    """Rotates the hue of HSV by `turns` of the color circle; keeps saturation and value."""
     if image.shape[-1] == 1:
         return image
     red, green, blue = image[..., 0], image[..., 1], image[..., 2]
@@ -128,30 +128,30 @@ def random_jitter(
     saturation: float,
     hue: float,
 ) -> Array:
-    """The four adjustments by random amounts in random order, like torchvision's ColorJitter.
+    """Color jitter: the four adjustments by random amounts in random order, as in torchvision.
 
-    Factors are uniform in [max(0, 1 - a), 1 + a], the hue in [-a, a] turns. An order of all four is
-    an order of the three blends and a place for the hue among them, so that the costly hue is
-    computed only once although any order may be drawn.
+    Factors are uniform in [max(0, 1 - a), 1 + a], the hue in [-a, a] turns. The order is drawn as a
+    permutation of the three blends and a position of the hue among them, so that the costly hue is
+    computed only once for any order.
     """
     draws = jax.random.uniform(key, (8,), image.dtype)
     strengths = jnp.array([brightness, contrast, saturation], image.dtype)
-    factors = _between(draws[:3], jnp.maximum(0, 1 - strengths), 1 + strengths)
-    turns = _between(draws[3], -hue, hue)
+    factors = _rescale(draws[:3], jnp.maximum(0, 1 - strengths), 1 + strengths)
+    turns = _rescale(draws[3], -hue, hue)
     order = jnp.argsort(draws[4:7])
     place = jnp.floor(4 * draws[7]).astype(jnp.int32)
     return jitter(image, factors, turns, order, place)
 
 
 def jitter(image: Array, factors: Array, turns: Array, order: Array, place: Array) -> Array:
-    """Brightness (0), contrast (1), saturation (2) in `order`, hue before the one at `place`.
+    """Brightness (0), contrast (1) and saturation (2) in the given order, with hue among them.
 
     Args:
         image: `[H, W, C]`.
-        factors: of the three blends `[3]`.
-        turns: of the hue.
+        factors: factors of brightness, contrast and saturation `[3]`.
+        turns: rotation of the hue.
         order: permutation of 0, 1, 2, int32 `[3]`.
-        place: 0 to 3; 3 is hue last.
+        place: number of blends before the hue, 0 to 3.
     """
     adjustments = (adjust_brightness, adjust_contrast, adjust_saturation)
 
@@ -166,14 +166,15 @@ def jitter(image: Array, factors: Array, turns: Array, order: Array, place: Arra
 
 
 def gaussian_blur(image: Array, sigma: Array | float, radius: int) -> Array:
-    """Gaussian of standard deviation `sigma` pixels, truncated at `radius`, with reflected borders.
+    """Gaussian blur of standard deviation `sigma` pixels, truncated at `radius`, border reflected.
 
-    The edge pixel itself is not repeated, as in torchvision. `radius` must be below both sides.
+    The reflection does not repeat the edge pixel, as in torchvision. `radius` must be below both
+    sides.
     """
     offsets = jnp.arange(-radius, radius + 1, dtype=image.dtype)
     weights = jnp.exp(-0.5 * (offsets / sigma) ** 2)
     weights = weights / jnp.sum(weights)
-    # A sum of shifted images: a convolution with a kernel per image is slow under vmap.
+    # A sum of shifted images, because a convolution with one kernel per image is slow under vmap.
     for axis in (0, 1):
         length = image.shape[axis]
         pad = [(radius, radius) if a == axis else (0, 0) for a in range(3)]
@@ -185,7 +186,7 @@ def gaussian_blur(image: Array, sigma: Array | float, radius: int) -> Array:
 
 
 def solarize(image: Array, threshold: float) -> Array:
-    """Values of at least `threshold` inverted, `1 - x`, each channel separately."""
+    """Solarization: replaces values x of at least `threshold` by 1 - x, per channel."""
     return jnp.where(image >= threshold, 1 - image, image)
 
 
@@ -197,7 +198,7 @@ def affine(
     shear: Array | float,
     shift: Array,
 ) -> Array:
-    """Shear, scale and rotate about the center, then shift; bilinear, zero outside.
+    """Affine map about the center: shear, scale, rotation, shift; bilinear, zero outside.
 
     A point p (y, x from the center) moves to `scale * R(rotation) @ [[1, shear], [0, 1]] @ p +
     shift`.
@@ -227,7 +228,7 @@ def affine(
 def random_affine(
     key: Array, image: Array, *, rotation: float, scale: float, shear: float, shift: float
 ) -> Array:
-    """`affine` with angle, scale - 1, shear and both shifts uniform within plus or minus these."""
+    """`affine` with angle, scale - 1, shear and both shifts uniform within +- the arguments."""
     angle, magnification, slant, y, x = jax.random.uniform(key, (5,), image.dtype, -1.0, 1.0)
     return affine(
         image,
@@ -239,7 +240,7 @@ def random_affine(
 
 
 def noise(key: Array, image: Array, std: float) -> Array:
-    """Gaussian noise of standard deviation `std` added; values may leave [0, 1]."""
+    """Adds Gaussian noise of standard deviation `std`; values may leave [0, 1]."""
     return image + std * jax.random.normal(key, image.shape, image.dtype)
 
 
@@ -252,13 +253,13 @@ def fit(image: Array, size: int) -> Array:
     return image if side == size else crop_resize(image, (0, 0, side, side), size)
 
 
-def _between(draws: Array, low: Array | float, high: Array | float) -> Array:
-    """Uniform draws of [0, 1) moved to [low, high)."""
+def _rescale(draws: Array, low: Array | float, high: Array | float) -> Array:
+    """Maps uniform draws of [0, 1) to [low, high)."""
     return low + (high - low) * draws
 
 
 def _luma(image: Array) -> Array:
-    """`[H, W, C]` -> `[H, W, 1]`."""
+    """Luma of an image, `[H, W, C]` -> `[H, W, 1]`."""
     if image.shape[-1] == 1:
         return image
     weights = jnp.array(LUMA, image.dtype)
@@ -269,8 +270,8 @@ def _blend(image: Array, other: Array, factor: Array | float) -> Array:
     return jnp.clip(factor * image + (1 - factor) * other, 0, 1)
 
 
-def _triangle(length: int, start: Pixel, extent: Pixel, size: int, dtype: jnp.dtype) -> Array:
-    """Weights `[size, length]` of the pixels of a line for resizing a section of it."""
+def _resize_weights(length: int, start: Pixel, extent: Pixel, size: int, dtype: jnp.dtype) -> Array:
+    """Weights `[size, length]` of antialiased bilinear resizing of a section of a line."""
     pixels = jnp.arange(length, dtype=dtype)[None]
     step = jnp.asarray(extent, dtype) / size
     centers = start + (jnp.arange(size, dtype=dtype)[:, None] + 0.5) * step - 0.5

@@ -1,4 +1,4 @@
-"""Batches of images: which images a step sees, as a function of (seed, step), and prefetching."""
+"""Batches: the images of a step as a pure function of (seed, step), and prefetching."""
 
 import functools
 import itertools
@@ -14,18 +14,18 @@ from cluster_jax.data.images import Dataset, order
 # A dict of arrays, or, with labeled rows, a dict of such dicts.
 Batch = dict[str, Any]
 
-# Added to the seed of each part, so that parts of equal size get different permutations.
+# Added to the seed of a part of a batch, so that parts of equal size get different permutations.
 SEED_OFFSETS = {"all": 0, "unlabeled": 0, "labeled": 2**32}
 
-# Batches that an evaluation decodes ahead, so that decoding overlaps with the device.
+# Batches that an evaluation decodes ahead, so that decoding overlaps with computation.
 EVALUATION_PREFETCH = 2
 
 
 def steps_per_epoch(size: int, batch_size: int) -> int:
-    """Whole batches in `size` images; the remaining images of an epoch are dropped.
+    """Number of full batches in `size` images; the remaining images of an epoch are dropped.
 
     Raises:
-        ValueError: a batch below one image, or fewer images than a batch.
+        ValueError: the batch is empty, or larger than the set.
     """
     _check_batch_size(batch_size)
     if size < batch_size:
@@ -37,9 +37,9 @@ def steps_per_epoch(size: int, batch_size: int) -> int:
 
 
 def indices(*, seed: int, size: int, batch_size: int, step: int) -> np.ndarray:
-    """Images of one global batch, a pure function of seed and step.
+    """Indices of the images of one global batch, a pure function of seed and step.
 
-    Each epoch has its own permutation and no image twice.
+    Each epoch has its own permutation, in which every image occurs at most once.
 
     Returns:
         int32 `[batch_size]`.
@@ -50,20 +50,20 @@ def indices(*, seed: int, size: int, batch_size: int, step: int) -> np.ndarray:
 
 
 def parts(dataset: Dataset, batch_size: int, labeled: int | None) -> dict[str, tuple]:
-    """Which images each part of a batch is drawn from, and how many.
+    """The parts of a batch: the images to draw from, and the number of rows.
 
     Args:
         dataset: the images.
         batch_size: images of the global batch.
-        labeled: number of them that come from the images of known classes, the others from the
-            unlabeled ones; None: a batch has one part, drawn from all images.
+        labeled: number of rows with labeled images, the others have unlabeled images; None: one
+            part with all images.
 
     Returns:
         Name -> (indices int32 `[n]`, number of rows): `"all"`; or `"labeled"` and
         `"unlabeled"`, omitting empty parts.
 
     Raises:
-        ValueError: more labeled rows than rows in the batch, or no class is known.
+        ValueError: `labeled` exceeds the batch, or no class is known.
     """
     if labeled is None:
         return {"all": (np.arange(dataset.size, dtype=np.int32), batch_size)}
@@ -86,7 +86,7 @@ def parts(dataset: Dataset, batch_size: int, labeled: int | None) -> dict[str, t
 
 
 def with_images(batch: Batch, images: Any) -> Batch:
-    """A batch of indices, each part with its rows of `images` `[N, H, W, C]` added."""
+    """Adds the images at a batch's indices, rows of `images` `[N, H, W, C]`, to each part."""
     if "index" in batch:
         return {**batch, "image": images[batch["index"]]}
     return {name: with_images(part, images) for name, part in batch.items()}
@@ -106,16 +106,16 @@ def stream(
 ) -> Generator[Batch]:
     """This process's rows of the batches of steps `start` to `stop - 1`.
 
-    A batch of a cached set is `{"index"}`: the step gathers the images on the device. One of a
+    A batch of a cached set is `{"index"}`: the step gathers the images on the device. A batch of a
     streamed set is `{"index", "image"}`, decoded up to `prefetch` batches ahead in threads that
     end when the iterator is closed or exhausted; an error is raised when its batch is reached.
 
-    With `labeled` rows a batch is `{"labeled": {"index", "label"}, "unlabeled": {"index"}}`
-    (and images): it has no label of an unlabeled image. Each part has its own epochs.
+    With `labeled` rows a batch is `{"labeled": {"index", "label"}, "unlabeled": {"index"}}`, and
+    `"image"` if streamed. Unlabeled images have no label in it. Each part has its own epochs.
 
     Args:
         dataset: the images.
-        seed: of the permutations.
+        seed: random seed of the permutations.
         batch_size: images of the global batch.
         labeled: see `parts`.
         start: first step.
@@ -125,7 +125,8 @@ def stream(
         prefetch: number of batches decoded ahead, at least 1.
 
     Raises:
-        ValueError: the batch cannot be divided or filled, or `prefetch` is below 1.
+        ValueError: the batch is not divisible by the processes or larger than the set, or
+            `prefetch` is below 1.
     """
     sources = parts(dataset, batch_size, labeled)
     for members, count in sources.values():
@@ -160,7 +161,7 @@ def stream(
 def evaluation(
     dataset: Dataset, *, batch_size: int, process: int, processes: int, start: int = 0
 ) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
-    """Every image once, in order, in batches of one size.
+    """Batches of equal size that contain every image once, in order.
 
     The last batch is padded by repeating the last image.
 
@@ -169,14 +170,14 @@ def evaluation(
         batch_size: images of the global batch; may exceed the size of the set.
         process: rank of this process.
         processes: number of processes; each has `batch_size / processes` contiguous rows.
-        start: image from which to go on, the first one of a batch.
+        start: first image, a multiple of `batch_size`; for resuming.
 
     Returns:
-        Iterator of (uint8 `[batch_size / processes, H, W, C]`, their indices int32, number of
-        valid rows in the global batch: its first ones).
+        Iterator of (uint8 `[batch_size / processes, H, W, C]`, indices int32, number of valid rows
+        of the global batch, its leading rows).
 
     Raises:
-        ValueError: the batch cannot be divided.
+        ValueError: the batch is not divisible by the processes.
     """
     _check_batch_size(batch_size)
     rows = _rows(batch_size, process, processes)
@@ -190,7 +191,7 @@ def evaluation(
 
 
 def _prefetch(function: Callable[[int], Any], items: Iterable[int], depth: int) -> Generator:
-    """`function` of each item in order, computed by a thread at most `depth` items ahead."""
+    """Maps `function` over the items in order; a thread computes at most `depth` items ahead."""
     remaining = iter(items)
     pending: deque = deque()
     pool = ThreadPoolExecutor(max_workers=1)
@@ -215,7 +216,7 @@ def _permutation(seed: int, size: int, epoch: int) -> np.ndarray:
 
 
 def _rows(batch_size: int, process: int, processes: int) -> slice:
-    """Rows of a global batch that a process has."""
+    """The rows of a global batch that belong to a process."""
     if batch_size % processes:
         raise ValueError(
             f"a batch must be divisible by the {processes} processes; got {batch_size} images"

@@ -1,4 +1,4 @@
-"""Data sets by name: digits, a folder of images, a file of images or features, or TFDS."""
+"""Loading of data sets: digits, a folder of images, a file of images or features, or TFDS."""
 
 import dataclasses
 import warnings
@@ -17,27 +17,27 @@ from cluster_jax.data.images import (
     subset,
 )
 
-STATISTICS_IMAGES = 10_000  # a mean over 10,000 images is known to about 0.1 %
+STATISTICS_IMAGES = 10_000  # the standard error of a mean over 10,000 images is about 0.1 %
 STATISTICS_CHUNK = 256
 
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
-    """Section `data`: which images.
+    """Section `data`: the data set and its preprocessing.
 
     Attributes:
         name: "digits", "folder", "arrays", "features" or the name of a prepared TFDS set.
         dir: location of the data: folder, file, or TFDS's data directory; unused by digits.
         split: TFDS split, "train" or "train+test"; ignored by other sources.
         label: feature of a TFDS set that holds the classes, "label" or for example CIFAR-100's
-            "coarse_label"; the others ignore it. A set without it has no labels.
-        image_size: None to keep the size that all images share; or the side of a square: the short
-            side is scaled to it (antialiased) and the center cut out.
-        interpolation: by which it is scaled, one of `images.INTERPOLATIONS`.
+            "coarse_label"; other sources ignore it. A set without this feature has no labels.
+        image_size: side of a square: the short side is scaled to it (antialiased) and the center
+            cropped; None to keep the size, which all images must share.
+        interpolation: method of scaling, one of `images.INTERPOLATIONS`.
         limit: number of images of a fixed random subset (independent of seed and machine, in the
             order of the set), or None for all.
         cache_mb: sets up to this size, in 10^6 bytes of uint8, are decoded into
-            `Dataset.images`; larger ones are decoded by every `fetch`.
+            `Dataset.images`; images of a larger set are decoded by every `fetch`.
         max_corrupt_fraction: largest fraction, 0 to 1, of a folder's files that may be unreadable.
     """
 
@@ -66,7 +66,7 @@ class DataConfig:
 
 
 def load(config: DataConfig) -> Dataset:
-    """The images of a set as uint8 of one size, in memory or streamed.
+    """The data set of a config: uint8 images of one size or features, in memory or streamed.
 
     Raises:
         ValueError: the data are missing or have the wrong format.
@@ -96,22 +96,22 @@ def load(config: DataConfig) -> Dataset:
             cache_mb=cache_mb,
             limit=limit,
         )
-    return _numbered(dataset)
+    return _encode_labels(dataset)
 
 
 def from_array(config: DataConfig, X: ArrayLike) -> Dataset:
-    """A set from an array of images, or of features if that is the name of the config's set.
+    """A data set from an array of images, or of features if `data.name` is "features".
 
     Raises:
-        ValueError: not an array of these.
+        ValueError: the array has an unsupported shape or dtype.
     """
     if config.name == "features":
         return features.from_array(X, cache_mb=config.cache_mb)
     return arrays.from_array(X, resize=config.resize, cache_mb=config.cache_mb)
 
 
-def _numbered(dataset: Dataset) -> Dataset:
-    """Labels as 0, 1, ... with their names; dropped if all are -1 (TFDS's test splits)."""
+def _encode_labels(dataset: Dataset) -> Dataset:
+    """Encodes labels as 0, 1, ...; drops them if all are -1, as in TFDS's unlabeled splits."""
     labels, names = dataset.labels, dataset.label_names
     if labels is None or (labels == -1).all():
         return dataset._replace(labels=None, label_names=None)
@@ -131,8 +131,8 @@ def _numbered(dataset: Dataset) -> Dataset:
 def channel_statistics(dataset: Dataset) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation of each channel over all pixels, on the scale [0, 1].
 
-    At most 10,000 evenly spaced images are read. A constant channel gets the standard
-    deviation of one gray level, so that it can be divided by.
+    At most 10,000 evenly spaced images are read. The standard deviation of a constant channel is
+    set to one gray level, because images are divided by it.
 
     Returns:
         Mean and standard deviation, C floats each.
@@ -152,7 +152,7 @@ def channel_statistics(dataset: Dataset) -> tuple[tuple[float, ...], tuple[float
 
 
 def _digits(resize: Resize | None, cache_mb: float, limit: int | None) -> Dataset:
-    """scikit-learn's 1797 digits, 8 x 8, its values 0 to 16 scaled to 0 to 255 and rounded."""
+    """scikit-learn's 1797 digits, 8 x 8, with values 0 to 16 scaled to 0 to 255 and rounded."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         from sklearn.datasets import load_digits

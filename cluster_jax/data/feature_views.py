@@ -1,4 +1,4 @@
-"""Views of features: random changes of a vector in place of those of an image."""
+"""Augmented views of feature vectors: mixing with neighbors, noise, dropout."""
 
 import dataclasses
 import math
@@ -15,19 +15,19 @@ from cluster_jax.data.views import Augment
 
 @dataclasses.dataclass(frozen=True)
 class FeatureViewsConfig:
-    """Section `feature_views`: how a view of features is made, in this order.
+    """Section `feature_views`: augmentations of a feature vector, applied in this order.
 
-    Features are scaled to a root mean square of one over their columns. All zeros or None: both
+    Vectors are scaled to a root mean square of one over their columns. With zeros everywhere both
     views are the features themselves.
 
     Attributes:
-        cached: number of the stored augmented views, of which one is drawn; 0: a view starts from
-            the features of the image itself; None: all that the data have.
-        neighbors: number of the nearest neighbors, of which one is drawn. NCL's head on clusters
-            asks them too, if views go towards them (ten at most).
-        step: largest part of the way to that neighbor, 0 to 1, drawn uniformly.
-        noise: standard deviation of normal noise.
-        dropout: probability that a column is zero; the others are scaled up.
+        cached: number of stored augmented views, one of which is drawn as the start; 0: start from
+            the features of the image itself; None: all stored views.
+        neighbors: number of nearest neighbors, one of which is drawn for mixing. If `step` is
+            positive, NCL's head on clusters spreads labels over them too (ten at most).
+        step: maximum of the uniform mixing coefficient with the neighbor, 0 to 1.
+        noise: standard deviation of Gaussian noise.
+        dropout: probability that a column is set to zero; other columns are scaled up.
     """
 
     cached: int | None
@@ -50,19 +50,19 @@ class FeatureViewsConfig:
 
     @property
     def searched(self) -> int:
-        """Number of neighbors to search for each row; none where no view goes towards one."""
+        """Number of neighbors to search for each row; 0 if views are not mixed with them."""
         return self.neighbors if self.step else 0
 
 
 def make(config: FeatureViewsConfig, dataset: Dataset) -> Augment:
-    """Views of the features of a set, float `[v + m, d]` each -> `[d]`; see `Augment`.
+    """The augmentations of an item of features, float `[v + m, d]` -> `[d]`; see `Augment`.
 
-    The first of the v rows is that of the image itself, which `clean` gives; the last m are its
-    neighbors'. Each change has its own random numbers, so turning one off does not change the
-    others.
+    The first of the v rows has the features of the image itself, which `clean` returns; the last m
+    rows have the features of its neighbors. Each augmentation has its own random numbers, so
+    turning one off does not change the others.
 
     Raises:
-        InputError: the set has fewer augmented views than the config asks for.
+        InputError: the set has fewer stored views than `cached`.
     """
     stored = dataset.shape[0] - dataset.neighbors - 1
     cached = stored if config.cached is None else config.cached
@@ -78,7 +78,7 @@ def make(config: FeatureViewsConfig, dataset: Dataset) -> Augment:
         if config.searched:
             neighbor = rows[-jax.random.randint(neighbor_key, (), 1, config.neighbors + 1)]
             x += jax.random.uniform(step_key, (), x.dtype, 0, config.step) * (neighbor - x)
-        x = _scaled(x)
+        x = _unit_rms(x)
         if config.noise:
             x += config.noise * jax.random.normal(noise_key, x.shape, x.dtype)
         if config.dropout:
@@ -86,9 +86,9 @@ def make(config: FeatureViewsConfig, dataset: Dataset) -> Augment:
             x = jnp.where(kept, x / (1 - config.dropout), 0)
         return x
 
-    return Augment(view, view, lambda rows: _scaled(rows[0]))
+    return Augment(view, view, lambda rows: _unit_rms(rows[0]))
 
 
-def _scaled(x: Array) -> Array:
-    """A vector near length one, so that its entries have the size of standardized pixels."""
+def _unit_rms(x: Array) -> Array:
+    """Scales a vector of length one to a root mean square of one, as of standardized pixels."""
     return x.astype(jnp.result_type(float)) * math.sqrt(len(x))

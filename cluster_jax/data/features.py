@@ -1,4 +1,4 @@
-"""Vectors as data: features of images that another network has made, one or several of each."""
+"""Data sets of feature vectors from another network: one or several views of each image."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from cluster_jax.data import tables
 from cluster_jax.data.archive import check_labels, read_archive
 from cluster_jax.data.images import Dataset, subset
 
-# Rows that are converted at a time.
+# Rows that are converted at a time, which bounds memory.
 _CHUNK = 1024
 
 
@@ -22,18 +22,18 @@ def load(
 ) -> Dataset:
     """Features `[N, d]`, or `[N, v, d]` with v views of each image, the first the image itself.
 
-    Each is scaled to length one: what is compared is their direction.
+    Vectors are scaled to length one, because they are compared by cosine.
 
-    A `.npz` file holds them under `features` or `x`, or as its only array; beside them, if it has
-    any, int labels `[N]` under `labels` or `y`, names of the classes under `label_names`, and a
-    name of each image under `files`. A `.csv` may name its rows, see `tables.read_table`.
+    A `.npz` file holds features under `features` or `x`, or as its only array. Optional arrays are
+    int labels `[N]` (`labels` or `y`), names of the classes (`label_names`), and a name of each
+    image (`files`). A `.csv` may name its rows, see `tables.read_table`.
 
     Args:
         dir: path of a `.npy`, `.npz` or `.csv` file; `.npy` and `.npz` may be in a bucket.
         cache_mb: sets up to this size, in 10^6 bytes of float32, are put on the device; larger
             ones stay on the host.
         limit: number of rows of a fixed random subset, or None for all.
-        with_labels: whether to read labels; the caller may have no use for them.
+        with_labels: whether to read labels.
 
     Raises:
         ValueError: missing file, or features or labels of an unsupported dtype, shape or value.
@@ -49,7 +49,7 @@ def load(
         path, values, others = read_archive(dir, ("features", "x"))
         labels = others.get("labels", others.get("y")) if with_labels else None
         labels = None if labels is None else check_labels(labels, len(values), path)
-        label_names, sources = (_texts(others, key, path) for key in ("label_names", "files"))
+        label_names, sources = (_strings(others, key, path) for key in ("label_names", "files"))
         if label_names is not None and labels is not None and labels.max() >= len(label_names):
             raise InputError(
                 f"label_names in {path} must name each of the labels 0 to {labels.max()}; got "
@@ -63,7 +63,7 @@ def load(
     _check(values, name)
     rows = subset(len(values), limit)
     kept = values if len(rows) == len(values) else values[rows]
-    dataset = _dataset(_unit_rows(kept, name), cache_mb)
+    dataset = _dataset(_l2_normalized(kept, name), cache_mb)
     return dataset._replace(
         labels=None if labels is None else labels[rows],
         label_names=label_names,
@@ -82,78 +82,78 @@ def from_array(X: ArrayLike, *, cache_mb: float) -> Dataset:
     except ValueError as error:
         raise InputError("X must be one array; got rows of different lengths") from error
     _check(values, "features in X")
-    return _dataset(_unit_rows(values, "features in X"), cache_mb)
+    return _dataset(_l2_normalized(values, "features in X"), cache_mb)
 
 
 def pending(images: Dataset, views: int, columns: int) -> Dataset:
-    """Features of images that have a shape and no values yet, see `of_images`.
+    """The data set of images that are not embedded yet; `of_images` adds the values.
 
     Args:
         images: the images.
-        views: stored views of each image beside the image itself.
-        columns: length of a vector.
+        views: number of augmented views of each image that will be stored.
+        columns: length of a feature vector.
     """
     return images._replace(
-        shape=(1 + views, columns), images=None, fetch=_no_values, features_of=images
+        shape=(1 + views, columns), images=None, fetch=_fetch_pending, features_of=images
     )
 
 
 def of_images(images: Dataset, values: NDArray, cache_mb: float) -> Dataset:
-    """The features of images, float `[N, v, d]`, with what is known of the images.
+    """A data set of features, float `[N, v, d]`, with labels, names and sources of the images.
 
     Raises:
         ValueError: a value is not finite.
     """
-    rows = _unit_rows(values, f"features of {images.name}")
+    rows = _l2_normalized(values, f"features of {images.name}")
     dataset = _dataset(rows, cache_mb)
     return images._replace(
         shape=dataset.shape, images=dataset.images, fetch=dataset.fetch, features_of=images
     )
 
 
-def _no_values(indices: NDArray) -> NDArray:
+def _fetch_pending(indices: NDArray) -> NDArray:
     raise LookupError("the images have no features yet")
 
 
 def with_neighbors(dataset: Dataset, count: int) -> Dataset:
-    """The set with the features of each row's nearest other rows after its own views.
+    """The set with the features of the nearest neighbors of each row appended to its own views.
 
-    Neighbors are the most similar rows by the cosine of their first views. Where some classes are
-    known, those of labeled rows are labeled and those of unlabeled rows are not: the two have no
-    class in common.
+    Neighbors are the most similar other rows by the cosine of their first views. In novel class
+    discovery labeled rows have labeled neighbors and unlabeled rows unlabeled neighbors, because
+    known and novel classes are disjoint.
 
     Args:
         dataset: features.
-        count: number of neighbors, less than the number of rows of each kind.
+        count: number of neighbors, less than the number of labeled and of unlabeled rows.
 
     Raises:
-        InputError: too few rows.
+        InputError: there are too few rows.
     """
-    if count == dataset.neighbors:  # none, or those that another stage has added
+    if count == dataset.neighbors:  # zero, or an earlier stage has added the neighbors
         return dataset
     views, columns = dataset.shape
     shape = (views + count, columns)
-    kinds = {"rows of the data": np.arange(dataset.size)}
+    groups = {"rows of the data": np.arange(dataset.size)}
     if dataset.known is not None:
-        kinds = {
+        groups = {
             "labeled rows": np.flatnonzero(dataset.known >= 0),
             "unlabeled rows": np.flatnonzero(dataset.known < 0),
         }
-    for kind, rows in kinds.items():
+    for kind, rows in groups.items():
         if count >= len(rows):
             raise InputError(
                 f"feature_views.neighbors must be less than the {len(rows)} {kind}; got {count}"
             )
-    if dataset.fetch is _no_values:
+    if dataset.fetch is _fetch_pending:
         return dataset._replace(shape=shape, neighbors=count)
     starts = range(0, dataset.size, _CHUNK)
     indices = [np.arange(start, min(start + _CHUNK, dataset.size)) for start in starts]
     first = np.concatenate([dataset.fetch(chunk)[:, 0] for chunk in indices])
     nearest = np.empty((dataset.size, count), np.int64)
-    for rows in kinds.values():
+    for rows in groups.values():
         search = NearestNeighbors(n_neighbors=count, metric="cosine", algorithm="brute")
-        # One thread: which of equally near rows comes first depends on the number of threads, and
-        # all processes must find the same. Without rows of its own, the search leaves each out.
+        # One thread, because the order of ties depends on the number of threads, and all processes
+        # must agree. `kneighbors` without an argument excludes each row from its neighbors.
         with threadpool_limits(1):
             nearest[rows] = rows[search.fit(first[rows]).kneighbors(return_distance=False)]
 
@@ -161,7 +161,7 @@ def with_neighbors(dataset: Dataset, count: int) -> Dataset:
         indices = np.asarray(indices)
         return np.concatenate([dataset.fetch(indices), first[nearest[indices]]], axis=1)
 
-    # Streamed: on the device it would be many times the set.
+    # Streamed, because on the device it would take many times the memory of the set.
     return dataset._replace(shape=shape, images=None, fetch=fetch, neighbors=count, nearest=nearest)
 
 
@@ -172,7 +172,7 @@ def _dataset(values: NDArray, cache_mb: float) -> Dataset:
 
 
 def _check(values: NDArray, name: str) -> None:
-    """Raises an `InputError` for an array of another shape or dtype."""
+    """Raises an `InputError` for an unsupported shape or dtype."""
     shape = " x ".join(map(str, values.shape))
     if values.ndim not in (2, 3) or not values.size:
         raise InputError(
@@ -183,22 +183,22 @@ def _check(values: NDArray, name: str) -> None:
         raise InputError(f"{name} must be real numbers; got {values.dtype}")
 
 
-def _unit_rows(values: NDArray, name: str) -> NDArray:
-    """The features as float32 `[N, v, d]`, each scaled to length one; zeros stay zeros."""
+def _l2_normalized(values: NDArray, name: str) -> NDArray:
+    """L2-normalized features, float32 `[N, v, d]`; a zero vector stays zero."""
     values = values.reshape(len(values), -1, values.shape[-1])
     rows = np.empty(values.shape, np.float32)
-    for i in range(0, len(values), _CHUNK):  # no float64 copy of the whole set
+    for i in range(0, len(values), _CHUNK):  # in chunks, to avoid a float64 copy of the whole set
         chunk = values[i : i + _CHUNK].astype(np.float64)
         if not np.isfinite(chunk).all():
             raise InputError(f"{name} must be finite; got NaN or infinity")
         largest = np.abs(chunk).max(axis=2, keepdims=True)
-        chunk /= np.where(largest > 0, largest, 1)  # so that no square overflows
+        chunk /= np.where(largest > 0, largest, 1)  # so that squares cannot overflow
         norms = np.linalg.norm(chunk, axis=2, keepdims=True)
         rows[i : i + _CHUNK] = chunk / np.where(norms > 0, norms, 1)
     return rows
 
 
-def _texts(others: dict[str, Any], key: str, path: epath.Path) -> tuple[str, ...] | None:
+def _strings(others: dict[str, Any], key: str, path: epath.Path) -> tuple[str, ...] | None:
     if key not in others:
         return None
     if others[key].ndim != 1 or others[key].dtype.kind not in "Uiu":

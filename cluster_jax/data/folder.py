@@ -1,4 +1,4 @@
-"""A folder of image files: nested or flat, with or without class folders."""
+"""Image folders: nested or flat, with or without class folders."""
 
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -17,7 +17,7 @@ CHANNELS = 3
 
 
 class _Unreadable(NamedTuple):
-    """In place of the image of a file that cannot be read."""
+    """Result for a file that cannot be read."""
 
     reason: str
 
@@ -36,10 +36,10 @@ def load(
 ) -> Dataset:
     """The images of a folder and all its subfolders, in the order of their paths, as RGB.
 
-    Labels are the names of the first-level subfolders if every image lies in one and there are
-    two or more. They are used for scores only: if the subfolders are not classes, only the scores
-    are meaningless. A cached set is decoded once. For a streamed one only the headers are read
-    here; a file that fails later, when all of it is decoded, raises an InputError that names it.
+    Labels are the first-level subfolders if there are at least two and every image lies in one.
+    Labels are used for scores only: if the subfolders are not classes, only the scores are
+    meaningless. A cached set is decoded once. Of a streamed set only headers are read here; a file
+    whose pixels fail to decode later raises an InputError that names it.
 
     Args:
         dir: path, local or in a bucket.
@@ -50,8 +50,8 @@ def load(
             the subset are not replaced.
 
     Raises:
-        ValueError: missing folder, no image in it, none readable, too many unreadable, or
-            images of different sizes without `resize`.
+        ValueError: the folder is missing, has no readable image or too many unreadable files, or
+            images differ in size without `resize`.
     """
     root, all_files = _files(dir)
     labels, names = _labels(all_files)
@@ -61,12 +61,12 @@ def load(
     def probe(file: str) -> _Shape | _Unreadable:
         return _attempt(_read_shape, root / file, resize)
 
-    def picture(file: str) -> np.ndarray | _Unreadable:
+    def decode_file(file: str) -> np.ndarray | _Unreadable:
         return _attempt(_decode, root / file, resize)
 
     shape = (resize.side, resize.side, CHANNELS) if resize else _first_shape(files, probe)
     is_cached = shape is not None and fits(len(files), shape, cache_mb)
-    results = list(map_threaded(picture if is_cached else probe, files, "reading images"))
+    results = list(map_threaded(decode_file if is_cached else probe, files, "reading images"))
     good = [i for i, result in enumerate(results) if not isinstance(result, _Unreadable)]
     skipped = tuple(
         (file, result.reason)
@@ -107,7 +107,7 @@ def load(
 
 
 def _files(dir: str | None) -> tuple[epath.Path, list[str]]:
-    """The folder and the sorted paths of its image files relative to it, hidden ones left out."""
+    """The folder, and the sorted relative paths of its image files without hidden files."""
     if not dir:
         raise ValueError("data.dir must be a folder of images; got none")
     root = epath.Path(dir).expanduser()
@@ -127,7 +127,7 @@ def _files(dir: str | None) -> tuple[epath.Path, list[str]]:
             if entry.name.startswith("."):
                 continue
             path = prefix + entry.name
-            # The extension first: on a bucket each is_dir() is a request.
+            # The extension is checked first, because each is_dir() on a bucket is a request.
             if entry.name.lower().endswith(EXTENSIONS) and not entry.is_dir():
                 paths.append(path)
             elif entry.is_dir():
@@ -153,12 +153,12 @@ def _labels(files: Sequence[str]) -> tuple[np.ndarray | None, tuple[str, ...] | 
 def _attempt(
     read: Callable[[epath.Path, Resize | None], Result], path: epath.Path, resize: Resize | None
 ) -> Result | _Unreadable:
-    """`read(path, resize)`, or the reason why it failed."""
+    """The result of `read(path, resize)`, or the reason of its failure."""
     try:
         return read(path, resize)
-    # Pillow's readers raise nearly any exception on damaged bytes, SyntaxError included.
+    # Pillow raises errors of many types on damaged bytes, SyntaxError included.
     except Exception as error:
-        # Pillow's message names the buffer object that it read from, not the file.
+        # Pillow's message names a buffer object in place of the file.
         if isinstance(error, Image.UnidentifiedImageError):
             return _Unreadable("not an image" if path.stat().length else "empty file")
         return _Unreadable(" ".join(f"{type(error).__name__}: {error}".split()))
@@ -169,20 +169,20 @@ def _decode(path: epath.Path, resize: Resize | None) -> np.ndarray:
 
 
 def _read_shape(path: epath.Path, resize: Resize | None) -> _Shape:
-    """Shape that the image will have, from the header of the file alone."""
+    """Shape of the decoded image, from the header of the file."""
     with path.open("rb") as file, Image.open(file) as image:
         if resize:
             return resize.side, resize.side, CHANNELS
-        # PNG's own getexif decodes the whole image, since tags may come last.
-        turned = Image.Image.getexif(image).get(ORIENTATION, 1) >= 5
-        height, width = (image.width, image.height) if turned else (image.height, image.width)
+        # The getexif of Pillow's PNG class decodes the whole image, since tags may come last.
+        is_rotated = Image.Image.getexif(image).get(ORIENTATION, 1) >= 5
+        height, width = (image.width, image.height) if is_rotated else (image.height, image.width)
         return height, width, CHANNELS
 
 
 def _first_shape(
     files: Iterable[str], probe: Callable[[str], _Shape | _Unreadable]
 ) -> _Shape | None:
-    """Shape of the first readable image, None if there is none."""
+    """Shape of the first readable image; None if no image is readable."""
     shapes = (shape for shape in map(probe, files) if not isinstance(shape, _Unreadable))
     return next(shapes, None)
 

@@ -1,4 +1,4 @@
-"""The data set type; decoding and resizing of images, in threads."""
+"""The type `Dataset`; decoding and resizing of images in threads."""
 
 import io
 import itertools
@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image, ImageOps
 from tqdm import tqdm
 
-# Ways to resize, by the names that timm gives them in the configs of its weights.
+# Interpolation of a resize, by the names in timm's model configs.
 INTERPOLATIONS = {
     "nearest": Image.Resampling.NEAREST,
     "bilinear": Image.Resampling.BILINEAR,
@@ -18,7 +18,7 @@ INTERPOLATIONS = {
     "lanczos": Image.Resampling.LANCZOS,
 }
 
-# Images that are decoded and not yet consumed in a pass over a set: bounds the pass's memory.
+# Largest number of decoded images that wait to be consumed, which bounds memory.
 CHUNK = 1024
 
 
@@ -26,7 +26,7 @@ class Resize(NamedTuple):
     """The square that images are resized and cropped to.
 
     Attributes:
-        side: in pixels.
+        side: side of the square in pixels.
         interpolation: one of `INTERPOLATIONS`.
     """
 
@@ -35,10 +35,10 @@ class Resize(NamedTuple):
 
 
 class Dataset(NamedTuple):
-    """A set of images of one size, or of features of images: vectors of one length.
+    """A set of images of one size, or of feature vectors of images.
 
-    Features have their views, the first that of the image itself, and then those of neighbors in
-    place of pixels: where the attributes say uint8 and (H, W, C), features have float32 and (v, d).
+    An item of features is float32 `[v, d]` in place of uint8 `[H, W, C]`: the features of the image
+    itself, of its augmented views, and of its nearest neighbors.
 
     Attributes:
         name: `data.name`.
@@ -50,12 +50,12 @@ class Dataset(NamedTuple):
         label_names: name of each label, or None.
         sources: file of each image relative to the folder, or None.
         skipped: (path, reason) of every file that could not be read.
-        known: int32 `[N]`, class labels that training may use, -1 for unlabeled images; None where
-            training uses no classes. Only novel class discovery has it.
-        neighbors: number of the last rows of each item of features that are its neighbors'.
-        nearest: int64 `[N, neighbors]`, these neighbors, the most similar first; None where there
-            are none, or where the images have no features yet.
-        features_of: the images whose features these are, where the run itself embeds them.
+        known: int32 `[N]`, class labels for training, -1 for unlabeled images; None except in novel
+            class discovery.
+        neighbors: number of neighbors, whose features are the last rows of each item.
+        nearest: int64 `[N, neighbors]`, indices of the neighbors, the most similar first; None
+            without neighbors, or before the images are embedded.
+        features_of: the images, if the run itself embeds them; else None.
     """
 
     name: str
@@ -74,17 +74,17 @@ class Dataset(NamedTuple):
 
     @property
     def shown(self) -> "Dataset | None":
-        """The images to look at: the items themselves, or those they are features of, if any."""
+        """The images to show: this set, or the images that it has the features of, or None."""
         return self if self.has_images else self.features_of
 
     @property
     def has_images(self) -> bool:
-        """Whether the items are images, not features."""
+        """Whether the items are images and not features."""
         return len(self.shape) == 3
 
 
 def to_rgb(dataset: Dataset) -> Dataset:
-    """The same images with three channels; gray ones have three equal ones."""
+    """The data set with three channels; a gray channel is repeated."""
     height, width, channels = dataset.shape
     if channels == 3:
         return dataset
@@ -108,7 +108,7 @@ def in_memory(
     label_names: tuple[str, ...] | None,
     cache_mb: float,
 ) -> Dataset:
-    """A data set from one uint8 array `[N, H, W, C]`; if larger than `cache_mb`, it is streamed."""
+    """A data set from one uint8 array `[N, H, W, C]`; streamed if larger than `cache_mb`."""
     shape = images.shape[1:]
     cached = images if fits(len(images), shape, cache_mb) else None
     fetch = images.__getitem__
@@ -116,7 +116,7 @@ def in_memory(
 
 
 def select(dataset: Dataset, indices: np.ndarray) -> Dataset:
-    """The images of a set with these indices, int `[n]`, in that order."""
+    """The subset of a data set with the given indices, int `[n]`, in their order."""
 
     def take(values: Any) -> Any:
         if isinstance(values, tuple):
@@ -150,7 +150,7 @@ def decode(data: bytes, resize: Resize | None, channels: int) -> np.ndarray:
         uint8 `[H, W, channels]`.
 
     Raises:
-        Exception: whatever Pillow raises on damaged bytes, which is nearly anything.
+        Exception: Pillow raises errors of many types on damaged bytes.
     """
     with Image.open(io.BytesIO(data)) as file:
         image = to_8_bit(ImageOps.exif_transpose(file), "RGB" if channels == 3 else "L")
@@ -182,7 +182,7 @@ def to_8_bit(image: Image.Image, mode: str) -> Image.Image:
 
 
 def resize_and_crop(image: Image.Image, resize: Resize) -> Image.Image:
-    """The short side resized, antialiased, then the central square cropped.
+    """Resizes the short side, antialiased, then crops the central square.
 
     The aspect ratio is kept to the nearest pixel.
     """
@@ -195,7 +195,7 @@ def resize_and_crop(image: Image.Image, resize: Resize) -> Image.Image:
 
 
 def resize_and_crop_all(images: np.ndarray, resize: Resize | None) -> np.ndarray:
-    """`resize_and_crop` of a uint8 array `[N, H, W, C]`; the array itself if it has that size."""
+    """`resize_and_crop` of each image of a uint8 array `[N, H, W, C]`; a no-op at equal size."""
     count, height, width, channels = images.shape
     if resize is None or height == width == resize.side:
         return images
@@ -221,7 +221,7 @@ def map_threaded(function: Callable[[Any], Any], items: Sequence, task: str) -> 
 
 
 def fetcher(read: Callable[[int], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
-    """`fetch` of a streamed set: `read` of every index in a pool of threads, stacked.
+    """The `fetch` of a streamed set: calls `read` for every index in a thread pool and stacks.
 
     The threads live until the process ends.
     """
@@ -230,17 +230,17 @@ def fetcher(read: Callable[[int], np.ndarray]) -> Callable[[np.ndarray], np.ndar
 
 
 def order(count: int, *entropy: int) -> np.ndarray:
-    """A permutation of `range(count)`, int32, as a pure function of the integers `entropy`.
+    """A random permutation of `range(count)`, int32, as a pure function of the seeds `entropy`.
 
-    The ranks of raw Philox words: unlike `Generator.permutation` they are the same in every
-    version of NumPy.
+    It sorts raw words of the Philox generator, which are the same in every version of NumPy, unlike
+    `Generator.permutation`.
     """
     words = np.random.Philox(np.random.SeedSequence(entropy)).random_raw(count)
     return np.argsort(words, kind="stable").astype(np.int32)
 
 
 def subset(count: int, limit: int | None) -> np.ndarray:
-    """Indices of a fixed random subset of `limit` out of `count`, ascending; all if fewer."""
+    """Ascending indices of a fixed random subset of at most `limit` out of `count`, int32."""
     if limit is None or limit >= count:
         return np.arange(count, dtype=np.int32)
     return np.sort(order(count, 0)[:limit])

@@ -1,4 +1,4 @@
-"""New images, or features, for a trained network, in the size of its training images."""
+"""Data for inference: new images or features, in the shape of the training data."""
 
 import os
 from collections.abc import Sequence
@@ -16,21 +16,21 @@ from cluster_jax.data.images import Dataset, Resize, decode, in_memory, to_rgb
 def load(
     source: str | os.PathLike | ArrayLike, config: DataConfig, shape: Sequence[int]
 ) -> Dataset:
-    """Images as uint8 `[H, W, C]`, resized and cropped where the training images are square.
+    """New images, uint8 `[H, W, C]`, resized and cropped if the training images are square.
 
-    They are converted to gray or RGB like the training images. Files of a folder that cannot be
-    read are left out and listed in `Dataset.skipped`. Labels and class folders are ignored.
+    Images are converted to gray or RGB like the training images. Unreadable files of a folder are
+    omitted and listed in `Dataset.skipped`. Labels and class folders are ignored.
 
     Args:
         source: a folder, an image file, a `.npy` or `.npz` file, or an array `[N, H, W(, C)]`; for
             a run on features a `.npy`, `.npz` or `.csv` file or an array `[N, d]` or `[N, v, d]`.
-        config: of the training images: how they were resized, and which sets are decoded into
-            memory.
+        config: section `data` of the training: interpolation, and the size of a set that is decoded
+            into memory.
         shape: `[H, W, C]` of the training images, or `[v, d]` of features.
 
     Raises:
-        ValueError: there is no such file, it cannot be read, or its images differ from the
-            training images in size.
+        ValueError: the file is missing or unreadable, or the images differ in size from the
+            training images.
     """
     cache_mb = config.cache_mb
     if len(shape) == 2:
@@ -42,7 +42,7 @@ def load(
     else:
         dataset = arrays.from_array(source, resize=resize, cache_mb=cache_mb)
     if dataset.shape[2] != channels:
-        dataset = _gray(dataset) if channels == 1 else to_rgb(dataset)
+        dataset = _to_gray(dataset) if channels == 1 else to_rgb(dataset)
     if dataset.shape != tuple(shape):
         raise ValueError(
             f"images must be {height} x {width} (height x width) like the training images; got "
@@ -80,7 +80,7 @@ def _load_path(path: epath.Path, resize: Resize | None, cache_mb: float) -> Data
         return arrays.load(dir=str(path), resize=resize, cache_mb=cache_mb, limit=None)
     try:
         image = decode(path.read_bytes(), resize, folder.CHANNELS)
-    except Exception as error:  # Pillow raises nearly anything on damaged bytes
+    except Exception as error:  # Pillow raises errors of many types on damaged bytes.
         raise ValueError(
             f"images must be an image file, a folder, .npy or .npz; got {path}, which cannot be "
             "read"
@@ -89,8 +89,8 @@ def _load_path(path: epath.Path, resize: Resize | None, cache_mb: float) -> Data
     return dataset._replace(sources=(path.name,))
 
 
-def _gray(dataset: Dataset) -> Dataset:
-    """The same images in gray; gray files keep their values."""
+def _to_gray(dataset: Dataset) -> Dataset:
+    """The data set in gray; images that were gray files keep their values."""
 
     def grayscale(images: np.ndarray) -> np.ndarray:
         return np.stack([np.asarray(Image.fromarray(x).convert("L")) for x in images])[..., None]

@@ -1,4 +1,4 @@
-"""Known and novel classes, and the images held out for a test."""
+"""Splits for novel class discovery: known and novel classes, training and test images."""
 
 import dataclasses
 import re
@@ -12,7 +12,7 @@ from cluster_jax.data import datasets
 from cluster_jax.data.datasets import DataConfig
 from cluster_jax.data.images import Dataset, order, select
 
-# Part of the seed: the order of a split differs from all others that the same seed makes.
+# Part of the random seed, so that splits and batches of one seed get different permutations.
 SPLIT = 1
 # Class of an unlabeled image.
 UNLABELED = -1
@@ -23,10 +23,10 @@ class NovelConfig:
     """Section `novel`: novel class discovery.
 
     Attributes:
-        classes: how many of the first classes are known; None: not novel class discovery.
-        test_split: TFDS split of the test, or None.
+        classes: number of known classes, the first ones; None: no novel class discovery.
+        test_split: TFDS split of the test images, or None.
         holdout: fraction of every class that is held out for testing; 0: none.
-        holdout_seed: of the choice.
+        holdout_seed: random seed of the held-out images.
     """
 
     classes: int | None
@@ -43,10 +43,10 @@ class NovelConfig:
 
 
 def load(data: DataConfig, novel: NovelConfig) -> tuple[Dataset, Dataset | None]:
-    """Training images, and those held out for a test if there are any.
+    """Training images and test images; None for the latter without a test.
 
     Raises:
-        ValueError: the data cannot be used, or the test would have images of the training.
+        ValueError: the data cannot be used, or training and test images overlap.
     """
     if novel.classes is None:
         return datasets.load(data), None
@@ -70,14 +70,14 @@ def load(data: DataConfig, novel: NovelConfig) -> tuple[Dataset, Dataset | None]
 
 
 def with_known(dataset: Dataset, classes: int) -> Dataset:
-    """The set with the first `classes` classes known, the images of all others unlabeled.
+    """The set with its first `classes` classes known; images of the other classes are unlabeled.
 
-    The order of classes is that of their numbers: sorted names of folders, or the file of the
-    set. It is the same in every process.
+    Classes are ordered by number, as the data set defines them (sorted names, for folders). The
+    order is the same in every process.
 
     Raises:
-        ValueError: no class, or none that is left to discover, a set without labels, or a name
-            that is that of a novel class.
+        ValueError: no known class, no novel class, no labels, or the name of a known class is
+            reserved for novel classes (`novel_name`).
     """
     if dataset.labels is None:
         raise ValueError(
@@ -91,21 +91,21 @@ def with_known(dataset: Dataset, classes: int) -> Dataset:
         )
     known = np.where(dataset.labels < classes, dataset.labels, UNLABELED).astype(np.int32)
     dataset = dataset._replace(known=known)
-    _check_names(known_names(dataset))
+    _check_not_reserved(known_names(dataset))
     return dataset
 
 
 def with_partial_labels(dataset: Dataset, y: ArrayLike) -> Dataset:
-    """The set with classes for some of its images, the others being unlabeled.
+    """The set with known classes for some of its images; other images are unlabeled.
 
     Args:
-        dataset: the images; its own labels are dropped.
-        y: `[n]`, classes as integers or names, -1 for an unlabeled image. Sorted, they become the
-            classes 0, 1, ...
+        dataset: the images; labels of the data set are dropped.
+        y: `[n]`, classes as integers or names, -1 for an unlabeled image. The sorted classes are
+            numbered 0, 1, ...
 
     Raises:
-        ValueError: not one value for each image, of another type, none or all are labeled, or a
-            name is that of a novel class.
+        ValueError: `y` has another length or dtype, labels no or all images, or holds a name that
+            is reserved for novel classes (`novel_name`).
     """
     classes = np.asarray(y)
     if classes.shape != (dataset.size,):
@@ -128,7 +128,7 @@ def with_partial_labels(dataset: Dataset, y: ArrayLike) -> Dataset:
     values, known[labeled] = np.unique(classes[labeled], return_inverse=True)
     check_known(known)
     names = tuple(map(str, values))
-    _check_names(names)
+    _check_not_reserved(names)
     return dataset._replace(known=known, labels=None, label_names=names)
 
 
@@ -137,7 +137,7 @@ def novel_name(number: int) -> str:
     return f"novel {number}"
 
 
-def _check_names(names: tuple[str, ...]) -> None:
+def _check_not_reserved(names: tuple[str, ...]) -> None:
     for name in names:
         if re.fullmatch(novel_name(0).replace("0", r"\d+"), name):
             raise ValueError(
@@ -146,10 +146,10 @@ def _check_names(names: tuple[str, ...]) -> None:
 
 
 def check_known(known: np.ndarray) -> int:
-    """Number of known classes, which must be 0, 1, ... without gaps and leave unlabeled images.
+    """Number of known classes; checks that they are 0, 1, ... and that unlabeled images exist.
 
     Raises:
-        ValueError: no image has a known class, or each has one, or a number is missing.
+        ValueError: no or every image is labeled, or a class has no image.
     """
     labeled = known >= 0
     if not labeled.any():
@@ -172,7 +172,7 @@ def check_known(known: np.ndarray) -> int:
 
 
 def known_names(dataset: Dataset) -> tuple[str, ...]:
-    """Names of the known classes; their numbers where the set has no names.
+    """Names of the known classes; their numbers if the set has no names.
 
     Raises:
         ValueError: no class is known.
@@ -184,12 +184,12 @@ def known_names(dataset: Dataset) -> tuple[str, ...]:
 
 
 def hold_out(dataset: Dataset, *, share: float, seed: int) -> tuple[Dataset, Dataset]:
-    """Splits a set into training and test images: `share` of every class, rounded, is held out.
+    """Stratified split into training and test images: `share` of every class, rounded, is held out.
 
-    A pure function of labels, share and seed, the same in every process.
+    The split is a pure function of labels, share and seed, the same in every process.
 
     Raises:
-        ValueError: the share is not between 0 and 1, keeps none or all, or there are no labels.
+        ValueError: the share is not between 0 and 1, a split is empty, or there are no labels.
     """
     if not 0 < share < 1:
         raise ValueError(f"novel.holdout must be 0, or between 0 and 1; got {share}")
@@ -213,7 +213,7 @@ def hold_out(dataset: Dataset, *, share: float, seed: int) -> tuple[Dataset, Dat
 
 
 def _check_test_split(data: DataConfig, split: str, holdout: float) -> None:
-    """Raises an `InputError` if test images could be training images."""
+    """Raises an `InputError` if training and test images may overlap."""
     if data.name in ("digits", "folder", "arrays", "features"):
         raise InputError(
             f"novel.test_split must be None for {data.name}, which has no splits; got {split!r}. "

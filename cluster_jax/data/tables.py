@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cluster_jax.core import limits
 from cluster_jax.core.checks import InputError
-from cluster_jax.data.archive import BESIDE
+from cluster_jax.data.archive import ROW_METADATA
 
 # Errors of NumPy and zipfile on files that are damaged, encrypted or of unknown compression.
 _UNREADABLE = (
@@ -41,20 +41,20 @@ class Labels(NamedTuple):
 def read_table(path: str, name: str | None) -> Table:
     """Features of a `.npy`, `.npz`, `.csv` or `.tsv` file.
 
-    A `.csv` is separated by commas, or by semicolons with commas for decimal points, a `.tsv` by
-    tabs; UTF-8, or UTF-16 with its byte order mark; with or without a header: words, or the numbers
-    from 0 that pandas writes. If the first column has no numbers or an empty title, it is the names
-    of the rows.
+    A `.csv` is separated by commas, or by semicolons with decimal commas, a `.tsv` by tabs. The
+    encoding is UTF-8, or UTF-16 with a byte order mark. An optional header has words, or 0, 1, ...
+    as pandas writes them. The first column holds names of the rows if its title is empty or its cells
+    are no numbers.
 
     Args:
-        path: the file.
-        name: which array of an `.npz`; None: the only one, or `features` as the command `embed`
-            writes it, whose `files` then name the rows.
+        path: path of the file.
+        name: name of an array of an `.npz`; None: its only array, or `features` of the command
+            `embed`, with the row names `files`.
 
     Raises:
-        InputError: there is no such file, or it has no table of real numbers.
+        InputError: the file is missing, or holds no table of real numbers.
     """
-    kind = _kind(path, (".npy", ".npz", ".csv", ".tsv"))
+    kind = _suffix(path, (".npy", ".npz", ".csv", ".tsv"))
     if kind in (".csv", ".tsv"):
         return _read_csv(path)
     values, others = _read_array(path, name, "features")
@@ -77,15 +77,15 @@ def read_labels(path: str, name: str | None, rows: int) -> Labels:
     `rows` has a header.
 
     Args:
-        path: the file.
-        name: which array of an `.npz`; None: the only one, or `labels` as the command `embed`
-            writes them.
-        rows: number of rows.
+        path: path of the file.
+        name: name of an array of an `.npz`; None: its only array, or `labels` of the
+            command `embed`.
+        rows: expected number of labels.
 
     Raises:
-        InputError: there is no such file, or it does not have `rows` labels.
+        InputError: the file is missing, or does not hold `rows` labels.
     """
-    kind = _kind(path, (".npy", ".npz", ".csv", ".txt"))
+    kind = _suffix(path, (".npy", ".npz", ".csv", ".txt"))
     others: dict[str, NDArray] = {}
     if kind in (".csv", ".txt"):
         values = _read_lines(path, kind, rows)
@@ -112,7 +112,7 @@ def read_labels(path: str, name: str | None, rows: int) -> Labels:
     return Labels(codes.astype(np.int32), tuple(names))
 
 
-def _kind(path: str, kinds: tuple[str, ...]) -> str:
+def _suffix(path: str, kinds: tuple[str, ...]) -> str:
     file = pathlib.Path(path)
     if file.suffix.lower() not in kinds:
         raise InputError(
@@ -124,7 +124,7 @@ def _kind(path: str, kinds: tuple[str, ...]) -> str:
 
 
 def _read_array(path: str, name: str | None, default: str) -> tuple[NDArray, dict[str, NDArray]]:
-    """An array of a file, and with the `default` of an `.npz` the file's other arrays."""
+    """An array of a file; with the array `default` of an `.npz` also its `ROW_METADATA`."""
     try:
         with open(path, "rb") as file:
             limits.check_archive(path, file)
@@ -132,12 +132,12 @@ def _read_array(path: str, name: str | None, default: str) -> tuple[NDArray, dic
         if isinstance(loaded, np.ndarray):
             return loaded, {}
         with loaded:
-            # An archive may hold other files too, which NumPy would return as bytes.
+            # NumPy returns other files of an archive as bytes.
             members = loaded.zip.namelist()
             names = [member[:-4] for member in members if member.endswith(".npy")]
-            beside: list[str] = []
+            metadata: list[str] = []
             if name is None and default in names:
-                name, beside = default, [other for other in names if other in BESIDE]
+                name, metadata = default, [other for other in names if other in ROW_METADATA]
             elif name is None and len(names) == 1:
                 name = names[0]
             if name not in names:
@@ -147,7 +147,7 @@ def _read_array(path: str, name: str | None, default: str) -> tuple[NDArray, dic
             values = loaded[name]
             if not isinstance(values, np.ndarray):
                 raise InputError(f"{name!r} of {path} must be an array; got other data")
-            return values, {other: loaded[other] for other in beside}
+            return values, {other: loaded[other] for other in metadata}
     except InputError:
         raise
     except _UNREADABLE as error:
@@ -159,7 +159,7 @@ def _read_array(path: str, name: str | None, default: str) -> tuple[NDArray, dic
 
 
 def _read_csv(path: str) -> Table:
-    """Numbers in rows; the first line may be titles, the first column names."""
+    """A table of numbers with an optional header and an optional first column of row names."""
     values, names = array.array("d"), []
     with _open(path) as file:
         lines = _lines(path, file)
@@ -173,7 +173,7 @@ def _read_csv(path: str) -> Table:
         )
         if n_name_columns == width:
             raise InputError(f"{path} must have columns of numbers, separated by commas; got none")
-        if len(head) > 1 and _is_titles(path, *head[0], sample, n_name_columns):
+        if len(head) > 1 and _is_header(path, *head[0], sample, n_name_columns):
             del head[0]
         elif has_unnamed_column:
             raise InputError(
@@ -207,13 +207,13 @@ def _read_csv(path: str) -> Table:
     return Table(table, tuple(names) if n_name_columns else None)
 
 
-def _is_titles(
+def _is_header(
     path: str, number: int, line: list[str], sample: list[str], n_name_columns: int
 ) -> bool:
-    """Whether a first line is titles, judged by its cells and by the `sample` after it.
+    """Whether the first line is a header, judged by its cells and the next line, `sample`.
 
     Raises:
-        InputError: it may be titles as well as a row.
+        InputError: the line can be read both as a header and as a row.
     """
     cells = line[n_name_columns:]
     if cells == [str(i) for i in range(len(cells))] and len(line) == len(sample):
@@ -224,12 +224,12 @@ def _is_titles(
                 f"{','.join(line)!r}, which may be either: use words as titles"
             )
         return True
-    # One number among words: a malformed row, which the caller reports.
+    # A line of words and numbers is a malformed row, which the caller reports.
     return not any(map(_is_number, cells))
 
 
 def _read_lines(path: str, kind: str, rows: int) -> NDArray:
-    """One label per line: integers if all are, else strings."""
+    """One label per line: integers if all labels are integers, else strings."""
     with _open(path) as file:
         if kind == ".txt":
             values = [line.strip() for line in file]
@@ -248,7 +248,7 @@ def _read_lines(path: str, kind: str, rows: int) -> NDArray:
         raise InputError(f"{path}, line {values.index('') + 1} must be a label; got a blank line")
     if kind == ".csv" and len(values) == rows + 1:
         values = values[1:]
-    elif kind == ".csv" and _is_titled(values):
+    elif kind == ".csv" and _has_header(values):
         raise InputError(
             f"{path} must hold {rows:,} labels; got {len(values) - 1:,} below the title "
             f"{values[0]!r}"
@@ -259,14 +259,14 @@ def _read_lines(path: str, kind: str, rows: int) -> NDArray:
         return np.array(values)
 
 
-def _is_titled(values: list[str]) -> bool:
+def _has_header(values: list[str]) -> bool:
     """Whether the first value is a word and the others, two or more, are integers."""
     is_integer = [_is_integer(value) for value in values]
     return len(values) > 2 and not is_integer[0] and all(is_integer[1:])
 
 
 def _open(path: str) -> TextIO:
-    """A text file; bytes that are not UTF-8 are preserved."""
+    """Opens a text file; bytes that are not UTF-8 become lone surrogates."""
     with open(path, "rb") as file:
         is_utf_16 = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
     if is_utf_16:
@@ -275,7 +275,7 @@ def _open(path: str) -> TextIO:
 
 
 def _lines(path: str, file: TextIO, blank: bool = False) -> Iterator[tuple[int, list[str]]]:
-    """The lines as cells, each with its number; those that are blank only with `blank`."""
+    """Line numbers and cells of the lines of a file; without blank lines unless `blank`."""
     first = file.readline()
     file.seek(0)
     delimiter = "\t" if path.lower().endswith(".tsv") else ";" if ";" in first else ","
@@ -283,14 +283,14 @@ def _lines(path: str, file: TextIO, blank: bool = False) -> Iterator[tuple[int, 
     try:
         for line in reader:
             if line or blank:
-                cells = line if delimiter == "," else [_with_point(cell) for cell in line]
+                cells = line if delimiter == "," else [_decimal_point(cell) for cell in line]
                 yield reader.line_num, cells
     except csv.Error as error:
         raise InputError(f"{path}, line {reader.line_num}: {error}") from error
 
 
-def _with_point(cell: str) -> str:
-    """A number with a decimal comma as one with a point; other cells as they are."""
+def _decimal_point(cell: str) -> str:
+    """Replaces the decimal comma of a number by a point; leaves other cells unchanged."""
     number = cell.strip().replace(",", ".", 1)
     return number if "," in cell and _is_number(number) else cell
 
@@ -312,4 +312,5 @@ def _is_integer(cell: str) -> bool:
 
 
 def _line(error: Exception) -> str:
+    """The first line of an error's message."""
     return str(error).strip().split("\n")[0]

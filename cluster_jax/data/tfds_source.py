@@ -34,22 +34,23 @@ def load(
     cache_mb: float,
     limit: int | None,
 ) -> Dataset:
-    """A set that TFDS has prepared as array_record: feature `image`, and a class.
+    """A TFDS data set, prepared as array_record, with the feature `image` and optional labels.
 
-    A streamed set with labels is read once for its labels.
+    If the set is streamed, one pass reads its labels.
 
     Args:
-        name: as TFDS writes it, `cifar10`, `mnist:3.0.1` or `imagenet_resized/32x32`; without
-            a version the newest prepared one.
+        name: TFDS name such as `cifar10`, `mnist:3.0.1` or `imagenet_resized/32x32`; without a
+            version, the newest prepared version.
         dir: TFDS's data directory; None: `$TFDS_DATA_DIR`, else `~/tensorflow_datasets`.
-        split: as TFDS writes it, `train`, `train+test` or `train[:10%]`.
+        split: TFDS split such as `train`, `train+test` or `train[:10%]`.
         label: feature with the classes; a set without `"label"` has no labels.
         resize: the square that each image is resized and cropped to, or None if all have one size.
         cache_mb: sets up to this size are decoded into memory, in 10^6 bytes of uint8.
         limit: number of images of a fixed random subset, or None for all.
 
     Raises:
-        ValueError: missing, prepared in a different format, unknown split or label, or no images.
+        ValueError: the set is missing, prepared in a different format, or without images; unknown
+            split or label.
     """
     builder, source = _open(name, dir, split)
     features = dict(builder.info.features.items())
@@ -102,7 +103,7 @@ def load(
 
 
 def _open(name: str, dir: str | None, split: str | None) -> tuple[Any, Sequence]:
-    """TFDS's builder and its source of undecoded records."""
+    """TFDS's builder and its data source, which returns undecoded records."""
     root = epath.Path(
         dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
     ).expanduser()
@@ -117,7 +118,7 @@ def _open(name: str, dir: str | None, split: str | None) -> tuple[Any, Sequence]
             f"TFDS has it, {prepare}"
         )
     with warnings.catch_warnings():
-        # Its import warns about its own dependencies, on which a user cannot act.
+        # TFDS's import warns about its own dependencies.
         warnings.simplefilter("ignore")
         import tensorflow_datasets as tfds
     builder = tfds.builder_from_directory(folder)
@@ -134,7 +135,7 @@ def _open(name: str, dir: str | None, split: str | None) -> tuple[Any, Sequence]
         raise ValueError(
             f"{name} must have a feature 'image'; got {', '.join(builder.info.features)}"
         )
-    # Decoded by Pillow, so that images of all sources are resized in the same way.
+    # Pillow decodes the images, so that images of all sources are resized in the same way.
     raw = {"image": tfds.decode.SkipDecoding()}
     try:
         return builder, builder.as_data_source(split=split, decoders=raw)
@@ -145,7 +146,7 @@ def _open(name: str, dir: str | None, split: str | None) -> tuple[Any, Sequence]
 
 
 def _version(root: epath.Path, name: str) -> epath.Path | None:
-    """Folder of the named version of a set, of the newest if none is named; None if not there."""
+    """Folder of a set's version, by default of the newest; None if it is not prepared."""
     name, _, version = name.partition(":")
     base = root / name
     if not name or not base.is_dir():
@@ -165,7 +166,7 @@ def _decode(
 ) -> np.ndarray:
     try:
         return decode(data, resize, channels)
-    # Pillow raises nearly any exception on damaged bytes.
+    # Pillow raises errors of many types on damaged bytes.
     except Exception as error:
         raise InputError(
             f"record {record} of {name} must be a readable image; got an error ({error}): prepare "

@@ -1,4 +1,4 @@
-"""The augmentation pipeline of a view, built from the config."""
+"""The augmentation pipeline of images, built from the config."""
 
 import dataclasses
 import math
@@ -21,9 +21,9 @@ class Augment(NamedTuple):
     """Functions of one uint8 image `[H, W, C]`; the caller vmaps them.
 
     Attributes:
-        view: `(key, image) -> [size, size, C]`: an augmented view, standardized; view a.
-        other: the same with view b's probabilities of blur and solarization.
-        clean: `image -> [size, size, C]`: the image itself (`augment.fit`), standardized.
+        view: `(key, image) -> [size, size, C]`: augmented and standardized, view a.
+        other: view b, which has its own probabilities of blur and solarization.
+        clean: `image -> [size, size, C]`: cropped (`augment.fit`) and standardized, not augmented.
     """
 
     view: View
@@ -36,8 +36,8 @@ class CropConfig:
     """Section `augment.crop`: torchvision's RandomResizedCrop.
 
     Attributes:
-        scale: lowest and highest share of the area.
-        ratio: lowest and highest width / height.
+        scale: lowest and highest fraction of the area.
+        ratio: lowest and highest aspect ratio, width / height.
     """
 
     scale: tuple[float, float]
@@ -50,14 +50,12 @@ class CropConfig:
 
 @dataclasses.dataclass(frozen=True)
 class JitterConfig:
-    """Section `augment.jitter`: strengths as those of torchvision's ColorJitter.
+    """Section `augment.jitter`: color jitter with the strengths of torchvision's ColorJitter.
 
     Attributes:
-        probability: of jitter.
-        brightness: largest change of the factor from 1, as contrast and saturation.
-        contrast: see brightness.
-        saturation: see brightness.
-        hue: largest turn, in turns, at most 0.5.
+        probability: probability of jitter.
+        brightness, contrast, saturation: largest deviation of the factor from 1.
+        hue: largest rotation of the hue in turns, at most 0.5.
     """
 
     probability: float
@@ -75,11 +73,11 @@ class JitterConfig:
 
 @dataclasses.dataclass(frozen=True)
 class BlurConfig:
-    """Section `augment.blur`: a Gaussian of random width.
+    """Section `augment.blur`: Gaussian blur of random width.
 
     Attributes:
-        probability: of blur; a pair for view a and view b (BYOL: 1.0 and 0.1), which a config file
-            sets: a flag or an override must have the type of the config's value.
+        probability: probability of blur; a pair for view a and view b (BYOL: 1.0 and 0.1), which
+            only a config file can set: a flag must have the type of the config's value.
         sigma: smallest and largest standard deviation in pixels.
         kernel: size of the kernel, an odd number of pixels.
     """
@@ -98,11 +96,11 @@ class BlurConfig:
 
 @dataclasses.dataclass(frozen=True)
 class SolarizeConfig:
-    """Section `augment.solarize`: pixels above a threshold inverted.
+    """Section `augment.solarize`: inversion of pixel values above a threshold.
 
     Attributes:
-        probability: of solarization; a number or a pair as that of blur (BYOL: 0.0 and 0.2).
-        threshold: on the scale [0, 1].
+        probability: probability of solarization; a pair as for blur (BYOL: 0.0 and 0.2).
+        threshold: pixel value on the scale [0, 1].
     """
 
     probability: float | tuple[float, float]
@@ -115,13 +113,13 @@ class SolarizeConfig:
 
 @dataclasses.dataclass(frozen=True)
 class AffineConfig:
-    """Section `augment.affine`: the largest amounts of `augment.random_affine`.
+    """Section `augment.affine`: bounds of the random affine map, `augment.random_affine`.
 
     Attributes:
-        rotation: in radians.
-        scale: of the magnification from 1, below 1.
-        shift: in pixels.
-        shear: y per x.
+        rotation: largest angle in radians.
+        scale: largest deviation of the magnification from 1, below 1.
+        shift: largest translation in pixels.
+        shear: largest shear, y per x.
     """
 
     rotation: float
@@ -138,21 +136,20 @@ class AffineConfig:
 
 @dataclasses.dataclass(frozen=True)
 class AugmentConfig:
-    """Section `augment`: the views of an image.
+    """Section `augment`: size, standardization and augmentations; None turns one off.
 
     Attributes:
         size: side of the views in pixels.
-        mean: of each channel on the scale [0, 1], by which the views are standardized; None:
-            measured on the images.
-        std: standard deviation of each channel, likewise.
-        crop: None for the central square.
-        flip: probability of a left-right flip.
-        jitter: None for none.
+        mean: channel means on the scale [0, 1] for standardization; None: measured on the images.
+        std: standard deviations of the channels, likewise.
+        crop: random crop; None for the central square.
+        flip: probability of a horizontal flip.
+        jitter: color jitter.
         grayscale: probability of grayscale.
-        blur: None for none.
-        solarize: None for none.
-        affine: None for none.
-        noise: standard deviation of normal noise on the scale [0, 1], before standardization.
+        blur: Gaussian blur.
+        solarize: solarization.
+        affine: random affine map.
+        noise: standard deviation of Gaussian noise on the scale [0, 1], before standardization.
     """
 
     size: int
@@ -187,7 +184,7 @@ class AugmentConfig:
 
 
 def make(config: AugmentConfig) -> Augment:
-    """Views by crop, flip, jitter, gray, blur, solarization, affine map and noise, in this order.
+    """Crop, flip, jitter, grayscale, blur, solarization, affine map and noise, in this order.
 
     Each augmentation has its own random numbers, so turning one off does not change the others.
 
@@ -208,15 +205,15 @@ def make(config: AugmentConfig) -> Augment:
         return (image - channel_mean[None, None]) / channel_std[None, None]
 
     def clean(image: Array) -> Array:
-        return standardized(augment.fit(_floats(image), config.size))
+        return standardized(augment.fit(_to_float(image), config.size))
 
     def view(
         key: Array, image: Array, blur_probability: float, solarize_probability: float
     ) -> Array:
-        image = _augmented(config, key, _floats(image), blur_probability, solarize_probability)
+        image = _augmented(config, key, _to_float(image), blur_probability, solarize_probability)
         return standardized(image)
 
-    probabilities = zip(_pair(config.blur), _pair(config.solarize), strict=True)
+    probabilities = zip(_probabilities(config.blur), _probabilities(config.solarize), strict=True)
     a, b = (
         partial(view, blur_probability=blurred, solarize_probability=solarized)
         for blurred, solarized in probabilities
@@ -272,13 +269,13 @@ def _augmented(
     return x
 
 
-def _floats(image: Array) -> Array:
-    """uint8 as floats in [0, 1] of the canonical dtype."""
+def _to_float(image: Array) -> Array:
+    """Converts uint8 to floats in [0, 1] of the canonical dtype."""
     return image.astype(jnp.result_type(float)) / 255
 
 
-def _pair(config: BlurConfig | SolarizeConfig | None) -> tuple[float, float]:
-    """A part's probability in view a and in view b."""
+def _probabilities(config: BlurConfig | SolarizeConfig | None) -> tuple[float, float]:
+    """Probabilities of an augmentation in view a and in view b."""
     if config is None:
         return 0.0, 0.0
     value = config.probability
