@@ -43,8 +43,8 @@ def read_table(path: str, name: str | None) -> Table:
 
     A `.csv` is separated by commas, or by semicolons with decimal commas, a `.tsv` by tabs. The
     encoding is UTF-8, or UTF-16 with a byte order mark. An optional header has words, or 0, 1, ...
-    as pandas writes them. The first column holds names of the rows if its title is empty or its cells
-    are no numbers.
+    as pandas writes them. The first column holds names of the rows if its title is empty or its
+    cells are no numbers.
 
     Args:
         path: path of the file.
