@@ -147,7 +147,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         """
         check_is_fitted(self, "labels_")
         if self._embed is None:
-            self._embed = inference.embedder(self._run)
+            self._embed = inference.make_embed(self._run)
         dataset = inference_data.load(X, self._run.config.data, self._run.images["shape"])
         if dataset.skipped:
             warnings.warn(

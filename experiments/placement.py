@@ -134,7 +134,7 @@ def unseen_digits(x: np.ndarray, digits: np.ndarray) -> list[float]:
 def other_images(workdir: str) -> dict[str, float]:
     """Fraction of images that are not digits flagged as novel, with the network of a run."""
     run = trained_run.read(workdir)
-    embed = inference.embedder(run)
+    embed = inference.make_embed(run)
     digits = np.rint(load_digits().images * (255 / 16)).astype(np.uint8)
     rng = np.random.default_rng(0)
     images = {

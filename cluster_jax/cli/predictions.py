@@ -122,7 +122,7 @@ def _assign(run: TrainedRun, images: epath.PathLike) -> tuple[Dataset, Assignmen
         if run.known is None:
             inference.check(run)
         dataset = inference_data.load(images, run.config.data, run.images["shape"])
-        features = inference.embedder(run)(dataset)
+        features = inference.make_embed(run)(dataset)
         assign = inference.place if run.known is None else inference.classify
         return dataset, assign(run, features)
     except InputError:

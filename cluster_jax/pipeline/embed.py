@@ -1,4 +1,4 @@
-"""Embeds a whole data set, with the network that a method keeps after training or with another."""
+"""Embeds a data set by a network: a trained one (`forward_of`), or a frozen pretrained one."""
 
 import sys
 from collections.abc import Callable, Generator, Mapping
@@ -16,46 +16,30 @@ from cluster_jax.methods.base import Method
 from cluster_jax.pipeline import parts
 from cluster_jax.pipeline.parts import Parts
 
+# (images uint8 [b, H, W, C], their indices int32 [b]), both sharded over the mesh -> name -> rows
+# [b, ...] on every device.
+Forward = Callable[[Array, Array], Mapping[str, Any]]
 
-def embed(
-    method: Method,
-    params: Any,
-    model_state: Any,
-    dataset: Dataset,
-    *,
-    batch_size: int,
-    mesh: Mesh,
-    n_images: int | None = None,
-    kept: Parts | None = None,
-) -> dict[str, np.ndarray]:
-    """Features of every image in the order of the data set.
+
+def forward_of(method: Method, params: Any, model_state: Any, mesh: Mesh) -> Forward:
+    """The forward pass of the network that a method keeps after training.
 
     Args:
         method: method whose `embed` is used.
         params: parameters, on all devices of the mesh.
         model_state: the method's other state, on all devices of the mesh.
-        dataset: the images.
-        batch_size: see `rows`.
-        mesh: see `rows`.
-        n_images: see `rows`.
-        kept: see `rows`.
+        mesh: the devices.
 
     Returns:
-        `{"backbone": float32 [n, d], "projection": float32 [n, e]}`, not normalized.
+        A function to `{"backbone": float32 [b, d], "projection": float32 [b, e]}`, not normalized;
+        novel class discovery adds the logits of its heads.
     """
     forward = jax.jit(method.embed, out_shardings=NamedSharding(mesh, PartitionSpec()))
-    return rows(
-        lambda images, _: forward(params, model_state, images),
-        dataset,
-        batch_size=batch_size,
-        mesh=mesh,
-        n_images=n_images,
-        kept=kept,
-    )
+    return lambda images, _: forward(params, model_state, images)
 
 
-def rows(
-    forward: Callable[[Array, Array], Mapping[str, Any]],
+def embed(
+    forward: Forward,
     dataset: Dataset,
     *,
     batch_size: int,
@@ -63,13 +47,12 @@ def rows(
     n_images: int | None = None,
     kept: Parts | None = None,
 ) -> dict[str, np.ndarray]:
-    """What a network gives for every image in the order of the data set.
+    """Embeddings of all images in the order of the data set.
 
     The last batch is padded with copies of its last image, whose rows are discarded.
 
     Args:
-        forward: uint8 `[b, H, W, C]` and their indices int32 `[b]`, both spread over the mesh, ->
-            name -> rows `[b, ...]` on every device.
+        forward: the forward pass of the network, see `Forward`.
         dataset: the images.
         batch_size: images per forward pass, over all devices; rounded up to a multiple of their
             number.

@@ -1,6 +1,5 @@
 """A run on features of its own images: a frozen pretrained network embeds them once."""
 
-import dataclasses
 from collections.abc import Callable, Sequence
 
 import jax
@@ -17,8 +16,9 @@ from cluster_jax.data.datasets import Dataset
 from cluster_jax.pipeline import parts, pretrained_features
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import RunConfig
+from cluster_jax.pipeline.embed import embed
 from cluster_jax.pipeline.parts import Parts
-from cluster_jax.pipeline.pretrained_features import EmbedViews
+from cluster_jax.pipeline.pretrained_features import FrozenNetwork
 from cluster_jax.pipeline.stages import Stage
 
 
@@ -68,8 +68,10 @@ def _filled(last: Stage, pending: Dataset, file: epath.Path, kept: Parts) -> Dat
         values = io.read_arrays(file)["features"]
     else:
         mesh = last.built.training.mesh
-        embed_views = _embed_views(config, images.shape[2], mesh)
-        values = pretrained_features.embed(images, embed_views, config.eval.batch_size, mesh, kept)
+        network = _network(config, images.shape[2], mesh, views=True)
+        batch_size = config.eval.batch_size
+        embedded = embed(network.forward, images, batch_size=batch_size, mesh=mesh, kept=kept)
+        values = embedded["features"]
         kept.guard()
         io.write_arrays(file, {"features": values})
     parts.remove(kept.folder)
@@ -89,12 +91,12 @@ def for_new_images(config: RunConfig, channels: int, mesh: Mesh) -> Callable[[Da
     """
     if config.embedder is None:
         return lambda dataset: dataset
-    section = dataclasses.replace(config.embedder, views=0)
-    embed_views = _embed_views(dataclasses.replace(config, embedder=section), channels, mesh)
+    network = _network(config, channels, mesh, views=False)
 
     def as_features(images: Dataset) -> Dataset:
         def fetch(indices: NDArray) -> NDArray:
-            rows = embed_views(jnp.asarray(images.fetch(indices)), jnp.asarray(indices, jnp.int32))
+            pixels, index = jnp.asarray(images.fetch(indices)), jnp.asarray(indices, jnp.int32)
+            rows = network.forward(pixels, index)["features"]
             return features.of_images(images, rows, cache_mb=0).fetch(np.arange(len(rows)))
 
         return features.pending(images, 0, 1)._replace(fetch=fetch)
@@ -102,13 +104,8 @@ def for_new_images(config: RunConfig, channels: int, mesh: Mesh) -> Callable[[Da
     return as_features
 
 
-def _embed_views(config: RunConfig, channels: int, mesh: Mesh) -> EmbedViews:
+def _network(config: RunConfig, channels: int, mesh: Mesh, *, views: bool) -> FrozenNetwork:
     assert config.embedder is not None
-    return pretrained_features.make(
-        config.embedder.network(config.network),
-        config.augment,
-        views=config.embedder.views,
-        seed=config.seed,
-        channels=channels,
-        mesh=mesh,
-    ).embed
+    section = config.embedder.network(config.network)
+    n_views = config.embedder.views if views else 0
+    return pretrained_features.make(config, section, channels, mesh, n_views)

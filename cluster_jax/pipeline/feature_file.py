@@ -15,6 +15,7 @@ from cluster_jax.data.splits import NovelConfig
 from cluster_jax.pipeline import build, parts, pretrained_features
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import parse_config
+from cluster_jax.pipeline.embed import embed
 from cluster_jax.pipeline.parts import Parts
 from cluster_jax.training import state as states
 
@@ -60,17 +61,14 @@ def write(values: Mapping[str, Any], out: epath.PathLike, views: int) -> Written
     images = workdirs.describe_images(dataset)
     about = {**kept, "views": views, "images": images}
     made_from = workdirs.fingerprint(json.dumps(io.plain(about), sort_keys=True).encode())
-    network = pretrained_features.make(
-        config.network,
-        config.augment,
-        views=views,
-        seed=config.seed,
-        channels=dataset.shape[2],
+    network = pretrained_features.make(config, config.network, dataset.shape[2], mesh, views)
+    features = embed(
+        network.forward,
+        dataset,
+        batch_size=config.eval.batch_size,
         mesh=mesh,
-    )
-    features = pretrained_features.embed(
-        dataset, network.embed, config.eval.batch_size, mesh, Parts(folder, made_from)
-    )
+        kept=Parts(folder, made_from),
+    )["features"]
     arrays = {"features": features if views else features[:, 0]}
     if dataset.labels is not None:
         arrays["labels"] = dataset.labels

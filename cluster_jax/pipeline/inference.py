@@ -7,7 +7,9 @@ import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from cluster_jax.clustering import out_of_sample, smooth_tree
 from cluster_jax.clustering.gridshift import GridShift
@@ -15,10 +17,9 @@ from cluster_jax.core import arrays
 from cluster_jax.core.checks import InputError
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.evaluation import discovery
-from cluster_jax.pipeline import build, pretrained_features, trained_run
-from cluster_jax.pipeline import embedder as embedders
+from cluster_jax.pipeline import build, embedder, pretrained_features, trained_run
+from cluster_jax.pipeline import embed as embedding
 from cluster_jax.pipeline import workdir as workdirs
-from cluster_jax.pipeline.embed import embed as embed_dataset
 from cluster_jax.pipeline.trained_run import TrainedRun
 from cluster_jax.training import checkpoint
 from cluster_jax.training import state as states
@@ -30,8 +31,8 @@ BATCH = 64
 
 # Images -> features float32 [m, d], unit rows.
 Embed = Callable[[Dataset], np.ndarray]
-# (images, images per forward pass, number of images that are wanted) -> their features.
-EmbedBatches = Callable[[Dataset, int, int], np.ndarray]
+# Images -> the input of the network: the images, or their features by the section `embedder`.
+Prepare = Callable[[Dataset], Dataset]
 
 
 class Assignment(NamedTuple):
@@ -74,7 +75,7 @@ def check(run: TrainedRun) -> None:
         )
 
 
-def embedder(run: TrainedRun) -> Embed:
+def make_embed(run: TrainedRun) -> Embed:
     """The network of a run: the trained one, or the pretrained one where nothing was trained.
 
     The features of an image do not depend on the other images.
@@ -86,62 +87,50 @@ def embedder(run: TrainedRun) -> Embed:
         InputError: the checkpoint is missing, damaged, or was written by a different network; or
             the weights of the pretrained network cannot be read or are others than in the run.
     """
-    embed_batches = _trained(run) if run.is_trained else _frozen(run)
+    mesh = states.make_mesh()
+    forward, prepare = _trained(run, mesh) if run.is_trained else _frozen(run, mesh)
+    batch_size = -(-BATCH // mesh.size) * mesh.size
 
     def embed(dataset: Dataset) -> np.ndarray:
-        mesh = states.make_mesh()
-        batch = -(-BATCH // mesh.size) * mesh.size
         last = dataset.size - 1
         padded = dataset._replace(
-            size=-(-dataset.size // batch) * batch,
+            size=-(-dataset.size // batch_size) * batch_size,
             images=None,
             fetch=lambda index: dataset.fetch(np.minimum(index, last)),
         )
-        return arrays.normalize_rows(embed_batches(padded, batch, dataset.size))
+        embedded = embedding.embed(
+            forward, prepare(padded), batch_size=batch_size, mesh=mesh, n_images=dataset.size
+        )
+        return arrays.normalize_rows(embedded[run.config.eval.features])
 
     return embed
 
 
-def _trained(run: TrainedRun) -> EmbedBatches:
+def _trained(run: TrainedRun, mesh: Mesh) -> tuple[embedding.Forward, Prepare]:
     """The network of the checkpoint that was evaluated."""
     assert run.workdir is not None
     training = build.rebuild_run(run.config, run.images).training
     step = run.results["provenance"]["steps"]
     state = checkpoint.read(run.workdir / checkpoint.FOLDER, build.abstract_state(training), step)
-    as_features = embedders.for_new_images(run.config, run.images["shape"][-1], training.mesh)
-
-    def embed(padded: Dataset, batch: int, n_images: int) -> np.ndarray:
-        features = embed_dataset(
-            training.method,
-            state.params,
-            state.model_state,
-            as_features(padded),
-            batch_size=batch,
-            mesh=training.mesh,
-            n_images=n_images,
-        )
-        return features[run.config.eval.features]
-
-    return embed
+    forward = embedding.forward_of(training.method, state.params, state.model_state, mesh)
+    return forward, embedder.for_new_images(run.config, run.images["shape"][-1], mesh)
 
 
-def _frozen(run: TrainedRun) -> EmbedBatches:
+def _frozen(run: TrainedRun, mesh: Mesh) -> tuple[embedding.Forward, Prepare]:
     """The pretrained network, whose weights are loaded again."""
-    config, mesh = run.config, states.make_mesh()
-    augment = build.standardization(config.augment, run.images)
-    config = dataclasses.replace(config, augment=augment)
-    network = pretrained_features.of_run(config, run.images["shape"][-1], mesh)
+    augment = build.standardization(run.config.augment, run.images)
+    config = dataclasses.replace(run.config, augment=augment)
+    network = pretrained_features.make(config, config.network, run.images["shape"][-1], mesh)
     if network.checksum != run.images[workdirs.WEIGHTS]:
         raise InputError(
             f"network.weights must be those of the run; got {config.network.weights}, which has "
             "other values now: restore the file, or run the command of the run in another --workdir"
         )
 
-    def embed(padded: Dataset, batch: int, n_images: int) -> np.ndarray:
-        rows = pretrained_features.embed(padded, network.embed, batch, mesh, None, n_images)
-        return rows[:, 0]
+    def forward(images: jax.Array, index: jax.Array) -> dict[str, np.ndarray]:
+        return {"backbone": network.forward(images, index)["features"][:, 0]}
 
-    return embed
+    return forward, lambda dataset: dataset
 
 
 def nearest(run: TrainedRun, rows: np.ndarray, n: int) -> Nearest:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -13,63 +12,53 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpy.typing import NDArray
 
 from cluster_jax.data import views as data_views
-from cluster_jax.data.images import Dataset
-from cluster_jax.data.views import AugmentConfig
 from cluster_jax.methods.base import image_keys
 from cluster_jax.nets import network
 from cluster_jax.nets.config import NetworkConfig
 from cluster_jax.nets.pretrained import weights
 from cluster_jax.pipeline.config import RunConfig
-from cluster_jax.pipeline.embed import rows
-from cluster_jax.pipeline.parts import Parts
+from cluster_jax.pipeline.embed import Forward
 from cluster_jax.training import checkpoint
-
-# uint8 [b, H, W, C], index int32 [b] -> float32 [b, 1 + views, d].
-EmbedViews = Callable[[Array, Array], NDArray]
 
 
 class FrozenNetwork(NamedTuple):
     """A pretrained network on the devices.
 
     Attributes:
-        embed: images and their indices -> features of the images and of views of them.
+        forward: the forward pass; its `features`, float32 `[b, 1 + views, d]`, are of each image
+            and of augmented views of it, whose random keys follow from the index of the image.
         checksum: SHA-256 of its weights.
     """
 
-    embed: EmbedViews
+    forward: Forward
     checksum: str
 
 
 def make(
-    config: NetworkConfig,
-    augment: AugmentConfig,
-    *,
-    views: int,
-    seed: int,
-    channels: int,
-    mesh: Mesh,
+    config: RunConfig, network_config: NetworkConfig, channels: int, mesh: Mesh, views: int = 0
 ) -> FrozenNetwork:
-    """The network with its weights, for images and for random views of them.
+    """Builds a frozen network and loads its weights.
 
     Args:
-        config: a network with `weights`; its heads are left out.
-        augment: how images are made ready, with mean and standard deviation, and how views are.
-        views: number of views of each image beside the image itself.
-        seed: of the views.
-        channels: of the images.
+        config: config of the run: its section `augment`, with mean and standard deviation, makes
+            images ready and views of them; its `seed` is that of the views.
+        network_config: a network with `weights`; its heads are left out.
+        channels: number of channels of the images.
         mesh: the devices, over which a batch is split.
+        views: number of augmented views of each image beside the image itself.
 
     Raises:
         InputError: the weights cannot be read.
     """
-    config = dataclasses.replace(config, projector=None, predictor=None)
-    net, changes = network.make(config), data_views.make(augment)
+    section = dataclasses.replace(network_config, projector=None, predictor=None)
+    augment = config.augment
+    net, changes = network.make(section), data_views.make(augment)
     image = jax.ShapeDtypeStruct((1, augment.size, augment.size, channels), float)
     params, stats = jax.eval_shape(net.init, jax.random.key(0), image)
-    loaded = weights.load(str(config.weights), config.name, params["backbone"], stats["backbone"])
+    loaded = weights.load(str(section.weights), section.name, params["backbone"], stats["backbone"])
     replicated = NamedSharding(mesh, PartitionSpec())
     backbone = jax.device_put([{"backbone": tree} for tree in loaded], replicated)
-    root = jax.random.key(seed)
+    root = jax.random.key(config.seed)
 
     # The weights are arguments: as constants they would be compiled into the program.
     @functools.partial(jax.jit, out_shardings=replicated)
@@ -83,56 +72,11 @@ def make(
         x = jax.vmap(changes.view)(keys, images)
         return net.forward(backbone[0], backbone[1], x, train=False, axis=None).representation
 
-    def embed(images: Array, index: Array) -> NDArray:
+    def forward(images: Array, index: Array) -> dict[str, NDArray]:
         # One by one: dozens of programs in flight can deadlock (see training/progress.py).
         rows = [np.asarray(clean(backbone, images))]
         for number in range(views):
             rows.append(np.asarray(view(backbone, images, index, jnp.int32(number))))
-        return np.stack(rows, axis=1)
+        return {"features": np.stack(rows, axis=1)}
 
-    return FrozenNetwork(embed, checkpoint.checksum(loaded))
-
-
-def of_run(config: RunConfig, channels: int, mesh: Mesh) -> FrozenNetwork:
-    """The network of a run that trains nothing, for images alone.
-
-    Args:
-        config: of the run, with mean and standard deviation of the images.
-        channels: of the images.
-        mesh: the devices, over which a batch is split.
-
-    Raises:
-        InputError: the weights cannot be read.
-    """
-    return make(
-        config.network, config.augment, views=0, seed=config.seed, channels=channels, mesh=mesh
-    )
-
-
-def embed(
-    dataset: Dataset,
-    embed_views: EmbedViews,
-    batch_size: int,
-    mesh: Mesh,
-    kept: Parts | None = None,
-    n_images: int | None = None,
-) -> NDArray:
-    """Features of all images, float32 `[n, 1 + views, d]`.
-
-    Args:
-        dataset: the images.
-        embed_views: see `make`.
-        batch_size: see `embed.rows`.
-        mesh: the devices.
-        kept: see `embed.rows`.
-        n_images: see `embed.rows`.
-    """
-    # Keys of the views come from an image's place in the whole set.
-    return rows(
-        lambda images, index: {"features": embed_views(images, index)},
-        dataset,
-        batch_size=batch_size,
-        mesh=mesh,
-        n_images=n_images,
-        kept=kept,
-    )["features"]
+    return FrozenNetwork(forward, checkpoint.checksum(loaded))

@@ -28,6 +28,7 @@ from cluster_jax.pipeline import (
 )
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import config_json, parse_config
+from cluster_jax.pipeline.embed import embed
 from cluster_jax.pipeline.parts import Parts
 from cluster_jax.training import checkpoint, log
 from cluster_jax.training import state as states
@@ -105,7 +106,7 @@ def run_pipeline(
         if trainings:
             inputs = _train_and_embed(trainings, plan, guard)
         elif not _agree(not plan.missing, workdir):
-            _embed_frozen(inputs, plan, guard, workdir)
+            _write_frozen(inputs, plan, guard, workdir)
         if jax.process_index() != 0:
             return {}
         guard()
@@ -151,12 +152,10 @@ def run_in_memory(
     if build.trains(parsed):
         return None
     started = time.perf_counter()
-    inputs, mesh = build.load_inputs(parsed, dataset), states.make_mesh()
+    inputs = build.load_inputs(parsed, dataset)
     _print_start(inputs, [], None)
-    network = pretrained_features.of_run(inputs.config, inputs.dataset.shape[2], mesh)
-    batch_size = inputs.config.eval.batch_size
-    rows = pretrained_features.embed(inputs.dataset, network.embed, batch_size, mesh)
-    features = outputs.Features({"backbone": rows[:, 0]})
+    embedding, checksum = _embed_frozen(inputs, lambda checksum: None)
+    features = outputs.Features(embedding)
     _print("clustering")
     made = outputs.cluster(
         inputs, features, values, name=name, steps=0, records=[], started=started
@@ -165,7 +164,7 @@ def run_in_memory(
     images = {
         **workdirs.describe_images(inputs.dataset),
         **build.describe_images(inputs),
-        workdirs.WEIGHTS: network.checksum,
+        workdirs.WEIGHTS: checksum,
     }
     run = trained_run.join(
         None,
@@ -293,22 +292,44 @@ def _write_first_files(
 
 
 def _embed_frozen(
+    inputs: build.Inputs, kept: Callable[[str], Parts | None]
+) -> tuple[dict[str, np.ndarray], str]:
+    """Embeds the images by the pretrained network, which nothing trains.
+
+    Args:
+        inputs: the images.
+        kept: checksum of the weights -> where finished parts of the embedding are kept, or None.
+
+    Returns:
+        The embedding, and the checksum of the weights.
+    """
+    (config, dataset, _), mesh = inputs, states.make_mesh()
+    network = pretrained_features.make(config, config.network, dataset.shape[2], mesh)
+    embedded = embed(
+        network.forward,
+        dataset,
+        batch_size=config.eval.batch_size,
+        mesh=mesh,
+        kept=kept(network.checksum),
+    )
+    return {"backbone": embedded["features"][:, 0]}, network.checksum
+
+
+def _write_frozen(
     inputs: build.Inputs, plan: _Plan, guard: Callable[[], None], workdir: epath.Path
 ) -> None:
-    """Writes the embedding of the images by the pretrained network, which nothing trains."""
-    mesh = states.make_mesh()
-    network = pretrained_features.of_run(inputs.config, inputs.dataset.shape[2], mesh)
+    """Writes the embedding of the images by the pretrained network."""
     file, images = workdir / workdirs.TRAIN_EMBEDDING, workdir / workdirs.IMAGES
-    kept = Parts(parts.folder_of(file), f"{plan.fingerprint}:0:{network.checksum}", guard)
-    features = pretrained_features.embed(
-        inputs.dataset, network.embed, inputs.config.eval.batch_size, mesh, kept
+    folder = parts.folder_of(file)
+    embedding, checksum = _embed_frozen(
+        inputs, lambda checksum: Parts(folder, f"{plan.fingerprint}:0:{checksum}", guard)
     )
     if jax.process_index() == 0:
         guard()
-        described = {**workdirs.read_values(images), workdirs.WEIGHTS: network.checksum}
+        described = {**workdirs.read_values(images), workdirs.WEIGHTS: checksum}
         io.write_json(images, described, checksum=True)
-        workdirs.write_embedding(file, {"backbone": features[:, 0]}, plan.fingerprint, 0)
-        parts.remove(kept.folder)
+        workdirs.write_embedding(file, embedding, plan.fingerprint, 0)
+        parts.remove(folder)
 
 
 def _train_and_embed(
@@ -327,7 +348,7 @@ def _train_and_embed(
     last = trainings[-1]
     run, test = last.built.training, last.built.test
 
-    def embed(name: str, dataset: Dataset, state: State) -> None:
+    def write_embedding(name: str, dataset: Dataset, state: State) -> None:
         if name not in plan.missing:
             return
         step, network = plan.files[name], (state.params, state.model_state)
@@ -340,7 +361,7 @@ def _train_and_embed(
             parts.remove(kept.folder)
 
     def before_last(state: State) -> None:
-        embed(workdirs.INITIAL_EMBEDDING, run.dataset, state)
+        write_embedding(workdirs.INITIAL_EMBEDDING, run.dataset, state)
 
     needs_initial = workdirs.INITIAL_EMBEDDING in plan.missing
     state = stages.train(
@@ -348,8 +369,8 @@ def _train_and_embed(
     )
     _end_at_once()
     if test is not None:
-        embed(workdirs.TEST_EMBEDDING, test, state)
-    embed(workdirs.TRAIN_EMBEDDING, run.dataset, state)
+        write_embedding(workdirs.TEST_EMBEDDING, test, state)
+    write_embedding(workdirs.TRAIN_EMBEDDING, run.dataset, state)
     return last.built.inputs
 
 

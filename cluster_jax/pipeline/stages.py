@@ -13,9 +13,9 @@ from cluster_jax.data.datasets import Dataset
 from cluster_jax.methods.base import with_network
 from cluster_jax.nets.pretrained import weights as pretrained
 from cluster_jax.pipeline import build, trace
+from cluster_jax.pipeline import embed as embedding
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import RunConfig, read_config
-from cluster_jax.pipeline.embed import embed as embed_dataset
 from cluster_jax.pipeline.parts import Parts
 from cluster_jax.training import checkpoint, loop, watch
 from cluster_jax.training.state import State
@@ -152,12 +152,10 @@ def train(
 def embed(
     stage: Stage, dataset: Dataset, state: State, kept: Parts | None = None
 ) -> dict[str, Any]:
-    """Features of every image of a data set by the network of a state; see `embed.embed`."""
+    """Embeddings of all images of a data set by the network of a state; see `embed.embed`."""
     run = stage.built.training
-    return embed_dataset(
-        run.method,
-        state.params,
-        state.model_state,
+    return embedding.embed(
+        embedding.forward_of(run.method, state.params, state.model_state, run.mesh),
         dataset,
         batch_size=stage.built.config.eval.batch_size,
         mesh=run.mesh,

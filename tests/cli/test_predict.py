@@ -73,7 +73,7 @@ def test_training_images_get_their_own_cluster(trained, tmp_path, capsys):
 
 def test_images_do_not_affect_each_other(trained):
     run = trained_run.read(trained[0])
-    embed = inference.embedder(run)
+    embed = inference.make_embed(run)
     pixels = toy.images(100, seed=8)[0]
 
     def features(images):
@@ -103,7 +103,7 @@ def test_progress_counts_no_padding(trained, monkeypatch):
     monkeypatch.setattr(embed, "tqdm", made)
     run = trained_run.read(trained[0])
     dataset = inference_data.load(toy.images(5)[0], toy.DATA, (8, 8, 1))
-    assert len(inference.embedder(run)(dataset)) == 5
+    assert len(inference.make_embed(run)(dataset)) == 5
     assert [(bar.total, bar.n) for bar in bars] == [(5, 5)]
 
 
@@ -112,7 +112,7 @@ def test_new_images_join_their_like(trained):
     run = trained_run.read(trained[0])
     pixels, kinds = toy.images(80, seed=8)
     dataset = inference_data.load(pixels, toy.DATA, (8, 8, 1))
-    placed = inference.place(run, inference.embedder(run)(dataset))
+    placed = inference.place(run, inference.make_embed(run)(dataset))
     known = toy.images(90)[1]
     clusters = run.clusters.cluster_labels
     commonest = np.array(
@@ -139,7 +139,7 @@ def test_a_folder_with_files_that_cannot_be_read(trained, tmp_path, capsys):
     assert [row["image"] for row in rows] == [f"sub/{i:02}.png" for i in range(12)]
     run = trained_run.read(workdir)
     dataset = arrays.from_array(pixels, resize=None, cache_mb=1.0)
-    placed = inference.place(run, inference.embedder(run)(dataset))
+    placed = inference.place(run, inference.make_embed(run)(dataset))
     assert _columns(rows, "cluster") == [placed.labels.tolist()]
     predict.main([f"--workdir={workdir}", f"--images={tmp_path}/new/sub/03.png",
                   f"--out={tmp_path}/one.csv"])  # fmt: skip
@@ -150,7 +150,7 @@ def test_neither_images_nor_data_set_are_loaded(trained, monkeypatch):
     monkeypatch.setattr(datasets, "load", lambda **_: pytest.fail("loaded"))
     run = trained_run.read(trained[0])
     assert run.images["shape"] == [8, 8, 1]
-    assert inference.embedder(run)
+    assert inference.make_embed(run)
 
 
 def test_without_reduction_gridshift_places(trained, tmp_path):
@@ -229,17 +229,17 @@ def test_checkpoints_of_another_network(workdir):
     run = trained_run.read(workdir)
     (workdir / "checkpoints").rename(workdir / "elsewhere")
     with pytest.raises(InputError, match=r"there is no checkpoint .*checkpoints/4"):
-        inference.embedder(run)
+        inference.make_embed(run)
     (workdir / "elsewhere").rename(workdir / "checkpoints")
     wider = dataclasses.replace(run.config.network, width=6)
     with pytest.raises(InputError, match="was written by a different network") as error:
-        inference.embedder(run._replace(config=dataclasses.replace(run.config, network=wider)))
+        inference.make_embed(run._replace(config=dataclasses.replace(run.config, network=wider)))
     assert "\n" not in str(error.value)
     for file in (workdir / "checkpoints" / "4").rglob("*"):
         if file.is_file():
             file.write_bytes(b"damaged")
     with pytest.raises(InputError, match=r"checkpoints/4 is damaged"):
-        inference.embedder(run)
+        inference.make_embed(run)
     assert {p.name for p in (workdir / "checkpoints").glob("[0-9]*")} == {"2", "4"}
     assert not (workdir / "damaged").exists()
 

@@ -122,7 +122,7 @@ def _send(number):
 SIGNALS = {signal.SIGTERM: 75, signal.SIGINT: 130}
 # Part of a run -> what starts it.
 PARTS = {
-    "embedding": (pipeline.stages, "embed_dataset"),
+    "embedding": (pipeline.stages.embedding, "embed"),
     "embedded": (workdirs, "write_embedding"),
     "clustering": (pipeline.outputs.evaluate, "evaluate"),
     "report": (pipeline.outputs.report, "write_report"),

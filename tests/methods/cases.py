@@ -154,9 +154,8 @@ def on_mesh(state, mesh):
 
 def embedding(run, state, mesh):
     """Features of all images by the network that a method keeps."""
-    return embed.embed(
-        run.method, state.params, state.model_state, run.dataset, batch_size=32, mesh=mesh
-    )
+    forward = embed.forward_of(run.method, state.params, state.model_state, mesh)
+    return embed.embed(forward, run.dataset, batch_size=32, mesh=mesh)
 
 
 def refreshed(run, state, mesh, i):

@@ -470,9 +470,8 @@ def test_refresh_happens_between_steps(tmp_path, nearest):
     run = built._replace(method=method, train=section, dataset=dataset)
 
     def embed_all(state):
-        return embed.embed(
-            method, state.params, state.model_state, run.dataset, batch_size=32, mesh=run.mesh
-        )
+        forward = embed.forward_of(method, state.params, state.model_state, run.mesh)
+        return embed.embed(forward, run.dataset, batch_size=32, mesh=run.mesh)
 
     _train(run, tmp_path / "run", embed_all)
     sums = [r["table"] for r in log.read(tmp_path / "run")]
