@@ -1,5 +1,6 @@
 """Image folders: nested or flat, with or without class folders."""
 
+import collections
 import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
@@ -9,9 +10,18 @@ from etils import epath
 from PIL import Image
 
 from cluster_jax.core.checks import InputError
-from cluster_jax.data.images import Dataset, Resize, decode, fetcher, fits, map_threaded, subset
+from cluster_jax.data.images import (
+    EXTENSIONS,
+    HEIC,
+    Dataset,
+    Resize,
+    decode,
+    fetcher,
+    fits,
+    map_threaded,
+    subset,
+)
 
-EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff")
 ORIENTATION = 274  # the EXIF tag
 CHANNELS = 3
 
@@ -53,7 +63,7 @@ def load(
         ValueError: the folder is missing, has no readable image or too many unreadable files, or
             images differ in size without `resize`.
     """
-    root, all_files = _files(dir)
+    root, all_files, ignored = _files(dir)
     labels, names = _labels(all_files)
     indices = subset(len(all_files), limit)
     files = [all_files[i] for i in indices]
@@ -83,8 +93,9 @@ def load(
         images = np.empty((len(good), *shapes[0]), np.uint8)
         for row, i in enumerate(good):
             images[row], results[i] = results[i], None  # frees each image once it is copied
+        fetch: Callable[[np.ndarray], np.ndarray] = images.__getitem__
         return Dataset(
-            "folder", len(good), shapes[0], images, images.__getitem__, labels, names, kept, skipped
+            "folder", len(good), shapes[0], images, fetch, labels, names, kept, skipped, ignored
         )
 
     def read(i: int) -> np.ndarray:
@@ -101,13 +112,25 @@ def load(
             )
         return image
 
+    fetch = fetcher(read)
     return Dataset(
-        "folder", len(good), shapes[0], None, fetcher(read), labels, names, kept, skipped
+        "folder", len(good), shapes[0], None, fetch, labels, names, kept, skipped, ignored
     )
 
 
-def _files(dir: str | None) -> tuple[epath.Path, list[str]]:
-    """The folder, and the sorted relative paths of its image files without hidden files."""
+def describe_ignored(ignored: Sequence[tuple[str, int]]) -> str:
+    """Counts of ignored files by suffix, with the package that reads HEIC photos."""
+    counts = ", ".join(f"{count:,} {suffix or 'without suffix'}" for suffix, count in ignored)
+    needs_heic = not HEIC and any(suffix in (".heic", ".heif") for suffix, _ in ignored)
+    return counts + (" (to read HEIC: pip install pillow-heif)" if needs_heic else "")
+
+
+def _files(dir: str | None) -> tuple[epath.Path, list[str], tuple[tuple[str, int], ...]]:
+    """Files of a folder and its subfolders, without hidden ones.
+
+    Returns:
+        The folder; the sorted relative paths of its images; (suffix, number) of its other files.
+    """
     if not dir:
         raise ValueError("data.dir must be a folder of images; got none")
     root = epath.Path(dir).expanduser()
@@ -116,6 +139,7 @@ def _files(dir: str | None) -> tuple[epath.Path, list[str]]:
     if not root.is_dir():
         raise ValueError(f"data.dir must be a folder of images; got the file {root}")
     paths, to_visit, visited = [], [(root, "")], set()
+    others: collections.Counter[str] = collections.Counter()
     while to_visit:
         folder, prefix = to_visit.pop()
         # A link to a parent folder would cause an infinite loop.
@@ -132,12 +156,16 @@ def _files(dir: str | None) -> tuple[epath.Path, list[str]]:
                 paths.append(path)
             elif entry.is_dir():
                 to_visit.append((entry, path + "/"))
+            else:
+                others[entry.suffix.lower()] += 1
+    ignored = tuple(sorted(others.items()))
     if not paths:
+        found = f"; other files: {describe_ignored(ignored)}" if ignored else ""
         raise ValueError(
             f"data.dir must hold files of type {', '.join(e[1:] for e in EXTENSIONS)}; got no "
-            f"image file in {root} or its subfolders"
+            f"image file in {root} or its subfolders{found}"
         )
-    return root, sorted(paths)
+    return root, sorted(paths), ignored
 
 
 def _labels(files: Sequence[str]) -> tuple[np.ndarray | None, tuple[str, ...] | None]:

@@ -51,6 +51,7 @@ def describe(
         "images_trained": dataset.size if steps else 0,
         "images_scored": clustered.size,
         "images_skipped": len(dataset.skipped),
+        "files_ignored": dict(dataset.ignored),
         "steps": steps,
         "batch_size": config.train.batch_size,
         "network": _network(config),

@@ -15,6 +15,7 @@ from ml_collections import ConfigDict
 
 from cluster_jax.core import disk, interrupt, io
 from cluster_jax.core.checks import InputError
+from cluster_jax.data import folder
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.pipeline import (
     build,
@@ -224,6 +225,8 @@ def _print_start(
     if dataset.skipped:
         count = len(dataset.skipped)
         _print(f"{count} file{'s' if count > 1 else ''} cannot be read; see the report")
+    if dataset.ignored:
+        _print(f"ignored files: {folder.describe_ignored(dataset.ignored)}")
 
 
 class _Plan(NamedTuple):

@@ -1,7 +1,7 @@
 """`python -m experiments.benchmark NAME --json=PATH`: runs one benchmark, by its file name.
 
-A benchmark is a file in this folder with `measure() -> figures, setup`, two dictionaries. `gpu`
-takes `--data` and `--tiny`, and writes a table beside the JSON file.
+A benchmark is a file in this folder with `measure() -> figures, setup`, two dictionaries. `decode`
+takes `--data`; `gpu` takes `--data` and `--tiny`, and writes a table beside the JSON file.
 """
 
 import argparse
@@ -22,13 +22,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m experiments.benchmark")
     parser.add_argument("name", choices=names)
     parser.add_argument("--json", help="file to write; by default the result is only printed")
-    parser.add_argument("--data", help="gpu: TFDS folder with CIFAR-10, to train on it too")
+    data = "decode: folder of photos; gpu: TFDS folder with CIFAR-10, to train on it too"
+    parser.add_argument("--data", help=data)
     parser.add_argument("--tiny", action="store_true", help="gpu: a part of it, on a CPU")
     flags = parser.parse_args()
     module = importlib.import_module(f"experiments.benchmark.{flags.name}")
     is_gpu, command = flags.name == "gpu", f"{parser.prog} {flags.name}"
+    arguments = {"decode": (flags.data,), "gpu": (flags.data, flags.tiny)}.get(flags.name, ())
     try:
-        figures, setup = module.measure(flags.data, flags.tiny) if is_gpu else module.measure()
+        figures, setup = module.measure(*arguments)
     except InputError as error:
         parser.error(str(error))
     command += " --data=DIR" * bool(flags.data) + " --tiny" * flags.tiny

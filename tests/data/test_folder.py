@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import datasets, images
+from cluster_jax.data import datasets, folder, images
 
 
 def load(path, **changes):
@@ -51,6 +51,27 @@ def test_no_labels_unless_every_image_is_in_one_of_several_folders(tmp_path, wri
     assert dataset.sources == names
     assert dataset.labels is None
     assert dataset.label_names is None
+
+
+def test_other_files_are_counted_by_suffix(tmp_path, write):
+    write("a/1.png")
+    for name in ("clip.MOV", "a/clip.mov", "a/raw.dng", "README"):
+        (tmp_path / name).write_bytes(b"other")
+    dataset = load(tmp_path)
+    assert dataset.ignored == (("", 1), (".dng", 1), (".mov", 2))
+    assert folder.describe_ignored(dataset.ignored) == "1 without suffix, 1 .dng, 2 .mov"
+
+
+def test_heic_without_the_package_that_reads_it(tmp_path, write, monkeypatch):
+    write("1.png")
+    (tmp_path / "2.HEIC").write_bytes(b"other")
+    monkeypatch.setattr(folder, "HEIC", ())
+    monkeypatch.setattr(folder, "EXTENSIONS", (".png",))
+    text = "1 .heic (to read HEIC: pip install pillow-heif)"
+    assert folder.describe_ignored(load(tmp_path).ignored) == text
+    (tmp_path / "1.png").unlink()
+    with pytest.raises(ValueError, match=r"no image file in .*; other files: 1 \.heic \(to read"):
+        load(tmp_path)
 
 
 def test_hidden_and_other_files_do_not_count(tmp_path, write):

@@ -183,3 +183,54 @@ def test_subset():
     np.testing.assert_array_equal(some, images.subset(100, 30))
     np.testing.assert_array_equal(images.subset(5, 30), np.arange(5))
     np.testing.assert_array_equal(images.subset(5, None), np.arange(5))
+
+
+def photo(height, width):
+    """A smooth image with some noise."""
+    y, x = np.mgrid[:height, :width] * (10 / height)
+    pixels = 128 + 80 * np.stack([np.sin(x), np.cos(y), np.sin(x + y)], -1)
+    pixels += np.random.default_rng(0).normal(0, 5, pixels.shape)
+    return Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("short", "decoded"), [(399, 399), (400, 200), (800, 200), (1600, 200), (3100, 388)]
+)
+def test_a_large_jpeg_is_decoded_at_a_fraction_of_its_size(monkeypatch, short, decoded):
+    """To at least twice the side of the square, here 100; the result is nearly the same."""
+    data = encoded(photo(short, short + 100), "JPEG", quality=95)
+    sizes = []
+
+    def resize_and_crop(image, resize, resize_and_crop=images.resize_and_crop):
+        sizes.append(min(image.size))
+        return resize_and_crop(image, resize)
+
+    monkeypatch.setattr(images, "resize_and_crop", resize_and_crop)
+    resize = images.Resize(100, "bicubic")
+    with Image.open(io.BytesIO(data)) as file:
+        full = np.asarray(resize_and_crop(file.convert("RGB"), resize)).astype(int)
+    out = images.decode(data, resize, 3)
+    assert sizes == [short, decoded]
+    error = np.abs(out - full)
+    assert error.max() <= 8
+    assert error.mean() <= 1
+
+
+def test_rotation_of_a_large_jpeg():
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    image = photo(800, 900)
+    rotated = image.transpose(Image.Transpose.ROTATE_90)
+    resize = images.Resize(100, "bicubic")
+    upright = images.decode(encoded(image, "JPEG", quality=95), resize, 3).astype(int)
+    out = images.decode(encoded(rotated, "JPEG", quality=95, exif=exif), resize, 3)
+    assert np.abs(out - upright).max() <= 8
+
+
+@pytest.mark.parametrize("form", ["AVIF", "HEIF"])
+def test_formats_of_phones(form):
+    if form == "HEIF":
+        pytest.importorskip("pillow_heif")
+    image = photo(120, 160)
+    out = decode(image, form, quality=95)
+    assert np.abs(out - np.asarray(image).astype(int)).mean() < 4
