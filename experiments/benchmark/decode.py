@@ -1,4 +1,4 @@
-"""Decoding of photos: CPU time at a fraction of their size beside their full size, and what changes.
+"""Decoding of photos: CPU time at a fraction of their size and at full size, and what changes.
 
 A photo is decoded, resized, and embedded by the network of the config `images`, once with the
 package's `decode` and once from all of its pixels.
