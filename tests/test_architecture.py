@@ -18,7 +18,7 @@ ROWS = (
     ("pipeline",),
     ("estimators",),
     ("cli",),
-    ("main", "embed", "cluster", "predict"),
+    ("main", "embed", "cluster", "plan", "predict"),
 )
 ROW = {name: row for row, members in enumerate(ROWS) for name in members}
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -1,0 +1,113 @@
+"""`cluster-jax plan --config=NAME --topology=v5e:16x16`: a training planned before it is rented."""
+
+import os
+import re
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from cluster_jax.cli import exit_codes
+from cluster_jax.cli.flags import read_flags
+from cluster_jax.cli.parser import Parser
+from cluster_jax.core.checks import InputError
+
+if TYPE_CHECKING:
+    from cluster_jax.pipeline.plan import Plan
+
+_IMAGES = "1281167"  # of ImageNet-1k
+# libtpu compiles on a machine without a TPU, and is silent about what it does not find there.
+_ENVIRONMENT = {
+    "JAX_PLATFORMS": "cpu",
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_ACCELERATOR_TYPE": "v5litepod-16",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "TPU_MIN_LOG_LEVEL": "3",
+    "TPU_STDERR_LOG_LEVEL": "3",
+}
+
+
+def _parser() -> Parser:
+    """Only for `--help`; `read_flags` parses the flags."""
+    parser = Parser(
+        "plan",
+        "Compiles the training step of a config for TPUs that are not there, and prints memory,\n"
+        "operations, communication and a roofline estimate of the time. For GPUs it counts\n"
+        "operations only. Nothing is trained and no data are read.",
+        "configs/base.py explains the keys of a config.\n\n",
+    )
+    add = parser.add_argument
+    add("--config", required=True, metavar="NAME", help="name or path of a config")
+    values = "any value of the config, for example --config.train.batch_size=2048"
+    add("--config.KEY", metavar="VALUE", help=values)
+    slices = "a TPU slice (v5e:4x4, v5p:2x2x2, v6e:4x4) or GPUs (a100:8, h100:8, h200:8)"
+    add("--topology", required=True, metavar="NAME", help=slices)
+    add("--images", metavar="N", help=f"number of training images (default: {int(_IMAGES):,})")
+    return parser
+
+
+def describe(plan: "Plan") -> str:
+    """The plan as lines of text."""
+    chip, seconds = plan.chip, plan.seconds
+    total = sum(plan.memory.values())
+    rate = plan.batch_size / plan.step_seconds
+    hours = plan.steps * plan.step_seconds / 3600
+    memory = ", ".join(f"{part} {size / 1e9:.2f}" for part, size in plan.memory.items())
+    links = ", ".join(
+        f"{kind} {size / 1e6:,.1f} MB in {count:,}"
+        for kind, (count, size) in plan.collectives.items()
+    )
+    limits = ", ".join(f"{name} {1e3 * value:,.1f} ms" for name, value in seconds.items() if value)
+    lines = [
+        f"{plan.topology}: {plan.chips:,} chips on {plan.hosts:,} hosts",
+        f"chip         {chip.flops / 1e12:,.0f} TFLOP/s (bfloat16), {chip.memory / 1e9:,.0f} GB, "
+        f"{chip.bandwidth / 1e9:,.0f} GB/s, links {chip.links / 1e9:,.0f} GB/s ({chip.source})",
+        f"batch        {plan.batch_size:,} images, {plan.batch_size / plan.chips:,g} a chip",
+        f"memory       {total / 1e9:.2f} GB a chip: {memory}",
+    ]
+    at_most, at_least = ("at most ", "at least ") if plan.moved is None else ("", "")
+    if plan.largest_batch is None:
+        lines[-1] += "; activations are not known"
+    else:
+        fits = "fits" if total <= chip.memory else "does NOT fit: lower train.batch_size"
+        lines[-1] += f"; it {fits}"
+        lines.append(f"largest      {plan.largest_batch:,} images a step, by proportion")
+    lines.append(f"operations   {plan.flops / 1e12:,.2f} TFLOP a chip and step")
+    if plan.moved is not None:
+        lines[-1] += f", {plan.moved / 1e9:,.1f} GB read and written"
+        lines.append(f"collectives  {links or 'none'}")
+    lines += [
+        f"roofline     {1e3 * plan.step_seconds:,.1f} ms a step ({limits}): "
+        f"limited by {max(seconds, key=lambda name: seconds[name])}",
+        f"speed        {at_most}{rate:,.0f} images/s, {rate / plan.hosts:,.0f} to decode on each "
+        "host",
+        f"run          {plan.steps:,} steps, {at_least}{hours:,.1f} hours",
+        "These are estimates from the figures of the chip, not measurements.",
+    ]
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point; `arguments` are those of the process by default."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    with exit_codes.handle_errors():
+        if any(re.fullmatch("-h|--?help(full|short)?", argument) for argument in arguments):
+            _parser().parse_args(["--help"])
+        flags = read_flags("plan", arguments, ("topology", "images"))
+        topology, images = flags.others["topology"], flags.others["images"] or _IMAGES
+        if topology is None:
+            raise InputError("--topology must be a TPU slice or GPUs, such as v5e:4x4; got none")
+        if not re.fullmatch("[1-9][0-9]*", images):
+            raise InputError(f"--images must be a whole number of at least 1; got {images!r}")
+        for name, value in _ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
+        from cluster_jax.pipeline import plan
+        from cluster_jax.pipeline.config import parse_config
+
+        sys.stdout.write(f"compiling the step of {flags.name} for {topology}, minutes ...\n")
+        sys.stdout.flush()
+        planned = plan.plan(parse_config(flags.config), topology, int(images))
+        sys.stdout.write(describe(planned) + "\n")
+
+
+if __name__ == "__main__":
+    main()

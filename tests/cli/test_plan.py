@@ -1,0 +1,134 @@
+"""The command `plan`: its arithmetic, the program that it counts, and what it refuses."""
+
+import importlib.util
+
+import jax
+import numpy as np
+import pytest
+
+from cluster_jax.cli import plan as command
+from cluster_jax.core.config import load_config, override
+from cluster_jax.nets.network import make
+from cluster_jax.pipeline import plan
+from cluster_jax.pipeline.config import parse_config
+
+# A config is imported by ml_collections.
+pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch):
+    """The command's variables of the environment end with the test."""
+    monkeypatch.setattr(command.os, "environ", dict(command.os.environ))
+
+
+CHIP = plan.Chip(flops=100e12, memory=10e9, bandwidth=1e12, links=1e11, source="the maker")
+
+
+def planned(**changes):
+    memory = {"parameters": 10**9, "batch": 10**8, "activations": 4 * 10**9}
+    collectives = {"all-reduce": (3, 8 * 10**8), "all-gather": (1, 4 * 10**8)}
+    values = plan.Plan("v5e:2x2", CHIP, 4, 1, 512, 1000, memory, 2e12, 5e10, collectives)
+    return values._replace(**changes)
+
+
+def test_the_roofline():
+    """Ring all-reduce sends 2 (n - 1) / n of its bytes, all-gather (n - 1) / n."""
+    seconds = planned().seconds
+    assert seconds == pytest.approx({"arithmetic": 0.02, "memory": 0.05, "links": 0.015})
+    assert planned().step_seconds == pytest.approx(0.065)
+    assert planned(flops=8e12).step_seconds == pytest.approx(0.095)
+    assert planned(chips=1, collectives={}).seconds["links"] == 0
+
+
+def test_the_largest_batch():
+    """9 GB are free beside the parameters; a batch of 512 takes 4.1 GB on each of 4 chips."""
+    assert planned().largest_batch == int(9 / 4.1 * 128) * 4
+    assert planned(memory={"parameters": 1, "batch": 2}).largest_batch is None
+
+
+def test_what_is_printed():
+    text = command.describe(planned())
+    assert "4 chips on 1 hosts" in text
+    assert "512 images, 128 a chip" in text
+    assert "5.10 GB a chip: parameters 1.00, batch 0.10, activations 4.00; it fits" in text
+    assert "limited by memory" in text
+    assert "all-reduce 800.0 MB in 3, all-gather 400.0 MB in 1" in text
+    assert "1,000 steps, 0.0 hours" in text
+    assert "7,877 images/s, 7,877 to decode on each host" in text
+    over = planned(memory={**planned().memory, "activations": 2 * 10**10})
+    assert "does NOT fit" in command.describe(over)
+
+
+def test_collectives_of_a_program():
+    program = """
+      a.1 = f32[2,3]{1,0} all-reduce(b), channel_id=1
+      a.2 = (f32[4]{0}, bf16[8]{0}) all-reduce(c, d), channel_id=1
+      g.1 = u8[16,2]{1,0} all-gather(e), dimensions={0}
+      h.1 = f32[5]{0} add(a.1, b.1)
+    """
+    assert plan.collective_bytes(program) == {"all-reduce": (2, 24 + 32), "all-gather": (1, 32)}
+
+
+def small(**values):
+    config = load_config("nrcc_imagenet")
+    changes = {
+        "data.image_size": 16,
+        "augment.size": 16,
+        "network.name": "small",
+        "network.width": 8,
+        "train.batch_size": 32,
+        "train.duration": "2 epochs",
+        **values,
+    }
+    config.network.stem = None
+    for key, value in changes.items():
+        override(config, key, value)
+    return parse_config(config)
+
+
+def test_gpus():
+    """Operations are those of one GPU's share, parameters those of the network."""
+    config = small()
+    one, four = (plan.plan(config, f"h100:{n}", 320) for n in (1, 4))
+    assert (four.chips, four.hosts, four.steps) == (4, 1, 20)
+    assert 3 < one.flops / four.flops < 4.2
+    assert one.memory["batch"] == 32 * (16 * 16 * 3 + 4)
+    params, _ = make(config.network).init(jax.random.key(0), np.zeros((1, 16, 16, 3)))
+    count = sum(x.size for x in jax.tree.leaves(params))
+    assert one.memory["parameters"] == 4 * count
+
+
+@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu compiles for TPUs")
+def test_a_slice():
+    made = plan.plan(small(), "v5e:2x2", 320)
+    assert (made.chips, made.hosts) == (4, 1)
+    assert made.memory["activations"] > 0
+    assert made.collectives["all-reduce"][1] >= made.memory["parameters"]
+    assert made.largest_batch > 32
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--config=nrcc_imagenet"], "--topology must be a TPU slice or GPUs"),
+        (["--config=nrcc_imagenet", "--topology=v5e"], "--topology must be a TPU slice such as"),
+        (["--config=nrcc_imagenet", "--topology=h100:2x2"], "got 'h100:2x2'"),
+        (["--config=nrcc_imagenet", "--topology=v9:2x2"], "got 'v9:2x2'"),
+        (["--config=nrcc_imagenet", "--topology=h100:7"], "a multiple of the 7 chips"),
+        (["--config=nrcc_imagenet", "--topology=h100:8", "--images=0"], "got '0'"),
+        (["--config=nrcc_digits", "--topology=h100:8"], "a given data.image_size"),
+    ],
+)
+def test_bad_input(arguments, message, capsys):
+    with pytest.raises(SystemExit) as stop:
+        command.main(arguments)
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.skipif(importlib.util.find_spec("libtpu") is not None, reason="libtpu is installed")
+def test_without_libtpu(capsys):
+    with pytest.raises(SystemExit):
+        command.main(["--config=nrcc_imagenet", "--topology=v5e:2x2"])
+    assert "libtpu must be installed" in capsys.readouterr().err
