@@ -90,6 +90,9 @@ def _cluster_columns(result: Clustering) -> dict[str, Column]:
         "distance": result.distances,
         "outlier": result.outliers,
     }
+    if result.points.shape[1] <= 3:
+        axes = zip("xyz", result.points.T, strict=False)
+        columns |= {f"map_{axis}": values for axis, values in axes}
     membership = result.membership
     if membership is not None:
         columns["probability"] = membership.probabilities

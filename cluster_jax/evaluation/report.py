@@ -106,7 +106,7 @@ def render(data: ReportData) -> str:
         figures["tree"] = report_tree.tree_figure(tree, measure)
     record = {
         "figures": {name: figure.to_plotly_json() for name, figure in figures.items()},
-        "map": cluster_map.to_json(data.noun),
+        "map": cluster_map.to_json(data.noun, data.folder),
         "tree": None if tree is None else tree.to_json(),
     }
     return _environment().get_template("report.html").render(

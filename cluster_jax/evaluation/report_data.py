@@ -34,6 +34,7 @@ class ReportData(NamedTuple):
         true_labels: int `[n]`, or None.
         label_names: name of each true label, or None: the labels are named by their numbers.
         sources: file name of each image or name of each row, or None.
+        folder: URI of the local folder that `sources` are relative to, or None.
         history: logged lines, each a dict with `step` and scalars; empty without training.
         fetch_images: point indices -> uint8 `[b, height, width, 1 or 3]`; None if the points are
             rows without images, which are shown by name.
@@ -55,6 +56,7 @@ class ReportData(NamedTuple):
     true_labels: NDArray | None
     label_names: tuple[str, ...] | None
     sources: tuple[str, ...] | None
+    folder: str | None = None
     history: Sequence[Mapping[str, Any]] = ()
     fetch_images: Callable[[NDArray], NDArray] | None = None
     curve: BandwidthCurve | None = None

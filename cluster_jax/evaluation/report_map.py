@@ -74,11 +74,12 @@ class ReportMap(NamedTuple):
     n_points: int
     sprite: Sprite | None
 
-    def to_json(self, noun: str) -> dict[str, Any]:
+    def to_json(self, noun: str, folder: str | None) -> dict[str, Any]:
         """The record from which the page's script draws the map.
 
         Args:
             noun: what one point is.
+            folder: URI of the folder of the image files, or None.
         """
         return {
             "traces": [trace._asdict() for trace in self.traces],
@@ -86,6 +87,7 @@ class ReportMap(NamedTuple):
             "webgl": self.n_points > MAX_SVG_POINTS,
             "sprite": None if self.sprite is None else self.sprite._asdict(),
             "noun": noun,
+            "folder": folder,
             "template": plots.TEMPLATE.to_plotly_json(),
         }
 

@@ -323,24 +323,24 @@ def test_script_finds_what_it_asks_for():
     page = page_of(labeled(linkage=TREE))
     script = next(s.text for s in page.root.iter("script") if "use strict" in s.text)
     ids = {element.get("id") for element in page.root.iter()}
-    requested = set(re.findall(r'(?:element|getElementById)\("([\w-]+)"\)', script))
+    requested = set(re.findall(r'(?:element|getElementById| on)\("([\w-]+)"', script))
     requested |= set(re.findall(r'\["([\w-]+)", (?:true|false)\]', script))
-    tree = {"plot-tree", "tree-cut", "tree-count", "tree-groups"}
-    assert {"plot-map", "card", "show-all", "hide-all", "report-data"} | tree == requested <= ids
+    assert {"plot-map", "card", "plot-tree", "view", "selection", "corrections"} < requested <= ids
     record = {"figures", "map", "tree"}
     assert set(re.findall(r"report\.(\w+)", script)) == set(page.record) == record
     assert set(re.findall(r"\btree\.(\w+)", script)) - {"layout"} <= set(page.record["tree"])
     assert set(re.findall(r"\bmap\.(\w+)", script)) - {"traces"} <= set(page.record["map"])
-    fields = set(re.findall(r"\btrace\.(\w+)", script)) | {"size"}
+    fields = set(re.findall(r"\btrace\.(\w+)", script)) | {"size", "runners_up"}
     assert fields == set(page.record["map"]["traces"][0]) - {"name_position"}
     variables = set(re.findall(r"var\((--\w+)\)", script + json.dumps(page.record)))
     style = page.root.find(".//style").text
     assert variables - {"--name"} <= set(re.findall(r"(--\w+):", style))
     # Every figure has a place, every place has a figure.
     places = [e.get("data-figure") for e in page.root.iter() if e.get("data-figure")]
-    options = [option.get("value") for option in page.root.iter("option")]
+    select = page.root.find(".//select[@data-plot]")
+    options = [option.get("value") for option in select.iter("option")]
     assert {*places, *options} == set(page.record["figures"])
-    assert page.root.find(".//select").get("data-plot") == "plot-training"
+    assert select.get("data-plot") == "plot-training"
     assert page.by_id("plot-training").get("data-figure") == options[0]
     buttons = [e for e in page.root.iter("button") if e.get("data-trace")]
     assert [text(button) for button in buttons] == ["440", "025", "23"], "name and size"
@@ -453,7 +453,7 @@ def test_frames_and_captions_belong_to_their_images():
     common = {4: "dog", 0: "cat", 2: "owl"}
     frames = 0
     for item in page.root.iter("li"):
-        image = item.find("img")
+        image = item.find("button/img")
         if image is not None:
             caption = re.match(r"image (\d+), label (\w+), distance ([\d.]+)", image.get("alt"))
             row, label, distance = int(caption[1]), caption[2], float(caption[3])
