@@ -66,14 +66,14 @@ def data_uri(image: NDArray, lossless: bool) -> str:
 
     Args:
         image: uint8 `[height, width]` or `[height, width, 3]`.
-        lossless: PNG instead of JPEG.
+        lossless: PNG instead of WebP.
     """
     buffer = io.BytesIO()
     if lossless:
         Image.fromarray(image).save(buffer, "PNG", optimize=True)
     else:
-        Image.fromarray(image).save(buffer, "JPEG", quality=82, subsampling=0)
-    kind = "png" if lossless else "jpeg"
+        Image.fromarray(image).save(buffer, "WEBP", quality=80)
+    kind = "png" if lossless else "webp"
     return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 

@@ -32,6 +32,7 @@ addEventListener("load", async () => {
   const key = (key, target = document.body) =>
     target.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
   const found = {};
+  while (!document.body.dataset.ready) await new Promise((resolve) => setTimeout(resolve, 20));
   try { %s } catch (error) { problems.push(String(error.stack)); }
   found.downloads = await Promise.all(downloads);
   found.problems = problems;

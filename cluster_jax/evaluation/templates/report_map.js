@@ -368,9 +368,21 @@
 
   if (tree) element("tree-cut").addEventListener("input", showCut);
 
-  startMap();
+  // plotly.js is a third of its size compressed.
+  async function loadPlotly() {
+    const bytes = Uint8Array.from(atob(element("plotly").textContent), (c) => c.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    const script = document.createElement("script");
+    script.textContent = await new Response(stream).text();
+    document.head.append(script);
+  }
+
   startSelection();
-  drawFigures();
-  if (tree) showCut();
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { drawMap(); drawFigures(); });
+  loadPlotly().then(() => {
+    startMap();
+    drawFigures();
+    if (tree) showCut();
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { drawMap(); drawFigures(); });
+    document.body.dataset.ready = "true";
+  });
 })();
