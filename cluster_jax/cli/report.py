@@ -1,0 +1,38 @@
+"""`cluster-jax report BEFORE AFTER [--out=FILE]`: which images moved between two runs."""
+
+import sys
+from collections.abc import Sequence
+
+from cluster_jax.cli import exit_codes
+from cluster_jax.cli.parser import Parser
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        "report",
+        "Compares two runs on the same images: matches their clusters one to one, and lists the\n"
+        "images that moved, from where to where.",
+    )
+    add = parser.add_argument
+    add("before", metavar="BEFORE", help="workdir of a run, or folder of `cluster`")
+    add("after", metavar="AFTER", help="workdir of another run")
+    add("--out", metavar="FILE", help="table of the moved images to write (CSV)")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point; `arguments` are those of the process by default."""
+    with exit_codes.handle_errors():
+        flags = _parser().parse_args(arguments)
+        from cluster_jax.core import io
+        from cluster_jax.evaluation import comparison
+
+        compared = comparison.compare(comparison.read(flags.before), comparison.read(flags.after))
+        sys.stdout.write(comparison.describe(compared) + "\n")
+        if flags.out is not None:
+            io.write(flags.out, comparison.moves_csv(compared))
+            sys.stdout.write(f"\nmoved images {flags.out}\n")
+
+
+if __name__ == "__main__":
+    main()

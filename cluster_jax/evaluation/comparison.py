@@ -1,0 +1,114 @@
+"""Comparison of two clusterings of the same images or rows: which of them moved, and where to."""
+
+import csv
+import io as text_io
+from collections import Counter
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from etils import epath
+from sklearn.metrics import adjusted_rand_score
+
+from cluster_jax.core.checks import InputError
+from cluster_jax.evaluation import assignments
+from cluster_jax.metrics import partition
+
+_SHOWN = 20  # kinds of moves
+
+
+class Comparison(NamedTuple):
+    """Two clusterings, matched one to one.
+
+    Attributes:
+        images: names of the images in both, sorted.
+        before: cluster of each in the first.
+        after: cluster of each in the second.
+        matched: cluster of the second -> cluster of the first with most images in common.
+        only_before: number of images in the first alone.
+        only_after: number of images in the second alone.
+    """
+
+    images: list[str]
+    before: list[str]
+    after: list[str]
+    matched: dict[str, str]
+    only_before: int
+    only_after: int
+
+    @property
+    def moved(self) -> list[tuple[str, str, str]]:
+        """Name, cluster before and cluster after of images whose clusters are not matched."""
+        rows = zip(self.images, self.before, self.after, strict=True)
+        return [row for row in rows if self.matched.get(row[2]) != row[1]]
+
+
+def read(workdir: epath.PathLike) -> dict[str, str]:
+    """Name -> cluster, or class after novel class discovery, of `assignments.csv` in a workdir.
+
+    Raises:
+        InputError: there is no such file, or it has other columns.
+    """
+    file = epath.Path(workdir).expanduser() / "assignments.csv"
+    if not file.exists():
+        raise InputError(f"arguments must be workdirs of finished runs; got {workdir}, without one")
+    text = file.read_bytes().decode("utf-8", "replace")
+    rows = csv.DictReader(text_io.StringIO(text))
+    titles = rows.fieldnames or ()
+    name = next((title for title in ("image", "row") if title in titles), None)
+    cluster = next((title for title in ("class", "cluster") if title in titles), None)
+    if name is None or cluster is None:
+        raise InputError(f"{file} must have a column of names and one of clusters; got {titles}")
+    return {assignments.unescaped(row[name]): row[cluster] for row in rows if row[cluster]}
+
+
+def compare(before: Mapping[str, str], after: Mapping[str, str]) -> Comparison:
+    """Matches the clusters of two clusterings by their common images.
+
+    Args:
+        before: name -> cluster.
+        after: name -> cluster.
+
+    Raises:
+        InputError: they have no name in common.
+    """
+    images = sorted(before.keys() & after.keys())
+    if not images:
+        raise InputError("the runs must have images in common; got none of the same name")
+    old, new = [before[name] for name in images], [after[name] for name in images]
+    (old_names, old_codes), (new_names, new_codes) = (
+        np.unique(column, return_inverse=True) for column in (old, new)
+    )
+    pairs = partition.matching(old_codes, new_codes).items()
+    matched = {str(new_names[b]): str(old_names[a]) for b, a in pairs}
+    common = len(images)
+    return Comparison(images, old, new, matched, len(before) - common, len(after) - common)
+
+
+def describe(comparison: Comparison) -> str:
+    """How far the clusterings agree, and the most frequent moves, as lines of text."""
+    moved, total = comparison.moved, len(comparison.images)
+    before, after = set(comparison.before), set(comparison.after)
+    agreement = adjusted_rand_score(comparison.before, comparison.after)
+    lines = [
+        f"{total:,} in both runs: {len(before)} clusters before, {len(after)} after, ARI "
+        f"{agreement:.3f}",
+        f"{len(moved):,} moved ({len(moved) / total:.1%}): all but the images of matched clusters",
+    ]
+    for name, count in (("first", comparison.only_before), ("second", comparison.only_after)):
+        lines += [f"{count:,} only in the {name} run"] if count else []
+    moves = Counter((a, b) for _, a, b in moved).most_common()
+    examples = {(a, b): name for name, a, b in reversed(moved)}
+    lines += ["", f"{'moved':>7}  before  after"] if moves else []
+    for (a, b), n in moves[:_SHOWN]:
+        match = comparison.matched.get(b)
+        is_new = "no match" if match is None else f"the match of {match}"
+        lines.append(f"{n:>7,}  {a:<7} {b} ({is_new}), for example {examples[a, b]}")
+    lines += [f"and {len(moves) - _SHOWN:,} more kinds of moves"] if len(moves) > _SHOWN else []
+    return "\n".join(lines)
+
+
+def moves_csv(comparison: Comparison) -> str:
+    """A row for each image that moved: its name, its cluster before, and after."""
+    columns = zip(*comparison.moved, strict=True) if comparison.moved else ((), (), ())
+    return assignments.to_csv(dict(zip(("image", "before", "after"), columns, strict=True)))

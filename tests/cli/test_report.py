@@ -1,0 +1,61 @@
+"""The command `report`: matched clusters, moved images, and what it refuses."""
+
+import pytest
+
+from cluster_jax.cli import report as command
+from cluster_jax.evaluation import comparison
+
+BEFORE = {"a": "0", "b": "0", "c": "0", "d": "1", "e": "1", "f": "2", "x": "2"}
+AFTER = {"a": "7", "b": "7", "c": "3", "d": "3", "e": "3", "f": "5", "y": "5", "z": "5"}
+
+
+def write(folder, clusters, title="image"):
+    folder.mkdir()
+    rows = "".join(f"{name},{cluster},0.5\n" for name, cluster in clusters.items())
+    (folder / "assignments.csv").write_text(f"{title},cluster,distance\n{rows}")
+    return str(folder)
+
+
+def test_clusters_are_matched_and_moves_are_listed():
+    compared = comparison.compare(BEFORE, AFTER)
+    assert compared.images == list("abcdef")
+    assert compared.matched == {"7": "0", "3": "1", "5": "2"}
+    assert compared.moved == [("c", "0", "3")]
+    assert (compared.only_before, compared.only_after) == (1, 2)
+    assert comparison.compare(BEFORE, BEFORE).moved == []
+    split = comparison.compare({n: "0" for n in "abc"}, {"a": "0", "b": "0", "c": "1"})
+    assert split.moved == [("c", "0", "1")], "a cluster without a match has moved as a whole"
+
+
+def test_the_command(tmp_path, capsys):
+    before = write(tmp_path / "before", BEFORE)
+    after = write(tmp_path / "after", AFTER, "row")
+    out = tmp_path / "moved.csv"
+    command.main([before, after, f"--out={out}"])
+    text = capsys.readouterr().out
+    assert "6 in both runs: 3 clusters before, 3 after, ARI" in text
+    assert "1 moved (16.7%)" in text
+    assert "1 only in the first run\n2 only in the second run" in text
+    assert "      1  0       3 (the match of 1), for example c" in text
+    assert out.read_text() == "image,before,after\nc,0,3\n"
+    command.main([before, before, f"--out={out}"])
+    assert out.read_text() == "image,before,after\n"
+    assert "ARI 1.000\n0 moved" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("case", ["no run", "no columns", "nothing in common"])
+def test_bad_input(tmp_path, capsys, case):
+    one = write(tmp_path / "one", BEFORE)
+    two = tmp_path / "two"
+    if case == "no run":
+        message = "must be workdirs of finished runs"
+    elif case == "no columns":
+        write(two, BEFORE, "other")
+        message = "must have a column of names"
+    else:
+        write(two, {"q": "0"})
+        message = "must have images in common"
+    with pytest.raises(SystemExit) as stop:
+        command.main([one, str(two)])
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err
