@@ -3,13 +3,15 @@
 The estimators are here; their parts are functions in the packages `losses`, `samplers`, `nets`,
 `methods`, `clustering` and `metrics`. Each name is loaded where it is first used: importing
 `GridShift` loads neither JAX nor UMAP.
+
+.. include:: ../README.md
 """
 
 from typing import TYPE_CHECKING
 
 from cluster_jax.core import lazy
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from cluster_jax import (
