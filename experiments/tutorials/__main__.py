@@ -1,0 +1,132 @@
+"""`python -m experiments.tutorials NAME`: runs a tutorial and writes its page with what it prints.
+
+The script of a tutorial has cells (`# %%`): comments after `# %% [markdown]` are text, the rest is
+code. The page `NAME.md` shows text, code and output; `--notebook` writes `NAME.ipynb` with its
+pictures too.
+"""
+
+import argparse
+import ast
+import base64
+import contextlib
+import io
+import json
+import pathlib
+import re
+from typing import NamedTuple
+
+from PIL import Image
+
+FOLDER = pathlib.Path(__file__).parent
+
+
+class Cell(NamedTuple):
+    """A cell: its text or code, and what the code printed and drew."""
+
+    source: str
+    is_code: bool
+    printed: str = ""
+    picture: bytes | None = None
+
+
+def read(name: str) -> list[Cell]:
+    """The cells of a script; its docstring is the first."""
+    text = (FOLDER / f"{name}.py").read_text()
+    docstring, *parts = re.split(r"^# %%", text, flags=re.M)
+    cells = [Cell(ast.get_docstring(ast.parse(docstring)) or "", is_code=False)]
+    for part in parts:
+        head, _, body = part.partition("\n")
+        if head.strip() == "[markdown]":
+            lines = [re.sub("^# ?", "", line) for line in body.strip().splitlines()]
+            cells.append(Cell("\n".join(lines), is_code=False))
+        else:
+            cells.append(Cell(body.strip(), is_code=True))
+    return cells
+
+
+def run(cells: list[Cell]) -> list[Cell]:
+    """The cells with what they print; a picture is the value of a cell's last line."""
+    names: dict = {"__name__": "__main__"}
+    done = []
+    for cell in cells:
+        if not cell.is_code:
+            done.append(cell)
+            continue
+        tree = ast.parse(cell.source)
+        last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            exec(compile(tree, "<tutorial>", "exec"), names)
+            value = None
+            if isinstance(last, ast.Expr):
+                value = eval(compile(ast.Expression(last.value), "<tutorial>", "eval"), names)
+        picture = None
+        if isinstance(value, Image.Image):
+            buffer = io.BytesIO()
+            value.save(buffer, "JPEG", quality=85)
+            picture = buffer.getvalue()
+        done.append(cell._replace(printed=printed.getvalue().strip(), picture=picture))
+    return done
+
+
+def page(name: str, cells: list[Cell]) -> str:
+    """The tutorial as Markdown."""
+    command = f"python -m experiments.tutorials {name}"
+    parts = [f"<!-- Written by `{command}`. -->"]
+    for i, cell in enumerate(cells):
+        if cell.is_code:
+            parts.append(f"```python\n{cell.source}\n```")
+            parts += [f"```text\n{cell.printed}\n```"] if cell.printed else []
+            parts += [f"![{name}]({name}_{i}.jpg)"] if cell.picture else []
+        else:
+            parts.append(("# " if i == 0 else "") + cell.source)
+    return "\n\n".join(parts) + "\n"
+
+
+def notebook(cells: list[Cell]) -> str:
+    """The tutorial as a Jupyter notebook with its outputs."""
+    written = []
+    for number, cell in enumerate(cells):
+        common = {"id": f"cell-{number}", "metadata": {}}
+        source = ("# " if number == 0 else "") + cell.source
+        lines = source.splitlines(keepends=True)
+        if not cell.is_code:
+            written.append({**common, "cell_type": "markdown", "source": lines})
+            continue
+        outputs: list[dict] = []
+        if cell.printed:
+            text = cell.printed.splitlines(keepends=True)
+            outputs.append({"output_type": "stream", "name": "stdout", "text": text})
+        if cell.picture:
+            data = {"image/jpeg": base64.b64encode(cell.picture).decode()}
+            outputs.append({"output_type": "display_data", "data": data, "metadata": {}})
+        code = {"cell_type": "code", "execution_count": None, "outputs": outputs}
+        written.append({**common, **code, "source": lines})
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    content = {
+        "cells": written,
+        "metadata": {"kernelspec": kernel, "language_info": {"name": "python"}},
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+    return json.dumps(content, indent=1) + "\n"
+
+
+def main() -> None:
+    """Entry point."""
+    names = sorted(f.stem for f in FOLDER.glob("*.py") if not f.stem.startswith("_"))
+    parser = argparse.ArgumentParser(prog="python -m experiments.tutorials")
+    parser.add_argument("name", choices=names)
+    parser.add_argument("--notebook", action="store_true", help="write a notebook, not a page")
+    flags = parser.parse_args()
+    cells = run(read(flags.name))
+    if flags.notebook:
+        (FOLDER / f"{flags.name}.ipynb").write_text(notebook(cells))
+        return
+    (FOLDER / f"{flags.name}.md").write_text(page(flags.name, cells))
+    for i, cell in enumerate(cells):
+        if cell.picture:
+            (FOLDER / f"{flags.name}_{i}.jpg").write_bytes(cell.picture)
+
+
+if __name__ == "__main__":
+    main()
