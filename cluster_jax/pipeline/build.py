@@ -132,7 +132,7 @@ def build_run(
 
 @contextlib.contextmanager
 def _input_errors(config: RunConfig) -> Iterator[None]:
-    """Turns errors of data and libraries that a config can cause into an `InputError`."""
+    """Converts errors of data and libraries that a config can cause to an `InputError`."""
     try:
         yield
     except InputError:
@@ -146,7 +146,7 @@ def _input_errors(config: RunConfig) -> Iterator[None]:
 
 
 def describe_images(inputs: Inputs) -> dict[str, Any]:
-    """What `rebuild_run` needs to know about the images, as JSON values."""
+    """Size, shape, known classes and channel statistics of the images, for `rebuild_run`; JSON."""
     dataset, augment = inputs.dataset, inputs.config.augment
     known = None
     if dataset.known is not None:
@@ -262,7 +262,7 @@ def _join(inputs: Inputs, mesh: Mesh) -> BuiltRun:
 
 
 def trains(config: RunConfig) -> bool:
-    """Whether there is something to train: not if all that is evaluated is frozen.
+    """Whether a run trains a network: not if its evaluated features are those of a frozen one.
 
     Raises:
         InputError: nothing is trained, but the config has a network to start from.

@@ -38,7 +38,7 @@ SHARED = (
     "init_from",
 )
 
-# What comes with pretrained weights, by section and key: a field of `weights.Preprocessing`.
+# Section -> config key -> field of `weights.Preprocessing`, the preprocessing of pretrained weights.
 _PREPARED = {
     "data": {"image_size": "size", "interpolation": "interpolation"},
     "augment": {"size": "size", "mean": "mean", "std": "std"},
@@ -114,7 +114,8 @@ class RunConfig:
 def config_json(config: ConfigDict | Mapping[str, Any]) -> dict[str, Any]:
     """The config as nested dicts of JSON values (tuples become lists), as in `config.json`.
 
-    What comes with pretrained weights is filled in where it is None: see `weights.preprocessing`.
+    Values that are None are filled in from the preprocessing of pretrained weights, see
+    `weights.preprocessing`.
 
     Raises:
         InputError: a value is NaN, infinite or an object, which JSON cannot represent, or a file
@@ -128,7 +129,7 @@ def config_json(config: ConfigDict | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_preprocessing(values: dict[str, Any]) -> dict[str, Any]:
-    # Whatever else is wrong is told when the sections are parsed.
+    # Other errors are raised when the sections are parsed.
     network = values.get("embedder") or values.get("network")
     name = network.get("weights") if isinstance(network, Mapping) else None
     filled = dict(values)

@@ -1,4 +1,4 @@
-"""A run on features of its own images: a frozen pretrained network embeds them once."""
+"""Section `embedder`: training on features of the images, by a frozen pretrained network."""
 
 from collections.abc import Callable, Sequence
 
@@ -25,7 +25,7 @@ from cluster_jax.pipeline.stages import Stage
 def embed_images(
     stages: Sequence[Stage], fingerprint: str, guard: Callable[[], None]
 ) -> list[Stage]:
-    """The stages with the features of their images, in place of those that are pending.
+    """Embeds the images of a run and puts their features in place of the pending ones.
 
     Features are written to the workdir, and while they are made in parts, so that an interrupted
     run embeds no image twice. Without the config's section `embedder` nothing changes.
@@ -80,7 +80,7 @@ def _filled(last: Stage, pending: Dataset, file: epath.Path, kept: Parts) -> Dat
 
 
 def for_new_images(config: RunConfig, channels: int, mesh: Mesh) -> Callable[[Dataset], Dataset]:
-    """The function that takes images to their features; images stay as they are without a section.
+    """A function from images to their features; the identity without a section `embedder`.
 
     The features of an image do not depend on the others if all calls of `fetch` ask for as many.
 

@@ -1,6 +1,6 @@
-"""Inference with a trained run: embed new images and assign clusters.
+"""Inference with a finished run: embeds new images and assigns them to its clusters.
 
-Needs only the workdir of the run, not its training images.
+Only the workdir of the run is needed, not its training images.
 """
 
 import dataclasses

@@ -1,9 +1,8 @@
-"""Finished parts of an embedding, from which an interrupted call goes on.
+"""Partial results of an embedding, from which an interrupted embedding resumes.
 
-A part is a file with the rows of some batches in a row. It is written whenever `SECONDS` have
-passed since the last one, so that an embedding that takes no time writes none, and by Ctrl-C and
-SIGTERM. An embedding goes on with the next batch, so that it is bit for bit the same with and
-without parts.
+A part is a file with the rows of consecutive batches. It is written whenever `SECONDS` have passed
+since the last part, so that a short embedding writes none, and on Ctrl-C and SIGTERM. An embedding
+resumes with the next batch; its rows are bit for bit the same as without an interruption.
 """
 
 import contextlib
@@ -27,11 +26,11 @@ Batch = dict[str, np.ndarray]
 
 
 class Parts(NamedTuple):
-    """Where the parts of an embedding are, and whose they are.
+    """Location and identity of the parts of an embedding.
 
     Attributes:
         folder: see `folder_of`; need not exist.
-        fingerprint: ASCII text that says what the embedding is made from; parts with another one
+        fingerprint: ASCII text that identifies network and images; parts with another fingerprint
             are made again.
         guard: raises if the folder may not be written any longer; called before each part.
     """
@@ -47,12 +46,12 @@ def folder_of(file: epath.Path) -> epath.Path:
 
 
 def collect(parts: Parts | None, embed_from: Callable[[int], Generator[Batch]]) -> Batch:
-    """All rows: of the finished parts, and of the batches after them.
+    """Collects the rows of an embedding: those of finished parts, then those of later batches.
 
     Args:
-        parts: where; None: nothing is kept.
-        embed_from: gives the batches from a row on, in order. All processes call it together, with
-            the same row; the first process alone writes.
+        parts: location of the parts; None: nothing is written.
+        embed_from: yields the batches from a given row on, in order. All processes call it
+            together, with the same row; the first process alone writes.
 
     Returns:
         Name -> rows.
@@ -84,10 +83,7 @@ def collect(parts: Parts | None, embed_from: Callable[[int], Generator[Batch]]) 
 
 
 def remove(folder: epath.Path) -> None:
-    """Deletes the parts, once the embedding is written elsewhere; there may be none.
-
-    Other files stay, and with them the folder.
-    """
+    """Deletes the parts of a finished embedding, and their folder if nothing else is in it."""
     # A kill may have left the temporary file of a part, which has a dot before its name.
     for file in (*folder.glob("part_*"), *folder.glob(".part_*")):
         file.unlink()

@@ -230,13 +230,13 @@ def _print_start(
 
 
 class _Plan(NamedTuple):
-    """What is to be done in a workdir.
+    """The embeddings that a run has to make, and the network that it starts from.
 
     Attributes:
         images: see `workdir.describe_images`.
-        fingerprint: of what the embeddings are made from.
-        files: embedding -> number of steps of the network that makes it.
-        missing: embeddings that have to be made.
+        fingerprint: of config and images, which the embeddings depend on.
+        files: file of an embedding -> number of training steps of its network.
+        missing: files of embeddings that do not exist yet.
         weights: the network with which the first stage starts, or None.
     """
 
@@ -282,7 +282,7 @@ def _plan(
 def _write_first_files(
     inputs: build.Inputs, plan: _Plan, values: dict[str, Any], workdir: epath.Path
 ) -> None:
-    """Writes the config and what is known of the images."""
+    """Writes `config.json` and `images.json`."""
     if jax.process_index() != 0:
         return
     io.write_json(workdir / workdirs.CONFIG, values, checksum=True)
@@ -338,10 +338,10 @@ def _write_frozen(
 def _train_and_embed(
     trainings: list[stages.Stage], plan: _Plan, guard: Callable[[], None]
 ) -> build.Inputs:
-    """Trains and writes the embeddings that are missing.
+    """Trains all stages and writes the missing embeddings.
 
     Returns:
-        The inputs, features where the config has images embedded first.
+        The inputs of the last stage: with the section `embedder`, features in place of images.
     """
     last, workdir = trainings[-1], trainings[-1].workdir
     if _agree(not plan.missing, workdir):
@@ -407,7 +407,7 @@ def _cluster_and_write(
 
 
 def _end_at_once() -> None:
-    """Lets SIGTERM end one of several processes, which have no more steps to agree on saving."""
+    """Lets SIGTERM end a process at once after training, when no step is left to save."""
     if jax.process_count() > 1:
         interrupt.terminate()
 
@@ -430,7 +430,7 @@ def training_part(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fingerprint(values: Mapping[str, Any], images: Mapping[str, Any]) -> str:
-    """Identifies what embeddings are made from, beside the number of steps."""
+    """SHA-256 of config and images, which embeddings depend on beside the number of steps."""
     made_from = training_part(values)
     made_from["train"].pop("duration")
     return workdirs.fingerprint(json.dumps([made_from, images], sort_keys=True).encode())

@@ -73,7 +73,7 @@ def build_stages(
 
 
 def initial_weights(stages: list[Stage], again: bool) -> Weights | None:
-    """The network of `init_from` or of the first stage's `network.weights`.
+    """The network that the first stage starts from: of `init_from` or `network.weights`.
 
     None without them or, unless `again`, if a stage has started already.
 

@@ -1,4 +1,4 @@
-"""A finished run: what its workdir holds, its clusters, and what they say of its images."""
+"""Read access to a finished run: its files, its clusters, and the labels of its images."""
 
 import csv
 import io as text_io
