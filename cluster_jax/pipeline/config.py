@@ -38,7 +38,7 @@ SHARED = (
     "init_from",
 )
 
-# Section -> config key -> field of `weights.Preprocessing`, the preprocessing of pretrained weights.
+# Section -> config key -> field of `weights.Preprocessing`, which belongs to pretrained weights.
 _PREPARED = {
     "data": {"image_size": "size", "interpolation": "interpolation"},
     "augment": {"size": "size", "mean": "mean", "std": "std"},
