@@ -14,6 +14,7 @@ COMMANDS = {
     "train": ("cluster_jax.cli.train", "train a network on images and cluster them"),
     "embed": ("cluster_jax.cli.embed", "write features of images by a pretrained network"),
     "cluster": ("cluster_jax.cli.cluster", "cluster embeddings of your own"),
+    "export": ("cluster_jax.cli.export", "write the encoder of a run, to use without this package"),
     "report": ("cluster_jax.cli.report", "which images moved between two runs"),
     "plan": ("cluster_jax.cli.plan", "plan a training on TPUs or GPUs before they are rented"),
     "predict": ("cluster_jax.cli.predict", "assign new images to the clusters of a finished run"),

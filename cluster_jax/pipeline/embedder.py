@@ -68,7 +68,7 @@ def _filled(last: Stage, pending: Dataset, file: epath.Path, kept: Parts) -> Dat
         values = io.read_arrays(file)["features"]
     else:
         mesh = last.built.training.mesh
-        network = _network(config, images.shape[2], mesh, views=True)
+        network = make_network(config, images.shape[2], mesh, views=True)
         batch_size = config.eval.batch_size
         embedded = embed(network.forward, images, batch_size=batch_size, mesh=mesh, kept=kept)
         values = embedded["features"]
@@ -91,7 +91,7 @@ def for_new_images(config: RunConfig, channels: int, mesh: Mesh) -> Callable[[Da
     """
     if config.embedder is None:
         return lambda dataset: dataset
-    network = _network(config, channels, mesh, views=False)
+    network = make_network(config, channels, mesh, views=False)
 
     def as_features(images: Dataset) -> Dataset:
         def fetch(indices: NDArray) -> NDArray:
@@ -104,7 +104,8 @@ def for_new_images(config: RunConfig, channels: int, mesh: Mesh) -> Callable[[Da
     return as_features
 
 
-def _network(config: RunConfig, channels: int, mesh: Mesh, *, views: bool) -> FrozenNetwork:
+def make_network(config: RunConfig, channels: int, mesh: Mesh, *, views: bool) -> FrozenNetwork:
+    """The network of the config's section `embedder`; see `pretrained_features.make`."""
     assert config.embedder is not None
     section = config.embedder.network(config.network)
     n_views = config.embedder.views if views else 0

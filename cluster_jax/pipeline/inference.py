@@ -13,16 +13,18 @@ from jax.sharding import Mesh
 
 from cluster_jax.clustering import out_of_sample, smooth_tree
 from cluster_jax.clustering.gridshift import GridShift
-from cluster_jax.core import arrays
+from cluster_jax.core import arrays, ops
 from cluster_jax.core.checks import InputError
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.evaluation import discovery
+from cluster_jax.methods.base import Method
 from cluster_jax.pipeline import build, embedder, pretrained_features, trained_run
 from cluster_jax.pipeline import embed as embedding
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.trained_run import TrainedRun
 from cluster_jax.training import checkpoint
 from cluster_jax.training import state as states
+from cluster_jax.training.state import State
 
 # Images per forward pass, the same for every call, with the last pass padded: arrays of a different
 # shape round differently, so the features of an image would depend on the number of images.
@@ -108,15 +110,20 @@ def make_embed(run: TrainedRun) -> Embed:
 
 def _trained(run: TrainedRun, mesh: Mesh) -> tuple[embedding.Forward, Prepare]:
     """The network of the checkpoint that was evaluated."""
+    method, state = _restored(run)
+    forward = embedding.forward_of(method, state.params, state.model_state, mesh)
+    return forward, embedder.for_new_images(run.config, run.images["shape"][-1], mesh)
+
+
+def _restored(run: TrainedRun) -> tuple[Method, State]:
     assert run.workdir is not None
     training = build.rebuild_run(run.config, run.images).training
     step = run.results["provenance"]["steps"]
     state = checkpoint.read(run.workdir / checkpoint.FOLDER, build.abstract_state(training), step)
-    forward = embedding.forward_of(training.method, state.params, state.model_state, mesh)
-    return forward, embedder.for_new_images(run.config, run.images["shape"][-1], mesh)
+    return training.method, state
 
 
-def _frozen(run: TrainedRun, mesh: Mesh) -> tuple[embedding.Forward, Prepare]:
+def _pretrained(run: TrainedRun, mesh: Mesh) -> pretrained_features.FrozenNetwork:
     """The pretrained network, whose weights are loaded again."""
     augment = build.standardization(run.config.augment, run.images)
     config = dataclasses.replace(run.config, augment=augment)
@@ -126,11 +133,45 @@ def _frozen(run: TrainedRun, mesh: Mesh) -> tuple[embedding.Forward, Prepare]:
             f"network.weights must be those of the run; got {config.network.weights}, which has "
             "other values now: restore the file, or run the command of the run in another --workdir"
         )
+    return network
+
+
+def _frozen(run: TrainedRun, mesh: Mesh) -> tuple[embedding.Forward, Prepare]:
+    network = _pretrained(run, mesh)
 
     def forward(images: jax.Array, index: jax.Array) -> dict[str, np.ndarray]:
         return {"backbone": network.forward(images, index)["features"][:, 0]}
 
     return forward, lambda dataset: dataset
+
+
+def encoder(run: TrainedRun) -> Callable[[jax.Array], jax.Array]:
+    """The network of a run as one pure function, for export.
+
+    Returns:
+        A function from images of the run's size, uint8 `[b, H, W, C]`, to their features as they
+        are clustered, float32 `[b, d]`, unit rows.
+
+    Raises:
+        InputError: the run is on features, or see `make_embed`.
+    """
+    shape, mesh = run.images["shape"], states.make_mesh(1)
+    if len(shape) == 2:
+        raise InputError("the run to export must be one on images; got a run on features")
+    if not run.is_trained:
+        represent = _pretrained(run, mesh).represent
+        return lambda images: ops.l2_normalize(represent(images))
+    method, state = _restored(run)
+    params, model_state = jax.device_get((state.params, state.model_state))
+    prepare = None
+    if run.config.embedder is not None:
+        prepare = embedder.make_network(run.config, shape[-1], mesh, views=False).represent
+
+    def encode(images: jax.Array) -> jax.Array:
+        x = images if prepare is None else ops.l2_normalize(prepare(images))[:, None]
+        return ops.l2_normalize(method.embed(params, model_state, x)[run.config.eval.features])
+
+    return encode
 
 
 def nearest(run: TrainedRun, rows: np.ndarray, n: int) -> Nearest:

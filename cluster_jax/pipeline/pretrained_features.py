@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -27,10 +28,12 @@ class FrozenNetwork(NamedTuple):
     Attributes:
         forward: the forward pass; its `features`, float32 `[b, 1 + views, d]`, are of each image
             and of augmented views of it, whose random keys follow from the index of the image.
+        represent: images uint8 `[b, H, W, C]` -> float32 `[b, d]`, a pure function.
         checksum: SHA-256 of its weights.
     """
 
     forward: Forward
+    represent: Callable[[Array], Array]
     checksum: str
 
 
@@ -79,4 +82,4 @@ def make(
             rows.append(np.asarray(view(backbone, images, index, jnp.int32(number))))
         return {"features": np.stack(rows, axis=1)}
 
-    return FrozenNetwork(forward, checkpoint.checksum(loaded))
+    return FrozenNetwork(forward, functools.partial(clean, backbone), checkpoint.checksum(loaded))

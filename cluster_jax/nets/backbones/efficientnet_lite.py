@@ -130,7 +130,7 @@ def depthwise(x: Array, weights: Array, stride: int) -> Array:
         for out, side in zip(sides, x.shape[1:3], strict=True)
     ]
     x = jnp.pad(x, ((0, 0), *((pad // 2, pad - pad // 2) for pad in pads), (0, 0)))
-    total = jnp.zeros((len(x), *sides, x.shape[-1]), x.dtype)
+    total = jnp.zeros((x.shape[0], *sides, x.shape[-1]), x.dtype)
     for i, j in itertools.product(range(size), repeat=2):
         ends = (i + (sides[0] - 1) * stride + 1, j + (sides[1] - 1) * stride + 1)
         shifted = x[:, i : ends[0] : stride, j : ends[1] : stride]
