@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from cluster_jax.cli import exit_codes
-from cluster_jax.cli.parser import Parser
+from cluster_jax.cli.parser import Parser, check_output
 from cluster_jax.core.checks import InputError
 
 # What the file runs on, in the words of `jax.export`.
@@ -30,6 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point; `arguments` are those of the process by default."""
     with exit_codes.handle_errors():
         flags = _parser().parse_args(arguments)
+        check_output(flags.out)
         import jax
         import jax.numpy as jnp
         from jax import export

@@ -3,6 +3,8 @@
 import argparse
 from typing import NoReturn
 
+from etils import epath
+
 from cluster_jax.cli import exit_codes
 from cluster_jax.core.checks import InputError
 
@@ -28,3 +30,9 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raises an `InputError`."""
         raise InputError(f"{message} (see {self.prog} --help)")
+
+
+def check_output(path: str) -> None:
+    """Raises an `InputError` unless the folder of a file to write exists."""
+    if "://" not in path and not epath.Path(path).expanduser().parent.is_dir():
+        raise InputError(f"--out must be a file in a folder that exists; got {path}")

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 
 from cluster_jax.cli import exit_codes
-from cluster_jax.cli.parser import Parser
+from cluster_jax.cli.parser import Parser, check_output
 
 
 def _parser() -> Parser:
@@ -24,6 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point; `arguments` are those of the process by default."""
     with exit_codes.handle_errors():
         flags = _parser().parse_args(arguments)
+        if flags.out is not None:
+            check_output(flags.out)
         from cluster_jax.core import io
         from cluster_jax.evaluation import comparison
 

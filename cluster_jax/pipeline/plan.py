@@ -158,10 +158,14 @@ def plan(config: RunConfig, topology: str, images: int) -> Plan:
 
 def _built(config: RunConfig, images: int) -> TrainingRun:
     side = config.data.image_size
-    if side is None or config.train.labeled_batch_size is not None or config.embedder is not None:
+    if config.train.labeled_batch_size is not None or config.embedder is not None:
         raise InputError(
-            "--config must be one that trains on unlabeled images of a given data.image_size, such "
-            "as nrcc_imagenet; got another"
+            f"--config must train on images without labels; got the method {config.method.name}"
+        )
+    if side is None:
+        raise InputError(
+            "data.image_size must be the side of the images in pixels; got None: add for example "
+            "--config.data.image_size=32"
         )
     if config.network.dtype == "auto":
         network = dataclasses.replace(config.network, dtype="bfloat16")

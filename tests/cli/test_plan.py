@@ -117,7 +117,11 @@ def test_a_slice():
         (["--config=nrcc_imagenet", "--topology=v9:2x2"], "got 'v9:2x2'"),
         (["--config=nrcc_imagenet", "--topology=h100:7"], "a multiple of the 7 chips"),
         (["--config=nrcc_imagenet", "--topology=h100:8", "--images=0"], "got '0'"),
-        (["--config=nrcc_digits", "--topology=h100:8"], "a given data.image_size"),
+        (
+            ["--config=nrcc_digits", "--topology=h100:8"],
+            "add for example --config.data.image_size=32",
+        ),
+        (["--config=ncl_cifar10", "--topology=h100:8"], "must train on images without labels"),
     ],
 )
 def test_bad_input(arguments, message, capsys):

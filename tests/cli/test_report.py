@@ -43,6 +43,13 @@ def test_the_command(tmp_path, capsys):
     assert "ARI 1.000\n0 moved" in capsys.readouterr().out
 
 
+def test_a_folder_that_does_not_exist(tmp_path, capsys):
+    run = write(tmp_path / "run", BEFORE)
+    with pytest.raises(SystemExit):
+        command.main([run, run, f"--out={tmp_path / 'none' / 'moved.csv'}"])
+    assert "--out must be a file in a folder that exists" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("case", ["no run", "no columns", "nothing in common"])
 def test_bad_input(tmp_path, capsys, case):
     one = write(tmp_path / "one", BEFORE)
