@@ -88,10 +88,12 @@ def test_what_fit_leaves(fitted):
     assert _is_union(groups[fitted.labels_], fitted.cut(k=5))
     rows = list(csv.DictReader((fitted._run.workdir / "assignments.csv").read_text().splitlines()))
     assert list(rows[0]) == [
-        *("image", "cluster", "distance", "outlier", "probability", "runner_up"),
-        *("runner_up_probability", "kmeans_cluster"),
+        *("image", "cluster", "distance", "outlier", "map_x", "map_y", "map_z", "probability"),
+        *("runner_up", "runner_up_probability", "kmeans_cluster"),
     ]
     assert [int(row["cluster"]) for row in rows] == fitted.labels_.tolist()
+    found = [[float(row[f"map_{axis}"]) for axis in "xyz"] for row in rows]
+    np.testing.assert_allclose(found, fitted._run.clusters.points, rtol=1e-5)
     found = [float(row["probability"]) for row in rows]
     np.testing.assert_allclose(found, fitted.probabilities_, rtol=1e-5)
     stored = fitted._run.clusters
