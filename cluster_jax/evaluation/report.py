@@ -4,6 +4,7 @@ import base64
 import functools
 import gzip
 import importlib.resources
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -100,7 +101,6 @@ def render(data: ReportData) -> str:
         label_names = label_names or [str(i) for i in range(int(data.true_labels.max()) + 1)]
         matrix = plots.confusion_matrix(data.true_labels, label_names, clusters)
     curves = plots.training_curves(data.history)
-    cluster_map = report_map.build_map(data, clusters, label_names)
     tree = None if data.linkage is None else report_tree.build_tree(data.linkage, clusters)
     figures = _figures(data, clusters, curves, matrix)
     if tree is not None:
@@ -108,7 +108,7 @@ def render(data: ReportData) -> str:
         figures["tree"] = report_tree.tree_figure(tree, measure)
     record = {
         "figures": {name: figure.to_plotly_json() for name, figure in figures.items()},
-        "map": cluster_map.to_json(data.noun, data.folder),
+        "map": report_map.build_map(data, clusters, label_names),
         "tree": None if tree is None else tree.to_json(),
     }
     return _environment().get_template("report.html").render(
@@ -121,7 +121,6 @@ def render(data: ReportData) -> str:
         provenance=report_tables.provenance(data.results),
         curves=curves,
         bad_steps=_bad_steps(data.history),
-        cluster_map=cluster_map,
         max_thumbnails=report_map.MAX_THUMBNAILS,
         cards=exemplars.cluster_cards(data, clusters, label_names),
         suggested=data.results.get("suggested_names") or {},
@@ -134,10 +133,11 @@ def render(data: ReportData) -> str:
         duplicate_groups=[] if data.duplicates is None else duplicates.cards(data.duplicates),
         max_copies=duplicates.MAX_COPIES,
         nearness=duplicates.NEARNESS,
-        record=record,
+        chart=record["map"],
+        record=_compressed(json.dumps(record, allow_nan=False, separators=(",", ":"))),
         css=_asset("report.css"),
-        script=_asset("report_map.js"),
-        plotlyjs=_compressed(get_plotlyjs()),
+        script=_asset("report_map.js", "report_view.js", "report.js"),
+        plotlyjs=_compressed_once(get_plotlyjs()),
     )  # fmt: skip
 
 
@@ -151,7 +151,6 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.policies["json.dumps_kwargs"] = {"allow_nan": False}
     environment.filters |= {
         "count": report_tables.count,
         "entry_name": report_tables.entry_name,
@@ -162,16 +161,18 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
-@functools.cache
 def _compressed(text: str) -> str:
     """A text as base64 of its gzip file; the same text gives the same bytes."""
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
-def _asset(name: str) -> markupsafe.Markup:
-    """A file that becomes part of the page as it is."""
+_compressed_once = functools.cache(_compressed)
+
+
+def _asset(*names: str) -> markupsafe.Markup:
+    """Files, one after the other, that become part of the page as they are."""
     folder = importlib.resources.files("cluster_jax.evaluation") / "templates"
-    return markupsafe.Markup((folder / name).read_text("utf-8"))
+    return markupsafe.Markup("".join((folder / name).read_text("utf-8") for name in names))
 
 
 def _section_names(data: ReportData, tree: report_tree.ClusterTree | None) -> list[str]:
