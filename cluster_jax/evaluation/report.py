@@ -1,15 +1,10 @@
 """The report of a run: one HTML file that opens offline, with figures, images and tables."""
 
-import base64
 import functools
-import gzip
-import importlib.resources
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jinja2
-import markupsafe
 import numpy as np
 import plotly.graph_objects as go
 from etils import epath
@@ -19,6 +14,7 @@ from cluster_jax.core import io
 from cluster_jax.evaluation import (
     duplicates,
     exemplars,
+    pages,
     plots,
     report_data,
     report_map,
@@ -29,6 +25,7 @@ from cluster_jax.evaluation import (
 from cluster_jax.evaluation.plots import ConfusionMatrix, TrainingCurve
 from cluster_jax.evaluation.report_data import Cluster, ReportData
 
+_compressed_once = functools.cache(pages.compressed)  # plotly.js, four megabytes
 _FINDERS = {"gridshift": "GridShift", "tree": "the tree of smoothed features"}
 
 
@@ -111,7 +108,8 @@ def render(data: ReportData) -> str:
         "map": report_map.build_map(data, clusters, label_names),
         "tree": None if tree is None else tree.to_json(),
     }
-    return _environment().get_template("report.html").render(
+    return pages.fill(
+        "report.html",
         data=data,
         noun=data.noun,
         sections=_section_names(data, tree),
@@ -125,6 +123,7 @@ def render(data: ReportData) -> str:
         cards=exemplars.cluster_cards(data, clusters, label_names),
         suggested=data.results.get("suggested_names") or {},
         n_clusters=len(clusters),
+        median=np.median,
         sizes=[len(cluster.members) for cluster in clusters],
         max_bars=plots.MAX_BARS,
         matrix=matrix,
@@ -134,45 +133,10 @@ def render(data: ReportData) -> str:
         max_copies=duplicates.MAX_COPIES,
         nearness=duplicates.NEARNESS,
         chart=record["map"],
-        record=_compressed(json.dumps(record, allow_nan=False, separators=(",", ":"))),
-        css=_asset("report.css"),
-        script=_asset("report_map.js", "report_view.js", "report.js"),
+        record=pages.compressed(json.dumps(record, allow_nan=False, separators=(",", ":"))),
+        script=pages.asset("report_map.js", "report_view.js", "report.js"),
         plotlyjs=_compressed_once(get_plotlyjs()),
     )  # fmt: skip
-
-
-@functools.cache
-def _environment() -> jinja2.Environment:
-    """The templates; whatever is filled in is escaped unless it is markup already."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("cluster_jax.evaluation"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
-        "count": report_tables.count,
-        "entry_name": report_tables.entry_name,
-        "number": report_tables.format_value,
-    }
-    environment.globals["clusters_in_words"] = summary.groups
-    environment.globals["median"] = np.median
-    return environment
-
-
-def _compressed(text: str) -> str:
-    """A text as base64 of its gzip file; the same text gives the same bytes."""
-    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
-
-
-_compressed_once = functools.cache(_compressed)
-
-
-def _asset(*names: str) -> markupsafe.Markup:
-    """Files, one after the other, that become part of the page as they are."""
-    folder = importlib.resources.files("cluster_jax.evaluation") / "templates"
-    return markupsafe.Markup("".join((folder / name).read_text("utf-8") for name in names))
 
 
 def _section_names(data: ReportData, tree: report_tree.ClusterTree | None) -> list[str]:
