@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from etils import epath
 from numpy.typing import NDArray
 
 from cluster_jax.data import splits
@@ -39,6 +40,13 @@ def unescaped(name: str) -> str:
         return "\\" if byte is None else bytes([int(byte, 16)]).decode("utf-8", "surrogateescape")
 
     return re.sub(r"\\(?:x([0-9a-f]{2})|\\)", replace, name)
+
+
+def read(file: epath.Path) -> tuple[Sequence[str], list[dict[str, str]]]:
+    """The titles and the rows of a table that `to_csv` has written; of names see `unescaped`."""
+    text = file.read_bytes().decode("utf-8", "replace")
+    rows = csv.DictReader(io.StringIO(text))
+    return rows.fieldnames or (), list(rows)
 
 
 def to_csv(columns: Mapping[str, Column]) -> str:

@@ -1,20 +1,21 @@
 """Comparison of two clusterings of the same images or rows: which of them moved, and where to."""
 
-import csv
-import io as text_io
+import os
 from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
+from urllib.parse import quote
 
 import numpy as np
 from etils import epath
 from sklearn.metrics import adjusted_rand_score
 
 from cluster_jax.core.checks import InputError
-from cluster_jax.evaluation import assignments
+from cluster_jax.evaluation import assignments, pages
 from cluster_jax.metrics import partition
 
 _SHOWN = 20  # kinds of moves
+_PICTURES = 24  # images of a kind of move
 
 
 class Comparison(NamedTuple):
@@ -42,6 +43,14 @@ class Comparison(NamedTuple):
         rows = zip(self.images, self.before, self.after, strict=True)
         return [row for row in rows if self.matched.get(row[2]) != row[1]]
 
+    @property
+    def moves(self) -> list[tuple[str, str, list[str]]]:
+        """Cluster before, cluster after and names of the images that moved so, most first."""
+        groups: dict[tuple[str, str], list[str]] = {}
+        for name, before, after in self.moved:
+            groups.setdefault((before, after), []).append(name)
+        return sorted(((*ids, names) for ids, names in groups.items()), key=lambda m: -len(m[2]))
+
 
 def read(workdir: epath.PathLike) -> dict[str, str]:
     """Name -> cluster, or class after novel class discovery, of `assignments.csv` in a workdir.
@@ -52,9 +61,7 @@ def read(workdir: epath.PathLike) -> dict[str, str]:
     file = epath.Path(workdir).expanduser() / "assignments.csv"
     if not file.exists():
         raise InputError(f"arguments must be workdirs of finished runs; got {workdir}, without one")
-    text = file.read_bytes().decode("utf-8", "replace")
-    rows = csv.DictReader(text_io.StringIO(text))
-    titles = rows.fieldnames or ()
+    titles, rows = assignments.read(file)
     name = next((title for title in ("image", "row") if title in titles), None)
     cluster = next((title for title in ("class", "cluster") if title in titles), None)
     if name is None or cluster is None:
@@ -87,6 +94,17 @@ def compare(before: Mapping[str, str], after: Mapping[str, str]) -> Comparison:
 
 def describe(comparison: Comparison) -> str:
     """How far the clusterings agree, and the most frequent moves, as lines of text."""
+    lines, moves = _facts(comparison), comparison.moves
+    lines += ["", f"{'moved':>7}  before  after"] if moves else []
+    for before, after, names in moves[:_SHOWN]:
+        match = comparison.matched.get(after)
+        is_new = "no match" if match is None else f"the match of {match}"
+        lines.append(f"{len(names):>7,}  {before:<7} {after} ({is_new}), for example {names[0]}")
+    lines += [f"and {len(moves) - _SHOWN:,} more kinds of moves"] if len(moves) > _SHOWN else []
+    return "\n".join(lines)
+
+
+def _facts(comparison: Comparison) -> list[str]:
     moved, total = comparison.moved, len(comparison.images)
     before, after = set(comparison.before), set(comparison.after)
     agreement = adjusted_rand_score(comparison.before, comparison.after)
@@ -97,15 +115,32 @@ def describe(comparison: Comparison) -> str:
     ]
     for name, count in (("first", comparison.only_before), ("second", comparison.only_after)):
         lines += [f"{count:,} only in the {name} run"] if count else []
-    moves = Counter((a, b) for _, a, b in moved).most_common()
-    examples = {(a, b): name for name, a, b in reversed(moved)}
-    lines += ["", f"{'moved':>7}  before  after"] if moves else []
-    for (a, b), n in moves[:_SHOWN]:
-        match = comparison.matched.get(b)
-        is_new = "no match" if match is None else f"the match of {match}"
-        lines.append(f"{n:>7,}  {a:<7} {b} ({is_new}), for example {examples[a, b]}")
-    lines += [f"and {len(moves) - _SHOWN:,} more kinds of moves"] if len(moves) > _SHOWN else []
-    return "\n".join(lines)
+    return lines
+
+
+def page(comparison: Comparison, before: str, after: str, folder: str | None) -> str:
+    """The comparison as a page of HTML: matched clusters, moves, and the images that moved.
+
+    Args:
+        comparison: of two clusterings.
+        before: name of the first.
+        after: name of the second.
+        folder: URI of the local folder of the image files, which the page then shows; or None.
+    """
+    pairs = Counter(zip(comparison.before, comparison.after, strict=True))
+    sizes = Counter(comparison.before), Counter(comparison.after)
+    matched = [(b, sizes[0][b], a, sizes[1][a], pairs[b, a]) for a, b in comparison.matched.items()]
+    return pages.fill(
+        "comparison.html",
+        before=before,
+        after=after,
+        facts=_facts(comparison),
+        matched=sorted(matched, key=lambda row: -row[1]),
+        moves=comparison.moves,
+        pairs=comparison.matched,
+        uri=lambda name: None if folder is None else folder + quote(os.fsencode(name)),
+        shown=_PICTURES,
+    )
 
 
 def moves_csv(comparison: Comparison) -> str:

@@ -1,14 +1,10 @@
 """The report of a run: one HTML file that opens offline, with figures, images and tables."""
 
-import base64
 import functools
-import gzip
-import importlib.resources
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jinja2
-import markupsafe
 import numpy as np
 import plotly.graph_objects as go
 from etils import epath
@@ -18,6 +14,7 @@ from cluster_jax.core import io
 from cluster_jax.evaluation import (
     duplicates,
     exemplars,
+    pages,
     plots,
     report_data,
     report_map,
@@ -28,6 +25,7 @@ from cluster_jax.evaluation import (
 from cluster_jax.evaluation.plots import ConfusionMatrix, TrainingCurve
 from cluster_jax.evaluation.report_data import Cluster, ReportData
 
+_compressed_once = functools.cache(pages.compressed)  # plotly.js, four megabytes
 _FINDERS = {"gridshift": "GridShift", "tree": "the tree of smoothed features"}
 
 
@@ -100,7 +98,6 @@ def render(data: ReportData) -> str:
         label_names = label_names or [str(i) for i in range(int(data.true_labels.max()) + 1)]
         matrix = plots.confusion_matrix(data.true_labels, label_names, clusters)
     curves = plots.training_curves(data.history)
-    cluster_map = report_map.build_map(data, clusters, label_names)
     tree = None if data.linkage is None else report_tree.build_tree(data.linkage, clusters)
     figures = _figures(data, clusters, curves, matrix)
     if tree is not None:
@@ -108,10 +105,11 @@ def render(data: ReportData) -> str:
         figures["tree"] = report_tree.tree_figure(tree, measure)
     record = {
         "figures": {name: figure.to_plotly_json() for name, figure in figures.items()},
-        "map": cluster_map.to_json(data.noun, data.folder),
+        "map": report_map.build_map(data, clusters, label_names),
         "tree": None if tree is None else tree.to_json(),
     }
-    return _environment().get_template("report.html").render(
+    return pages.fill(
+        "report.html",
         data=data,
         noun=data.noun,
         sections=_section_names(data, tree),
@@ -121,11 +119,11 @@ def render(data: ReportData) -> str:
         provenance=report_tables.provenance(data.results),
         curves=curves,
         bad_steps=_bad_steps(data.history),
-        cluster_map=cluster_map,
         max_thumbnails=report_map.MAX_THUMBNAILS,
         cards=exemplars.cluster_cards(data, clusters, label_names),
         suggested=data.results.get("suggested_names") or {},
         n_clusters=len(clusters),
+        median=np.median,
         sizes=[len(cluster.members) for cluster in clusters],
         max_bars=plots.MAX_BARS,
         matrix=matrix,
@@ -134,44 +132,11 @@ def render(data: ReportData) -> str:
         duplicate_groups=[] if data.duplicates is None else duplicates.cards(data.duplicates),
         max_copies=duplicates.MAX_COPIES,
         nearness=duplicates.NEARNESS,
-        record=record,
-        css=_asset("report.css"),
-        script=_asset("report_map.js"),
-        plotlyjs=_compressed(get_plotlyjs()),
+        chart=record["map"],
+        record=pages.compressed(json.dumps(record, allow_nan=False, separators=(",", ":"))),
+        script=pages.asset("report_map.js", "report_view.js", "report.js"),
+        plotlyjs=_compressed_once(get_plotlyjs()),
     )  # fmt: skip
-
-
-@functools.cache
-def _environment() -> jinja2.Environment:
-    """The templates; whatever is filled in is escaped unless it is markup already."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("cluster_jax.evaluation"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.policies["json.dumps_kwargs"] = {"allow_nan": False}
-    environment.filters |= {
-        "count": report_tables.count,
-        "entry_name": report_tables.entry_name,
-        "number": report_tables.format_value,
-    }
-    environment.globals["clusters_in_words"] = summary.groups
-    environment.globals["median"] = np.median
-    return environment
-
-
-@functools.cache
-def _compressed(text: str) -> str:
-    """A text as base64 of its gzip file; the same text gives the same bytes."""
-    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
-
-
-def _asset(name: str) -> markupsafe.Markup:
-    """A file that becomes part of the page as it is."""
-    folder = importlib.resources.files("cluster_jax.evaluation") / "templates"
-    return markupsafe.Markup((folder / name).read_text("utf-8"))
 
 
 def _section_names(data: ReportData, tree: report_tree.ClusterTree | None) -> list[str]:

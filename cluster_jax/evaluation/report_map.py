@@ -1,169 +1,92 @@
-"""The map of the report: all points, one trace per cluster, and their thumbnails.
+"""The map of the report: all points, cluster by cluster, and their thumbnails.
 
-The page's script (`templates/report_map.js`) draws the map; every other figure is made with plotly
-in Python. The map needs what plotly's figures cannot do: a card next to the pointer with a
-thumbnail cut out of one shared sprite, a switch between 2-D and 3-D, toggles for the clusters
-outside the figure, and names that disappear with their clusters.
+The page's script (`templates/report_map.js`) draws the map on a canvas; every other figure is made
+with plotly.
 """
 
 import base64
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 
-from cluster_jax.evaluation import plots, thumbnails
+from cluster_jax.evaluation import thumbnails
 from cluster_jax.evaluation.report_data import (
     STYLED_CLUSTERS,
     Cluster,
     ReportData,
     evenly_spaced,
 )
-from cluster_jax.evaluation.thumbnails import Sprite
 
-MAX_POINTS = 20_000
-MAX_SVG_POINTS = 5_000
+MAX_POINTS = 100_000
 MAX_THUMBNAILS = 4_000
 THUMBNAIL_SIDE = 48  # pixels
-
-
-class MapTrace(NamedTuple):
-    """The drawn points of one cluster, or of all clusters without a style of their own.
-
-    Attributes:
-        name: the cluster's ID; empty for the clusters that share a style.
-        size: number of its points, drawn or not; of clusters, for those that share a style.
-        color: of its markers.
-        symbol: of its markers.
-        name_position: where the name is written, a point on the principal axes.
-        coordinates: "x", "y" and maybe "z" of the points, packed for plotly.js.
-        points: their indices.
-        cluster_labels: their clusters' IDs.
-        distances: to the centers of their clusters.
-        thumbnails: their places in the sprite, -1 for none.
-        outliers: 1 for outliers, else 0; or None.
-        label_names: names of their true labels, or None.
-        sources: their names, or None.
-        probabilities: of their clusters, or None.
-        runners_up: number and probability of the second likeliest cluster, null for none; or None.
-    """
-
-    name: str
-    size: int
-    color: str
-    symbol: str
-    name_position: list[float]
-    coordinates: dict[str, dict[str, str]]
-    points: list[int]
-    cluster_labels: list[int]
-    distances: list[float]
-    thumbnails: list[int]
-    outliers: list[int] | None
-    label_names: list[str] | None
-    sources: list[str] | None
-    probabilities: list[float] | None
-    runners_up: list[tuple[int, float] | None] | None
-
-
-class ReportMap(NamedTuple):
-    """The map: its traces, largest cluster first, and the thumbnails for the pointer, or None."""
-
-    traces: list[MapTrace]
-    n_points: int
-    sprite: Sprite | None
-
-    def to_json(self, noun: str, folder: str | None) -> dict[str, Any]:
-        """The record from which the page's script draws the map.
-
-        Args:
-            noun: what one point is.
-            folder: URI of the folder of the image files, or None.
-        """
-        return {
-            "traces": [trace._asdict() for trace in self.traces],
-            "n_points": self.n_points,
-            "webgl": self.n_points > MAX_SVG_POINTS,
-            "sprite": None if self.sprite is None else self.sprite._asdict(),
-            "noun": noun,
-            "folder": folder,
-            "template": plots.TEMPLATE.to_plotly_json(),
-        }
+_PACKED = {"f": "f4", "i": "i4", "b": "u1"}  # kind of a dtype -> dtype in the page
 
 
 def build_map(
     data: ReportData, clusters: Sequence[Cluster], label_names: Sequence[str] | None
-) -> ReportMap:
-    """The map on the principal axes; `MAX_POINTS` of more points, evenly over the clusters.
+) -> dict[str, Any]:
+    """The record from which the page's script draws the map.
+
+    It holds all points, `MAX_POINTS` of more, evenly over the clusters. They come cluster by
+    cluster, the points of a cluster from the most to the least typical one.
 
     Args:
         data: what the report shows.
         clusters: all clusters, largest first.
         label_names: name of each true label, or None without labels.
+
+    Returns:
+        "noun", what one point is; "folder", of the image files; "n_points"; "clusters", each with
+        its ID, its size, its look, "stop", the number of the last of its points plus one, and "at",
+        where its name is written, None without a name; "axes", coordinates on the principal axes;
+        "columns", packed, what is known of each point: "index" is its index, "thumbnail" its place
+        in the "sprite", -1 for none; "names", of the points, or None; "label_names".
     """
-    ranks = np.empty(len(data.points), np.int64)
-    for rank, cluster in enumerate(clusters):
-        ranks[cluster.members] = min(rank, STYLED_CLUSTERS)
-    order = np.argsort(ranks, kind="stable")
-    points = order[evenly_spaced(len(order), MAX_POINTS)]
-    coordinates = principal_components(data.points[points])
-    places, sprite = np.full(len(points), -1), None
+    members = np.concatenate([cluster.members for cluster in clusters])
+    kept = evenly_spaced(len(members), MAX_POINTS)
+    points = members[kept]
+    axes = principal_components(data.points[points])
+    ends = np.cumsum([len(cluster.members) for cluster in clusters])
+    stops = np.searchsorted(kept, ends).tolist()
+    drawn = []
+    for i, (cluster, start, stop) in enumerate(zip(clusters, [0, *stops], stops, strict=False)):
+        looks = {"id": cluster.id, "color": cluster.color, "symbol": cluster.symbol}
+        at = _name_position(axes[start:stop]) if start < stop and i < STYLED_CLUSTERS else None
+        drawn.append({**looks, "size": len(cluster.members), "stop": stop, "at": at})
+    places, sprite = np.full(len(data.points), -1), None
     if data.fetch_images is not None:
-        pictured = evenly_spaced(len(points), MAX_THUMBNAILS)
+        pictured = points[evenly_spaced(len(points), MAX_THUMBNAILS)]
         places[pictured] = np.arange(len(pictured))
-        images = thumbnails.thumbnails(data.fetch_images, points[pictured], THUMBNAIL_SIDE)
-        sprite = thumbnails.sprite(images)
-    traces = []
-    for rank in np.unique(ranks[points]).tolist():
-        drawn = np.flatnonzero(ranks[points] == rank)
-        trace = _trace(data, points[drawn], coordinates[drawn], places[drawn], label_names)
-        is_styled = rank < STYLED_CLUSTERS
-        look = trace._replace(
-            name=str(clusters[rank].id) if is_styled else "",
-            size=len(clusters[rank].members) if is_styled else len(clusters) - STYLED_CLUSTERS,
-            color=clusters[rank].color,
-            symbol=clusters[rank].symbol,
-        )
-        traces.append(look)
-    return ReportMap(traces, len(points), sprite)
-
-
-def _trace(
-    data: ReportData,
-    points: NDArray,
-    coordinates: NDArray,
-    places: NDArray,
-    label_names: Sequence[str] | None,
-) -> MapTrace:
-    """A trace of `points` that has no name and style yet."""
-    names = None
-    if data.true_labels is not None and label_names is not None:
-        names = [label_names[label] for label in data.true_labels[points].tolist()]
-    sources, member = data.sources, data.membership
-    probabilities = runners_up = None
-    if member is not None:
-        probabilities = member.probabilities[points].round(3).tolist()
-        second = member.runner_up_probabilities[points].round(3).tolist()
-        pairs = zip(member.runners_up[points].tolist(), second, strict=True)
-        runners_up = [pair if pair[1] > 0 else None for pair in pairs]
-    return MapTrace(
-        name="",
-        size=0,
-        color="",
-        symbol="",
-        name_position=_name_position(coordinates),
-        coordinates={axis: _pack(c) for axis, c in zip("xyz", coordinates.T, strict=False)},
-        points=points.tolist(),
-        cluster_labels=data.cluster_labels[points].tolist(),
-        distances=[float(f"{distance:.4g}") for distance in data.distances[points].tolist()],
-        thumbnails=places.tolist(),
-        outliers=None if data.outliers is None else data.outliers[points].astype(int).tolist(),
-        label_names=names,
-        sources=None if sources is None else [sources[i] for i in points.tolist()],
-        probabilities=probabilities,
-        runners_up=runners_up,
-    )
+        images = thumbnails.thumbnails(data.fetch_images, pictured, THUMBNAIL_SIDE)
+        sprite = thumbnails.sprite(images)._asdict()
+    columns = {
+        "index": np.arange(len(data.points)),
+        "thumbnail": places,
+        "distance": data.distances,
+        "outlier": data.outliers,
+        "label": data.true_labels,
+    }
+    if data.membership is not None:
+        columns |= {
+            "probability": data.membership.probabilities,
+            "runner_up": data.membership.runners_up,
+            "runner_up_probability": data.membership.runner_up_probabilities,
+        }
+    return {
+        "noun": data.noun,
+        "folder": data.folder,
+        "n_points": len(points),
+        "clusters": drawn,
+        "axes": [_pack(axis) for axis in axes.T],
+        "columns": {name: _pack(c[points]) for name, c in columns.items() if c is not None},
+        "names": None if data.sources is None else [data.sources[i] for i in points.tolist()],
+        "label_names": None if data.true_labels is None else label_names,
+        "sprite": sprite,
+    }
 
 
 def principal_components(points: NDArray) -> NDArray:
@@ -196,6 +119,7 @@ def _name_position(coordinates: NDArray) -> list[float]:
 
 
 def _pack(values: NDArray) -> dict[str, str]:
-    """An array in the base64 form that plotly.js reads, a third of the size of decimals."""
-    packed = np.ascontiguousarray(values, "<f4").tobytes()
-    return {"dtype": "f4", "bdata": base64.b64encode(packed).decode()}
+    """An array as base64 of its bytes, a third of the size of decimals, and its dtype."""
+    dtype = _PACKED[values.dtype.kind]
+    packed = np.ascontiguousarray(values, f"<{dtype}").tobytes()
+    return {"dtype": dtype, "bytes": base64.b64encode(packed).decode()}

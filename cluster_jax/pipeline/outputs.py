@@ -1,7 +1,6 @@
 """The outputs of a run: clusters, metrics, tables and the report."""
 
 import dataclasses
-import pathlib
 import statistics
 import time
 from typing import Any, NamedTuple
@@ -30,7 +29,7 @@ from cluster_jax.pipeline import provenance
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.build import Inputs
 from cluster_jax.pipeline.config import RunConfig
-from cluster_jax.pipeline.trained_run import StoredClusters, write_clusters
+from cluster_jax.pipeline.trained_run import StoredClusters, image_folder, write_clusters
 from cluster_jax.training import watch
 
 
@@ -124,7 +123,8 @@ def cluster(
     shown_linkage = linkage
     if discovered is not None:
         shown_linkage = cluster_linkage(embedding[section.features], discovered.cluster_labels)
-    data = data._replace(linkage=shown_linkage, folder=_folder(config))
+    folder = image_folder(config.data.name, config.data.dir)
+    data = data._replace(linkage=shown_linkage, folder=folder)
     if repeated is not None and shown is not None:
         tables[workdirs.DUPLICATES] = assignments.duplicates_csv(dataset, repeated)
         if repeated.n_groups:
@@ -301,14 +301,6 @@ def _report_data(
         is_smooth_tree=False,
         membership=None,
     )
-
-
-def _folder(config: RunConfig) -> str | None:
-    """URI of the local folder of the images, from which the report shows them in full size."""
-    folder = config.data.dir
-    if config.data.name != "folder" or folder is None or "://" in folder:
-        return None
-    return pathlib.Path(folder).expanduser().resolve().as_uri() + "/"
 
 
 def _last(records: list[dict], name: str) -> float | None:

@@ -1,8 +1,7 @@
 """Read access to a finished run: its files, its clusters, and the labels of its images."""
 
-import csv
-import io as text_io
 import os
+import pathlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -201,14 +200,25 @@ def files(run: TrainedRun) -> tuple[str, ...] | None:
             f"{file} must name the training images; got no such file: run the command of the run "
             "again with another --config.eval value, or restore it from a copy"
         )
-    table = file.read_bytes().decode("utf-8", "replace")
-    rows = csv.DictReader(text_io.StringIO(table))
+    _, rows = assignments.read(file)
     names = tuple(
         assignments.unescaped(row["image"]) for row in rows if row.get("image") is not None
     )
     if len(names) != len(run.all_features):
         raise io.DamagedFile(file, f"it does not name the {len(run.all_features):,} images")
     return names
+
+
+def image_folder(name: str, folder: str | None) -> str | None:
+    """URI of the local folder of the images, where a page shows them in full size, or None.
+
+    Args:
+        name: `data.name` of the run.
+        folder: its `data.dir`.
+    """
+    if name != "folder" or folder is None or "://" in folder:
+        return None
+    return pathlib.Path(folder).expanduser().resolve().as_uri() + "/"
 
 
 def cut(run: TrainedRun, *, k: int | None = None, level: float | None = None) -> NDArray:

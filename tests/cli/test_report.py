@@ -1,9 +1,15 @@
 """The command `report`: matched clusters, moved images, and what it refuses."""
 
+import html
+import json
+import os
+import re
+from urllib.parse import quote
+
 import pytest
 
 from cluster_jax.cli import report as command
-from cluster_jax.evaluation import comparison
+from cluster_jax.evaluation import assignments, comparison
 
 BEFORE = {"a": "0", "b": "0", "c": "0", "d": "1", "e": "1", "f": "2", "x": "2"}
 AFTER = {"a": "7", "b": "7", "c": "3", "d": "3", "e": "3", "f": "5", "y": "5", "z": "5"}
@@ -11,8 +17,8 @@ AFTER = {"a": "7", "b": "7", "c": "3", "d": "3", "e": "3", "f": "5", "y": "5", "
 
 def write(folder, clusters, title="image"):
     folder.mkdir()
-    rows = "".join(f"{name},{cluster},0.5\n" for name, cluster in clusters.items())
-    (folder / "assignments.csv").write_text(f"{title},cluster,distance\n{rows}")
+    columns = {title: list(clusters), "cluster": list(clusters.values())}
+    (folder / "assignments.csv").write_text(assignments.to_csv(columns))
     return str(folder)
 
 
@@ -41,6 +47,39 @@ def test_the_command(tmp_path, capsys):
     command.main([before, before, f"--out={out}"])
     assert out.read_text() == "image,before,after\n"
     assert "ARI 1.000\n0 moved" in capsys.readouterr().out
+
+
+def test_the_page(tmp_path, capsys):
+    evil = '<script>alert(1)</script> "&.png'
+    odd = "caf\udce9 #1.png"
+    folder = tmp_path / "photos"
+    images = {name: "0" for name in (evil, odd, "same/one.png", "same/two.png", "same/3.png")}
+    before = write(tmp_path / "before", {**images, "lone.png": "1"})
+    after = write(tmp_path / "after", {**images, evil: "5", odd: "5", "lone.png": "1"})
+    config = {"data": {"name": "folder", "dir": str(folder)}}
+    (tmp_path / "after" / "config.json").write_text(json.dumps(config))
+    out = tmp_path / "moved.html"
+    command.main([before, after, f"--out={out}"])
+    assert f"moved images {out}" in capsys.readouterr().out
+    page = out.read_text()
+    assert "<script" not in page
+    assert "default-src 'none'" in page
+    for fact in ("6 in both runs: 2 clusters before, 3 after", "2 moved (33.3%)"):
+        assert fact in page
+    assert "2 images: cluster 0 → 5 (no match)" in page
+    assert html.escape(evil).replace("&quot;", "&#34;") in page
+    uris = re.findall('<img [^>]*src="([^"]*)"', page)
+    assert uris == [f"{folder.as_uri()}/{quote(os.fsencode(name))}" for name in (evil, odd)]
+    assert "one.png" not in page, "it stayed"
+    assert re.findall("<tr><th scope=.row.>(.*?)</tr>", page) == [
+        '0</th><td class="n">5</td><td>0</td><td class="n">3</td><td class="n">3</td>',
+        '1</th><td class="n">1</td><td>1</td><td class="n">1</td><td class="n">1</td>',
+    ]
+    (tmp_path / "after" / "config.json").unlink()
+    command.main([before, after, f"--out={out}"])
+    assert "<img" not in out.read_text()
+    command.main([before, before, f"--out={out}"])
+    assert "No image moved" in out.read_text()
 
 
 def test_a_folder_that_does_not_exist(tmp_path, capsys):

@@ -117,6 +117,10 @@ def rows_only(**changes):
     return labeled(fetch_images=None, history=[])._replace(**changes)
 
 
+def unzip(element):
+    return gzip.decompress(base64.b64decode(text(element, scripts=True))).decode()
+
+
 VOID = {"meta", "img", "input", "br"}
 BLOCKS = {"h1", "h2", "h3", "h4", "p", "li", "th", "td", "caption", "option", "title", "label"}
 
@@ -133,7 +137,7 @@ class Page(html.parser.HTMLParser):
         assert not self._open
         self.root = self._tree.close()
         self.text = text(self.root)
-        self.record = json.loads(text(self.by_id("report-data"), scripts=True))
+        self.record = json.loads(unzip(self.by_id("report-data")))
 
     def handle_starttag(self, tag, attrs):
         self._tree.start(tag, {name: value or "" for name, value in attrs})
@@ -183,7 +187,16 @@ def decode(uri):
 
 
 def unpack(packed):
-    return np.frombuffer(base64.b64decode(packed["bdata"]), "<f4")
+    return np.frombuffer(base64.b64decode(packed["bytes"]), f"<{packed['dtype']}")
+
+
+def points_of(page):
+    """What the map knows of each point: title -> array."""
+    chart = page.record["map"]
+    columns = {title: unpack(column) for title, column in chart["columns"].items()}
+    starts = [0, *(cluster["stop"] for cluster in chart["clusters"])]
+    ids = [cluster["id"] for cluster in chart["clusters"]]
+    return {**columns, "cluster": np.repeat(ids, np.diff(starts))}
 
 
 def groups_of(cluster_labels, distances=None):
@@ -263,14 +276,13 @@ def test_levels_and_probabilities_of_the_tree():
     assert "the farther apart they are (Ward's linkage of the smoothed features)" in page.text
     assert "average linkage" not in page.text
     assert page.record["figures"]["tree"]["layout"]["yaxis"]["title"]["text"] == "distance"
-    traces = page.record["map"]["traces"]
-    points = [i for trace in traces for i in trace["points"]]
-    sure = np.array([p for trace in traces for p in trace["probabilities"]])
-    np.testing.assert_allclose(sure, data.membership.probabilities[points], atol=5e-4)
-    seconds = [second for trace in traces for second in trace["runners_up"]]
-    for i, second in zip(points, seconds, strict=True):
-        p = data.membership.runner_up_probabilities[i]
-        assert second == (None if p < 5e-4 else [(data.cluster_labels[i] + 1) % 3, round(p, 3)])
+    points, member = points_of(page), data.membership
+    for title, values in (
+        ("probability", member.probabilities),
+        ("runner_up", member.runners_up),
+        ("runner_up_probability", member.runner_up_probabilities),
+    ):
+        np.testing.assert_allclose(points[title], values[points["index"]], rtol=1e-6)
     for image in page.pictures():
         i = int(re.match(r"image (\d+)", image.get("alt"))[1])
         assert f"probability {data.membership.probabilities[i]:.3f}" in image.get("alt")
@@ -304,8 +316,7 @@ def test_nothing_comes_from_outside(monkeypatch):
     monkeypatch.undo()
     own = render(labeled())
     page = Page(own)
-    compressed = base64.b64decode(text(page.by_id("plotly"), scripts=True))
-    assert gzip.decompress(compressed).decode() == get_plotlyjs()
+    assert unzip(page.by_id("plotly")) == get_plotlyjs()
     for element in page.root.iter():
         for name in ("src", "href", "srcset", "data", "action", "poster"):
             assert element.get(name, "#").startswith(("data:image/", "#")), element.attrib
@@ -325,14 +336,19 @@ def test_script_finds_what_it_asks_for():
     script = next(s.text for s in page.root.iter("script") if "use strict" in s.text)
     ids = {element.get("id") for element in page.root.iter()}
     requested = set(re.findall(r'(?:element|getElementById| on)\("([\w-]+)"', script))
-    requested |= set(re.findall(r'\["([\w-]+)", (?:true|false)\]', script))
+    requested |= set(re.findall(r'\["([\w-]+)", (?:true|false|1\.5|1 / 1\.5)\]', script))
     assert {"plot-map", "card", "plot-tree", "view", "selection", "corrections"} < requested <= ids
     record = {"figures", "map", "tree"}
     assert set(re.findall(r"report\.(\w+)", script)) == set(page.record) == record
     assert set(re.findall(r"\btree\.(\w+)", script)) - {"layout"} <= set(page.record["tree"])
-    assert set(re.findall(r"\bmap\.(\w+)", script)) - {"traces"} <= set(page.record["map"])
-    fields = set(re.findall(r"\btrace\.(\w+)", script)) | {"size", "runners_up"}
-    assert fields == set(page.record["map"]["traces"][0]) - {"name_position"}
+    chart = page.record["map"]
+    assert set(re.findall(r"\bmap\.(\w+)", script)) == set(chart)
+    assert set(re.findall(r"\bcluster\.(\w+)", script)) <= set(chart["clusters"][0])
+    asked = set(re.findall(r"\babout\.(\w+)", script))
+    assert asked - set(chart["columns"]) == {
+        "outlier", "probability", "runner_up", "runner_up_probability"
+    }  # fmt: skip
+    assert set(chart["columns"]) <= asked
     variables = set(re.findall(r"var\((--\w+)\)", script + json.dumps(page.record)))
     style = page.root.find(".//style").text
     assert variables - {"--name"} <= set(re.findall(r"(--\w+):", style))
@@ -343,8 +359,9 @@ def test_script_finds_what_it_asks_for():
     assert {*places, *options} == set(page.record["figures"])
     assert select.get("data-plot") == "plot-training"
     assert page.by_id("plot-training").get("data-figure") == options[0]
-    buttons = [e for e in page.root.iter("button") if e.get("data-trace")]
+    buttons = [e for e in page.root.iter("button") if e.get("data-ranks")]
     assert [text(button) for button in buttons] == ["440", "025", "23"], "name and size"
+    assert [button.get("data-ranks") for button in buttons] == ["0 1", "1 2", "2 3"]
 
 
 def test_every_picture_has_an_alternative_text_and_every_plot_a_name():
@@ -387,7 +404,7 @@ def test_few_clusters_and_images(clusters, headline):
     assert ("do not split into several clusters" in page.text) == (n_clusters == 1)
     assert "Borderline" not in [text(title) for title in page.root.iter("h4")]
     assert page.text.count("All images") == (n_clusters if len(clusters) < 12 else 0)
-    assert len(page.record["map"]["traces"]) == n_clusters
+    assert len(page.record["map"]["clusters"]) == n_clusters
 
 
 @pytest.mark.parametrize(
@@ -398,7 +415,8 @@ def test_pictures_are_those_of_their_images(channels, side, kind):
     shade = np.arange(30, dtype=np.uint8) * 8
     images = np.broadcast_to(shade[:, None, None, None], (30, side, side, channels)).copy()
     images[..., 0] //= 2
-    page = page_of(make(np.arange(30) % 2, fetch_images=lambda rows: images[rows]))
+    data = make(np.arange(30) % 2, fetch_images=lambda rows: images[rows])
+    page = page_of(data._replace(distances=np.arange(30)))  # like ones are neighbors in the sprite
     for image in page.pictures():
         assert image.get("src").startswith(f"data:image/{kind};")
         assert ("pixels" in image.get("class")) == (side <= 32)
@@ -409,13 +427,13 @@ def test_pictures_are_those_of_their_images(channels, side, kind):
     assert len(page.pictures()) == 2 * (12 + 3 + 6)
     sprite = page.record["map"]["sprite"]
     sheet = decode(sprite["uri"])
-    for trace in page.record["map"]["traces"]:
-        for row, place in zip(trace["points"], trace["thumbnails"], strict=True):
-            y, x = divmod(place, sprite["columns"])
-            tile = sheet[y * sprite["height"] :, x * sprite["width"] :]
-            tile = tile[: sprite["height"], : sprite["width"]]
-            assert tile.shape[0] == tile.shape[1] == min(side, 48)
-            assert np.abs(tile.mean(axis=(0, 1)) - images[row].mean(axis=(0, 1))).max() < 3
+    points = points_of(page)
+    for row, place in zip(points["index"], points["thumbnail"], strict=True):
+        y, x = divmod(place, sprite["columns"])
+        tile = sheet[y * sprite["height"] :, x * sprite["width"] :]
+        tile = tile[: sprite["height"], : sprite["width"]]
+        assert tile.shape[0] == tile.shape[1] == min(side, 48)
+        assert np.abs(tile.mean(axis=(0, 1)) - images[row].mean(axis=(0, 1))).max() < 3
 
 
 def test_typical_least_typical_and_borderline():
@@ -484,8 +502,8 @@ def test_hostile_names_stay_text():
         spaced = " ".join(evil.split())
         assert page.text.count(spaced) >= 6, "title, kicker, note, label, skipped file, reason"
         assert {image.get("src")[:5] for image in page.root.iter("img")} <= {"data:"}
-        assert page.record["map"]["traces"][0]["sources"][0] == evil
-        assert evil in page.record["map"]["traces"][0]["label_names"]
+        assert page.record["map"]["names"] == [evil] * 68
+        assert evil in page.record["map"]["label_names"]
         # plotly reads markup in the texts of a figure.
         figures = page.record["figures"]
         assert "<" not in json.dumps(figures).replace("<extra></extra>", "")
@@ -638,27 +656,29 @@ def test_verdict_of_the_curve(verdict, words):
 
 def test_map_shows_the_principal_components():
     data = make(np.random.default_rng(0).permutation(CLUSTERS))
-    chart = page_of(data).record["map"]
-    traces = chart["traces"]
-    rows = np.concatenate([trace["points"] for trace in traces])
+    page = page_of(data)
+    chart, points = page.record["map"], points_of(page)
+    rows = points["index"]
     assert sorted(rows) == list(range(68))
-    axes = np.concatenate(
-        [np.stack([unpack(trace["coordinates"][a]) for a in "xyz"], 1) for trace in traces]
-    )
+    axes = np.stack([unpack(axis) for axis in chart["axes"]], 1)
     gaps = np.linalg.norm(data.points[rows][:, None] - data.points[rows][None], axis=2)
     np.testing.assert_allclose(np.linalg.norm(axes[:, None] - axes[None], axis=2), gaps, atol=1e-4)
     covariance = np.cov(axes.T)
     np.testing.assert_allclose(covariance, np.diag(np.diag(covariance)), atol=1e-3)
     assert np.all(np.diff(np.diag(covariance)) < 0)
-    for trace in traces:
-        assert set(trace["cluster_labels"]) == {int(trace["name"])}
-        assert trace["size"] == len(trace["points"])
-        np.testing.assert_allclose(trace["distances"], data.distances[trace["points"]], rtol=1e-3)
+    np.testing.assert_array_equal(points["cluster"], data.cluster_labels[rows])
+    np.testing.assert_allclose(points["distance"], data.distances[rows])
+    for cluster in chart["clusters"]:
+        of_one = points["cluster"] == cluster["id"]
+        assert cluster["size"] == np.sum(of_one)
+        assert np.all(np.diff(points["distance"][of_one]) >= 0), "typical ones first"
+        low, high = np.min(axes[of_one], axis=0), np.max(axes[of_one], axis=0)
+        assert np.all((low <= cluster["at"]) & (cluster["at"] <= high)), "the name is at its points"
     assert chart["noun"] == "image"
-    assert not chart["webgl"], "few points are drawn without WebGL"
 
 
-def test_large_sets_are_sampled():
+def test_large_sets_are_sampled(monkeypatch):
+    monkeypatch.setattr(report_map, "MAX_POINTS", 20_000)
     rng = np.random.default_rng(0)
     clusters = rng.integers(0, 80, 25_000)
     clusters[:24_000] %= 30
@@ -670,24 +690,22 @@ def test_large_sets_are_sampled():
 
     page = page_of(make(clusters, fetch_images=fetch))
     chart = page.record["map"]
-    assert chart["n_points"] == 20_000 == sum(len(trace["points"]) for trace in chart["traces"])
-    assert chart["webgl"]
-    places = np.concatenate([trace["thumbnails"] for trace in chart["traces"]])
+    points = points_of(page)
+    assert chart["n_points"] == 20_000 == len(set(points["index"].tolist()))
+    places = points["thumbnail"]
     assert np.array_equal(np.sort(places[places >= 0]), np.arange(4_000))
     assert max(batch_sizes) <= thumbnails.FETCH_BATCH_SIZE, "bounded memory"
-    shares = [
-        len(trace["points"]) / np.sum(clusters == trace["cluster_labels"][0])
-        for trace in chart["traces"][:30]
-    ]
+    np.testing.assert_array_equal(points["cluster"], clusters[points["index"]])
+    shares = np.bincount(points["cluster"])[:30] / np.bincount(clusters)[:30]
     np.testing.assert_allclose(shares, 0.8, atol=0.01, err_msg="evenly over the clusters")
-    assert len(chart["traces"]) == 61
-    assert (chart["traces"][60]["name"], chart["traces"][60]["size"]) == ("", 20)
+    assert len(chart["clusters"]) == 80
+    assert [cluster["at"] is None for cluster in chart["clusters"]] == [False] * 60 + [True] * 20
     assert len(list(page.root.iter("article"))) == 60
     assert "The 60 largest clusters are shown; 20 smaller ones are not." in page.text
     assert "20,000 images of 25,000 are drawn" in page.text
     assert "4,000 of them have a thumbnail" in page.text
     assert "20 smaller" in [text(button) for button in page.root.iter("button")]
-    looks = {(trace["color"], trace["symbol"]) for trace in chart["traces"][:60]}
+    looks = {(cluster["color"], cluster["symbol"]) for cluster in chart["clusters"][:60]}
     assert len(looks) == 60, "each shown cluster has a look of its own"
 
 
@@ -707,7 +725,7 @@ def test_rows_without_images():
     chart = page.record["map"]
     assert chart["sprite"] is None
     assert chart["noun"] == "row"
-    assert {place for trace in chart["traces"] for place in trace["thumbnails"]} == {-1}
+    assert set(points_of(page)["thumbnail"]) == {-1}
 
 
 def listed_rows(page):
@@ -757,8 +775,8 @@ def test_outliers_are_marked():
     assert "8 images are outliers: isolated, or in a cluster that is too small" in page.text
     assert "Found 3 clusters in 68 images" in page.text
     assert "Hollow markers are outliers." in page.text
-    for trace in page.record["map"]["traces"]:
-        assert trace["outliers"] == outliers[trace["points"]].astype(int).tolist()
+    points = points_of(page)
+    np.testing.assert_array_equal(points["outlier"], outliers[points["index"]])
     alts = [image.get("alt") for image in page.pictures()]
     for alt in alts:
         assert ("outlier" in alt) == outliers[int(re.match(r"image (\d+)", alt)[1])]

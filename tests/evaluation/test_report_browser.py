@@ -1,5 +1,7 @@
 """The report in a browser: hover, large view, keyboard, selection, corrections, no request."""
 
+import csv
+import io
 import json
 import re
 import shutil
@@ -9,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from cluster_jax.evaluation import assignments, report_map
 from cluster_jax.evaluation.report import render
 from tests.evaluation.test_report import CLUSTERS, NAMES, labeled
 
@@ -32,6 +35,28 @@ addEventListener("load", async () => {
   const key = (key, target = document.body) =>
     target.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
   const found = {};
+  // A mouse at a place of the map, in pixels from its corner.
+  const mouse = (kind, [x, y], more = {}) => {
+    const box = $("plot-map").getBoundingClientRect();
+    const at = { clientX: box.left + x, clientY: box.top + y, pointerId: 1, pointerType: "mouse" };
+    $("plot-map").dispatchEvent(new PointerEvent(kind, { bubbles: true, ...at, ...more }));
+  };
+  const drag = (corners, more) => {
+    mouse("pointerdown", corners[0], more);
+    for (const corner of corners) mouse("pointermove", corner, more);
+    mouse("pointerup", corners.at(-1), more);
+  };
+  // Where the card shows a text: tried point by point.
+  const placeOf = (text, step = 3) => {
+    for (let y = 0; y < $("plot-map").clientHeight; y += step) {
+      for (let x = 0; x < $("plot-map").clientWidth; x += step) {
+        mouse("pointermove", [x, y]);
+        if (!$("card").hidden && $("card").innerText.includes(text)) return [x, y];
+      }
+    }
+    throw Error(`${text} is not on the map`);
+  };
+  const frame = () => new Promise((resolve) => setTimeout(resolve, 50));
   while (!document.body.dataset.ready) await new Promise((resolve) => setTimeout(resolve, 20));
   try { %s } catch (error) { problems.push(String(error.stack)); }
   found.downloads = await Promise.all(downloads);
@@ -69,20 +94,35 @@ def sources(n=68):
     return tuple(f"folder/{i:03d}, a <b>.png" for i in range(n))
 
 
+def in_order(data, cluster):
+    """Indices of a cluster's points, the most typical first."""
+    members = np.flatnonzero(data.cluster_labels == cluster)
+    return members[np.argsort(data.distances[members], kind="stable")].tolist()
+
+
 def test_hover_and_large_view(tmp_path):
     steps = """
-      const event = { points: [{ curveNumber: 0, pointNumber: 2 }] };
-      $("plot-map").emit("plotly_hover", event);
+      const place = placeOf("folder/007, a <b>.png");
       found.card = $("card").innerText;
-      $("plot-map").emit("plotly_click", event);
+      const pen = $("card").querySelector("canvas").getContext("2d");
+      found.picture = pen.getImageData(0, 0, 112, 112).data.some((value) => value > 0);
+      mouse("pointerdown", place); mouse("pointerup", place);
       found.first = $("view-name").textContent;
       found.facts = $("view-facts").innerText;
       found.nearest = $("view-nearest").children.length;
+      const buttons = $("view-members").querySelectorAll("button");
+      found.members = [...buttons].map((button) => button.title);
       key("ArrowRight");
       found.second = $("view-name").textContent;
       key("ArrowLeft"); key("ArrowLeft");
       found.before = $("view-name").textContent;
-      $("view").close();
+      found.clusters = ["ArrowDown", "ArrowDown", "ArrowDown", "ArrowUp"].map((name) => {
+        key(name);
+        return $("view-name").textContent;
+      });
+      $("view-cluster").click();
+      found.closed = !$("view").open;
+      found.selected = $("selection-count").textContent;
       document.querySelector("[data-point]").click();
       const { point } = document.querySelector("[data-point]").dataset;
       found.point = [point, $("view-name").textContent];
@@ -90,17 +130,19 @@ def test_hover_and_large_view(tmp_path):
     """
     data = labeled(sources=sources())
     found = run(tmp_path, data, steps)
-    point = np.flatnonzero(CLUSTERS == 4)[2]  # of the largest cluster
-    members = sorted(np.flatnonzero(CLUSTERS == 4), key=lambda i: data.distances[i])
-    names = [sources()[i] for i in members]
+    names = {cluster: [sources()[i] for i in in_order(data, cluster)] for cluster in (4, 0, 2)}
     assert found["card"].startswith("Cluster 4")
-    assert sources()[point] in found["card"]
-    at = members.index(point)  # the arrow keys go from the most to the least typical
-    around = [names[(at + i) % 40] for i in (-1, 0, 1)]
+    assert found["picture"]
+    at = names[4].index(sources()[7])  # the arrow keys go from the most to the least typical
+    around = [names[4][(at + i) % 40] for i in (-1, 0, 1)]
     assert [found["before"], found["first"], found["second"]] == around
-    assert f"Label: {NAMES[data.true_labels[point]]}" in found["facts"]
+    assert f"Label: {NAMES[data.true_labels[7]]}" in found["facts"]
     assert found["nearest"] == 8
-    assert found["point"] == [str(members[0]), names[0]]
+    assert found["members"] == [f"{name}, cluster 4" for name in names[4][:8]]
+    assert found["clusters"] == [names[cluster][0] for cluster in (0, 2, 4, 2)]
+    assert found["closed"]
+    assert found["selected"] == "3 images selected"
+    assert found["point"] == [str(in_order(data, 4)[0]), names[4][0]]
     assert found["open"]
 
 
@@ -138,14 +180,14 @@ def test_the_file_of_an_image_is_shown(tmp_path):
 
 def test_selection_and_corrections(tmp_path):
     steps = """
-      const points = [0, 1, 3].map((pointNumber) => ({ curveNumber: 1, pointNumber }));
-      $("plot-map").emit("plotly_selected", { points });
+      const [w, h] = [$("plot-map").clientWidth, $("plot-map").clientHeight];
+      drag([[1, 1], [w / 2, 1], [w / 2, h - 1], [1, h - 1]]);
       found.count = $("selection-count").textContent;
       found.tiles = $("selection-tiles").children.length;
       $("save").click();
       $("wrong").click();
       $("selection-tiles").querySelector("button").click();
-      $("view-move").value = "4";
+      $("view-move").value = "0";
       $("view-move").dispatchEvent(new Event("change"));
       found.facts = $("view-facts").innerText;
       $("view").close();
@@ -159,24 +201,122 @@ def test_selection_and_corrections(tmp_path):
       key("Escape");
       found.cleared = $("selection").hidden;
     """
-    data = labeled(sources=sources())
+    points = np.ones((68, 2), np.float32)
+    points[:3] = -1  # the left half of the map
+    data = labeled(sources=sources(), points=points)
     found = run(tmp_path, data, steps)
-    names = [f'"{sources()[np.flatnonzero(CLUSTERS == 0)[i]]}"' for i in (0, 1, 3)]
+    names = [f'"{sources()[i]}"' for i in in_order(data, 4) if i < 3]
     assert found["count"] == "3 images selected"
     assert found["tiles"] == 3
     selected, corrected = found["downloads"]
-    assert selected.splitlines() == ["image,cluster", *(f"{name},0" for name in names)]
+    assert selected.splitlines() == ["image,cluster", *(f"{name},4" for name in names)]
     assert corrected.splitlines() == [
         "image,cluster,correction,to",
-        f"{names[0]},0,move,4",
-        f"{names[1]},0,wrong,",
-        f"{names[2]},0,wrong,",
+        f"{names[0]},4,move,0",
+        f"{names[1]},4,wrong,",
+        f"{names[2]},4,wrong,",
     ]
-    assert "move to cluster 4" in found["facts"]
+    assert "move to cluster 0" in found["facts"]
     assert found["corrected"] == "3 images corrected"
     assert found["asked"], "unsaved corrections are not lost without a question"
     assert found["undone"]
     assert found["cleared"]
+
+
+# What each lasso around the left half of the map, and then the whole of it, has selected.
+LASSOS = """
+  const [w, h] = [$("plot-map").clientWidth, $("plot-map").clientHeight];
+  found.size = [w, h];
+  const whole = [[1, 1], [w - 1, 1], [w - 1, h - 1], [1, h - 1]];
+  const lasso = (corners, more) => {
+    drag(corners, more);
+    return $("selection").hidden ? 0 : Number($("selection-count").textContent.split(" ")[0]);
+  };
+  const left = (shift = 0) => [[1, 1], [w / 2 + shift, 1], [w / 2 + shift, h - 1], [1, h - 1]];
+  const choose = (name, value) => {
+    const radio = document.querySelector(`input[name=${name}][value="${value}"]`);
+    radio.checked = true;
+    radio.dispatchEvent(new Event("change"));
+  };
+"""
+
+
+def test_lasso_zoom_and_pan(tmp_path):
+    steps = (
+        LASSOS
+        + """
+      found.all = lasso(whole);
+      found.left = lasso(left());
+      found.both = lasso([[1, 1], [w - 1, 1], [w - 1, h / 2], [1, h / 2]], { shiftKey: true });
+      choose("drag", "move");
+      drag([[200, 100], [240, 100]]);
+      await frame();
+      choose("drag", "select");
+      found.panned = lasso(left(40));
+      key("0");
+      key("+"); await frame();
+      found.zoomed = lasso(whole);
+      $("zoom-out").click(); await frame();
+      $("hide-all").click();
+      found.hidden = lasso(whole);
+      document.querySelector("[data-ranks='1 2']").click();
+      found.shown = lasso(whole);
+    """
+    )
+    rng = np.random.default_rng(0)
+    data = labeled(sources=sources(), points=rng.uniform(size=(68, 2)).astype(np.float32))
+    found = run(tmp_path, data, steps)
+    low, high = data.points.min(axis=0), data.points.max(axis=0)
+    x, y = (data.points - (low + high) / 2).T
+    assert found["all"] == 68
+    assert found["left"] == found["panned"] == np.sum(x < 0)
+    assert found["both"] == np.sum((x < 0) | (y > 0)), "up is up"
+    sides = np.array(found["size"])
+    room = sides / 2 - 1  # in pixels around the middle
+    scale = 1.5 * 0.92 * np.min(sides / (high - low))
+    inside = (np.abs(x) * scale < room[0]) & (np.abs(y) * scale < room[1])
+    assert found["zoomed"] == np.sum(inside) < 68
+    assert found["hidden"] == 0
+    assert found["shown"] == np.sum(CLUSTERS == 0)
+
+
+def test_turned_map(tmp_path):
+    steps = (
+        LASSOS
+        + """
+      choose("view", "3");
+      await frame();
+      found.left = lasso(left());
+      choose("drag", "move");
+      drag([[10, 100], [10 + 75 * Math.PI, 100]]);
+      await frame();
+      choose("drag", "select");
+      found.quarter = lasso(left());
+      choose("view", "2");
+      await frame();
+      found.flat = lasso(left());
+    """
+    )
+    rng = np.random.default_rng(0)
+    points = rng.uniform(-1, 1, size=(68, 3)).astype(np.float32) * [3, 2, 1]
+    data = labeled(sources=sources(), points=points)
+    found = run(tmp_path, data, steps)
+    axes = report_map.principal_components(points)
+    axes -= (axes.min(axis=0) + axes.max(axis=0)) / 2
+    assert found["left"] == found["flat"] == np.sum(axes[:, 0] < 0)
+    assert found["quarter"] == np.sum(axes[:, 2] > 0)
+
+
+def test_names_in_tables_are_those_of_the_assignments(tmp_path):
+    names = (*sources(66), "caf\udce9\\1.png", 'a "b"\n.png')
+    steps = """
+      $("find").value = ".png";
+      $("find").dispatchEvent(new Event("input"));
+      $("save").click();
+    """
+    found = run(tmp_path, labeled(sources=names), steps)
+    saved = [row[0] for row in csv.reader(io.StringIO(found["downloads"][0]))][1:]
+    assert sorted(map(assignments.unescaped, saved)) == sorted(names)
 
 
 def test_find_by_name(tmp_path):
@@ -198,12 +338,15 @@ def test_find_by_name(tmp_path):
 @pytest.mark.parametrize("changes", [{"fetch_images": None}, {"sources": None}])
 def test_rows_and_images_without_names(tmp_path, changes):
     steps = """
-      $("plot-map").emit("plotly_click", { points: [{ curveNumber: 0, pointNumber: 0 }] });
+      const place = placeOf("Cluster 4");
+      found.card = $("card").innerText;
+      mouse("pointerdown", place); mouse("pointerup", place);
       found.name = $("view-name").textContent;
       found.large = $("view-large").hidden;
     """
     data = labeled(**{"sources": sources(), **changes})
     found = run(tmp_path, data, steps)
-    first = np.flatnonzero(CLUSTERS == 4)[0]
-    assert found["name"] == (f"Image {first}" if data.sources is None else sources()[first])
+    names = [f"Image {i}" for i in range(68)] if data.sources is None else sources()
+    assert found["name"] in names[:40]
+    assert found["name"] in found["card"]
     assert found["large"] == (data.fetch_images is None)

@@ -1,388 +1,351 @@
-"use strict";
-(() => {
-  const report = JSON.parse(document.getElementById("report-data").textContent);
-  const element = (id) => document.getElementById(id);
+const element = (id) => document.getElementById(id);
 
-  // A copy of a figure in which "var(--name)" has become its value in the current theme.
-  function themed(value) {
-    if (typeof value === "string") {
-      const name = /^var\((--[a-z]+)\)$/.exec(value);
-      return name ? getComputedStyle(document.documentElement).getPropertyValue(name[1]).trim() : value;
-    }
-    if (Array.isArray(value)) return value.map(themed);
-    if (value === null || typeof value !== "object") return value;
-    return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, themed(item)]));
+// The text that an element holds compressed
+async function unzip(id) {
+  const bytes = Uint8Array.from(atob(element(id).textContent), (c) => c.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+}
+
+const report = JSON.parse(await unzip("report-data"));
+
+// A copy of a value in which each "var(--name)" has become its value in the current theme.
+function themed(value) {
+  if (typeof value === "string") {
+    const name = /^var\((--[a-z]+)\)$/.exec(value);
+    return name ? getComputedStyle(document.documentElement).getPropertyValue(name[1]).trim() : value;
   }
+  if (Array.isArray(value)) return value.map(themed);
+  if (value === null || typeof value !== "object") return value;
+  return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, themed(item)]));
+}
 
-  // Dragging on a touch screen scrolls the page; only a mouse zooms.
-  const touch = matchMedia("(pointer: coarse)").matches;
+// The map. A point is a number: its place in the columns, which hold the points cluster by cluster, the typical ones
+// of a cluster first. A cluster is its rank by size.
+const map = report.map;
+const TYPES = { f4: Float32Array, i4: Int32Array, u1: Uint8Array };
+const unpack = ({ dtype, bytes }) => new TYPES[dtype](Uint8Array.from(atob(bytes), (c) => c.charCodeAt(0)).buffer);
+const about = Object.fromEntries(Object.entries(map.columns).map(([name, packed]) => [name, unpack(packed)]));
+const axes = map.axes.map(unpack);
+const startOf = (rank) => (rank ? map.clusters[rank - 1].stop : 0);
+const rankOf = new Uint32Array(map.n_points);
+map.clusters.forEach((cluster, rank) => rankOf.fill(rank, startOf(rank), cluster.stop));
+const idOf = (point) => map.clusters[rankOf[point]].id;
+const nameOf = (point) => (map.names ? map.names[point] : String(about.index[point]));
+const titleOf = (point) => (map.names ? nameOf(point) : `${map.noun[0].toUpperCase()}${map.noun.slice(1)} ${nameOf(point)}`);
+const members = (rank) => Array.from({ length: map.clusters[rank].stop - startOf(rank) }, (_, i) => startOf(rank) + i);
 
-  function draw(target, { data, layout }) {
-    // The buttons are listed because the default ones include an upload of the plot to a server.
-    const config = {
-      displaylogo: false, responsive: true, scrollZoom: false, showSendToCloud: false, plotlyServerURL: "",
-      modeBarButtons: layout.scene ? [["toImage", "resetCameraDefault3d"]] : [["toImage", "lasso2d", "select2d", "zoom2d", "pan2d", "resetScale2d"]],
-    };
-    // The zoom is kept when the theme changes, but not for another figure in the same place.
-    const full = { dragmode: touch ? false : target === plot ? "lasso" : "zoom", uirevision: target.dataset.figure ?? "map", autosize: true, ...layout };
-    return Plotly.react(target, themed(data), themed(full), config);
+const plot = element("plot-map");
+const hidden = new Uint8Array(map.clusters.length); // clusters switched off in the legend
+const [pixelX, pixelY] = [new Float32Array(map.n_points), new Float32Array(map.n_points)];
+const home = { zoom: 1, x: 0, y: 0, yaw: 0, pitch: 0 };
+const camera = { ...home, solid: false };
+const center = [0, 0, 0];
+const extent = axes.map((axis, d) => {
+  const [low, high] = axis.reduce(([a, b], x) => [Math.min(a, x), Math.max(b, x)], [Infinity, -Infinity]);
+  center[d] = (low + high) / 2;
+  return high - low || 1;
+});
+const pointSize = map.n_points > 5000 ? 3 : map.n_points > 800 ? 5 : 7;
+const NAMES_IN_LARGE_TYPE = 30;
+const markers = new Map(); // pixels of the clusters' markers
+let ratio = 1; // device pixels per pixel
+let lasso = null; // the corners of a lasso while it is drawn
+let pending = 0;
+
+// Pixels are an affine function of the axes: the camera looks along the third one until it is turned.
+function projection() {
+  const [width, height] = [plot.clientWidth, plot.clientHeight];
+  const room = camera.solid ? Math.min(width, height) / Math.hypot(...extent) : Math.min(width / extent[0], height / extent[1]);
+  const scale = 0.92 * room * camera.zoom;
+  const [yaw, pitch] = camera.solid ? [camera.yaw, camera.pitch] : [0, 0];
+  const right = [Math.cos(yaw), 0, Math.sin(yaw)].map((x) => x * scale);
+  const up = [Math.sin(pitch) * Math.sin(yaw), Math.cos(pitch), -Math.sin(pitch) * Math.cos(yaw)].map((x) => x * scale);
+  const dot = (row, at) => row.reduce((sum, x, d) => sum + x * at[d], 0);
+  const left = width / 2 + camera.x - dot(right, center);
+  const top = height / 2 + camera.y + dot(up, center);
+  return { right, up, left, top, place: (at) => [left + dot(right, [...at, 0]), top - dot(up, [...at, 0])] };
+}
+
+function project({ right, up, left, top }) {
+  const [x, y, z] = axes;
+  for (let i = 0; i < map.n_points; i++) {
+    const depth = z ? z[i] : 0;
+    pixelX[i] = left + right[0] * x[i] + right[2] * depth;
+    pixelY[i] = top - up[0] * x[i] - up[1] * y[i] - up[2] * depth;
   }
+}
 
-  // The figures made in Python: an element names the one that it shows.
-  function drawFigures() {
-    for (const target of document.querySelectorAll("[data-figure]")) draw(target, report.figures[target.dataset.figure]);
+// The pixels of a marker: their offsets in the canvas, how much they cover, and their color
+function markerOf(rank, hollow) {
+  const key = 2 * rank + hollow;
+  if (markers.has(key)) return markers.get(key);
+  const { color, symbol } = map.clusters[rank];
+  const side = Math.ceil((pointSize + 2) * ratio);
+  const pen = new OffscreenCanvas(side, side).getContext("2d");
+  pen.translate(side / 2, side / 2);
+  pen.scale(ratio, ratio);
+  const r = pointSize / 2;
+  if (symbol === "circle") pen.arc(0, 0, r, 0, 2 * Math.PI);
+  else {
+    if (symbol === "diamond") pen.rotate(Math.PI / 4);
+    pen.rect(-0.9 * r, -0.9 * r, 1.8 * r, 1.8 * r);
   }
+  if (hollow) pen.stroke();
+  else pen.fill();
+  const cover = pen.getImageData(0, 0, side, side).data.filter((_, k) => k % 4 === 3);
+  const inside = [...cover.keys()].filter((k) => cover[k]);
+  const marker = {
+    side, color: rgbOf(color), offsets: inside.map((k) => 4 * ((k % side) + Math.floor(k / side) * plot.width)), cover: inside.map((k) => cover[k] / 255),
+  };
+  markers.set(key, marker);
+  return marker;
+}
 
-  for (const select of document.querySelectorAll("select[data-plot]")) {
-    const target = element(select.dataset.plot);
-    const follow = () => { target.dataset.figure = select.value; };
-    follow(); // a reloaded page may keep an earlier selection
-    select.addEventListener("change", () => { follow(); draw(target, report.figures[select.value]); });
-  }
+function rgbOf(color) {
+  const pen = new OffscreenCanvas(1, 1).getContext("2d");
+  pen.fillStyle = themed(color);
+  pen.fillRect(0, 0, 1, 1);
+  return pen.getImageData(0, 0, 1, 1).data;
+}
 
-  // The map
-  const map = report.map;
-  const plot = element("plot-map");
-  const legend = [...document.querySelectorAll("[data-trace]")];
-  const hidden = new Set(); // traces switched off in the legend
-  let view = "2";
-  const sheet = new Image(); // all thumbnails
-  // All drawn points in one list, with what is known of each.
-  const unpack = ({ bdata }) => new Float32Array(Uint8Array.from(atob(bdata), (c) => c.charCodeAt(0)).buffer);
-  const items = map.traces.flatMap((trace) => {
-    const axes = Object.values(trace.coordinates).map(unpack);
-    return trace.points.map((point, i) => ({
-      point, trace, i, at: axes.map((axis) => axis[i]), cluster: trace.cluster_labels[i], thumbnail: trace.thumbnails[i],
-      name: trace.sources ? trace.sources[i] : String(point),
-    }));
-  });
-  const itemOf = new Map(items.map((item) => [item.point, item]));
-  const starts = []; // of each trace in the list
-  map.traces.reduce((start, trace) => { starts.push(start); return start + trace.points.length; }, 0);
-  const webgl = (() => {
-    try { return Boolean(document.createElement("canvas").getContext("webgl")); } catch { return false; }
-  })();
-
-  function drawMap() {
-    const solid = view === "3";
-    const size = (map.webgl ? 3 : map.n_points > 800 ? 5 : 7) - (solid ? 2 : 0);
-    const points = map.traces.map((trace, i) => ({
-      type: solid ? "scatter3d" : map.webgl && webgl ? "scattergl" : "scatter",
-      mode: "markers", x: trace.coordinates.x, y: trace.coordinates.y, ...(solid ? { z: trace.coordinates.z } : {}),
-      hoverinfo: "none", visible: !hidden.has(i),
-      marker: {
-        color: trace.color, size, opacity: 0.8, line: { width: 0 },
-        symbol: trace.outliers ? trace.outliers.map((outlier) => trace.symbol + (outlier ? "-open" : "")) : trace.symbol,
-      },
-    }));
-    // In 2-D the names are annotations, which lie above points drawn by WebGL.
-    const named = map.traces.filter((trace, i) => trace.name && !hidden.has(i));
-    const font = { size: named.length > 30 ? 12 : 15, weight: 700, color: "var(--ink)" };
-    const names = named.map(({ name, name_position: at }) => (solid
-      ? { type: "scatter3d", mode: "text", text: [name], x: [at[0]], y: [at[1]], z: [at[2]], textposition: "top center", textfont: font, hoverinfo: "skip" }
-      : { text: name, x: at[0], y: at[1], yanchor: "bottom", showarrow: false, font: { ...font, shadow: halo() } }));
-    const bare = { showgrid: false, showline: false, showticklabels: false, ticks: "", title: { text: "" } };
-    const side = { ...bare, showgrid: true, gridcolor: "var(--line)", showbackground: false, zeroline: false, showspikes: false };
-    draw(plot, {
-      data: solid ? [...points, ...names] : points,
-      layout: {
-        template: map.template, margin: { l: 6, r: 6, t: 6, b: 6 }, hovermode: "closest",
-        ...(solid
-          ? { scene: { xaxis: side, yaxis: side, zaxis: side, aspectmode: "data" }, dragmode: "orbit" }
-          : { xaxis: bare, yaxis: { ...bare, scaleanchor: "x" }, annotations: names }),
-      },
-    });
-  }
-
-  function halo() {
-    const paper = themed("var(--paper)");
-    return [[1, 0], [-1, 0], [0, 1], [0, -1], [1, 1], [-1, -1], [1, -1], [-1, 1]]
-      .map(([x, y]) => `${x}px ${y}px 1px ${paper}`).join(", ");
-  }
-
-  // The card next to the pointer
-  const card = element("card");
-  const mouse = { x: 0, y: 0 };
-
-  function line(parent, tag, words) {
-    const item = document.createElement(tag);
-    item.textContent = words;
-    parent.append(item);
-  }
-
-  function describe(parent, { trace, i, cluster }) {
-    line(parent, "strong", `Cluster ${cluster}`);
-    if (trace.label_names) line(parent, "div", `Label: ${trace.label_names[i]}`);
-    line(parent, "div", `Distance ${trace.distances[i]}${trace.outliers?.[i] ? ", outlier" : ""}`);
-    if (trace.probabilities) {
-      const second = trace.runners_up[i];
-      line(parent, "div", `Probability ${trace.probabilities[i]}${second ? `, of cluster ${second[0]} ${second[1]}` : ""}`);
-    }
-  }
-
-  function titleOf(item) {
-    return item.trace.sources ? item.name : `${map.noun[0].toUpperCase()}${map.noun.slice(1)} ${item.point}`;
-  }
-
-  function itemAt({ curveNumber, pointNumber }) { return map.traces[curveNumber] && items[starts[curveNumber] + pointNumber]; }
-
-  function showCard(event) {
-    const item = itemAt(event.points[0]);
-    if (!item) return; // a name in 3-D
-    const text = card.querySelector("div");
-    text.replaceChildren();
-    describe(text, item);
-    line(text, "div", titleOf(item));
-    drawThumbnail(card.querySelector("canvas"), item.thumbnail);
-    card.hidden = false;
-    const box = card.getBoundingClientRect();
-    const right = mouse.x + 18 + box.width > document.documentElement.clientWidth;
-    card.style.left = `${Math.max(8, right ? mouse.x - 18 - box.width : mouse.x + 18)}px`;
-    card.style.top = `${Math.min(Math.max(8, mouse.y - box.height / 2), innerHeight - box.height - 8)}px`;
-  }
-
-  function drawThumbnail(canvas, place) {
-    canvas.hidden = place < 0 || !sheet.complete;
-    if (canvas.hidden) return;
-    const { columns, width, height } = map.sprite;
-    const pen = canvas.getContext("2d");
-    const scale = Math.min(canvas.width / width, canvas.height / height);
-    const [w, h] = [width * scale, height * scale];
-    pen.clearRect(0, 0, canvas.width, canvas.height);
-    pen.imageSmoothingEnabled = Math.max(width, height) > 40;
-    pen.drawImage(sheet, (place % columns) * width, Math.floor(place / columns) * height, width, height,
-      (canvas.width - w) / 2, (canvas.height - h) / 2, w, h);
-  }
-
-  function hideCard() { card.hidden = true; }
-
-  function startMap() {
-    if (map.sprite) sheet.src = map.sprite.uri;
-    const follow = (event) => { mouse.x = event.clientX; mouse.y = event.clientY; };
-    for (const kind of ["pointermove", "pointerdown"]) plot.addEventListener(kind, follow, { capture: true, passive: true });
-    plot.addEventListener("pointerleave", hideCard);
-    addEventListener("scroll", hideCard, { passive: true });
-    const listen = () => {
-      plot.on("plotly_hover", showCard);
-      plot.on("plotly_unhover", hideCard);
-      plot.on("plotly_click", (event) => { const item = itemAt(event.points[0]); if (item) open(item, membersOf(item)); });
-      plot.on("plotly_selected", (event) => select((event?.points ?? []).map(itemAt).filter(Boolean)));
-    };
-    drawMap();
-    listen();
-    const show = (button, on) => {
-      button.setAttribute("aria-pressed", String(on));
-      hidden[on ? "delete" : "add"](Number(button.dataset.trace));
-    };
-    for (const button of legend) {
-      button.addEventListener("click", () => { show(button, button.getAttribute("aria-pressed") === "false"); drawMap(); });
-    }
-    for (const [id, on] of [["show-all", true], ["hide-all", false]]) {
-      element(id).addEventListener("click", () => { for (const button of legend) show(button, on); drawMap(); });
-    }
-    for (const radio of document.querySelectorAll("input[name=view]")) {
-      radio.disabled = radio.value === "3" && !webgl;
-      radio.addEventListener("change", () => { view = radio.value; hideCard(); Plotly.purge(plot); drawMap(); listen(); });
-    }
-  }
-
-  // The large view of one image, and the images nearest to it on the map
-  const dialog = element("view");
-  let current = null;
-  let around = []; // what the arrow keys go through
-
-  function membersOf({ trace }) {
-    const start = starts[map.traces.indexOf(trace)];
-    return items.slice(start, start + trace.points.length).sort((a, b) => trace.distances[a.i] - trace.distances[b.i]);
-  }
-
-  function nearest(item, count) {
-    const distance = (other) => item.at.reduce((sum, x, d) => sum + (x - other.at[d]) ** 2, 0);
-    const best = [];
-    for (const other of items) {
-      const far = distance(other);
-      if (other === item || (best.length === count && far >= best.at(-1)[0])) continue;
-      best.splice(best.findIndex(([d]) => d > far) >>> 0, 0, [far, other]);
-      best.length = Math.min(best.length, count);
-    }
-    return best.map(([, other]) => other);
-  }
-
-  function tiles(list, shown, within) {
-    list.replaceChildren(...shown.map((item) => {
-      const entry = document.createElement("li");
-      const button = document.createElement("button");
-      button.className = "tile";
-      button.title = `${titleOf(item)}, cluster ${item.cluster}`;
-      button.style.setProperty("--c", item.trace.color);
-      const canvas = document.createElement("canvas");
-      canvas.width = canvas.height = 56;
-      drawThumbnail(canvas, item.thumbnail);
-      if (canvas.hidden) button.textContent = titleOf(item);
-      else button.append(canvas);
-      button.setAttribute("aria-label", button.title);
-      button.addEventListener("click", () => open(item, within ?? membersOf(item)));
-      entry.append(button);
-      return entry;
-    }));
-  }
-
-  function open(item, list) {
-    [current, around] = [item, list];
-    const image = Object.assign(new Image(), { alt: titleOf(item) });
-    const canvas = element("view-canvas");
-    drawThumbnail(canvas, item.thumbnail);
-    element("view-large").replaceChildren(canvas);
-    image.onload = () => { if (current === item) element("view-large").replaceChildren(image); };
-    // A name that is not valid Unicode has no URI.
-    if (map.folder && item.trace.sources && item.name.isWellFormed()) image.src = map.folder + item.name.split("/").map(encodeURIComponent).join("/");
-    element("view-name").textContent = titleOf(item);
-    const facts = element("view-facts");
-    facts.replaceChildren();
-    describe(facts, item);
-    if (corrections.has(item)) line(facts, "div", `Correction: ${correctionText(corrections.get(item))}`);
-    tiles(element("view-nearest"), nearest(item, 8));
-    element("view-move").value = "";
-    hideCard();
-    if (!dialog.open) dialog.showModal();
-  }
-
-  function step(by) { open(around[(around.indexOf(current) + by + around.length) % around.length], around); }
-
-  // Selected images, by a lasso or by name, and corrections of their clusters
-  const MAX_TILES = 60;
-  let selected = [];
-  const corrections = new Map(); // item -> the cluster that it belongs to, or "" for another one
-  let saved = true;
-  const clusterNames = [...new Set(items.map((item) => item.cluster))].sort((a, b) => a - b);
-  const count = (n) => `${n.toLocaleString("en")} ${map.noun}${n === 1 ? "" : "s"}`;
-
-  function correctionText(to) { return to === "" ? "wrong cluster" : `move to cluster ${to}`; }
-
-  function select(list) {
-    selected = list;
-    element("selection").hidden = !list.length;
-    const more = list.length > MAX_TILES ? `; the first ${MAX_TILES} are shown` : "";
-    element("selection-count").textContent = `${count(list.length)} selected${more}`;
-    tiles(element("selection-tiles"), list.slice(0, MAX_TILES), list);
-  }
-
-  function correct(list, to) {
-    for (const item of list) {
-      if (to === String(item.cluster)) corrections.delete(item);
-      else corrections.set(item, to);
-    }
-    saved = corrections.size === 0;
-    element("corrections").hidden = saved;
-    element("corrections-count").textContent = `${count(corrections.size)} corrected`;
-    if (dialog.open) open(current, around);
-  }
-
-  function save(name, rows) {
-    const cell = (value) => (/[",\n]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
-    const text = rows.map((row) => row.map((value) => cell(String(value))).join(",")).join("\n");
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([`${text}\n`], { type: "text/csv" }));
-    link.download = name;
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-  }
-
-  function startSelection() {
-    for (const id of ["move", "view-move"]) {
-      const options = ["", ...clusterNames].map((name) => new Option(name === "" ? "cluster …" : name, name));
-      element(id).replaceChildren(...options);
-    }
-    const on = (id, kind, action) => element(id).addEventListener(kind, action);
-    on("copy", "click", () => navigator.clipboard.writeText(selected.map((item) => item.name).join("\n")));
-    on("save", "click", () => save("selected.csv", [[map.noun, "cluster"], ...selected.map((item) => [item.name, item.cluster])]));
-    on("clear", "click", () => { select([]); element("find").value = ""; drawMap(); });
-    on("wrong", "click", () => correct(selected, ""));
-    on("move", "change", (event) => { if (event.target.value) correct(selected, event.target.value); event.target.value = ""; });
-    on("view-wrong", "click", () => correct([current], ""));
-    on("view-move", "change", (event) => { if (event.target.value) correct([current], event.target.value); });
-    on("view-back", "click", () => step(-1));
-    on("view-next", "click", () => step(1));
-    on("undo", "click", () => { const all = [...corrections.keys()]; corrections.clear(); correct([], ""); if (all.length) select(all); });
-    on("save-corrections", "click", () => {
-      const rows = [...corrections].map(([item, to]) => [item.name, item.cluster, to === "" ? "wrong" : "move", to]);
-      save("corrections.csv", [[map.noun, "cluster", "correction", "to"], ...rows]);
-      saved = true;
-    });
-    on("find", "input", (event) => {
-      const words = event.target.value.trim().toLowerCase();
-      select(words ? items.filter((item) => item.name.toLowerCase().includes(words)) : []);
-    });
-    on("find", "keydown", (event) => { if (event.key === "Enter" && selected.length) open(selected[0], selected); });
-    for (const tile of document.querySelectorAll("[data-point]")) {
-      const item = itemOf.get(Number(tile.dataset.point));
-      tile.disabled = !item; // not drawn
-      if (item) tile.addEventListener("click", () => open(item, membersOf(item)));
-    }
-    addEventListener("keydown", (event) => {
-      if (/^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
-      if (dialog.open && (event.key === "ArrowRight" || event.key === "ArrowLeft")) step(event.key === "ArrowRight" ? 1 : -1);
-      else if (!dialog.open && event.key === "/") element("find").focus();
-      else if (!dialog.open && event.key === "Escape") select([]);
-      else return;
-      event.preventDefault();
-    });
-    addEventListener("beforeunload", (event) => { if (!saved) event.preventDefault(); });
-  }
-
-  // The tree of clusters: the groups at a cut, and the height of the cut as a line
-  const tree = report.tree;
-
-  function groupsAt(count) {
-    const groups = tree.leaves.map((leaf) => [leaf]);
-    tree.merges.forEach(([left, right], i) => {
-      groups.push(i < tree.leaves.length - count ? [...groups[left], ...groups[right]] : null);
-      if (groups.at(-1)) groups[left] = groups[right] = null;
-    });
-    return groups.filter(Boolean);
-  }
-
-  function showCut() {
-    const count = Number(element("tree-cut").value);
-    element("tree-count").textContent = count;
-    const items = groupsAt(count).map((group) => {
-      const item = document.createElement("li");
-      for (const { id, color, symbol } of group) {
-        const link = document.createElement("a");
-        link.href = `#cluster-${id}`;
-        const swatch = document.createElement("i");
-        swatch.className = `swatch ${symbol}`;
-        swatch.style.setProperty("--c", color);
-        link.append(swatch, ` ${id}`);
-        item.append(link);
+// Pixels are written one by one: of 100,000 markers, a canvas draws a few in each frame.
+function drawPoints(image, strength, wanted) {
+  const pixels = image.data;
+  for (let rank = 0; rank < map.clusters.length; rank++) {
+    if (hidden[rank]) continue;
+    const pictures = [markerOf(rank, 0), markerOf(rank, 1)];
+    for (let i = startOf(rank); i < map.clusters[rank].stop; i++) {
+      if (wanted !== undefined && isSelected[i] !== wanted) continue;
+      const { side, color, offsets, cover } = pictures[about.outlier ? about.outlier[i] : 0];
+      const [x, y] = [Math.round(pixelX[i] * ratio - side / 2), Math.round(pixelY[i] * ratio - side / 2)];
+      if (x < 0 || y < 0 || x + side > image.width || y + side > image.height) continue;
+      const corner = 4 * (y * image.width + x);
+      for (let k = 0; k < offsets.length; k++) {
+        const at = corner + offsets[k];
+        const share = cover[k] * strength;
+        pixels[at] += (color[0] - pixels[at]) * share;
+        pixels[at + 1] += (color[1] - pixels[at + 1]) * share;
+        pixels[at + 2] += (color[2] - pixels[at + 2]) * share;
       }
-      return item;
-    });
-    element("tree-groups").replaceChildren(...items);
-    const done = tree.leaves.length - count;
-    const [below, above] = [tree.heights[done - 1] ?? 0, tree.heights[done] ?? tree.heights.at(-1) * 1.08];
-    const at = { type: "line", xref: "paper", x0: 0, x1: 1, y0: (below + above) / 2, y1: (below + above) / 2 };
-    report.figures.tree.layout.shapes = [{ ...at, line: { color: "var(--accent)", width: 1, dash: "dot" } }];
-    draw(element("plot-tree"), report.figures.tree);
+    }
   }
+}
 
-  if (tree) element("tree-cut").addEventListener("input", showCut);
-
-  // plotly.js is a third of its size compressed.
-  async function loadPlotly() {
-    const bytes = Uint8Array.from(atob(element("plotly").textContent), (c) => c.charCodeAt(0));
-    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-    const script = document.createElement("script");
-    script.textContent = await new Response(stream).text();
-    document.head.append(script);
+function drawMap() {
+  pending = 0;
+  const size = [plot.clientWidth, plot.clientHeight].map((side) => Math.round(side * devicePixelRatio));
+  if (!size[0] || !size[1]) return;
+  if (plot.width !== size[0] || plot.height !== size[1] || ratio !== devicePixelRatio) {
+    [plot.width, plot.height] = size;
+    ratio = devicePixelRatio;
+    markers.clear();
   }
+  const { place, ...rows } = projection();
+  project(rows);
+  const pen = plot.getContext("2d");
+  const image = pen.createImageData(plot.width, plot.height);
+  new Uint32Array(image.data.buffer).fill(new Uint32Array(rgbOf("var(--surface)").buffer)[0]);
+  if (selected.length) {
+    drawPoints(image, 0.15, 0);
+    drawPoints(image, 1, 1);
+  } else drawPoints(image, 0.8);
+  pen.putImageData(image, 0, 0);
+  pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+  const named = map.clusters.filter((cluster, rank) => cluster.at && !hidden[rank]);
+  pen.font = `700 ${named.length > NAMES_IN_LARGE_TYPE ? 12 : 15}px ${themed("var(--sans)")}`;
+  [pen.textAlign, pen.lineJoin, pen.lineWidth] = ["center", "round", 3];
+  [pen.fillStyle, pen.strokeStyle] = themed(["var(--ink)", "var(--paper)"]);
+  for (const { id, at } of named) {
+    const [x, y] = place(at);
+    pen.strokeText(id, x, y - 4);
+    pen.fillText(id, x, y - 4);
+  }
+  if (!lasso) return;
+  [pen.strokeStyle, pen.lineWidth] = [themed("var(--accent)"), 1.5];
+  pen.beginPath();
+  for (const [x, y] of lasso) pen.lineTo(x, y);
+  pen.closePath();
+  pen.stroke();
+}
 
-  startSelection();
-  loadPlotly().then(() => {
-    startMap();
-    drawFigures();
-    if (tree) showCut();
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { drawMap(); drawFigures(); });
-    document.body.dataset.ready = "true";
-  });
-})();
+// However often the map changes, it is drawn once for each frame.
+function redraw() { pending ||= requestAnimationFrame(drawMap); }
+
+// The point at a place of the map, or the nearest one within a few pixels; -1 for none.
+function pointAt(x, y, reach) {
+  let [best, found] = [reach ** 2, -1];
+  for (let i = 0; i < map.n_points; i++) {
+    const far = (pixelX[i] - x) ** 2 + (pixelY[i] - y) ** 2;
+    if (far <= best && !hidden[rankOf[i]]) [best, found] = [far, i];
+  }
+  return found;
+}
+
+// The points inside of a polygon: a ray from such a point crosses the sides an odd number of times.
+function pointsInside(corners) {
+  const found = [];
+  for (let i = 0; i < map.n_points; i++) {
+    if (hidden[rankOf[i]]) continue;
+    const [x, y] = [pixelX[i], pixelY[i]];
+    let inside = false;
+    let [x0, y0] = corners.at(-1);
+    for (const [x1, y1] of corners) {
+      if (y1 > y !== y0 > y && x < x1 + ((y - y1) * (x0 - x1)) / (y0 - y1)) inside = !inside;
+      [x0, y0] = [x1, y1];
+    }
+    if (inside) found.push(i);
+  }
+  return found;
+}
+
+function zoomAt(x, y, factor) {
+  const [dx, dy] = [x - plot.clientWidth / 2, y - plot.clientHeight / 2];
+  const zoom = Math.min(Math.max(camera.zoom * factor, 0.5), 500);
+  camera.x = dx - ((dx - camera.x) * zoom) / camera.zoom;
+  camera.y = dy - ((dy - camera.y) * zoom) / camera.zoom;
+  camera.zoom = zoom;
+  redraw();
+}
+
+const zoomBy = (factor) => zoomAt(plot.clientWidth / 2, plot.clientHeight / 2, factor);
+function resetCamera() { Object.assign(camera, home); redraw(); }
+
+// A mouse selects by a lasso, or moves the map; on a touch screen dragging scrolls the page until one of them is chosen.
+const mode = () => document.querySelector("input[name=drag]:checked")?.value;
+const pointers = new Map(); // fingers or buttons that are down -> where
+let start = null; // where the first one went down; null once another did
+
+function placeOf(event) {
+  const box = plot.getBoundingClientRect();
+  return [event.clientX - box.left, event.clientY - box.top];
+}
+
+function pressed(event) {
+  if (event.button) return;
+  pointers.set(event.pointerId, placeOf(event));
+  start = pointers.size === 1 ? placeOf(event) : null;
+  lasso = start && mode() === "select" ? [start] : null;
+  hideCard();
+}
+
+function moved(event) {
+  const before = pointers.get(event.pointerId);
+  if (!before) return;
+  const [x, y] = placeOf(event);
+  const [dx, dy] = [x - before[0], y - before[1]];
+  const other = [...pointers].find(([id]) => id !== event.pointerId)?.[1];
+  pointers.set(event.pointerId, [x, y]);
+  if (other) {
+    const apart = (at) => Math.hypot(at[0] - other[0], at[1] - other[1]) || 1;
+    zoomAt(other[0], other[1], apart([x, y]) / apart(before));
+  } else if (lasso) lasso.push([x, y]);
+  else if (mode() === "move" && camera.solid) [camera.yaw, camera.pitch] = [camera.yaw - dx / 150, camera.pitch + dy / 150];
+  else if (mode() === "move") [camera.x, camera.y] = [camera.x + dx, camera.y + dy];
+  redraw();
+}
+
+function released(event) {
+  if (!pointers.delete(event.pointerId)) return;
+  const [x, y] = placeOf(event);
+  const corners = lasso;
+  lasso = null;
+  redraw();
+  if (event.type === "pointercancel" || !start) return;
+  const isClick = Math.hypot(x - start[0], y - start[1]) < 5 && (corners?.length ?? 0) < 10;
+  if (!isClick && corners) return select(event.shiftKey ? [...new Set([...selected, ...pointsInside(corners)])] : pointsInside(corners));
+  const point = isClick ? pointAt(x, y, event.pointerType === "touch" ? 20 : 8) : -1;
+  if (point >= 0) open(point, members(rankOf[point]));
+}
+
+function turned(event) {
+  const pinches = event.ctrlKey || event.metaKey; // two fingers on a touchpad
+  if (!pinches && mode() !== "move") return; // the page scrolls
+  event.preventDefault();
+  zoomAt(...placeOf(event), Math.exp(-event.deltaY * (pinches ? 0.01 : 0.002)));
+}
+
+// The card next to the pointer
+const card = element("card");
+const sheet = new Image(); // all thumbnails
+
+function line(parent, tag, words) {
+  const item = document.createElement(tag);
+  item.textContent = words;
+  parent.append(item);
+}
+
+function describe(parent, point) {
+  line(parent, "strong", `Cluster ${idOf(point)}`);
+  if (about.label) line(parent, "div", `Label: ${map.label_names[about.label[point]]}`);
+  line(parent, "div", `Distance ${Number(about.distance[point].toPrecision(4))}${about.outlier?.[point] ? ", outlier" : ""}`);
+  if (about.probability) {
+    const second = about.runner_up_probability[point].toFixed(3);
+    line(parent, "div", `Probability ${about.probability[point].toFixed(3)}${Number(second) ? `, of cluster ${about.runner_up[point]} ${second}` : ""}`);
+  }
+}
+
+function hover(event) {
+  if (pointers.size || event.pointerType === "touch") return;
+  const point = pointAt(...placeOf(event), 8);
+  plot.style.cursor = point >= 0 ? "pointer" : mode() === "move" ? "grab" : "crosshair";
+  if (point < 0) return hideCard();
+  const text = card.querySelector("div");
+  text.replaceChildren();
+  describe(text, point);
+  line(text, "div", titleOf(point));
+  drawThumbnail(card.querySelector("canvas"), point);
+  card.hidden = false;
+  const box = card.getBoundingClientRect();
+  const right = event.clientX + 18 + box.width > document.documentElement.clientWidth;
+  card.style.left = `${Math.max(8, right ? event.clientX - 18 - box.width : event.clientX + 18)}px`;
+  card.style.top = `${Math.min(Math.max(8, event.clientY - box.height / 2), innerHeight - box.height - 8)}px`;
+}
+
+function hideCard() { card.hidden = true; }
+
+function drawThumbnail(canvas, point) {
+  const place = about.thumbnail[point];
+  canvas.hidden = place < 0;
+  if (canvas.hidden) return;
+  const { columns, width, height } = map.sprite;
+  const pen = canvas.getContext("2d");
+  const scale = Math.min(canvas.width / width, canvas.height / height);
+  const [w, h] = [width * scale, height * scale];
+  pen.clearRect(0, 0, canvas.width, canvas.height);
+  pen.imageSmoothingEnabled = Math.max(width, height) > 40;
+  pen.drawImage(sheet, (place % columns) * width, Math.floor(place / columns) * height, width, height,
+    (canvas.width - w) / 2, (canvas.height - h) / 2, w, h);
+}
+
+function startMap() {
+  plot.addEventListener("pointerdown", pressed);
+  plot.addEventListener("pointermove", hover);
+  plot.addEventListener("pointerleave", hideCard);
+  plot.addEventListener("wheel", turned, { passive: false });
+  addEventListener("pointermove", moved);
+  for (const kind of ["pointerup", "pointercancel"]) addEventListener(kind, released);
+  addEventListener("scroll", hideCard, { passive: true });
+  new ResizeObserver(redraw).observe(plot);
+  const legend = [...document.querySelectorAll("[data-ranks]")];
+  const show = (button, on) => {
+    button.setAttribute("aria-pressed", String(on));
+    hidden.fill(on ? 0 : 1, ...button.dataset.ranks.split(" ").map(Number));
+    redraw();
+  };
+  for (const button of legend) button.addEventListener("click", () => show(button, button.getAttribute("aria-pressed") === "false"));
+  for (const [id, on] of [["show-all", true], ["hide-all", false]]) {
+    element(id).addEventListener("click", () => { for (const button of legend) show(button, on); });
+  }
+  for (const [id, factor] of [["zoom-in", 1.5], ["zoom-out", 1 / 1.5]]) element(id).addEventListener("click", () => zoomBy(factor));
+  element("zoom-reset").addEventListener("click", resetCamera);
+  const follow = () => { plot.dataset.drag = mode() ?? ""; };
+  for (const radio of document.querySelectorAll("input[name=drag]")) {
+    radio.checked = radio.value === "select" && !matchMedia("(pointer: coarse)").matches;
+    radio.addEventListener("change", follow);
+  }
+  follow();
+  for (const radio of document.querySelectorAll("input[name=view]")) {
+    radio.addEventListener("change", () => { camera.solid = radio.value === "3"; resetCamera(); });
+  }
+  drawMap();
+}
