@@ -287,9 +287,9 @@ def _check_features(features: NDArray) -> None:
             f"features must not contain NaN or infinity; got some in {len(bad):,} of "
             f"{len(features):,} rows, first in row {bad[0]} (counted from 0): drop or fill them"
         )
-    limit = smooth.LARGEST
-    if sizes.max() > limit:
+    limit, largest = smooth.LARGEST, float(sizes.max())
+    if largest > limit:
         raise InputError(
             f"features must be between -{limit:g} and {limit:g}, so that their squares are "
-            f"numbers; got {sizes.max():g}: scale them"
+            f"numbers; got {largest:g}: scale them"
         )

@@ -274,7 +274,7 @@ def test_blocks_do_not_show(monkeypatch):
     ],
 )
 def test_what_is_left_open(columns, given, expected):
-    options = resolve(np.ones((5, columns)), replace(**given))
+    options = resolve(np.ones((5, columns), np.float32), replace(**given))
     assert (options.reduce, options.metric) == expected
     assert resolve(np.ones((5, columns)), options) == options
     unchanged = {**given, "reduce": options.reduce, "metric": options.metric}
