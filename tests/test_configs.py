@@ -172,7 +172,7 @@ def test_missing_and_spare_keys_are_named(tmp_path):
         ("eval", {"reduce": {"n_components": 1}}, r"eval\.reduce\.n_components must be at least 2"),
         ("eval", {"kmeans": {"k": 65}}, r"eval\.kmeans\.k must be between 1 and 64"),
         ("eval", {"method": "tree", "k": 65}, r"eval\.k must be between 1 and 64"),
-        ("eval", {"k": 3}, "eval.k must be None for GridShift"),
+        ("eval", {"k": 3}, "eval.k must be left out for GridShift"),
         ("eval", {"linear_probe": {"holdout": 3.0}}, r"eval\.linear_probe\.holdout"),
         ("eval", {"knn": ()}, r"eval\.knn must hold at least one"),
         ("data", {"name": "cifar_ten"}, "cifar_ten"),
@@ -180,7 +180,7 @@ def test_missing_and_spare_keys_are_named(tmp_path):
         ("eval", {"features": "pixels"}, "eval.features must be one of"),
         ("eval", {"batch_size": 0}, "eval.batch_size must be at least 1"),
         ("eval", {"method": "kmeans"}, "eval.method must be one of 'tree', 'gridshift'; got 'km"),
-        ("eval", {"method": "tree", "gridshift": {"bandwidth": "0.5"}}, "'auto' for the tree"),
+        ("eval", {"method": "tree", "gridshift": {"bandwidth": "0.5"}}, "'auto' for the method"),
         ("eval", {"method": "tree", "reduce": {"metric": "l1"}}, "method .tree. must be one of"),
     ],
 )  # fmt: skip

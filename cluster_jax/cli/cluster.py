@@ -26,8 +26,6 @@ from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.options import (
     CLUSTERINGS,
     ClusterOptions,
-    ResolvedOptions,
-    parse_bandwidth,
     resolve,
 )
 from cluster_jax.pipeline import workdir as workdirs
@@ -78,9 +76,9 @@ def run(
             else; nothing was written.
     """
     features = inputs.features.values
-    resolved = resolve(features, inputs.true_labels, options)
+    options = resolve(features, options)
     config = {
-        **dataclasses.asdict(resolved),
+        **dataclasses.asdict(options),
         "data": fingerprint(inputs.features, inputs.labels),
         "version": __version__,
     }
@@ -92,12 +90,12 @@ def run(
         progress(f"{workdir} is finished; choose another --workdir to run it again")
         return workdir, previous
     started = time.perf_counter()
-    result = _cluster(inputs, resolved, progress)
+    result = _cluster(inputs, options, progress)
     progress("writing ...")
     results = io.plain(
         {
-            "provenance": _provenance(inputs, resolved),
-            "metrics": {resolved.method: result.metrics},
+            "provenance": _provenance(inputs, options),
+            "metrics": {options.method: result.metrics},
             "seconds": {"cluster": time.perf_counter() - started},
             "config": config,
         }
@@ -118,7 +116,7 @@ def fingerprint(features: tables.Table, labels: tables.Labels | None) -> dict[st
 
 
 def _cluster(
-    inputs: Inputs, options: ResolvedOptions, progress: Callable[[str], None]
+    inputs: Inputs, options: ClusterOptions, progress: Callable[[str], None]
 ) -> Clustering:
     if options.method == "kmeans":
         from cluster_jax.core import devices
@@ -138,7 +136,7 @@ def _cluster(
     return result._replace(metrics={**result.metrics, "matching": matching})
 
 
-def _provenance(inputs: Inputs, options: ResolvedOptions) -> dict[str, Any]:
+def _provenance(inputs: Inputs, options: ClusterOptions) -> dict[str, Any]:
     from cluster_jax.pipeline import provenance
 
     is_given = options.k is not None
@@ -246,7 +244,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with exit_codes.handle_errors():
         flags = _parser().parse_args(arguments)
         names = [field.name for field in dataclasses.fields(ClusterOptions)]
-        flags.bandwidth = parse_bandwidth("bandwidth", flags.bandwidth)
         options = ClusterOptions(**{name: getattr(flags, name) for name in names})
         features = tables.read_table(flags.features, flags.array)
         labels = None

@@ -12,7 +12,7 @@ from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.clustering.reduce import MAP_COLUMNS, reduce
 from cluster_jax.clustering.smooth_tree import Membership, SmoothTree
 from cluster_jax.core import arrays
-from cluster_jax.evaluation.options import ClusterOptions, ResolvedOptions, resolve
+from cluster_jax.evaluation.options import ClusterOptions, resolve
 from cluster_jax.metrics import partition
 from cluster_jax.metrics.silhouette import silhouette
 
@@ -46,7 +46,7 @@ class Clustering(NamedTuple):
     cluster_labels: NDArray
     distances: NDArray
     outliers: NDArray
-    curve: BandwidthCurve | None
+    curve: BandwidthCurve | None = None
     tree: SmoothTree | None = None
 
     @property
@@ -77,40 +77,34 @@ def cluster(
     Raises:
         InputError: features, labels or an option cannot be used.
     """
-    resolved = resolve(features, true_labels, options)
-    if resolved.method == "tree":
+    options = resolve(features, options)
+    seed, map_options = options.seed, options.reduce_options
+    if options.method == "tree":
         result = run_tree(
             features,
             true_labels,
-            k=resolved.k,
+            k=options.k,
             progress=progress,
-            metric=resolved.metric,
-            method=resolved.reduce,
-            n_neighbors=resolved.n_neighbors,
-            n_components=resolved.n_components,
-            min_dist=resolved.min_dist,
-            seed=resolved.seed,
-        )
-        points = result.points
-    elif resolved.method == "gridshift":
-        points = _reduce(features, resolved, progress)
-        progress(f"running GridShift on {len(points):,} points, bandwidth {resolved.bandwidth} ...")
-        result = run_gridshift(
-            points, true_labels, bandwidth=resolved.bandwidth, random_state=resolved.seed
+            seed=seed,
+            **map_options,
         )
     else:
-        points = _reduce(features, resolved, progress)
-        progress(
-            f"running k-means on {len(points):,} points, k = {resolved.k}, "
-            f"n_init = {resolved.n_init} ..."
-        )
-        result = _run_kmeans(points, true_labels, resolved)
+        points = _reduce(features, options, progress)
+        text = f"on {len(points):,} points"
+        if options.method == "gridshift":
+            progress(f"running GridShift {text}, bandwidth {options.bandwidth} ...")
+            result = run_gridshift(
+                points, true_labels, bandwidth=options.bandwidth, random_state=seed
+            )
+        else:
+            progress(f"running k-means {text}, k = {options.k}, n_init = {options.n_init} ...")
+            result = _run_kmeans(points, true_labels, options)
     progress("scoring ...")
-    labels, sample = result.cluster_labels, {"sample_size": SILHOUETTE_ROWS, "seed": resolved.seed}
-    metrics = dict(result.metrics)
-    metrics["silhouette"] = silhouette(features, labels, metric=resolved.metric, **sample)
-    if resolved.reduce != "none":
-        metrics["silhouette_reduced"] = silhouette(points, labels, metric="euclidean", **sample)
+    labels, metrics = result.cluster_labels, dict(result.metrics)
+    sample: dict[str, Any] = {"sample_size": SILHOUETTE_ROWS, "seed": seed}
+    metrics["silhouette"] = silhouette(features, labels, metric=map_options["metric"], **sample)
+    if options.reduce != "none":
+        metrics["silhouette_reduced"] = silhouette(result.points, labels, **sample)
     metrics["silhouette_rows"] = min(SILHOUETTE_ROWS, len(features))
     ids, sizes = np.unique(labels, return_counts=True)
     metrics["cluster_sizes"] = dict(zip(ids.tolist(), sizes.tolist(), strict=True))
@@ -177,8 +171,7 @@ def run_tree(
         The result, with metrics `scores`, `n_large`, `verdict`, `gap` (None where there is none),
         `rows_clustered`, the rows of the sample, and `outliers`.
     """
-    size = " x ".join(f"{side:,}" for side in features.shape)
-    progress(f"smoothing {size} features and clustering them ...")
+    progress(f"smoothing {_shape(features)} features and clustering them ...")
     model = SmoothTree(metric, n_clusters=k, random_state=seed).fit(features)
     n, labels = len(features), model.labels_
     if len(model.sample_) < n:
@@ -209,8 +202,7 @@ def run_tree(
         labels.astype(np.int32),
         distances.astype(np.float32),
         outliers,
-        None,
-        model,
+        tree=model,
     )
 
 
@@ -238,29 +230,22 @@ def scores(true_labels: NDArray | None, cluster_labels: NDArray) -> dict[str, An
     return partition.scores(true_labels, cluster_labels)
 
 
-def _reduce(
-    features: NDArray, options: ResolvedOptions, progress: Callable[[str], None]
-) -> NDArray:
+def _reduce(features: NDArray, options: ClusterOptions, progress: Callable[[str], None]) -> NDArray:
     if options.reduce == "none":
         return features
-    size = " x ".join(f"{side:,}" for side in features.shape)
     progress(
-        f"reducing {size} features to {options.n_components} dimensions with "
-        f"{options.reduce.upper()} ..."
+        f"reducing {_shape(features)} features to {options.n_components} dimensions with "
+        f"{str(options.reduce).upper()} ..."
     )
-    return reduce(
-        features,
-        method=options.reduce,
-        n_components=options.n_components,
-        n_neighbors=options.n_neighbors,
-        min_dist=options.min_dist,
-        metric=options.metric,
-        seed=options.seed,
-    )
+    return reduce(features, seed=options.seed, **options.reduce_options)
+
+
+def _shape(features: NDArray) -> str:
+    return " x ".join(f"{side:,}" for side in features.shape)
 
 
 def _run_kmeans(
-    points: NDArray, true_labels: NDArray | None, options: ResolvedOptions
+    points: NDArray, true_labels: NDArray | None, options: ClusterOptions
 ) -> Clustering:
     from cluster_jax.clustering.kmeans import kmeans
 
@@ -285,7 +270,7 @@ def _run_kmeans(
     }
     distances = distance(points, centers, labels).astype(np.float32)
     outliers = np.zeros(len(points), bool)
-    return Clustering(metrics, points, centers, labels.astype(np.int32), distances, outliers, None)
+    return Clustering(metrics, points, centers, labels.astype(np.int32), distances, outliers)
 
 
 def _cosine_distances(points: NDArray, centers: NDArray, labels: NDArray) -> NDArray:

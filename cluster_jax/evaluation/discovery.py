@@ -142,7 +142,8 @@ def discover(
     if train.true_labels is not None:
         true_labels = train.true_labels[unlabeled]
         metrics["novel"] = clusters.scores(true_labels, cluster_labels)
-        metrics["all_acc"] = _weighted_mean(metrics["novel"]["acc"], labeled_acc, unlabeled)
+        share = float(np.mean(unlabeled))
+        metrics["all_acc"] = share * metrics["novel"]["acc"] + (1 - share) * labeled_acc
         if initial_features is not None:
             baseline = kmeans(initial_features[unlabeled], n_novel, n_init=n_init, seed=seed).labels
             metrics["kmeans_before_acc"] = partition.accuracy(true_labels, baseline)
@@ -155,11 +156,6 @@ def discover(
     )
     threshold = out_of_sample.novelty_threshold(train.features)
     return Discovery(metrics, classes, threshold, cluster_labels, distances.astype(np.float32))
-
-
-def _weighted_mean(novel: float, labeled: float, unlabeled: NDArray) -> float:
-    fraction = float(np.mean(unlabeled))
-    return fraction * novel + (1 - fraction) * labeled
 
 
 def _test_metrics(

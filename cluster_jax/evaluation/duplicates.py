@@ -121,21 +121,17 @@ def find(fetch_images: Callable[[NDArray], NDArray], features: NDArray) -> Dupli
         threshold = near_threshold(features[distinct])
         components = near_components(features[distinct], threshold)
     labels = components[codes]
-    _, firsts, inverse, sizes = np.unique(
-        labels, return_index=True, return_inverse=True, return_counts=True
-    )
-    order = np.lexsort((firsts, -sizes))
-    order = order[sizes[order] > 1]
-    ranks = np.full(len(sizes), -1)
-    ranks[order] = np.arange(len(order))
-    groups = ranks[inverse]
-    images = np.argsort(groups, kind="stable")[np.count_nonzero(groups < 0) :]
-    groups = groups[images]
-    heads = firsts[order][groups]
+    order = np.argsort(labels, kind="stable")
+    starts = np.unique(labels[order], return_index=True)[1]
+    members = [rows for rows in np.split(order, starts[1:]) if len(rows) > 1]
+    members.sort(key=lambda rows: (-len(rows), rows[0]))
+    sizes = [len(rows) for rows in members]
+    images = np.concatenate([*members, order[:0]])
+    heads = np.repeat(np.array([rows[0] for rows in members], np.int64), sizes)
     similarities = (_unit_rows(features[images]) * _unit_rows(features[heads])).sum(axis=1)
     return Duplicates(
         images,
-        groups,
+        np.repeat(np.arange(len(members)), sizes),
         np.bincount(codes)[codes[images]] > 1,
         np.where(origins[images] == origins[heads], 1, similarities),
         threshold,

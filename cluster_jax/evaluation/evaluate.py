@@ -77,10 +77,13 @@ def evaluate(
     kmeans_labels = kmeans(
         rows, k, metric=config.kmeans.metric, n_init=config.kmeans.n_init, seed=seed
     ).labels
+    accuracies: Mapping[int, float | None] = {}
+    if true_labels is not None:
+        accuracies = knn.knn_accuracy(x, true_labels, n_neighbors=config.knn)
     metrics = {
         config.method: found.metrics,
         "kmeans": {**clusters.scores(true_labels, kmeans_labels), "k_given": k},
-        "knn": _knn(x, true_labels, config.knn),
+        "knn": {str(k): accuracies.get(k) for k in config.knn},
         "linear_probe": _probe(features, true_labels, config.linear_probe, seed),
         "collapse": {name: collapse(f) for name, f in embedding.items()},
     }
@@ -90,15 +93,6 @@ def evaluate(
         kmeans_labels.astype(np.int32),
         out_of_sample.novelty_threshold(x),
     )
-
-
-def _knn(
-    x: NDArray, true_labels: NDArray | None, n_neighbors: tuple[int, ...]
-) -> dict[str, float | None]:
-    if true_labels is None:
-        return dict.fromkeys(map(str, n_neighbors))
-    accuracies = knn.knn_accuracy(x, true_labels, n_neighbors=n_neighbors)
-    return {str(k): accuracy for k, accuracy in accuracies.items()}
 
 
 def _probe(

@@ -5,6 +5,7 @@ Each check is written once and names the option as the caller knows it, such as
 """
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +20,8 @@ FEATURES = ("backbone", "projection")
 # What finds the number of clusters, and what is told it.
 FINDERS = ("tree", "gridshift")
 CLUSTERINGS = (*FINDERS, "kmeans")
-_NAMES = {"tree": "the tree", "kmeans": "k-means"}
 # The largest value of counters and seeds, that of int32.
 _INT32_MAX = 2**31 - 1
-# Squares of differences of larger features are no numbers.
-LARGEST = 1e150
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,15 +131,10 @@ class EvalConfig:
         checks.whole("eval.batch_size", self.batch_size, 1)
         checks.one_of("eval.features", self.features, FEATURES)
         checks.one_of("eval.method", self.method, FINDERS)
+        _check_unused(self, self.gridshift.bandwidth)
         if self.method == "tree":
-            _check_no_bandwidth("eval.gridshift.bandwidth", self.gridshift.bandwidth, self.method)
             name = "eval.reduce.metric for eval.method 'tree'"
             checks.one_of(name, self.reduce.metric, smooth.METRICS)
-        elif self.k is not None:
-            raise InputError(
-                f"eval.k must be None for GridShift, which finds the number; got {self.k} "
-                "(eval.kmeans.k is that of k-means)"
-            )
         if not self.knn:
             raise InputError("eval.knn must hold at least one number of neighbors; got none")
         for k in self.knn:
@@ -185,54 +178,34 @@ class ClusterOptions:
     seed: int
 
     def __post_init__(self) -> None:
-        checks.one_of("method", self.method, CLUSTERINGS)
-        if self.reduce is not None:
-            checks.one_of("reduce", self.reduce, METHODS)
-        if self.metric is not None:
-            checks.one_of("metric", self.metric, smooth.METRICS)
         checks.whole("seed", self.seed, 0, _INT32_MAX)
-        parse_bandwidth("bandwidth", self.bandwidth)
-        if self.method != "gridshift":
-            _check_no_bandwidth("bandwidth", self.bandwidth, self.method)
-        elif self.k is not None:
-            raise InputError(
-                f"k must be left out for GridShift, which finds the number of clusters; got "
-                f"{self.k} (or set the method to tree or kmeans)"
-            )
+        object.__setattr__(self, "bandwidth", parse_bandwidth("bandwidth", self.bandwidth))
+        _check_unused(self, self.bandwidth)
         if self.method == "kmeans":
             if self.k is None:
                 raise InputError("k must be given for k-means; got none")
             checks.whole("n_init", self.n_init, 1, _INT32_MAX)
             checks.whole("max_iter", self.max_iter, 1, _INT32_MAX)
 
-
-@dataclasses.dataclass(frozen=True)
-class ResolvedOptions(ClusterOptions):
-    """Options with all defaults filled in, see `resolve`."""
-
-    reduce: str
-    metric: str
+    @property
+    def reduce_options(self) -> dict[str, Any]:
+        """Arguments of `clustering.reduce.reduce`, but for the features and the seed."""
+        names = ("n_components", "n_neighbors", "min_dist", "metric")
+        return {"method": self.reduce, **{name: getattr(self, name) for name in names}}
 
 
-def resolve(
-    features: NDArray, true_labels: NDArray | None, options: ClusterOptions
-) -> ResolvedOptions:
-    """Checks everything and fills in unset options.
+def resolve(features: NDArray, options: ClusterOptions) -> ClusterOptions:
+    """The options with `reduce` and `metric` filled in, after a check of everything.
 
     Args:
-        features: numbers `[n, d]`.
-        true_labels: int `[n]`, or None.
+        features: floating-point numbers `[n, d]`.
         options: with `reduce` and `metric` or without.
 
     Raises:
-        InputError: features, labels or an option cannot be used.
+        InputError: the features or an option cannot be used.
     """
     _check_features(features)
     n, d = features.shape
-    if true_labels is not None and len(true_labels) != n:
-        raise InputError(
-            f"features and labels must have the same length; got {n:,} and {len(true_labels):,}"
-        )
     is_low_dimensional = d <= MAP_COLUMNS
     method = options.reduce
     if method is None:
@@ -256,7 +229,7 @@ def resolve(
                 f"n_components must be at most the {d} columns; got {options.n_components}"
             )
     check_k("k", options.k, n, "rows")
-    return ResolvedOptions(**{**vars(options), "reduce": method, "metric": metric})
+    return dataclasses.replace(options, reduce=method, metric=metric)
 
 
 def check_k(name: str, k: int | None, n: int, noun: str) -> None:
@@ -281,11 +254,18 @@ def parse_bandwidth(name: str, bandwidth: float | str) -> float | str:
     return value
 
 
-def _check_no_bandwidth(name: str, bandwidth: float | str, method: str) -> None:
-    if bandwidth != "auto":
+def _check_unused(options: "EvalConfig | ClusterOptions", bandwidth: float | str) -> None:
+    """Raises an `InputError` for an option that the method does not have."""
+    in_config = isinstance(options, EvalConfig)
+    if options.method == "gridshift" and options.k is not None:
         raise InputError(
-            f"{name} must be 'auto' for {_NAMES[method]}, which has none; got {bandwidth} (or set "
-            "the method to gridshift)"
+            f"{'eval.k' if in_config else 'k'} must be left out for GridShift, which finds the "
+            f"number of clusters; got {options.k} (or set the method to tree)"
+        )
+    if options.method != "gridshift" and bandwidth != "auto":
+        raise InputError(
+            f"{'eval.gridshift.' if in_config else ''}bandwidth must be 'auto' for the method "
+            f"{options.method}, which has none; got {bandwidth} (or set the method to gridshift)"
         )
 
 
@@ -300,21 +280,16 @@ def _check_features(features: NDArray) -> None:
         raise InputError(
             f"features must be a non-empty 2-D array, rows by columns; got shape {features.shape}"
         )
-    if features.dtype.kind != "f":
-        raise InputError(f"features must be floating-point numbers; got {features.dtype}")
-    bad_rows, largest = [], 0.0
-    for rows in blocks(*features.shape):
-        sizes = np.abs(features[rows]).max(axis=1)
-        bad_rows.append(rows.start + np.flatnonzero(~np.isfinite(sizes)))
-        largest = max(largest, float(sizes.max()))
-    bad = np.concatenate(bad_rows)
+    sizes = np.concatenate([np.abs(features[b]).max(axis=1) for b in blocks(*features.shape)])
+    bad = np.flatnonzero(~np.isfinite(sizes))
     if len(bad):
         raise InputError(
             f"features must not contain NaN or infinity; got some in {len(bad):,} of "
             f"{len(features):,} rows, first in row {bad[0]} (counted from 0): drop or fill them"
         )
-    if largest > LARGEST:
+    limit, largest = smooth.LARGEST, float(sizes.max())
+    if largest > limit:
         raise InputError(
-            f"features must be between -{LARGEST:g} and {LARGEST:g}, so that their squares are "
+            f"features must be between -{limit:g} and {limit:g}, so that their squares are "
             f"numbers; got {largest:g}: scale them"
         )

@@ -1,6 +1,6 @@
 """Clusters and metrics in words and lines of text, for the terminal and the report."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cluster_jax.clustering.smooth_tree import CLEAR_GAP
@@ -10,6 +10,8 @@ from cluster_jax.evaluation.options import CLUSTERINGS
 NAMED = 20
 # Scores of a clustering in every table, from `metrics.partition.scores`.
 SCORES = ("acc", "nmi", "ari", "ami")
+# Width of the first column of the tables.
+_LABEL = 28
 TITLES = {"tree": "tree", "gridshift": "GridShift", "kmeans": "k-means"}
 
 
@@ -85,35 +87,103 @@ def format_score(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
+def run_table(results: Mapping[str, Any]) -> str:
+    """The metrics of a run as lines of text.
+
+    Args:
+        results: content of its `results.json`.
+    """
+    metrics = results["metrics"]
+    found = metrics[shown(metrics)]
+    noun = "rows" if results["provenance"]["data"]["name"] == "features" else "images"
+    lines = _score_table(results, SCORES)
+    if found.get("outliers"):
+        lines.append(_entry("outliers", f"{found['outliers']:,}"))
+    sentence = verdict(found, noun)
+    lines += [] if sentence is None else [sentence]
+    lines += [f"watch: {finding['text']}" for finding in results.get("watch", ())]
+    accuracies = [f"{k}: {format_score(v)}" for k, v in metrics["knn"].items() if v is not None]
+    if accuracies:
+        lines.append(_entry("k-NN accuracy", ", ".join(accuracies)))
+    if metrics["linear_probe"] is not None:
+        lines.append(_entry("linear probe accuracy", format_score(metrics["linear_probe"])))
+    if metrics.get("discovery") is not None:
+        lines += _discovery(metrics["discovery"])
+    if metrics.get("gradient_share") is not None:
+        lines.append(_entry("gradient's share of a sample", f"{metrics['gradient_share']:.2g}"))
+    if results["images_per_second"]:
+        lines.append(_entry("training speed", f"{results['images_per_second']:,.0f} images/s"))
+    return "\n".join(lines)
+
+
 def cluster_table(results: Mapping[str, Any]) -> str:
     """Metrics and largest clusters of the command `cluster` as lines of text.
 
     Args:
-        results: what its `results.json` holds.
+        results: content of its `results.json`.
     """
-    ((method, metrics),) = results["metrics"].items()
-    origin = results["provenance"]["number_of_clusters"][method]
-    title = f"{TITLES[method]} (k {origin})"
-    scores = {score.upper(): score for score in SCORES} | {"silhouette": "silhouette"}
-    cells = "".join(
-        f"{format_score(metrics[key]):>{len(name) + 5}}" for name, key in scores.items()
-    )
+    (metrics,) = results["metrics"].values()
     large, small = tally(metrics)
-    count = number(large, small)
-    width = max(len(count), len("clusters"))
     rows = sum(metrics["cluster_sizes"].values())
-    # It is about the clusters that are found without k.
-    sentence = None if origin == "given" else verdict(metrics, "rows")
+    sentence = verdict(metrics, "rows")
     return "\n".join(
         [
-            f"{'':21}{'clusters':>{width}}" + "".join(f"     {name}" for name in scores),
-            f"{title:21}{count:>{width}}{cells}",
+            *_score_table(results, (*SCORES, "silhouette")),
             "",
             f"Found {groups(large, small, 'cluster')} in {rows:,} row{'' if rows == 1 else 's'}.",
             *_largest_clusters(metrics, large, small),
             *([] if sentence is None else [sentence]),
         ]
     )
+
+
+def _score_table(results: Mapping[str, Any], scores: Sequence[str]) -> list[str]:
+    """A line of titles, and a line for each clustering: its number of clusters and its scores."""
+    metrics, origins = results["metrics"], results["provenance"]["number_of_clusters"]
+    titles = [score.upper() if score in SCORES else score for score in scores]
+    rows = [("", "clusters", *titles)]
+    for name, title in TITLES.items():
+        if name in metrics:
+            cells = [format_score(metrics[name][score]) for score in scores]
+            rows.append((f"{title} (k {origins[name]})", number(*tally(metrics[name])), *cells))
+    first, second = (max(len(row[i]) for row in rows) for i in range(2))
+    return [
+        f"{label:<{max(_LABEL, first)}}{count:>{second + 1}}"
+        + "".join(f"{cell:>{len(title) + 5}}" for title, cell in zip(titles, cells, strict=True))
+        for label, count, *cells in rows
+    ]
+
+
+def _entry(label: str, text: str) -> str:
+    return f"{label:<{_LABEL}} {text}"
+
+
+def _discovery(metrics: Mapping[str, Any]) -> list[str]:
+    novel, test = metrics["novel"], metrics["test"]
+    score = format_score
+    lines = [
+        _entry(
+            "novel classes (given)",
+            f"{metrics['novel_classes']}: ACC {score(novel['acc'])}, NMI {score(novel['nmi'])}; "
+            f"k-means at the start: ACC {score(metrics['kmeans_before_acc'])}",
+        ),
+        _entry(
+            "labeled classes",
+            f"ACC {score(metrics['labeled_acc'])}; all: ACC {score(metrics['all_acc'])}",
+        ),
+    ]
+    sentence = doubt(metrics)
+    if sentence is not None:
+        lines.append(f"{sentence}: the clusters may be better than its classes")
+    if test is not None:
+        lines.append(
+            _entry(
+                "test images",
+                f"novel: ACC {score(test['novel_acc'])}, labeled: {score(test['labeled_acc'])}, "
+                f"all, part unknown: {score(test['all_acc'])}",
+            )
+        )
+    return lines
 
 
 def _largest_clusters(metrics: Mapping[str, Any], large: int, small: int) -> list[str]:

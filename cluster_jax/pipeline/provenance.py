@@ -1,10 +1,9 @@
-"""Provenance of a result, and the summary table printed at the end of a run."""
+"""Provenance of a result: images, settings, uses of labels, machine, and versions."""
 
 import importlib.metadata
 import pathlib
 import platform
 import subprocess
-from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -122,64 +121,3 @@ def commit() -> str | None:
         return head + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
     except (OSError, subprocess.CalledProcessError):
         return None
-
-
-def table(results: Mapping[str, Any]) -> str:
-    """The metrics of `results.json` as lines of text."""
-    metrics, origin = results["metrics"], results["provenance"]
-    counts = origin["number_of_clusters"]
-    titles = {name: title for name, title in summary.TITLES.items() if name in metrics}
-    numbers = {name: summary.number(*summary.tally(metrics[name])) for name in titles}
-    width = max(map(len, (*numbers.values(), "clusters"))) + 1
-    scores = "".join(f"{score.upper():>8}" for score in summary.SCORES)
-    labels = {name: f"{title} (k {counts[name]})" for name, title in titles.items()}
-    first = max(28, *map(len, labels.values()))
-    lines = [f"{'':{first}}{'clusters':>{width}}{scores}"]
-    for name, label in labels.items():
-        row = metrics[name]
-        row_scores = "".join(f"{summary.format_score(row[key]):>8}" for key in summary.SCORES)
-        lines.append(f"{label:<{first}}{numbers[name]:>{width}}{row_scores}")
-    found = metrics[summary.shown(metrics)]
-    if found.get("outliers"):
-        lines.append(f"outliers                     {found['outliers']:,}")
-    noun = "rows" if origin["data"]["name"] == "features" else "images"
-    verdict = summary.verdict(found, noun)
-    if verdict is not None:
-        lines.append(verdict)
-    lines += [f"watch: {finding['text']}" for finding in results.get("watch", ())]
-    neighbors = {k: v for k, v in metrics["knn"].items() if v is not None}
-    if neighbors:
-        accuracies = ", ".join(f"{k}: {summary.format_score(v)}" for k, v in neighbors.items())
-        lines.append(f"k-NN accuracy                {accuracies}")
-    if metrics["linear_probe"] is not None:
-        lines.append(
-            f"linear probe accuracy        {summary.format_score(metrics['linear_probe'])}"
-        )
-    if metrics.get("discovery") is not None:
-        lines += _discovery(metrics["discovery"])
-    if metrics.get("gradient_share") is not None:
-        lines.append(f"gradient's share of a sample {metrics['gradient_share']:.2g}")
-    if results["images_per_second"]:
-        lines.append(f"training speed               {results['images_per_second']:,.0f} images/s")
-    return "\n".join(lines)
-
-
-def _discovery(metrics: Mapping[str, Any]) -> list[str]:
-    novel, test = metrics["novel"], metrics["test"]
-    figure = summary.format_score
-    lines = [
-        f"{'novel classes (given)':<28}{metrics['novel_classes']}: ACC {figure(novel['acc'])}, "
-        f"NMI {figure(novel['nmi'])}; k-means at the start: ACC "
-        f"{figure(metrics['kmeans_before_acc'])}",
-        f"{'labeled classes':<28}ACC {figure(metrics['labeled_acc'])}; all: ACC "
-        f"{figure(metrics['all_acc'])}",
-    ]
-    doubt = summary.doubt(metrics)
-    if doubt is not None:
-        lines.append(f"{doubt}: the clusters may be better than its classes")
-    if test is not None:
-        lines.append(
-            f"{'test images':<28}novel: ACC {figure(test['novel_acc'])}, labeled: "
-            f"{figure(test['labeled_acc'])}, all, part unknown: {figure(test['all_acc'])}"
-        )
-    return lines

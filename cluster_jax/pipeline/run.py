@@ -17,13 +17,13 @@ from cluster_jax.core import disk, interrupt, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import folder
 from cluster_jax.data.datasets import Dataset
+from cluster_jax.evaluation import summary
 from cluster_jax.pipeline import (
     build,
     embedder,
     outputs,
     parts,
     pretrained_features,
-    provenance,
     stages,
     trained_run,
 )
@@ -83,7 +83,7 @@ def run_pipeline(
         workdirs.check_images(workdir, workdirs.describe_images(dataset))
     if _agree(previous is not None, workdir) and previous is not None:
         _print(f"{workdir} is finished; to run again, choose another --workdir\n")
-        _print(provenance.table(previous))
+        _print(summary.run_table(previous))
         return previous
     started = time.perf_counter()
     disk.check(workdir)
@@ -161,7 +161,7 @@ def run_in_memory(
     made = outputs.cluster(
         inputs, features, values, name=name, steps=0, records=[], started=started
     )
-    _print(provenance.table(made.results))
+    _print(summary.run_table(made.results))
     images = {
         **workdirs.describe_images(inputs.dataset),
         **build.describe_images(inputs),
@@ -399,7 +399,7 @@ def _cluster_and_write(
         cut_short=cut_short,
     )
     outputs.write(workdir, made)
-    _print(provenance.table(made.results))
+    _print(summary.run_table(made.results))
     _print(f"\nreport       {workdir / workdirs.REPORT}")
     _print(f"assignments  {workdir / workdirs.ASSIGNMENTS}")
     _print(f"metrics      {workdir / workdirs.RESULTS}")

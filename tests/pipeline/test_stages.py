@@ -12,11 +12,11 @@ import pytest
 from cluster_jax.cli import predictions
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
-from cluster_jax.evaluation import discovery
+from cluster_jax.evaluation import discovery, summary
 from cluster_jax.evaluation.discovery import NetworkOutputs
 from cluster_jax.methods.encoders.momentum import Target
 from cluster_jax.methods.moco import MoCoState
-from cluster_jax.pipeline import build, outputs, provenance, stages
+from cluster_jax.pipeline import build, outputs, stages
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline.config import config_json, parse_config
 from cluster_jax.training import checkpoint, log, loop
@@ -563,7 +563,7 @@ def printed(found):
     metrics = {"gridshift": row, "kmeans": row, "knn": {}, "linear_probe": None}
     counts = {"gridshift": "found", "kmeans": "given"}
     origin = {"number_of_clusters": counts, "data": {"name": "digits"}}
-    return provenance.table(
+    return summary.run_table(
         {"metrics": metrics | {"discovery": found}, "provenance": origin, "images_per_second": None}
     )
 

@@ -4,7 +4,6 @@ import pytest
 
 from cluster_jax.clustering import smooth_tree
 from cluster_jax.evaluation import summary
-from cluster_jax.pipeline import provenance
 
 SCORES = {"acc": 0.25, "nmi": None, "ari": 0.5, "ami": 0.125}
 
@@ -31,7 +30,7 @@ def test_small_clusters_are_counted_apart(found, shown):
         },
         "images_per_second": None,
     }
-    head, grid, means = provenance.table(results).splitlines()
+    head, grid, means = summary.run_table(results).splitlines()
     assert " ".join(grid.split()).startswith(f"GridShift (k found) {shown} - 0.500 0.125")
     assert len(head) == len(grid) == len(means)
     assert " ".join(means.split()).startswith("k-means (k given) 10 0.250")
@@ -49,20 +48,6 @@ def test_a_best_guess_is_told():
     assert summary.verdict({**metrics, "verdict": "clear"}, "rows") is None
 
 
-def test_a_number_that_is_given_is_not_judged():
-    metrics = {
-        **{"n_clusters": 2, "gap": 0.2, "verdict": "no clear answer"},
-        **{"cluster_sizes": {"0": 5, "1": 4}, "silhouette": None, **SCORES},
-    }
-    for origin in ("found", "given"):
-        results = {
-            "provenance": {"number_of_clusters": {"tree": origin}},
-            "metrics": {"tree": metrics},
-        }
-        said = "the 2 clusters are a best guess" in summary.cluster_table(results)
-        assert said == (origin == "found")
-
-
 def test_what_is_found_by_the_tree():
     found = {"n_clusters": 7, "n_large": 6, "outliers": 3, "verdict": "one cluster", **SCORES}
     results = {
@@ -78,7 +63,7 @@ def test_what_is_found_by_the_tree():
         },
         "images_per_second": None,
     }
-    _, tree, _, outliers, sentence = provenance.table(results).splitlines()
+    _, tree, _, outliers, sentence = summary.run_table(results).splitlines()
     assert " ".join(tree.split()).startswith("tree (k found) 6 and 1 small 0.250")
     assert outliers.split() == ["outliers", "3"]
     assert "form one cluster" in sentence
