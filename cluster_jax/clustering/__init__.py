@@ -1,24 +1,36 @@
 r"""Clustering of embeddings, with and without a given number of clusters.
 
-**`SmoothTree`** finds the number of clusters in any embedding. It keeps the principal axes that
-stand out of noise and averages each row with its nearest neighbors,
-$x_i \leftarrow \sum_j w_{ij} x_j$, which contracts dense regions. For each number of clusters, cuts
-of Ward's tree of the smoothed rows start k-means; the number with the highest mean silhouette wins,
-if that exceeds the silhouette of a Gaussian reference, and how far it does says whether the answer
-is clear. `cut` gives coarser and finer levels of the tree, `predict` places new rows by a vote of
-their neighbors. Choose it first.
+**`SmoothTree`** finds the number of clusters in any embedding; choose it first. Rows are projected
+to the principal axes that exceed noise, whitened by the differences of neighbors, and averaged
+twice over their ten nearest neighbors,
 
-**`GridShift`** with `reduce` is NRCC's way (section 3.6.1): UMAP to three dimensions, then mean
-shift on a grid of cells of side $h$, in which all occupied cells move to the mean of their
-neighborhood until none moves. The bandwidth $h$ can be found without labels. It scales to ten
-million points in three dimensions, and its answer depends on the map.
+$$x_i \leftarrow \frac{1}{11} \Big( x_i + \sum_{j \in N(i)} x_j \Big),$$
 
-**`kmeans`** needs the number of clusters. It is Euclidean or spherical, starts by k-means++ and
-runs on all devices of a mesh, as in NCC's E-step.
+which contracts dense regions. For each number of clusters, a cut of Ward's tree starts k-means on
+the averaged rows; the number of the highest mean silhouette of the rows *before* averaging wins.
+How far this silhouette exceeds that of a Gaussian of the same covariance is the verdict: "one
+cluster" below 0.1, "clear" from 0.3, between them "no clear answer", a best guess. `cut` gives
+coarser and finer groups of one tree, `predict` places new rows by a vote of their neighbors.
+The algorithm is the project's own; its parts are named in `cluster_jax.clustering.smooth_tree`.
+
+**`GridShift`** after `reduce` is NRCC's way (section 3.6): UMAP to three dimensions, then mean
+shift on a grid of cells of side $h$. All occupied cells move to the weighted mean of the $3^d$
+cells around them, and cells that meet merge; the last ones are the modes:
+
+$$\mu_c \leftarrow \frac{\sum_{b \in B(c)} w_b \, \mu_b}{\sum_{b \in B(c)} w_b}$$
+
+Choose it to follow the paper, or for millions of points in few dimensions: its time is linear.
+Its answer depends on the map. Deviations: `bandwidth="auto"`, which selects $h$ without labels, is
+ours; and cells move until none does, where GridShift's authors stop after the first step without a
+merge (`stop="no_merge"`).
+
+**`kmeans`** needs the number of clusters. It is Euclidean or spherical, starts by k-means++, and
+runs on all devices of a mesh, as NCC's E-step does. Choose it for a known number or millions of
+rows of many dimensions.
 
 `label_spreading` spreads labels over the graph of nearest neighbors (Zhou et al. 2004), `sinkhorn`
-balances assignments, `nearest` searches neighbors, and `cluster_linkage` with `cut_tree` joins
-clusters by the likeness of their means.
+balances the sizes of classes, `nearest` searches neighbors, and `cluster_linkage` with `cut_tree`
+merges clusters by the similarity of their means.
 """
 
 from typing import TYPE_CHECKING

@@ -1,38 +1,43 @@
 r"""Losses: pure jitted functions of arrays, one file per paper or family.
 
-$a_i, b_i$ are the unit projections of two views of image $i$, $n$ is the global batch size, $\tau$
-the temperature. Two-view losses are means $\frac{1}{2n} \sum_i (\ell_{ia} + \ell_{ib})$ over all
-devices.
+$a_i$ and $b_i$ are the projections of two views of image $i$, of length one, $n$ is the global
+batch size and $\tau$ the temperature. The formulas are those of view a; losses of two views are the
+mean over both, over all images of all devices.
 
 **InfoNCE** (`info_nce`, `info_nce_views`, `info_nce_queue`, `clip`) pulls the views of an image
 together and pushes all other images away:
-$$\ell_{ia} = -\frac{\langle a_i, b_i \rangle}{\tau}
-+ \log \sum_{s \in \{a, b\}} \sum_{j \ne i} e^{\langle a_i, s_j \rangle / \tau}$$
-NRCC (1)-(3) leave the positive out of the sum; SimCLR, Kernel-InfoNCE (8), CueCo (1) and NCL (6)
-keep it (`positive_in_denominator`). Choose it where batches are large; a queue replaces a large
-batch.
 
-**BYOL and Barlow Twins** (`byol`, `byol_views`, `barlow_twins`) need no negatives: BYOL predicts
-the target network's projection, $\ell_{ia} = 2 - 2 \cos(q(z_i^a), \bar z_i^b)$, and Barlow Twins
-decorrelates the columns of the projections. Choose them where batches are small.
+$$\ell_i = -\frac{\langle a_i, b_i \rangle}{\tau} + \log \Big( \sum_{j \ne i}
+e^{\langle a_i, a_j \rangle / \tau} + \sum_j e^{\langle a_i, b_j \rangle / \tau} \Big)$$
 
-**NRCC** (`nrcc`, `nrcc_views`) is a regularizer for all of these, with a third view $c_j$ of each
-image that a sampler makes (see `cluster_jax.samplers`):
-$$R_{ia} = \log \sum_{j \ne i} e^{\langle a_i, c_j \rangle / \tau}
-- \log \sum_j e^{\langle a_i, b_j \rangle / \tau}$$
-Deviation: NRCC (5) and (6) print the ratio upside down; its gradients (10)-(14) agree with this
-form. $c$ carries no gradient.
+NRCC (1)-(3) leave the positive $b_i$ out of the sum; SimCLR, Kernel-InfoNCE (8), CueCo (1) and NCL
+(6) keep it (`positive_in_denominator`). Take InfoNCE where batches are large, and its queue of
+earlier keys where they are not.
 
-**Kernel-InfoNCE** (`make_kernel`, `kernel_info_nce_views`, `kernel_clip`) replaces the cosine by
-$K(x, y) = \exp(-\lVert x - y \rVert^\gamma / \tau)$ and mixtures of two kernels. $\gamma = 2$ is
-InfoNCE with temperature $\tau / 2$; $\gamma = 1$ and mixtures weigh far pairs less.
+**BYOL and Barlow Twins** (`byol`, `byol_views`, `barlow_twins`) need no negatives. BYOL predicts
+the projection by a target network, $\ell_i = 2 - 2 \cos(q(a_i), \bar b_i)$; Barlow Twins
+draws the correlations $C$ of the columns of both views towards the identity,
+$\sum_k (1 - C_{kk})^2 + \lambda \sum_{k \ne l} C_{kl}^2$. Take them where batches are small.
 
-**Prototypes** (`proto_cl`, `centroid_contrast`, `variance_loss`) pull images to the center of their
-pseudo-label and push the centers apart, NCC (7) and CueCo (4)-(5). The number of clusters must be
-given.
+**NRCC** (`nrcc`, `nrcc_views`) is a regularizer for all of these. A sampler makes a third view of
+each image (`cluster_jax.samplers`), with the embedding $c_i$, a constant for the gradient:
+
+$$R_i = \log \sum_{j \ne i} e^{\langle a_i, c_j \rangle / \tau} -
+\log \sum_j e^{\langle a_i, b_j \rangle / \tau}$$
+
+Deviation: NRCC (5) and (6) print the ratio upside down; the paper's gradients (10)-(14) agree with
+this form. NRCC costs a gradient with respect to the images and one more forward pass.
+
+**Kernel-InfoNCE** (`make_kernel`, `kernel_info_nce_views`, `kernel_clip`) replaces
+$e^{\langle x, y \rangle / \tau}$ by $\exp(-\lVert x - y \rVert^\gamma / \tau)$ or a mixture of two.
+$\gamma = 2$ is InfoNCE at the temperature $\tau / 2$; smaller $\gamma$ weighs far pairs less.
+
+**Prototypes** (`proto_cl`, `centroid_contrast`, `variance_loss`) pull images to the mean of their
+pseudo-label and push these means apart, NCC (7) and CueCo (4)-(5). Take them where the number of
+clusters is known, at least roughly.
 
 **Novel classes** (`neighborhood_contrast`, `supervised_contrast`, `pairwise_bce`, `hard_negatives`
-and others) are NCL's, where some classes have labels.
+and others) are NCL's, for images of which some classes have labels.
 
 Example:
     A training step for a loop of one's own: two augmented views of each image, InfoNCE, and NRCC's

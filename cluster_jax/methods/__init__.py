@@ -1,22 +1,39 @@
 r"""Training methods: one file per method; the file name is its name in a config.
 
-| method | idea | paper |
+| method | idea | take it for |
 |---|---|---|
-| `simclr` | InfoNCE of two views in a batch | NRCC (1)-(3), Kernel-InfoNCE (8) |
-| `moco` | InfoNCE against a queue of keys of a momentum network | |
-| `byol`, `simsiam` | predict the other view's projection, without negatives | NRCC (4), Table 9 |
-| `barlow` | decorrelate the columns of the projections | NRCC, Table 9 |
-| `kernel_infonce` | InfoNCE with exponential kernels and mixtures | Kernel-InfoNCE |
-| `ncc` | BYOL, positive sampling, and contrast of prototypes in an EM loop | NCC |
-| `cueco` | momentum contrast with centroids updated online | CueCo |
-| `ncl`, `rotation`, `supervised` | novel class discovery in three stages | NCL |
+| `simclr` | InfoNCE of two views in a batch | large batches; a first try |
+| `moco` | InfoNCE against a queue of a momentum network's keys | small batches |
+| `byol`, `simsiam` | predict the other view's projection, no negatives | small batches |
+| `barlow` | decorrelate the columns of the projections | wide projections |
+| `kernel_infonce` | InfoNCE with exponential kernels and mixtures | a study of kernels |
+| `ncc` | BYOL, positive sampling, contrast of prototypes | a known number of clusters |
+| `cueco` | momentum contrast with centroids updated online | a known number of clusters |
+| `ncl` | neighborhood contrast, after `rotation` and `supervised` | some classes with labels |
 
-`with_nrcc` adds NRCC's regularizer to any method of two views (section `nrcc` of a config).
+$L = L_{\text{method}} + \lambda R$ is NRCC around a method of two views: `with_nrcc` adds the
+regularizer $R$ of a sampled third view (`cluster_jax.losses`, `cluster_jax.samplers`); in a config
+it is the section `nrcc`, and `nrcc.weight` is $\lambda$. It uses the method's own forward passes.
 
-A method is a `TwoView` (two views and a loss of their projections) or a `Method` (its own `init`,
-`loss` and `after`). `build(name, config, context)` makes it; the training step is the same for all,
-and the loss of the global batch has the same gradient on any number of devices. To add one, write
-one file here with a `Config` and a function `make`, and one config; CONTRIBUTING.md has an example.
+**Pseudo-labels.** NCC alternates between an E-step, spherical k-means of the whole training set's
+features, and an M-step, an epoch of
+$L_{\text{BYOL}}(a + \sigma \epsilon) + \lambda_{\text{pcl}} L_{\text{ProtoCL}}$, with normal noise
+$\epsilon$ on the projections $a$. CueCo clusters its queue, moves the centroids
+$\mu_k \leftarrow m \mu_k + (1 - m) z$ with the keys $z$ of each step, and contrasts an image with
+all centroids. NCL takes two unlabeled images for one class where their cosine exceeds a threshold,
+mixes hard negatives of labeled and unlabeled features, and has two classifiers, for known and for
+novel classes.
+
+**Deviations.** Each file's `make` states what was chosen where its paper is misprinted or silent:
+BYOL's predictor is on the online branch (NRCC's Table 11 says target); CueCo's two decays and the
+initialization of its k-means; MoCo, CueCo and Barlow Twins with one hidden layer in the projector;
+NCL's head "clusters", which is ours.
+
+**In code** a method is a `TwoView`, the forward passes of two views and a loss of their
+projections, or a `Method` with an `init`, a `loss` and an `after` of its own.
+`build(name, config, context)` makes it. The training step is the same for all, and the gradient of
+the global batch's loss does not depend on the number of devices. To add a method, write one file
+with a `Config` and a function `make`, and one config: `experiments/tutorials/method.md`.
 """
 
 from typing import TYPE_CHECKING

@@ -1,21 +1,33 @@
 r"""Samplers of NRCC's third view: random keys, images and a potential -> views, `SamplerInfo`.
 
-NRCC draws the third view of an image near regions in which its representation is like that of a
-reference, by the potential (16)
-$$P(x) = \frac{1}{1 + \operatorname{sim}(z(x), z_{\text{ref}})}$$
-(`similarity_potential` with `inverse`). A sampler has the shape of an optax transformation: `init`
-and `step` over any pytree, and `sample` runs it.
+NRCC repels an image from *sampled* views of the other images. They are drawn from
+$p(x) \propto e^{-P(x)}$, with the potential (16)
 
-`sghmc` is stochastic-gradient Hamiltonian Monte Carlo, NRCC (17)-(18), with momentum $p$, noise
-$r$ and the constants $\delta_1, \delta_2, \delta_3 = 0.1, 0.05, 0.99$:
+$$P(x) = \frac{1}{1 + \operatorname{sim}(z(x), z_{\text{ref}})}$$
+
+of the projection $z(x)$ and a reference $z_{\text{ref}}$, the image's other view: P is low where
+the network sees the two as alike. `similarity_potential` makes it, with `inverse` for this shape
+and `log_inverse_square` for another. A sampler has the form of an optax transformation, `init` and
+`step`, over an array or a pytree; `sample` runs it. Each image has a random key of its own, so that
+its view does not depend on the rest of the batch.
+
+**`sghmc`**, stochastic-gradient Hamiltonian Monte Carlo, is NRCC's choice, (17)-(18). The momentum
+$p$ starts as noise, $r$ is standard normal, and $\delta_1, \delta_2, \delta_3$ are friction, step
+size and noise (0.1, 0.05, 0.99):
+
 $$p \leftarrow (1 - \delta_1)\, p - \delta_2 \nabla P(x) + \delta_3\, r, \qquad
 x \leftarrow x + \delta_2\, p$$
-Deviation: (18) prints the old momentum, with which one iteration is noise without any gradient;
-the new momentum is the default. With the published constants the gradient is at most 4 % of a
-step: `SamplerInfo` reports its share, and `normalize_gradient` raises it.
 
-`hmc` (leapfrog steps and acceptance) and `monte_carlo` (a random walk without gradient) are the
-peers of NRCC's Table 8.
+Deviation: (18) prints the old momentum, by which a single iteration, as in the paper, is noise
+without any gradient; here the new one moves the image, `momentum="old"` is the printed form. With
+the published constants the gradient is a few percent of a step. `SamplerInfo` reports its share,
+and `normalize_gradient` raises it. Take `sghmc` with NRCC: one iteration reuses the gradient of the
+forward pass.
+
+**`hmc`** adds leapfrog steps and an accept step, at a gradient for each leapfrog step; take it
+where the samples are to follow the density. **`monte_carlo`** is a random walk without gradients,
+the cheapest: take it as a control, since what `sghmc` gains over it is due to the potential. Both
+are peers in NRCC's Table 8, which does not specify them further.
 """
 
 from typing import TYPE_CHECKING
