@@ -1,8 +1,11 @@
 """The command on embeddings: files that it leaves, folders, one sentence for bad input."""
 
+import base64
 import csv
 import dataclasses
+import gzip
 import pathlib
+import re
 import subprocess
 import sys
 import warnings
@@ -96,7 +99,8 @@ def test_files_of_a_run(files, capsys, method):
         assert f"matched with {name}" in out
     page = pathlib.Path("out/report.html").read_text()
     assert "clusters in 200 rows." in page
-    assert "row 137" in page
+    record = re.search(r'id="report-data">(.*?)<', page)[1]
+    assert b"row 137" in gzip.decompress(base64.b64decode(record))
     assert "x.csv" in page
 
 
