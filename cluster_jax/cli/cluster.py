@@ -125,8 +125,6 @@ def _cluster(
         devices.cpu_devices(devices.cores())
     try:
         result = clusters.cluster(inputs.features.values, inputs.true_labels, options, progress)
-    except InputError:
-        raise
     except ValueError as error:  # Features that an algorithm cannot use.
         raise InputError(str(error)) from error
     if inputs.labels is None:
@@ -259,7 +257,3 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _print(text: str) -> None:
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main()

@@ -125,7 +125,5 @@ def _assign(run: TrainedRun, images: epath.PathLike) -> tuple[Dataset, Assignmen
         features = inference.make_embed(run)(dataset)
         assign = inference.place if run.known is None else inference.classify
         return dataset, assign(run, features)
-    except InputError:
-        raise
     except (ValueError, OSError) as error:
         raise InputError(str(error)) from error
