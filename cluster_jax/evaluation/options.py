@@ -7,13 +7,12 @@ a flag.
 import dataclasses
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from cluster_jax.clustering import shift, smooth
 from cluster_jax.clustering.reduce import MAP_COLUMNS, METHODS
+from cluster_jax.clustering.validation import numeric
 from cluster_jax.core import checks
-from cluster_jax.core.arrays import blocks
 from cluster_jax.core.checks import InputError
 
 FEATURES = ("backbone", "projection")
@@ -285,14 +284,11 @@ def _check_features(features: NDArray) -> None:
         raise InputError(
             f"features must be a non-empty 2-D array, rows by columns; got shape {features.shape}"
         )
-    sizes = np.concatenate([np.abs(features[b]).max(axis=1) for b in blocks(*features.shape)])
-    bad = np.flatnonzero(~np.isfinite(sizes))
-    if len(bad):
-        raise InputError(
-            f"features must not contain NaN or infinity; got some in {len(bad):,} of "
-            f"{len(features):,} rows, first in row {bad[0]} (counted from 0): drop or fill them"
-        )
-    limit, largest = smooth.LARGEST, float(sizes.max())
+    try:
+        numeric(features, "features")
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    limit, largest = smooth.LARGEST, max(float(features.max()), -float(features.min()))
     if largest > limit:
         raise InputError(
             f"features must be between -{limit:g} and {limit:g}, so that their squares are "
