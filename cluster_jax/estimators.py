@@ -24,6 +24,10 @@ from cluster_jax.evaluation import summary
 from cluster_jax.evaluation.report import write_report
 from cluster_jax.pipeline import estimator_inputs, export, inference, trained_run
 from cluster_jax.pipeline import run as pipeline
+from cluster_jax.pipeline.trained_run import TrainedRun
+
+# A folder or file of images, or an array.
+Images = str | os.PathLike | ArrayLike
 
 # Written into the workdir: the parameter that the config does not have.
 _PARAMETERS = "estimator.json"
@@ -76,7 +80,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
 
     labels_: NDArray
     tree_: NDArray | None
-    _run: trained_run.TrainedRun
+    _run: TrainedRun
     _memory: pipeline.InMemory | None  # The whole run, where it has no workdir.
     _embed: inference.Embed | None  # Restored on the first `transform`.
 
@@ -95,7 +99,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         self.n_clusters = n_clusters
         self.verbose = verbose
 
-    def fit(self, X: str | os.PathLike | ArrayLike, y: ArrayLike | None = None) -> Self:
+    def fit(self, X: Images, y: ArrayLike | None = None) -> Self:
         """Trains on images and clusters them.
 
         Args:
@@ -129,17 +133,15 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         self._write_parameters(workdir)
         return self._set_run(trained_run.read(workdir))
 
-    def fit_predict(self, X: str | os.PathLike | ArrayLike, y: ArrayLike | None = None) -> NDArray:
+    def fit_predict(self, X: Images, y: ArrayLike | None = None) -> NDArray:
         """`fit`, then `labels_`."""
         return self.fit(X, y).labels_
 
-    def fit_transform(
-        self, X: str | os.PathLike | ArrayLike, y: ArrayLike | None = None
-    ) -> NDArray:
+    def fit_transform(self, X: Images, y: ArrayLike | None = None) -> NDArray:
         """`fit`, then the features of the training images."""
         return self.fit(X, y)._run.all_features
 
-    def transform(self, X: str | os.PathLike | ArrayLike) -> NDArray:
+    def transform(self, X: Images) -> NDArray:
         """Features of images as they are clustered, float32 `[m, d]`, unit rows.
 
         Files of a folder are in the order of their paths. Unreadable files have no row, and a
@@ -177,13 +179,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             )
         return trained_run.cut(self._run, k=k, level=level)
 
-    def predict(
-        self,
-        X: str | os.PathLike | ArrayLike,
-        *,
-        k: int | None = None,
-        level: float | None = None,
-    ) -> NDArray:
+    def predict(self, X: Images, *, k: int | None = None, level: float | None = None) -> NDArray:
         """Cluster of each image as in `labels_`, `[m]`, independent of the other images.
 
         Files of a folder are read as in `transform`: unreadable ones have no label. With `k` or
@@ -192,11 +188,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         return self.locate(X, k=k, level=level).labels
 
     def locate(
-        self,
-        X: str | os.PathLike | ArrayLike,
-        *,
-        k: int | None = None,
-        level: float | None = None,
+        self, X: Images, *, k: int | None = None, level: float | None = None
     ) -> inference.Assignment:
         """Labels, distances and `is_novel` of new images, see `inference.Assignment`.
 
@@ -207,12 +199,12 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         labels = None if k is None and level is None else self.cut(k=k, level=level)
         if self._run.known:
             return inference.classify(self._run, self.transform(X))
-        if self._is_kmeans(self._run):
+        if self._is_kmeans:
             return inference.place_kmeans(self._run, self.transform(X))
         inference.check(self._run)
         return inference.place(self._run, self.transform(X), labels)
 
-    def nearest(self, X: str | os.PathLike | ArrayLike, n: int = 5) -> inference.Nearest:
+    def nearest(self, X: Images, n: int = 5) -> inference.Nearest:
         """The `n` training images most similar to each image, see `inference.Nearest`.
 
         A training image is its own nearest. Unreadable files have no row, as in `transform`.
@@ -273,16 +265,15 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             self.config, self.overrides, self.n_clusters, has_classes
         )
 
-    def _is_kmeans(self, run: trained_run.TrainedRun) -> bool:
+    @property
+    def _is_kmeans(self) -> bool:
         """Whether the labels are those of k-means, beside GridShift, which cannot be given k."""
-        return self.n_clusters is not None and run.config.eval.method == "gridshift"
+        return self.n_clusters is not None and self._run.config.eval.method == "gridshift"
 
     def _write_parameters(self, workdir: pathlib.Path) -> None:
         io.write_json(workdir / _PARAMETERS, {"n_clusters": self.n_clusters}, checksum=True)
 
-    def _set_run(
-        self, run: trained_run.TrainedRun, memory: pipeline.InMemory | None = None
-    ) -> Self:
+    def _set_run(self, run: TrainedRun, memory: pipeline.InMemory | None = None) -> Self:
         """Sets the fitted attributes from a finished run."""
         self._run, self._memory, self._embed = run, memory, None
         self.files_ = trained_run.files(run)
@@ -293,7 +284,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             if doubt is not None:
                 warnings.warn(f"{doubt}; see the report's clusters", UserWarning, stacklevel=3)
         else:
-            made = trained_run.given(run) if self._is_kmeans(run) else trained_run.found(run)
+            made = trained_run.given(run) if self._is_kmeans else trained_run.found(run)
         self.labels_, self.probabilities_ = made.labels, made.probabilities
         self.distances_, self.outliers_ = made.distances, made.outliers
         self.n_clusters_, self.linkage_, self.tree_ = made.n_clusters, made.linkage, made.tree

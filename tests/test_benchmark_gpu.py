@@ -12,7 +12,7 @@ import numpy as np
 import optax
 import pytest
 
-from cluster_jax.cli.flags import read_flags
+from cluster_jax.cli import flags, train
 from cluster_jax.core import io
 from cluster_jax.pipeline import build
 from cluster_jax.pipeline.config import parse_config
@@ -181,7 +181,6 @@ def test_pytorch_runs_in_a_process_of_its_own(monkeypatch):
     assert gpu.torch_rate("bfloat16") == {"error": "PyTorch is not installed"}
 
 
-@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
 def test_a_training_is_the_packages_own_command(tmp_path, monkeypatch):
     """Its flags make a valid config, and its results are read."""
     found = {"metrics": {"kmeans": {"acc": 0.5}}, "seconds": {"train": 1.0}}
@@ -189,11 +188,11 @@ def test_a_training_is_the_packages_own_command(tmp_path, monkeypatch):
 
     def run(argv, check):
         assert argv[1:3] == ["-m", "cluster_jax.main"]
-        flags = read_flags("train", argv[3:], ("workdir",))
-        config = parse_config(flags.config)
+        given, overrides = flags.parse(train._parser(), argv[3:])
+        config = parse_config(flags.read_config(given.config, overrides).config)
         assert (config.method.name, config.network.name) == ("ncc", "resnet18")
         assert config.data.name == "cifar10"
-        workdir = pathlib.Path(flags.others["workdir"])
+        workdir = pathlib.Path(given.workdir)
         workdir.mkdir()
         io.write_json(workdir / "results.json", {**found, "more": 1})
 

@@ -8,16 +8,16 @@ from cluster_jax import __version__
 from cluster_jax.cli import exit_codes
 from cluster_jax.cli.parser import Parser
 
-# Name -> module with a function `main(arguments)`, and what it does.
+# Name -> what the command does; `cluster_jax.cli.NAME` has its function `main(arguments)`.
 COMMANDS = {
-    "images": ("cluster_jax.cli.images", "find groups of photos by a pretrained network"),
-    "train": ("cluster_jax.cli.train", "train a network on images and cluster them"),
-    "embed": ("cluster_jax.cli.embed", "write features of images by a pretrained network"),
-    "cluster": ("cluster_jax.cli.cluster", "cluster embeddings of your own"),
-    "export": ("cluster_jax.cli.export", "write the encoder of a run, to use without this package"),
-    "report": ("cluster_jax.cli.report", "which images moved between two runs"),
-    "plan": ("cluster_jax.cli.plan", "plan a training on TPUs or GPUs before they are rented"),
-    "predict": ("cluster_jax.cli.predict", "assign new images to the clusters of a finished run"),
+    "images": "find groups of photos by a pretrained network",
+    "train": "train a network on images and cluster them",
+    "embed": "write features of images by a pretrained network",
+    "cluster": "cluster embeddings of your own",
+    "export": "write the encoder of a run, to use without this package",
+    "report": "which images moved between two runs",
+    "plan": "plan a training on TPUs or GPUs before they are rented",
+    "predict": "assign new images to the clusters of a finished run",
 }
 
 
@@ -25,15 +25,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point; `arguments` are those of the process by default."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if arguments and arguments[0] in COMMANDS:
-        module, _ = COMMANDS[arguments[0]]
-        importlib.import_module(module).main(arguments[1:])
+        importlib.import_module(f"cluster_jax.cli.{arguments[0]}").main(arguments[1:])
         return
     with exit_codes.handle_errors():
         _parser().parse_args(arguments)
 
 
 def _parser() -> Parser:
-    commands = "".join(f"  {name:<9} {text}\n" for name, (_, text) in COMMANDS.items())
+    commands = "".join(f"  {name:<9} {text}\n" for name, text in COMMANDS.items())
     parser = Parser(
         None,
         "Contrastive deep clustering of images without labels.",

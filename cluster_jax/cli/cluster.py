@@ -6,7 +6,7 @@ import pathlib
 import platform
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,9 +55,7 @@ class Inputs(NamedTuple):
 def run(
     inputs: Inputs,
     options: ClusterOptions,
-    *,
     workdir: epath.PathLike | None,
-    progress: Callable[[str], None],
 ) -> tuple[epath.Path, dict[str, Any]]:
     """Clusters features and writes the results to a folder; a finished run is not run again.
 
@@ -66,7 +64,6 @@ def run(
         options: see `ClusterOptions`.
         workdir: folder or bucket path, which need not exist; None: `clusters/NAME-HASH`, from the
             name of the features' file and a hash of all that the result depends on.
-        progress: called with one line of text at each step.
 
     Returns:
         The folder, and what `results.json` holds.
@@ -75,6 +72,8 @@ def run(
         InputError: features, labels or an option cannot be used, or the folder holds something
             else; nothing was written.
     """
+    from cluster_jax.evaluation import assignments
+
     features = inputs.features.values
     options = resolve(features, options)
     config = {
@@ -87,11 +86,11 @@ def run(
     workdir = epath.Path(workdir).expanduser()
     previous = workdirs.claim(workdir, config, own_folder=True)
     if previous is not None:
-        progress(f"{workdir} is finished; choose another --workdir to run it again")
+        _print(f"{workdir} is finished; choose another --workdir to run it again")
         return workdir, previous
     started = time.perf_counter()
-    result = _cluster(inputs, options, progress)
-    progress("writing ...")
+    result = _cluster(inputs, options)
+    _print("writing ...")
     results = io.plain(
         {
             "provenance": _provenance(inputs, options),
@@ -100,7 +99,13 @@ def run(
             "config": config,
         }
     )
-    _write(workdir, inputs, result, results)
+    workdir.mkdir(parents=True, exist_ok=True)
+    io.write_json(workdir / workdirs.CONFIG, config, checksum=True)
+    table = assignments.rows_csv(inputs.features.names, result)
+    io.write(workdir / workdirs.ASSIGNMENTS, table)
+    _write_report(workdir / workdirs.REPORT, inputs, result, results)
+    # Written last, because its presence marks the run as finished.
+    io.write_json(workdir / workdirs.RESULTS, results, checksum=True)
     return workdir, results
 
 
@@ -115,18 +120,14 @@ def fingerprint(features: tables.Table, labels: tables.Labels | None) -> dict[st
     return {"features": workdirs.fingerprint(values.data, header), "labels": label_hash}
 
 
-def _cluster(
-    inputs: Inputs, options: ClusterOptions, progress: Callable[[str], None]
-) -> Clustering:
+def _cluster(inputs: Inputs, options: ClusterOptions) -> Clustering:
     if options.method == "kmeans":
         from cluster_jax.core import devices
 
         # k-means distributes its rows over the devices: one for each core.
         devices.cpu_devices(devices.cores())
     try:
-        result = clusters.cluster(inputs.features.values, inputs.true_labels, options, progress)
-    except InputError:
-        raise
+        result = clusters.cluster(inputs.features.values, inputs.true_labels, options, _print)
     except ValueError as error:  # Features that an algorithm cannot use.
         raise InputError(str(error)) from error
     if inputs.labels is None:
@@ -139,7 +140,6 @@ def _cluster(
 def _provenance(inputs: Inputs, options: ClusterOptions) -> dict[str, Any]:
     from cluster_jax.pipeline import provenance
 
-    is_given = options.k is not None
     unused = {"k"} if options.method == "kmeans" else {"k", "n_init", "max_iter"}
     if options.reduce == "none":
         unused |= {"n_components", "n_neighbors", "min_dist"}
@@ -152,27 +152,13 @@ def _provenance(inputs: Inputs, options: ClusterOptions) -> dict[str, Any]:
         "columns": inputs.features.values.shape[1],
         **used,
         "labels_used_for": [] if inputs.labels is None else ["scoring"],
-        "number_of_clusters": {options.method: "given" if is_given else "found"},
+        "number_of_clusters": {options.method: "found" if options.k is None else "given"},
         "bandwidth": bandwidth if options.method == "gridshift" else None,
         "nmi": "arithmetic mean of the entropies",
         "machine": f"{platform.machine()}, {platform.system()}",
         "versions": provenance.versions(),
         "commit": provenance.commit(),
     }
-
-
-def _write(
-    workdir: epath.Path, inputs: Inputs, result: Clustering, results: dict[str, Any]
-) -> None:
-    from cluster_jax.evaluation import assignments
-
-    workdir.mkdir(parents=True, exist_ok=True)
-    io.write_json(workdir / workdirs.CONFIG, results["config"], checksum=True)
-    table = assignments.rows_csv(inputs.features.names, result)
-    io.write(workdir / workdirs.ASSIGNMENTS, table)
-    _write_report(workdir / workdirs.REPORT, inputs, result, results)
-    # Last: its presence says that the run is finished.
-    io.write_json(workdir / workdirs.RESULTS, results, checksum=True)
 
 
 def _write_report(
@@ -250,7 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if flags.labels is not None:
             labels = tables.read_labels(flags.labels, flags.labels_array, len(features.values))
         inputs = Inputs(features, labels, flags.features, flags.labels)
-        workdir, results = run(inputs, options, workdir=flags.workdir, progress=_print)
+        workdir, results = run(inputs, options, flags.workdir)
         _print(f"\n{summary.cluster_table(results)}\n")
         for name in (workdirs.REPORT, workdirs.ASSIGNMENTS, workdirs.RESULTS):
             _print(str(workdir / name))
@@ -259,7 +245,3 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _print(text: str) -> None:
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main()

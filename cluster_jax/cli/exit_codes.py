@@ -5,7 +5,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Iterator
-from typing import NoReturn, TextIO
+from typing import NoReturn
 
 from cluster_jax.core import interrupt
 from cluster_jax.core.checks import InputError
@@ -63,12 +63,5 @@ def _exit(sentence: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
-def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
     sys.stderr.write(f"warning: {message}\n")

@@ -1,96 +1,84 @@
-"""Flags of commands with a config: `--config`, its overrides `--config.KEY=VALUE`, and others."""
+"""Flags of commands with a config: those of the command, and values of the config."""
 
-import pathlib
+import argparse
 import re
+import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
+from cluster_jax.cli.parser import Parser
 from cluster_jax.core.checks import InputError
-from cluster_jax.core.config import check_key, config_names, find_config, load_config
+from cluster_jax.core.config import check_key, find_config, load_config
 
 
-class ConfigFlags(NamedTuple):
-    """Parsed flags.
-
-    Attributes:
-        config: with its overrides.
-        name: the bare name of the config.
-        others: the command's other flags by name, None where they are not given.
-    """
+class NamedConfig(NamedTuple):
+    """A config with its overrides, and its bare name."""
 
     config: ConfigDict
     name: str
-    others: dict[str, str | None]
 
 
-def read_flags(command: str, arguments: Sequence[str], others: Sequence[str]) -> ConfigFlags:
-    """Reads the flags of a command.
-
-    Uses absl, because every value of a config is a flag.
+def config_parser(command: str, description: str, example: str) -> Parser:
+    """The parser of a command with `--config=NAME` and `--config.KEY=VALUE`.
 
     Args:
         command: name of the subcommand.
-        arguments: the flags.
-        others: names of its flags beside `--config`.
+        description: what it does.
+        example: a value of a config as a flag, for the help.
+    """
+    parser = Parser(command, description, "configs/base.py explains the keys of a config.\n\n")
+    name = "name or path of a config, such as images"
+    parser.add_argument("--config", required=True, metavar="NAME", help=name)
+    values = f"any value of the config, for example {example}"
+    parser.add_argument("--config.KEY", metavar="VALUE", help=values)
+    return parser
+
+
+def parse(parser: Parser, arguments: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
+    """The flags of a command, and all other arguments, which may be values of a config.
+
+    Args:
+        parser: parser of the command.
+        arguments: the arguments; None: those of the process.
+    """
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    # To argparse, a value with a space is no flag.
+    values = [a for a in arguments if a.startswith("--config.") and "=" in a]
+    parsed, others = parser.parse_known_args([a for a in arguments if a not in values])
+    return parsed, [*values, *others]
+
+
+def read_config(config: str, overrides: Sequence[str]) -> NamedConfig:
+    """Loads a config and sets the values of the flags `--config.KEY=VALUE`.
+
+    Uses absl, which converts a value to the type that it has in the config.
+
+    Args:
+        config: path or name of the config.
+        overrides: the flags.
 
     Raises:
-        InputError: a flag is unknown, or its value cannot be used.
+        InputError: there is no such config, a flag is unknown, or its value cannot be used.
     """
-    arguments = resolve_config(arguments)
-    _check_keys(arguments)
-    argv = [f"cluster-jax {command}", *arguments]
-    values = flags.FlagValues()
-    config_flags.DEFINE_config_file(
-        "config", None, "Config.", lock_config=True, flag_values=values, sys_argv=argv
-    )
-    for name in others:
-        flags.DEFINE_string(name, None, "See --help.", flag_values=values)
+    file = find_config(config)
+    loaded = load_config(str(file))
+    for flag in overrides:
+        if match := re.match(r"--?config\.([\w.]+)", flag):
+            check_key(loaded, match[1])
+    values, arguments = flags.FlagValues(), ["cluster-jax", *overrides]
     try:
-        _, *unknown = values(argv)
+        config_flags.DEFINE_config_dict("config", loaded, flag_values=values, sys_argv=arguments)
+        _, *unknown = values(arguments)
     except (flags.Error, AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(_explain(error)) from error
     if unknown:
         raise InputError(
             f"arguments must be flags such as --config.train.batch_size=128; got {unknown[0]!r}"
         )
-    name = pathlib.Path(config_flags.get_config_filename(values["config"])).stem
-    return ConfigFlags(values["config"].value, name, {key: values[key].value for key in others})
-
-
-def resolve_config(arguments: Sequence[str]) -> list[str]:
-    """The arguments with the value of `--config` replaced by the path of its file.
-
-    Raises:
-        InputError: there is no --config, or no such file or name.
-    """
-    arguments = list(arguments)
-    for i, argument in enumerate(arguments):
-        if argument in ("--config", "-config") and i + 1 < len(arguments):
-            arguments[i + 1] = str(find_config(arguments[i + 1]))
-            return arguments
-        if match := re.fullmatch(r"(--?config=)(.*)", argument):
-            arguments[i] = match[1] + str(find_config(match[2]))
-            return arguments
-    raise InputError(
-        "--config=NAME must be the path of a file or one of "
-        f"{', '.join(config_names())}; got no --config"
-    )
-
-
-def _check_keys(arguments: Sequence[str]) -> None:
-    """Raises an `InputError` for an override of a key that the config does not have."""
-    path = next(
-        arguments[i + 1] if "=" not in argument else argument.partition("=")[2]
-        for i, argument in enumerate(arguments)
-        if re.match("--?config(=|$)", argument)
-    )
-    config = load_config(path)
-    for argument in arguments:
-        if match := re.match(r"--?config\.([\w.]+)", argument):
-            check_key(config, match[1])
+    return NamedConfig(values["config"].value, file.stem)
 
 
 # Words of Python and absl for a value of another type -> what is wanted.

@@ -6,10 +6,8 @@ import webbrowser
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cluster_jax.cli import exit_codes
-from cluster_jax.cli.flags import read_flags
+from cluster_jax.cli import exit_codes, flags
 from cluster_jax.cli.parser import Parser
-from cluster_jax.core.checks import InputError
 
 # By the tree's verdict.
 _SURENESS = {
@@ -58,33 +56,20 @@ def _conclusion(results: Mapping[str, Any], workdir: pathlib.PurePath) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point; `arguments` are those of the process by default."""
     with exit_codes.handle_errors():
-        flags, others = _parser().parse_known_args(arguments)
-        unknown = [other for other in others if not other.startswith("--config.")]
-        if unknown:
-            raise InputError(
-                f"arguments must be PHOTOS and flags; got {unknown[0]!r} (see cluster-jax images "
-                "--help)"
-            )
+        given, overrides = flags.parse(_parser(), arguments)
         # What the command itself sets comes last, and so counts.
-        values = [f"--config.data.dir={flags.photos}"]
-        if pathlib.Path(flags.photos).suffix in (".npy", ".npz"):
-            values.append("--config.data.name=arrays")
-        if flags.k is not None:
-            values.append(f"--config.eval.k={flags.k}")
-        for name, value in (("workdir", flags.out), ("export", flags.export)):
-            if value is not None:
-                values.append(f"--{name}={value}")
-        read = read_flags("images", ["--config=images", *others, *values], ("workdir", "export"))
+        overrides.append(f"--config.data.dir={given.photos}")
+        if pathlib.Path(given.photos).suffix in (".npy", ".npz"):
+            overrides.append("--config.data.name=arrays")
+        if given.k is not None:
+            overrides.append(f"--config.eval.k={given.k}")
+        named = flags.read_config("images", overrides)
 
         from cluster_jax.cli import train
         from cluster_jax.core import io
         from cluster_jax.pipeline import workdir as workdirs
 
-        workdir = train.run(read)
+        workdir = train.run(named, given.out, given.export)
         sys.stdout.write(_conclusion(io.read_json(workdir / workdirs.RESULTS), workdir))
-        if flags.open:
+        if given.open:
             webbrowser.open(pathlib.Path(workdir / workdirs.REPORT).resolve().as_uri())
-
-
-if __name__ == "__main__":
-    main()

@@ -1,20 +1,18 @@
 """`cluster-jax plan --config=NAME --topology=v5e:16x16`: a training planned before it is rented."""
 
 import os
-import re
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from cluster_jax.cli import exit_codes
-from cluster_jax.cli.flags import read_flags
+from cluster_jax.cli import exit_codes, flags
 from cluster_jax.cli.parser import Parser
-from cluster_jax.core.checks import InputError
+from cluster_jax.core import checks
 
 if TYPE_CHECKING:
     from cluster_jax.pipeline.plan import Plan
 
-_IMAGES = "1281167"  # of ImageNet-1k
+_IMAGES = 1_281_167  # of ImageNet-1k
 # libtpu compiles on a machine without a TPU, and is silent about what it does not find there.
 _ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",
@@ -27,21 +25,17 @@ _ENVIRONMENT = {
 
 
 def _parser() -> Parser:
-    """Only for `--help`; `read_flags` parses the flags."""
-    parser = Parser(
+    parser = flags.config_parser(
         "plan",
         "Compiles the training step of a config for TPUs that are not there, and prints memory,\n"
         "operations, communication and a roofline estimate of the time. For GPUs it counts\n"
         "operations only. Nothing is trained and no data are read.",
-        "configs/base.py explains the keys of a config.\n\n",
+        "--config.train.batch_size=2048",
     )
-    add = parser.add_argument
-    add("--config", required=True, metavar="NAME", help="name or path of a config")
-    values = "any value of the config, for example --config.train.batch_size=2048"
-    add("--config.KEY", metavar="VALUE", help=values)
     slices = "a TPU slice (v5e:4x4, v5p:2x2x2, v6e:4x4) or GPUs (a100:8, h100:8, h200:8)"
-    add("--topology", required=True, metavar="NAME", help=slices)
-    add("--images", metavar="N", help=f"number of training images (default: {int(_IMAGES):,})")
+    parser.add_argument("--topology", required=True, metavar="NAME", help=slices)
+    images = f"number of training images (default: {_IMAGES:,})"
+    parser.add_argument("--images", type=int, default=_IMAGES, metavar="N", help=images)
     return parser
 
 
@@ -88,26 +82,16 @@ def describe(plan: "Plan") -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point; `arguments` are those of the process by default."""
-    arguments = sys.argv[1:] if arguments is None else list(arguments)
     with exit_codes.handle_errors():
-        if any(re.fullmatch("-h|--?help(full|short)?", argument) for argument in arguments):
-            _parser().parse_args(["--help"])
-        flags = read_flags("plan", arguments, ("topology", "images"))
-        topology, images = flags.others["topology"], flags.others["images"] or _IMAGES
-        if topology is None:
-            raise InputError("--topology must be a TPU slice or GPUs, such as v5e:4x4; got none")
-        if not re.fullmatch("[1-9][0-9]*", images):
-            raise InputError(f"--images must be a whole number of at least 1; got {images!r}")
-        for name, value in _ENVIRONMENT.items():
-            os.environ.setdefault(name, value)
+        given, overrides = flags.parse(_parser(), arguments)
+        checks.whole("--images", given.images, 1)
+        config, name = flags.read_config(given.config, overrides)
+        for variable, value in _ENVIRONMENT.items():
+            os.environ.setdefault(variable, value)
         from cluster_jax.pipeline import plan
         from cluster_jax.pipeline.config import parse_config
 
-        sys.stdout.write(f"compiling the step of {flags.name} for {topology}, minutes ...\n")
+        sys.stdout.write(f"compiling the step of {name} for {given.topology}, minutes ...\n")
         sys.stdout.flush()
-        planned = plan.plan(parse_config(flags.config), topology, int(images))
+        planned = plan.plan(parse_config(config), given.topology, given.images)
         sys.stdout.write(describe(planned) + "\n")
-
-
-if __name__ == "__main__":
-    main()

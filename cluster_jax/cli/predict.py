@@ -39,7 +39,3 @@ def main(arguments: Sequence[str] | None = None) -> None:
         logging.set_verbosity(logging.WARNING)
         out = flags.out or epath.Path(flags.workdir).expanduser() / "predictions.csv"
         sys.stdout.write(predictions.predict(flags.workdir, flags.images, out, flags.export) + "\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -2,7 +2,6 @@
 
 import collections
 
-import numpy as np
 from etils import epath
 
 from cluster_jax.core import io
@@ -48,73 +47,52 @@ def predict(
     columns: dict[str, assignments.Column] = {"image": dataset.sources or range(dataset.size)}
     if run.known is None:
         columns |= {"cluster": assignment.labels, "distance": assignment.distances}
-        text = cluster_summary(run, dataset, assignment, out)
     else:
         columns |= {"class": assignment.labels}
-        text = class_summary(dataset, assignment, out)
     columns |= {"is_novel": assignment.is_novel}
     try:
         io.write(out, assignments.to_csv(columns))
     except OSError as error:
         raise InputError(f"--out must be a writable file; got {out} ({error})") from error
+    text = describe(run, dataset, assignment, out)
     if folder is not None:
         count = export.write(folder, assignment.labels, root, dataset.sources, lambda: dataset)
         text += f"\nexported     {count:,} folders to {folder}"
     return text
 
 
-def cluster_summary(
-    run: TrainedRun, dataset: Dataset, assignment: Assignment, out: epath.PathLike
-) -> str:
-    """Files left out, the largest clusters, and how many images were assigned."""
-    clusters, sizes = np.unique(assignment.labels, return_counts=True)
-    # A cluster counts if it has training images that are not outliers.
-    counted = run.clusters.cluster_labels[~run.clusters.outliers]
-    large = np.isin(clusters, counted)
-    order, limit = np.argsort(-sizes, kind="stable"), summary.NAMED
-    order = order[large[order]]
-    lines = [f"cluster {clusters[i]:>5}  {_images(sizes[i], 8)}" for i in order[:limit]]
-    if len(order) > limit:
-        lines.append(f"and {len(order) - limit} more of at most {_images(sizes[order[limit]])}")
-    small = len(clusters) - len(order)
-    if small:
-        lines.append(f"and {small} too small to count, with {_images(sizes[~large].sum())}")
-    return _summary(dataset, lines, summary.groups(len(order), small, "cluster"), assignment, out)
-
-
-def class_summary(dataset: Dataset, assignment: Assignment, out: epath.PathLike) -> str:
-    """Files left out, the largest classes, and how many images were assigned."""
-    counts = collections.Counter(assignment.labels.tolist()).most_common()
-    limit = summary.NAMED
-    lines = [f"{name:<20} {_images(count, 8)}" for name, count in counts[:limit]]
-    if len(counts) > limit:
-        more = len(counts) - limit
-        lines.append(f"and {more} more {'class' if more == 1 else 'classes'}")
-    classes = f"{len(counts)} class" if len(counts) == 1 else f"{len(counts)} classes"
-    return _summary(dataset, lines, classes, assignment, out)
+def describe(run: TrainedRun, dataset: Dataset, assignment: Assignment, out: epath.PathLike) -> str:
+    """Files left out, the largest clusters or classes, and how many images were assigned."""
+    sizes = collections.Counter(assignment.labels.tolist())
+    order = sorted(sizes, key=lambda label: (-sizes[label], label))
+    large, limit = order, summary.NAMED
+    if run.known is None:
+        # A cluster counts if it has training images that are not outliers.
+        counted = set(run.clusters.cluster_labels[~run.clusters.outliers].tolist())
+        large = [label for label in order if label in counted]
+        groups = summary.groups(len(large), len(order) - len(large), "cluster")
+    else:
+        groups = f"{len(order)} {'class' if len(order) == 1 else 'classes'}"
+    lines = [f"skipped {file} ({reason})" for file, reason in dataset.skipped]
+    for label in large[:limit]:
+        name = f"cluster {label:>5} " if run.known is None else f"{label:<20}"
+        lines.append(f"{name} {_images(sizes[label], 8)}")
+    if len(large) > limit:
+        lines.append(f"and {len(large) - limit} more of at most {_images(sizes[large[limit]])}")
+    if len(order) > len(large):
+        rest = sum(sizes[label] for label in order if label not in large)
+        lines.append(f"and {len(order) - len(large)} too small to count, with {_images(rest)}")
+    novel = int(assignment.is_novel.sum())
+    lines += [
+        f"Assigned {_images(dataset.size)} to {groups}; {novel:,} {'is' if novel == 1 else 'are'} "
+        "unlike all training images.",
+        f"predictions  {out}",
+    ]
+    return "\n".join(lines)
 
 
 def _images(count: int, width: int = 0) -> str:
     return f"{count:>{width},} {'image' if count == 1 else 'images'}"
-
-
-def _summary(
-    dataset: Dataset,
-    lines: list[str],
-    groups: str,
-    assignment: Assignment,
-    out: epath.PathLike,
-) -> str:
-    novel = int(assignment.is_novel.sum())
-    return "\n".join(
-        [
-            *(f"skipped {file} ({reason})" for file, reason in dataset.skipped),
-            *lines,
-            f"Assigned {_images(dataset.size)} to {groups}; {novel:,} "
-            f"{'is' if novel == 1 else 'are'} unlike all training images.",
-            f"predictions  {out}",
-        ]
-    )
 
 
 def _assign(run: TrainedRun, images: epath.PathLike) -> tuple[Dataset, Assignment]:
@@ -125,7 +103,5 @@ def _assign(run: TrainedRun, images: epath.PathLike) -> tuple[Dataset, Assignmen
         features = inference.make_embed(run)(dataset)
         assign = inference.place if run.known is None else inference.classify
         return dataset, assign(run, features)
-    except InputError:
-        raise
     except (ValueError, OSError) as error:
         raise InputError(str(error)) from error

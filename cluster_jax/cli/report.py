@@ -51,7 +51,3 @@ def main(arguments: Sequence[str] | None = None) -> None:
         else:
             io.write(flags.out, comparison.moves_csv(compared))
         sys.stdout.write(f"\nmoved images {flags.out}\n")
-
-
-if __name__ == "__main__":
-    main()

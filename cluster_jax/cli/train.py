@@ -3,7 +3,6 @@
 import contextlib
 import math
 import os
-import re
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
@@ -11,33 +10,49 @@ from collections.abc import Iterator, Sequence
 from absl import logging
 from etils import epath
 
-from cluster_jax.cli import exit_codes
-from cluster_jax.cli.flags import ConfigFlags, read_flags
+from cluster_jax.cli import exit_codes, flags
+from cluster_jax.cli.flags import NamedConfig
 from cluster_jax.cli.parser import Parser
 
-CUT_SHORT = "--cut_short"
 
+def run(
+    named: NamedConfig,
+    workdir: epath.PathLike | None,
+    export_folder: str | None,
+    *,
+    cut_short: bool = False,
+) -> epath.Path:
+    """Runs a config from its images to the report.
 
-def run(flags: ConfigFlags, *, cut_short: bool = False) -> epath.Path:
-    """Runs a config from its images to the report; returns the workdir."""
+    Args:
+        named: the config.
+        workdir: folder of the run; None: `runs/NAME-HASH`.
+        export_folder: new folder for links to the images, one folder per cluster; or None.
+        cut_short: see `run_pipeline`.
+
+    Returns:
+        The workdir.
+    """
     import jax
 
     from cluster_jax.core import devices
     from cluster_jax.pipeline import export
     from cluster_jax.pipeline import run as pipeline
+    from cluster_jax.pipeline.config import config_json
 
+    config, name = named
     logging.use_absl_handler()
     logging.set_verbosity(logging.WARNING)
-    train = flags.config.get("train", {})
+    train = config.get("train", {})
     devices.use_cores(math.gcd(train.get("batch_size", 0), train.get("labeled_batch_size") or 0))
     devices.distribute()
-    export_folder = flags.others["export"]
-    workdir = _workdir(flags)
+    workdir = workdir or pipeline.default_workdir(config_json(config), name)
+    workdir = epath.Path(workdir).expanduser()
     if export_folder is not None:
-        export.check_has_images(flags.config.data.name)
-        images = flags.config.data.dir if flags.config.data.name == "folder" else None
+        export.check_has_images(config.data.name)
+        images = config.data.dir if config.data.name == "folder" else None
         export.check(export_folder, images, workdir)
-    pipeline.run_pipeline(flags.config, workdir, flags.name, cut_short=cut_short)
+    pipeline.run_pipeline(config, workdir, name, cut_short=cut_short)
     if export_folder is not None and jax.process_index() == 0:
         count = export.run_clusters(workdir, export_folder)
         sys.stdout.write(f"exported     {count:,} folders to {export_folder}\n")
@@ -70,47 +85,25 @@ def _failing_at_once() -> Iterator[None]:
         os._exit(code if isinstance(code, int) else exit_codes.FAILURE)
 
 
-def _workdir(flags: ConfigFlags) -> epath.Path:
-    from cluster_jax.pipeline import run as pipeline
-    from cluster_jax.pipeline.config import config_json
-
-    folder: epath.PathLike | None = flags.others["workdir"]
-    if not folder:
-        folder = pipeline.default_workdir(config_json(flags.config), flags.name)
-    return epath.Path(folder).expanduser()
-
-
 def _parser() -> Parser:
-    """Only for `--help`; `read_flags` parses the flags."""
-    parser = Parser(
+    parser = flags.config_parser(
         "train",
         "Trains a network on images, clusters them and writes assignments.csv, results.json and\n"
         "report.html. A run that was interrupted resumes from its last checkpoint.",
-        "configs/base.py explains the keys of a config.\n\n",
+        "--config.train.batch_size=128",
     )
     add = parser.add_argument
-    add("--config", required=True, metavar="NAME", help="name or path of a config")
-    values = "any value of the config, for example --config.train.batch_size=128"
-    add("--config.KEY", metavar="VALUE", help=values)
     add("--workdir", metavar="DIR", help="folder of the run (default: runs/NAME-HASH)")
     now = "evaluate the newest checkpoint of an unfinished training; without it, trains on"
-    add(CUT_SHORT, action="store_true", help=now)
-    add(
-        "--export", metavar="DIR", help="new folder for links to the images, one folder per cluster"
-    )
+    add("--cut_short", action="store_true", help=now)
+    folders = "new folder for links to the images, one folder per cluster"
+    add("--export", metavar="DIR", help=folders)
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point; `arguments` are those of the process by default."""
-    arguments = sys.argv[1:] if arguments is None else list(arguments)
     with _failing_at_once(), exit_codes.handle_errors():
-        if any(re.fullmatch("-h|--?help(full|short)?", argument) for argument in arguments):
-            _parser().parse_args(["--help"])
-        others = [argument for argument in arguments if argument != CUT_SHORT]
-        flags = read_flags("train", others, ("workdir", "export"))
-        run(flags, cut_short=CUT_SHORT in arguments)
-
-
-if __name__ == "__main__":
-    main()
+        given, overrides = flags.parse(_parser(), arguments)
+        named = flags.read_config(given.config, overrides)
+        run(named, given.workdir, given.export, cut_short=given.cut_short)

@@ -1,4 +1,4 @@
-"""Tables of images or rows and their clusters, as CSV."""
+"""CSV tables: cluster assignments of images or rows, and duplicates."""
 
 import csv
 import io
@@ -22,7 +22,7 @@ Column = Sequence[Any] | NDArray
 
 
 def escaped(name: str) -> str:
-    r"""A file name as valid UTF-8: a byte that is not, as `\xNN`; a backslash, as two.
+    r"""Escapes a file name as valid UTF-8: undecodable bytes as `\xNN`, backslashes doubled.
 
     Example:
         >>> escaped("caf\udce9.png"), unescaped(escaped("caf\udce9.png")) == "caf\udce9.png"
@@ -33,7 +33,7 @@ def escaped(name: str) -> str:
 
 
 def unescaped(name: str) -> str:
-    """The file name of which `escaped` is the text."""
+    """The inverse of `escaped`: the file name of an escaped text."""
 
     def replace(match: re.Match) -> str:
         byte = match[1]
@@ -50,11 +50,11 @@ def read(file: epath.Path) -> tuple[Sequence[str], list[dict[str, str]]]:
 
 
 def to_csv(columns: Mapping[str, Column]) -> str:
-    """A table with a line of titles, valid UTF-8; of names see `escaped`.
+    """Formats a table as CSV in UTF-8, with a header line.
 
     Args:
-        columns: title -> one entry for each row. In arrays, booleans are written as 0 and 1,
-            floats with six significant digits.
+        columns: title -> one entry for each row. Strings are escaped, see `escaped`; in arrays,
+            booleans are written as 0 and 1, floats with six significant digits.
     """
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
@@ -64,10 +64,11 @@ def to_csv(columns: Mapping[str, Column]) -> str:
 
 
 def images_csv(dataset: Dataset, evaluation: Evaluation, discovered: Discovery | None) -> str:
-    """A row for each training image: its cluster, distance and outlier, k-means' cluster.
+    """The table `assignments.csv` of a run, one row per training image.
 
-    Where the tree found the clusters, also what `rows_csv` has. In novel class discovery also its
-    class; labeled images, which are not clustered, have no cluster.
+    Its columns are those of `rows_csv`, and the cluster by k-means. In novel class discovery, there
+    is also a column of classes, and the cells of clusters are empty for labeled images, which are
+    not clustered.
     """
     columns = {
         **_cluster_columns(evaluation.clustering),
@@ -83,10 +84,15 @@ def images_csv(dataset: Dataset, evaluation: Evaluation, discovered: Discovery |
 
 
 def rows_csv(names: Sequence[str] | None, result: Clustering) -> str:
-    """A row for each row of features; without `names` they are numbered.
+    """The table `assignments.csv` of the command `cluster`, one row per row of features.
 
-    Where the tree found the clusters, also the probability of the cluster, and the second likeliest
-    cluster, if another is likely, with its own.
+    Its columns are the cluster, the distance to its center, the outlier flag, and the position in a
+    map of up to three dimensions. For clusters of `SmoothTree` there are also the probability of
+    the cluster, and the second most probable cluster, if there is one, with its probability.
+
+    Args:
+        names: name of each row; None: rows are numbered.
+        result: the clusters.
     """
     rows = range(len(result.cluster_labels)) if names is None else names
     return to_csv({"row": rows, **_cluster_columns(result)})
@@ -110,7 +116,7 @@ def _cluster_columns(result: Clustering) -> dict[str, Column]:
 
 
 def duplicates_csv(dataset: Dataset, found: Duplicates) -> str:
-    """A row for each image in a group of duplicates; only the line of titles if there are none."""
+    """The table `duplicates.csv`, one row per image in a group; only a header without groups."""
     images = found.images.tolist()
     return to_csv(
         {
@@ -131,6 +137,6 @@ def _cells(column: Column) -> Sequence[Any]:
 
 
 def _scatter_cells(cells: Sequence[Any], where: NDArray) -> list[Any]:
-    """The cells one after the other where `where` is true, empty ones elsewhere."""
+    """Distributes cells, in order, to the rows where `where` is true; other rows are empty."""
     following = iter(cells)
     return [next(following) if is_filled else "" for is_filled in where]

@@ -1,4 +1,4 @@
-"""Clusters of given features by SmoothTree, GridShift or k-means, and their scores."""
+"""Clustering of features by SmoothTree, GridShift, or k-means, and its metrics."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -16,9 +16,9 @@ from cluster_jax.evaluation.options import ClusterOptions, resolve
 from cluster_jax.metrics import partition
 from cluster_jax.metrics.silhouette import silhouette
 
-# Rows of the sample on which the silhouette is computed.
+# Size of the random sample of rows on which the silhouette is computed.
 SILHOUETTE_ROWS = 4_000
-# Rows from which a cluster of the tree counts; the rows of smaller ones are outliers.
+# Smallest cluster of SmoothTree that counts; the rows of smaller clusters are outliers.
 MIN_CLUSTER_ROWS = 5
 
 
@@ -26,18 +26,18 @@ class Clustering(NamedTuple):
     """Clusters and metrics of `n` rows.
 
     Attributes:
-        metrics: scores against the labels (None without them), the number of clusters and what
-            the algorithm reports, see `run_gridshift`, `run_tree`, and `cluster`.
-        points: float `[n, n_components]`, the map: for GridShift and k-means the space in which the
-            clusters were found.
-        centers: float `[k, c]`, in the space in which the clusters were found: the map, and for the
-            tree its sharp rows.
+        metrics: scores against the labels (None without labels), the number of clusters, and
+            metrics of the algorithm, see `run_gridshift`, `run_tree`, and `cluster`.
+        points: float `[n, n_components]`, the map. GridShift and k-means cluster the points of the
+            map; SmoothTree clusters the features.
+        centers: float `[k, c]`, in the map for GridShift and k-means, among the sharp rows for
+            SmoothTree.
         cluster_labels: int32 `[n]`.
-        distances: float32 `[n]`, to the center of the cluster: in bandwidths for GridShift;
-            for k-means and the tree the distance, for k-means by cosine 1 - cos.
-        outliers: bool `[n]`: for GridShift and the tree, rows of clusters too small to count.
+        distances: float32 `[n]`, to the center of the cluster: Euclidean, for GridShift in units of
+            the bandwidth, for k-means on features compared by cosine 1 - cosine.
+        outliers: bool `[n]`, rows of clusters that are too small to count; k-means has none.
         curve: GridShift's scan over bandwidths, or None.
-        tree: the fitted tree, or None.
+        tree: the fitted SmoothTree, or None.
     """
 
     metrics: dict[str, Any]
@@ -51,7 +51,7 @@ class Clustering(NamedTuple):
 
     @property
     def membership(self) -> Membership | None:
-        """Probabilities of the tree's clusters; None for other clusters."""
+        """Probabilities of the clusters of SmoothTree; None for GridShift and k-means."""
         return None if self.tree is None else self.tree.membership_
 
 
@@ -61,7 +61,9 @@ def cluster(
     options: ClusterOptions,
     progress: Callable[[str], None],
 ) -> Clustering:
-    """Reduces and clusters rows and scores the clusters; labels are used for scores only.
+    """Reduces the dimension of features, clusters them, and scores the clusters.
+
+    Labels are used for scores only.
 
     Args:
         features: numbers `[n, d]`.
@@ -70,12 +72,12 @@ def cluster(
         progress: called with one line of text at each step.
 
     Returns:
-        The result; its metrics also hold `silhouette` (in the space of the features),
-        `silhouette_reduced` where they were reduced, `silhouette_rows` and `cluster_sizes`, those
-        of k-means also `k_given`, `inertia` and `updates`.
+        The result. Its metrics also hold `silhouette` (between features), `silhouette_reduced`
+        (between reduced features, if they were reduced), `silhouette_rows`, and `cluster_sizes`;
+        for k-means also `k_given`, `inertia`, and `updates`.
 
     Raises:
-        InputError: features, labels or an option cannot be used.
+        InputError: the features or an option cannot be used.
     """
     options = resolve(features, options)
     seed, map_options = options.seed, options.reduce_options
@@ -112,7 +114,7 @@ def cluster(
 
 
 def run_gridshift(points: NDArray, true_labels: NDArray | None, **grid_options: Any) -> Clustering:
-    """GridShift's clusters and their metrics.
+    """Clusters points by GridShift.
 
     Args:
         points: `[n, n_components]`.
@@ -120,9 +122,10 @@ def run_gridshift(points: NDArray, true_labels: NDArray | None, **grid_options: 
         grid_options: arguments of `GridShift`.
 
     Returns:
-        The result, with metrics `scores` and `n_large`, the clusters that count (`n_clusters` are
-        all; the others are small and hold outliers, see `bandwidth.min_cluster_size`), `bandwidth`,
-        the `verdict` of the scan over bandwidths, `stability`, and the number of `outliers`.
+        The result. Beside the scores against the labels and `n_clusters`, the number of all
+        clusters, its metrics are `n_large`, the number of clusters that count (smaller ones consist
+        of outliers, see `bandwidth.min_cluster_size`), `bandwidth`, the `verdict` of the scan over
+        bandwidths, `stability`, and the number of `outliers`.
     """
     grid = GridShift(**grid_options).fit(points)
     located = grid.locate(points)
@@ -156,20 +159,22 @@ def run_tree(
     progress: Callable[[str], None] = lambda text: None,
     **map_options: Any,
 ) -> Clustering:
-    """The clusters of `SmoothTree`, their metrics, and a map of the smooth rows to look at.
+    """Clusters features by `SmoothTree`, and draws a map of its smooth rows.
 
     Args:
         features: `[n, d]`.
         true_labels: int `[n]`, used for scores only, or None.
         metric: of the features, `"cosine"` or `"euclidean"`.
-        seed: of the tree and of the map.
-        k: number of clusters; None: found.
+        seed: random seed of the clustering and of the map.
+        k: number of clusters; None: it is found.
         progress: called with one line of text at each step.
         map_options: other arguments of `reduce`.
 
     Returns:
-        The result, with metrics `scores`, `n_large`, `verdict`, `gap` (None where there is none),
-        `rows_clustered`, the rows of the sample, and `outliers`.
+        The result. Beside the scores against the labels and `n_clusters`, its metrics are
+        `n_large`, the number of clusters that count, `verdict` and `gap` (see `SmoothTree`; None
+        where there is none), `rows_clustered`, the size of the sample that was clustered, and the
+        number of `outliers`.
     """
     progress(f"smoothing {_shape(features)} features and clustering them ...")
     model = SmoothTree(metric, n_clusters=k, random_state=seed).fit(features)
@@ -184,7 +189,7 @@ def run_tree(
     sharp = model.smoother_.project(features)
     centers = arrays.cluster_means(sharp, labels)
     sizes = np.bincount(labels)
-    # Of a given number of clusters, all count.
+    # Where the number of clusters is given, every cluster counts.
     outliers = sizes[labels] < (0 if k is not None else min(MIN_CLUSTER_ROWS, sizes.max()))
     metrics = {
         **scores(true_labels, labels),
@@ -209,7 +214,10 @@ def run_tree(
 def _map_of_smooth_rows(
     model: SmoothTree, features: NDArray, seed: int, options: dict[str, Any]
 ) -> NDArray:
-    """A map of the sample's smooth rows; other rows lie among their neighbors."""
+    """The map `[n, c]` of the smooth rows.
+
+    The rows of the sample are reduced; another row lies at the mean of its three nearest ones.
+    """
     smooth = model.smoother_.smooth
     if smooth.shape[1] <= MAP_COLUMNS or options["method"] == "none":
         return model.smooth_rows(features)
@@ -223,7 +231,7 @@ def _map_of_smooth_rows(
 
 
 def scores(true_labels: NDArray | None, cluster_labels: NDArray) -> dict[str, Any]:
-    """`metrics.partition.scores`; without labels the number of clusters, and None for scores."""
+    """`metrics.partition.scores`; without labels, every score is None."""
     if true_labels is None:
         n_clusters = len(np.unique(cluster_labels))
         return {**dict.fromkeys(partition.SCORES), "n_clusters": n_clusters}

@@ -1,4 +1,4 @@
-"""Comparison of two clusterings of the same images or rows: which of them moved, and where to."""
+"""Comparison of two clusterings: images or rows whose cluster has changed."""
 
 import os
 from collections import Counter
@@ -25,7 +25,8 @@ class Comparison(NamedTuple):
         images: names of the images in both, sorted.
         before: cluster of each in the first.
         after: cluster of each in the second.
-        matched: cluster of the second -> cluster of the first with most images in common.
+        matched: cluster of the second -> cluster of the first, matched one to one so that matched
+            clusters have most images in common; clusters without a match are not in it.
         only_before: number of images in the first alone.
         only_after: number of images in the second alone.
     """
@@ -39,7 +40,7 @@ class Comparison(NamedTuple):
 
     @property
     def moved(self) -> list[tuple[str, str, str]]:
-        """Name, cluster before and cluster after of images whose clusters are not matched."""
+        """Images whose two clusters are not matched: name, cluster before, and cluster after."""
         rows = zip(self.images, self.before, self.after, strict=True)
         return [row for row in rows if self.matched.get(row[2]) != row[1]]
 
@@ -53,10 +54,10 @@ class Comparison(NamedTuple):
 
 
 def read(workdir: epath.PathLike) -> dict[str, str]:
-    """Name -> cluster, or class after novel class discovery, of `assignments.csv` in a workdir.
+    """Reads `assignments.csv` of a workdir: name -> cluster, or class in novel class discovery.
 
     Raises:
-        InputError: there is no such file, or it has other columns.
+        InputError: the file does not exist, or has no column of names or of clusters.
     """
     file = epath.Path(workdir).expanduser() / "assignments.csv"
     if not file.exists():
@@ -93,7 +94,7 @@ def compare(before: Mapping[str, str], after: Mapping[str, str]) -> Comparison:
 
 
 def describe(comparison: Comparison) -> str:
-    """How far the clusterings agree, and the most frequent moves, as lines of text."""
+    """The agreement of two clusterings, and the most frequent moves, as lines of text."""
     lines, moves = _facts(comparison), comparison.moves
     lines += ["", f"{'moved':>7}  before  after"] if moves else []
     for before, after, names in moves[:_SHOWN]:
@@ -144,6 +145,6 @@ def page(comparison: Comparison, before: str, after: str, folder: str | None) ->
 
 
 def moves_csv(comparison: Comparison) -> str:
-    """A row for each image that moved: its name, its cluster before, and after."""
+    """CSV table of the images that moved: name, cluster before, and cluster after."""
     columns = zip(*comparison.moved, strict=True) if comparison.moved else ((), (), ())
     return assignments.to_csv(dict(zip(("image", "before", "after"), columns, strict=True)))

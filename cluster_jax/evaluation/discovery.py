@@ -1,4 +1,4 @@
-"""Classes found by novel class discovery, and their accuracy."""
+"""Novel class discovery: classes of the images, and their accuracy."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -15,8 +15,8 @@ from cluster_jax.data import splits
 from cluster_jax.evaluation import clusters
 from cluster_jax.metrics import partition
 
-# Nearest training images that vote on the class of an image that may be known or novel; as many
-# as the map of nrcc_digits has neighbors.
+# Number of nearest training images that vote on the class of a new image, which may be known or
+# novel; as many as UMAP's neighbors in nrcc_digits.
 VOTERS = 15
 # The mean of the novel head's highest probability should be at least this fraction of the way from
 # a guess, 1 / C^u, to certainty. Below, the head is close to a constant output, a poor minimum of
@@ -44,11 +44,11 @@ class Discovery(NamedTuple):
     """Classes of the training images.
 
     Attributes:
-        metrics: see `discover`; None where labels are missing.
+        metrics: see `discover`; a metric that needs labels is None without them.
         classes: int32 `[n]` of all training images: the given class of a labeled one, C^l plus
             the novel class of an unlabeled one.
-        novelty_threshold: how far, by 1 - cosine, a new image may be from all of them
-            (see `out_of_sample.novelty_threshold`).
+        novelty_threshold: a new image is novel if its distance, 1 - cosine, to the nearest training
+            image is larger (see `out_of_sample.novelty_threshold`).
         cluster_labels: int32, the novel class of each unlabeled image, counted from 0.
         distances: float32, Euclidean, from the features of each unlabeled image to the mean of
             its novel class.
@@ -62,19 +62,20 @@ class Discovery(NamedTuple):
 
 
 def name(label: int, known: Sequence[str]) -> str:
-    """A known class by its name, the j-th novel one as "novel j"."""
+    """Name of a class: that of a known class, or "novel j" for the j-th novel class."""
     return known[label] if label < len(known) else splits.novel_name(label - len(known))
 
 
 def spread_probabilities(train: NetworkOutputs, known: NDArray, nearest: NDArray | None) -> NDArray:
-    """The novel head's probabilities of unlabeled images, spread over each one's neighbors.
+    """Label spreading of the novel head's probabilities over the neighbors of unlabeled images.
 
-    So are the cosines from which `methods.ncl` draws pseudo-labels.
+    `methods.ncl` spreads the cosines of its pseudo-labels in the same way.
 
     Args:
         train: the training images.
         known: int32 `[n]`, -1 for unlabeled images.
-        nearest: int `[n, k]`, neighbors in the data, the nearest first; None where it has none.
+        nearest: int `[n, k]`, neighbors of each image that the data set provides, the nearest
+            first; or None.
 
     Returns:
         float64 `[u, C^u]`.
@@ -95,7 +96,7 @@ def discover(
     n_init: int,
     seed: int,
 ) -> Discovery:
-    """Classes of the training images, and their accuracy.
+    """Classifies the training images, and computes the accuracy of the classes.
 
     Novel classes are matched to true ones by the Hungarian method on the unlabeled images alone,
     as in NCL section 4.1; known classes need no matching. `"all_acc"` is the accuracy without

@@ -1,4 +1,4 @@
-"""Images that occur more than once: exact copies, and near-duplicates by their features."""
+"""Duplicate images: exact duplicates by pixels, and near-duplicates by features."""
 
 import hashlib
 from collections.abc import Callable
@@ -13,20 +13,20 @@ from cluster_jax.core import arrays
 from cluster_jax.data.images import subset
 from cluster_jax.evaluation import thumbnails
 
-# Near-duplicates are at most this part of the usual distance between nearest neighbors apart.
+# Near-duplicates are closer than this fraction of the median distance to the nearest neighbor.
 NEARNESS = 0.1
 # The search compares all pairs: minutes for this many images, hours for ten times as many.
 MAX_NEAR_IMAGES = 100_000
-# Of the report.
+# Limits of the report: groups, images shown of a group, and pixels of a thumbnail's side.
 MAX_GROUPS, MAX_COPIES, THUMBNAIL_SIDE = 24, 12, 80
 # Images fetched at a time, and rows of one block of similarities (float64: 32 MB).
 _BATCH, _BLOCK = 256, 2_048
-# Images whose nearest other one is looked up for the threshold.
+# Size of the random sample of images whose nearest neighbors determine the threshold.
 _SAMPLE = 2_000
 
 
 class Duplicates(NamedTuple):
-    """Groups of images that are the same or nearly so, one entry per image in a group.
+    """Groups of exact and near-duplicates, with one entry per image of a group.
 
     Attributes:
         images: int64 `[m]`, indices, ascending in each group.
@@ -34,8 +34,8 @@ class Duplicates(NamedTuple):
         is_exact: bool `[m]`, whether another image of the group has the same pixels.
         similarities: float64 `[m]`, cosine similarity to the features of the group's first
             image; 1 where the pixels are the same.
-        threshold: near-duplicates have features of a higher cosine similarity; None: there are more
-            than `MAX_NEAR_IMAGES` images, and only exact duplicates were searched for.
+        threshold: cosine similarity above which images are near-duplicates; None: only exact
+            duplicates were searched for, because there are more than `MAX_NEAR_IMAGES` images.
     """
 
     images: NDArray
@@ -51,10 +51,10 @@ class Duplicates(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """Duplicates as a report shows them.
+    """Duplicates, and the images to show of them in a report.
 
     Attributes:
-        found: at least one group.
+        found: duplicates of at least one group.
         fetch_images: indices -> uint8 `[b, height, width, 1 or 3]`.
         sources: file name of each image, or None.
     """
@@ -92,7 +92,7 @@ def cards(shown: Shown) -> list[tuple[int, list[Copy]]]:
 
 
 def counts(found: Duplicates) -> dict[str, int | float | None]:
-    """What `results.json` says: groups, images of each kind in them, and the threshold."""
+    """The entry of `results.json`: numbers of groups and of images in them, and the threshold."""
     exact = int(found.is_exact.sum())
     return {
         "groups": found.n_groups,
@@ -103,7 +103,7 @@ def counts(found: Duplicates) -> dict[str, int | float | None]:
 
 
 def find(fetch_images: Callable[[NDArray], NDArray], features: NDArray) -> Duplicates:
-    """Exact and near duplicates, as connected components: a, b, c if a is near b and b near c.
+    """Finds groups of duplicates: connected components of the graph of duplicate pairs.
 
     Exact duplicates have the same pixels as the network saw them, after resizing and cropping:
     files of the same bytes, and the same picture in two lossless formats. Near-duplicates are
@@ -153,12 +153,13 @@ def first_copies(fetch_images: Callable[[NDArray], NDArray], count: int) -> NDAr
 def near_threshold(features: NDArray) -> float:
     """The cosine similarity above which two images count as near-duplicates.
 
-    1 - `NEARNESS` d, where d is the median of 1 - cosine between an image and its nearest other
-    one, over at most `_SAMPLE` random images. Different images are rarely that much nearer
-    than usual, on whatever scale the network has given its features. The median does not move as
-    long as most images have no near-duplicate. On photographs with planted duplicates, 97 to 100 %
-    of the pairs found were right, with 85 to 100 % of the re-encoded and resized copies and 27 to
-    35 % of those with 5 % cut off two sides; see `experiments/duplicates.md`.
+    It is 1 - `NEARNESS` d, where d is the median of 1 - cosine between an image and its nearest
+    neighbor, over at most `_SAMPLE` random images. A fraction of the median distance suits any
+    network, whatever the scale of its features, and different images are rarely that close. The
+    median is robust as long as most images have no near-duplicate. On photographs with planted
+    duplicates, 97 to 100 % of the pairs found were right, with 85 to 100 % of the re-encoded and
+    resized copies and 27 to 35 % of those with 5 % cut off two sides; see
+    `experiments/duplicates.md`.
 
     Args:
         features: float `[n, d]` of distinct images; 1 for a single one.
@@ -200,5 +201,5 @@ def near_components(features: NDArray, threshold: float) -> NDArray:
 
 
 def _unit_rows(features: NDArray) -> NDArray:
-    """In float64: in float32, rounding is as large as the distances of near-duplicates."""
+    """Rows of length one in float64: float32 rounds by as much as near-duplicates differ."""
     return arrays.normalize_rows(features.astype(np.float64))

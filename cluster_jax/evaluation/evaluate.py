@@ -1,4 +1,4 @@
-"""Clusters and metrics of the embedding of a data set."""
+"""Evaluation of an embedding: clustering, k-NN, linear probe, and collapse."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -22,13 +22,13 @@ class Evaluation(NamedTuple):
     """Clusters and metrics of an embedding of `n` images.
 
     Attributes:
-        metrics: `{"gridshift": {...}, "kmeans": {...}, "knn": {...}, ...}`, or "tree" in place of
-            "gridshift"; scores that need labels are None without them. For the first see
-            `clusters.run_gridshift` and `clusters.run_tree`.
-        clustering: the clusters that were found without being told their number.
-        kmeans_labels: int32 `[n]`, of k-means.
-        novelty_threshold: how far, by 1 - cosine, a new row may be from all these
-            (see `out_of_sample.novelty_threshold`).
+        metrics: `{METHOD: {...}, "kmeans": {...}, "knn": {...}, ...}`, where METHOD is
+            `eval.method`, "gridshift" or "tree" (see `clusters.run_gridshift` and
+            `clusters.run_tree`). Scores that need labels are None without labels.
+        clustering: the clusters by `eval.method`.
+        kmeans_labels: int32 `[n]`, clusters by k-means.
+        novelty_threshold: a new image is novel if its distance, 1 - cosine, to the nearest row is
+            larger (see `out_of_sample.novelty_threshold`).
     """
 
     metrics: dict[str, Any]
@@ -44,16 +44,16 @@ def evaluate(
     *,
     seed: int,
 ) -> Evaluation:
-    """Clusters an embedding without and with a given number of clusters, and scores both.
+    """Clusters an embedding by `config.method` and by k-means, and scores the results.
 
-    Labels are used to score, and to set the number of clusters of k-means where
-    `config.kmeans.k` is None; what finds the clusters never sees them.
+    Labels are used to score, and for the number of clusters of k-means where `config.kmeans.k` is
+    None. The clustering by `config.method` never sees them.
 
     Args:
         embedding: `{"backbone": [n, d], "projection": [n, e]}`.
         true_labels: int32 `[n]`, or None.
         config: the section `eval`.
-        seed: of UMAP, k-means and the probe.
+        seed: random seed of the clustering, the map, k-means, and the linear probe.
 
     Raises:
         InputError: the embedding does not have `config.features`.
@@ -98,7 +98,7 @@ def evaluate(
 def _probe(
     x: NDArray, true_labels: NDArray | None, config: LinearProbeConfig | None, seed: int
 ) -> float | None:
-    # A class with one image cannot be split.
+    # The probe holds out a part of each class, so it needs a class of two images.
     if true_labels is None or config is None or np.bincount(true_labels).max() < 2:
         return None
     return linear_probe(x, true_labels, seed=seed, **vars(config))

@@ -1,23 +1,22 @@
 """Options of clustering: the section `eval` of a config, and the flags of `cluster`.
 
-Each check is written once and names the option as the caller knows it, such as
-`eval.kmeans.n_init` in a config and `n_init` among the flags.
+An error names the option as the user has written it: `eval.kmeans.n_init` in a config, `n_init` as
+a flag.
 """
 
 import dataclasses
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from cluster_jax.clustering import shift, smooth
 from cluster_jax.clustering.reduce import MAP_COLUMNS, METHODS
+from cluster_jax.clustering.validation import numeric
 from cluster_jax.core import checks
-from cluster_jax.core.arrays import blocks
 from cluster_jax.core.checks import InputError
 
 FEATURES = ("backbone", "projection")
-# What finds the number of clusters, and what is told it.
+# Methods that find the number of clusters, and all methods.
 FINDERS = ("tree", "gridshift")
 CLUSTERINGS = (*FINDERS, "kmeans")
 # The largest value of counters and seeds, that of int32.
@@ -61,9 +60,9 @@ class KMeansConfig:
 
     Attributes:
         k: number of clusters, see `check_k`; None: the number of classes, or without labels the
-            number of clusters that is found.
-        n_init: runs, of which the best is kept.
-        metric: "euclidean" or "spherical", on rows of length one.
+            number of clusters that `eval.method` finds.
+        n_init: number of initializations; the result of lowest inertia is kept.
+        metric: `"euclidean"` or `"spherical"`; the rows have length one.
     """
 
     k: int | None
@@ -105,16 +104,17 @@ class EvalConfig:
     Attributes:
         features: which features are clustered, `"backbone"` or `"projection"`; rows are scaled to
             length one.
-        method: what finds the clusters and their number: `"gridshift"`, as the papers do, or
-            `"tree"`, `clustering.smooth_tree.SmoothTree`, which the command `cluster` uses; k-means
-            then runs on its smooth rows.
-        k: number of clusters of the tree; None: found, as GridShift always does.
-        batch_size: images in a forward pass of the embedding.
-        reduce: the map: GridShift finds clusters in it, of the tree it is only a picture.
-        gridshift: GridShift's settings; the bandwidth must be "auto" for the tree, which has none.
-        kmeans: clustering with a given number of clusters.
+        method: clustering method that also finds the number of clusters: `"gridshift"`, as in the
+            papers, or `"tree"` for `clustering.smooth_tree.SmoothTree`, the default of the command
+            `cluster`. With `"tree"`, k-means clusters the smooth rows.
+        k: number of clusters for `"tree"`; None: it is found, as GridShift always does.
+        batch_size: number of images in a forward pass of the embedding.
+        reduce: reduction to the map. GridShift clusters the map; for `"tree"` the map is only
+            drawn.
+        gridshift: settings of GridShift; with `"tree"`, the bandwidth must be "auto".
+        kmeans: settings of k-means.
         knn: numbers of neighbors for k-NN accuracy.
-        linear_probe: None: skipped.
+        linear_probe: settings of the linear probe; None: it is skipped.
     """
 
     features: str
@@ -148,21 +148,21 @@ class ClusterOptions:
     Attributes:
         method: `"tree"` for `clustering.smooth_tree.SmoothTree`, `"gridshift"`, or `"kmeans"` for a
             given number of clusters.
-        k: number of clusters of k-means or of the tree; None there for the number that is found,
-            and for GridShift.
-        reduce: a method of `clustering.reduce`; None: none for k-means and up to three columns,
-            else UMAP. GridShift and k-means cluster the reduced features; the tree clusters the
-            features, and the reduced ones are the map in the report.
-        n_components: columns of the reduced features.
-        n_neighbors: UMAP's neighbors, t-SNE's perplexity.
-        min_dist: UMAP's closest distance.
-        metric: `"cosine"` or `"euclidean"`, of the features as UMAP, t-SNE and k-means on the
-            features themselves compare them; None: cosine where one of these compares more than
-            three columns, else Euclidean.
-        bandwidth: GridShift's, a number or `"auto"`.
-        n_init: runs of k-means.
-        max_iter: iterations of a run of k-means, at most.
-        seed: of everything random.
+        k: number of clusters: required for k-means, None for GridShift; for the tree, None if the
+            number is to be found.
+        reduce: a method of `clustering.reduce`; None: `"none"` for k-means and for up to three
+            columns, else `"umap"`. GridShift and k-means cluster the reduced features; the tree
+            clusters the features, and the reduced features are the map of the report.
+        n_components: number of columns of the reduced features.
+        n_neighbors: number of neighbors of UMAP, perplexity of t-SNE.
+        min_dist: `min_dist` of UMAP.
+        metric: distance between features, `"cosine"` or `"euclidean"`, for the tree, UMAP, t-SNE,
+            and k-means without a reduction; None: cosine if one of them is used and there are more
+            than three columns, else Euclidean.
+        bandwidth: bandwidth of GridShift, a number or `"auto"`.
+        n_init: number of initializations of k-means.
+        max_iter: maximum number of iterations of k-means.
+        seed: random seed.
     """
 
     method: str
@@ -189,17 +189,17 @@ class ClusterOptions:
 
     @property
     def reduce_options(self) -> dict[str, Any]:
-        """Arguments of `clustering.reduce.reduce`, but for the features and the seed."""
+        """Arguments of `clustering.reduce.reduce`, without the features and the seed."""
         names = ("n_components", "n_neighbors", "min_dist", "metric")
         return {"method": self.reduce, **{name: getattr(self, name) for name in names}}
 
 
 def resolve(features: NDArray, options: ClusterOptions) -> ClusterOptions:
-    """The options with `reduce` and `metric` filled in, after a check of everything.
+    """Checks features and options, and fills in the defaults of `reduce` and `metric`.
 
     Args:
         features: floating-point numbers `[n, d]`.
-        options: with `reduce` and `metric` or without.
+        options: options of clustering.
 
     Raises:
         InputError: the features or an option cannot be used.
@@ -233,7 +233,7 @@ def resolve(features: NDArray, options: ClusterOptions) -> ClusterOptions:
 
 
 def check_k(name: str, k: int | None, n: int, noun: str) -> None:
-    """Raises an `InputError` unless `n` images or rows can have `k` clusters; None: is found."""
+    """Raises an `InputError` unless `k` is None or a number of clusters of `n` images or rows."""
     if k is None:
         return
     if not 1 <= k <= n:
@@ -242,7 +242,11 @@ def check_k(name: str, k: int | None, n: int, noun: str) -> None:
 
 
 def parse_bandwidth(name: str, bandwidth: float | str) -> float | str:
-    """GridShift's bandwidth: "auto", or a number greater than 0, also as a string."""
+    """Parses a bandwidth of GridShift: "auto", or a number greater than 0, also as a string.
+
+    Raises:
+        InputError: `bandwidth` is something else.
+    """
     if bandwidth == "auto":
         return bandwidth
     try:
@@ -280,14 +284,11 @@ def _check_features(features: NDArray) -> None:
         raise InputError(
             f"features must be a non-empty 2-D array, rows by columns; got shape {features.shape}"
         )
-    sizes = np.concatenate([np.abs(features[b]).max(axis=1) for b in blocks(*features.shape)])
-    bad = np.flatnonzero(~np.isfinite(sizes))
-    if len(bad):
-        raise InputError(
-            f"features must not contain NaN or infinity; got some in {len(bad):,} of "
-            f"{len(features):,} rows, first in row {bad[0]} (counted from 0): drop or fill them"
-        )
-    limit, largest = smooth.LARGEST, float(sizes.max())
+    try:
+        numeric(features, "features")
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    limit, largest = smooth.LARGEST, max(float(features.max()), -float(features.min()))
     if largest > limit:
         raise InputError(
             f"features must be between -{limit:g} and {limit:g}, so that their squares are "

@@ -1,4 +1,4 @@
-"""Suggested names of clusters: the ImageNet classes that a pretrained network sees in them."""
+"""Suggested names of clusters: ImageNet classes predicted by a pretrained network."""
 
 import importlib.resources
 
@@ -20,15 +20,18 @@ def class_names() -> list[str]:
 
 
 def suggest(features: NDArray, cluster_labels: NDArray, count: int = COUNT) -> dict[int, list[str]]:
-    """Cluster -> the `count` ImageNet classes of highest mean probability over its images.
+    """Suggests names for clusters: the ImageNet classes of highest mean probability.
 
-    They are hints for a reader and are never scored: what is in no such class gets the name of
-    one that looks alike.
+    The names are hints for a reader and are never scored: an object of no ImageNet class gets the
+    name of a class that looks similar.
 
     Args:
         features: float `[n, 1280]`, EfficientNet-Lite0's, not normalized, its backbone unchanged.
         cluster_labels: integers `[n]`.
-        count: names of each cluster.
+        count: number of names of each cluster.
+
+    Returns:
+        Cluster -> names, the most probable first.
 
     Example:
         >>> suggest(np.zeros((2, 1280)), np.array([3, 3]), count=1)

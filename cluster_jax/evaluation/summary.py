@@ -1,4 +1,4 @@
-"""Clusters and metrics in words and lines of text, for the terminal and the report."""
+"""Text summaries of clusters and metrics, for the terminal and the report."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,9 +6,9 @@ from typing import Any
 from cluster_jax.clustering.smooth_tree import CLEAR_GAP
 from cluster_jax.evaluation.options import CLUSTERINGS
 
-# Clusters listed in a summary, the largest first.
+# Number of clusters that a summary lists, the largest ones.
 NAMED = 20
-# Scores of a clustering in every table, from `metrics.partition.scores`.
+# Scores of `metrics.partition.scores` that every table shows.
 SCORES = ("acc", "nmi", "ari", "ami")
 # Width of the first column of the tables.
 _LABEL = 28
@@ -16,22 +16,22 @@ TITLES = {"tree": "tree", "gridshift": "GridShift", "kmeans": "k-means"}
 
 
 def tally(metrics: Mapping[str, Any]) -> tuple[int, int]:
-    """Numbers of clusters that count and of small ones; k-means has no small ones.
+    """Numbers of large and of small clusters; small clusters consist of outliers.
 
     Args:
-        metrics: metrics of one algorithm.
+        metrics: metrics of one algorithm; for k-means, all clusters are large.
     """
     large = metrics.get("n_large", metrics["n_clusters"])
     return large, metrics["n_clusters"] - large
 
 
 def number(large: int, small: int) -> str:
-    """The number of clusters that count and, where there are any, of small ones."""
+    """Numbers of large and small clusters as text: "12", or "12 and 3 small"."""
     return f"{large:,} and {small:,} small" if small else f"{large:,}"
 
 
 def groups(large: int, small: int, noun: str) -> str:
-    """Clusters that count and, where there are any, small ones in words."""
+    """Numbers of large and small clusters with a noun: "12 clusters and 3 small ones"."""
     text = f"{large:,} {noun}" if large == 1 else f"{large:,} {noun}s"
     if not small:
         return text
@@ -39,7 +39,7 @@ def groups(large: int, small: int, noun: str) -> str:
 
 
 def shown(metrics: Mapping[str, Any]) -> str:
-    """The algorithm whose clusters are shown: what found their number, else k-means.
+    """Name of the algorithm whose clusters are shown: the one that finds k, else k-means.
 
     Args:
         metrics: metrics of all algorithms, by name.
@@ -48,11 +48,11 @@ def shown(metrics: Mapping[str, Any]) -> str:
 
 
 def verdict(metrics: Mapping[str, Any], noun: str) -> str | None:
-    """A sentence where the clusters that were found are not clear, else None.
+    """A sentence if the number of clusters is uncertain, else None.
 
     Args:
-        metrics: metrics of GridShift, the tree, or k-means, which has no verdict.
-        noun: plural of what was clustered: "images" or "rows".
+        metrics: metrics of one algorithm; k-means has no verdict.
+        noun: "images" or "rows".
     """
     if metrics.get("verdict") == "one cluster":
         return f"The {noun} form one cluster: no split separates them clearly."
@@ -68,7 +68,7 @@ def verdict(metrics: Mapping[str, Any], noun: str) -> str | None:
 
 
 def doubt(metrics: Mapping[str, Any]) -> str | None:
-    """Why the novel classes may be unreliable, judged without labels, or None.
+    """The reason why novel classes may be unreliable, judged without labels, or None.
 
     Args:
         metrics: see `discovery.discover`.
@@ -83,7 +83,7 @@ def doubt(metrics: Mapping[str, Any]) -> str | None:
 
 
 def format_score(value: float | None) -> str:
-    """A score, or a dash where there is none."""
+    """A score with three decimals, or a dash for None."""
     return "-" if value is None else f"{value:.3f}"
 
 
@@ -187,10 +187,10 @@ def _discovery(metrics: Mapping[str, Any]) -> list[str]:
 
 
 def _largest_clusters(metrics: Mapping[str, Any], large: int, small: int) -> list[str]:
-    """A line for each of the largest clusters that count, and one for all others."""
+    """Lines for the largest clusters, and one line each for the other large and the small ones."""
     sizes, matching = metrics["cluster_sizes"], metrics.get("matching", {})
     rows, purity = sum(sizes.values()), metrics.get("cluster_purity")
-    # A cluster counts by its size, so in this order the clusters that count come first.
+    # Large clusters come first, because a cluster is large by its size.
     order = sorted(sizes, key=lambda c: (-sizes[c], int(c)))
     lines = []
     for c in order[: min(large, NAMED)]:

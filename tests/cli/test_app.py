@@ -70,7 +70,7 @@ def test_help_of_the_commands_has_one_shape(module, flags, capsys):
         (("predict",), "--workdir, --images"),
         (("predict", "--workdir=w", "--images=i", "--imagse=2"), "--imagse=2"),
         (("cluster", "more", "--features=x.npy"), "more (see cluster-jax cluster --help)"),
-        (("train", "--workdir=w"), "--config=NAME"),
+        (("train", "--workdir=w"), "required: --config (see cluster-jax train --help)"),
     ],
 )
 def test_mistyped_commands(arguments, message, capsys):

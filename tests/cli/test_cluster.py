@@ -308,7 +308,7 @@ def test_summary_counts_small_clusters_apart():
             "none.txt must be an existing file; got no such file",
         ),
         (("--features=x.npy", "--labels=short.txt"), "got 200 and 2"),
-        (("--features=nan.npy",), "NaN or infinity; got some in 1 of 2 rows, first in row 1"),
+        (("--features=nan.npy",), "NaN or infinity in 1 of 2 rows, first nan at [1, 0]"),
         (("--features=flat.npy",), "2-D array, rows by columns; got shape (4,)"),
         (("--features=empty.npy",), "non-empty"),
         (("--features=words.npy",), "must hold real numbers"),

@@ -11,7 +11,6 @@ from tests import toy
 
 pytestmark = [
     pytest.mark.usefixtures("one_device"),
-    pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning"),
 ]
 
 QUICK = (
@@ -49,9 +48,11 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, monkeypatc
 
 def test_an_array_and_the_number_that_is_found(tmp_path, capsys):
     np.save(tmp_path / "x.npy", toy.images(48, channels=3)[0])
-    images.main([str(tmp_path / "x.npy"), f"--out={tmp_path / 'out'}", "--config.seed=3", *QUICK])
+    note = "--config.note=two words"  # Not the photos.
+    out = f"--out={tmp_path / 'out'}"
+    images.main([note, str(tmp_path / "x.npy"), out, "--config.seed=3", *QUICK])
     results = json.loads((tmp_path / "out" / "results.json").read_text())
-    assert results["config"]["seed"] == 3
+    assert (results["config"]["seed"], results["config"]["note"]) == (3, "two words")
     large = results["metrics"]["tree"]["n_large"]
     assert f"\n{large} group" in capsys.readouterr().out
 
@@ -61,7 +62,7 @@ def test_an_array_and_the_number_that_is_found(tmp_path, capsys):
     [
         (("none",), "data.dir must be an existing folder"),
         ((), "PHOTOS"),
-        (("here", "--kk=3"), "arguments must be PHOTOS and flags; got '--kk=3'"),
+        (("here", "--kk=3"), "Unknown command line flag 'kk'"),
         (("here", "--k=many"), "--k"),
         (("here", "--k=0"), "eval.k must be"),
         (("here", "--config.train.nothing=1"), "train.nothing"),

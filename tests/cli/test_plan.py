@@ -13,7 +13,6 @@ from cluster_jax.pipeline import plan
 from cluster_jax.pipeline.config import parse_config
 
 # A config is imported by ml_collections.
-pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
 
 
 @pytest.fixture(autouse=True)
@@ -111,12 +110,15 @@ def test_a_slice():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--config=nrcc_imagenet"], "--topology must be a TPU slice or GPUs"),
+        (["--config=nrcc_imagenet"], "arguments are required: --topology"),
         (["--config=nrcc_imagenet", "--topology=v5e"], "--topology must be a TPU slice such as"),
         (["--config=nrcc_imagenet", "--topology=h100:2x2"], "got 'h100:2x2'"),
         (["--config=nrcc_imagenet", "--topology=v9:2x2"], "got 'v9:2x2'"),
         (["--config=nrcc_imagenet", "--topology=h100:7"], "a multiple of the 7 chips"),
-        (["--config=nrcc_imagenet", "--topology=h100:8", "--images=0"], "got '0'"),
+        (
+            ["--config=nrcc_imagenet", "--topology=h100:8", "--images=0"],
+            "--images must be at least 1; got 0",
+        ),
         (
             ["--config=nrcc_digits", "--topology=h100:8"],
             "add for example --config.data.image_size=32",

@@ -12,17 +12,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cluster_jax.cli import train
-from cluster_jax.cli.flags import resolve_config
+from cluster_jax.cli import flags, train
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
+from cluster_jax.core.config import load_config
 from cluster_jax.training import loop
 from tests import toy
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 pytestmark = [
-    # How ml_collections loads a config.
-    pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning"),
     pytest.mark.usefixtures("one_device", "compiled_once"),
 ]
 TINY = (
@@ -124,15 +122,31 @@ def test_mistyped_flags(capsys, flag, message):
     assert message in _refused(capsys, flag)
 
 
-def test_config_is_required_and_found():
-    with pytest.raises(InputError, match="nrcc_digits"):
-        resolve_config([])
-    with pytest.raises(InputError, match="'no_such'"):
-        resolve_config(["--config=no_such"])
-    for given in ("nrcc_digits", "configs/nrcc_digits.py", "nrcc_digits.py"):
-        expected = str(ROOT / "configs" / "nrcc_digits.py")
-        assert resolve_config([f"--config={given}"])[0] == f"--config={expected}"
-        assert resolve_config(["--config", given])[1] == expected
+@pytest.mark.parametrize("given", ["nrcc_digits", "configs/nrcc_digits.py", "nrcc_digits.py"])
+def test_config_is_found(given, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    for arguments in ([f"--config={given}"], ["--config", given]):
+        parsed, overrides = flags.parse(train._parser(), arguments)
+        assert overrides == []
+        config, name = flags.read_config(parsed.config, overrides)
+        assert name == "nrcc_digits"
+        assert config.to_dict() == load_config("nrcc_digits").to_dict()
+    with pytest.raises(InputError, match=r"nrcc_digits.* got 'no_such'"):
+        flags.read_config("no_such", [])
+
+
+def test_values_of_the_config():
+    """With `=` or without, with a space, of any type; the last one counts."""
+    arguments = [
+        *("--config.train.duration=3 epochs", "--config", "nrcc_digits", "--workdir", "w"),
+        *("--config.seed", "3", "--config.network.width=4", "--config.network.width=8"),
+        *("--config.eval.knn=(3, 7)", "--noconfig.nrcc.sghmc.normalize_gradient"),
+    ]
+    parsed, overrides = flags.parse(train._parser(), arguments)
+    assert (parsed.config, parsed.workdir) == ("nrcc_digits", "w")
+    config, _ = flags.read_config(parsed.config, overrides)
+    assert (config.train.duration, config.seed, config.network.width) == ("3 epochs", 3, 8)
+    assert config.eval.knn == (3, 7)
 
 
 def test_bad_input_ends_with_code_2_and_writes_nothing(tmp_path, capsys):

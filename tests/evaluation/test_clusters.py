@@ -249,7 +249,7 @@ def test_blocks_do_not_show(monkeypatch):
     monkeypatch.setattr(arrays, "_BLOCK", 100)
     np.testing.assert_array_equal(cluster(x, labels, options, ignore).distances, whole.distances)
     x[[113, 290], 2] = np.nan
-    with pytest.raises(InputError, match="in 2 of 300 rows, first in row 113 "):
+    with pytest.raises(InputError, match=r"in 2 of 300 rows, first nan at \[113, 2\]"):
         cluster(x, None, options, ignore)
 
 
@@ -290,7 +290,11 @@ X = np.ones((5, 4))
         (np.ones(5), {}, r"2-D array, rows by columns; got shape \(5,\)"),
         (np.ones((0, 4)), {}, "non-empty"),
         (np.ones((4, 0)), {}, "non-empty"),
-        (np.array([[1.0, np.inf]]), {}, "NaN or infinity; got some in 1 of 1 rows"),
+        (
+            np.array([[1.0, np.inf]]),
+            {},
+            r"NaN or infinity in 1 of 1 rows, first inf at \[0, 1\]",
+        ),
         (
             X,
             {"metric": "cosine", "reduce": "pca"},
