@@ -1,4 +1,4 @@
-"""The command line: `images`, `train`, `embed`, `cluster` and `predict`.
+"""The subcommands of `cluster-jax`, one module each.
 
 Imports that load JAX or plotly are inside functions: `--help` and errors in the input stay fast.
 """

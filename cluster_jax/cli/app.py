@@ -1,4 +1,4 @@
-"""The console script `cluster-jax`: a table of subcommands, imported when they are called."""
+"""The console script `cluster-jax`: imports and runs a subcommand."""
 
 import importlib
 import sys

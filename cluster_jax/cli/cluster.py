@@ -32,13 +32,13 @@ from cluster_jax.pipeline import workdir as workdirs
 
 
 class Inputs(NamedTuple):
-    """What is clustered, and the labels that it is scored against.
+    """Features to cluster, and labels to score the clusters against.
 
     Attributes:
-        features: the rows.
-        labels: one for each row, or None.
-        features_file: where the features are from.
-        labels_file: where the labels are from, or None.
+        features: features, and names of the rows.
+        labels: label of each row, or None.
+        features_file: path of the features.
+        labels_file: path of the labels, or None.
     """
 
     features: tables.Table
@@ -66,7 +66,7 @@ def run(
             name of the features' file and a hash of all that the result depends on.
 
     Returns:
-        The folder, and what `results.json` holds.
+        The folder, and the content of `results.json`.
 
     Raises:
         InputError: features, labels or an option cannot be used, or the folder holds something

@@ -30,9 +30,9 @@ exit codes:
 
 @contextlib.contextmanager
 def handle_errors() -> Iterator[None]:
-    """Turns expected errors into one sentence on stderr and an exit code.
+    """Ends a command with one sentence on stderr and an exit code after an expected error.
 
-    Warnings inside become one line each. Errors that no user can cause keep their traceback.
+    Warnings are printed as one line each. Other errors are bugs and keep their traceback.
     """
     codes = {int(signal.SIGINT): INTERRUPTED, int(signal.SIGTERM): PREEMPTED}
     with warnings.catch_warnings(), interrupt.answered(codes):

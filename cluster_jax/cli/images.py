@@ -1,4 +1,4 @@
-"""`cluster-jax images PHOTOS [--out=DIR] [--k=N] [--export=DIR] [--open]`: groups of photos."""
+"""`cluster-jax images PHOTOS [--out=DIR] [--k=N] [--export=DIR] [--open]`: clusters photos."""
 
 import pathlib
 import sys
@@ -38,7 +38,7 @@ def _parser() -> Parser:
 
 
 def _conclusion(results: Mapping[str, Any], workdir: pathlib.PurePath) -> str:
-    """How many groups and how sure, where the report is, and what to try next."""
+    """The number of groups and its certainty, the path of the report, and the next commands."""
     from cluster_jax.evaluation import summary
 
     method = summary.shown(results["metrics"])
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point; `arguments` are those of the process by default."""
     with exit_codes.handle_errors():
         given, overrides = flags.parse(_parser(), arguments)
-        # What the command itself sets comes last, and so counts.
+        # The last value of a flag counts: those that the command sets override the user's.
         overrides.append(f"--config.data.dir={given.photos}")
         if pathlib.Path(given.photos).suffix in (".npy", ".npz"):
             overrides.append("--config.data.name=arrays")

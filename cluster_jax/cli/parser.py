@@ -1,4 +1,4 @@
-"""The parser of all commands: one style of help, one-sentence errors."""
+"""The argument parser of all commands, with one style of help and of errors."""
 
 import argparse
 from typing import NoReturn

@@ -1,4 +1,4 @@
-"""`cluster-jax plan --config=NAME --topology=v5e:16x16`: a training planned before it is rented."""
+"""`cluster-jax plan --config=NAME --topology=v5e:16x16`: plans a training without its devices."""
 
 import os
 import sys
@@ -40,7 +40,7 @@ def _parser() -> Parser:
 
 
 def describe(plan: "Plan") -> str:
-    """The plan as lines of text."""
+    """Formats a plan as lines of text."""
     chip, seconds = plan.chip, plan.seconds
     total = sum(plan.memory.values())
     rate = plan.batch_size / plan.step_seconds

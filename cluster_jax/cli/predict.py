@@ -1,4 +1,4 @@
-"""`cluster-jax predict --workdir=W --images=DIR`: assigns new images to a run's clusters."""
+"""`cluster-jax predict --workdir=W --images=DIR`: assigns new images to clusters."""
 
 import sys
 from collections.abc import Sequence

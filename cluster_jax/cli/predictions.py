@@ -1,4 +1,4 @@
-"""The work of `cluster-jax predict`: from a workdir and images to a table and a summary."""
+"""Assignment of new images to the clusters of a run, with its table and summary."""
 
 import collections
 
@@ -23,7 +23,7 @@ def predict(
     """Assigns images to the clusters of a finished run and writes the table.
 
     Args:
-        workdir: of the run.
+        workdir: folder of the run.
         images: folder, image file, `.npy` or `.npz`; of a run on features `.npy`, `.npz` or `.csv`.
         out: the table to write.
         folder: new folder for links to the images, one folder per cluster or class; or None.
@@ -62,7 +62,7 @@ def predict(
 
 
 def describe(run: TrainedRun, dataset: Dataset, assignment: Assignment, out: epath.PathLike) -> str:
-    """Files left out, the largest clusters or classes, and how many images were assigned."""
+    """Summary for the terminal: skipped files, the largest clusters or classes, and counts."""
     sizes = collections.Counter(assignment.labels.tolist())
     order = sorted(sizes, key=lambda label: (-sizes[label], label))
     large, limit = order, summary.NAMED

@@ -1,4 +1,4 @@
-"""`cluster-jax report BEFORE AFTER [--out=FILE]`: which images moved between two runs."""
+"""`cluster-jax report BEFORE AFTER [--out=FILE]`: compares the clusters of two runs."""
 
 import sys
 from collections.abc import Sequence

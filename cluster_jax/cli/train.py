@@ -1,4 +1,4 @@
-"""`cluster-jax train --config=NAME [--workdir=DIR] [--config.KEY=VALUE ...]`: a whole run."""
+"""`cluster-jax train --config=NAME [--workdir=DIR] [--config.KEY=VALUE ...]`: trains."""
 
 import contextlib
 import math
@@ -22,7 +22,7 @@ def run(
     *,
     cut_short: bool = False,
 ) -> epath.Path:
-    """Runs a config from its images to the report.
+    """Runs a config: trains, embeds, clusters, and writes the report.
 
     Args:
         named: the config.
@@ -61,10 +61,10 @@ def run(
 
 @contextlib.contextmanager
 def _failing_at_once() -> Iterator[None]:
-    """Ends a process of several that fails inside without waiting for the others.
+    """Ends a failed process of a multi-process job at once.
 
-    At its end JAX waits for the other processes, and those wait for this one in their next step. A
-    preemption, which all processes have agreed on, ends as usual.
+    At exit, JAX waits for the other processes, which in turn wait for the failed process in their
+    next step. After a preemption all processes end, so this one ends as usual.
     """
     try:
         yield
