@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.sharding import Mesh
 from numpy.typing import ArrayLike
 
 from cluster_jax.clustering.kmeans import KMeansResult, kmeans
-from cluster_jax.core import checks
+from cluster_jax.core import checks, schedules
+from cluster_jax.core.checks import InputError
 from cluster_jax.core.collectives import Axis
 from cluster_jax.core.config import parse_section
-from cluster_jax.data.views import Augment
+from cluster_jax.data.views import Augment, View
 from cluster_jax.nets.network import Network
 
 PyTree = Any  # nested dictionaries of arrays: parameters, BatchNorm statistics
@@ -180,6 +180,10 @@ Objective = Callable[
 ]
 
 
+# (encoded, batch, keys, axis) -> term, metrics: a term that is added to the objective. `keys` [2].
+Regularizer = Callable[[Encoded, Mapping[str, Any], Array, Axis], tuple[Array, dict[str, Array]]]
+
+
 class TwoView(NamedTuple):
     """A method of two views, split so that a wrapper can use its forward passes.
 
@@ -270,22 +274,73 @@ def spherical_clusters(
     )
 
 
+def refresh_schedule(
+    context: MethodContext, warmup: str, update_every: str
+) -> tuple[int, Callable[[int], bool]]:
+    """When the clusters of a method are updated: at the end of the warm-up, then periodically.
+
+    Args:
+        context: sizes of the training.
+        warmup: duration without clusters.
+        update_every: duration between two updates.
+
+    Returns:
+        The warm-up in steps, and `Refresh.is_due`.
+
+    Raises:
+        InputError: a value is no such duration, or no step with clusters remains.
+    """
+    first = schedules.steps("method.warmup", warmup, context.steps_per_epoch)
+    period = schedules.steps("method.update_every", update_every, context.steps_per_epoch)
+    checks.at_least("method.update_every", period, 1)
+    if first >= context.total_steps:
+        raise InputError(
+            f"method.warmup must be shorter than train.duration, {context.total_steps} steps; "
+            f"got {first}"
+        )
+    return first, lambda step: step >= first and (step - first) % period == 0
+
+
 def image_keys(key: Array, index: Array) -> Array:
     """One key per image from its index in the data set: the same on any number of devices."""
     return jax.vmap(lambda i: jax.random.fold_in(key, i))(index)
 
 
+def augmented(view: View, key: Array, rows: Mapping[str, Any]) -> Array:
+    """A view `[b, H, W, C]` of each image of `rows`, each drawn with a key of its own."""
+    return jax.vmap(view)(image_keys(key, rows["index"]), rows["image"])
+
+
 def two_views(augment: Augment, key: Array, batch: Mapping[str, Any]) -> tuple[Array, Array]:
     """Views a and b `[b, H, W, C]` of every image of a batch, each from a key of its own."""
     first, second = jax.random.split(key)
-    return (
-        jax.vmap(augment.view)(image_keys(first, batch["index"]), batch["image"]),
-        jax.vmap(augment.other)(image_keys(second, batch["index"]), batch["image"]),
-    )
+    return augmented(augment.view, first, batch), augmented(augment.other, second, batch)
 
 
-def as_method(base: TwoView) -> Method:
-    """The method that trains on the two-view objective alone."""
+def stateless(loss: Callable[[Encoded, Axis], Array]) -> Objective:
+    """The objective of a loss `(encoded, axis) -> loss` that only needs the embeddings."""
+
+    def objective(
+        params: PyTree,
+        encoded: Encoded,
+        model_state: ModelState,
+        step: Array,
+        key: Array,
+        axis: Axis,
+    ) -> tuple[Array, ModelState, dict[str, Array]]:
+        return loss(encoded, axis), model_state, {}
+
+    return objective
+
+
+def as_method(base: TwoView, regularizer: Regularizer | None = None) -> Method:
+    """The method that trains on a two-view objective.
+
+    Args:
+        base: the two-view method.
+        regularizer: a term to add to its objective, or None. Metrics are then `loss`, the sum, and
+            `base_loss`, the objective alone.
+    """
 
     def loss(
         params: PyTree,
@@ -295,7 +350,8 @@ def as_method(base: TwoView) -> Method:
         key: Array,
         axis: Axis,
     ) -> tuple[Array, Aux]:
-        view_key, encoder_key, loss_key = jax.random.split(key, 3)
+        keys = jax.random.split(key, 5)
+        view_key, encoder_key, loss_key = keys[:3]
         views = two_views(base.augment, view_key, batch)
         encoded, model_state = base.encode(
             params, model_state, views, batch["index"], step, encoder_key, axis
@@ -303,21 +359,26 @@ def as_method(base: TwoView) -> Method:
         value, model_state, metrics = base.objective(
             params, encoded, model_state, step, loss_key, axis
         )
+        if regularizer is not None:
+            term, more = regularizer(encoded, batch, keys[3:], axis)
+            metrics = {"base_loss": value, **more, **metrics}
+            value += term
         return value, Aux(model_state, {"loss": value, **metrics})
 
-    return Method(base.init, loss, base.after, base.embed, base.refresh, base.watched)
+    watched = base.watched
+    if regularizer is not None and watched.chance is not None and watched.chance[0] == "loss":
+        watched = watched._replace(chance=("base_loss", watched.chance[1]))
+    return Method(base.init, loss, base.after, base.embed, base.refresh, watched)
 
 
 def embedder(
-    network: Network,
-    augment: Augment,
-    kept_network: Callable[[PyTree, ModelState], tuple[PyTree, PyTree]],
+    context: MethodContext, kept_network: Callable[[PyTree, ModelState], tuple[PyTree, PyTree]]
 ) -> Embed:
     """The `embed` of a method; `kept_network` gives the parameters and statistics to keep."""
 
     def embed(params: PyTree, model_state: ModelState, images: Array) -> Features:
-        inputs = jax.vmap(augment.clean)(images)
-        out = network.forward(*kept_network(params, model_state), inputs, train=False, axis=None)
+        inputs, kept = jax.vmap(context.augment.clean)(images), kept_network(params, model_state)
+        out = context.network.forward(*kept, inputs, train=False, axis=None)
         return {"backbone": out.representation, "projection": out.projection}
 
     return embed
@@ -326,18 +387,3 @@ def embedder(
 def online_network(params: PyTree, model_state: ModelState) -> tuple[PyTree, PyTree]:
     """Parameters and BatchNorm statistics of the network that is trained."""
     return params, model_state.batch_stats
-
-
-def moving_average(new: PyTree, old: PyTree, decay: Array) -> PyTree:
-    """Exponential moving average of a pytree of floats: `decay * old + (1 - decay) * new`."""
-    return jax.tree.map(lambda n, o: o + (1 - decay).astype(o.dtype) * (n - o), new, old)
-
-
-def stop_gradient(tree: PyTree) -> PyTree:
-    """The tree as a constant for the gradient."""
-    return jax.tree.map(jax.lax.stop_gradient, tree)
-
-
-def copy(tree: PyTree) -> PyTree:
-    """New buffers with the same values: a donated state must not hold one buffer twice."""
-    return jax.tree.map(jnp.copy, tree)

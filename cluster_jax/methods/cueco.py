@@ -32,7 +32,6 @@ from cluster_jax.methods.base import (
 from cluster_jax.methods.encoders import momentum
 from cluster_jax.methods.encoders.momentum import Target
 from cluster_jax.methods.moco import check_queue
-from cluster_jax.methods.ncc import cluster_steps
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -98,7 +97,7 @@ class Config:
         checks.between("method.variance_decay", self.variance_decay, 0, 1)
         checks.one_of("method.assign_by", self.assign_by, ("key", "query"))
         checks.whole("method.n_init", self.n_init, 1)
-        momentum.check_decays(self.decay, self.final_decay)
+        momentum.check_decays(self)
 
 
 class CueCoState(NamedTuple):
@@ -129,7 +128,7 @@ def make(context: MethodContext, config: Config) -> TwoView:
         InputError: a queue, a number of clusters or a duration that does not fit, or no predictor.
     """
     check_queue(config.queue, context)
-    warmup, period = cluster_steps(context, config.warmup, config.update_every)
+    warmup, is_due = base.refresh_schedule(context, config.warmup, config.update_every)
     checks.at_least("method.warmup", warmup, 1)
     keys = min(config.queue, warmup * context.batch_size)
     if config.clusters > keys:
@@ -145,19 +144,13 @@ def make(context: MethodContext, config: Config) -> TwoView:
         clusters = Clusters(centroids, jnp.ones(config.clusters))
         return CueCoState(batch_stats, target, create_queue(config.queue, jnp.zeros(d)), clusters)
 
-    def is_due(step: int) -> bool:
-        return step >= warmup and (step - warmup) % period == 0
-
     two_view = momentum.two_view(
         context,
         functools.partial(objective, config, warmup),
         name="CueCo",
-        decay=config.decay,
-        final_decay=config.final_decay,
+        decays=(config.decay, config.final_decay),
         predicts=True,
-        kept_network=base.online_network,
         initial_state=initial_state,
-        perturb=None,
     )
     return two_view._replace(
         refresh=Refresh(is_due, functools.partial(refresh_clusters, config)),
@@ -176,8 +169,8 @@ def objective(
     axis: Axis,
 ) -> tuple[Array, CueCoState, dict[str, Array]]:
     """L1 and, after the warm-up, L2 and L3; see `base.Objective`."""
-    if encoded.predictions is None or encoded.targets is None:
-        raise ValueError("predictions and targets must be given for CueCo's loss; got None")
+    assert encoded.predictions is not None
+    assert encoded.targets is not None
     queue, clusters = model_state.queue, model_state.clusters
     (query_a, query_b), (key_a, key_b) = encoded.predictions, encoded.targets
     terms = functools.partial(_terms, config, queue, clusters)

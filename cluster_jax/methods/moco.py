@@ -15,7 +15,6 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.core.collectives import Axis
 from cluster_jax.core.queue import Queue, create_queue, enqueue
 from cluster_jax.losses import infonce
-from cluster_jax.methods import base
 from cluster_jax.methods.base import Encoded, MethodContext, PyTree, TwoView, Watched
 from cluster_jax.methods.encoders import momentum
 from cluster_jax.methods.encoders.momentum import Target
@@ -47,7 +46,7 @@ class Config:
     def __post_init__(self) -> None:
         checks.positive("method.temperature", self.temperature)
         checks.whole("method.queue", self.queue, 1)
-        momentum.check_decays(self.decay, self.final_decay)
+        momentum.check_decays(self)
 
 
 class MoCoState(NamedTuple):
@@ -75,19 +74,9 @@ def make(context: MethodContext, config: Config) -> TwoView:
     Raises:
         InputError: the queue is no multiple of the batch.
     """
-    loss = functools.partial(_info_nce, config.temperature)
-    return with_queue(
-        context,
-        loss,
-        name="MoCo",
-        length=config.queue,
-        decay=config.decay,
-        final_decay=config.final_decay,
-    )
-
-
-def _info_nce(temperature: float, anchors: Array, keys: Array, rows: Array, filled: Array) -> Array:
-    return infonce.info_nce_queue(anchors, keys, rows, filled, temperature=temperature)
+    loss = functools.partial(infonce.info_nce_queue, temperature=config.temperature)
+    decays = config.decay, config.final_decay
+    return with_queue(context, loss, name="MoCo", length=config.queue, decays=decays)
 
 
 def with_queue(
@@ -96,18 +85,16 @@ def with_queue(
     *,
     name: str,
     length: int,
-    decay: float,
-    final_decay: float,
+    decays: tuple[float, float],
 ) -> TwoView:
     """MoCo with any loss of a queue, the mean of both directions.
 
     Args:
         context: network, augmentation and sizes.
-        loss: of one direction.
-        name: the method's, for messages.
+        loss: loss of one direction.
+        name: name of the method, for messages.
         length: number of keys in the queue.
-        decay: see `Config`.
-        final_decay: see `Config`.
+        decays: see `momentum.two_view`.
 
     Raises:
         InputError: the queue is no multiple of the batch.
@@ -118,38 +105,26 @@ def with_queue(
         queue = create_queue(length, jnp.zeros(context.network.projections))
         return MoCoState(batch_stats, target, queue)
 
+    def objective(
+        params: PyTree,
+        encoded: Encoded,
+        model_state: MoCoState,
+        step: Array,
+        key: Array,
+        axis: Axis,
+    ) -> tuple[Array, MoCoState, dict[str, Array]]:
+        assert encoded.targets is not None
+        queue = model_state.queue
+        (z_a, z_b), (target_a, target_b) = encoded.projections, encoded.targets
+        value = loss(z_a, target_b, queue.rows, queue.filled)
+        value = (value + loss(z_b, target_a, queue.rows, queue.filled)) / 2
+        keys = collectives.gather(ops.l2_normalize(target_b), axis)
+        return value, model_state._replace(queue=enqueue(queue, keys)), {}
+
     two_view = momentum.two_view(
-        context,
-        functools.partial(objective, loss),
-        name=name,
-        decay=decay,
-        final_decay=final_decay,
-        predicts=False,
-        kept_network=base.online_network,
-        initial_state=initial_state,
-        perturb=None,
+        context, objective, name=name, decays=decays, predicts=False, initial_state=initial_state
     )
     return two_view._replace(watched=Watched(chance=("loss", math.log(length + 1))))
-
-
-def objective(
-    loss: QueueLoss,
-    params: PyTree,
-    encoded: Encoded,
-    model_state: MoCoState,
-    step: Array,
-    key: Array,
-    axis: Axis,
-) -> tuple[Array, MoCoState, dict[str, Array]]:
-    """Both directions against the keys of earlier batches, see `base.Objective`."""
-    if encoded.targets is None:
-        raise ValueError("targets must be given for MoCo's loss; got None")
-    queue = model_state.queue
-    (z_a, z_b), (target_a, target_b) = encoded.projections, encoded.targets
-    value = loss(z_a, target_b, queue.rows, queue.filled)
-    value = (value + loss(z_b, target_a, queue.rows, queue.filled)) / 2
-    keys = collectives.gather(ops.l2_normalize(target_b), axis)
-    return value, model_state._replace(queue=enqueue(queue, keys)), {}
 
 
 def check_queue(length: int, context: MethodContext) -> None:

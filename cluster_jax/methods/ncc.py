@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh
 
-from cluster_jax.core import checks, schedules
+from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.collectives import Axis
 from cluster_jax.losses import ncc
@@ -23,6 +23,7 @@ from cluster_jax.methods.base import (
     TwoView,
     Watched,
     image_keys,
+    refresh_schedule,
     spherical_clusters,
 )
 from cluster_jax.methods.byol import alignment
@@ -71,7 +72,7 @@ class Config:
         checks.at_least("method.sigma", self.sigma, 0)
         checks.whole("method.n_init", self.n_init, 1)
         checks.one_of("method.part", self.part, ncc.PARTS)
-        momentum.check_decays(self.decay, self.final_decay)
+        momentum.check_decays(self)
 
 
 class NCCState(NamedTuple):
@@ -110,48 +111,28 @@ def make(context: MethodContext, config: Config) -> TwoView:
             f"method.clusters must be at most the {context.images} training images; "
             f"got {config.clusters}"
         )
-    warmup, period = cluster_steps(context, config.warmup, config.update_every)
+    warmup, is_due = refresh_schedule(context, config.warmup, config.update_every)
 
     def initial_state(batch_stats: PyTree, target: Target) -> NCCState:
         labels = jnp.zeros(context.images, jnp.int32)
         centers = jnp.zeros((config.clusters, context.network.projections))
         return NCCState(batch_stats, target, labels, centers)
 
-    def is_due(step: int) -> bool:
-        return config.weight > 0 and step >= warmup and (step - warmup) % period == 0
-
     two_view = momentum.two_view(
         context,
         functools.partial(objective, config, warmup),
         name="NCC",
-        decay=config.decay,
-        final_decay=config.final_decay,
+        decays=(config.decay, config.final_decay),
         predicts=True,
         kept_network=momentum.target_network,
         initial_state=initial_state,
         perturb=functools.partial(sample_positives, config.sigma, warmup) if config.sigma else None,
     )
+    refresh = Refresh(is_due, functools.partial(e_step, config))
     return two_view._replace(
-        refresh=Refresh(is_due, functools.partial(e_step, config)),
+        refresh=refresh if config.weight else None,
         watched=Watched(pseudo_labels=lambda model_state: model_state.labels),
     )
-
-
-def cluster_steps(context: MethodContext, warmup: str, update_every: str) -> tuple[int, int]:
-    """The duration without clusters and that between two updates of the clusters, in steps.
-
-    Raises:
-        InputError: no such duration, or no step with clusters is left.
-    """
-    warmup_steps = schedules.steps("method.warmup", warmup, context.steps_per_epoch)
-    period = schedules.steps("method.update_every", update_every, context.steps_per_epoch)
-    checks.at_least("method.update_every", period, 1)
-    if warmup_steps >= context.total_steps:
-        raise InputError(
-            f"method.warmup must be shorter than train.duration, {context.total_steps} steps; "
-            f"got {warmup_steps}"
-        )
-    return warmup_steps, period
 
 
 def sample_positives(
@@ -173,12 +154,12 @@ def objective(
     axis: Axis,
 ) -> tuple[Array, NCCState, dict[str, Array]]:
     """Alignment and, after the warm-up, ProtoCL; see `base.Objective`."""
-    aligned = alignment(encoded)
+    aligned = alignment(encoded, axis)
     if not config.weight:
         return aligned, model_state, {}
     rows = encoded.predictions if config.part == "alignment" else encoded.projections
-    if rows is None or encoded.targets is None:
-        raise ValueError("predictions and targets must be given for NCC's loss; got None")
+    assert rows is not None
+    assert encoded.targets is not None
     prototypes = ncc.proto_cl_views(
         rows,
         encoded.targets,

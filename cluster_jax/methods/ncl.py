@@ -32,8 +32,6 @@ from cluster_jax.methods.base import (
 from cluster_jax.methods.encoders import classifiers
 from cluster_jax.methods.encoders.classifiers import LABELED, NOVEL
 
-__all__ = ["Config", "make"]
-
 N_INIT = 10  # runs of k-means in the first clustering; later ones start from its centers too
 
 
@@ -238,11 +236,9 @@ def make(context: MethodContext, config: Config) -> Method:
     method = classifiers.method(context, loss, classes, initial_state)
     if config.head == "pairs":
         return method
-    period = schedules.steps("method.update_every", config.update_every, per_epoch)
-    checks.at_least("method.update_every", period, 1)
-    cluster = functools.partial(_cluster, context, config)
+    _, is_due = base.refresh_schedule(context, "0 steps", config.update_every)
     return method._replace(
-        refresh=Refresh(lambda step: step % period == 0, cluster),
+        refresh=Refresh(is_due, functools.partial(_cluster, context, config)),
         watched=Watched(pseudo_labels=lambda model_state: model_state.pseudo_labels),
     )
 
@@ -369,11 +365,9 @@ def _forward(
     context: MethodContext, params: PyTree, batch_stats: PyTree, images: Array, axis: Axis
 ) -> tuple[_View, PyTree]:
     """Outputs of both heads and new statistics."""
-    logits, z, batch_stats = classifiers.forward(
-        context, params, batch_stats, images, LABELED, axis
-    )
-    novel = classifiers.logits(params, NOVEL, z)
-    return _View(logits, jax.nn.softmax(logits), novel, jax.nn.softmax(novel), z), batch_stats
+    heads, z, stats = classifiers.forward(context, params, batch_stats, images, axis)
+    logits, novel = heads[LABELED], heads[NOVEL]
+    return _View(logits, jax.nn.softmax(logits), novel, jax.nn.softmax(novel), z), stats
 
 
 def _consistency(heads: str, a: _View, b: _View, count: int) -> Array:

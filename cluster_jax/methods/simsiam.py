@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from cluster_jax.methods.base import MethodContext, TwoView
-from cluster_jax.methods.byol import objective
+from cluster_jax.methods.base import MethodContext, TwoView, stateless
+from cluster_jax.methods.byol import alignment
 from cluster_jax.methods.encoders import online
 
 
@@ -23,4 +23,4 @@ def make(context: MethodContext, config: Config) -> TwoView:
     Raises:
         InputError: the network has no predictor, or its BatchNorm is shuffled.
     """
-    return online.two_view(context, objective, name="SimSiam", predicts=True)
+    return online.two_view(context, stateless(alignment), name="SimSiam", predicts=True)
