@@ -16,6 +16,7 @@ from cluster_jax.core import checks, schedules
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.collectives import Axis
 from cluster_jax.core.config import parse_section
+from cluster_jax.data.batches import Batch
 from cluster_jax.data.views import Augment, View
 from cluster_jax.nets.network import Network
 
@@ -69,7 +70,7 @@ Init = Callable[[Array, Array], tuple[PyTree, ModelState]]
 # is the loss of the global batch. `batch` is {"image": uint8 [b, H, W, C], "index": int32 [b]};
 # with `train.labeled_batch_size` it has two such parts, "labeled", which has a "label" too
 # (int32 [b]), and "unlabeled".
-Loss = Callable[[PyTree, ModelState, Mapping[str, Any], Array, Array, Axis], tuple[Array, Aux]]
+Loss = Callable[[PyTree, ModelState, Batch, Array, Array, Axis], tuple[Array, Aux]]
 # (params, model_state, step) -> model_state, once the optimizer has moved the parameters.
 After = Callable[[PyTree, ModelState, Array], ModelState]
 # (params, model_state, images) -> {"backbone": [b, d], ...} of uint8 images [b, H, W, C].
@@ -175,13 +176,12 @@ Encode = Callable[
 ]
 # (params, encoded, model_state, step, key, axis) -> loss, model_state, metrics; needs no images.
 Objective = Callable[
-    [PyTree, Encoded, ModelState, Array, Array, Axis],
-    tuple[Array, ModelState, dict[str, Array]],
+    [PyTree, Encoded, ModelState, Array, Array, Axis], tuple[Array, ModelState, dict[str, Array]]
 ]
 
 
 # (encoded, batch, keys, axis) -> term, metrics: a term that is added to the objective. `keys` [2].
-Regularizer = Callable[[Encoded, Mapping[str, Any], Array, Axis], tuple[Array, dict[str, Array]]]
+Regularizer = Callable[[Encoded, Batch, Array, Axis], tuple[Array, dict[str, Array]]]
 
 
 class TwoView(NamedTuple):
@@ -252,26 +252,24 @@ def with_network(model_state: ModelState, params: PyTree, batch_stats: PyTree) -
     return model_state._replace(**changes)
 
 
-def spherical_clusters(
-    features: ArrayLike,
-    clusters: int,
-    *,
-    n_init: int,
-    key: Array,
-    init: ArrayLike | None,
-    mesh: Mesh,
+def spherical_kmeans(
+    features: ArrayLike, clusters: int, key: Array, mesh: Mesh, n_init: int, last: Any = None
 ) -> KMeansResult:
-    """Spherical k-means of a refresh, run until convergence; see `clustering.kmeans.kmeans`."""
-    return kmeans(
-        features,
-        clusters,
-        metric="spherical",
-        n_init=n_init,
-        max_iter=MAX_ITER,
-        seed=int(jax.random.randint(key, (), 0, np.iinfo(np.int32).max)),
-        init=init,
-        mesh=mesh,
-    )
+    """Spherical k-means of a refresh, run until convergence; see `clustering.kmeans.kmeans`.
+
+    Args:
+        features: rows to cluster `[n, d]`.
+        clusters: K.
+        key: random key of the refresh.
+        mesh: all devices.
+        n_init: number of runs.
+        last: centers of the last refresh `[K, d]`, from which one run starts unless they are all
+            zero, as before the first refresh; None: all runs start by k-means++.
+    """
+    seed = int(jax.random.randint(key, (), 0, np.iinfo(np.int32).max))
+    init = np.asarray(last) if last is not None and np.any(last) else None
+    settings = {"n_init": n_init, "max_iter": MAX_ITER, "seed": seed, "init": init, "mesh": mesh}
+    return kmeans(features, clusters, metric="spherical", **settings)
 
 
 def refresh_schedule(
@@ -306,12 +304,12 @@ def image_keys(key: Array, index: Array) -> Array:
     return jax.vmap(lambda i: jax.random.fold_in(key, i))(index)
 
 
-def augmented(view: View, key: Array, rows: Mapping[str, Any]) -> Array:
+def augmented(view: View, key: Array, rows: Batch) -> Array:
     """A view `[b, H, W, C]` of each image of `rows`, each drawn with a key of its own."""
     return jax.vmap(view)(image_keys(key, rows["index"]), rows["image"])
 
 
-def two_views(augment: Augment, key: Array, batch: Mapping[str, Any]) -> tuple[Array, Array]:
+def two_views(augment: Augment, key: Array, batch: Batch) -> tuple[Array, Array]:
     """Views a and b `[b, H, W, C]` of every image of a batch, each from a key of its own."""
     first, second = jax.random.split(key)
     return augmented(augment.view, first, batch), augmented(augment.other, second, batch)
@@ -319,18 +317,7 @@ def two_views(augment: Augment, key: Array, batch: Mapping[str, Any]) -> tuple[A
 
 def stateless(loss: Callable[[Encoded, Axis], Array]) -> Objective:
     """The objective of a loss `(encoded, axis) -> loss` that only needs the embeddings."""
-
-    def objective(
-        params: PyTree,
-        encoded: Encoded,
-        model_state: ModelState,
-        step: Array,
-        key: Array,
-        axis: Axis,
-    ) -> tuple[Array, ModelState, dict[str, Array]]:
-        return loss(encoded, axis), model_state, {}
-
-    return objective
+    return lambda params, encoded, state, step, key, axis: (loss(encoded, axis), state, {})
 
 
 def as_method(base: TwoView, regularizer: Regularizer | None = None) -> Method:
@@ -343,12 +330,7 @@ def as_method(base: TwoView, regularizer: Regularizer | None = None) -> Method:
     """
 
     def loss(
-        params: PyTree,
-        model_state: ModelState,
-        batch: Mapping[str, Any],
-        step: Array,
-        key: Array,
-        axis: Axis,
+        params: PyTree, model_state: ModelState, batch: Batch, step: Array, key: Array, axis: Axis
     ) -> tuple[Array, Aux]:
         keys = jax.random.split(key, 5)
         view_key, encoder_key, loss_key = keys[:3]
@@ -356,14 +338,14 @@ def as_method(base: TwoView, regularizer: Regularizer | None = None) -> Method:
         encoded, model_state = base.encode(
             params, model_state, views, batch["index"], step, encoder_key, axis
         )
+        added = None if regularizer is None else regularizer(encoded, batch, keys[3:], axis)
         value, model_state, metrics = base.objective(
             params, encoded, model_state, step, loss_key, axis
         )
-        if regularizer is not None:
-            term, more = regularizer(encoded, batch, keys[3:], axis)
-            metrics = {"base_loss": value, **more, **metrics}
-            value += term
-        return value, Aux(model_state, {"loss": value, **metrics})
+        if added is None:
+            return value, Aux(model_state, {"loss": value, **metrics})
+        total = value + added[0]
+        return total, Aux(model_state, {"loss": total, "base_loss": value, **added[1], **metrics})
 
     watched = base.watched
     if regularizer is not None and watched.chance is not None and watched.chance[0] == "loss":

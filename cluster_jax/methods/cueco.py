@@ -20,15 +20,7 @@ from cluster_jax.core.collectives import Axis
 from cluster_jax.core.queue import Queue, create_queue, enqueue
 from cluster_jax.losses import cueco, infonce
 from cluster_jax.methods import base
-from cluster_jax.methods.base import (
-    Encoded,
-    Features,
-    MethodContext,
-    PyTree,
-    Refresh,
-    TwoView,
-    Watched,
-)
+from cluster_jax.methods.base import Encoded, MethodContext, PyTree, Refresh, TwoView, Watched
 from cluster_jax.methods.encoders import momentum
 from cluster_jax.methods.encoders.momentum import Target
 from cluster_jax.methods.moco import check_queue
@@ -146,7 +138,7 @@ def make(context: MethodContext, config: Config) -> TwoView:
 
     two_view = momentum.two_view(
         context,
-        functools.partial(objective, config, warmup),
+        _objective(config, warmup),
         name="CueCo",
         decays=(config.decay, config.final_decay),
         predicts=True,
@@ -158,39 +150,37 @@ def make(context: MethodContext, config: Config) -> TwoView:
     )
 
 
-def objective(
-    config: Config,
-    warmup: int,
-    params: PyTree,
-    encoded: Encoded,
-    model_state: CueCoState,
-    step: Array,
-    key: Array,
-    axis: Axis,
-) -> tuple[Array, CueCoState, dict[str, Array]]:
-    """L1 and, after the warm-up, L2 and L3; see `base.Objective`."""
-    assert encoded.predictions is not None
-    assert encoded.targets is not None
-    queue, clusters = model_state.queue, model_state.clusters
-    (query_a, query_b), (key_a, key_b) = encoded.predictions, encoded.targets
-    terms = functools.partial(_terms, config, queue, clusters)
-    losses = (terms(query_a, key_b) + terms(query_b, key_a)) / 2
-    active = (step >= warmup).astype(losses.dtype)
-    weights = dataclasses.asdict(config.weights)
-    scales = jnp.array(list(weights.values()), losses.dtype)
-    scales *= jnp.stack([jnp.ones_like(active), active, active])
-    keys = collectives.gather(ops.l2_normalize(key_b), axis)
-    assigned_by = keys if config.assign_by == "key" else collectives.gather(query_a, axis)
-    moved = online.update(
-        clusters,
-        keys,
-        online.assign(assigned_by, clusters.centroids),
-        centroid_decay=config.centroid_decay,
-        variance_decay=config.variance_decay,
-    )
-    clusters = jax.tree.map(lambda new, old: jnp.where(step < warmup, old, new), moved, clusters)
-    model_state = model_state._replace(queue=enqueue(queue, keys), clusters=clusters)
-    return jnp.sum(scales * losses), model_state, dict(zip(weights, losses, strict=True))
+def _objective(config: Config, warmup: int) -> base.Objective:
+    """L1 and, after the warm-up, L2 and L3."""
+
+    def objective(
+        params: PyTree, encoded: Encoded, state: CueCoState, step: Array, key: Array, axis: Axis
+    ) -> tuple[Array, CueCoState, dict[str, Array]]:
+        assert encoded.predictions is not None
+        assert encoded.targets is not None
+        (query_a, query_b), (key_a, key_b) = encoded.predictions, encoded.targets
+        terms = functools.partial(_terms, config, state.queue, state.clusters)
+        losses = (terms(query_a, key_b) + terms(query_b, key_a)) / 2
+        active = (step >= warmup).astype(losses.dtype)
+        weights = dataclasses.asdict(config.weights)
+        scales = jnp.array(list(weights.values()), losses.dtype)
+        scales *= jnp.stack([jnp.ones_like(active), active, active])
+        keys = collectives.gather(ops.l2_normalize(key_b), axis)
+        assigned_by = keys if config.assign_by == "key" else collectives.gather(query_a, axis)
+        moved = online.update(
+            state.clusters,
+            keys,
+            online.assign(assigned_by, state.clusters.centroids),
+            centroid_decay=config.centroid_decay,
+            variance_decay=config.variance_decay,
+        )
+        clusters = jax.tree.map(
+            lambda new, old: jnp.where(step < warmup, old, new), moved, state.clusters
+        )
+        state = state._replace(queue=enqueue(state.queue, keys), clusters=clusters)
+        return jnp.sum(scales * losses), state, dict(zip(weights, losses, strict=True))
+
+    return objective
 
 
 def _terms(config: Config, queue: Queue, clusters: Clusters, query: Array, key: Array) -> Array:
@@ -208,20 +198,14 @@ def _terms(config: Config, queue: Queue, clusters: Clusters, query: Array, key: 
 
 def refresh_clusters(
     config: Config,
-    model_state: CueCoState,
-    embedding: Callable[[], Features],
+    state: CueCoState,
+    embedding: Callable[[], base.Features],
     key: Array,
     mesh: Mesh,
 ) -> CueCoState:
     """Clusters from k-means on the queue, see `base.Refresh.update`; `embedding` is unused."""
-    queue = model_state.queue
-    rows = np.asarray(queue.rows)[: int(queue.filled)]
-    result = base.spherical_clusters(
-        rows, config.clusters, n_init=config.n_init, key=key, init=None, mesh=mesh
-    )
-    clusters = jax.tree.map(
-        lambda new, old: np.asarray(new, old.dtype),
-        online.start(rows, result.centers),
-        model_state.clusters,
-    )
-    return model_state._replace(clusters=clusters)
+    rows = np.asarray(state.queue.rows)[: int(state.queue.filled)]
+    result = base.spherical_kmeans(rows, config.clusters, key, mesh, config.n_init)
+    started = online.start(rows, result.centers)
+    clusters = jax.tree.map(lambda new, old: np.asarray(new, old.dtype), started, state.clusters)
+    return state._replace(clusters=clusters)

@@ -80,12 +80,7 @@ def make(context: MethodContext, config: Config) -> TwoView:
 
 
 def with_queue(
-    context: MethodContext,
-    loss: QueueLoss,
-    *,
-    name: str,
-    length: int,
-    decays: tuple[float, float],
+    context: MethodContext, loss: QueueLoss, *, name: str, length: int, decays: tuple[float, float]
 ) -> TwoView:
     """MoCo with any loss of a queue, the mean of both directions.
 
@@ -106,20 +101,15 @@ def with_queue(
         return MoCoState(batch_stats, target, queue)
 
     def objective(
-        params: PyTree,
-        encoded: Encoded,
-        model_state: MoCoState,
-        step: Array,
-        key: Array,
-        axis: Axis,
+        params: PyTree, encoded: Encoded, state: MoCoState, step: Array, key: Array, axis: Axis
     ) -> tuple[Array, MoCoState, dict[str, Array]]:
         assert encoded.targets is not None
-        queue = model_state.queue
+        queue = state.queue
         (z_a, z_b), (target_a, target_b) = encoded.projections, encoded.targets
         value = loss(z_a, target_b, queue.rows, queue.filled)
         value = (value + loss(z_b, target_a, queue.rows, queue.filled)) / 2
         keys = collectives.gather(ops.l2_normalize(target_b), axis)
-        return value, model_state._replace(queue=enqueue(queue, keys)), {}
+        return value, state._replace(queue=enqueue(queue, keys)), {}
 
     two_view = momentum.two_view(
         context, objective, name=name, decays=decays, predicts=False, initial_state=initial_state

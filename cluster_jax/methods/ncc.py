@@ -14,18 +14,8 @@ from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.collectives import Axis
 from cluster_jax.losses import ncc
-from cluster_jax.methods.base import (
-    Encoded,
-    Features,
-    MethodContext,
-    PyTree,
-    Refresh,
-    TwoView,
-    Watched,
-    image_keys,
-    refresh_schedule,
-    spherical_clusters,
-)
+from cluster_jax.methods import base
+from cluster_jax.methods.base import Encoded, MethodContext, PyTree, Refresh, TwoView
 from cluster_jax.methods.byol import alignment
 from cluster_jax.methods.encoders import momentum
 from cluster_jax.methods.encoders.momentum import Target
@@ -111,86 +101,72 @@ def make(context: MethodContext, config: Config) -> TwoView:
             f"method.clusters must be at most the {context.images} training images; "
             f"got {config.clusters}"
         )
-    warmup, is_due = refresh_schedule(context, config.warmup, config.update_every)
+    warmup, is_due = base.refresh_schedule(context, config.warmup, config.update_every)
 
     def initial_state(batch_stats: PyTree, target: Target) -> NCCState:
         labels = jnp.zeros(context.images, jnp.int32)
         centers = jnp.zeros((config.clusters, context.network.projections))
         return NCCState(batch_stats, target, labels, centers)
 
+    def sample_positives(projections: Array, index: Array, step: Array, key: Array) -> Array:
+        scale = jnp.where(step < warmup, 0.0, config.sigma)
+        return ncc.positive_samples(base.image_keys(key, index), projections, scale=scale)
+
     two_view = momentum.two_view(
         context,
-        functools.partial(objective, config, warmup),
+        _objective(config, warmup),
         name="NCC",
         decays=(config.decay, config.final_decay),
         predicts=True,
         kept_network=momentum.target_network,
         initial_state=initial_state,
-        perturb=functools.partial(sample_positives, config.sigma, warmup) if config.sigma else None,
+        perturb=sample_positives if config.sigma else None,
     )
     refresh = Refresh(is_due, functools.partial(e_step, config))
     return two_view._replace(
         refresh=refresh if config.weight else None,
-        watched=Watched(pseudo_labels=lambda model_state: model_state.labels),
+        watched=base.Watched(pseudo_labels=lambda model_state: model_state.labels),
     )
 
 
-def sample_positives(
-    sigma: float, warmup: int, projections: Array, index: Array, step: Array, key: Array
-) -> Array:
-    """Neighbors of the projections as the predictor's input, see `momentum.Perturb`."""
-    scale = jnp.where(step < warmup, 0.0, sigma)
-    return ncc.positive_samples(image_keys(key, index), projections, scale=scale)
+def _objective(config: Config, warmup: int) -> base.Objective:
+    """Alignment and, after the warm-up, ProtoCL."""
 
+    def objective(
+        params: PyTree, encoded: Encoded, state: NCCState, step: Array, key: Array, axis: Axis
+    ) -> tuple[Array, NCCState, dict[str, Array]]:
+        aligned = alignment(encoded, axis)
+        if not config.weight:
+            return aligned, state, {}
+        rows = encoded.predictions if config.part == "alignment" else encoded.projections
+        assert rows is not None
+        assert encoded.targets is not None
+        prototypes = ncc.proto_cl_views(
+            rows,
+            encoded.targets,
+            state.labels[encoded.image_index],
+            part=config.part,
+            clusters=config.clusters,
+            temperature=config.temperature,
+            axis=axis,
+        )
+        active = jnp.where(step < warmup, 0, config.weight).astype(prototypes.dtype)
+        metrics = {"alignment": aligned, "prototypes": prototypes}
+        return aligned + active * prototypes, state, metrics
 
-def objective(
-    config: Config,
-    warmup: int,
-    params: PyTree,
-    encoded: Encoded,
-    model_state: NCCState,
-    step: Array,
-    key: Array,
-    axis: Axis,
-) -> tuple[Array, NCCState, dict[str, Array]]:
-    """Alignment and, after the warm-up, ProtoCL; see `base.Objective`."""
-    aligned = alignment(encoded, axis)
-    if not config.weight:
-        return aligned, model_state, {}
-    rows = encoded.predictions if config.part == "alignment" else encoded.projections
-    assert rows is not None
-    assert encoded.targets is not None
-    prototypes = ncc.proto_cl_views(
-        rows,
-        encoded.targets,
-        model_state.labels[encoded.image_index],
-        part=config.part,
-        clusters=config.clusters,
-        temperature=config.temperature,
-        axis=axis,
-    )
-    active = jnp.where(step < warmup, 0, config.weight).astype(prototypes.dtype)
-    metrics = {"alignment": aligned, "prototypes": prototypes}
-    return aligned + active * prototypes, model_state, metrics
+    return objective
 
 
 def e_step(
     config: Config,
-    model_state: NCCState,
-    embedding: Callable[[], Features],
+    state: NCCState,
+    embedding: Callable[[], base.Features],
     key: Array,
     mesh: Mesh,
 ) -> NCCState:
     """Pseudo-labels of all training images, see `base.Refresh.update`."""
-    last = np.asarray(model_state.centers)
-    result = spherical_clusters(
-        embedding()["projection"],
-        config.clusters,
-        n_init=config.n_init,
-        key=key,
-        # Before the first E-step the centers are zeros, not usable as initial centers.
-        init=last if config.warm_start and last.any() else None,
-        mesh=mesh,
-    )
-    centers = result.centers.astype(model_state.centers.dtype)
-    return model_state._replace(labels=result.labels, centers=centers)
+    last = state.centers if config.warm_start else None
+    rows = embedding()["projection"]
+    result = base.spherical_kmeans(rows, config.clusters, key, mesh, config.n_init, last)
+    centers = result.centers.astype(state.centers.dtype)
+    return state._replace(labels=result.labels, centers=centers)

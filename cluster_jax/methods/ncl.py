@@ -20,15 +20,7 @@ from cluster_jax.core.collectives import Axis
 from cluster_jax.core.queue import Queue, create_queue, enqueue
 from cluster_jax.losses import hng, ncl
 from cluster_jax.methods import base
-from cluster_jax.methods.base import (
-    Aux,
-    Features,
-    Method,
-    MethodContext,
-    PyTree,
-    Refresh,
-    Watched,
-)
+from cluster_jax.methods.base import Aux, Method, MethodContext, PyTree, Refresh, Watched
 from cluster_jax.methods.encoders import classifiers
 from cluster_jax.methods.encoders.classifiers import LABELED, NOVEL
 
@@ -247,7 +239,7 @@ def _cluster(
     context: MethodContext,
     config: Config,
     model_state: NCLState,
-    embedding: Callable[[], Features],
+    embedding: Callable[[], base.Features],
     key: Array,
     mesh: Mesh,
 ) -> NCLState:
@@ -255,14 +247,7 @@ def _cluster(
     last = np.asarray(model_state.centers)
     embedded, unlabeled = embedding(), np.asarray(context.unlabeled_rows)
     features = np.asarray(embedded["backbone"])[unlabeled]
-    result = base.spherical_clusters(
-        features,
-        config.classes,
-        n_init=N_INIT,
-        key=key,
-        init=last if last.any() else None,
-        mesh=mesh,
-    )
+    result = base.spherical_kmeans(features, config.classes, key, mesh, N_INIT, last)
     centers = result.centers.astype(last.dtype)
     # The head keeps its classes: each new cluster takes the number of the old one that it is like.
     centers = centers[optimize.linear_sum_assignment(-last @ centers.T)[1]]

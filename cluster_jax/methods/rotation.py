@@ -1,13 +1,12 @@
 """Rotation: tell by how many quarter turns an image was rotated. The first stage of NCL."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
 
 import jax.numpy as jnp
 from jax import Array
 
 from cluster_jax.core.checks import InputError
+from cluster_jax.data.batches import Batch
 from cluster_jax.methods import base
 from cluster_jax.methods.base import Method, MethodContext
 from cluster_jax.methods.encoders import classifiers
@@ -32,7 +31,7 @@ def make(context: MethodContext, config: Config) -> Method:
     """
     classifiers.check(context, "rotation", labeled=None)
 
-    def rotated(batch: Mapping[str, Any], key: Array) -> tuple[Array, Array]:
+    def rotated(batch: Batch, key: Array) -> tuple[Array, Array]:
         views = base.augmented(context.augment.view, key, batch)
         if views.ndim != 4:
             raise InputError("the method rotation must be trained on images; got features")

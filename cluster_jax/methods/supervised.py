@@ -1,11 +1,10 @@
 """Supervised classification of the labeled images alone. The second stage of NCL."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
 
 from jax import Array
 
+from cluster_jax.data.batches import Batch
 from cluster_jax.methods import base
 from cluster_jax.methods.base import Method, MethodContext
 from cluster_jax.methods.encoders import classifiers
@@ -27,7 +26,7 @@ def make(context: MethodContext, config: Config) -> Method:
     """
     classifiers.check(context, "supervised", labeled=context.batch_size)
 
-    def labeled(batch: Mapping[str, Any], key: Array) -> tuple[Array, Array]:
+    def labeled(batch: Batch, key: Array) -> tuple[Array, Array]:
         rows = batch["labeled"]
         return base.augmented(context.augment.view, key, rows), rows["label"]
 

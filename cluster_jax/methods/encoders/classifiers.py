@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,18 +9,10 @@ from jax import Array
 
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.collectives import Axis
+from cluster_jax.data.batches import Batch
 from cluster_jax.losses.ncl import cross_entropy
 from cluster_jax.methods import base
-from cluster_jax.methods.base import (
-    Aux,
-    Features,
-    Loss,
-    Method,
-    MethodContext,
-    ModelState,
-    PyTree,
-    Watched,
-)
+from cluster_jax.methods.base import Aux, Loss, Method, MethodContext, ModelState, PyTree
 from cluster_jax.methods.encoders.online import NetworkState
 from cluster_jax.nets import heads
 
@@ -81,7 +72,7 @@ def method(
         }
         return {**params, "heads": classifiers}, initial_state(batch_stats)
 
-    def embed(params: PyTree, model_state: ModelState, images: Array) -> Features:
+    def embed(params: PyTree, model_state: ModelState, images: Array) -> base.Features:
         inputs = jax.vmap(context.augment.clean)(images)
         out = network.forward(params, model_state.batch_stats, inputs, train=False, axis=None)
         return {"backbone": out.representation, **_logits(params, out.representation)}
@@ -93,7 +84,7 @@ def one_head(
     context: MethodContext,
     head: str,
     classes: int,
-    examples: Callable[[Mapping[str, Any], Array], tuple[Array, Array]],
+    examples: Callable[[Batch, Array], tuple[Array, Array]],
 ) -> Method:
     """A method that minimizes the cross-entropy of one classifier; it logs the accuracy too.
 
@@ -105,18 +96,13 @@ def one_head(
     """
 
     def loss(
-        params: PyTree,
-        model_state: NetworkState,
-        batch: Mapping[str, Any],
-        step: Array,
-        key: Array,
-        axis: Axis,
+        params: PyTree, state: NetworkState, batch: Batch, step: Array, key: Array, axis: Axis
     ) -> tuple[Array, Aux]:
         images, labels = examples(batch, key)
-        logits, _, stats = forward(context, params, model_state.batch_stats, images, axis)
+        logits, _, stats = forward(context, params, state.batch_stats, images, axis)
         value = cross_entropy(logits[head], labels)
         accuracy = jnp.mean(jnp.argmax(logits[head], axis=1) == labels)
         return value, Aux(NetworkState(stats), {"loss": value, "accuracy": accuracy})
 
-    watched = Watched(chance=("loss", math.log(classes)))
+    watched = base.Watched(chance=("loss", math.log(classes)))
     return method(context, loss, {head: classes})._replace(watched=watched)

@@ -11,15 +11,7 @@ from jax import Array, lax
 from cluster_jax.core import checks, schedules
 from cluster_jax.core.collectives import Axis
 from cluster_jax.methods import base
-from cluster_jax.methods.base import (
-    Encoded,
-    MethodConfig,
-    MethodContext,
-    ModelState,
-    Objective,
-    PyTree,
-    TwoView,
-)
+from cluster_jax.methods.base import Encoded, MethodContext, ModelState, PyTree, TwoView
 from cluster_jax.methods.encoders import online
 from cluster_jax.nets.network import Predict
 
@@ -53,7 +45,7 @@ class MomentumState(NamedTuple):
     target: Target
 
 
-def check_decays(config: MethodConfig) -> None:
+def check_decays(config: base.MethodConfig) -> None:
     """Raises an `InputError` unless `decay` and `final_decay` are between 0 and 1."""
     for key in ("decay", "final_decay"):
         checks.between(f"method.{key}", getattr(config, key), 0, 1)
@@ -66,7 +58,7 @@ def target_network(params: PyTree, model_state: ModelState) -> tuple[PyTree, PyT
 
 def two_view(
     context: MethodContext,
-    objective: Objective,
+    objective: base.Objective,
     *,
     name: str,
     decays: tuple[float, float],

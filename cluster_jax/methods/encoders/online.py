@@ -9,14 +9,7 @@ from jax import Array, lax
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.collectives import Axis
 from cluster_jax.methods import base
-from cluster_jax.methods.base import (
-    Encoded,
-    MethodContext,
-    Objective,
-    PyTree,
-    SamplerInputs,
-    TwoView,
-)
+from cluster_jax.methods.base import Encoded, MethodContext, PyTree, SamplerInputs, TwoView
 from cluster_jax.nets import norm
 from cluster_jax.nets.network import Predict
 
@@ -31,7 +24,9 @@ class NetworkState(NamedTuple):
     batch_stats: PyTree
 
 
-def two_view(context: MethodContext, objective: Objective, *, name: str, predicts: bool) -> TwoView:
+def two_view(
+    context: MethodContext, objective: base.Objective, *, name: str, predicts: bool
+) -> TwoView:
     """A method without a target network. The trained network is kept.
 
     Args:

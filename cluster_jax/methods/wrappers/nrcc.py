@@ -2,8 +2,6 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,17 +10,11 @@ from jax import Array, lax
 from cluster_jax.core import checks, collectives
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.collectives import Axis
+from cluster_jax.data.batches import Batch
 from cluster_jax.data.views import Augment
 from cluster_jax.losses.nrcc import nrcc_views
-from cluster_jax.methods.base import (
-    Encoded,
-    Method,
-    SamplerInputs,
-    TwoView,
-    as_method,
-    augmented,
-    image_keys,
-)
+from cluster_jax.methods import base as methods
+from cluster_jax.methods.base import Encoded, Method, SamplerInputs, TwoView
 from cluster_jax.samplers import base as samplers
 from cluster_jax.samplers.base import POTENTIALS
 from cluster_jax.samplers.hmc import hmc
@@ -183,28 +175,23 @@ def with_nrcc(base: TwoView, config: NRCCConfig) -> Method:
                 f"nrcc.{key} must be one of {', '.join(map(repr, names))} for this method; "
                 f"got {value!r}"
             )
-    return as_method(base, functools.partial(_regularizer, base.augment, config))
+    return methods.as_method(base, functools.partial(_regularizer, base.augment, config))
 
 
 def _regularizer(
-    augment: Augment,
-    config: NRCCConfig,
-    encoded: Encoded,
-    batch: Mapping[str, Any],
-    keys: Array,
-    axis: Axis,
+    augment: Augment, config: NRCCConfig, encoded: Encoded, batch: Batch, keys: Array, axis: Axis
 ) -> tuple[Array, dict[str, Array]]:
     """`weight * R` and its metrics, see `methods.base.Regularizer`."""
     sampler_key, view_key = keys
     inputs, metrics = encoded.sampler_inputs, dict[str, Array]()
     if config.sampler == "augment":
-        view = augmented(augment.view, view_key, batch)
+        view = methods.augmented(augment.view, view_key, batch)
     else:
         reference = inputs.reference
         if config.reference == "clean":
             reference = inputs.project(jax.vmap(augment.clean)(batch["image"]))
-        image_sampler_keys = image_keys(sampler_key, batch["index"])
-        view, metrics = _sample(config, image_sampler_keys, inputs, reference, axis)
+        sampler_keys = methods.image_keys(sampler_key, batch["index"])
+        view, metrics = _sample(config, sampler_keys, inputs, reference, axis)
     # Two stop-gradients. The inner one: the sampled pixels depend on the parameters through the
     # sampler's gradients. The outer one: their embedding c is a constant for the regularizer (the
     # authors' code), which moves the anchors away from c, and never c away from the anchors.
