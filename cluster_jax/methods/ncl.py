@@ -2,8 +2,8 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,7 @@ from cluster_jax.core import arrays, checks, collectives, ops, schedules
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.collectives import Axis
 from cluster_jax.core.queue import Queue, create_queue, enqueue
+from cluster_jax.data.batches import Batch
 from cluster_jax.losses import hng, ncl
 from cluster_jax.methods import base
 from cluster_jax.methods.base import Aux, Method, MethodContext, PyTree, Refresh, Watched
@@ -223,7 +224,7 @@ def make(context: MethodContext, config: Config) -> Method:
             jnp.zeros((config.classes, context.network.features)),
         )
 
-    loss = functools.partial(_loss, context, config, starts)
+    loss = _loss(context, config, starts)
     classes = {LABELED: context.known_classes, NOVEL: config.classes}
     method = classifiers.method(context, loss, classes, initial_state)
     if config.head == "pairs":
@@ -270,78 +271,76 @@ class _View(NamedTuple):
     features: Array  # z [b, f]
 
 
-def _loss(
-    context: MethodContext,
-    config: Config,
-    starts: StartSteps,
-    params: PyTree,
-    model_state: NCLState,
-    batch: Mapping[str, Any],
-    step: Array,
-    key: Array,
-    axis: Axis,
-) -> tuple[Array, Aux]:
-    """The sum (16), see `base.Loss`."""
-    view_key, mix_key = jax.random.split(key)
-    labeled, unlabeled = batch["labeled"], batch["unlabeled"]
-    # One pass for both parts: BatchNorm sees labeled and unlabeled images together. Up to `count`
-    # a row is labeled. View a's pass moves the running statistics before view b's.
-    rows = {name: jnp.concatenate([labeled[name], unlabeled[name]]) for name in ("index", "image")}
-    count = len(labeled["index"])
-    views = base.two_views(context.augment, view_key, rows)
-    a, batch_stats = _forward(context, params, model_state.batch_stats, views[0], axis)
-    b, batch_stats = _forward(context, params, batch_stats, views[1], axis)
-    pairs = ncl.similar(
-        a.features[count:], threshold=config.threshold, classes=config.classes, axis=axis
-    )
-    mix_keys = base.image_keys(mix_key, unlabeled["index"])
-    # The queues hold earlier batches only: this one enters below, after its loss.
-    terms = {
-        "ce": ncl.cross_entropy(a.logits[:count], labeled["label"]),
-        "bce": _novel_loss(config, model_state, pairs, a, b, unlabeled["index"], axis),
-        "consistency": _consistency(config.consistency, a, b, count),
-        **_contrast(config, starts, model_state, a, b, labeled["label"], mix_keys, step),
-    }
-    dtype = a.features.dtype
-    active = (step >= starts.contrast).astype(dtype)
-    omega = ncl.ramp(step, consistency_weight=config.consistency_weight, length=starts.ramp)
-    scales = {"ce": 1, "bce": 1, "consistency": omega.astype(dtype), "ncl": active, "scl": active}
-    # A term of weight 0 is left out, not multiplied: its gradient may not be finite.
-    value = sum(
-        weight * scales[name] * terms[name]
-        for name, weight in dataclasses.asdict(config.weights).items()
-        if weight
-    )
-    z_labeled = collectives.gather(ops.l2_normalize(a.features[:count]), axis)
-    z_unlabeled = collectives.gather(ops.l2_normalize(a.features[count:]), axis)
-    entries = {"z": z_labeled, "label": collectives.gather(labeled["label"], axis)}
-    model_state = model_state._replace(
-        batch_stats=batch_stats,
-        labeled=enqueue(model_state.labeled, entries),
-        unlabeled=enqueue(model_state.unlabeled, z_unlabeled),
-    )
-    monitors = {
-        "accuracy": jnp.mean(jnp.argmax(a.logits[:count], axis=1) == labeled["label"]),
-        "similar": jnp.mean(pairs),
-        "confidence": jnp.mean(jnp.max(a.novel_probs[count:], axis=1)),
-    }
-    return value, Aux(model_state, {"loss": value, **terms, **monitors})
+def _loss(context: MethodContext, config: Config, starts: StartSteps) -> base.Loss:
+    """The sum (16) of the weighted terms."""
+
+    def loss(
+        params: PyTree, state: NCLState, batch: Batch, step: Array, key: Array, axis: Axis
+    ) -> tuple[Array, Aux]:
+        view_key, mix_key = jax.random.split(key)
+        labeled, unlabeled = batch["labeled"], batch["unlabeled"]
+        # One pass for both parts: BatchNorm sees labeled and unlabeled images together. Up to `count`
+        # a row is labeled. View a's pass moves the running statistics before view b's.
+        rows = {
+            name: jnp.concatenate([labeled[name], unlabeled[name]]) for name in ("index", "image")
+        }
+        count = len(labeled["index"])
+        views = base.two_views(context.augment, view_key, rows)
+        a, batch_stats = _forward(context, params, state.batch_stats, views[0], axis)
+        b, batch_stats = _forward(context, params, batch_stats, views[1], axis)
+        pairs = ncl.similar(
+            a.features[count:], threshold=config.threshold, classes=config.classes, axis=axis
+        )
+        mix_keys = base.image_keys(mix_key, unlabeled["index"])
+        # The queues hold earlier batches only: this one enters below, after its loss.
+        terms = {
+            "ce": ncl.cross_entropy(a.logits[:count], labeled["label"]),
+            "bce": _novel_loss(config, state, pairs, a, b, unlabeled["index"], axis),
+            "consistency": _consistency(config.consistency, a, b, count),
+            **_contrast(config, step >= starts.hng, state, a, b, labeled["label"], mix_keys),
+        }
+        dtype = a.features.dtype
+        active = (step >= starts.contrast).astype(dtype)
+        omega = ncl.ramp(step, consistency_weight=config.consistency_weight, length=starts.ramp)
+        scales = {
+            "ce": 1,
+            "bce": 1,
+            "consistency": omega.astype(dtype),
+            "ncl": active,
+            "scl": active,
+        }
+        # A term of weight 0 is left out, not multiplied: its gradient may not be finite.
+        value = sum(
+            weight * scales[name] * terms[name]
+            for name, weight in dataclasses.asdict(config.weights).items()
+            if weight
+        )
+        z_labeled = collectives.gather(ops.l2_normalize(a.features[:count]), axis)
+        z_unlabeled = collectives.gather(ops.l2_normalize(a.features[count:]), axis)
+        entries = {"z": z_labeled, "label": collectives.gather(labeled["label"], axis)}
+        state = state._replace(
+            batch_stats=batch_stats,
+            labeled=enqueue(state.labeled, entries),
+            unlabeled=enqueue(state.unlabeled, z_unlabeled),
+        )
+        monitors = {
+            "accuracy": jnp.mean(jnp.argmax(a.logits[:count], axis=1) == labeled["label"]),
+            "similar": jnp.mean(pairs),
+            "confidence": jnp.mean(jnp.max(a.novel_probs[count:], axis=1)),
+        }
+        return value, Aux(state, {"loss": value, **terms, **monitors})
+
+    return loss
 
 
 def _novel_loss(
-    config: Config,
-    model_state: NCLState,
-    pairs: Array,
-    a: _View,
-    b: _View,
-    index: Array,
-    axis: Axis,
+    config: Config, state: NCLState, pairs: Array, a: _View, b: _View, index: Array, axis: Axis
 ) -> Array:
     """What the novel head learns from the unlabeled rows: pairs (3), or clusters."""
     first = a.novel_logits.shape[0] - len(index)
     if config.head == "pairs":
         return ncl.pairwise_bce(pairs, a.novel_probs[first:], b.novel_probs[first:], axis=axis)
-    labels = jnp.asarray(model_state.pseudo_labels)[index]
+    labels = jnp.asarray(state.pseudo_labels)[index]
     losses = [ncl.cross_entropy(view.novel_logits[first:], labels) for view in (a, b)]
     return (losses[0] + losses[1]) / 2
 
@@ -363,22 +362,17 @@ def _consistency(heads: str, a: _View, b: _View, count: int) -> Array:
 
 
 def _contrast(
-    config: Config,
-    starts: StartSteps,
-    model_state: NCLState,
-    a: _View,
-    b: _View,
-    labels: Array,
-    mix_keys: Array,
-    step: Array,
+    config: Config, use_hng: Array, state: NCLState, a: _View, b: _View, labels: Array, keys: Array
 ) -> dict[str, Array]:
-    """NCL (6) of the unlabeled rows and SCL (11) of the labeled ones, without their schedule."""
-    count = len(labels)
-    labeled, unlabeled = model_state.labeled, model_state.unlabeled
+    """NCL (6) of the unlabeled rows and SCL (11) of the labeled ones, without their schedule.
+
+    `use_hng` is whether generated negatives count at this step, `keys` are those of their mixing.
+    """
+    count, labeled, unlabeled = len(labels), state.labeled, state.unlabeled
     negatives = None
     if config.hng.count:
         negatives = hng.hard_negatives(
-            mix_keys,
+            keys,
             a.features[count:],
             unlabeled.rows,
             unlabeled.filled,
@@ -386,9 +380,9 @@ def _contrast(
             labeled.filled,
             count=config.hng.count,
             rounds=config.hng.rounds,
-            mixing=tuple(config.hng.mixing),
+            mixing=config.hng.mixing,
         )
-        negatives = negatives._replace(keep=negatives.keep & (step >= starts.hng))
+        negatives = negatives._replace(keep=negatives.keep & use_hng)
     return {
         "ncl": ncl.neighborhood_contrast(
             a.features[count:],
