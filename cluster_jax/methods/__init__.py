@@ -13,10 +13,10 @@ r"""Training methods: one file per method; the file name is its name in a config
 
 `with_nrcc` adds NRCC's regularizer to any method of two views (section `nrcc` of a config).
 
-A method is a `TwoView` (two views and a loss of their projections) or a `Method` (its own `init`,
-`loss` and `after`). `build(name, config, context)` makes it; the training step is the same for all,
-and the loss of the global batch has the same gradient on any number of devices. To add one, write
-one file here with a `Config` and a function `make`, and one config; CONTRIBUTING.md has an example.
+A method is a `TwoView` (two views and a loss of their projections) or a `Method` (functions `init`,
+`loss` and `after`). `build(name, config, context)` builds it. All methods share one training step,
+and the loss of the global batch has the same gradient on any number of devices. To add a method,
+write one file here with a `Config` and a function `make`, and one config; see CONTRIBUTING.md.
 """
 
 from typing import TYPE_CHECKING

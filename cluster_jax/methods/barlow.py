@@ -1,4 +1,4 @@
-"""Barlow Twins: features of two views agree and do not repeat each other (NRCC Table 9)."""
+"""Barlow Twins: decorrelates the dimensions of the projections (NRCC Table 9)."""
 
 import dataclasses
 
@@ -16,9 +16,9 @@ class Config:
     """Hyper-parameters of Barlow Twins.
 
     Attributes:
-        off_diagonal: weight of the correlations between features; >= 0 (0.005).
-        scale: the loss is multiplied by it; > 0 (the authors' code: 0.024). It sets the loss's
-            size against NRCC's.
+        off_diagonal: weight of the off-diagonal correlations; >= 0 (0.005).
+        scale: factor of the loss; > 0 (the authors' code: 0.024). It sets the weight of the loss
+            relative to NRCC's regularizer.
 
     Raises:
         InputError: a value is out of range.

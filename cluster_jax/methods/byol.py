@@ -15,8 +15,8 @@ class Config:
     """Hyper-parameters of BYOL.
 
     Attributes:
-        decay: of the moving average at the first step (0.996).
-        final_decay: at the last step, reached by half a cosine; equal to `decay`: constant.
+        decay: decay of the moving average at the first step (0.996).
+        final_decay: decay at the last step, approached by half a cosine.
 
     Raises:
         InputError: a value is out of range.
@@ -32,8 +32,9 @@ class Config:
 def make(context: MethodContext, config: Config) -> TwoView:
     """BYOL.
 
-    The predictor is on the online branch (NRCC section 3.1 and Table 11 say target: a slip, the
-    loss (4) applies q to the online projection). Kept after training: the target network.
+    The predictor is on the online branch. (NRCC section 3.1 and Table 11 say target; this is an
+    error, because the loss (4) applies q to the online projection.) The target network is kept
+    after training.
 
     Raises:
         InputError: the network has no predictor.

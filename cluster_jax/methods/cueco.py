@@ -1,9 +1,8 @@
-"""CueCo: momentum contrast with a queue, and centroids that are updated online (CueCo (6))."""
+"""CueCo: MoCo with centroids that are updated online by each batch (CueCo (6))."""
 
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -31,9 +30,9 @@ class WeightsConfig:
     """Weights of CueCo's losses, each >= 0.
 
     Attributes:
-        instance: of L1 (1).
-        centroid: of L2 (0.1).
-        variance: of L3 (0.01).
+        instance: weight of L1 (1).
+        centroid: weight of L2 (0.1).
+        variance: weight of L3 (0.01).
     """
 
     instance: float
@@ -52,17 +51,17 @@ class Config:
     Attributes:
         clusters: K, 2 to the length of the queue.
         temperature: tau of L1 and L2, > 0 (0.2).
-        queue: number of keys, a multiple of the batch; best at most half the training images.
-        weights: of L1, L2, L3.
-        centroid_decay: beta_1, 0 to 1.
-        variance_decay: beta_2, 0 to 1.
+        queue: number of keys, a multiple of the batch size; see `moco.Config`.
+        weights: weights of L1, L2 and L3.
+        centroid_decay: beta_1, decay of the moving average of the centroids, 0 to 1.
+        variance_decay: beta_2, decay of the moving average of the variances, 0 to 1.
         assign_by: whether an image belongs to the centroid nearest to its `"key"` ((2), (7), (8))
             or to its `"query"` (as (3) prints).
         warmup: duration without clusters, `"313 steps"`.
         update_every: duration between two runs of k-means, `"1000 steps"`.
-        n_init: runs of k-means each time, >= 1.
-        decay: of the moving average at the first step (0.996).
-        final_decay: at the last step (1), reached by half a cosine.
+        n_init: number of runs of k-means, >= 1.
+        decay: decay of the moving average of the parameters at the first step (0.996).
+        final_decay: decay at the last step (1), approached by half a cosine.
 
     Raises:
         InputError: a value is out of range.
@@ -93,7 +92,7 @@ class Config:
 
 
 class CueCoState(NamedTuple):
-    """What CueCo keeps from step to step.
+    """State of CueCo.
 
     Attributes:
         batch_stats: running BatchNorm statistics of the online network.
@@ -111,13 +110,15 @@ class CueCoState(NamedTuple):
 def make(context: MethodContext, config: Config) -> TwoView:
     """CueCo, both directions: each view is the other's query, over 2.
 
-    L2 and L3 are off during the warm-up. k-means on the queue starts the clusters at the end of
-    that time and restarts them every `update_every` steps; in between, they follow view b's keys,
-    which also enter the queue. Not specified in the paper and chosen here: the two decays, and
-    k-means with k-means++ starts. Kept after training: the online network.
+    L2 and L3 have no weight during the warm-up. At its end, and every `update_every` after it,
+    k-means on the queue initializes the clusters; between, the keys of view b update them. The keys
+    of view b also enter the queue. The paper does not specify the two decays of the clusters nor
+    the initialization of k-means, which is k-means++ here. The online network is kept after
+    training.
 
     Raises:
-        InputError: a queue, a number of clusters or a duration that does not fit, or no predictor.
+        InputError: the queue, the number of clusters or a duration does not suit the training, or
+            the network has no predictor.
     """
     check_queue(config.queue, context)
     warmup, is_due = base.refresh_schedule(context, config.warmup, config.update_every)
@@ -197,11 +198,7 @@ def _terms(config: Config, queue: Queue, clusters: Clusters, query: Array, key: 
 
 
 def refresh_clusters(
-    config: Config,
-    state: CueCoState,
-    embedding: Callable[[], base.Features],
-    key: Array,
-    mesh: Mesh,
+    config: Config, state: CueCoState, embedding: base.Embedding, key: Array, mesh: Mesh
 ) -> CueCoState:
     """Clusters from k-means on the queue, see `base.Refresh.update`; `embedding` is unused."""
     rows = np.asarray(state.queue.rows)[: int(state.queue.filled)]

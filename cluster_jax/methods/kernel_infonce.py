@@ -1,4 +1,4 @@
-"""Kernel-InfoNCE: SimCLR or MoCo with another kernel than the Gaussian, or a mixture of two."""
+"""Kernel-InfoNCE: SimCLR or MoCo with an exponential kernel or a mixture of two kernels."""
 
 import dataclasses
 import functools
@@ -21,14 +21,14 @@ class Config:
     """Hyper-parameters of Kernel-InfoNCE.
 
     Attributes:
-        gammas: see `losses.kernel_infonce.make_kernel`, here and below.
-        temperatures: of each kernel.
+        gammas: exponent of each kernel, see `losses.kernel_infonce.make_kernel`.
+        temperatures: temperature of each kernel.
         mixture: `"kernel"`, `"loss"`, or None for one kernel.
-        weight: share of the first kernel, None for one kernel.
-        halves: whether each kernel sees one half of the projection.
-        queue: number of MoCo's keys; None for SimCLR, the views of a batch.
-        decay: of MoCo's moving average at the first step; None for SimCLR.
-        final_decay: at the last step; None for SimCLR.
+        weight: weight of the first kernel, None for one kernel.
+        halves: whether each kernel gets one half of the projection.
+        queue: number of keys in MoCo's queue; None for SimCLR, whose negatives are from the batch.
+        decay: decay of MoCo's moving average at the first step; None for SimCLR.
+        final_decay: decay at the last step; None for SimCLR.
 
     Raises:
         InputError: a value is out of range, or the values are inconsistent.

@@ -1,4 +1,4 @@
-"""MoCo: InfoNCE against a queue of a momentum encoder's keys (CueCo, NCC and NRCC build on it)."""
+"""MoCo: InfoNCE with a queue of negatives, the keys of a momentum encoder."""
 
 import dataclasses
 import functools
@@ -28,11 +28,13 @@ class Config:
     """Hyper-parameters of MoCo.
 
     Attributes:
-        temperature: tau, divides the cosines; > 0.
-        queue: number of keys, a multiple of the batch; best at most half the training images: in
-            a longer queue many negatives are the anchor's own image.
-        decay: of the moving average at the first step (0.999 on ImageNet, 0.99 on small sets).
-        final_decay: at the last step, reached by half a cosine; equal to `decay`: constant.
+        temperature: tau, the divisor of the cosines; > 0.
+        queue: number of keys, a multiple of the batch size; best at most half the number of
+            training images, because in a longer queue many negatives are views of the anchor's own
+            image.
+        decay: decay of the moving average at the first step (0.999 on ImageNet, 0.99 on small
+            data sets).
+        final_decay: decay at the last step, approached by half a cosine.
 
     Raises:
         InputError: a value is out of range.
@@ -50,7 +52,7 @@ class Config:
 
 
 class MoCoState(NamedTuple):
-    """What MoCo keeps from step to step.
+    """State of MoCo.
 
     Attributes:
         batch_stats: running BatchNorm statistics of the online network.
@@ -68,8 +70,8 @@ def make(context: MethodContext, config: Config) -> TwoView:
 
     He et al. (2020), "Momentum Contrast for Unsupervised Visual Representation Learning", with
     the projector of its second version. Shuffled BatchNorm is `network.norm = "shuffle"`.
-    Deviation: the paper uses queries from one view only; here each view is the other's query,
-    over 2. The keys of view b enter the queue. Kept after training: the online network.
+    Deviation: the paper uses queries from one view only; here the loss is the mean of both
+    directions. The keys of view b enter the queue. The online network is kept after training.
 
     Raises:
         InputError: the queue is no multiple of the batch.
@@ -82,7 +84,7 @@ def make(context: MethodContext, config: Config) -> TwoView:
 def with_queue(
     context: MethodContext, loss: QueueLoss, *, name: str, length: int, decays: tuple[float, float]
 ) -> TwoView:
-    """MoCo with any loss of a queue, the mean of both directions.
+    """MoCo with a given loss; both directions are averaged.
 
     Args:
         context: network, augmentation and sizes.
@@ -118,7 +120,7 @@ def with_queue(
 
 
 def check_queue(length: int, context: MethodContext) -> None:
-    """Raises an `InputError` unless batches fill the queue exactly; warns of a long queue."""
+    """Raises an `InputError` unless the queue is a multiple of the batch; warns if it is long."""
     if length % context.batch_size:
         raise InputError(
             f"method.queue must be a multiple of train.batch_size, {context.batch_size}; "

@@ -1,8 +1,7 @@
-"""NCC: BYOL with neighbors as positives, and prototypes in an EM loop (NCC (6), (7), (9))."""
+"""NCC: BYOL with positive sampling, and contrast of prototypes in an EM loop (NCC (6)-(9))."""
 
 import dataclasses
 import functools
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -26,18 +25,18 @@ class Config:
     """Hyper-parameters of NCC.
 
     Attributes:
-        clusters: K, 2 to the number of training images; it may exceed the batch.
-        weight: lambda_pcl; 0 leaves ProtoCL and the E-step out.
+        clusters: K, 2 to the number of training images; it may exceed the batch size.
+        weight: lambda_pcl; with 0, ProtoCL and the E-step are not computed.
         temperature: tau of ProtoCL, > 0.
         sigma: standard deviation of positive sampling, >= 0; see `losses.ncc.positive_samples`.
         warmup: duration without clusters, `"50 epochs"`.
         update_every: duration r between two E-steps, `"1 epoch"`.
         n_init: runs of k-means in an E-step, >= 1.
-        warm_start: whether the last E-step's centers are one of the runs' starts.
-        part: `"whole"`, or `"alignment"` or `"uniformity"` of ProtoCL alone (Table 4). Alignment
-            alone is computed after the predictor, else it collapses.
-        decay: of the moving average at the first step (0.996).
-        final_decay: at the last step, reached by half a cosine; equal to `decay`: constant.
+        warm_start: whether one run of k-means starts from the centers of the last E-step.
+        part: `"whole"`, or only the `"alignment"` or `"uniformity"` of ProtoCL (Table 4). Alignment
+            without uniformity is computed from the predictions; from projections it collapses.
+        decay: decay of the moving average at the first step (0.996).
+        final_decay: decay at the last step, approached by half a cosine.
 
     Raises:
         InputError: a value is out of range.
@@ -66,14 +65,14 @@ class Config:
 
 
 class NCCState(NamedTuple):
-    """What NCC keeps from step to step.
+    """State of NCC.
 
     Attributes:
         batch_stats: running BatchNorm statistics of the online network.
         target: the target network.
-        labels: pseudo-label of every training image by the last E-step, int32 `[images]`; zeros
-            before the first.
-        centers: centers of the last E-step `[K, d]`; zeros before the first.
+        labels: pseudo-label of each training image from the last E-step, int32 `[images]`; zeros
+            before the first E-step.
+        centers: cluster centers from the last E-step `[K, d]`; zeros before the first E-step.
     """
 
     batch_stats: PyTree
@@ -85,13 +84,12 @@ class NCCState(NamedTuple):
 def make(context: MethodContext, config: Config) -> TwoView:
     """NCC (later published as ProPos): `alignment + weight * ProtoCL` (9).
 
-    The E-step clusters the target projections of the whole training set, clean images, by
-    spherical k-means; the clusters are the pseudo-labels of the steps up to the next one. During
-    the warm-up there are none: neither ProtoCL nor (as in the authors' code) positive sampling.
+    The E-step clusters the target projections of all training images, not augmented, by spherical
+    k-means. The clusters are the pseudo-labels until the next E-step. During the warm-up there are
+    no pseudo-labels, and neither ProtoCL nor (as in the authors' code) positive sampling.
 
-    An E-step never lowers the sum of <v_i, mu_y(i)> from centers that are among its
-    initializations, but (A14) also assumes that the M-step raises the bound, which optimizing (9)
-    does not ensure.
+    With a warm start, an E-step never lowers the sum of <v_i, mu_y(i)>. The convergence proof (A14)
+    also assumes that the M-step raises the bound, which optimizing (9) does not ensure.
 
     Raises:
         InputError: more clusters than images, a duration that does not fit, or no predictor.
@@ -158,11 +156,7 @@ def _objective(config: Config, warmup: int) -> base.Objective:
 
 
 def e_step(
-    config: Config,
-    state: NCCState,
-    embedding: Callable[[], base.Features],
-    key: Array,
-    mesh: Mesh,
+    config: Config, state: NCCState, embedding: base.Embedding, key: Array, mesh: Mesh
 ) -> NCCState:
     """Pseudo-labels of all training images, see `base.Refresh.update`."""
     last = state.centers if config.warm_start else None

@@ -1,8 +1,8 @@
-"""NCL: discovery of novel classes given labeled ones. The third stage (NCL (16))."""
+"""NCL: novel class discovery by neighborhood contrastive learning, its third stage (NCL (16))."""
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -25,19 +25,19 @@ from cluster_jax.methods.base import Aux, Method, MethodContext, PyTree, Refresh
 from cluster_jax.methods.encoders import classifiers
 from cluster_jax.methods.encoders.classifiers import LABELED, NOVEL
 
-N_INIT = 10  # runs of k-means in the first clustering; later ones start from its centers too
+N_INIT = 10  # runs of k-means in each clustering
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WeightsConfig:
-    """Weights of the terms of (16), each >= 0, one of them greater; 0 leaves a term out.
+    """Weights of the terms of (16), each >= 0, at least one > 0; a term of weight 0 is left out.
 
     Attributes:
-        ce: cross-entropy (1).
-        bce: binary cross-entropy of pairs (3).
-        consistency: (4), in addition to its ramp.
-        ncl: (6).
-        scl: (11).
+        ce: weight of the cross-entropy (1).
+        bce: weight of the binary cross-entropy of pairs (3).
+        consistency: weight of the consistency (4), multiplied by its ramp.
+        ncl: weight of neighborhood contrastive learning (6).
+        scl: weight of supervised contrastive learning (11).
     """
 
     ce: float
@@ -59,10 +59,11 @@ class HNGConfig:
     """Hyper-parameters of hard negative generation, see `losses.hng.hard_negatives`.
 
     Attributes:
-        count: k_2, >= 0; 0 leaves it out.
-        rounds: N, >= 1.
-        mixing: each mu, 0 to 1.
-        start: when it starts, a duration.
+        count: k_2, number of generated negatives and of the entries of the queue that are mixed,
+            >= 0; with 0, no negatives are generated.
+        rounds: N, number of partners with which each entry is mixed, >= 1.
+        mixing: values of mu, each 0 to 1.
+        start: duration before the first generated negatives.
     """
 
     count: int
@@ -87,22 +88,23 @@ class Config:
 
     Attributes:
         classes: C^u, the number of novel classes, >= 2.
-        threshold: lambda of (2), -1 to 1 (0.95); None: what 1 / C^u of the pairs reach.
+        threshold: lambda of (2), the least cosine of a pair of one class, -1 to 1 (0.95); None: the
+            cosine that 1 / C^u of the pairs reach.
         ramp: T of omega(t), a duration.
         consistency_weight: omega after the ramp, >= 0.
-        consistency: `"own"`: each head on its own images, as (4) prints; `"both"`: both heads on
-            all images, as in the authors' code.
+        consistency: `"own"`: each head is applied to its own images, as in (4); `"both"`: both
+            heads are applied to all images, as in the authors' code.
         temperature: tau of the contrastive losses, > 0 (0.05).
         alpha: weight of the augmented view in NCL, 0 to 1 (0.2).
-        queue: entries of each of the two queues, a multiple of the rows of each part (2,048; the
-            paper's 2,000 is not divisible by 64).
-        neighbors: k_1, 1 to the queue; the paper's is queue / C^u / 2.
-        contrast_from: when NCL and SCL begin, a duration ("1 epoch": from the second one).
+        queue: length of each of the two queues, a multiple of the labeled and of the unlabeled rows
+            of a batch (2,048; the paper's 2,000 is not divisible by 64).
+        neighbors: k_1, 1 to the length of the queue; the paper's is queue / C^u / 2.
+        contrast_from: duration before NCL and SCL begin ("1 epoch": from the second epoch).
         hng: hard negative generation.
-        head: what the novel head learns from: `"pairs"`, the paper's pairwise loss (3), or
-            `"clusters"`, cross-entropy with clusters of the features, see `ncl.make`.
+        head: loss of the novel head: `"pairs"`, the paper's pairwise loss (3), or `"clusters"`,
+            cross-entropy with clusters of the features, see `ncl.make`.
         update_every: duration between two clusterings for the head `"clusters"`.
-        weights: of CE, BCE (or the cross-entropy with clusters), consistency, NCL and SCL.
+        weights: weights of CE, BCE (or the cross-entropy with clusters), consistency, NCL and SCL.
 
     Raises:
         InputError: a value is out of range.
@@ -142,7 +144,7 @@ class Config:
 
 
 class StartSteps(NamedTuple):
-    """In steps: the length of the ramp, and when the contrast (NCL and SCL) and HNG begin."""
+    """Durations in steps: the ramp, and the time before contrast (NCL and SCL) and HNG begin."""
 
     ramp: int
     contrast: int
@@ -150,16 +152,16 @@ class StartSteps(NamedTuple):
 
 
 class NCLState(NamedTuple):
-    """What NCL keeps from step to step.
+    """State of NCL.
 
     Attributes:
         batch_stats: running BatchNorm statistics.
         labeled: unit features of earlier labeled images and their classes,
             `{"z": [Q, f], "label": int32 [Q]}`.
         unlabeled: unit features of earlier unlabeled images `[Q, f]`.
-        pseudo_labels: cluster of every training image, int32 `[images]`, for the head "clusters";
+        pseudo_labels: cluster of each training image, int32 `[images]`, for the head "clusters";
             zeros before the first clustering, and for labeled images.
-        centers: of these clusters `[C^u, f]`; zeros before the first clustering.
+        centers: centers of the clusters `[C^u, f]`; zeros before the first clustering.
     """
 
     batch_stats: PyTree
@@ -172,27 +174,30 @@ class NCLState(NamedTuple):
 def make(context: MethodContext, config: Config) -> Method:
     """Neighborhood Contrastive Learning; Zhong et al. (2021), the discovery stage.
 
-    Two linear heads on the features z of the backbone: the labeled classes and the novel ones.
-    Both views of labeled and unlabeled images pass through one network; view a is classified
-    and is the anchor, its features enter the two queues, of labeled and of unlabeled images.
-    Labels of unlabeled images are not in a batch.
+    Two linear heads classify the features z of the backbone, one into the labeled classes and one
+    into the novel classes. Both views of labeled and unlabeled images pass through one network.
+    View a is classified, and its features are the anchors and enter the two queues, one for labeled
+    and one for unlabeled images. A batch does not contain labels of unlabeled images.
 
-    With the head "clusters", which is ours, the novel head learns from clusters in place of pairs:
-    spherical k-means of the unlabeled images' features, at the start and after every
-    `update_every`, each clustering started from the last one's centers too. A row's cosines to the
-    centers are spread over its 10 nearest rows (`clustering.neighbors`; all pairs are compared):
-    rows between two centers follow their neighbors. Where the data are features whose views go
-    towards neighbors, its 10 nearest unlabeled rows there count too: they have no share in errors
-    of earlier pseudo-labels. Of these `clustering.transport.sinkhorn` makes classes of about equal
-    size, as the benchmarks of novel class discovery have them (experiments/ncl/heads.md). In
-    the end the head's answers for unlabeled images are spread likewise (`evaluation.discovery`).
+    With `head = "clusters"`, which is not in the paper, the novel head is trained by cross-entropy
+    with pseudo-labels: spherical k-means of the features of the unlabeled images at the start and
+    after every `update_every`, with one run from the centers of the last clustering. Label
+    spreading over the graph of the 10 nearest neighbors (`clustering.label_spreading`, which
+    compares all pairs) then smooths the cosines between rows and centers, so that rows between two
+    centers get the label of their neighbors. If the data set consists of features whose views are
+    drawn toward neighbors, the 10 nearest unlabeled rows of the data set are neighbors too: they do
+    not depend on earlier pseudo-labels, and not on their errors. Last,
+    `clustering.transport.sinkhorn` turns the smoothed cosines into classes of about equal size, as
+    in the benchmarks of novel class discovery (experiments/ncl/heads.md). After training, label
+    spreading smooths the predictions of the head for unlabeled images (`evaluation.discovery`).
 
-    Of unlabeled images it logs `similar`, the share of pairs that (2) takes to be of one class, and
-    `confidence`, the novel head's highest probability: near 1 / C^u the head has found nothing.
+    Metrics of the unlabeled images: `similar`, the share of pairs that (2) assigns to one class,
+    and `confidence`, the mean of the novel head's highest probability. A confidence near 1 / C^u
+    means that the head does not separate any classes.
 
     Raises:
-        InputError: the batch has no part of labeled or unlabeled rows, a queue or a duration does
-            not fit, or the network has a projector.
+        InputError: the batch has no labeled or no unlabeled rows, the length of the queue or a
+            duration does not suit the training, or the network has a projector.
     """
     rows = context.labeled_batch_size or 0
     if not 0 < rows < context.batch_size:
@@ -240,7 +245,7 @@ def _cluster(
     context: MethodContext,
     config: Config,
     model_state: NCLState,
-    embedding: Callable[[], base.Features],
+    embedding: base.Embedding,
     key: Array,
     mesh: Mesh,
 ) -> NCLState:
@@ -250,7 +255,7 @@ def _cluster(
     features = np.asarray(embedded["backbone"])[unlabeled]
     result = base.spherical_kmeans(features, config.classes, key, mesh, N_INIT, last)
     centers = result.centers.astype(last.dtype)
-    # The head keeps its classes: each new cluster takes the number of the old one that it is like.
+    # The head keeps its classes: new clusters are matched with the most similar old ones.
     centers = centers[optimize.linear_sum_assignment(-last @ centers.T)[1]]
     rows, others = arrays.normalize_rows(features), None
     if "neighbors" in embedded:
@@ -279,11 +284,9 @@ def _loss(context: MethodContext, config: Config, starts: StartSteps) -> base.Lo
     ) -> tuple[Array, Aux]:
         view_key, mix_key = jax.random.split(key)
         labeled, unlabeled = batch["labeled"], batch["unlabeled"]
-        # One pass for both parts: BatchNorm sees labeled and unlabeled images together. Up to `count`
-        # a row is labeled. View a's pass moves the running statistics before view b's.
-        rows = {
-            name: jnp.concatenate([labeled[name], unlabeled[name]]) for name in ("index", "image")
-        }
+        # One pass for both parts: BatchNorm sees labeled and unlabeled images together. The first
+        # `count` rows are labeled. View a's pass updates the running statistics before view b's.
+        rows = {k: jnp.concatenate([labeled[k], unlabeled[k]]) for k in ("index", "image")}
         count = len(labeled["index"])
         views = base.two_views(context.augment, view_key, rows)
         a, batch_stats = _forward(context, params, state.batch_stats, views[0], axis)
@@ -292,7 +295,7 @@ def _loss(context: MethodContext, config: Config, starts: StartSteps) -> base.Lo
             a.features[count:], threshold=config.threshold, classes=config.classes, axis=axis
         )
         mix_keys = base.image_keys(mix_key, unlabeled["index"])
-        # The queues hold earlier batches only: this one enters below, after its loss.
+        # In the loss the queues hold earlier batches only; this batch enters them below.
         terms = {
             "ce": ncl.cross_entropy(a.logits[:count], labeled["label"]),
             "bce": _novel_loss(config, state, pairs, a, b, unlabeled["index"], axis),
@@ -302,16 +305,10 @@ def _loss(context: MethodContext, config: Config, starts: StartSteps) -> base.Lo
         dtype = a.features.dtype
         active = (step >= starts.contrast).astype(dtype)
         omega = ncl.ramp(step, consistency_weight=config.consistency_weight, length=starts.ramp)
-        scales = {
-            "ce": 1,
-            "bce": 1,
-            "consistency": omega.astype(dtype),
-            "ncl": active,
-            "scl": active,
-        }
+        scales = {"consistency": omega.astype(dtype), "ncl": active, "scl": active}
         # A term of weight 0 is left out, not multiplied: its gradient may not be finite.
         value = sum(
-            weight * scales[name] * terms[name]
+            weight * scales.get(name, 1) * terms[name]
             for name, weight in dataclasses.asdict(config.weights).items()
             if weight
         )
@@ -336,7 +333,7 @@ def _loss(context: MethodContext, config: Config, starts: StartSteps) -> base.Lo
 def _novel_loss(
     config: Config, state: NCLState, pairs: Array, a: _View, b: _View, index: Array, axis: Axis
 ) -> Array:
-    """What the novel head learns from the unlabeled rows: pairs (3), or clusters."""
+    """Loss of the novel head on the unlabeled rows: pairs (3), or cross-entropy with clusters."""
     first = a.novel_logits.shape[0] - len(index)
     if config.head == "pairs":
         return ncl.pairwise_bce(pairs, a.novel_probs[first:], b.novel_probs[first:], axis=axis)
@@ -355,7 +352,7 @@ def _forward(
 
 
 def _consistency(heads: str, a: _View, b: _View, count: int) -> Array:
-    """(4), each head on its own images or both heads on all."""
+    """Consistency (4) of each head on its own images or of both heads on all images."""
     end, start = (None, 0) if heads == "both" else (count, count)
     labeled = ncl.consistency(a.labeled_probs[:end], b.labeled_probs[:end])
     return labeled + ncl.consistency(a.novel_probs[start:], b.novel_probs[start:])

@@ -1,4 +1,4 @@
-"""Rotation: tell by how many quarter turns an image was rotated. The first stage of NCL."""
+"""RotNet: predicts by how many quarter turns an image was rotated. The first stage of NCL."""
 
 import dataclasses
 

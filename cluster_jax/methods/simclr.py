@@ -17,7 +17,7 @@ class Config:
     """Hyper-parameters of SimCLR.
 
     Attributes:
-        temperature: tau, divides the cosines; > 0.
+        temperature: tau, the divisor of the cosines; > 0.
         positive_in_denominator: True for SimCLR's own NT-Xent, False for NRCC's InfoNCE.
 
     Raises:
@@ -47,6 +47,6 @@ def make(context: MethodContext, config: Config) -> TwoView:
         )
 
     two_view = online.two_view(context, stateless(loss), name="SimCLR", predicts=False)
-    # Each of the 2n views has all others as candidates, with or without its positive.
+    # The candidates of each of the 2n views are all other views, with or without its positive.
     candidates = 2 * context.batch_size - 1 - (not config.positive_in_denominator)
     return two_view._replace(watched=Watched(chance=("loss", math.log(max(candidates, 1)))))

@@ -1,4 +1,4 @@
-"""Supervised classification of the labeled images alone. The second stage of NCL."""
+"""Supervised classification of the labeled images. The second stage of NCL."""
 
 import dataclasses
 
@@ -22,7 +22,7 @@ def make(context: MethodContext, config: Config) -> Method:
     Every row of a batch is labeled.
 
     Raises:
-        InputError: batches with other rows, or a network with a projector.
+        InputError: batches with unlabeled rows, or a network with a projector.
     """
     classifiers.check(context, "supervised", labeled=context.batch_size)
 

@@ -1,4 +1,4 @@
-"""A backbone under linear classifiers: the stages of novel class discovery."""
+"""A backbone with linear classifiers, for the stages of novel class discovery."""
 
 import math
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Two views encoded by a network and by its moving average: BYOL, MoCo, NCC, CueCo."""
+"""Momentum encoder: a network and its moving average embed two views (BYOL, MoCo, NCC, CueCo)."""
 
 import functools
 from collections.abc import Callable
@@ -32,9 +32,7 @@ class Target(NamedTuple):
 
 
 class MomentumState(NamedTuple):
-    """The state of a method that has only its two networks as state.
-
-    The state of every method with a target network has these two fields.
+    """The state of a method with a target network; other methods add fields to these two.
 
     Attributes:
         batch_stats: running BatchNorm statistics of the online network.
@@ -82,7 +80,8 @@ def two_view(
         kept_network: the network that is kept after training, `base.online_network` or
             `target_network`.
         initial_state: `(batch_stats, target) -> model_state` before the first step.
-        perturb: the predictor's input (NCC's positive sampling); None for the projections.
+        perturb: changes the predictor's input (NCC's positive sampling); None: the projections
+            are not changed.
 
     Raises:
         InputError: no predictor where one is needed.

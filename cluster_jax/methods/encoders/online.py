@@ -1,4 +1,4 @@
-"""Two views encoded by one network: SimCLR, SimSiam, Barlow Twins, Kernel-InfoNCE."""
+"""Siamese encoder: one network embeds two views (SimCLR, SimSiam, Barlow Twins, Kernel-InfoNCE)."""
 
 import functools
 from typing import NamedTuple
@@ -27,7 +27,7 @@ class NetworkState(NamedTuple):
 def two_view(
     context: MethodContext, objective: base.Objective, *, name: str, predicts: bool
 ) -> TwoView:
-    """A method without a target network. The trained network is kept.
+    """A method of one network, without a target network. The network is kept after training.
 
     Args:
         context: network, augmentation and sizes.

@@ -1,4 +1,4 @@
-"""NRCC: a regularizer of sampled negative pairs around any method of two views (NRCC (5), (6))."""
+"""NRCC: a regularizer with sampled negatives, for any method of two views (NRCC (5), (6))."""
 
 import dataclasses
 import functools
@@ -22,7 +22,7 @@ from cluster_jax.samplers.monte_carlo import monte_carlo
 from cluster_jax.samplers.sghmc import MOMENTA, sghmc
 
 SAMPLERS = ("sghmc", "hmc", "monte_carlo", "noise", "augment")
-# Steps of a sampler are unrolled into one program, and each takes a second or more to compile.
+# Largest number of a sampler's steps. They are unrolled; each takes a second or more to compile.
 UNROLLED = 200
 
 
@@ -82,10 +82,10 @@ class MonteCarloConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NoiseConfig:
-    """One step of `samplers.monte_carlo`, the control that the paper lacks.
+    """Plain noise, one step of `samplers.monte_carlo`: a control experiment, not in the paper.
 
     Attributes:
-        scale: standard deviation of a pixel; at least 0.
+        scale: standard deviation of the noise of a pixel; at least 0.
     """
 
     scale: float
@@ -101,26 +101,26 @@ class NRCCConfig:
     Attributes:
         weight: lambda; >= 0.
         temperature: tau of the regularizer; > 0.
-        anchor_layer: `"projection"` (online, before the predictor) or `"prediction"` (Figure 5's
-            caption).
+        anchor_layer: embeddings that are the anchors: `"projection"` (online, before the predictor)
+            or `"prediction"` (caption of Figure 5).
         include_own_view: whether the sampled view of the anchor's own image is among the
             negatives (the official code) or masked (Algorithms 2 and 3).
-        branch: which network embeds the sampled view: `"target"`, `"target_predictor"` or
-            `"online"` (the online projection; Figure 4 (a) draws the predictor as well). Always
-            a constant. A method without target network only has `"online"`.
-        sampler: where the view comes from: `"sghmc"`, `"hmc"`, `"monte_carlo"`, `"noise"` or
-            `"augment"` (an ordinary third view, Table 2).
+        branch: network that embeds the sampled view: `"target"`, `"target_predictor"` or
+            `"online"` (the online projection; Figure 4 (a) draws the predictor as well). The
+            embedding is a constant. A method without target network only has `"online"`.
+        sampler: how the view is drawn: `"sghmc"`, `"hmc"`, `"monte_carlo"`, `"noise"` or
+            `"augment"` (a third augmented view, Table 2).
         initial_view: the sampler starts at the image's own view a (`"own"`, Figure 5) or at a
             random one of the 2n views of the batch (`"random"`, Algorithm 1).
-        reference: x_i of (16): `"other_view"` of the same image, or the image itself,
-            un-augmented (`"clean"`).
-        resolution: sample at this side length in pixels and resize back (32 in the official
-            code); None: at the network's own.
+        reference: x_i of (16): the `"other_view"` of the same image, or the image without
+            augmentation (`"clean"`).
+        resolution: side length in pixels at which the view is sampled, before it is resized back
+            (32 in the official code); None: that of the network's input.
         potential: `"inverse"` (16) or `"log_inverse_square"` (the official code).
-        sghmc: arguments of `samplers.sghmc.sghmc`.
-        hmc: arguments of `samplers.hmc.hmc`.
-        monte_carlo: arguments of `samplers.monte_carlo.monte_carlo`.
-        noise: arguments of `samplers.monte_carlo.noise`.
+        sghmc: arguments of `samplers.sghmc`.
+        hmc: arguments of `samplers.hmc`.
+        monte_carlo: arguments of `samplers.monte_carlo`.
+        noise: arguments of the sampler `"noise"`.
 
     Raises:
         InputError: a value is out of range.
@@ -157,15 +157,16 @@ class NRCCConfig:
 def with_nrcc(base: TwoView, config: NRCCConfig) -> Method:
     """The method that trains on `base loss + weight * R`; see `losses.nrcc` for R.
 
-    The forward passes are those of `base`: a sampler of one iteration from the image's own view
-    costs one gradient with respect to the images and one forward pass of the sampled view.
+    The forward passes of `base` are used for the regularizer too. With one iteration of a sampler
+    from the image's own view, NRCC adds one gradient with respect to the images and one forward
+    pass of the sampled view.
 
     Args:
         base: the method to regularize.
         config: hyper-parameters of NRCC.
 
     Raises:
-        InputError: the method has no such branch or layer.
+        InputError: the method does not have the config's branch or anchor layer.
     """
     choices = {"branch": base.branches, "anchor_layer": base.anchor_layers}
     for key, names in choices.items():
@@ -193,13 +194,14 @@ def _regularizer(
         sampler_keys = methods.image_keys(sampler_key, batch["index"])
         view, metrics = _sample(config, sampler_keys, inputs, reference, axis)
     # Two stop-gradients. The inner one: the sampled pixels depend on the parameters through the
-    # sampler's gradients. The outer one: their embedding c is a constant for the regularizer (the
-    # authors' code), which moves the anchors away from c, and never c away from the anchors.
+    # sampler's gradients. The outer one: the embedding c of the sampled view is a constant for the
+    # regularizer (the authors' code), which moves the anchors away from c, not c from the anchors.
     c = lax.stop_gradient(inputs.branches[config.branch](lax.stop_gradient(view)))
     anchors = encoded.projections
     if config.anchor_layer == "prediction" and encoded.predictions is not None:
         anchors = encoded.predictions
-    # Constants in (6); without a target network live projections, which attract in both roles (5).
+    # Positives are constants in (6). Without a target network they are the projections, through
+    # which the gradient passes too (5).
     partners = encoded.targets or encoded.projections
     regularizer = nrcc_views(
         *anchors,
@@ -217,7 +219,7 @@ def _sample(
 ) -> tuple[Array, dict[str, Array]]:
     """The sampled view `[b, H, W, C]` and the sampler's metrics, averaged over the device.
 
-    `reference` are the projections `[b, d]` that the potential refers to.
+    The potential is that of the similarity with the projections `reference` `[b, d]`.
     """
     pairs = jax.vmap(jax.random.split)(keys)
     view_keys, sampler_keys = pairs[:, 0], pairs[:, 1]
@@ -251,8 +253,9 @@ def _follow_gradient(
     potential_and_grad = samplers.similarity_potential(inputs.project, reference, potential_fn)
     values = dataclasses.asdict(getattr(config, config.sampler))
     iterations, start = values.pop("iterations"), None
-    # From view a as it is, the method's own forward pass gives the first gradient. But HMC compares
-    # potentials, all of them by one function: shuffle-BN has an order per pass.
+    # If SGHMC starts from view a, the method's forward pass of view a gives the first gradient. HMC
+    # compares potentials, so that one function must compute all of them: with shuffled BatchNorm
+    # each pass of the method has another permutation.
     if config.sampler == "sghmc" and initial is inputs.images:
         z = lax.stop_gradient(inputs.projection)
         potential, gradient = samplers.similarity_gradient(z, reference, potential_fn)
