@@ -14,42 +14,18 @@ GridShift (eval.method "gridshift") reports that its clusters are not clear: so 
 are not enough to learn good features.
 """
 
-from ml_collections import ConfigDict, config_dict
-
 from cluster_jax.core.config import load_config
 
 
 def get_config():
     """The config."""
-    config = load_config("base")
-    config.data.name = "folder"
-    config.data.image_size = 40
+    config, digits = load_config("base"), load_config("nrcc_digits")
+    config.data.update(name="folder", image_size=40)
     config.augment.size = 32
-
-    config.network.name = "small"
-    config.network.width = 24
-    config.network.stem = config_dict.placeholder(str)
-    config.network.projector = ConfigDict({"hidden": 256, "out": 128})
-    config.network.predictor = None
-
-    config.method = ConfigDict(
-        {"name": "simclr", "temperature": 0.5, "positive_in_denominator": False}
-    )
-    config.nrcc.weight = 0.0
-    config.nrcc.branch = "online"
-
-    config.optimizer.name = "adamw"
-    config.optimizer.learning_rate = 2e-3
-    config.optimizer.base_batch_size = config_dict.placeholder(int)
-    config.optimizer.weight_decay = 1e-4
-    config.optimizer.predictor_lr_multiplier = 1.0  # AdamW scales each parameter by itself
-    config.optimizer.warmup = "100 steps"
-
+    config.network, config.method = digits.network, digits.method
+    config.nrcc.update(weight=0.0, branch="online")
+    config.optimizer, config.train = digits.optimizer, digits.train
     config.train.batch_size = 128
-    config.train.duration = "1500 steps"
-    config.train.checkpoint_every = 500
-
-    config.eval.features = "projection"
+    config.eval = digits.eval
     config.eval.method = "tree"  # your own images: no paper's figure is to be repeated
-    config.eval.reduce.n_neighbors = 15
     return config

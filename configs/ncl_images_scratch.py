@@ -21,15 +21,14 @@ has ACC 0.421; k-means has 0.367 on the features at the start of the last stage 
 end. `ncl_images` starts from a pretrained network: faster and better on photos.
 """
 
-from ml_collections import ConfigDict, config_dict
+from ml_collections import config_dict
 
 from cluster_jax.core.config import load_config
 
 
 def get_config():
     """The config."""
-    config = load_config("images_scratch")
-    digits = load_config("ncl_digits")
+    config, digits = load_config("images_scratch"), load_config("ncl_digits")
     config.network.projector = None
     config.network.frozen = digits.network.frozen
     config.method = digits.method
@@ -44,17 +43,9 @@ def get_config():
     config.optimizer.warmup = "50 steps"
     config.train.update(labeled_batch_size=64, duration="1000 steps")
     config.eval.features = "backbone"
-    config.stages = ConfigDict(
-        {
-            "rotation": {
-                "method": {"name": "rotation"},
-                "network": {"frozen": None},
-                "train": {"labeled_batch_size": None, "duration": "500 steps"},
-            },
-            "supervised": {
-                "method": {"name": "supervised"},
-                "train": {"batch_size": 64, "labeled_batch_size": 64, "duration": "500 steps"},
-            },
-        }
-    )
+    config.stages = digits.stages
+    config.stages.rotation.train.duration = "500 steps"
+    with config.stages.unlocked():
+        train = {"batch_size": 64, "labeled_batch_size": 64, "duration": "500 steps"}
+        config.stages.supervised.train.update(train)
     return config

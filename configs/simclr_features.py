@@ -15,35 +15,20 @@ Temperature, optimizer (at half the rate) and number of steps are those of `nrcc
 of the head and views were not tuned.
 """
 
-from ml_collections import ConfigDict, config_dict
-
 from cluster_jax.core.config import load_config
 
 
 def get_config():
     """The config."""
-    config = load_config("base")
+    config, digits = load_config("base"), load_config("nrcc_digits")
     config.data.name = "features"
-
-    digits = load_config("nrcc_digits")
-    config.network.name = "mlp"
-    config.network.width = 512
-    config.network.stem = config_dict.placeholder(str)
-    config.network.projector = ConfigDict({"hidden": 512, "out": 128})
-    config.network.predictor = None
-
-    config.method = digits.method
+    config.network, config.method = digits.network, digits.method
+    config.network.update(name="mlp", width=512)
+    config.network.projector.hidden = 512
     config.nrcc.update(weight=0.0, temperature=digits.nrcc.temperature, branch="online")
-
-    config.optimizer = digits.optimizer
+    config.optimizer, config.train = digits.optimizer, digits.train
     config.optimizer.learning_rate = 1e-3
-
-    config.train.batch_size = 256
-    config.train.duration = "1500 steps"
-    config.train.checkpoint_every = 500
-
-    config.eval.features = "projection"
+    config.eval = digits.eval
     config.eval.method = "tree"  # your own features: no paper's figure is to be repeated
-    config.eval.reduce.n_neighbors = 15
     config.eval.kmeans.update(n_init=50, metric="spherical")
     return config

@@ -1,14 +1,13 @@
-"""Barlow Twins: features of two views agree and do not repeat each other (NRCC Table 9)."""
+"""Barlow Twins: decorrelates the dimensions of the projections (NRCC Table 9)."""
 
 import dataclasses
-import functools
 
 from jax import Array
 
 from cluster_jax.core import checks
 from cluster_jax.core.collectives import Axis
 from cluster_jax.losses.barlow import barlow_twins
-from cluster_jax.methods.base import Encoded, MethodContext, ModelState, PyTree, TwoView
+from cluster_jax.methods.base import Encoded, MethodContext, TwoView, stateless
 from cluster_jax.methods.encoders import online
 
 
@@ -17,9 +16,9 @@ class Config:
     """Hyper-parameters of Barlow Twins.
 
     Attributes:
-        off_diagonal: weight of the correlations between features; >= 0 (0.005).
-        scale: the loss is multiplied by it; > 0 (the authors' code: 0.024). It sets the loss's
-            size against NRCC's.
+        off_diagonal: weight of the off-diagonal correlations; >= 0 (0.005).
+        scale: factor of the loss; > 0 (the authors' code: 0.024). It sets the weight of the loss
+            relative to NRCC's regularizer.
 
     Raises:
         InputError: a value is out of range.
@@ -41,20 +40,9 @@ def make(context: MethodContext, config: Config) -> TwoView:
     Raises:
         InputError: the network's BatchNorm is shuffled.
     """
-    return online.two_view(
-        context, functools.partial(objective, config), name="Barlow Twins", predicts=False
-    )
 
+    def loss(encoded: Encoded, axis: Axis) -> Array:
+        value = barlow_twins(*encoded.projections, off_diagonal=config.off_diagonal, axis=axis)
+        return config.scale * value
 
-def objective(
-    config: Config,
-    params: PyTree,
-    encoded: Encoded,
-    model_state: ModelState,
-    step: Array,
-    key: Array,
-    axis: Axis,
-) -> tuple[Array, ModelState, dict[str, Array]]:
-    """Barlow Twins' loss of the projections, see `base.Objective`."""
-    value = barlow_twins(*encoded.projections, off_diagonal=config.off_diagonal, axis=axis)
-    return config.scale * value, model_state, {}
+    return online.two_view(context, stateless(loss), name="Barlow Twins", predicts=False)

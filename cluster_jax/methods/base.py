@@ -1,4 +1,9 @@
-"""The contract of a method: a value made of pure functions (no class to inherit from)."""
+"""The interface of training methods: named tuples of pure functions.
+
+A `Method` is what the training loop needs. A `TwoView` is a method of two augmented views, whose
+forward passes are separate from its objective so that a regularizer such as NRCC can use them too;
+`as_method` makes it a `Method`.
+"""
 
 import importlib
 import pathlib
@@ -6,42 +11,44 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.sharding import Mesh
 from numpy.typing import ArrayLike
 
 from cluster_jax.clustering.kmeans import KMeansResult, kmeans
-from cluster_jax.core import checks
+from cluster_jax.core import checks, schedules
+from cluster_jax.core.checks import InputError
 from cluster_jax.core.collectives import Axis
 from cluster_jax.core.config import parse_section
-from cluster_jax.data.views import Augment
+from cluster_jax.data.batches import Batch
+from cluster_jax.data.views import Augment, View
 from cluster_jax.nets.network import Network
 
 PyTree = Any  # nested dictionaries of arrays: parameters, BatchNorm statistics
-ModelState = Any  # the method's own NamedTuple, which has a field `batch_stats`
-MethodConfig = Any  # the method's own frozen dataclass, `Config` of its file
+ModelState = Any  # a NamedTuple that each method defines; it has a field `batch_stats`
+MethodConfig = object  # the frozen dataclass `Config` of the method's file
 Features = dict[str, Array]
+Embedding = Callable[[], Features]  # embeds all images of a data set when it is called
 
-MAX_ITER = 100  # of one run of k-means in a refresh; it converges earlier as a rule
+MAX_ITER = 100  # iterations of one run of k-means in a refresh; it usually converges earlier
 
 
 class MethodContext(NamedTuple):
-    """What every method is built on.
+    """The network, the augmentation and the sizes of a training, from which a method is built.
 
     Attributes:
         network: backbone, projector and, where the config has one, predictor.
-        augment: how a view is made.
+        augment: functions that turn images into views.
         shuffle: whether the target network sees the global batch in a permuted order, so that
             its BatchNorm groups differ from the online network's (MoCo's shuffle-BN).
         images: number of training images.
         total_steps: length of the training in steps.
         steps_per_epoch: batches in one pass over the training images.
-        batch_size: images a step, over all devices.
-        labeled_batch_size: how many of them are of known classes; None: a batch has no labels.
-        known_classes: number of these classes; 0 where none is known.
-        unlabeled_rows: indices of the images whose class is not known; None where none is known.
+        batch_size: images per step, over all devices.
+        labeled_batch_size: number of labeled images per step; None: batches have no labels.
+        known_classes: number of known classes; 0 if the data set has no labels.
+        unlabeled_rows: indices of the unlabeled images; None if the data set has no labels.
     """
 
     network: Network
@@ -57,48 +64,48 @@ class MethodContext(NamedTuple):
 
 
 class Aux(NamedTuple):
-    """What a loss returns beside its value: the new `model_state` and scalars to log."""
+    """Auxiliary outputs of a loss: the new `model_state` and the metrics, scalars to log."""
 
     model_state: ModelState
     metrics: Mapping[str, Array]
 
 
-# (key, images) -> params, model_state. Of `images`, floats [1, H, W, C], only the shape matters.
+# (key, images) -> params, model_state. Only the shape of `images`, floats [1, H, W, C], is used.
 Init = Callable[[Array, Array], tuple[PyTree, ModelState]]
 # (params, model_state, batch, step, key, axis) -> loss, Aux. The mean of the loss over the devices
-# is the loss of the global batch. `batch` is {"image": uint8 [b, H, W, C], "index": int32 [b]};
-# with `train.labeled_batch_size` it has two such parts, "labeled", which has a "label" too
-# (int32 [b]), and "unlabeled".
-Loss = Callable[[PyTree, ModelState, Mapping[str, Any], Array, Array, Axis], tuple[Array, Aux]]
-# (params, model_state, step) -> model_state, once the optimizer has moved the parameters.
+# is the loss of the global batch. `batch` is {"image": uint8 [b, H, W, C], "index": int32 [b]}.
+# With `train.labeled_batch_size` it is {"labeled": {...}, "unlabeled": {...}}, two dictionaries of
+# this form, and "labeled" also has "label", int32 [b].
+Loss = Callable[[PyTree, ModelState, Batch, Array, Array, Axis], tuple[Array, Aux]]
+# (params, model_state, step) -> model_state, after the optimizer has updated the parameters.
 After = Callable[[PyTree, ModelState, Array], ModelState]
 # (params, model_state, images) -> {"backbone": [b, d], ...} of uint8 images [b, H, W, C].
 Embed = Callable[[PyTree, ModelState, Array], Features]
 
 
 class Refresh(NamedTuple):
-    """An update of the method's state on the host, between two steps: clustering.
+    """A periodic update of the method's state on the host, between two steps: clustering.
 
     Attributes:
         is_due: `(step) -> bool`, whether the state is updated before this step.
         update: `(model_state, embedding, key, mesh) -> model_state` of the same structure, shapes
-            and dtypes, called on every process. `embedding()` embeds all images, and only when it
-            is called; with `Dataset.nearest` as "neighbors", if there are any.
-        embed: gives the features that `embedding()` returns, where these are not the features that
-            are kept after training; None: the method's `embed`.
+            and dtypes, called on every process. `embedding()` returns the features of all images
+            and, as "neighbors", `Dataset.nearest` if the data set has it. The images are embedded
+            only if `embedding` is called.
+        embed: computes the features for `embedding()`; None: the method's `embed`.
     """
 
     is_due: Callable[[int], bool]
-    update: Callable[[ModelState, Callable[[], Features], Array, Mesh], ModelState]
+    update: Callable[[ModelState, Embedding, Array, Mesh], ModelState]
     embed: Embed | None = None
 
 
 class Watched(NamedTuple):
-    """What a method tells of itself for the detection of failed trainings, see `training.watch`.
+    """Quantities from which failed trainings are detected, see `training.watch`.
 
     Attributes:
-        chance: name of a logged loss, and its value for a network that gives every image the same
-            embedding; None: no loss has such a value.
+        chance: name of a logged loss, and its value if the network gives every image the same
+            embedding; None: that value is not known for any loss of the method.
         pseudo_labels: `(model_state) -> int [images]`, cluster of each training image, all zero
             before the first refresh; None: the method has no pseudo-labels.
     """
@@ -108,14 +115,14 @@ class Watched(NamedTuple):
 
 
 class Method(NamedTuple):
-    """A training method; the types above say what its functions take and give.
+    """A training method. The types above give the arguments and results of its functions.
 
     Attributes:
         init: parameters and state before the first step.
-        loss: of a batch.
-        after: what follows the optimizer's step: moving averages.
-        embed: features by the network that is kept after training, with `"projection"` `[b, e]` or
-            the logits of classifiers.
+        loss: loss of a batch.
+        after: update of the state after the optimizer's step, such as a moving average.
+        embed: features of images by the network that is kept after training: `"backbone"` and
+            `"projection"` `[b, e]` or the logits of classifiers.
         refresh: clustering between two steps; None: the method has none.
         watched: loss of chance and pseudo-labels.
     """
@@ -129,15 +136,15 @@ class Method(NamedTuple):
 
 
 class SamplerInputs(NamedTuple):
-    """What a sampler needs of the density network, the one whose projection defines (16).
+    """Inputs of NRCC's sampler: forward passes of the network that defines the potential (16).
 
     Attributes:
-        images: network inputs `[b, H, W, C]` at which the forward pass was made: view a.
-        projection: their projections `[b, d]`.
+        images: view a, network inputs `[b, H, W, C]`.
+        projection: projections of view a `[b, d]`.
         vjp_fn: cotangent of `projection` -> gradient with respect to `images`.
-        other_images: view b's network inputs `[b, H, W, C]`.
+        other_images: view b, network inputs `[b, H, W, C]`.
         reference: projections of view b by the same network `[b, d]`.
-        project: `images -> projections` by the same network, running statistics untouched.
+        project: `images -> projections` by the same network; running statistics do not change.
         branches: name -> `images -> embedding` for the sampled view c; always has `"online"`.
     """
 
@@ -157,8 +164,8 @@ class Encoded(NamedTuple):
         projections: online projections, differentiable.
         predictions: online predictions, or None for a method without predictor.
         targets: target projections, constants, or None for a method without target network.
-        sampler_inputs: what a sampler needs.
-        image_index: number of each image in the data set, int32 `[b]`.
+        sampler_inputs: inputs of NRCC's sampler.
+        image_index: index of each image in the data set, int32 `[b]`.
     """
 
     projections: tuple[Array, Array]
@@ -169,29 +176,32 @@ class Encoded(NamedTuple):
 
 
 # (params, model_state, views, index, step, key, axis) -> Encoded, model_state: all forward passes
-# of a step; `views` a and b [b, H, W, C] and `index` int32 [b] are those of the batch.
+# of a step; `views` are a and b [b, H, W, C], `index` int32 [b] is that of their images.
 Encode = Callable[
     [PyTree, ModelState, tuple[Array, Array], Array, Array, Array, Axis], tuple[Encoded, ModelState]
 ]
 # (params, encoded, model_state, step, key, axis) -> loss, model_state, metrics; needs no images.
 Objective = Callable[
-    [PyTree, Encoded, ModelState, Array, Array, Axis],
-    tuple[Array, ModelState, dict[str, Array]],
+    [PyTree, Encoded, ModelState, Array, Array, Axis], tuple[Array, ModelState, dict[str, Array]]
 ]
 
 
+# (encoded, batch, keys, axis) -> term, metrics: a term that is added to the objective. `keys` [2].
+Regularizer = Callable[[Encoded, Batch, Array, Axis], tuple[Array, dict[str, Array]]]
+
+
 class TwoView(NamedTuple):
-    """A method of two views, split so that a wrapper can use its forward passes.
+    """A method of two views, whose forward passes are separate from its objective.
 
     `init`, `after`, `embed`, `refresh` and `watched` are those of `Method`.
 
     Attributes:
         encode: the forward passes of a step.
-        objective: the loss from what they give.
+        objective: the loss of the embeddings that `encode` returns.
         augment: turns uint8 images into network inputs.
         branches: names of the branches of its `SamplerInputs`, the default first.
-        anchor_layers: `("projection",)` or, for a method with predictor, `("projection",
-            "prediction")`.
+        anchor_layers: layers that NRCC can regularize: `("projection",)` or, for a method with
+            predictor, `("projection", "prediction")`.
     """
 
     init: Init
@@ -213,7 +223,11 @@ def names() -> list[str]:
 
 
 def parse(name: str, values: Mapping[str, Any]) -> MethodConfig:
-    """The `Config` of the method `name` from the other keys of the section `method`.
+    """The `Config` of the method `name`.
+
+    Args:
+        name: key `name` of the section `method`.
+        values: the other keys of the section.
 
     Raises:
         InputError: no such method, or a key of its config is missing, unknown or out of range.
@@ -224,19 +238,23 @@ def parse(name: str, values: Mapping[str, Any]) -> MethodConfig:
 
 
 def build(name: str, config: MethodConfig, context: MethodContext) -> TwoView | Method:
-    """The method `name`; raises an `InputError` if the config does not suit the context."""
+    """The method `name`.
+
+    Raises:
+        InputError: the config does not suit the context.
+    """
     return importlib.import_module(f"cluster_jax.methods.{name}").make(context, config)
 
 
 def no_average(params: PyTree, model_state: ModelState, step: Array) -> ModelState:
-    """The `after` of a method without a moving average."""
+    """`after` of a method without a moving average: the state does not change."""
     return model_state
 
 
 def with_network(model_state: ModelState, params: PyTree, batch_stats: PyTree) -> ModelState:
-    """The state of a method whose training starts from another network.
+    """The state of a method whose training starts from the network of another training.
 
-    A target network, if the state has one, starts as a copy of the parts that it follows.
+    A target network starts as a copy of this network, without the predictor.
     """
     changes = {"batch_stats": batch_stats}
     if "target" in model_state._fields:
@@ -248,96 +266,128 @@ def with_network(model_state: ModelState, params: PyTree, batch_stats: PyTree) -
     return model_state._replace(**changes)
 
 
-def spherical_clusters(
-    features: ArrayLike,
-    clusters: int,
-    *,
-    n_init: int,
-    key: Array,
-    init: ArrayLike | None,
-    mesh: Mesh,
+def spherical_kmeans(
+    features: ArrayLike, clusters: int, key: Array, mesh: Mesh, n_init: int, last: Any = None
 ) -> KMeansResult:
-    """Spherical k-means of a refresh, run until convergence; see `clustering.kmeans.kmeans`."""
+    """Spherical k-means of a refresh, run until convergence; see `clustering.kmeans.kmeans`.
+
+    Args:
+        features: rows to cluster `[n, d]`.
+        clusters: K.
+        key: random key of the refresh.
+        mesh: all devices.
+        n_init: number of runs.
+        last: centers of the last refresh `[K, d]`, from which one run starts unless they are all
+            zero, as before the first refresh; None: all runs start by k-means++.
+    """
+    seed = int(jax.random.randint(key, (), 0, np.iinfo(np.int32).max))
+    init = np.asarray(last) if last is not None and np.any(last) else None
     return kmeans(
         features,
         clusters,
         metric="spherical",
         n_init=n_init,
         max_iter=MAX_ITER,
-        seed=int(jax.random.randint(key, (), 0, np.iinfo(np.int32).max)),
+        seed=seed,
         init=init,
         mesh=mesh,
     )
 
 
+def refresh_schedule(
+    context: MethodContext, warmup: str, update_every: str
+) -> tuple[int, Callable[[int], bool]]:
+    """When the clusters of a method are updated: at the end of the warm-up, then periodically.
+
+    Args:
+        context: sizes of the training.
+        warmup: duration without clusters.
+        update_every: duration between two updates.
+
+    Returns:
+        The warm-up in steps, and `Refresh.is_due`.
+
+    Raises:
+        InputError: a value is not a duration, or the warm-up is as long as the training.
+    """
+    first = schedules.steps("method.warmup", warmup, context.steps_per_epoch)
+    period = schedules.steps("method.update_every", update_every, context.steps_per_epoch)
+    checks.at_least("method.update_every", period, 1)
+    if first >= context.total_steps:
+        raise InputError(
+            f"method.warmup must be shorter than train.duration, {context.total_steps} steps; "
+            f"got {first}"
+        )
+    return first, lambda step: step >= first and (step - first) % period == 0
+
+
 def image_keys(key: Array, index: Array) -> Array:
-    """One key per image from its index in the data set: the same on any number of devices."""
+    """One random key per image, from its index `[b]`: the same on any number of devices."""
     return jax.vmap(lambda i: jax.random.fold_in(key, i))(index)
 
 
-def two_views(augment: Augment, key: Array, batch: Mapping[str, Any]) -> tuple[Array, Array]:
+def augmented(view: View, key: Array, rows: Batch) -> Array:
+    """A view `[b, H, W, C]` of each image of `rows`, each drawn with a key of its own."""
+    return jax.vmap(view)(image_keys(key, rows["index"]), rows["image"])
+
+
+def two_views(augment: Augment, key: Array, batch: Batch) -> tuple[Array, Array]:
     """Views a and b `[b, H, W, C]` of every image of a batch, each from a key of its own."""
     first, second = jax.random.split(key)
-    return (
-        jax.vmap(augment.view)(image_keys(first, batch["index"]), batch["image"]),
-        jax.vmap(augment.other)(image_keys(second, batch["index"]), batch["image"]),
-    )
+    return augmented(augment.view, first, batch), augmented(augment.other, second, batch)
 
 
-def as_method(base: TwoView) -> Method:
-    """The method that trains on the two-view objective alone."""
+def stateless(loss: Callable[[Encoded, Axis], Array]) -> Objective:
+    """The objective of a loss `(encoded, axis) -> loss` that only needs the embeddings."""
+    return lambda params, encoded, state, step, key, axis: (loss(encoded, axis), state, {})
+
+
+def as_method(base: TwoView, regularizer: Regularizer | None = None) -> Method:
+    """The method that trains on a two-view objective.
+
+    Args:
+        base: the two-view method.
+        regularizer: a term to add to its objective, or None. Metrics are then `loss`, the sum, and
+            `base_loss`, the objective alone.
+    """
 
     def loss(
-        params: PyTree,
-        model_state: ModelState,
-        batch: Mapping[str, Any],
-        step: Array,
-        key: Array,
-        axis: Axis,
+        params: PyTree, model_state: ModelState, batch: Batch, step: Array, key: Array, axis: Axis
     ) -> tuple[Array, Aux]:
-        view_key, encoder_key, loss_key = jax.random.split(key, 3)
+        keys = jax.random.split(key, 5)
+        view_key, encoder_key, loss_key = keys[:3]
         views = two_views(base.augment, view_key, batch)
         encoded, model_state = base.encode(
             params, model_state, views, batch["index"], step, encoder_key, axis
         )
+        added = None if regularizer is None else regularizer(encoded, batch, keys[3:], axis)
         value, model_state, metrics = base.objective(
             params, encoded, model_state, step, loss_key, axis
         )
-        return value, Aux(model_state, {"loss": value, **metrics})
+        if added is None:
+            return value, Aux(model_state, {"loss": value, **metrics})
+        total = value + added[0]
+        return total, Aux(model_state, {"loss": total, "base_loss": value, **added[1], **metrics})
 
-    return Method(base.init, loss, base.after, base.embed, base.refresh, base.watched)
+    watched = base.watched
+    if regularizer is not None and watched.chance is not None and watched.chance[0] == "loss":
+        watched = watched._replace(chance=("base_loss", watched.chance[1]))
+    return Method(base.init, loss, base.after, base.embed, base.refresh, watched)
 
 
 def embedder(
-    network: Network,
-    augment: Augment,
-    kept_network: Callable[[PyTree, ModelState], tuple[PyTree, PyTree]],
+    context: MethodContext, kept_network: Callable[[PyTree, ModelState], tuple[PyTree, PyTree]]
 ) -> Embed:
-    """The `embed` of a method; `kept_network` gives the parameters and statistics to keep."""
+    """`embed` of a method; `kept_network` returns the parameters and statistics to embed with."""
 
     def embed(params: PyTree, model_state: ModelState, images: Array) -> Features:
-        inputs = jax.vmap(augment.clean)(images)
-        out = network.forward(*kept_network(params, model_state), inputs, train=False, axis=None)
+        inputs, kept = jax.vmap(context.augment.clean)(images), kept_network(params, model_state)
+        out = context.network.forward(*kept, inputs, train=False, axis=None)
         return {"backbone": out.representation, "projection": out.projection}
 
     return embed
 
 
 def online_network(params: PyTree, model_state: ModelState) -> tuple[PyTree, PyTree]:
-    """Parameters and BatchNorm statistics of the network that is trained."""
+    """Parameters and BatchNorm statistics of the network that the optimizer trains."""
     return params, model_state.batch_stats
-
-
-def moving_average(new: PyTree, old: PyTree, decay: Array) -> PyTree:
-    """Exponential moving average of a pytree of floats: `decay * old + (1 - decay) * new`."""
-    return jax.tree.map(lambda n, o: o + (1 - decay).astype(o.dtype) * (n - o), new, old)
-
-
-def stop_gradient(tree: PyTree) -> PyTree:
-    """The tree as a constant for the gradient."""
-    return jax.tree.map(jax.lax.stop_gradient, tree)
-
-
-def copy(tree: PyTree) -> PyTree:
-    """New buffers with the same values: a donated state must not hold one buffer twice."""
-    return jax.tree.map(jnp.copy, tree)

@@ -6,9 +6,8 @@ from jax import Array
 
 from cluster_jax.core.collectives import Axis
 from cluster_jax.losses.byol import byol_views
-from cluster_jax.methods.base import Encoded, MethodContext, ModelState, PyTree, TwoView
+from cluster_jax.methods.base import Encoded, MethodContext, TwoView, stateless
 from cluster_jax.methods.encoders import momentum
-from cluster_jax.methods.encoders.momentum import MomentumState
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -16,8 +15,8 @@ class Config:
     """Hyper-parameters of BYOL.
 
     Attributes:
-        decay: of the moving average at the first step (0.996).
-        final_decay: at the last step, reached by half a cosine; equal to `decay`: constant.
+        decay: decay of the moving average at the first step (0.996).
+        final_decay: decay at the last step, approached by half a cosine.
 
     Raises:
         InputError: a value is out of range.
@@ -27,40 +26,31 @@ class Config:
     final_decay: float
 
     def __post_init__(self) -> None:
-        momentum.check_decays(self.decay, self.final_decay)
+        momentum.check_decays(self)
 
 
 def make(context: MethodContext, config: Config) -> TwoView:
     """BYOL.
 
-    The predictor is on the online branch (NRCC section 3.1 and Table 11 say target: a slip, the
-    loss (4) applies q to the online projection). Kept after training: the target network.
+    The predictor is on the online branch. (NRCC section 3.1 and Table 11 say target; this is an
+    error, because the loss (4) applies q to the online projection.) The target network is kept
+    after training.
 
     Raises:
         InputError: the network has no predictor.
     """
     return momentum.two_view(
         context,
-        objective,
+        stateless(alignment),
         name="BYOL",
-        decay=config.decay,
-        final_decay=config.final_decay,
+        decays=(config.decay, config.final_decay),
         predicts=True,
         kept_network=momentum.target_network,
-        initial_state=MomentumState,
-        perturb=None,
     )
 
 
-def objective(
-    params: PyTree, encoded: Encoded, model_state: ModelState, step: Array, key: Array, axis: Axis
-) -> tuple[Array, ModelState, dict[str, Array]]:
-    """BYOL's loss of predictions and targets, see `base.Objective`."""
-    return alignment(encoded), model_state, {}
-
-
-def alignment(encoded: Encoded) -> Array:
+def alignment(encoded: Encoded, axis: Axis) -> Array:
     """Mean squared distance of unit predictions and unit targets, both directions over 2."""
-    if encoded.predictions is None or encoded.targets is None:
-        raise ValueError("predictions and targets must be given for BYOL's loss; got None")
+    assert encoded.predictions is not None
+    assert encoded.targets is not None
     return byol_views(encoded.predictions, encoded.targets)

@@ -1,9 +1,8 @@
-"""CueCo: momentum contrast with a queue, and centroids that are updated online (CueCo (6))."""
+"""CueCo: MoCo with centroids that are updated online by each batch (CueCo (6))."""
 
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -20,19 +19,10 @@ from cluster_jax.core.collectives import Axis
 from cluster_jax.core.queue import Queue, create_queue, enqueue
 from cluster_jax.losses import cueco, infonce
 from cluster_jax.methods import base
-from cluster_jax.methods.base import (
-    Encoded,
-    Features,
-    MethodContext,
-    PyTree,
-    Refresh,
-    TwoView,
-    Watched,
-)
+from cluster_jax.methods.base import Encoded, MethodContext, PyTree, Refresh, TwoView, Watched
 from cluster_jax.methods.encoders import momentum
 from cluster_jax.methods.encoders.momentum import Target
 from cluster_jax.methods.moco import check_queue
-from cluster_jax.methods.ncc import cluster_steps
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,9 +30,9 @@ class WeightsConfig:
     """Weights of CueCo's losses, each >= 0.
 
     Attributes:
-        instance: of L1 (1).
-        centroid: of L2 (0.1).
-        variance: of L3 (0.01).
+        instance: weight of L1 (1).
+        centroid: weight of L2 (0.1).
+        variance: weight of L3 (0.01).
     """
 
     instance: float
@@ -61,17 +51,17 @@ class Config:
     Attributes:
         clusters: K, 2 to the length of the queue.
         temperature: tau of L1 and L2, > 0 (0.2).
-        queue: number of keys, a multiple of the batch; best at most half the training images.
-        weights: of L1, L2, L3.
-        centroid_decay: beta_1, 0 to 1.
-        variance_decay: beta_2, 0 to 1.
+        queue: number of keys, a multiple of the batch size; see `moco.Config`.
+        weights: weights of L1, L2 and L3.
+        centroid_decay: beta_1, decay of the moving average of the centroids, 0 to 1.
+        variance_decay: beta_2, decay of the moving average of the variances, 0 to 1.
         assign_by: whether an image belongs to the centroid nearest to its `"key"` ((2), (7), (8))
             or to its `"query"` (as (3) prints).
         warmup: duration without clusters, `"313 steps"`.
         update_every: duration between two runs of k-means, `"1000 steps"`.
-        n_init: runs of k-means each time, >= 1.
-        decay: of the moving average at the first step (0.996).
-        final_decay: at the last step (1), reached by half a cosine.
+        n_init: number of runs of k-means, >= 1.
+        decay: decay of the moving average of the parameters at the first step (0.996).
+        final_decay: decay at the last step (1), approached by half a cosine.
 
     Raises:
         InputError: a value is out of range.
@@ -98,11 +88,11 @@ class Config:
         checks.between("method.variance_decay", self.variance_decay, 0, 1)
         checks.one_of("method.assign_by", self.assign_by, ("key", "query"))
         checks.whole("method.n_init", self.n_init, 1)
-        momentum.check_decays(self.decay, self.final_decay)
+        momentum.check_decays(self)
 
 
 class CueCoState(NamedTuple):
-    """What CueCo keeps from step to step.
+    """State of CueCo.
 
     Attributes:
         batch_stats: running BatchNorm statistics of the online network.
@@ -120,16 +110,18 @@ class CueCoState(NamedTuple):
 def make(context: MethodContext, config: Config) -> TwoView:
     """CueCo, both directions: each view is the other's query, over 2.
 
-    L2 and L3 are off during the warm-up. k-means on the queue starts the clusters at the end of
-    that time and restarts them every `update_every` steps; in between, they follow view b's keys,
-    which also enter the queue. Not specified in the paper and chosen here: the two decays, and
-    k-means with k-means++ starts. Kept after training: the online network.
+    L2 and L3 have no weight during the warm-up. At its end, and every `update_every` after it,
+    k-means on the queue initializes the clusters; between, the keys of view b update them. The keys
+    of view b also enter the queue. The paper does not specify the two decays of the clusters nor
+    the initialization of k-means, which is k-means++ here. The online network is kept after
+    training.
 
     Raises:
-        InputError: a queue, a number of clusters or a duration that does not fit, or no predictor.
+        InputError: the queue, the number of clusters or a duration does not suit the training, or
+            the network has no predictor.
     """
     check_queue(config.queue, context)
-    warmup, period = cluster_steps(context, config.warmup, config.update_every)
+    warmup, is_due = base.refresh_schedule(context, config.warmup, config.update_every)
     checks.at_least("method.warmup", warmup, 1)
     keys = min(config.queue, warmup * context.batch_size)
     if config.clusters > keys:
@@ -145,19 +137,13 @@ def make(context: MethodContext, config: Config) -> TwoView:
         clusters = Clusters(centroids, jnp.ones(config.clusters))
         return CueCoState(batch_stats, target, create_queue(config.queue, jnp.zeros(d)), clusters)
 
-    def is_due(step: int) -> bool:
-        return step >= warmup and (step - warmup) % period == 0
-
     two_view = momentum.two_view(
         context,
-        functools.partial(objective, config, warmup),
+        _objective(config, warmup),
         name="CueCo",
-        decay=config.decay,
-        final_decay=config.final_decay,
+        decays=(config.decay, config.final_decay),
         predicts=True,
-        kept_network=base.online_network,
         initial_state=initial_state,
-        perturb=None,
     )
     return two_view._replace(
         refresh=Refresh(is_due, functools.partial(refresh_clusters, config)),
@@ -165,39 +151,37 @@ def make(context: MethodContext, config: Config) -> TwoView:
     )
 
 
-def objective(
-    config: Config,
-    warmup: int,
-    params: PyTree,
-    encoded: Encoded,
-    model_state: CueCoState,
-    step: Array,
-    key: Array,
-    axis: Axis,
-) -> tuple[Array, CueCoState, dict[str, Array]]:
-    """L1 and, after the warm-up, L2 and L3; see `base.Objective`."""
-    if encoded.predictions is None or encoded.targets is None:
-        raise ValueError("predictions and targets must be given for CueCo's loss; got None")
-    queue, clusters = model_state.queue, model_state.clusters
-    (query_a, query_b), (key_a, key_b) = encoded.predictions, encoded.targets
-    terms = functools.partial(_terms, config, queue, clusters)
-    losses = (terms(query_a, key_b) + terms(query_b, key_a)) / 2
-    active = (step >= warmup).astype(losses.dtype)
-    weights = dataclasses.asdict(config.weights)
-    scales = jnp.array(list(weights.values()), losses.dtype)
-    scales *= jnp.stack([jnp.ones_like(active), active, active])
-    keys = collectives.gather(ops.l2_normalize(key_b), axis)
-    assigned_by = keys if config.assign_by == "key" else collectives.gather(query_a, axis)
-    moved = online.update(
-        clusters,
-        keys,
-        online.assign(assigned_by, clusters.centroids),
-        centroid_decay=config.centroid_decay,
-        variance_decay=config.variance_decay,
-    )
-    clusters = jax.tree.map(lambda new, old: jnp.where(step < warmup, old, new), moved, clusters)
-    model_state = model_state._replace(queue=enqueue(queue, keys), clusters=clusters)
-    return jnp.sum(scales * losses), model_state, dict(zip(weights, losses, strict=True))
+def _objective(config: Config, warmup: int) -> base.Objective:
+    """L1 and, after the warm-up, L2 and L3."""
+
+    def objective(
+        params: PyTree, encoded: Encoded, state: CueCoState, step: Array, key: Array, axis: Axis
+    ) -> tuple[Array, CueCoState, dict[str, Array]]:
+        assert encoded.predictions is not None
+        assert encoded.targets is not None
+        (query_a, query_b), (key_a, key_b) = encoded.predictions, encoded.targets
+        terms = functools.partial(_terms, config, state.queue, state.clusters)
+        losses = (terms(query_a, key_b) + terms(query_b, key_a)) / 2
+        active = (step >= warmup).astype(losses.dtype)
+        weights = dataclasses.asdict(config.weights)
+        scales = jnp.array(list(weights.values()), losses.dtype)
+        scales *= jnp.stack([jnp.ones_like(active), active, active])
+        keys = collectives.gather(ops.l2_normalize(key_b), axis)
+        assigned_by = keys if config.assign_by == "key" else collectives.gather(query_a, axis)
+        moved = online.update(
+            state.clusters,
+            keys,
+            online.assign(assigned_by, state.clusters.centroids),
+            centroid_decay=config.centroid_decay,
+            variance_decay=config.variance_decay,
+        )
+        clusters = jax.tree.map(
+            lambda new, old: jnp.where(step < warmup, old, new), moved, state.clusters
+        )
+        state = state._replace(queue=enqueue(state.queue, keys), clusters=clusters)
+        return jnp.sum(scales * losses), state, dict(zip(weights, losses, strict=True))
+
+    return objective
 
 
 def _terms(config: Config, queue: Queue, clusters: Clusters, query: Array, key: Array) -> Array:
@@ -214,21 +198,11 @@ def _terms(config: Config, queue: Queue, clusters: Clusters, query: Array, key: 
 
 
 def refresh_clusters(
-    config: Config,
-    model_state: CueCoState,
-    embedding: Callable[[], Features],
-    key: Array,
-    mesh: Mesh,
+    config: Config, state: CueCoState, embedding: base.Embedding, key: Array, mesh: Mesh
 ) -> CueCoState:
     """Clusters from k-means on the queue, see `base.Refresh.update`; `embedding` is unused."""
-    queue = model_state.queue
-    rows = np.asarray(queue.rows)[: int(queue.filled)]
-    result = base.spherical_clusters(
-        rows, config.clusters, n_init=config.n_init, key=key, init=None, mesh=mesh
-    )
-    clusters = jax.tree.map(
-        lambda new, old: np.asarray(new, old.dtype),
-        online.start(rows, result.centers),
-        model_state.clusters,
-    )
-    return model_state._replace(clusters=clusters)
+    rows = np.asarray(state.queue.rows)[: int(state.queue.filled)]
+    result = base.spherical_kmeans(rows, config.clusters, key, mesh, config.n_init)
+    started = online.start(rows, result.centers)
+    clusters = jax.tree.map(lambda new, old: np.asarray(new, old.dtype), started, state.clusters)
+    return state._replace(clusters=clusters)

@@ -1,4 +1,4 @@
-"""Kernel-InfoNCE: SimCLR or MoCo with another kernel than the Gaussian, or a mixture of two."""
+"""Kernel-InfoNCE: SimCLR or MoCo with an exponential kernel or a mixture of two kernels."""
 
 import dataclasses
 import functools
@@ -12,7 +12,7 @@ from cluster_jax.core.collectives import Axis
 from cluster_jax.losses import kernel_infonce
 from cluster_jax.losses.kernel_infonce import Kernel
 from cluster_jax.methods import moco
-from cluster_jax.methods.base import Encoded, MethodContext, ModelState, PyTree, TwoView, Watched
+from cluster_jax.methods.base import Encoded, MethodContext, TwoView, Watched, stateless
 from cluster_jax.methods.encoders import momentum, online
 
 
@@ -21,14 +21,14 @@ class Config:
     """Hyper-parameters of Kernel-InfoNCE.
 
     Attributes:
-        gammas: see `losses.kernel_infonce.make_kernel`, here and below.
-        temperatures: of each kernel.
+        gammas: exponent of each kernel, see `losses.kernel_infonce.make_kernel`.
+        temperatures: temperature of each kernel.
         mixture: `"kernel"`, `"loss"`, or None for one kernel.
-        weight: share of the first kernel, None for one kernel.
-        halves: whether each kernel sees one half of the projection.
-        queue: number of MoCo's keys; None for SimCLR, the views of a batch.
-        decay: of MoCo's moving average at the first step; None for SimCLR.
-        final_decay: at the last step; None for SimCLR.
+        weight: weight of the first kernel, None for one kernel.
+        halves: whether each kernel gets one half of the projection.
+        queue: number of keys in MoCo's queue; None for SimCLR, whose negatives are from the batch.
+        decay: decay of MoCo's moving average at the first step; None for SimCLR.
+        final_decay: decay at the last step; None for SimCLR.
 
     Raises:
         InputError: a value is out of range, or the values are inconsistent.
@@ -47,7 +47,7 @@ class Config:
         self.kernel()
         if self.queue is not None:
             checks.whole("method.queue", self.queue, 1)
-            momentum.check_decays(self.decay, self.final_decay)
+            momentum.check_decays(self)
         elif self.decay is not None or self.final_decay is not None:
             raise InputError(
                 "method.decay and method.final_decay must be None without method.queue; "
@@ -57,13 +57,8 @@ class Config:
     def kernel(self) -> Kernel:
         """The kernel, or the mixture of two."""
         try:
-            return kernel_infonce.make_kernel(
-                gammas=self.gammas,
-                temperatures=self.temperatures,
-                mixture=self.mixture,
-                weight=self.weight,
-                halves=self.halves,
-            )
+            names = ("gammas", "temperatures", "mixture", "weight", "halves")
+            return kernel_infonce.make_kernel(**{name: getattr(self, name) for name in names})
         except ValueError as error:
             raise InputError(f"method.{error}") from error
 
@@ -74,37 +69,14 @@ def make(context: MethodContext, config: Config) -> TwoView:
     Raises:
         InputError: the queue is no multiple of the batch.
     """
-    kernel = config.kernel()
-    if config.queue is None or config.decay is None or config.final_decay is None:
-        two_view = online.two_view(
-            context, functools.partial(objective, kernel), name="Kernel-InfoNCE", predicts=False
-        )
-        return two_view._replace(
-            watched=Watched(chance=("loss", math.log(2 * context.batch_size - 1)))
-        )
-    return moco.with_queue(
-        context,
-        functools.partial(_queue_loss, kernel),
-        name="Kernel-InfoNCE",
-        length=config.queue,
-        decay=config.decay,
-        final_decay=config.final_decay,
-    )
+    kernel, name = config.kernel(), "Kernel-InfoNCE"
+    if config.queue is not None and config.decay is not None and config.final_decay is not None:
+        loss = functools.partial(kernel_infonce.kernel_info_nce_queue, kernel=kernel)
+        decays = config.decay, config.final_decay
+        return moco.with_queue(context, loss, name=name, length=config.queue, decays=decays)
 
+    def views_loss(encoded: Encoded, axis: Axis) -> Array:
+        return kernel_infonce.kernel_info_nce_views(*encoded.projections, kernel=kernel, axis=axis)
 
-def objective(
-    kernel: Kernel,
-    params: PyTree,
-    encoded: Encoded,
-    model_state: ModelState,
-    step: Array,
-    key: Array,
-    axis: Axis,
-) -> tuple[Array, ModelState, dict[str, Array]]:
-    """Kernel-InfoNCE between the views of a batch, see `base.Objective`."""
-    a, b = encoded.projections
-    return kernel_infonce.kernel_info_nce_views(a, b, kernel=kernel, axis=axis), model_state, {}
-
-
-def _queue_loss(kernel: Kernel, anchors: Array, keys: Array, rows: Array, filled: Array) -> Array:
-    return kernel_infonce.kernel_info_nce_queue(anchors, keys, rows, filled, kernel=kernel)
+    two_view = online.two_view(context, stateless(views_loss), name=name, predicts=False)
+    return two_view._replace(watched=Watched(chance=("loss", math.log(2 * context.batch_size - 1))))

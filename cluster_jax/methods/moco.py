@@ -1,4 +1,4 @@
-"""MoCo: InfoNCE against a queue of a momentum encoder's keys (CueCo, NCC and NRCC build on it)."""
+"""MoCo: InfoNCE with a queue of negatives, the keys of a momentum encoder."""
 
 import dataclasses
 import functools
@@ -15,7 +15,6 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.core.collectives import Axis
 from cluster_jax.core.queue import Queue, create_queue, enqueue
 from cluster_jax.losses import infonce
-from cluster_jax.methods import base
 from cluster_jax.methods.base import Encoded, MethodContext, PyTree, TwoView, Watched
 from cluster_jax.methods.encoders import momentum
 from cluster_jax.methods.encoders.momentum import Target
@@ -29,11 +28,13 @@ class Config:
     """Hyper-parameters of MoCo.
 
     Attributes:
-        temperature: tau, divides the cosines; > 0.
-        queue: number of keys, a multiple of the batch; best at most half the training images: in
-            a longer queue many negatives are the anchor's own image.
-        decay: of the moving average at the first step (0.999 on ImageNet, 0.99 on small sets).
-        final_decay: at the last step, reached by half a cosine; equal to `decay`: constant.
+        temperature: tau, the divisor of the cosines; > 0.
+        queue: number of keys, a multiple of the batch size; best at most half the number of
+            training images, because in a longer queue many negatives are views of the anchor's own
+            image.
+        decay: decay of the moving average at the first step (0.999 on ImageNet, 0.99 on small
+            data sets).
+        final_decay: decay at the last step, approached by half a cosine.
 
     Raises:
         InputError: a value is out of range.
@@ -47,11 +48,11 @@ class Config:
     def __post_init__(self) -> None:
         checks.positive("method.temperature", self.temperature)
         checks.whole("method.queue", self.queue, 1)
-        momentum.check_decays(self.decay, self.final_decay)
+        momentum.check_decays(self)
 
 
 class MoCoState(NamedTuple):
-    """What MoCo keeps from step to step.
+    """State of MoCo.
 
     Attributes:
         batch_stats: running BatchNorm statistics of the online network.
@@ -69,45 +70,28 @@ def make(context: MethodContext, config: Config) -> TwoView:
 
     He et al. (2020), "Momentum Contrast for Unsupervised Visual Representation Learning", with
     the projector of its second version. Shuffled BatchNorm is `network.norm = "shuffle"`.
-    Deviation: the paper uses queries from one view only; here each view is the other's query,
-    over 2. The keys of view b enter the queue. Kept after training: the online network.
+    Deviation: the paper uses queries from one view only; here the loss is the mean of both
+    directions. The keys of view b enter the queue. The online network is kept after training.
 
     Raises:
         InputError: the queue is no multiple of the batch.
     """
-    loss = functools.partial(_info_nce, config.temperature)
-    return with_queue(
-        context,
-        loss,
-        name="MoCo",
-        length=config.queue,
-        decay=config.decay,
-        final_decay=config.final_decay,
-    )
-
-
-def _info_nce(temperature: float, anchors: Array, keys: Array, rows: Array, filled: Array) -> Array:
-    return infonce.info_nce_queue(anchors, keys, rows, filled, temperature=temperature)
+    loss = functools.partial(infonce.info_nce_queue, temperature=config.temperature)
+    decays = config.decay, config.final_decay
+    return with_queue(context, loss, name="MoCo", length=config.queue, decays=decays)
 
 
 def with_queue(
-    context: MethodContext,
-    loss: QueueLoss,
-    *,
-    name: str,
-    length: int,
-    decay: float,
-    final_decay: float,
+    context: MethodContext, loss: QueueLoss, *, name: str, length: int, decays: tuple[float, float]
 ) -> TwoView:
-    """MoCo with any loss of a queue, the mean of both directions.
+    """MoCo with a given loss; both directions are averaged.
 
     Args:
         context: network, augmentation and sizes.
-        loss: of one direction.
-        name: the method's, for messages.
+        loss: loss of one direction.
+        name: name of the method, for messages.
         length: number of keys in the queue.
-        decay: see `Config`.
-        final_decay: see `Config`.
+        decays: see `momentum.two_view`.
 
     Raises:
         InputError: the queue is no multiple of the batch.
@@ -118,42 +102,25 @@ def with_queue(
         queue = create_queue(length, jnp.zeros(context.network.projections))
         return MoCoState(batch_stats, target, queue)
 
+    def objective(
+        params: PyTree, encoded: Encoded, state: MoCoState, step: Array, key: Array, axis: Axis
+    ) -> tuple[Array, MoCoState, dict[str, Array]]:
+        assert encoded.targets is not None
+        queue = state.queue
+        (z_a, z_b), (target_a, target_b) = encoded.projections, encoded.targets
+        value = loss(z_a, target_b, queue.rows, queue.filled)
+        value = (value + loss(z_b, target_a, queue.rows, queue.filled)) / 2
+        keys = collectives.gather(ops.l2_normalize(target_b), axis)
+        return value, state._replace(queue=enqueue(queue, keys)), {}
+
     two_view = momentum.two_view(
-        context,
-        functools.partial(objective, loss),
-        name=name,
-        decay=decay,
-        final_decay=final_decay,
-        predicts=False,
-        kept_network=base.online_network,
-        initial_state=initial_state,
-        perturb=None,
+        context, objective, name=name, decays=decays, predicts=False, initial_state=initial_state
     )
     return two_view._replace(watched=Watched(chance=("loss", math.log(length + 1))))
 
 
-def objective(
-    loss: QueueLoss,
-    params: PyTree,
-    encoded: Encoded,
-    model_state: MoCoState,
-    step: Array,
-    key: Array,
-    axis: Axis,
-) -> tuple[Array, MoCoState, dict[str, Array]]:
-    """Both directions against the keys of earlier batches, see `base.Objective`."""
-    if encoded.targets is None:
-        raise ValueError("targets must be given for MoCo's loss; got None")
-    queue = model_state.queue
-    (z_a, z_b), (target_a, target_b) = encoded.projections, encoded.targets
-    value = loss(z_a, target_b, queue.rows, queue.filled)
-    value = (value + loss(z_b, target_a, queue.rows, queue.filled)) / 2
-    keys = collectives.gather(ops.l2_normalize(target_b), axis)
-    return value, model_state._replace(queue=enqueue(queue, keys)), {}
-
-
 def check_queue(length: int, context: MethodContext) -> None:
-    """Raises an `InputError` unless batches fill the queue exactly; warns of a long queue."""
+    """Raises an `InputError` unless the queue is a multiple of the batch; warns if it is long."""
     if length % context.batch_size:
         raise InputError(
             f"method.queue must be a multiple of train.batch_size, {context.batch_size}; "

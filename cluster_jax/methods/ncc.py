@@ -1,8 +1,7 @@
-"""NCC: BYOL with neighbors as positives, and prototypes in an EM loop (NCC (6), (7), (9))."""
+"""NCC: BYOL with positive sampling, and contrast of prototypes in an EM loop (NCC (6)-(9))."""
 
 import dataclasses
 import functools
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -10,21 +9,12 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh
 
-from cluster_jax.core import checks, schedules
+from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.collectives import Axis
 from cluster_jax.losses import ncc
-from cluster_jax.methods.base import (
-    Encoded,
-    Features,
-    MethodContext,
-    PyTree,
-    Refresh,
-    TwoView,
-    Watched,
-    image_keys,
-    spherical_clusters,
-)
+from cluster_jax.methods import base
+from cluster_jax.methods.base import Encoded, MethodContext, PyTree, Refresh, TwoView
 from cluster_jax.methods.byol import alignment
 from cluster_jax.methods.encoders import momentum
 from cluster_jax.methods.encoders.momentum import Target
@@ -35,18 +25,18 @@ class Config:
     """Hyper-parameters of NCC.
 
     Attributes:
-        clusters: K, 2 to the number of training images; it may exceed the batch.
-        weight: lambda_pcl; 0 leaves ProtoCL and the E-step out.
+        clusters: K, 2 to the number of training images; it may exceed the batch size.
+        weight: lambda_pcl; with 0, ProtoCL and the E-step are not computed.
         temperature: tau of ProtoCL, > 0.
         sigma: standard deviation of positive sampling, >= 0; see `losses.ncc.positive_samples`.
         warmup: duration without clusters, `"50 epochs"`.
         update_every: duration r between two E-steps, `"1 epoch"`.
         n_init: runs of k-means in an E-step, >= 1.
-        warm_start: whether the last E-step's centers are one of the runs' starts.
-        part: `"whole"`, or `"alignment"` or `"uniformity"` of ProtoCL alone (Table 4). Alignment
-            alone is computed after the predictor, else it collapses.
-        decay: of the moving average at the first step (0.996).
-        final_decay: at the last step, reached by half a cosine; equal to `decay`: constant.
+        warm_start: whether one run of k-means starts from the centers of the last E-step.
+        part: `"whole"`, or only the `"alignment"` or `"uniformity"` of ProtoCL (Table 4). Alignment
+            without uniformity is computed from the predictions; from projections it collapses.
+        decay: decay of the moving average at the first step (0.996).
+        final_decay: decay at the last step, approached by half a cosine.
 
     Raises:
         InputError: a value is out of range.
@@ -71,18 +61,18 @@ class Config:
         checks.at_least("method.sigma", self.sigma, 0)
         checks.whole("method.n_init", self.n_init, 1)
         checks.one_of("method.part", self.part, ncc.PARTS)
-        momentum.check_decays(self.decay, self.final_decay)
+        momentum.check_decays(self)
 
 
 class NCCState(NamedTuple):
-    """What NCC keeps from step to step.
+    """State of NCC.
 
     Attributes:
         batch_stats: running BatchNorm statistics of the online network.
         target: the target network.
-        labels: pseudo-label of every training image by the last E-step, int32 `[images]`; zeros
-            before the first.
-        centers: centers of the last E-step `[K, d]`; zeros before the first.
+        labels: pseudo-label of each training image from the last E-step, int32 `[images]`; zeros
+            before the first E-step.
+        centers: cluster centers from the last E-step `[K, d]`; zeros before the first E-step.
     """
 
     batch_stats: PyTree
@@ -94,13 +84,12 @@ class NCCState(NamedTuple):
 def make(context: MethodContext, config: Config) -> TwoView:
     """NCC (later published as ProPos): `alignment + weight * ProtoCL` (9).
 
-    The E-step clusters the target projections of the whole training set, clean images, by
-    spherical k-means; the clusters are the pseudo-labels of the steps up to the next one. During
-    the warm-up there are none: neither ProtoCL nor (as in the authors' code) positive sampling.
+    The E-step clusters the target projections of all training images, not augmented, by spherical
+    k-means. The clusters are the pseudo-labels until the next E-step. During the warm-up there are
+    no pseudo-labels, and neither ProtoCL nor (as in the authors' code) positive sampling.
 
-    An E-step never lowers the sum of <v_i, mu_y(i)> from centers that are among its
-    initializations, but (A14) also assumes that the M-step raises the bound, which optimizing (9)
-    does not ensure.
+    With a warm start, an E-step never lowers the sum of <v_i, mu_y(i)>. The convergence proof (A14)
+    also assumes that the M-step raises the bound, which optimizing (9) does not ensure.
 
     Raises:
         InputError: more clusters than images, a duration that does not fit, or no predictor.
@@ -110,106 +99,68 @@ def make(context: MethodContext, config: Config) -> TwoView:
             f"method.clusters must be at most the {context.images} training images; "
             f"got {config.clusters}"
         )
-    warmup, period = cluster_steps(context, config.warmup, config.update_every)
+    warmup, is_due = base.refresh_schedule(context, config.warmup, config.update_every)
 
     def initial_state(batch_stats: PyTree, target: Target) -> NCCState:
         labels = jnp.zeros(context.images, jnp.int32)
         centers = jnp.zeros((config.clusters, context.network.projections))
         return NCCState(batch_stats, target, labels, centers)
 
-    def is_due(step: int) -> bool:
-        return config.weight > 0 and step >= warmup and (step - warmup) % period == 0
+    def sample_positives(projections: Array, index: Array, step: Array, key: Array) -> Array:
+        scale = jnp.where(step < warmup, 0.0, config.sigma)
+        return ncc.positive_samples(base.image_keys(key, index), projections, scale=scale)
 
     two_view = momentum.two_view(
         context,
-        functools.partial(objective, config, warmup),
+        _objective(config, warmup),
         name="NCC",
-        decay=config.decay,
-        final_decay=config.final_decay,
+        decays=(config.decay, config.final_decay),
         predicts=True,
         kept_network=momentum.target_network,
         initial_state=initial_state,
-        perturb=functools.partial(sample_positives, config.sigma, warmup) if config.sigma else None,
+        perturb=sample_positives if config.sigma else None,
     )
+    refresh = Refresh(is_due, functools.partial(e_step, config))
     return two_view._replace(
-        refresh=Refresh(is_due, functools.partial(e_step, config)),
-        watched=Watched(pseudo_labels=lambda model_state: model_state.labels),
+        refresh=refresh if config.weight else None,
+        watched=base.Watched(pseudo_labels=lambda model_state: model_state.labels),
     )
 
 
-def cluster_steps(context: MethodContext, warmup: str, update_every: str) -> tuple[int, int]:
-    """The duration without clusters and that between two updates of the clusters, in steps.
+def _objective(config: Config, warmup: int) -> base.Objective:
+    """Alignment and, after the warm-up, ProtoCL."""
 
-    Raises:
-        InputError: no such duration, or no step with clusters is left.
-    """
-    warmup_steps = schedules.steps("method.warmup", warmup, context.steps_per_epoch)
-    period = schedules.steps("method.update_every", update_every, context.steps_per_epoch)
-    checks.at_least("method.update_every", period, 1)
-    if warmup_steps >= context.total_steps:
-        raise InputError(
-            f"method.warmup must be shorter than train.duration, {context.total_steps} steps; "
-            f"got {warmup_steps}"
+    def objective(
+        params: PyTree, encoded: Encoded, state: NCCState, step: Array, key: Array, axis: Axis
+    ) -> tuple[Array, NCCState, dict[str, Array]]:
+        aligned = alignment(encoded, axis)
+        if not config.weight:
+            return aligned, state, {}
+        rows = encoded.predictions if config.part == "alignment" else encoded.projections
+        assert rows is not None
+        assert encoded.targets is not None
+        prototypes = ncc.proto_cl_views(
+            rows,
+            encoded.targets,
+            state.labels[encoded.image_index],
+            part=config.part,
+            clusters=config.clusters,
+            temperature=config.temperature,
+            axis=axis,
         )
-    return warmup_steps, period
+        active = jnp.where(step < warmup, 0, config.weight).astype(prototypes.dtype)
+        metrics = {"alignment": aligned, "prototypes": prototypes}
+        return aligned + active * prototypes, state, metrics
 
-
-def sample_positives(
-    sigma: float, warmup: int, projections: Array, index: Array, step: Array, key: Array
-) -> Array:
-    """Neighbors of the projections as the predictor's input, see `momentum.Perturb`."""
-    scale = jnp.where(step < warmup, 0.0, sigma)
-    return ncc.positive_samples(image_keys(key, index), projections, scale=scale)
-
-
-def objective(
-    config: Config,
-    warmup: int,
-    params: PyTree,
-    encoded: Encoded,
-    model_state: NCCState,
-    step: Array,
-    key: Array,
-    axis: Axis,
-) -> tuple[Array, NCCState, dict[str, Array]]:
-    """Alignment and, after the warm-up, ProtoCL; see `base.Objective`."""
-    aligned = alignment(encoded)
-    if not config.weight:
-        return aligned, model_state, {}
-    rows = encoded.predictions if config.part == "alignment" else encoded.projections
-    if rows is None or encoded.targets is None:
-        raise ValueError("predictions and targets must be given for NCC's loss; got None")
-    prototypes = ncc.proto_cl_views(
-        rows,
-        encoded.targets,
-        model_state.labels[encoded.image_index],
-        part=config.part,
-        clusters=config.clusters,
-        temperature=config.temperature,
-        axis=axis,
-    )
-    active = jnp.where(step < warmup, 0, config.weight).astype(prototypes.dtype)
-    metrics = {"alignment": aligned, "prototypes": prototypes}
-    return aligned + active * prototypes, model_state, metrics
+    return objective
 
 
 def e_step(
-    config: Config,
-    model_state: NCCState,
-    embedding: Callable[[], Features],
-    key: Array,
-    mesh: Mesh,
+    config: Config, state: NCCState, embedding: base.Embedding, key: Array, mesh: Mesh
 ) -> NCCState:
     """Pseudo-labels of all training images, see `base.Refresh.update`."""
-    last = np.asarray(model_state.centers)
-    result = spherical_clusters(
-        embedding()["projection"],
-        config.clusters,
-        n_init=config.n_init,
-        key=key,
-        # Before the first E-step the centers are zeros, not usable as initial centers.
-        init=last if config.warm_start and last.any() else None,
-        mesh=mesh,
-    )
-    centers = result.centers.astype(model_state.centers.dtype)
-    return model_state._replace(labels=result.labels, centers=centers)
+    last = state.centers if config.warm_start else None
+    rows = embedding()["projection"]
+    result = base.spherical_kmeans(rows, config.clusters, key, mesh, config.n_init, last)
+    centers = result.centers.astype(state.centers.dtype)
+    return state._replace(labels=result.labels, centers=centers)

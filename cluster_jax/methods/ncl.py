@@ -1,9 +1,9 @@
-"""NCL: discovery of novel classes given labeled ones. The third stage (NCL (16))."""
+"""NCL: novel class discovery by neighborhood contrastive learning, its third stage (NCL (16))."""
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,35 +18,26 @@ from cluster_jax.core import arrays, checks, collectives, ops, schedules
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.collectives import Axis
 from cluster_jax.core.queue import Queue, create_queue, enqueue
+from cluster_jax.data.batches import Batch
 from cluster_jax.losses import hng, ncl
 from cluster_jax.methods import base
-from cluster_jax.methods.base import (
-    Aux,
-    Features,
-    Method,
-    MethodContext,
-    PyTree,
-    Refresh,
-    Watched,
-)
+from cluster_jax.methods.base import Aux, Method, MethodContext, PyTree, Refresh, Watched
 from cluster_jax.methods.encoders import classifiers
 from cluster_jax.methods.encoders.classifiers import LABELED, NOVEL
 
-__all__ = ["Config", "make"]
-
-N_INIT = 10  # runs of k-means in the first clustering; later ones start from its centers too
+N_INIT = 10  # runs of k-means in each clustering
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WeightsConfig:
-    """Weights of the terms of (16), each >= 0, one of them greater; 0 leaves a term out.
+    """Weights of the terms of (16), each >= 0, at least one > 0; a term of weight 0 is left out.
 
     Attributes:
-        ce: cross-entropy (1).
-        bce: binary cross-entropy of pairs (3).
-        consistency: (4), in addition to its ramp.
-        ncl: (6).
-        scl: (11).
+        ce: weight of the cross-entropy (1).
+        bce: weight of the binary cross-entropy of pairs (3).
+        consistency: weight of the consistency (4), multiplied by its ramp.
+        ncl: weight of neighborhood contrastive learning (6).
+        scl: weight of supervised contrastive learning (11).
     """
 
     ce: float
@@ -68,10 +59,11 @@ class HNGConfig:
     """Hyper-parameters of hard negative generation, see `losses.hng.hard_negatives`.
 
     Attributes:
-        count: k_2, >= 0; 0 leaves it out.
-        rounds: N, >= 1.
-        mixing: each mu, 0 to 1.
-        start: when it starts, a duration.
+        count: k_2, number of generated negatives and of the entries of the queue that are mixed,
+            >= 0; with 0, no negatives are generated.
+        rounds: N, number of partners with which each entry is mixed, >= 1.
+        mixing: values of mu, each 0 to 1.
+        start: duration before the first generated negatives.
     """
 
     count: int
@@ -96,22 +88,23 @@ class Config:
 
     Attributes:
         classes: C^u, the number of novel classes, >= 2.
-        threshold: lambda of (2), -1 to 1 (0.95); None: what 1 / C^u of the pairs reach.
+        threshold: lambda of (2), the least cosine of a pair of one class, -1 to 1 (0.95); None: the
+            cosine that 1 / C^u of the pairs reach.
         ramp: T of omega(t), a duration.
         consistency_weight: omega after the ramp, >= 0.
-        consistency: `"own"`: each head on its own images, as (4) prints; `"both"`: both heads on
-            all images, as in the authors' code.
+        consistency: `"own"`: each head is applied to its own images, as in (4); `"both"`: both
+            heads are applied to all images, as in the authors' code.
         temperature: tau of the contrastive losses, > 0 (0.05).
         alpha: weight of the augmented view in NCL, 0 to 1 (0.2).
-        queue: entries of each of the two queues, a multiple of the rows of each part (2,048; the
-            paper's 2,000 is not divisible by 64).
-        neighbors: k_1, 1 to the queue; the paper's is queue / C^u / 2.
-        contrast_from: when NCL and SCL begin, a duration ("1 epoch": from the second one).
+        queue: length of each of the two queues, a multiple of the labeled and of the unlabeled rows
+            of a batch (2,048; the paper's 2,000 is not divisible by 64).
+        neighbors: k_1, 1 to the length of the queue; the paper's is queue / C^u / 2.
+        contrast_from: duration before NCL and SCL begin ("1 epoch": from the second epoch).
         hng: hard negative generation.
-        head: what the novel head learns from: `"pairs"`, the paper's pairwise loss (3), or
-            `"clusters"`, cross-entropy with clusters of the features, see `ncl.make`.
+        head: loss of the novel head: `"pairs"`, the paper's pairwise loss (3), or `"clusters"`,
+            cross-entropy with clusters of the features, see `ncl.make`.
         update_every: duration between two clusterings for the head `"clusters"`.
-        weights: of CE, BCE (or the cross-entropy with clusters), consistency, NCL and SCL.
+        weights: weights of CE, BCE (or the cross-entropy with clusters), consistency, NCL and SCL.
 
     Raises:
         InputError: a value is out of range.
@@ -151,7 +144,7 @@ class Config:
 
 
 class StartSteps(NamedTuple):
-    """In steps: the length of the ramp, and when the contrast (NCL and SCL) and HNG begin."""
+    """Durations in steps: the ramp, and the time before contrast (NCL and SCL) and HNG begin."""
 
     ramp: int
     contrast: int
@@ -159,16 +152,16 @@ class StartSteps(NamedTuple):
 
 
 class NCLState(NamedTuple):
-    """What NCL keeps from step to step.
+    """State of NCL.
 
     Attributes:
         batch_stats: running BatchNorm statistics.
         labeled: unit features of earlier labeled images and their classes,
             `{"z": [Q, f], "label": int32 [Q]}`.
         unlabeled: unit features of earlier unlabeled images `[Q, f]`.
-        pseudo_labels: cluster of every training image, int32 `[images]`, for the head "clusters";
+        pseudo_labels: cluster of each training image, int32 `[images]`, for the head "clusters";
             zeros before the first clustering, and for labeled images.
-        centers: of these clusters `[C^u, f]`; zeros before the first clustering.
+        centers: centers of the clusters `[C^u, f]`; zeros before the first clustering.
     """
 
     batch_stats: PyTree
@@ -181,27 +174,30 @@ class NCLState(NamedTuple):
 def make(context: MethodContext, config: Config) -> Method:
     """Neighborhood Contrastive Learning; Zhong et al. (2021), the discovery stage.
 
-    Two linear heads on the features z of the backbone: the labeled classes and the novel ones.
-    Both views of labeled and unlabeled images pass through one network; view a is classified
-    and is the anchor, its features enter the two queues, of labeled and of unlabeled images.
-    Labels of unlabeled images are not in a batch.
+    Two linear heads classify the features z of the backbone, one into the labeled classes and one
+    into the novel classes. Both views of labeled and unlabeled images pass through one network.
+    View a is classified, and its features are the anchors and enter the two queues, one for labeled
+    and one for unlabeled images. A batch does not contain labels of unlabeled images.
 
-    With the head "clusters", which is ours, the novel head learns from clusters in place of pairs:
-    spherical k-means of the unlabeled images' features, at the start and after every
-    `update_every`, each clustering started from the last one's centers too. A row's cosines to the
-    centers are spread over its 10 nearest rows (`clustering.neighbors`; all pairs are compared):
-    rows between two centers follow their neighbors. Where the data are features whose views go
-    towards neighbors, its 10 nearest unlabeled rows there count too: they have no share in errors
-    of earlier pseudo-labels. Of these `clustering.transport.sinkhorn` makes classes of about equal
-    size, as the benchmarks of novel class discovery have them (experiments/ncl/heads.md). In
-    the end the head's answers for unlabeled images are spread likewise (`evaluation.discovery`).
+    With `head = "clusters"`, which is not in the paper, the novel head is trained by cross-entropy
+    with pseudo-labels: spherical k-means of the features of the unlabeled images at the start and
+    after every `update_every`, with one run from the centers of the last clustering. Label
+    spreading over the graph of the 10 nearest neighbors (`clustering.label_spreading`, which
+    compares all pairs) then smooths the cosines between rows and centers, so that rows between two
+    centers get the label of their neighbors. If the data set consists of features whose views are
+    drawn toward neighbors, the 10 nearest unlabeled rows of the data set are neighbors too: they do
+    not depend on earlier pseudo-labels, and not on their errors. Last,
+    `clustering.transport.sinkhorn` turns the smoothed cosines into classes of about equal size, as
+    in the benchmarks of novel class discovery (experiments/ncl/heads.md). After training, label
+    spreading smooths the predictions of the head for unlabeled images (`evaluation.discovery`).
 
-    Of unlabeled images it logs `similar`, the share of pairs that (2) takes to be of one class, and
-    `confidence`, the novel head's highest probability: near 1 / C^u the head has found nothing.
+    Metrics of the unlabeled images: `similar`, the share of pairs that (2) assigns to one class,
+    and `confidence`, the mean of the novel head's highest probability. A confidence near 1 / C^u
+    means that the head does not separate any classes.
 
     Raises:
-        InputError: the batch has no part of labeled or unlabeled rows, a queue or a duration does
-            not fit, or the network has a projector.
+        InputError: the batch has no labeled or no unlabeled rows, the length of the queue or a
+            duration does not suit the training, or the network has a projector.
     """
     rows = context.labeled_batch_size or 0
     if not 0 < rows < context.batch_size:
@@ -233,16 +229,14 @@ def make(context: MethodContext, config: Config) -> Method:
             jnp.zeros((config.classes, context.network.features)),
         )
 
-    loss = functools.partial(_loss, context, config, starts)
+    loss = _loss(context, config, starts)
     classes = {LABELED: context.known_classes, NOVEL: config.classes}
     method = classifiers.method(context, loss, classes, initial_state)
     if config.head == "pairs":
         return method
-    period = schedules.steps("method.update_every", config.update_every, per_epoch)
-    checks.at_least("method.update_every", period, 1)
-    cluster = functools.partial(_cluster, context, config)
+    _, is_due = base.refresh_schedule(context, "0 steps", config.update_every)
     return method._replace(
-        refresh=Refresh(lambda step: step % period == 0, cluster),
+        refresh=Refresh(is_due, functools.partial(_cluster, context, config)),
         watched=Watched(pseudo_labels=lambda model_state: model_state.pseudo_labels),
     )
 
@@ -251,7 +245,7 @@ def _cluster(
     context: MethodContext,
     config: Config,
     model_state: NCLState,
-    embedding: Callable[[], Features],
+    embedding: base.Embedding,
     key: Array,
     mesh: Mesh,
 ) -> NCLState:
@@ -259,16 +253,9 @@ def _cluster(
     last = np.asarray(model_state.centers)
     embedded, unlabeled = embedding(), np.asarray(context.unlabeled_rows)
     features = np.asarray(embedded["backbone"])[unlabeled]
-    result = base.spherical_clusters(
-        features,
-        config.classes,
-        n_init=N_INIT,
-        key=key,
-        init=last if last.any() else None,
-        mesh=mesh,
-    )
+    result = base.spherical_kmeans(features, config.classes, key, mesh, N_INIT, last)
     centers = result.centers.astype(last.dtype)
-    # The head keeps its classes: each new cluster takes the number of the old one that it is like.
+    # The head keeps its classes: new clusters are matched with the most similar old ones.
     centers = centers[optimize.linear_sum_assignment(-last @ centers.T)[1]]
     rows, others = arrays.normalize_rows(features), None
     if "neighbors" in embedded:
@@ -289,78 +276,68 @@ class _View(NamedTuple):
     features: Array  # z [b, f]
 
 
-def _loss(
-    context: MethodContext,
-    config: Config,
-    starts: StartSteps,
-    params: PyTree,
-    model_state: NCLState,
-    batch: Mapping[str, Any],
-    step: Array,
-    key: Array,
-    axis: Axis,
-) -> tuple[Array, Aux]:
-    """The sum (16), see `base.Loss`."""
-    view_key, mix_key = jax.random.split(key)
-    labeled, unlabeled = batch["labeled"], batch["unlabeled"]
-    # One pass for both parts: BatchNorm sees labeled and unlabeled images together. Up to `count`
-    # a row is labeled. View a's pass moves the running statistics before view b's.
-    rows = {name: jnp.concatenate([labeled[name], unlabeled[name]]) for name in ("index", "image")}
-    count = len(labeled["index"])
-    views = base.two_views(context.augment, view_key, rows)
-    a, batch_stats = _forward(context, params, model_state.batch_stats, views[0], axis)
-    b, batch_stats = _forward(context, params, batch_stats, views[1], axis)
-    pairs = ncl.similar(
-        a.features[count:], threshold=config.threshold, classes=config.classes, axis=axis
-    )
-    mix_keys = base.image_keys(mix_key, unlabeled["index"])
-    # The queues hold earlier batches only: this one enters below, after its loss.
-    terms = {
-        "ce": ncl.cross_entropy(a.logits[:count], labeled["label"]),
-        "bce": _novel_loss(config, model_state, pairs, a, b, unlabeled["index"], axis),
-        "consistency": _consistency(config.consistency, a, b, count),
-        **_contrast(config, starts, model_state, a, b, labeled["label"], mix_keys, step),
-    }
-    dtype = a.features.dtype
-    active = (step >= starts.contrast).astype(dtype)
-    omega = ncl.ramp(step, consistency_weight=config.consistency_weight, length=starts.ramp)
-    scales = {"ce": 1, "bce": 1, "consistency": omega.astype(dtype), "ncl": active, "scl": active}
-    # A term of weight 0 is left out, not multiplied: its gradient may not be finite.
-    value = sum(
-        weight * scales[name] * terms[name]
-        for name, weight in dataclasses.asdict(config.weights).items()
-        if weight
-    )
-    z_labeled = collectives.gather(ops.l2_normalize(a.features[:count]), axis)
-    z_unlabeled = collectives.gather(ops.l2_normalize(a.features[count:]), axis)
-    entries = {"z": z_labeled, "label": collectives.gather(labeled["label"], axis)}
-    model_state = model_state._replace(
-        batch_stats=batch_stats,
-        labeled=enqueue(model_state.labeled, entries),
-        unlabeled=enqueue(model_state.unlabeled, z_unlabeled),
-    )
-    monitors = {
-        "accuracy": jnp.mean(jnp.argmax(a.logits[:count], axis=1) == labeled["label"]),
-        "similar": jnp.mean(pairs),
-        "confidence": jnp.mean(jnp.max(a.novel_probs[count:], axis=1)),
-    }
-    return value, Aux(model_state, {"loss": value, **terms, **monitors})
+def _loss(context: MethodContext, config: Config, starts: StartSteps) -> base.Loss:
+    """The sum (16) of the weighted terms."""
+
+    def loss(
+        params: PyTree, state: NCLState, batch: Batch, step: Array, key: Array, axis: Axis
+    ) -> tuple[Array, Aux]:
+        view_key, mix_key = jax.random.split(key)
+        labeled, unlabeled = batch["labeled"], batch["unlabeled"]
+        # One pass for both parts: BatchNorm sees labeled and unlabeled images together. The first
+        # `count` rows are labeled. View a's pass updates the running statistics before view b's.
+        rows = {k: jnp.concatenate([labeled[k], unlabeled[k]]) for k in ("index", "image")}
+        count = len(labeled["index"])
+        views = base.two_views(context.augment, view_key, rows)
+        a, batch_stats = _forward(context, params, state.batch_stats, views[0], axis)
+        b, batch_stats = _forward(context, params, batch_stats, views[1], axis)
+        pairs = ncl.similar(
+            a.features[count:], threshold=config.threshold, classes=config.classes, axis=axis
+        )
+        mix_keys = base.image_keys(mix_key, unlabeled["index"])
+        # In the loss the queues hold earlier batches only; this batch enters them below.
+        terms = {
+            "ce": ncl.cross_entropy(a.logits[:count], labeled["label"]),
+            "bce": _novel_loss(config, state, pairs, a, b, unlabeled["index"], axis),
+            "consistency": _consistency(config.consistency, a, b, count),
+            **_contrast(config, step >= starts.hng, state, a, b, labeled["label"], mix_keys),
+        }
+        dtype = a.features.dtype
+        active = (step >= starts.contrast).astype(dtype)
+        omega = ncl.ramp(step, consistency_weight=config.consistency_weight, length=starts.ramp)
+        scales = {"consistency": omega.astype(dtype), "ncl": active, "scl": active}
+        # A term of weight 0 is left out, not multiplied: its gradient may not be finite.
+        value = sum(
+            weight * scales.get(name, 1) * terms[name]
+            for name, weight in dataclasses.asdict(config.weights).items()
+            if weight
+        )
+        z_labeled = collectives.gather(ops.l2_normalize(a.features[:count]), axis)
+        z_unlabeled = collectives.gather(ops.l2_normalize(a.features[count:]), axis)
+        entries = {"z": z_labeled, "label": collectives.gather(labeled["label"], axis)}
+        state = state._replace(
+            batch_stats=batch_stats,
+            labeled=enqueue(state.labeled, entries),
+            unlabeled=enqueue(state.unlabeled, z_unlabeled),
+        )
+        monitors = {
+            "accuracy": jnp.mean(jnp.argmax(a.logits[:count], axis=1) == labeled["label"]),
+            "similar": jnp.mean(pairs),
+            "confidence": jnp.mean(jnp.max(a.novel_probs[count:], axis=1)),
+        }
+        return value, Aux(state, {"loss": value, **terms, **monitors})
+
+    return loss
 
 
 def _novel_loss(
-    config: Config,
-    model_state: NCLState,
-    pairs: Array,
-    a: _View,
-    b: _View,
-    index: Array,
-    axis: Axis,
+    config: Config, state: NCLState, pairs: Array, a: _View, b: _View, index: Array, axis: Axis
 ) -> Array:
-    """What the novel head learns from the unlabeled rows: pairs (3), or clusters."""
+    """Loss of the novel head on the unlabeled rows: pairs (3), or cross-entropy with clusters."""
     first = a.novel_logits.shape[0] - len(index)
     if config.head == "pairs":
         return ncl.pairwise_bce(pairs, a.novel_probs[first:], b.novel_probs[first:], axis=axis)
-    labels = jnp.asarray(model_state.pseudo_labels)[index]
+    labels = jnp.asarray(state.pseudo_labels)[index]
     losses = [ncl.cross_entropy(view.novel_logits[first:], labels) for view in (a, b)]
     return (losses[0] + losses[1]) / 2
 
@@ -369,37 +346,30 @@ def _forward(
     context: MethodContext, params: PyTree, batch_stats: PyTree, images: Array, axis: Axis
 ) -> tuple[_View, PyTree]:
     """Outputs of both heads and new statistics."""
-    logits, z, batch_stats = classifiers.forward(
-        context, params, batch_stats, images, LABELED, axis
-    )
-    novel = classifiers.logits(params, NOVEL, z)
-    return _View(logits, jax.nn.softmax(logits), novel, jax.nn.softmax(novel), z), batch_stats
+    heads, z, stats = classifiers.forward(context, params, batch_stats, images, axis)
+    logits, novel = heads[LABELED], heads[NOVEL]
+    return _View(logits, jax.nn.softmax(logits), novel, jax.nn.softmax(novel), z), stats
 
 
 def _consistency(heads: str, a: _View, b: _View, count: int) -> Array:
-    """(4), each head on its own images or both heads on all."""
+    """Consistency (4) of each head on its own images or of both heads on all images."""
     end, start = (None, 0) if heads == "both" else (count, count)
     labeled = ncl.consistency(a.labeled_probs[:end], b.labeled_probs[:end])
     return labeled + ncl.consistency(a.novel_probs[start:], b.novel_probs[start:])
 
 
 def _contrast(
-    config: Config,
-    starts: StartSteps,
-    model_state: NCLState,
-    a: _View,
-    b: _View,
-    labels: Array,
-    mix_keys: Array,
-    step: Array,
+    config: Config, use_hng: Array, state: NCLState, a: _View, b: _View, labels: Array, keys: Array
 ) -> dict[str, Array]:
-    """NCL (6) of the unlabeled rows and SCL (11) of the labeled ones, without their schedule."""
-    count = len(labels)
-    labeled, unlabeled = model_state.labeled, model_state.unlabeled
+    """NCL (6) of the unlabeled rows and SCL (11) of the labeled ones, without their schedule.
+
+    `use_hng` is whether generated negatives count at this step, `keys` are those of their mixing.
+    """
+    count, labeled, unlabeled = len(labels), state.labeled, state.unlabeled
     negatives = None
     if config.hng.count:
         negatives = hng.hard_negatives(
-            mix_keys,
+            keys,
             a.features[count:],
             unlabeled.rows,
             unlabeled.filled,
@@ -407,9 +377,9 @@ def _contrast(
             labeled.filled,
             count=config.hng.count,
             rounds=config.hng.rounds,
-            mixing=tuple(config.hng.mixing),
+            mixing=config.hng.mixing,
         )
-        negatives = negatives._replace(keep=negatives.keep & (step >= starts.hng))
+        negatives = negatives._replace(keep=negatives.keep & use_hng)
     return {
         "ncl": ncl.neighborhood_contrast(
             a.features[count:],

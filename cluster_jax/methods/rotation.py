@@ -1,24 +1,16 @@
-"""Rotation: tell by how many quarter turns an image was rotated. The first stage of NCL."""
+"""RotNet: predicts by how many quarter turns an image was rotated. The first stage of NCL."""
 
 import dataclasses
-import functools
-import math
-from collections.abc import Mapping
-from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 
 from cluster_jax.core.checks import InputError
-from cluster_jax.core.collectives import Axis
-from cluster_jax.losses.ncl import cross_entropy
+from cluster_jax.data.batches import Batch
 from cluster_jax.methods import base
-from cluster_jax.methods.base import Aux, Method, MethodContext, PyTree, Watched
+from cluster_jax.methods.base import Method, MethodContext
 from cluster_jax.methods.encoders import classifiers
-from cluster_jax.methods.encoders.online import NetworkState
 
-HEAD = "rotation"
 TURNS = 4
 
 
@@ -38,28 +30,12 @@ def make(context: MethodContext, config: Config) -> Method:
         InputError: batches with labeled rows, or a network with a projector.
     """
     classifiers.check(context, "rotation", labeled=None)
-    loss = functools.partial(_loss, context)
-    method = classifiers.method(context, loss, {HEAD: TURNS}, NetworkState)
-    return method._replace(watched=Watched(chance=("loss", math.log(TURNS))))
 
+    def rotated(batch: Batch, key: Array) -> tuple[Array, Array]:
+        views = base.augmented(context.augment.view, key, batch)
+        if views.ndim != 4:
+            raise InputError("the method rotation must be trained on images; got features")
+        images = jnp.concatenate([jnp.rot90(views, k, axes=(1, 2)) for k in range(TURNS)])
+        return images, jnp.repeat(jnp.arange(TURNS), len(views))
 
-def _loss(
-    context: MethodContext,
-    params: PyTree,
-    model_state: NetworkState,
-    batch: Mapping[str, Any],
-    step: Array,
-    key: Array,
-    axis: Axis,
-) -> tuple[Array, Aux]:
-    views = jax.vmap(context.augment.view)(base.image_keys(key, batch["index"]), batch["image"])
-    if views.ndim != 4:
-        raise InputError("the method rotation must be trained on images; got features")
-    turned = jnp.concatenate([jnp.rot90(views, k, axes=(1, 2)) for k in range(TURNS)])
-    turns = jnp.repeat(jnp.arange(TURNS), len(views))
-    logits, _, batch_stats = classifiers.forward(
-        context, params, model_state.batch_stats, turned, HEAD, axis
-    )
-    value = cross_entropy(logits, turns)
-    accuracy = jnp.mean(jnp.argmax(logits, axis=1) == turns)
-    return value, Aux(NetworkState(batch_stats), {"loss": value, "accuracy": accuracy})
+    return classifiers.one_head(context, "rotation", TURNS, rotated)

@@ -1,7 +1,6 @@
 """SimCLR: InfoNCE between the two views of a batch (NRCC (1)-(3); Kernel-InfoNCE (8))."""
 
 import dataclasses
-import functools
 import math
 
 from jax import Array
@@ -9,7 +8,7 @@ from jax import Array
 from cluster_jax.core import checks
 from cluster_jax.core.collectives import Axis
 from cluster_jax.losses import infonce
-from cluster_jax.methods.base import Encoded, MethodContext, ModelState, PyTree, TwoView, Watched
+from cluster_jax.methods.base import Encoded, MethodContext, TwoView, Watched, stateless
 from cluster_jax.methods.encoders import online
 
 
@@ -18,7 +17,7 @@ class Config:
     """Hyper-parameters of SimCLR.
 
     Attributes:
-        temperature: tau, divides the cosines; > 0.
+        temperature: tau, the divisor of the cosines; > 0.
         positive_in_denominator: True for SimCLR's own NT-Xent, False for NRCC's InfoNCE.
 
     Raises:
@@ -38,28 +37,16 @@ def make(context: MethodContext, config: Config) -> TwoView:
     Raises:
         InputError: the network's BatchNorm is shuffled.
     """
-    two_view = online.two_view(
-        context, functools.partial(objective, config), name="SimCLR", predicts=False
-    )
-    # Each of the 2n views has all others as candidates, with or without its positive.
+
+    def loss(encoded: Encoded, axis: Axis) -> Array:
+        return infonce.info_nce_views(
+            *encoded.projections,
+            temperature=config.temperature,
+            positive_in_denominator=config.positive_in_denominator,
+            axis=axis,
+        )
+
+    two_view = online.two_view(context, stateless(loss), name="SimCLR", predicts=False)
+    # The candidates of each of the 2n views are all other views, with or without its positive.
     candidates = 2 * context.batch_size - 1 - (not config.positive_in_denominator)
     return two_view._replace(watched=Watched(chance=("loss", math.log(max(candidates, 1)))))
-
-
-def objective(
-    config: Config,
-    params: PyTree,
-    encoded: Encoded,
-    model_state: ModelState,
-    step: Array,
-    key: Array,
-    axis: Axis,
-) -> tuple[Array, ModelState, dict[str, Array]]:
-    """InfoNCE of the projections, see `base.Objective`."""
-    value = infonce.info_nce_views(
-        *encoded.projections,
-        temperature=config.temperature,
-        positive_in_denominator=config.positive_in_denominator,
-        axis=axis,
-    )
-    return value, model_state, {}

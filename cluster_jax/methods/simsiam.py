@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from cluster_jax.methods.base import MethodContext, TwoView
-from cluster_jax.methods.byol import objective
+from cluster_jax.methods.base import MethodContext, TwoView, stateless
+from cluster_jax.methods.byol import alignment
 from cluster_jax.methods.encoders import online
 
 
@@ -15,12 +15,12 @@ class Config:
 def make(context: MethodContext, config: Config) -> TwoView:
     """SimSiam, BYOL without a target network.
 
-    Chen & He (2021), "Exploring Simple Siamese Representation Learning". The loss is on BYOL's
-    scale, 2 - 2 cos where the paper has -cos, so that NRCC's weight means the same in both.
+    Chen & He (2021), "Exploring Simple Siamese Representation Learning". The loss is 2 - 2 cos, as
+    in BYOL, where the paper has -cos, so that NRCC's weight means the same in both methods.
     Deviations: projector and predictor have one hidden layer and no BatchNorm on their outputs.
-    With NRCC the positives are the projections that the predictor meets, constants as in NRCC (6).
+    With NRCC the positives are the targets of the predictor, constant projections as in NRCC (6).
 
     Raises:
         InputError: the network has no predictor, or its BatchNorm is shuffled.
     """
-    return online.two_view(context, objective, name="SimSiam", predicts=True)
+    return online.two_view(context, stateless(alignment), name="SimSiam", predicts=True)

@@ -79,13 +79,13 @@ def test_numbers_are_kept_where_a_new_start_of_kmeans_wins(built, state, monkeyp
     """k-means then has an order of its own."""
     features, _ = groups(built)
     first = refreshed(built, state, features)
-    clusters = base.spherical_clusters
+    clusters = base.spherical_kmeans
 
     def reordered(*arguments, **options):
         result = clusters(*arguments, **options)
         return result._replace(centers=result.centers[::-1], labels=1 - result.labels)
 
-    monkeypatch.setattr(base, "spherical_clusters", reordered)
+    monkeypatch.setattr(base, "spherical_kmeans", reordered)
     again = refreshed(built, state, features, first)
     np.testing.assert_array_equal(again.pseudo_labels, first.pseudo_labels)
     np.testing.assert_allclose(again.centers, first.centers, atol=1e-5)

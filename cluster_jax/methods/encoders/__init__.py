@@ -1,1 +1,1 @@
-"""How a method of two views encodes them; a method adds its objective."""
+"""Encoders: the forward passes of methods; each method adds its objective."""

@@ -1,14 +1,19 @@
-"""A backbone under linear classifiers: the stages of novel class discovery."""
+"""A backbone with linear classifiers, for the stages of novel class discovery."""
 
+import math
 from collections.abc import Callable, Mapping
 
 import jax
+import jax.numpy as jnp
 from jax import Array
 
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.collectives import Axis
+from cluster_jax.data.batches import Batch
+from cluster_jax.losses.ncl import cross_entropy
 from cluster_jax.methods import base
-from cluster_jax.methods.base import Features, Loss, Method, MethodContext, ModelState, PyTree
+from cluster_jax.methods.base import Aux, Loss, Method, MethodContext, ModelState, PyTree
+from cluster_jax.methods.encoders.online import NetworkState
 from cluster_jax.nets import heads
 
 LABELED, NOVEL = "labeled", "novel"
@@ -31,30 +36,24 @@ def check(context: MethodContext, name: str, *, labeled: int | None) -> None:
 
 
 def forward(
-    context: MethodContext,
-    params: PyTree,
-    batch_stats: PyTree,
-    images: Array,
-    head: str,
-    axis: Axis,
-) -> tuple[Array, Array, PyTree]:
-    """Logits `[b, classes]` of a head, features `[b, f]` and new statistics, in training."""
+    context: MethodContext, params: PyTree, batch_stats: PyTree, images: Array, axis: Axis
+) -> tuple[dict[str, Array], Array, PyTree]:
+    """Logits `[b, classes]` of each head, features `[b, f]` and new statistics, in training."""
     out = context.network.forward(params, batch_stats, images, train=True, axis=axis)
-    return logits(params, head, out.representation), out.representation, out.stats
+    return _logits(params, out.representation), out.representation, out.stats
 
 
-def logits(params: PyTree, head: str, features: Array) -> Array:
-    """Logits `[b, classes]` of a head for features `[b, f]`."""
-    return heads.classify(params["heads"][head], features)
+def _logits(params: PyTree, features: Array) -> dict[str, Array]:
+    return {name: heads.classify(head, features) for name, head in params["heads"].items()}
 
 
 def method(
     context: MethodContext,
     loss: Loss,
     classes: Mapping[str, int],
-    initial_state: Callable[[PyTree], ModelState],
+    initial_state: Callable[[PyTree], ModelState] = NetworkState,
 ) -> Method:
-    """A method of one network with classifiers. Its `embed` gives features and all logits.
+    """A method of one network with linear classifiers. Its `embed` gives features and all logits.
 
     Args:
         context: network, augmentation and sizes.
@@ -73,10 +72,37 @@ def method(
         }
         return {**params, "heads": classifiers}, initial_state(batch_stats)
 
-    def embed(params: PyTree, model_state: ModelState, images: Array) -> Features:
+    def embed(params: PyTree, model_state: ModelState, images: Array) -> base.Features:
         inputs = jax.vmap(context.augment.clean)(images)
         out = network.forward(params, model_state.batch_stats, inputs, train=False, axis=None)
-        outputs = {name: logits(params, name, out.representation) for name in classes}
-        return {"backbone": out.representation, **outputs}
+        return {"backbone": out.representation, **_logits(params, out.representation)}
 
     return Method(init, loss, base.no_average, embed)
+
+
+def one_head(
+    context: MethodContext,
+    head: str,
+    classes: int,
+    examples: Callable[[Batch, Array], tuple[Array, Array]],
+) -> Method:
+    """A method that minimizes the cross-entropy of one classifier; it logs the accuracy too.
+
+    Args:
+        context: network, augmentation and sizes.
+        head: name of the classifier.
+        classes: number of its classes.
+        examples: `(batch, key) -> images [n, H, W, C], classes int32 [n]` of a step.
+    """
+
+    def loss(
+        params: PyTree, state: NetworkState, batch: Batch, step: Array, key: Array, axis: Axis
+    ) -> tuple[Array, Aux]:
+        images, labels = examples(batch, key)
+        logits, _, stats = forward(context, params, state.batch_stats, images, axis)
+        value = cross_entropy(logits[head], labels)
+        accuracy = jnp.mean(jnp.argmax(logits[head], axis=1) == labels)
+        return value, Aux(NetworkState(stats), {"loss": value, "accuracy": accuracy})
+
+    watched = base.Watched(chance=("loss", math.log(classes)))
+    return method(context, loss, {head: classes})._replace(watched=watched)

@@ -1,33 +1,26 @@
-"""Two views encoded by a network and by its moving average: BYOL, MoCo, NCC, CueCo."""
+"""Momentum encoder: a network and its moving average embed two views (BYOL, MoCo, NCC, CueCo)."""
 
 import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jax import Array, lax
 
-from cluster_jax.core import schedules
-from cluster_jax.core.checks import InputError
+from cluster_jax.core import checks, schedules
 from cluster_jax.core.collectives import Axis
 from cluster_jax.methods import base
-from cluster_jax.methods.base import (
-    Encoded,
-    MethodContext,
-    ModelState,
-    Objective,
-    PyTree,
-    SamplerInputs,
-    TwoView,
-)
-from cluster_jax.nets import norm
+from cluster_jax.methods.base import Encoded, MethodContext, ModelState, PyTree, TwoView
+from cluster_jax.methods.encoders import online
+from cluster_jax.nets.network import Predict
 
-# (projections [b, d], index [b], step, key) -> what the predictor sees in place of the projections.
+# (projections [b, d], index [b], step, key) -> the predictor's input in place of the projections.
 Perturb = Callable[[Array, Array, Array, Array], Array]
 
 
 class Target(NamedTuple):
-    """The moving average of the online network; it has no predictor.
+    """The target network: the moving average of the online network, without its predictor.
 
     Attributes:
         params: moving average of the online parameters.
@@ -39,9 +32,7 @@ class Target(NamedTuple):
 
 
 class MomentumState(NamedTuple):
-    """The state of a method that has only its two networks as state.
-
-    The state of every method with a target network has these two fields.
+    """The state of a method with a target network; other methods add fields to these two.
 
     Attributes:
         batch_stats: running BatchNorm statistics of the online network.
@@ -52,11 +43,10 @@ class MomentumState(NamedTuple):
     target: Target
 
 
-def check_decays(decay: float | None, final_decay: float | None) -> None:
-    """Raises an `InputError` unless both decays of the moving average are between 0 and 1."""
-    for key, value in (("decay", decay), ("final_decay", final_decay)):
-        if value is None or not 0 <= value <= 1:
-            raise InputError(f"method.{key} must be between 0 and 1; got {value}")
+def check_decays(config: base.MethodConfig) -> None:
+    """Raises an `InputError` unless `decay` and `final_decay` are between 0 and 1."""
+    for key in ("decay", "final_decay"):
+        checks.between(f"method.{key}", getattr(config, key), 0, 1)
 
 
 def target_network(params: PyTree, model_state: ModelState) -> tuple[PyTree, PyTree]:
@@ -66,15 +56,14 @@ def target_network(params: PyTree, model_state: ModelState) -> tuple[PyTree, PyT
 
 def two_view(
     context: MethodContext,
-    objective: Objective,
+    objective: base.Objective,
     *,
     name: str,
-    decay: float,
-    final_decay: float,
+    decays: tuple[float, float],
     predicts: bool,
-    kept_network: Callable[[PyTree, ModelState], tuple[PyTree, PyTree]],
-    initial_state: Callable[[PyTree, Target], ModelState],
-    perturb: Perturb | None,
+    kept_network: Callable[[PyTree, ModelState], tuple[PyTree, PyTree]] = base.online_network,
+    initial_state: Callable[[PyTree, Target], ModelState] = MomentumState,
+    perturb: Perturb | None = None,
 ) -> TwoView:
     """A method with a target network, which has no predictor.
 
@@ -84,39 +73,43 @@ def two_view(
     Args:
         context: network, augmentation and sizes.
         objective: the `objective` of the method, see `TwoView`.
-        name: the method's, for messages.
-        decay: of the moving average at the first step.
-        final_decay: at the last step, reached by half a cosine; equal to `decay`: constant.
+        name: name of the method, for messages.
+        decays: decay of the moving average at the first step and at the last one, which it
+            approaches by half a cosine.
         predicts: whether the online network has a predictor.
         kept_network: the network that is kept after training, `base.online_network` or
             `target_network`.
         initial_state: `(batch_stats, target) -> model_state` before the first step.
-        perturb: what the predictor sees (NCC's positive sampling); None for the projections.
+        perturb: changes the predictor's input (NCC's positive sampling); None: the projections
+            are not changed.
 
     Raises:
         InputError: no predictor where one is needed.
     """
-    network = context.network
-    if predicts and network.predict is None:
-        raise InputError(f"network.predictor must be set for {name}; got None")
-    ema_decay = schedules.cosine(decay, final_decay, context.total_steps)
+    predict = online.predictor(context, name, predicts)
+    ema_decay = schedules.cosine(*decays, context.total_steps)
 
     def init(key: Array, images: Array) -> tuple[PyTree, ModelState]:
-        params, batch_stats = network.init(key, images)
-        target = base.copy(Target(_without_predictor(params), _without_predictor(batch_stats)))
+        params, batch_stats = context.network.init(key, images)
+        # Copies: the state is donated to a step and must not hold one buffer twice.
+        target = jax.tree.map(jnp.copy, Target(*map(_without_predictor, (params, batch_stats))))
         return params, initial_state(batch_stats, target)
 
     def after(params: PyTree, model_state: ModelState, step: Array) -> ModelState:
-        target = model_state.target
-        moved = base.moving_average(_without_predictor(params), target.params, ema_decay(step))
-        return model_state._replace(target=target._replace(params=moved))
+        target, decay = model_state.target, ema_decay(step)
+        averaged = jax.tree.map(
+            lambda new, old: old + (1 - decay).astype(old.dtype) * (new - old),
+            _without_predictor(params),
+            target.params,
+        )
+        return model_state._replace(target=target._replace(params=averaged))
 
     return TwoView(
         init,
-        functools.partial(_encode, context, predicts, perturb),
+        functools.partial(_encode, context, predict, perturb),
         objective,
         after,
-        base.embedder(network, context.augment, kept_network),
+        base.embedder(context, kept_network),
         context.augment,
         branches=("target", "target_predictor", "online") if predicts else ("target", "online"),
         anchor_layers=("projection", "prediction") if predicts else ("projection",),
@@ -125,7 +118,7 @@ def two_view(
 
 def _encode(
     context: MethodContext,
-    predicts: bool,
+    predict: Predict | None,
     perturb: Perturb | None,
     params: PyTree,
     model_state: ModelState,
@@ -136,109 +129,44 @@ def _encode(
     axis: Axis,
 ) -> tuple[Encoded, ModelState]:
     """The forward passes of a step, see `base.Encode`."""
-    a, b = views
     target: Target = model_state.target
     # Each pass of the target has its own permutation, each view its own noise.
-    shuffle_a, shuffle_b, shuffle_c, noise_a, noise_b = jax.random.split(key, 5)
-    online = functools.partial(_online, context, predicts, perturb, params, index, step, axis)
-    project = functools.partial(_project, context, target.params, axis)
+    keys = jax.random.split(key, 5)
+
+    def encode_online(batch_stats: PyTree, i: int) -> tuple[Array, Array | None, PyTree]:
+        out = context.network.forward(params, batch_stats, views[i], train=True, axis=axis)
+        if predict is None:
+            return out.projection, None, out.stats
+        z = out.projection
+        z = z if perturb is None else perturb(z, index, step, keys[3 + i])
+        q, batch_stats = predict(params, out.stats, z, train=True, axis=axis)
+        return out.projection, q, batch_stats
 
     # The order of the passes is that of the running statistics: view a, then view b, in each of
     # the two networks; the predictor's pass of a view follows its projection.
-    z_a, q_a, batch_stats = online(model_state.batch_stats, a, noise_a)
-    z_b, q_b, batch_stats = online(batch_stats, b, noise_b)
-    # One forward pass of view a serves the loss and, through `vjp_fn`, a sampler.
-    target_a, vjp_fn, target_stats = jax.vjp(
-        lambda images: project(shuffle_a, target.batch_stats, images), a, has_aux=True
-    )
-    target_b, target_stats = project(shuffle_b, target_stats, b)
+    z_a, q_a, batch_stats = encode_online(model_state.batch_stats, 0)
+    z_b, q_b, batch_stats = encode_online(batch_stats, 1)
+    inputs, target_stats = online.project_views(context, *target, views, keys[:3], axis)
+    # All branches embed the sampled view by constant networks.
+    constants = lax.stop_gradient(params)
 
-    def project_constant(images: Array) -> Array:
-        # A sampler's passes do not update the running statistics.
-        return project(shuffle_c, target_stats, images)[0]
+    def project_online(images: Array) -> Array:
+        out = context.network.forward(constants, batch_stats, images, train=True, axis=axis)
+        return out.projection
 
-    sampler_inputs = SamplerInputs(
-        images=a,
-        projection=target_a,
-        vjp_fn=lambda cotangent: vjp_fn(cotangent)[0],
-        other_images=b,
-        reference=target_b,
-        project=project_constant,
-        branches=_branches(context, predicts, params, batch_stats, project_constant, axis),
-    )
+    branches = {"target": inputs.project, "online": project_online}
+    if predict is not None:
+        branches["target_predictor"] = lambda images: predict(
+            constants, batch_stats, inputs.project(images), train=True, axis=axis
+        )[0]
     predictions = None if q_a is None or q_b is None else (q_a, q_b)
     # Neither a method's loss nor NRCC's positives may send a gradient into the target network.
-    targets = (lax.stop_gradient(target_a), lax.stop_gradient(target_b))
+    targets = (lax.stop_gradient(inputs.projection), lax.stop_gradient(inputs.reference))
     model_state = model_state._replace(
         batch_stats=batch_stats, target=target._replace(batch_stats=target_stats)
     )
-    return Encoded((z_a, z_b), predictions, targets, sampler_inputs, index), model_state
-
-
-def _online(
-    context: MethodContext,
-    predicts: bool,
-    perturb: Perturb | None,
-    params: PyTree,
-    index: Array,
-    step: Array,
-    axis: Axis,
-    batch_stats: PyTree,
-    images: Array,
-    key: Array,
-) -> tuple[Array, Array | None, PyTree]:
-    """Projections, predictions and new statistics of the online network."""
-    network = context.network
-    out = network.forward(params, batch_stats, images, train=True, axis=axis)
-    if not predicts or network.predict is None:
-        return out.projection, None, out.stats
-    z = out.projection if perturb is None else perturb(out.projection, index, step, key)
-    q, batch_stats = network.predict(params, out.stats, z, train=True, axis=axis)
-    return out.projection, q, batch_stats
-
-
-def _project(
-    context: MethodContext,
-    params: PyTree,
-    axis: Axis,
-    key: Array,
-    batch_stats: PyTree,
-    images: Array,
-) -> tuple[Array, PyTree]:
-    """Projections and new statistics of the target network.
-
-    With shuffled BatchNorm its groups hold other images than the online network's: through the
-    statistics of a common group the online network could tell which key is its own (MoCo).
-    """
-    if not context.shuffle:
-        out = context.network.forward(params, batch_stats, images, train=True, axis=axis)
-        return out.projection, out.stats
-    shuffled, order = norm.shuffle(key, images, axis)
-    out = context.network.forward(params, batch_stats, shuffled, train=True, axis=axis)
-    return norm.unshuffle(out.projection, order, axis), out.stats
-
-
-def _branches(
-    context: MethodContext,
-    predicts: bool,
-    params: PyTree,
-    batch_stats: PyTree,
-    project: Callable[[Array], Array],
-    axis: Axis,
-) -> dict[str, Callable[[Array], Array]]:
-    """The networks that can embed a sampled view; `project` is the target's. All are constants."""
-    network, constants = context.network, base.stop_gradient(params)
-
-    def online(images: Array) -> Array:
-        return network.forward(constants, batch_stats, images, train=True, axis=axis).projection
-
-    branches = {"target": project, "online": online}
-    predict = network.predict
-    if predicts and predict is not None:
-        branches["target_predictor"] = lambda images: predict(
-            constants, batch_stats, project(images), train=True, axis=axis
-        )[0]
-    return branches
+    encoded = Encoded((z_a, z_b), predictions, targets, inputs._replace(branches=branches), index)
+    return encoded, model_state
 
 
 def _without_predictor(tree: PyTree) -> PyTree:

@@ -1,1 +1,1 @@
-"""Wrappers of methods: each has a section of the config of its own, beside `method`."""
+"""Wrappers that add a regularizer to a method; each has its own section of the config."""
