@@ -47,7 +47,7 @@ def objective(config, params, encoded, model_state, step, key, axis):
     alignment = jnp.mean(jnp.sum((a - b) ** 2, axis=-1))
     others = collectives.gather(a, axis)  # the rows of all devices
     squared = jnp.sum((a[:, None] - others[None]) ** 2, axis=-1)
-    uniformity = jnp.log(jnp.mean(jnp.exp(-config.t * squared)))
+    uniformity = jnp.log(collectives.mean(jnp.mean(jnp.exp(-config.t * squared)), axis))
     metrics = {"alignment": alignment, "uniformity": uniformity}
     return alignment + config.weight * uniformity, model_state, metrics
 '''
