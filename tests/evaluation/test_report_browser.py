@@ -247,6 +247,8 @@ def test_lasso_zoom_and_pan(tmp_path):
         + """
       found.all = lasso(whole);
       found.left = lasso(left());
+      found.right = lasso([[w / 2, 1], [w - 1, 1], [w - 1, h - 1], [w / 2, h - 1]]);
+      lasso(left());
       found.both = lasso([[1, 1], [w - 1, 1], [w - 1, h / 2], [1, h / 2]], { shiftKey: true });
       choose("drag", "move");
       drag([[200, 100], [240, 100]]);
@@ -270,6 +272,7 @@ def test_lasso_zoom_and_pan(tmp_path):
     x, y = (data.points - (low + high) / 2).T
     assert found["all"] == 68
     assert found["left"] == found["panned"] == np.sum(x < 0)
+    assert found["right"] == np.sum(x > 0)
     assert found["both"] == np.sum((x < 0) | (y > 0)), "up is up"
     sides = np.array(found["size"])
     room = sides / 2 - 1  # in pixels around the middle
@@ -292,6 +295,11 @@ def test_turned_map(tmp_path):
       await frame();
       choose("drag", "select");
       found.quarter = lasso(left());
+      choose("drag", "move");
+      drag([[100, 10], [100, 10 + 75 * Math.PI]]);
+      await frame();
+      choose("drag", "select");
+      found.above = lasso([[1, 1], [w - 1, 1], [w - 1, h / 2], [1, h / 2]]);
       choose("view", "2");
       await frame();
       found.flat = lasso(left());
@@ -305,10 +313,11 @@ def test_turned_map(tmp_path):
     axes -= (axes.min(axis=0) + axes.max(axis=0)) / 2
     assert found["left"] == found["flat"] == np.sum(axes[:, 0] < 0)
     assert found["quarter"] == np.sum(axes[:, 2] > 0)
+    assert found["above"] == np.sum(axes[:, 0] < 0)
 
 
 def test_names_in_tables_are_those_of_the_assignments(tmp_path):
-    names = (*sources(66), "caf\udce9\\1.png", 'a "b"\n.png')
+    names = (*sources(66), "caf\udce9\\x41.png", 'a "b"\n.png')
     steps = """
       $("find").value = ".png";
       $("find").dispatchEvent(new Event("input"));
