@@ -1,8 +1,8 @@
 """`python -m experiments.tutorials NAME`: runs a tutorial and writes its page with what it prints.
 
 The script of a tutorial has cells (`# %%`): comments after `# %% [markdown]` are text, the rest is
-code. The page `NAME.md` shows text, code and output; `--notebook` writes `NAME.ipynb` with its
-pictures too.
+code. The page `NAME.md` shows text, code and output, beside it the pictures; with `--notebook` the
+same run also writes `NAME.ipynb`.
 """
 
 import argparse
@@ -30,10 +30,10 @@ class Cell(NamedTuple):
 
 
 def read(name: str) -> list[Cell]:
-    """The cells of a script; its docstring is the first."""
+    """The cells of a script; its docstring is the first, whose first line is the title."""
     text = (FOLDER / f"{name}.py").read_text()
     docstring, *parts = re.split(r"^# %%", text, flags=re.M)
-    cells = [Cell(ast.get_docstring(ast.parse(docstring)) or "", is_code=False)]
+    cells = [Cell("# " + (ast.get_docstring(ast.parse(docstring)) or name), is_code=False)]
     for part in parts:
         head, _, body = part.partition("\n")
         if head.strip() == "[markdown]":
@@ -64,31 +64,33 @@ def run(cells: list[Cell]) -> list[Cell]:
             buffer = io.BytesIO()
             value.save(buffer, "JPEG", quality=85)
             picture = buffer.getvalue()
-        done.append(cell._replace(printed=printed.getvalue().strip(), picture=picture))
+        lines = [line.rstrip() for line in printed.getvalue().strip().splitlines()]
+        done.append(cell._replace(printed="\n".join(lines), picture=picture))
     return done
 
 
 def page(name: str, cells: list[Cell]) -> str:
     """The tutorial as Markdown."""
-    command = f"python -m experiments.tutorials {name}"
-    parts = [f"<!-- Written by `{command}`. -->"]
-    for i, cell in enumerate(cells):
-        if cell.is_code:
-            parts.append(f"```python\n{cell.source}\n```")
-            parts += [f"```text\n{cell.printed}\n```"] if cell.printed else []
-            parts += [f"![{name}]({name}_{i}.jpg)"] if cell.picture else []
-        else:
-            parts.append(("# " if i == 0 else "") + cell.source)
+    parts = [f"<!-- Written by `python -m experiments.tutorials {name}`. -->"]
+    heading = name
+    for number, cell in enumerate(cells):
+        if not cell.is_code:
+            parts.append(cell.source)
+            heading = (re.findall(r"^#+ (.*)$", cell.source, flags=re.M) or [heading])[-1]
+            continue
+        parts.append(f"```python\n{cell.source}\n```")
+        parts += [f"```text\n{cell.printed}\n```"] if cell.printed else []
+        parts += [f"![{heading}]({name}_{number}.jpg)"] if cell.picture else []
     return "\n\n".join(parts) + "\n"
 
 
 def notebook(cells: list[Cell]) -> str:
     """The tutorial as a Jupyter notebook with its outputs."""
     written = []
+    executed = 0
     for number, cell in enumerate(cells):
         common = {"id": f"cell-{number}", "metadata": {}}
-        source = ("# " if number == 0 else "") + cell.source
-        lines = source.splitlines(keepends=True)
+        lines = cell.source.splitlines(keepends=True)
         if not cell.is_code:
             written.append({**common, "cell_type": "markdown", "source": lines})
             continue
@@ -99,7 +101,8 @@ def notebook(cells: list[Cell]) -> str:
         if cell.picture:
             data = {"image/jpeg": base64.b64encode(cell.picture).decode()}
             outputs.append({"output_type": "display_data", "data": data, "metadata": {}})
-        code = {"cell_type": "code", "execution_count": None, "outputs": outputs}
+        executed += 1
+        code = {"cell_type": "code", "execution_count": executed, "outputs": outputs}
         written.append({**common, **code, "source": lines})
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     content = {
@@ -116,16 +119,15 @@ def main() -> None:
     names = sorted(f.stem for f in FOLDER.glob("*.py") if not f.stem.startswith("_"))
     parser = argparse.ArgumentParser(prog="python -m experiments.tutorials")
     parser.add_argument("name", choices=names)
-    parser.add_argument("--notebook", action="store_true", help="write a notebook, not a page")
+    parser.add_argument("--notebook", action="store_true", help="also write a notebook")
     flags = parser.parse_args()
     cells = run(read(flags.name))
     if flags.notebook:
         (FOLDER / f"{flags.name}.ipynb").write_text(notebook(cells))
-        return
     (FOLDER / f"{flags.name}.md").write_text(page(flags.name, cells))
-    for i, cell in enumerate(cells):
+    for number, cell in enumerate(cells):
         if cell.picture:
-            (FOLDER / f"{flags.name}_{i}.jpg").write_bytes(cell.picture)
+            (FOLDER / f"{flags.name}_{number}.jpg").write_bytes(cell.picture)
 
 
 if __name__ == "__main__":

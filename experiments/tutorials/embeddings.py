@@ -1,7 +1,7 @@
-"""Embeddings: clusters of features that you have already
+"""Embeddings: clusters of features that you already have
 
-Seconds on a CPU, nothing to download. Any rows of numbers do: features of a network, of text, of
-sound. Here they are the pixels of scikit-learn's digits, 64 numbers each.
+Seconds on a CPU, nothing to download. Any rows of numbers will do: features of a network, of text,
+of sound. Here they are the pixels of scikit-learn's digits, 64 numbers each.
 """
 
 # %%
@@ -12,58 +12,67 @@ from cluster_jax import SmoothTree
 from cluster_jax.metrics import accuracy
 
 features, digits = load_digits(return_X_y=True)
-known, new = features[:1500], features[1500:]
+fitted, new = slice(0, 1500), slice(1500, None)
 
 # %% [markdown]
 # ## How many clusters
 #
-# `SmoothTree` is a scikit-learn estimator that needs no number of clusters and no map. Its verdict
-# says how far to trust the number: "clear", "no clear answer" (a best guess), or "one cluster".
+# `SmoothTree` is a scikit-learn estimator that needs neither the number of clusters nor a map. Its
+# verdict says how far to trust the number: "clear", "no clear answer" (a best guess), or "one
+# cluster".
 
 # %%
-tree = SmoothTree().fit(known)
+tree = SmoothTree().fit(features[fitted])
 print(tree.n_clusters_, "clusters:", tree.verdict_)
-print("sizes", np.bincount(tree.labels_))
+print("sizes", *np.bincount(tree.labels_))
 
 # %% [markdown]
-# The digits have ten classes, which the tree was not told. Where labels exist, they tell how good
-# the clusters are.
+# The digits have ten classes, which the tree was not told: written by many hands, a digit has more
+# than one shape. Where labels exist, they say how good the clusters are.
 
 # %%
-print(f"accuracy {accuracy(digits[:1500], tree.labels_):.2f}")
+print(f"accuracy {accuracy(digits[fitted], tree.labels_):.2f}")
 
 # %% [markdown]
 # ## How sure each row is
 #
-# A probability is the share of votes of a row's neighbors. Low ones are rows between two clusters.
+# A probability is the share of votes of a row's neighbors, not a calibrated chance. Rows between
+# two clusters have low ones, and `runners_up_` names the second likeliest cluster.
 
 # %%
-print(f"{np.mean(tree.probabilities_ > 0.9):.0%} of the rows are surer than 0.9")
+sure = tree.probabilities_ > 0.9
+print(f"{sure.mean():.0%} of the rows are surer than 0.9")
+i = int(np.argmin(tree.probabilities_))
+print(f"row {i}: cluster {tree.labels_[i]} or {tree.runners_up_[i]}")
 
 # %% [markdown]
 # ## Coarser and finer
 #
-# The clusters are one cut of a tree. `cut(k=)` gives another number of groups of the same tree, so
-# that coarser groups are unions of finer ones.
+# The clusters are one cut of a tree. `cut(k=)` takes another number of groups from the same tree:
+# coarser groups are unions of finer ones.
 
 # %%
 for k in (2, 5, 10):
     groups = tree.cut(k=k)
-    print(f"{k:2d} groups of {np.bincount(groups)} rows")
-print(f"accuracy of 10 groups {accuracy(digits[:1500], groups):.2f}")
+    print(f"{k} groups of", *np.bincount(groups), "rows")
+print(f"accuracy of 10 groups {accuracy(digits[fitted], groups):.2f}")
 
 # %% [markdown]
 # ## New rows
 #
-# `predict` places new rows among the clusters, each independently of the others.
+# `predict` places each new row among the clusters, whatever the other rows of the call are.
 
 # %%
-placed = tree.predict(new)
-print(f"accuracy of {len(new)} new rows {accuracy(digits[1500:], placed):.2f}")
+placed = tree.predict(features[new])
+print(f"accuracy of {len(placed)} new rows {accuracy(digits[new], placed):.2f}")
 
 # %% [markdown]
 # ## From the shell
 #
-# `cluster-jax cluster --features=x.npy` does the same with a file (`.npy`, `.npz`, `.csv`, `.tsv`)
-# and writes `assignments.csv`, `results.json` and a report; `--method` chooses GridShift or
-# k-means.
+# The same with a file (`.npy`, `.npz`, `.csv`, `.tsv`); `run` gets a report with a map by UMAP,
+# `assignments.csv` with cluster, probability and second likeliest cluster of each row, and
+# `results.json`:
+#
+# ```bash
+# cluster-jax cluster --features=x.npy --workdir=run
+# ```

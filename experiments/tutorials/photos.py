@@ -1,8 +1,8 @@
 """Photos: from a folder to groups, and a place for new ones
 
-Half a minute on two CPU cores; nothing is trained. Use a folder of your own, or, to follow this
-page exactly, the crops that the second cell makes of nine photographs in the public domain (CC0),
-which come with scikit-image (`pip install scikit-image`).
+Half a minute on two CPU cores; nothing is trained and nothing is downloaded. Take a folder of your
+own, or, to follow this page exactly, the one that the second cell makes: 24 crops of each of nine
+photographs in the public domain, which come with scikit-image (`pip install scikit-image`).
 """
 
 # %%
@@ -17,29 +17,33 @@ from cluster_jax import ImageClusterer
 # %%
 PHOTOS = ("astronaut", "brick", "camera", "chelsea", "coffee", "grass", "gravel", "moon", "rocket")
 rng = np.random.default_rng(0)
+for folder in ("photos", "new-photos"):
+    pathlib.Path(folder).mkdir(exist_ok=True)
 for name in PHOTOS:
     photo = Image.fromarray(getattr(skimage.data, name)()).convert("RGB")
     for i in range(25):
         side = int(min(photo.size) * rng.uniform(0.5, 0.8))
         x, y = (int(rng.integers(0, size - side)) for size in photo.size)
-        folder = pathlib.Path("photos" if i < 24 else "new-photos")
-        folder.mkdir(exist_ok=True)
-        photo.crop((x, y, x + side, y + side)).resize((224, 224)).save(
-            folder / f"{name}_{i:02d}.png"
-        )
+        crop = photo.crop((x, y, x + side, y + side)).resize((224, 224))
+        crop.save(f"photos/{name}_{i:02d}.png" if i < 24 else f"new-photos/{name}.png")
 
 # %% [markdown]
 # ## Groups
 #
 # A pretrained network, which comes with the package, embeds each photo; the groups and their number
-# are found in these features. Names of files are not used, those of subfolders for scores only.
+# are found in these features. Neither the names of files nor those of subfolders are used, the
+# latter only for scores.
 
 # %%
 clusterer = ImageClusterer(verbose=False).fit("photos")
-sizes = np.bincount(clusterer.labels_)
-print(f"{clusterer.n_clusters_} groups of {len(clusterer.labels_)} photos:", sizes)
+print(f"{clusterer.n_clusters_} groups of {len(clusterer.labels_)} photos")
+print("sizes:", np.bincount(clusterer.labels_))
+print("verdict:", clusterer.results_["metrics"]["tree"]["verdict"])
 
 # %% [markdown]
+# The verdict says how far to trust the number of groups: "clear", "no clear answer" (a best guess)
+# or "one cluster".
+#
 # ## Look at them
 #
 # `files_` are the photos in the order of `labels_`, and `distances_` says how far each is from the
@@ -51,8 +55,7 @@ def contact_sheet(rows, side=56):
     sheet = Image.new("RGB", (side * max(map(len, rows)), side * len(rows)), "white")
     for y, row in enumerate(rows):
         for x, file in enumerate(row):
-            photo = Image.open(pathlib.Path("photos") / file).convert("RGB").resize((side, side))
-            sheet.paste(photo, (side * x, side * y))
+            sheet.paste(Image.open(file).convert("RGB").resize((side, side)), (side * x, side * y))
     return sheet
 
 
@@ -60,13 +63,24 @@ rows = []
 for group in range(clusterer.n_clusters_):
     members = np.flatnonzero(clusterer.labels_ == group)
     typical = members[np.argsort(clusterer.distances_[members])[:8]]
-    rows.append([clusterer.files_[i] for i in typical])
+    rows.append([f"photos/{clusterer.files_[i]}" for i in typical])
 contact_sheet(rows)
+
+# %% [markdown]
+# ## Names
+#
+# Each group gets names: those of ImageNet's 1,000 classes that the network finds most likely. They
+# are right for things that ImageNet has (a cup, a cat), and a hint at most for others.
+
+# %%
+for group, names in clusterer.results_["suggested_names"].items():
+    print(group, ", ".join(names))
 
 # %% [markdown]
 # ## Fewer groups
 #
-# The groups are a cut of a tree; `cut(k=)` gives coarser or finer ones of the same tree.
+# The groups are a cut of a tree; `cut(k=)` takes coarser or finer ones of the same tree, so that
+# every group of four here is a union of groups above.
 
 # %%
 print("in 4 groups:", np.bincount(clusterer.cut(k=4)))
@@ -74,22 +88,37 @@ print("in 4 groups:", np.bincount(clusterer.cut(k=4)))
 # %% [markdown]
 # ## New photos
 #
-# `locate` places new photos and says which are unlike all others; `nearest` finds similar ones.
+# `locate` places new photos among the groups; `is_novel` marks those that are unlike all photos of
+# the fit, as a picture of noise is. `nearest` finds the most similar photos: a new photo on the
+# left, its nearest ones beside it.
 
 # %%
+noise = rng.integers(0, 256, (224, 224, 3), dtype=np.uint8)
+Image.fromarray(noise).save("new-photos/zz_noise.png")
+new = sorted(pathlib.Path("new-photos").iterdir())
 placed = clusterer.locate("new-photos")
-print("groups of the new photos:", placed.labels)
-print("unlike all others:", placed.is_novel.sum())
-similar = clusterer.nearest("new-photos", n=5)
-contact_sheet([list(files) for files in similar.files[:3]])
+for file, group, is_novel in zip(new, placed.labels, placed.is_novel, strict=True):
+    print(f"{file.name:14} group {group}", "(unlike all others)" if is_novel else "")
+similar = clusterer.nearest("new-photos", n=7)
+contact_sheet([[n, *(f"photos/{f}" for f in fs)] for n, fs in zip(new, similar.files, strict=True)])
 
 # %% [markdown]
 # ## Report and folders
 #
 # The report is one HTML file that opens offline: the groups beside their map, a large view of each
-# photo, selection by lasso, corrections, near-duplicates. `export` writes a folder per group.
+# photo, selection by lasso, corrections, near-duplicates. `export` writes a folder per group, and
+# `save` all that new photos need later: `cluster_jax.load("run").predict("more-photos")`.
 
 # %%
-print("report:", clusterer.report("report.html"))
+clusterer.report("report.html")
 clusterer.export("groups")
-print("folders:", len(list(pathlib.Path("groups").iterdir())))
+clusterer.save("run")
+print(len(list(pathlib.Path("groups").iterdir())), "folders")
+
+# %% [markdown]
+# ## From the shell
+#
+# ```bash
+# cluster-jax images photos --out=run --export=groups --open
+# cluster-jax predict --workdir=run --images=new-photos
+# ```
