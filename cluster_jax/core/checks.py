@@ -1,9 +1,10 @@
 """Checks of user input; each error is one sentence: "X must be ...; got ..."."""
 
+import functools
 import math
 import numbers
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 # The largest float32, the dtype of losses and parameters.
 _LARGEST = 3.4e38
@@ -112,3 +113,10 @@ def text(name: str, value: Any) -> None:
     """Raises an `InputError` unless `value` is a string."""
     if not isinstance(value, str):
         raise InputError(f"{name} must be a string; got {value!r}")
+
+
+# Types of config keys whose values are checked when a section is parsed (`core.config`).
+Positive = Annotated[float, positive]
+NonNegative = Annotated[float, functools.partial(at_least, least=0)]
+Fraction = Annotated[float, functools.partial(between, low=0, high=1)]
+Count = Annotated[int, functools.partial(whole, least=1)]

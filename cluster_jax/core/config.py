@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from ml_collections import ConfigDict
 
 from cluster_jax.core import io
-from cluster_jax.core.checks import InputError, finite
+from cluster_jax.core.checks import InputError, finite, one_of
 
 
 class _Dataclass(Protocol):
@@ -146,10 +146,12 @@ def override_all(config: ConfigDict, values: Mapping[str, Any]) -> None:
 
 
 def parse_section(cls: type[Section], name: str, values: Mapping[str, Any]) -> Section:
-    """Parses a config section into its dataclass, whose `__post_init__` checks the values.
+    """Parses a config section into its dataclass and checks the values.
 
-    A field whose type is a dataclass (or optionally one) is parsed as a nested section. Lists
-    become tuples, because JSON turns tuples into lists.
+    A field of type `Annotated[type, check]` is checked by `check(name, value)`, see `core.checks`,
+    one of type `Literal` by its choices. `__post_init__` checks what concerns several fields. A
+    field whose type is a dataclass (or optionally one) is parsed as a nested section. Lists become
+    tuples, because JSON turns tuples into lists.
 
     Args:
         cls: frozen dataclass with a field for each key of the section; its default values, if it
@@ -164,7 +166,7 @@ def parse_section(cls: type[Section], name: str, values: Mapping[str, Any]) -> S
         values = values.to_dict()
     if not isinstance(values, Mapping):
         raise InputError(f"{name} must be a section of the config; got {values!r}")
-    hints = typing.get_type_hints(cls)
+    hints, annotated = (typing.get_type_hints(cls, include_extras=e) for e in (False, True))
     keys = [field.name for field in dataclasses.fields(cls)]
     check_keys(name, keys, values)
     parsed = {}
@@ -174,6 +176,7 @@ def parse_section(cls: type[Section], name: str, values: Mapping[str, Any]) -> S
         if nested and value is not None:
             value = parse_section(nested[0], f"{name}.{key}", value)
         parsed[key] = tuple(value) if isinstance(value, list) else value
+        _check_range(f"{name}.{key}", parsed[key], annotated[key])
     try:
         section, cause = cls(**parsed), None
     except InputError:
@@ -186,6 +189,19 @@ def parse_section(cls: type[Section], name: str, values: Mapping[str, Any]) -> S
     if section is None:
         raise InputError(f"{name} must have values that fit; got {values!r} ({cause})") from cause
     return section
+
+
+def _check_range(name: str, value: Any, hint: Any) -> None:
+    """Raises an `InputError` unless a value passes the checks of its `Annotated` or `Literal`."""
+    is_union = typing.get_origin(hint) in (types.UnionType, typing.Union)
+    parts = typing.get_args(hint) if is_union else (hint,)
+    if value is None and types.NoneType in parts:
+        return
+    for part in parts:
+        if typing.get_origin(part) is typing.Literal:
+            one_of(name, value, typing.get_args(part))
+        for check in getattr(part, "__metadata__", ()):
+            check(name, value)
 
 
 # What the types of keys are called in messages.

@@ -4,9 +4,11 @@ Not optax's: its cosine multiplies by `alpha` instead of adding the end, which d
 in the last bit at every second step, and its warm-up reaches the peak one step later.
 """
 
+import functools
 import math
 import re
 from collections.abc import Callable
+from typing import Annotated
 
 import jax.numpy as jnp
 from jax import Array
@@ -36,6 +38,10 @@ def steps(name: str, value: str, steps_per_epoch: int) -> int:
         return int(number)
     # Rounded first: 0.55 epochs of 100 steps are 55.00000000000001 in floating point.
     return math.ceil(round(number * steps_per_epoch, 6))
+
+
+# The type of a config key.
+Duration = Annotated[str, functools.partial(steps, steps_per_epoch=1)]
 
 
 def warmup_cosine(peak: float, warmup: int, total: int, end: float = 0.0) -> Schedule:

@@ -4,7 +4,7 @@ import dataclasses
 
 from jax import Array
 
-from cluster_jax.core import checks
+from cluster_jax.core.checks import NonNegative, Positive
 from cluster_jax.core.collectives import Axis
 from cluster_jax.losses.barlow import barlow_twins
 from cluster_jax.methods.base import Encoded, MethodContext, TwoView, stateless
@@ -19,17 +19,10 @@ class Config:
         off_diagonal: weight of the off-diagonal correlations; >= 0 (0.005).
         scale: factor of the loss; > 0 (the authors' code: 0.024). It sets the weight of the loss
             relative to NRCC's regularizer.
-
-    Raises:
-        InputError: a value is out of range.
     """
 
-    off_diagonal: float
-    scale: float
-
-    def __post_init__(self) -> None:
-        checks.at_least("method.off_diagonal", self.off_diagonal, 0)
-        checks.positive("method.scale", self.scale)
+    off_diagonal: NonNegative
+    scale: Positive
 
 
 def make(context: MethodContext, config: Config) -> TwoView:

@@ -5,10 +5,11 @@ forward passes are separate from its objective so that a regularizer such as NRC
 `as_method` makes it a `Method`.
 """
 
+import functools
 import importlib
 import pathlib
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import numpy as np
@@ -29,6 +30,7 @@ PyTree = Any  # nested dictionaries of arrays: parameters, BatchNorm statistics
 ModelState = Any  # a NamedTuple that each method defines; it has a field `batch_stats`
 MethodConfig = object  # the frozen dataclass `Config` of the method's file
 Features = dict[str, Array]
+Clusters = Annotated[int, functools.partial(checks.whole, least=2)]  # the type of a config key
 Embedding = Callable[[], Features]  # embeds all images of a data set when it is called
 
 MAX_ITER = 100  # iterations of one run of k-means in a refresh; it usually converges earlier

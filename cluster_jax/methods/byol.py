@@ -4,6 +4,7 @@ import dataclasses
 
 from jax import Array
 
+from cluster_jax.core.checks import Fraction
 from cluster_jax.core.collectives import Axis
 from cluster_jax.losses.byol import byol_views
 from cluster_jax.methods.base import Encoded, MethodContext, TwoView, stateless
@@ -17,16 +18,10 @@ class Config:
     Attributes:
         decay: decay of the moving average at the first step (0.996).
         final_decay: decay at the last step, approached by half a cosine.
-
-    Raises:
-        InputError: a value is out of range.
     """
 
-    decay: float
-    final_decay: float
-
-    def __post_init__(self) -> None:
-        momentum.check_decays(self)
+    decay: Fraction
+    final_decay: Fraction
 
 
 def make(context: MethodContext, config: Config) -> TwoView:

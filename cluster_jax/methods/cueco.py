@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +14,10 @@ from jax.sharding import Mesh
 from cluster_jax.clustering import online
 from cluster_jax.clustering.online import Clusters
 from cluster_jax.core import checks, collectives, ops
-from cluster_jax.core.checks import InputError
+from cluster_jax.core.checks import Count, Fraction, InputError, NonNegative, Positive
 from cluster_jax.core.collectives import Axis
 from cluster_jax.core.queue import Queue, create_queue, enqueue
+from cluster_jax.core.schedules import Duration
 from cluster_jax.losses import cueco, infonce
 from cluster_jax.methods import base
 from cluster_jax.methods.base import Encoded, MethodContext, PyTree, Refresh, TwoView, Watched
@@ -35,13 +36,9 @@ class WeightsConfig:
         variance: weight of L3 (0.01).
     """
 
-    instance: float
-    centroid: float
-    variance: float
-
-    def __post_init__(self) -> None:
-        for name, weight in dataclasses.asdict(self).items():
-            checks.at_least(f"method.weights.{name}", weight, 0)
+    instance: NonNegative
+    centroid: NonNegative
+    variance: NonNegative
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,33 +59,20 @@ class Config:
         n_init: number of runs of k-means, >= 1.
         decay: decay of the moving average of the parameters at the first step (0.996).
         final_decay: decay at the last step (1), approached by half a cosine.
-
-    Raises:
-        InputError: a value is out of range.
     """
 
-    clusters: int
-    temperature: float
-    queue: int
+    clusters: base.Clusters
+    temperature: Positive
+    queue: Count
     weights: WeightsConfig
-    centroid_decay: float
-    variance_decay: float
-    assign_by: str
-    warmup: str
-    update_every: str
-    n_init: int
-    decay: float
-    final_decay: float
-
-    def __post_init__(self) -> None:
-        checks.positive("method.temperature", self.temperature)
-        checks.whole("method.queue", self.queue, 1)
-        checks.whole("method.clusters", self.clusters, 2)
-        checks.between("method.centroid_decay", self.centroid_decay, 0, 1)
-        checks.between("method.variance_decay", self.variance_decay, 0, 1)
-        checks.one_of("method.assign_by", self.assign_by, ("key", "query"))
-        checks.whole("method.n_init", self.n_init, 1)
-        momentum.check_decays(self)
+    centroid_decay: Fraction
+    variance_decay: Fraction
+    assign_by: Literal["key", "query"]
+    warmup: Duration
+    update_every: Duration
+    n_init: Count
+    decay: Fraction
+    final_decay: Fraction
 
 
 class CueCoState(NamedTuple):

@@ -6,14 +6,13 @@ import math
 
 from jax import Array
 
-from cluster_jax.core import checks
-from cluster_jax.core.checks import InputError
+from cluster_jax.core.checks import Count, Fraction, InputError
 from cluster_jax.core.collectives import Axis
 from cluster_jax.losses import kernel_infonce
 from cluster_jax.losses.kernel_infonce import Kernel
 from cluster_jax.methods import moco
 from cluster_jax.methods.base import Encoded, MethodContext, TwoView, Watched, stateless
-from cluster_jax.methods.encoders import momentum, online
+from cluster_jax.methods.encoders import online
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,19 +38,17 @@ class Config:
     mixture: str | None
     weight: float | None
     halves: bool
-    queue: int | None
-    decay: float | None
-    final_decay: float | None
+    queue: Count | None
+    decay: Fraction | None
+    final_decay: Fraction | None
 
     def __post_init__(self) -> None:
         self.kernel()
-        if self.queue is not None:
-            checks.whole("method.queue", self.queue, 1)
-            momentum.check_decays(self)
-        elif self.decay is not None or self.final_decay is not None:
+        given = [value is not None for value in (self.queue, self.decay, self.final_decay)]
+        if any(given) and not all(given):
             raise InputError(
-                "method.decay and method.final_decay must be None without method.queue; "
-                f"got {self.decay} and {self.final_decay}"
+                "method.decay and method.final_decay must be given with method.queue and None "
+                f"without; got {self.decay}, {self.final_decay} and a queue of {self.queue}"
             )
 
     def kernel(self) -> Kernel:

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from cluster_jax.core import checks, collectives, ops
-from cluster_jax.core.checks import InputError
+from cluster_jax.core import collectives, ops
+from cluster_jax.core.checks import Count, Fraction, InputError, Positive
 from cluster_jax.core.collectives import Axis
 from cluster_jax.core.queue import Queue, create_queue, enqueue
 from cluster_jax.losses import infonce
@@ -35,20 +35,12 @@ class Config:
         decay: decay of the moving average at the first step (0.999 on ImageNet, 0.99 on small
             data sets).
         final_decay: decay at the last step, approached by half a cosine.
-
-    Raises:
-        InputError: a value is out of range.
     """
 
-    temperature: float
-    queue: int
-    decay: float
-    final_decay: float
-
-    def __post_init__(self) -> None:
-        checks.positive("method.temperature", self.temperature)
-        checks.whole("method.queue", self.queue, 1)
-        momentum.check_decays(self)
+    temperature: Positive
+    queue: Count
+    decay: Fraction
+    final_decay: Fraction
 
 
 class MoCoState(NamedTuple):

@@ -2,16 +2,16 @@
 
 import dataclasses
 import functools
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.sharding import Mesh
 
-from cluster_jax.core import checks
-from cluster_jax.core.checks import InputError
+from cluster_jax.core.checks import Count, Fraction, InputError, NonNegative, Positive
 from cluster_jax.core.collectives import Axis
+from cluster_jax.core.schedules import Duration
 from cluster_jax.losses import ncc
 from cluster_jax.methods import base
 from cluster_jax.methods.base import Encoded, MethodContext, PyTree, Refresh, TwoView
@@ -37,31 +37,19 @@ class Config:
             without uniformity is computed from the predictions; from projections it collapses.
         decay: decay of the moving average at the first step (0.996).
         final_decay: decay at the last step, approached by half a cosine.
-
-    Raises:
-        InputError: a value is out of range.
     """
 
-    clusters: int
-    weight: float
-    temperature: float
-    sigma: float
-    warmup: str
-    update_every: str
-    n_init: int
+    clusters: base.Clusters
+    weight: NonNegative
+    temperature: Positive
+    sigma: NonNegative
+    warmup: Duration
+    update_every: Duration
+    n_init: Count
     warm_start: bool
-    part: str
-    decay: float
-    final_decay: float
-
-    def __post_init__(self) -> None:
-        checks.whole("method.clusters", self.clusters, 2)
-        checks.at_least("method.weight", self.weight, 0)
-        checks.positive("method.temperature", self.temperature)
-        checks.at_least("method.sigma", self.sigma, 0)
-        checks.whole("method.n_init", self.n_init, 1)
-        checks.one_of("method.part", self.part, ncc.PARTS)
-        momentum.check_decays(self)
+    part: Literal["whole", "alignment", "uniformity"]
+    decay: Fraction
+    final_decay: Fraction
 
 
 class NCCState(NamedTuple):

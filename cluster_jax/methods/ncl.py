@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +15,10 @@ from scipy import optimize
 from cluster_jax.clustering.label_spreading import among, label_spreading
 from cluster_jax.clustering.transport import sinkhorn
 from cluster_jax.core import arrays, checks, collectives, ops, schedules
-from cluster_jax.core.checks import InputError
+from cluster_jax.core.checks import Count, Fraction, InputError, NonNegative, Positive
 from cluster_jax.core.collectives import Axis
 from cluster_jax.core.queue import Queue, create_queue, enqueue
+from cluster_jax.core.schedules import Duration
 from cluster_jax.data.batches import Batch
 from cluster_jax.losses import hng, ncl
 from cluster_jax.methods import base
@@ -40,17 +41,14 @@ class WeightsConfig:
         scl: weight of supervised contrastive learning (11).
     """
 
-    ce: float
-    bce: float
-    consistency: float
-    ncl: float
-    scl: float
+    ce: NonNegative
+    bce: NonNegative
+    consistency: NonNegative
+    ncl: NonNegative
+    scl: NonNegative
 
     def __post_init__(self) -> None:
-        weights = dataclasses.asdict(self)
-        for name, weight in weights.items():
-            checks.at_least(f"method.weights.{name}", weight, 0)
-        if not any(weights.values()):
+        if not any(dataclasses.astuple(self)):
             raise InputError("one of method.weights must be greater than 0; got none")
 
 
@@ -66,14 +64,12 @@ class HNGConfig:
         start: duration before the first generated negatives.
     """
 
-    count: int
-    rounds: int
+    count: Annotated[int, functools.partial(checks.whole, least=0)]
+    rounds: Count
     mixing: tuple[float, ...]
-    start: str
+    start: Duration
 
     def __post_init__(self) -> None:
-        checks.whole("method.hng.count", self.count, 0)
-        checks.whole("method.hng.rounds", self.rounds, 1)
         if not isinstance(self.mixing, Sequence) or not self.mixing:
             raise InputError(
                 f"method.hng.mixing must be values between 0 and 1; got {self.mixing!r}"
@@ -110,32 +106,22 @@ class Config:
         InputError: a value is out of range.
     """
 
-    classes: int
-    threshold: float | None
-    ramp: str
-    consistency_weight: float
-    consistency: str
-    temperature: float
-    alpha: float
-    queue: int
-    neighbors: int
-    contrast_from: str
+    classes: base.Clusters
+    threshold: Annotated[float, functools.partial(checks.between, low=-1, high=1)] | None
+    ramp: Duration
+    consistency_weight: NonNegative
+    consistency: Literal["own", "both"]
+    temperature: Positive
+    alpha: Fraction
+    queue: Count
+    neighbors: Count
+    contrast_from: Duration
     hng: HNGConfig
-    head: str
-    update_every: str
+    head: Literal["pairs", "clusters"]
+    update_every: Duration
     weights: WeightsConfig
 
     def __post_init__(self) -> None:
-        checks.whole("method.classes", self.classes, 2)
-        checks.at_least("method.consistency_weight", self.consistency_weight, 0)
-        checks.one_of("method.consistency", self.consistency, ("own", "both"))
-        checks.positive("method.temperature", self.temperature)
-        if self.threshold is not None:
-            checks.between("method.threshold", self.threshold, -1, 1)
-        checks.one_of("method.head", self.head, ("pairs", "clusters"))
-        checks.between("method.alpha", self.alpha, 0, 1)
-        checks.whole("method.queue", self.queue, 1)
-        checks.whole("method.neighbors", self.neighbors, 1)
         if self.neighbors > self.queue:
             raise InputError(
                 f"method.neighbors (k_1) must be 1 to the queue of {self.queue}; "

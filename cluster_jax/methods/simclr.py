@@ -5,7 +5,7 @@ import math
 
 from jax import Array
 
-from cluster_jax.core import checks
+from cluster_jax.core.checks import Positive
 from cluster_jax.core.collectives import Axis
 from cluster_jax.losses import infonce
 from cluster_jax.methods.base import Encoded, MethodContext, TwoView, Watched, stateless
@@ -19,16 +19,10 @@ class Config:
     Attributes:
         temperature: tau, the divisor of the cosines; > 0.
         positive_in_denominator: True for SimCLR's own NT-Xent, False for NRCC's InfoNCE.
-
-    Raises:
-        InputError: a value is out of range.
     """
 
-    temperature: float
+    temperature: Positive
     positive_in_denominator: bool
-
-    def __post_init__(self) -> None:
-        checks.positive("method.temperature", self.temperature)
 
 
 def make(context: MethodContext, config: Config) -> TwoView:

@@ -1,9 +1,12 @@
 """The section `train` of a config."""
 
 import dataclasses
+import functools
+from typing import Annotated, Literal
 
-from cluster_jax.core import checks, schedules
-from cluster_jax.core.checks import InputError
+from cluster_jax.core import checks
+from cluster_jax.core.checks import Count, InputError
+from cluster_jax.core.schedules import Duration
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,27 +26,18 @@ class TrainConfig:
             in the log, the report and the results, "stop" also ends the training.
     """
 
-    batch_size: int
-    labeled_batch_size: int | None
-    duration: str
-    log_every: int
-    checkpoint_every: int
-    keep_checkpoints: int
-    prefetch: int
-    on_collapse: str
+    batch_size: Annotated[int, functools.partial(checks.whole, least=2)]
+    labeled_batch_size: Count | None
+    duration: Duration
+    log_every: Count
+    checkpoint_every: Count
+    keep_checkpoints: Count
+    prefetch: Count
+    on_collapse: Literal["warn", "stop"]
 
     def __post_init__(self) -> None:
-        checks.whole("train.batch_size", self.batch_size, 2)
-        if self.labeled_batch_size is not None:
-            checks.whole("train.labeled_batch_size", self.labeled_batch_size, 1)
-            if self.labeled_batch_size > self.batch_size:
-                raise InputError(
-                    f"train.labeled_batch_size must be at most train.batch_size, "
-                    f"{self.batch_size}; got {self.labeled_batch_size}"
-                )
-        schedules.steps("train.duration", self.duration, 1)
-        checks.whole("train.log_every", self.log_every, 1)
-        checks.whole("train.checkpoint_every", self.checkpoint_every, 1)
-        checks.whole("train.keep_checkpoints", self.keep_checkpoints, 1)
-        checks.whole("train.prefetch", self.prefetch, 1)
-        checks.one_of("train.on_collapse", self.on_collapse, ("warn", "stop"))
+        if (self.labeled_batch_size or 0) > self.batch_size:
+            raise InputError(
+                f"train.labeled_batch_size must be at most train.batch_size, {self.batch_size}; "
+                f"got {self.labeled_batch_size}"
+            )

@@ -2,16 +2,23 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import jax
 import optax
 from absl import logging
 
 from cluster_jax.core import checks, schedules
-from cluster_jax.core.checks import InputError
+from cluster_jax.core.checks import InputError, NonNegative, Positive
+from cluster_jax.core.schedules import Duration
 
 TRUST = 0.001  # LARS trust coefficient; the papers' learning rates assume it
+
+
+def _below_one(name: str, value: float) -> None:
+    checks.at_least(name, value, 0)
+    if value >= 1:
+        raise InputError(f"{name} must be below 1; got {value}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,28 +39,14 @@ class OptimizerConfig:
         lr_decay_every: duration between divisions of the rate by ten; None: a cosine decay to 0.
     """
 
-    name: str
-    learning_rate: float
-    base_batch_size: int | None
-    weight_decay: float
-    momentum: float
-    predictor_lr_multiplier: float
-    warmup: str
-    lr_decay_every: str | None
-
-    def __post_init__(self) -> None:
-        checks.one_of("optimizer.name", self.name, ("sgd", "adamw", "lars"))
-        checks.positive("optimizer.learning_rate", self.learning_rate)
-        if self.base_batch_size is not None:
-            checks.positive("optimizer.base_batch_size", self.base_batch_size)
-        checks.at_least("optimizer.weight_decay", self.weight_decay, 0)
-        checks.at_least("optimizer.momentum", self.momentum, 0)
-        if self.momentum >= 1:
-            raise InputError(f"optimizer.momentum must be below 1; got {self.momentum}")
-        checks.positive("optimizer.predictor_lr_multiplier", self.predictor_lr_multiplier)
-        schedules.steps("optimizer.warmup", self.warmup, 1)
-        if self.lr_decay_every is not None:
-            schedules.steps("optimizer.lr_decay_every", self.lr_decay_every, 1)
+    name: Literal["sgd", "adamw", "lars"]
+    learning_rate: Positive
+    base_batch_size: Annotated[int, checks.positive] | None
+    weight_decay: NonNegative
+    momentum: Annotated[float, _below_one]
+    predictor_lr_multiplier: Positive
+    warmup: Duration
+    lr_decay_every: Duration | None
 
 
 def make(

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from cluster_jax.core import checks, schedules
+from cluster_jax.core import schedules
 from cluster_jax.core.collectives import Axis
 from cluster_jax.methods import base
 from cluster_jax.methods.base import Encoded, MethodContext, ModelState, PyTree, TwoView
@@ -41,12 +41,6 @@ class MomentumState(NamedTuple):
 
     batch_stats: PyTree
     target: Target
-
-
-def check_decays(config: base.MethodConfig) -> None:
-    """Raises an `InputError` unless `decay` and `final_decay` are between 0 and 1."""
-    for key in ("decay", "final_decay"):
-        checks.between(f"method.{key}", getattr(config, key), 0, 1)
 
 
 def target_network(params: PyTree, model_state: ModelState) -> tuple[PyTree, PyTree]:

@@ -2,13 +2,14 @@
 
 import dataclasses
 import functools
+from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
 from cluster_jax.core import checks, collectives
-from cluster_jax.core.checks import InputError
+from cluster_jax.core.checks import Fraction, InputError, NonNegative, Positive
 from cluster_jax.core.collectives import Axis
 from cluster_jax.data.batches import Batch
 from cluster_jax.data.views import Augment
@@ -16,68 +17,49 @@ from cluster_jax.losses.nrcc import nrcc_views
 from cluster_jax.methods import base as methods
 from cluster_jax.methods.base import Encoded, Method, SamplerInputs, TwoView
 from cluster_jax.samplers import base as samplers
-from cluster_jax.samplers.base import POTENTIALS
 from cluster_jax.samplers.hmc import hmc
 from cluster_jax.samplers.monte_carlo import monte_carlo
-from cluster_jax.samplers.sghmc import MOMENTA, sghmc
+from cluster_jax.samplers.sghmc import sghmc
 
-SAMPLERS = ("sghmc", "hmc", "monte_carlo", "noise", "augment")
 # Largest number of a sampler's steps. They are unrolled; each takes a second or more to compile.
 UNROLLED = 200
+Iterations = Annotated[int, functools.partial(checks.whole, least=1, most=UNROLLED)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SGHMCConfig:
     """Keyword arguments of `samplers.sghmc.sghmc`; see there."""
 
-    iterations: int
-    step_size: float
-    friction: float
-    noise: float
-    momentum: str
-    clip: float | None
+    iterations: Iterations
+    step_size: Positive
+    friction: Fraction
+    noise: NonNegative
+    momentum: Literal["new", "old"]
+    clip: Positive | None
     normalize_gradient: bool
-
-    def __post_init__(self) -> None:
-        checks.whole("nrcc.sghmc.iterations", self.iterations, 1, UNROLLED)
-        checks.positive("nrcc.sghmc.step_size", self.step_size)
-        checks.between("nrcc.sghmc.friction", self.friction, 0, 1)
-        checks.at_least("nrcc.sghmc.noise", self.noise, 0)
-        checks.one_of("nrcc.sghmc.momentum", self.momentum, MOMENTA)
-        if self.clip is not None:
-            checks.positive("nrcc.sghmc.clip", self.clip)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HMCConfig:
     """Keyword arguments of `samplers.hmc.hmc`; see there."""
 
-    iterations: int
-    leapfrog_steps: int
-    step_size: float
-    clip: float | None
+    iterations: Iterations
+    leapfrog_steps: Iterations
+    step_size: Positive
+    clip: Positive | None
     normalize_gradient: bool
 
     def __post_init__(self) -> None:
-        checks.whole("nrcc.hmc.iterations", self.iterations, 1, UNROLLED)
-        checks.whole("nrcc.hmc.leapfrog_steps", self.leapfrog_steps, 1, UNROLLED)
         steps = self.iterations * self.leapfrog_steps
         checks.whole("nrcc.hmc.iterations x nrcc.hmc.leapfrog_steps", steps, 1, UNROLLED)
-        checks.positive("nrcc.hmc.step_size", self.step_size)
-        if self.clip is not None:
-            checks.positive("nrcc.hmc.clip", self.clip)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MonteCarloConfig:
     """Keyword arguments of `samplers.monte_carlo.monte_carlo`; see there."""
 
-    iterations: int
-    step_size: float
-
-    def __post_init__(self) -> None:
-        checks.whole("nrcc.monte_carlo.iterations", self.iterations, 1, UNROLLED)
-        checks.positive("nrcc.monte_carlo.step_size", self.step_size)
+    iterations: Iterations
+    step_size: Positive
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,10 +70,7 @@ class NoiseConfig:
         scale: standard deviation of the noise of a pixel; at least 0.
     """
 
-    scale: float
-
-    def __post_init__(self) -> None:
-        checks.at_least("nrcc.noise.scale", self.scale, 0)
+    scale: NonNegative
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -121,37 +100,22 @@ class NRCCConfig:
         hmc: arguments of `samplers.hmc`.
         monte_carlo: arguments of `samplers.monte_carlo`.
         noise: arguments of the sampler `"noise"`.
-
-    Raises:
-        InputError: a value is out of range.
     """
 
-    weight: float
-    temperature: float
-    anchor_layer: str
+    weight: NonNegative
+    temperature: Positive
+    anchor_layer: Literal["projection", "prediction"]
     include_own_view: bool
-    branch: str
-    sampler: str
-    initial_view: str
-    reference: str
-    resolution: int | None
-    potential: str
+    branch: Literal["target", "target_predictor", "online"]
+    sampler: Literal["sghmc", "hmc", "monte_carlo", "noise", "augment"]
+    initial_view: Literal["own", "random"]
+    reference: Literal["other_view", "clean"]
+    resolution: Annotated[int, functools.partial(checks.whole, least=2)] | None
+    potential: Literal["inverse", "log_inverse_square"]
     sghmc: SGHMCConfig
     hmc: HMCConfig
     monte_carlo: MonteCarloConfig
     noise: NoiseConfig
-
-    def __post_init__(self) -> None:
-        checks.at_least("nrcc.weight", self.weight, 0)
-        checks.positive("nrcc.temperature", self.temperature)
-        checks.one_of("nrcc.anchor_layer", self.anchor_layer, ("projection", "prediction"))
-        checks.one_of("nrcc.branch", self.branch, ("target", "target_predictor", "online"))
-        checks.one_of("nrcc.sampler", self.sampler, SAMPLERS)
-        checks.one_of("nrcc.initial_view", self.initial_view, ("own", "random"))
-        checks.one_of("nrcc.reference", self.reference, ("other_view", "clean"))
-        if self.resolution is not None:
-            checks.whole("nrcc.resolution", self.resolution, 2)
-        checks.one_of("nrcc.potential", self.potential, tuple(POTENTIALS))
 
 
 def with_nrcc(base: TwoView, config: NRCCConfig) -> Method:
