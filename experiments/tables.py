@@ -46,10 +46,10 @@ def markdown(columns: Iterable[Any], rows: Iterable[Iterable[Any]]) -> str:
     return "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in lines)
 
 
-def mean(values: Sequence[float]) -> str:
+def mean(values: Sequence[float], digits: int = 3) -> str:
     """Mean ± standard deviation; of one value, the value."""
-    spread = f" ± {statistics.stdev(values):.3f}" if len(values) > 1 else ""
-    return f"{statistics.fmean(values):.3f}{spread}"
+    spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):.{digits}f}{spread}"
 
 
 def write(path: Any, result: Mapping[str, Any], about: Mapping[str, Any], *texts: str) -> str:

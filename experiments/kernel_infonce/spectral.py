@@ -1,16 +1,16 @@
 """Kernel-InfoNCE appendix C: InfoNCE on free vectors of a graph is spectral clustering.
 
-    python -m experiments.kernel_infonce.spectral [--out=experiments/kernel_infonce/spectral]
+    python -m experiments.run kernel_infonce C
+    python -m experiments.kernel_infonce.spectral    # writes the figure, spectral.html
 
-A minute on a CPU. Six clusters of 100 vertices; an edge joins two vertices of the same cluster
+Seconds on a CPU. Six clusters of 100 vertices; an edge joins two vertices of the same cluster
 with probability p, and of different clusters with probability q. Vertices are free vectors in the
 plane. Each step draws 50 vertices and one graph neighbor of each, and moves the vectors by SGD on
 InfoNCE with the kernel exp(-||x - y||^2 / (2 tau)) of (10). The paper does not state the number of
 steps, nor that the candidates are the other vectors of the batch; both are choices made here.
 """
 
-import argparse
-import time
+import pathlib
 import warnings
 
 import jax
@@ -24,12 +24,10 @@ from sklearn.metrics import adjusted_rand_score
 
 from cluster_jax.core import io
 from cluster_jax.losses import infonce
-from experiments import tables
 
 CLUSTERS, SIZE = 6, 100
 TEMPERATURE, RATE, BATCH, STEPS = 0.5, 1.0, 50, 20_000
 CASES = ((1.0, 0.0), (0.75, 0.2))
-SEEDS = (0, 1, 2)
 
 
 def graph(p: float, q: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -67,69 +65,36 @@ def embed(edges: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return np.asarray(start), np.asarray(end)
 
 
-def measure() -> list[dict]:
+def run(*, seed: int, p: float, q: float) -> dict:
     """Adjusted Rand index of k-means on the vectors, and of spectral clustering of the graph."""
-    rows = []
-    for p, q in CASES:
-        for seed in SEEDS:
-            edges, truth = graph(p, q, seed)
-            start_time = time.perf_counter()
-            start, end = embed(edges, seed)
-            seconds = time.perf_counter() - start_time
-            labels = KMeans(CLUSTERS, n_init=10, random_state=seed).fit_predict(end)
-            with warnings.catch_warnings():  # with q = 0 the graph has six components
-                warnings.simplefilter("ignore", UserWarning)
-                spectral = SpectralClustering(
-                    CLUSTERS, affinity="precomputed", random_state=seed, assign_labels="kmeans"
-                ).fit_predict(edges.astype(float))
-            rows.append(
-                {
-                    "p": p,
-                    "q": q,
-                    "seed": seed,
-                    "ari": adjusted_rand_score(truth, labels),
-                    "ari_of_spectral_clustering": adjusted_rand_score(truth, spectral),
-                    "seconds": seconds,
-                    "points": {"start": start, "end": end},
-                    "truth": truth,
-                }
-            )
-    return rows
+    edges, truth = graph(p, q, seed)
+    _, end = embed(edges, seed)
+    labels = KMeans(CLUSTERS, n_init=10, random_state=seed).fit_predict(end)
+    with warnings.catch_warnings():  # with q = 0 the graph has six components
+        warnings.simplefilter("ignore", UserWarning)
+        spectral = SpectralClustering(
+            CLUSTERS, affinity="precomputed", random_state=seed, assign_labels="kmeans"
+        ).fit_predict(edges.astype(float))
+    found = {"infonce": labels, "spectral": spectral}
+    return {name: {"ari": adjusted_rand_score(truth, labels)} for name, labels in found.items()}
 
 
-def figure(rows: list[dict]) -> go.Figure:
-    """Plots the vectors of the first seed before and after the optimization."""
-    shown = [r for r in rows if r["seed"] == SEEDS[0]]
-    titles = [f"p = {r['p']:g}, q = {r['q']:g}, {when}" for r in shown for when in ("start", "end")]
-    panels = make_subplots(len(shown), 2, subplot_titles=titles)
-    for panel_row, row in enumerate(shown, 1):
-        for column, when in enumerate(("start", "end"), 1):
-            x, y = row["points"][when].T
-            style = {"color": row["truth"], "colorscale": "Turbo", "size": 5}
-            panels.add_trace(
-                go.Scatter(x=x, y=y, mode="markers", marker=style, showlegend=False),
-                panel_row,
-                column,
-            )
+def figure() -> go.Figure:
+    """Plots the vectors of seed 0 before and after the optimization."""
+    titles = [f"p = {p:g}, q = {q:g}, {when}" for p, q in CASES for when in ("start", "end")]
+    panels = make_subplots(len(CASES), 2, subplot_titles=titles)
+    for row, (p, q) in enumerate(CASES, 1):
+        edges, truth = graph(p, q, 0)
+        for column, vectors in enumerate(embed(edges, 0), 1):
+            style = {"color": truth, "colorscale": "Turbo", "size": 5}
+            x, y = vectors.T
+            points = go.Scatter(x=x, y=y, mode="markers", marker=style, showlegend=False)
+            panels.add_trace(points, row, column)
     panels.update_layout(height=900, width=1000, template="plotly_white")
     return panels
 
 
-def main() -> None:
-    """Entry point."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.kernel_infonce.spectral")
-    parser.add_argument("--out", default="experiments/kernel_infonce/spectral")
-    arguments = parser.parse_args()
-    rows = measure()
-    # plotly.js is loaded from the network, so that the file in the repository stays small.
-    text = figure(rows).to_html(include_plotlyjs="cdn", full_html=True)
-    io.write(f"{arguments.out}.html", text)
-    figures = [{k: v for k, v in r.items() if k not in ("points", "truth")} for r in rows]
-    about = tables.origin("python -m experiments.kernel_infonce.spectral", seeds=SEEDS, steps=STEPS)
-    io.write_json(f"{arguments.out}.json", {"provenance": about, "figures": figures})
-    cells = [[f"{value:.3g}" for value in row.values()] for row in figures]
-    print(tables.markdown(figures[0], cells))
-
-
 if __name__ == "__main__":
-    main()
+    # plotly.js is loaded from the network, so that the file in the repository stays small.
+    text = figure().to_html(include_plotlyjs="cdn", full_html=True)
+    io.write(str(pathlib.Path(__file__).with_suffix(".html")), text)

@@ -1,0 +1,118 @@
+"""NCL's tables and figures: rows, runs, and printed numbers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from experiments.registry import Table, Variant, rows
+
+
+def _ncl(changes: Mapping[str, Any], **keys: Any) -> Variant:
+    return Variant(
+        "ncl_digits", "ncl_cifar10", {f"method.{k}": v for k, v in changes.items()}, **keys
+    )
+
+
+def _supervised_only(duration: str, **more: Any) -> dict[str, Any]:
+    """The stages without rotation: the supervised one trains the whole network."""
+    train = {"labeled_batch_size": 128, "duration": duration}
+    stage = {"method": {"name": "supervised"}, "network": {"frozen": None}, "train": train, **more}
+    return {"stages": {"supervised": stage}}
+
+
+NO_HNG = {"hng.count": 0}
+BASELINE = {**NO_HNG, "weights.ncl": 0.0, "weights.scl": 0.0}
+QUEUE, TAU = (64, 128, 256, 512), (0.01, 0.05, 0.1, 0.5)
+K1, ALPHA, N, K2 = (5, 25, 100), (0.05, 0.2, 0.5), (1, 5, 10), (16, 64, 256)
+VARIANTS = {
+    "ours": _ncl({}),
+    "no hng": _ncl(NO_HNG),
+    "baseline": _ncl(BASELINE),
+    "no ssl": _ncl(
+        BASELINE,
+        small=_supervised_only("60 epochs"),
+        large=_supervised_only("100 epochs", optimizer={"lr_decay_every": "50 epochs"}),
+    ),
+    "no ce": _ncl({**BASELINE, "weights.ce": 0.0}),
+    "no bce": _ncl({**BASELINE, "weights.bce": 0.0}),
+    "no cs": _ncl({**BASELINE, "weights.consistency": 0.0}),
+    "no pp": _ncl({**NO_HNG, "alpha": 1.0}),
+    "no ap": _ncl({**NO_HNG, "alpha": 0.0}),
+    "no la": _ncl({**NO_HNG, "weights.scl": 0.0}),
+    "v": Variant(missing="this variant of HNG is not implemented"),
+}
+# The figures' values are not printed; k_1 and k_2 are those of the digits' queue of 256.
+FIGURE_A = {f"M {m}": {"queue": m, "neighbors": m // 10} for m in QUEUE}
+FIGURE_A |= {f"tau {t:g}": {"temperature": t} for t in TAU}
+FIGURE_A |= {f"k_1 {k}": {"neighbors": k} for k in K1} | {f"alpha {a}": {"alpha": a} for a in ALPHA}
+FIGURE_B = {f"N {n}": {"hng.rounds": n} for n in N} | {f"k_2 {k}": {"hng.count": k} for k in K2}
+VARIANTS |= {name: _ncl({**NO_HNG, **changes}) for name, changes in FIGURE_A.items()}
+VARIANTS |= {name: _ncl(changes) for name, changes in FIGURE_B.items()}
+
+
+def _table(title: str, text: str, source: int) -> Table:
+    return Table(
+        title,
+        rows(text, VARIANTS),
+        source,
+        metrics=("ACC",),
+        sets=("CIFAR-10", "CIFAR-100"),
+        protocol="ACC of the novel head on the unlabeled training images; number of novel classes "
+        "given; 10 runs; ImageNet left out",
+    )
+
+
+def _figure(title: str, names: Mapping[str, Any], source: int) -> Table:
+    text = "\n".join(f"0 | {name} | {name} | discovery.novel | -" for name in names)
+    return _table(title, text, source)
+
+
+TABLES = {
+    "2": _table(
+        "The baseline without self-supervision (SSL), CE, BCE, or consistency (CS)",
+        """
+        191 | without SSL | no ssl | discovery.novel | 85.0±0.4 66.5±4.0
+        192 | without CE | no ce | discovery.novel | 83.9±9.4 62.6±3.6
+        193 | without BCE | no bce | discovery.novel | 39.5±4.2 18.1±0.8
+        194 | without CS | no cs | discovery.novel | 84.1±0.9 61.6±3.2
+        195 | baseline | baseline | discovery.novel | 87.9±0.7 69.4±1.4
+        """,
+        197,
+    ),
+    "3": _table(
+        "NCL without pseudo-positives (PP), augmented positive (AP), or labeled images (LA); HNG",
+        """
+        201 | baseline | baseline | discovery.novel | 87.9±0.7 69.4±1.4
+        202 | + NCL w/o PP | no pp | discovery.novel | 61.8±7.6 68.5±1.9
+        203 | + NCL w/o AP | no ap | discovery.novel | 90.9±2.1 79.7±5.7
+        204 | + NCL w/o LA | no la | discovery.novel | 93.3±0.1 80.3±0.9
+        205 | + NCL | no hng | discovery.novel | 93.4±0.2 82.3±2.6
+        206 | + NCL + HNG | ours | discovery.novel | 93.4±0.1 86.6±0.4
+        """,
+        208,
+    ),
+    "4": _table(
+        "Comparison (KCL, MCL, DTC, and RS left out); k-means on the features before discovery",
+        """
+        243 | k-means | ours | discovery.kmeans_before_ | 72.5±0.0 56.3±1.7
+        248 | NCL without HNG | no hng | discovery.novel | 93.4±0.2 82.3±2.6
+        249 | NCL | ours | discovery.novel | 93.4±0.1 86.6±0.4
+        """,
+        251,
+    ),
+    "figure4": _table(
+        "Variants of HNG, without numbers in the text",
+        """
+        0 | no HNG | no hng | discovery.novel | -
+        0 | HNG-V1, easiest negatives removed | v | discovery.novel | -
+        0 | HNG-V2, easiest negatives replaced | v | discovery.novel | -
+        0 | HNG-V3, random labeled entries | v | discovery.novel | -
+        0 | HNG-V4, labeled entries mixed | v | discovery.novel | -
+        0 | HNG-V5, easiest negatives mixed | v | discovery.novel | -
+        0 | HNG-V6, mixed with near labeled entries | v | discovery.novel | -
+        0 | HNG | ours | discovery.novel | -
+        """,
+        217,
+    ),
+    "figureA": _figure("Queue, temperature, pseudo-positives, augmented positive", FIGURE_A, 307),
+    "figureB": _figure("Rounds N and number k_2 of HNG", FIGURE_B, 310),
+}

@@ -1,0 +1,265 @@
+"""Which runs make which table of the papers, and what the papers print in it.
+
+The tables are data in `experiments.PAPER.tables`; this module turns a table and a scale into runs.
+"""
+
+import importlib
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ml_collections import ConfigDict
+
+from cluster_jax.core import config as configs
+from cluster_jax.core.checks import InputError
+
+PAPERS = ("nrcc", "ncc", "cueco", "kernel_infonce", "ncl")
+SCALES = {
+    "digits": (
+        "scikit-learn's digits (8 x 8 pixels) and the digits config of each method; every duration "
+        "that is given in steps is a third of the config's, so that 500 steps are trained instead "
+        "of 1,500 (128,000 images seen; NCL: its config unchanged)"
+    ),
+    "cpu": (
+        "the first 5,000 images of the paper's set (NCL: 10,000), with the augmentation of its "
+        "config; network, method, and optimizer of the digits config, which is a network of three "
+        "convolutions instead of a ResNet; 400 steps (102,400 images seen; NCL: 8, 50 and 40 "
+        "epochs)"
+    ),
+    "full": "the paper's setting, see the docstring of each config for what it leaves open",
+}
+SEEDS = {"digits": 3, "cpu": 1, "full": 3}  # where --seeds does not say how many
+# What stands for "cifar10" in the names of configs; the keys in which a set differs from CIFAR-10
+# where there is no such config; the number of classes.
+SETS: dict[str, tuple[str, dict[str, Any], int]] = {
+    "CIFAR-10": ("cifar10", {}, 10),
+    "CIFAR-20": ("cifar20", {"data.name": "cifar100", "data.label": "coarse_label"}, 20),
+    "CIFAR-100": ("cifar100", {"data.name": "cifar100"}, 100),
+    "STL-10": ("stl10", {"data.name": "stl10", "augment.size": 96}, 10),
+    "ImageNet-1k": ("imagenet", {}, 1000),
+}
+NCL_ON_CPU = {
+    "data.limit": 10_000,
+    "method.queue": 1024,
+    "method.neighbors": 102,
+    "method.ramp": "10 epochs",
+    "method.hng.count": 204,
+    "stages.rotation.train.duration": "8 epochs",
+    "stages.supervised.train.duration": "50 epochs",
+    "train.duration": "40 epochs",
+}
+
+
+class Run(NamedTuple):
+    """A training with its evaluation, for any seed.
+
+    Attributes:
+        config: name of a config; "" for a run of `function`.
+        changes: dotted keys of the config and their values; a dict replaces a whole section.
+        images: name of the config whose sections `data`, `augment`, and `novel` are taken; None:
+            its own.
+        steps: factor of all durations in steps.
+        function: `MODULE` of `experiments` whose `run(seed=, **changes)` returns metrics and
+            provenance in place of a training.
+    """
+
+    config: str
+    changes: Mapping[str, Any] = {}
+    images: str | None = None
+    steps: float = 1.0
+    function: str | None = None
+
+
+class Variant(NamedTuple):
+    """What a row trains, at every scale.
+
+    Attributes:
+        digits: name of the config at the scales `digits` and `cpu`; "": none.
+        full: name of the config at the scale `full`, or "".
+        changes: of the config, at every scale; see `Run`.
+        small: changes at the scales `digits` and `cpu`.
+        large: changes at the scale `full`.
+        function: see `Run`.
+        missing: why there is no run.
+    """
+
+    digits: str = ""
+    full: str = ""
+    changes: Mapping[str, Any] = {}
+    small: Mapping[str, Any] = {}
+    large: Mapping[str, Any] = {}
+    function: str | None = None
+    missing: str = ""
+
+
+class Row(NamedTuple):
+    """A row of a table.
+
+    Attributes:
+        line: where it is printed, in `papers/PAPER.txt`, whose lines stand in for pages; 0: not.
+        name: as in the paper.
+        variant: what is trained.
+        score: which scores of the run: "kmeans", "gridshift", "discovery.novel", ...
+        printed: what the paper prints, one cell for each metric of each set, "-" for an empty one.
+    """
+
+    line: int
+    name: str
+    variant: Variant
+    score: str
+    printed: tuple[str, ...]
+
+
+def rows(text: str, variants: Mapping[str, Variant]) -> tuple[Row, ...]:
+    """Parses rows, one a line: `line | name | variant | score | printed`.
+
+    The score "tsne" is that of GridShift on a map by t-SNE.
+    """
+    found = []
+    for entry in text.strip().splitlines():
+        line, name, variant, score, printed = (cell.strip() for cell in entry.split("|"))
+        chosen = variants[variant]
+        if score == "tsne":
+            chosen = chosen._replace(changes={**chosen.changes, "eval.reduce.method": "tsne"})
+        found.append(Row(int(line), name, chosen, score.replace("tsne", "gridshift"),
+                         tuple(printed.split())))  # fmt: skip
+    return tuple(found)
+
+
+class Table(NamedTuple):
+    """A table or figure of a paper.
+
+    Attributes:
+        title: what it shows.
+        rows: in the order of the paper.
+        source: line of the caption in `papers/PAPER.txt`.
+        metrics: columns of each set: "ACC" is the entry "acc" of a row's score; see `table.PATHS`.
+        sets: data sets of the paper, in the order of its columns. At the scales `digits` and `cpu`
+            ours stands beside the first one.
+        protocol: of the paper.
+    """
+
+    title: str
+    rows: tuple[Row, ...]
+    source: int
+    metrics: tuple[str, ...] = ("NMI", "ACC", "ARI")
+    sets: tuple[str, ...] = ("CIFAR-10",)
+    protocol: str = ""
+
+
+class Cell(NamedTuple):
+    """A row of a table on one data set: its run, or why there is none, and what is printed."""
+
+    row: Row
+    data: str
+    run: Run | None
+    missing: str
+    printed: tuple[str, ...]
+
+
+def tables(paper: str) -> dict[str, Table]:
+    """Number -> table, of a paper.
+
+    Raises:
+        InputError: no such paper.
+    """
+    if paper not in PAPERS:
+        raise InputError(f"paper must be one of {', '.join(PAPERS)}; got {paper!r}")
+    return importlib.import_module(f"experiments.{paper}.tables").TABLES
+
+
+def table(paper: str, number: str) -> Table:
+    """The table of a paper, by its number ("2", "A4", "figure4").
+
+    Raises:
+        InputError: no such paper or table.
+    """
+    found = tables(paper)
+    if number not in found:
+        raise InputError(f"table of {paper} must be one of {', '.join(found)}; got {number!r}")
+    return found[number]
+
+
+def cells(chosen: Table, scale: str) -> list[Cell]:
+    """All rows of a table at a scale, on each of its sets at the scale `full`.
+
+    Raises:
+        InputError: no such scale.
+    """
+    if scale not in SCALES:
+        raise InputError(f"scale must be one of {', '.join(SCALES)}; got {scale!r}")
+    width, found = len(chosen.metrics), []
+    for row in chosen.rows:
+        for i, name in enumerate(chosen.sets if scale == "full" else chosen.sets[:1]):
+            run, missing = _run(row.variant, name, scale)
+            printed = row.printed[i * width : (i + 1) * width] or ("-",) * width
+            found.append(Cell(row, name, run, missing, printed))
+    return found
+
+
+def _run(variant: Variant, data: str, scale: str) -> tuple[Run | None, str]:
+    """The run of a variant on a set of the paper, or None and why there is none."""
+    if variant.missing:
+        return None, variant.missing
+    if variant.function is not None:
+        return Run("", variant.changes, function=variant.function), ""
+    config, known = variant.full if scale == "full" else variant.digits, configs.config_names()
+    if scale == "full" and data not in SETS:
+        return None, f"{data} cannot be selected in a config yet"
+    for needed in (config, variant.full if scale == "cpu" else config):
+        if needed not in known:
+            return None, f"there is no config {needed}".rstrip() + f" for the scale {scale}"
+    if scale == "full":
+        name, changes, classes = SETS[data]
+        own = config.replace("cifar10", name)
+        if own in known:
+            config, changes = own, {}
+        if "clusters" in configs.load_config(config).method:
+            changes = {**changes, "method.clusters": classes}
+        return Run(config, {**changes, **variant.changes, **variant.large}), ""
+    is_ncl, changes = config.startswith("ncl"), {**variant.changes, **variant.small}
+    if scale == "digits":
+        return Run(config, changes, steps=1.0 if is_ncl else 1 / 3), ""
+    reduced = NCL_ON_CPU if is_ncl else {"data.limit": 5_000}
+    steps = 1.0 if is_ncl else 4 / 15
+    return Run(config, {**reduced, **changes}, variant.full, steps), ""
+
+
+def build(run: Run, seed: int, data_dir: str | None = None) -> ConfigDict:
+    """The config of a run with a seed.
+
+    Args:
+        run: what is trained.
+        seed: random seed.
+        data_dir: folder of the data sets, `data.dir`; None: that of the config.
+
+    Raises:
+        InputError: a change has an unknown key.
+    """
+    made = configs.load_config(run.config)
+    made.seed = seed
+    if run.images is not None:
+        images = configs.load_config(run.images)
+        made.data, made.augment, made.novel = images.data, images.augment, images.novel
+    if data_dir is not None:
+        made.data.dir = data_dir
+    for key, value in run.changes.items():
+        configs.check_key(made, key)
+        *sections, name = key.split(".")
+        section = made
+        for part in sections:
+            section = section[part]
+        with section.ignore_type():  # None, or a section for None
+            section[name] = ConfigDict(value) if isinstance(value, Mapping) else value
+    if run.steps != 1:
+        _shorten(made, run.steps)
+    return made
+
+
+def _shorten(section: ConfigDict, factor: float) -> None:
+    """Multiplies all durations in steps; 50 epochs stay 50 epochs."""
+    for key, value in section.items():
+        if isinstance(value, ConfigDict):
+            _shorten(value, factor)
+        elif isinstance(value, str) and (steps := re.fullmatch(r"(\d+) steps?", value)):
+            section[key] = f"{round(int(steps[1]) * factor)} steps"

@@ -1,0 +1,135 @@
+"""Rows of results: one JSON line per run, appended by one runner at a time."""
+
+import contextlib
+import fcntl
+import json
+import os
+import pathlib
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+
+from cluster_jax.core.checks import InputError
+from cluster_jax.pipeline import provenance
+from experiments import tables
+from experiments.registry import Run
+
+FILE = pathlib.Path(__file__).parent / "results.jsonl"
+# What may differ between the seeds of a row.
+PER_RUN = ("seed", "seconds", "command")
+ROOT = pathlib.Path(__file__).parent.parent
+
+
+def key(run: Run, seed: int) -> str:
+    """What a run is found by in the file."""
+    return json.dumps({**run._asdict(), "seed": seed}, sort_keys=True)
+
+
+def read(path: pathlib.Path) -> tuple[dict[str, dict[str, Any]], str]:
+    """The newest row of every key, and a sentence about a last line that is cut; "" if none is.
+
+    Raises:
+        InputError: a line before the last is no JSON.
+    """
+    rows: dict[str, dict[str, Any]] = {}
+    text = path.read_text() if path.exists() else ""
+    lines = text.splitlines(keepends=True)
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+            rows[row["key"]] = row
+        except (ValueError, KeyError, TypeError) as error:
+            if number < len(lines):
+                raise InputError(
+                    f"line {number} of {path} must be a JSON object with a key; repair or remove it"
+                ) from error
+            return rows, f"the last line of {path} is cut in the middle; its run is done again"
+    return rows, ""
+
+
+@contextlib.contextmanager
+def locked(path: pathlib.Path) -> Iterator[None]:
+    """Keeps a second runner off the file, and drops a last line that is cut.
+
+    Raises:
+        InputError: another runner writes to the file.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+b") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise InputError(
+                f"another runner writes to {path}; wait for it or take another file by --results"
+            ) from error
+        if read(path)[1]:
+            content = path.read_bytes()
+            file.truncate(content.rstrip(b"\n").rfind(b"\n") + 1)
+        elif file.tell() and not path.read_bytes().endswith(b"\n"):
+            file.write(b"\n")
+        yield
+
+
+def append(path: pathlib.Path, row: Mapping[str, Any]) -> None:
+    """Adds a row and waits until it is on the disk."""
+    with path.open("a") as file:
+        file.write(json.dumps(row, sort_keys=True) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def numbers(metrics: Any) -> Any:
+    """Metrics without their lists and curves."""
+    if isinstance(metrics, Mapping):
+        kept = {name: numbers(value) for name, value in metrics.items()}
+        return {name: value for name, value in kept.items() if value is not None}
+    return metrics if isinstance(metrics, int | float | str) else None
+
+
+def origin(command: str) -> dict[str, Any]:
+    """The part of the provenance that all runs of a runner share.
+
+    The commit has a "+" if a tracked file other than results and pages differs from it.
+    """
+    accelerated = jax.default_backend() in ("gpu", "tpu")
+    return {
+        **tables.origin(command),
+        "commit": _commit(),
+        "precision": "bfloat16, losses float32" if accelerated else "float32",
+    }
+
+
+def _commit() -> str | None:
+    """As `provenance.commit`, with files other than the results that the runner itself changes."""
+    commit = provenance.commit()
+    if commit is None or not commit.endswith("+"):
+        return commit
+    pages = (":(exclude)*.jsonl", ":(exclude)*.md")
+    command = ["git", "-C", str(ROOT), "status", "--porcelain", "--untracked-files=no", "--", "."]
+    changed = subprocess.run([*command, *pages], capture_output=True, text=True, check=True).stdout
+    return commit if changed.strip() else commit.rstrip("+")
+
+
+def shared(rows: Sequence[Mapping[str, Any]], allowed: Sequence[str] = ()) -> dict[str, Any]:
+    """The provenance that rows have in common.
+
+    Args:
+        rows: results of the same run with several seeds.
+        allowed: keys that may differ.
+
+    Raises:
+        InputError: the rows differ in another key, so that they must not be averaged.
+    """
+    blocks = [row["provenance"] for row in rows]
+    names = {name for block in blocks for name in block} - set(PER_RUN)
+    differing = sorted(n for n in names if any(b.get(n) != blocks[0].get(n) for b in blocks[1:]))
+    for name in differing:
+        if name not in allowed:
+            values = " and ".join(sorted({json.dumps(block.get(name)) for block in blocks}))
+            raise InputError(
+                f"runs of different {name} must not be averaged; got {values}: remove the lines of "
+                f"one of them and run again, or pass --across={name}"
+            )
+    return {name: blocks[0][name] for name in names - set(differing) if name in blocks[0]}

@@ -1,0 +1,155 @@
+"""Runs a table of a paper: `python -m experiments.run PAPER TABLE --scale=digits`.
+
+PAPER is nrcc, ncc, cueco, kernel_infonce or ncl; TABLE its number ("2", "A4", "figure4", "C") or
+"all". Scales: `digits` takes minutes, `cpu` an hour on two cores for one seed of a table of eight
+trainings, `full` is the paper's setting and needs an accelerator. The sets of `cpu` and `full` are
+read from --data=DIR, as `data.dir` in configs/base.py.
+
+Every finished run adds a line to experiments/results.jsonl (--results=FILE) and is not run again;
+tables of all papers share runs. An interrupted run is continued from its workdir in --runs. A run
+that fails leaves its sentence in the file, is not tried again in the same call, and is in the next.
+"""
+
+import argparse
+import importlib
+import math
+import pathlib
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from cluster_jax.cli import exit_codes
+from cluster_jax.core import devices
+from cluster_jax.core.checks import InputError
+from cluster_jax.pipeline import run as pipeline
+from cluster_jax.pipeline.config import config_json
+from cluster_jax.training.loop import Preempted
+from experiments import registry, results
+from experiments.registry import Run
+
+
+def parser(name: str, document: str | None) -> argparse.ArgumentParser:
+    """The arguments that `experiments.run` and `experiments.table` share."""
+    made = argparse.ArgumentParser(
+        prog=f"python -m experiments.{name}",
+        description=document,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("paper")
+    made.add_argument("table")
+    made.add_argument("--scale", default="digits")
+    made.add_argument("--seeds", type=int, help="how many; 3 if not given, at the scale cpu 1")
+    made.add_argument("--results", type=pathlib.Path, default=results.FILE)
+    return made
+
+
+def numbers_of(paper: str, table: str) -> list[str]:
+    """The numbers of the tables that the argument `table` stands for."""
+    return list(registry.tables(paper)) if table == "all" else [table]
+
+
+def seeds_of(flags: argparse.Namespace) -> range:
+    """The seeds that the flags ask for."""
+    count = registry.SEEDS.get(flags.scale, 1) if flags.seeds is None else flags.seeds
+    if count < 1:
+        raise InputError(f"--seeds must be at least 1; got {count}")
+    return range(count)
+
+
+def planned(flags: argparse.Namespace) -> list[tuple[Run, int]]:
+    """Runs and seeds of the tables, each once; a seed of all rows comes before the next seed."""
+    chosen = [registry.table(flags.paper, n) for n in numbers_of(flags.paper, flags.table)]
+    cells = [cell for table in chosen for cell in registry.cells(table, flags.scale)]
+    found = {}
+    for seed in seeds_of(flags):
+        for cell in cells:
+            if cell.run is not None:
+                found[results.key(cell.run, seed)] = (cell.run, seed)
+    return list(found.values())
+
+
+def run_all(flags: argparse.Namespace, command: str) -> int:
+    """Runs what is not finished; returns how many runs failed.
+
+    Raises:
+        InputError: an argument is invalid, or another runner writes to the file.
+    """
+    wanted = planned(flags)
+    finished, warning = results.read(flags.results)
+    if warning:
+        print(warning)
+    with results.locked(flags.results):
+        open_runs = [
+            (run, seed)
+            for run, seed in wanted
+            if "metrics" not in finished.get(results.key(run, seed), {})
+        ]
+        print(f"{len(wanted)} runs, {len(wanted) - len(open_runs)} of them finished")
+        if not open_runs:
+            return 0
+        _use_cores(open_runs)
+        shared, started, failures = results.origin(command), time.perf_counter(), 0
+        for i, (run, seed) in enumerate(open_runs):
+            mean = (time.perf_counter() - started) / max(i, 1)
+            left = f", about {mean * (len(open_runs) - i) / 60:.0f} min left" if i else ""
+            name = run.config or run.function
+            print(f"[{i + 1}/{len(open_runs)}] {name}, seed {seed}{left}", flush=True)
+            row = {"key": results.key(run, seed), **run._asdict(), "seed": seed}
+            try:
+                row |= _measure(run, seed, flags, shared)
+            except Preempted:
+                raise
+            except Exception as error:  # whatever one run raises, the others go on
+                failures += 1
+                row["error"] = sentence(error)
+                print(f"failed: {row['error']}", flush=True)
+            results.append(flags.results, row)
+    return failures
+
+
+def sentence(error: Exception) -> str:
+    """An error in one line."""
+    text = " ".join(str(error).split())
+    return text if isinstance(error, InputError) else f"{type(error).__name__}: {text}"
+
+
+def _use_cores(runs: Sequence[tuple[Run, int]]) -> None:
+    """Splits the CPU into devices that divide the batches of all runs."""
+    sizes = set()
+    for run in {run.config: run for run, _ in runs if run.config}.values():
+        train = registry.build(run, 0).train
+        sizes |= {train.batch_size, train.labeled_batch_size} - {None}
+    devices.use_cores(math.gcd(*sizes) if sizes else 1)
+
+
+def _measure(
+    run: Run, seed: int, flags: argparse.Namespace, shared: dict[str, Any]
+) -> dict[str, Any]:
+    """Metrics and provenance of a run."""
+    started = time.perf_counter()
+    if run.function is not None:
+        module = importlib.import_module(f"experiments.{run.function}")
+        metrics = module.run(seed=seed, **run.changes)
+        seconds = time.perf_counter() - started
+        return {"metrics": metrics, "provenance": {**shared, "seed": seed, "seconds": seconds}}
+    config = registry.build(run, seed, flags.data)
+    workdir = pipeline.default_workdir(config_json(config), run.config)
+    found = pipeline.run_pipeline(config, flags.runs / workdir.name, run.config)
+    origin = {**found["provenance"], **shared, "seconds": found["seconds"]}
+    origin |= {"config": run.config, "scale": flags.scale}
+    return {"metrics": results.numbers(found["metrics"]), "provenance": origin}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; the exit code is 1 if a run failed."""
+    made = parser("run", __doc__)
+    made.add_argument("--data", help="folder of the data sets")
+    made.add_argument("--runs", type=pathlib.Path, default=pathlib.Path("runs/experiments"))
+    flags = made.parse_args(arguments)
+    command = f"{made.prog} {flags.paper} {flags.table} --scale={flags.scale}"
+    with exit_codes.handle_errors():
+        return exit_codes.FAILURE if run_all(flags, command) else exit_codes.SUCCESS
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,241 @@
+"""A table of a paper beside ours, as Markdown: `python -m experiments.table PAPER TABLE`.
+
+Ours is the mean ± standard deviation over the seeds in experiments/results.jsonl; what is missing
+is a gap with its reason. Rows whose provenance differs in more than the seed are not averaged; the
+key is named, and --across=KEY,KEY allows it. --out=FILE.md writes the page; TABLE may be "all",
+which leaves out tables without any run.
+"""
+
+import itertools
+import json
+import pathlib
+import re
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from cluster_jax.cli import exit_codes
+from experiments import registry, results, tables
+from experiments.registry import Cell, Table
+from experiments.run import numbers_of, parser, seeds_of
+
+# Metrics that are not part of a row's score: path in the results of a run, and factor.
+PATHS = {
+    "top-1": ("metrics.linear_probe", 100.0),
+    "5-NN": ("metrics.knn.5", 100.0),
+    "20-NN": ("metrics.knn.20", 100.0),
+    "100-NN": ("metrics.knn.100", 100.0),
+    "std": ("metrics.collapse.projection.std", 1.0),
+    "minutes": ("provenance.seconds.train_and_embed", 1 / 60),
+}
+# Provenance that is stated once for a table where all rows agree, and the words for it.
+STATED = {
+    "data": "images",
+    "images_trained": "trained on",
+    "images_scored": "scored",
+    "labels_used_for": "labels used for",
+    "pretrained": "pretrained network",
+    "number_of_clusters": "number of clusters",
+    "clusters_given_to_training": "clusters given to the training",
+    "checkpoint": "checkpoint",
+    "kmeans_n_init": "starts of k-means",
+    "steps": "steps",
+    "batch_size": "batch",
+    "devices": "devices",
+    "precision": "precision",
+    "machine": "machine",
+    "versions": "versions",
+    "commit": "commit",
+}
+
+
+class Value(NamedTuple):
+    """One number beside the paper's: ours over the seeds, and what is printed."""
+
+    row: str
+    data: str
+    metric: str
+    ours: list[float]
+    printed: float | None
+    text: str
+
+
+def number(text: str) -> float | None:
+    """The number that a paper prints: "79.4±1.7" is 79.4, "5h33m" is 333 minutes, "-" is None."""
+    if text == "-":
+        return None
+    if clock := re.fullmatch(r"(\d+)h(\d+)m", text):
+        return 60.0 * int(clock[1]) + int(clock[2])
+    return float(text.split("±")[0])
+
+
+def lookup(row: Mapping[str, Any], score: str, metric: str) -> float | None:
+    """A metric of a run, in percent where the papers have percent."""
+    prefix = score if score.endswith("_") else f"{score}."
+    path, factor = PATHS.get(metric, (f"metrics.{prefix}{metric.lower()}", 100.0))
+    value: Any = row
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return None if value is None else factor * value
+
+
+def collect(
+    chosen: Table, scale: str, seeds: Sequence[int], rows: Mapping[str, Any], allowed: Sequence[str]
+) -> tuple[list[Value], list[dict[str, Any]], dict[str, list[str]]]:
+    """The numbers of a table, the provenance of each row, and its gaps: why -> names of the rows.
+
+    Raises:
+        InputError: the seeds of a row have different provenance.
+    """
+    values, blocks, gaps = list[Value](), [], dict[str, list[str]]()
+    for cell in registry.cells(chosen, scale):
+        finished, problem = _finished(cell, seeds, rows)
+        name = f"{cell.row.name}, {cell.data}" if scale == "full" else cell.row.name
+        if finished:
+            blocks.append(results.shared(finished, allowed))
+        if problem:
+            gaps.setdefault(problem, []).append(name)
+        for metric, text in zip(chosen.metrics, cell.printed, strict=True):
+            ours = [lookup(row, cell.row.score, metric) for row in finished]
+            numbers = [x for x in ours if x is not None]
+            values.append(Value(cell.row.name, cell.data, metric, numbers, number(text), text))
+    return values, blocks, gaps
+
+
+def _finished(
+    cell: Cell, seeds: Sequence[int], rows: Mapping[str, Any]
+) -> tuple[list[dict[str, Any]], str]:
+    """The finished runs of a cell, and what is wrong with the others."""
+    if cell.run is None:
+        return [], cell.missing
+    found = {seed: rows.get(results.key(cell.run, seed)) for seed in seeds}
+    finished = [row for row in found.values() if row and "metrics" in row]
+    failed = [f"seed {s}: {row['error']}" for s, row in found.items() if row and "error" in row]
+    missing = [str(seed) for seed, row in found.items() if row is None]
+    if missing:
+        failed.append(f"seed {', '.join(missing)} not run")
+    return finished, "; ".join(failed)
+
+
+def markdown(values: Sequence[Value]) -> str:
+    """Ours, the paper's, and the difference, for every row, set, and metric."""
+    columns, lines = [""], []
+    for row, group in itertools.groupby(values, lambda value: value.row):
+        cells, columns = [row], [""]
+        for value in group:
+            difference = ""
+            if value.ours and value.printed is not None:
+                difference = f"{statistics.fmean(value.ours) - value.printed:+.1f}"
+            metric = value.metric
+            columns += [f"{metric}, ours", f"{metric}, paper, {value.data}", "difference"]
+            cells += [tables.mean(value.ours, 1) if value.ours else "", value.text, difference]
+        lines.append(cells)
+    return tables.markdown(columns, lines)
+
+
+def orderings(values: Sequence[Value]) -> str:
+    """Where our rows are in another order than the paper's, in words."""
+    by_ours = [v for v in values if v.ours and v.printed is not None]
+    metric = next((m for m in ("ACC", "ARI") if any(v.metric == m for v in by_ours)), None)
+    metric = metric or (by_ours[0].metric if by_ours else "")
+    reversed_pairs, clear, count = 0, [], 0
+    for a, b in itertools.permutations([v for v in by_ours if v.metric == metric], 2):
+        if a.data != b.data or a.printed <= b.printed:
+            continue
+        count += 1
+        gap = statistics.fmean(b.ours) - statistics.fmean(a.ours)
+        if gap <= 0:
+            continue
+        reversed_pairs += 1
+        deviation = sum(statistics.stdev(v.ours) if len(v.ours) > 1 else 0.0 for v in (a, b))
+        if gap > deviation:
+            clear.append((gap, f"{b.row} is above {a.row} ({gap:.1f})"))
+    if not count:
+        return ""
+    text = (
+        f"Orderings by {metric}: of {count} pairs of rows that the paper orders, {reversed_pairs} "
+        f"are in the other order here, {len(clear)} of them by more than the two standard "
+        "deviations together"
+    )
+    clear.sort(reverse=True)
+    shown = "; ".join(words for _, words in clear[:12])
+    more = f"; and {len(clear) - 12} more" if len(clear) > 12 else ""
+    return f"{text}{': ' if shown else ''}{shown}{more}."
+
+
+def provenance(blocks: Sequence[Mapping[str, Any]]) -> str:
+    """What all rows have in common, and the names of what they do not."""
+    stated, differing = [], []
+    for name, words in STATED.items():
+        found = {json.dumps(block.get(name), sort_keys=True) for block in blocks}
+        if len(found) > 1:
+            differing.append(words)
+        elif (value := blocks[0].get(name)) is not None:
+            stated.append(f"{words}: {_plain(value)}")
+    text = f"Ours: {'; '.join(stated)}."
+    return text + (f" Rows differ in: {', '.join(differing)}." if differing else "")
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{k} {_plain(v)}" for k, v in value.items() if v is not None)
+    return ", ".join(map(_plain, value)) or "nothing" if isinstance(value, list) else str(value)
+
+
+def page(paper: str, number: str, flags: Any, rows: Mapping[str, Any]) -> str:
+    """A table with its protocol, orderings, provenance and gaps; "" if it has no run.
+
+    Raises:
+        InputError: no such paper, table or scale, or the seeds of a row have different provenance.
+    """
+    chosen, seeds = registry.table(paper, number), seeds_of(flags)
+    allowed = flags.across.split(",") if flags.across else []
+    values, blocks, gaps = collect(chosen, flags.scale, seeds, rows, allowed)
+    if not blocks and flags.table == "all":
+        return ""
+    same = (
+        "" if flags.scale == "full" else ", other images than the paper's: compare orderings only"
+    )
+    kind = number.replace("figure", "Figure ") if "figure" in number else f"Table {number}"
+    parts = [
+        f"## {paper} {kind}: {chosen.title}",
+        f"`python -m experiments.run {paper} {number} --scale={flags.scale} --seeds={len(seeds)}`. "
+        f"Mean ± standard deviation over seeds {', '.join(map(str, seeds))}, in percent{same}. "
+        f"Scale {flags.scale}: {registry.SCALES[flags.scale]}.",
+        markdown(values),
+        orderings(values),
+        f"The paper (papers/{paper}.txt, line {chosen.source}): {chosen.protocol}."
+        if chosen.protocol
+        else "",
+        provenance(blocks) if blocks else "",
+        "\n".join(f"- Gap, {', '.join(names)}: {why}." for why, names in gaps.items()),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def write(flags: Any) -> None:
+    """Prints the tables, and writes them to `--out`.
+
+    Raises:
+        InputError: see `page`.
+    """
+    rows, warning = results.read(flags.results)
+    pages = [page(flags.paper, n, flags, rows) for n in numbers_of(flags.paper, flags.table)]
+    text = "\n".join(part for part in pages if part)
+    print(text + (f"\n({warning}.)\n" if warning else ""))
+    if flags.out:
+        flags.out.write_text(text)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point."""
+    made = parser("table", __doc__)
+    made.add_argument("--across", help="keys of the provenance that may differ between seeds")
+    made.add_argument("--out", type=pathlib.Path)
+    flags = made.parse_args(arguments)
+    with exit_codes.handle_errors():
+        write(flags)
+
+
+if __name__ == "__main__":
+    main()
