@@ -59,8 +59,8 @@ class Run(NamedTuple):
         images: name of the config whose sections `data`, `augment`, and `novel` are taken; None:
             its own.
         steps: factor of all durations in steps.
-        function: `MODULE` of `experiments` whose `run(seed=, **changes)` returns metrics and
-            provenance in place of a training.
+        function: module of `experiments` whose `run(seed=, **changes)` returns metrics, with what
+            `PROVENANCE` says, in place of a training.
     """
 
     config: str

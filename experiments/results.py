@@ -97,6 +97,7 @@ def origin(command: str) -> dict[str, Any]:
     return {
         **tables.origin(command),
         "commit": _commit(),
+        "devices": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
         "precision": "bfloat16, losses float32" if accelerated else "float32",
     }
 

@@ -131,12 +131,15 @@ def _measure(
         module = importlib.import_module(f"experiments.{run.function}")
         metrics = module.run(seed=seed, **run.changes)
         seconds = time.perf_counter() - started
-        return {"metrics": metrics, "provenance": {**shared, "seed": seed, "seconds": seconds}}
+        origin = {**shared, **module.PROVENANCE, "seed": seed, "seconds": seconds}
+        return {"metrics": metrics, "provenance": origin}
     config = registry.build(run, seed, flags.data)
     workdir = pipeline.default_workdir(config_json(config), run.config)
     found = pipeline.run_pipeline(config, flags.runs / workdir.name, run.config)
     origin = {**found["provenance"], **shared, "seconds": found["seconds"]}
-    origin |= {"config": run.config, "scale": flags.scale}
+    origin["config"] = run.config
+    if config.network.dtype != "auto":
+        origin["precision"] = config.network.dtype
     return {"metrics": results.numbers(found["metrics"]), "provenance": origin}
 
 

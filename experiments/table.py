@@ -200,8 +200,8 @@ def page(paper: str, number: str, flags: Any, rows: Mapping[str, Any]) -> str:
     parts = [
         f"## {paper} {kind}: {chosen.title}",
         f"`python -m experiments.run {paper} {number} --scale={flags.scale} --seeds={len(seeds)}`. "
-        f"Mean ± standard deviation over seeds {', '.join(map(str, seeds))}, in percent{same}. "
-        f"Scale {flags.scale}: {registry.SCALES[flags.scale]}.",
+        f"Mean ± standard deviation over seeds {', '.join(map(str, seeds))}, in percent. "
+        + (scale if not generated else "Generated data, the same at every scale."),
         markdown(values),
         orderings(values),
         f"The paper (papers/{paper}.txt, line {chosen.source}): {chosen.protocol}."

@@ -28,6 +28,14 @@ from cluster_jax.losses import infonce
 CLUSTERS, SIZE = 6, 100
 TEMPERATURE, RATE, BATCH, STEPS = 0.5, 1.0, 50, 20_000
 CASES = ((1.0, 0.0), (0.75, 0.2))
+PROVENANCE = {
+    "data": f"a generated graph of {CLUSTERS} clusters of {SIZE} vertices",
+    "labels_used_for": ["scoring"],
+    "number_of_clusters": {"kmeans": "given"},
+    "kmeans_n_init": 10,
+    "steps": STEPS,
+    "batch_size": BATCH,
+}
 
 
 def graph(p: float, q: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
