@@ -193,9 +193,10 @@ def page(paper: str, number: str, flags: Any, rows: Mapping[str, Any]) -> str:
     values, blocks, gaps = collect(chosen, flags.scale, seeds, rows, allowed)
     if not blocks and flags.table == "all":
         return ""
-    same = (
-        "" if flags.scale == "full" else ", other images than the paper's: compare orderings only"
-    )
+    generated = all(row.variant.function for row in chosen.rows)
+    scale = f"Scale {flags.scale}: {registry.SCALES[flags.scale]}."
+    if flags.scale != "full":
+        scale += " These are other images than the paper's, so that only orderings can be compared."
     kind = number.replace("figure", "Figure ") if "figure" in number else f"Table {number}"
     parts = [
         f"## {paper} {kind}: {chosen.title}",
