@@ -110,22 +110,6 @@ class Row(NamedTuple):
     printed: tuple[str, ...]
 
 
-def rows(text: str, variants: Mapping[str, Variant]) -> tuple[Row, ...]:
-    """Parses rows, one a line: `line | name | variant | score | printed`.
-
-    The score "tsne" is that of GridShift on a map by t-SNE.
-    """
-    found = []
-    for entry in text.strip().splitlines():
-        line, name, variant, score, printed = (cell.strip() for cell in entry.split("|"))
-        chosen = variants[variant]
-        if score == "tsne":
-            chosen = chosen._replace(changes={**chosen.changes, "eval.reduce.method": "tsne"})
-        found.append(Row(int(line), name, chosen, score.replace("tsne", "gridshift"),
-                         tuple(printed.split())))  # fmt: skip
-    return tuple(found)
-
-
 class Table(NamedTuple):
     """A table or figure of a paper.
 
@@ -140,11 +124,44 @@ class Table(NamedTuple):
     """
 
     title: str
-    rows: tuple[Row, ...]
+    rows: list[Row]
     source: int
-    metrics: tuple[str, ...] = ("NMI", "ACC", "ARI")
-    sets: tuple[str, ...] = ("CIFAR-10",)
-    protocol: str = ""
+    metrics: tuple[str, ...]
+    sets: tuple[str, ...]
+    protocol: str
+
+
+def parse(text: str, variants: Mapping[str, Variant], protocol: str) -> dict[str, Table]:
+    """Number -> table, from lines of text.
+
+    Args:
+        text: a table begins with `# number | line | title | metrics | set, set`; its rows are
+            `line | name | variant | score | printed`, or `* score | variant | variant` for
+            rows that are named like their variants and have nothing printed. The score "tsne" is
+            that of GridShift on a map by t-SNE.
+        variants: by name.
+        protocol: of the paper.
+    """
+    found: dict[str, Table] = {}
+    for entry in text.strip().splitlines():
+        cells = [cell.strip() for cell in entry.lstrip("#* ").split(" | ")]
+        if entry.startswith("#"):
+            number, line, title, metrics, sets = cells
+            found[number] = Table(
+                title, [], int(line), tuple(metrics.split()), tuple(sets.split(", ")), protocol
+            )
+        elif entry.startswith("*"):
+            names = cells[1:]
+            found[number].rows.extend(Row(0, n, variants[n], cells[0], ()) for n in names)
+        else:
+            line, name, variant, score, printed = cells
+            chosen = variants[variant]
+            if score == "tsne":
+                changes = {**chosen.changes, "eval.reduce.method": "tsne"}
+                chosen, score = chosen._replace(changes=changes), "gridshift"
+            numbers = () if printed == "-" else tuple(printed.split())
+            found[number].rows.append(Row(int(line), name, chosen, score, numbers))
+    return found
 
 
 class Cell(NamedTuple):

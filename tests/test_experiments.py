@@ -1,19 +1,18 @@
-"""The experiments fit the package: their modules import, and their configs have its keys."""
+"""The experiments: modules import, tables fit the package and the papers, runner and tables."""
 
 import importlib
+import json
+import os
 import pathlib
+import re
 import types
 
 import pytest
 
-from cluster_jax.core import io
-from cluster_jax.core.config import config_names, load_config
-from experiments import runs, tables
-from experiments.digits import rows as digits_rows
-from experiments.ncl import cifar10 as ncl_cifar10
-from experiments.ncl import digits as ncl_digits
-from experiments.nrcc import cifar10 as nrcc_cifar10
-from experiments.nrcc import digits as nrcc_digits
+from cluster_jax.core.checks import InputError
+from cluster_jax.pipeline.config import parse_config
+from experiments import registry, results, run, table
+from experiments.kernel_infonce import spectral
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODULES = sorted(
@@ -21,6 +20,8 @@ MODULES = sorted(
     for file in (ROOT / "experiments").rglob("*.py")
     if "tutorials" not in file.parts  # importing one runs it: test_tutorials.py
 )
+PAPERS = pathlib.Path(os.environ.get("CLUSTER_JAX_TEST_DATA", "nowhere")).parent / "papers"
+TABLES = [(paper, number) for paper in registry.PAPERS for number in registry.tables(paper)]
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -30,113 +31,254 @@ def test_import(name):
     assert importlib.import_module(name).__doc__
 
 
-def _keys(config, prefix=""):
-    for key, value in config.items():
-        yield prefix + key
-        if hasattr(value, "items"):
-            yield from _keys(value, f"{prefix}{key}.")
-
-
-def test_tables_set_keys_that_exist():
-    """A misspelled key of `config.method.update(...)` would only fail when the run is built."""
-    known = {}
-    for name in config_names():
-        config = load_config(name)
-        known.setdefault(config.method.name, set()).update(_keys(config))
-    configs = [config for table in digits_rows.TABLES.values() for config in table().values()]
-    configs += [*ncl_digits.rows().values(), *ncl_cifar10.rows("data").values()]
-    configs += [*nrcc_digits.rows().values(), nrcc_cifar10.reduced("data")]
-    assert len(configs) > 40
-    for config in configs:
-        assert set(_keys(config)) <= known[config.method.name]
-
-
-def _results(seed, acc, commit="c1"):
-    origin = {"seed": seed, "commit": commit, "devices": "1 x cpu"}
-    origin |= {"images_trained": 1797, "images_scored": 1000}
-    metrics = {"kmeans": {"acc": acc, "nmi": 0.5}, "gridshift": None, "knn": {"5": None}}
-    return {"metrics": metrics, "provenance": origin}
-
-
-def test_a_table_has_mean_and_deviation_of_the_seeds_and_its_provenance(tmp_path):
-    results = {
-        "a": [_results(0, 0.25), _results(1, 0.75, "c2")],
-        "b": [_results(0, 0.5), _results(1, 0.5)],
+def test_every_table_of_the_specification_has_an_entry():
+    wanted = {
+        "nrcc": "1 2 3 4 5 6 7 8 9 10 13 figure1 figure4",
+        "ncc": "2 3 4 A1 A2 A3 A4 A5 " + " ".join(f"figureA{i}" for i in (2, 3, 4, 6, 7, 8, 9)),
+        "cueco": "1 2 3",
+        "kernel_infonce": "1 4 C",
+        "ncl": "2 3 4 figure4 figureA figureB",
     }
-    text = runs.write(
-        f"{tmp_path}/t", "python -m x", results, lambda found: f"{len(found)} rows.",
-        speeds={"a": [1000.0, 2000.0], "b": [10.0]},
+    for paper, numbers in wanted.items():
+        assert set(numbers.split()) <= registry.tables(paper).keys()
+
+
+@pytest.mark.parametrize("scale", registry.SCALES)
+def test_every_run_is_a_valid_config(scale):
+    """A misspelled key or a value out of range would only fail when the run is built."""
+    runs = {}
+    for paper, number in TABLES:
+        for cell in registry.cells(registry.table(paper, number), scale):
+            assert (cell.run is None) == bool(cell.missing)
+            if cell.run is not None and cell.run.config:
+                runs[results.key(cell.run, 0)] = cell.run
+    assert len(runs) > 90
+    for chosen in runs.values():
+        parse_config(registry.build(chosen, 0, "DIR").to_dict())
+
+
+def test_scales_change_what_they_say():
+    row = registry.table("ncc", "4").rows[-1]
+    small, cpu, full = (
+        registry.build(registry._run(row.variant, "CIFAR-20", scale)[0], 5, "DIR")
+        for scale in registry.SCALES
+    )
+    assert (small.train.duration, small.method.warmup, small.optimizer.warmup) == (
+        "500 steps", "100 steps", "33 steps",
     )  # fmt: skip
-    assert "|  | k-means ACC | k-means NMI | images/s |" in text
-    assert "| a | 0.500 ± 0.354 | 0.500 ± 0.000 | 1,500 |" in text
-    assert "| b | 0.500 ± 0.000 | 0.500 ± 0.000 | 10 |" in text
-    assert "over seeds 0, 1. 1,797 training images, 1,000 scored. 2 rows." in text
-    assert "Command: `python -m x`." in text
-    assert text.strip().endswith("Commit: c1, c2.")
-    assert (tmp_path / "t.md").read_text() == text
-    stored = io.read_json(tmp_path / "t.json")
-    column = stored["rows"]["a"]["k-means ACC"]
-    assert column["values"] == [0.25, 0.75]
-    assert (column["mean"], column["std"]) == (0.5, pytest.approx(0.125**0.5))
-    assert stored["provenance"]["machine"] == tables.machine()
+    assert (small.seed, small.data.name, small.method.update_every) == (5, "digits", "5 epochs")
+    assert (cpu.data.name, cpu.data.limit, cpu.train.duration) == ("cifar10", 5000, "400 steps")
+    assert (cpu.network.name, cpu.augment.size) == ("small", 32)
+    assert (full.data.label, full.method.clusters, full.network.name) == (
+        "coarse_label", 20, "resnet18",
+    )  # fmt: skip
+    assert full.train.duration == "1000 epochs"
+
+
+def _plain(text):
+    """A line of a paper without markup: "79.4±1.7 87.8±1.7"."""
+    text = re.sub(r"\\(textbf|underline|overline|begin|end)|<[^>]*>|\{c\}|array|\*\*", "", text)
+    return re.sub(r"[{}$\s\\]|\\pm", "", text.replace(r"\pm", "±").replace("±  ", "±"))
+
+
+@pytest.mark.skipif(not PAPERS.exists(), reason="the texts of the papers are not at hand")
+@pytest.mark.parametrize(("paper", "number"), TABLES)
+def test_printed_numbers_are_those_of_the_paper(paper, number):
+    lines = (PAPERS / f"{paper}.txt").read_text().splitlines()
+    chosen = registry.table(paper, number)
+    caption = lines[chosen.source - 1]
+    assert re.search(r"Table|Fig|SYNTHETIC", caption)
+    for row in chosen.rows:
+        assert bool(row.line) == bool(row.printed), row
+        assert not row.printed or len(row.printed) == len(chosen.metrics) * len(chosen.sets), row
+        text = "\n".join(lines[row.line - 1 :]).split("</tr>")[0] if "<td>" in lines[
+            row.line - 1
+        ] else lines[row.line - 1]  # fmt: skip
+        found = _plain(text)
+        for value in row.printed:
+            assert value == "-" or value in found, (row.name, value, found)
+            if "array" not in text and value != "-":  # the numbers of several rows in one line
+                found = found[found.index(value) + len(value) :]
 
 
 def _flags(folder, **changed):
-    defaults = {"runs": str(folder / "runs"), "out": str(folder / "t"), "only": None}
+    defaults = {
+        "paper": "ncc", "table": "4", "scale": "digits", "seeds": 2, "data": None, "across": None,
+        "runs": folder / "runs", "results": folder / "results.jsonl", "out": None,
+    }  # fmt: skip
     return types.SimpleNamespace(**(defaults | changed))
 
 
 @pytest.fixture
-def workdirs(monkeypatch):
-    """The workdirs of the runs that are asked for, in order; nothing is trained."""
-    made = []
+def trained(monkeypatch):
+    """The configs that are trained, in order; nothing is. A method in `failing` fails."""
+    made, failing = [], {}
 
-    def run(config, workdir, name):
-        made.append(workdir)
-        assert workdir.name.endswith(f"-seed{config.seed}")
-        (workdir / "stages").mkdir(parents=True, exist_ok=True)
-        return _results(config.seed, 0.5)
+    def run_pipeline(config, workdir, name):
+        if error := failing.get(config.method.name):
+            raise error
+        made.append((config.method.name, config.seed))
+        acc = {"byol": 0.5, "ncc": 0.75}.get(config.method.name, 0.25) + config.seed / 100
+        return {
+            "metrics": {"kmeans": {"acc": acc, "nmi": acc, "ari": acc, "sizes": [1, 2]}},
+            "provenance": {"seed": config.seed, "images_trained": 1797, "labels_used_for": []},
+            "seconds": {"train_and_embed": 60.0},
+        }
 
-    monkeypatch.setattr(runs.pipeline, "run_pipeline", run)
-    monkeypatch.setattr(runs.devices, "use_cores", lambda batch: None)
-    return made
-
-
-def _rows():
-    bare = load_config("nrcc_digits")
-    bare.nrcc.weight = 0.0
-    return {"nrcc": load_config("nrcc_digits"), "again": load_config("nrcc_digits"), "bare": bare}
-
-
-def test_every_row_runs_with_every_seed_and_equal_rows_share_runs(tmp_path, workdirs):
-    runs.make(_flags(tmp_path), "python -m x", _rows(), "")
-    assert len(workdirs) == 9
-    assert workdirs[:3] == workdirs[3:6]
-    assert len(set(workdirs)) == 6
-    assert (tmp_path / "t.md").exists()
+    monkeypatch.setattr(run.pipeline, "run_pipeline", run_pipeline)
+    monkeypatch.setattr(run.devices, "use_cores", lambda batch: None)
+    return types.SimpleNamespace(made=made, failing=failing)
 
 
-def test_two_processes_split_the_runs_and_write_no_table(tmp_path, workdirs):
-    for only in ("0/2", "1/2"):
-        runs.make(_flags(tmp_path, only=only), "python -m x", _rows(), "")
-    assert len(workdirs) == 9
-    assert len(set(workdirs)) == 6
-    assert not (tmp_path / "t.md").exists()
+def _page(flags):
+    return table.page(flags.paper, flags.table, flags, results.read(flags.results)[0])
 
 
-def test_rows_may_share_the_stages_of_the_first(tmp_path, workdirs, monkeypatch):
-    make = runs.pipeline.run_pipeline
+def test_a_table_is_run_once_and_tables_share_runs(tmp_path, trained, capsys):
+    flags = _flags(tmp_path)
+    assert run.run_all(flags, "python -m x") == 0
+    first = len(trained.made)
+    assert first == len(set(run_key for run_key in results.read(flags.results)[0]))
+    assert [seed for _, seed in trained.made] == sorted(seed for _, seed in trained.made)
+    text = capsys.readouterr().out
+    assert f"{first} runs, 0 of them finished" in text
+    assert re.search(rf"\[2/{first}\] \w+, seed 0, about \d+ min left", text)
+    run.run_all(flags, "python -m x")
+    assert len(trained.made) == first
+    assert f"{first} runs, {first} of them finished" in capsys.readouterr().out
+    # BYOL, SimSiam and MoCo stand in CueCo's Table 1 too.
+    other = run.planned(_flags(tmp_path, paper="cueco", table="1", seeds=1))
+    run.run_all(_flags(tmp_path, paper="cueco", table="1", seeds=1), "python -m x")
+    assert len(trained.made) == first + len(other) - 3
+    row = json.loads(flags.results.read_text().splitlines()[0])
+    assert row["metrics"]["kmeans"] == {"acc": 0.25, "nmi": 0.25, "ari": 0.25}  # no lists
+    needed = {"commit", "machine", "versions", "precision", "devices", "seconds", "config", "seed"}
+    assert needed <= row["provenance"].keys()
 
-    def run(config, workdir, name):
-        if workdir not in workdirs:
-            copied = workdir / "stages" / "one"
-            assert copied.exists() == bool(config.nrcc.weight == 0.0)
-            if config.nrcc.weight:
-                copied.mkdir(parents=True)
-                (copied / "seed").write_text(str(config.seed))
-            assert (copied / "seed").read_text() == str(config.seed)
-        return make(config, workdir, name)
 
-    monkeypatch.setattr(runs.pipeline, "run_pipeline", run)
-    runs.make(_flags(tmp_path), "python -m x", _rows(), "", shares_stages=True)
-    assert len(workdirs) == 9
+def test_a_page_has_ours_beside_the_paper_and_the_orderings_that_differ(tmp_path, trained):
+    flags = _flags(tmp_path)
+    run.run_all(flags, "python -m x")
+    text = _page(flags)
+    assert "## ncc Table 4" in text
+    assert "| NMI, ours | NMI, paper, CIFAR-10 | difference | ACC, ours |" in text
+    ours = "50.5 ± 0.7"
+    assert f"| BYOL | {ours} | 79.4±1.7 | -28.9 | {ours} | 87.8±1.7 | -37.3 |" in text
+    assert "BYOL + CC is not implemented" in text
+    assert "Orderings by ACC: of " in text
+    assert "BYOL is above " not in text  # of rows with runs, the paper has MoCo and SimSiam below
+    assert "NCC is above NCC, uniformity only" not in text  # equal here
+    assert "trained on: 1797" in text
+    assert "papers/ncc.txt, line 202" in text
+    changed = flags.results.read_text().replace('"acc": 0.5', '"acc": 0.05')
+    flags.results.write_text(changed)
+    assert "MoCo v2 is above BYOL (20.4)" in _page(flags)
+
+
+def test_a_run_that_fails_leaves_its_sentence_and_the_others_go_on(tmp_path, trained, capsys):
+    trained.failing["ncc"] = FloatingPointError("the loss\nis not finite")
+    flags = _flags(tmp_path, seeds=1)
+    failures = run.run_all(flags, "python -m x")
+    assert failures == len(run.planned(flags)) - len(trained.made) > 1
+    assert "failed: FloatingPointError: the loss is not finite" in capsys.readouterr().out
+    text = _page(flags)
+    assert "NCC: seed 0: FloatingPointError: the loss is not finite." in text
+    assert "| BYOL | 50.0 |" in text
+    trained.failing.clear()
+    assert run.run_all(flags, "python -m x") == 0  # only the failed ones are tried again
+    assert len(trained.made) == len(run.planned(flags))
+    assert "not finite" not in _page(flags)
+
+
+def test_an_interrupted_table_goes_on(tmp_path, trained):
+    trained.failing["simsiam"] = KeyboardInterrupt()
+    flags = _flags(tmp_path, seeds=1)
+    with pytest.raises(KeyboardInterrupt):
+        run.run_all(flags, "python -m x")
+    assert [name for name, _ in trained.made] == ["moco"]
+    trained.failing.clear()
+    run.run_all(flags, "python -m x")
+    assert len(trained.made) == len(run.planned(flags))
+
+
+def test_a_last_line_that_is_cut_is_dropped_and_run_again(tmp_path, trained, capsys):
+    flags = _flags(tmp_path, seeds=1)
+    run.run_all(flags, "python -m x")
+    whole, count = flags.results.read_text(), len(trained.made)
+    for cut in (1, 40):  # the newline alone is no loss
+        flags.results.write_text(whole[:-cut])
+        run.run_all(flags, "python -m x")
+        assert flags.results.read_text().count("\n") == count
+        assert results.read(flags.results)[1] == ""
+        warned = "results.jsonl is cut in the middle; its run is done again" in (
+            capsys.readouterr().out
+        )
+        assert warned == (cut > 1)
+    assert len(trained.made) == count + 1
+    flags.results.write_text(whole[:-40])
+    assert len(results.read(flags.results)[0]) == count - 1  # a table only leaves it out
+
+
+def test_a_broken_line_in_the_middle_is_named(tmp_path, trained):
+    flags = _flags(tmp_path, seeds=1)
+    run.run_all(flags, "python -m x")
+    lines = flags.results.read_text().splitlines(keepends=True)
+    flags.results.write_text("".join([lines[0], lines[1][:50] + "\n", *lines[2:]]))
+    with pytest.raises(InputError, match=r"line 2 of \S+ must be a JSON object"):
+        run.run_all(flags, "python -m x")
+
+
+def test_a_second_runner_on_the_same_file_is_refused(tmp_path, trained):
+    flags = _flags(tmp_path)
+    with results.locked(flags.results):
+        with pytest.raises(InputError, match=r"another runner writes to .*results\.jsonl; wait"):
+            run.run_all(flags, "python -m x")
+        run.run_all(_flags(tmp_path, results=tmp_path / "other.jsonl", seeds=1), "python -m x")
+    run.run_all(flags, "python -m x")
+
+
+def test_runs_of_different_provenance_are_not_averaged(tmp_path, trained):
+    flags = _flags(tmp_path)
+    run.run_all(flags, "python -m x")
+    lines = flags.results.read_text().splitlines()
+    last = json.loads(lines[-1])
+    last["provenance"]["images_trained"] = 900
+    flags.results.write_text("\n".join([*lines[:-1], json.dumps(last)]) + "\n")
+    wanted = "runs of different images_trained must not be averaged; got 1797 and 900"
+    with pytest.raises(InputError, match=wanted):
+        _page(flags)
+    assert "| NCC |" in _page(_flags(tmp_path, across="images_trained,commit"))
+    last["provenance"]["images_trained"], last["provenance"]["seconds"] = 1797, 1.0
+    flags.results.write_text("\n".join([*lines[:-1], json.dumps(last)]) + "\n")
+    _page(flags)  # the seconds of a run may differ
+
+
+@pytest.mark.parametrize("module", [run, table])
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["hrcc", "2"], "paper must be one of nrcc, .*; got 'hrcc'"),
+        (["nrcc", "99"], "table of nrcc must be one of 1, 2, .*; got '99'"),
+        (["nrcc", "2", "--scale=huge"], "scale must be one of digits, cpu, full; got 'huge'"),
+        (["nrcc", "2", "--seeds=0"], "--seeds must be at least 1; got 0"),
+    ],
+)
+def test_bad_arguments_are_one_sentence(module, arguments, sentence, tmp_path, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        module.main([*arguments, f"--results={tmp_path}/results.jsonl"])
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err
+    assert re.fullmatch(f"error: {sentence}\n", error)
+
+
+def test_a_run_without_training_from_command_to_page(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(spectral, "STEPS", 20)
+    monkeypatch.setattr(run.devices, "use_cores", lambda batch: None)
+    shared = [f"--results={tmp_path}/r.jsonl", "--seeds=1"]
+    assert run.main(["kernel_infonce", "C", *shared]) == 0
+    table.main(["kernel_infonce", "C", *shared, f"--out={tmp_path}/page.md"])
+    text = (tmp_path / "page.md").read_text()
+    assert text in capsys.readouterr().out
+    assert "| spectral clustering, p = 1, q = 0 | 100.0 | - |  |" in text
+    assert "a generated graph of 6 clusters of 100 vertices" in text
+    assert "Generated data, the same at every scale." in text

@@ -1,8 +1,7 @@
 """Selects GridShift's bandwidth without labels: a scan over bandwidths and a score for each.
 
-The thresholds below were set on the tuning halves of the generated data sets in
-`experiments/bandwidth_sets.py`; `experiments/bandwidth.md` compares the rule with others on the
-held-out halves.
+The thresholds below were set on the tuning halves of generated data sets;
+`experiments/bandwidth.md` compares the rule with others on the held-out halves.
 """
 
 from collections.abc import Callable
