@@ -86,66 +86,37 @@ def hard_negatives(
         raise ValueError(f"mixing must be one or more values from 0 to 1; got {mixing}")
     z = ops.l2_normalize(anchors)
     u, v = (ops.l2_normalize(x) for x in lax.stop_gradient((queue, labeled_queue)))
-    to_u, to_v = ops.pairwise_dot(z, u), ops.pairwise_dot(z, v)
-    draw = functools.partial(
-        _hardest,
-        filled=filled,
-        labeled_filled=labeled_filled,
-        squared_norms=(jnp.sum(u * u, axis=-1), jnp.sum(v * v, axis=-1)),
-        queue_cosines=ops.pairwise_dot(u, v),
-        count=min(count, queue.shape[0]),
-        rounds=rounds,
-        mixing=mixing,
-    )
-    # Which mixtures are the hardest is a constant; the gradient passes through their cosines.
-    mixtures = jax.vmap(draw)(keys, *lax.stop_gradient((to_u, to_v)))
-    similarities = mixtures.u_weight * jnp.take_along_axis(to_u, mixtures.u, axis=1)
-    similarities += mixtures.v_weight * jnp.take_along_axis(to_v, mixtures.v, axis=1)
-    exists = jnp.arange(similarities.shape[1], dtype=jnp.int32) < filled
-    exists &= labeled_filled > 0
-    return HardNegatives(similarities, jnp.broadcast_to(exists[None, :], similarities.shape))
-
-
-class _Mixtures(NamedTuple):
-    """Unit mixtures `u_weight * queue[u] + v_weight * labeled_queue[v]`, each array `[k]`."""
-
-    u: Array
-    v: Array
-    u_weight: Array
-    v_weight: Array
-
-
-def _hardest(
-    key: Array,
-    to_u: Array,
-    to_v: Array,
-    *,
-    filled: Array,
-    labeled_filled: Array,
-    squared_norms: tuple[Array, Array],
-    queue_cosines: Array,
-    count: int,
-    rounds: int,
-    mixing: tuple[float, ...],
-) -> _Mixtures:
-    """The hardest mixtures of one anchor, from its cosines with the two queues `[Q]` and `[R]`.
-
-    `squared_norms` are the squared lengths of the queues' rows and `queue_cosines` `[Q, R]` their
-    inner products. Entries that do not exist come last.
-    """
-    slots = jnp.arange(to_u.shape[0], dtype=jnp.int32)
-    _, u = lax.top_k(jnp.where(slots < filled, -to_u, -jnp.inf), count)
-    v = jax.random.randint(key, (rounds, count), 0, jnp.maximum(labeled_filled, 1))
-    mu = jnp.asarray(mixing, to_u.dtype)[:, None, None]
-    of_u, of_v = squared_norms
-    squared = mu**2 * of_u[u][None, None] + (1 - mu) ** 2 * of_v[v][None]
-    squared += 2 * mu * (1 - mu) * queue_cosines[u[None], v][None]
-    # Opposite rows that cancel leave rounding errors, of no direction.
-    has_direction = squared > jnp.finfo(squared.dtype).eps
-    scale = jnp.where(has_direction, lax.rsqrt(jnp.where(has_direction, squared, 1)), 0)
-    cosines = scale * (mu * to_u[u][None, None] + (1 - mu) * to_v[v][None])
+    to_u, to_v, u_to_v = (ops.pairwise_dot(*pair) for pair in ((z, u), (z, v), (u, v)))
+    of_u, of_v = (jnp.sum(x * x, axis=-1) for x in (u, v))
+    count = min(count, queue.shape[0])
     exists = jnp.arange(count, dtype=jnp.int32) < filled
-    _, hardest = lax.top_k(jnp.where(exists[None, None], cosines, -jnp.inf).reshape(-1), count)
-    mu_index, pair = jnp.divmod(hardest, rounds * count)
-    mu, scale = mu.reshape(-1)[mu_index], scale.reshape(-1)[hardest]
-    return _Mixtures(u[pair % count], v.reshape(-1)[pair], mu * scale, (1 - mu) * scale)
+
+    def hardest(key: Array, to_u: Array, to_v: Array) -> tuple[Array, Array, Array, Array]:
+        """Entries u and v and their weights in one anchor's hardest mixtures, each `[k]`.
+
+        Entries of the queue that do not exist come last.
+        """
+        slots = jnp.arange(to_u.shape[0], dtype=jnp.int32)
+        _, easy = lax.top_k(jnp.where(slots < filled, -to_u, -jnp.inf), count)
+        partners = jax.random.randint(key, (rounds, count), 0, jnp.maximum(labeled_filled, 1))
+        mu = jnp.asarray(mixing, to_u.dtype)[:, None, None]
+        squared = mu**2 * of_u[easy][None, None] + (1 - mu) ** 2 * of_v[partners][None]
+        squared += 2 * mu * (1 - mu) * u_to_v[easy[None], partners][None]
+        # Opposite rows that cancel leave rounding errors, of no direction.
+        has_direction = squared > jnp.finfo(squared.dtype).eps
+        scale = jnp.where(has_direction, lax.rsqrt(jnp.where(has_direction, squared, 1)), 0)
+        cosines = scale * (mu * to_u[easy][None, None] + (1 - mu) * to_v[partners][None])
+        cosines = jnp.where(exists[None, None], cosines, -jnp.inf)
+        _, best = lax.top_k(cosines.reshape(-1), count)
+        mu_index, pair = jnp.divmod(best, rounds * count)
+        mu, scale = mu.reshape(-1)[mu_index], scale.reshape(-1)[best]
+        return easy[pair % count], partners.reshape(-1)[pair], mu * scale, (1 - mu) * scale
+
+    # Which mixtures are the hardest is a constant; the gradient passes through their cosines.
+    chosen_u, chosen_v, u_weight, v_weight = jax.vmap(hardest)(
+        keys, *lax.stop_gradient((to_u, to_v))
+    )
+    similarities = u_weight * jnp.take_along_axis(to_u, chosen_u, axis=1)
+    similarities += v_weight * jnp.take_along_axis(to_v, chosen_v, axis=1)
+    keep = exists & (labeled_filled > 0)
+    return HardNegatives(similarities, jnp.broadcast_to(keep[None, :], similarities.shape))

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -134,10 +134,7 @@ def kernel_info_nce_views(a: Array, b: Array, *, kernel: Kernel, axis: Axis = No
         0.2395
     """
     a, b = _normalized(a, kernel), _normalized(b, kernel)
-    return _total(
-        share * infonce.contrast_views(a, b, logits, positive_in_denominator=True, axis=axis)
-        for share, logits in _terms(kernel)
-    )
+    return _total(kernel, functools.partial(infonce.contrast_views, a, b, axis=axis))
 
 
 @jax.jit
@@ -169,10 +166,7 @@ def kernel_info_nce_queue(
         0.1269
     """
     anchors, keys, queue = (_normalized(x, kernel) for x in (anchors, keys, queue))
-    return _total(
-        share * infonce.contrast_queue(anchors, keys, queue, filled, logits)
-        for share, logits in _terms(kernel)
-    )
+    return _total(kernel, functools.partial(infonce.contrast_queue, anchors, keys, queue, filled))
 
 
 @functools.partial(jax.jit, static_argnames=("axis",))
@@ -199,9 +193,7 @@ def kernel_clip(a: Array, b: Array, *, kernel: Kernel, axis: Axis = None) -> Arr
         0.1269
     """
     a, b = _normalized(a, kernel), _normalized(b, kernel)
-    return _total(
-        share * infonce.contrast_pairs(a, b, logits, axis=axis) for share, logits in _terms(kernel)
-    )
+    return _total(kernel, functools.partial(infonce.contrast_pairs, a, b, axis=axis))
 
 
 def log_exponential(
@@ -246,23 +238,23 @@ def _normalized(x: Array, kernel: Kernel) -> Array:
     return jnp.concatenate([ops.l2_normalize(half) for half in jnp.split(x, 2, axis=-1)], axis=-1)
 
 
-def _total(terms: Iterable[Array]) -> Array:
-    return functools.reduce(operator.add, terms)
+def _total(kernel: Kernel, loss: Callable[[Logits], Array]) -> Array:
+    """The loss of a kernel, given the loss as a function of the logits."""
+    return functools.reduce(operator.add, (w * loss(logits) for w, logits in _terms(kernel)))
 
 
-def _terms(kernel: Kernel) -> list[tuple[float, Logits]]:
+def _terms(kernel: Kernel) -> Sequence[tuple[float, Logits]]:
     """Weights and logits of the losses whose sum is the loss of a kernel."""
-    single = [
-        _one(gamma, temperature, part if kernel.halves else None)
-        for part, (gamma, temperature) in enumerate(
-            zip(kernel.gammas, kernel.temperatures, strict=True)
-        )
-    ]
-    if kernel.mixture is None or kernel.weight is None:
-        return [(1.0, single[0])]
-    shares = (kernel.weight, 1 - kernel.weight)
-    present = [(share, logits) for share, logits in zip(shares, single, strict=True) if share]
-    if kernel.mixture == "loss" or len(present) == 1:
+
+    def single(i: int, x: Array, y: Array) -> Array:
+        """Logits of one kernel, of whole rows or of one half of them."""
+        if kernel.halves:
+            x, y = (jnp.split(rows, 2, axis=-1)[i] for rows in (x, y))
+        return log_exponential(x, y, gamma=kernel.gammas[i], temperature=kernel.temperatures[i])
+
+    shares = (1.0,) if kernel.weight is None else (kernel.weight, 1 - kernel.weight)
+    present = [(share, functools.partial(single, i)) for i, share in enumerate(shares) if share]
+    if kernel.mixture != "kernel" or len(present) == 1:
         return present
 
     def mixed(x: Array, y: Array) -> Array:
@@ -270,14 +262,3 @@ def _terms(kernel: Kernel) -> list[tuple[float, Logits]]:
         return jnp.logaddexp(first, second)
 
     return [(1.0, mixed)]
-
-
-def _one(gamma: float, temperature: Array | float, half: int | None) -> Logits:
-    """Logits of one kernel, of whole rows or of one half of them."""
-
-    def logits(x: Array, y: Array) -> Array:
-        if half is not None:
-            x, y = (jnp.split(rows, 2, axis=-1)[half] for rows in (x, y))
-        return log_exponential(x, y, gamma=gamma, temperature=temperature)
-
-    return logits

@@ -54,14 +54,8 @@ def nrcc(
         >>> nrcc(x, x, x, include_own_view=True).item()
         0.0
     """
-    return _regularizer(
-        ops.l2_normalize(anchors),
-        collectives.gather(ops.l2_normalize(positives), axis),
-        _constant_rows(negatives, axis),
-        temperature=temperature,
-        include_own_view=include_own_view,
-        axis=axis,
-    )
+    negatives = _constant_rows(negatives, axis)
+    return _regularizer(anchors, positives, negatives, temperature, include_own_view, axis)
 
 
 @functools.partial(jax.jit, static_argnames=("include_own_view", "axis"))
@@ -108,17 +102,8 @@ def nrcc_views(
         -2.1269
     """
     negatives = _constant_rows(c, axis)
-    from_a, from_b = (
-        _regularizer(
-            ops.l2_normalize(anchors),
-            collectives.gather(ops.l2_normalize(partner), axis),
-            negatives,
-            temperature=temperature,
-            include_own_view=include_own_view,
-            axis=axis,
-        )
-        for anchors, partner in ((a, b_partner), (b, a_partner))
-    )
+    from_a = _regularizer(a, b_partner, negatives, temperature, include_own_view, axis)
+    from_b = _regularizer(b, a_partner, negatives, temperature, include_own_view, axis)
     return (from_a + from_b) / 2
 
 
@@ -130,12 +115,13 @@ def _regularizer(
     anchors: Array,
     positives: Array,
     negatives: Array,
-    *,
     temperature: Array | float,
     include_own_view: bool,
     axis: Axis,
 ) -> Array:
-    """The value for this device's unit anchors against the unit rows of all devices."""
+    """One direction; `negatives` are the unit rows of all devices."""
+    anchors, positives = ops.l2_normalize(anchors), ops.l2_normalize(positives)
+    positives = collectives.gather(positives, axis)
     rows, n = anchors.shape[0], negatives.shape[0]
     keep = None
     if not include_own_view:

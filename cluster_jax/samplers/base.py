@@ -241,24 +241,11 @@ def log_inverse_square(similarity: Array) -> Array:
     return -jnp.log1p(jnp.square(similarity))
 
 
+# Potentials of a similarity, by their names in a config.
 POTENTIALS: dict[str, Callable[[Array], Array]] = {
     "inverse": inverse,
     "log_inverse_square": log_inverse_square,
 }
-
-
-def potential_fn(name: str) -> Callable[[Array], Array]:
-    """The potential of a similarity, by its name in `POTENTIALS`.
-
-    Raises:
-        ValueError: no such potential.
-
-    Example:
-        >>> round(potential_fn("inverse")(0.25).item(), 3)
-        0.8
-    """
-    checks.one_of("potential", name, tuple(POTENTIALS))
-    return POTENTIALS[name]
 
 
 def similarity_potential(

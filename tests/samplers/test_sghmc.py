@@ -403,7 +403,7 @@ def test_potentials(dtype):
     exact = 1e-12 if dtype == jnp.float64 else 1e-6
     # Slopes of (16) and of the authors' code; the floor of the first.
     similarity = jnp.array([-0.98, -0.5, 0.0, 0.7, 1.0], dtype)
-    slope = jax.vmap(jax.grad(base.potential_fn("inverse")))(similarity)
+    slope = jax.vmap(jax.grad(base.POTENTIALS["inverse"]))(similarity)
     np.testing.assert_allclose(slope, -1 / (1 + similarity) ** 2, rtol=exact)
     np.testing.assert_allclose(base.inverse(similarity), 1 / (1 + similarity), rtol=exact)
     near = jnp.array([-0.9901, -0.995, -1.0], dtype)
@@ -411,12 +411,10 @@ def test_potentials(dtype):
     assert np.all(np.diff(base.inverse(near)) > 0)
     np.testing.assert_allclose(base.inverse(jnp.array([-0.99, -1.0], dtype)), [100, 200], rtol=1e-5)
 
-    code = base.potential_fn("log_inverse_square")
+    code = base.POTENTIALS["log_inverse_square"]
     np.testing.assert_allclose(code(similarity), np.log(1 / (1 + similarity**2)), atol=exact)
     slope = jax.vmap(jax.grad(code))(similarity)
     np.testing.assert_allclose(slope, -2 * similarity / (1 + similarity**2), atol=exact)
-    with pytest.raises(ValueError, match=r"potential must be one of 'inverse', .*; got 'cosine'"):
-        base.potential_fn("cosine")
 
 
 def test_shaping_of_gradients(keys):

@@ -213,7 +213,7 @@ def _follow_gradient(
     config: NRCCConfig, keys: Array, initial: Array, inputs: SamplerInputs, reference: Array
 ) -> tuple[Array, samplers.SamplerInfo]:
     """SGHMC or HMC from the images `initial`."""
-    potential_fn = samplers.potential_fn(config.potential)
+    potential_fn = samplers.POTENTIALS[config.potential]
     potential_and_grad = samplers.similarity_potential(inputs.project, reference, potential_fn)
     values = dataclasses.asdict(getattr(config, config.sampler))
     iterations, start = values.pop("iterations"), None
