@@ -15,7 +15,7 @@ COMMANDS = {
     "embed": "write features of images by a pretrained network",
     "cluster": "cluster embeddings of your own",
     "export": "write the encoder of a run, to use without this package",
-    "report": "which images moved between two runs",
+    "report": "which images moved between two runs, or a run with corrections",
     "plan": "plan a training on TPUs or GPUs before they are rented",
     "predict": "assign new images to the clusters of a finished run",
 }

@@ -18,7 +18,7 @@ from cluster_jax.cli import exit_codes
 from cluster_jax.cli.parser import Parser
 from cluster_jax.clustering.reduce import METHODS
 from cluster_jax.clustering.smooth import METRICS
-from cluster_jax.core import io
+from cluster_jax.core import arrays, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import tables
 from cluster_jax.evaluation import clusters, summary
@@ -164,12 +164,15 @@ def _provenance(inputs: Inputs, options: ClusterOptions) -> dict[str, Any]:
 def _write_report(
     path: epath.Path, inputs: Inputs, result: Clustering, results: dict[str, Any]
 ) -> None:
-    from cluster_jax.evaluation import report, report_data
+    from cluster_jax.evaluation import report
 
-    data = report_data.ReportData(
+    features = inputs.features.values
+    if results["config"]["metric"] == "cosine":
+        features = arrays.normalize_rows(features)
+    data = report.ReportData(
         title=pathlib.Path(inputs.features_file).name,
         results=results,
-        points=report_data.with_two_axes(result.points),
+        points=result.points,
         cluster_labels=result.cluster_labels,
         distances=result.distances,
         outliers=None if "kmeans" in results["metrics"] else result.outliers,
@@ -178,8 +181,8 @@ def _write_report(
         sources=inputs.features.names,
         curve=result.curve,
         linkage=None if result.tree is None else result.tree.cluster_linkage_,
-        is_smooth_tree=result.tree is not None,
         membership=result.membership,
+        features=features,
     )
     report.write_report(path, data)
 

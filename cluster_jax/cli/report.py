@@ -1,26 +1,38 @@
-"""`cluster-jax report BEFORE AFTER [--out=FILE]`: compares the clusters of two runs."""
+"""`cluster-jax report`: compares the clusters of two runs, or corrects those of one."""
 
+import argparse
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from cluster_jax.cli import exit_codes
 from cluster_jax.cli.parser import Parser, check_output
+from cluster_jax.core.checks import InputError
 
 
 def _parser() -> Parser:
     parser = Parser(
         "report",
         "Compares two runs on the same images: matches their clusters one to one, and lists the\n"
-        "images that moved, from where to where.",
+        "images that moved, from where to where. Or, with --corrections, applies to one run what\n"
+        "was corrected in its report.html.",
     )
     add = parser.add_argument
     add("before", metavar="BEFORE", help="workdir of a run, or folder of `cluster`")
-    add("after", metavar="AFTER", help="workdir of another run")
+    add("after", metavar="AFTER", nargs="?", help="workdir of another run")
+    add(
+        "--corrections",
+        metavar="FILE",
+        action="append",
+        help="corrections.csv that the report of the run has saved; may be given several\n"
+        "times, for what was corrected later in the corrected report",
+    )
     add(
         "--out",
-        metavar="FILE",
-        help="file to write: a page if it ends in .html, otherwise a CSV\n"
-        "table of the moved images",
+        metavar="PATH",
+        help="of a comparison, the file to write: a page if it ends in .html, otherwise\n"
+        "a CSV table of the moved images; of corrections, a new folder for the\n"
+        "corrected assignments.csv and report.html (default: BEFORE/corrected)",
     )
     return parser
 
@@ -29,25 +41,94 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point; `arguments` are those of the process by default."""
     with exit_codes.handle_errors():
         flags = _parser().parse_args(arguments)
-        if flags.out is not None:
-            check_output(flags.out)
-        from etils import epath
+        if (flags.after is None) == (flags.corrections is None):
+            raise InputError(
+                "arguments must be two workdirs, or one and --corrections; got "
+                f"{'one without' if flags.after is None else 'two with'} corrections"
+            )
+        text = _compare(flags) if flags.corrections is None else _correct(flags)
+        sys.stdout.write(text + "\n")
 
-        from cluster_jax.core import io
-        from cluster_jax.evaluation import comparison
-        from cluster_jax.pipeline import trained_run
-        from cluster_jax.pipeline import workdir as workdirs
 
-        compared = comparison.compare(comparison.read(flags.before), comparison.read(flags.after))
-        sys.stdout.write(comparison.describe(compared) + "\n")
-        if flags.out is None:
-            return
-        if flags.out.endswith(".html"):
-            config = epath.Path(flags.after).expanduser() / workdirs.CONFIG
-            data = workdirs.read_values(config).get("data", {}) if config.exists() else {}
-            folder = trained_run.image_folder(data.get("name", ""), data.get("dir"))
-            page = comparison.page(compared, flags.before, flags.after, folder)
-            io.write(flags.out, page.encode("utf-8", "backslashreplace"))
-        else:
-            io.write(flags.out, comparison.moves_csv(compared))
-        sys.stdout.write(f"\nmoved images {flags.out}\n")
+def _compare(flags: argparse.Namespace) -> str:
+    """Writes the file of a comparison; returns what is printed."""
+    if flags.out is not None:
+        check_output(flags.out)
+    from etils import epath
+
+    from cluster_jax.core import io
+    from cluster_jax.evaluation import comparison
+    from cluster_jax.pipeline import trained_run
+    from cluster_jax.pipeline import workdir as workdirs
+
+    compared = comparison.compare(comparison.read(flags.before), comparison.read(flags.after))
+    text = comparison.describe(compared)
+    if flags.out is None:
+        return text
+    if flags.out.endswith(".html"):
+        config = epath.Path(flags.after).expanduser() / workdirs.CONFIG
+        data = workdirs.read_values(config).get("data", {}) if config.exists() else {}
+        folder = trained_run.image_folder(data.get("name", ""), data.get("dir"))
+        page = comparison.page(compared, flags.before, flags.after, folder)
+        io.write(flags.out, page.encode("utf-8", "backslashreplace"))
+    else:
+        io.write(flags.out, comparison.moves_csv(compared))
+    return f"{text}\n\nmoved images {flags.out}"
+
+
+def _correct(flags: argparse.Namespace) -> str:
+    """Writes the corrected table and report into a folder; returns what is printed."""
+    from etils import epath
+
+    from cluster_jax.core import io
+    from cluster_jax.evaluation import assignments, corrections, report
+    from cluster_jax.pipeline import export
+    from cluster_jax.pipeline import workdir as workdirs
+
+    workdir = epath.Path(flags.before).expanduser()
+    table = assignments.read_workdir(workdir)
+    corrected = corrections.apply(table, flags.corrections)
+    results = workdirs.finished_results(workdir, ())
+    if results is None:
+        raise InputError(f"the run in {workdir} must be finished to be corrected; got no results")
+    out = export.check(flags.out or workdir / "corrected")
+    known: dict[str, Any] = {}
+    if (workdir / workdirs.CLUSTERS).exists():
+        known = _known(workdir, corrected, [row[table.name] for row in table.rows])
+    data = corrections.report_data(table, corrected, results, workdir.name, **known)
+    out.mkdir(parents=True, exist_ok=True)
+    io.write(out / workdirs.ASSIGNMENTS, corrected.csv)
+    lines = [f"corrected    {corrected.summary}", f"assignments  {out / workdirs.ASSIGNMENTS}"]
+    if data is None:
+        return "\n".join([*lines, "report       none, because the run has no map"])
+    report.write_report(out / workdirs.REPORT, data)
+    return "\n".join([*lines, f"report       {out / workdirs.REPORT}"])
+
+
+def _known(workdir: Any, corrected: Any, names: Sequence[str]) -> dict[str, Any]:
+    """What the report of a run of images shows beside its table: images, labels, and features."""
+    from cluster_jax.clustering.tree import cluster_linkage
+    from cluster_jax.data import splits
+    from cluster_jax.data.images import select
+    from cluster_jax.evaluation import assignments
+    from cluster_jax.pipeline import trained_run
+
+    run = trained_run.read(workdir)
+    linkage = cluster_linkage(run.features, corrected.labels)
+    dataset, _ = splits.load(run.config.data, run.config.novel)
+    sources = dataset.sources or tuple(map(str, range(dataset.size)))
+    if list(sources) != [assignments.unescaped(name) for name in names]:
+        raise InputError(
+            f"the images of {workdir} must be as they were to make its report again; got other "
+            "ones: restore them"
+        )
+    dataset = select(dataset, corrected.rows)
+    return {
+        "linkage": linkage,
+        "features": run.features,
+        "fetch_images": None if dataset.shown is None else dataset.shown.fetch,
+        "sources": dataset.sources,
+        "true_labels": dataset.labels,
+        "label_names": dataset.label_names,
+        "folder": trained_run.image_folder(run.config.data.name, run.config.data.dir),
+    }

@@ -191,6 +191,12 @@ def parse_section(cls: type[Section], name: str, values: Mapping[str, Any]) -> S
     return section
 
 
+def check_values(name: str, section: _Dataclass) -> None:
+    """Checks the fields of a dataclass as `parse_section` does; without a name, only by theirs."""
+    for key, hint in typing.get_type_hints(type(section), include_extras=True).items():
+        _check_range(f"{name}.{key}".removeprefix("."), getattr(section, key), hint)
+
+
 def _check_range(name: str, value: Any, hint: Any) -> None:
     """Raises an `InputError` unless a value passes the checks of its `Annotated` or `Literal`."""
     is_union = typing.get_origin(hint) in (types.UnionType, typing.Union)

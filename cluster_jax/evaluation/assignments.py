@@ -4,12 +4,13 @@ import csv
 import io
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from etils import epath
 from numpy.typing import NDArray
 
+from cluster_jax.core.checks import InputError
 from cluster_jax.data import splits
 from cluster_jax.data.images import Dataset
 from cluster_jax.evaluation import discovery
@@ -40,6 +41,35 @@ def unescaped(name: str) -> str:
         return "\\" if byte is None else bytes([int(byte, 16)]).decode("utf-8", "surrogateescape")
 
     return re.sub(r"\\(?:x([0-9a-f]{2})|\\)", replace, name)
+
+
+class Table(NamedTuple):
+    """Content of `assignments.csv`: titles, rows, and the titles of names and of clusters.
+
+    In novel class discovery, the title of clusters is that of classes. Of names see `unescaped`.
+    """
+
+    titles: Sequence[str]
+    rows: list[dict[str, str]]
+    name: str
+    cluster: str
+
+
+def read_workdir(workdir: epath.PathLike) -> Table:
+    """Reads `assignments.csv` of a workdir.
+
+    Raises:
+        InputError: the file does not exist, or has no column of names or of clusters.
+    """
+    file = epath.Path(workdir).expanduser() / "assignments.csv"
+    if not file.exists():
+        raise InputError(f"arguments must be workdirs of finished runs; got {workdir}, without one")
+    titles, rows = read(file)
+    name = next((title for title in ("image", "row") if title in titles), None)
+    cluster = next((title for title in ("class", "cluster") if title in titles), None)
+    if name is None or cluster is None:
+        raise InputError(f"{file} must have a column of names and one of clusters; got {titles}")
+    return Table(titles, rows, name, cluster)
 
 
 def read(file: epath.Path) -> tuple[Sequence[str], list[dict[str, str]]]:

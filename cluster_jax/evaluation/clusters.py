@@ -80,26 +80,23 @@ def cluster(
         InputError: the features or an option cannot be used.
     """
     options = resolve(features, options)
-    seed, map_options = options.seed, options.reduce_options
+    seed, k, map_options = options.seed, options.k, options.reduce_options
     if options.method == "tree":
-        result = run_tree(
-            features,
-            true_labels,
-            k=options.k,
-            progress=progress,
-            seed=seed,
-            **map_options,
-        )
+        result = run_tree(features, true_labels, k=k, progress=progress, seed=seed, **map_options)
     else:
-        points = _reduce(features, options, progress)
-        text = f"on {len(points):,} points"
-        if options.method == "gridshift":
-            progress(f"running GridShift {text}, bandwidth {options.bandwidth} ...")
-            result = run_gridshift(
-                points, true_labels, bandwidth=options.bandwidth, random_state=seed
+        points = features
+        if options.reduce != "none":
+            progress(
+                f"reducing {_shape(features)} features to {options.n_components} dimensions with "
+                f"{str(options.reduce).upper()} ..."
             )
+            points = reduce(features, seed=seed, **map_options)
+        text, width = f"on {len(points):,} points", options.bandwidth
+        if options.method == "gridshift":
+            progress(f"running GridShift {text}, bandwidth {width} ...")
+            result = run_gridshift(points, true_labels, bandwidth=width, random_state=seed)
         else:
-            progress(f"running k-means {text}, k = {options.k}, n_init = {options.n_init} ...")
+            progress(f"running k-means {text}, k = {k}, n_init = {options.n_init} ...")
             result = _run_kmeans(points, true_labels, options)
     progress("scoring ...")
     labels, metrics = result.cluster_labels, dict(result.metrics)
@@ -138,15 +135,9 @@ def run_gridshift(points: NDArray, true_labels: NDArray | None, **grid_options: 
         "stability": grid.stability_,
         "outliers": int(located.outliers.sum()),
     }
-    return Clustering(
-        metrics,
-        points,
-        grid.cluster_centers_,
-        grid.labels_.astype(np.int32),
-        located.distances.astype(np.float32),
-        located.outliers,
-        curve,
-    )
+    labels, distances = grid.labels_.astype(np.int32), located.distances.astype(np.float32)
+    centers, outliers = grid.cluster_centers_, located.outliers
+    return Clustering(metrics, points, centers, labels, distances, outliers, curve)
 
 
 def run_tree(
@@ -199,16 +190,9 @@ def run_tree(
         "rows_clustered": len(model.sample_),
         "outliers": int(outliers.sum()),
     }
-    distances = arrays.distances_to_centers(sharp, centers, labels)
-    return Clustering(
-        metrics,
-        points,
-        centers,
-        labels.astype(np.int32),
-        distances.astype(np.float32),
-        outliers,
-        tree=model,
-    )
+    distances = arrays.distances_to_centers(sharp, centers, labels).astype(np.float32)
+    labels = labels.astype(np.int32)
+    return Clustering(metrics, points, centers, labels, distances, outliers, tree=model)
 
 
 def _map_of_smooth_rows(
@@ -238,16 +222,6 @@ def scores(true_labels: NDArray | None, cluster_labels: NDArray) -> dict[str, An
     return partition.scores(true_labels, cluster_labels)
 
 
-def _reduce(features: NDArray, options: ClusterOptions, progress: Callable[[str], None]) -> NDArray:
-    if options.reduce == "none":
-        return features
-    progress(
-        f"reducing {_shape(features)} features to {options.n_components} dimensions with "
-        f"{str(options.reduce).upper()} ..."
-    )
-    return reduce(features, seed=options.seed, **options.reduce_options)
-
-
 def _shape(features: NDArray) -> str:
     return " x ".join(f"{side:,}" for side in features.shape)
 
@@ -269,24 +243,16 @@ def _run_kmeans(
         seed=options.seed,
     )
     centers, labels = np.asarray(fitted.centers), np.asarray(fitted.labels)
-    distance = _cosine_distances if spherical else arrays.distances_to_centers
+    if spherical:  # Half the squared distance of unit rows is 1 - cosine.
+        unit, directions = arrays.normalize_rows(points), arrays.normalize_rows(centers)
+        distances = arrays.distances_to_centers(unit, directions, labels) ** 2 / 2
+    else:
+        distances = arrays.distances_to_centers(points, centers, labels)
     metrics = {
         **scores(true_labels, labels),
         "k_given": options.k,
         "inertia": float(fitted.inertia),
         "updates": int(fitted.n_iter),
     }
-    distances = distance(points, centers, labels).astype(np.float32)
-    outliers = np.zeros(len(points), bool)
-    return Clustering(metrics, points, centers, labels.astype(np.int32), distances, outliers)
-
-
-def _cosine_distances(points: NDArray, centers: NDArray, labels: NDArray) -> NDArray:
-    """1 - cosine of each row and the center of its cluster, float64 `[n]`, block by block."""
-    distances = np.empty(len(points), np.float64)
-    for rows in arrays.blocks(*points.shape):
-        block = points[rows].astype(np.float64)
-        center = centers[labels[rows]].astype(np.float64)
-        norms = np.linalg.norm(block, axis=1) * np.linalg.norm(center, axis=1)
-        distances[rows] = 1 - (block * center).sum(axis=1) / np.where(norms > 0, norms, 1)
-    return distances
+    labels, distances = labels.astype(np.int32), distances.astype(np.float32)
+    return Clustering(metrics, points, centers, labels, distances, np.zeros(len(points), bool))

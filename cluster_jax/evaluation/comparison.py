@@ -54,20 +54,11 @@ class Comparison(NamedTuple):
 
 
 def read(workdir: epath.PathLike) -> dict[str, str]:
-    """Reads `assignments.csv` of a workdir: name -> cluster, or class in novel class discovery.
-
-    Raises:
-        InputError: the file does not exist, or has no column of names or of clusters.
-    """
-    file = epath.Path(workdir).expanduser() / "assignments.csv"
-    if not file.exists():
-        raise InputError(f"arguments must be workdirs of finished runs; got {workdir}, without one")
-    titles, rows = assignments.read(file)
-    name = next((title for title in ("image", "row") if title in titles), None)
-    cluster = next((title for title in ("class", "cluster") if title in titles), None)
-    if name is None or cluster is None:
-        raise InputError(f"{file} must have a column of names and one of clusters; got {titles}")
-    return {assignments.unescaped(row[name]): row[cluster] for row in rows if row[cluster]}
+    """Reads `assignments.csv` of a workdir: name -> cluster, or class in novel class discovery."""
+    table = assignments.read_workdir(workdir)
+    names = (assignments.unescaped(row[table.name]) for row in table.rows)
+    clusters = (row[table.cluster] for row in table.rows)
+    return {name: cluster for name, cluster in zip(names, clusters, strict=True) if cluster}
 
 
 def compare(before: Mapping[str, str], after: Mapping[str, str]) -> Comparison:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from cluster_jax.clustering import knn
 from cluster_jax.core import arrays
 from cluster_jax.data.images import subset
 from cluster_jax.evaluation import thumbnails
@@ -57,36 +58,34 @@ class Shown(NamedTuple):
         found: duplicates of at least one group.
         fetch_images: indices -> uint8 `[b, height, width, 1 or 3]`.
         sources: file name of each image, or None.
+        rows: int64 `[n]`, the image of each point of the report; None: they are the same.
     """
 
     found: Duplicates
     fetch_images: Callable[[NDArray], NDArray]
     sources: tuple[str, ...] | None
+    rows: NDArray | None = None
 
 
-class Copy(NamedTuple):
-    """An image of a group in the report: its name, kind, similarity and thumbnail."""
+def cards(shown: Shown) -> list[tuple[int, list[tuple[int, str, str, float, str]]]]:
+    """Size and first `MAX_COPIES` images of each of the `MAX_GROUPS` largest groups.
 
-    name: str
-    kind: str
-    similarity: float
-    uri: str
-
-
-def cards(shown: Shown) -> list[tuple[int, list[Copy]]]:
-    """Size and first `MAX_COPIES` images of each of the `MAX_GROUPS` largest groups."""
+    An image is its point in the report (-1 for none), its name, kind, similarity, and thumbnail.
+    """
     found = shown.found
     places = [np.flatnonzero(found.groups == g) for g in range(min(found.n_groups, MAX_GROUPS))]
     kept = np.concatenate([group[:MAX_COPIES] for group in places])
     images = thumbnails.thumbnails(shown.fetch_images, found.images[kept], THUMBNAIL_SIDE)
+    point_of = None if shown.rows is None else {row: i for i, row in enumerate(shown.rows.tolist())}
     copies = {}
     for place, image in zip(kept.tolist(), images, strict=True):
         index = int(found.images[place])
-        copies[place] = Copy(
+        copies[place] = (
+            index if point_of is None else point_of.get(index, -1),
             f"image {index}" if shown.sources is None else shown.sources[index],
             "exact" if found.is_exact[place] else "near",
             float(found.similarities[place]),
-            thumbnails.data_uri(image, thumbnails.is_lossless(image)),
+            thumbnails.data_uri(image),
         )
     return [(len(group), [copies[i] for i in group[:MAX_COPIES].tolist()]) for group in places]
 
@@ -164,17 +163,14 @@ def near_threshold(features: NDArray) -> float:
     Args:
         features: float `[n, d]` of distinct images; 1 for a single one.
     """
-    n = len(features)
+    if len(features) == 1:
+        return 1.0
     # Not evenly spaced: copies often follow their original at regular places.
-    sample = subset(n, _SAMPLE)
-    rows = _unit_rows(features[sample])
-    nearest = np.full(len(sample), -1.0)
-    for start in range(0, n, _BLOCK):
-        similarities = rows @ _unit_rows(features[start : start + _BLOCK]).T
-        own = np.flatnonzero((sample >= start) & (sample < start + _BLOCK))
-        similarities[own, sample[own] - start] = -1
-        nearest = np.maximum(nearest, similarities.max(axis=1))
-    return 1 - NEARNESS * float(np.median(1 - nearest)) if n > 1 else 1.0
+    sample = subset(len(features), _SAMPLE)
+    unit = arrays.normalize_rows(features)
+    # The nearest is the row itself or a copy of it; half the square is 1 - cosine.
+    squares = knn.search(unit[sample], unit, 2)[1][:, 1]
+    return 1 - NEARNESS * float(np.median(squares / 2))
 
 
 def near_components(features: NDArray, threshold: float) -> NDArray:

@@ -12,7 +12,7 @@ from cluster_jax.clustering.reduce import reduce
 from cluster_jax.core import arrays, checks
 from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.clusters import Clustering
-from cluster_jax.evaluation.options import EvalConfig, LinearProbeConfig
+from cluster_jax.evaluation.options import EvalConfig
 from cluster_jax.metrics import knn
 from cluster_jax.metrics.collapse import collapse
 from cluster_jax.metrics.linear_probe import linear_probe
@@ -68,23 +68,24 @@ def evaluate(
         rows = found.tree.smooth_rows(x)
     else:
         points = reduce(x, seed=seed, **vars(config.reduce))
-        found = clusters.run_gridshift(
-            points, true_labels, random_state=seed, **vars(config.gridshift)
-        )
-    k = config.kmeans.k
+        grid_options = {**vars(config.gridshift), "random_state": seed}
+        found = clusters.run_gridshift(points, true_labels, **grid_options)
+    k, n_init = config.kmeans.k, config.kmeans.n_init
     if k is None:
         k = found.metrics["n_large"] if true_labels is None else len(np.unique(true_labels))
-    kmeans_labels = kmeans(
-        rows, k, metric=config.kmeans.metric, n_init=config.kmeans.n_init, seed=seed
-    ).labels
+    kmeans_labels = kmeans(rows, k, metric=config.kmeans.metric, n_init=n_init, seed=seed).labels
     accuracies: Mapping[int, float | None] = {}
+    probe = None
     if true_labels is not None:
         accuracies = knn.knn_accuracy(x, true_labels, n_neighbors=config.knn)
+        # The probe holds out a part of each class, so it needs a class of two images.
+        if config.linear_probe is not None and np.bincount(true_labels).max() > 1:
+            probe = linear_probe(features, true_labels, seed=seed, **vars(config.linear_probe))
     metrics = {
         config.method: found.metrics,
         "kmeans": {**clusters.scores(true_labels, kmeans_labels), "k_given": k},
         "knn": {str(k): accuracies.get(k) for k in config.knn},
-        "linear_probe": _probe(features, true_labels, config.linear_probe, seed),
+        "linear_probe": probe,
         "collapse": {name: collapse(f) for name, f in embedding.items()},
     }
     return Evaluation(
@@ -93,12 +94,3 @@ def evaluate(
         kmeans_labels.astype(np.int32),
         out_of_sample.novelty_threshold(x),
     )
-
-
-def _probe(
-    x: NDArray, true_labels: NDArray | None, config: LinearProbeConfig | None, seed: int
-) -> float | None:
-    # The probe holds out a part of each class, so it needs a class of two images.
-    if true_labels is None or config is None or np.bincount(true_labels).max() < 2:
-        return None
-    return linear_probe(x, true_labels, seed=seed, **vars(config))

@@ -5,15 +5,17 @@ a flag.
 """
 
 import dataclasses
-from typing import Any
+import functools
+from typing import Annotated, Any, Literal
 
 from numpy.typing import NDArray
 
-from cluster_jax.clustering import shift, smooth
-from cluster_jax.clustering.reduce import MAP_COLUMNS, METHODS
+from cluster_jax.clustering import smooth
+from cluster_jax.clustering.reduce import MAP_COLUMNS
 from cluster_jax.clustering.validation import numeric
 from cluster_jax.core import checks
-from cluster_jax.core.checks import InputError
+from cluster_jax.core.checks import Count, InputError, NonNegative, Positive
+from cluster_jax.core.config import check_values
 
 FEATURES = ("backbone", "projection")
 # Methods that find the number of clusters, and all methods.
@@ -23,19 +25,38 @@ CLUSTERINGS = (*FINDERS, "kmeans")
 _INT32_MAX = 2**31 - 1
 
 
+def parse_bandwidth(name: str, bandwidth: float | str) -> float | str:
+    """Parses a bandwidth of GridShift: "auto", or a number greater than 0, also as a string.
+
+    Raises:
+        InputError: `bandwidth` is something else.
+    """
+    if bandwidth == "auto":
+        return bandwidth
+    try:
+        value = float(bandwidth)
+    except ValueError:
+        value = float("nan")
+    if not 0 < value < float("inf"):
+        raise InputError(f"{name} must be 'auto' or a number greater than 0; got {bandwidth!r}")
+    return value
+
+
+Reduction = Literal["umap", "tsne", "pca", "none"]
+Neighborhood = Annotated[int, functools.partial(checks.whole, least=2)]
+Counter = Annotated[int, functools.partial(checks.whole, least=1, most=_INT32_MAX)]
+Seed = Annotated[int, functools.partial(checks.whole, least=0, most=_INT32_MAX)]
+
+
 @dataclasses.dataclass(frozen=True)
 class ReduceConfig:
     """The section `eval.reduce`: arguments of `clustering.reduce.reduce`."""
 
-    method: str
-    n_components: int
-    n_neighbors: int
-    min_dist: float
+    method: Reduction
+    n_components: Neighborhood
+    n_neighbors: Neighborhood
+    min_dist: NonNegative
     metric: str
-
-    def __post_init__(self) -> None:
-        checks.one_of("eval.reduce.method", self.method, METHODS)
-        _check_map(self, "eval.reduce.", min_columns=2)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,12 +64,10 @@ class GridShiftConfig:
     """The section `eval.gridshift`: arguments of `clustering.gridshift.GridShift`."""
 
     bandwidth: float | str
-    stop: str
-    max_iter: int
+    stop: Literal["fixed_point", "no_merge"]
+    max_iter: Count
 
     def __post_init__(self) -> None:
-        checks.one_of("eval.gridshift.stop", self.stop, shift.STOPS)
-        checks.whole("eval.gridshift.max_iter", self.max_iter, 1)
         # A flag over the default "auto" is a string: "0.5" is accepted as a number.
         value = parse_bandwidth("eval.gridshift.bandwidth", self.bandwidth)
         object.__setattr__(self, "bandwidth", value)
@@ -66,31 +85,21 @@ class KMeansConfig:
     """
 
     k: int | None
-    n_init: int
-    metric: str
-
-    def __post_init__(self) -> None:
-        from cluster_jax.clustering.kmeans import METRICS  # Imports JAX, as flags need not.
-
-        checks.whole("eval.kmeans.n_init", self.n_init, 1)
-        checks.one_of("eval.kmeans.metric", self.metric, METRICS)
+    n_init: Count
+    metric: Literal["euclidean", "spherical"]
 
 
 @dataclasses.dataclass(frozen=True)
 class LinearProbeConfig:
     """The section `eval.linear_probe`: arguments of `metrics.linear_probe.linear_probe`."""
 
-    epochs: int
-    learning_rate: float
-    weight_decay: float
-    batch_size: int
+    epochs: Count
+    learning_rate: Positive
+    weight_decay: NonNegative
+    batch_size: Count
     holdout: float
 
     def __post_init__(self) -> None:
-        checks.whole("eval.linear_probe.epochs", self.epochs, 1)
-        checks.whole("eval.linear_probe.batch_size", self.batch_size, 1)
-        checks.positive("eval.linear_probe.learning_rate", self.learning_rate)
-        checks.at_least("eval.linear_probe.weight_decay", self.weight_decay, 0)
         if not 0 < self.holdout < 1:
             raise InputError(
                 f"eval.linear_probe.holdout must be between 0 and 1; got {self.holdout}"
@@ -117,10 +126,10 @@ class EvalConfig:
         linear_probe: settings of the linear probe; None: it is skipped.
     """
 
-    features: str
-    method: str
+    features: Literal["backbone", "projection"]
+    method: Literal["tree", "gridshift"]
     k: int | None
-    batch_size: int
+    batch_size: Count
     reduce: ReduceConfig
     gridshift: GridShiftConfig
     kmeans: KMeansConfig
@@ -128,10 +137,7 @@ class EvalConfig:
     linear_probe: LinearProbeConfig | None
 
     def __post_init__(self) -> None:
-        checks.whole("eval.batch_size", self.batch_size, 1)
-        checks.one_of("eval.features", self.features, FEATURES)
-        checks.one_of("eval.method", self.method, FINDERS)
-        _check_unused(self, self.gridshift.bandwidth)
+        _check_unused("eval.", self.method, self.k, "gridshift.", self.gridshift.bandwidth)
         if self.method == "tree":
             name = "eval.reduce.metric for eval.method 'tree'"
             checks.one_of(name, self.reduce.metric, smooth.METRICS)
@@ -165,27 +171,24 @@ class ClusterOptions:
         seed: random seed.
     """
 
-    method: str
+    method: Literal["tree", "gridshift", "kmeans"]
     k: int | None
-    reduce: str | None
-    n_components: int
-    n_neighbors: int
-    min_dist: float
-    metric: str | None
+    reduce: Reduction | None
+    n_components: Count
+    n_neighbors: Neighborhood
+    min_dist: NonNegative
+    metric: Literal["cosine", "euclidean"] | None
     bandwidth: float | str
-    n_init: int
-    max_iter: int
-    seed: int
+    n_init: Counter
+    max_iter: Counter
+    seed: Seed
 
     def __post_init__(self) -> None:
-        checks.whole("seed", self.seed, 0, _INT32_MAX)
+        check_values("", self)
         object.__setattr__(self, "bandwidth", parse_bandwidth("bandwidth", self.bandwidth))
-        _check_unused(self, self.bandwidth)
-        if self.method == "kmeans":
-            if self.k is None:
-                raise InputError("k must be given for k-means; got none")
-            checks.whole("n_init", self.n_init, 1, _INT32_MAX)
-            checks.whole("max_iter", self.max_iter, 1, _INT32_MAX)
+        _check_unused("", self.method, self.k, "", self.bandwidth)
+        if self.method == "kmeans" and self.k is None:
+            raise InputError("k must be given for k-means; got none")
 
     @property
     def reduce_options(self) -> dict[str, Any]:
@@ -222,61 +225,36 @@ def resolve(features: NDArray, options: ClusterOptions) -> ClusterOptions:
             f"metric must be 'euclidean' for {options.method} with reduction {method!r}; got "
             "'cosine': scale the rows of the features to length one instead"
         )
-    if method != "none":
-        _check_map(options, "", min_columns=1)
-        if options.n_components > d:
-            raise InputError(
-                f"n_components must be at most the {d} columns; got {options.n_components}"
-            )
+    if method != "none" and options.n_components > d:
+        raise InputError(
+            f"n_components must be at most the {d} columns; got {options.n_components}"
+        )
     check_k("k", options.k, n, "rows")
     return dataclasses.replace(options, reduce=method, metric=metric)
 
 
 def check_k(name: str, k: int | None, n: int, noun: str) -> None:
     """Raises an `InputError` unless `k` is None or a number of clusters of `n` images or rows."""
-    if k is None:
-        return
-    if not 1 <= k <= n:
+    if k is not None and not 1 <= k <= n:
         raise InputError(f"{name} must be between 1 and {n:,}, the number of {noun}; got {k}")
-    checks.whole(name, k, 1)
+    if k is not None:
+        checks.whole(name, k, 1)
 
 
-def parse_bandwidth(name: str, bandwidth: float | str) -> float | str:
-    """Parses a bandwidth of GridShift: "auto", or a number greater than 0, also as a string.
-
-    Raises:
-        InputError: `bandwidth` is something else.
-    """
-    if bandwidth == "auto":
-        return bandwidth
-    try:
-        value = float(bandwidth)
-    except ValueError:
-        value = float("nan")
-    if not 0 < value < float("inf"):
-        raise InputError(f"{name} must be 'auto' or a number greater than 0; got {bandwidth!r}")
-    return value
-
-
-def _check_unused(options: "EvalConfig | ClusterOptions", bandwidth: float | str) -> None:
+def _check_unused(
+    prefix: str, method: str, k: int | None, section: str, bandwidth: float | str
+) -> None:
     """Raises an `InputError` for an option that the method does not have."""
-    in_config = isinstance(options, EvalConfig)
-    if options.method == "gridshift" and options.k is not None:
+    if method == "gridshift" and k is not None:
         raise InputError(
-            f"{'eval.k' if in_config else 'k'} must be left out for GridShift, which finds the "
-            f"number of clusters; got {options.k} (or set the method to tree)"
+            f"{prefix}k must be left out for GridShift, which finds the number of clusters; got "
+            f"{k} (or set the method to tree)"
         )
-    if options.method != "gridshift" and bandwidth != "auto":
+    if method != "gridshift" and bandwidth != "auto":
         raise InputError(
-            f"{'eval.gridshift.' if in_config else ''}bandwidth must be 'auto' for the method "
-            f"{options.method}, which has none; got {bandwidth} (or set the method to gridshift)"
+            f"{prefix}{section}bandwidth must be 'auto' for the method {method}, which has none; "
+            f"got {bandwidth} (or set the method to gridshift)"
         )
-
-
-def _check_map(options: ReduceConfig | ClusterOptions, prefix: str, min_columns: int) -> None:
-    checks.whole(f"{prefix}n_components", options.n_components, min_columns)
-    checks.whole(f"{prefix}n_neighbors", options.n_neighbors, 2)
-    checks.at_least(f"{prefix}min_dist", options.min_dist, 0)
 
 
 def _check_features(features: NDArray) -> None:

@@ -3,13 +3,11 @@
 import base64
 import functools
 import gzip
-import importlib.resources
 from typing import Any
 
 import jinja2
-import markupsafe
 
-from cluster_jax.evaluation import report_tables, summary
+from cluster_jax.evaluation import summary
 
 
 def fill(template: str, **values: Any) -> str:
@@ -17,9 +15,9 @@ def fill(template: str, **values: Any) -> str:
 
     Args:
         template: name of a file among the templates.
-        **values: everything that it names; the style sheet is always there.
+        **values: everything that it names.
     """
-    return _environment().get_template(template).render(css=asset("report.css"), **values)
+    return _environment().get_template(template).render(values)
 
 
 @functools.cache
@@ -32,9 +30,9 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "count": report_tables.count,
-        "entry_name": report_tables.entry_name,
-        "number": report_tables.format_value,
+        "count": summary.count,
+        "entry_name": summary.entry_name,
+        "number": summary.format_value,
     }
     environment.globals["clusters_in_words"] = summary.groups
     return environment
@@ -43,9 +41,3 @@ def _environment() -> jinja2.Environment:
 def compressed(text: str) -> str:
     """A text as base64 of its gzip file; the same text gives the same bytes."""
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
-
-
-def asset(*names: str) -> markupsafe.Markup:
-    """Files, one after the other, that become part of the page as they are."""
-    folder = importlib.resources.files("cluster_jax.evaluation") / "templates"
-    return markupsafe.Markup("".join((folder / name).read_text("utf-8") for name in names))

@@ -27,7 +27,7 @@ class ReportData(NamedTuple):
     Attributes:
         title: name of the run.
         results: contents of `results.json`; scores that need labels are None without them.
-        points: float `[n, d]`, d >= 2, the map.
+        points: finite floats `[n, d]`, the map.
         cluster_labels: int `[n]`.
         distances: float `[n]`, to the center of the point's cluster, in any unit.
         outliers: bool `[n]`, or None if the clustering has no outliers.
@@ -43,8 +43,9 @@ class ReportData(NamedTuple):
         linkage: float `[k - 1, 4]`, the tree of the clusters in the order of their numbers, see
             `clustering.tree.cluster_linkage`; or None.
         duplicates: groups of equal or nearly equal images, at least one; or None.
-        is_smooth_tree: whether the tree is that of `smooth_tree.cluster_linkage`.
-        membership: probabilities of the clusters, or None.
+        membership: probabilities of the clusters of `SmoothTree`, whose tree `linkage` then is; or
+            None.
+        features: float `[n, c]`, whose Euclidean distances say which images are alike; or None.
     """
 
     title: str
@@ -63,13 +64,17 @@ class ReportData(NamedTuple):
     skipped: tuple[tuple[str, str], ...] = ()
     linkage: NDArray | None = None
     duplicates: Shown | None = None
-    is_smooth_tree: bool = False
     membership: Membership | None = None
+    features: NDArray | None = None
 
     @property
     def noun(self) -> str:
         """What one point is: an image or a row."""
         return "row" if self.fetch_images is None else "image"
+
+    def name(self, i: int) -> str:
+        """Name of point `i`: its source, or its number."""
+        return f"{self.noun} {i}" if self.sources is None else self.sources[i]
 
 
 class Cluster(NamedTuple):
@@ -87,35 +92,10 @@ class Cluster(NamedTuple):
     color: str
     symbol: str
 
-
-def check(data: ReportData) -> None:
-    """Checks that shapes and values of the arrays are consistent.
-
-    Raises:
-        ValueError: a shape, a length or a value is wrong; says which.
-    """
-    points, labels, names = data.points, data.true_labels, data.label_names
-    if points.ndim != 2 or len(points) == 0 or points.shape[1] < 2:
-        raise ValueError(f"points must be [n >= 1, d >= 2]; got {list(points.shape)}")
-    for name in ("cluster_labels", "distances", "outliers", "true_labels", "sources"):
-        column = getattr(data, name)
-        if column is not None and len(column) != len(points):
-            raise ValueError(
-                f"{name} must have one entry per point, {len(points)}; got {len(column)}"
-            )
-    for name in ("points", "distances"):
-        if not np.isfinite(getattr(data, name)).all():
-            raise ValueError(f"{name} must be finite; got NaN or infinity")
-    if labels is not None:
-        low, high = int(labels.min()), int(labels.max())
-        if low < 0 or (names is not None and high >= len(names)):
-            limit = "at least 0" if names is None else f"0 to {len(names) - 1}"
-            raise ValueError(f"true_labels must be {limit}; got {low} to {high}")
-
-
-def with_two_axes(points: NDArray) -> NDArray:
-    """`points` `[n, d]`, with a column of zeros beside a single one: a map has two axes."""
-    return np.pad(points, ((0, 0), (0, 1))) if points.shape[1] == 1 else points
+    @property
+    def look(self) -> dict[str, Any]:
+        """Its ID, color, and symbol, for the page's script."""
+        return {"id": self.id, "color": self.color, "symbol": self.symbol}
 
 
 def clusters_by_size(cluster_labels: NDArray, distances: NDArray) -> list[Cluster]:
@@ -138,26 +118,6 @@ def clusters_by_size(cluster_labels: NDArray, distances: NDArray) -> list[Cluste
             color, symbol = COLORS[rank % len(COLORS)], SYMBOLS[rank // len(COLORS)]
         clusters.append(Cluster(cluster_id, members, color, symbol))
     return clusters
-
-
-def count_large_and_small(outliers: NDArray | None, clusters: Sequence[Cluster]) -> tuple[int, int]:
-    """How many clusters count, and how many are too small to: all their points are outliers.
-
-    Args:
-        outliers: bool `[n]`, or None.
-        clusters: all clusters.
-    """
-    if outliers is None:
-        return len(clusters), 0
-    n_large = sum(not outliers[cluster.members].all() for cluster in clusters)
-    # If every point is an outlier, no cluster is smaller than the others.
-    n_large = n_large or len(clusters)
-    return n_large, len(clusters) - n_large
-
-
-def point_name(data: ReportData, i: int) -> str:
-    """Name of point `i`: its source, or its number."""
-    return f"{data.noun} {i}" if data.sources is None else data.sources[i]
 
 
 def evenly_spaced(n: int, limit: int) -> NDArray:

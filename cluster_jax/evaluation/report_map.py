@@ -1,4 +1,4 @@
-"""The map of the report: all points, cluster by cluster, and their thumbnails.
+"""The map of the report: all points, cluster by cluster, their thumbnails and nearest points.
 
 The page's script (`templates/report_map.js`) draws the map on a canvas; every other figure is made
 with plotly.
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 
+from cluster_jax.clustering import knn
 from cluster_jax.evaluation import thumbnails
 from cluster_jax.evaluation.report_data import (
     STYLED_CLUSTERS,
@@ -23,12 +24,11 @@ from cluster_jax.evaluation.report_data import (
 MAX_POINTS = 100_000
 MAX_THUMBNAILS = 4_000
 THUMBNAIL_SIDE = 48  # pixels
+N_NEAREST = 8
 _PACKED = {"f": "f4", "i": "i4", "b": "u1"}  # kind of a dtype -> dtype in the page
 
 
-def build_map(
-    data: ReportData, clusters: Sequence[Cluster], label_names: Sequence[str] | None
-) -> dict[str, Any]:
+def build_map(data: ReportData, clusters: Sequence[Cluster]) -> dict[str, Any]:
     """The record from which the page's script draws the map.
 
     It holds all points, `MAX_POINTS` of more, evenly over the clusters. They come cluster by
@@ -37,14 +37,16 @@ def build_map(
     Args:
         data: what the report shows.
         clusters: all clusters, largest first.
-        label_names: name of each true label, or None without labels.
 
     Returns:
         "noun", what one point is; "folder", of the image files; "n_points"; "clusters", each with
         its ID, its size, its look, "stop", the number of the last of its points plus one, and "at",
         where its name is written, None without a name; "axes", coordinates on the principal axes;
-        "columns", packed, what is known of each point: "index" is its index, "thumbnail" its place
-        in the "sprite", -1 for none; "names", of the points, or None; "label_names".
+        "columns", packed, what is known of each point: "index" is its index, "sample" its place in
+        "sprite" and "nearest", -1 for none; "names", of the points, or None; "label_names";
+        "sprite", thumbnails of up to `MAX_THUMBNAILS` points, or None; "nearest", packed, the
+        numbers of the points nearest to each of these in the features, or None; "n_nearest", how
+        many there are of each.
     """
     members = np.concatenate([cluster.members for cluster in clusters])
     kept = evenly_spaced(len(members), MAX_POINTS)
@@ -54,18 +56,20 @@ def build_map(
     stops = np.searchsorted(kept, ends).tolist()
     drawn = []
     for i, (cluster, start, stop) in enumerate(zip(clusters, [0, *stops], stops, strict=False)):
-        looks = {"id": cluster.id, "color": cluster.color, "symbol": cluster.symbol}
         at = _name_position(axes[start:stop]) if start < stop and i < STYLED_CLUSTERS else None
-        drawn.append({**looks, "size": len(cluster.members), "stop": stop, "at": at})
-    places, sprite = np.full(len(data.points), -1), None
+        drawn.append({**cluster.look, "size": len(cluster.members), "stop": stop, "at": at})
+    sample = evenly_spaced(len(points), MAX_THUMBNAILS)
+    places = np.full(len(data.points), -1)
+    places[points[sample]] = np.arange(len(sample))
+    sprite, nearest = None, None
     if data.fetch_images is not None:
-        pictured = points[evenly_spaced(len(points), MAX_THUMBNAILS)]
-        places[pictured] = np.arange(len(pictured))
-        images = thumbnails.thumbnails(data.fetch_images, pictured, THUMBNAIL_SIDE)
-        sprite = thumbnails.sprite(images)._asdict()
+        images = thumbnails.thumbnails(data.fetch_images, points[sample], THUMBNAIL_SIDE)
+        sprite = thumbnails.sprite(images)
+    if data.features is not None:
+        nearest = nearest_points(data.features[points], sample)
     columns = {
         "index": np.arange(len(data.points)),
-        "thumbnail": places,
+        "sample": places,
         "distance": data.distances,
         "outlier": data.outliers,
         "label": data.true_labels,
@@ -84,9 +88,24 @@ def build_map(
         "axes": [_pack(axis) for axis in axes.T],
         "columns": {name: _pack(c[points]) for name, c in columns.items() if c is not None},
         "names": None if data.sources is None else [data.sources[i] for i in points.tolist()],
-        "label_names": None if data.true_labels is None else label_names,
+        "label_names": None if data.true_labels is None else data.label_names,
         "sprite": sprite,
+        "nearest": None if nearest is None else _pack(nearest),
+        "n_nearest": 0 if nearest is None else nearest.shape[1],
     }
+
+
+def nearest_points(features: NDArray, sample: NDArray) -> NDArray:
+    """The `N_NEAREST` rows nearest to each row of a sample, itself excepted, int64 `[m, k]`.
+
+    Args:
+        features: float `[n, d]`.
+        sample: int `[m]`, indices of rows.
+    """
+    found = knn.nearest(features[sample], features, N_NEAREST + 1).indices
+    is_other = found != sample[:, None]
+    is_other[is_other.all(axis=1), -1] = False  # More copies of the row than neighbors.
+    return found[is_other].reshape(len(sample), -1)
 
 
 def principal_components(points: NDArray) -> NDArray:

@@ -1,6 +1,7 @@
-"""Text summaries of clusters and metrics, for the terminal and the report."""
+"""Clusters, metrics, and provenance in words, for the terminal and the report."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cluster_jax.clustering.smooth_tree import CLEAR_GAP
@@ -13,6 +14,29 @@ SCORES = ("acc", "nmi", "ari", "ami")
 # Width of the first column of the tables.
 _LABEL = 28
 TITLES = {"tree": "tree", "gridshift": "GridShift", "kmeans": "k-means"}
+# Keys of the results that read better as other words.
+_WORDS = {
+    "gridshift": "GridShift",
+    "gap": "silhouette above that of one cluster",
+    "rows_clustered": "rows clustered, the others placed by their neighbors",
+    "kmeans": "k-means",
+    "kmeans_n_init": "k-means initializations",
+    "kmeans_metric": "k-means metric",
+    "knn": "k-NN accuracy, k =",
+    "linear_probe": "linear probe accuracy",
+    "collapse": "embedding",
+    "std": "standard deviation",
+    "gradient_share": "gradient share of the sampler's displacement",
+    "nrcc": "NRCC",
+    "nmi": "NMI",
+    "n_classes": "classes",
+    "discovery": "novel class discovery:",
+    "labeled_acc": "ACC on known classes",
+    "novel_acc": "ACC on novel classes",
+    "all_acc": "ACC on all classes",
+    "kmeans_before_acc": "ACC of k-means before training",
+    "images_per_second": "training images per second",
+}
 
 
 def tally(metrics: Mapping[str, Any]) -> tuple[int, int]:
@@ -32,10 +56,13 @@ def number(large: int, small: int) -> str:
 
 def groups(large: int, small: int, noun: str) -> str:
     """Numbers of large and small clusters with a noun: "12 clusters and 3 small ones"."""
-    text = f"{large:,} {noun}" if large == 1 else f"{large:,} {noun}s"
-    if not small:
-        return text
-    return f"{text} and {small:,} small " + ("one" if small == 1 else "ones")
+    text = count(large, noun)
+    return f"{text} and {count(small, 'small one')}" if small else text
+
+
+def count(n: int, noun: str, plural: str | None = None) -> str:
+    """A number of things in words: "1 image", "2,000 images"; the plural is regular by default."""
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {plural or noun + 's'}"
 
 
 def shown(metrics: Mapping[str, Any]) -> str:
@@ -73,13 +100,13 @@ def doubt(metrics: Mapping[str, Any]) -> str | None:
     Args:
         metrics: see `discovery.discover`.
     """
-    used, count = metrics["novel"]["n_clusters"], metrics["novel_classes"]
+    used, total = metrics["novel"]["n_clusters"], metrics["novel_classes"]
     if metrics.get("undecided"):
         return (
             "the novel head is undecided: its highest probability is "
             f"{metrics['confidence']:.3f} on average"
         )
-    return f"the novel head uses {used} of its {count} classes" if used < count else None
+    return f"the novel head uses {used} of its {total} classes" if used < total else None
 
 
 def format_score(value: float | None) -> str:
@@ -94,26 +121,20 @@ def run_table(results: Mapping[str, Any]) -> str:
         results: content of its `results.json`.
     """
     metrics = results["metrics"]
-    found = metrics[shown(metrics)]
+    found, discovery = metrics[shown(metrics)], metrics.get("discovery")
     noun = "rows" if results["provenance"]["data"]["name"] == "features" else "images"
-    lines = _score_table(results, SCORES)
-    if found.get("outliers"):
-        lines.append(_entry("outliers", f"{found['outliers']:,}"))
-    sentence = verdict(found, noun)
-    lines += [] if sentence is None else [sentence]
-    lines += [f"watch: {finding['text']}" for finding in results.get("watch", ())]
-    accuracies = [f"{k}: {format_score(v)}" for k, v in metrics["knn"].items() if v is not None]
-    if accuracies:
-        lines.append(_entry("k-NN accuracy", ", ".join(accuracies)))
-    if metrics["linear_probe"] is not None:
-        lines.append(_entry("linear probe accuracy", format_score(metrics["linear_probe"])))
-    if metrics.get("discovery") is not None:
-        lines += _discovery(metrics["discovery"])
-    if metrics.get("gradient_share") is not None:
-        lines.append(_entry("gradient's share of a sample", f"{metrics['gradient_share']:.2g}"))
-    if results["images_per_second"]:
-        lines.append(_entry("training speed", f"{results['images_per_second']:,.0f} images/s"))
-    return "\n".join(lines)
+    entries = {name: metrics.get(name) for name in ("knn", "linear_probe", "gradient_share")}
+    entries |= {"images_per_second": results["images_per_second"]}
+    sentences = [verdict(found, noun)]
+    sentences += [f"watch: {finding['text']}" for finding in results.get("watch", ())]
+    if discovery:
+        novel = {score: discovery["novel"][score] for score in SCORES}
+        entries["discovery"] = {**discovery, "novel": novel}
+        reason = doubt(discovery)
+        sentences += [reason and f"{reason}: the clusters may be better than its classes"]
+    named = _named({"outliers": found.get("outliers") or None, **entries})
+    lines = [*_score_table(results, SCORES), *filter(None, sentences)]
+    return "\n".join([*lines, *(f"{name:<{_LABEL}} {value}" for name, value in named)])
 
 
 def cluster_table(results: Mapping[str, Any]) -> str:
@@ -130,7 +151,7 @@ def cluster_table(results: Mapping[str, Any]) -> str:
         [
             *_score_table(results, (*SCORES, "silhouette")),
             "",
-            f"Found {groups(large, small, 'cluster')} in {rows:,} row{'' if rows == 1 else 's'}.",
+            f"Found {groups(large, small, 'cluster')} in {count(rows, 'row')}.",
             *_largest_clusters(metrics, large, small),
             *([] if sentence is None else [sentence]),
         ]
@@ -148,42 +169,10 @@ def _score_table(results: Mapping[str, Any], scores: Sequence[str]) -> list[str]
             rows.append((f"{title} (k {origins[name]})", number(*tally(metrics[name])), *cells))
     first, second = (max(len(row[i]) for row in rows) for i in range(2))
     return [
-        f"{label:<{max(_LABEL, first)}}{count:>{second + 1}}"
+        f"{label:<{max(_LABEL, first)}}{clusters:>{second + 1}}"
         + "".join(f"{cell:>{len(title) + 5}}" for title, cell in zip(titles, cells, strict=True))
-        for label, count, *cells in rows
+        for label, clusters, *cells in rows
     ]
-
-
-def _entry(label: str, text: str) -> str:
-    return f"{label:<{_LABEL}} {text}"
-
-
-def _discovery(metrics: Mapping[str, Any]) -> list[str]:
-    novel, test = metrics["novel"], metrics["test"]
-    score = format_score
-    lines = [
-        _entry(
-            "novel classes (given)",
-            f"{metrics['novel_classes']}: ACC {score(novel['acc'])}, NMI {score(novel['nmi'])}; "
-            f"k-means at the start: ACC {score(metrics['kmeans_before_acc'])}",
-        ),
-        _entry(
-            "labeled classes",
-            f"ACC {score(metrics['labeled_acc'])}; all: ACC {score(metrics['all_acc'])}",
-        ),
-    ]
-    sentence = doubt(metrics)
-    if sentence is not None:
-        lines.append(f"{sentence}: the clusters may be better than its classes")
-    if test is not None:
-        lines.append(
-            _entry(
-                "test images",
-                f"novel: ACC {score(test['novel_acc'])}, labeled: {score(test['labeled_acc'])}, "
-                f"all, part unknown: {score(test['all_acc'])}",
-            )
-        )
-    return lines
 
 
 def _largest_clusters(metrics: Mapping[str, Any], large: int, small: int) -> list[str]:
@@ -206,3 +195,102 @@ def _largest_clusters(metrics: Mapping[str, Any], large: int, small: int) -> lis
             f"{metrics['outliers']:,} rows are outliers"
         )
     return lines
+
+
+def method_rows(results: Mapping[str, Any]) -> list[tuple[str, str, str, list[str]]]:
+    """Name, number of clusters, where that is from, and `SCORES` of each clustering in `results`.
+
+    A dash stands for a score that needs labels.
+    """
+    origins = results["provenance"].get("number_of_clusters", {})
+    entries = dict(results["metrics"])
+    if entries.get("discovery"):
+        entries = {"novel head": entries["discovery"]["novel"], **entries}
+        origins = {"novel head": "given", **origins}
+    return [
+        (
+            entry_name(key),
+            number(*tally(entry)),
+            origins.get(key, ""),
+            [format_value(entry.get(score)) for score in SCORES],
+        )
+        for key, entry in entries.items()
+        if _is_clustering(entry)
+    ]
+
+
+def _is_clustering(entry: object) -> bool:
+    return isinstance(entry, Mapping) and "n_clusters" in entry
+
+
+def other_metrics(results: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Names and values of all metrics that `method_rows` leaves out, except None."""
+    metrics = dict(results["metrics"])
+    if metrics.get("discovery"):
+        discovery = dict(metrics["discovery"])
+        metrics = {"novel head": discovery.pop("novel"), **metrics, "discovery": discovery}
+    listed = (*SCORES, "n_clusters", "n_large", "k_given")
+    for key, entry in metrics.items():
+        if _is_clustering(entry):
+            # Values per cluster are shown with the clusters.
+            metrics[key] = {
+                name: value
+                for name, value in entry.items()
+                if name not in listed and not isinstance(value, Mapping)
+            }
+    metrics["images_per_second"] = results.get("images_per_second")
+    metrics["seconds to"] = results.get("seconds")
+    return _named(metrics)
+
+
+def _named(entries: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Names and values of the entries of nested mappings, except None."""
+    return [(entry_name(*path), format_value(value)) for path, value in _leaves((), entries)]
+
+
+def _leaves(path: tuple[str, ...], value: object) -> Iterator[tuple[tuple[str, ...], object]]:
+    """The values of nested mappings that are not None, with the keys that lead to them."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _leaves((*path, key), item)
+    elif value is not None:
+        yield path, value
+
+
+def provenance(results: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Names and values of how the results were obtained."""
+    return [
+        (entry_name(key), str(value) if key == "seed" else format_value(value, decimals=False))
+        for key, value in results["provenance"].items()
+    ]
+
+
+def entry_name(*path: str) -> str:
+    """The keys that lead to an entry of the results, in words."""
+    text = " ".join(_WORDS.get(key, key.replace("_", " ")) for key in path)
+    return text if text.startswith("k-") else text[:1].upper() + text[1:]  # k-means, k-NN
+
+
+def format_value(value: object, decimals: bool = True) -> str:
+    """An entry of the results as text; a dash for None, NaN and infinities.
+
+    Args:
+        value: anything that JSON can hold.
+        decimals: three decimals for metrics; else four digits, for settings.
+    """
+    if isinstance(value, Mapping):
+        pairs = [(k, format_value(v, decimals)) for k, v in value.items() if v is not None]
+        return ", ".join(f"{_WORDS.get(key, key)} {text}" for key, text in pairs)
+    if isinstance(value, list | tuple):
+        return ", ".join(format_value(item, decimals) for item in value) or "nothing"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None or value == "" or (isinstance(value, float) and not math.isfinite(value)):
+        return "–"
+    if isinstance(value, int) or (decimals and isinstance(value, float) and abs(value) >= 1000):
+        return f"{value:,.0f}"
+    if not isinstance(value, float):
+        return str(value)
+    if not decimals or 0 < abs(value) < 0.0005:  # three decimals would round it to zero
+        return f"{value:.4g}"
+    return f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}"

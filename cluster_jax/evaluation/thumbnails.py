@@ -4,7 +4,7 @@ import base64
 import io
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,15 +12,6 @@ from PIL import Image
 
 MAX_LOSSLESS_SIDE = 32  # pixels
 FETCH_BATCH_SIZE = 256  # images
-
-
-class Sprite(NamedTuple):
-    """Equal-sized images in one: a data URI, images per row, and their size in pixels."""
-
-    uri: str
-    columns: int
-    width: int
-    height: int
 
 
 def thumbnails(
@@ -35,18 +26,10 @@ def thumbnails(
 
     Returns:
         `n` arrays, uint8 `[height, width]` or `[height, width, 3]`.
-
-    Raises:
-        ValueError: the fetched images have another shape or dtype.
     """
     small = []
     for start in range(0, len(indices), FETCH_BATCH_SIZE):
-        images = np.asarray(fetch_images(indices[start : start + FETCH_BATCH_SIZE]))
-        if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] not in (1, 3):
-            raise ValueError(
-                "fetch_images must return uint8 [b, height, width, 1 or 3]; "
-                f"got {images.dtype} {list(images.shape)}"
-            )
+        images = fetch_images(indices[start : start + FETCH_BATCH_SIZE])
         for image in images[..., 0] if images.shape[3] == 1 else images:
             if max(image.shape[:2]) > max_side:
                 scaled = Image.fromarray(image)
@@ -56,38 +39,43 @@ def thumbnails(
     return small
 
 
-def is_lossless(image: NDArray) -> bool:
-    """Whether an image is small enough for a PNG: few pixels, one channel."""
-    return image.ndim == 2 and max(image.shape) <= MAX_LOSSLESS_SIDE
+def is_small(image: NDArray) -> bool:
+    """Whether an image has so few pixels that they are shown as squares."""
+    return max(image.shape[:2]) <= MAX_LOSSLESS_SIDE
 
 
-def data_uri(image: NDArray, lossless: bool) -> str:
+def data_uri(image: NDArray, *, is_lossless: bool | None = None) -> str:
     """An image as a data URI.
 
     Args:
         image: uint8 `[height, width]` or `[height, width, 3]`.
-        lossless: PNG instead of WebP.
+        is_lossless: PNG instead of WebP; None: for few pixels of one channel.
     """
     buffer = io.BytesIO()
-    if lossless:
-        Image.fromarray(image).save(buffer, "PNG", optimize=True)
-    else:
-        Image.fromarray(image).save(buffer, "WEBP", quality=80)
-    kind = "png" if lossless else "webp"
+    if is_lossless is None:
+        is_lossless = image.ndim == 2 and is_small(image)
+    kind, options = ("png", {"optimize": True}) if is_lossless else ("webp", {"quality": 80})
+    Image.fromarray(image).save(buffer, kind, **options)
     return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
-def sprite(images: Sequence[NDArray]) -> Sprite:
+def sprite(images: Sequence[NDArray]) -> dict[str, Any]:
     """Images side by side in one, which takes far less space than separate files.
 
     Args:
         images: uint8 arrays of one shape.
+
+    Returns:
+        "uri" of the sprite, its number of "columns", and "width" and "height" of one image.
     """
-    height, width = images[0].shape[:2]
+    height, width, *channels = images[0].shape
     columns = math.ceil(math.sqrt(len(images)))
     rows = math.ceil(len(images) / columns)
-    sheet = np.zeros((rows * height, columns * width, *images[0].shape[2:]), np.uint8)
-    for i, image in enumerate(images):
-        y, x = i // columns * height, i % columns * width
-        sheet[y : y + height, x : x + width] = image
-    return Sprite(data_uri(sheet, is_lossless(images[0])), columns, width, height)
+    tiles = np.zeros((rows * columns, height, width, *channels), np.uint8)
+    tiles[: len(images)] = images
+    grid = tiles.reshape(rows, columns, height, width, *channels).swapaxes(1, 2)
+    uri = data_uri(
+        grid.reshape(rows * height, columns * width, *channels),
+        is_lossless=not channels and is_small(images[0]),
+    )
+    return {"uri": uri, "columns": columns, "width": width, "height": height}

@@ -18,7 +18,6 @@ from cluster_jax.evaluation import (
     duplicates,
     evaluate,
     report,
-    report_data,
     suggestions,
 )
 from cluster_jax.evaluation.discovery import Discovery
@@ -125,11 +124,13 @@ def cluster(
         shown_linkage = cluster_linkage(embedding[section.features], discovered.cluster_labels)
     folder = image_folder(config.data.name, config.data.dir)
     data = data._replace(linkage=shown_linkage, folder=folder)
+    data = data._replace(features=arrays.normalize_rows(embedding[section.features]))
     if repeated is not None and shown is not None:
         tables[workdirs.DUPLICATES] = assignments.duplicates_csv(dataset, repeated)
         if repeated.n_groups:
             # Of all images, also where only the unlabeled ones are clustered.
-            found = duplicates.Shown(repeated, shown.fetch, dataset.sources)
+            rows = None if dataset.known is None else np.flatnonzero(dataset.known < 0)
+            found = duplicates.Shown(repeated, shown.fetch, dataset.sources, rows)
             data = data._replace(duplicates=found)
     stored = _stored_clusters(evaluation, linkage, discovered, dataset)
     return Outputs(results, stored, tables, data)
@@ -279,7 +280,7 @@ def _report_data(
         title=name,
         results=results,
         history=records,
-        points=report_data.with_two_axes(found.points),
+        points=found.points,
         cluster_labels=found.cluster_labels,
         distances=found.distances,
         outliers=found.outliers,
@@ -289,7 +290,6 @@ def _report_data(
         sources=dataset.sources,
         curve=found.curve,
         skipped=dataset.skipped,
-        is_smooth_tree=found.tree is not None,
         membership=found.membership,
     )
     if discovered is None:
@@ -298,7 +298,6 @@ def _report_data(
         cluster_labels=discovered.cluster_labels,
         distances=discovered.distances,
         outliers=None,
-        is_smooth_tree=False,
         membership=None,
     )
 

@@ -1,12 +1,13 @@
 """`cluster-jax images`: one command from a folder of photos to a report."""
 
+import csv
 import json
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from cluster_jax.cli import images
+from cluster_jax.cli import images, report
 from tests import toy
 
 pytestmark = [
@@ -44,6 +45,26 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, monkeypatc
     assert opened == [(out / "report.html").as_uri()]
     assert len([*linked.iterdir()]) == 3
     assert len([*linked.glob("*/*.png")]) == 48
+    # What is corrected in its report is written into a folder of its own.
+    rows = list(csv.DictReader((out / "assignments.csv").read_text().splitlines()))
+    to = next(row["cluster"] for row in rows if row["cluster"] != rows[0]["cluster"])
+    corrections = tmp_path / "corrections.csv"
+    change = f"00.png,{rows[0]['cluster']},move,{to}\n"
+    corrections.write_text("image,cluster,correction,to\n" + change)
+    report.main([str(out), f"--corrections={corrections}"])
+    said = capsys.readouterr().out
+    assert said.startswith("corrected    1 moved, 0 in no cluster (-1)\n")
+    assert f"report       {out}/corrected/report.html" in said
+    page = (out / "corrected" / "report.html").read_text()
+    assert "Found 3 clusters in 48 images." in page
+    assert page.count('<img class="picture') > 20
+    assert 'id="tree"' in page
+    new = list(csv.DictReader((out / "corrected" / "assignments.csv").read_text().splitlines()))
+    assert (new[0]["image"], new[0]["cluster"], new[0]["corrected"]) == ("00.png", to, "1")
+    (photos / "00.png").unlink()
+    with pytest.raises(SystemExit):
+        report.main([str(out), f"--corrections={corrections}", f"--out={tmp_path / 'again'}"])
+    assert "must be as they were to make its report again" in capsys.readouterr().err
 
 
 def test_an_array_and_the_number_that_is_found(tmp_path, capsys):

@@ -164,9 +164,20 @@ def test_groups_of_the_report(monkeypatch):
         images[copies], x[copies] = images[first], x[first]
     cards = duplicates.cards(duplicates.Shown(_find(images, x), images.__getitem__, None))
     assert [size for size, _ in cards] == [4, 3]
-    names = [[copy.name for copy in copies] for _, copies in cards]
+    names = [[name for _, name, *_ in copies] for _, copies in cards]
     assert names == [["image 3", "image 13", "image 23"], ["image 4", "image 14", "image 24"]]
-    assert {copy.kind for _, copies in cards for copy in copies} == {"exact"}
-    uris = [{copy.uri for copy in copies} for _, copies in cards]
+    assert {kind for _, copies in cards for _, _, kind, *_ in copies} == {"exact"}
+    assert [[point for point, *_ in copies] for _, copies in cards] == [[3, 13, 23], [4, 14, 24]]
+    uris = [{uri for *_, uri in copies} for _, copies in cards]
     assert [len(group) for group in uris] == [1, 1]
     assert uris[0] != uris[1]
+
+
+def test_points_of_a_report_on_a_part_of_the_images():
+    images, x = _distinct(40)
+    images[[20, 30]], x[[20, 30]] = images[11], x[11]
+    shown = duplicates.Shown(_find(images, x), images.__getitem__, None, np.array([2, 20, 11]))
+    ((_, copies),) = duplicates.cards(shown)
+    assert [(point, name) for point, name, *_ in copies] == [
+        (2, "image 11"), (1, "image 20"), (-1, "image 30"),
+    ]  # fmt: skip

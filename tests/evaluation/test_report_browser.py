@@ -13,7 +13,7 @@ from PIL import Image
 
 from cluster_jax.evaluation import assignments, report_map
 from cluster_jax.evaluation.report import render
-from tests.evaluation.test_report import CLUSTERS, NAMES, labeled
+from tests.evaluation.test_report import CLUSTERS, NAMES, labeled, repeated
 
 NAMES_OF_BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 CHROMIUM = next(filter(None, map(shutil.which, NAMES_OF_BROWSERS)), None)
@@ -158,6 +158,58 @@ def test_nearest_images_are_nearest_on_the_map(tmp_path):
     gaps = np.linalg.norm(data.points - data.points[0], axis=1)
     nearest = np.argsort(gaps, kind="stable")[1:9]
     assert found["nearest"] == [f"{sources()[i]}, cluster {CLUSTERS[i]}" for i in nearest]
+
+
+def test_most_alike_images_are_nearest_in_the_features(tmp_path, monkeypatch):
+    features = np.random.default_rng(1).normal(size=(68, 5)).astype(np.float32)
+    features[[20, 30]] = features[10]
+    data = labeled(sources=sources(), features=features, distances=np.arange(68.0))
+    steps = """
+      found.shown = {};
+      for (const point of ["0", "10", "1"]) {
+        document.querySelector(`[data-point="${point}"]`).click();
+        const buttons = $("view-nearest").querySelectorAll("button");
+        const titles = [...buttons].map((button) => button.title);
+        found.shown[point] = [$("view-nearest-title").textContent, titles];
+      }
+    """
+
+    def nearest(rows, point):
+        order = np.argsort(np.linalg.norm(rows - rows[point], axis=1), kind="stable")
+        return [f"{sources()[i]}, cluster {CLUSTERS[i]}" for i in order if i != point][:8]
+
+    found = run(tmp_path, data, steps)
+    for point in (0, 10, 1):
+        assert found["shown"][str(point)] == ["Most alike", nearest(features, point)]
+    monkeypatch.setattr(report_map, "MAX_THUMBNAILS", 2)  # the first and the last point
+    shown = run(tmp_path, data, steps)["shown"]
+    assert shown["0"] == found["shown"]["0"]
+    axes = report_map.principal_components(data.points)
+    assert shown["1"] == ["Nearest on the map", nearest(axes, 1)]
+
+
+def test_duplicates_open_the_large_view(tmp_path, monkeypatch):
+    monkeypatch.setattr(report_map, "MAX_THUMBNAILS", 1)  # so that the tile is the only picture
+    steps = """
+      const tiles = document.querySelectorAll("#duplicates [data-point]");
+      found.opened = [...tiles].map((tile) => {
+        tile.click();
+        return [tile.disabled, $("view").open && $("view-name").textContent];
+      });
+      const pen = $("view-canvas").getContext("2d");
+      found.picture = [3, 5].map((row) => pen.getImageData(224, 28 + 56 * row, 1, 1).data[0]);
+      found.shown = $("view-large").contains($("view-canvas"));
+    """
+    shown = repeated(sources())
+    found = run(tmp_path, labeled(sources=sources(), duplicates=shown), steps)
+    images = shown.found.images
+    assert found["opened"] == [[False, sources()[i]] for i in images]
+    assert found["shown"]
+    pixels = shown.fetch_images(images[-1:])[0, :, 4, 0]
+    assert np.abs(np.array(found["picture"]) - pixels[[3, 5]]).max() < 40, "the pixels of the tile"
+    rows = np.arange(100, 168)  # of which none is a duplicate
+    found = run(tmp_path, labeled(duplicates=shown._replace(rows=rows)), steps)
+    assert found["opened"] == [[True, False]] * 5
 
 
 def test_the_file_of_an_image_is_shown(tmp_path):

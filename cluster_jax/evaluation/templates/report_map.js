@@ -267,6 +267,7 @@ function turned(event) {
 // The card next to the pointer
 const card = element("card");
 const sheet = new Image(); // all thumbnails
+const tileOf = new Map(); // point -> the picture of it that stands on the page
 
 function line(parent, tag, words) {
   const item = document.createElement(tag);
@@ -304,17 +305,21 @@ function hover(event) {
 function hideCard() { card.hidden = true; }
 
 function drawThumbnail(canvas, point) {
-  const place = about.thumbnail[point];
-  canvas.hidden = place < 0;
+  const tile = tileOf.get(point); // of more pixels than in the sprite
+  const place = about.sample[point];
+  canvas.hidden = !tile?.naturalWidth && (place < 0 || !map.sprite);
   if (canvas.hidden) return;
-  const { columns, width, height } = map.sprite;
+  let [picture, left, top, width, height] = [tile, 0, 0, tile?.naturalWidth, tile?.naturalHeight];
+  if (!width) {
+    [picture, width, height] = [sheet, map.sprite.width, map.sprite.height];
+    [left, top] = [(place % map.sprite.columns) * width, Math.floor(place / map.sprite.columns) * height];
+  }
   const pen = canvas.getContext("2d");
   const scale = Math.min(canvas.width / width, canvas.height / height);
   const [w, h] = [width * scale, height * scale];
   pen.clearRect(0, 0, canvas.width, canvas.height);
   pen.imageSmoothingEnabled = Math.max(width, height) > 40;
-  pen.drawImage(sheet, (place % columns) * width, Math.floor(place / columns) * height, width, height,
-    (canvas.width - w) / 2, (canvas.height - h) / 2, w, h);
+  pen.drawImage(picture, left, top, width, height, (canvas.width - w) / 2, (canvas.height - h) / 2, w, h);
 }
 
 function startMap() {

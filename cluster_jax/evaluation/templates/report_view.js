@@ -1,9 +1,18 @@
-// The large view of one image, its cluster, and the images nearest to it on the map
+// The large view of one image, its cluster, and the images nearest to it: in the features, or on the map for one of
+// which only the place there is known
 const dialog = element("view");
 let current = -1;
 let around = []; // what the arrow keys go through
 
-function nearest(point, count) {
+const inFeatures = map.nearest && unpack(map.nearest);
+
+function nearest(point) {
+  const place = about.sample[point];
+  if (inFeatures && place >= 0) return [...inFeatures.subarray(place * map.n_nearest, (place + 1) * map.n_nearest)];
+  return nearestOnMap(point, 8);
+}
+
+function nearestOnMap(point, count) {
   const distance = (other) => axes.reduce((sum, axis) => sum + (axis[other] - axis[point]) ** 2, 0);
   const best = [];
   for (let other = 0; other < map.n_points; other++) {
@@ -75,7 +84,8 @@ function open(point, list) {
   facts.replaceChildren();
   describe(facts, point);
   if (corrections.has(point)) line(facts, "div", `Correction: ${correctionText(corrections.get(point))}`);
-  tiles(element("view-nearest"), nearest(point, 8));
+  element("view-nearest-title").textContent = inFeatures && about.sample[point] >= 0 ? "Most alike" : "Nearest on the map";
+  tiles(element("view-nearest"), nearest(point));
   element("view-cluster-title").textContent = `Cluster ${map.clusters[rank].id}, ${count(map.clusters[rank].size)}: most typical`;
   tiles(element("view-members"), members(rank).slice(0, 8));
   element("view-move").value = "";
@@ -190,7 +200,10 @@ function startSelection() {
   for (const tile of document.querySelectorAll("[data-point]")) {
     const point = pointOf.get(Number(tile.dataset.point));
     tile.disabled = point === undefined; // not drawn
-    if (!tile.disabled) tile.addEventListener("click", () => open(point, members(rankOf[point])));
+    if (tile.disabled) continue;
+    tile.addEventListener("click", () => open(point, members(rankOf[point])));
+    const picture = tile.querySelector("img");
+    if (picture) tileOf.set(point, picture);
   }
   addEventListener("keydown", pressedKey);
   addEventListener("beforeunload", (event) => { if (!saved) event.preventDefault(); });
