@@ -6,8 +6,8 @@ import numbers
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-# The largest float32, the dtype of losses and parameters.
-_LARGEST = 3.4e38
+# The largest float32, the dtype of losses and parameters, and the largest int32.
+_LARGEST_FLOAT, _LARGEST_INT = 3.4e38, 2**31 - 1
 
 
 class InputError(ValueError):
@@ -15,9 +15,10 @@ class InputError(ValueError):
 
 
 def finite(name: str, value: Any) -> None:
-    """Raises an `InputError` for NaN or infinity in `value`, a number or nested sections of them.
+    """Raises an `InputError` unless JSON and 32 bits can represent a value of a config.
 
-    The message names the value as `name.section.key`.
+    Sections and lists are checked part by part; the message names the value as `name.section.key`.
+    Seeds may have more bits.
     """
     if hasattr(value, "tolist"):  # An array or scalar of NumPy or JAX.
         value = value.tolist()
@@ -27,39 +28,19 @@ def finite(name: str, value: Any) -> None:
     elif isinstance(value, list | tuple):
         for part in value:
             finite(name, part)
-    elif isinstance(value, float) and not math.isfinite(value):
-        raise InputError(f"{name} must be a finite number; got {value}")
-    elif isinstance(value, float) and abs(value) > _LARGEST:
-        raise InputError(f"{name} must be at most {_LARGEST:g} in size; got {value}")
-
-
-def largest(name: str, value: Any) -> tuple[float, str]:
-    """The largest absolute value of a number in nested sections, and its key."""
-    if isinstance(value, Mapping):
-        parts = [largest(f"{name}.{key}".removeprefix("."), part) for key, part in value.items()]
-    elif isinstance(value, list | tuple):
-        parts = [largest(name, part) for part in value]
-    else:
-        parts = [(abs(value), name)] if isinstance(value, int | float) else []
-    return max(parts, default=(0.0, name))
-
-
-def plain(name: str, value: Any) -> None:
-    """Raises an `InputError` for a value, also in nested sections, that JSON cannot represent.
-
-    The message names the value as `name.section.key`.
-    """
-    if isinstance(value, Mapping):
-        for key, part in value.items():
-            plain(f"{name}.{key}".removeprefix("."), part)
-    elif isinstance(value, list | tuple):
-        for part in value:
-            plain(name, part)
-    elif not (value is None or isinstance(value, bool | int | float | str)):
+    elif value is None or isinstance(value, bool | str):
+        return
+    elif not isinstance(value, int | float):
         raise InputError(
             f"{name} must be a number, a string, True, False, None, a list or a section; got "
             f"{type(value).__name__}"
         )
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise InputError(f"{name} must be a finite number; got {value}")
+    elif isinstance(value, float) and abs(value) > _LARGEST_FLOAT:
+        raise InputError(f"{name} must be at most {_LARGEST_FLOAT:g} in size; got {value}")
+    elif isinstance(value, int) and abs(value) > _LARGEST_INT and not name.endswith("seed"):
+        raise InputError(f"{name} must be a number of 32 bits; got {value}")
 
 
 def positive(name: str, value: float) -> None:

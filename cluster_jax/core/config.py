@@ -3,7 +3,6 @@
 import dataclasses
 import difflib
 import functools
-import importlib.util
 import numbers
 import pathlib
 import traceback
@@ -62,16 +61,12 @@ def load_config(config: str) -> ConfigDict:
         InputError: no such config, or the file has no `get_config`.
     """
     file = find_config(config)
-    loader = importlib.machinery.SourceFileLoader(f"_config_{file.stem}", str(file))
-    spec = importlib.util.spec_from_loader(loader.name, loader)
-    if spec is None:
-        raise InputError(f"config must be a Python file; got {file}")
-    module = importlib.util.module_from_spec(spec)
+    module: dict[str, Any] = {"__name__": f"_config_{file.stem}", "__file__": str(file)}
     try:
-        loader.exec_module(module)
-        if not hasattr(module, "get_config"):
+        exec(compile(file.read_bytes(), str(file), "exec"), module)
+        if "get_config" not in module:
             raise InputError(f"{file} must define get_config(), as configs/nrcc_digits.py does")
-        return module.get_config()
+        return module["get_config"]()
     except InputError:
         raise
     except Exception as error:  # whatever the user's own file raises

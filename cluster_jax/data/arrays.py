@@ -3,40 +3,33 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cluster_jax.data.archive import check_labels, read_archive
-from cluster_jax.data.images import Dataset, Resize, in_memory, resize_and_crop_all, subset
+from cluster_jax.data.images import DataConfig, Dataset, in_memory, resize_and_crop_all, subset
+from cluster_jax.data.tables import check_labels, read_arrays
 
 
-def load(*, dir: str | None, resize: Resize | None, cache_mb: float, limit: int | None) -> Dataset:
+def load(config: DataConfig) -> Dataset:
     """Images `[N, H, W]` or `[N, H, W, C]` of uint8, or of floats in [0, 1] (times 255, rounded).
 
-    A `.npz` file holds images under `images` or `x`, or as its only array, and optional int labels
-    `[N]` under `labels` or `y`.
-
-    Args:
-        dir: path of the file, local or in a bucket.
-        resize: the square that each image is resized and cropped to, or None to keep the size.
-        cache_mb: sets up to this size, in 10^6 bytes of uint8, are put on the device; larger ones
-            stay on the host.
-        limit: number of images of a fixed random subset, or None for all.
+    The file `data.dir` is a `.npy` or `.npz`, local or in a bucket. A `.npz` file holds images
+    under `images` or `x`, or as its only array, and optional int labels `[N]` under `labels` or
+    `y`.
 
     Raises:
         ValueError: missing file, no images in it, or images or labels of an unsupported dtype,
             shape or range.
     """
-    path, images, others = read_archive(dir, ("images", "x"))
-    labels = others.get("labels", others.get("y"))
+    path = config.dir
+    images, others = read_arrays(path, ("images", "x"))
     images = _check_images(images, f"images in {path}")
-    if labels is not None:
-        labels = check_labels(labels, len(images), path)
-    indices = subset(len(images), limit)
+    labels = check_labels(others, len(images), path)
+    indices = subset(len(images), config.limit)
     if len(indices) < len(images):
         images, labels = images[indices], None if labels is None else labels[indices]
-    resized = resize_and_crop_all(to_uint8(images), resize)
-    return in_memory("arrays", resized, labels, None, cache_mb)
+    resized = resize_and_crop_all(to_uint8(images), config.resize)
+    return in_memory("arrays", resized, config, labels)
 
 
-def from_array(X: ArrayLike, *, resize: Resize | None, cache_mb: float) -> Dataset:
+def from_array(X: ArrayLike, config: DataConfig) -> Dataset:
     """A data set from an array of images, of the shapes and dtypes that `load` reads from a file.
 
     Raises:
@@ -49,7 +42,7 @@ def from_array(X: ArrayLike, *, resize: Resize | None, cache_mb: float) -> Datas
             "X must be one array; got images of different shapes: stack images of one shape"
         ) from error
     pixels = to_uint8(_check_images(images, "images in X"))
-    return in_memory("arrays", resize_and_crop_all(pixels, resize), None, None, cache_mb)
+    return in_memory("arrays", resize_and_crop_all(pixels, config.resize), config)
 
 
 def to_uint8(images: np.ndarray) -> np.ndarray:

@@ -1,68 +1,15 @@
 """Loading of data sets: digits, a folder of images, a file of images or features, or TFDS."""
 
-import dataclasses
 import warnings
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cluster_jax.core import checks
 from cluster_jax.data import arrays, features, folder, tfds_source
-from cluster_jax.data.images import (
-    INTERPOLATIONS,
-    Dataset,
-    Resize,
-    in_memory,
-    resize_and_crop_all,
-    subset,
-)
+from cluster_jax.data.images import DataConfig, Dataset, in_memory, resize_and_crop_all, subset
 
 STATISTICS_IMAGES = 10_000  # the standard error of a mean over 10,000 images is about 0.1 %
 STATISTICS_CHUNK = 256
-
-
-@dataclasses.dataclass(frozen=True)
-class DataConfig:
-    """Section `data`: the data set and its preprocessing.
-
-    Attributes:
-        name: "digits", "folder", "arrays", "features" or the name of a prepared TFDS set.
-        dir: location of the data: folder, file, or TFDS's data directory; unused by digits.
-        split: TFDS split, "train" or "train+test"; ignored by other sources.
-        label: feature of a TFDS set that holds the classes, "label" or for example CIFAR-100's
-            "coarse_label"; other sources ignore it. A set without this feature has no labels.
-        image_size: side of a square: the short side is scaled to it (antialiased) and the center
-            cropped; None to keep the size, which all images must share.
-        interpolation: method of scaling, one of `images.INTERPOLATIONS`.
-        limit: number of images of a fixed random subset (independent of seed and machine, in the
-            order of the set), or None for all.
-        cache_mb: sets up to this size, in 10^6 bytes of uint8, are decoded into
-            `Dataset.images`; images of a larger set are decoded by every `fetch`.
-        max_corrupt_fraction: largest fraction, 0 to 1, of a folder's files that may be unreadable.
-    """
-
-    name: str
-    dir: str | None
-    split: str | None
-    label: str
-    image_size: int | None
-    interpolation: str
-    limit: int | None
-    cache_mb: float
-    max_corrupt_fraction: float
-
-    def __post_init__(self) -> None:
-        for key, count in (("image_size", self.image_size), ("limit", self.limit)):
-            if count is not None:
-                checks.whole(f"data.{key}", count, 1)
-        checks.one_of("data.interpolation", self.interpolation, tuple(INTERPOLATIONS))
-        checks.at_least("data.cache_mb", self.cache_mb, 0)
-        checks.between("data.max_corrupt_fraction", self.max_corrupt_fraction, 0, 1)
-
-    @property
-    def resize(self) -> Resize | None:
-        """The square that images are resized to, if any."""
-        return None if self.image_size is None else Resize(self.image_size, self.interpolation)
 
 
 def load(config: DataConfig) -> Dataset:
@@ -71,32 +18,12 @@ def load(config: DataConfig) -> Dataset:
     Raises:
         ValueError: the data are missing or have the wrong format.
     """
-    resize, cache_mb, limit = config.resize, config.cache_mb, config.limit
     if config.name == "digits":
-        return _digits(resize, cache_mb, limit)
+        return _digits(config)
     if config.name == "folder":
-        return folder.load(
-            dir=config.dir,
-            resize=resize,
-            cache_mb=cache_mb,
-            max_corrupt_fraction=config.max_corrupt_fraction,
-            limit=limit,
-        )
-    if config.name == "arrays":
-        dataset = arrays.load(dir=config.dir, resize=resize, cache_mb=cache_mb, limit=limit)
-    elif config.name == "features":
-        dataset = features.load(dir=config.dir, cache_mb=cache_mb, limit=limit)
-    else:
-        dataset = tfds_source.load(
-            name=config.name,
-            dir=config.dir,
-            split=config.split,
-            label=config.label,
-            resize=resize,
-            cache_mb=cache_mb,
-            limit=limit,
-        )
-    return _encode_labels(dataset)
+        return folder.load(config)
+    source = {"arrays": arrays, "features": features}.get(config.name, tfds_source)
+    return _encode_labels(source.load(config))
 
 
 def from_array(config: DataConfig, X: ArrayLike) -> Dataset:
@@ -105,9 +32,7 @@ def from_array(config: DataConfig, X: ArrayLike) -> Dataset:
     Raises:
         ValueError: the array has an unsupported shape or dtype.
     """
-    if config.name == "features":
-        return features.from_array(X, cache_mb=config.cache_mb)
-    return arrays.from_array(X, resize=config.resize, cache_mb=config.cache_mb)
+    return (features if config.name == "features" else arrays).from_array(X, config)
 
 
 def _encode_labels(dataset: Dataset) -> Dataset:
@@ -151,18 +76,13 @@ def channel_statistics(dataset: Dataset) -> tuple[tuple[float, ...], tuple[float
     return tuple((mean / 255).tolist()), tuple((std / 255).tolist())
 
 
-def _digits(resize: Resize | None, cache_mb: float, limit: int | None) -> Dataset:
+def _digits(config: DataConfig) -> Dataset:
     """scikit-learn's 1797 digits, 8 x 8, with values 0 to 16 scaled to 0 to 255 and rounded."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         from sklearn.datasets import load_digits
     images, labels = load_digits(return_X_y=True)
     images = np.rint(images.reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8)
-    rows = subset(len(images), limit)
-    return in_memory(
-        "digits",
-        resize_and_crop_all(images[rows], resize),
-        labels[rows].astype(np.int32),
-        tuple("0123456789"),
-        cache_mb,
-    )
+    rows = subset(len(images), config.limit)
+    images = resize_and_crop_all(images[rows], config.resize)
+    return in_memory("digits", images, config, labels[rows].astype(np.int32), tuple("0123456789"))

@@ -1,77 +1,55 @@
 """Data sets of feature vectors from another network: one or several views of each image."""
 
-from typing import Any
-
 import numpy as np
-from etils import epath
 from numpy.typing import ArrayLike, NDArray
 from sklearn.neighbors import NearestNeighbors
 from threadpoolctl import threadpool_limits
 
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import tables
-from cluster_jax.data.archive import check_labels, read_archive
-from cluster_jax.data.images import Dataset, subset
+from cluster_jax.data.images import DataConfig, Dataset, subset
 
 # Rows that are converted at a time, which bounds memory.
 _CHUNK = 1024
 
 
-def load(
-    *, dir: str | None, cache_mb: float, limit: int | None, with_labels: bool = True
-) -> Dataset:
+def load(config: DataConfig, *, with_labels: bool = True) -> Dataset:
     """Features `[N, d]`, or `[N, v, d]` with v views of each image, the first the image itself.
 
     Vectors are scaled to length one, because they are compared by cosine.
 
-    A `.npz` file holds features under `features` or `x`, or as its only array. Optional arrays are
-    int labels `[N]` (`labels` or `y`), names of the classes (`label_names`), and a name of each
-    image (`files`). A `.csv` may name its rows, see `tables.read_table`.
+    The file `data.dir` is a `.npy`, `.npz` or `.csv`, see `tables.read_table`. A `.npz` file holds
+    features under `features` or `x`, or as its only array. Optional arrays are int labels `[N]`
+    (`labels` or `y`), names of the classes (`label_names`), and a name of each image (`files`).
 
     Args:
-        dir: path of a `.npy`, `.npz` or `.csv` file; `.npy` and `.npz` may be in a bucket.
-        cache_mb: sets up to this size, in 10^6 bytes of float32, are put on the device; larger
-            ones stay on the host.
-        limit: number of rows of a fixed random subset, or None for all.
+        config: the section `data`.
         with_labels: whether to read labels.
 
     Raises:
         ValueError: missing file, or features or labels of an unsupported dtype, shape or value.
     """
-    if dir is None:
-        raise InputError("data.dir must be the path of a .npy, .npz or .csv file; got none")
-    if not dir.lower().endswith((".npy", ".npz", ".csv")):
-        raise InputError(f"features must be a .npy, .npz or .csv file; got {dir}")
-    if dir.lower().endswith(".csv"):
-        table = tables.read_table(str(epath.Path(dir).expanduser()), None)
-        values, labels, label_names, sources = table.values, None, None, table.names
-    else:
-        path, values, others = read_archive(dir, ("features", "x"))
-        labels = others.get("labels", others.get("y")) if with_labels else None
-        labels = None if labels is None else check_labels(labels, len(values), path)
-        label_names, sources = (_strings(others, key, path) for key in ("label_names", "files"))
-        if label_names is not None and labels is not None and labels.max() >= len(label_names):
-            raise InputError(
-                f"label_names in {path} must name each of the labels 0 to {labels.max()}; got "
-                f"{len(label_names)} names"
-            )
-        if sources is not None and len(sources) != len(values):
-            raise InputError(
-                f"files in {path} must name each of the {len(values)} rows; got {len(sources)}"
-            )
-    name = f"features in {dir}"
+    path = config.dir
+    values, sources, others = tables.read_features(path)
+    labels = tables.check_labels(others, len(values), path) if with_labels else None
+    label_names = tables.strings(others, "label_names", path)
+    if label_names is not None and labels is not None and labels.max() >= len(label_names):
+        raise InputError(
+            f"label_names in {path} must name each of the labels 0 to {labels.max()}; got "
+            f"{len(label_names)} names"
+        )
+    name = f"features in {path}"
     _check(values, name)
-    rows = subset(len(values), limit)
+    rows = subset(len(values), config.limit)
     kept = values if len(rows) == len(values) else values[rows]
-    dataset = _dataset(_l2_normalized(kept, name), cache_mb)
-    return dataset._replace(
+    return _dataset(_l2_normalized(kept, name), config.cache_mb)._replace(
         labels=None if labels is None else labels[rows],
         label_names=label_names,
         sources=None if sources is None else tuple(sources[i] for i in rows),
     )
 
 
-def from_array(X: ArrayLike, *, cache_mb: float) -> Dataset:
+def from_array(X: ArrayLike, config: DataConfig) -> Dataset:
     """A data set from features `[N, d]` or `[N, v, d]`, see `load`.
 
     Raises:
@@ -82,7 +60,7 @@ def from_array(X: ArrayLike, *, cache_mb: float) -> Dataset:
     except ValueError as error:
         raise InputError("X must be one array; got rows of different lengths") from error
     _check(values, "features in X")
-    return _dataset(_l2_normalized(values, "features in X"), cache_mb)
+    return _dataset(_l2_normalized(values, "features in X"), config.cache_mb)
 
 
 def pending(images: Dataset, views: int, columns: int) -> Dataset:
@@ -168,7 +146,7 @@ def with_neighbors(dataset: Dataset, count: int) -> Dataset:
 def _dataset(values: NDArray, cache_mb: float) -> Dataset:
     cached = values if values.nbytes <= cache_mb * 1e6 else None
     shape, fetch = values.shape[1:], values.__getitem__
-    return Dataset("features", len(values), shape, cached, fetch, None, None, None, ())
+    return Dataset("features", len(values), shape, cached, fetch)
 
 
 def _check(values: NDArray, name: str) -> None:
@@ -196,14 +174,3 @@ def _l2_normalized(values: NDArray, name: str) -> NDArray:
         norms = np.linalg.norm(chunk, axis=2, keepdims=True)
         rows[i : i + _CHUNK] = chunk / np.where(norms > 0, norms, 1)
     return rows
-
-
-def _strings(others: dict[str, Any], key: str, path: epath.Path) -> tuple[str, ...] | None:
-    if key not in others:
-        return None
-    if others[key].ndim != 1 or others[key].dtype.kind not in "Uiu":
-        raise InputError(
-            f"{key} in {path} must be a list of strings; got {others[key].dtype} of shape "
-            f"{others[key].shape}"
-        )
-    return tuple(map(str, others[key]))

@@ -2,10 +2,10 @@
 
 import collections
 import os
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Sequence
 
 import numpy as np
+from absl import logging
 from etils import epath
 from PIL import Image
 
@@ -13,109 +13,156 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.data.images import (
     EXTENSIONS,
     HEIC,
+    DataConfig,
     Dataset,
-    Resize,
     decode,
     fetcher,
-    fits,
+    map_indices,
     map_threaded,
     subset,
 )
 
-ORIENTATION = 274  # the EXIF tag
 CHANNELS = 3
 
 
-class _Unreadable(NamedTuple):
-    """Result for a file that cannot be read."""
-
-    reason: str
-
-
-_Shape = tuple[int, int, int]
-Result = TypeVar("Result", np.ndarray, _Shape)
-
-
-def load(
-    *,
-    dir: str | None,
-    resize: Resize | None,
-    cache_mb: float,
-    max_corrupt_fraction: float,
-    limit: int | None,
-) -> Dataset:
-    """The images of a folder and all its subfolders, in the order of their paths, as RGB.
+def load(config: DataConfig) -> Dataset:
+    """The images of the folder `data.dir` and all its subfolders, in the order of paths, as RGB.
 
     Labels are the first-level subfolders if there are at least two and every image lies in one.
     Labels are used for scores only: if the subfolders are not classes, only the scores are
-    meaningless. A cached set is decoded once. Of a streamed set only headers are read here; a file
-    whose pixels fail to decode later raises an InputError that names it.
+    meaningless.
 
-    Args:
-        dir: path, local or in a bucket.
-        resize: the square that each image is resized and cropped to, or None if all have one size.
-        cache_mb: sets up to this size are decoded into memory, in 10^6 bytes of uint8.
-        max_corrupt_fraction: maximum fraction of unreadable files, 0 to 1.
-        limit: number of files of a fixed random subset, or None for all; unreadable files of
-            the subset are not replaced.
+    A cached set is decoded once, and an unreadable file has no row. Of a streamed set only names
+    are read here, so that a training starts at once. A file that turns out to be unreadable is
+    logged; in a training the next readable image in the order of paths stands in for it, whatever
+    was read before, and the evaluation leaves it out, see `Dataset.unreadable`.
+
+    `data.limit` is the number of files of the random subset; unreadable files are not replaced.
 
     Raises:
         ValueError: the folder is missing, has no readable image or too many unreadable files, or
-            images differ in size without `resize`.
+            images differ in size without `data.image_size`. Of a streamed set, `fetch` raises the
+            last two, and for a file that was deleted since.
     """
-    root, all_files, ignored = _files(dir)
+    root, all_files, ignored = _files(config.dir)
     labels, names = _labels(all_files)
-    indices = subset(len(all_files), limit)
+    indices = subset(len(all_files), config.limit)
     files = [all_files[i] for i in indices]
-
-    def probe(file: str) -> _Shape | _Unreadable:
-        return _attempt(_read_shape, root / file, resize)
-
-    def decode_file(file: str) -> np.ndarray | _Unreadable:
-        return _attempt(_decode, root / file, resize)
-
-    shape = (resize.side, resize.side, CHANNELS) if resize else _first_shape(files, probe)
-    is_cached = shape is not None and fits(len(files), shape, cache_mb)
-    results = list(map_threaded(decode_file if is_cached else probe, files, "reading images"))
-    good = [i for i, result in enumerate(results) if not isinstance(result, _Unreadable)]
-    skipped = tuple(
-        (file, result.reason)
-        for file, result in zip(files, results, strict=True)
-        if isinstance(result, _Unreadable)
-    )
-    _check_skipped(root, skipped, len(files), max_corrupt_fraction)
-    kept = tuple(files[i] for i in good)
-    shapes = [results[i].shape if is_cached else results[i] for i in good]
-    _check_one_shape(kept, shapes)
-    labels = None if labels is None else labels[indices[good]]
-
-    if is_cached:
-        images = np.empty((len(good), *shapes[0]), np.uint8)
-        for row, i in enumerate(good):
-            images[row], results[i] = results[i], None  # frees each image once it is copied
-        fetch: Callable[[np.ndarray], np.ndarray] = images.__getitem__
+    labels = None if labels is None else labels[indices]
+    reader = _Reader(root, files, config)
+    if not config.fits(len(files), reader.shape):
         return Dataset(
-            "folder", len(good), shapes[0], images, fetch, labels, names, kept, skipped, ignored
+            name="folder",
+            size=len(files),
+            shape=reader.shape,
+            images=None,
+            fetch=fetcher(reader.read),
+            labels=labels,
+            label_names=names,
+            sources=tuple(files),
+            unreadable=reader.unreadable,
+            ignored=ignored,
         )
+    results = list(map_threaded(reader.attempt, range(len(files)), "reading images"))
+    reader.check()
+    good = [i for i, image in enumerate(results) if image is not None]
+    images = np.empty((len(good), *reader.shape), np.uint8)
+    for row, i in enumerate(good):
+        images[row], results[i] = results[i], None  # frees each image once it is copied
+    return Dataset(
+        name="folder",
+        size=len(good),
+        shape=reader.shape,
+        images=images,
+        fetch=images.__getitem__,
+        labels=None if labels is None else labels[good],
+        label_names=names,
+        sources=tuple(files[i] for i in good),
+        skipped=tuple((files[i], reason) for i, reason in sorted(reader.reasons.items())),
+        ignored=ignored,
+    )
 
-    def read(i: int) -> np.ndarray:
-        image = _attempt(_decode, root / kept[i], resize)
-        if isinstance(image, _Unreadable):
-            if not (root / kept[i]).exists():
+
+class _Reader:
+    """Reads the files of a folder and remembers which cannot be read.
+
+    Attributes:
+        shape: of all images: the square of the config, or the shape of the first readable image.
+        reasons: index -> reason, of the unreadable files that were met.
+    """
+
+    def __init__(self, root: epath.Path, files: Sequence[str], config: DataConfig):
+        self._root, self._files, self._config = root, files, config
+        self._is_read = np.zeros(len(files), bool)
+        self.reasons: dict[int, str] = {}
+        self.shape: tuple[int, ...] = ()
+        side = config.image_size
+        self.shape = self.read(0).shape if side is None else (side, side, CHANNELS)
+
+    def attempt(self, i: int) -> np.ndarray | None:
+        """Image i; None if it cannot be read, with an entry in `reasons`."""
+        path = self._root / self._files[i]
+        try:
+            data = path.read_bytes()
+            image = decode(data, self._config.resize, CHANNELS)
+        # Pillow raises errors of many types on damaged bytes, SyntaxError included.
+        except Exception as error:
+            # What the disk or the network reports may be otherwise the next time.
+            is_lasting = isinstance(error, PermissionError) or os.path.islink(path)
+            if isinstance(error, OSError) and error.errno and not is_lasting:
                 raise InputError(
-                    f"{root / kept[i]} must stay there during a run; got it deleted or moved: put "
-                    "it back, and run the same command again"
-                )
-            raise InputError(
-                f"{root / kept[i]} must be a readable image; got a valid header but corrupt data "
-                f"({image.reason}): remove or repair it"
+                    f"{path} must stay there during a run; got it deleted or moved "
+                    f"({error.strerror}): put it back, and run the same command again"
+                ) from error
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            # Pillow's message names a buffer object in place of the file.
+            if isinstance(error, Image.UnidentifiedImageError):
+                reason = "not an image" if data else "empty file"
+            self.reasons[i] = reason
+            return None
+        self._is_read[i] = True
+        if self.shape and image.shape != self.shape:
+            (h, w, _), (h0, w0, _) = image.shape, self.shape
+            raise ValueError(
+                f"images must have one size; got {self._files[i]} of {h} x {w} and {h0} x {w0} "
+                "before (height x width): set data.image_size to resize and crop them"
             )
         return image
 
-    fetch = fetcher(read)
-    return Dataset(
-        "folder", len(good), shapes[0], None, fetch, labels, names, kept, skipped, ignored
-    )
+    def read(self, i: int) -> np.ndarray:
+        """Image i, or the next readable one, whichever files were read before."""
+        for j in (*range(i, len(self._files)), *range(i)):
+            if j not in self.reasons:
+                image = self.attempt(j)
+                if image is not None:
+                    return image
+                logging.warning("%s cannot be read (%s)", self._files[j], self.reasons[j])
+                self.check()
+        raise AssertionError("`check` raises if no file is readable")
+
+    def unreadable(self, indices: np.ndarray) -> list[str | None]:
+        """Why each file cannot be read, None for readable ones."""
+        rest = [i for i in indices.tolist() if not self._is_read[i] and i not in self.reasons]
+        map_indices(self.attempt, np.array(rest, int))
+        return [self.reasons.get(i) for i in indices.tolist()]
+
+    def check(self) -> None:
+        """Raises a `ValueError` if too many files, or all, turned out to be unreadable."""
+        skipped, count = sorted(self.reasons.items()), len(self._files)
+        examples = "; ".join(f"{self._files[i]} ({reason})" for i, reason in skipped[:3])
+        if len(skipped) > 3:
+            examples += "; ..."
+        if len(skipped) == count:
+            raise ValueError(
+                f"images in {self._root} must be readable; got {count} files that cannot be read: "
+                f"{examples}"
+            )
+        if len(skipped) > self._config.max_corrupt_fraction * count:
+            raise ValueError(
+                f"unreadable files in {self._root} must be at most data.max_corrupt_fraction = "
+                f"{self._config.max_corrupt_fraction:g} of all; got {len(skipped)} of {count}: "
+                f"{examples}"
+            )
 
 
 def describe_ignored(ignored: Sequence[tuple[str, int]]) -> str:
@@ -138,6 +185,7 @@ def _files(dir: str | None) -> tuple[epath.Path, list[str], tuple[tuple[str, int
         raise ValueError(f"data.dir must be an existing folder of images; got {root}")
     if not root.is_dir():
         raise ValueError(f"data.dir must be a folder of images; got the file {root}")
+    is_local = "://" not in str(root)
     paths, to_visit, visited = [], [(root, "")], set()
     others: collections.Counter[str] = collections.Counter()
     while to_visit:
@@ -147,17 +195,18 @@ def _files(dir: str | None) -> tuple[epath.Path, list[str], tuple[tuple[str, int
         if real in visited:
             continue
         visited.add(real)
-        for entry in folder.iterdir():
+        # Which entries are folders, scandir knows without a question to the disk for each.
+        for entry in os.scandir(folder) if is_local else folder.iterdir():
             if entry.name.startswith("."):
                 continue
-            path = prefix + entry.name
+            path, suffix = prefix + entry.name, os.path.splitext(entry.name)[1].lower()
             # The extension is checked first, because each is_dir() on a bucket is a request.
-            if entry.name.lower().endswith(EXTENSIONS) and not entry.is_dir():
+            if suffix in EXTENSIONS and not entry.is_dir():
                 paths.append(path)
             elif entry.is_dir():
-                to_visit.append((entry, path + "/"))
+                to_visit.append((root / path, path + "/"))
             else:
-                others[entry.suffix.lower()] += 1
+                others[suffix] += 1
     ignored = tuple(sorted(others.items()))
     if not paths:
         found = f"; other files: {describe_ignored(ignored)}" if ignored else ""
@@ -176,67 +225,3 @@ def _labels(files: Sequence[str]) -> tuple[np.ndarray | None, tuple[str, ...] | 
         return None, None
     number = {name: i for i, name in enumerate(names)}
     return np.array([number[folder] for folder in folders], np.int32), names
-
-
-def _attempt(
-    read: Callable[[epath.Path, Resize | None], Result], path: epath.Path, resize: Resize | None
-) -> Result | _Unreadable:
-    """The result of `read(path, resize)`, or the reason of its failure."""
-    try:
-        return read(path, resize)
-    # Pillow raises errors of many types on damaged bytes, SyntaxError included.
-    except Exception as error:
-        # Pillow's message names a buffer object in place of the file.
-        if isinstance(error, Image.UnidentifiedImageError):
-            return _Unreadable("not an image" if path.stat().length else "empty file")
-        return _Unreadable(" ".join(f"{type(error).__name__}: {error}".split()))
-
-
-def _decode(path: epath.Path, resize: Resize | None) -> np.ndarray:
-    return decode(path.read_bytes(), resize, CHANNELS)
-
-
-def _read_shape(path: epath.Path, resize: Resize | None) -> _Shape:
-    """Shape of the decoded image, from the header of the file."""
-    with path.open("rb") as file, Image.open(file) as image:
-        if resize:
-            return resize.side, resize.side, CHANNELS
-        # The getexif of Pillow's PNG class decodes the whole image, since tags may come last.
-        is_rotated = Image.Image.getexif(image).get(ORIENTATION, 1) >= 5
-        height, width = (image.width, image.height) if is_rotated else (image.height, image.width)
-        return height, width, CHANNELS
-
-
-def _first_shape(
-    files: Iterable[str], probe: Callable[[str], _Shape | _Unreadable]
-) -> _Shape | None:
-    """Shape of the first readable image; None if no image is readable."""
-    shapes = (shape for shape in map(probe, files) if not isinstance(shape, _Unreadable))
-    return next(shapes, None)
-
-
-def _check_skipped(
-    root: epath.Path, skipped: Sequence[tuple[str, str]], count: int, max_corrupt_fraction: float
-) -> None:
-    examples = "; ".join(f"{file} ({reason})" for file, reason in skipped[:3])
-    if len(skipped) > 3:
-        examples += "; ..."
-    if len(skipped) == count:
-        raise ValueError(
-            f"images in {root} must be readable; got {count} files that cannot be read: {examples}"
-        )
-    if len(skipped) > max_corrupt_fraction * count:
-        raise ValueError(
-            f"unreadable files in {root} must be at most data.max_corrupt_fraction = "
-            f"{max_corrupt_fraction:g} of all; got {len(skipped)} of {count}: {examples}"
-        )
-
-
-def _check_one_shape(files: Sequence[str], shapes: Sequence[_Shape]) -> None:
-    for file, shape in zip(files, shapes, strict=True):
-        if shape != shapes[0]:
-            (h, w, _), (h0, w0, _) = shape, shapes[0]
-            raise ValueError(
-                f"images must have one size; got {file} of {h} x {w} and {files[0]} of {h0} x {w0} "
-                "(height x width): set data.image_size to resize and crop them"
-            )

@@ -1,5 +1,7 @@
-"""The type `Dataset`; decoding and resizing of images in threads."""
+"""The section `data` of a config, the type `Dataset`, and decoding of images in threads."""
 
+import dataclasses
+import functools
 import io
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -9,6 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image, ImageOps
 from tqdm import tqdm
+
+from cluster_jax.core import checks
 
 try:
     import pillow_heif
@@ -47,6 +51,54 @@ class Resize(NamedTuple):
     interpolation: str
 
 
+@dataclasses.dataclass(frozen=True)
+class DataConfig:
+    """Section `data`: the data set and its preprocessing.
+
+    Attributes:
+        name: "digits", "folder", "arrays", "features" or the name of a prepared TFDS set.
+        dir: location of the data: folder, file, or TFDS's data directory; unused by digits.
+        split: TFDS split, "train" or "train+test"; ignored by other sources.
+        label: feature of a TFDS set that holds the classes, "label" or for example CIFAR-100's
+            "coarse_label"; other sources ignore it. A set without this feature has no labels.
+        image_size: side of a square: the short side is scaled to it (antialiased) and the center
+            cropped; None to keep the size, which all images must share.
+        interpolation: method of scaling, one of `INTERPOLATIONS`.
+        limit: number of images of a fixed random subset (independent of seed and machine, in the
+            order of the set), or None for all.
+        cache_mb: sets up to this size, in 10^6 bytes of uint8 (of float32 for features), are
+            decoded into `Dataset.images`; images of a larger set are decoded by every `fetch`.
+        max_corrupt_fraction: largest fraction, 0 to 1, of a folder's files that may be unreadable.
+    """
+
+    name: str
+    dir: str | None
+    split: str | None
+    label: str
+    image_size: int | None
+    interpolation: str
+    limit: int | None
+    cache_mb: float
+    max_corrupt_fraction: float
+
+    def __post_init__(self) -> None:
+        for key, count in (("image_size", self.image_size), ("limit", self.limit)):
+            if count is not None:
+                checks.whole(f"data.{key}", count, 1)
+        checks.one_of("data.interpolation", self.interpolation, tuple(INTERPOLATIONS))
+        checks.at_least("data.cache_mb", self.cache_mb, 0)
+        checks.between("data.max_corrupt_fraction", self.max_corrupt_fraction, 0, 1)
+
+    @property
+    def resize(self) -> Resize | None:
+        """The square that images are resized to, if any."""
+        return None if self.image_size is None else Resize(self.image_size, self.interpolation)
+
+    def fits(self, count: int, shape: tuple[int, ...]) -> bool:
+        """Whether `count` uint8 images of `shape` are cached."""
+        return count * int(np.prod(shape)) <= self.cache_mb * 1e6
+
+
 class Dataset(NamedTuple):
     """A set of images of one size, or of feature vectors of images.
 
@@ -62,7 +114,9 @@ class Dataset(NamedTuple):
         labels: int32 `[N]`, true classes for the evaluation, or None.
         label_names: name of each label, or None.
         sources: file of each image relative to the folder, or None.
-        skipped: (path, reason) of every file that could not be read.
+        skipped: (path, reason) of every file that could not be read and has no row.
+        unreadable: indices int `[b]` -> why the file of each cannot be read, None for a readable
+            one; `fetch` has the next readable image in its place. None: all images are readable.
         ignored: (suffix, number) of the files of a folder that are not of `EXTENSIONS`.
         known: int32 `[N]`, class labels for training, -1 for unlabeled images; None except in novel
             class discovery.
@@ -77,10 +131,11 @@ class Dataset(NamedTuple):
     shape: tuple[int, ...]
     images: np.ndarray | None
     fetch: Callable[[np.ndarray], np.ndarray]
-    labels: np.ndarray | None
-    label_names: tuple[str, ...] | None
-    sources: tuple[str, ...] | None
-    skipped: tuple[tuple[str, str], ...]
+    labels: np.ndarray | None = None
+    label_names: tuple[str, ...] | None = None
+    sources: tuple[str, ...] | None = None
+    skipped: tuple[tuple[str, str], ...] = ()
+    unreadable: Callable[[np.ndarray], list[str | None]] | None = None
     ignored: tuple[tuple[str, int], ...] = ()
     known: np.ndarray | None = None
     neighbors: int = 0
@@ -111,23 +166,17 @@ def to_rgb(dataset: Dataset) -> Dataset:
     return dataset._replace(shape=(height, width, 3), images=images, fetch=fetch)
 
 
-def fits(count: int, shape: tuple[int, int, int], cache_mb: float) -> bool:
-    """Whether `count` uint8 images of `shape` take at most `cache_mb` megabytes (10^6 bytes)."""
-    return count * int(np.prod(shape)) <= cache_mb * 1e6
-
-
 def in_memory(
     name: str,
     images: np.ndarray,
-    labels: np.ndarray | None,
-    label_names: tuple[str, ...] | None,
-    cache_mb: float,
+    config: DataConfig,
+    labels: np.ndarray | None = None,
+    label_names: tuple[str, ...] | None = None,
 ) -> Dataset:
-    """A data set from one uint8 array `[N, H, W, C]`; streamed if larger than `cache_mb`."""
+    """A data set from one uint8 array `[N, H, W, C]`, on the device if it `fits`."""
     shape = images.shape[1:]
-    cached = images if fits(len(images), shape, cache_mb) else None
-    fetch = images.__getitem__
-    return Dataset(name, len(images), shape, cached, fetch, labels, label_names, None, ())
+    cached = images if config.fits(len(images), shape) else None
+    return Dataset(name, len(images), shape, cached, images.__getitem__, labels, label_names)
 
 
 def select(dataset: Dataset, indices: np.ndarray) -> Dataset:
@@ -138,16 +187,40 @@ def select(dataset: Dataset, indices: np.ndarray) -> Dataset:
             return tuple(values[i] for i in indices)
         return None if values is None else values[indices]
 
+    def unreadable(positions: np.ndarray) -> list[str | None]:
+        assert dataset.unreadable is not None
+        return dataset.unreadable(indices[positions])
+
     return dataset._replace(
         size=len(indices),
         images=take(dataset.images),
         fetch=lambda positions: dataset.fetch(indices[np.asarray(positions)]),
         labels=take(dataset.labels),
         sources=take(dataset.sources),
+        unreadable=None if dataset.unreadable is None else unreadable,
         known=take(dataset.known),
         nearest=None,
         features_of=None if dataset.features_of is None else select(dataset.features_of, indices),
     )
+
+
+def without(dataset: Dataset, unreadable: np.ndarray) -> Dataset:
+    """The data set without its unreadable files, bool `[N]`, which it lists as skipped."""
+    indices = np.flatnonzero(unreadable)
+    if dataset.unreadable is None or not len(indices):
+        return dataset._replace(unreadable=None)
+    reasons, sources = dataset.unreadable(indices), dataset.sources or ()
+    skipped = [(sources[i], str(reason)) for i, reason in zip(indices, reasons, strict=True)]
+    rest = select(dataset, np.flatnonzero(~unreadable))
+    return rest._replace(skipped=tuple(skipped), unreadable=None)
+
+
+def readable(dataset: Dataset) -> Dataset:
+    """The data set without its unreadable files; decodes all images that were not read before."""
+    if dataset.unreadable is None:
+        return dataset
+    reasons = dataset.unreadable(np.arange(dataset.size))
+    return without(dataset, np.array([reason is not None for reason in reasons]))
 
 
 def decode(data: bytes, resize: Resize | None, channels: int) -> np.ndarray:
@@ -239,13 +312,20 @@ def map_threaded(function: Callable[[Any], Any], items: Sequence, task: str) -> 
                 yield result
 
 
-def fetcher(read: Callable[[int], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
-    """The `fetch` of a streamed set: calls `read` for every index in a thread pool and stacks.
+@functools.cache
+def _pool() -> ThreadPoolExecutor:
+    """The threads that decode streamed images; they live until the process ends."""
+    return ThreadPoolExecutor()
 
-    The threads live until the process ends.
-    """
-    pool = ThreadPoolExecutor()
-    return lambda indices: np.stack(list(pool.map(read, np.asarray(indices).tolist())))
+
+def map_indices(function: Callable[[int], Any], indices: np.ndarray) -> list:
+    """`function` of each index, in threads, in order."""
+    return list(_pool().map(function, np.asarray(indices).tolist()))
+
+
+def fetcher(read: Callable[[int], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
+    """The `fetch` of a streamed set: stacks the images that `read` returns for the indices."""
+    return lambda indices: np.stack(map_indices(read, indices))
 
 
 def order(count: int, *entropy: int) -> np.ndarray:

@@ -1,5 +1,6 @@
 """Data for inference: new images or features, in the shape of the training data."""
 
+import dataclasses
 import os
 from collections.abc import Sequence
 
@@ -9,8 +10,7 @@ from numpy.typing import ArrayLike
 from PIL import Image
 
 from cluster_jax.data import arrays, features, folder
-from cluster_jax.data.datasets import DataConfig
-from cluster_jax.data.images import Dataset, Resize, decode, in_memory, to_rgb
+from cluster_jax.data.images import DataConfig, Dataset, decode, in_memory, readable, to_rgb
 
 
 def load(
@@ -32,61 +32,56 @@ def load(
         ValueError: the file is missing or unreadable, or the images differ in size from the
             training images.
     """
-    cache_mb = config.cache_mb
+    path = os.fspath(source) if isinstance(source, str | os.PathLike) else None
+    height, width, *_ = shape
+    # All new images, whatever the training left out.
+    config = dataclasses.replace(
+        config,
+        dir=path,
+        limit=None,
+        image_size=height if len(shape) == 3 and height == width else None,
+        max_corrupt_fraction=1.0,
+    )
+    kind = features if len(shape) == 2 else arrays
+    if not isinstance(source, str | os.PathLike):
+        dataset = kind.from_array(source, config)
+    elif kind is features:
+        dataset = features.load(config, with_labels=False)
+    else:
+        dataset = _load_path(str(path), config)
     if len(shape) == 2:
-        return _load_features(source, shape[1], cache_mb)
-    height, width, channels = shape
-    resize = Resize(height, config.interpolation) if height == width else None
-    if isinstance(source, str | os.PathLike):
-        dataset = _load_path(epath.Path(source).expanduser(), resize, cache_mb)
+        if dataset.shape[1] != shape[1]:
+            raise ValueError(
+                f"features must have {shape[1]} columns like those of the training; got "
+                f"{dataset.shape[1]}"
+            )
     else:
-        dataset = arrays.from_array(source, resize=resize, cache_mb=cache_mb)
-    if dataset.shape[2] != channels:
-        dataset = _to_gray(dataset) if channels == 1 else to_rgb(dataset)
-    if dataset.shape != tuple(shape):
-        raise ValueError(
-            f"images must be {height} x {width} (height x width) like the training images; got "
-            f"{dataset.shape[0]} x {dataset.shape[1]}"
-        )
-    return dataset._replace(labels=None, label_names=None)
+        if dataset.shape[2] != shape[2]:
+            dataset = _to_gray(dataset) if shape[2] == 1 else to_rgb(dataset)
+        if dataset.shape != tuple(shape):
+            raise ValueError(
+                f"images must be {height} x {width} (height x width) like the training images; got "
+                f"{dataset.shape[0]} x {dataset.shape[1]}"
+            )
+    return readable(dataset)._replace(labels=None, label_names=None)
 
 
-def _load_features(source: str | os.PathLike | ArrayLike, columns: int, cache_mb: float) -> Dataset:
-    if isinstance(source, str | os.PathLike):
-        path = os.fspath(source)
-        dataset = features.load(dir=path, cache_mb=cache_mb, limit=None, with_labels=False)
-    else:
-        dataset = features.from_array(source, cache_mb=cache_mb)
-    if dataset.shape[1] != columns:
-        raise ValueError(
-            f"features must have {columns} columns like those of the training; got "
-            f"{dataset.shape[1]}"
-        )
-    return dataset._replace(labels=None, label_names=None)
-
-
-def _load_path(path: epath.Path, resize: Resize | None, cache_mb: float) -> Dataset:
-    if not path.exists():
+def _load_path(path: str, config: DataConfig) -> Dataset:
+    file = epath.Path(path).expanduser()
+    if not file.exists():
         raise ValueError(f"images must be an existing file or folder; got {path}")
-    if path.is_dir():
-        return folder.load(
-            dir=str(path),
-            resize=resize,
-            cache_mb=cache_mb,
-            max_corrupt_fraction=1.0,
-            limit=None,
-        )
-    if path.suffix in (".npy", ".npz"):
-        return arrays.load(dir=str(path), resize=resize, cache_mb=cache_mb, limit=None)
+    if file.is_dir():
+        return folder.load(config)
+    if file.suffix in (".npy", ".npz"):
+        return arrays.load(config)
     try:
-        image = decode(path.read_bytes(), resize, folder.CHANNELS)
+        image = decode(file.read_bytes(), config.resize, folder.CHANNELS)
     except Exception as error:  # Pillow raises errors of many types on damaged bytes.
         raise ValueError(
             f"images must be an image file, a folder, .npy or .npz; got {path}, which cannot be "
             "read"
         ) from error
-    dataset = in_memory("folder", image[None], None, None, cache_mb)
-    return dataset._replace(sources=(path.name,))
+    return in_memory("folder", image[None], config)._replace(sources=(file.name,))
 
 
 def _to_gray(dataset: Dataset) -> Dataset:

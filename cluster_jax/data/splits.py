@@ -152,21 +152,17 @@ def check_known(known: np.ndarray) -> int:
         ValueError: no or every image is labeled, or a class has no image.
     """
     labeled = known >= 0
-    if not labeled.any():
+    if labeled.all() or not labeled.any():
+        missing = "unlabeled" if labeled.all() else "labeled"
         raise ValueError(
-            "images must be labeled and unlabeled (-1) for novel class discovery; got no labeled "
-            "ones"
-        )
-    if labeled.all():
-        raise ValueError(
-            "images must be labeled and unlabeled (-1) for novel class discovery; got no unlabeled "
-            "ones"
+            "images must be labeled and unlabeled (-1) for novel class discovery; got no "
+            f"{missing} ones"
         )
     classes = np.unique(known[labeled])
     if len(classes) != classes[-1] + 1:
-        missing = np.setdiff1d(np.arange(classes[-1]), classes)[0]
+        gap = np.setdiff1d(np.arange(classes[-1]), classes)[0]
         raise ValueError(
-            f"known classes must be numbered without gaps; got no image of class {missing}"
+            f"known classes must be numbered without gaps; got no image of class {gap}"
         )
     return len(classes)
 

@@ -4,24 +4,18 @@ import array
 import codecs
 import csv
 import itertools
-import lzma
-import pathlib
-import zipfile
-import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, TextIO
 
 import numpy as np
+from etils import epath
 from numpy.typing import NDArray
 
 from cluster_jax.core import limits
 from cluster_jax.core.checks import InputError
-from cluster_jax.data.archive import ROW_METADATA
 
-# Errors of NumPy and zipfile on files that are damaged, encrypted or of unknown compression.
-_UNREADABLE = (
-    ValueError, OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError,
-)  # fmt: skip
+# Optional arrays of a file that describe the rows of its main array.
+ROW_METADATA = ("labels", "y", "label_names", "files")
 
 
 class Table(NamedTuple):
@@ -54,10 +48,7 @@ def read_table(path: str, name: str | None) -> Table:
     Raises:
         InputError: the file is missing, or holds no table of real numbers.
     """
-    kind = _suffix(path, (".npy", ".npz", ".csv", ".tsv"))
-    if kind in (".csv", ".tsv"):
-        return _read_csv(path)
-    values, others = _read_array(path, name, "features")
+    values, names, _ = read_features(path, name)
     if values.dtype.kind not in "biuf":
         raise InputError(f"{path} must hold real numbers; got {values.dtype}")
     if values.dtype.kind != "f":
@@ -65,9 +56,30 @@ def read_table(path: str, name: str | None) -> Table:
         values = values.astype(np.float32 if small else np.float64)
     elif values.dtype not in (np.float32, np.float64):
         values = values.astype(np.float32 if values.dtype.itemsize <= 4 else np.float64)
-    files = others.get("files")
-    is_named = files is not None and files.dtype.kind == "U" and files.shape == values.shape[:1]
-    return Table(values, tuple(files.tolist()) if files is not None and is_named else None)
+    return Table(values, names)
+
+
+def read_features(
+    path: str | None, name: str | None = None
+) -> tuple[NDArray, tuple[str, ...] | None, dict[str, NDArray]]:
+    """Features as they are stored, names of the rows or None, and further arrays of an `.npz`.
+
+    Args:
+        path: see `read_table`, like the next.
+        name: name of an array of an `.npz`, or None.
+
+    Raises:
+        InputError: see `read_table`; names of another number than rows.
+    """
+    if _file(path, (".npy", ".npz", ".csv", ".tsv")).suffix.lower() in (".csv", ".tsv"):
+        return *_read_csv(str(path)), {}
+    values, others = read_arrays(path, ("features", "x"), name)
+    files = strings(others, "files", path)
+    if files is not None and len(files) != len(values):
+        raise InputError(
+            f"files in {path} must name each of the {len(values)} rows; got {len(files)}"
+        )
+    return values, files, others
 
 
 def read_labels(path: str, name: str | None, rows: int) -> Labels:
@@ -85,12 +97,12 @@ def read_labels(path: str, name: str | None, rows: int) -> Labels:
     Raises:
         InputError: the file is missing, or does not hold `rows` labels.
     """
-    kind = _suffix(path, (".npy", ".npz", ".csv", ".txt"))
+    kind = _file(path, (".npy", ".npz", ".csv", ".txt")).suffix.lower()
     others: dict[str, NDArray] = {}
     if kind in (".csv", ".txt"):
         values = _read_lines(path, kind, rows)
     else:
-        values, others = _read_array(path, name, "labels")
+        values, others = read_arrays(path, ("labels", "y"), name)
     if values.ndim != 1 or values.dtype.kind not in "biuUS":
         raise InputError(
             f"{path} must hold one integer or string per row; got {values.dtype} of shape "
@@ -112,50 +124,102 @@ def read_labels(path: str, name: str | None, rows: int) -> Labels:
     return Labels(codes.astype(np.int32), tuple(names))
 
 
-def _suffix(path: str, kinds: tuple[str, ...]) -> str:
-    file = pathlib.Path(path)
+def _file(path: str | None, kinds: tuple[str, ...]) -> epath.Path:
+    """The existing file at a path, of one of the kinds."""
+    if not path:
+        raise InputError(f"data.dir must be a file of type {', '.join(kinds)}; got none")
+    file = epath.Path(path).expanduser()
     if file.suffix.lower() not in kinds:
         raise InputError(
             f"{path} must be a file of type {', '.join(kinds)}; got {file.suffix or 'no suffix'}"
         )
-    if not file.is_file():
+    if not file.exists() or file.is_dir():
         raise InputError(f"{path} must be an existing file; got no such file")
-    return file.suffix.lower()
+    return file
 
 
-def _read_array(path: str, name: str | None, default: str) -> tuple[NDArray, dict[str, NDArray]]:
-    """An array of a file; with the array `default` of an `.npz` also its `ROW_METADATA`."""
+def read_arrays(
+    path: str | None, names: Sequence[str], name: str | None = None
+) -> tuple[NDArray, dict[str, NDArray]]:
+    """The main array of a `.npy` or `.npz` file, and its arrays in `ROW_METADATA`.
+
+    Args:
+        path: path of the file, local or in a bucket.
+        names: names of the main array of an `.npz`, by priority; else it is the only array that is
+            not in `ROW_METADATA`.
+        name: the name of the main array; None: one of `names`.
+
+    Raises:
+        InputError: the file is missing, unreadable, has pickled objects, or no such array.
+    """
+    file = _file(path, (".npy", ".npz"))
     try:
-        with open(path, "rb") as file:
-            limits.check_archive(path, file)
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return loaded, {}
-        with loaded:
+        with file.open("rb") as stream:
+            limits.check_archive(path, stream)
+            loaded = np.load(stream, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                return loaded, {}
             # NumPy returns other files of an archive as bytes.
-            members = loaded.zip.namelist()
-            names = [member[:-4] for member in members if member.endswith(".npy")]
-            metadata: list[str] = []
-            if name is None and default in names:
-                name, metadata = default, [other for other in names if other in ROW_METADATA]
-            elif name is None and len(names) == 1:
-                name = names[0]
-            if name not in names:
-                choices = ", ".join(names) or "(it holds none)"
-                named = "no name" if name is None else repr(name)
-                raise InputError(f"the array of {path} must be one of {choices}; got {named}")
+            arrays = [m[:-4] for m in loaded.zip.namelist() if m.endswith(".npy")]
+            candidates = [key for key in arrays if key not in ROW_METADATA]
+            if name is None:
+                choices = (*names, *(candidates if len(candidates) == 1 else ()))
+                name = next((key for key in choices if key in arrays), None)
+            if name not in arrays:
+                wanted = " or ".join(map(repr, names)) if name is None else repr(name)
+                raise InputError(
+                    f"{path} must hold an array {wanted}; got "
+                    f"{', '.join(sorted(candidates)) or 'no arrays'}"
+                )
             values = loaded[name]
             if not isinstance(values, np.ndarray):
                 raise InputError(f"{name!r} of {path} must be an array; got other data")
-            return values, {other: loaded[other] for other in metadata}
+            others = [key for key in ROW_METADATA if key in arrays and key != name]
+            return values, {key: loaded[key] for key in others}
     except InputError:
         raise
-    except _UNREADABLE as error:
-        if "allow_pickle" in str(error):
+    # A damaged archive raises errors of zipfile, zlib, lzma and NumPy.
+    except Exception as error:
+        if "pickle" in str(error):
             raise InputError(
                 f"{path} must hold plain arrays; got pickled objects, which are never loaded"
             ) from error
-        raise InputError(f"{path} must be a readable file; got an error: {_line(error)}") from error
+        reason = str(error).strip().split("\n")[0]
+        raise InputError(f"{path} must be a readable file; got an error: {reason}") from error
+
+
+def strings(others: Mapping[str, NDArray], key: str, path: str | None) -> tuple[str, ...] | None:
+    """One of the further arrays of a file as strings, or None; raises if it is no list of them."""
+    if key not in others:
+        return None
+    if others[key].ndim != 1 or others[key].dtype.kind not in "Uiu":
+        raise InputError(
+            f"{key} in {path} must be a list of strings; got {others[key].dtype} of shape "
+            f"{others[key].shape}"
+        )
+    return tuple(map(str, others[key]))
+
+
+def check_labels(others: Mapping[str, NDArray], count: int, path: str | None) -> NDArray | None:
+    """The labels among the further arrays of a file as int32 `[count]`, or None.
+
+    Raises:
+        InputError: another shape or dtype.
+    """
+    labels = others.get("labels", others.get("y"))
+    if labels is None:
+        return None
+    if labels.shape != (count,) or not np.issubdtype(labels.dtype, np.integer):
+        raise InputError(
+            f"labels in {path} must be integers of shape ({count},), one per image; got "
+            f"{labels.dtype} of shape {labels.shape}"
+        )
+    bounds = np.iinfo(np.int32)
+    if labels.min() < bounds.min or labels.max() > bounds.max:
+        raise InputError(
+            f"labels in {path} must be in the range of int32; got {labels.min()} to {labels.max()}"
+        )
+    return labels.astype(np.int32)
 
 
 def _read_csv(path: str) -> Table:
@@ -309,8 +373,3 @@ def _is_integer(cell: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _line(error: Exception) -> str:
-    """The first line of an error's message."""
-    return str(error).strip().split("\n")[0]

@@ -11,11 +11,11 @@ from etils import epath
 
 from cluster_jax.core.checks import InputError
 from cluster_jax.data.images import (
+    DataConfig,
     Dataset,
     Resize,
     decode,
     fetcher,
-    fits,
     in_memory,
     map_threaded,
     subset,
@@ -24,82 +24,56 @@ from cluster_jax.data.images import (
 FORMAT = "array_record"  # TFDS's format with random access that needs no TensorFlow
 
 
-def load(
-    *,
-    name: str,
-    dir: str | None,
-    split: str | None,
-    label: str,
-    resize: Resize | None,
-    cache_mb: float,
-    limit: int | None,
-) -> Dataset:
+def load(config: DataConfig) -> Dataset:
     """A TFDS data set, prepared as array_record, with the feature `image` and optional labels.
 
-    If the set is streamed, one pass reads its labels.
-
-    Args:
-        name: TFDS name such as `cifar10`, `mnist:3.0.1` or `imagenet_resized/32x32`; without a
-            version, the newest prepared version.
-        dir: TFDS's data directory; None: `$TFDS_DATA_DIR`, else `~/tensorflow_datasets`.
-        split: TFDS split such as `train`, `train+test` or `train[:10%]`.
-        label: feature with the classes; a set without `"label"` has no labels.
-        resize: the square that each image is resized and cropped to, or None if all have one size.
-        cache_mb: sets up to this size are decoded into memory, in 10^6 bytes of uint8.
-        limit: number of images of a fixed random subset, or None for all.
+    `data.name` is a TFDS name such as `cifar10`, `mnist:3.0.1` or `imagenet_resized/32x32`; without
+    a version, the newest prepared version is read. `data.dir` is TFDS's data directory; None:
+    `$TFDS_DATA_DIR`, else `~/tensorflow_datasets`. `data.split` is a TFDS split such as `train`,
+    `train+test` or `train[:10%]`. If the set is streamed, one pass reads its labels.
 
     Raises:
         ValueError: the set is missing, prepared in a different format, or without images; unknown
             split or label.
     """
-    builder, source = _open(name, dir, split)
+    name, label, resize = config.name, config.label, config.resize
+    builder, source = _open(name, config.dir, config.split)
     features = dict(builder.info.features.items())
     if label not in features and label != "label":
         raise ValueError(
             f"data.label must be a feature of {name}, {', '.join(sorted(features))}; got {label!r}"
         )
-    has_labels = label in features
     label_names = getattr(features.get(label), "names", None)
     label_names = None if label_names is None else tuple(label_names)
     channels = features["image"].shape[-1]
     if channels not in (1, 3):
         raise ValueError(f"images of {name} must have 1 or 3 channels; got {channels}")
-    shape = (resize.side, resize.side, channels) if resize else features["image"].shape
+    shape = (resize.side, resize.side, channels) if resize else tuple(features["image"].shape)
     if None in shape:
         raise ValueError(
             f"images of {name} must have one size; got several: set data.image_size to resize and "
             "crop them"
         )
-    records = subset(len(source), limit).tolist()
+    records = subset(len(source), config.limit).tolist()
+    size, labels = len(records), None
+    if label in features:
+        labels = np.empty(size, np.int32)
 
-    def read(i: int) -> np.ndarray:
-        return _decode(source[records[i]]["image"], resize, channels, name, records[i])
+    def read(row: int) -> np.ndarray:
+        record = source[records[row]]
+        if labels is not None:
+            labels[row] = record[label]
+        return _decode(record["image"], resize, channels, name, records[row])
 
-    def read_with_label(i: int) -> tuple[np.ndarray, int]:
-        record = source[i]
-        return _decode(record["image"], resize, channels, name, i), record.get(label, -1)
-
-    labels = np.empty(len(records), np.int32)
-    if fits(len(records), shape, cache_mb):
-        images = np.empty((len(records), *shape), np.uint8)
-        for row, pair in enumerate(map_threaded(read_with_label, records, f"reading {name}")):
-            images[row], labels[row] = pair
-        return in_memory(name, images, labels if has_labels else None, label_names, cache_mb)
-
-    if has_labels:
+    if config.fits(size, shape):
+        images = np.empty((size, *shape), np.uint8)
+        for row, image in enumerate(map_threaded(read, range(size), f"reading {name}")):
+            images[row] = image
+        return in_memory(name, images, config, labels, label_names)
+    if labels is not None:
         stored = map_threaded(lambda i: source[i][label], records, f"reading labels of {name}")
-        labels[:] = np.fromiter(stored, np.int32, len(records))
-    return Dataset(
-        name,
-        len(records),
-        tuple(shape),
-        None,
-        fetcher(read),
-        labels if has_labels else None,
-        label_names,
-        None,
-        (),
-    )
+        labels[:] = np.fromiter(stored, np.int32, size)
+    return Dataset(name, size, shape, None, fetcher(read), labels, label_names)
 
 
 def _open(name: str, dir: str | None, split: str | None) -> tuple[Any, Sequence]:

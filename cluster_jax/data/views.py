@@ -87,7 +87,7 @@ class BlurConfig:
     kernel: int
 
     def __post_init__(self) -> None:
-        _check_probabilities("blur.probability", self.probability)
+        _check_probability("blur.probability", self.probability)
         _check_interval("blur.sigma", self.sigma, math.inf)
         checks.whole("augment.blur.kernel", self.kernel, 1)
         if self.kernel % 2 == 0:
@@ -107,7 +107,7 @@ class SolarizeConfig:
     threshold: float
 
     def __post_init__(self) -> None:
-        _check_probabilities("solarize.probability", self.probability)
+        _check_probability("solarize.probability", self.probability)
         checks.between("augment.solarize.threshold", self.threshold, 0, 1)
 
 
@@ -282,18 +282,13 @@ def _probabilities(config: BlurConfig | SolarizeConfig | None) -> tuple[float, f
     return value if isinstance(value, tuple) else (value, value)
 
 
-def _check_probability(name: str, value: float) -> None:
-    checks.between(f"augment.{name}", value, 0, 1)
-
-
-def _check_probabilities(name: str, value: float | tuple[float, float]) -> None:
-    if not isinstance(value, tuple):
-        _check_probability(name, value)
-        return
-    if len(value) != 2:
+def _check_probability(name: str, value: float | tuple[float, float]) -> None:
+    """Raises an `InputError` unless a probability, or each of a pair, is between 0 and 1."""
+    pair = value if isinstance(value, tuple) else (value, value)
+    if len(pair) != 2:
         raise InputError(f"augment.{name} must be a number or a pair for view a and b; got {value}")
-    for probability in value:
-        _check_probability(name, probability)
+    for probability in pair:
+        checks.between(f"augment.{name}", probability, 0, 1)
 
 
 def _check_amount(name: str, value: float) -> None:

@@ -1,8 +1,8 @@
 """The interface of a backbone family, and the lookup of a backbone by name.
 
-A family is a file of `nets/backbones` that defines `NAMES`, its values of `network.name`, and
-`make(name, *, width, stem) -> Backbone`, which checks `network.stem`. A new family needs no other
-change.
+A family is a file of `nets/backbones` that defines `NAMES`, its values of `network.name`,
+`make(name, *, width, stem) -> Backbone`, and `STEMS`, its values of `network.stem`, if it has
+several. A new family needs no other change.
 """
 
 import functools
@@ -14,8 +14,10 @@ from typing import NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
+from jax import Array, lax
 
 from cluster_jax.core import checks
+from cluster_jax.core.checks import InputError
 
 
 class Layers(NamedTuple):
@@ -32,6 +34,13 @@ class Layers(NamedTuple):
     frozen_norm: Callable[..., nn.Module]
     frozen: int
     dtype: jnp.dtype | None
+
+    def enter(self, x: Array, block: int) -> Array:
+        """The input of a block, or the output of the last; a constant if it follows a frozen one.
+
+        The gradient stops at the first block that trains.
+        """
+        return lax.stop_gradient(x) if 0 < self.frozen == block else x
 
     def norm_of(self, block: int) -> Callable[..., nn.Module]:
         """Factory of the normalization layers of a block, by its index; takes `epsilon`."""
@@ -74,7 +83,12 @@ def make(name: str, *, width: int, stem: str | None) -> Backbone:
         InputError: unknown backbone or stem.
     """
     checks.one_of("network.name", name, names())
-    return _families()[name].make(name, width=width, stem=stem)
+    family = _families()[name]
+    stems = getattr(family, "STEMS", (None,))
+    if stem not in stems:
+        choices = " or ".join(map(repr, stems))
+        raise InputError(f"network.stem must be {choices} with network.name {name!r}; got {stem!r}")
+    return family.make(name, width=width, stem=stem)
 
 
 @functools.cache

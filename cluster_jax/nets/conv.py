@@ -1,4 +1,4 @@
-"""The convolution that ResNets and the small network share."""
+"""The convolution that the convolutional networks share."""
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -6,8 +6,10 @@ import jax.numpy as jnp
 kaiming = nn.initializers.variance_scaling(2.0, "fan_out", "normal")
 
 
-def conv(features: int, size: int, stride: int, dtype: jnp.dtype | None) -> nn.Conv:
-    """Convolution without bias, padded equally on both sides as in torch.
+def conv(
+    features: int, size: int, stride: int, dtype: jnp.dtype | None, padding: str | None = None
+) -> nn.Conv:
+    """Convolution without bias, by default padded equally on both sides as in torch.
 
     Flax's "SAME" pads an even image only below and to the right when the stride is 2.
     """
@@ -15,7 +17,7 @@ def conv(features: int, size: int, stride: int, dtype: jnp.dtype | None) -> nn.C
         features,
         (size, size),
         stride,
-        padding=size // 2,
+        padding=padding or size // 2,
         use_bias=False,
         kernel_init=kaiming,
         dtype=dtype,

@@ -14,7 +14,7 @@ from cluster_jax.core import checks, io, schedules
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import batches, datasets, feature_views, features, splits, views
 from cluster_jax.data.datasets import Dataset
-from cluster_jax.data.images import to_rgb
+from cluster_jax.data.images import readable, to_rgb
 from cluster_jax.data.views import AugmentConfig
 from cluster_jax.evaluation import options
 from cluster_jax.methods import base
@@ -86,6 +86,8 @@ def load_inputs(
             options.check_k(key, k, num_clustered, "images to cluster")
         if config.embedder is not None and dataset.features_of is None:
             embed = functools.partial(_pending, config)
+            # The features of all images are made first, of which the neighbors are searched.
+            dataset, test = readable(dataset), None if test is None else readable(test)
             dataset, test = embed(to_rgb(dataset)), None if test is None else embed(to_rgb(test))
         if not dataset.has_images:
             if config.network.weights is not None:
@@ -137,10 +139,6 @@ def _input_errors(config: RunConfig) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except OverflowError as error:
-        number, key = checks.largest("", dataclasses.asdict(config))
-        key = key.replace("method.config.", "method.")
-        raise InputError(f"{key} must be a number of 32 bits; got {number}") from error
     except (ValueError, TypeError, OSError) as error:
         raise InputError(str(error)) from error
 

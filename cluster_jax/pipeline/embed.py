@@ -7,11 +7,13 @@ from typing import Any
 import jax
 import numpy as np
 from jax import Array
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from tqdm import tqdm
 
 from cluster_jax.data import batches
 from cluster_jax.data.datasets import Dataset
+from cluster_jax.data.images import without
 from cluster_jax.methods.base import Method
 from cluster_jax.pipeline import parts
 from cluster_jax.pipeline.parts import Parts
@@ -19,6 +21,8 @@ from cluster_jax.pipeline.parts import Parts
 # (images uint8 [b, H, W, C], their indices int32 [b]), both sharded over the mesh -> name -> rows
 # [b, ...] on every device.
 Forward = Callable[[Array, Array], Mapping[str, Any]]
+# Entry of an embedding, bool [n]: rows of images that stand in for unreadable files.
+UNREADABLE = "unreadable"
 
 
 def forward_of(method: Method, params: Any, model_state: Any, mesh: Mesh) -> Forward:
@@ -61,7 +65,7 @@ def embed(
         kept: where parts are kept until all is done, for the caller to remove; None: nowhere.
 
     Returns:
-        Name -> rows `[n, ...]`.
+        Name -> rows `[n, ...]`; `UNREADABLE` too if a file could not be read.
     """
     (axis,) = mesh.axis_names
     sharded = NamedSharding(mesh, PartitionSpec(axis))
@@ -89,6 +93,32 @@ def embed(
                 )
                 computed = jax.device_get(forward(*placed))
                 bar.update(min(count, wanted - bar.n))
+                if dataset.unreadable is not None:
+                    computed = {**computed, UNREADABLE: _unreadable(dataset, index)}
                 yield {name: values[:count] for name, values in computed.items()}
 
-    return {name: values[:wanted] for name, values in parts.collect(kept, embed_from).items()}
+    rows = {name: values[:wanted] for name, values in parts.collect(kept, embed_from).items()}
+    if UNREADABLE in rows and not rows[UNREADABLE].any():
+        del rows[UNREADABLE]
+    return rows
+
+
+def _unreadable(dataset: Dataset, index: np.ndarray) -> np.ndarray:
+    """Which images of a batch, of all processes, stand in for unreadable files, bool `[b]`."""
+    assert dataset.unreadable is not None
+    mask = np.array([reason is not None for reason in dataset.unreadable(index)])
+    if jax.process_count() > 1:
+        mask = multihost_utils.process_allgather(mask, tiled=True)
+    return mask
+
+
+def readable_rows(embedding: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The rows of an embedding without those of unreadable files."""
+    rows = {name: values for name, values in embedding.items() if name != UNREADABLE}
+    mask = embedding.get(UNREADABLE)
+    return rows if mask is None else {name: values[~mask] for name, values in rows.items()}
+
+
+def readable_images(dataset: Dataset, embedding: Mapping[str, np.ndarray]) -> Dataset:
+    """The images of `readable_rows`, with the unreadable files as skipped."""
+    return without(dataset, embedding.get(UNREADABLE, np.zeros(dataset.size, bool)))

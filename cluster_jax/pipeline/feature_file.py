@@ -15,7 +15,7 @@ from cluster_jax.data.splits import NovelConfig
 from cluster_jax.pipeline import build, parts, pretrained_features
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import parse_config
-from cluster_jax.pipeline.embed import embed
+from cluster_jax.pipeline.embed import embed, readable_images, readable_rows
 from cluster_jax.pipeline.parts import Parts
 from cluster_jax.training import state as states
 
@@ -62,13 +62,14 @@ def write(values: Mapping[str, Any], out: epath.PathLike, views: int) -> Written
     about = {**kept, "views": views, "images": images}
     made_from = workdirs.fingerprint(json.dumps(io.plain(about), sort_keys=True).encode())
     network = pretrained_features.make(config, config.network, dataset.shape[2], mesh, views)
-    features = embed(
+    embedded = embed(
         network.forward,
         dataset,
         batch_size=config.eval.batch_size,
         mesh=mesh,
         kept=Parts(folder, made_from),
-    )["features"]
+    )
+    dataset, features = readable_images(dataset, embedded), readable_rows(embedded)["features"]
     arrays = {"features": features if views else features[:, 0]}
     if dataset.labels is not None:
         arrays["labels"] = dataset.labels

@@ -28,6 +28,7 @@ from cluster_jax.pipeline import provenance
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.build import Inputs
 from cluster_jax.pipeline.config import RunConfig
+from cluster_jax.pipeline.embed import readable_images, readable_rows
 from cluster_jax.pipeline.trained_run import StoredClusters, image_folder, write_clusters
 from cluster_jax.training import watch
 
@@ -87,6 +88,7 @@ def cluster(
         cut_short: whether the training is to go on later.
     """
     trained = time.perf_counter()
+    inputs, features = _readable(inputs, features)
     config, dataset, _ = inputs
     clustered, embedding = _unlabeled(dataset, features.train)
     section = with_novel_k(config, dataset)
@@ -144,6 +146,17 @@ def write(workdir: epath.Path, outputs: Outputs) -> None:
     report.write_report(workdir / workdirs.REPORT, outputs.report)
     # Written last, because its presence marks the run as finished.
     io.write_json(workdir / workdirs.RESULTS, outputs.results, checksum=True)
+
+
+def _readable(inputs: Inputs, features: Features) -> tuple[Inputs, Features]:
+    """The images and embeddings without files that could not be read."""
+    initial = None if features.initial is None else readable_rows(features.initial)
+    dataset, test = readable_images(inputs.dataset, features.train), inputs.test
+    rows = Features(readable_rows(features.train), features.test, initial)
+    if test is not None and features.test is not None:
+        test = readable_images(test, features.test)
+        rows = rows._replace(test=readable_rows(features.test))
+    return inputs._replace(dataset=dataset, test=test), rows
 
 
 def _suggested_names(

@@ -29,7 +29,7 @@ from cluster_jax.pipeline import (
 )
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import config_json, parse_config
-from cluster_jax.pipeline.embed import embed
+from cluster_jax.pipeline.embed import embed, readable_images
 from cluster_jax.pipeline.parts import Parts
 from cluster_jax.training import checkpoint, log
 from cluster_jax.training import state as states
@@ -174,7 +174,7 @@ def run_in_memory(
         images,
         features.train,
         made.clusters,
-        inputs.dataset.sources,
+        readable_images(inputs.dataset, features.train).sources,
     )
     return InMemory(values, images, features, made, run)
 
@@ -222,11 +222,14 @@ def _print_start(
         f"{dataset.size:,} {noun} of {dataset.name}, {work} on {jax.device_count()} x "
         f"{jax.devices()[0].device_kind}" + ("" if workdir is None else f"\nworkdir {workdir}")
     )
-    if dataset.skipped:
-        count = len(dataset.skipped)
-        _print(f"{count} file{'s' if count > 1 else ''} cannot be read; see the report")
+    _print_skipped(len(dataset.skipped))
     if dataset.ignored:
         _print(f"ignored files: {folder.describe_ignored(dataset.ignored)}")
+
+
+def _print_skipped(count: int) -> None:
+    if count:
+        _print(f"{count} file{'s' if count > 1 else ''} cannot be read; see the report")
 
 
 class _Plan(NamedTuple):
@@ -315,7 +318,8 @@ def _embed_frozen(
         mesh=mesh,
         kept=kept(network.checksum),
     )
-    return {"backbone": embedded["features"][:, 0]}, network.checksum
+    rows = {name: values for name, values in embedded.items() if name != "features"}
+    return {"backbone": embedded["features"][:, 0], **rows}, network.checksum
 
 
 def _write_frozen(
@@ -399,6 +403,8 @@ def _cluster_and_write(
         cut_short=cut_short,
     )
     outputs.write(workdir, made)
+    if not inputs.dataset.skipped:
+        _print_skipped(len(made.report.skipped))
     _print(summary.run_table(made.results))
     _print(f"\nreport       {workdir / workdirs.REPORT}")
     _print(f"assignments  {workdir / workdirs.ASSIGNMENTS}")

@@ -17,6 +17,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.evaluation import assignments, discovery
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import RunConfig, read_config
+from cluster_jax.pipeline.embed import readable_rows
 
 
 class StoredClusters(NamedTuple):
@@ -181,7 +182,7 @@ def join(
     sources: tuple[str, ...] | None = None,
 ) -> TrainedRun:
     """The parts of a run, see `TrainedRun`, with the features of all images."""
-    all_features = arrays.normalize_rows(embedding[config.eval.features])
+    all_features = arrays.normalize_rows(readable_rows(embedding)[config.eval.features])
     known = None if clusters.class_labels is None else tuple(images["known"]["names"])
     rows = clusters.unlabeled_rows
     features = all_features if rows is None else all_features[rows]

@@ -138,7 +138,7 @@ def test_a_folder_with_files_that_cannot_be_read(trained, tmp_path, capsys):
     (workdir / "predictions.csv").unlink()
     assert [row["image"] for row in rows] == [f"sub/{i:02}.png" for i in range(12)]
     run = trained_run.read(workdir)
-    dataset = arrays.from_array(pixels, resize=None, cache_mb=1.0)
+    dataset = arrays.from_array(pixels, toy.DATA)
     placed = inference.place(run, inference.make_embed(run)(dataset))
     assert _columns(rows, "cluster") == [placed.labels.tolist()]
     predict.main([f"--workdir={workdir}", f"--images={tmp_path}/new/sub/03.png",
@@ -313,7 +313,7 @@ def test_small_clusters_are_counted_apart(trained):
     run = run._replace(clusters=stored)
     labels = np.array([1, 2, 0, 1, 2, 2])
     placed = inference.Assignment(labels, np.zeros(6), labels == 0)
-    dataset = arrays.from_array(toy.images(6)[0], resize=None, cache_mb=1.0)
+    dataset = arrays.from_array(toy.images(6)[0], toy.DATA)
     lines = predictions.describe(run, dataset, placed, "p.csv").splitlines()
     assert lines[:3] == [
         "cluster     1         2 images",

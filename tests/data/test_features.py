@@ -106,12 +106,12 @@ def test_one_sentence_for_other_arrays(tmp_path, values, message):
     with pytest.raises(InputError, match=message):
         load(tmp_path / "x.npy")
     with pytest.raises(InputError, match=message):
-        features.from_array(values, cache_mb=1.0)
+        features.from_array(values, toy.DATA)
 
 
 def test_rows_of_different_lengths():
     with pytest.raises(InputError, match="one array; got rows of different lengths"):
-        features.from_array([[1.0], [1.0, 2.0]], cache_mb=1.0)
+        features.from_array([[1.0], [1.0, 2.0]], toy.DATA)
 
 
 def test_files_name_each_row(tmp_path, rows):
@@ -124,7 +124,7 @@ def test_neighbors_are_the_most_similar_other_rows():
     angles = np.array([0.0, 0.1, 0.3, 2.0, 2.1, 2.15])
     x = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     views = np.stack([x, -x], axis=1)  # neighbors go by the first view
-    dataset = features.with_neighbors(features.from_array(views, cache_mb=1.0), 2)
+    dataset = features.with_neighbors(features.from_array(views, toy.DATA), 2)
     assert (dataset.shape, dataset.neighbors, dataset.images) == ((4, 2), 2, None)
     assert dataset.nearest[[0, 4, 3]].tolist() == [[1, 2], [5, 3], [4, 5]]
     got = dataset.fetch(np.array([0, 4, 3]))
@@ -138,7 +138,7 @@ def test_labeled_rows_have_labeled_neighbors_and_others_others():
     angles = np.array([0.0, 0.1, 0.3, 0.35, 0.5, 0.51])
     x = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     known = np.array([-1, 0, -1, 1, -1, 0], np.int32)
-    dataset = features.from_array(x, cache_mb=1.0)._replace(known=known)
+    dataset = features.from_array(x, toy.DATA)._replace(known=known)
     nearest = features.with_neighbors(dataset, 2).nearest
     assert nearest.tolist() == [[2, 4], [3, 5], [4, 0], [5, 1], [2, 0], [3, 1]]
     with pytest.raises(InputError, match="must be less than the 2 labeled rows; got 2"):
@@ -149,12 +149,12 @@ def test_labeled_rows_have_labeled_neighbors_and_others_others():
 
 def test_a_copy_may_be_a_neighbor_but_not_the_row_itself():
     x = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-    dataset = features.with_neighbors(features.from_array(x, cache_mb=1.0), 1)
+    dataset = features.with_neighbors(features.from_array(x, toy.DATA), 1)
     np.testing.assert_allclose(dataset.fetch(np.array([0, 1]))[:, 1], x[:2], atol=1e-7)
 
 
 def test_fewer_rows_than_neighbors():
-    dataset = features.from_array(np.eye(3), cache_mb=1.0)
+    dataset = features.from_array(np.eye(3), toy.DATA)
     with pytest.raises(InputError, match="must be less than the 3 rows of the data; got 3"):
         features.with_neighbors(dataset, 3)
 
@@ -192,11 +192,9 @@ def test_an_array_of_any_name_beside_names(tmp_path, rows):
 
 
 def test_other_files_are_refused(tmp_path):
-    with pytest.raises(InputError, match=r"data\.dir must be the path of .*; got none"):
-        features.load(dir=None, cache_mb=1.0, limit=None)
-    with pytest.raises(
-        InputError, match=r"features must be a .npy, .npz or .csv file; got .*x.txt"
-    ):
+    with pytest.raises(InputError, match=r"data\.dir must be a file of type .*; got none"):
+        features.load(toy.DATA)
+    with pytest.raises(InputError, match=r"must be a file of type \.npy, .*; got \.txt"):
         load(tmp_path / "x.txt")
 
 

@@ -89,30 +89,61 @@ def test_unreadable_files_are_listed(tmp_path, write, cache_mb):
         write(f"{'ab'[i % 2]}/{i}.png")
     (tmp_path / "a" / "text.jpg").write_text("this is text")
     (tmp_path / "b" / "empty.jpg").write_bytes(b"")
-    dataset = load(tmp_path, cache_mb=cache_mb, max_corrupt_fraction=0.25)
+    dataset = images.readable(load(tmp_path, cache_mb=cache_mb, max_corrupt_fraction=0.25))
     assert dataset.skipped == (("a/text.jpg", "not an image"), ("b/empty.jpg", "empty file"))
     assert dataset.size == 6
     assert dataset.labels.tolist() == [0, 0, 0, 1, 1, 1]
+    assert dataset.fetch(np.arange(6)).shape == (6, 6, 8, 3)
     with pytest.raises(
         ValueError,
         match=r"at most data\.max_corrupt_fraction = 0\.24 of all; got 2 of 8: a/text\.jpg",
     ):
-        load(tmp_path, cache_mb=cache_mb, max_corrupt_fraction=0.24)
+        load(tmp_path, cache_mb=cache_mb, max_corrupt_fraction=0.24).fetch(np.arange(8))
 
 
-def test_truncated_file_is_listed_when_resident_and_named_when_streamed(tmp_path, write):
+def test_a_streamed_set_reads_names_alone(tmp_path, write, monkeypatch):
+    for i in range(4):
+        write(f"{'ab'[i % 2]}/{i}.png")
+
+    def read(path):
+        raise AssertionError(path)
+
+    monkeypatch.setattr(type(folder.epath.Path(tmp_path)), "read_bytes", read)
+    dataset = load(tmp_path, cache_mb=0.0, image_size=8)
+    assert dataset.sources == ("a/0.png", "a/2.png", "b/1.png", "b/3.png")
+    assert (dataset.size, dataset.labels.tolist()) == (4, [0, 0, 1, 1])
+
+
+def test_the_next_image_stands_in_for_an_unreadable_file(tmp_path, write, caplog):
+    pixels = [write(f"{i}.png") for i in range(5)]
+    for i in (1, 2, 4):
+        (tmp_path / f"{i}.png").write_text("no image")
+    streamed = load(tmp_path, cache_mb=0.0, max_corrupt_fraction=0.6)
+    assert (streamed.size, streamed.skipped) == (5, ())
+    for batch in ([4, 1, 2, 0], [0, 1, 2, 3, 4], [2], [4, 4]):  # in whatever order
+        wanted = [pixels[{1: 3, 2: 3, 4: 0}.get(i, i)] for i in batch]
+        np.testing.assert_array_equal(streamed.fetch(np.array(batch)), wanted)
+    assert [r.getMessage() for r in caplog.records].count(
+        "1.png cannot be read (not an image)"
+    ) == 1
+    reasons = [None, "not an image", "not an image", None, "not an image"]
+    assert streamed.unreadable(np.arange(5)) == reasons
+    some = images.select(load(tmp_path, cache_mb=0.0, max_corrupt_fraction=1.0), np.array([3, 1]))
+    assert some.unreadable(np.array([1, 0])) == ["not an image", None]
+    left = images.without(streamed, np.array([reason is not None for reason in reasons]))
+    assert left.sources == ("0.png", "3.png")
+    assert [name for name, _ in left.skipped] == ["1.png", "2.png", "4.png"]
+
+
+def test_truncated_file_is_listed(tmp_path, write):
     write("1.png", 40, 40)
     write("2.png", 40, 40)
     whole = (tmp_path / "2.png").read_bytes()
     (tmp_path / "2.png").write_bytes(whole[: len(whole) // 2])
-    resident = load(tmp_path, max_corrupt_fraction=0.5)
-    assert [path for path, _ in resident.skipped] == ["2.png"]
-    assert resident.sources == ("1.png",)
-    streamed = load(tmp_path, max_corrupt_fraction=0.5, cache_mb=0.0)
-    assert streamed.size == 2
-    assert streamed.fetch(np.array([0])).shape == (1, 40, 40, 3)
-    with pytest.raises(InputError, match=r"2\.png must be a readable image; got a valid"):
-        streamed.fetch(np.array([0, 1]))
+    for cache_mb in (1.0, 0.0):
+        dataset = images.readable(load(tmp_path, max_corrupt_fraction=0.5, cache_mb=cache_mb))
+        assert [path for path, _ in dataset.skipped] == ["2.png"]
+        assert dataset.sources == ("1.png",)
 
 
 def test_an_image_deleted_during_a_run(tmp_path, write):
@@ -120,8 +151,16 @@ def test_an_image_deleted_during_a_run(tmp_path, write):
     write("2.png", 4, 4)
     streamed = load(tmp_path, cache_mb=0.0)
     (tmp_path / "2.png").unlink()
-    with pytest.raises(InputError, match=r"2\.png must stay there .* deleted or moved: put it"):
+    with pytest.raises(InputError, match=r"2\.png must stay there .* deleted or moved .*put it"):
         streamed.fetch(np.array([0, 1]))
+
+
+@RESIDENT
+def test_a_broken_link_is_unreadable(tmp_path, write, cache_mb):
+    write("1.png")
+    (tmp_path / "2.png").symlink_to(tmp_path / "absent.png")
+    dataset = images.readable(load(tmp_path, max_corrupt_fraction=0.5, cache_mb=cache_mb))
+    assert [path for path, _ in dataset.skipped] == ["2.png"]
 
 
 @RESIDENT
@@ -130,6 +169,7 @@ def test_decompression_bomb_is_unreadable(tmp_path, write, monkeypatch, cache_mb
     write("2.png", 40, 40)
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
     dataset = load(tmp_path, image_size=4, max_corrupt_fraction=0.5, cache_mb=cache_mb)
+    dataset = images.readable(dataset)
     ((path, reason),) = dataset.skipped
     assert path == "2.png"
     assert "DecompressionBombError" in reason
@@ -144,7 +184,7 @@ def test_resident_set_is_decoded_once(tmp_path, write, monkeypatch, cache_mb):
     monkeypatch.setattr(
         "cluster_jax.data.folder.decode", lambda *a: count.append(1) or original(*a)
     )
-    load(tmp_path, cache_mb=cache_mb)
+    load(tmp_path, cache_mb=cache_mb, image_size=4)
     assert len(count) == (5 if cache_mb else 0)
 
 
@@ -152,10 +192,8 @@ def test_resident_set_is_decoded_once(tmp_path, write, monkeypatch, cache_mb):
 def test_sizes_must_agree_without_a_canvas(tmp_path, write, cache_mb):
     write("1.png", 6, 8)
     write("2.png", 8, 6)
-    with pytest.raises(
-        ValueError, match=r"got 2.png of 8 x 6 and 1.png of 6 x 8 .*data.image_size"
-    ):
-        load(tmp_path, cache_mb=cache_mb)
+    with pytest.raises(ValueError, match=r"got 2.png of 8 x 6 and 6 x 8 before .*data.image_size"):
+        load(tmp_path, cache_mb=cache_mb).fetch(np.arange(2))
     assert load(tmp_path, image_size=4, cache_mb=cache_mb).shape == (4, 4, 3)
 
 

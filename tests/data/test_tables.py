@@ -48,9 +48,9 @@ def test_npz_by_name_or_alone(tmp_path):
     one, two, none = (tmp_path / f"{name}.npz" for name in ("one", "two", "none"))
     np.testing.assert_array_equal(tables.read_table(str(one), None).values, X)
     np.testing.assert_array_equal(tables.read_table(str(two), "b").values, X + 1)
-    assert "must be one of a, b; got no name" in _refused(tables.read_table, two, None)
-    assert "must be one of a, b; got 'c'" in _refused(tables.read_table, two, "c")
-    assert "(it holds none)" in _refused(tables.read_table, none, None)
+    assert "an array 'features' or 'x'; got a, b" in _refused(tables.read_table, two, None)
+    assert "must hold an array 'c'; got a, b" in _refused(tables.read_table, two, "c")
+    assert "got no arrays" in _refused(tables.read_table, none, None)
 
 
 def test_npz_of_the_command_embed(tmp_path):
@@ -64,11 +64,11 @@ def test_npz_of_the_command_embed(tmp_path):
     found = tables.read_labels(str(tmp_path / "x.npz"), None, len(X))
     np.testing.assert_array_equal(found.codes, labels)
     assert found.names == tuple(classes)
-    # Files that are not one for each row name nothing, nor do names that lack a class.
+    # Files must be one for each row; names that lack a class are not used.
     np.savez(
         tmp_path / "x.npz", features=X, labels=labels, label_names=classes[:2], files=files[1:]
     )
-    assert tables.read_table(str(tmp_path / "x.npz"), None).names is None
+    assert "name each of the 7 rows; got 6" in _refused(tables.read_table, tmp_path / "x.npz", None)
     assert tables.read_labels(str(tmp_path / "x.npz"), None, len(X)).names == ("0", "1", "2")
 
 
@@ -169,7 +169,9 @@ def test_archives_with_other_files_or_damage(tmp_path):
     with zipfile.ZipFile(file, "a") as archive:
         archive.writestr("readme.txt", "what this is")
     np.testing.assert_array_equal(tables.read_table(str(file), None).values, X)
-    assert "must be one of x; got 'readme.txt'" in _refused(tables.read_table, file, "readme.txt")
+    assert "must hold an array 'readme.txt'; got x" in _refused(
+        tables.read_table, file, "readme.txt"
+    )
     with zipfile.ZipFile(tmp_path / "fake.npz", "w") as archive:
         archive.writestr("x.npy", "no array")
     assert "'x' of" in _refused(tables.read_table, tmp_path / "fake.npz", None)
@@ -271,7 +273,7 @@ def test_labels_that_are_refused(tmp_path):
         "gap.txt": "line 2 must be a label; got a blank line",
         "late.csv": "must hold 7 labels; got 6 below the title 'kind'",
         "pickled.npy": "never loaded",
-        "two.npz": "must be one of a, b; got no name",
+        "two.npz": "must hold an array 'labels' or 'y'; got a, b",
         "wide.csv": "must have one column, the labels; got 2 in row 1",
         "y.json": ".npy, .npz, .csv, .txt",
         "missing.txt": "must be an existing file",

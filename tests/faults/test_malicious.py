@@ -12,10 +12,10 @@ from PIL import Image
 from cluster_jax import estimators
 from cluster_jax.core import io, limits
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import archive, datasets, folder, inference_data, tables
+from cluster_jax.data import datasets, folder, inference_data, tables
 from cluster_jax.data.datasets import DataConfig
 from cluster_jax.evaluation import assignments
-from cluster_jax.nets.pretrained import torch_file
+from cluster_jax.nets.pretrained import lite0
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline import trained_run
 from cluster_jax.pipeline import workdir as workdirs
@@ -54,7 +54,7 @@ def test_pickled_objects(tmp_path, pwned, suffix):
     else:
         np.savez(file, images=_objects(pwned), features=_objects(pwned))
     readers = (
-        lambda: archive.read_archive(str(file), ("images", "features")),
+        lambda: tables.read_arrays(str(file), ("images", "features")),
         lambda: tables.read_table(str(file), "features" if suffix == ".npz" else None),
         lambda: inference_data.load(str(file), toy.DATA, (8, 8, 1)),
     )
@@ -76,7 +76,7 @@ def test_pickles_in_place_of_a_workdirs_files(tmp_path, pwned):
 def test_a_pickle_in_place_of_weights(tmp_path, pwned):
     (tmp_path / "weights.pth").write_bytes(pickle.dumps(_Pwn(pwned)))
     with pytest.raises((ValueError, pickle.UnpicklingError)):
-        torch_file.tensors((tmp_path / "weights.pth").read_bytes())
+        lite0.read_tensors((tmp_path / "weights.pth").read_bytes())
 
 
 def test_a_zip_bomb(tmp_path, monkeypatch):
@@ -90,7 +90,7 @@ def test_a_zip_bomb(tmp_path, monkeypatch):
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as bomb:
         bomb.writestr("images.npy", header.getvalue() + bytes(10**8))
     for read in (
-        lambda: archive.read_archive(str(file), ("images",)),
+        lambda: tables.read_arrays(str(file), ("images",)),
         lambda: tables.read_table(str(file), None),
     ):
         with pytest.raises(ValueError, match="must unpack to at most half of the memory"):

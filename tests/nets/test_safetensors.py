@@ -16,6 +16,7 @@ from cluster_jax.nets.backbone import Layers
 from cluster_jax.nets.backbones import resnet, vit
 from cluster_jax.nets.norm import BatchNorm
 from cluster_jax.nets.pretrained import safetensors as weights
+from cluster_jax.nets.pretrained import weights as pretrained
 
 norm = functools.partial(BatchNorm, train=False, axis=None, group=None, dtype=None)
 
@@ -353,7 +354,7 @@ def test_pickled_files_are_refused_unread(tmp_path, suffix):
             "huggingface_hub",
             "the library huggingface-hub must be installed to download weights: "
             "pip install 'cluster-jax[pretrained]'; got 'hf:a/b'",
-            weights.from_hub,
+            lambda name: weights.from_hub(name, "x"),
             "hf:a/b",
         ),
     ],
@@ -371,7 +372,8 @@ def test_hub_gives_a_path(monkeypatch, file):
     monkeypatch.setattr(
         hub, "hf_hub_download", lambda repository, name: str(file.parent / repository / name)
     )
-    assert weights.from_hub("hf:a/b.c") == file.parent / "a/b.c/model.safetensors"
+    found = weights.from_hub("hf:a/b.c", "model.safetensors")
+    assert found == file.parent / "a/b.c/model.safetensors"
 
 
 @pytest.mark.parametrize("name", ["a/b", "hf:a", "hf:a/b/c", "hf:/b", "hf:a/", "hf:a/b c", "hf:"])
@@ -379,7 +381,7 @@ def test_hub_name(name):
     message = (
         f"pretrained weights on the Hugging Face Hub must be named 'hf:ORG/NAME'; got {name!r}"
     )
-    refused(message, weights.from_hub, name)
+    refused(message, weights.from_hub, name, "model.safetensors")
 
 
 def test_hub_is_offline_or_has_no_such_file(monkeypatch, tmp_path):
@@ -387,19 +389,21 @@ def test_hub_is_offline_or_has_no_such_file(monkeypatch, tmp_path):
     hub = pytest.importorskip("huggingface_hub")
     pytest.importorskip("huggingface_hub.constants")
     message = (
-        "pretrained weights must be a model on the Hugging Face Hub that has a file "
-        "model.safetensors and can be reached; got 'hf:a/b' ({}): without a network, download "
-        "that file elsewhere and give its path"
+        "model.safetensors of 'hf:a/b' must be within reach on the Hugging Face Hub; got "
+        "LocalEntryNotFoundError: try again with a network, or download the files of the model "
+        "elsewhere and give the path of model.safetensors"
     )
     monkeypatch.setattr(hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    refused(message.format("LocalEntryNotFoundError"), weights.from_hub, "hf:a/b")
+    refused(message, weights.from_hub, "hf:a/b", "model.safetensors")
 
     def download(repository, name):
         raise hub.errors.EntryNotFoundError("404")
 
     monkeypatch.setattr(hub, "hf_hub_download", download)
-    refused(message.format("EntryNotFoundError"), weights.from_hub, "hf:a/b")
+    assert weights.from_hub("hf:a/b", "model.safetensors") is None
+    with pytest.raises(InputError, match=r"has a file model\.safetensors; got 'hf:a/b'"):
+        pretrained.load("hf:a/b", "resnet18", {}, {})
 
 
 # --- PyTorch itself ------------------------------------------------------------------------------

@@ -11,9 +11,10 @@ from jax import Array, lax
 
 from cluster_jax.core.checks import InputError
 from cluster_jax.nets.backbone import Backbone, Layers
-from cluster_jax.nets.conv import kaiming
+from cluster_jax.nets.conv import conv, kaiming
 
 NAMES = ("efficientnet_lite0",)
+_conv = partial(conv, padding="SAME")
 WIDTH, FEATURES = 32, 1280
 EPSILON = 1e-3  # of BatchNorm
 
@@ -55,21 +56,18 @@ class EfficientNetLite(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         """`[b, h, w, 3] -> [b, 1280]`."""
-        frozen, dtype = self.layers.frozen, self.layers.dtype
+        dtype = self.layers.dtype
         norms = [partial(self.layers.norm_of(i), epsilon=EPSILON) for i in range(len(BLOCKS))]
         x = nn.relu6(norms[0]()(_conv(WIDTH, 3, 2, dtype)(x)))
         for number, stage in enumerate(STAGES, start=1):
-            # The gradient stops at the first block that trains; frozen blocks are constants.
-            if frozen == number:
-                x = lax.stop_gradient(x)
+            x = self.layers.enter(x, number)
             for i in range(stage.depth):
                 stride = stage.stride if i == 0 else 1
                 x = InvertedBottleneck(stage, stride, norms[number], dtype)(x)
-        if frozen == len(BLOCKS) - 1:
-            x = lax.stop_gradient(x)
+        x = self.layers.enter(x, len(BLOCKS) - 1)
         x = nn.relu6(norms[-1]()(_conv(FEATURES, 1, 1, dtype)(x)))
         x = jnp.mean(x, axis=(1, 2))
-        return lax.stop_gradient(x) if frozen == len(BLOCKS) else x
+        return self.layers.enter(x, len(BLOCKS))
 
 
 class InvertedBottleneck(nn.Module):
@@ -147,10 +145,8 @@ def make(name: str, *, width: int, stem: str | None) -> Backbone:
         stem: None.
 
     Raises:
-        InputError: another width, or a stem.
+        InputError: another width.
     """
-    if stem is not None:
-        raise InputError(f"network.stem must be None with network.name {name!r}; got {stem!r}")
     if width != WIDTH:
         raise InputError(f"network.width must be {WIDTH} with network.name {name!r}; got {width}")
     return Backbone(
@@ -159,18 +155,6 @@ def make(name: str, *, width: int, stem: str | None) -> Backbone:
         blocks=BLOCKS,
         block_of=_block_of,
         any_size=True,
-    )
-
-
-def _conv(features: int, size: int, stride: int, dtype: jnp.dtype | None) -> nn.Conv:
-    return nn.Conv(
-        features,
-        (size, size),
-        stride,
-        padding="SAME",
-        use_bias=False,
-        kernel_init=kaiming,
-        dtype=dtype,
     )
 
 

@@ -3,9 +3,8 @@
 import functools
 
 import flax.linen as nn
-from jax import Array, lax
+from jax import Array
 
-from cluster_jax.core.checks import InputError
 from cluster_jax.nets.backbone import Backbone, Layers
 
 NAMES = ("mlp",)
@@ -31,7 +30,7 @@ class MLP(nn.Module):
         x = x.reshape(x.shape[0], -1)
         x = nn.Dense(self.width, use_bias=False, dtype=self.layers.dtype)(x)
         x = nn.relu(self.layers.norm_of(0)()(x))
-        return lax.stop_gradient(x) if self.layers.frozen else x
+        return self.layers.enter(x, 1)
 
 
 def make(name: str, *, width: int, stem: str | None) -> Backbone:
@@ -41,12 +40,7 @@ def make(name: str, *, width: int, stem: str | None) -> Backbone:
         name: "mlp".
         width: size of the layer.
         stem: must be None.
-
-    Raises:
-        InputError: a stem is set.
     """
-    if stem is not None:
-        raise InputError(f"network.stem must be None with network.name {name!r}; got {stem!r}")
     return Backbone(
         module=functools.partial(MLP, width),
         features=width,

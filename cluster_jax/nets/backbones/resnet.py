@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 import flax.linen as nn
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import Array
 
-from cluster_jax.core.checks import InputError
 from cluster_jax.nets.backbone import Backbone, Layers
 from cluster_jax.nets.conv import conv
 
@@ -84,7 +83,7 @@ class ResNet(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         """`[b, h, w, c] -> [b, features]`."""
-        frozen, dtype = self.layers.frozen, self.layers.dtype
+        dtype = self.layers.dtype
         norm = self.layers.norm_of(BLOCKS.index("stem"))
         if self.stem == "imagenet":
             x = nn.relu(norm()(conv(self.width, 7, 2, dtype)(x)))
@@ -94,15 +93,13 @@ class ResNet(nn.Module):
         residual_block = Bottleneck if self.variant == "resnet50" else BasicBlock
         for stage, depth in enumerate(DEPTHS[self.variant]):
             block = BLOCKS.index("stage1") + stage
-            # The gradient stops at the first block that trains; frozen blocks are constants.
-            if frozen == block:
-                x = lax.stop_gradient(x)
+            x = self.layers.enter(x, block)
             norm = self.layers.norm_of(block)
             for i in range(depth):
                 stride = 2 if stage > 0 and i == 0 else 1
                 x = residual_block(self.width * 2**stage, stride, norm, dtype)(x)
         x = jnp.mean(x, axis=(1, 2))
-        return lax.stop_gradient(x) if frozen == len(BLOCKS) else x
+        return self.layers.enter(x, len(BLOCKS))
 
 
 def make(name: str, *, width: int, stem: str | None) -> Backbone:
@@ -112,13 +109,8 @@ def make(name: str, *, width: int, stem: str | None) -> Backbone:
         name: one of `NAMES`.
         width: channels of the first stage, 64 as published.
         stem: one of `STEMS`.
-
-    Raises:
-        InputError: unknown stem.
     """
-    if stem not in STEMS:
-        choices = " or ".join(map(repr, STEMS))
-        raise InputError(f"network.stem must be {choices} with network.name {name!r}; got {stem!r}")
+    assert stem is not None  # It is one of `STEMS`.
     return Backbone(
         module=functools.partial(ResNet, name, width, stem),
         features=width * (32 if name == "resnet50" else 8),

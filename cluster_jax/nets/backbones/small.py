@@ -3,9 +3,8 @@
 import functools
 
 import flax.linen as nn
-from jax import Array, lax
+from jax import Array
 
-from cluster_jax.core.checks import InputError
 from cluster_jax.nets.backbone import Backbone, Layers
 from cluster_jax.nets.conv import conv
 
@@ -36,21 +35,18 @@ class Small(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         """`[b, h, w, c] -> [b, features]`."""
-        frozen, dtype = self.layers.frozen, self.layers.dtype
+        dtype = self.layers.dtype
         second = 2 if max(x.shape[1:3]) > MAX_SIDE_DOWNSAMPLED_ONCE else 1
         for block, (multiple, stride) in enumerate(((1, 1), (1, second), (2, 2), (2, 1))):
             norm = self.layers.norm_of(block)
-            # The gradient stops at the first block that trains; frozen blocks are constants.
-            if 0 < frozen == block:
-                x = lax.stop_gradient(x)
+            x = self.layers.enter(x, block)
             x = nn.relu(norm()(conv(multiple * self.width, 3, stride, dtype)(x)))
         dense = BLOCKS.index("dense")
-        if frozen == dense:
-            x = lax.stop_gradient(x)
+        x = self.layers.enter(x, dense)
         x = x.reshape(x.shape[0], -1)
         x = nn.Dense(_features(self.width), use_bias=False, dtype=dtype)(x)
         x = nn.relu(self.layers.norm_of(dense)()(x))
-        return lax.stop_gradient(x) if frozen == len(BLOCKS) else x
+        return self.layers.enter(x, len(BLOCKS))
 
 
 def make(name: str, *, width: int, stem: str | None) -> Backbone:
@@ -60,12 +56,7 @@ def make(name: str, *, width: int, stem: str | None) -> Backbone:
         name: "small".
         width: channels of the first convolution.
         stem: must be None.
-
-    Raises:
-        InputError: a stem is set.
     """
-    if stem is not None:
-        raise InputError(f"network.stem must be None with network.name {name!r}; got {stem!r}")
     return Backbone(
         module=functools.partial(Small, width),
         features=_features(width),

@@ -152,15 +152,13 @@ class ViT(nn.Module):
         """
         _, depth, heads, patches = architecture(self.variant)
         _check_size(self.variant, x.shape[1], x.shape[2], patches.size)
-        frozen, dtype = self.layers.frozen, self.layers.dtype
+        dtype = self.layers.dtype
         x = Embedding(self.variant, dtype, name="embedding")(x)
         for block in range(1, depth + 1):
-            # The gradient stops at the first block that trains; frozen blocks are constants.
-            if frozen == block:
-                x = lax.stop_gradient(x)
+            x = self.layers.enter(x, block)
             x = Block(heads, patches.layer_scale, dtype, name=f"block{block}")(x)
         x = layer_norm("norm", dtype)(x[:, 0])
-        return lax.stop_gradient(x) if frozen == depth + 1 else x
+        return self.layers.enter(x, depth + 1)
 
 
 def layer_norm(name: str, dtype: jnp.dtype | None) -> nn.LayerNorm:
@@ -238,15 +236,13 @@ def make(name: str, *, width: int, stem: str | None) -> Backbone:
         stem: must be None.
 
     Raises:
-        InputError: another width, or a stem is set.
+        InputError: another width.
     """
     published, depth, _, _ = architecture(name)
     if width != published:
         raise InputError(
             f"network.width must be {published} with network.name {name!r}; got {width}"
         )
-    if stem is not None:
-        raise InputError(f"network.stem must be None with network.name {name!r}; got {stem!r}")
     # The last LayerNorm belongs to the last block.
     blocks = ("embedding", *(f"block{i}" for i in range(1, depth + 1)))
     return Backbone(

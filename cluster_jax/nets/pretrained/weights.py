@@ -55,7 +55,11 @@ def preprocessing(weights: str) -> Preprocessing:
     if weights == BUNDLED:
         return Preprocessing(lite0.MEAN, lite0.STD)
     for name in CONFIGS:
-        file = safetensors.beside(weights, name)
+        if weights.startswith("hf:"):
+            file = safetensors.from_hub(weights, name)
+        else:
+            file = pathlib.Path(weights).expanduser().parent / name
+            file = file if file.is_file() else None
         values = {} if file is None else _read_fields(file)
         if values:
             return Preprocessing(**values)
@@ -140,5 +144,12 @@ def load(weights: str, backbone: str, params: Mapping[str, Any], stats: Any) -> 
     """
     if weights == BUNDLED:
         return lite0.load()
-    path = safetensors.from_hub(weights) if weights.startswith("hf:") else weights
+    path: str | pathlib.Path | None = weights
+    if weights.startswith("hf:"):
+        path = safetensors.from_hub(weights, "model.safetensors")
+    if path is None:
+        raise InputError(
+            "pretrained weights must be a model on the Hugging Face Hub that has a file "
+            f"model.safetensors; got {weights!r}"
+        )
     return safetensors.convert(safetensors.read(path), backbone, params, stats)
