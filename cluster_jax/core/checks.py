@@ -96,8 +96,17 @@ def text(name: str, value: Any) -> None:
         raise InputError(f"{name} must be a string; got {value!r}")
 
 
+def below_one(name: str, value: float) -> None:
+    """Raises an `InputError` unless `0 <= value < 1`."""
+    _number(name, value)
+    if value is None or not 0 <= value < 1:
+        raise InputError(f"{name} must be at least 0 and below 1; got {value}")
+
+
 # Types of config keys whose values are checked when a section is parsed (`core.config`).
 Positive = Annotated[float, positive]
 NonNegative = Annotated[float, functools.partial(at_least, least=0)]
 Fraction = Annotated[float, functools.partial(between, low=0, high=1)]
+BelowOne = Annotated[float, below_one]
 Count = Annotated[int, functools.partial(whole, least=1)]
+CountOrZero = Annotated[int, functools.partial(whole, least=0)]

@@ -7,8 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from cluster_jax.core import checks
-from cluster_jax.core.checks import InputError
+from cluster_jax.core.checks import BelowOne, CountOrZero, Fraction, InputError, NonNegative
 from cluster_jax.data.images import Dataset
 from cluster_jax.data.views import Augment
 
@@ -30,23 +29,11 @@ class FeatureViewsConfig:
         dropout: probability that a column is set to zero; other columns are scaled up.
     """
 
-    cached: int | None
-    neighbors: int
-    step: float
-    noise: float
-    dropout: float
-
-    def __post_init__(self) -> None:
-        if self.cached is not None:
-            checks.whole("feature_views.cached", self.cached, 0)
-        checks.whole("feature_views.neighbors", self.neighbors, 0)
-        checks.between("feature_views.step", self.step, 0, 1)
-        checks.at_least("feature_views.noise", self.noise, 0)
-        checks.finite("feature_views.noise", self.noise)
-        if not 0 <= self.dropout < 1:
-            raise InputError(
-                f"feature_views.dropout must be at least 0 and below 1; got {self.dropout}"
-            )
+    cached: CountOrZero | None
+    neighbors: CountOrZero
+    step: Fraction
+    noise: NonNegative
+    dropout: BelowOne
 
     @property
     def searched(self) -> int:

@@ -6,13 +6,13 @@ import io
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from PIL import Image, ImageOps
 from tqdm import tqdm
 
-from cluster_jax.core import checks
+from cluster_jax.core.checks import Count, Fraction, NonNegative
 
 try:
     import pillow_heif
@@ -75,19 +75,11 @@ class DataConfig:
     dir: str | None
     split: str | None
     label: str
-    image_size: int | None
-    interpolation: str
-    limit: int | None
-    cache_mb: float
-    max_corrupt_fraction: float
-
-    def __post_init__(self) -> None:
-        for key, count in (("image_size", self.image_size), ("limit", self.limit)):
-            if count is not None:
-                checks.whole(f"data.{key}", count, 1)
-        checks.one_of("data.interpolation", self.interpolation, tuple(INTERPOLATIONS))
-        checks.at_least("data.cache_mb", self.cache_mb, 0)
-        checks.between("data.max_corrupt_fraction", self.max_corrupt_fraction, 0, 1)
+    image_size: Count | None
+    interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos"]
+    limit: Count | None
+    cache_mb: NonNegative
+    max_corrupt_fraction: Fraction
 
     @property
     def resize(self) -> Resize | None:

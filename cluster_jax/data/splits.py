@@ -6,11 +6,9 @@ import re
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cluster_jax.core import checks
-from cluster_jax.core.checks import InputError
+from cluster_jax.core.checks import BelowOne, Count, CountOrZero, InputError
 from cluster_jax.data import datasets
-from cluster_jax.data.datasets import DataConfig
-from cluster_jax.data.images import Dataset, order, select
+from cluster_jax.data.images import DataConfig, Dataset, order, select
 
 # Part of the random seed, so that splits and batches of one seed get different permutations.
 SPLIT = 1
@@ -29,17 +27,10 @@ class NovelConfig:
         holdout_seed: random seed of the held-out images.
     """
 
-    classes: int | None
+    classes: Count | None
     test_split: str | None
-    holdout: float
-    holdout_seed: int
-
-    def __post_init__(self) -> None:
-        if self.classes is not None:
-            checks.whole("novel.classes", self.classes, 1)
-        if not 0 <= self.holdout < 1:
-            raise InputError(f"novel.holdout must be 0, or between 0 and 1; got {self.holdout}")
-        checks.whole("novel.holdout_seed", self.holdout_seed, 0)
+    holdout: BelowOne
+    holdout_seed: CountOrZero
 
 
 def load(data: DataConfig, novel: NovelConfig) -> tuple[Dataset, Dataset | None]:

@@ -4,14 +4,14 @@ import dataclasses
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from cluster_jax.core import checks
-from cluster_jax.core.checks import InputError
+from cluster_jax.core.checks import BelowOne, Count, Fraction, InputError, NonNegative
 from cluster_jax.data import augment
 
 View = Callable[[Array, Array], Array]
@@ -31,6 +31,38 @@ class Augment(NamedTuple):
     clean: Callable[[Array], Array]
 
 
+def _check_pair(name: str, value: float | tuple[float, float]) -> None:
+    """Raises an `InputError` unless a probability, or each of a pair, is between 0 and 1."""
+    pair = value if isinstance(value, tuple) else (value, value)
+    if len(pair) != 2:
+        raise InputError(f"{name} must be a number or a pair for view a and b; got {value}")
+    for probability in pair:
+        checks.between(name, probability, 0, 1)
+
+
+def _check_odd(name: str, value: int) -> None:
+    checks.whole(name, value, 1)
+    if value % 2 == 0:
+        raise InputError(f"{name} must be odd; got {value}")
+
+
+def _check_interval(name: str, value: tuple[float, float], highest: float) -> None:
+    is_pair = isinstance(value, tuple) and len(value) == 2
+    if (
+        not is_pair
+        or not all(isinstance(end, int | float) for end in value)
+        or not (0 < value[0] <= value[1] <= highest)
+    ):
+        raise InputError(
+            f"{name} must be (low, high) with 0 < low <= high <= {highest:g}; got {value!r}"
+        )
+
+
+# Types of config keys: a probability, or a pair for view a and view b; an interval.
+PairOfFractions = Annotated[float | tuple[float, float], _check_pair]
+Interval = Annotated[tuple[float, float], partial(_check_interval, highest=math.inf)]
+
+
 @dataclasses.dataclass(frozen=True)
 class CropConfig:
     """Section `augment.crop`: torchvision's RandomResizedCrop.
@@ -40,12 +72,8 @@ class CropConfig:
         ratio: lowest and highest aspect ratio, width / height.
     """
 
-    scale: tuple[float, float]
-    ratio: tuple[float, float]
-
-    def __post_init__(self) -> None:
-        _check_interval("crop.scale", self.scale, 1.0)
-        _check_interval("crop.ratio", self.ratio, math.inf)
+    scale: Annotated[tuple[float, float], partial(_check_interval, highest=1.0)]
+    ratio: Interval
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,17 +86,11 @@ class JitterConfig:
         hue: largest rotation of the hue in turns, at most 0.5.
     """
 
-    probability: float
-    brightness: float
-    contrast: float
-    saturation: float
-    hue: float
-
-    def __post_init__(self) -> None:
-        _check_probability("jitter.probability", self.probability)
-        for name in ("brightness", "contrast", "saturation"):
-            _check_amount(f"jitter.{name}", getattr(self, name))
-        checks.between("augment.jitter.hue", self.hue, 0, 0.5)
+    probability: Fraction
+    brightness: NonNegative
+    contrast: NonNegative
+    saturation: NonNegative
+    hue: Annotated[float, partial(checks.between, low=0, high=0.5)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,16 +104,9 @@ class BlurConfig:
         kernel: size of the kernel, an odd number of pixels.
     """
 
-    probability: float | tuple[float, float]
-    sigma: tuple[float, float]
-    kernel: int
-
-    def __post_init__(self) -> None:
-        _check_probability("blur.probability", self.probability)
-        _check_interval("blur.sigma", self.sigma, math.inf)
-        checks.whole("augment.blur.kernel", self.kernel, 1)
-        if self.kernel % 2 == 0:
-            raise InputError(f"augment.blur.kernel must be odd; got {self.kernel}")
+    probability: PairOfFractions
+    sigma: Interval
+    kernel: Annotated[int, _check_odd]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,12 +118,8 @@ class SolarizeConfig:
         threshold: pixel value on the scale [0, 1].
     """
 
-    probability: float | tuple[float, float]
-    threshold: float
-
-    def __post_init__(self) -> None:
-        _check_probability("solarize.probability", self.probability)
-        checks.between("augment.solarize.threshold", self.threshold, 0, 1)
+    probability: PairOfFractions
+    threshold: Fraction
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,16 +133,10 @@ class AffineConfig:
         shear: largest shear, y per x.
     """
 
-    rotation: float
-    scale: float
-    shift: float
-    shear: float
-
-    def __post_init__(self) -> None:
-        for name in ("rotation", "scale", "shift", "shear"):
-            _check_amount(f"affine.{name}", getattr(self, name))
-        if self.scale >= 1:
-            raise InputError(f"augment.affine.scale must be below 1; got {self.scale}")
+    rotation: NonNegative
+    scale: BelowOne
+    shift: NonNegative
+    shear: NonNegative
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,20 +157,19 @@ class AugmentConfig:
         noise: standard deviation of Gaussian noise on the scale [0, 1], before standardization.
     """
 
-    size: int
+    size: Count
     mean: tuple[float, ...] | None
     std: tuple[float, ...] | None
     crop: CropConfig | None
-    flip: float
+    flip: Fraction
     jitter: JitterConfig | None
-    grayscale: float
+    grayscale: Fraction
     blur: BlurConfig | None
     solarize: SolarizeConfig | None
     affine: AffineConfig | None
-    noise: float
+    noise: NonNegative
 
     def __post_init__(self) -> None:
-        checks.whole("augment.size", self.size, 1)
         if self.std is not None and not all(s > 0 for s in self.std):
             raise InputError(f"augment.std must be greater than 0; got {self.std}")
         if self.mean is not None and self.std is not None and len(self.mean) != len(self.std):
@@ -173,9 +177,6 @@ class AugmentConfig:
                 "augment.mean and augment.std must have one value for each channel; got "
                 f"{self.mean} and {self.std}"
             )
-        _check_probability("flip", self.flip)
-        _check_probability("grayscale", self.grayscale)
-        _check_amount("noise", self.noise)
         if self.blur is not None and self.blur.kernel // 2 >= self.size:
             raise InputError(
                 f"augment.blur.kernel must be at most {2 * self.size - 1} for views of {self.size} "
@@ -280,24 +281,3 @@ def _probabilities(config: BlurConfig | SolarizeConfig | None) -> tuple[float, f
         return 0.0, 0.0
     value = config.probability
     return value if isinstance(value, tuple) else (value, value)
-
-
-def _check_probability(name: str, value: float | tuple[float, float]) -> None:
-    """Raises an `InputError` unless a probability, or each of a pair, is between 0 and 1."""
-    pair = value if isinstance(value, tuple) else (value, value)
-    if len(pair) != 2:
-        raise InputError(f"augment.{name} must be a number or a pair for view a and b; got {value}")
-    for probability in pair:
-        checks.between(f"augment.{name}", probability, 0, 1)
-
-
-def _check_amount(name: str, value: float) -> None:
-    checks.at_least(f"augment.{name}", value, 0)
-    checks.finite(f"augment.{name}", value)
-
-
-def _check_interval(name: str, value: tuple[float, float], highest: float) -> None:
-    if len(value) != 2 or not 0 < value[0] <= value[1] <= highest:
-        raise InputError(
-            f"augment.{name} must be (low, high) with 0 < low <= high <= {highest:g}; got {value!r}"
-        )

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
+from cluster_jax.core.config import parse_section
 from cluster_jax.data import datasets, images, tfds_source
 
 BASE = {
@@ -60,7 +61,7 @@ def test_digits_subset_and_canvas():
 )
 def test_bad_values(change, message):
     with pytest.raises(ValueError, match=message):
-        datasets.load(datasets.DataConfig(name="digits", **BASE | change))
+        parse_section(datasets.DataConfig, "data", {"name": "digits", **BASE, **change})
 
 
 def test_statistics_are_those_of_all_pixels(rng, tmp_path):

@@ -199,7 +199,10 @@ def changed(part: str, **values) -> dict:
         (changed("blur", probability=(0.5, 0.1, 0.2)), r"a pair for view a and b; got \(0\.5"),
         (changed("solarize", probability=-0.2), r"augment\.solarize\.probability must be"),
         (changed("solarize", threshold=1.2), r"augment\.solarize\.threshold must be between"),
-        (changed("affine", scale=1.0), r"augment\.affine\.scale must be below 1; got 1\.0"),
+        (
+            changed("affine", scale=1.0),
+            r"augment\.affine\.scale must be at least 0 and below 1; got 1\.0",
+        ),
         (changed("affine", shear=-0.1), r"augment\.affine\.shear must be"),
         ({"blur": {"probability": 0.5, "kernel": 3}}, r"missing config key augment\.blur\.sigma"),
         (changed("crop", scal=1), r"unknown config key augment\.crop\.scal;"),
