@@ -29,6 +29,9 @@ def _add_images(config):
     config.data.interpolation = "bicubic"  # None: that of pretrained weights
     config.data.limit = config_dict.placeholder(int)  # None: all images
     config.data.cache_mb = 2048.0
+    # What random crops are taken from: the "square" of image_size; "host": the whole image, by the
+    # host, as in the papers, for streamed folders and TFDS sets.
+    config.data.crop = "square"
     config.data.max_corrupt_fraction = 0.05  # largest fraction of unreadable files
 
     config.augment = ConfigDict()

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from cluster_jax.data import host_crops
 from cluster_jax.data.images import Dataset, order
 
 # A dict of arrays, or, with labeled rows, a dict of such dicts.
@@ -109,6 +110,7 @@ def stream(
     A batch of a cached set is `{"index"}`: the step gathers the images on the device. A batch of a
     streamed set is `{"index", "image"}`, decoded up to `prefetch` batches ahead in threads that
     end when the iterator is closed or exhausted; an error is raised when its batch is reached.
+    `"image"` has two crops of every image if the set has `crops`.
 
     With `labeled` rows a batch is `{"labeled": {"index", "label"}, "unlabeled": {"index"}}`, and
     `"image"` if streamed. Unlabeled images have no label in it. Each part has its own epochs.
@@ -144,7 +146,9 @@ def stream(
         arrays = {"index": index}
         if name == "labeled" and dataset.known is not None:
             arrays["label"] = dataset.known[index]
-        if dataset.images is None:
+        if dataset.crops is not None:
+            arrays["image"] = host_crops.fetch(dataset, index, seed=seed, step=step)
+        elif dataset.images is None:
             arrays["image"] = dataset.fetch(index)
         return arrays
 

@@ -2,7 +2,7 @@
 
 import collections
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from absl import logging
@@ -23,6 +23,7 @@ from cluster_jax.data.images import (
 )
 
 CHANNELS = 3
+Decoder = Callable[[bytes], np.ndarray]
 
 
 def load(config: DataConfig) -> Dataset:
@@ -56,11 +57,12 @@ def load(config: DataConfig) -> Dataset:
             size=len(files),
             shape=reader.shape,
             images=None,
-            fetch=fetcher(reader.read),
+            fetch=fetcher(reader.read, config.resize, CHANNELS),
             labels=labels,
             label_names=names,
             sources=tuple(files),
             unreadable=reader.unreadable,
+            read=reader.read,
             ignored=ignored,
         )
     results = list(map_threaded(reader.attempt, range(len(files)), "reading images"))
@@ -97,14 +99,17 @@ class _Reader:
         self.reasons: dict[int, str] = {}
         self.shape: tuple[int, ...] = ()
         side = config.image_size
-        self.shape = self.read(0).shape if side is None else (side, side, CHANNELS)
+        self.shape = self.read(0, self._square).shape if side is None else (side, side, CHANNELS)
 
-    def attempt(self, i: int) -> np.ndarray | None:
+    def _square(self, data: bytes) -> np.ndarray:
+        return decode(data, self._config.resize, CHANNELS)
+
+    def attempt(self, i: int, decode: Decoder | None = None) -> np.ndarray | None:
         """Image i; None if it cannot be read, with an entry in `reasons`."""
         path = self._root / self._files[i]
         try:
             data = path.read_bytes()
-            image = decode(data, self._config.resize, CHANNELS)
+            image = (decode or self._square)(data)
         # Pillow raises errors of many types on damaged bytes, SyntaxError included.
         except Exception as error:
             # What the disk or the network reports may be otherwise the next time.
@@ -121,7 +126,7 @@ class _Reader:
             self.reasons[i] = reason
             return None
         self._is_read[i] = True
-        if self.shape and image.shape != self.shape:
+        if self.shape and image.ndim == 3 and image.shape != self.shape:
             (h, w, _), (h0, w0, _) = image.shape, self.shape
             raise ValueError(
                 f"images must have one size; got {self._files[i]} of {h} x {w} and {h0} x {w0} "
@@ -129,11 +134,11 @@ class _Reader:
             )
         return image
 
-    def read(self, i: int) -> np.ndarray:
+    def read(self, i: int, decode: Decoder) -> np.ndarray:
         """Image i, or the next readable one, whichever files were read before."""
         for j in (*range(i, len(self._files)), *range(i)):
             if j not in self.reasons:
-                image = self.attempt(j)
+                image = self.attempt(j, decode)
                 if image is not None:
                     return image
                 logging.warning("%s cannot be read (%s)", self._files[j], self.reasons[j])

@@ -69,6 +69,8 @@ class DataConfig:
         cache_mb: sets up to this size, in 10^6 bytes of uint8 (of float32 for features), are
             decoded into `Dataset.images`; images of a larger set are decoded by every `fetch`.
         max_corrupt_fraction: largest fraction, 0 to 1, of a folder's files that may be unreadable.
+        crop: what random crops are taken from: "square", the square of `image_size`, on the device;
+            or "host", the whole image, see `host_crops`; the set is then streamed.
     """
 
     name: str
@@ -80,6 +82,7 @@ class DataConfig:
     limit: Count | None
     cache_mb: NonNegative
     max_corrupt_fraction: Fraction
+    crop: Literal["square", "host"] = "square"
 
     @property
     def resize(self) -> Resize | None:
@@ -88,7 +91,22 @@ class DataConfig:
 
     def fits(self, count: int, shape: tuple[int, ...]) -> bool:
         """Whether `count` uint8 images of `shape` are cached."""
-        return count * int(np.prod(shape)) <= self.cache_mb * 1e6
+        return self.crop == "square" and count * int(np.prod(shape)) <= self.cache_mb * 1e6
+
+
+class HostCrops(NamedTuple):
+    """Random crops that the host takes from whole images, see `host_crops`.
+
+    Attributes:
+        size: side of the crops in pixels, to which they are resized.
+        scale, ratio: as in the section `augment.crop`.
+        interpolation: one of `INTERPOLATIONS`.
+    """
+
+    size: int
+    scale: tuple[float, float]
+    ratio: tuple[float, float]
+    interpolation: str
 
 
 class Dataset(NamedTuple):
@@ -109,6 +127,8 @@ class Dataset(NamedTuple):
         skipped: (path, reason) of every file that could not be read and has no row.
         unreadable: indices int `[b]` -> why the file of each cannot be read, None for a readable
             one; `fetch` has the next readable image in its place. None: all images are readable.
+        read: (index, decoder of the bytes of a file) -> image, of a streamed set; else None.
+        crops: random crops that training batches have in place of images, or None.
         ignored: (suffix, number) of the files of a folder that are not of `EXTENSIONS`.
         known: int32 `[N]`, class labels for training, -1 for unlabeled images; None except in novel
             class discovery.
@@ -128,6 +148,8 @@ class Dataset(NamedTuple):
     sources: tuple[str, ...] | None = None
     skipped: tuple[tuple[str, str], ...] = ()
     unreadable: Callable[[np.ndarray], list[str | None]] | None = None
+    read: Callable[[int, Callable[[bytes], np.ndarray]], np.ndarray] | None = None
+    crops: HostCrops | None = None
     ignored: tuple[tuple[str, int], ...] = ()
     known: np.ndarray | None = None
     neighbors: int = 0
@@ -138,6 +160,13 @@ class Dataset(NamedTuple):
     def shown(self) -> "Dataset | None":
         """The images to show: this set, or the images that it has the features of, or None."""
         return self if self.has_images else self.features_of
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """Shape of an item of a training batch: `shape`, or `[2, size, size, C]` for `crops`."""
+        if self.crops is None:
+            return self.shape
+        return (2, self.crops.size, self.crops.size, self.shape[-1])
 
     @property
     def has_images(self) -> bool:
@@ -183,6 +212,10 @@ def select(dataset: Dataset, indices: np.ndarray) -> Dataset:
         assert dataset.unreadable is not None
         return dataset.unreadable(indices[positions])
 
+    def read(position: int, decode: Callable[[bytes], np.ndarray]) -> np.ndarray:
+        assert dataset.read is not None
+        return dataset.read(int(indices[position]), decode)
+
     return dataset._replace(
         size=len(indices),
         images=take(dataset.images),
@@ -190,6 +223,7 @@ def select(dataset: Dataset, indices: np.ndarray) -> Dataset:
         labels=take(dataset.labels),
         sources=take(dataset.sources),
         unreadable=None if dataset.unreadable is None else unreadable,
+        read=None if dataset.read is None else read,
         known=take(dataset.known),
         nearest=None,
         features_of=None if dataset.features_of is None else select(dataset.features_of, indices),
@@ -315,9 +349,14 @@ def map_indices(function: Callable[[int], Any], indices: np.ndarray) -> list:
     return list(_pool().map(function, np.asarray(indices).tolist()))
 
 
-def fetcher(read: Callable[[int], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
-    """The `fetch` of a streamed set: stacks the images that `read` returns for the indices."""
-    return lambda indices: np.stack(map_indices(read, indices))
+def fetcher(
+    read: Callable[[int, Callable[[bytes], np.ndarray]], np.ndarray],
+    resize: Resize | None,
+    channels: int,
+) -> Callable[[np.ndarray], np.ndarray]:
+    """The `fetch` of a streamed set with the function `Dataset.read`; see `decode`."""
+    square = functools.partial(decode, resize=resize, channels=channels)
+    return lambda indices: np.stack(map_indices(lambda i: read(i, square), indices))
 
 
 def order(count: int, *entropy: int) -> np.ndarray:

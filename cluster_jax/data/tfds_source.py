@@ -1,9 +1,10 @@
 """Prepared TFDS data sets, read without TensorFlow."""
 
+import functools
 import os
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,6 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.data.images import (
     DataConfig,
     Dataset,
-    Resize,
     decode,
     fetcher,
     in_memory,
@@ -59,21 +59,31 @@ def load(config: DataConfig) -> Dataset:
     if label in features:
         labels = np.empty(size, np.int32)
 
-    def read(row: int) -> np.ndarray:
+    def read(row: int, decode: Callable[[bytes], np.ndarray]) -> np.ndarray:
         record = source[records[row]]
         if labels is not None:
             labels[row] = record[label]
-        return _decode(record["image"], resize, channels, name, records[row])
+        try:
+            return decode(record["image"])
+        # Pillow raises errors of many types on damaged bytes.
+        except Exception as error:
+            raise InputError(
+                f"record {records[row]} of {name} must be a readable image; got an error "
+                f"({error}): prepare the data set again"
+            ) from error
 
     if config.fits(size, shape):
         images = np.empty((size, *shape), np.uint8)
-        for row, image in enumerate(map_threaded(read, range(size), f"reading {name}")):
+        square = functools.partial(decode, resize=resize, channels=channels)
+        decoded = map_threaded(lambda row: read(row, square), range(size), f"reading {name}")
+        for row, image in enumerate(decoded):
             images[row] = image
         return in_memory(name, images, config, labels, label_names)
     if labels is not None:
         stored = map_threaded(lambda i: source[i][label], records, f"reading labels of {name}")
         labels[:] = np.fromiter(stored, np.int32, size)
-    return Dataset(name, size, shape, None, fetcher(read), labels, label_names)
+    fetch = fetcher(read, resize, channels)
+    return Dataset(name, size, shape, None, fetch, labels, label_names, read=read)
 
 
 def _open(name: str, dir: str | None, split: str | None) -> tuple[Any, Sequence]:
@@ -133,16 +143,3 @@ def _version(root: epath.Path, name: str) -> epath.Path | None:
     if version:
         return next((path for path in folders.values() if path.name == version), None)
     return folders[max(folders)] if folders else None
-
-
-def _decode(
-    data: bytes, resize: Resize | None, channels: int, name: str, record: int
-) -> np.ndarray:
-    try:
-        return decode(data, resize, channels)
-    # Pillow raises errors of many types on damaged bytes.
-    except Exception as error:
-        raise InputError(
-            f"record {record} of {name} must be a readable image; got an error ({error}): prepare "
-            "the data set again"
-        ) from error

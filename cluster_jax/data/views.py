@@ -20,6 +20,9 @@ View = Callable[[Array, Array], Array]
 class Augment(NamedTuple):
     """Functions of one uint8 image `[H, W, C]`; the caller vmaps them.
 
+    In a training batch with `Dataset.crops` an image is two crops `[2, size, size, C]`, one for
+    each view; a third view has the crop of view a, and there is no `clean` image.
+
     Attributes:
         view: `(key, image) -> [size, size, C]`: augmented and standardized, view a.
         other: view b, which has its own probabilities of blur and solarization.
@@ -206,20 +209,21 @@ def make(config: AugmentConfig) -> Augment:
         return (image - channel_mean[None, None]) / channel_std[None, None]
 
     def clean(image: Array) -> Array:
+        if image.ndim == 4:
+            raise InputError(
+                "data.crop must be 'square' where a training needs images that are not cropped at "
+                "random; got 'host'"
+            )
         return standardized(augment.fit(_to_float(image), config.size))
 
-    def view(
-        key: Array, image: Array, blur_probability: float, solarize_probability: float
-    ) -> Array:
-        image = _augmented(config, key, _to_float(image), blur_probability, solarize_probability)
-        return standardized(image)
+    def view(key: Array, image: Array, number: int) -> Array:
+        section, blurred = config, _probabilities(config.blur)[number]
+        if image.ndim == 4:
+            image, section = image[number], dataclasses.replace(config, crop=None)
+        solarized = _probabilities(config.solarize)[number]
+        return standardized(_augmented(section, key, _to_float(image), blurred, solarized))
 
-    probabilities = zip(_probabilities(config.blur), _probabilities(config.solarize), strict=True)
-    a, b = (
-        partial(view, blur_probability=blurred, solarize_probability=solarized)
-        for blurred, solarized in probabilities
-    )
-    return Augment(a, b, clean)
+    return Augment(partial(view, number=0), partial(view, number=1), clean)
 
 
 # Compiled as a part of the step; jitted, so that the views of a batch are traced once.

@@ -12,7 +12,15 @@ from jax.sharding import Mesh
 
 from cluster_jax.core import checks, io, schedules
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import batches, datasets, feature_views, features, splits, views
+from cluster_jax.data import (
+    batches,
+    datasets,
+    feature_views,
+    features,
+    host_crops,
+    splits,
+    views,
+)
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import readable, to_rgb
 from cluster_jax.data.views import AugmentConfig
@@ -105,6 +113,7 @@ def load_inputs(
                 f"method.classes must be at most the {num_clustered} unlabeled images; "
                 f"got {classes}"
             )
+        dataset = host_crops.with_crops(dataset, config.data, config.augment)
         if dataset.has_images:
             augment = _with_statistics(config.augment, dataset)
             config = dataclasses.replace(config, augment=augment)

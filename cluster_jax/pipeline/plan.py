@@ -204,7 +204,7 @@ def _lower(run: TrainingRun, mesh: Mesh, rows: int) -> tuple[Any, dict[str, int]
     state = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=replicated), state
     )
-    shapes = {"index": ((rows,), jnp.int32), "image": ((rows, *run.dataset.shape), jnp.uint8)}
+    shapes = {"index": ((rows,), jnp.int32), "image": ((rows, *run.dataset.batch_shape), jnp.uint8)}
     batch = {
         name: jax.ShapeDtypeStruct(shape, dtype, sharding=sharded)
         for name, (shape, dtype) in shapes.items()

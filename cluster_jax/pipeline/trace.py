@@ -23,7 +23,7 @@ def try_step(run: TrainingRun) -> None:
         states.check_batch(count, run.mesh)
         batch[name] = {
             "index": jax.ShapeDtypeStruct((count,), jnp.int32),
-            "image": jax.ShapeDtypeStruct((count, *run.dataset.shape), _dtype(run.dataset)),
+            "image": jax.ShapeDtypeStruct((count, *run.dataset.batch_shape), _dtype(run.dataset)),
         }
         if name == "labeled":
             batch[name]["label"] = jax.ShapeDtypeStruct((count,), jnp.int32)

@@ -61,7 +61,9 @@ def test_digits_subset_and_canvas():
 )
 def test_bad_values(change, message):
     with pytest.raises(ValueError, match=message):
-        parse_section(datasets.DataConfig, "data", {"name": "digits", **BASE, **change})
+        parse_section(
+            datasets.DataConfig, "data", {"name": "digits", "crop": "square", **BASE, **change}
+        )
 
 
 def test_statistics_are_those_of_all_pixels(rng, tmp_path):
@@ -189,7 +191,7 @@ def test_another_feature_can_hold_the_classes(monkeypatch):
     picture = np.zeros((2, 2, 1), np.uint8)
     source = [{"image": picture, "label": 9 - i, "coarse_label": i % 2} for i in range(4)]
     monkeypatch.setattr(tfds_source, "_open", lambda *_: (builder, source))
-    monkeypatch.setattr(tfds_source, "_decode", lambda image, *_: image)
+    monkeypatch.setattr(tfds_source, "decode", lambda image, **_: image)
     for megabytes in (100.0, 0.0):
         some = BASE | {"cache_mb": megabytes}
         fine = datasets.load(datasets.DataConfig(name="cifar100", **some))

@@ -56,6 +56,12 @@ def test_files_without_a_row(tmp_path, config, capsys):
     assert json.loads((workdir / "images.json").read_text())["size"] == 64
 
 
+def test_crops_of_whole_images(tmp_path, config):
+    config.data.crop = "host"
+    results = pipeline.run_pipeline(config, tmp_path / "run")
+    assert results["provenance"]["images_trained"] == 61
+
+
 def test_too_many(tmp_path, config):
     config.data.max_corrupt_fraction = 0.04
     with pytest.raises(

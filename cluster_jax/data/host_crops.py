@@ -1,0 +1,132 @@
+"""RandomResizedCrop of whole images on the host, as in the papers: `data.crop` "host".
+
+A streamed image is decoded once for each batch, and two crops of it, for view a and view b, go to
+the device instead of one square. A crop is a function of (seed, step, index of the image), so that
+a resumed training sees the same crops.
+"""
+
+import functools
+import io
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from cluster_jax.core.checks import InputError
+from cluster_jax.data.augment import TRIES
+from cluster_jax.data.images import (
+    INTERPOLATIONS,
+    DataConfig,
+    Dataset,
+    HostCrops,
+    map_indices,
+    to_8_bit,
+)
+from cluster_jax.data.views import AugmentConfig
+
+ORIENTATION = 274  # the EXIF tag; 5 to 8 stand for a quarter turn
+VIEWS = 2
+
+
+def with_crops(dataset: Dataset, data: DataConfig, augment: AugmentConfig) -> Dataset:
+    """The data set with the `crops` that its config asks for.
+
+    Raises:
+        InputError: `data.crop` is "host" for a set without image files or without random crops.
+    """
+    if data.crop == "square":
+        return dataset
+    if dataset.read is None or not dataset.has_images:
+        raise InputError(
+            f"data.crop must be 'square' for {dataset.name}, which is not read from image files; "
+            "got 'host'"
+        )
+    if augment.crop is None:
+        raise InputError("augment.crop must be set with data.crop 'host'; got None")
+    scale, ratio = augment.crop.scale, augment.crop.ratio
+    return dataset._replace(crops=HostCrops(augment.size, scale, ratio, data.interpolation))
+
+
+def fetch(dataset: Dataset, indices: np.ndarray, *, seed: int, step: int) -> np.ndarray:
+    """The crops of a training batch, uint8 `[b, 2, size, size, C]`, decoded in threads.
+
+    Args:
+        dataset: images with `crops`.
+        indices: int `[b]`.
+        seed: random seed.
+        step: training step.
+    """
+    read, crops, channels = dataset.read, dataset.crops, dataset.shape[-1]
+    assert read is not None
+    assert crops is not None
+
+    def both(index: int) -> np.ndarray:
+        seeds = np.random.SeedSequence((seed, step, index))
+        # Raw words, which are the same in every version of NumPy, as 53-bit fractions.
+        words = np.random.Philox(seeds).random_raw(VIEWS * (2 * TRIES + 2))
+        draws = ((words >> 11) * 2.0**-53).reshape(VIEWS, -1).tolist()
+        return read(index, functools.partial(decode, crops=crops, draws=draws, channels=channels))
+
+    return np.stack(map_indices(both, indices))
+
+
+def decode(
+    data: bytes, crops: HostCrops, draws: Sequence[Sequence[float]], channels: int
+) -> np.ndarray:
+    """A crop of an encoded image for each row of `draws`, uint8 `[n, size, size, channels]`.
+
+    Colors, transparency and orientation are treated as in `images.decode`. A JPEG is decoded at
+    1/2, 1/4 or 1/8 of its size as long as the sides of all crops stay at least twice their size.
+
+    Args:
+        data: bytes of an image file.
+        crops: size and distribution.
+        draws: for each crop, numbers in [0, 1), see `random_box`.
+        channels: 1 (gray) or 3 (RGB).
+    """
+    size = (crops.size, crops.size)
+    with Image.open(io.BytesIO(data)) as file:
+        # The getexif of Pillow's PNG class decodes the whole image, since tags may come last.
+        is_turned = Image.Image.getexif(file).get(ORIENTATION, 1) >= 5
+        width, height = file.size[::-1] if is_turned else file.size
+        boxes = [random_box(row, width, height, crops.scale, crops.ratio) for row in draws]
+        factor = 2 * crops.size / min(min(box[2:]) for box in boxes)
+        file.draft(None, (math.ceil(file.width * factor), math.ceil(file.height * factor)))
+        image = to_8_bit(ImageOps.exif_transpose(file), "RGB" if channels == 3 else "L")
+    x, y = image.width / width, image.height / height
+    views = []
+    for left, top, w, h in boxes:
+        box = (round(left * x), round(top * y), round((left + w) * x), round((top + h) * y))
+        # Cropped first, since the option `box` of `resize` also mixes pixels around the box.
+        views.append(np.asarray(image.crop(box).resize(size, INTERPOLATIONS[crops.interpolation])))
+    return np.stack(views).reshape(-1, *size, channels)
+
+
+def random_box(
+    draws: Sequence[float],
+    width: int,
+    height: int,
+    scale: tuple[float, float],
+    ratio: tuple[float, float],
+) -> tuple[int, int, int, int]:
+    """The box (left, top, width, height) of torchvision's RandomResizedCrop.
+
+    The same distribution as `augment.random_box`.
+
+    Args:
+        draws: 22 numbers in [0, 1): ten for the area, ten for the aspect ratio, two for the place.
+        width: of the image, in pixels.
+        height: of the image, in pixels.
+        scale: lowest and highest fraction of the area.
+        ratio: lowest and highest aspect ratio, width / height.
+    """
+    low, high = math.log(ratio[0]), math.log(ratio[1])
+    for area, aspect in zip(draws[:TRIES], draws[TRIES : 2 * TRIES], strict=True):
+        pixels = width * height * (scale[0] + (scale[1] - scale[0]) * area)
+        root = math.exp((low + (high - low) * aspect) / 2)
+        w, h = round(math.sqrt(pixels) * root), round(math.sqrt(pixels) / root)
+        if 0 < w <= width and 0 < h <= height:
+            return int(draws[-1] * (width - w + 1)), int(draws[-2] * (height - h + 1)), w, h
+    w, h = min(width, round(height * ratio[1])), min(height, round(width / ratio[0]))
+    return (width - w) // 2, (height - h) // 2, w, h
