@@ -93,13 +93,15 @@ def decode(
         boxes = [random_box(row, width, height, crops.scale, crops.ratio) for row in draws]
         factor = 2 * crops.size / min(min(box[2:]) for box in boxes)
         file.draft(None, (math.ceil(file.width * factor), math.ceil(file.height * factor)))
-        image = to_8_bit(ImageOps.exif_transpose(file), "RGB" if channels == 3 else "L")
-    x, y = image.width / width, image.height / height
-    views = []
-    for left, top, w, h in boxes:
-        box = (round(left * x), round(top * y), round((left + w) * x), round((top + h) * y))
-        # Cropped first, since the option `box` of `resize` also mixes pixels around the box.
-        views.append(np.asarray(image.crop(box).resize(size, INTERPOLATIONS[crops.interpolation])))
+        ImageOps.exif_transpose(file, in_place=True)
+        image = to_8_bit(file, "RGB" if channels == 3 else "L")
+        x, y = image.width / width, image.height / height
+        views = []
+        for left, top, w, h in boxes:
+            box = (round(left * x), round(top * y), round((left + w) * x), round((top + h) * y))
+            # Cropped first, since the option `box` of `resize` also mixes pixels around the box.
+            view = image.crop(box).resize(size, INTERPOLATIONS[crops.interpolation])
+            views.append(np.asarray(view))
     return np.stack(views).reshape(-1, *size, channels)
 
 
