@@ -51,13 +51,7 @@ def warmup_cosine(peak: float, warmup: int, total: int, end: float = 0.0) -> Sch
     NCC code divides by `total` instead and ends above it.
     """
     fall = cosine(peak, end, total - warmup)
-
-    def schedule(step: Array | int) -> Array:
-        step = jnp.asarray(step, jnp.result_type(float))
-        rise = peak * (step + 1) / max(warmup, 1)
-        return jnp.where(step < warmup, rise, fall(step - warmup))
-
-    return schedule
+    return _after_warmup(peak, warmup, lambda step: fall(step - warmup))
 
 
 def warmup_drops(peak: float, warmup: int, every: int) -> Schedule:
@@ -65,11 +59,14 @@ def warmup_drops(peak: float, warmup: int, every: int) -> Schedule:
 
     The steps are counted from 0, so the warm-up does not shift the drops.
     """
+    return _after_warmup(peak, warmup, lambda step: peak * 0.1 ** jnp.floor(step / every))
 
+
+def _after_warmup(peak: float, warmup: int, after: Callable[[Array], Array]) -> Schedule:
     def schedule(step: Array | int) -> Array:
         step = jnp.asarray(step, jnp.result_type(float))
         rise = peak * (step + 1) / max(warmup, 1)
-        return jnp.where(step < warmup, rise, peak * 0.1 ** jnp.floor(step / every))
+        return jnp.where(step < warmup, rise, after(step))
 
     return schedule
 

@@ -174,17 +174,19 @@ class Dataset(NamedTuple):
         return len(self.shape) == 3
 
 
-def to_rgb(dataset: Dataset) -> Dataset:
-    """The data set with three channels; a gray channel is repeated."""
-    height, width, channels = dataset.shape
-    if channels == 3:
+def with_channels(dataset: Dataset, channels: int) -> Dataset:
+    """The data set with 1 or 3 channels: a gray channel is repeated, colors become their luma."""
+    if dataset.shape[-1] == channels:
         return dataset
-    images = None if dataset.images is None else np.repeat(dataset.images, 3, axis=-1)
 
-    def fetch(indices: np.ndarray) -> np.ndarray:
-        return np.repeat(dataset.fetch(indices), 3, axis=-1) if images is None else images[indices]
+    def convert(images: np.ndarray) -> np.ndarray:
+        if channels == 3:
+            return np.repeat(images, 3, axis=-1)
+        return np.stack([np.asarray(Image.fromarray(x).convert("L")) for x in images])[..., None]
 
-    return dataset._replace(shape=(height, width, 3), images=images, fetch=fetch)
+    images = None if dataset.images is None else convert(dataset.images)
+    fetch = (lambda i: convert(dataset.fetch(i))) if images is None else images.__getitem__
+    return dataset._replace(shape=(*dataset.shape[:2], channels), images=images, fetch=fetch)
 
 
 def in_memory(

@@ -4,13 +4,11 @@ import dataclasses
 import os
 from collections.abc import Sequence
 
-import numpy as np
 from etils import epath
 from numpy.typing import ArrayLike
-from PIL import Image
 
 from cluster_jax.data import arrays, features, folder
-from cluster_jax.data.images import DataConfig, Dataset, decode, in_memory, readable, to_rgb
+from cluster_jax.data.images import DataConfig, Dataset, decode, in_memory, readable, with_channels
 
 
 def load(
@@ -56,8 +54,7 @@ def load(
                 f"{dataset.shape[1]}"
             )
     else:
-        if dataset.shape[2] != shape[2]:
-            dataset = _to_gray(dataset) if shape[2] == 1 else to_rgb(dataset)
+        dataset = with_channels(dataset, shape[2])
         if dataset.shape != tuple(shape):
             raise ValueError(
                 f"images must be {height} x {width} (height x width) like the training images; got "
@@ -82,15 +79,3 @@ def _load_path(path: str, config: DataConfig) -> Dataset:
             "read"
         ) from error
     return in_memory("folder", image[None], config)._replace(sources=(file.name,))
-
-
-def _to_gray(dataset: Dataset) -> Dataset:
-    """The data set in gray; images that were gray files keep their values."""
-
-    def grayscale(images: np.ndarray) -> np.ndarray:
-        return np.stack([np.asarray(Image.fromarray(x).convert("L")) for x in images])[..., None]
-
-    shape = (*dataset.shape[:2], 1)
-    images = None if dataset.images is None else grayscale(dataset.images)
-    fetch = (lambda i: grayscale(dataset.fetch(i))) if images is None else images.__getitem__
-    return dataset._replace(shape=shape, images=images, fetch=fetch)

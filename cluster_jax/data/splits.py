@@ -176,10 +176,8 @@ def hold_out(dataset: Dataset, *, share: float, seed: int) -> tuple[Dataset, Dat
     The split is a pure function of labels, share and seed, the same in every process.
 
     Raises:
-        ValueError: the share is not between 0 and 1, a split is empty, or there are no labels.
+        ValueError: a split is empty, or there are no labels.
     """
-    if not 0 < share < 1:
-        raise ValueError(f"novel.holdout must be 0, or between 0 and 1; got {share}")
     if dataset.labels is None:
         raise ValueError(
             f"novel.holdout must be 0 for {dataset.name}, which has no labels; got {share}"

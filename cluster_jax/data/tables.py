@@ -325,7 +325,7 @@ def _read_lines(path: str, kind: str, rows: int) -> NDArray:
 
 def _has_header(values: list[str]) -> bool:
     """Whether the first value is a word and the others, two or more, are integers."""
-    is_integer = [_is_integer(value) for value in values]
+    is_integer = [_is_number(value, int) for value in values]
     return len(values) > 2 and not is_integer[0] and all(is_integer[1:])
 
 
@@ -359,17 +359,9 @@ def _decimal_point(cell: str) -> str:
     return number if "," in cell and _is_number(number) else cell
 
 
-def _is_number(cell: str) -> bool:
+def _is_number(cell: str, kind: type[float] | type[int] = float) -> bool:
     try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_integer(cell: str) -> bool:
-    try:
-        int(cell)
+        kind(cell)
     except ValueError:
         return False
     return True

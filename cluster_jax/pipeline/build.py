@@ -22,7 +22,7 @@ from cluster_jax.data import (
     views,
 )
 from cluster_jax.data.datasets import Dataset
-from cluster_jax.data.images import readable, to_rgb
+from cluster_jax.data.images import readable, with_channels
 from cluster_jax.data.views import AugmentConfig
 from cluster_jax.evaluation import options
 from cluster_jax.methods import base
@@ -96,7 +96,10 @@ def load_inputs(
             embed = functools.partial(_pending, config)
             # The features of all images are made first, of which the neighbors are searched.
             dataset, test = readable(dataset), None if test is None else readable(test)
-            dataset, test = embed(to_rgb(dataset)), None if test is None else embed(to_rgb(test))
+            dataset, test = (
+                embed(with_channels(dataset, 3)),
+                None if test is None else embed(with_channels(test, 3)),
+            )
         if not dataset.has_images:
             if config.network.weights is not None:
                 raise InputError(
@@ -106,7 +109,10 @@ def load_inputs(
             dataset = features.with_neighbors(dataset, config.feature_views.searched)
         if config.network.weights is not None:
             # What is pretrained takes three channels.
-            dataset, test = to_rgb(dataset), None if test is None else to_rgb(test)
+            dataset, test = (
+                with_channels(dataset, 3),
+                None if test is None else with_channels(test, 3),
+            )
         classes = config.method.novel_classes
         if classes is not None and 0 < num_clustered < classes:
             raise InputError(

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from cluster_jax.core.checks import InputError
+from cluster_jax.core.config import parse_section
 from cluster_jax.data import batches, splits
 from cluster_jax.data.datasets import DataConfig
 from cluster_jax.data.images import Dataset, select
@@ -100,10 +101,12 @@ def test_hold_out_is_a_function_of_the_seed():
     assert [int(name.split(".")[0]) for name in found[0]] == [3, 6, 8, 10, 11, 12, 13, 18]
 
 
-@pytest.mark.parametrize("share", [-0.1, 0.0, 1.0, 1.5, float("nan")])
+@pytest.mark.parametrize("share", [-0.1, 1.0, 1.5, float("nan")])
 def test_hold_out_of_a_share_out_of_range(share):
-    with pytest.raises(ValueError, match=rf"^novel.holdout must be 0, or between .*; got {share}$"):
-        splits.hold_out(made(), share=share, seed=0)
+    values = {"classes": 2, "test_split": None, "holdout": share, "holdout_seed": 0}
+    message = f"^novel.holdout must be at least 0 and below 1; got {share}$"
+    with pytest.raises(ValueError, match=message):
+        parse_section(NovelConfig, "novel", values)
 
 
 @pytest.mark.parametrize(("share", "what"), [(0.01, "none"), (0.99, "all")])
