@@ -1,6 +1,7 @@
 """Image folders: nested or flat, with or without class folders."""
 
 import collections
+import itertools
 import os
 from collections.abc import Callable, Sequence
 
@@ -20,6 +21,7 @@ from cluster_jax.data.images import (
     map_indices,
     map_threaded,
     subset,
+    without,
 )
 
 CHANNELS = 3
@@ -51,38 +53,30 @@ def load(config: DataConfig) -> Dataset:
     files = [all_files[i] for i in indices]
     labels = None if labels is None else labels[indices]
     reader = _Reader(root, files, config)
-    if not config.fits(len(files), reader.shape):
-        return Dataset(
-            name="folder",
-            size=len(files),
-            shape=reader.shape,
-            images=None,
-            fetch=fetcher(reader.read, config.resize, CHANNELS),
-            labels=labels,
-            label_names=names,
-            sources=tuple(files),
-            unreadable=reader.unreadable,
-            read=reader.read,
-            ignored=ignored,
-        )
-    results = list(map_threaded(reader.attempt, range(len(files)), "reading images"))
-    reader.check()
-    good = [i for i, image in enumerate(results) if image is not None]
-    images = np.empty((len(good), *reader.shape), np.uint8)
-    for row, i in enumerate(good):
-        images[row], results[i] = results[i], None  # frees each image once it is copied
-    return Dataset(
-        name="folder",
-        size=len(good),
-        shape=reader.shape,
-        images=images,
-        fetch=images.__getitem__,
-        labels=None if labels is None else labels[good],
-        label_names=names,
-        sources=tuple(files[i] for i in good),
-        skipped=tuple((files[i], reason) for i, reason in sorted(reader.reasons.items())),
+    dataset = Dataset(
+        "folder",
+        len(files),
+        reader.shape,
+        None,
+        fetcher(reader.read, config.resize, CHANNELS),
+        labels,
+        names,
+        tuple(files),
+        unreadable=reader.unreadable,
+        read=reader.read,
         ignored=ignored,
     )
+    if not config.fits(len(files), reader.shape):
+        return dataset
+    images, is_unreadable, count = np.empty((len(files), *reader.shape), np.uint8), [], 0
+    for image in map_threaded(reader.attempt, range(len(files)), "reading images"):
+        is_unreadable.append(image is None)
+        if image is not None:
+            images[count], count = image, count + 1
+    reader.check()
+    images = images[:count]
+    dataset = without(dataset, np.array(is_unreadable))
+    return dataset._replace(images=images, fetch=images.__getitem__, read=None)
 
 
 class _Reader:
@@ -110,6 +104,8 @@ class _Reader:
         try:
             data = path.read_bytes()
             image = (decode or self._square)(data)
+        except MemoryError:
+            raise
         # Pillow raises errors of many types on damaged bytes, SyntaxError included.
         except Exception as error:
             # What the disk or the network reports may be otherwise the next time.
@@ -136,7 +132,7 @@ class _Reader:
 
     def read(self, i: int, decode: Decoder) -> np.ndarray:
         """Image i, or the next readable one, whichever files were read before."""
-        for j in (*range(i, len(self._files)), *range(i)):
+        for j in itertools.chain(range(i, len(self._files)), range(i)):
             if j not in self.reasons:
                 image = self.attempt(j, decode)
                 if image is not None:
