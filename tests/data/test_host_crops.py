@@ -76,6 +76,9 @@ def test_boxes_are_those_of_the_device(width, height):
     assert min(left.min(), top.min()) >= 0
     assert (left + w).max() <= width
     assert (top + h).max() <= height
+    if max(width, height) == 40:  # else all boxes are the central one
+        assert (left + w)[w < width - 5].max() == width
+        assert (top + h)[h < height - 5].max() == height
     draw = jax.jit(jax.vmap(lambda key: augment.random_box(key, (height, width, 3), scale, ratio)))
     device = np.stack(draw(jax.random.split(jax.random.key(0), 4000)), axis=1)
     np.testing.assert_allclose(found.mean(0), device[:, [1, 0, 3, 2]].mean(0), atol=0.5)
@@ -115,10 +118,14 @@ def test_a_large_jpeg_is_decoded_at_a_fraction(rng, monkeypatch):
         "to_8_bit",
         lambda image, mode: sizes.append(image.size) or original(image, mode),
     )
-    part = host_crops.decode(data, CROPS, draws, 3)
-    assert sizes[0] == (100, 75)
+    crops = CROPS._replace(size=40)
+    part = host_crops.decode(data, crops, draws, 3)
+    boxes = [host_crops.random_box(row, 800, 600, CROPS.scale, CROPS.ratio) for row in draws]
+    smallest = min(min(w, h) for _, _, w, h in boxes) * sizes[0][0] / 800
+    assert sizes[0][0] < 800
+    assert 2 * 40 <= smallest < 4 * 40  # at half the size it would be too small
     monkeypatch.setattr(Image.Image, "draft", lambda *_: None)
-    whole = host_crops.decode(data, CROPS, draws, 3)
+    whole = host_crops.decode(data, crops, draws, 3)
     assert np.abs(part.astype(int) - whole).max() <= 12
 
 
