@@ -143,8 +143,9 @@ def override_all(config: ConfigDict, values: Mapping[str, Any]) -> None:
 def parse_section(cls: type[Section], name: str, values: Mapping[str, Any]) -> Section:
     """Parses a config section into its dataclass and checks the values.
 
-    A field of type `Annotated[type, check]` is checked by `check(name, value)`, see `core.checks`,
-    one of type `Literal` by its choices. `__post_init__` checks what concerns several fields. A
+    Every value must have the type of its field. One of type `Annotated[type, check]` is also
+    checked by `check(name, value)`, see `core.checks`, one of type `Literal` by its choices.
+    `__post_init__` checks what concerns several fields. A
     field whose type is a dataclass (or optionally one) is parsed as a nested section. Lists become
     tuples, because JSON turns tuples into lists.
 
@@ -161,7 +162,7 @@ def parse_section(cls: type[Section], name: str, values: Mapping[str, Any]) -> S
         values = values.to_dict()
     if not isinstance(values, Mapping):
         raise InputError(f"{name} must be a section of the config; got {values!r}")
-    hints, annotated = (typing.get_type_hints(cls, include_extras=e) for e in (False, True))
+    hints = typing.get_type_hints(cls, include_extras=True)
     keys = [field.name for field in dataclasses.fields(cls)]
     check_keys(name, keys, values)
     parsed = {}
@@ -171,33 +172,22 @@ def parse_section(cls: type[Section], name: str, values: Mapping[str, Any]) -> S
         if nested and value is not None:
             value = parse_section(nested[0], f"{name}.{key}", value)
         parsed[key] = tuple(value) if isinstance(value, list) else value
-        _check_range(f"{name}.{key}", parsed[key], annotated[key])
-    try:
-        section, cause = cls(**parsed), None
-    except InputError:
-        raise
-    except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
-        section, cause = None, error
-    # After the section's own checks, whose sentences say more.
-    for key in keys:
-        _check_type(f"{name}.{key}", parsed[key], hints[key])
-    if section is None:
-        raise InputError(f"{name} must have values that fit; got {values!r} ({cause})") from cause
-    return section
+        _check_value(f"{name}.{key}", parsed[key], hints[key])
+    return cls(**parsed)
 
 
 def check_values(name: str, section: _Dataclass) -> None:
     """Checks the fields of a dataclass as `parse_section` does; without a name, only by theirs."""
     for key, hint in typing.get_type_hints(type(section), include_extras=True).items():
-        _check_range(f"{name}.{key}".removeprefix("."), getattr(section, key), hint)
+        _check_value(f"{name}.{key}".removeprefix("."), getattr(section, key), hint)
 
 
-def _check_range(name: str, value: Any, hint: Any) -> None:
-    """Raises an `InputError` unless a value passes the checks of its `Annotated` or `Literal`."""
-    is_union = typing.get_origin(hint) in (types.UnionType, typing.Union)
-    parts = typing.get_args(hint) if is_union else (hint,)
-    if value is None and types.NoneType in parts:
-        return
+def _check_value(name: str, value: Any, hint: Any) -> None:
+    """Raises an `InputError` unless a value, whose lists are tuples, suits the type of its key."""
+    choices = typing.get_args(hint) if _is_union(hint) else (hint,)
+    parts = [part for part in choices if _is_type(value, part)]
+    if not parts:
+        raise InputError(f"{name} must be {_in_words(hint)}; got {value!r}")
     for part in parts:
         if typing.get_origin(part) is typing.Literal:
             one_of(name, value, typing.get_args(part))
@@ -205,56 +195,45 @@ def _check_range(name: str, value: Any, hint: Any) -> None:
             check(name, value)
 
 
+def _is_union(hint: Any) -> bool:
+    return typing.get_origin(hint) in (types.UnionType, typing.Union)
+
+
 # What the types of keys are called in messages.
 _WORDS = {int: "a whole number", float: "a number", bool: "True or False", str: "a string"}
 _WORDS |= {tuple: "a list", list: "a list"}
 
 
-def _check_type(name: str, value: Any, hint: Any) -> None:
-    """Raises an `InputError` unless a value has the type of its key.
-
-    Args:
-        name: the key.
-        value: its value; lists are tuples.
-        hint: the annotation: a type, a tuple of types, or a union of them. Others accept all.
-    """
-    for part in (hint, *typing.get_args(hint)):
-        # Of a list of values, the one that is wrong.
-        if typing.get_origin(part) is tuple and isinstance(value, tuple):
-            element, *more = typing.get_args(part)
-            if more == [Ellipsis]:
-                for item in value:
-                    _check_type(name, item, element)
-                return
-    if not _is_type(value, hint):
-        raise InputError(f"{name} must be {_in_words(hint)}; got {value!r}")
-
-
 def _is_type(value: Any, hint: Any) -> bool:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (types.UnionType, typing.Union):
+    if _is_union(hint):
         return any(_is_type(value, part) for part in arguments)
-    if hint is types.NoneType:
-        return value is None
-    if hint in (int, float):  # That a number is whole is a check of its section.
-        return isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if hint in (bool, str) or is_section(hint):
-        return isinstance(value, hint)
-    if origin is tuple and arguments:
-        if not isinstance(value, tuple):
-            return False
-        if arguments[-1] is Ellipsis:
-            return all(_is_type(part, arguments[0]) for part in value)
-        return len(value) == len(arguments) and all(map(_is_type, value, arguments))
-    if hint is tuple:
-        return isinstance(value, tuple)
-    return True
+    if origin is typing.Annotated:
+        return _is_type(value, arguments[0])
+    if origin is tuple:
+        ellipsis = arguments[-1] is Ellipsis
+        elements = (
+            arguments[:1] * len(value) if ellipsis and isinstance(value, tuple) else arguments
+        )
+        is_tuple = isinstance(value, tuple) and len(value) == len(elements)
+        return is_tuple and all(map(_is_type, value, elements))
+    if origin is typing.Literal:
+        return isinstance(value, str)
+    if hint in (int, float):
+        number = numbers.Integral if hint is int else numbers.Real
+        return isinstance(value, number) and not isinstance(value, bool)
+    return not isinstance(hint, type) or isinstance(value, hint)
 
 
 def _in_words(hint: Any) -> str:
+    """A type as messages call it."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (types.UnionType, typing.Union):
+    if _is_union(hint):
         return " or ".join(dict.fromkeys(map(_in_words, arguments)))
+    if origin is typing.Annotated:
+        return _in_words(arguments[0])
+    if origin is typing.Literal:
+        return f"one of {', '.join(map(repr, arguments))}"
     if origin is tuple:
         count = "a list" if arguments[-1] is Ellipsis else f"{len(arguments)} values"
         return f"{count}, each {_in_words(arguments[0])}"
