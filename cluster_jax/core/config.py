@@ -185,6 +185,11 @@ def check_values(name: str, section: _Dataclass) -> None:
 def _check_value(name: str, value: Any, hint: Any) -> None:
     """Raises an `InputError` unless a value, whose lists are tuples, suits the type of its key."""
     choices = typing.get_args(hint) if _is_union(hint) else (hint,)
+    for part in choices:
+        element, *more = typing.get_args(part) or (None,)
+        if typing.get_origin(part) is tuple and more == [Ellipsis] and isinstance(value, tuple):
+            for item in value:  # So that the message has the item that is wrong.
+                _check_value(name, item, element)
     parts = [part for part in choices if _is_type(value, part)]
     if not parts:
         raise InputError(f"{name} must be {_in_words(hint)}; got {value!r}")
@@ -211,12 +216,10 @@ def _is_type(value: Any, hint: Any) -> bool:
     if origin is typing.Annotated:
         return _is_type(value, arguments[0])
     if origin is tuple:
-        ellipsis = arguments[-1] is Ellipsis
-        elements = (
-            arguments[:1] * len(value) if ellipsis and isinstance(value, tuple) else arguments
-        )
-        is_tuple = isinstance(value, tuple) and len(value) == len(elements)
-        return is_tuple and all(map(_is_type, value, elements))
+        if not isinstance(value, tuple):
+            return False
+        elements = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
+        return len(value) == len(elements) and all(map(_is_type, value, elements))
     if origin is typing.Literal:
         return isinstance(value, str)
     if hint in (int, float):

@@ -35,11 +35,7 @@ class Augment(NamedTuple):
 
 
 def _check_pair(name: str, value: float | tuple[float, float]) -> None:
-    """Raises an `InputError` unless a probability, or each of a pair, is between 0 and 1."""
-    pair = value if isinstance(value, tuple) else (value, value)
-    if len(pair) != 2:
-        raise InputError(f"{name} must be a number or a pair for view a and b; got {value}")
-    for probability in pair:
+    for probability in value if isinstance(value, tuple) else (value,):
         checks.between(name, probability, 0, 1)
 
 
@@ -50,12 +46,7 @@ def _check_odd(name: str, value: int) -> None:
 
 
 def _check_interval(name: str, value: tuple[float, float], highest: float) -> None:
-    is_pair = isinstance(value, tuple) and len(value) == 2
-    if (
-        not is_pair
-        or not all(isinstance(end, int | float) for end in value)
-        or not (0 < value[0] <= value[1] <= highest)
-    ):
+    if not 0 < value[0] <= value[1] <= highest:
         raise InputError(
             f"{name} must be (low, high) with 0 < low <= high <= {highest:g}; got {value!r}"
         )

@@ -196,7 +196,10 @@ def changed(part: str, **values) -> dict:
             changed("blur", probability=(0.5, 1.5)),
             r"augment\.blur\.probability must be between 0 and 1; got 1\.5",
         ),
-        (changed("blur", probability=(0.5, 0.1, 0.2)), r"a pair for view a and b; got \(0\.5"),
+        (
+            changed("blur", probability=(0.5, 0.1, 0.2)),
+            r"a number or 2 values, each a number; got \(0\.5",
+        ),
         (changed("solarize", probability=-0.2), r"augment\.solarize\.probability must be"),
         (changed("solarize", threshold=1.2), r"augment\.solarize\.threshold must be between"),
         (
