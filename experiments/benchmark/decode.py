@@ -32,16 +32,33 @@ PREDICTED_CROP_RATIO = 0.96
 
 
 def measure(folder: str | None) -> tuple[dict, dict]:
+    """Rate of random crops over Pillow's; of large photos also `_fractions`."""
+    files = sorted(pathlib.Path(folder).expanduser().rglob("*.jp*g")) if folder else []
+    sides = {file: min(Image.open(file).size) for file in files}
+    large = [file for file in files if sides[file] >= 4 * CROPS.size]
+    small = [file for file in files if CROPS.size <= sides[file] < 4 * CROPS.size]
+    if not large and not small:
+        raise InputError(
+            f"--data must be a folder of JPEG photos of at least {CROPS.size} pixels a side; "
+            f"got {folder}"
+        )
+    figures, setup = {}, {"square": CROPS.size, "repeats": REPEATS}
+    if small:
+        small = small[:: max(1, len(small) // CROPPED)][:CROPPED]
+        figures["crop_rate_over_pillow"] = _crop_ratio(small)
+        setup["photos_cropped"] = len(small)
+        setup["pixels_cropped"] = float(np.median([np.prod(Image.open(f).size) for f in small]))
+    if large:
+        fractions, photos = _fractions(large)
+        figures |= fractions
+        setup |= photos
+    return figures, setup
+
+
+def _fractions(files) -> tuple[dict, dict]:
     """CPU times of both ways, alternately, and the cosines between their features."""
     config = parse_config(load_config("images"))
     resize = config.data.resize
-    files = sorted(pathlib.Path(folder).expanduser().rglob("*.jp*g")) if folder else []
-    files = [file for file in files if min(Image.open(file).size) >= 4 * resize.side]
-    if not files:
-        raise InputError(
-            f"--data must be a folder of JPEG photos of at least {4 * resize.side} pixels a side; "
-            f"got {folder}"
-        )
     ratios, seconds = [], {"fraction": [], "full": []}
     for _ in range(REPEATS):
         fraction = _time(lambda data: images.decode(data, resize, 3), files)
@@ -60,30 +77,21 @@ def measure(folder: str | None) -> tuple[dict, dict]:
     rows = embed(lambda data, resize: images.decode(data, resize, 3)), embed(_decode_fully)
     cosines = np.sum(rows[0] * rows[1], axis=1)
     megapixels = [np.prod(Image.open(file).size) / 1e6 for file in files]
-    crop_ratio, cropped = _crop_ratio(folder)
     figures = {
-        "crop_rate_over_pillow": crop_ratio,
-        "crop_rate_over_pillow_predicted": PREDICTED_CROP_RATIO,
         "cpu_ms_per_photo": {k: 1e3 * statistics.median(v) for k, v in seconds.items()},
         "time_ratio": statistics.median(ratios),
         "cosine": {"smallest": cosines.min(), "median": np.median(cosines)},
     }
-    setup = {
+    photos = {
         "photos": len(files),
-        "photos_cropped": cropped,
         "megapixels": {"median": np.median(megapixels), "largest": max(megapixels)},
-        "square": resize.side,
         "network": config.network.name,
-        "repeats": REPEATS,
     }
-    return figures, setup
+    return figures, photos
 
 
-def _crop_ratio(folder: str) -> tuple[dict, int]:
-    """Rate of decoding and two crops over Pillow's, alternately; and the number of photos."""
-    files = sorted(pathlib.Path(folder).expanduser().rglob("*.jp*g"))
-    files = [f for f in files if CROPS.size <= min(Image.open(f).size) < 4 * CROPS.size]
-    files = files[:: max(1, len(files) // CROPPED)][:CROPPED]
+def _crop_ratio(files) -> dict:
+    """Rate of decoding and two crops over Pillow's with equal boxes, alternately, in CPU time."""
     rng = np.random.default_rng(0)
     draws = {file.read_bytes(): rng.random((2, 22)).tolist() for file in files}
 
@@ -113,7 +121,11 @@ def _crop_ratio(folder: str) -> tuple[dict, int]:
         for i in range(len(contents)):
             ours(i)
         ratios.append((middle - start) / (time.process_time() - middle))
-    return {"median": statistics.median(ratios), "range": [min(ratios), max(ratios)]}, len(files)
+    return {
+        "median": statistics.median(ratios),
+        "range": [min(ratios), max(ratios)],
+        "predicted": PREDICTED_CROP_RATIO,
+    }
 
 
 def _time(decode, files) -> float:
