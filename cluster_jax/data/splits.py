@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from cluster_jax.core.checks import BelowOne, Count, CountOrZero, InputError
 from cluster_jax.data import datasets
-from cluster_jax.data.images import DataConfig, Dataset, order, select
+from cluster_jax.data.images import DataConfig, Dataset, order, readable, select
 
 # Part of the random seed, so that splits and batches of one seed get different permutations.
 SPLIT = 1
@@ -91,14 +91,14 @@ def with_partial_labels(dataset: Dataset, y: ArrayLike) -> Dataset:
 
     Args:
         dataset: the images; labels of the data set are dropped.
-        y: `[n]`, classes as integers or names, -1 for an unlabeled image. The sorted classes are
-            numbered 0, 1, ...
+        y: `[n]`, classes of the readable images as integers or names, -1 for an unlabeled image.
+            The sorted classes are numbered 0, 1, ...
 
     Raises:
         ValueError: `y` has another length or dtype, labels no or all images, or holds a name that
             is reserved for novel classes (`novel_name`).
     """
-    classes = np.asarray(y)
+    classes, dataset = np.asarray(y), readable(dataset)
     if classes.shape != (dataset.size,):
         unreadable = f" ({len(dataset.skipped)} files cannot be read)" if dataset.skipped else ""
         raise ValueError(
