@@ -39,6 +39,7 @@ def load(
         limit=None,
         image_size=height if len(shape) == 3 and height == width else None,
         max_corrupt_fraction=1.0,
+        crop="square",
     )
     kind = features if len(shape) == 2 else arrays
     if not isinstance(source, str | os.PathLike):

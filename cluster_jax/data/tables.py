@@ -51,12 +51,8 @@ def read_table(path: str, name: str | None) -> Table:
     values, names, _ = read_features(path, name)
     if values.dtype.kind not in "biuf":
         raise InputError(f"{path} must hold real numbers; got {values.dtype}")
-    if values.dtype.kind != "f":
-        small = values.dtype.kind == "b" or values.dtype.itemsize <= 2
-        values = values.astype(np.float32 if small else np.float64)
-    elif values.dtype not in (np.float32, np.float64):
-        values = values.astype(np.float32 if values.dtype.itemsize <= 4 else np.float64)
-    return Table(values, names)
+    fits_float32 = np.promote_types(values.dtype, np.float32) == np.float32
+    return Table(values.astype(np.float32 if fits_float32 else np.float64, copy=False), names)
 
 
 def read_features(
