@@ -1,6 +1,7 @@
 """The section `network` of a config."""
 
 import dataclasses
+import re
 
 from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
@@ -11,7 +12,7 @@ NORMS = ("sync", "local", "shuffle")
 DTYPES = ("auto", "float32", "bfloat16")
 BUNDLED = "efficientnet_lite0"
 # `safetensors.read` refuses pickles, with a message that tells how to convert them.
-FILES = (".safetensors", ".pth", ".pt", ".bin")
+WEIGHTS = r"^hf:|\.(safetensors|pth|pt|bin)$"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,36 +100,28 @@ class NetworkConfig:
         backbone = self.backbone()
         if self.projector is None and self.predictor is not None:
             raise InputError("network.projector must be set with network.predictor; got None")
-        if self.weights is not None:
-            self._check_weights(self.weights)
+        if self.weights == BUNDLED and self.name != BUNDLED:
+            raise InputError(
+                f"network.name must be {BUNDLED!r} with network.weights {BUNDLED!r}; got "
+                f"{self.name!r}"
+            )
+        if not (self.weights in (None, BUNDLED) or re.search(WEIGHTS, self.weights)):
+            raise InputError(
+                f"network.weights must be None, {BUNDLED!r}, a .safetensors file, or "
+                f"'hf:ORG/NAME'; got {self.weights!r}"
+            )
         if self.frozen is not None:
             checks.one_of("network.frozen", self.frozen, backbone.blocks)
         checks.one_of("network.norm", self.norm, NORMS)
-        if self.norm == "sync":
-            if self.group is not None:
-                raise InputError(
-                    f"network.group must be None with network.norm 'sync'; got {self.group!r}"
-                )
-        elif self.group is None:
+        if (self.norm == "sync") != (self.group is None):
+            wanted = "None" if self.norm == "sync" else "at least 2"
             raise InputError(
-                f"network.group must be at least 2 with network.norm {self.norm!r}; got None"
+                f"network.group must be {wanted} with network.norm {self.norm!r}; got "
+                f"{self.group!r}"
             )
-        else:
+        if self.group is not None:
             checks.whole("network.group", self.group, 2)
         checks.one_of("network.dtype", self.dtype, DTYPES)
-
-    def _check_weights(self, weights: str) -> None:
-        if weights == BUNDLED:
-            if self.name != BUNDLED:
-                raise InputError(
-                    f"network.name must be {BUNDLED!r} with network.weights {BUNDLED!r}; got "
-                    f"{self.name!r}"
-                )
-        elif not weights.startswith("hf:") and not weights.endswith(FILES):
-            raise InputError(
-                f"network.weights must be None, {BUNDLED!r}, a .safetensors file, or "
-                f"'hf:ORG/NAME'; got {weights!r}"
-            )
 
     def backbone(self) -> Backbone:
         """The backbone with this section's name, width and stem."""
