@@ -276,7 +276,7 @@ def test_bad_settings(images, tmp_path, options, message):
         (np.full((90, 8, 8), np.inf), "NaN or infinity"),
         (np.zeros((90, 8, 8), int), "must be uint8"),
         ("no/such/folder", "existing folder of images; got no/such/folder"),
-        ("no/such/file.npy", "must be an existing .npy or .npz file; got no/such/file.npy"),
+        ("no/such/file.npy", "no/such/file.npy must be an existing file; got no such file"),
     ],
 )
 def test_bad_images(source, message):

@@ -183,10 +183,10 @@ def _peak():
         ("augment.affine.shear", 2**31, r"augment\.affine\.shear must be a number of 32 bits"),
         ("optimizer.warmup", 1e300, r"optimizer\.warmup must be at most 3\.4e\+38 in size"),
         ("train.batch_size", 10**9, r"train\.batch_size|augment\.size"),
-        ("train.prefetch", 2**63, r"train\.prefetch must be at most"),
+        ("train.prefetch", 2**63, r"train\.prefetch must be a number of 32 bits"),
         ("optimizer.momentum", [1], r"optimizer\.momentum must be a number; got \(1,\)"),
         ("augment.crop", 3, r"augment\.crop must be a section of the config; got 3"),
-        ("eval.knn", [5, "a"], r"eval\.knn must be a number; got 'a'"),
+        ("eval.knn", [5, "a"], r"eval\.knn must be a whole number; got 'a'"),
     ],
 )
 def test_what_does_not_fit(values, monkeypatch, key, value, said):
