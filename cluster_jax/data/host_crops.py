@@ -62,13 +62,18 @@ def fetch(dataset: Dataset, indices: np.ndarray, *, seed: int, step: int) -> np.
     assert crops is not None
 
     def both(index: int) -> np.ndarray:
-        seeds = np.random.SeedSequence((seed, step, index))
-        # Raw words, which are the same in every version of NumPy, as 53-bit fractions.
-        words = np.random.Philox(seeds).random_raw(VIEWS * (2 * TRIES + 2))
-        draws = ((words >> 11) * 2.0**-53).reshape(VIEWS, -1).tolist()
+        draws = random_draws(seed, step, index)
         return read(index, functools.partial(decode, crops=crops, draws=draws, channels=channels))
 
     return np.stack(map_indices(both, indices))
+
+
+def random_draws(seed: int, step: int, index: int) -> list[list[float]]:
+    """The random numbers of both crops of an image in a step, each for `random_box`."""
+    # Raw words, which are the same in every version of NumPy, as 53-bit fractions.
+    generator = np.random.Philox(np.random.SeedSequence((seed, step, index)))
+    words = generator.random_raw(VIEWS * (2 * TRIES + 2))
+    return ((words >> 11) * 2.0**-53).reshape(VIEWS, -1).tolist()
 
 
 def decode(
