@@ -28,6 +28,7 @@ PATHS = {
     "std": ("metrics.collapse.projection.std", 1.0),
     "minutes": ("provenance.seconds.train_and_embed", 1 / 60),
 }
+SHOWN = 12  # pairs of rows in another order than the paper's, the largest differences first
 # Provenance that is stated once for a table where all rows agree, and the words for it.
 STATED = {
     "data": "images",
@@ -138,7 +139,8 @@ def orderings(values: Sequence[Value]) -> str:
     by_ours = [v for v in values if v.ours and v.printed is not None]
     metric = next((m for m in ("ACC", "ARI") if any(v.metric == m for v in by_ours)), None)
     metric = metric or (by_ours[0].metric if by_ours else "")
-    reversed_pairs, clear, count = 0, [], 0
+    several = all(len(v.ours) > 1 for v in by_ours)
+    count, reversed_pairs, shown = 0, 0, []
     for a, b in itertools.permutations([v for v in by_ours if v.metric == metric], 2):
         if a.data != b.data or a.printed <= b.printed:
             continue
@@ -147,20 +149,22 @@ def orderings(values: Sequence[Value]) -> str:
         if gap <= 0:
             continue
         reversed_pairs += 1
-        deviation = sum(statistics.stdev(v.ours) if len(v.ours) > 1 else 0.0 for v in (a, b))
-        if gap > deviation:
-            clear.append((gap, f"{b.row} is above {a.row} ({gap:.1f})"))
+        if not several or gap > statistics.stdev(a.ours) + statistics.stdev(b.ours):
+            shown.append((gap, f"{b.row} is above {a.row} ({gap:.1f})"))
     if not count:
         return ""
-    text = (
-        f"Orderings by {metric}: of {count} pairs of rows that the paper orders, {reversed_pairs} "
-        f"are in the other order here, {len(clear)} of them by more than the two standard "
-        "deviations together"
+    chance = (
+        f"{len(shown)} of them by more than the two standard deviations together"
+        if several
+        else "one seed does not say which of them are chance"
     )
-    clear.sort(reverse=True)
-    shown = "; ".join(words for _, words in clear[:12])
-    more = f"; and {len(clear) - 12} more" if len(clear) > 12 else ""
-    return f"{text}{': ' if shown else ''}{shown}{more}."
+    shown.sort(reverse=True)
+    words = "; ".join(text for _, text in shown[:SHOWN])
+    more = f"; and {len(shown) - SHOWN} more" if len(shown) > SHOWN else ""
+    return (
+        f"Orderings by {metric}: of {count} pairs of rows that the paper orders, {reversed_pairs} "
+        f"are in the other order here, {chance}{': ' if shown else ''}{words}{more}."
+    )
 
 
 def provenance(blocks: Sequence[Mapping[str, Any]]) -> str:
