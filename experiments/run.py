@@ -1,9 +1,9 @@
 """Runs a table of a paper: `python -m experiments.run PAPER TABLE --scale=digits`.
 
-PAPER is nrcc, ncc, cueco, kernel_infonce or ncl; TABLE its number ("2", "A4", "figure4", "C") or
-"all". Scales: `digits` takes minutes, `cpu` an hour on two cores for one seed of a table of eight
-trainings, `full` is the paper's setting and needs an accelerator. The sets of `cpu` and `full` are
-read from --data=DIR, as `data.dir` in configs/base.py.
+PAPER is nrcc, ncc, cueco, kernel_infonce or ncl; TABLE a number ("2", "A4", "figure4", "C"),
+several ("2,3"), or "all". Scales: `digits` takes minutes, `cpu` an hour on two cores for one seed
+of a table of eight trainings, `full` is the paper's setting and needs an accelerator. The sets of
+`cpu` and `full` are read from --data=DIR, as `data.dir` in configs/base.py.
 
 Every finished run adds a line to experiments/results.jsonl (--results=FILE) and is not run again;
 tables of all papers share runs. An interrupted run is continued from its workdir in --runs. A run
@@ -45,7 +45,7 @@ def parser(name: str, document: str | None) -> argparse.ArgumentParser:
 
 def numbers_of(paper: str, table: str) -> list[str]:
     """The numbers of the tables that the argument `table` stands for."""
-    return list(registry.tables(paper)) if table == "all" else [table]
+    return list(registry.tables(paper)) if table == "all" else table.split(",")
 
 
 def seeds_of(flags: argparse.Namespace) -> range:

@@ -2,8 +2,8 @@
 
 Ours is the mean ± standard deviation over the seeds in experiments/results.jsonl; what is missing
 is a gap with its reason. Rows whose provenance differs in more than the seed are not averaged; the
-key is named, and --across=KEY,KEY allows it. --out=FILE.md writes the page; TABLE may be "all",
-which leaves out tables without any run.
+key is named, and --across=KEY,KEY allows it. --out=FILE.md writes the page; TABLE may be
+several ("2,3") or "all", which leaves out tables without any run.
 """
 
 import itertools

@@ -290,3 +290,18 @@ def test_a_run_without_training_from_command_to_page(tmp_path, monkeypatch, caps
     assert "| spectral clustering, p = 1, q = 0 | 100.0 | - |  |" in text
     assert "a generated graph of 6 clusters of 100 vertices" in text
     assert "Generated data, the same at every scale." in text
+
+
+def test_several_tables_are_one_page_and_tables_without_a_run_are_left_out(
+    tmp_path, trained, capsys
+):
+    run.run_all(_flags(tmp_path, seeds=1), "python -m x")
+    shared = [f"--results={tmp_path}/results.jsonl", "--seeds=1"]
+    table.main(["ncc", "4,A4", *shared])
+    text = capsys.readouterr().out
+    assert text.index("## ncc Table 4:") < text.index("## ncc Table A4:")
+    assert "MoCo v2, BYOL, NCC, NCC without ProtoCL: a long tail cannot be drawn" in text
+    table.main(["ncc", "all", *shared])
+    text = capsys.readouterr().out
+    assert "## ncc Table A5:" in text  # has runs of Table 4
+    assert "## ncc Table A4:" not in text
