@@ -39,11 +39,12 @@ def read(path: pathlib.Path) -> tuple[dict[str, dict[str, Any]], str]:
     for number, line in enumerate(lines, 1):
         try:
             row = json.loads(line)
-            rows[row["key"]] = row
+            run = Run(**{field: row[field] for field in Run._fields})
+            rows[key(run, row["seed"])] = row
         except (ValueError, KeyError, TypeError) as error:
             if number < len(lines):
                 raise InputError(
-                    f"line {number} of {path} must be a JSON object with a key; repair or remove it"
+                    f"line {number} of {path} must be a JSON object of a run; repair or remove it"
                 ) from error
             return rows, f"the last line of {path} is cut in the middle; its run is done again"
     return rows, ""

@@ -94,7 +94,7 @@ def run_all(flags: argparse.Namespace, command: str) -> int:
             left = f", about {mean * (len(open_runs) - i) / 60:.0f} min left" if i else ""
             name = run.config or run.function
             print(f"[{i + 1}/{len(open_runs)}] {name}, seed {seed}{left}", flush=True)
-            row = {"key": results.key(run, seed), **run._asdict(), "seed": seed}
+            row = {**run._asdict(), "seed": seed}
             try:
                 row |= _measure(run, seed, flags, shared)
             except Preempted:
