@@ -1,15 +1,16 @@
 """The section `network` of a config."""
 
 import dataclasses
+import functools
 import re
+from typing import Annotated, Literal
 
 from cluster_jax.core import checks
-from cluster_jax.core.checks import InputError
+from cluster_jax.core.checks import Count, CountOrZero, InputError, Positive
+from cluster_jax.core.config import check_values
 from cluster_jax.nets import backbone as backbones
 from cluster_jax.nets.backbone import Backbone
 
-NORMS = ("sync", "local", "shuffle")
-DTYPES = ("auto", "float32", "bfloat16")
 BUNDLED = "efficientnet_lite0"
 # `safetensors.read` refuses pickles, with a message that tells how to convert them.
 WEIGHTS = r"^hf:|\.(safetensors|pth|pt|bin)$"
@@ -24,12 +25,11 @@ class ProjectorConfig:
         out: size of the projection.
     """
 
-    hidden: int
-    out: int
+    hidden: Count
+    out: Count
 
     def __post_init__(self) -> None:
-        checks.whole("network.projector.hidden", self.hidden, 1)
-        checks.whole("network.projector.out", self.out, 1)
+        check_values("network.projector", self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,13 +43,11 @@ class PredictorConfig:
             the squared norm of its weights, so that a layer of small weights learns faster.
     """
 
-    hidden: int
-    init_std: float | None
+    hidden: Count
+    init_std: Positive | None
 
     def __post_init__(self) -> None:
-        checks.whole("network.predictor.hidden", self.hidden, 1)
-        if self.init_std is not None:
-            checks.positive("network.predictor.init_std", self.init_std)
+        check_values("network.predictor", self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,18 +83,18 @@ class NetworkConfig:
     """
 
     name: str
-    width: int
+    width: Count
     stem: str | None = None
     projector: ProjectorConfig | None = None
     predictor: PredictorConfig | None = None
     weights: str | None = None
     frozen: str | None = None
-    norm: str = "sync"
-    group: int | None = None
-    dtype: str = "auto"
+    norm: Literal["sync", "local", "shuffle"] = "sync"
+    group: Annotated[int, functools.partial(checks.whole, least=2)] | None = None
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
 
     def __post_init__(self) -> None:
-        checks.whole("network.width", self.width, 1)
+        check_values("network", self)
         backbone = self.backbone()
         if self.projector is None and self.predictor is not None:
             raise InputError("network.projector must be set with network.predictor; got None")
@@ -112,16 +110,12 @@ class NetworkConfig:
             )
         if self.frozen is not None:
             checks.one_of("network.frozen", self.frozen, backbone.blocks)
-        checks.one_of("network.norm", self.norm, NORMS)
         if (self.norm == "sync") != (self.group is None):
             wanted = "None" if self.norm == "sync" else "at least 2"
             raise InputError(
                 f"network.group must be {wanted} with network.norm {self.norm!r}; got "
                 f"{self.group!r}"
             )
-        if self.group is not None:
-            checks.whole("network.group", self.group, 2)
-        checks.one_of("network.dtype", self.dtype, DTYPES)
 
     def backbone(self) -> Backbone:
         """The backbone with this section's name, width and stem."""
@@ -148,14 +142,7 @@ class EmbedderConfig:
     width: int
     stem: str | None
     weights: str
-    views: int
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.weights, str):
-            raise InputError(
-                f"embedder.weights must be those of a pretrained network; got {self.weights!r}"
-            )
-        checks.whole("embedder.views", self.views, 0)
+    views: CountOrZero
 
     def network(self, network: NetworkConfig) -> NetworkConfig:
         """The network without heads; norm, group and dtype are taken from `network`."""
