@@ -70,59 +70,54 @@ def _read_fields(file: pathlib.Path) -> dict[str, Any]:
     """The `Preprocessing` fields that a JSON file contains."""
     try:
         values = json.loads(file.read_text())
-    except ValueError as error:
-        raise InputError(f"{file} must be a JSON file; got an error: {error}") from error
-    values = values.get("pretrained_cfg", values) if isinstance(values, Mapping) else values
-    if not isinstance(values, Mapping):
-        raise InputError(f"{file} must say how images are prepared; got {values!r}")
-    statistics = {key: values.get(f"image_{key}", values.get(key)) for key in ("mean", "std")}
-    fields: dict[str, Any] = {}
-    if any(value is not None for value in statistics.values()):
-        for key, channels in statistics.items():
-            fields[key] = _channel_values(file, key, channels)
-    fields["size"] = _image_side(file, values)
-    fields["interpolation"] = _interpolation(file, values)
+        values = values.get("pretrained_cfg", values)
+        fields = {
+            "mean": _channels(values, "mean", 0),
+            "std": _channels(values, "std", 1e-6),
+            "size": _side(values),
+            "interpolation": _interpolation(values),
+        }
+        if (fields["mean"] is None) != (fields["std"] is None):
+            raise ValueError("one of mean and std")
+    except (ValueError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"{file} must say how images are prepared, as the files of timm and transformers do; "
+            f"got {error}"
+        ) from error
     return {key: value for key, value in fields.items() if value is not None}
 
 
-def _channel_values(file: pathlib.Path, key: str, channels: Any) -> tuple[float, ...]:
-    """Checked mean or standard deviation of three channels, on the scale [0, 1]."""
-    is_list = isinstance(channels, list) and len(channels) == 3
-    least = 0 if key == "mean" else 1e-6
-    if not is_list or not all(_is_number(x) and least <= x <= 1 for x in channels):
-        raise InputError(
-            f"{file} must have a {key} of each of three channels, {least:g} to 1; got {channels!r}"
-        )
-    return tuple(float(x) for x in channels)
+def _channels(values: Mapping[str, Any], key: str, least: float) -> tuple[float, ...] | None:
+    """Mean or standard deviation of three channels, on the scale [0, 1]."""
+    given = values.get(f"image_{key}", values.get(key))
+    if given is None:
+        return None
+    is_list = isinstance(given, list) and len(given) == 3
+    if not is_list or not all(_is_number(x) and least <= x <= 1 for x in given):
+        raise ValueError(f"the {key} {given!r}")
+    return tuple(map(float, given))
 
 
-def _image_side(file: pathlib.Path, values: Mapping[str, Any]) -> int | None:
+def _side(values: Mapping[str, Any]) -> int | None:
     """Side of the square image: timm's `input_size`; transformers' `crop_size`, else `size`."""
-    if "input_size" in values:
-        given = values["input_size"]
-        sides = given[1:] if isinstance(given, list) else [given]
-    else:
-        given = values.get("crop_size") if values.get("do_center_crop", True) else None
-        given = values.get("size") if given is None else given
-        if given is None:
-            return None
-        sides = list(given.values()) if isinstance(given, Mapping) else [given]
-    if not sides or any(not _is_number(side) or side != sides[0] for side in sides):
-        raise InputError(f"{file} must have the side of square images; got {given!r}")
-    if not (isinstance(sides[0], int) and sides[0] > 0):
-        raise InputError(f"{file} must have a side of at least one pixel; got {given!r}")
-    return sides[0]
+    given = values.get("crop_size") if values.get("do_center_crop", True) else None
+    given = values.get("input_size", values.get("size") if given is None else given)
+    if given is None:
+        return None
+    sides = given[-2:] if isinstance(given, list) else [given]
+    sides = list(given.values()) if isinstance(given, Mapping) else sides
+    is_whole = [_is_number(side) and side == int(side) >= 1 for side in sides]
+    if not sides or not all(is_whole) or len(set(sides)) > 1:
+        raise ValueError(f"the size {given!r}")
+    return int(sides[0])
 
 
-def _interpolation(file: pathlib.Path, values: Mapping[str, Any]) -> str | None:
+def _interpolation(values: Mapping[str, Any]) -> str | None:
     name = values.get("interpolation")
     if "resample" in values:
-        name = _RESAMPLE.get(values["resample"], "") if _is_number(values["resample"]) else ""
+        name = _RESAMPLE.get(values["resample"], values["resample"])
     if name is not None and name not in _RESAMPLE.values():
-        given = values.get("resample", name)
-        raise InputError(
-            f"{file} must name an interpolation of {', '.join(_RESAMPLE.values())}; got {given!r}"
-        )
+        raise ValueError(f"the interpolation {name!r}")
     return name
 
 
