@@ -26,9 +26,8 @@ def steps_per_epoch(size: int, batch_size: int) -> int:
     """Number of full batches in `size` images; the remaining images of an epoch are dropped.
 
     Raises:
-        ValueError: the batch is empty, or larger than the set.
+        ValueError: the batch is larger than the set.
     """
-    _check_batch_size(batch_size)
     if size < batch_size:
         raise ValueError(
             f"a batch must have at most the {size} images of the set; got {batch_size}: lower "
@@ -64,7 +63,7 @@ def parts(dataset: Dataset, batch_size: int, labeled: int | None) -> dict[str, t
         `"unlabeled"`, omitting empty parts.
 
     Raises:
-        ValueError: `labeled` exceeds the batch, or no class is known.
+        ValueError: no class is known.
     """
     if labeled is None:
         return {"all": (np.arange(dataset.size, dtype=np.int32), batch_size)}
@@ -72,10 +71,6 @@ def parts(dataset: Dataset, batch_size: int, labeled: int | None) -> dict[str, t
         raise ValueError(
             f"train.labeled_batch_size must be None where no class is known; got {labeled}: set "
             "novel.classes, the number of labeled classes"
-        )
-    if not 1 <= labeled <= batch_size:
-        raise ValueError(
-            f"train.labeled_batch_size must be 1 to {batch_size}, the batch size; got {labeled}"
         )
     counts = {"labeled": labeled, "unlabeled": batch_size - labeled}
     members = {"labeled": dataset.known >= 0, "unlabeled": dataset.known < 0}
@@ -127,15 +122,12 @@ def stream(
         prefetch: number of batches decoded ahead, at least 1.
 
     Raises:
-        ValueError: the batch is not divisible by the processes or larger than the set, or
-            `prefetch` is below 1.
+        ValueError: the batch is not divisible by the processes or larger than the set.
     """
     sources = parts(dataset, batch_size, labeled)
     for members, count in sources.values():
         steps_per_epoch(len(members), count)
     rows = {name: _rows(count, process, processes) for name, (_, count) in sources.items()}
-    if prefetch < 1:
-        raise ValueError(f"train.prefetch must be at least 1 batch; got {prefetch}")
 
     def part_batch(name: str, step: int) -> dict[str, np.ndarray]:
         members, count = sources[name]
@@ -183,7 +175,6 @@ def evaluation(
     Raises:
         ValueError: the batch is not divisible by the processes.
     """
-    _check_batch_size(batch_size)
     rows = _rows(batch_size, process, processes)
 
     def batch(start: int) -> tuple[np.ndarray, np.ndarray, int]:
@@ -227,8 +218,3 @@ def _rows(batch_size: int, process: int, processes: int) -> slice:
         )
     local = batch_size // processes
     return slice(process * local, (process + 1) * local)
-
-
-def _check_batch_size(batch_size: int) -> None:
-    if batch_size < 1:
-        raise ValueError(f"train.batch_size must be at least 1 image; got {batch_size}")

@@ -37,8 +37,6 @@ def test_steps_per_epoch():
     assert batches.steps_per_epoch(24, 6) == 4
     with pytest.raises(ValueError, match="the 23 images of the set; got 24"):
         batches.steps_per_epoch(23, 24)
-    with pytest.raises(ValueError, match="batch_size must be at least 1 image; got 0"):
-        batches.steps_per_epoch(23, 0)
 
 
 def test_an_epoch_sees_no_image_twice_and_epochs_differ():
@@ -97,8 +95,6 @@ def test_bad_division():
         collect(make(True), processes=4)
     with pytest.raises(ValueError, match="divisible by the 4 processes; got 6 images"):
         batches.evaluation(make(True), batch_size=6, process=0, processes=4)
-    with pytest.raises(ValueError, match=r"train\.prefetch must be at least 1 batch; got 0"):
-        collect(make(False), prefetch=0)
 
 
 def test_worker_error_comes_out_at_its_batch():

@@ -209,8 +209,6 @@ def test_any_step_can_be_the_first():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"labeled": 0}, "train.labeled_batch_size must be 1 to 10, the batch size; got 0"),
-        ({"labeled": 11}, "train.labeled_batch_size must be 1 to 10, the batch size; got 11"),
         ({"batch_size": 24, "labeled": 13}, "the 12 images of the set; got 13"),
         ({"batch_size": 24, "labeled": 12}, "the 11 images of the set; got 12"),
         ({"labeled": 3, "processes": 2}, "divisible by the 2 processes; got 3 images"),

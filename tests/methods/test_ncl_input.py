@@ -45,8 +45,8 @@ def made(tmp_path, case):
             {"novel.classes": None},
             "labeled_batch_size must be None where no class is known; got 16: set",
         ),
-        ("ncl", {"novel.holdout": 1.0}, "novel.holdout must be 0, or between 0 and 1; got 1.0"),
-        ("ncl", {"novel.holdout": -0.5}, "novel.holdout must be 0, or between 0 and 1; got -0.5"),
+        ("ncl", {"novel.holdout": 1.0}, "novel.holdout must be at least 0 and below 1; got 1.0"),
+        ("ncl", {"novel.holdout": -0.5}, "novel.holdout must be at least 0 and below 1; got -0.5"),
         # Rows of a batch.
         (
             "ncl",
