@@ -43,9 +43,9 @@ def load(config: DataConfig) -> Dataset:
     `data.limit` is the number of files of the random subset; unreadable files are not replaced.
 
     Raises:
-        ValueError: the folder is missing, has no readable image or too many unreadable files, or
-            images differ in size without `data.image_size`. Of a streamed set, `fetch` raises the
-            last two, and for a file that was deleted since.
+        ValueError: the folder is missing or has no image; an `InputError` if too many files are
+            unreadable, images differ in size without `data.image_size`, or a file was deleted,
+            which for a streamed set `fetch` raises.
     """
     root, all_files, ignored = _files(config.dir)
     labels, names = _labels(all_files)
@@ -124,7 +124,7 @@ class _Reader:
         self._is_read[i] = True
         if self.shape and image.ndim == 3 and image.shape != self.shape:
             (h, w, _), (h0, w0, _) = image.shape, self.shape
-            raise ValueError(
+            raise InputError(
                 f"images must have one size; got {self._files[i]} of {h} x {w} and {h0} x {w0} "
                 "before (height x width): set data.image_size to resize and crop them"
             )
@@ -148,18 +148,18 @@ class _Reader:
         return [self.reasons.get(i) for i in indices.tolist()]
 
     def check(self) -> None:
-        """Raises a `ValueError` if too many files, or all, turned out to be unreadable."""
+        """Raises an `InputError` if too many files, or all, turned out to be unreadable."""
         skipped, count = sorted(self.reasons.items()), len(self._files)
         examples = "; ".join(f"{self._files[i]} ({reason})" for i, reason in skipped[:3])
         if len(skipped) > 3:
             examples += "; ..."
         if len(skipped) == count:
-            raise ValueError(
+            raise InputError(
                 f"images in {self._root} must be readable; got {count} files that cannot be read: "
                 f"{examples}"
             )
         if len(skipped) > self._config.max_corrupt_fraction * count:
-            raise ValueError(
+            raise InputError(
                 f"unreadable files in {self._root} must be at most data.max_corrupt_fraction = "
                 f"{self._config.max_corrupt_fraction:g} of all; got {len(skipped)} of {count}: "
                 f"{examples}"
