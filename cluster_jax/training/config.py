@@ -1,12 +1,17 @@
-"""The section `train` of a config."""
+"""The section `train` of a config, and all that a training needs."""
 
 import dataclasses
 import functools
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
+
+import optax
+from jax.sharding import Mesh
 
 from cluster_jax.core import checks
 from cluster_jax.core.checks import Count, InputError
-from cluster_jax.core.schedules import Duration
+from cluster_jax.core.schedules import Duration, Schedule
+from cluster_jax.data.datasets import Dataset
+from cluster_jax.methods.base import Method
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,3 +46,29 @@ class TrainConfig:
                 f"train.labeled_batch_size must be at most train.batch_size, {self.batch_size}; "
                 f"got {self.labeled_batch_size}"
             )
+
+
+class TrainingRun(NamedTuple):
+    """Everything that a training needs, except its state.
+
+    Attributes:
+        method: what is trained.
+        optimizer: updates its parameters.
+        learning_rate: as a function of the step, for the log.
+        seed: of the initial parameters, the order of the images and all other randomness.
+        total_steps: length of the whole training.
+        train: sizes and intervals.
+        dataset: the images.
+        mesh: all devices of all processes.
+        shape: `[H, W, C]` of a network input.
+    """
+
+    method: Method
+    optimizer: optax.GradientTransformation
+    learning_rate: Schedule
+    seed: int
+    total_steps: int
+    train: TrainConfig
+    dataset: Dataset
+    mesh: Mesh
+    shape: tuple[int, ...]

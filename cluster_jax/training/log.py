@@ -66,9 +66,7 @@ def read(workdir: epath.PathLike) -> list[dict]:
     records = []
     for line in path.read_text().splitlines() if path.exists() else ():
         try:
-            record = json.loads(line)
+            records.append(json.loads(line))
         except json.JSONDecodeError:
             break  # Cut off when the process was killed; a resumed run logs those steps again.
-        if "unreported" not in record:  # A single step, which earlier versions wrote.
-            records.append(record)
     return records

@@ -4,24 +4,22 @@ import collections
 import contextlib
 import signal
 from collections.abc import Callable, Generator, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
-import optax
 from absl import logging
 from etils import epath
 from jax import Array
 from jax.sharding import Mesh
 
 from cluster_jax.core import disk
-from cluster_jax.core.schedules import Schedule
 from cluster_jax.data import batches
 from cluster_jax.data.datasets import Dataset
-from cluster_jax.methods.base import Method, Refresh
+from cluster_jax.methods.base import Refresh
 from cluster_jax.training import checkpoint, watch
 from cluster_jax.training import log as logs
 from cluster_jax.training import state as states
-from cluster_jax.training.config import TrainConfig
+from cluster_jax.training.config import TrainingRun
 from cluster_jax.training.progress import Progress
 from cluster_jax.training.state import State
 from cluster_jax.training.step import make_step
@@ -31,32 +29,6 @@ REFRESH = 1  # separates the random key of a refresh from that of the next step
 
 class Preempted(Exception):
     """The process was interrupted; the state is saved, and the same command resumes."""
-
-
-class TrainingRun(NamedTuple):
-    """Everything that a training needs, except its state.
-
-    Attributes:
-        method: what is trained.
-        optimizer: updates its parameters.
-        learning_rate: as a function of the step, for the log.
-        seed: of the initial parameters, the order of the images and all other randomness.
-        total_steps: length of the whole training.
-        train: sizes and intervals.
-        dataset: the images.
-        mesh: all devices of all processes.
-        shape: `[H, W, C]` of a network input.
-    """
-
-    method: Method
-    optimizer: optax.GradientTransformation
-    learning_rate: Schedule
-    seed: int
-    total_steps: int
-    train: TrainConfig
-    dataset: Dataset
-    mesh: Mesh
-    shape: tuple[int, ...]
 
 
 def train(
@@ -109,20 +81,8 @@ def train(
         signals = stack.enter_context(_stop_signals())
         step_function = make_step(run.method, run.optimizer, run.mesh)
         resident = _resident(run.dataset, run.mesh)
-        progress = stack.enter_context(
-            contextlib.closing(
-                Progress(
-                    section,
-                    total_steps,
-                    run.learning_rate,
-                    log,
-                    start,
-                    checkpoints.latest,
-                    run.method.watched,
-                    checkpoints.unreported,
-                )
-            )
-        )
+        progress = Progress(run, log, start, checkpoints.latest, checkpoints.unreported)
+        stack.enter_context(contextlib.closing(progress))
         for step, batch in zip(range(start + 1, total_steps + 1), stream, strict=True):
             refresh = run.method.refresh
             if refresh is not None and refresh.is_due(step - 1):
@@ -140,15 +100,11 @@ def train(
                 guard()
                 checkpoints.save(state, step, progress.unreported())
             if stop:
-                raise _preempted(step, workdir)
-    # Since the last step, as which several processes may have agreed on the next one.
-    if signals or checkpoints.preempted(total_steps + 1):
-        raise _preempted(total_steps, workdir)
+                break
+    # After the last step, several processes may have agreed on the step that would follow.
+    if stop or signals or checkpoints.preempted(total_steps + 1):
+        raise Preempted(f"Interrupted after step {step}, which is saved in {workdir}")
     return state
-
-
-def _preempted(step: int, workdir: epath.PathLike) -> Preempted:
-    return Preempted(f"Interrupted after step {step}, which is saved in {workdir}")
 
 
 def _stream(run: TrainingRun, start: int) -> Generator[batches.Batch]:

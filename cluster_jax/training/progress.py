@@ -11,10 +11,8 @@ from absl import logging
 from jax import Array
 from tqdm import tqdm
 
-from cluster_jax.core.schedules import Schedule
-from cluster_jax.methods.base import Watched
 from cluster_jax.training import watch
-from cluster_jax.training.config import TrainConfig
+from cluster_jax.training.config import TrainingRun
 from cluster_jax.training.log import Log
 from cluster_jax.training.state import State
 
@@ -36,29 +34,22 @@ class Progress:
     """Collects the metrics of steps; copies them from the device only when it reports them.
 
     Args:
-        train: sizes and intervals of the training.
-        total_steps: its length.
-        learning_rate: as a function of the step.
+        run: method, sizes and intervals of the training.
         log: of the first process, None elsewhere.
         start: step from which the training starts or resumes.
         saved: gives the step of the newest checkpoint.
-        watched: of the method.
         unreported: of earlier steps, see `unreported`.
     """
 
     def __init__(
         self,
-        train: TrainConfig,
-        total_steps: int,
-        learning_rate: Schedule,
+        run: TrainingRun,
         log: Log | None,
         start: int,
         saved: Callable[[], int | None],
-        watched: Watched,
         unreported: Sequence[Mapping[str, float]] = (),
     ):
-        self._train, self._total_steps, self._learning_rate = train, total_steps, learning_rate
-        self._log, self._saved, self._watched = log, saved, watched
+        self._run, self._log, self._saved = run, log, saved
         self._steps: list[Mapping[str, Array | float]] = [*unreported]
         self._start, self._clock = start, time.perf_counter()
         self._since = start - len(unreported)
@@ -77,7 +68,7 @@ class Progress:
             # The first step includes the compilation, from which no time left can be told.
             jax.block_until_ready(metrics)
             self._bar = tqdm(
-                total=self._total_steps, initial=self._start + 1, unit="step",
+                total=self._run.total_steps, initial=self._start + 1, unit="step",
                 desc="training", disable=self._log is None, mininterval=1.0, file=sys.stderr,
             )  # fmt: skip
             return
@@ -97,22 +88,21 @@ class Progress:
             NotFinite: too many steps in a row were not finite.
             Collapsed: the embedding has collapsed, and that is to stop the training.
         """
-        if not self._steps:
-            return
-        values, now = self._values(), time.perf_counter()
-        images = (step - max(self._start, self._since)) * self._train.batch_size
-        speed = images / max(now - self._clock, 1e-9)
-        bad = _not_finite(values)
+        steps = jax.device_get(self._steps)
+        images = (step - max(self._start, self._since)) * self._run.train.batch_size
+        speed = images / max(time.perf_counter() - self._clock, 1e-9)
+        values = {name: np.array([s[name] for s in steps], np.float64) for name in steps[0]}
+        bad = ~(np.isfinite(values["loss"]) & np.isfinite(values["gradient_norm"]))
         # Those that were skipped are in no mean, unless there are no others.
         means = {name: float((v if bad.all() else v[~bad]).mean()) for name, v in values.items()}
         means |= {
-            "learning_rate": float(self._learning_rate(step - 1)), "images_per_second": speed,
+            "learning_rate": float(self._run.learning_rate(step - 1)), "images_per_second": speed,
         }  # fmt: skip
         if bad.any():
             means[watch.SKIPPED] = float(bad.sum())
         features = None if probe is None else probe(state)
         if features is not None:
-            means |= watch.look(features, state.model_state, means, self._watched)
+            means |= watch.look(features, state.model_state, means, self._run.method.watched)
             self._looks.append({"step": step, **means})
         if self._bar is not None:
             text = f"loss {means['loss']:.4f}, {speed:,.0f} images/s"
@@ -131,35 +121,25 @@ class Progress:
 
     def _check_bad(self, bad: np.ndarray) -> None:
         """Tells of skipped steps; raises `NotFinite` at `watch.PATIENCE` in a row."""
-        for i, is_bad in enumerate(bad):
+        for step, is_bad in enumerate(bad, start=self._since + 1):
             self._bad = self._bad + 1 if is_bad else 0
             if is_bad and self._log is not None:
-                logging.warning("step %d skipped: its loss or gradient", self._since + i + 1)
+                logging.warning("step %d skipped: its loss or gradient", step)
             if self._bad == watch.PATIENCE:
-                first = self._since + i + 2 - watch.PATIENCE
-                saved = self._saved()
                 raise NotFinite(
                     "the loss or its gradient must be finite; got NaN or infinity in "
-                    f"{watch.PATIENCE} steps in a row from step {first} (the newest checkpoint is "
-                    f"{'none' if saved is None else saved}): start again in another --workdir with "
-                    f"{watch.CALMER}"
+                    f"{watch.PATIENCE} steps in a row from step {step + 1 - watch.PATIENCE} (the "
+                    f"newest checkpoint is {self._saved() or 'none'}): start again in another "
+                    f"--workdir with {watch.CALMER}"
                 )
 
     def _tell(self) -> None:
         """Tells once of what two looks in a row saw; raises `Collapsed` where that is to stop."""
-        for finding in watch.findings(self._looks, self._total_steps):
+        for finding in watch.findings(self._looks, self._run.total_steps):
             if finding.since == finding.until or finding.kind in self._told:
                 continue
             self._told.add(finding.kind)
-            if finding.kind == "collapse" and self._train.on_collapse == "stop":
+            if finding.kind == "collapse" and self._run.train.on_collapse == "stop":
                 raise Collapsed(f"stopped, because {finding.text}")
             if self._log is not None:
                 logging.warning("%s", finding.text)
-
-    def _values(self) -> dict[str, np.ndarray]:
-        steps = jax.device_get(self._steps)
-        return {name: np.array([s[name] for s in steps], np.float64) for name in steps[0]}
-
-
-def _not_finite(values: Mapping[str, np.ndarray]) -> np.ndarray:
-    return ~(np.isfinite(values["loss"]) & np.isfinite(values["gradient_norm"]))

@@ -107,16 +107,12 @@ def findings(records: Sequence[Mapping[str, Any]], total: int) -> list[Finding]:
         total: number of steps of the training.
     """
     looks = [r for r in records if r.get(GAP) is not None or r.get(SPREAD) is not None]
-    found = [
-        _finding("collapse", looks, _has_collapsed, _collapse_text),
-        _finding("clusters", looks, lambda r: _value(r, CLUSTERS, 9.0) < _CLUSTERS, _clusters_text),
-        _finding(
-            "loss",
-            looks,
-            lambda r: r["step"] >= _EARLY * total and _value(r, GAP, 1.0) < _GAP,
-            _loss_text,
-        ),
-    ]
+    signs = {
+        "collapse": (_has_collapsed, _collapse_text),
+        "clusters": (lambda r: _value(r, CLUSTERS, 9.0) < _CLUSTERS, _clusters_text),
+        "loss": (lambda r: r["step"] >= _EARLY * total and _value(r, GAP, 1.0) < _GAP, _loss_text),
+    }
+    found = [_finding(kind, looks, *sign) for kind, sign in signs.items()]
     bad = [r for r in records if r.get(SKIPPED)]
     if bad:
         count, first, last = int(sum(r[SKIPPED] for r in bad)), bad[0]["step"], bad[-1]["step"]

@@ -3,12 +3,11 @@
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from cluster_jax.methods.base import Watched
-from cluster_jax.training.config import TrainConfig
 from cluster_jax.training.progress import Progress
 
 
@@ -24,11 +23,7 @@ class Loss:
 
 
 def test_at_most_two_steps_are_in_flight():
-    section = TrainConfig(
-        batch_size=4, labeled_batch_size=None, duration="10 steps", log_every=10,
-        checkpoint_every=10, keep_checkpoints=2, prefetch=1, on_collapse="warn",
-    )  # fmt: skip
-    progress = Progress(section, 10, lambda step: 0.1, None, 0, lambda: None, Watched())
+    progress = Progress(SimpleNamespace(total_steps=10), None, 0, lambda: None)
     losses = [Loss() for _ in range(10)]
     for i, loss in enumerate(losses):
         progress.add({"loss": loss})
