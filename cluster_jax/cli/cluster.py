@@ -240,7 +240,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             labels = tables.read_labels(flags.labels, flags.labels_array, len(features.values))
         inputs = Inputs(features, labels, flags.features, flags.labels)
         workdir, results = run(inputs, options, flags.workdir)
-        _print(f"\n{summary.cluster_table(results)}\n")
+        _print(f"\n{summary.run_table(results)}\n")
         for name in (workdirs.REPORT, workdirs.ASSIGNMENTS, workdirs.RESULTS):
             _print(str(workdir / name))
 

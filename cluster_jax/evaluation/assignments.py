@@ -100,10 +100,8 @@ def images_csv(dataset: Dataset, evaluation: Evaluation, discovered: Discovery |
     is also a column of classes, and the cells of clusters are empty for labeled images, which are
     not clustered.
     """
-    columns = {
-        **_cluster_columns(evaluation.clustering),
-        "kmeans_cluster": evaluation.kmeans_labels,
-    }
+    columns = _cluster_columns(evaluation.clustering)
+    columns["kmeans_cluster"] = evaluation.kmeans_labels
     if dataset.known is not None:
         unlabeled = dataset.known < 0
         columns = {title: _scatter_cells(_cells(c), unlabeled) for title, c in columns.items()}

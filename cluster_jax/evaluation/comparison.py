@@ -128,8 +128,7 @@ def page(comparison: Comparison, before: str, after: str, folder: str | None) ->
         after=after,
         facts=_facts(comparison),
         matched=sorted(matched, key=lambda row: -row[1]),
-        moves=comparison.moves,
-        pairs=comparison.matched,
+        comparison=comparison,
         uri=lambda name: None if folder is None else folder + quote(os.fsencode(name)),
         shown=_PICTURES,
     )

@@ -16,6 +16,7 @@ from cluster_jax.evaluation.report_data import ReportData
 
 # Label of images that are in a wrong cluster and in no other, as that of scikit-learn's noise.
 NO_CLUSTER = -1
+_NOUNS = ("image", "row")  # titles of names
 # Columns that describe an image within the cluster that it has left.
 _OF_CLUSTER = ("distance", "outlier", "probability", "runner_up", "runner_up_probability")
 
@@ -47,59 +48,52 @@ def apply(table: Table, files: Sequence[epath.PathLike]) -> Corrected:
     Raises:
         InputError: a file or one of its rows does not fit the table; says which and why.
     """
-    is_named = [row[table.name] for row in table.rows] != list(map(str, range(len(table.rows))))
     rows = [i for i, row in enumerate(table.rows) if row["cluster"]]
-    of_name = {table.rows[row][table.name] if is_named else str(i): i for i, row in enumerate(rows)}
+    names = [table.rows[i][table.name] for i in rows]
+    if all(row[table.name] == str(i) for i, row in enumerate(table.rows)):
+        names = list(map(str, range(len(rows))))  # Without names, the report numbers what it shows.
     novel = splits.novel_name(0).removesuffix("0") if table.cluster == "class" else ""
+    places = {name: place for place, name in enumerate(names)}
     before = [table.rows[i][table.cluster].removeprefix(novel) for i in rows]
-    after = list(before)
+    after, clusters_of_run = list(before), set(before)
     for file in files:
         path = epath.Path(file).expanduser()
         if not path.exists():
             raise InputError(f"{file} must be a file that a report has saved; got no such file")
         titles, corrections = assignments.read(path)
-        if list(titles[1:]) != ["cluster", "correction", "to"] or titles[0] not in ("image", "row"):
+        if tuple(titles) not in [(noun, "cluster", "correction", "to") for noun in _NOUNS]:
             raise InputError(
                 f"{file} must have the columns image, cluster, correction, to, as a report saves "
                 f"them; got {', '.join(titles) or 'none'}"
             )
-        for line, row in enumerate(corrections, 2):
-            name, cluster, kind, to = (row[title] for title in titles)
-            where = f"line {line} of {file}"
-            if name not in of_name:
-                raise InputError(f"{where} must name an image or row of the run; got {name!r}")
-            i = of_name[name]
-            if cluster != after[i]:
+        for line, correction in enumerate(corrections, 2):
+            name, cluster, kind, to = (correction[title] for title in titles)
+            expected = f"line {line} of {file} must"
+            if name not in places:
+                raise InputError(f"{expected} name an image or row of the run; got {name!r}")
+            if cluster != after[places[name]]:
                 raise InputError(
-                    f"{where} must name the cluster that {name!r} is in, {after[i]}; got "
-                    f"{cluster!r}: it was saved by the report of another run"
+                    f"{expected} name the cluster that {name!r} is in, {after[places[name]]}; "
+                    f"got {cluster!r}: it was saved by the report of another run"
                 )
-            if (kind, to) != ("wrong", "") and (kind != "move" or to not in before):
+            if (kind, to) != ("wrong", "") and (kind != "move" or to not in clusters_of_run):
                 raise InputError(
-                    f"{where} must say 'wrong', or 'move' and a cluster of the run; got {kind!r} "
-                    f"and {to!r}"
+                    f"{expected} say 'wrong', or 'move' and a cluster of the run; got {kind!r} and "
+                    f"{to!r}"
                 )
-            after[i] = to or str(NO_CLUSTER)
-    changed = {row: b for row, a, b in zip(rows, before, after, strict=True) if a != b}
-    corrected = []
-    for i, row in enumerate(table.rows):
-        if i in changed:
-            row = {**row, **{title: "" for title in _OF_CLUSTER if title in row}}
-            is_lost = changed[i] == str(NO_CLUSTER)
-            row[table.cluster] = changed[i] if is_lost else novel + changed[i]
-        corrected.append(row)
-    n_lost = sum(cluster == str(NO_CLUSTER) for cluster in changed.values())
+            after[places[name]] = to or str(NO_CLUSTER)
+    changed = {i: to for i, old, to in zip(rows, before, after, strict=True) if to != old}
+    corrected = [dict(row) for row in table.rows]
+    for i, cluster in changed.items():
+        corrected[i] |= {title: "" for title in _OF_CLUSTER if title in corrected[i]}
+        corrected[i][table.cluster] = cluster if cluster == str(NO_CLUSTER) else novel + cluster
     columns: dict[str, assignments.Column] = {
         title: [assignments.unescaped(row[title]) for row in corrected] for title in table.titles
     }
-    return Corrected(
-        assignments.to_csv(
-            {**columns, "corrected": np.isin(np.arange(len(corrected)), [*changed])}
-        ),
-        np.array(rows),
-        np.array(after, np.int64),
-        f"{len(changed) - n_lost:,} moved, {n_lost:,} in no cluster ({NO_CLUSTER})",
-    )
+    columns["corrected"] = np.isin(np.arange(len(corrected)), list(changed))
+    n_lost = list(changed.values()).count(str(NO_CLUSTER))
+    text = f"{len(changed) - n_lost:,} moved, {n_lost:,} in no cluster ({NO_CLUSTER})"
+    return Corrected(assignments.to_csv(columns), np.array(rows), np.array(after, np.int64), text)
 
 
 def report_data(

@@ -152,9 +152,8 @@ def discover(
             matching = partition.matching(true_labels, cluster_labels)
             metrics["test"] = _test_metrics(train, classes, matching, test, test.true_labels)
     features = train.features[unlabeled]
-    distances = arrays.distances_to_cluster_means(
-        features, cluster_labels, features, cluster_labels
-    )
+    means = arrays.cluster_means(features, cluster_labels)
+    distances = arrays.distances_to_centers(features, means, cluster_labels)
     threshold = out_of_sample.novelty_threshold(train.features)
     return Discovery(metrics, classes, threshold, cluster_labels, distances.astype(np.float32))
 

@@ -80,13 +80,11 @@ def cards(shown: Shown) -> list[tuple[int, list[tuple[int, str, str, float, str]
     copies = {}
     for place, image in zip(kept.tolist(), images, strict=True):
         index = int(found.images[place])
-        copies[place] = (
-            index if point_of is None else point_of.get(index, -1),
-            f"image {index}" if shown.sources is None else shown.sources[index],
-            "exact" if found.is_exact[place] else "near",
-            float(found.similarities[place]),
-            thumbnails.data_uri(image),
-        )
+        point = index if point_of is None else point_of.get(index, -1)
+        name = f"image {index}" if shown.sources is None else shown.sources[index]
+        kind = "exact" if found.is_exact[place] else "near"
+        similarity = float(found.similarities[place])
+        copies[place] = (point, name, kind, similarity, thumbnails.data_uri(image))
     return [(len(group), [copies[i] for i in group[:MAX_COPIES].tolist()]) for group in places]
 
 
@@ -119,22 +117,19 @@ def find(fetch_images: Callable[[NDArray], NDArray], features: NDArray) -> Dupli
     if len(distinct) <= MAX_NEAR_IMAGES:
         threshold = near_threshold(features[distinct])
         components = near_components(features[distinct], threshold)
-    labels = components[codes]
-    order = np.argsort(labels, kind="stable")
-    starts = np.unique(labels[order], return_index=True)[1]
-    members = [rows for rows in np.split(order, starts[1:]) if len(rows) > 1]
-    members.sort(key=lambda rows: (-len(rows), rows[0]))
-    sizes = [len(rows) for rows in members]
-    images = np.concatenate([*members, order[:0]])
-    heads = np.repeat(np.array([rows[0] for rows in members], np.int64), sizes)
-    similarities = (_unit_rows(features[images]) * _unit_rows(features[heads])).sum(axis=1)
-    return Duplicates(
-        images,
-        np.repeat(np.arange(len(members)), sizes),
-        np.bincount(codes)[codes[images]] > 1,
-        np.where(origins[images] == origins[heads], 1, similarities),
-        threshold,
+    # The first image of each image's group, and the size of the group.
+    _, firsts, groups, counts = np.unique(
+        components[codes], return_index=True, return_inverse=True, return_counts=True
     )
+    heads, sizes = firsts[groups], counts[groups]
+    images = np.lexsort((heads, -sizes))
+    images = images[sizes[images] > 1]
+    heads = heads[images]
+    groups = np.cumsum(np.diff(heads, prepend=heads[:1]) != 0)
+    similarities = (_unit_rows(features[images]) * _unit_rows(features[heads])).sum(axis=1)
+    similarities = np.where(origins[images] == origins[heads], 1, similarities)
+    is_exact = np.bincount(codes)[codes[images]] > 1
+    return Duplicates(images, groups, is_exact, similarities, threshold)
 
 
 def first_copies(fetch_images: Callable[[NDArray], NDArray], count: int) -> NDArray:

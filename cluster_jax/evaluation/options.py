@@ -194,7 +194,7 @@ class ClusterOptions:
     def reduce_options(self) -> dict[str, Any]:
         """Arguments of `clustering.reduce.reduce`, without the features and the seed."""
         names = ("n_components", "n_neighbors", "min_dist", "metric")
-        return {"method": self.reduce, **{name: getattr(self, name) for name in names}}
+        return {"method": self.reduce} | {name: getattr(self, name) for name in names}
 
 
 def resolve(features: NDArray, options: ClusterOptions) -> ClusterOptions:

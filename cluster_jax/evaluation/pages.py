@@ -10,14 +10,14 @@ import jinja2
 from cluster_jax.evaluation import summary
 
 
-def fill(template: str, **values: Any) -> str:
+def fill(name: str, **values: Any) -> str:
     """A page; whatever is filled in is escaped unless it is markup already.
 
     Args:
-        template: name of a file among the templates.
-        **values: everything that it names.
+        name: of a file among the templates.
+        **values: everything that it names; functions of `summary` are always there.
     """
-    return _environment().get_template(template).render(values)
+    return _environment().get_template(name).render(values)
 
 
 @functools.cache
@@ -29,12 +29,8 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
-        "count": summary.count,
-        "entry_name": summary.entry_name,
-        "number": summary.format_value,
-    }
-    environment.globals["clusters_in_words"] = summary.groups
+    environment.globals["summary"] = summary
+    environment.filters |= {"count": summary.count, "number": summary.format_value}
     return environment
 
 

@@ -67,7 +67,6 @@ def render(data: ReportData) -> str:
         plots=plots,
         duplicates=duplicates,
         report_map=report_map,
-        summary=summary,
         data=data,
         noun=data.noun,
         sections=_section_names(data, tree is not None),
@@ -79,13 +78,11 @@ def render(data: ReportData) -> str:
         uris=uris,
         pixelated=pixelated,
         suggested=data.results.get("suggested_names") or {},
+        clusters=clusters,
         n_clusters=len(clusters),
         median=np.median,
-        sizes=[len(cluster.members) for cluster in clusters],
-        figures=figures,
-        tree=tree,
+        **record,
         duplicate_groups=[] if data.duplicates is None else duplicates.cards(data.duplicates),
-        chart=record["map"],
         record=pages.compressed(json.dumps(record, allow_nan=False, separators=(",", ":"))),
         plotlyjs=_compressed_once(get_plotlyjs()),
     )  # fmt: skip
@@ -150,16 +147,13 @@ def _overview(data: ReportData, clusters: Sequence[Cluster]) -> dict[str, Any]:
         "finder", what found the clusters without being told their number, and "found_clusters", how
         many, in words; "is_clear", whether the tree found clusters and they are clear; "verdict",
         why they are not, or None; "accuracy" of the clusters, or None; "n_true_labels" and
-        "n_outliers"; "doubt", why the novel classes may be unreliable, or None; "pretrained", the
-        network that the training started from, and its training data, or None; "is_frozen", whether
-        nothing was trained; "training_clusters", the number that the training was given, or None.
+        "n_outliers"; "doubt", why the novel classes may be unreliable, or None.
     """
     metrics = data.results["metrics"]
     discovery = metrics.get("discovery")
     method = summary.shown(metrics)
     found = metrics[method]
-    provenance = data.results["provenance"]
-    origin = provenance.get("number_of_clusters", {}).get(method)
+    origin = data.results["provenance"].get("number_of_clusters", {}).get(method)
     # The verdict is about the clusters that are found without k.
     judged = found if method == "tree" and not discovery and origin != "given" else {}
     outliers = np.zeros(len(data.points), bool) if data.outliers is None else data.outliers
@@ -178,7 +172,4 @@ def _overview(data: ReportData, clusters: Sequence[Cluster]) -> dict[str, Any]:
         "n_true_labels": 0 if data.true_labels is None else len(np.unique(data.true_labels)),
         "n_outliers": int(outliers.sum()),
         "doubt": summary.doubt(discovery) if discovery else None,
-        "pretrained": provenance.get("pretrained"),
-        "is_frozen": not provenance.get("steps"),
-        "training_clusters": provenance.get("clusters_given_to_training"),
     }

@@ -14,12 +14,7 @@ from scipy.linalg import eigh
 
 from cluster_jax.clustering import knn
 from cluster_jax.evaluation import thumbnails
-from cluster_jax.evaluation.report_data import (
-    STYLED_CLUSTERS,
-    Cluster,
-    ReportData,
-    evenly_spaced,
-)
+from cluster_jax.evaluation.report_data import STYLED_CLUSTERS, Cluster, ReportData, evenly_spaced
 
 MAX_POINTS = 100_000
 MAX_THUMBNAILS = 4_000
@@ -75,11 +70,8 @@ def build_map(data: ReportData, clusters: Sequence[Cluster]) -> dict[str, Any]:
         "label": data.true_labels,
     }
     if data.membership is not None:
-        columns |= {
-            "probability": data.membership.probabilities,
-            "runner_up": data.membership.runners_up,
-            "runner_up_probability": data.membership.runner_up_probabilities,
-        }
+        names = ("probability", "runner_up", "runner_up_probability")
+        columns |= dict(zip(names, data.membership[1:], strict=True))
     return {
         "noun": data.noun,
         "folder": data.folder,

@@ -115,58 +115,37 @@ def format_score(value: float | None) -> str:
 
 
 def run_table(results: Mapping[str, Any]) -> str:
-    """The metrics of a run as lines of text.
+    """The metrics of a run, and of the command `cluster` its largest clusters, as lines of text.
 
     Args:
         results: content of its `results.json`.
     """
-    metrics = results["metrics"]
+    metrics, data = results["metrics"], results["provenance"].get("data")
     found, discovery = metrics[shown(metrics)], metrics.get("discovery")
-    noun = "rows" if results["provenance"]["data"]["name"] == "features" else "images"
+    noun = "rows" if data is None or data["name"] == "features" else "images"
     entries = {name: metrics.get(name) for name in ("knn", "linear_probe", "gradient_share")}
-    entries |= {"images_per_second": results["images_per_second"]}
+    entries |= {"images_per_second": results.get("images_per_second")}
     sentences = [verdict(found, noun)]
     sentences += [f"watch: {finding['text']}" for finding in results.get("watch", ())]
     if discovery:
-        novel = {score: discovery["novel"][score] for score in SCORES}
-        entries["discovery"] = {**discovery, "novel": novel}
+        entries["discovery"] = {**discovery, "novel": None}
         reason = doubt(discovery)
         sentences += [reason and f"{reason}: the clusters may be better than its classes"]
-    named = _named({"outliers": found.get("outliers") or None, **entries})
-    lines = [*_score_table(results, SCORES), *filter(None, sentences)]
-    return "\n".join([*lines, *(f"{name:<{_LABEL}} {value}" for name, value in named)])
-
-
-def cluster_table(results: Mapping[str, Any]) -> str:
-    """Metrics and largest clusters of the command `cluster` as lines of text.
-
-    Args:
-        results: content of its `results.json`.
-    """
-    (metrics,) = results["metrics"].values()
-    large, small = tally(metrics)
-    rows = sum(metrics["cluster_sizes"].values())
-    sentence = verdict(metrics, "rows")
-    return "\n".join(
-        [
-            *_score_table(results, (*SCORES, "silhouette")),
-            "",
-            f"Found {groups(large, small, 'cluster')} in {count(rows, 'row')}.",
-            *_largest_clusters(metrics, large, small),
-            *([] if sentence is None else [sentence]),
-        ]
-    )
+    if "cluster_sizes" in found:
+        lines = [*_score_table(results, (*SCORES, "silhouette")), "", *_largest_clusters(found)]
+    else:
+        lines = _score_table(results, SCORES)
+        entries = {"outliers": found.get("outliers") or None, **entries}
+    named = [f"{name:<{_LABEL}} {value}" for name, value in _named(entries)]
+    return "\n".join([*lines, *filter(None, sentences), *named])
 
 
 def _score_table(results: Mapping[str, Any], scores: Sequence[str]) -> list[str]:
     """A line of titles, and a line for each clustering: its number of clusters and its scores."""
-    metrics, origins = results["metrics"], results["provenance"]["number_of_clusters"]
     titles = [score.upper() if score in SCORES else score for score in scores]
     rows = [("", "clusters", *titles)]
-    for name, title in TITLES.items():
-        if name in metrics:
-            cells = [format_score(metrics[name][score]) for score in scores]
-            rows.append((f"{title} (k {origins[name]})", number(*tally(metrics[name])), *cells))
+    for name, clusters, origin, values in score_rows(results, scores):
+        rows.append((f"{name} (k {origin})", clusters, *map(format_score, values)))
     first, second = (max(len(row[i]) for row in rows) for i in range(2))
     return [
         f"{label:<{max(_LABEL, first)}}{clusters:>{second + 1}}"
@@ -175,13 +154,14 @@ def _score_table(results: Mapping[str, Any], scores: Sequence[str]) -> list[str]
     ]
 
 
-def _largest_clusters(metrics: Mapping[str, Any], large: int, small: int) -> list[str]:
+def _largest_clusters(metrics: Mapping[str, Any]) -> list[str]:
     """Lines for the largest clusters, and one line each for the other large and the small ones."""
+    large, small = tally(metrics)
     sizes, matching = metrics["cluster_sizes"], metrics.get("matching", {})
     rows, purity = sum(sizes.values()), metrics.get("cluster_purity")
     # Large clusters come first, because a cluster is large by its size.
     order = sorted(sizes, key=lambda c: (-sizes[c], int(c)))
-    lines = []
+    lines = [f"Found {groups(large, small, 'cluster')} in {count(rows, 'row')}."]
     for c in order[: min(large, NAMED)]:
         share = f"{sizes[c]:>12,} {'row ' if sizes[c] == 1 else 'rows'}{sizes[c] / rows:>8.1%}"
         pure = "" if purity is None else f"   purity {purity[c]:.3f}"
@@ -197,26 +177,20 @@ def _largest_clusters(metrics: Mapping[str, Any], large: int, small: int) -> lis
     return lines
 
 
-def method_rows(results: Mapping[str, Any]) -> list[tuple[str, str, str, list[str]]]:
-    """Name, number of clusters, where that is from, and `SCORES` of each clustering in `results`.
-
-    A dash stands for a score that needs labels.
-    """
-    origins = results["provenance"].get("number_of_clusters", {})
-    entries = dict(results["metrics"])
-    if entries.get("discovery"):
-        entries = {"novel head": entries["discovery"]["novel"], **entries}
+def score_rows(
+    results: Mapping[str, Any], scores: Sequence[str] = SCORES
+) -> list[tuple[str, str, str, list[float | None]]]:
+    """Name, number of clusters, where that is from, and scores of each clustering in `results`."""
+    origins, metrics = results["provenance"].get("number_of_clusters", {}), results["metrics"]
+    if metrics.get("discovery"):
+        metrics = {"novel head": metrics["discovery"]["novel"], **metrics}
         origins = {"novel head": "given", **origins}
-    return [
-        (
-            entry_name(key),
-            number(*tally(entry)),
-            origins.get(key, ""),
-            [format_value(entry.get(score)) for score in SCORES],
-        )
-        for key, entry in entries.items()
-        if _is_clustering(entry)
-    ]
+    rows = []
+    for key, entry in metrics.items():
+        if _is_clustering(entry):
+            values = [entry.get(score) for score in scores]
+            rows.append((entry_name(key), number(*tally(entry)), origins.get(key, ""), values))
+    return rows
 
 
 def _is_clustering(entry: object) -> bool:
@@ -224,7 +198,7 @@ def _is_clustering(entry: object) -> bool:
 
 
 def other_metrics(results: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Names and values of all metrics that `method_rows` leaves out, except None."""
+    """Names and values of all metrics that `score_rows` leaves out, except None."""
     metrics = dict(results["metrics"])
     if metrics.get("discovery"):
         discovery = dict(metrics["discovery"])

@@ -124,7 +124,7 @@ def test_the_tree_is_the_default_and_takes_k(files, capsys):
     assert results["metrics"]["tree"]["n_clusters"] == 2
     assert results["metrics"]["tree"]["verdict"] is None
     assert results["provenance"]["number_of_clusters"] == {"tree": "given"}
-    assert "tree (k given)" in out
+    assert "Tree (k given)" in out
     assert "set in advance" in pathlib.Path("two/report.html").read_text()
     coarse = list(csv.DictReader(pathlib.Path("two/assignments.csv").read_text().splitlines()))
     assert list(coarse[0]) == list(rows[0])
@@ -265,7 +265,7 @@ def test_summary_says_what_is_not_clear(metrics, sentence):
         "provenance": {"number_of_clusters": {"gridshift": "found"}},
         "metrics": {"gridshift": metrics},
     }
-    text = summary.cluster_table(results)
+    text = summary.run_table(results)
     assert "and 10 more of at most 2 rows" in text
     assert (
         text.index("cluster      6") < text.index("cluster     13") < text.index("cluster      5")
@@ -275,7 +275,7 @@ def test_summary_says_what_is_not_clear(metrics, sentence):
     assert sentence is None or sentence in text
     assert "cluster      6           7 rows    6.1%" in text
     metrics |= {"n_clusters": 2, "cluster_sizes": {"3": 1, "4": 1}}
-    assert "cluster      3           1 row    50.0%" in summary.cluster_table(results)
+    assert "cluster      3           1 row    50.0%" in summary.run_table(results)
 
 
 def test_summary_counts_small_clusters_apart():
@@ -286,7 +286,7 @@ def test_summary_counts_small_clusters_apart():
         "provenance": {"number_of_clusters": {"gridshift": "found"}},
         "metrics": {"gridshift": metrics},
     }
-    lines = summary.cluster_table(results).splitlines()
+    lines = summary.run_table(results).splitlines()
     assert " ".join(lines[1].split()) == "GridShift (k found) 2 and 3 small - - - - -"
     assert len(lines[0]) == len(lines[1])
     assert lines[3] == "Found 2 clusters and 3 small ones in 86 rows."

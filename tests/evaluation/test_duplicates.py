@@ -1,6 +1,7 @@
 """Duplicates: exact ones by pixels, near ones by features, the table, and the report's groups."""
 
 import csv
+import types
 
 import numpy as np
 import pytest
@@ -8,6 +9,8 @@ from scipy.sparse.csgraph import connected_components
 
 from cluster_jax.data.images import in_memory, subset
 from cluster_jax.evaluation import assignments, duplicates
+
+IN_MEMORY = types.SimpleNamespace(fits=lambda count, shape: True)
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +58,7 @@ def test_no_duplicates():
     assert (found.n_groups, len(found.images), len(found.similarities)) == (0, 0, 0)
     one = _find(*_distinct(1))
     assert (one.n_groups, one.threshold) == (0, 1)
-    dataset = in_memory("arrays", _distinct(40)[0], None, None, 1.0)
+    dataset = in_memory("arrays", _distinct(40)[0], IN_MEMORY)
     assert assignments.duplicates_csv(dataset, found) == "group,kind,image,similarity\n"
 
 
@@ -148,7 +151,7 @@ def test_table_names_files_or_numbers():
     images, x = _distinct(40)
     images[30], x[30] = images[11], x[11]
     found = _find(images, x)
-    dataset = in_memory("arrays", images, None, None, 1.0)
+    dataset = in_memory("arrays", images, IN_MEMORY)
     rows = assignments.duplicates_csv(dataset, found).splitlines()
     assert rows == ["group,kind,image,similarity", "0,exact,11,1", "0,exact,30,1"]
     names = tuple(f'{i}, "x".jpg' for i in range(40))

@@ -976,3 +976,23 @@ def test_a_large_tree_without_its_small_clusters():
         assert (whole[np.ix_(below[left], below[right])] == height).all()
         below.append(below[left] + below[right])
     assert sorted(below[-1]) == sorted(ids)
+
+
+def test_a_point_is_none_of_its_nearest():
+    """Not even among more copies of it than there are neighbors, or alone."""
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(40, 4)).astype(np.float32)
+    features[:20] = features[0]
+    sample = np.array([0, 13, 19, 30])
+    near = report_map.nearest_points(features, sample)
+    assert near.shape == (4, report_map.N_NEAREST)
+    assert not (near == sample[:, None]).any()
+    assert (near[:3] < 20).all()
+    gaps = np.linalg.norm(features - features[30], axis=1)
+    gaps[30] = np.inf
+    np.testing.assert_allclose(gaps[near[3]], np.sort(gaps)[: report_map.N_NEAREST])
+    assert report_map.nearest_points(features[:1], np.array([0])).shape == (1, 0)
+    assert report_map.nearest_points(features[30:33], np.array([1])).tolist() in (
+        [[0, 2]],
+        [[2, 0]],
+    )

@@ -64,6 +64,6 @@ def test_what_is_found_by_the_tree():
         "images_per_second": None,
     }
     _, tree, _, sentence, outliers = summary.run_table(results).splitlines()
-    assert " ".join(tree.split()).startswith("tree (k found) 6 and 1 small 0.250")
+    assert " ".join(tree.split()).startswith("Tree (k found) 6 and 1 small 0.250")
     assert outliers.split() == ["Outliers", "3"]
     assert "form one cluster" in sentence
