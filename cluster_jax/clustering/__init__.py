@@ -26,7 +26,7 @@ merge (`stop="no_merge"`).
 
 **`kmeans`** needs the number of clusters. It is Euclidean or spherical, starts by k-means++, and
 runs on all devices of a mesh, as NCC's E-step does. Choose it for a known number or millions of
-rows of many dimensions.
+rows of many dimensions. `kmeans_blocks` reads rows that do not fit into memory block by block.
 
 `label_spreading` spreads labels over the graph of nearest neighbors (Zhou et al. 2004), `sinkhorn`
 balances the sizes of classes, `nearest` searches neighbors, and `cluster_linkage` with `cut_tree`
@@ -39,7 +39,11 @@ from cluster_jax.core import lazy
 
 if TYPE_CHECKING:
     from cluster_jax.clustering.gridshift import GridShift as GridShift
-    from cluster_jax.clustering.kmeans import KMeansResult as KMeansResult, kmeans as kmeans
+    from cluster_jax.clustering.kmeans import (
+        KMeansResult as KMeansResult,
+        kmeans as kmeans,
+        kmeans_blocks as kmeans_blocks,
+    )
     from cluster_jax.clustering.knn import Neighbors as Neighbors, nearest as nearest
     from cluster_jax.clustering.label_spreading import label_spreading as label_spreading
     from cluster_jax.clustering.reduce import reduce as reduce

@@ -4,13 +4,14 @@ The thresholds below were set on the tuning halves of generated data sets;
 `experiments/bandwidth.md` compares the rule with others on the held-out halves.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score, silhouette_samples
 from sklearn.metrics.pairwise import euclidean_distances
+
+from cluster_jax.clustering.grid import follow, seek
 
 # The scan covers bandwidths from 1/100 to 1/2 of the data's extent, 10 % apart. Finer cells hold
 # single rows even if the data have clusters; coarser ones make everything one neighborhood.
@@ -31,6 +32,9 @@ _CLEAR_SCORE = 0.6
 # One cluster: at this bandwidth (in extents) and above, one cluster holds this fraction of the
 # rows. A single blob does so from 0.04-0.09 up; noise and moons stay split up to 0.12-0.16.
 _MAX_SPLIT_BANDWIDTH, _MIN_LARGEST_FRACTION = 0.115, 0.8
+# Iterations of one fit of the scan: separate modes converge in about ten, those that still drift
+# after fifty get no score.
+_ITERATIONS = 50
 # Alternatives that are reported, and pairs of halves that `stability` compares.
 _RUNNERS_UP, _SPLITS = 3, 3
 
@@ -115,7 +119,7 @@ def sample(points: NDArray, seed: int = 0) -> NDArray:
 
 
 def scan(
-    points: NDArray, partition: Callable[[NDArray, float], tuple[NDArray, bool]], seed: int = 0
+    points: NDArray, *, stop: str = "fixed_point", max_iter: int = 500, seed: int = 0
 ) -> BandwidthCurve:
     """Clusters `points` at bandwidths on a logarithmic grid, scores each, selects one.
 
@@ -132,9 +136,9 @@ def scan(
 
     Args:
         points: float64 `[n, d]`, finite; a `sample` of large sets.
-        partition: maps points and a bandwidth to labels int `[n]`, counted from 0, and whether
-            the shift converged; if not (two modes still drift toward each other along a thin
-            bridge), the bandwidth gets no score.
+        stop: stop rule of the shift, see `grid.shift`.
+        max_iter: maximum number of iterations, at most 50. Where the shift does not converge (two
+            modes still drift toward each other along a thin bridge), the bandwidth gets no score.
         seed: of the draw.
 
     Returns:
@@ -145,9 +149,7 @@ def scan(
         ValueError: the range of the points overflows a float.
 
     Example:
-        >>> def threshold(points, bandwidth):  # two groups at any bandwidth
-        ...     return (points[:, 0] > 5).astype(int), True
-        >>> curve = scan(np.array([[0.0], [1.0], [2.0], [9.0], [10.0], [11.0]]), threshold)
+        >>> curve = scan(np.array([[0.0], [1.0], [2.0], [9.0], [10.0], [11.0]]))
         >>> curve.verdict, int(curve.n_clusters[curve.best_index])
         ('clear', 2)
     """
@@ -165,11 +167,13 @@ def scan(
     scores = np.full(steps, np.nan)
     last_labels, last_score = np.empty(0), np.nan
     for b, bandwidth in enumerate(bandwidths):
-        labels, converged = partition(points, float(bandwidth))
+        _, modes, labels = seek(
+            points, float(bandwidth), stop=stop, max_iter=min(max_iter, _ITERATIONS)
+        )
         sizes = np.bincount(labels)
         is_large = sizes >= min_cluster_size(sizes)
         n_clusters[b], largest[b] = is_large.sum(), sizes.max() / len(labels)
-        if converged and n_clusters[b] > 1:
+        if modes.converged and n_clusters[b] > 1:
             scored_labels = np.where(is_large, np.arange(len(sizes)), -1)[labels[scored]]
             # Where the clusters are separate, many bandwidths give the same partition.
             if not np.array_equal(scored_labels, last_labels):
@@ -183,7 +187,12 @@ def scan(
 
 
 def stability(
-    points: NDArray, assign: Callable[[NDArray, NDArray], NDArray], seed: int = 0
+    points: NDArray,
+    bandwidth: float,
+    *,
+    stop: str = "fixed_point",
+    max_iter: int = 500,
+    seed: int = 0,
 ) -> float:
     """Agreement of clusterings of random halves of the points: mean adjusted Rand index.
 
@@ -192,7 +201,9 @@ def stability(
 
     Args:
         points: float64 `[n, d]`; a `sample` of large sets.
-        assign: clusters the points of its first argument and returns the labels of the second's.
+        bandwidth: side of a cell.
+        stop: stop rule of the shift, see `grid.shift`.
+        max_iter: maximum number of iterations.
         seed: of the halves and the rows.
 
     Returns:
@@ -201,8 +212,7 @@ def stability(
         perfectly reproducible.
 
     Example:
-        >>> points = np.arange(8.0)[:, None]
-        >>> stability(points, lambda half, queries: queries[:, 0] > 3)
+        >>> stability(np.arange(8.0)[:, None] + 100 * (np.arange(8) % 2)[:, None], 20.0)
         1.0
     """
     rng = np.random.default_rng(seed)
@@ -210,11 +220,15 @@ def stability(
     if not half:
         return float("nan")
     queries = points[_subset(len(points), _SCORED, rng)]
+
+    def assign(rows: NDArray) -> NDArray:
+        grid, modes, _ = seek(points[rows], bandwidth, stop=stop, max_iter=max_iter)
+        return follow(queries, grid, modes, bandwidth, max_iter)[0]
+
     agreement = []
     for _ in range(_SPLITS):
         order = rng.permutation(len(points))
-        halves = points[order[:half]], points[order[half:]]
-        agreement.append(adjusted_rand_score(*(assign(part, queries) for part in halves)))
+        agreement.append(adjusted_rand_score(assign(order[:half]), assign(order[half:])))
     return float(np.mean(agreement))
 
 

@@ -1,4 +1,4 @@
-"""Occupied cells of a grid, and sums over their neighborhoods: the data structure of GridShift.
+"""Mode seeking on a grid: occupied cells, their shift to the modes, and new points that follow it.
 
 Cells are kept sorted and moved by array operations, so that the cost grows with the number of
 occupied cells, not of points. Plain NumPy on the host, float64 throughout.
@@ -11,15 +11,20 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.spatial import KDTree
 
+from cluster_jax.clustering import knn
+from cluster_jax.core.arrays import blocks
+
+STOPS = ("fixed_point", "no_merge")
 # Cell numbers up to here are exact in float64, and their neighbors too.
 _FARTHEST_CELL = 2**53 - 4
 # Packed cell numbers stay below, so that int64 never wraps.
 _LARGEST_KEY = 2**62
-# Elements of one block of the pairwise comparison (float64: 32 MB).
-_BLOCK = 2**22
-# Neighbor pairs are stored as a list if fewer than one pair in this many are neighbors.
-_SPARSE = 16
+# The shift has converged when no centroid moves by more than this fraction of a cell.
+_MIN_MOVE = 1e-9
+# New points that are assigned at a time, at least.
+_QUERIES = 1_000
 
 
 class Grid(NamedTuple):
@@ -154,51 +159,19 @@ def _enumerated(grid: Grid, spans: list[int]) -> tuple[NDArray, NDArray]:
 
 def _pairwise(grid: Grid) -> tuple[NDArray, NDArray]:
     """`neighborhood` by comparing all occupied cells, for many dimensions."""
-    m, d = grid.cells.shape
     cells = _close_gaps(grid.cells)
-    spans = np.ptp(cells, axis=0)
-    # The widest column first, which leaves the fewest pairs for the others; in a column that
-    # spans two cells, all rows are neighbors.
-    columns = np.argsort(-spans, kind="stable")[: max(1, int((spans > 1).sum()))]
-    order = np.argsort(cells[:, columns[0]], kind="stable")
-    cells, weights = cells[order], grid.weights[order]
-    column = cells[:, columns[0]]
-    moments = weights[:, None] * (grid.offsets[order] + cells)
-    # In the smallest integer type that holds their differences: comparing is memory-bound.
-    narrow = (cells - cells.min(axis=0)).astype(np.min_scalar_type(-int(spans.max()) - 1))
-    total, moment = np.empty(m), np.empty((m, d))
-    start = 0
-    while start < m:
-        # Sorted by the widest coordinate, the neighbors of a block are contiguous rows.
-        low = np.searchsorted(column, column[start] - 1)
-        stop = min(m, start + max(1, _BLOCK // max(m - int(low), 1)))
-        high = np.searchsorted(column, column[stop - 1] + 1, side="right")
-        is_neighbor = _neighbor_matrix(narrow[start:stop], narrow[low:high], columns)
-        total[start:stop] = is_neighbor @ weights[low:high]
-        sums = is_neighbor @ moments[low:high]
-        moment[start:stop] = sums - total[start:stop, None] * cells[start:stop]
-        start = stop
-    back = np.argsort(order)
-    return total[back], moment[back]
-
-
-def _neighbor_matrix(
-    rows: NDArray, candidates: NDArray, columns: NDArray
-) -> NDArray | sparse.csr_array:
-    """Which of `candidates` are neighbors of `rows` in all columns, 0 or 1, float64 `[a, b]`."""
-    is_neighbor = np.ones((len(rows), len(candidates)), bool)
-    remaining = list(columns)
-    while remaining and np.count_nonzero(is_neighbor) * _SPARSE >= is_neighbor.size:
-        k = remaining.pop(0)
-        is_neighbor &= np.abs(rows[:, k, None] - candidates[None, :, k]) <= 1
-    if not remaining:
-        return is_neighbor.astype(np.float64)
-    # Few pairs are left: from here on the other columns are compared for them alone.
-    i, j = is_neighbor.nonzero()
-    for k in remaining:
-        keep = np.abs(rows[i, k] - candidates[j, k]) <= 1
-        i, j = i[keep], j[keep]
-    return sparse.csr_array((np.ones(len(i)), (i, j)), shape=is_neighbor.shape)
+    moments = grid.weights[:, None] * (grid.offsets + cells)
+    total, moment = np.empty(len(cells)), np.empty(cells.shape)
+    tree = KDTree(cells)
+    # In blocks of rows: if all cells are neighbors, their pairs would not fit into memory.
+    for rows in blocks(len(cells), len(cells)):
+        near = KDTree(cells[rows]).sparse_distance_matrix(
+            tree, 1, p=np.inf, output_type="coo_matrix"
+        )
+        near = sparse.csr_array((np.ones(near.nnz), near.coords), shape=near.shape)
+        total[rows] = near @ grid.weights
+        moment[rows] = near @ moments - total[rows, None] * cells[rows]
+    return total, moment
 
 
 def _close_gaps(cells: NDArray) -> NDArray:
@@ -249,8 +222,145 @@ def _rank(values: NDArray, size: int) -> tuple[NDArray, int]:
         used[values] = True
         ranks = np.cumsum(used) - 1
         return ranks[values], int(ranks[-1]) + 1
-    order = np.argsort(values)
-    ordered = values[order]
-    ranks = np.empty(n, np.int64)
-    ranks[order] = np.concatenate([[0], np.cumsum(ordered[1:] != ordered[:-1])])
-    return ranks, int(ranks[order[-1]]) + 1
+    unique, ranks = np.unique(values, return_inverse=True)
+    return ranks, len(unique)
+
+
+class Modes(NamedTuple):
+    """Result of a shift.
+
+    Attributes:
+        grid: the k modes as cells.
+        mode_of_cell: int64 `[m]`, mode of each cell before the shift.
+        n_iter: number of iterations.
+        converged: whether the stop rule was met.
+    """
+
+    grid: Grid
+    mode_of_cell: NDArray
+    n_iter: int
+    converged: bool
+
+
+def seek(
+    points: NDArray, bandwidth: float, *, stop: str = "fixed_point", max_iter: int = 500
+) -> tuple[Grid, Modes, NDArray]:
+    """The grid of points float64 `[n, d]`, its modes, and the mode of each point, int64 `[n]`.
+
+    For the other arguments see `shift`.
+
+    Example:
+        >>> grid, modes, labels = seek(np.array([[0.5], [0.7], [6.2]]), 1.0)
+        >>> len(grid.cells), modes.n_iter, labels.tolist()
+        (2, 1, [0, 0, 1])
+    """
+    grid, cell_of_row = collect(*bin_points(points, bandwidth))
+    modes = shift(grid, stop=stop, max_iter=max_iter)
+    return grid, modes, modes.mode_of_cell[cell_of_row]
+
+
+def shift(grid: Grid, *, stop: str = "fixed_point", max_iter: int = 500) -> Modes:
+    """Moves all cells at once until convergence.
+
+    Every cell moves to the weighted mean of the current centroids of the occupied cells in its
+    3^d neighborhood, its own included; cells that land in the same cell
+    merge. Deviations from the authors' C++: it relabels one cell after another,
+    truncates toward zero and stops on a signed sum; this function does not.
+
+    Args:
+        grid: m occupied cells.
+        stop: `"fixed_point"`: nothing changes its cell, nothing merges and no centroid moves by
+            more than 1e-9 bandwidths; `"no_merge"`: after the first iteration without a merge,
+            with its shift applied (the authors' rule).
+        max_iter: maximum number of iterations.
+
+    Example:
+        >>> cells, offsets = np.array([[0], [1], [5]]), np.array([[0.5], [0.5], [0.5]])
+        >>> modes = shift(Grid(cells, offsets, np.ones(3)))
+        >>> modes.grid.centers(1.0).tolist(), modes.mode_of_cell.tolist(), modes.converged
+        ([[1.0], [5.5]], [0, 0, 1], True)
+    """
+    mode_of_cell = np.arange(len(grid.cells))
+    for iteration in range(1, max_iter + 1):
+        total, moment = neighborhood(grid)
+        target = moment / total[:, None]
+        step = np.floor(target)
+        offsets = target - step
+        # A position just below a border can round to the border: it belongs to the next cell.
+        on_border = offsets >= 1
+        step[on_border] += 1
+        offsets[on_border] = 0
+        is_converged = not step.any() and np.abs(target - grid.offsets).max() <= _MIN_MOVE
+        before = len(grid.cells)
+        moved = grid.cells + step.astype(np.int64)
+        unique, index = group(moved)
+        if len(unique) < before:
+            grid, index = collect(moved, offsets, grid.weights)
+        else:
+            order = np.argsort(index)
+            grid = Grid(unique, offsets[order], grid.weights[order])
+        mode_of_cell = index[mode_of_cell]
+        if is_converged or (stop == "no_merge" and len(unique) == before):
+            return Modes(grid, mode_of_cell, iteration, True)
+    return Modes(grid, mode_of_cell, max_iter, False)
+
+
+def follow(
+    points: NDArray, grid: Grid, modes: Modes, bandwidth: float, max_iter: int = 500
+) -> tuple[NDArray, NDArray]:
+    """Modes of new points, which follow the shift of the grid without moving it.
+
+    A point in an occupied cell gets the mode of that cell. From an empty cell it moves to the mean
+    of the grid in its 3^d neighborhood until it meets an occupied cell; where there is no neighbor,
+    or `max_iter` is reached, it goes to the nearest mode.
+
+    Args:
+        points: float64 `[n, d]`.
+        grid: m occupied cells before the shift.
+        modes: their k modes.
+        bandwidth: side of a cell.
+        max_iter: maximum number of moves.
+
+    Returns:
+        Numbers of modes, int64 `[n]`; and which points have an empty neighborhood, bool `[n]`.
+
+    Example:
+        >>> grid, modes, _ = seek(np.array([[0.5], [7.5]]), 1.0)
+        >>> labels, is_isolated = follow(np.array([[0.1], [6.9], [50.0]]), grid, modes, 1.0)
+        >>> labels.tolist(), is_isolated.tolist()
+        ([0, 1, 1], [False, False, True])
+    """
+    n, m = len(points), len(grid.cells)
+    labels, is_isolated = np.full(n, -1, np.int64), np.zeros(n, bool)
+    cells, _ = bin_points(points, bandwidth)
+    # In many dimensions all cells are compared with each other: points are taken in blocks.
+    step = max(_QUERIES, m)
+    for active in np.split(np.arange(n), range(step, n, step)):
+        for iteration in range(max_iter):
+            # New points join the grid without weight: they follow without attracting others.
+            union, index = group(np.concatenate([grid.cells, cells[active]]))
+            old, new = index[:m], index[m:]
+            mode_of_union = np.full(len(union), -1, np.int64)
+            mode_of_union[old] = modes.mode_of_cell
+            labels[active] = mode_of_union[new]
+            is_open = labels[active] < 0
+            active, new = active[is_open], new[is_open]
+            if not len(active):
+                break
+            joined = Grid(union, np.zeros(union.shape), np.zeros(len(union)))
+            joined.offsets[old], joined.weights[old] = grid.offsets, grid.weights
+            total, moment = neighborhood(joined)
+            has_neighbors = total[new] > 0
+            if iteration == 0:
+                is_isolated[active] = ~has_neighbors
+            near = new[has_neighbors]
+            moves = np.floor(moment[near] / total[near, None]).astype(np.int64)
+            active = active[has_neighbors][moves.any(axis=1)]
+            cells[active] += moves[moves.any(axis=1)]
+    stranded = np.flatnonzero(labels < 0)
+    if len(stranded):
+        # Far from the origin, squared distances are differences of large numbers.
+        centers = modes.grid.centers(bandwidth)
+        origin = centers.mean(axis=0)
+        labels[stranded] = knn.nearest(points[stranded] - origin, centers - origin, 1).indices[:, 0]
+    return labels, is_isolated

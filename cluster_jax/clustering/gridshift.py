@@ -5,7 +5,6 @@ al., "GridShift: A Faster Mode-seeking Algorithm for Image Segmentation and Obje
 2022.
 """
 
-import functools
 import numbers
 import sys
 import warnings
@@ -18,17 +17,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cluster_jax.clustering import bandwidth as bandwidths
-from cluster_jax.clustering.grid import bin_points, collect
-from cluster_jax.clustering.shift import STOPS, follow, shift
+from cluster_jax.clustering.grid import STOPS, follow, seek
 from cluster_jax.clustering.validation import numeric
 from cluster_jax.core import checks
 from cluster_jax.core.arrays import distances_to_centers
-
-# Iterations of one fit of the scan over bandwidths: separate modes converge in about ten, those
-# that still drift after fifty get no score.
-_SCAN_ITERATIONS = 50
-# New points that are assigned at a time, at least.
-_QUERIES = 1_000
 
 
 class Location(NamedTuple):
@@ -50,7 +42,7 @@ class GridShift(ClusterMixin, BaseEstimator):
     """Mode seeking on a grid: finds clusters and their number, in linear time.
 
     Points are binned to cells of side `bandwidth`; the cells then move to the weighted mean of
-    their neighborhood until convergence (see `shift.shift`). Points follow their cell. All sums
+    their neighborhood until convergence (see `grid.shift`). Points follow their cell. All sums
     are in float64.
 
     In more than about ten dimensions a grid works poorly: all cells are compared with each other,
@@ -62,7 +54,7 @@ class GridShift(ClusterMixin, BaseEstimator):
     Args:
         bandwidth: side of a cell in the unit of the data, or `"auto"`: chosen without labels by
             `cluster_jax.clustering.bandwidth.scan`.
-        stop: `"fixed_point"` or `"no_merge"`, see `shift.shift`.
+        stop: `"fixed_point"` or `"no_merge"`, see `grid.shift`.
         max_iter: maximum number of iterations; reaching it warns.
         random_state: seed of the rows that the choice of an `"auto"` bandwidth looks at.
 
@@ -106,17 +98,17 @@ class GridShift(ClusterMixin, BaseEstimator):
         self._check_options()
         points = numeric(X, "X").astype(np.float64)
         curve = stability = None
+        stop, max_iter, seed = self.stop, self.max_iter, self.random_state
         if self.bandwidth == "auto":
-            seed = self.random_state
             sample = bandwidths.sample(points, seed)
-            curve = bandwidths.scan(sample, self._partition, seed)
+            curve = bandwidths.scan(sample, stop=stop, max_iter=max_iter, seed=seed)
             bandwidth = float(curve.bandwidths[curve.best_index])
-            assign = functools.partial(self._assign, bandwidth)
-            stability = bandwidths.stability(sample, assign, seed)
+            stability = bandwidths.stability(
+                sample, bandwidth, stop=stop, max_iter=max_iter, seed=seed
+            )
         else:
             bandwidth = float(self.bandwidth)
-        grid, cell_of_row = collect(*bin_points(points, bandwidth))
-        modes = shift(grid, stop=self.stop, max_iter=self.max_iter)
+        grid, modes, labels = seek(points, bandwidth, stop=stop, max_iter=max_iter)
         if not modes.converged:
             warnings.warn(
                 f"GridShift did not converge in {self.max_iter} iterations: raise max_iter or "
@@ -127,10 +119,10 @@ class GridShift(ClusterMixin, BaseEstimator):
         # Set last, so that a failed fit keeps the previous one.
         validate_data(self, X, reset=True, skip_check_array=True)
         self.bandwidth_curve_, self.stability_, self.bandwidth_ = curve, stability, bandwidth
-        self._grid, self._mode_of_cell, self.n_iter_ = grid, modes.mode_of_cell, modes.n_iter
+        self._grid, self._modes, self.labels_ = grid, modes, labels
+        self.n_iter_ = modes.n_iter
         self.cluster_centers_ = modes.grid.centers(bandwidth)
         self.cluster_sizes_ = modes.grid.weights
-        self.labels_ = self._mode_of_cell[cell_of_row]
         self._is_large = self.cluster_sizes_ >= bandwidths.min_cluster_size(self.cluster_sizes_)
         self.outliers_ = ~self._is_large[self.labels_]
         return self
@@ -155,47 +147,18 @@ class GridShift(ClusterMixin, BaseEstimator):
         check_is_fitted(self)
         points = numeric(X, "X").astype(np.float64)
         validate_data(self, X, reset=False, skip_check_array=True)
-        labels, is_isolated = self._follow(points)
+        labels, is_isolated = follow(
+            points, self._grid, self._modes, self.bandwidth_, self.max_iter
+        )
         distances = distances_to_centers(points, self.cluster_centers_, labels)
         return Location(labels, distances / self.bandwidth_, is_isolated | ~self._is_large[labels])
 
-    def _follow(self, points: NDArray) -> tuple[NDArray, NDArray]:
-        """Labels of new points, and which of them have no fitted row around them."""
-        # In many dimensions all cells are compared with each other: points are taken in blocks.
-        step = max(_QUERIES, len(self._grid.cells))
-        blocks = [
-            follow(
-                points[start : start + step],
-                self._grid,
-                self._mode_of_cell,
-                self.cluster_centers_,
-                bandwidth=self.bandwidth_,
-                max_iter=self.max_iter,
-            )
-            for start in range(0, len(points), step)
-        ]
-        labels, is_isolated = zip(*blocks, strict=True)
-        return np.concatenate(labels), np.concatenate(is_isolated)
-
-    def _partition(self, points: NDArray, bandwidth: float) -> tuple[NDArray, bool]:
-        """Labels of points at a bandwidth of the scan, and whether the shift converged."""
-        grid, cell_of_row = collect(*bin_points(points, bandwidth))
-        modes = shift(grid, stop=self.stop, max_iter=min(self.max_iter, _SCAN_ITERATIONS))
-        return modes.mode_of_cell[cell_of_row], modes.converged
-
-    def _assign(self, bandwidth: float, half: NDArray, queries: NDArray) -> NDArray:
-        """Labels of the queries under a clustering of one half of the rows."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            return GridShift(bandwidth, self.stop, self.max_iter).fit(half).predict(queries)
-
     def _check_options(self) -> None:
         h = self.bandwidth
-        if isinstance(h, str):
+        if isinstance(h, str | bool) or not isinstance(h, numbers.Real):
             is_valid = h == "auto"
         else:
-            is_number = isinstance(h, numbers.Real) and not isinstance(h, bool)
-            is_valid = is_number and 0 < h <= sys.float_info.max
+            is_valid = 0 < h <= sys.float_info.max
         if not is_valid:
             raise ValueError(f"bandwidth must be 'auto' or a positive finite number; got {h!r}")
         checks.one_of("stop", self.stop, STOPS)

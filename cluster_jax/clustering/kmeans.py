@@ -7,7 +7,7 @@ one device. Rows from number `layout.n` on are padding: they get a label, but en
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +30,10 @@ _GROUP = 20
 # grows with the rows of a part; the sums of all parts take 1/32 of the memory of the rows.
 _PART, _PER_CLUSTER = 2**12, 32
 _TIE_ULPS = 64  # Squares and their sums that differ by less count as ties.
+# Rows of a sample that `kmeans_blocks` starts from: at least, and for each cluster; its updates.
+_MIN_SAMPLE, _SAMPLE_PER_CLUSTER, _SAMPLE_ITERATIONS = 10_000, 64, 20
+# Rows that may become the center of an empty cluster, for each of these.
+_CANDIDATES = 16
 _AXIS = "rows"
 _ROWS, _ALL = PartitionSpec(_AXIS), PartitionSpec()
 
@@ -61,6 +65,21 @@ class Layout(NamedTuple):
     block: int  # rows that are scored at once
     scatter: bool  # sum members by scatter-add, else by products with one-hot labels
     spherical: bool
+
+
+class Rows(Protocol):
+    """Rows `[n, d]` that are read a part at a time: a memory map, or `data.tables.Shards`."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of rows and of columns."""
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of the numbers."""
+
+    def __getitem__(self, rows: Any, /) -> Any:
+        """The rows of a slice, or of an array of integers."""
 
 
 def kmeans(
@@ -120,9 +139,8 @@ def kmeans(
     checks.whole("max_iter", max_iter, 1, 2**31 - 1)
     checks.whole("seed", seed, 0)
     k, spherical = int(n_clusters), metric == "spherical"
-    devices = np.array(jax.local_devices()) if mesh is None else mesh.devices.ravel()
-    mesh = Mesh(devices, (_AXIS,), axis_types=(AxisType.Auto,))
-    layout = _make_layout(n, d, k, mesh.size, devices[0].platform, spherical)
+    mesh = _rows_mesh(mesh)
+    layout = _make_layout(n, d, k, mesh.size, mesh.devices.flat[0].platform, spherical)
     cast, offset = _cast(rows, spherical)
     padded = np.pad(cast, ((0, layout.local * mesh.size - n), (0, 0)))
     sharding = NamedSharding(mesh, _ROWS)
@@ -160,6 +178,131 @@ def kmeans(
     centers = np.asarray(best[0], np.float64) + mean
     centers = centers.astype(cast.dtype if offset is None else np.float64)
     return KMeansResult(np.asarray(labels)[:n], centers, inertia, int(best[1]))
+
+
+def kmeans_blocks(
+    x: Rows,
+    n_clusters: int,
+    *,
+    block_rows: int = 2**16,
+    metric: str = "euclidean",
+    max_iter: int = 300,
+    seed: int = 0,
+    init: ArrayLike | None = None,
+    mesh: Mesh | None = None,
+) -> KMeansResult:
+    """k-means of rows that do not fit into memory: each update reads them once, block by block.
+
+    Lloyd's algorithm as in `kmeans`, which clusters a random sample, 64 rows for each cluster and
+    10,000 at least, to start from. Devices sum a block in float32, the host adds up the blocks in
+    float64. In memory are a block, the labels, and one distance for each row. The result does not
+    depend on the number of devices or on `block_rows`, up to rounding.
+
+    Args:
+        x: finite `[n, d]`, a memory map or `data.tables.Shards`. Of several processes, each reads
+            the rows of its own devices.
+        n_clusters: number of clusters k, 1 to n.
+        block_rows: rows of a block.
+        metric: "euclidean" or "spherical".
+        max_iter: maximum number of center updates.
+        seed: of the sample and of its k-means.
+        init: initial centers `[k, d]`, or None to find them in the sample.
+        mesh: devices, see `kmeans`.
+
+    Raises:
+        ValueError: an argument is out of range, or the rows cannot be clustered.
+
+    Example:
+        >>> rows = np.array([[0.0], [1.0], [10.0], [11.0]], np.float16)
+        >>> result = kmeans_blocks(rows, 2, block_rows=3, init=[[0.0], [11.0]])
+        >>> result.labels.tolist(), result.centers.tolist(), result.inertia
+        ([0, 0, 1, 1], [[0.5], [10.5]], 1.0)
+    """
+    n, d = x.shape
+    checks.whole("n_clusters", n_clusters, 1, n)
+    checks.whole("block_rows", block_rows, 1)
+    checks.one_of("metric", metric, METRICS)
+    checks.whole("max_iter", max_iter, 1, 2**31 - 1)
+    checks.whole("seed", seed, 0)
+    k, spherical, mesh = int(n_clusters), metric == "spherical", _rows_mesh(mesh)
+    if init is None:
+        count = min(n, max(_MIN_SAMPLE, _SAMPLE_PER_CLUSTER * k))
+        sample = np.sort(np.random.default_rng(seed).choice(n, count, replace=False))
+        init = kmeans(
+            x[sample], k, metric=metric, n_init=1, max_iter=_SAMPLE_ITERATIONS, seed=seed, mesh=mesh
+        ).centers
+    centers = np.asarray(init, np.float64)
+    if centers.shape != (k, d) or not np.isfinite(centers).all():
+        raise ValueError(f"init must be finite and of shape {k, d}; got shape {centers.shape}")
+    is_narrow = np.can_cast(x.dtype, np.float32)
+    dtype = np.float32 if is_narrow else jax.dtypes.canonicalize_dtype(np.float64)
+    # Any point near the rows serves: far from zero, float32 would round them.
+    origin = np.zeros(d) if spherical else centers.mean(axis=0)
+    origin = origin.astype(np.float32 if is_narrow else np.float64)
+    centers = arrays.normalize_rows(centers) if spherical else centers - origin
+
+    def read(rows: slice | NDArray) -> NDArray:
+        part = (np.asarray(x[rows]) - origin).astype(dtype, copy=False)
+        if not np.isfinite(part).all():
+            raise ValueError(f"x must be finite and fit {np.dtype(dtype)}; got other numbers")
+        return part
+
+    platform = mesh.devices.flat[0].platform
+    layout = _make_layout(min(n, int(block_rows)), d, k, mesh.size, platform, spherical)
+    shape, sharding = (layout.local * mesh.size, d), NamedSharding(mesh, _ROWS)
+
+    def assign(start: int) -> tuple[Array, ...]:
+        def local(index: Any) -> NDArray:
+            low, high, _ = index[0].indices(shape[0])
+            part = read(slice(start + low, min(start + high, start + layout.n, n)))
+            return np.pad(part, ((0, high - low - len(part)), (0, 0)))
+
+        data = jax.make_array_from_callback(shape, sharding, local)
+        block = layout._replace(n=min(layout.n, n - start))
+        specs = (_ROWS, _ALL), _ALL
+        return _on_mesh(_assign_block, block, mesh, specs, data, centers.astype(dtype))
+
+    labels, squares = np.full(n, -1, np.int32), np.empty(n, np.float32)
+    for step in range(max_iter + 1):
+        sums, counts, n_changed = np.zeros((k, d)), np.zeros(k, np.int64), 0
+        started: list[tuple[int, tuple[Array, ...]]] = []
+        for start in (*range(0, n, layout.n), n):
+            if start < n:
+                started.append((start, assign(start)))
+            # The next block is read while the devices compute.
+            if len(started) < 2 and start < n:
+                continue
+            first, outputs = started.pop(0)
+            new, block_sums, block_counts, apart = map(np.asarray, outputs)
+            rows = slice(first, min(first + layout.n, n))
+            new = new[: rows.stop - first]
+            n_changed += int((new != labels[rows]).sum())
+            labels[rows], squares[rows] = new, apart[: len(new)]
+            sums, counts = sums + block_sums, counts + block_counts
+        if step == max_iter or not n_changed:
+            break
+        means = arrays.normalize_rows(sums) if spherical else sums / np.maximum(counts, 1)[:, None]
+        stays = ~means.any(axis=1) if spherical else counts == 0
+        means[stays] = centers[stays]
+        centers = means
+        empty = np.flatnonzero(counts == 0)
+        if len(empty):
+            count = min(n, _CANDIDATES * len(empty))
+            far = np.sort(np.argpartition(squares, n - count)[n - count :])
+            candidates = read(far).astype(np.float64)
+            candidates = arrays.normalize_rows(candidates) if spherical else candidates
+            _reseed_on_host(centers, empty, candidates)
+    inertia = float(squares.sum(dtype=np.float64))
+    if not np.isfinite(inertia):
+        raise ValueError("x must be small enough for its squares to fit float32: scale it down")
+    wanted = dtype if is_narrow or spherical else np.float64
+    return KMeansResult(labels, (centers + origin).astype(wanted), inertia, step)
+
+
+def _rows_mesh(mesh: Mesh | None) -> Mesh:
+    """A mesh of one axis, of the same devices; None: those of this process."""
+    devices = np.array(jax.local_devices()) if mesh is None else mesh.devices.ravel()
+    return Mesh(devices, (_AXIS,), axis_types=(AxisType.Auto,))
 
 
 def _make_layout(n: int, d: int, k: int, devices: int, platform: str, spherical: bool) -> Layout:
@@ -200,10 +343,8 @@ def _prepare(layout: Layout, x: Array) -> tuple[Array, Array, Array, Array]:
     live = _is_row(layout)
     mean = jnp.zeros(x.shape[1], x.dtype)
     if layout.spherical:
-        # Divided by its largest entry first, a row of any size has a finite, nonzero length.
-        largest = jnp.max(jnp.abs(x), axis=1, keepdims=True)
-        x = x / jnp.where(largest == 0, 1, largest)
-        live &= largest[:, 0] > 0
+        x, largest = _shrink(x)
+        live &= largest > 0
     else:
         # The second pass removes what rounding left of a mean far from zero.
         weights = (live / layout.n).astype(x.dtype)
@@ -213,6 +354,12 @@ def _prepare(layout: Layout, x: Array) -> tuple[Array, Array, Array, Array]:
         x = jnp.where(live[:, None], x - mean[None], 0)
     mean_square = collectives.total(jnp.sum(jnp.sum(x * x, axis=1) / layout.n), _AXIS)
     return ops.l2_normalize(x) if layout.spherical else x, live, mean, mean_square
+
+
+def _shrink(x: Array) -> tuple[Array, Array]:
+    """Rows divided by their largest entries, so that any has a finite length; and these entries."""
+    largest = jnp.max(jnp.abs(x), axis=1, keepdims=True)
+    return x / jnp.where(largest == 0, 1, largest), largest[:, 0]
 
 
 def _draw_centers(layout: Layout, x: Array, live: Array, numbers: Array) -> Array:
@@ -381,6 +528,33 @@ def _reseed(layout: Layout, x: Array, centers: Array, labels: Array, empty: Arra
         return lax.cond(empty[j], move, lambda: carry)
 
     return lax.fori_loop(0, len(centers), place, (centers, squares))[0]
+
+
+def _assign_block(layout: Layout, x: Array, centers: Array) -> tuple[Array, ...]:
+    """Of the rows of a block: labels, sums and counts of clusters, squared distances to centers."""
+    if layout.spherical:
+        x = ops.l2_normalize(_shrink(x)[0])
+    labels, sums, counts = _assign(layout, x, centers)
+    squares = _squares(layout, x, centers, labels)
+    return collectives.gather(labels, _AXIS), sums, counts, collectives.gather(squares, _AXIS)
+
+
+def _reseed_on_host(centers: NDArray, empty: NDArray, rows: NDArray) -> None:
+    """Moves the centers of empty clusters to the farthest of rows far from all centers.
+
+    Args:
+        centers: float64 `[k, d]`, changed in place.
+        empty: numbers of the empty clusters.
+        rows: float64 `[m, d]`. Rows that lie on a center are left out.
+    """
+    apart = np.full(len(rows), np.inf)
+    for center in np.delete(centers, empty, axis=0):
+        apart = np.minimum(apart, np.square(rows - center).sum(axis=1))
+    for j in empty:
+        row = rows[apart.argmax()]
+        if apart.max() > 0:
+            centers[j] = row
+        apart = np.minimum(apart, np.square(rows - row).sum(axis=1))
 
 
 def _squares(layout: Layout, x: Array, centers: Array, labels: Array) -> Array:

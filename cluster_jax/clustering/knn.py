@@ -14,41 +14,22 @@ class Neighbors(NamedTuple):
 
     Attributes:
         indices: int64 `[m, k]`, in ascending order of distance.
-        distances: float64 `[m, k]`, Euclidean, or 1 - cosine where the function says so.
+        distances: float64 `[m, k]`.
     """
 
     indices: NDArray
     distances: NDArray
 
 
-def nearest(queries: NDArray, rows: NDArray, k: int, *, exclude_self: bool = False) -> Neighbors:
-    """The k rows nearest to each query by Euclidean distance.
-
-    Args:
-        queries: float32 `[m, r]`.
-        rows: float32 `[n, r]`.
-        k: number of neighbors, capped at the number of rows.
-        exclude_self: query i is row i and none of its own neighbors.
-
-    Example:
-        >>> rows = np.array([[0.0], [1.0], [5.0]], np.float32)
-        >>> found = nearest(rows, rows, 1, exclude_self=True)
-        >>> found.indices[:, 0].tolist(), found.distances[:, 0].tolist()
-        ([1, 0, 1], [1.0, 1.0, 4.0])
-    """
-    indices, squares = search(queries, rows, k, exclude_self=exclude_self)
-    return Neighbors(indices, np.sqrt(squares))
-
-
-def search(
+def nearest(
     queries: NDArray,
     rows: NDArray,
     k: int,
     *,
+    metric: str = "euclidean",
     exclude_self: bool = False,
-    margin: float | None = None,
-) -> tuple[NDArray, NDArray]:
-    """Indices int64 and squared distances float64 `[m, k]` of the nearest rows.
+) -> Neighbors:
+    """The k rows nearest to each query.
 
     A product of matrices picks candidates; their distances are then computed from differences in
     float64, so that the result for a query does not depend on the other queries. Ties among the
@@ -56,18 +37,21 @@ def search(
     exhaustive search rounds with the shape of its blocks, its trees leave the order of ties open.
 
     Args:
-        queries: float32 `[m, r]`.
-        rows: float32 `[n, r]`.
+        queries: float `[m, r]`.
+        rows: float `[n, r]`.
         k: number of neighbors, capped at the number of rows.
+        metric: `"euclidean"`, or `"cosine"` for 1 - cosine of rows that have length one or zero.
+            For cosine all rows within the rounding of the product of the k-th are candidates, so
+            that ties have one answer; else the nearest 2 k are, which is faster.
         exclude_self: query i is row i and none of its own neighbors.
-        margin: error of the squared distances in the product; all rows within it of the k-th are
-            candidates, so that ties have one answer. None: the nearest 2 k, which is faster.
 
     Example:
-        >>> rows = np.array([[0.0], [1.0], [3.0]], np.float32)
-        >>> indices, squares = search(np.float32([[0.9]]), rows, 2)
-        >>> indices.tolist(), squares.round(2).tolist()
-        ([[1, 0]], [[0.01, 0.81]])
+        >>> rows = np.array([[0.0], [1.0], [5.0]], np.float32)
+        >>> found = nearest(rows, rows, 1, exclude_self=True)
+        >>> found.indices[:, 0].tolist(), found.distances[:, 0].tolist()
+        ([1, 0, 1], [1.0, 1.0, 4.0])
+        >>> nearest(np.float32([[1, 0]]), np.float32([[0, 1], [1, 0], [0, -1]]), 2, metric="cosine")
+        Neighbors(indices=array([[1, 0]]), distances=array([[0., 1.]]))
     """
     n = len(rows)
     k = min(k, n - exclude_self)
@@ -82,7 +66,7 @@ def search(
         scores = lengths[None, :] - 2 * (block @ rows.T)
         if exclude_self:
             scores[np.arange(len(block)), np.arange(start, stop)] = np.inf
-        if margin is None:
+        if metric == "euclidean":
             candidates = np.sort(np.argpartition(scores, count - 1, axis=1)[:, :count], axis=1)
             gaps = np.empty(candidates.shape)
             for j, column in enumerate(candidates.T):
@@ -91,13 +75,16 @@ def search(
             indices[start:stop] = np.take_along_axis(candidates, order, axis=1)
             squares[start:stop] = np.take_along_axis(gaps, order, axis=1)
             continue
+        # A float32 sum of r products of unit rows is off by at most about r / 2^24, either way.
+        margin = (rows.shape[1] + 8) * 2.0**-22
         bounds = np.partition(scores, k - 1, axis=1)[:, k - 1] + margin
         for i, query in enumerate(exact):
             near = np.flatnonzero(scores[i] <= bounds[i])
             apart = np.square(rows[near] - query[None]).sum(axis=1)
             order = np.argsort(apart, kind="stable")[:k]
             indices[start + i], squares[start + i] = near[order], apart[order]
-    return indices, squares
+    # Of unit rows, half the squared distance is 1 - cosine.
+    return Neighbors(indices, np.sqrt(squares) if metric == "euclidean" else squares / 2)
 
 
 def weights(neighbors: Neighbors) -> NDArray:

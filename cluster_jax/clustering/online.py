@@ -66,7 +66,7 @@ def start(features: Array, centroids: Array) -> Clusters:
     """
     x, centroids = ops.l2_normalize(lax.stop_gradient(features)), ops.l2_normalize(centroids)
     assigned = assign(x, centroids)
-    member = _membership(assigned, len(centroids), x.dtype)
+    member = jax.nn.one_hot(assigned, len(centroids), dtype=x.dtype)
     squared = _squared_distances(x, centroids[assigned], member)
     counts = jnp.sum(member, axis=0)
     variances = squared / jnp.maximum(counts, 1)
@@ -104,7 +104,7 @@ def update(
     """
     centroids, variances = clusters
     x = ops.l2_normalize(lax.stop_gradient(features)).astype(centroids.dtype)
-    member = _membership(assigned, len(centroids), x.dtype)
+    member = jax.nn.one_hot(assigned, len(centroids), dtype=x.dtype)
     counts = jnp.sum(member, axis=0)
     has_members = counts > 0
     divisor = jnp.maximum(counts, 1)
@@ -118,12 +118,6 @@ def update(
         jnp.where(has_direction[:, None], moved, centroids),
         jnp.where(has_members, updated, variances),
     )
-
-
-def _membership(assigned: Array, clusters: int, dtype: jnp.dtype) -> Array:
-    """One row of zeros and a one for each assignment: `[n] -> [n, clusters]`."""
-    columns = jnp.arange(clusters, dtype=assigned.dtype)
-    return (assigned[:, None] == columns[None, :]).astype(dtype)
 
 
 def _squared_distances(x: Array, centroids: Array, member: Array) -> Array:

@@ -20,9 +20,7 @@ _WITHIN = 0.99
 
 
 def neighbors(rows: ArrayLike, features: ArrayLike, n_neighbors: int) -> Neighbors:
-    """The training rows nearest to each row, by 1 - cosine; ties go to the lower index.
-
-    A row's result does not depend on the other rows of the call, bit for bit.
+    """The training rows nearest to each row by 1 - cosine, see `knn.nearest`.
 
     Args:
         rows: float `[m, d]`, of length one or zero.
@@ -44,9 +42,7 @@ def neighbors(rows: ArrayLike, features: ArrayLike, n_neighbors: int) -> Neighbo
         raise ValueError(
             "rows must be finite; got NaN or infinity: the network may not suit these images"
         )
-    # A float32 sum of d products of unit rows is off by at most about d / 2^24, either way.
-    indices, squares = knn.search(queries, training, n_neighbors, margin=(d + 8) * 2.0**-22)
-    return Neighbors(indices, squares / 2)
+    return knn.nearest(queries, training, n_neighbors, metric="cosine")
 
 
 def vote(nearest: Neighbors, labels: NDArray) -> NDArray:

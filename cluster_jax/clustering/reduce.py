@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 from threadpoolctl import threadpool_limits
 
 from cluster_jax.clustering.validation import numeric
+from cluster_jax.core import checks
 from cluster_jax.core.arrays import normalize_rows
 
 METHODS = ("umap", "tsne", "pca", "none")
@@ -51,15 +52,13 @@ def reduce(
         >>> reduce([[0.0, 5.0], [2.0, 5.0], [4.0, 5.0]], method="pca", n_components=1).tolist()
         [[-2.0], [0.0], [2.0]]
     """
-    if method not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(METHODS)}; got {method!r}")
+    checks.one_of("method", method, METHODS)
     x = numeric(features, "features")
     if method == "none":
         return x
-    if n_components < 1:
-        raise ValueError(f"n_components must be at least 1; got {n_components}")
-    if method != "pca" and n_neighbors < 2:
-        raise ValueError(f"n_neighbors must be at least 2; got {n_neighbors}")
+    checks.at_least("n_components", n_components, 1)
+    if method != "pca":
+        checks.at_least("n_neighbors", n_neighbors, 2)
     n = len(x)
     if method == "pca" or n < n_components + 2 or n < 4:
         return _pca(x, n_components)

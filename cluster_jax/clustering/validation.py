@@ -1,10 +1,8 @@
-"""Input validation of the estimators, and nearest centers."""
+"""Input validation of the estimators."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_array
-
-from cluster_jax.core.arrays import blocks
 
 
 def numeric(values: ArrayLike, name: str) -> NDArray:
@@ -51,21 +49,3 @@ def numeric(values: ArrayLike, name: str) -> NDArray:
             f"{array[i, k]} at [{i}, {k}]"
         )
     return array
-
-
-def nearest(points: NDArray, centers: NDArray) -> NDArray:
-    """Row of `centers` `[k, d]` nearest to each of `points` `[n, d]`, int64 `[n]`.
-
-    From differences of coordinates: scikit-learn's `pairwise_distances_argmin` takes squared
-    distances from a matrix product, which cancels far from the origin and rounds a row differently
-    alone and in a batch.
-
-    Example:
-        >>> nearest(np.array([[0.2], [0.9]]), np.array([[0.0], [1.0]]))
-        array([0, 1])
-    """
-    closest = np.empty(len(points), np.int64)
-    for rows in blocks(len(points), centers.size):
-        differences = points[rows, None, :] - centers[None, :, :]
-        closest[rows] = np.argmin((differences**2).sum(axis=2), axis=1)
-    return closest

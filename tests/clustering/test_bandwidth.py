@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from sklearn.metrics import silhouette_score
+from sklearn.metrics import adjusted_rand_score, silhouette_score
 
 from cluster_jax.clustering import bandwidth
 from cluster_jax.clustering.gridshift import GridShift
@@ -53,19 +53,14 @@ def test_scale_of_the_data_scales_the_answer():
 
 
 def test_large_sets_are_sampled(monkeypatch):
-    points = _blobs(2, n=5000)
+    points, seek, sizes = _blobs(2, n=5000), bandwidth.seek, set()
     monkeypatch.setattr(bandwidth, "_CLUSTERED", 1000)
     monkeypatch.setattr(bandwidth, "_SCORED", 300)
-    sizes = set()
-
-    def partition(x, h):
-        sizes.add(len(x))
-        return GridShift(h).fit_predict(x), True
-
-    curve = bandwidth.scan(bandwidth.sample(points), partition)
+    monkeypatch.setattr(bandwidth, "seek", lambda x, *a, **b: sizes.add(len(x)) or seek(x, *a, **b))
+    curve = bandwidth.scan(bandwidth.sample(points))
     assert sizes == {1000}
     assert len(GridShift(curve.bandwidths[curve.best_index]).fit(points).cluster_centers_) == 3
-    again = bandwidth.scan(bandwidth.sample(points), partition)
+    again = bandwidth.scan(bandwidth.sample(points))
     assert again.best_index == curve.best_index
     np.testing.assert_array_equal(again.scores, curve.scores)
 
@@ -150,17 +145,24 @@ def test_runners_up_are_the_best_of_the_other_numbers():
 
 
 def test_stability_is_high_for_blobs_and_low_for_halves_of_nothing():
-    rng = np.random.default_rng(1)
     assert GridShift().fit(_blobs(6)).stability_ > 0.99
     assert GridShift(0.3).fit(_blobs(6)).stability_ is None
+    points = np.random.default_rng(1).normal(size=(600, 8))
+    # Rows of noise, each in a cell of its own, go to the nearest row of the half that has them not.
+    assert bandwidth.stability(points, 0.1) < 0.3
+    assert bandwidth.stability(points, 100.0) == 1
+    assert np.isnan(bandwidth.stability(points[:1], 1.0))
 
-    def assign(part, asked):
-        return rng.integers(0, 3, len(asked))
 
-    points = rng.normal(size=(2000, 3))
-    assert abs(bandwidth.stability(points, assign)) < 0.05
-    assert bandwidth.stability(points, lambda part, asked: asked[:, 0] > 0) == 1
-    assert np.isnan(bandwidth.stability(points[:1], assign))
+def test_stability_is_the_mean_agreement_of_three_pairs_of_halves():
+    points = _blobs(6, n=301, spread=2.0)
+    rng, agreement = np.random.default_rng(4), []
+    for _ in range(3):
+        order = rng.permutation(301)
+        models = [GridShift(2.0).fit(points[half]) for half in (order[:150], order[150:])]
+        agreement.append(adjusted_rand_score(*(model.predict(points) for model in models)))
+    assert len(set(agreement)) == 3
+    assert bandwidth.stability(points, 2.0, seed=4) == pytest.approx(np.mean(agreement), rel=1e-12)
 
 
 @pytest.mark.parametrize("sampled", [10_000, 700])

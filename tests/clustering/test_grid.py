@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from cluster_jax.clustering import grid
-from cluster_jax.clustering.shift import shift
+from cluster_jax.core import arrays
 
 
 def test_a_position_that_rounds_up_to_the_border_changes_cell():
     # Just left of cell 0, a hair's breadth that a position inside cell -1 cannot express.
     table = grid.Grid(np.array([[0]]), np.array([[-1e-20]]), np.ones(1))
-    modes = shift(table, max_iter=5)
+    modes = grid.shift(table, max_iter=5)
     assert modes.converged
     np.testing.assert_array_equal(modes.grid.centers(1.0), [[0.0]])
 
@@ -38,7 +38,7 @@ def test_neighborhood_sums_over_all_near_cells(d, scale, monkeypatch):
     total = (near * table.weights[None]).sum(1)
     moment = (near[:, :, None] * table.weights[None, :, None] * position).sum(1)
     spans = [int(s) + 3 for s in np.ptp(rows, axis=0)]
-    monkeypatch.setattr(grid, "_BLOCK", 1000)
+    monkeypatch.setattr(arrays, "_BLOCK", 1000)
     ways = [grid.neighborhood(table), grid._pairwise(table)]
     if d < 8 and scale < 2**30:
         ways.append(grid._enumerated(table, spans))

@@ -11,8 +11,9 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.estimator_checks import check_estimator
 
 from cluster_jax.clustering import grid
+from cluster_jax.clustering.grid import STOPS
 from cluster_jax.clustering.gridshift import GridShift
-from cluster_jax.clustering.shift import STOPS
+from cluster_jax.core import arrays
 from tests.clustering.reference_gridshift import gridshift as reference
 
 # Where the authors' implementation fails or differs from a correct one; labels index centers that
@@ -80,7 +81,7 @@ def test_equals_the_dictionary_reference(stop):
 @pytest.mark.parametrize("stop", STOPS)
 def test_comparing_cells_gives_the_same_modes(stop, monkeypatch):
     monkeypatch.setattr(grid, "neighborhood", grid._pairwise)
-    monkeypatch.setattr(grid, "_BLOCK", 40)  # several blocks
+    monkeypatch.setattr(arrays, "_BLOCK", 40)  # several blocks
     for seed in range(200):
         points, h = _random_input(seed)
         labels, centers, _ = reference(points.tolist(), h, stop=stop)

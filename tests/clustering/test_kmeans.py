@@ -15,7 +15,7 @@ import scipy.sparse
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from sklearn import cluster
 
-from cluster_jax.clustering.kmeans import kmeans
+from cluster_jax.clustering.kmeans import kmeans, kmeans_blocks
 
 ROOT = pathlib.Path(__file__).parents[2]
 module = sys.modules[kmeans.__module__]
@@ -126,7 +126,7 @@ def test_devices_do_not_matter_in_float32():
 
 PROCESS = """
 import sys, jax, numpy as np
-from cluster_jax.clustering.kmeans import kmeans
+from cluster_jax.clustering.kmeans import kmeans, kmeans_blocks
 folder, port, rank = sys.argv[1:]
 jax.config.update("jax_num_cpu_devices", 2)
 jax.distributed.initialize("localhost:" + port, 2, int(rank))
@@ -134,6 +134,9 @@ mesh = jax.make_mesh((4,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
 inputs = np.load(folder + "/inputs.npz")
 result = kmeans(inputs["x"], 7, n_init=3, max_iter=200, init=inputs["init"], mesh=mesh)
 np.savez(folder + "/result" + rank + ".npz", **result._asdict())
+rows = np.load(folder + "/x.npy", mmap_mode="r")
+blocks = kmeans_blocks(rows, 7, block_rows=90, max_iter=20, mesh=mesh)
+np.savez(folder + "/blocks" + rank + ".npz", **blocks._asdict())
 """
 
 
@@ -143,6 +146,7 @@ def test_two_processes_equal_one(tmp_path):
     x = blobs()
     init = np.concatenate([x[:5], [[1e3] * 5, [2e3] * 5]])
     np.savez(tmp_path / "inputs.npz", x=x, init=init)
+    np.save(tmp_path / "x.npy", x)
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
@@ -154,12 +158,13 @@ def test_two_processes_equal_one(tmp_path):
         for rank in range(2)
     ]
     assert [host.wait(timeout=300) for host in hosts] == [0, 0]
-    one = run(x, 7, n_init=3, init=init)
-    for rank in range(2):
-        with np.load(tmp_path / f"result{rank}.npz") as result:
-            np.testing.assert_array_equal(result["labels"], one.labels)
-            np.testing.assert_allclose(result["centers"], one.centers, atol=1e-5)
-            assert result["inertia"] == pytest.approx(one.inertia, rel=1e-5)
+    blocks = kmeans_blocks(x, 7, block_rows=90, max_iter=20, mesh=mesh(1))
+    for name, one in (("result", run(x, 7, n_init=3, init=init)), ("blocks", blocks)):
+        for rank in range(2):
+            with np.load(tmp_path / f"{name}{rank}.npz") as result:
+                np.testing.assert_array_equal(result["labels"], one.labels)
+                np.testing.assert_allclose(result["centers"], one.centers, atol=1e-5)
+                assert result["inertia"] == pytest.approx(one.inertia, rel=1e-5)
 
 
 def test_no_update_and_no_assignment_makes_it_worse(x64):
@@ -491,3 +496,73 @@ def test_rounding_does_not_choose_between_two_rows_of_a_pair(x64, empty):
     assert len(set(first)) > 20
     for other in others:
         np.testing.assert_array_equal(other, first)
+
+
+@pytest.mark.parametrize("devices", [1, 4])
+@pytest.mark.parametrize(("metric", "k"), [("euclidean", 53), ("spherical", 7)])
+def test_blocks_give_the_same_as_all_rows_at_once(tmp_path, metric, k, devices):
+    """A memory map of float16, in blocks that divide neither rows nor devices."""
+    x = blobs(dtype=np.float16)
+    np.save(tmp_path / "x.npy", x)
+    rows = np.load(tmp_path / "x.npy", mmap_mode="r")
+    for max_iter in (3, 200):
+        settings = {"metric": metric, "max_iter": max_iter, "init": x[:k]}
+        expected = run(x, k, devices, **settings)
+        result = kmeans_blocks(rows, k, block_rows=130, mesh=mesh(devices), **settings)
+        np.testing.assert_array_equal(result.labels, expected.labels)
+        np.testing.assert_allclose(result.centers, expected.centers, atol=1e-5)
+        assert result.inertia == pytest.approx(expected.inertia, rel=1e-5)
+        assert result.n_iter == expected.n_iter
+        assert result.centers.dtype == expected.centers.dtype == np.float32
+
+
+def test_blocks_start_from_a_sample(monkeypatch):
+    x, truth = seven_groups()
+    monkeypatch.setattr(module, "_MIN_SAMPLE", 60)
+    monkeypatch.setattr(module, "_SAMPLE_PER_CLUSTER", 1)
+    samples, original = [], module.kmeans
+    monkeypatch.setattr(
+        module, "kmeans", lambda x, *a, **b: samples.append(x) or original(x, *a, **b)
+    )
+    result = kmeans_blocks(x, 7, block_rows=64, mesh=mesh(1))
+    assert [len(sample) for sample in samples] == [60]
+    assert len(set(zip(truth.tolist(), result.labels.tolist(), strict=True))) == 7
+
+
+@pytest.mark.parametrize("offset", [0, 2.0**33])
+def test_blocks_give_empty_clusters_rows_and_lose_no_precision_far_from_zero(offset):
+    x, truth = seven_groups()
+    x = np.round(x * 16) / 16
+    init = np.full((7, 2), 1e4) + np.arange(7)[:, None]
+    init[[2, 5]] = [0, 0], [90, 5]
+    result = kmeans_blocks(x + offset, 7, block_rows=100, init=init + offset, mesh=mesh(1))
+    assert len(set(zip(truth.tolist(), result.labels.tolist(), strict=True))) == 7
+    inertia = sum(x[truth == i].var(0).sum() * 30 for i in range(7))
+    assert result.inertia == pytest.approx(inertia, rel=1e-4)
+
+
+def test_blocks_are_summed_in_double_precision():
+    """300 float32 sums of a column near 1: their running sum would be off by 1e-4 of a row."""
+    x = np.random.default_rng(0).uniform(0, 1, (300_000, 1)).astype(np.float32)
+    x[::10] -= 100
+    result = kmeans_blocks(x, 2, block_rows=1000, init=[[-100.0], [0.0]], max_iter=2, mesh=mesh(1))
+    expected = [x[::10].mean(dtype=np.float64), np.delete(x, np.s_[::10]).mean(dtype=np.float64)]
+    np.testing.assert_allclose(result.centers[:, 0], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("x", "changed", "message"),
+    [
+        (np.eye(3), {"n_clusters": 4}, "n_clusters must be at most 3; got 4"),
+        (np.eye(3), {"block_rows": 0}, "block_rows must be at least 1; got 0"),
+        (np.eye(3), {"metric": "cosine"}, "metric must be one of"),
+        (np.eye(3), {"init": np.eye(2)}, r"init must be finite and of shape \(2, 3\)"),
+        (np.eye(3), {"init": np.full((2, 3), np.nan)}, "init must be finite"),
+        (np.array([[0.0], [np.nan]]), {"init": [[0], [1]]}, "x must be finite"),
+        (np.float32([[-1e30], [1e30]]), {"init": [[0], [1]]}, "x must be small enough"),
+        (np.array([[1e300], [0]]), {"init": [[0], [1]]}, "x must be finite and fit float32"),
+    ],
+)
+def test_blocks_of_bad_input(x, changed, message):
+    with np.errstate(all="ignore"), pytest.raises(ValueError, match=message):
+        kmeans_blocks(x, **{"n_clusters": 2, "mesh": mesh(1), **changed})
