@@ -7,6 +7,8 @@ from numpy.typing import NDArray
 
 # Elements of one block of scores (float32: 64 MB).
 _BLOCK = 2**24
+# Rows of a group in the search for the lowest scores.
+_GROUP = 16
 
 
 class Neighbors(NamedTuple):
@@ -57,17 +59,21 @@ def nearest(
     k = min(k, n - exclude_self)
     count = min(2 * k, n - exclude_self)
     indices, squares = np.empty((len(queries), k), np.int64), np.empty((len(queries), k))
-    lengths = np.square(rows).sum(axis=1)
+    # Padded to whole groups; padding is infinitely far.
+    padding = ((0, -n % _GROUP), (0, 0))
+    factors = np.ascontiguousarray(np.pad(-2 * rows, padding).T)
+    lengths = np.pad(np.square(rows).sum(axis=1), padding[0], constant_values=np.inf)
     step = max(1, _BLOCK // n)
     for start in range(0, len(queries) if k else 0, step):
         block = queries[start : start + step]
         stop, exact = start + len(block), block.astype(np.float64)
         # The squared distance less a constant for each query.
-        scores = lengths[None, :] - 2 * (block @ rows.T)
+        scores = block @ factors
+        scores += lengths
         if exclude_self:
             scores[np.arange(len(block)), np.arange(start, stop)] = np.inf
         if metric == "euclidean":
-            candidates = np.sort(np.argpartition(scores, count - 1, axis=1)[:, :count], axis=1)
+            candidates = np.sort(_lowest(scores, count), axis=1)
             gaps = np.empty(candidates.shape)
             for j, column in enumerate(candidates.T):
                 gaps[:, j] = np.square(rows[column] - exact).sum(axis=1)
@@ -77,7 +83,7 @@ def nearest(
             continue
         # A float32 sum of r products of unit rows is off by at most about r / 2^24, either way.
         margin = (rows.shape[1] + 8) * 2.0**-22
-        bounds = np.partition(scores, k - 1, axis=1)[:, k - 1] + margin
+        bounds = np.take_along_axis(scores, _lowest(scores, k), axis=1).max(axis=1) + margin
         for i, query in enumerate(exact):
             near = np.flatnonzero(scores[i] <= bounds[i])
             apart = np.square(rows[near] - query[None]).sum(axis=1)
@@ -85,6 +91,22 @@ def nearest(
             indices[start + i], squares[start + i] = near[order], apart[order]
     # Of unit rows, half the squared distance is 1 - cosine.
     return Neighbors(indices, np.sqrt(squares) if metric == "euclidean" else squares / 2)
+
+
+def _lowest(scores: NDArray, count: int) -> NDArray:
+    """Columns of the `count` lowest scores of each row, in no order; several times `argpartition`.
+
+    They are in the groups with the `count` lowest minima. A group is every n-th column, so that the
+    minima are taken of consecutive ones.
+    """
+    n = scores.shape[1] // _GROUP
+    if n <= 2 * count:
+        return np.argpartition(scores, count - 1, axis=1)[:, :count]
+    minima = scores.reshape(len(scores), _GROUP, n).min(axis=1)
+    groups = np.argpartition(minima, count - 1, axis=1)[:, :count]
+    columns = (groups[:, :, None] + n * np.arange(_GROUP)).reshape(len(scores), -1)
+    inside = np.argpartition(np.take_along_axis(scores, columns, axis=1), count - 1, axis=1)
+    return np.take_along_axis(columns, inside[:, :count], axis=1)
 
 
 def weights(neighbors: Neighbors) -> NDArray:

@@ -47,3 +47,18 @@ def test_an_equal_row_outvotes_all_others():
     np.testing.assert_allclose(shares, [[0, 0, 1]], atol=1e-7)
     copies = knn.Neighbors(np.array([[0, 1, 2]]), np.zeros((1, 3)))
     np.testing.assert_allclose(knn.vote(copies, np.array([0, 1, 1])), [[1 / 3, 2 / 3]])
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_the_lowest_scores_are_found_in_groups(metric):
+    """700 rows: 44 groups, of which the last is padded; clusters lie in few of them."""
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(700, 3)) + 9 * (np.arange(700) // 100)[:, None]
+    x = (x / np.linalg.norm(x, axis=1, keepdims=True) if metric == "cosine" else x).astype("f4")
+    distances = cdist(x.astype(np.float64), x.astype(np.float64))
+    found = knn.nearest(x[600:], x, 10, metric=metric)
+    expected = np.argsort(distances[600:], axis=1, kind="stable")[:, :10]
+    np.testing.assert_array_equal(found.indices, expected)
+    scores = rng.normal(size=(5, 160)).astype(np.float32)
+    lowest = np.sort(knn._lowest(scores, 4), axis=1)
+    np.testing.assert_array_equal(lowest, np.sort(np.argsort(scores, axis=1)[:, :4], axis=1))
