@@ -21,7 +21,8 @@ from cluster_jax.clustering.smooth import METRICS
 from cluster_jax.core import arrays, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import tables
-from cluster_jax.evaluation import clusters, summary
+from cluster_jax.data.shards import Shards
+from cluster_jax.evaluation import clusters, large, summary
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.options import (
     CLUSTERINGS,
@@ -39,12 +40,14 @@ class Inputs(NamedTuple):
         labels: label of each row, or None.
         features_file: path of the features.
         labels_file: path of the labels, or None.
+        shards: all features, if they are read in blocks: then `features` are those of the sample.
     """
 
     features: tables.Table
     labels: tables.Labels | None
     features_file: str
     labels_file: str | None
+    shards: Shards | None = None
 
     @property
     def true_labels(self) -> NDArray | None:
@@ -74,11 +77,15 @@ def run(
     """
     from cluster_jax.evaluation import assignments
 
-    features = inputs.features.values
-    options = resolve(features, options)
+    shards = inputs.shards
+    if shards is None:
+        options = resolve(inputs.features.values, options)
+    else:
+        options = large.resolve_large(shards, options)
+        _print(f"reading {len(shards):,} rows of {shards.shape[1]} columns ...")
     config = {
         **dataclasses.asdict(options),
-        "data": fingerprint(inputs.features, inputs.labels),
+        "data": fingerprint(shards or inputs.features, inputs.labels),
         "version": __version__,
     }
     name = pathlib.Path(inputs.features_file).stem
@@ -89,11 +96,11 @@ def run(
         _print(f"{workdir} is finished; choose another --workdir to run it again")
         return workdir, previous
     started = time.perf_counter()
-    result = _cluster(inputs, options)
+    result, all_rows = _cluster(inputs, options)
     _print("writing ...")
     results = io.plain(
         {
-            "provenance": _provenance(inputs, options),
+            "provenance": _provenance(inputs, options, all_rows),
             "metrics": {options.method: result.metrics},
             "seconds": {"cluster": time.perf_counter() - started},
             "config": config,
@@ -101,43 +108,74 @@ def run(
     )
     workdir.mkdir(parents=True, exist_ok=True)
     io.write_json(workdir / workdirs.CONFIG, config, checksum=True)
-    table = assignments.rows_csv(inputs.features.names, result)
-    io.write(workdir / workdirs.ASSIGNMENTS, table)
+    if all_rows is None:
+        table = assignments.rows_csv(inputs.features.names, result)
+        io.write(workdir / workdirs.ASSIGNMENTS, table)
+    else:
+        large.write_assignments(workdir / workdirs.ASSIGNMENTS, all_rows)
+        inputs = _of_rows(inputs, all_rows.sample)
     _write_report(workdir / workdirs.REPORT, inputs, result, results)
     # Written last, because its presence marks the run as finished.
     io.write_json(workdir / workdirs.RESULTS, results, checksum=True)
     return workdir, results
 
 
-def fingerprint(features: tables.Table, labels: tables.Labels | None) -> dict[str, str | None]:
+def fingerprint(
+    features: tables.Table | Shards, labels: tables.Labels | None
+) -> dict[str, str | None]:
     """Hashes that identify the features, names and labels of a result."""
-    values = np.ascontiguousarray(features.values)
-    header = json.dumps([values.shape, str(values.dtype), features.names]).encode()
+    if isinstance(features, Shards):
+        parts = (workdirs.fingerprint(values.data).encode() for _, values in features.blocks())
+        hashed = workdirs.fingerprint(str(features.shape).encode(), *parts)
+    else:
+        values = np.ascontiguousarray(features.values)
+        header = json.dumps([values.shape, str(values.dtype), features.names]).encode()
+        hashed = workdirs.fingerprint(values.data, header)
     label_hash = None
     if labels is not None:
         names = json.dumps(labels.names).encode()
         label_hash = workdirs.fingerprint(labels.codes.tobytes(), names)
-    return {"features": workdirs.fingerprint(values.data, header), "labels": label_hash}
+    return {"features": hashed, "labels": label_hash}
 
 
-def _cluster(inputs: Inputs, options: ClusterOptions) -> Clustering:
+def _of_rows(inputs: Inputs, rows: NDArray) -> Inputs:
+    """The inputs with the labels of some of the rows."""
+    labels = inputs.labels
+    return (
+        inputs
+        if labels is None
+        else inputs._replace(labels=labels._replace(codes=labels.codes[rows]))
+    )
+
+
+def _cluster(
+    inputs: Inputs, options: ClusterOptions
+) -> tuple[Clustering, large.LargeClustering | None]:
+    """Clusters; for features in shards those of the sample, and those of all rows."""
     if options.method == "kmeans":
         from cluster_jax.core import devices
 
         # k-means distributes its rows over the devices: one for each core.
         devices.cpu_devices(devices.cores())
+    known, all_rows = inputs.true_labels, None
     try:
-        result = clusters.cluster(inputs.features.values, inputs.true_labels, options, _print)
+        if inputs.shards is None:
+            result = clusters.cluster(inputs.features.values, known, options, _print)
+        else:
+            all_rows = large.cluster_shards(inputs.shards, known, options, _print)
+            result = all_rows.clustering
     except ValueError as error:  # Features that an algorithm cannot use.
         raise InputError(str(error)) from error
     if inputs.labels is None:
-        return result
+        return result, all_rows
     names = inputs.labels.names
     matching = {c: names[label] for c, label in result.metrics["matching"].items()}
-    return result._replace(metrics={**result.metrics, "matching": matching})
+    return result._replace(metrics={**result.metrics, "matching": matching}), all_rows
 
 
-def _provenance(inputs: Inputs, options: ClusterOptions) -> dict[str, Any]:
+def _provenance(
+    inputs: Inputs, options: ClusterOptions, all_rows: large.LargeClustering | None
+) -> dict[str, Any]:
     from cluster_jax.pipeline import provenance
 
     unused = {"k"} if options.method == "kmeans" else {"k", "n_init", "max_iter"}
@@ -148,8 +186,9 @@ def _provenance(inputs: Inputs, options: ClusterOptions) -> dict[str, Any]:
     return {
         "features": inputs.features_file,
         "labels": inputs.labels_file,
-        "rows": inputs.features.values.shape[0],
+        "rows": (inputs.shards or inputs.features.values).shape[0],
         "columns": inputs.features.values.shape[1],
+        **({} if all_rows is None else {"rows_used": all_rows.rows_used}),
         **used,
         "labels_used_for": [] if inputs.labels is None else ["scoring"],
         "number_of_clusters": {options.method: "found" if options.k is None else "given"},
@@ -196,7 +235,8 @@ def _parser() -> Parser:
     )
     add = parser.add_argument
     files = (
-        "one row per vector: .npy, .npz, .csv or .tsv (with or without column titles and row names)"
+        "one row per vector: .npy, .npz, .csv or .tsv (with or without column titles and row "
+        "names), or a folder of .npy shards; read in blocks above 2^28 numbers"
     )
     add("--features", required=True, metavar="FILE", help=files)
     add("--array", metavar="NAME", help="array of an .npz file of features (default: features)")
@@ -234,11 +274,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         flags = _parser().parse_args(arguments)
         names = [field.name for field in dataclasses.fields(ClusterOptions)]
         options = ClusterOptions(**{name: getattr(flags, name) for name in names})
-        features = tables.read_table(flags.features, flags.array)
-        labels = None
+        shards = tables.open_large(flags.features)
+        if shards is None:
+            features = tables.read_table(flags.features, flags.array)
+        else:
+            sample = large.sample_rows(shards, options.seed)
+            features = tables.Table(shards[sample], tuple(f"row {i}" for i in sample.tolist()))
+        labels, n = None, len(features.values if shards is None else shards)
         if flags.labels is not None:
-            labels = tables.read_labels(flags.labels, flags.labels_array, len(features.values))
-        inputs = Inputs(features, labels, flags.features, flags.labels)
+            labels = tables.read_labels(flags.labels, flags.labels_array, n)
+        inputs = Inputs(features, labels, flags.features, flags.labels, shards)
         workdir, results = run(inputs, options, flags.workdir)
         _print(f"\n{summary.run_table(results)}\n")
         for name in (workdirs.REPORT, workdirs.ASSIGNMENTS, workdirs.RESULTS):

@@ -186,6 +186,7 @@ def kmeans_blocks(
     *,
     block_rows: int = 2**16,
     metric: str = "euclidean",
+    n_init: int = 10,
     max_iter: int = 300,
     seed: int = 0,
     init: ArrayLike | None = None,
@@ -204,6 +205,7 @@ def kmeans_blocks(
         n_clusters: number of clusters k, 1 to n.
         block_rows: rows of a block.
         metric: "euclidean" or "spherical".
+        n_init: number of runs in the sample, of which the best is the start.
         max_iter: maximum number of center updates.
         seed: of the sample and of its k-means.
         init: initial centers `[k, d]`, or None to find them in the sample.
@@ -229,7 +231,13 @@ def kmeans_blocks(
         count = min(n, max(_MIN_SAMPLE, _SAMPLE_PER_CLUSTER * k))
         sample = np.sort(np.random.default_rng(seed).choice(n, count, replace=False))
         init = kmeans(
-            x[sample], k, metric=metric, n_init=1, max_iter=_SAMPLE_ITERATIONS, seed=seed, mesh=mesh
+            x[sample],
+            k,
+            metric=metric,
+            n_init=n_init,
+            max_iter=_SAMPLE_ITERATIONS,
+            seed=seed,
+            mesh=mesh,
         ).centers
     centers = np.asarray(init, np.float64)
     if centers.shape != (k, d) or not np.isfinite(centers).all():

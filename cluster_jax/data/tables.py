@@ -4,6 +4,8 @@ import array
 import codecs
 import csv
 import itertools
+import math
+import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, TextIO
 
@@ -13,9 +15,12 @@ from numpy.typing import NDArray
 
 from cluster_jax.core import limits
 from cluster_jax.core.checks import InputError
+from cluster_jax.data.shards import Shards
 
 # Optional arrays of a file that describe the rows of its main array.
 ROW_METADATA = ("labels", "y", "label_names", "files")
+# Numbers of `.npy` features from which they are read in blocks (1 GB of float32).
+LARGE = 2**28
 
 
 class Table(NamedTuple):
@@ -32,8 +37,25 @@ class Labels(NamedTuple):
     names: tuple[str, ...]
 
 
+def open_large(path: str) -> Shards | None:
+    """Features above 2^28 numbers, in a `.npy` file or a folder of them, to be read in blocks.
+
+    None: they are few enough for `read_table`, or in another type of file.
+
+    Raises:
+        InputError: a file cannot be used, see `Shards`.
+    """
+    file = pathlib.Path(path)
+    if not file.is_dir() and not (
+        file.suffix.lower() == ".npy" and file.is_file() and file.stat().st_size > LARGE
+    ):
+        return None
+    shards = Shards(path)
+    return shards if math.prod(shards.shape) > LARGE else None
+
+
 def read_table(path: str, name: str | None) -> Table:
-    """Features of a `.npy`, `.npz`, `.csv` or `.tsv` file.
+    """Features of a `.npy`, `.npz`, `.csv` or `.tsv` file, or of a folder of `.npy` shards.
 
     A `.csv` is separated by commas, or by semicolons with decimal commas, a `.tsv` by tabs. The
     encoding is UTF-8, or UTF-16 with a byte order mark. An optional header has words, or 0, 1, ...
@@ -48,6 +70,8 @@ def read_table(path: str, name: str | None) -> Table:
     Raises:
         InputError: the file is missing, or holds no table of real numbers.
     """
+    if path is not None and pathlib.Path(path).is_dir():
+        return Table(Shards(path)[:], None)
     values, names, _ = read_features(path, name)
     if values.dtype.kind not in "biuf":
         raise InputError(f"{path} must hold real numbers; got {values.dtype}")

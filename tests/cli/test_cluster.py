@@ -18,7 +18,7 @@ import cluster_jax
 from cluster_jax.cli import cluster
 from cluster_jax.core import devices, io
 from cluster_jax.data import tables
-from cluster_jax.evaluation import clusters, summary
+from cluster_jax.evaluation import clusters, large, summary
 from cluster_jax.evaluation.options import ClusterOptions
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -378,3 +378,80 @@ def test_names_and_labels_belong_to_what_is_finished(files):
         cluster.fingerprint(tables.Table(x[::-1], None), known),
     ]
     assert len({str(p) for p in prints}) == len(prints)
+
+
+@pytest.fixture
+def shards(files, monkeypatch):
+    """The three heaps in a folder of shards, which count as too large for memory."""
+    x, labels = files
+    pathlib.Path("parts").mkdir()
+    for i, rows in enumerate(np.split(x, [70, 150])):
+        np.save(f"parts/{i}.npy", rows)
+    monkeypatch.setattr(tables, "LARGE", 300)
+    monkeypatch.setattr(large, "SAMPLE", 120)
+    return x, labels
+
+
+@pytest.mark.parametrize("method", ["tree", "gridshift", "kmeans"])
+def test_features_too_large_for_memory_are_read_in_blocks(shards, capsys, monkeypatch, method):
+    _, labels = shards
+    monkeypatch.setattr("cluster_jax.data.shards._BLOCK", 99)
+    k = ("--k=3",) if method == "kmeans" else ()
+    out, _ = _run(
+        capsys, "--features=parts", "--labels=y.txt", f"--method={method}", *k, "--workdir=w"
+    )
+    results = io.read_json("w/results.json")
+    provenance, metrics = results["provenance"], results["metrics"][method]
+    assert provenance["rows"] == 200
+    used = {"all": 200, "files": 3, "in_report": 120, "in_silhouette": 120}
+    if method == "kmeans":
+        assert "running k-means on all 200 rows" in out
+        assert provenance["rows_used"] == {**used, "clustered": 200}
+    else:
+        assert "a random sample of 120 of 200 rows" in out
+        assert "placed 200 of 200 rows by their neighbors" in out
+        assert provenance["rows_used"] == {**used, "clustered": 120, "placed_by_neighbors": 80}
+    assert "in 200 rows" in out
+    with open("w/assignments.csv") as file:
+        table = list(csv.DictReader(file))
+    assert [row["row"] for row in table] == [str(i) for i in range(200)]
+    assert sum(row["in_sample"] == "1" for row in table) == 120
+    found = np.array([int(row["cluster"]) for row in table])
+    assert len({(a, b) for a, b in zip(found, labels, strict=True)}) == 3
+    assert metrics["acc"] == metrics["nmi"] == 1
+    assert metrics["cluster_sizes"] == {str(c): int(n) for c, n in enumerate(np.bincount(found))}
+    assert pathlib.Path("w/report.html").stat().st_size > 10_000
+    assert "is finished" in _run(
+        capsys, "--features=parts", "--labels=y.txt", f"--method={method}", *k, "--workdir=w"
+    )[0]  # fmt: skip
+
+
+def test_small_shards_give_what_their_table_gives(files, capsys):
+    x, _ = files
+    pathlib.Path("parts").mkdir()
+    for i, rows in enumerate(np.split(x, [70, 150])):
+        np.save(f"parts/{i}.npy", rows)
+    for source, workdir in (("parts", "a"), ("x.npy", "b")):
+        _run(capsys, f"--features={source}", f"--workdir={workdir}")
+    assert pathlib.Path("a/assignments.csv").read_text() == (
+        pathlib.Path("b/assignments.csv").read_text()
+    )
+
+
+def test_bad_input_in_blocks(shards, capsys):
+    x, _ = shards
+    command = ("--features=parts", "--workdir=w")
+    assert "k must be between 1 and 200, the number of rows; got 201" in _refused(
+        capsys, *command, "--k=201"
+    )
+    assert "between 1 and 120, the number of rows of the sample; got 130" in _refused(
+        capsys, *command, "--k=130"
+    )
+    pathlib.Path("three.txt").write_text("1\n2\n3\n")
+    assert "got 200 and 3" in _refused(capsys, *command, "--labels=three.txt")
+    np.save("parts/1.npy", np.where(np.arange(240).reshape(80, 3) == 100, np.nan, x[70:150]))
+    assert "1.npy must hold finite numbers; got nan at [33, 1]" in _refused(capsys, *command)
+    np.save("parts/1.npy", x[70:150, :2])
+    assert "1.npy must have 3 columns like 0.npy; got 2" in _refused(capsys, *command)
+    pathlib.Path("parts/1.npy").unlink()
+    assert "no number 1: copy the missing shard" in _refused(capsys, *command)

@@ -1,0 +1,188 @@
+"""Clustering of features that do not fit into memory: a sample is clustered, all others placed."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from etils import epath
+from numpy.typing import NDArray
+
+from cluster_jax.clustering import knn
+from cluster_jax.core.arrays import blocks, distances_to_centers, normalize_rows
+from cluster_jax.data.shards import Shards
+from cluster_jax.evaluation import assignments
+from cluster_jax.evaluation.clusters import SILHOUETTE_ROWS, Clustering, cluster, scores
+from cluster_jax.evaluation.options import ClusterOptions, check_k, resolve
+from cluster_jax.metrics.silhouette import silhouette
+
+# Rows of the sample.
+SAMPLE = 10_000
+
+
+class LargeClustering(NamedTuple):
+    """Clusters of `n` rows of which `m` are in a sample.
+
+    Attributes:
+        sample: int64 `[m]`, ascending numbers of the rows of the sample, drawn at random.
+        clustering: clusters of the sample; the scores against the labels and the sizes of the
+            clusters among its metrics are those of all rows.
+        labels: int32 `[n]`.
+        shares: float32 `[n]`, share of the cluster in the votes on each row, 1 for the rows of the
+            sample; None for k-means of all rows.
+        rows_used: how many rows were used for what.
+    """
+
+    sample: NDArray
+    clustering: Clustering
+    labels: NDArray
+    shares: NDArray | None
+    rows_used: dict[str, int]
+
+
+def sample_rows(features: Shards, seed: int) -> NDArray:
+    """Numbers of the rows of the sample, int64 `[m]`, ascending."""
+    rng, n = np.random.default_rng(seed), len(features)
+    return np.sort(rng.choice(n, min(n, SAMPLE), replace=False))
+
+
+def resolve_large(features: Shards, options: ClusterOptions) -> ClusterOptions:
+    """`options.resolve` by the rows of the sample; the number of clusters may be up to `n`.
+
+    Raises:
+        InputError: the features or an option cannot be used.
+    """
+    values, k = features[sample_rows(features, options.seed)], options.k
+    check_k("k", k, len(features), "rows")
+    within = dataclasses.replace(options, k=None if k is None else min(k, len(values)))
+    resolved = resolve(values, within)
+    if options.method != "kmeans" or resolved.reduce != "none":
+        check_k("k", k, len(values), "rows of the sample")
+    return dataclasses.replace(resolved, k=k)
+
+
+def cluster_shards(
+    features: Shards,
+    true_labels: NDArray | None,
+    options: ClusterOptions,
+    progress: Callable[[str], None],
+) -> LargeClustering:
+    """Clusters features that are read block by block.
+
+    k-means without a reduction clusters all rows, see `clustering.kmeans_blocks`. Otherwise a
+    random sample of 10,000 rows is clustered, and every other row takes the cluster with the most
+    votes, weighted by 1 / distance, of its nearest rows of the sample: for SmoothTree 10 of the
+    sharp rows, for other methods `n_neighbors` rows.
+
+    Args:
+        features: finite rows `[n, d]`.
+        true_labels: int `[n]`, used for scores only, or None.
+        options: from `resolve_large`.
+        progress: called with one line of text at each step.
+    """
+    n, sample = len(features), sample_rows(features, options.seed)
+    values, used = features[sample], {"all": n, "files": len(features.files)}
+    if options.method == "kmeans" and options.reduce == "none":
+        progress(f"running k-means on all {n:,} rows, read in blocks, k = {options.k} ...")
+        result, labels = _kmeans(features, sample, values, options)
+        shares, used = None, {**used, "clustered": n}
+    else:
+        progress(f"clustering a random sample of {len(sample):,} of {n:,} rows ...")
+        known = None if true_labels is None else true_labels[sample]
+        result = cluster(values, known, options, progress)
+        labels, shares = _place(features, sample, values, result, options, progress)
+        used = {**used, "clustered": len(sample), "placed_by_neighbors": n - len(sample)}
+    small = np.unique(result.cluster_labels[result.outliers])
+    ids, sizes = np.unique(labels, return_counts=True)
+    metrics = {
+        **result.metrics,
+        **scores(true_labels, labels),
+        "outliers": int(np.isin(labels, small).sum()),
+        "cluster_sizes": dict(zip(ids.tolist(), sizes.tolist(), strict=True)),
+    }
+    used |= {"in_report": len(sample), "in_silhouette": min(len(sample), SILHOUETTE_ROWS)}
+    return LargeClustering(sample, result._replace(metrics=metrics), labels, shares, used)
+
+
+def _kmeans(
+    features: Shards, sample: NDArray, values: NDArray, options: ClusterOptions
+) -> tuple[Clustering, NDArray]:
+    from cluster_jax.clustering.kmeans import kmeans_blocks
+
+    assert options.k is not None  # Checked by ClusterOptions.
+    fitted = kmeans_blocks(
+        features,
+        options.k,
+        metric="spherical" if options.metric == "cosine" else "euclidean",
+        n_init=options.n_init,
+        max_iter=options.max_iter,
+        seed=options.seed,
+    )
+    labels, centers = fitted.labels[sample], fitted.centers
+    metric = "cosine" if options.metric == "cosine" else "euclidean"
+    metrics = {
+        "k_given": options.k,
+        "inertia": fitted.inertia,
+        "updates": fitted.n_iter,
+        "silhouette": silhouette(
+            values, labels, metric=metric, sample_size=SILHOUETTE_ROWS, seed=options.seed
+        ),
+        "silhouette_rows": min(SILHOUETTE_ROWS, len(values)),
+    }
+    rows = normalize_rows(values) if metric == "cosine" else values
+    distances = distances_to_centers(rows, centers, labels)
+    # Of unit rows, half the squared distance is 1 - cosine.
+    distances = distances**2 / 2 if metric == "cosine" else distances
+    outliers = np.zeros(len(values), bool)
+    clustering = Clustering(
+        metrics, values, centers, labels, distances.astype(np.float32), outliers
+    )
+    return clustering, fitted.labels
+
+
+def _place(
+    features: Shards,
+    sample: NDArray,
+    values: NDArray,
+    result: Clustering,
+    options: ClusterOptions,
+    progress: Callable[[str], None],
+) -> tuple[NDArray, NDArray]:
+    """Labels int32 `[n]` and shares float32 `[n]` of all rows by votes of the sample."""
+    n = len(features)
+    labels, shares = np.empty(n, np.int32), np.empty(n, np.float32)
+    is_cosine, tree, shown = options.metric == "cosine", result.tree, 0
+    voters = normalize_rows(values) if is_cosine else values
+    for rows, block in features.blocks():
+        if tree is not None:
+            votes = tree.predict_proba(block)
+        else:
+            queries = normalize_rows(block) if is_cosine else block
+            near = knn.nearest(queries, voters, options.n_neighbors)
+            votes = knn.vote(near, result.cluster_labels)
+        labels[rows], shares[rows] = votes.argmax(axis=1), votes.max(axis=1)
+        if rows.stop * 10 // n > shown:
+            shown = rows.stop * 10 // n
+            progress(f"placed {rows.stop:,} of {n:,} rows by their neighbors in the sample")
+    labels[sample], shares[sample] = result.cluster_labels, 1
+    return labels, shares
+
+
+def write_assignments(path: epath.Path, found: LargeClustering) -> None:
+    """Writes `assignments.csv`: row, cluster, share of its votes, and whether it is in the sample.
+
+    Row by row numbers; without the share for k-means. Written in parts, since the whole text may
+    not fit into memory.
+    """
+    in_sample = np.zeros(len(found.labels), bool)
+    in_sample[found.sample] = True
+    with path.open("w") as file:
+        for rows in blocks(len(found.labels), 64):
+            columns: dict[str, assignments.Column] = {
+                "row": range(rows.start, rows.stop),
+                "cluster": found.labels[rows],
+            }
+            if found.shares is not None:
+                columns["share"] = found.shares[rows]
+            text = assignments.to_csv({**columns, "in_sample": in_sample[rows]})
+            file.write(text if rows.start == 0 else text.split("\n", 1)[1])
