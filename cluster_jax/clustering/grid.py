@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.spatial import KDTree
 
 from cluster_jax.clustering import knn
 from cluster_jax.core.arrays import blocks
@@ -162,13 +161,17 @@ def _pairwise(grid: Grid) -> tuple[NDArray, NDArray]:
     cells = _close_gaps(grid.cells)
     moments = grid.weights[:, None] * (grid.offsets + cells)
     total, moment = np.empty(len(cells)), np.empty(cells.shape)
-    tree = KDTree(cells)
-    # In blocks of rows: if all cells are neighbors, their pairs would not fit into memory.
+    # In the smallest integers that hold their differences: comparing is memory-bound. The widest
+    # column first, which leaves the fewest pairs; in one that spans two cells, all are neighbors.
+    spans = np.ptp(cells, axis=0)
+    order = np.argsort(-spans, kind="stable")[: max(1, int((spans > 1).sum()))]
+    columns = cells.T[order].astype(np.min_scalar_type(-int(spans.max()) - 1))
     for rows in blocks(len(cells), len(cells)):
-        near = KDTree(cells[rows]).sparse_distance_matrix(
-            tree, 1, p=np.inf, output_type="coo_matrix"
-        )
-        near = sparse.csr_array((np.ones(near.nnz), near.coords), shape=near.shape)
+        i, j = np.nonzero(np.abs(columns[0][rows, None] - columns[0][None, :]) <= 1)
+        for column in columns[1:]:
+            is_near = np.abs(column[rows][i] - column[j]) <= 1
+            i, j = i[is_near], j[is_near]
+        near = sparse.csr_array((np.ones(len(i)), (i, j)), shape=(len(cells[rows]), len(cells)))
         total[rows] = near @ grid.weights
         moment[rows] = near @ moments - total[rows, None] * cells[rows]
     return total, moment

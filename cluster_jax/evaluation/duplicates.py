@@ -163,9 +163,9 @@ def near_threshold(features: NDArray) -> float:
     # Not evenly spaced: copies often follow their original at regular places.
     sample = subset(len(features), _SAMPLE)
     unit = arrays.normalize_rows(features)
-    # The nearest is the row itself or a copy of it; half the square is 1 - cosine.
-    squares = knn.search(unit[sample], unit, 2)[1][:, 1]
-    return 1 - NEARNESS * float(np.median(squares / 2))
+    # The nearest is the row itself or a copy of it.
+    distances = knn.nearest(unit[sample], unit, 2, metric="cosine").distances[:, 1]
+    return 1 - NEARNESS * float(np.median(distances))
 
 
 def near_components(features: NDArray, threshold: float) -> NDArray:
