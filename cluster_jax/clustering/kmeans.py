@@ -133,11 +133,7 @@ def kmeans(
     """
     rows = numeric(x, "x")
     n, d = rows.shape
-    checks.whole("n_clusters", n_clusters, 1, n)
-    checks.one_of("metric", metric, METRICS)
-    checks.whole("n_init", n_init, 1, 2**31 - 1)
-    checks.whole("max_iter", max_iter, 1, 2**31 - 1)
-    checks.whole("seed", seed, 0)
+    _check_options(n, n_clusters, metric, n_init, max_iter, seed)
     k, spherical = int(n_clusters), metric == "spherical"
     mesh = _rows_mesh(mesh)
     layout = _make_layout(n, d, k, mesh.size, mesh.devices.flat[0].platform, spherical)
@@ -221,11 +217,8 @@ def kmeans_blocks(
         ([0, 0, 1, 1], [[0.5], [10.5]], 1.0)
     """
     n, d = x.shape
-    checks.whole("n_clusters", n_clusters, 1, n)
+    _check_options(n, n_clusters, metric, n_init, max_iter, seed)
     checks.whole("block_rows", block_rows, 1)
-    checks.one_of("metric", metric, METRICS)
-    checks.whole("max_iter", max_iter, 1, 2**31 - 1)
-    checks.whole("seed", seed, 0)
     k, spherical, mesh = int(n_clusters), metric == "spherical", _rows_mesh(mesh)
     if init is None:
         count = min(n, max(_MIN_SAMPLE, _SAMPLE_PER_CLUSTER * k))
@@ -305,6 +298,16 @@ def kmeans_blocks(
         raise ValueError("x must be small enough for its squares to fit float32: scale it down")
     wanted = dtype if is_narrow or spherical else np.float64
     return KMeansResult(labels, (centers + origin).astype(wanted), inertia, step)
+
+
+def _check_options(
+    n: int, n_clusters: int, metric: str, n_init: int, max_iter: int, seed: int
+) -> None:
+    checks.whole("n_clusters", n_clusters, 1, n)
+    checks.one_of("metric", metric, METRICS)
+    checks.whole("n_init", n_init, 1, 2**31 - 1)
+    checks.whole("max_iter", max_iter, 1, 2**31 - 1)
+    checks.whole("seed", seed, 0)
 
 
 def _rows_mesh(mesh: Mesh | None) -> Mesh:
