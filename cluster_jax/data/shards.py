@@ -65,9 +65,7 @@ class Shards:
         self.starts = np.cumsum([0, *(len(array) for array in arrays)])
         self.shape = int(self.starts[-1]), columns
         # As the rows of a table in memory: large integers need float64.
-        is_small = all(
-            array.dtype.itemsize <= (4 if array.dtype.kind == "f" else 2) for array in arrays
-        )
+        is_small = np.result_type(np.float32, *(array.dtype for array in arrays)) == np.float32
         self.dtype = np.dtype(np.float32 if is_small else np.float64)
 
     def __len__(self) -> int:
