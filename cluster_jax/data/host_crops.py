@@ -57,15 +57,19 @@ def fetch(dataset: Dataset, indices: np.ndarray, *, seed: int, step: int) -> np.
         seed: random seed.
         step: training step.
     """
-    read, crops, channels = dataset.read, dataset.crops, dataset.shape[-1]
+    read, crops = dataset.read, dataset.crops
     assert read is not None
     assert crops is not None
 
-    def both(index: int) -> np.ndarray:
-        draws = random_draws(seed, step, index)
-        return read(index, functools.partial(decode, crops=crops, draws=draws, channels=channels))
+    batch = np.empty((len(indices), *dataset.batch_shape), np.uint8)
 
-    return np.stack(map_indices(both, indices))
+    def fill(row: int) -> None:
+        index = int(indices[row])
+        draws = random_draws(seed, step, index)
+        read(index, functools.partial(decode, crops=crops, draws=draws, out=batch[row]))
+
+    map_indices(fill, np.arange(len(indices)))
+    return batch
 
 
 def random_draws(seed: int, step: int, index: int) -> list[list[float]]:
@@ -77,9 +81,9 @@ def random_draws(seed: int, step: int, index: int) -> list[list[float]]:
 
 
 def decode(
-    data: bytes, crops: HostCrops, draws: Sequence[Sequence[float]], channels: int
+    data: bytes, crops: HostCrops, draws: Sequence[Sequence[float]], out: np.ndarray
 ) -> np.ndarray:
-    """A crop of an encoded image for each row of `draws`, uint8 `[n, size, size, channels]`.
+    """Decodes an image and fills `out` with a crop of it for each row of `draws`.
 
     Colors, transparency and orientation are treated as in `images.decode`. A JPEG is decoded at
     1/2, 1/4 or 1/8 of its size as long as the sides of all crops stay at least twice their size.
@@ -88,26 +92,26 @@ def decode(
         data: bytes of an image file.
         crops: size and distribution.
         draws: for each crop, numbers in [0, 1), see `random_box`.
-        channels: 1 (gray) or 3 (RGB).
+        out: uint8 `[n, size, size, C]`, C = 1 (gray) or 3 (RGB); also returned.
     """
-    size = (crops.size, crops.size)
+    mode = "RGB" if out.shape[-1] == 3 else "L"
     with Image.open(io.BytesIO(data)) as file:
         # The getexif of Pillow's PNG class decodes the whole image, since tags may come last.
-        is_turned = Image.Image.getexif(file).get(ORIENTATION, 1) >= 5
-        width, height = file.size[::-1] if is_turned else file.size
+        orientation = Image.Image.getexif(file).get(ORIENTATION, 1)
+        width, height = file.size[::-1] if orientation >= 5 else file.size
         boxes = [random_box(row, width, height, crops.scale, crops.ratio) for row in draws]
         factor = 2 * crops.size / min(min(box[2:]) for box in boxes)
         file.draft(None, (math.ceil(file.width * factor), math.ceil(file.height * factor)))
-        ImageOps.exif_transpose(file, in_place=True)
-        image = to_8_bit(file, "RGB" if channels == 3 else "L")
+        if orientation != 1:
+            ImageOps.exif_transpose(file, in_place=True)
+        image = to_8_bit(file, mode)
         x, y = image.width / width, image.height / height
-        views = []
-        for left, top, w, h in boxes:
+        for view, (left, top, w, h) in zip(out, boxes, strict=True):
             box = (round(left * x), round(top * y), round((left + w) * x), round((top + h) * y))
             # Cropped first, since the option `box` of `resize` also mixes pixels around the box.
-            view = image.crop(box).resize(size, INTERPOLATIONS[crops.interpolation])
-            views.append(np.asarray(view))
-    return np.stack(views).reshape(-1, *size, channels)
+            crop = image.crop(box).resize(view.shape[:2], INTERPOLATIONS[crops.interpolation])
+            view[:] = np.asarray(crop).reshape(view.shape)
+    return out
 
 
 def random_box(

@@ -33,6 +33,11 @@ def dataset(tmp_path, write):
     return host_crops.with_crops(loaded, config, AUGMENT)
 
 
+def decode(data, crops, draws, channels):
+    out = np.empty((len(draws), crops.size, crops.size, channels), np.uint8)
+    return host_crops.decode(data, crops, draws, out)
+
+
 def encoded(pixels, format="PNG", **options):
     stream = io.BytesIO()
     Image.fromarray(pixels).save(stream, format, **options)
@@ -88,13 +93,13 @@ def test_boxes_are_those_of_the_device(width, height):
 def test_a_crop_is_the_resized_box(rng):
     pixels = rng.integers(0, 256, (20, 30, 3), dtype=np.uint8)
     draws = rng.random((2, 22)).tolist()
-    got = host_crops.decode(encoded(pixels), CROPS, draws, 3)
+    got = decode(encoded(pixels), CROPS, draws, 3)
     for view, row in zip(got, draws, strict=True):
         left, top, w, h = host_crops.random_box(row, 30, 20, CROPS.scale, CROPS.ratio)
         box = Image.fromarray(pixels).crop((left, top, left + w, top + h))
         wanted = np.asarray(box.resize((4, 4), Image.Resampling.BILINEAR))
         np.testing.assert_array_equal(view, wanted)
-    gray = host_crops.decode(encoded(pixels), CROPS, draws, 1)
+    gray = decode(encoded(pixels), CROPS, draws, 1)
     assert gray.shape == (2, 4, 4, 1)
 
 
@@ -102,9 +107,9 @@ def test_orientation_is_applied_first(rng):
     pixels, draws = rng.integers(0, 256, (20, 30, 3), dtype=np.uint8), rng.random((2, 22)).tolist()
     exif = Image.Exif()
     exif[0x0112] = 6  # to be turned clockwise
-    turned = host_crops.decode(encoded(pixels, exif=exif), CROPS, draws, 3)
+    turned = decode(encoded(pixels, exif=exif), CROPS, draws, 3)
     upright = np.ascontiguousarray(np.rot90(pixels, -1))
-    np.testing.assert_array_equal(turned, host_crops.decode(encoded(upright), CROPS, draws, 3))
+    np.testing.assert_array_equal(turned, decode(encoded(upright), CROPS, draws, 3))
 
 
 def test_a_large_jpeg_is_decoded_at_a_fraction(rng, monkeypatch):
@@ -119,13 +124,13 @@ def test_a_large_jpeg_is_decoded_at_a_fraction(rng, monkeypatch):
         lambda image, mode: sizes.append(image.size) or original(image, mode),
     )
     crops = CROPS._replace(size=40)
-    part = host_crops.decode(data, crops, draws, 3)
+    part = decode(data, crops, draws, 3)
     boxes = [host_crops.random_box(row, 800, 600, CROPS.scale, CROPS.ratio) for row in draws]
     smallest = min(min(w, h) for _, _, w, h in boxes) * sizes[0][0] / 800
     assert sizes[0][0] < 800
     assert 2 * 40 <= smallest < 4 * 40  # at half the size it would be too small
     monkeypatch.setattr(Image.Image, "draft", lambda *_: None)
-    whole = host_crops.decode(data, crops, draws, 3)
+    whole = decode(data, crops, draws, 3)
     assert np.abs(part.astype(int) - whole).max() <= 12
 
 
