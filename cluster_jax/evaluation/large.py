@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from cluster_jax.clustering import knn
 from cluster_jax.core.arrays import blocks, distances_to_centers, normalize_rows
 from cluster_jax.data.shards import Shards
-from cluster_jax.evaluation import assignments
 from cluster_jax.evaluation.clusters import SILHOUETTE_ROWS, Clustering, cluster, scores
 from cluster_jax.evaluation.options import ClusterOptions, check_k, resolve
 from cluster_jax.metrics.silhouette import silhouette
@@ -174,6 +173,9 @@ def write_assignments(path: epath.Path, found: LargeClustering) -> None:
     Row by row numbers; without the share for k-means. Written in parts, since the whole text may
     not fit into memory.
     """
+    # Loads JAX, which wrong input must not wait for.
+    from cluster_jax.evaluation import assignments
+
     in_sample = np.zeros(len(found.labels), bool)
     in_sample[found.sample] = True
     with path.open("w") as file:

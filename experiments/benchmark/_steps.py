@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 
 from cluster_jax.core.config import load_config
 from cluster_jax.data import batches
-from cluster_jax.data.images import Dataset, in_memory
+from cluster_jax.data.images import Dataset
 from cluster_jax.nets.backbone import Layers
 from cluster_jax.nets.norm import BatchNorm
 from cluster_jax.pipeline import build
@@ -137,7 +137,8 @@ def generated(count: int, side: int, labeled: bool) -> Dataset:
     draw = np.random.default_rng(0)
     images = draw.integers(0, 256, (count, side, side, 3), dtype=np.uint8)
     labels = (np.arange(count) % CLASSES).astype(np.int32)
-    dataset = in_memory("generated", images, labels, None, cache_mb=np.inf)
+    shape = (side, side, 3)
+    dataset = Dataset("generated", count, shape, images, images.__getitem__, labels)
     known = np.where(labels < CLASSES // 2, labels, -1).astype(np.int32)
     return dataset._replace(known=known) if labeled else dataset
 

@@ -214,7 +214,7 @@ def test_what_is_no_vectors(tmp_path):
         "words.npy": "must hold real numbers; got <U1",
         "complex.npy": "must hold real numbers; got complex128",
         "x.parquet": r"must be a file of type .npy, .npz, .csv",
-        "folder.npy": "must be an existing file",
+        "folder.npy": "must be a folder of .npy files; got none in it",
         "missing.npy": "must be an existing file",
     }.items():
         assert re.search(message, _refused(tables.read_table, tmp_path / name, None)), name

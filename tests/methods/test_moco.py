@@ -114,11 +114,15 @@ def test_a_queue_that_the_set_fills_twice_is_warned_about(case):
         ("moco", {"queue": 24}, r"a multiple of train\.batch_size, 16; got 24"),
         ("moco", {"temperature": 0.0}, r"method\.temperature must be greater than 0; got 0\.0"),
         ("moco", {"decay": 1.1}, r"method\.decay must be between 0 and 1; got 1\.1"),
-        ("kernel_infonce on moco", {"decay": None}, r"method\.decay must be .*; got None"),
+        (
+            "kernel_infonce on moco",
+            {"decay": None},
+            r"method\.final_decay must be given .*; got None, 0\.9 and",
+        ),
         (
             "kernel_infonce",
             {"decay": 0.9},
-            r"must be None without method\.queue; got 0\.9 and None",
+            r"with method\.queue and None without; got 0\.9, None and a queue of None",
         ),
         ("kernel_infonce", {"gammas": (0.0, 1.0)}, r"method\.gammas .*; got 0\.0"),
         ("kernel_infonce", {"weight": 1.5}, r"method\.weight must be between 0 and 1; got 1\.5"),

@@ -192,7 +192,7 @@ def test_what_cannot_be_embedded_is_named(tmp_path):
         parse_config(config)
     config = config_json(make_config(tmp_path))
     config["embedder"]["weights"] = None
-    with pytest.raises(InputError, match=r"embedder\.weights must be those of a pretrained"):
+    with pytest.raises(InputError, match=r"embedder\.weights must be a string; got None"):
         parse_config(config)
     config["embedder"].update(weights="efficientnet_lite0", views=-1)
     with pytest.raises(InputError, match=r"embedder\.views must be at least 0; got -1"):

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from cluster_jax.core.checks import InputError
-from cluster_jax.data.images import in_memory
+from cluster_jax.data.images import Dataset
 from cluster_jax.pipeline import export
 
 
@@ -163,7 +163,7 @@ def test_images_without_files_become_png(tmp_path, monkeypatch, channels):
     monkeypatch.setattr(export, "_BATCH", 4)
     pixels = np.random.default_rng(0).integers(0, 256, (11, 5, 6, channels), dtype=np.uint8)
     labels = np.arange(11) % 2
-    dataset = in_memory("arrays", pixels, None, None, 1.0)
+    dataset = Dataset("arrays", 11, (5, 6, channels), pixels, pixels.__getitem__)
     export.write(tmp_path / "out", labels, None, None, lambda: dataset)
     files = sorted(str(f.relative_to(tmp_path / "out")) for f in tmp_path.rglob("*.png"))
     assert files == sorted(f"cluster_{i % 2:02d}/{i:02d}.png" for i in range(11))
