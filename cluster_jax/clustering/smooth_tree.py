@@ -5,15 +5,19 @@ whitened) and smooth rows (averaged over neighbors). Then:
 
 1. Candidates. For every k tried, Ward's tree of the smooth rows, cut into k groups, starts k-means
    on the smooth rows; then every row joins the nearest mean of sharp rows.
-2. Choice. The k of the highest mean silhouette of the sharp rows, with squared distances, which
-   follow from means and mean squares of the clusters:
-   `s_i = (b_i - a_i) / max(a_i, b_i)`, where `a_i` is the mean squared distance of row i to the
-   others of its cluster and `b_i` the least one to another cluster [1].
-3. Test. The gap [2] is that silhouette less the silhouette, at the same k, of a Gaussian with the
-   covariance of the features (in at most three axes: of uniform rows in their box). Below 0.1 the
-   rows are one cluster; from 0.3 on the answer is clear; between, the clusters are a best guess.
-4. Shape. In two or three axes HDBSCAN [3] also runs: its clusters, which may be curved, are the
-   answer if they hold 75 % of the rows.
+2. Choice. The k of the highest score, which is the mean of two silhouettes, of the sharp rows and
+   of the smooth rows. Each is a mean over rows with squared distances, which follow from means and
+   mean squares of the clusters: `s_i = (b_i - a_i) / max(a_i, b_i)`, where `a_i` is the mean
+   squared distance of row i to the others of its cluster and `b_i` the least one to another
+   cluster [1].
+3. Test. The gap [2] is the silhouette of the sharp rows at that k less the same silhouette of a
+   Gaussian with the covariance of the features (in at most three axes: of uniform rows in their
+   box). Below 0.1 the rows are one cluster; from 0.3 on the answer is clear; between, the clusters
+   are a best guess.
+4. Shape. In two or three axes HDBSCAN [3] also runs, with 5 neighbors for the density: its
+   clusters, which may be curved, are the answer if they hold 75 % of the rows, and a clear one if
+   10 neighbors find as many. Else clusters that cut through a curved sheet are no clusters: unless
+   90 % of the links between rows and their nearest neighbors stay inside, the rows are one cluster.
 5. Level. Steps 1 to 3 inside each cluster. Where clusters with 90 % of the rows split, all parts
    become the clusters, and so on.
 
@@ -37,7 +41,7 @@ treated as a new one. The order of the rows changes nothing.
 | `K_RATIO` 1.12, `MAX_K` 300 | numbers of clusters tried above 20 |
 | `MIN_GAP` 0.1 | silhouette above that of a Gaussian from which there are clusters |
 | `CLEAR_GAP` 0.3 | the same, from which the answer is clear |
-| `SPLIT_SHARE` 0.9 | rows in clusters that split, from which the parts are the clusters |
+| `NEARLY_ALL` 0.9 | rows in clusters that split, for their parts to count; links inside clusters |
 | `MIN_CLUSTER_SIZE` 25 | of HDBSCAN; a twentieth of the rows where that is less |
 | `DENSE_SHARE` 0.75 | rows that HDBSCAN's clusters must hold |
 
@@ -77,8 +81,9 @@ MAX_ROWS = 10_000
 K_RATIO, MAX_K = 1.12, 300
 # Silhouette above that of one Gaussian from which there are clusters, and clear ones.
 MIN_GAP, CLEAR_GAP = 0.1, 0.3
-# Rows that must be in clusters that split, for the parts to be the clusters.
-SPLIT_SHARE = 0.9
+# Rows that must be in clusters that split, for the parts to be the clusters; in few axes, links
+# between neighbors that must stay inside clusters.
+NEARLY_ALL = 0.9
 # HDBSCAN's least cluster, and the rows that its clusters must hold.
 MIN_CLUSTER_SIZE, DENSE_SHARE = 25, 0.75
 # Rows of the Gaussian, at most: its silhouette hardly depends on them.
@@ -99,6 +104,22 @@ class Membership(NamedTuple):
     probabilities: NDArray
     runners_up: NDArray
     runner_up_probabilities: NDArray
+
+
+class Split(NamedTuple):
+    """The clusters of n rows at one level.
+
+    Attributes:
+        labels: int64 `[n]`.
+        gap: silhouette above that of one Gaussian; infinite for clusters of HDBSCAN.
+        verdict: one of `VERDICTS`.
+        scores: of each number of clusters that was tried.
+    """
+
+    labels: NDArray
+    gap: float
+    verdict: str
+    scores: dict[int, float]
 
 
 class SmoothTree(ClusterMixin, BaseEstimator):
@@ -122,7 +143,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         verdict_: `"clear"`, `"one cluster"`, or `"no clear answer"`.
         gap_: silhouette above that of one Gaussian; infinite for clusters of HDBSCAN, NaN for fewer
             rows than neighbors.
-        scores_: silhouette of each number of clusters that was tried.
+        scores_: mean of both silhouettes, for each number of clusters that was tried.
         linkage_: float64 `[m - 1, 4]`, the tree of the rows `sample_` in SciPy's form.
         sample_: int64 `[m]`, the rows that were clustered: all up to 10,000.
         smoother_: the `smooth.Smoother` of these rows.
@@ -222,23 +243,20 @@ class SmoothTree(ClusterMixin, BaseEstimator):
 
     def _find(self, x: NDArray, rng: np.random.Generator) -> list[NDArray]:
         """Nested labels of the rows, the finest first; sets the verdict."""
-        clear, one, unclear = VERDICTS
-        n = len(x)
-        labels, self.gap_, self.scores_ = np.zeros(n, np.int64), float("nan"), {}
-        if self.n_clusters is not None and n > 1:
-            labels = _partition(self.smoother_, _ward(self.smoother_.smooth), self.n_clusters)
-        elif n >= N_NEIGHBORS and self.smoother_.sharp.any():
-            labels, self.gap_, self.scores_ = _split(x, self.smoother_, rng)
+        _, one, unclear = VERDICTS
+        labels = np.zeros(len(x), np.int64)
+        self.gap_, self.verdict_, self.scores_ = float("nan"), one, {}
         if self.n_clusters is not None:
             self.verdict_ = unclear
-            return [labels]
-        if not self.gap_ >= MIN_GAP:
-            self.verdict_ = one
-            return [np.zeros(n, np.int64)]
-        self.verdict_ = clear if self.gap_ >= CLEAR_GAP else unclear
+            if len(x) > 1:
+                linkage = _ward(self.smoother_.smooth)
+                labels = _partition(self.smoother_, linkage, self.n_clusters)
+        elif len(x) >= N_NEIGHBORS and self.smoother_.sharp.any():
+            found = _split(x, self.smoother_, rng)
+            labels, self.gap_, self.verdict_, self.scores_ = found
         levels = [labels]
         # Clusters of HDBSCAN are final.
-        while np.isfinite(self.gap_):
+        while np.isfinite(self.gap_) and self.verdict_ != one:
             parts = _deeper(x, levels[0], self.metric, rng)
             if parts is None:
                 break
@@ -374,25 +392,27 @@ def silhouettes(rows: NDArray, labels: NDArray) -> NDArray:
     return np.where(own_size > 1, (other - own) / largest, 0.0).astype(np.float64)
 
 
-def _split(
-    x: NDArray, rows: Smoother, rng: np.random.Generator
-) -> tuple[NDArray, float, dict[int, float]]:
-    """Steps 1 to 4 for rows `[n, d]`: labels, their gap, and the silhouettes of all k tried."""
-    linkage = _ward(rows.smooth)
-    labels, score, scores = _search(rows, linkage)
+def _split(x: NDArray, rows: Smoother, rng: np.random.Generator) -> Split:
+    """Steps 1 to 4 for rows `[n, d]`."""
+    clear, one, unclear = VERDICTS
+    labels, scores = _search(rows, _ward(rows.smooth))
+    is_flat = 2 <= rows.sharp.shape[1] <= FEW_AXES
+    dense = _dense(rows.sharp, 5) if is_flat else None
+    if dense is not None:
+        again = _dense(rows.sharp, 10)
+        is_clear = again is not None and again.max() == dense.max()
+        return Split(dense, float("inf"), clear if is_clear else unclear, scores)
     null = _null(x, rows, rng)
     k = min(int(labels.max()) + 1, len(null.sharp) // 2)
     expected = silhouettes(null.sharp, _partition(null, _ward(null.smooth), k)).mean()
-    gap = score - max(float(expected), 0.0)
-    if 2 <= rows.sharp.shape[1] <= FEW_AXES:
-        dense = _dense(rows.sharp)
-        if dense is not None:
-            return dense, float("inf"), scores
-    return labels, gap, scores
+    gap = float(silhouettes(rows.sharp, labels).mean()) - max(float(expected), 0.0)
+    if gap < MIN_GAP or (is_flat and _links_inside(rows.sharp, labels) < NEARLY_ALL):
+        return Split(np.zeros_like(labels), gap, one, scores)
+    return Split(labels, gap, clear if gap >= CLEAR_GAP else unclear, scores)
 
 
-def _search(rows: Smoother, linkage: NDArray) -> tuple[NDArray, float, dict[int, float]]:
-    """Labels of the highest mean silhouette, that silhouette, and the silhouette of each k."""
+def _search(rows: Smoother, linkage: NDArray) -> tuple[NDArray, dict[int, float]]:
+    """Labels of the highest score, and the score of each k."""
     most = min(MAX_K, max(2, len(rows.sharp) // 5))
     grid, k = list(range(2, min(20, most) + 1)), 20
     while (k := round(k * K_RATIO)) <= most:
@@ -402,14 +422,15 @@ def _search(rows: Smoother, linkage: NDArray) -> tuple[NDArray, float, dict[int,
     for _ in range(2):  # The grid, then every number between the best one and the next.
         for k in grid:
             labels = _partition(rows, linkage, k)
-            scores[k] = float(silhouettes(rows.sharp, labels).mean())
+            both = [silhouettes(own, labels).mean() for own in (rows.sharp, rows.smooth)]
+            scores[k] = float(np.mean(both))
             if scores[k] > best:
                 best, best_labels, best_k = scores[k], labels, k
         tried = sorted(scores)
         place = tried.index(best_k)
         between = range(tried[max(place - 1, 0)], tried[min(place + 1, len(tried) - 1)] + 1)
         grid = [k for k in between if k not in scores]
-    return best_labels, best, scores
+    return best_labels, scores
 
 
 def _partition(rows: Smoother, linkage: NDArray, k: int) -> NDArray:
@@ -443,10 +464,16 @@ def _null(x: NDArray, rows: Smoother, rng: np.random.Generator) -> Smoother:
     return smooth.fit(noise / np.sqrt(n) + mean, metric, n_axes=r)
 
 
-def _dense(rows: NDArray) -> NDArray | None:
+def _links_inside(rows: NDArray, labels: NDArray) -> float:
+    """Share of the links between rows and their nearest neighbors that no cluster's edge cuts."""
+    near = knn.nearest(rows, rows, N_NEIGHBORS, exclude_self=True).indices
+    return float((labels[near] == labels[:, None]).mean())
+
+
+def _dense(rows: NDArray, min_samples: int) -> NDArray | None:
     """HDBSCAN's clusters if they hold most rows; the others go to the nearest clustered row."""
     size = max(5, min(MIN_CLUSTER_SIZE, len(rows) // 20))
-    search = HDBSCAN(min_cluster_size=size, min_samples=5, copy=True)
+    search = HDBSCAN(min_cluster_size=size, min_samples=min_samples, copy=True)
     labels = search.fit_predict(rows.astype(np.float64)).astype(np.int64)
     held = labels >= 0
     if labels.max() < 1 or held.mean() < DENSE_SHARE:
@@ -464,10 +491,9 @@ def _deeper(x: NDArray, labels: NDArray, metric: str, rng: np.random.Generator) 
     for own in sorted(_members(labels), key=len, reverse=True):
         inside = np.zeros(len(own), np.int64)
         if len(own) >= 2 * N_NEIGHBORS:
-            found, gap, _ = _split(x[own], smooth.fit(x[own], metric), rng)
-            inside = found if gap >= MIN_GAP else inside
+            inside = _split(x[own], smooth.fit(x[own], metric), rng).labels
         whole += 0 if inside.any() else len(own)
-        if whole > (1 - SPLIT_SHARE) * n:
+        if whole > (1 - NEARLY_ALL) * n:
             return None
         parts[own] = n_parts + inside
         n_parts += int(inside.max()) + 1

@@ -35,7 +35,7 @@ CONSTANTS: dict[str, tuple[float, float]] = {
     "MAX_K": (150, 600),
     "MIN_GAP": (0.05, 0.2),
     "CLEAR_GAP": (0.15, 0.6),
-    "SPLIT_SHARE": (0.8, 0.95),
+    "NEARLY_ALL": (0.8, 0.95),
     "MIN_CLUSTER_SIZE": (12, 50),
     "DENSE_SHARE": (0.5, 0.875),
 }
