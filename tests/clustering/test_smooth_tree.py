@@ -72,6 +72,26 @@ def test_curved_clusters_stay_whole(x, truth, columns):
     assert adjusted_rand_score(truth, fit(wide).labels_) > 0.98
 
 
+def test_a_curved_sheet_is_one_cluster():
+    """The surface of a ball: groups tile it, but cut through links between neighbors."""
+    x = np.random.default_rng(0).normal(size=(1000, 3))
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    model = fit(x)
+    assert (model.n_clusters_, model.verdict_) == (1, "one cluster")
+    assert model.gap_ > smooth_tree.MIN_GAP
+
+
+@pytest.mark.parametrize(("seed", "verdict"), [(7, "clear"), (3, "no clear answer")])
+def test_curved_clusters_are_clear_if_more_neighbors_find_as_many(seed, verdict):
+    """Two squares that touch at a corner."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-1, 1, size=(800, 2)) @ np.array([[1, 1], [1, -1]]) / 2
+    x[400:, 0] += 2.0
+    model = fit(x)
+    assert model.gap_ == np.inf
+    assert model.verdict_ == verdict
+
+
 def test_levels():
     """Clusters within clusters: the parts are found, and the tree has their groups above them."""
     rng = np.random.default_rng(0)
@@ -193,6 +213,15 @@ def test_silhouettes_are_those_of_squared_distances():
     expected = silhouette_samples(squares, labels, metric="precomputed")
     found = smooth_tree.silhouettes(x.astype(np.float32), labels)
     np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_a_score_is_the_mean_of_the_silhouettes_of_sharp_and_smooth_rows():
+    x, _ = blobs((60,) * 5)
+    model = fit(x)
+    rows, labels = model.smoother_, model.labels_[model.sample_]
+    both = [smooth_tree.silhouettes(r, labels).mean() for r in (rows.sharp, rows.smooth)]
+    assert model.scores_[5] == pytest.approx(np.mean(both))
+    assert max(model.scores_, key=model.scores_.get) == 5
 
 
 def test_probabilities_are_shares_of_labels_after_two_averages():
