@@ -33,6 +33,11 @@ def hdbscan(x: NDArray, min_cluster_size: int) -> NDArray:
     """HDBSCAN; all rows are one cluster where it finds none."""
     size = max(2, min(min_cluster_size, len(x) - 1))
     labels = HDBSCAN(min_cluster_size=size, copy=True).fit(x.astype(np.float64)).labels_
+    return without_noise(x, labels)
+
+
+def without_noise(x: NDArray, labels: NDArray) -> NDArray:
+    """Rows without a cluster (-1) go to that of the nearest other row; one cluster if none has."""
     found = labels >= 0
     if not found.any():
         return np.zeros(len(x), np.int64)

@@ -1,0 +1,248 @@
+"""Peers on the same rows, with the number of clusters given and not; long tails by --tail.
+
+    python -m experiments.peers FILE.npz ... [--tail=10] [--seeds=3] [--only "k-means" ...]
+
+A file holds `features` `[n, d]`, compared by cosine, or `images`, by Euclidean distance of their
+pixels, and `labels`, which score and, in the rows of "k given", say how many clusters there are.
+With --tail=R class sizes fall geometrically from n to n / R, which class is large and which rows
+are taken by the seed. Lines that `peers.jsonl` has are not computed again; `peers.md` is
+written at the end. A peer whose package is not installed is left out.
+CPU seconds leave out what numba compiles once.
+"""
+
+import argparse
+import importlib.util
+import json
+import pathlib
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
+from sklearn.cluster import KMeans, SpectralClustering
+from threadpoolctl import threadpool_limits
+
+from cluster_jax import metrics
+from cluster_jax.clustering import knn, reduce, sinkhorn, smooth
+from cluster_jax.clustering.smooth_tree import SmoothTree
+from cluster_jax.core import io
+from cluster_jax.core.arrays import normalize_rows
+from cluster_jax.pipeline import provenance
+from experiments import tables, trained_heads
+from experiments.number_of_clusters import peers
+
+FOLDER = pathlib.Path(__file__).parent
+# What a peer needs besides the dependencies of the package.
+NEEDS = {"Leiden": "leidenalg", "EVoC": "evoc"}
+
+
+def tail(labels: NDArray, ratio: float, seed: int) -> NDArray:
+    """Rows int `[m]` of classes whose sizes fall geometrically; the largest keeps what all have.
+
+    Example:
+        >>> np.bincount(np.arange(30)[tail(np.arange(30) % 3, 10, 0)] % 3).tolist()
+        [10, 3, 1]
+    """
+    rng = np.random.default_rng(seed)
+    classes, counts = np.unique(labels, return_counts=True)
+    sizes = counts.min() * np.geomspace(1, 1 / ratio, len(classes))
+    rows = [
+        rng.choice(np.flatnonzero(labels == c), max(2, round(size)), replace=False)
+        for c, size in zip(rng.permutation(classes), sizes, strict=True)
+    ]
+    return rng.permutation(np.concatenate(rows))
+
+
+def scores(labels: NDArray, clusters: NDArray) -> dict[str, Any]:
+    """ACC, NMI, ARI, number of clusters, and the recall of every class, the largest class first.
+
+    A class is recalled by the cluster that is matched to it one to one for the highest ACC.
+    """
+    found, matching = metrics.scores(labels, clusters), metrics.matching(labels, clusters)
+    classes = np.unique(labels).tolist()
+    cluster_of = {c: cluster for cluster, c in matching.items()}
+    by_size = sorted(classes, key=lambda c: -(labels == c).sum())
+    recalls = [float((clusters[labels == c] == cluster_of.get(c, -1)).mean()) for c in by_size]
+    kept = {name: found[name] for name in ("acc", "nmi", "ari")}
+    return {**kept, "k": found["n_clusters"], "recalls": np.round(recalls, 4).tolist()}
+
+
+def _kmeans(x: NDArray, k: int, seed: int) -> NDArray:
+    return KMeans(k, n_init=10, random_state=seed).fit_predict(x)
+
+
+def _balanced(x: NDArray, k: int, seed: int) -> NDArray:
+    """k-means of soft clusters of equal sizes, Sinkhorn's, from the centers of k-means."""
+    centers = KMeans(k, n_init=10, random_state=seed).fit(x).cluster_centers_
+    for _ in range(20):
+        distances = cdist(x, centers, "sqeuclidean")
+        shares = sinkhorn(-distances / distances.mean())
+        centers = shares.T @ x / shares.sum(axis=0)[:, None]
+    return shares.argmax(axis=1)
+
+
+def _spectral(x: NDArray, k: int, seed: int) -> NDArray:
+    graph = SpectralClustering(k, affinity="nearest_neighbors", random_state=seed)
+    return graph.fit_predict(x)
+
+
+def _map(x: NDArray, seed: int) -> NDArray:
+    """UMAP as DROWCULA takes it: 10 neighbors, three dimensions."""
+    return reduce(x, metric="euclidean", n_neighbors=10, min_dist=0.1, seed=seed)
+
+
+def _drowcula(x: NDArray, k: int, seed: int) -> NDArray:
+    model = KMeans(k, n_init=200, max_iter=10_000, random_state=seed)
+    return model.fit_predict(_map(x, seed))
+
+
+def _leiden(x: NDArray, seed: int) -> NDArray:
+    """Leiden's modularity on the graph of 15 nearest neighbors."""
+    import igraph
+    import leidenalg
+
+    near = knn.nearest(x, x, 15, exclude_self=True).indices
+    pairs = np.stack([np.repeat(np.arange(len(x)), near.shape[1]), near.ravel()], axis=1)
+    graph = igraph.Graph(len(x), np.unique(np.sort(pairs, axis=1), axis=0).tolist())
+    kind = leidenalg.ModularityVertexPartition
+    return np.array(leidenalg.find_partition(graph, kind, seed=seed).membership)
+
+
+def _evoc(x: NDArray, seed: int) -> NDArray:
+    import evoc
+
+    labels = evoc.EVoC(random_state=seed).fit_predict(x.astype(np.float32))
+    return peers.without_noise(x, np.asarray(labels))
+
+
+def _umap_hdbscan(x: NDArray, seed: int) -> NDArray:
+    points = reduce(x, metric="euclidean", seed=seed)
+    return peers.hdbscan(points, max(5, len(x) // 100))
+
+
+# The number of clusters is given.
+GIVEN: dict[str, Callable[[NDArray, int, int, str], NDArray]] = {
+    "SmoothTree": lambda x, k, seed, metric: (
+        SmoothTree(metric, n_clusters=k, random_state=seed).fit(x).labels_
+    ),
+    "k-means on smooth rows": lambda x, k, seed, metric: _kmeans(
+        smooth.fit(x, metric).smooth, k, seed
+    ),
+    "k-means": lambda x, k, seed, _: _kmeans(x, k, seed),
+    "k-means, balanced": lambda x, k, seed, _: _balanced(x, k, seed),
+    "spectral clustering": lambda x, k, seed, _: _spectral(x, k, seed),
+    "DROWCULA: UMAP + k-means": lambda x, k, seed, _: _drowcula(x, k, seed),
+    "TURTLE": lambda x, k, seed, _: trained_heads.turtle(x, k, seed),
+    "TEMI": lambda x, k, seed, _: trained_heads.temi(x, k, seed),
+}
+# It is found.
+FOUND: dict[str, Callable[[NDArray, int, str], NDArray]] = {
+    "SmoothTree": lambda x, seed, metric: SmoothTree(metric, random_state=seed).fit(x).labels_,
+    "k-means, silhouette": lambda x, seed, _: peers.kmeans_silhouette(x),
+    "DROWCULA, silhouette": lambda x, seed, _: peers.kmeans_silhouette(_map(x, seed)),
+    "UMAP + HDBSCAN n/100": lambda x, seed, _: _umap_hdbscan(x, seed),
+    "Leiden": lambda x, seed, _: _leiden(x, seed),
+    "EVoC": lambda x, seed, _: _evoc(x, seed),
+}
+HEADS = ("TURTLE, k given", "TEMI, k given")
+METHODS = [f"{name}, k given" for name in GIVEN] + list(FOUND)
+
+
+def read(file: pathlib.Path) -> tuple[NDArray, NDArray, str]:
+    """Rows of length one or pixels, labels, and the metric."""
+    with np.load(file) as arrays:
+        y = arrays["labels"].astype(np.int64)
+        if "features" in arrays:
+            return normalize_rows(arrays["features"].astype(np.float32)), y, "cosine"
+        return arrays["images"].reshape(len(y), -1).astype(np.float32), y, "euclidean"
+
+
+def run(x: NDArray, y: NDArray, metric: str, title: str, seed: int) -> dict[str, Any]:
+    """Scores and CPU seconds of a method."""
+    started = time.process_time()
+    if title.endswith(", k given"):
+        name = title.removesuffix(", k given")
+        labels = GIVEN[name](x, len(np.unique(y)), seed, metric)
+    else:
+        labels = FOUND[title](x, seed, metric)
+    seconds = round(time.process_time() - started, 2)
+    return {**scores(y, np.asarray(labels).astype(np.int64)), "seconds": seconds}
+
+
+def installed(title: str) -> bool:
+    """Whether a method can run; says so if not."""
+    package = NEEDS.get(title)
+    found = package is None or importlib.util.find_spec(package) is not None
+    if not found:
+        print(f"{title} is left out: {package} is not installed")
+    return found
+
+
+def page(lines: Sequence[dict[str, Any]]) -> str:
+    """A table for every set and tail, the best of each column's kind not marked."""
+    parts = []
+    for name, ratio in dict.fromkeys((line["set"], line["tail"]) for line in lines):
+        own = [line for line in lines if (line["set"], line["tail"]) == (name, ratio)]
+        columns = [f"{name}" + (f", tail {ratio:g}" if ratio > 1 else "")]
+        columns += ["ACC", "NMI", "ARI", "balanced", "3 largest", "3 smallest", "k", "CPU s"]
+        if ratio == 1:
+            del columns[4:7]
+        rows = []
+        for title in METHODS:
+            cell = [line for line in own if line["method"] == title]
+            if not cell:
+                continue
+            numbers = {m: [line[m] for line in cell] for m in ("acc", "nmi", "ari", "seconds", "k")}
+            recalls = np.array([line["recalls"] for line in cell])
+            tails = (recalls, recalls[:, :3], recalls[:, -3:])
+            rows.append([title, *(tables.mean(numbers[m]) for m in ("acc", "nmi", "ari"))])
+            if ratio > 1:
+                rows[-1] += [tables.mean(part.mean(axis=1).tolist()) for part in tails]
+            rows[-1] += [", ".join(map(str, dict.fromkeys(numbers["k"])))]
+            rows[-1] += [f"{np.mean(numbers['seconds']):.1f}"]
+        parts.append(tables.markdown(columns, rows))
+    return "\n\n".join(parts)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.peers")
+    parser.add_argument("files", nargs="*", type=pathlib.Path)
+    parser.add_argument("--tail", type=float, default=1)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", nargs="*", help="methods")
+    parser.add_argument("--out", type=pathlib.Path, default=FOLDER / "peers")
+    flags = parser.parse_args(arguments)
+    stored = flags.out.with_suffix(".jsonl")
+    lines = list(map(json.loads, stored.read_text().splitlines())) if stored.exists() else []
+    done = {(line["set"], line["tail"], line["method"], line["seed"]) for line in lines}
+    titles = [title for title in METHODS if flags.only is None or title in flags.only]
+    titles = [title for title in titles if installed(title)]
+    origin = {"commit": provenance.commit(), "machine": tables.machine()}
+    blobs = np.random.default_rng(0).normal(size=(400, 8)) + 9 * np.eye(8)[np.arange(400) % 8]
+    for title in titles if flags.files else []:
+        if title not in HEADS:  # What numba compiles once counts for no set.
+            run(blobs.astype(np.float32), np.arange(400) % 8, "euclidean", title, 0)
+    for file in flags.files:
+        x, y, metric = read(file)
+        for seed in range(flags.seeds):
+            rows = tail(y, flags.tail, seed) if flags.tail > 1 else np.arange(len(y))
+            for title in titles:
+                case = {"set": file.stem, "tail": flags.tail, "method": title, "seed": seed}
+                if tuple(case.values()) in done:
+                    continue
+                lines.append({**case, **run(x[rows], y[rows], metric, title, seed), **origin})
+                with stored.open("a") as output:
+                    output.write(json.dumps(lines[-1]) + "\n")
+    about = tables.origin("python -m experiments.peers FILES")
+    about["commit"] = ", ".join(sorted({f"{line['commit']}" for line in lines}))
+    io.write(f"{flags.out}.md", f"{page(lines)}\n\n{tables.sentence(about)}\n")
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    with threadpool_limits(1):
+        main()
