@@ -63,7 +63,7 @@ class Backbone(NamedTuple):
     features: int
     blocks: tuple[str, ...]
     block_of: Callable[[str], int]
-    any_size: bool
+    any_size: bool = True
 
 
 def names() -> tuple[str, ...]:

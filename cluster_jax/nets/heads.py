@@ -33,9 +33,8 @@ class Head(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         """`[b, f] -> [b, out]`."""
-        init = nn.initializers.lecun_normal()
-        if self.init_std is not None:
-            init = nn.initializers.normal(self.init_std)
+        std, initializers = self.init_std, nn.initializers
+        init = initializers.lecun_normal() if std is None else initializers.normal(std)
         x = nn.Dense(self.hidden, use_bias=False, kernel_init=init, dtype=self.dtype)(x)
         x = nn.relu(self.norm()(x))
         return nn.Dense(self.out, kernel_init=init, dtype=self.dtype)(x)

@@ -36,13 +36,6 @@ class Outputs(NamedTuple):
     stats: PyTree
 
 
-class Init(Protocol):
-    """Initial parameters and statistics, float32; only the shape of `images` matters."""
-
-    def __call__(self, key: Array, images: Array) -> tuple[PyTree, PyTree]:
-        """`images` are floats `[1, H, W, C]`."""
-
-
 class Forward(Protocol):
     """Backbone and projector."""
 
@@ -69,7 +62,8 @@ class Network(NamedTuple):
     Python bool, `axis` the name of the mesh axis that holds the batch (None on one device).
 
     Attributes:
-        init: makes `params` and `stats`.
+        init: `(key, images) -> (params, stats)`, float32; of `images`, floats `[1, H, W, C]`, only
+            the shape matters.
         forward: images to representation and projection.
         predict: projection to prediction; None for a network without predictor.
         features: size `f` of the representation.
@@ -79,7 +73,7 @@ class Network(NamedTuple):
         any_size: whether it accepts images of another size than `init` was called with.
     """
 
-    init: Init
+    init: Callable[[Array, Array], tuple[PyTree, PyTree]]
     forward: Forward
     predict: Predict | None
     features: int
@@ -119,15 +113,16 @@ def _modules(config: NetworkConfig, train: bool, axis: Axis) -> dict[str, nn.Mod
     accelerated = jax.default_backend() in ("gpu", "tpu")
     bfloat16 = config.dtype == "bfloat16" or (config.dtype == "auto" and accelerated)
     dtype = jnp.dtype(jnp.bfloat16) if bfloat16 else None
-    norm = functools.partial(BatchNorm, train, axis, config.group, dtype)
-    frozen_norm = functools.partial(BatchNorm, False, axis, config.group, dtype)
+    norm, frozen_norm = (
+        functools.partial(BatchNorm, training, axis, config.group, dtype)
+        for training in (train, False)
+    )
     layers = Layers(norm, frozen_norm, _frozen_count(config), dtype)
-    size = _projection_size(config)
+    size, projector, predictor = _projection_size(config), config.projector, config.predictor
     modules = {"backbone": config.backbone().module(layers)}
-    if config.projector is not None:
-        modules["projector"] = Head(config.projector.hidden, size, norm, dtype)
-    if config.predictor is not None:
-        predictor = config.predictor
+    if projector is not None:
+        modules["projector"] = Head(projector.hidden, size, norm, dtype)
+    if predictor is not None:
         modules["predictor"] = Head(predictor.hidden, size, norm, dtype, predictor.init_std)
     return modules
 
@@ -210,11 +205,7 @@ def _apply(
 def _frozen_mask(config: NetworkConfig, params: PyTree) -> PyTree:
     block_of, count = config.backbone().block_of, _frozen_count(config)
 
-    def mask(part: str, submodule: str, leaves: PyTree) -> PyTree:
-        is_frozen = part == "backbone" and block_of(submodule) < count
-        return jax.tree.map(lambda _: is_frozen, leaves)
+    def is_frozen(path: tuple[jax.tree_util.DictKey, ...], _: Array) -> bool:
+        return path[0].key == "backbone" and block_of(path[1].key) < count
 
-    return {
-        part: {submodule: mask(part, submodule, leaves) for submodule, leaves in tree.items()}
-        for part, tree in params.items()
-    }
+    return jax.tree_util.tree_map_with_path(is_frozen, params)

@@ -53,31 +53,25 @@ class BatchNorm(nn.Module):
         bias = self.param("bias", nn.initializers.zeros, (channels,), jnp.float32)
         running_mean = self.variable("batch_stats", "mean", jnp.zeros, (channels,), jnp.float32)
         running_var = self.variable("batch_stats", "var", jnp.ones, (channels,), jnp.float32)
-
-        groups = self._groups(x.shape[0])
+        b = x.shape[0]
+        rows = self.group if self.group and self.train else b
+        if b % rows:
+            raise ValueError(
+                f"the batch of each device must be a multiple of network.group = {self.group}; "
+                f"got {b}: change network.group or train.batch_size"
+            )
         x = upcast(x)
-        y = x.reshape(groups, x.shape[0] // groups, *x.shape[1:])
-        ones = (1,) * (y.ndim - 1)
+        y = x.reshape(b // rows, rows, *x.shape[1:])
+        shape = (*(1,) * (y.ndim - 1), channels)
         if self.train:
             mean, var = self._moments(y)
             self._update(running_mean, mean)
             self._update(running_var, var)
         else:
-            mean = running_mean.value.reshape(*ones, channels)
-            var = running_var.value.reshape(*ones, channels)
-        factor = jax.lax.rsqrt(var + self.epsilon) * scale.reshape(*ones, channels)
-        y = (y - mean) * factor + bias.reshape(*ones, channels)
+            mean, var = running_mean.value.reshape(shape), running_var.value.reshape(shape)
+        factor = jax.lax.rsqrt(var + self.epsilon) * scale.reshape(shape)
+        y = (y - mean) * factor + bias.reshape(shape)
         return y.reshape(x.shape).astype(self.dtype or y.dtype)
-
-    def _groups(self, b: int) -> int:
-        if self.group is None or not self.train:
-            return 1
-        if b % self.group:
-            raise ValueError(
-                f"the batch of each device must be a multiple of network.group = {self.group}; "
-                f"got {b}: change network.group or train.batch_size"
-            )
-        return b // self.group
 
     def _moments(self, y: Array) -> tuple[Array, Array]:
         """Mean and biased variance of each group and channel, `[groups, 1, ..., channels]`."""
@@ -89,9 +83,8 @@ class BatchNorm(nn.Module):
 
     @staticmethod
     def _update(running: nn.Variable, batch: Array) -> None:
-        new = MOMENTUM * running.value + (1 - MOMENTUM) * jnp.mean(
-            batch, axis=tuple(range(batch.ndim - 1))
-        )
+        mean = jnp.mean(batch, axis=tuple(range(batch.ndim - 1)))
+        new = MOMENTUM * running.value + (1 - MOMENTUM) * mean
         running.value = new.astype(running.value.dtype)
 
 

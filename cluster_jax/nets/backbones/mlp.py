@@ -41,10 +41,4 @@ def make(name: str, *, width: int, stem: str | None) -> Backbone:
         width: size of the layer.
         stem: must be None.
     """
-    return Backbone(
-        module=functools.partial(MLP, width),
-        features=width,
-        blocks=BLOCKS,
-        block_of=lambda submodule: 0,
-        any_size=False,
-    )
+    return Backbone(functools.partial(MLP, width), width, BLOCKS, lambda _: 0, any_size=False)

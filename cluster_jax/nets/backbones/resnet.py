@@ -1,5 +1,6 @@
 """ResNet-18, -34 and -50 for small (CIFAR) and large (ImageNet) images."""
 
+import bisect
 import functools
 import itertools
 from collections.abc import Callable
@@ -29,39 +30,34 @@ class BasicBlock(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         """`[b, h, w, c] -> [b, h / stride, w / stride, features]`."""
-        y = nn.relu(self.norm()(conv(self.features, 3, self.stride, self.dtype)(x)))
-        y = self.norm()(conv(self.features, 3, 1, self.dtype)(y))
-        return nn.relu(y + shortcut(x, self.features, self.stride, self.norm, self.dtype))
+        y = nn.relu(self._layer(x, self.features, 3, self.stride))
+        y = self._layer(y, self.features, 3, 1)
+        return nn.relu(y + self._shortcut(x, self.features))
+
+    def _layer(self, x: Array, features: int, size: int, stride: int) -> Array:
+        return self.norm()(conv(features, size, stride, self.dtype)(x))
+
+    def _shortcut(self, x: Array, features: int) -> Array:
+        """Identity, or a 1x1 convolution if the shape changes (He et al. 2016, option B)."""
+        if self.stride == 1 and x.shape[-1] == features:
+            return x
+        return self._layer(x, features, 1, self.stride)
 
 
-class Bottleneck(nn.Module):
+class Bottleneck(BasicBlock):
     """1x1, 3x3 (strided) and 1x1 convolutions and a shortcut, the block of ResNet-50.
 
     Deviation from the paper, as in torchvision ("v1.5"): the stride is in the 3x3 convolution, not
     in the first 1x1 one.
     """
 
-    features: int
-    stride: int
-    norm: Callable[[], nn.Module]
-    dtype: jnp.dtype | None
-
     @nn.compact
     def __call__(self, x: Array) -> Array:
         """`[b, h, w, c] -> [b, h / stride, w / stride, 4 * features]`."""
-        y = nn.relu(self.norm()(conv(self.features, 1, 1, self.dtype)(x)))
-        y = nn.relu(self.norm()(conv(self.features, 3, self.stride, self.dtype)(y)))
-        y = self.norm()(conv(4 * self.features, 1, 1, self.dtype)(y))
-        return nn.relu(y + shortcut(x, 4 * self.features, self.stride, self.norm, self.dtype))
-
-
-def shortcut(
-    x: Array, features: int, stride: int, norm: Callable[[], nn.Module], dtype: jnp.dtype | None
-) -> Array:
-    """Identity, or a 1x1 convolution if the shape changes (He et al. 2016, option B)."""
-    if stride == 1 and x.shape[-1] == features:
-        return x
-    return norm()(conv(features, 1, stride, dtype)(x))
+        y = nn.relu(self._layer(x, self.features, 1, 1))
+        y = nn.relu(self._layer(y, self.features, 3, self.stride))
+        y = self._layer(y, 4 * self.features, 1, 1)
+        return nn.relu(y + self._shortcut(x, 4 * self.features))
 
 
 class ResNet(nn.Module):
@@ -84,20 +80,17 @@ class ResNet(nn.Module):
     def __call__(self, x: Array) -> Array:
         """`[b, h, w, c] -> [b, features]`."""
         dtype = self.layers.dtype
-        norm = self.layers.norm_of(BLOCKS.index("stem"))
+        size, stride = (7, 2) if self.stem == "imagenet" else (3, 1)
+        x = nn.relu(self.layers.norm_of(0)()(conv(self.width, size, stride, dtype)(x)))
         if self.stem == "imagenet":
-            x = nn.relu(norm()(conv(self.width, 7, 2, dtype)(x)))
             x = nn.max_pool(x, (3, 3), (2, 2), ((1, 1), (1, 1)))
-        else:
-            x = nn.relu(norm()(conv(self.width, 3, 1, dtype)(x)))
         residual_block = Bottleneck if self.variant == "resnet50" else BasicBlock
-        for stage, depth in enumerate(DEPTHS[self.variant]):
-            block = BLOCKS.index("stage1") + stage
-            x = self.layers.enter(x, block)
-            norm = self.layers.norm_of(block)
+        for stage, depth in enumerate(DEPTHS[self.variant], start=1):
+            x = self.layers.enter(x, stage)
+            features, norm = self.width * 2 ** (stage - 1), self.layers.norm_of(stage)
             for i in range(depth):
-                stride = 2 if stage > 0 and i == 0 else 1
-                x = residual_block(self.width * 2**stage, stride, norm, dtype)(x)
+                stride = 2 if stage > 1 and i == 0 else 1
+                x = residual_block(features, stride, norm, dtype)(x)
         x = jnp.mean(x, axis=(1, 2))
         return self.layers.enter(x, len(BLOCKS))
 
@@ -111,19 +104,15 @@ def make(name: str, *, width: int, stem: str | None) -> Backbone:
         stem: one of `STEMS`.
     """
     assert stem is not None  # It is one of `STEMS`.
-    return Backbone(
-        module=functools.partial(ResNet, name, width, stem),
-        features=width * (32 if name == "resnet50" else 8),
-        blocks=BLOCKS,
-        block_of=functools.partial(_block_of, name),
-        any_size=True,
+    module, block_of = (
+        functools.partial(ResNet, name, width, stem),
+        functools.partial(_block_of, name),
     )
+    return Backbone(module, width * (32 if name == "resnet50" else 8), BLOCKS, block_of)
 
 
 def _block_of(name: str, submodule: str) -> int:
     kind, _, number = submodule.rpartition("_")
-    if not kind.endswith(("BasicBlock", "Bottleneck")):
-        return BLOCKS.index("stem")
-    ends = itertools.accumulate(DEPTHS[name])
-    stage = next(stage for stage, end in enumerate(ends) if int(number) < end)
-    return BLOCKS.index("stage1") + stage
+    if kind not in ("BasicBlock", "Bottleneck"):
+        return 0
+    return 1 + bisect.bisect_right([*itertools.accumulate(DEPTHS[name])], int(number))

@@ -14,6 +14,7 @@ NAMES = ("small",)
 BLOCKS = ("conv1", "conv2", "conv3", "conv4", "dense")
 # Larger images are downsampled twice instead of once, so that the last map is 4x4 to 8x8.
 MAX_SIDE_DOWNSAMPLED_ONCE = 16
+FEATURES = 16  # size of the representation over that of the first convolution
 
 
 class Small(nn.Module):
@@ -42,9 +43,8 @@ class Small(nn.Module):
             x = self.layers.enter(x, block)
             x = nn.relu(norm()(conv(multiple * self.width, 3, stride, dtype)(x)))
         dense = BLOCKS.index("dense")
-        x = self.layers.enter(x, dense)
-        x = x.reshape(x.shape[0], -1)
-        x = nn.Dense(_features(self.width), use_bias=False, dtype=dtype)(x)
+        x = self.layers.enter(x, dense).reshape(x.shape[0], -1)
+        x = nn.Dense(FEATURES * self.width, use_bias=False, dtype=dtype)(x)
         x = nn.relu(self.layers.norm_of(dense)()(x))
         return self.layers.enter(x, len(BLOCKS))
 
@@ -57,19 +57,10 @@ def make(name: str, *, width: int, stem: str | None) -> Backbone:
         width: channels of the first convolution.
         stem: must be None.
     """
-    return Backbone(
-        module=functools.partial(Small, width),
-        features=_features(width),
-        blocks=BLOCKS,
-        block_of=_block_of,
-        any_size=False,
-    )
+    module = functools.partial(Small, width)
+    return Backbone(module, FEATURES * width, BLOCKS, _block_of, any_size=False)
 
 
 def _block_of(submodule: str) -> int:
     kind, _, number = submodule.rpartition("_")
     return BLOCKS.index("dense") if kind == "Dense" else int(number)
-
-
-def _features(width: int) -> int:
-    return 16 * width

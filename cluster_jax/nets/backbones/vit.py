@@ -81,12 +81,14 @@ class Embedding(nn.Module):
         width, _, _, patches = architecture(self.variant)
         side = (patches.size, patches.size)
         x = nn.Conv(width, side, side, padding="VALID", dtype=self.dtype, name="patches")(images)
-        class_token = self.param("class_token", normal, (1, width), jnp.float32)
-        positions = self.param("positions", normal, (1 + patches.grid**2, width), jnp.float32)
+
+        def tokens(name: str, count: int) -> Array:
+            return self.param(name, normal, (count, width), jnp.float32)
+
+        class_token, positions = tokens("class_token", 1), tokens("positions", 1 + patches.grid**2)
         prefix = class_token + positions[:1]
         if patches.registers:
-            registers = self.param("registers", normal, (patches.registers, width), jnp.float32)
-            prefix = jnp.concatenate([prefix, registers])
+            prefix = jnp.concatenate([prefix, tokens("registers", patches.registers)])
         grid = positions[1:].reshape(patches.grid, patches.grid, width)
         b, rows, columns, _ = x.shape
         x = x + resize(grid, (rows, columns), patches.antialias).astype(x.dtype)[None]
@@ -151,8 +153,12 @@ class ViT(nn.Module):
             InputError: `h` or `w` is not a multiple of the patch.
         """
         _, depth, heads, patches = architecture(self.variant)
-        _check_size(self.variant, x.shape[1], x.shape[2], patches.size)
-        dtype = self.layers.dtype
+        dtype, (height, width) = self.layers.dtype, x.shape[1:3]
+        if height % patches.size or width % patches.size:
+            raise InputError(
+                f"the sides of an image must be multiples of {patches.size} pixels with "
+                f"network.name {self.variant!r}; got {height}x{width}"
+            )
         x = Embedding(self.variant, dtype, name="embedding")(x)
         for block in range(1, depth + 1):
             x = self.layers.enter(x, block)
@@ -245,18 +251,8 @@ def make(name: str, *, width: int, stem: str | None) -> Backbone:
         )
     # The last LayerNorm belongs to the last block.
     blocks = ("embedding", *(f"block{i}" for i in range(1, depth + 1)))
-    return Backbone(
-        module=functools.partial(ViT, name),
-        features=width,
-        blocks=blocks,
-        block_of=lambda submodule: depth if submodule == "norm" else blocks.index(submodule),
-        any_size=True,
-    )
 
+    def block_of(submodule: str) -> int:
+        return depth if submodule == "norm" else blocks.index(submodule)
 
-def _check_size(name: str, height: int, width: int, patch: int) -> None:
-    if height % patch or width % patch:
-        raise InputError(
-            f"the sides of an image must be multiples of {patch} pixels with network.name "
-            f"{name!r}; got {height}x{width}"
-        )
+    return Backbone(functools.partial(ViT, name), width, blocks, block_of)

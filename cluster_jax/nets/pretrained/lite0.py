@@ -15,6 +15,7 @@ import re
 from typing import Any
 
 import numpy as np
+from flax import traverse_util
 from numpy.typing import NDArray
 
 from cluster_jax.core.checks import InputError
@@ -34,17 +35,15 @@ def load() -> tuple[Any, Any]:
     Raises:
         InputError: the wheel is not installed, or its file has another SHA-256.
     """
-    params: dict[str, Any] = {}
-    stats: dict[str, Any] = {}
+    params: dict[tuple[str, ...], NDArray] = {}
+    stats: dict[tuple[str, ...], NDArray] = {}
     for name, value in _tensors().items():
         if name.startswith("_fc.") or name.endswith("num_batches_tracked"):
             continue
-        *path, leaf = _flax_path(name)
-        tree = stats if leaf in ("mean", "var") else params
-        for part in path:
-            tree = tree.setdefault(part, {})
-        tree[leaf] = np.transpose(value, (2, 3, 1, 0)) if value.ndim == 4 else value
-    return params, stats
+        path = _flax_path(name)
+        tree = stats if path[-1] in ("mean", "var") else params
+        tree[path] = np.transpose(value, (2, 3, 1, 0)) if value.ndim == 4 else value
+    return traverse_util.unflatten_dict(params), traverse_util.unflatten_dict(stats)
 
 
 def classifier() -> tuple[NDArray, NDArray]:
@@ -53,21 +52,17 @@ def classifier() -> tuple[NDArray, NDArray]:
     return tensors["_fc.weight"].T, tensors["_fc.bias"]
 
 
-def _flax_path(name: str) -> list[str]:
+def _flax_path(name: str) -> tuple[str, ...]:
     """Path in the Flax tree of a PyTorch tensor such as `_blocks.1._bn0.weight`."""
     *scope, layer, leaf = name.split(".")
-    path = [f"InvertedBottleneck_{scope[1]}"] if scope else []
+    path = (f"InvertedBottleneck_{scope[1]}",) if scope else ()
     has_no_expansion = scope == ["_blocks", "0"]  # the first block
     if number := re.fullmatch(r"_bn(\d)", layer):
-        return [*path, f"BatchNorm_{int(number[1]) - has_no_expansion}", BATCH_NORM[leaf]]
-    layers = {
-        "_conv_stem": "Conv_0",
-        "_conv_head": "Conv_1",
-        "_expand_conv": "Conv_0",
-        "_depthwise_conv": "Depthwise_0",
-        "_project_conv": f"Conv_{1 - has_no_expansion}",
-    }
-    return [*path, layers[layer], "kernel"]
+        return *path, f"BatchNorm_{int(number[1]) - has_no_expansion}", BATCH_NORM[leaf]
+    if layer == "_depthwise_conv":
+        return *path, "Depthwise_0", "kernel"
+    is_second = layer == "_conv_head" or (layer == "_project_conv" and not has_no_expansion)
+    return *path, f"Conv_{int(is_second)}", "kernel"
 
 
 @functools.cache
@@ -89,20 +84,24 @@ def _tensors() -> dict[str, NDArray]:
     return read_tensors(content)
 
 
+# What the names in a pickle of tensors stand for: ordered dict, function that makes a tensor,
+# types of storages as dtypes.
+_ALLOWED = {
+    "collections.OrderedDict": collections.OrderedDict,
+    "torch._utils._rebuild_tensor_v2": lambda *arguments: arguments[:4],
+    "torch.FloatStorage": np.dtype("<f4"),
+    "torch.LongStorage": np.dtype("<i8"),
+}
+
+
 class _Reader(pickle.Unpickler):
     """Resolves four names alone: a pickle that could run any other code is refused."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """The ordered dict, the function that makes a tensor, or a storage type as a dtype."""
-        allowed = {
-            "collections.OrderedDict": collections.OrderedDict,
-            "torch._utils._rebuild_tensor_v2": lambda *arguments: arguments[:4],
-            "torch.FloatStorage": np.dtype("<f4"),
-            "torch.LongStorage": np.dtype("<i8"),
-        }
-        if f"{module}.{name}" not in allowed:
+        """What `_ALLOWED` has under the name."""
+        if f"{module}.{name}" not in _ALLOWED:
             raise InputError(f"a file of tensors must hold nothing else; got {module}.{name}")
-        return allowed[f"{module}.{name}"]
+        return _ALLOWED[f"{module}.{name}"]
 
     def persistent_load(self, reference: Any) -> Any:
         """Dtype, key and size of a storage."""

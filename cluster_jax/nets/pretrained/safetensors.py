@@ -5,7 +5,7 @@ Only files in the safetensors format are read: they hold numbers and no code.
 
 import pathlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -159,24 +159,17 @@ def convert(
 
 
 def _check_names(backbone_name: str, kept: Mapping[str, Any], expected: Sequence[str]) -> None:
-    missing = sorted(set(expected) - set(kept))
-    if missing:
-        raise InputError(
-            f"weights for network.name {backbone_name!r} must contain {_abbreviated(missing)}; got "
-            f"{len(kept)} tensors without"
-        )
-    unknown = sorted(set(kept) - set(expected))
-    if unknown:
-        raise InputError(
-            f"weights for network.name {backbone_name!r} must contain its tensors alone; got also "
-            f"{_abbreviated(unknown)}"
-        )
+    must = f"weights for network.name {backbone_name!r} must contain"
+    if missing := set(expected) - set(kept):
+        raise InputError(f"{must} {_abbreviated(missing)}; got {len(kept)} tensors without")
+    if unknown := set(kept) - set(expected):
+        raise InputError(f"{must} its tensors alone; got also {_abbreviated(unknown)}")
 
 
-def _abbreviated(names: Sequence[str]) -> str:
-    """The first name, and the number of further names."""
+def _abbreviated(names: Collection[str]) -> str:
+    """The first name in alphabetical order, and the number of further names."""
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return f"{names[0]!r}{more}"
+    return f"{min(names)!r}{more}"
 
 
 def _converted(
@@ -191,10 +184,9 @@ def _converted(
     for name, tensor in zip(names, tensors, strict=True):
         if tensor.shape != shape:
             raise InputError(f"the tensor {name!r} must have the shape {shape}; got {tensor.shape}")
-    if path[-1] == "kernel" and len(leaf.shape) == 4:
-        tensors = [tensor.transpose(2, 3, 1, 0) for tensor in tensors]
-    elif path[-1] == "kernel":
-        tensors = [tensor.T for tensor in tensors]
+    if path[-1] == "kernel":
+        axes = (2, 3, 1, 0) if len(leaf.shape) == 4 else (1, 0)
+        tensors = [tensor.transpose(axes) for tensor in tensors]
     return np.concatenate(tensors, axis=-1).reshape(leaf.shape).astype(leaf.dtype)
 
 

@@ -54,14 +54,10 @@ def preprocessing(weights: str) -> Preprocessing:
     """
     if weights == BUNDLED:
         return Preprocessing(lite0.MEAN, lite0.STD)
+    is_on_hub, folder = weights.startswith("hf:"), pathlib.Path(weights).expanduser().parent
     for name in CONFIGS:
-        if weights.startswith("hf:"):
-            file = safetensors.from_hub(weights, name)
-        else:
-            file = pathlib.Path(weights).expanduser().parent / name
-            file = file if file.is_file() else None
-        values = {} if file is None else _read_fields(file)
-        if values:
+        file = safetensors.from_hub(weights, name) if is_on_hub else folder / name
+        if file is not None and file.is_file() and (values := _read_fields(file)):
             return Preprocessing(**values)
     return Preprocessing()
 
@@ -139,9 +135,8 @@ def load(weights: str, backbone: str, params: Mapping[str, Any], stats: Any) -> 
     """
     if weights == BUNDLED:
         return lite0.load()
-    path: str | pathlib.Path | None = weights
-    if weights.startswith("hf:"):
-        path = safetensors.from_hub(weights, "model.safetensors")
+    is_on_hub = weights.startswith("hf:")
+    path = safetensors.from_hub(weights, "model.safetensors") if is_on_hub else weights
     if path is None:
         raise InputError(
             "pretrained weights must be a model on the Hugging Face Hub that has a file "
