@@ -7,11 +7,14 @@ import pathlib
 import re
 import types
 
+import numpy as np
 import pytest
 
+from cluster_jax import metrics
+from cluster_jax.core.arrays import normalize_rows
 from cluster_jax.core.checks import InputError
 from cluster_jax.pipeline.config import parse_config
-from experiments import registry, results, run, table
+from experiments import peers, registry, results, run, table, third_view, trained_heads
 from experiments.kernel_infonce import spectral
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -123,7 +126,11 @@ def trained(monkeypatch):
         made.append((config.method.name, config.seed))
         acc = {"byol": 0.5, "ncc": 0.75}.get(config.method.name, 0.25) + config.seed / 100
         return {
-            "metrics": {"kmeans": {"acc": acc, "nmi": acc, "ari": acc, "sizes": [1, 2]}},
+            "metrics": {
+                "kmeans": {"acc": acc, "nmi": acc, "ari": acc, "sizes": [1, 2]},
+                "tree": {"nmi": acc},
+                "knn": {"5": acc},
+            },
             "provenance": {"seed": config.seed, "images_trained": 1797, "labels_used_for": []},
             "seconds": {"train_and_embed": 60.0},
         }
@@ -305,3 +312,65 @@ def test_several_tables_are_one_page_and_tables_without_a_run_are_left_out(
     text = capsys.readouterr().out
     assert "## ncc Table A5:" in text  # has runs of Table 4
     assert "## ncc Table A4:" not in text
+
+
+def test_peers_are_scored_on_the_same_rows(tmp_path, monkeypatch, capsys):
+    """Ten separate classes with a long tail; a line that is there is not computed again."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(600) % 10
+    features = 20 * np.eye(10, 16)[labels] + rng.normal(size=(600, 16))
+    np.savez(tmp_path / "blobs.npz", features=features, labels=labels)
+    monkeypatch.setitem(peers.NEEDS, "Leiden", "no_such_package")
+    methods = ["SmoothTree, k given", "k-means, balanced, k given", "SmoothTree", "Leiden"]
+    arguments = [f"{tmp_path}/blobs.npz", "--tail=10", f"--out={tmp_path}/out", "--seeds=2"]
+    peers.main([*arguments, "--only", *methods])
+    assert "Leiden is left out: no_such_package is not installed" in capsys.readouterr().out
+    stored = (tmp_path / "out.jsonl").read_text()
+    lines = list(map(json.loads, stored.splitlines()))
+    assert [(line["method"], line["seed"]) for line in lines] == [
+        (method, seed) for seed in range(2) for method in methods[:3]
+    ]
+    assert lines[0]["acc"] == 1
+    assert lines[0]["recalls"] == [1] * 10
+    balanced = lines[1]["recalls"]  # equal sizes cut the largest classes
+    assert lines[1]["acc"] < 0.8
+    assert balanced[0] < 0.6
+    peers.main([*arguments, "--only", *methods])
+    assert (tmp_path / "out.jsonl").read_text() == stored
+    page = (tmp_path / "out.md").read_text()
+    assert "| blobs, tail 10 | ACC | NMI | ARI | balanced | 3 largest | 3 smallest |" in page
+    assert "| SmoothTree, k given | 1.000 ± 0.000 |" in page
+
+
+def test_recalls_are_of_classes_by_size_and_matched_clusters():
+    labels, clusters = np.array([5] * 4 + [2] * 2 + [7]), np.array([0, 0, 0, 1, 1, 1, 0])
+    found = peers.scores(labels, clusters)
+    assert found["recalls"] == [0.75, 1.0, 0.0]
+    assert found["k"] == 2
+    assert found["acc"] == pytest.approx(5 / 7)
+
+
+@pytest.mark.parametrize("method", [trained_heads.turtle, trained_heads.temi])
+def test_trained_heads_find_separate_classes(method):
+    rng = np.random.default_rng(0)
+    labels = np.arange(240) % 4
+    x = normalize_rows(5 * np.eye(4, 12)[labels] + rng.normal(size=(240, 12)))
+    assert metrics.accuracy(labels, method(x.astype(np.float32), 4, 0, steps=800)) > 0.95
+
+
+def test_third_views_are_paired_by_seed(tmp_path, trained, monkeypatch):
+    """A difference that is the same in every seed is found, whatever the seeds spread."""
+    flags = [f"--results={tmp_path}/r.jsonl", f"--runs={tmp_path}/runs"]
+    assert third_view.main(["--seeds=1", *flags]) == 0  # no pair to test yet
+    made = third_view.main([f"{tmp_path}/photos.npz", "--seeds=3", *flags])
+    assert made == 0
+    assert len(trained.made) == 5 + 15
+    stored = [json.loads(line) for line in (tmp_path / "r.jsonl").read_text().splitlines()]
+    for row in stored:
+        if row["changes"].get("nrcc.sampler") == "noise":
+            row["metrics"]["kmeans"]["acc"] -= 0.02 + 0.001 * (row["seed"] == 1)
+    (tmp_path / "r.jsonl").write_text("".join(json.dumps(row) + "\n" for row in stored))
+    text = third_view.page(results.read(tmp_path / "r.jsonl")[0])
+    line = next(x for x in text.splitlines() if "published constants against noise" in x)
+    assert "| 3 | +2.03 ± 0.06 | 0.000 | 0.001 |" in line
+    assert "published constants against augmentation | 3 | +0.00 ± 0.00 | 1.000 | 1.000 |" in text
