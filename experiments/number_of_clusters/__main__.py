@@ -31,12 +31,12 @@ from experiments.number_of_clusters import generate, peers, real, sets
 OURS = "SmoothTree"
 FOLDER = pathlib.Path(__file__).parent
 # Rows of a generated set, at most: peers are slow.
-_MOST_ROWS = 10_000
+_MOST_ROWS = 3_000
 
 
 def lists(data: pathlib.Path, files: list[str], choose: bool) -> dict[str, Callable]:
     """Title of each list and what yields its cases."""
-    seeds = (100, 320_000) if choose else (90_000, 50_000)
+    seeds = (100, 320_000) if choose else (400_000, 450_000)
     return {
         "photos": lambda: real.photos(data / "features", seeds[0], 40),
         "one class of photos": lambda: real.single_classes(data / "features"),
