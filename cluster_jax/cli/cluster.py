@@ -18,7 +18,7 @@ from cluster_jax.cli import exit_codes
 from cluster_jax.cli.parser import Parser
 from cluster_jax.clustering.reduce import METHODS
 from cluster_jax.clustering.smooth import METRICS
-from cluster_jax.core import arrays, io
+from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import tables
 from cluster_jax.data.shards import Shards
@@ -205,9 +205,7 @@ def _write_report(
 ) -> None:
     from cluster_jax.evaluation import report
 
-    features = inputs.features.values
-    if results["config"]["metric"] == "cosine":
-        features = arrays.normalize_rows(features)
+    metric = results["config"]["metric"]
     data = report.ReportData(
         title=pathlib.Path(inputs.features_file).name,
         results=results,
@@ -221,7 +219,7 @@ def _write_report(
         curve=result.curve,
         linkage=None if result.tree is None else result.tree.cluster_linkage_,
         membership=result.membership,
-        features=features,
+        features=clusters.rows_of_likeness(result.tree, inputs.features.values, metric),
     )
     report.write_report(path, data)
 

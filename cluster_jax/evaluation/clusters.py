@@ -195,6 +195,17 @@ def run_tree(
     return Clustering(metrics, points, centers, labels, distances, outliers, tree=model)
 
 
+def rows_of_likeness(tree: SmoothTree | None, features: NDArray, metric: str = "cosine") -> NDArray:
+    """Rows whose Euclidean distances say which images are alike, float `[n, r]`.
+
+    Sharp rows where there are some: more of their neighbors have the class of the image than of
+    those of unit rows (`experiments/number_of_clusters/rows.md`).
+    """
+    if tree is not None:
+        return tree.smoother_.project(features)
+    return arrays.normalize_rows(features) if metric == "cosine" else features
+
+
 def _map_of_smooth_rows(
     model: SmoothTree, features: NDArray, seed: int, options: dict[str, Any]
 ) -> NDArray:

@@ -14,6 +14,7 @@ from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import select
 from cluster_jax.evaluation import (
     assignments,
+    clusters,
     discovery,
     duplicates,
     evaluate,
@@ -126,7 +127,8 @@ def cluster(
         shown_linkage = cluster_linkage(embedding[section.features], discovered.cluster_labels)
     folder = image_folder(config.data.name, config.data.dir)
     data = data._replace(linkage=shown_linkage, folder=folder)
-    data = data._replace(features=arrays.normalize_rows(embedding[section.features]))
+    likeness = clusters.rows_of_likeness(evaluation.clustering.tree, embedding[section.features])
+    data = data._replace(features=likeness)
     if repeated is not None and shown is not None:
         tables[workdirs.DUPLICATES] = assignments.duplicates_csv(dataset, repeated)
         if repeated.n_groups:
