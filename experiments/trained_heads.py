@@ -76,7 +76,9 @@ def turtle(x: NDArray, k: int, seed: int, steps: int = 6000, batch: int = 10_000
     return np.asarray(labels_of(trained, rows).argmax(axis=1))
 
 
-def temi(x: NDArray, k: int, seed: int, steps: int = 2000, heads: int = 4) -> NDArray:
+def temi(
+    x: NDArray, k: int, seed: int, steps: int = 2000, heads: int = 4, rate: float = 1e-4
+) -> NDArray:
     """Labels int `[n]` by the head whose neighbors agree best, of the principal axes of `[n, d]`.
 
     Students follow moving averages of themselves: a row and one of its 50 nearest neighbors shall
@@ -86,7 +88,7 @@ def temi(x: NDArray, k: int, seed: int, steps: int = 2000, heads: int = 4) -> ND
     rows = _axes(x)
     near = jnp.asarray(knn.nearest(x, x, min(50, n - 1), exclude_self=True).indices)
     each = n // batch  # steps of an epoch
-    optimizer = optax.adamw(optax.linear_schedule(0, 1e-4, steps // 5), weight_decay=1e-4)
+    optimizer = optax.adamw(optax.linear_schedule(0, rate, steps // 5), weight_decay=1e-4)
 
     @jax.vmap
     def initial(key):

@@ -349,12 +349,39 @@ def test_recalls_are_of_classes_by_size_and_matched_clusters():
     assert found["acc"] == pytest.approx(5 / 7)
 
 
-@pytest.mark.parametrize("method", [trained_heads.turtle, trained_heads.temi])
-def test_trained_heads_find_separate_classes(method):
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        (trained_heads.turtle, {"steps": 2000}),
+        (trained_heads.temi, {"steps": 200, "heads": 2, "rate": 1e-3}),
+    ],
+)
+def test_trained_heads_find_separate_classes(method, options):
     rng = np.random.default_rng(0)
-    labels = np.arange(240) % 4
-    x = 5 * np.eye(4, 12)[labels] + rng.normal(size=(240, 12))
-    assert metrics.accuracy(labels, method(x.astype(np.float32), 4, 0, steps=2000)) > 0.95
+    labels = np.arange(240) % 2
+    x = 5 * np.eye(2, 12)[labels] + rng.normal(size=(240, 12))
+    assert metrics.accuracy(labels, method(x.astype(np.float32), 2, 0, **options)) > 0.95
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_methods_that_train_are_told_k_and_no_labels(monkeypatch, metric):
+    """Their k-means clusters come back in the order of the rows."""
+
+    def run_pipeline(config, workdir):
+        made = parse_config(config.to_dict())
+        assert (made.eval.kmeans.k, made.method.clusters) == (3, 3)
+        assert made.train.duration == "500 steps"
+        rows = np.load(config.data.dir)
+        assert rows.shape == ((12, 64) if metric == "cosine" else (12, 8, 8))
+        clusters = rows.reshape(12, -1)[:, 0].astype(int)
+        pathlib.Path(workdir).mkdir()
+        lines = [f"{i},{clusters[i]}" for i in range(12)][::-1]
+        text = "\n".join(["image,kmeans_cluster", *lines])
+        (pathlib.Path(workdir) / "assignments.csv").write_text(text)
+
+    monkeypatch.setattr(peers.pipeline, "run_pipeline", run_pipeline)
+    x = np.repeat(np.arange(12) // 4, 64).reshape(12, 64).astype(np.float32)
+    assert peers.GIVEN["NCC"](x, 3, 0, metric).tolist() == [0] * 4 + [1] * 4 + [2] * 4
 
 
 def test_third_views_are_paired_by_seed(tmp_path, trained, monkeypatch):
