@@ -231,9 +231,10 @@ def _run(variant: Variant, data: str, scale: str) -> tuple[Run | None, str]:
         own = config.replace("cifar10", name)
         if own in known:
             config, changes = own, {}
-        if "clusters" in configs.load_config(config).method:
+        if "clusters" in variant.large.get("method", configs.load_config(config).method):
             changes = {**changes, "method.clusters": classes}
-        return Run(config, {**changes, **variant.changes, **variant.large}), ""
+        # Twice, because a section is replaced before its keys are.
+        return Run(config, {**variant.large, **changes, **variant.changes, **variant.large}), ""
     is_ncl, changes = config.startswith("ncl"), {**variant.changes, **variant.small}
     if scale == "digits":
         return Run(config, changes, steps=1.0 if is_ncl else 1 / 3), ""

@@ -54,6 +54,8 @@ def test_config_builds(name, tmp_path, monkeypatch):
         config.method.queue = 32  # half of the images
     if config.method.get("clusters"):
         config.method.clusters = min(config.method.clusters, 20)
+    if config.method.get("prototypes"):
+        config.method.prototypes = (5, 20)
     assert build.trains(parse_config(config)) == (name != "images")
     if name == "images":
         return

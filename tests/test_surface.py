@@ -14,11 +14,13 @@ SURFACE = {
         GridShift ImageClusterer SmoothTree __version__ clustering cut_tree load losses methods
         metrics nets samplers""",
     "cluster_jax.losses": """
-        HardNegatives Kernel barlow_twins byol byol_views centroid_contrast clip consistency
-        cross_entropy hard_negatives info_nce info_nce_queue info_nce_views kernel_clip
+        HardNegatives Kernel barlow_twins byol byol_views centroid_contrast clip
+        cluster_contrast concentrations consistency cross_entropy entropy_deficit
+        hard_negatives info_nce info_nce_queue info_nce_views kernel_clip
         kernel_info_nce_queue kernel_info_nce_views make_kernel neighborhood_contrast nrcc
-        nrcc_views pairwise_bce positive_samples proto_cl proto_cl_views prototypes ramp similar
-        supervised_contrast target_weights variance_loss""",
+        nrcc_views pairwise_bce positive_samples proto_cl proto_cl_views
+        prototype_contrast prototypes ramp similar supervised_contrast target_weights
+        variance_loss""",
     "cluster_jax.samplers": """
         HMCState PotentialAndGrad SGHMCState Sampler SamplerInfo hmc inverse
         log_inverse_square monte_carlo sample sghmc similarity_potential""",

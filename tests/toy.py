@@ -106,6 +106,8 @@ def shrunken(name, folder, network="small", write=True):
     method = config.method
     if "clusters" in method:
         method.clusters = FEW
+    if "prototypes" in method:
+        method.prototypes = (FEW, 2 * FEW)
     if method.get("queue"):
         method.queue = 32
     for duration in ("warmup", "update_every"):

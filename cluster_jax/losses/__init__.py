@@ -32,9 +32,11 @@ this form. NRCC costs a gradient with respect to the images and one more forward
 $e^{\langle x, y \rangle / \tau}$ by $\exp(-\lVert x - y \rVert^\gamma / \tau)$ or a mixture of two.
 $\gamma = 2$ is InfoNCE at the temperature $\tau / 2$; smaller $\gamma$ weighs far pairs less.
 
-**Prototypes** (`proto_cl`, `centroid_contrast`, `variance_loss`) pull images to the mean of their
-pseudo-label and push these means apart, NCC (7) and CueCo (4)-(5). Take them where the number of
-clusters is known, at least roughly.
+**Prototypes** (`proto_cl`, `centroid_contrast`, `variance_loss`, `prototype_contrast`) pull images
+to the mean of their pseudo-label and push these means apart, NCC (7), CueCo (4)-(5) and PCL, whose
+temperatures are the `concentrations` of the clusters. CC contrasts the columns of a batch's
+assignments instead (`cluster_contrast`, `entropy_deficit`). Take them where the number of clusters
+is known, at least roughly; PCL has many more prototypes than that.
 
 **Novel classes** (`neighborhood_contrast`, `supervised_contrast`, `pairwise_bce`, `hard_negatives`
 and others) are NCL's, for images of which some classes have labels.
@@ -90,6 +92,9 @@ if TYPE_CHECKING:
     # fmt: off
     from cluster_jax.losses.barlow import barlow_twins as barlow_twins
     from cluster_jax.losses.byol import byol as byol, byol_views as byol_views
+    from cluster_jax.losses.cc import (
+        cluster_contrast as cluster_contrast, entropy_deficit as entropy_deficit,
+    )
     from cluster_jax.losses.cueco import (
         centroid_contrast as centroid_contrast, variance_loss as variance_loss,
     )
@@ -116,6 +121,9 @@ if TYPE_CHECKING:
         target_weights as target_weights,
     )
     from cluster_jax.losses.nrcc import nrcc as nrcc, nrcc_views as nrcc_views
+    from cluster_jax.losses.pcl import (
+        concentrations as concentrations, prototype_contrast as prototype_contrast,
+    )
     # fmt: on
 else:
     __getattr__, __dir__, __all__ = lazy.exports(__name__)

@@ -9,6 +9,8 @@ r"""Training methods: one file per method; the file name is its name in a config
 | `kernel_infonce` | InfoNCE with exponential kernels and mixtures | a study of kernels |
 | `ncc` | BYOL, positive sampling, contrast of prototypes | a known number of clusters |
 | `cueco` | momentum contrast with centroids updated online | a known number of clusters |
+| `pcl` | MoCo with prototypes of several clusterings | a number of clusters known only roughly |
+| `cc` | contrast of images and of clusters, by two heads | a known number of clusters |
 | `ncl` | neighborhood contrast, after `rotation` and `supervised` | some classes with labels |
 
 $L = L_{\text{method}} + \lambda R$ is NRCC around a method of two views: `with_nrcc` adds the
@@ -20,7 +22,8 @@ features, and an M-step, an epoch of
 $L_{\text{BYOL}}(a + \sigma \epsilon) + \lambda_{\text{pcl}} L_{\text{ProtoCL}}$, with normal noise
 $\epsilon$ on the projections $a$. CueCo clusters its queue, moves the centroids
 $\mu_k \leftarrow m \mu_k + (1 - m) z$ with the keys $z$ of each step, and contrasts an image with
-all centroids. NCL takes two unlabeled images for one class where their cosine exceeds a threshold,
+all centroids. PCL clusters the target network's features several times, into different numbers of
+prototypes. NCL takes two unlabeled images for one class where their cosine exceeds a threshold,
 mixes hard negatives of labeled and unlabeled features, and has two classifiers, for known and for
 novel classes.
 

@@ -168,6 +168,8 @@ class Encoded(NamedTuple):
         targets: target projections, constants, or None for a method without target network.
         sampler_inputs: inputs of NRCC's sampler.
         image_index: index of each image in the data set, int32 `[b]`.
+        representations: online backbone features, each `[b, f]`, differentiable; None for a method
+            with target network.
     """
 
     projections: tuple[Array, Array]
@@ -175,6 +177,7 @@ class Encoded(NamedTuple):
     targets: tuple[Array, Array] | None
     sampler_inputs: SamplerInputs
     image_index: Array
+    representations: tuple[Array, Array] | None = None
 
 
 # (params, model_state, views, index, step, key, axis) -> Encoded, model_state: all forward passes

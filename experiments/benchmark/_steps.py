@@ -116,6 +116,8 @@ def tiny_config(config: ConfigDict) -> ConfigDict:
         config.optimizer.lr_decay_every = "8 epochs"
     for key in {"warmup", "ramp"} & set(config.method):
         config.method[key] = "2 epochs"
+    if "prototypes" in config.method:
+        config.method.prototypes = (CLASSES, 2 * CLASSES)
     return config
 
 

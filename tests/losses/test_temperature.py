@@ -16,6 +16,7 @@ LABELS, FILLED = np.array([0, 1, 1, 0], np.int32), np.int32(3)
 CASES = {
     "centroid_contrast": lambda t: losses.centroid_contrast(A, B, LABELS, temperature=t),
     "clip": lambda t: losses.clip(A, B, temperature=t),
+    "cluster_contrast": lambda t: losses.cluster_contrast(A, B, temperature=t),
     "info_nce": lambda t: losses.info_nce(A, B, np.arange(4), temperature=t),
     "info_nce_queue": lambda t: losses.info_nce_queue(A, B, C, FILLED, temperature=t),
     "info_nce_views": lambda t: losses.info_nce_views(A, B, temperature=t),

@@ -64,6 +64,18 @@ METHODS = {
         "decay": 0.9,
         "final_decay": 1.0,
     },
+    "pcl": {
+        "name": "pcl",
+        "temperature": 0.2,
+        "queue": 32,
+        "prototypes": (5, 9),
+        "warmup": "1 step",
+        "update_every": "2 steps",
+        "n_init": 2,
+        "decay": 0.9,
+        "final_decay": 1.0,
+    },
+    "cc": {"name": "cc", "clusters": 4, "temperature": 0.5, "cluster_temperature": 0.8},
     "kernel_infonce": KERNEL,
     "kernel_infonce on moco": KERNEL
     | {"mixture": "loss", "halves": True, "queue": 32, "decay": 0.9, "final_decay": 0.9},
@@ -92,7 +104,7 @@ STAGES = {
 }
 LABELED = {"supervised": 16, "ncl": 8}
 PREDICTS = ("byol", "simsiam", "ncc", "cueco")
-TARGET = ("byol", "moco", "ncc", "cueco", "kernel_infonce on moco")
+TARGET = ("byol", "moco", "ncc", "cueco", "pcl", "kernel_infonce on moco")
 
 
 # Every method, bare and with NRCC, and every stage, bare.
@@ -153,8 +165,9 @@ def on_mesh(state, mesh):
 
 
 def embedding(run, state, mesh):
-    """Features of all images by the network that a method keeps."""
-    forward = embed.forward_of(run.method, state.params, state.model_state, mesh)
+    """Features of all images for a method's refresh."""
+    method = run.method._replace(embed=run.method.refresh.embed or run.method.embed)
+    forward = embed.forward_of(method, state.params, state.model_state, mesh)
     return embed.embed(forward, run.dataset, batch_size=32, mesh=mesh)
 
 

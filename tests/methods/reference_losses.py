@@ -139,6 +139,27 @@ def proto_cl(z, targets, labels, tau):
     return total / (2 * len(present))
 
 
+def proto_nce(z, clusterings, index):
+    """PCL's contrast with prototypes, the mean over views and clusterings."""
+    total = 0.0
+    for rows in z:
+        for found in clusterings:
+            pairs = list(zip(found["prototypes"], found["concentrations"], strict=True))
+            for x, i in zip(unit(rows), index, strict=True):
+                logits = [dot(x, c) / phi for c, phi in pairs]
+                total += log_sum(logits) - logits[found["labels"][i]]
+    return total / (2 * len(clusterings) * len(index))
+
+
+def clusters(p, tau):
+    """CC's contrast of clusters, and log K less the entropy of each view's mean."""
+    total = info_nce([x.T for x in p], tau, True)
+    for rows in p:
+        mean = sum(rows) / len(rows)
+        total += np.log(len(mean)) + sum(m * np.log(m) for m in mean)
+    return total
+
+
 def nearest(x, centroids):
     """Number of the centroid nearest to a unit row."""
     return min(range(len(centroids)), key=lambda k: sum((x - centroids[k]) ** 2))

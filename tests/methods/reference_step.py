@@ -82,6 +82,23 @@ def started_clusters(rows, centers):
     return {"centroids": centers, "variances": np.array(variances)}
 
 
+def concentrated(rows, clusters, mean):
+    """PCL's clustering: labels, prototypes, and their temperatures."""
+    phi = [0.0] * len(clusters.centers)
+    for k, center in enumerate(clusters.centers):
+        members = losses.unit(rows)[clusters.labels == k]
+        if len(members) > 1:
+            phi[k] = np.mean([math.sqrt(sum((x - center) ** 2)) for x in members])
+            phi[k] /= math.log(len(members) + 10)
+    phi = np.array([x if x > 0 else max(phi) for x in phi])
+    phi = np.clip(phi, np.percentile(phi, 10), np.percentile(phi, 90))
+    return {
+        "labels": clusters.labels,
+        "prototypes": clusters.centers,
+        "concentrations": mean * phi / phi.mean(),
+    }
+
+
 # --- methods of two views ------------------------------------------------------------------------
 
 
@@ -159,6 +176,13 @@ def embedded(state, view, branch):
     return tiny.predict(state["params"], z) if branch == "target_predictor" else z
 
 
+def assigned(params, features):
+    """Probabilities of CC's cluster head."""
+    hidden = classify(params, "hidden", features)
+    logits = classify(params, "clusters", hidden * (hidden.real > 0))
+    return np.stack([losses.softmax(row) for row in logits])
+
+
 def positive_sampling(values, batch, step, key):
     """NCC's noise on the two projections; none while warming up."""
     sigma = 0.0 if step < values["warmup_steps"] else values["sigma"]
@@ -181,6 +205,15 @@ def objective(values, z, q, targets, state, batch, step):
         return values["scale"] * losses.barlow(z, values["off_diagonal"])
     if name == "moco":
         return losses.moco(z, targets, held(state["queue"]), values["temperature"])
+    if name == "pcl":
+        instance = losses.moco(z, targets, held(state["queue"]), values["temperature"])
+        if step < values["warmup_steps"]:
+            return instance
+        return instance + losses.proto_nce(z, state["clusterings"], batch["index"])
+    if name == "cc":
+        return losses.info_nce(z, values["temperature"], True) + losses.clusters(
+            q, values["cluster_temperature"]
+        )
     if name == "kernel_infonce":
         if values["queue"] is None:
             return losses.kernel_views(z, values)
@@ -212,6 +245,8 @@ def two_view_step(values, regularizer, state, batch, step, key):
 
     def outputs(params):
         z = [tiny.project(params, x) for x in views]
+        if values["name"] == "cc":
+            return z, [assigned(params, tiny.represent(params, x)) for x in views]
         if not predicts:
             return z, None
         return z, [tiny.predict(params, x + e) for x, e in zip(z, noise, strict=True)]
@@ -228,7 +263,7 @@ def two_view_step(values, regularizer, state, batch, step, key):
 
     z, q = outputs(params)
     after = {**state, "params": descended(params, loss)}
-    after["batch_stats"] = passed(state["batch_stats"], params, views, z, q)
+    after["batch_stats"] = passed(state["batch_stats"], params, views, z, q if predicts else None)
     if "target" in state:
         old = state["target"]
         after["target"] = {
@@ -260,8 +295,8 @@ def passed(means, params, views, z, q):
 
 
 def refreshed(values, state, step, pixels):
-    """The state with NCC's E-step or CueCo's k-means, where one is due before this step."""
-    if values["name"] not in ("ncc", "cueco"):
+    """The state with NCC's, PCL's or CueCo's k-means, where one is due before this step."""
+    if values["name"] not in ("ncc", "pcl", "cueco"):
         return state
     since = step - values["warmup_steps"]
     if since < 0 or since % values["period"]:
@@ -272,6 +307,12 @@ def refreshed(values, state, step, pixels):
         return {**state, "clusters": started_clusters(rows, centers)}
     target = state["target"]
     _, rows = tiny.embed(target["params"], target["batch_stats"], tiny.clean(pixels))
+    if values["name"] == "pcl":
+        clusterings = [tiny.kmeans(rows, k, metric="spherical") for k in values["prototypes"]]
+        return {
+            **state,
+            "clusterings": [concentrated(rows, x, values["temperature"]) for x in clusterings],
+        }
     init = state["centers"] if since else None
     result = tiny.kmeans(rows, values["clusters"], metric="spherical", init=init)
     return {**state, "labels": result.labels, "centers": result.centers}

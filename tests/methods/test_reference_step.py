@@ -40,6 +40,14 @@ CHANGES = {
         "weights": {"instance": 1.0, "centroid": 0.7, "variance": 0.3},
         "variance_decay": 0.8,
     },
+    "pcl": {
+        **EMA,
+        "queue": 8,
+        "prototypes": (3, 2),
+        "warmup": "1 step",
+        "update_every": "2 steps",
+    },
+    "cc": {"clusters": 3},
     "kernel_infonce": {},
     "kernel_infonce on moco": {**EMA, "queue": 8},
     "rotation": {},
@@ -59,6 +67,7 @@ CHANGES = {
 SINCE = {
     "ncc": {"warmup_steps": 1, "period": 2},
     "cueco": {"warmup_steps": 1, "period": 2},
+    "pcl": {"warmup_steps": 1, "period": 2},
     "ncl": {"ramp_steps": 3, "contrast_steps": 1, "hng_steps": 3},
 }
 LABELED, UNLABELED = 2, 4  # rows of a batch of NCL
@@ -164,6 +173,8 @@ def plain(state):
         return value
 
     fields = {name: field(value) for name, value in state.model_state._asdict().items()}
+    if "clusterings" in fields:
+        fields["clusterings"] = [field(value) for value in fields["clusterings"]]
     return jax.tree.map(np.array, {"params": state.params, **fields})
 
 
@@ -174,7 +185,8 @@ def refreshed(method, state, step):
 
     def embedding():
         pixels = jnp.asarray(tiny.images()[0])
-        return jax.device_get(method.embed(state.params, state.model_state, pixels))
+        embed = method.refresh.embed or method.embed
+        return jax.device_get(embed(state.params, state.model_state, pixels))
 
     model_state = method.refresh.update(state.model_state, embedding, jax.random.key(step), None)
     return state._replace(model_state=model_state)
@@ -236,6 +248,8 @@ def test_bare(case):
     images = tiny.clean(tiny.images()[0])
     representations, projections = tiny.embed(kept["params"], kept["batch_stats"], images)
     wanted = {"backbone": representations, "projection": projections}
+    if case == "cc":
+        wanted["clusters"] = reference_step.assigned(final["params"], representations)
     if case in cases.STAGES:
         del wanted["projection"]
         for head in final["params"]["heads"]:

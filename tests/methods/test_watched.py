@@ -9,7 +9,9 @@ from cluster_jax.core.queue import Queue
 from cluster_jax.data import batches
 from tests.methods import cases
 
-WITH_CHANCE = ("simclr", "moco", "cueco", "kernel_infonce", "kernel_infonce on moco")
+WITH_CHANCE = (
+    "simclr", "moco", "cueco", "pcl", "cc", "kernel_infonce", "kernel_infonce on moco",
+)  # fmt: skip
 CASES = [
     *((method, False) for method in WITH_CHANCE),
     *(("rotation", False), ("supervised", False), ("simclr", True)),
@@ -43,7 +45,9 @@ def test_methods_without_a_loss_of_chance_declare_none():
         assert cases.build(method, False).method.watched.chance is None
 
 
-@pytest.mark.parametrize(("method", "field"), [("ncc", "labels"), ("ncl", "pseudo_labels")])
+@pytest.mark.parametrize(
+    ("method", "field"), [("ncc", "labels"), ("pcl", "clusterings"), ("ncl", "pseudo_labels")]
+)
 def test_pseudo_labels_are_declared(method, field):
     run = cases.build(method, False)
     watched = run.method.watched
@@ -52,5 +56,9 @@ def test_pseudo_labels_are_declared(method, field):
         return
     state = cases.initial(method, False, 3).model_state
     labels = np.arange(run.dataset.size, dtype=np.int32)
-    found = watched.pseudo_labels(state._replace(**{field: labels}))
+    if method == "pcl":  # those of the first clustering
+        value = (state.clusterings[0]._replace(labels=labels), *state.clusterings[1:])
+    else:
+        value = labels
+    found = watched.pseudo_labels(state._replace(**{field: value}))
     np.testing.assert_array_equal(found, labels)

@@ -1,4 +1,4 @@
-"""Momentum encoder: a network and its moving average embed two views (BYOL, MoCo, NCC, CueCo)."""
+"""Momentum encoder: a network and its moving average embed two views (BYOL, MoCo, NCC, PCL)."""
 
 import functools
 from collections.abc import Callable
@@ -140,7 +140,7 @@ def _encode(
     # the two networks; the predictor's pass of a view follows its projection.
     z_a, q_a, batch_stats = encode_online(model_state.batch_stats, 0)
     z_b, q_b, batch_stats = encode_online(batch_stats, 1)
-    inputs, target_stats = online.project_views(context, *target, views, keys[:3], axis)
+    inputs, _, target_stats = online.project_views(context, *target, views, keys[:3], axis)
     # All branches embed the sampled view by constant networks.
     constants = lax.stop_gradient(params)
 

@@ -1,4 +1,4 @@
-"""Siamese encoder: one network embeds two views (SimCLR, SimSiam, Barlow Twins, Kernel-InfoNCE)."""
+"""Siamese encoder: one network embeds two views (SimCLR, SimSiam, Barlow Twins, CC)."""
 
 import functools
 from typing import NamedTuple
@@ -86,7 +86,9 @@ def _encode(
 ) -> tuple[Encoded, NetworkState]:
     """The forward passes of a step, see `base.Encode`."""
     keys = jax.random.split(key, 3)
-    inputs, batch_stats = project_views(context, params, model_state.batch_stats, views, keys, axis)
+    inputs, representations, batch_stats = project_views(
+        context, params, model_state.batch_stats, views, keys, axis
+    )
     z_a, z_b = inputs.projection, inputs.reference
     predictions = targets = None
     if predict is not None:
@@ -94,7 +96,7 @@ def _encode(
         q_b, batch_stats = predict(params, batch_stats, z_b, train=True, axis=axis)
         # SimSiam collapses without this; it also makes NRCC's positives constants, as in (6).
         predictions, targets = (q_a, q_b), (lax.stop_gradient(z_a), lax.stop_gradient(z_b))
-    encoded = Encoded((z_a, z_b), predictions, targets, inputs, index)
+    encoded = Encoded((z_a, z_b), predictions, targets, inputs, index, representations)
     return encoded, model_state._replace(batch_stats=batch_stats)
 
 
@@ -105,9 +107,10 @@ def project_views(
     views: tuple[Array, Array],
     keys: Array,
     axis: Axis,
-) -> tuple[SamplerInputs, PyTree]:
-    """Projections of both views by the network of a sampler's potential, and new statistics.
+) -> tuple[SamplerInputs, tuple[Array, Array], PyTree]:
+    """Both views by the network of a sampler's potential: its inputs, features, new statistics.
 
+    The features, of the backbone, have the permuted order of shuffled BatchNorm.
     With shuffled BatchNorm the groups hold other images than the online network's: through the
     statistics of a common group the online network could tell which key is its own (MoCo).
     The running statistics are updated by view a, then by view b; not by a sampler's passes.
@@ -121,18 +124,20 @@ def project_views(
         axis: mesh axis that holds the batch, or None.
     """
 
-    def project(params: PyTree, stats: PyTree, images: Array, key: Array) -> tuple[Array, PyTree]:
+    def project(
+        params: PyTree, stats: PyTree, images: Array, key: Array
+    ) -> tuple[Array, tuple[Array, PyTree]]:
         if context.shuffle:
             images, order = norm.shuffle(key, images, axis)
         out = context.network.forward(params, stats, images, train=True, axis=axis)
         z = norm.unshuffle(out.projection, order, axis) if context.shuffle else out.projection
-        return z, out.stats
+        return z, (out.representation, out.stats)
 
     # One forward pass of view a serves the loss and, through `vjp_fn`, a sampler.
-    z_a, vjp_fn, stats_a = jax.vjp(
+    z_a, vjp_fn, (h_a, stats_a) = jax.vjp(
         lambda images: project(params, batch_stats, images, keys[0]), views[0], has_aux=True
     )
-    z_b, stats_b = project(params, stats_a, views[1], keys[1])
+    z_b, (h_b, stats_b) = project(params, stats_a, views[1], keys[1])
 
     def project_constant(images: Array) -> Array:
         # The parameters are constants: a sampler differentiates with respect to images only.
@@ -147,4 +152,4 @@ def project_views(
         project=project_constant,
         branches={"online": project_constant},
     )
-    return inputs, stats_b
+    return inputs, (h_a, h_b), stats_b
