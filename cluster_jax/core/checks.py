@@ -3,7 +3,7 @@
 import functools
 import math
 import numbers
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 # The largest float32, the dtype of losses and parameters, and the largest int32.
@@ -31,10 +31,8 @@ def finite(name: str, value: Any) -> None:
     elif value is None or isinstance(value, bool | str):
         return
     elif not isinstance(value, int | float):
-        raise InputError(
-            f"{name} must be a number, a string, True, False, None, a list or a section; got "
-            f"{type(value).__name__}"
-        )
+        wanted = "a number, a string, True, False, None, a list or a section"
+        raise InputError(f"{name} must be {wanted}; got {type(value).__name__}")
     elif isinstance(value, float) and not math.isfinite(value):
         raise InputError(f"{name} must be a finite number; got {value}")
     elif isinstance(value, float) and abs(value) > _LARGEST_FLOAT:
@@ -45,23 +43,22 @@ def finite(name: str, value: Any) -> None:
 
 def positive(name: str, value: float) -> None:
     """Raises an `InputError` unless `value > 0`."""
-    _number(name, value)
-    if value is None or not value > 0:
-        raise InputError(f"{name} must be greater than 0; got {value}")
+    _number(name, value, lambda: value > 0, "greater than 0")
 
 
 def at_least(name: str, value: float, least: float) -> None:
     """Raises an `InputError` unless `value >= least`."""
-    _number(name, value)
-    if value is None or not value >= least:
-        raise InputError(f"{name} must be at least {least}; got {value}")
+    _number(name, value, lambda: value >= least, f"at least {least}")
 
 
 def between(name: str, value: float, low: float, high: float) -> None:
     """Raises an `InputError` unless `low <= value <= high`."""
-    _number(name, value)
-    if value is None or not low <= value <= high:
-        raise InputError(f"{name} must be between {low} and {high}; got {value}")
+    _number(name, value, lambda: low <= value <= high, f"between {low} and {high}")
+
+
+def below_one(name: str, value: float) -> None:
+    """Raises an `InputError` unless `0 <= value < 1`."""
+    _number(name, value, lambda: 0 <= value < 1, "at least 0 and below 1")
 
 
 def whole(name: str, value: int, least: int, most: int = 2**53) -> None:
@@ -76,12 +73,12 @@ def whole(name: str, value: int, least: int, most: int = 2**53) -> None:
         raise InputError(f"{name} must be at most {most:,}; got {value}")
 
 
-def _number(name: str, value: Any) -> None:
-    """Raises an `InputError` unless `value` is a number; the caller reports None."""
-    if value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+def _number(name: str, value: Any, is_valid: Callable[[], bool], wanted: str) -> None:
+    """Raises an `InputError` unless `value` is a number and valid; `wanted` says which are."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real | None):
         raise InputError(f"{name} must be a number; got {value!r}")
+    if value is None or not is_valid():
+        raise InputError(f"{name} must be {wanted}; got {value}")
 
 
 def one_of(name: str, value: Any, choices: tuple) -> None:
@@ -94,13 +91,6 @@ def text(name: str, value: Any) -> None:
     """Raises an `InputError` unless `value` is a string."""
     if not isinstance(value, str):
         raise InputError(f"{name} must be a string; got {value!r}")
-
-
-def below_one(name: str, value: float) -> None:
-    """Raises an `InputError` unless `0 <= value < 1`."""
-    _number(name, value)
-    if value is None or not 0 <= value < 1:
-        raise InputError(f"{name} must be at least 0 and below 1; got {value}")
 
 
 # Types of config keys whose values are checked when a section is parsed (`core.config`).

@@ -8,7 +8,7 @@ import pathlib
 import traceback
 import types
 import typing
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from ml_collections import ConfigDict
@@ -44,14 +44,12 @@ def find_config(config: str) -> pathlib.Path:
     if path.is_file():
         return path.resolve()
     is_name = path.parent in (pathlib.Path(), pathlib.Path("configs"))
-    if is_name and path.suffix in ("", ".py"):
-        for folder in _FOLDERS:
-            file = folder / f"{path.stem}.py"
-            if file.is_file():
-                return file
-    raise InputError(
-        f"config must be the path of a file or one of {', '.join(config_names())}; got {config!r}"
-    )
+    files = [folder / f"{path.stem}.py" for folder in _FOLDERS]
+    found = next(filter(pathlib.Path.is_file, files), None)
+    if is_name and path.suffix in ("", ".py") and found is not None:
+        return found
+    names = ", ".join(config_names())
+    raise InputError(f"config must be the path of a file or one of {names}; got {config!r}")
 
 
 def load_config(config: str) -> ConfigDict:
@@ -70,40 +68,31 @@ def load_config(config: str) -> ConfigDict:
     except InputError:
         raise
     except Exception as error:  # whatever the user's own file raises
-        line = getattr(error, "lineno", None) or _line_of(error, file)
+        passed = traceback.extract_tb(error.__traceback__)
+        lines = [None, *(frame.lineno for frame in passed if frame.filename == str(file))]
+        line = getattr(error, "lineno", None) or lines[-1]
+        message = [*str(error).splitlines(), "no message"][0]
         raise InputError(
             f"{file} must be a config that runs; got {type(error).__name__} in line {line}: "
-            f"{str(error).splitlines()[0] if str(error) else 'no message'}"
+            f"{message}"
         ) from error
-
-
-def _line_of(error: Exception, file: pathlib.Path) -> int | None:
-    """The last line of a file that an error passed through."""
-    lines = [line.lineno for line in traceback.extract_tb(error.__traceback__)
-             if line.filename == str(file)]  # fmt: skip
-    return lines[-1] if lines else None
 
 
 def check_key(config: ConfigDict, key: str) -> None:
     """Raises an `InputError` unless the config has the dotted key, such as "train.duration"."""
-    section: Any = config
-    for part in key.split("."):
-        if not isinstance(section, ConfigDict) or part not in section:
-            keys = _dotted_keys(config)
-            similar = [k for k in keys if k.rsplit(".", 1)[-1] == key.rsplit(".", 1)[-1]]
-            similar = similar or difflib.get_close_matches(key, keys)
-            hint = f"did you mean {' or '.join(similar)}?" if similar else "see configs/base.py"
-            raise InputError(f"unknown config key {key}; {hint}")
-        section = section[part]
+    keys = list(_dotted_keys(config))
+    if key not in keys:
+        similar = [k for k in keys if k.rsplit(".", 1)[-1] == key.rsplit(".", 1)[-1]]
+        similar = similar or difflib.get_close_matches(key, keys)
+        hint = f"did you mean {' or '.join(similar)}?" if similar else "see configs/base.py"
+        raise InputError(f"unknown config key {key}; {hint}")
 
 
-def _dotted_keys(config: ConfigDict, prefix: str = "") -> list[str]:
-    keys = []
+def _dotted_keys(config: ConfigDict, prefix: str = "") -> Iterator[str]:
     for name in config:
-        keys.append(f"{prefix}{name}")
+        yield f"{prefix}{name}"
         if isinstance(config[name], ConfigDict):
-            keys += _dotted_keys(config[name], f"{prefix}{name}.")
-    return keys
+            yield from _dotted_keys(config[name], f"{prefix}{name}.")
 
 
 def override(config: ConfigDict, key: str, value: Any) -> None:
@@ -121,13 +110,9 @@ def override(config: ConfigDict, key: str, value: Any) -> None:
     except (TypeError, ValueError, OverflowError) as error:
         old = section.get_ref(name).get_type()
         wanted = "a section of the config" if old is ConfigDict else _in_words(old)
-        raise InputError(f"{key} must be {wanted}; got {_short(value)}") from error
-
-
-def _short(value: Any) -> str:
-    """A value in one short line."""
-    text = " ".join(repr(value).split())
-    return text if len(text) <= 80 else f"{text[:77]}..."
+        text = " ".join(repr(value).split())
+        text = text if len(text) <= 80 else f"{text[:77]}..."
+        raise InputError(f"{key} must be {wanted}; got {text}") from error
 
 
 def override_all(config: ConfigDict, values: Mapping[str, Any]) -> None:
@@ -215,9 +200,7 @@ def _is_type(value: Any, hint: Any) -> bool:
         return any(_is_type(value, part) for part in arguments)
     if origin is typing.Annotated:
         return _is_type(value, arguments[0])
-    if origin is tuple:
-        if not isinstance(value, tuple):
-            return False
+    if origin is tuple and isinstance(value, tuple):
         elements = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
         return len(value) == len(elements) and all(map(_is_type, value, elements))
     if origin is typing.Literal:
@@ -225,7 +208,8 @@ def _is_type(value: Any, hint: Any) -> bool:
     if hint in (int, float):
         number = numbers.Integral if hint is int else numbers.Real
         return isinstance(value, number) and not isinstance(value, bool)
-    return not isinstance(hint, type) or isinstance(value, hint)
+    plain = origin or hint
+    return not isinstance(plain, type) or isinstance(value, plain)
 
 
 def _in_words(hint: Any) -> str:

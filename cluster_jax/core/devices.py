@@ -21,11 +21,9 @@ def use_cores(batch_size: int) -> None:
     small images: on two cores, a step of nrcc_digits is a third faster with two devices. The
     mathematics stays the same.
     """
-    processes = int(os.environ.get("JAX_NUM_PROCESSES", 1))
-    batch_size = batch_size // processes
+    local = batch_size // int(os.environ.get("JAX_NUM_PROCESSES", 1))
     counts = range(1, cores() + 1)
-    valid = [n for n in counts if batch_size % n == 0 and batch_size // n >= 32]
-    cpu_devices(max(valid, default=1))
+    cpu_devices(max((n for n in counts if local % n == 0 and local // n >= 32), default=1))
 
 
 def cores() -> int:
@@ -59,18 +57,14 @@ def distribute() -> None:
         InputError: `JAX_COORDINATOR_ADDRESS` is set without the other two.
     """
     env = os.environ
-    coordinator: dict[str, Any] = {}  # If empty, JAX detects address, number and ID by itself.
-    if "JAX_COORDINATOR_ADDRESS" in env:
-        for name in ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID"):
-            if name not in env:
+    job: dict[str, Any] = {}  # If empty, JAX detects number and ID of the processes by itself.
+    if "JAX_COORDINATOR_ADDRESS" in env:  # JAX reads the address, but not the other two.
+        for key in ("num_processes", "process_id"):
+            if (name := f"JAX_{key.upper()}") not in env:
                 raise InputError(f"{name} must be set with JAX_COORDINATOR_ADDRESS; got nothing")
-        coordinator = {
-            "coordinator_address": env["JAX_COORDINATOR_ADDRESS"],
-            "num_processes": int(env["JAX_NUM_PROCESSES"]),
-            "process_id": int(env["JAX_PROCESS_ID"]),
-        }
+            job[key] = int(env[name])
     is_distributed = (
-        coordinator
+        job
         or len(env.get("TPU_WORKER_HOSTNAMES", "").split(",")) > 1
         or "MEGASCALE_COORDINATOR_ADDRESS" in env
         or int(env.get("SLURM_STEP_NUM_TASKS", 1)) > 1
@@ -78,7 +72,7 @@ def distribute() -> None:
     )
     if is_distributed:
         jax.distributed.initialize(
-            **coordinator,
+            **job,
             heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT,
             shutdown_timeout_seconds=SHUTDOWN_TIMEOUT,
         )

@@ -45,17 +45,15 @@ def check(folder: epath.Path, needed: int = 0, what: str = "") -> None:
         return
     folder = folder.expanduser().resolve()
     nearest = next(path for path in (folder, *folder.parents) if path.exists())
+    other = "choose another --workdir"
     if not os.access(nearest, os.W_OK | os.X_OK):
-        raise InputError(
-            f"{nearest} must be a folder that can be written; got one that is read-only: choose "
-            "another --workdir"
-        )
+        must = f"{nearest} must be a folder that can be written"
+        raise InputError(f"{must}; got one that is read-only: {other}")
     free = shutil.disk_usage(nearest).free
     if free < needed:
         raise InputError(
             f"the disk of {folder} must have {needed / 1e6:,.1f} MB free for {what}; got "
-            f"{free / 1e6:,.1f} MB: free space and run the same command again, or choose another "
-            "--workdir"
+            f"{free / 1e6:,.1f} MB: free space and run the same command again, or {other}"
         )
 
 

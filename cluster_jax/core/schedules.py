@@ -26,18 +26,17 @@ def steps(name: str, value: str, steps_per_epoch: int) -> int:
     Raises:
         InputError: a different format, a negative number, or a fractional number of steps.
     """
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s+(steps?|epochs?)\s*", str(value))
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s+(step|epoch)s?\s*", str(value))
     if match is None:
-        raise InputError(
-            f"{name} must be a duration like '1500 steps' or '200 epochs'; got {value!r}"
-        )
-    number, unit = float(match[1]), match[2].rstrip("s")
-    if unit == "step":
-        if number != int(number):
-            raise InputError(f"{name} must be a whole number of steps; got {value!r}")
-        return int(number)
-    # Rounded first: 0.55 epochs of 100 steps are 55.00000000000001 in floating point.
-    return math.ceil(round(number * steps_per_epoch, 6))
+        wanted = "a duration like '1500 steps' or '200 epochs'"
+        raise InputError(f"{name} must be {wanted}; got {value!r}")
+    number = float(match[1])
+    if match[2] == "epoch":
+        # Rounded first: 0.55 epochs of 100 steps are 55.00000000000001 in floating point.
+        return math.ceil(round(number * steps_per_epoch, 6))
+    if not number.is_integer():
+        raise InputError(f"{name} must be a whole number of steps; got {value!r}")
+    return int(number)
 
 
 # The type of a config key.

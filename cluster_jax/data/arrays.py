@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cluster_jax.data.images import DataConfig, Dataset, in_memory, resize_and_crop_all, subset
-from cluster_jax.data.tables import check_labels, read_arrays
+from cluster_jax.data.tables import check_labels, one_array, read_arrays
 
 
 def load(config: DataConfig) -> Dataset:
@@ -25,8 +25,8 @@ def load(config: DataConfig) -> Dataset:
     indices = subset(len(images), config.limit)
     if len(indices) < len(images):
         images, labels = images[indices], None if labels is None else labels[indices]
-    resized = resize_and_crop_all(to_uint8(images), config.resize)
-    return in_memory("arrays", resized, config, labels)
+    images = resize_and_crop_all(to_uint8(images), config.resize)
+    return in_memory("arrays", images, config, labels)
 
 
 def from_array(X: ArrayLike, config: DataConfig) -> Dataset:
@@ -35,12 +35,7 @@ def from_array(X: ArrayLike, config: DataConfig) -> Dataset:
     Raises:
         ValueError: not an array of images.
     """
-    try:
-        images = np.asarray(X)
-    except ValueError as error:
-        raise ValueError(
-            "X must be one array; got images of different shapes: stack images of one shape"
-        ) from error
+    images = one_array(X, "images of different shapes: stack images of one shape")
     pixels = to_uint8(_check_images(images, "images in X"))
     return in_memory("arrays", resize_and_crop_all(pixels, config.resize), config)
 
@@ -56,22 +51,21 @@ def to_uint8(images: np.ndarray) -> np.ndarray:
 
 
 def _check_images(images: np.ndarray, name: str) -> np.ndarray:
-    shape = " x ".join(map(str, images.shape))
+    shape, dtype = " x ".join(map(str, images.shape)), images.dtype
     if images.ndim not in (3, 4) or (images.ndim == 4 and images.shape[-1] not in (1, 3)):
         raise ValueError(
             f"{name} must have shape [N x H x W], or [N x H x W x C] with C = 1 or 3; got [{shape}]"
         )
     if not images.size:
         raise ValueError(f"{name} must not be empty; got shape [{shape}]")
-    if images.dtype == np.uint8:
+    if dtype == np.uint8:
         return images
-    if not np.issubdtype(images.dtype, np.floating):
-        raise ValueError(f"{name} must be uint8 or floats in [0, 1]; got {images.dtype}")
+    wanted = "must be uint8 or floats in [0, 1]"
+    if not np.issubdtype(dtype, np.floating):
+        raise ValueError(f"{name} {wanted}; got {dtype}")
     low, high = images.min(), images.max()  # NaN if any value is
     if not (np.isfinite(low) and np.isfinite(high)):
         raise ValueError(f"{name} must be finite; got NaN or infinity")
     if low < 0 or high > 1:
-        raise ValueError(
-            f"{name} must be uint8 or floats in [0, 1]; got {images.dtype} from {low:g} to {high:g}"
-        )
+        raise ValueError(f"{name} {wanted}; got {dtype} from {low:g} to {high:g}")
     return images

@@ -16,6 +16,7 @@ from jax import Array, lax
 from jax.scipy.ndimage import map_coordinates
 
 Pixel = Array | int
+Draw = Array | float  # a parameter of an augmentation, which is drawn at random
 
 LUMA = (0.299, 0.587, 0.114)  # weights of red, green and blue in the luma, ITU-R BT.601
 TRIES = 10  # boxes that RandomResizedCrop draws before it falls back to a central crop
@@ -83,23 +84,23 @@ def grayscale(image: Array) -> Array:
     return jnp.broadcast_to(_luma(image), image.shape)
 
 
-def adjust_brightness(image: Array, factor: Array | float) -> Array:
+def adjust_brightness(image: Array, factor: Draw) -> Array:
     """`factor * image`, clipped to [0, 1]."""
     return _blend(image, jnp.zeros_like(image), factor)
 
 
-def adjust_contrast(image: Array, factor: Array | float) -> Array:
+def adjust_contrast(image: Array, factor: Draw) -> Array:
     """Scales the difference from the image's mean luma by `factor`, clipped to [0, 1]."""
     mean = jnp.mean(_luma(image))
     return _blend(image, jnp.broadcast_to(mean, image.shape), factor)
 
 
-def adjust_saturation(image: Array, factor: Array | float) -> Array:
+def adjust_saturation(image: Array, factor: Draw) -> Array:
     """Scales the difference from each pixel's luma by `factor`, clipped to [0, 1]."""
     return image if image.shape[-1] == 1 else _blend(image, grayscale(image), factor)
 
 
-def adjust_hue(image: Array, turns: Array | float) -> Array:
+def adjust_hue(image: Array, turns: Draw) -> Array:
     """Rotates the hue of HSV by `turns` of the color circle; keeps saturation and value."""
     if image.shape[-1] == 1:
         return image
@@ -120,23 +121,18 @@ def adjust_hue(image: Array, turns: Array | float) -> Array:
 
 
 def random_jitter(
-    key: Array,
-    image: Array,
-    *,
-    brightness: float,
-    contrast: float,
-    saturation: float,
-    hue: float,
+    key: Array, image: Array, strengths: tuple[float, float, float], hue: float
 ) -> Array:
     """Color jitter: the four adjustments by random amounts in random order, as in torchvision.
 
-    Factors are uniform in [max(0, 1 - a), 1 + a], the hue in [-a, a] turns. The order is drawn as a
+    Factors of brightness, contrast and saturation are uniform in [max(0, 1 - a), 1 + a] for the
+    strength a of each, the rotation of the hue in [-hue, hue] turns. The order is drawn as a
     permutation of the three blends and a position of the hue among them, so that the costly hue is
     computed only once for any order.
     """
     draws = jax.random.uniform(key, (8,), image.dtype)
-    strengths = jnp.array([brightness, contrast, saturation], image.dtype)
-    factors = _rescale(draws[:3], jnp.maximum(0, 1 - strengths), 1 + strengths)
+    a = jnp.array(strengths, image.dtype)
+    factors = _rescale(draws[:3], jnp.maximum(0, 1 - a), 1 + a)
     turns = _rescale(draws[3], -hue, hue)
     order = jnp.argsort(draws[4:7])
     place = jnp.floor(4 * draws[7]).astype(jnp.int32)
@@ -165,7 +161,7 @@ def jitter(image: Array, factors: Array, turns: Array, order: Array, place: Arra
     return blends(adjust_hue(blends(image, before), turns), ~before)
 
 
-def gaussian_blur(image: Array, sigma: Array | float, radius: int) -> Array:
+def gaussian_blur(image: Array, sigma: Draw, radius: int) -> Array:
     """Gaussian blur of standard deviation `sigma` pixels, truncated at `radius`, border reflected.
 
     The reflection does not repeat the edge pixel, as in torchvision. `radius` must be below both
@@ -190,14 +186,7 @@ def solarize(image: Array, threshold: float) -> Array:
     return jnp.where(image >= threshold, 1 - image, image)
 
 
-def affine(
-    image: Array,
-    *,
-    rotation: Array | float,
-    scale: Array | float,
-    shear: Array | float,
-    shift: Array,
-) -> Array:
+def affine(image: Array, *, rotation: Draw, scale: Draw, shear: Draw, shift: Array) -> Array:
     """Affine map about the center: shear, scale, rotation, shift; bilinear, zero outside.
 
     A point p (y, x from the center) moves to `scale * R(rotation) @ [[1, shear], [0, 1]] @ p +
@@ -253,7 +242,7 @@ def fit(image: Array, size: int) -> Array:
     return image if side == size else crop_resize(image, (0, 0, side, side), size)
 
 
-def _rescale(draws: Array, low: Array | float, high: Array | float) -> Array:
+def _rescale(draws: Array, low: Draw, high: Draw) -> Array:
     """Maps uniform draws of [0, 1) to [low, high)."""
     return low + (high - low) * draws
 
@@ -266,7 +255,7 @@ def _luma(image: Array) -> Array:
     return jnp.sum(image * weights[None, None], axis=-1, keepdims=True)
 
 
-def _blend(image: Array, other: Array, factor: Array | float) -> Array:
+def _blend(image: Array, other: Array, factor: Draw) -> Array:
     return jnp.clip(factor * image + (1 - factor) * other, 0, 1)
 
 

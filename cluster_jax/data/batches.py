@@ -1,16 +1,13 @@
 """Batches: the images of a step as a pure function of (seed, step), and prefetching."""
 
 import functools
-import itertools
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import numpy as np
 
 from cluster_jax.data import host_crops
-from cluster_jax.data.images import Dataset, order
+from cluster_jax.data.images import Dataset, computed_ahead, order
 
 # A dict of arrays, or, with labeled rows, a dict of such dicts.
 Batch = dict[str, Any]
@@ -29,10 +26,8 @@ def steps_per_epoch(size: int, batch_size: int) -> int:
         ValueError: the batch is larger than the set.
     """
     if size < batch_size:
-        raise ValueError(
-            f"a batch must have at most the {size} images of the set; got {batch_size}: lower "
-            "train.batch_size"
-        )
+        must = f"a batch must have at most the {size} images of the set"
+        raise ValueError(f"{must}; got {batch_size}: lower train.batch_size")
     return size // batch_size
 
 
@@ -72,11 +67,11 @@ def parts(dataset: Dataset, batch_size: int, labeled: int | None) -> dict[str, t
             f"train.labeled_batch_size must be None where no class is known; got {labeled}: set "
             "novel.classes, the number of labeled classes"
         )
-    counts = {"labeled": labeled, "unlabeled": batch_size - labeled}
-    members = {"labeled": dataset.known >= 0, "unlabeled": dataset.known < 0}
+    is_labeled = dataset.known >= 0
+    rows = {"labeled": (is_labeled, labeled), "unlabeled": (~is_labeled, batch_size - labeled)}
     return {
-        name: (np.flatnonzero(members[name]).astype(np.int32), count)
-        for name, count in counts.items()
+        name: (np.flatnonzero(mask).astype(np.int32), count)
+        for name, (mask, count) in rows.items()
         if count
     }
 
@@ -151,7 +146,7 @@ def stream(
     steps = range(start, stop)
     if dataset.images is not None:
         return (batch(step) for step in steps)
-    return _prefetch(batch, steps, prefetch)
+    return computed_ahead(batch, steps, prefetch, threads=1)
 
 
 def evaluation(
@@ -182,24 +177,8 @@ def evaluation(
         index = np.minimum(positions, np.int32(dataset.size - 1))
         return dataset.fetch(index), index, min(batch_size, dataset.size - start)
 
-    return _prefetch(batch, range(start, dataset.size, batch_size), EVALUATION_PREFETCH)
-
-
-def _prefetch(function: Callable[[int], Any], items: Iterable[int], depth: int) -> Generator:
-    """Maps `function` over the items in order; a thread computes at most `depth` items ahead."""
-    remaining = iter(items)
-    pending: deque = deque()
-    pool = ThreadPoolExecutor(max_workers=1)
-    try:
-        for item in itertools.islice(remaining, depth):
-            pending.append(pool.submit(function, item))
-        while pending:
-            result = pending.popleft().result()
-            for item in itertools.islice(remaining, 1):
-                pending.append(pool.submit(function, item))
-            yield result
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+    starts = range(start, dataset.size, batch_size)
+    return computed_ahead(batch, starts, EVALUATION_PREFETCH, threads=1)
 
 
 @functools.lru_cache(maxsize=2)
@@ -213,8 +192,7 @@ def _permutation(seed: int, size: int, epoch: int) -> np.ndarray:
 def _rows(batch_size: int, process: int, processes: int) -> slice:
     """The rows of a global batch that belong to a process."""
     if batch_size % processes:
-        raise ValueError(
-            f"a batch must be divisible by the {processes} processes; got {batch_size} images"
-        )
+        must = f"a batch must be divisible by the {processes} processes"
+        raise ValueError(f"{must}; got {batch_size} images")
     local = batch_size // processes
     return slice(process * local, (process + 1) * local)

@@ -20,10 +20,8 @@ def load(config: DataConfig) -> Dataset:
     """
     if config.name == "digits":
         return _digits(config)
-    if config.name == "folder":
-        return folder.load(config)
-    source = {"arrays": arrays, "features": features}.get(config.name, tfds_source)
-    return _encode_labels(source.load(config))
+    sources = {"folder": folder, "arrays": arrays, "features": features}
+    return _encode_labels(sources.get(config.name, tfds_source).load(config))
 
 
 def from_array(config: DataConfig, X: ArrayLike) -> Dataset:
@@ -41,16 +39,12 @@ def _encode_labels(dataset: Dataset) -> Dataset:
     if labels is None or (labels == -1).all():
         return dataset._replace(labels=None, label_names=None)
     if labels.min() < 0:
-        raise ValueError(
-            f"labels must be at least 0 for all images or absent; got {(labels < 0).sum()} of "
-            f"{len(labels)} below 0"
-        )
+        found = f"{(labels < 0).sum()} of {len(labels)} below 0"
+        raise ValueError(f"labels must be at least 0 for all images or absent; got {found}")
     if names is not None and labels.max() < len(names):
         return dataset
     classes, codes = np.unique(labels, return_inverse=True)
-    return dataset._replace(
-        labels=codes.astype(np.int32), label_names=tuple(str(label) for label in classes)
-    )
+    return dataset._replace(labels=codes.astype(np.int32), label_names=tuple(map(str, classes)))
 
 
 def channel_statistics(dataset: Dataset) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -34,10 +34,9 @@ def load(config: DataConfig, *, with_labels: bool = True) -> Dataset:
     labels = tables.check_labels(others, len(values), path) if with_labels else None
     label_names = tables.strings(others, "label_names", path)
     if label_names is not None and labels is not None and labels.max() >= len(label_names):
-        raise InputError(
-            f"label_names in {path} must name each of the labels 0 to {labels.max()}; got "
-            f"{len(label_names)} names"
-        )
+        wanted = f"name each of the labels 0 to {labels.max()}"
+        found = f"{len(label_names)} names"
+        raise InputError(f"label_names in {path} must {wanted}; got {found}")
     name = f"features in {path}"
     _check(values, name)
     rows = subset(len(values), config.limit)
@@ -55,10 +54,7 @@ def from_array(X: ArrayLike, config: DataConfig) -> Dataset:
     Raises:
         ValueError: not an array of features.
     """
-    try:
-        values = np.asarray(X)
-    except ValueError as error:
-        raise InputError("X must be one array; got rows of different lengths") from error
+    values = tables.one_array(X, "rows of different lengths")
     _check(values, "features in X")
     return _dataset(_l2_normalized(values, "features in X"), config.cache_mb)
 
@@ -82,10 +78,9 @@ def of_images(images: Dataset, values: NDArray, cache_mb: float) -> Dataset:
     Raises:
         ValueError: a value is not finite.
     """
-    rows = _l2_normalized(values, f"features of {images.name}")
-    dataset = _dataset(rows, cache_mb)
+    found = _dataset(_l2_normalized(values, f"features of {images.name}"), cache_mb)
     return images._replace(
-        shape=dataset.shape, images=dataset.images, fetch=dataset.fetch, features_of=images
+        shape=found.shape, images=found.images, fetch=found.fetch, features_of=images
     )
 
 
@@ -112,11 +107,9 @@ def with_neighbors(dataset: Dataset, count: int) -> Dataset:
     views, columns = dataset.shape
     shape = (views + count, columns)
     groups = {"rows of the data": np.arange(dataset.size)}
-    if dataset.known is not None:
-        groups = {
-            "labeled rows": np.flatnonzero(dataset.known >= 0),
-            "unlabeled rows": np.flatnonzero(dataset.known < 0),
-        }
+    if (known := dataset.known) is not None:
+        labeled, unlabeled = np.flatnonzero(known >= 0), np.flatnonzero(known < 0)
+        groups = {"labeled rows": labeled, "unlabeled rows": unlabeled}
     for kind, rows in groups.items():
         if count >= len(rows):
             raise InputError(
@@ -153,10 +146,8 @@ def _check(values: NDArray, name: str) -> None:
     """Raises an `InputError` for an unsupported shape or dtype."""
     shape = " x ".join(map(str, values.shape))
     if values.ndim not in (2, 3) or not values.size:
-        raise InputError(
-            f"{name} must have shape [N x d], or [N x v x d] with v views of each image; got "
-            f"[{shape}]"
-        )
+        wanted = "shape [N x d], or [N x v x d] with v views of each image"
+        raise InputError(f"{name} must have {wanted}; got [{shape}]")
     if values.dtype.kind not in "biuf":
         raise InputError(f"{name} must be real numbers; got {values.dtype}")
 

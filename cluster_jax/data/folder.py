@@ -50,26 +50,16 @@ def load(config: DataConfig) -> Dataset:
     root, all_files, ignored = _files(config.dir)
     labels, names = _labels(all_files)
     indices = subset(len(all_files), config.limit)
-    files = [all_files[i] for i in indices]
+    files, size = tuple(all_files[i] for i in indices), len(indices)
     labels = None if labels is None else labels[indices]
     reader = _Reader(root, files, config)
-    dataset = Dataset(
-        "folder",
-        len(files),
-        reader.shape,
-        None,
-        fetcher(reader.read, config.resize, CHANNELS),
-        labels,
-        names,
-        tuple(files),
-        unreadable=reader.unreadable,
-        read=reader.read,
-        ignored=ignored,
-    )
-    if not config.fits(len(files), reader.shape):
+    fetch = fetcher(reader.read, config.resize, CHANNELS)
+    dataset = Dataset("folder", size, reader.shape, None, fetch, labels, names, files)
+    dataset = dataset._replace(unreadable=reader.unreadable, read=reader.read, ignored=ignored)
+    if not config.fits(size, reader.shape):
         return dataset
-    images, is_unreadable, count = np.empty((len(files), *reader.shape), np.uint8), [], 0
-    for image in map_threaded(reader.attempt, range(len(files)), "reading images"):
+    images, is_unreadable, count = np.empty((size, *reader.shape), np.uint8), [], 0
+    for image in map_threaded(reader.attempt, range(size), "reading images"):
         is_unreadable.append(image is None)
         if image is not None:
             images[count], count = image, count + 1
@@ -150,19 +140,16 @@ class _Reader:
     def check(self) -> None:
         """Raises an `InputError` if too many files, or all, turned out to be unreadable."""
         skipped, count = sorted(self.reasons.items()), len(self._files)
-        examples = "; ".join(f"{self._files[i]} ({reason})" for i, reason in skipped[:3])
-        if len(skipped) > 3:
-            examples += "; ..."
+        most = self._config.max_corrupt_fraction
+        texts = [f"{self._files[i]} ({reason})" for i, reason in skipped[:3]]
+        examples = "; ".join([*texts, *(["..."] if len(skipped) > 3 else [])])
         if len(skipped) == count:
-            raise InputError(
-                f"images in {self._root} must be readable; got {count} files that cannot be read: "
-                f"{examples}"
-            )
-        if len(skipped) > self._config.max_corrupt_fraction * count:
+            found = f"{count} files that cannot be read: {examples}"
+            raise InputError(f"images in {self._root} must be readable; got {found}")
+        if len(skipped) > most * count:
             raise InputError(
                 f"unreadable files in {self._root} must be at most data.max_corrupt_fraction = "
-                f"{self._config.max_corrupt_fraction:g} of all; got {len(skipped)} of {count}: "
-                f"{examples}"
+                f"{most:g} of all; got {len(skipped)} of {count}: {examples}"
             )
 
 
@@ -179,13 +166,12 @@ def _files(dir: str | None) -> tuple[epath.Path, list[str], tuple[tuple[str, int
     Returns:
         The folder; the sorted relative paths of its images; (suffix, number) of its other files.
     """
-    if not dir:
-        raise ValueError("data.dir must be a folder of images; got none")
-    root = epath.Path(dir).expanduser()
-    if not root.exists():
+    root = epath.Path(dir or "").expanduser()
+    if dir and not root.exists():
         raise ValueError(f"data.dir must be an existing folder of images; got {root}")
-    if not root.is_dir():
-        raise ValueError(f"data.dir must be a folder of images; got the file {root}")
+    if not dir or not root.is_dir():
+        found = f"the file {root}" if dir else "none"
+        raise ValueError(f"data.dir must be a folder of images; got {found}")
     is_local = "://" not in str(root)
     paths, to_visit, visited = [], [(root, "")], set()
     others: collections.Counter[str] = collections.Counter()

@@ -38,10 +38,8 @@ def with_crops(dataset: Dataset, data: DataConfig, augment: AugmentConfig) -> Da
     if data.crop == "square":
         return dataset
     if dataset.read is None or not dataset.has_images:
-        raise InputError(
-            f"data.crop must be 'square' for {dataset.name}, which is not read from image files; "
-            "got 'host'"
-        )
+        which = f"{dataset.name}, which is not read from image files"
+        raise InputError(f"data.crop must be 'square' for {which}; got 'host'")
     if augment.crop is None:
         raise InputError("augment.crop must be set with data.crop 'host'; got None")
     scale, ratio = augment.crop.scale, augment.crop.ratio
@@ -60,7 +58,6 @@ def fetch(dataset: Dataset, indices: np.ndarray, *, seed: int, step: int) -> np.
     read, crops = dataset.read, dataset.crops
     assert read is not None
     assert crops is not None
-
     batch = np.empty((len(indices), *dataset.batch_shape), np.uint8)
 
     def fill(row: int) -> None:
@@ -99,7 +96,7 @@ def decode(
         # The getexif of Pillow's PNG class decodes the whole image, since tags may come last.
         orientation = Image.Image.getexif(file).get(ORIENTATION, 1)
         width, height = file.size[::-1] if orientation >= 5 else file.size
-        boxes = [random_box(row, width, height, crops.scale, crops.ratio) for row in draws]
+        boxes = [random_box(row, width, height, crops) for row in draws]
         factor = 2 * crops.size / min(min(box[2:]) for box in boxes)
         file.draft(None, (math.ceil(file.width * factor), math.ceil(file.height * factor)))
         if orientation != 1:
@@ -115,11 +112,7 @@ def decode(
 
 
 def random_box(
-    draws: Sequence[float],
-    width: int,
-    height: int,
-    scale: tuple[float, float],
-    ratio: tuple[float, float],
+    draws: Sequence[float], width: int, height: int, crops: HostCrops
 ) -> tuple[int, int, int, int]:
     """The box (left, top, width, height) of torchvision's RandomResizedCrop.
 
@@ -129,9 +122,9 @@ def random_box(
         draws: 22 numbers in [0, 1): ten for the area, ten for the aspect ratio, two for the place.
         width: of the image, in pixels.
         height: of the image, in pixels.
-        scale: lowest and highest fraction of the area.
-        ratio: lowest and highest aspect ratio, width / height.
+        crops: scale and ratio.
     """
+    scale, ratio = crops.scale, crops.ratio
     low, high = math.log(ratio[0]), math.log(ratio[1])
     for area, aspect in zip(draws[:TRIES], draws[TRIES : 2 * TRIES], strict=True):
         pixels = width * height * (scale[0] + (scale[1] - scale[0]) * area)

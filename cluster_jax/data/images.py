@@ -4,9 +4,10 @@ import dataclasses
 import functools
 import io
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -28,12 +29,8 @@ EXTENSIONS = (
 )  # fmt: skip
 
 # Interpolation of a resize, by the names in timm's model configs.
-INTERPOLATIONS = {
-    "nearest": Image.Resampling.NEAREST,
-    "bilinear": Image.Resampling.BILINEAR,
-    "bicubic": Image.Resampling.BICUBIC,
-    "lanczos": Image.Resampling.LANCZOS,
-}
+Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos"]
+INTERPOLATIONS = {name: Image.Resampling[name.upper()] for name in get_args(Interpolation)}
 
 # Largest number of decoded images that wait to be consumed, which bounds memory.
 CHUNK = 1024
@@ -78,7 +75,7 @@ class DataConfig:
     split: str | None
     label: str
     image_size: Count | None
-    interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos"]
+    interpolation: Interpolation
     limit: Count | None
     cache_mb: NonNegative
     max_corrupt_fraction: Fraction
@@ -202,6 +199,10 @@ def in_memory(
     return Dataset(name, len(images), shape, cached, images.__getitem__, labels, label_names)
 
 
+# The fields of a data set that have an entry for each image.
+_COLUMNS = ("images", "labels", "sources", "known")
+
+
 def select(dataset: Dataset, indices: np.ndarray) -> Dataset:
     """The subset of a data set with the given indices, int `[n]`, in their order."""
 
@@ -210,25 +211,16 @@ def select(dataset: Dataset, indices: np.ndarray) -> Dataset:
             return tuple(values[i] for i in indices)
         return None if values is None else values[indices]
 
-    def unreadable(positions: np.ndarray) -> list[str | None]:
-        assert dataset.unreadable is not None
-        return dataset.unreadable(indices[positions])
+    def of_rows(function: Callable[..., Any] | None) -> Any:
+        if function is None:
+            return None
+        return lambda positions, *more: function(indices[np.asarray(positions)], *more)
 
-    def read(position: int, decode: Callable[[bytes], np.ndarray]) -> np.ndarray:
-        assert dataset.read is not None
-        return dataset.read(int(indices[position]), decode)
-
+    functions = {name: of_rows(getattr(dataset, name)) for name in ("fetch", "unreadable", "read")}
+    columns = {name: take(getattr(dataset, name)) for name in _COLUMNS}
+    images = None if dataset.features_of is None else select(dataset.features_of, indices)
     return dataset._replace(
-        size=len(indices),
-        images=take(dataset.images),
-        fetch=lambda positions: dataset.fetch(indices[np.asarray(positions)]),
-        labels=take(dataset.labels),
-        sources=take(dataset.sources),
-        unreadable=None if dataset.unreadable is None else unreadable,
-        read=None if dataset.read is None else read,
-        known=take(dataset.known),
-        nearest=None,
-        features_of=None if dataset.features_of is None else select(dataset.features_of, indices),
+        size=len(indices), nearest=None, features_of=images, **functions, **columns
     )
 
 
@@ -238,9 +230,9 @@ def without(dataset: Dataset, unreadable: np.ndarray) -> Dataset:
     if dataset.unreadable is None or not len(indices):
         return dataset._replace(unreadable=None)
     reasons, sources = dataset.unreadable(indices), dataset.sources or ()
-    skipped = [(sources[i], str(reason)) for i, reason in zip(indices, reasons, strict=True)]
+    skipped = tuple((sources[i], str(why)) for i, why in zip(indices, reasons, strict=True))
     rest = select(dataset, np.flatnonzero(~unreadable))
-    return rest._replace(skipped=tuple(skipped), unreadable=None)
+    return rest._replace(skipped=skipped, unreadable=None)
 
 
 def readable(dataset: Dataset) -> Dataset:
@@ -296,9 +288,8 @@ def to_8_bit(image: Image.Image, mode: str) -> Image.Image:
             )
         image = Image.fromarray(np.rint(values * (255 / top)).astype(np.uint8))
     if image.has_transparency_data:
-        image = image.convert("RGBA")
         white = Image.new("RGBA", image.size, "white")
-        image = Image.alpha_composite(white, image)
+        image = Image.alpha_composite(white, image.convert("RGBA"))
     return image if image.mode == mode else image.convert(mode)
 
 
@@ -328,17 +319,29 @@ def resize_and_crop_all(images: np.ndarray, resize: Resize | None) -> np.ndarray
     return resized
 
 
+def computed_ahead(
+    function: Callable[[Any], Any], items: Iterable, depth: int, threads: int | None = None
+) -> Generator:
+    """`function` of each item, in order; threads compute at most `depth` items ahead."""
+    remaining = iter(items)
+    pending: deque = deque()
+    pool = ThreadPoolExecutor(threads)
+    try:
+        for item in itertools.islice(remaining, depth):
+            pending.append(pool.submit(function, item))
+        while pending:
+            result = pending.popleft().result()
+            for item in itertools.islice(remaining, 1):
+                pending.append(pool.submit(function, item))
+            yield result
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
 def map_threaded(function: Callable[[Any], Any], items: Sequence, task: str) -> Iterator:
     """`function` of each item, in threads, in order; a progress bar if it takes over 2 s."""
-    with (
-        ThreadPoolExecutor() as pool,
-        tqdm(total=len(items), desc=task, unit="image", delay=2.0, leave=False) as bar,
-    ):
-        remaining = iter(items)
-        while chunk := list(itertools.islice(remaining, CHUNK)):
-            for result in pool.map(function, chunk):
-                bar.update()
-                yield result
+    results, count = computed_ahead(function, items, CHUNK), len(items)
+    return iter(tqdm(results, task, count, unit="image", delay=2.0, leave=False))
 
 
 @functools.cache

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 from collections.abc import Sequence
+from typing import Any
 
 from etils import epath
 from numpy.typing import ArrayLike
@@ -31,29 +32,21 @@ def load(
             training images.
     """
     path = os.fspath(source) if isinstance(source, str | os.PathLike) else None
-    height, width, *_ = shape
+    is_features, (height, width, *_) = len(shape) == 2, shape
+    side = height if height == width and not is_features else None
     # All new images, whatever the training left out.
-    config = dataclasses.replace(
-        config,
-        dir=path,
-        limit=None,
-        image_size=height if len(shape) == 3 and height == width else None,
-        max_corrupt_fraction=1.0,
-        crop="square",
-    )
-    kind = features if len(shape) == 2 else arrays
+    new: dict[str, Any] = {"limit": None, "max_corrupt_fraction": 1.0, "crop": "square"}
+    config = dataclasses.replace(config, dir=path, image_size=side, **new)
     if not isinstance(source, str | os.PathLike):
-        dataset = kind.from_array(source, config)
-    elif kind is features:
+        dataset = (features if is_features else arrays).from_array(source, config)
+    elif is_features:
         dataset = features.load(config, with_labels=False)
     else:
         dataset = _load_path(str(path), config)
-    if len(shape) == 2:
-        if dataset.shape[1] != shape[1]:
-            raise ValueError(
-                f"features must have {shape[1]} columns like those of the training; got "
-                f"{dataset.shape[1]}"
-            )
+    if is_features:
+        if (columns := dataset.shape[1]) != width:
+            like = f"{width} columns like those of the training"
+            raise ValueError(f"features must have {like}; got {columns}")
     else:
         dataset = with_channels(dataset, shape[2])
         if dataset.shape != tuple(shape):
@@ -75,8 +68,6 @@ def _load_path(path: str, config: DataConfig) -> Dataset:
     try:
         image = decode(file.read_bytes(), config.resize, folder.CHANNELS)
     except Exception as error:  # Pillow raises errors of many types on damaged bytes.
-        raise ValueError(
-            f"images must be an image file, a folder, .npy or .npz; got {path}, which cannot be "
-            "read"
-        ) from error
+        kinds = "an image file, a folder, .npy or .npz"
+        raise ValueError(f"images must be {kinds}; got {path}, which cannot be read") from error
     return in_memory("folder", image[None], config)._replace(sources=(file.name,))

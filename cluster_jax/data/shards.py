@@ -57,11 +57,9 @@ class Shards:
         arrays = [_open(file) for file in self.files]
         columns = arrays[0].shape[1]
         for file, array in zip(self.files, arrays, strict=True):
-            if array.shape[1] != columns:
-                raise InputError(
-                    f"{file} must have {columns} columns like {self.files[0].name}; got "
-                    f"{array.shape[1]}"
-                )
+            if (own := array.shape[1]) != columns:
+                like = f"{columns} columns like {self.files[0].name}"
+                raise InputError(f"{file} must have {like}; got {own}")
         self.starts = np.cumsum([0, *(len(array) for array in arrays)])
         self.shape = int(self.starts[-1]), columns
         # As the rows of a table in memory: large integers need float64.

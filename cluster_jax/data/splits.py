@@ -52,11 +52,8 @@ def load(data: DataConfig, novel: NovelConfig) -> tuple[Dataset, Dataset | None]
     if test is not None and test.labels is not None:
         is_novel = test.labels >= novel.classes
         if is_novel.all() or not is_novel.any():
-            kind = "labeled" if is_novel.all() else "novel"
-            raise InputError(
-                f"the {test.size} test images must include some of a {kind} class; got none, hold "
-                "out more"
-            )
+            wanted = f"include some of a {'labeled' if is_novel.all() else 'novel'} class"
+            raise InputError(f"the {test.size} test images must {wanted}; got none, hold out more")
     return dataset, test
 
 
@@ -76,9 +73,9 @@ def with_known(dataset: Dataset, classes: int) -> Dataset:
         )
     count = int(dataset.labels.max()) + 1
     if not 1 <= classes < count:
+        wanted = f"1 to {count - 1} of the {count} classes of {dataset.name}"
         raise ValueError(
-            f"novel.classes, the number of labeled classes, must be 1 to {count - 1} of the "
-            f"{count} classes of {dataset.name}; got {classes}"
+            f"novel.classes, the number of labeled classes, must be {wanted}; got {classes}"
         )
     known = np.where(dataset.labels < classes, dataset.labels, UNLABELED).astype(np.int32)
     dataset = dataset._replace(known=known)
@@ -99,22 +96,20 @@ def with_partial_labels(dataset: Dataset, y: ArrayLike) -> Dataset:
             is reserved for novel classes (`novel_name`).
     """
     classes, dataset = np.asarray(y), readable(dataset)
+    kind = classes.dtype.kind
     if classes.shape != (dataset.size,):
         unreadable = f" ({len(dataset.skipped)} files cannot be read)" if dataset.skipped else ""
         raise ValueError(
             f"y must have one class for each of the {dataset.size} images{unreadable}, -1 where it "
             f"is not known; got shape {classes.shape}"
         )
-    if classes.dtype.kind not in "iuUO":
-        raise ValueError(
-            "y must be integers or names, -1 where the class is not known; got an array of "
-            f"{classes.dtype}"
-        )
-    if classes.dtype.kind in "iu" and classes.min() < UNLABELED:
+    if kind not in "iuUO":
+        wanted = "integers or names, -1 where the class is not known"
+        raise ValueError(f"y must be {wanted}; got an array of {classes.dtype}")
+    if kind in "iu" and classes.min() < UNLABELED:
         raise ValueError(f"y must be -1 for images without a class; got {classes.min()}")
-    if classes.dtype.kind == "O":
-        classes = classes.astype(str)
-    labeled = classes != (str(UNLABELED) if classes.dtype.kind == "U" else UNLABELED)
+    classes = classes if kind in "iu" else classes.astype(str)
+    labeled = classes != (UNLABELED if kind in "iu" else str(UNLABELED))
     known = np.full(dataset.size, UNLABELED, np.int32)
     values, known[labeled] = np.unique(classes[labeled], return_inverse=True)
     check_known(known)
@@ -129,11 +124,10 @@ def novel_name(number: int) -> str:
 
 
 def _check_not_reserved(names: tuple[str, ...]) -> None:
+    must = "names of known classes must differ from those of novel ones"
     for name in names:
         if re.fullmatch(novel_name(0).replace("0", r"\d+"), name):
-            raise ValueError(
-                f"names of known classes must differ from those of novel ones; got {name!r}"
-            )
+            raise ValueError(f"{must}; got {name!r}")
 
 
 def check_known(known: np.ndarray) -> int:
@@ -144,18 +138,15 @@ def check_known(known: np.ndarray) -> int:
     """
     labeled = known >= 0
     if labeled.all() or not labeled.any():
-        missing = "unlabeled" if labeled.all() else "labeled"
-        raise ValueError(
-            "images must be labeled and unlabeled (-1) for novel class discovery; got no "
-            f"{missing} ones"
-        )
-    classes = np.unique(known[labeled])
-    if len(classes) != classes[-1] + 1:
-        gap = np.setdiff1d(np.arange(classes[-1]), classes)[0]
+        must = "images must be labeled and unlabeled (-1) for novel class discovery"
+        raise ValueError(f"{must}; got no {'unlabeled' if labeled.all() else 'labeled'} ones")
+    sizes = np.bincount(known[labeled])
+    if not sizes.all():
+        gap = sizes.argmin()
         raise ValueError(
             f"known classes must be numbered without gaps; got no image of class {gap}"
         )
-    return len(classes)
+    return len(sizes)
 
 
 def known_names(dataset: Dataset) -> tuple[str, ...]:
@@ -182,32 +173,30 @@ def hold_out(dataset: Dataset, *, share: float, seed: int) -> tuple[Dataset, Dat
         raise ValueError(
             f"novel.holdout must be 0 for {dataset.name}, which has no labels; got {share}"
         )
-    test_rows = []
+    is_test = np.zeros(dataset.size, bool)
     for label in np.unique(dataset.labels):
         members = np.flatnonzero(dataset.labels == label)
         shuffled = members[order(len(members), seed, SPLIT, int(label))]
-        test_rows.append(shuffled[: round(share * len(members))])
-    is_test = np.zeros(dataset.size, bool)
-    is_test[np.concatenate(test_rows)] = True
+        is_test[shuffled[: round(share * len(members))]] = True
     if not is_test.any() or is_test.all():
+        which = f"{'all' if is_test.all() else 'none'} of the {dataset.size} images"
         raise ValueError(
             f"novel.holdout must leave images to train and to test on; got {share}, which holds "
-            f"out {'all' if is_test.all() else 'none'} of the {dataset.size} images"
+            f"out {which}"
         )
     return select(dataset, np.flatnonzero(~is_test)), select(dataset, np.flatnonzero(is_test))
 
 
 def _check_test_split(data: DataConfig, split: str, holdout: float) -> None:
     """Raises an `InputError` if training and test images may overlap."""
+    must = "novel.test_split must be None"
     if data.name in ("digits", "folder", "arrays", "features"):
         raise InputError(
-            f"novel.test_split must be None for {data.name}, which has no splits; got {split!r}. "
-            "Set novel.holdout to the share to hold out instead"
+            f"{must} for {data.name}, which has no splits; got {split!r}. Set novel.holdout to the "
+            "share to hold out instead"
         )
     if holdout:
-        raise InputError(
-            f"novel.test_split must be None if novel.holdout is set; got {split!r} and {holdout}"
-        )
+        raise InputError(f"{must} if novel.holdout is set; got {split!r} and {holdout}")
     test, train = (
         {part.split("[")[0].strip() for part in str(splits).split("+")}
         for splits in (split, data.split)

@@ -11,7 +11,7 @@ from typing import NamedTuple, TextIO
 
 import numpy as np
 from etils import epath
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from cluster_jax.core import limits
 from cluster_jax.core.checks import InputError
@@ -118,9 +118,8 @@ def read_labels(path: str, name: str | None, rows: int) -> Labels:
         InputError: the file is missing, or does not hold `rows` labels.
     """
     kind = _file(path, (".npy", ".npz", ".csv", ".txt")).suffix.lower()
-    others: dict[str, NDArray] = {}
     if kind in (".csv", ".txt"):
-        values = _read_lines(path, kind, rows)
+        values, others = _read_lines(path, kind, rows), {}
     else:
         values, others = read_arrays(path, ("labels", "y"), name)
     if values.ndim != 1 or values.dtype.kind not in "biuUS":
@@ -133,12 +132,8 @@ def read_labels(path: str, name: str | None, rows: int) -> Labels:
             f"features and labels must have the same length; got {rows:,} and {len(values):,}"
         )
     present, codes = np.unique(values, return_inverse=True)
-    classes = others.get("label_names")
-    if (
-        classes is not None
-        and values.dtype.kind in "iu"
-        and 0 <= present[0] <= present[-1] < len(classes)
-    ):
+    classes = others.get("label_names", ())
+    if values.dtype.kind in "iu" and 0 <= present[0] <= present[-1] < len(classes):
         present = classes[present]
     names = (v.decode("utf-8", "replace") if isinstance(v, bytes) else str(v) for v in present)
     return Labels(codes.astype(np.int32), tuple(names))
@@ -146,13 +141,12 @@ def read_labels(path: str, name: str | None, rows: int) -> Labels:
 
 def _file(path: str | None, kinds: tuple[str, ...]) -> epath.Path:
     """The existing file at a path, of one of the kinds."""
+    wanted = f"must be a file of type {', '.join(kinds)}"
     if not path:
-        raise InputError(f"data.dir must be a file of type {', '.join(kinds)}; got none")
+        raise InputError(f"data.dir {wanted}; got none")
     file = epath.Path(path).expanduser()
     if file.suffix.lower() not in kinds:
-        raise InputError(
-            f"{path} must be a file of type {', '.join(kinds)}; got {file.suffix or 'no suffix'}"
-        )
+        raise InputError(f"{path} {wanted}; got {file.suffix or 'no suffix'}")
     if not file.exists() or file.is_dir():
         raise InputError(f"{path} must be an existing file; got no such file")
     return file
@@ -182,15 +176,12 @@ def read_arrays(
             # NumPy returns other files of an archive as bytes.
             arrays = [m[:-4] for m in loaded.zip.namelist() if m.endswith(".npy")]
             candidates = [key for key in arrays if key not in ROW_METADATA]
+            names = names if name is None else (name,)
+            only = candidates if len(candidates) == 1 and name is None else ()
+            name = next((key for key in (*names, *only) if key in arrays), None)
             if name is None:
-                choices = (*names, *(candidates if len(candidates) == 1 else ()))
-                name = next((key for key in choices if key in arrays), None)
-            if name not in arrays:
-                wanted = " or ".join(map(repr, names)) if name is None else repr(name)
-                raise InputError(
-                    f"{path} must hold an array {wanted}; got "
-                    f"{', '.join(sorted(candidates)) or 'no arrays'}"
-                )
+                wanted, found = " or ".join(map(repr, names)), ", ".join(sorted(candidates))
+                raise InputError(f"{path} must hold an array {wanted}; got {found or 'no arrays'}")
             values = loaded[name]
             if not isinstance(values, np.ndarray):
                 raise InputError(f"{name!r} of {path} must be an array; got other data")
@@ -208,16 +199,22 @@ def read_arrays(
         raise InputError(f"{path} must be a readable file; got an error: {reason}") from error
 
 
+def one_array(X: ArrayLike, otherwise: str) -> NDArray:
+    """`X` as an array; raises an `InputError` that says what it is `otherwise`."""
+    try:
+        return np.asarray(X)
+    except ValueError as error:
+        raise InputError(f"X must be one array; got {otherwise}") from error
+
+
 def strings(others: Mapping[str, NDArray], key: str, path: str | None) -> tuple[str, ...] | None:
     """One of the further arrays of a file as strings, or None; raises if it is no list of them."""
-    if key not in others:
-        return None
-    if others[key].ndim != 1 or others[key].dtype.kind not in "Uiu":
+    values = others.get(key)
+    if values is not None and (values.ndim != 1 or values.dtype.kind not in "Uiu"):
         raise InputError(
-            f"{key} in {path} must be a list of strings; got {others[key].dtype} of shape "
-            f"{others[key].shape}"
+            f"{key} in {path} must be a list of strings; got {values.dtype} of shape {values.shape}"
         )
-    return tuple(map(str, others[key]))
+    return None if values is None else tuple(map(str, values))
 
 
 def check_labels(others: Mapping[str, NDArray], count: int, path: str | None) -> NDArray | None:
@@ -226,19 +223,17 @@ def check_labels(others: Mapping[str, NDArray], count: int, path: str | None) ->
     Raises:
         InputError: another shape or dtype.
     """
-    labels = others.get("labels", others.get("y"))
+    labels, must = others.get("labels", others.get("y")), f"labels in {path} must be"
     if labels is None:
         return None
     if labels.shape != (count,) or not np.issubdtype(labels.dtype, np.integer):
         raise InputError(
-            f"labels in {path} must be integers of shape ({count},), one per image; got "
-            f"{labels.dtype} of shape {labels.shape}"
+            f"{must} integers of shape ({count},), one per image; got {labels.dtype} of shape "
+            f"{labels.shape}"
         )
-    bounds = np.iinfo(np.int32)
-    if labels.min() < bounds.min or labels.max() > bounds.max:
-        raise InputError(
-            f"labels in {path} must be in the range of int32; got {labels.min()} to {labels.max()}"
-        )
+    low, high, bounds = labels.min(), labels.max(), np.iinfo(np.int32)
+    if low < bounds.min or high > bounds.max:
+        raise InputError(f"{must} in the range of int32; got {low} to {high}")
     return labels.astype(np.int32)
 
 
@@ -252,56 +247,45 @@ def _read_csv(path: str) -> Table:
             raise InputError(f"{path} must not be empty; got no rows")
         line_number, sample = head[-1]
         width, has_unnamed_column = len(sample), len(head) > 1 and not head[0][1][0].strip()
-        n_name_columns = int(
-            has_unnamed_column or bool(sample[0].strip() and not _is_number(sample[0]))
-        )
-        if n_name_columns == width:
+        has_names = has_unnamed_column or bool(sample[0].strip() and not _is_number(sample[0]))
+        first = int(has_names)  # column of numbers
+        if first == width:
             raise InputError(f"{path} must have columns of numbers, separated by commas; got none")
-        if len(head) > 1 and _is_header(path, *head[0], sample, n_name_columns):
+        if len(head) > 1 and _is_header(path, *head[0], sample, first):
             del head[0]
         elif has_unnamed_column:
-            raise InputError(
-                f"{path}, line {head[0][0]}, column 1 must not be empty; got an empty cell"
-            )
+            where = f"{path}, line {head[0][0]}, column 1"
+            raise InputError(f"{where} must not be empty; got an empty cell")
         for number, line in itertools.chain(head, lines):
+            where = f"{path}, line {number}"
             if len(line) != width:
-                raise InputError(
-                    f"{path}, line {number} must have {width} columns; got {len(line)}"
-                )
+                raise InputError(f"{where} must have {width} columns; got {len(line)}")
             try:
-                values.extend(map(float, line[n_name_columns:]))
+                values.extend(map(float, line[first:]))
             except ValueError as error:
-                where = next(i for i in range(n_name_columns, width) if not _is_number(line[i]))
+                i = next(i for i in range(first, width) if not _is_number(line[i]))
                 raise InputError(
-                    f"{path}, line {number}, column {where + 1} must be a number; got "
-                    f"{line[where]!r}"
+                    f"{where}, column {i + 1} must be a number; got {line[i]!r}"
                 ) from error
-            names += line[:n_name_columns]
-    other_names = names[: len(head) - 1] + names[len(head) :]
-    if (
-        n_name_columns
-        and not has_unnamed_column
-        and other_names
-        and all(map(_is_number, other_names))
-    ):
-        raise InputError(
-            f"{path}, line {line_number}, column 1 must be a number; got {sample[0]!r}"
-        )
-    table = np.array(values).reshape(-1, width - n_name_columns)
-    return Table(table, tuple(names) if n_name_columns else None)
+            names += line[:first]
+    others = names[: len(head) - 1] + names[len(head) :]
+    if has_names and not has_unnamed_column and others and all(map(_is_number, others)):
+        where = f"{path}, line {line_number}, column 1"
+        raise InputError(f"{where} must be a number; got {sample[0]!r}")
+    return Table(np.array(values).reshape(-1, width - first), tuple(names) if has_names else None)
 
 
-def _is_header(
-    path: str, number: int, line: list[str], sample: list[str], n_name_columns: int
-) -> bool:
+def _is_header(path: str, number: int, line: list[str], sample: list[str], first: int) -> bool:
     """Whether the first line is a header, judged by its cells and the next line, `sample`.
+
+    Numbers start in the column `first`.
 
     Raises:
         InputError: the line can be read both as a header and as a row.
     """
-    cells = line[n_name_columns:]
+    cells = line[first:]
     if cells == [str(i) for i in range(len(cells))] and len(line) == len(sample):
-        all_integers = all(cell.strip().lstrip("+-").isdigit() for cell in sample[n_name_columns:])
+        all_integers = all(cell.strip().lstrip("+-").isdigit() for cell in sample[first:])
         if len(cells) <= 2 and all_integers and line[0].strip():
             raise InputError(
                 f"{path}, line {number} must be column titles or a row of numbers; got "
@@ -316,16 +300,14 @@ def _read_lines(path: str, kind: str, rows: int) -> NDArray:
     """One label per line: integers if all labels are integers, else strings."""
     with _open(path) as file:
         if kind == ".txt":
-            values = [line.strip() for line in file]
+            lines = [[line] for line in file]
         else:
             lines = [line or [""] for _, line in _lines(path, file, blank=True)]
-            first_wide_row = next((i for i, line in enumerate(lines) if len(line) > 1), None)
-            if first_wide_row is not None:
-                raise InputError(
-                    f"{path} must have one column, the labels; got {len(lines[first_wide_row])} in "
-                    f"row {first_wide_row + 1}"
-                )
-            values = [line[0].strip() for line in lines]
+    for row, line in enumerate(lines, 1):
+        if len(line) > 1:
+            must = f"{path} must have one column, the labels"
+            raise InputError(f"{must}; got {len(line)} in row {row}")
+    values = [line[0].strip() for line in lines]
     while values and not values[-1]:
         values.pop()
     if "" in values:
@@ -333,10 +315,8 @@ def _read_lines(path: str, kind: str, rows: int) -> NDArray:
     if kind == ".csv" and len(values) == rows + 1:
         values = values[1:]
     elif kind == ".csv" and _has_header(values):
-        raise InputError(
-            f"{path} must hold {rows:,} labels; got {len(values) - 1:,} below the title "
-            f"{values[0]!r}"
-        )
+        found = f"{len(values) - 1:,} below the title {values[0]!r}"
+        raise InputError(f"{path} must hold {rows:,} labels; got {found}")
     try:
         return np.array([int(value) for value in values], np.int64)
     except (ValueError, OverflowError):

@@ -43,21 +43,20 @@ def load(config: DataConfig) -> Dataset:
         raise ValueError(
             f"data.label must be a feature of {name}, {', '.join(sorted(features))}; got {label!r}"
         )
-    label_names = getattr(features.get(label), "names", None)
-    label_names = None if label_names is None else tuple(label_names)
-    channels = features["image"].shape[-1]
+    label_names = tuple(getattr(features.get(label), "names", None) or ()) or None
+    shape = tuple(features["image"].shape)
+    channels = shape[-1]
     if channels not in (1, 3):
         raise ValueError(f"images of {name} must have 1 or 3 channels; got {channels}")
-    shape = (resize.side, resize.side, channels) if resize else tuple(features["image"].shape)
+    shape = (resize.side, resize.side, channels) if resize else shape
     if None in shape:
         raise ValueError(
             f"images of {name} must have one size; got several: set data.image_size to resize and "
             "crop them"
         )
     records = subset(len(source), config.limit).tolist()
-    size, labels = len(records), None
-    if label in features:
-        labels = np.empty(size, np.int32)
+    size = len(records)
+    labels = np.empty(size, np.int32) if label in features else None
 
     def read(row: int, decode: Callable[[bytes], np.ndarray]) -> np.ndarray:
         record = source[records[row]]
@@ -88,37 +87,31 @@ def load(config: DataConfig) -> Dataset:
 
 def _open(name: str, dir: str | None, split: str | None) -> tuple[Any, Sequence]:
     """TFDS's builder and its data source, which returns undecoded records."""
-    root = epath.Path(
-        dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
-    ).expanduser()
+    dir = dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
+    root = epath.Path(dir).expanduser()
     prepare = (
         f"prepare it with TensorFlow (this package's extra tfds) by "
         f"`tfds build {name} --file_format={FORMAT} --data_dir={root}`"
     )
     folder = _version(root, name)
     if folder is None:
-        raise ValueError(
-            f"data.name must be digits, folder, arrays, or a TFDS set in {root}; got '{name}': if "
-            f"TFDS has it, {prepare}"
-        )
+        sources = f"digits, folder, arrays, or a TFDS set in {root}"
+        raise ValueError(f"data.name must be {sources}; got '{name}': if TFDS has it, {prepare}")
     with warnings.catch_warnings():
         # TFDS's import warns about its own dependencies.
         warnings.simplefilter("ignore")
         import tensorflow_datasets as tfds
     builder = tfds.builder_from_directory(folder)
-    formats = {form.value for form in builder.info.available_file_formats()}
+    formats = sorted(form.value for form in builder.info.available_file_formats())
     if FORMAT not in formats:
-        raise ValueError(
-            f"{folder} must be prepared as {FORMAT}; got {', '.join(sorted(formats))}, which only "
-            f"TensorFlow reads: {prepare}"
-        )
+        found = f"{', '.join(formats)}, which only TensorFlow reads: {prepare}"
+        raise ValueError(f"{folder} must be prepared as {FORMAT}; got {found}")
     splits = ", ".join(sorted(builder.info.splits))
     if not split:
         raise ValueError(f"data.split must be a split of {name}, {splits}; got none")
     if "image" not in builder.info.features:
-        raise ValueError(
-            f"{name} must have a feature 'image'; got {', '.join(builder.info.features)}"
-        )
+        found = ", ".join(builder.info.features)
+        raise ValueError(f"{name} must have a feature 'image'; got {found}")
     # Pillow decodes the images, so that images of all sources are resized in the same way.
     raw = {"image": tfds.decode.SkipDecoding()}
     try:

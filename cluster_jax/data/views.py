@@ -191,13 +191,13 @@ def make(config: AugmentConfig) -> Augment:
     mean, std = config.mean, config.std
 
     def standardized(image: Array) -> Array:
-        if image.shape[-1] != len(mean):
+        if (channels := image.shape[-1]) != len(mean):
             raise ValueError(
-                "augment.mean and augment.std must have one value for each of the "
-                f"{image.shape[-1]} channels, or be None; got {len(mean)}"
+                f"augment.mean and augment.std must have one value for each of the {channels} "
+                f"channels, or be None; got {len(mean)}"
             )
-        channel_mean, channel_std = jnp.array(mean, image.dtype), jnp.array(std, image.dtype)
-        return (image - channel_mean[None, None]) / channel_std[None, None]
+        center, scale = (jnp.array(values, image.dtype)[None, None] for values in (mean, std))
+        return (image - center) / scale
 
     def clean(image: Array) -> Array:
         if image.ndim == 4:
@@ -208,29 +208,27 @@ def make(config: AugmentConfig) -> Augment:
         return standardized(augment.fit(_to_float(image), config.size))
 
     def view(key: Array, image: Array, number: int) -> Array:
-        section, blurred = config, _probabilities(config.blur)[number]
+        section = config
         if image.ndim == 4:
             image, section = image[number], dataclasses.replace(config, crop=None)
-        solarized = _probabilities(config.solarize)[number]
+        blurred, solarized = (_probabilities(c)[number] for c in (config.blur, config.solarize))
         return standardized(_augmented(section, key, _to_float(image), blurred, solarized))
 
     return Augment(partial(view, number=0), partial(view, number=1), clean)
 
 
 # Compiled as a part of the step; jitted, so that the views of a batch are traced once.
-@partial(jax.jit, static_argnames=("config", "blur_probability", "solarize_probability"))
+@partial(jax.jit, static_argnames=("config", "blurred", "solarized"))
 def _augmented(
-    config: AugmentConfig,
-    key: Array,
-    x: Array,
-    blur_probability: float,
-    solarize_probability: float,
+    config: AugmentConfig, key: Array, x: Array, blurred: float, solarized: float
 ) -> Array:
-    """One view of an image of floats in [0, 1], not standardized."""
+    """One view of an image of floats in [0, 1], not standardized.
+
+    `blurred` and `solarized` are the probabilities of blur and solarization in this view.
+    """
     chance_key, crop_key, jitter_key, blur_key, affine_key, noise_key = jax.random.split(key, 6)
-    flip_draw, jitter_draw, gray_draw, blur_draw, solarize_draw = jax.random.uniform(
-        chance_key, (5,)
-    )
+    draws = jax.random.uniform(chance_key, (5,))
+    flip_draw, jitter_draw, gray_draw, blur_draw, solarize_draw = draws
     crop, jitter, blur, affine = config.crop, config.jitter, config.blur, config.affine
     if crop is not None:
         box = augment.random_box(crop_key, x.shape, crop.scale, crop.ratio)
@@ -240,24 +238,18 @@ def _augmented(
     if config.flip:
         x = jnp.where(flip_draw < config.flip, augment.flip(x), x)
     if jitter is not None and jitter.probability:
-        changed = augment.random_jitter(
-            jitter_key,
-            x,
-            brightness=jitter.brightness,
-            contrast=jitter.contrast,
-            saturation=jitter.saturation,
-            hue=jitter.hue,
-        )
+        strengths = jitter.brightness, jitter.contrast, jitter.saturation
+        changed = augment.random_jitter(jitter_key, x, strengths, jitter.hue)
         x = jnp.where(jitter_draw < jitter.probability, changed, x)
     if config.grayscale:
         x = jnp.where(gray_draw < config.grayscale, augment.grayscale(x), x)
-    if blur is not None and blur_probability:
+    if blur is not None and blurred:
         sigma = jax.random.uniform(blur_key, (), x.dtype, *blur.sigma)
         changed = augment.gaussian_blur(x, sigma, blur.kernel // 2)
-        x = jnp.where(blur_draw < blur_probability, changed, x)
-    if config.solarize is not None and solarize_probability:
+        x = jnp.where(blur_draw < blurred, changed, x)
+    if config.solarize is not None and solarized:
         changed = augment.solarize(x, config.solarize.threshold)
-        x = jnp.where(solarize_draw < solarize_probability, changed, x)
+        x = jnp.where(solarize_draw < solarized, changed, x)
     if affine is not None and affine != AffineConfig(0, 0, 0, 0):
         x = augment.random_affine(affine_key, x, **dataclasses.asdict(affine))
     if config.noise:
@@ -272,7 +264,5 @@ def _to_float(image: Array) -> Array:
 
 def _probabilities(config: BlurConfig | SolarizeConfig | None) -> tuple[float, float]:
     """Probabilities of an augmentation in view a and in view b."""
-    if config is None:
-        return 0.0, 0.0
-    value = config.probability
+    value = 0.0 if config is None else config.probability
     return value if isinstance(value, tuple) else (value, value)

@@ -95,7 +95,7 @@ def _crop_ratio(files) -> dict:
     contents = [file.read_bytes() for file in files]
     boxes = [
         [
-            host_crops.random_box(row, *Image.open(file).size, CROPS.scale, CROPS.ratio)
+            host_crops.random_box(row, *Image.open(file).size, CROPS)
             for row in host_crops.random_draws(0, 0, i)
         ]
         for i, file in enumerate(files)

@@ -26,13 +26,14 @@ affine = jax.jit(augment.affine)
 
 @jax.jit
 def _jitters(keys, image, strengths):
-    return jax.vmap(lambda key: augment.random_jitter(key, image, **strengths))(keys)
+    *factors, hue = strengths
+    return jax.vmap(lambda key: augment.random_jitter(key, image, tuple(factors), hue))(keys)
 
 
 def random_jitters(key, image, **strengths):
     """2,000 random jitters of one image; strengths that are left out are 0."""
     names = ("brightness", "contrast", "saturation", "hue")
-    strengths = {name: strengths.get(name, 0.0) for name in names}
+    strengths = tuple(strengths.get(name, 0.0) for name in names)
     return np.asarray(_jitters(jax.random.split(key, 2000), image, strengths))
 
 
@@ -227,11 +228,7 @@ def test_random_jitter_uses_all_orders(keys, image):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(augment, "jitter", spy)
         draw = jax.jit(
-            jax.vmap(
-                lambda key: augment.random_jitter(
-                    key, image, brightness=0.4, contrast=0.4, saturation=0.2, hue=0.1
-                )
-            )
+            jax.vmap(lambda key: augment.random_jitter(key, image, (0.4, 0.4, 0.2), 0.1))
         )
         orders = np.asarray(draw(jax.random.split(next(keys), 2400)))
     _, counts = np.unique(orders, axis=0, return_counts=True)

@@ -74,8 +74,9 @@ def test_boxes_are_those_of_the_device(width, height):
     """Equal means of area, aspect and place over many draws of both implementations."""
     rng = np.random.default_rng(0)
     scale, ratio = (0.2, 1.0), (3 / 4, 4 / 3)
+    crops = CROPS._replace(scale=scale, ratio=ratio)
     found = np.array(
-        [host_crops.random_box(row, width, height, scale, ratio) for row in rng.random((4000, 22))]
+        [host_crops.random_box(row, width, height, crops) for row in rng.random((4000, 22))]
     )
     left, top, w, h = found.T
     assert min(left.min(), top.min()) >= 0
@@ -95,7 +96,7 @@ def test_a_crop_is_the_resized_box(rng):
     draws = rng.random((2, 22)).tolist()
     got = decode(encoded(pixels), CROPS, draws, 3)
     for view, row in zip(got, draws, strict=True):
-        left, top, w, h = host_crops.random_box(row, 30, 20, CROPS.scale, CROPS.ratio)
+        left, top, w, h = host_crops.random_box(row, 30, 20, CROPS)
         box = Image.fromarray(pixels).crop((left, top, left + w, top + h))
         wanted = np.asarray(box.resize((4, 4), Image.Resampling.BILINEAR))
         np.testing.assert_array_equal(view, wanted)
@@ -125,7 +126,7 @@ def test_a_large_jpeg_is_decoded_at_a_fraction(rng, monkeypatch):
     )
     crops = CROPS._replace(size=40)
     part = decode(data, crops, draws, 3)
-    boxes = [host_crops.random_box(row, 800, 600, CROPS.scale, CROPS.ratio) for row in draws]
+    boxes = [host_crops.random_box(row, 800, 600, CROPS) for row in draws]
     smallest = min(min(w, h) for _, _, w, h in boxes) * sizes[0][0] / 800
     assert sizes[0][0] < 800
     assert 2 * 40 <= smallest < 4 * 40  # at half the size it would be too small

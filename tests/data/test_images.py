@@ -163,7 +163,7 @@ def test_each_keeps_the_order_and_bounds_what_is_in_flight(monkeypatch):
 
     results = images.map_threaded(double, range(19), "doubling")
     assert [next(results), next(results)] == [0, 2]
-    assert len(begun) <= 4
+    assert len(begun) <= 4 + 2
     assert list(results) == [2 * i for i in range(2, 19)]
 
 
