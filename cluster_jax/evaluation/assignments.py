@@ -65,11 +65,11 @@ def read_workdir(workdir: epath.PathLike) -> Table:
     if not file.exists():
         raise InputError(f"arguments must be workdirs of finished runs; got {workdir}, without one")
     titles, rows = read(file)
-    name = next((title for title in ("image", "row") if title in titles), None)
-    cluster = next((title for title in ("class", "cluster") if title in titles), None)
-    if name is None or cluster is None:
+    names = [title for title in ("image", "row") if title in titles]
+    clusters = [title for title in ("class", "cluster") if title in titles]
+    if not names or not clusters:
         raise InputError(f"{file} must have a column of names and one of clusters; got {titles}")
-    return Table(titles, rows, name, cluster)
+    return Table(titles, rows, names[0], clusters[0])
 
 
 def read(file: epath.Path) -> tuple[Sequence[str], list[dict[str, str]]]:
@@ -145,15 +145,12 @@ def _cluster_columns(result: Clustering) -> dict[str, Column]:
 
 def duplicates_csv(dataset: Dataset, found: Duplicates) -> str:
     """The table `duplicates.csv`, one row per image in a group; only a header without groups."""
-    images = found.images.tolist()
-    return to_csv(
-        {
-            "group": found.groups,
-            "kind": np.where(found.is_exact, "exact", "near"),
-            "image": images if dataset.sources is None else [dataset.sources[i] for i in images],
-            "similarity": found.similarities,
-        }
-    )
+    images: list = found.images.tolist()
+    if dataset.sources is not None:
+        images = [dataset.sources[i] for i in images]
+    kinds = np.where(found.is_exact, "exact", "near")
+    columns = {"group": found.groups, "kind": kinds, "image": images}
+    return to_csv({**columns, "similarity": found.similarities})
 
 
 def _cells(column: Column) -> Sequence[Any]:

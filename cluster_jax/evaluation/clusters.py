@@ -12,6 +12,7 @@ from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.clustering.reduce import MAP_COLUMNS, reduce
 from cluster_jax.clustering.smooth_tree import Membership, SmoothTree
 from cluster_jax.core import arrays
+from cluster_jax.data.shards import Shards
 from cluster_jax.evaluation.options import ClusterOptions, resolve
 from cluster_jax.metrics import partition
 from cluster_jax.metrics.silhouette import silhouette
@@ -97,17 +98,26 @@ def cluster(
             result = run_gridshift(points, true_labels, bandwidth=width, random_state=seed)
         else:
             progress(f"running k-means {text}, k = {k}, n_init = {options.n_init} ...")
-            result = _run_kmeans(points, true_labels, options)
+            result, _ = run_kmeans(points, true_labels, options)
     progress("scoring ...")
+    return with_silhouettes(features, result, options)
+
+
+def with_silhouettes(features: NDArray, result: Clustering, options: ClusterOptions) -> Clustering:
+    """The result with silhouettes and sizes of the clusters among its metrics, see `cluster`."""
     labels, metrics = result.cluster_labels, dict(result.metrics)
-    sample: dict[str, Any] = {"sample_size": SILHOUETTE_ROWS, "seed": seed}
-    metrics["silhouette"] = silhouette(features, labels, metric=map_options["metric"], **sample)
+    sample: dict[str, Any] = {"sample_size": SILHOUETTE_ROWS, "seed": options.seed}
+    metrics["silhouette"] = silhouette(features, labels, metric=str(options.metric), **sample)
     if options.reduce != "none":
         metrics["silhouette_reduced"] = silhouette(result.points, labels, **sample)
     metrics["silhouette_rows"] = min(SILHOUETTE_ROWS, len(features))
+    return result._replace(metrics={**metrics, "cluster_sizes": sizes_of(labels)})
+
+
+def sizes_of(labels: NDArray) -> dict[int, int]:
+    """Cluster -> number of its rows."""
     ids, sizes = np.unique(labels, return_counts=True)
-    metrics["cluster_sizes"] = dict(zip(ids.tolist(), sizes.tolist(), strict=True))
-    return result._replace(metrics=metrics)
+    return dict(zip(ids.tolist(), sizes.tolist(), strict=True))
 
 
 def run_gridshift(points: NDArray, true_labels: NDArray | None, **grid_options: Any) -> Clustering:
@@ -125,18 +135,17 @@ def run_gridshift(points: NDArray, true_labels: NDArray | None, **grid_options: 
         bandwidths, `stability`, and the number of `outliers`.
     """
     grid = GridShift(**grid_options).fit(points)
-    located = grid.locate(points)
-    curve = grid.bandwidth_curve_
+    labels, curve, located = grid.labels_, grid.bandwidth_curve_, grid.locate(points)
+    outliers, distances = located.outliers, located.distances.astype(np.float32)
     metrics = {
-        **scores(true_labels, grid.labels_),
-        "n_large": len(np.unique(grid.labels_[~located.outliers])),
+        **scores(true_labels, labels),
+        "n_large": len(np.unique(labels[~outliers])),
         "bandwidth": float(grid.bandwidth_),
         "verdict": None if curve is None else curve.verdict,
         "stability": grid.stability_,
-        "outliers": int(located.outliers.sum()),
+        "outliers": int(outliers.sum()),
     }
-    labels, distances = grid.labels_.astype(np.int32), located.distances.astype(np.float32)
-    centers, outliers = grid.cluster_centers_, located.outliers
+    centers, labels = grid.cluster_centers_, labels.astype(np.int32)
     return Clustering(metrics, points, centers, labels, distances, outliers, curve)
 
 
@@ -227,43 +236,57 @@ def _map_of_smooth_rows(
 
 def scores(true_labels: NDArray | None, cluster_labels: NDArray) -> dict[str, Any]:
     """`metrics.partition.scores`; without labels, every score is None."""
-    if true_labels is None:
-        n_clusters = len(np.unique(cluster_labels))
-        return {**dict.fromkeys(partition.SCORES), "n_clusters": n_clusters}
-    return partition.scores(true_labels, cluster_labels)
+    if true_labels is not None:
+        return partition.scores(true_labels, cluster_labels)
+    return dict.fromkeys(partition.SCORES) | {"n_clusters": len(np.unique(cluster_labels))}
 
 
 def _shape(features: NDArray) -> str:
     return " x ".join(f"{side:,}" for side in features.shape)
 
 
-def _run_kmeans(
-    points: NDArray, true_labels: NDArray | None, options: ClusterOptions
-) -> Clustering:
-    from cluster_jax.clustering.kmeans import kmeans
+def run_kmeans(
+    x: NDArray | Shards,
+    true_labels: NDArray | None,
+    options: ClusterOptions,
+    sample: NDArray | None = None,
+) -> tuple[Clustering, NDArray]:
+    """Clusters rows by k-means; rows in shards are read in blocks.
 
-    assert options.k is not None  # Checked by ClusterOptions.
+    Args:
+        x: `[n, d]`.
+        true_labels: int `[n]`, used for scores only, or None.
+        options: of k-means, with `k`.
+        sample: int `[m]`, the rows that the result describes; None: all rows, which shards need
+            not fit into memory for.
+
+    Returns:
+        The result, whose metrics beside the scores are `k_given`, `inertia`, and `updates`; and the
+        clusters of all rows, int32 `[n]`.
+    """
+    from cluster_jax.clustering.kmeans import kmeans, kmeans_blocks
+
     # Rows are compared by angle only as features: in a map the origin has no meaning.
     spherical = options.metric == "cosine" and options.reduce == "none"
-    fitted = kmeans(
-        points,
-        options.k,
-        metric="spherical" if spherical else "euclidean",
-        n_init=options.n_init,
-        max_iter=options.max_iter,
-        seed=options.seed,
-    )
-    centers, labels = np.asarray(fitted.centers), np.asarray(fitted.labels)
+    settings = {name: getattr(options, name) for name in ("n_init", "max_iter", "seed")}
+    settings["metric"] = "spherical" if spherical else "euclidean"
+    assert options.k is not None  # Checked by ClusterOptions.
+    if isinstance(x, Shards):
+        fitted = kmeans_blocks(x, options.k, **settings)
+    else:
+        fitted = kmeans(x, options.k, **settings)
+    metrics = {
+        **scores(true_labels, fitted.labels),
+        "k_given": options.k,
+        "inertia": float(fitted.inertia),
+        "updates": int(fitted.n_iter),
+    }
+    described = slice(None) if sample is None else sample
+    points, labels, centers = x[described], fitted.labels[described], fitted.centers
     if spherical:  # Half the squared distance of unit rows is 1 - cosine.
         unit, directions = arrays.normalize_rows(points), arrays.normalize_rows(centers)
         distances = arrays.distances_to_centers(unit, directions, labels) ** 2 / 2
     else:
         distances = arrays.distances_to_centers(points, centers, labels)
-    metrics = {
-        **scores(true_labels, labels),
-        "k_given": options.k,
-        "inertia": float(fitted.inertia),
-        "updates": int(fitted.n_iter),
-    }
-    labels, distances = labels.astype(np.int32), distances.astype(np.float32)
-    return Clustering(metrics, points, centers, labels, distances, np.zeros(len(points), bool))
+    outliers, distances = np.zeros(len(points), bool), distances.astype(np.float32)
+    return Clustering(metrics, points, centers, labels, distances, outliers), fitted.labels

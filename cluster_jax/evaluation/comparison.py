@@ -75,9 +75,8 @@ def compare(before: Mapping[str, str], after: Mapping[str, str]) -> Comparison:
     if not images:
         raise InputError("the runs must have images in common; got none of the same name")
     old, new = [before[name] for name in images], [after[name] for name in images]
-    (old_names, old_codes), (new_names, new_codes) = (
-        np.unique(column, return_inverse=True) for column in (old, new)
-    )
+    old_names, old_codes = np.unique(old, return_inverse=True)
+    new_names, new_codes = np.unique(new, return_inverse=True)
     pairs = partition.matching(old_codes, new_codes).items()
     matched = {str(new_names[b]): str(old_names[a]) for b, a in pairs}
     common = len(images)

@@ -62,38 +62,33 @@ def apply(table: Table, files: Sequence[epath.PathLike]) -> Corrected:
             raise InputError(f"{file} must be a file that a report has saved; got no such file")
         titles, corrections = assignments.read(path)
         if tuple(titles) not in [(noun, "cluster", "correction", "to") for noun in _NOUNS]:
-            raise InputError(
-                f"{file} must have the columns image, cluster, correction, to, as a report saves "
-                f"them; got {', '.join(titles) or 'none'}"
-            )
+            columns = "the columns image, cluster, correction, to, as a report saves them"
+            raise InputError(f"{file} must have {columns}; got {', '.join(titles) or 'none'}")
         for line, correction in enumerate(corrections, 2):
             name, cluster, kind, to = (correction[title] for title in titles)
-            expected = f"line {line} of {file} must"
+            must = f"line {line} of {file} must"
             if name not in places:
-                raise InputError(f"{expected} name an image or row of the run; got {name!r}")
-            if cluster != after[places[name]]:
+                raise InputError(f"{must} name an image or row of the run; got {name!r}")
+            if cluster != (current := after[places[name]]):
                 raise InputError(
-                    f"{expected} name the cluster that {name!r} is in, {after[places[name]]}; "
-                    f"got {cluster!r}: it was saved by the report of another run"
+                    f"{must} name the cluster that {name!r} is in, {current}; got {cluster!r}: it "
+                    "was saved by the report of another run"
                 )
             if (kind, to) != ("wrong", "") and (kind != "move" or to not in clusters_of_run):
-                raise InputError(
-                    f"{expected} say 'wrong', or 'move' and a cluster of the run; got {kind!r} and "
-                    f"{to!r}"
-                )
+                wanted = "say 'wrong', or 'move' and a cluster of the run"
+                raise InputError(f"{must} {wanted}; got {kind!r} and {to!r}")
             after[places[name]] = to or str(NO_CLUSTER)
     changed = {i: to for i, old, to in zip(rows, before, after, strict=True) if to != old}
     corrected = [dict(row) for row in table.rows]
     for i, cluster in changed.items():
         corrected[i] |= {title: "" for title in _OF_CLUSTER if title in corrected[i]}
         corrected[i][table.cluster] = cluster if cluster == str(NO_CLUSTER) else novel + cluster
-    columns: dict[str, assignments.Column] = {
-        title: [assignments.unescaped(row[title]) for row in corrected] for title in table.titles
-    }
-    columns["corrected"] = np.isin(np.arange(len(corrected)), list(changed))
+    cells = {title: [assignments.unescaped(r[title]) for r in corrected] for title in table.titles}
+    is_changed = np.isin(np.arange(len(corrected)), list(changed))
+    csv = assignments.to_csv({**cells, "corrected": is_changed})
     n_lost = list(changed.values()).count(str(NO_CLUSTER))
     text = f"{len(changed) - n_lost:,} moved, {n_lost:,} in no cluster ({NO_CLUSTER})"
-    return Corrected(assignments.to_csv(columns), np.array(rows), np.array(after, np.int64), text)
+    return Corrected(csv, np.array(rows), np.array(after, np.int64), text)
 
 
 def report_data(

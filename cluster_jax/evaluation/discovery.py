@@ -127,8 +127,7 @@ def discover(
     cluster_labels = np.argmax(logits if scores is None else scores, axis=1).astype(np.int32)
     classes = known.astype(np.int32)
     classes[unlabeled] = n_known + cluster_labels
-    labeled = ~unlabeled
-    labeled_acc = float(np.mean(np.argmax(train.labeled_logits[labeled], axis=1) == known[labeled]))
+    labeled_acc = _share_right(train.labeled_logits, known, ~unlabeled)
     confidence = float(np.mean(np.max(special.softmax(logits, axis=1), axis=1)))
     metrics: dict[str, Any] = {
         "novel_classes": n_novel,
@@ -148,9 +147,9 @@ def discover(
         if initial_features is not None:
             baseline = kmeans(initial_features[unlabeled], n_novel, n_init=n_init, seed=seed).labels
             metrics["kmeans_before_acc"] = partition.accuracy(true_labels, baseline)
-        if test is not None and test.true_labels is not None:
+        if test is not None:
             matching = partition.matching(true_labels, cluster_labels)
-            metrics["test"] = _test_metrics(train, classes, matching, test, test.true_labels)
+            metrics["test"] = _test_metrics(train, classes, matching, test)
     features = train.features[unlabeled]
     means = arrays.cluster_means(features, cluster_labels)
     distances = arrays.distances_to_centers(features, means, cluster_labels)
@@ -159,23 +158,23 @@ def discover(
 
 
 def _test_metrics(
-    train: NetworkOutputs,
-    classes: NDArray,
-    matching: Mapping[int, int],
-    test: NetworkOutputs,
-    true_labels: NDArray,
-) -> dict[str, float]:
+    train: NetworkOutputs, classes: NDArray, matching: Mapping[int, int], test: NetworkOutputs
+) -> dict[str, float] | None:
     """Accuracies on test images; `matching`: novel class -> true class, by the training images."""
-    n_known = train.labeled_logits.shape[1]
-    novel = true_labels >= n_known
-    labeled = ~novel
+    if test.true_labels is None:
+        return None
+    n_known, labels = train.labeled_logits.shape[1], test.true_labels
+    novel = labels >= n_known
     nearest = out_of_sample.neighbors(test.features, train.features, VOTERS)
     votes = out_of_sample.vote(nearest, classes)
     predicted = [c if c < n_known else matching.get(c - n_known, -1) for c in votes]
-    novel_acc = partition.accuracy(true_labels[novel], np.argmax(test.novel_logits[novel], axis=1))
-    correct = np.argmax(test.labeled_logits[labeled], axis=1) == true_labels[labeled]
     return {
-        "novel_acc": novel_acc,
-        "labeled_acc": float(np.mean(correct)),
-        "all_acc": float(np.mean(np.asarray(predicted) == true_labels)),
+        "novel_acc": partition.accuracy(labels[novel], test.novel_logits[novel].argmax(axis=1)),
+        "labeled_acc": _share_right(test.labeled_logits, labels, ~novel),
+        "all_acc": float(np.mean(np.asarray(predicted) == labels)),
     }
+
+
+def _share_right(logits: NDArray, labels: NDArray, where: NDArray) -> float:
+    """Fraction of the images, among those chosen by `where`, whose highest logit is their label."""
+    return float(np.mean(np.argmax(logits[where], axis=1) == labels[where]))

@@ -136,11 +136,9 @@ def first_copies(fetch_images: Callable[[NDArray], NDArray], count: int) -> NDAr
     """The first image with the same pixels as each image, by SHA-256, int64 `[count]`."""
     seen: dict[bytes, int] = {}
     origins = np.empty(count, np.int64)
-    for start in range(0, count, _BATCH):
-        indices = np.arange(start, min(start + _BATCH, count))
+    for indices in np.split(np.arange(count), range(_BATCH, count, _BATCH)):
         for i, image in zip(indices.tolist(), fetch_images(indices), strict=True):
-            digest = hashlib.sha256(image.tobytes()).digest()
-            origins[i] = seen.setdefault(digest, i)
+            origins[i] = seen.setdefault(hashlib.sha256(image.tobytes()).digest(), i)
     return origins
 
 

@@ -88,9 +88,6 @@ def evaluate(
         "linear_probe": probe,
         "collapse": {name: collapse(f) for name, f in embedding.items()},
     }
-    return Evaluation(
-        metrics,
-        found._replace(points=found.points.astype(np.float32)),
-        kmeans_labels.astype(np.int32),
-        out_of_sample.novelty_threshold(x),
-    )
+    found = found._replace(points=found.points.astype(np.float32))
+    threshold = out_of_sample.novelty_threshold(x)
+    return Evaluation(metrics, found, kmeans_labels.astype(np.int32), threshold)

@@ -9,11 +9,18 @@ from etils import epath
 from numpy.typing import NDArray
 
 from cluster_jax.clustering import knn
-from cluster_jax.core.arrays import blocks, distances_to_centers, normalize_rows
+from cluster_jax.core.arrays import blocks, normalize_rows
 from cluster_jax.data.shards import Shards
-from cluster_jax.evaluation.clusters import SILHOUETTE_ROWS, Clustering, cluster, scores
+from cluster_jax.evaluation.clusters import (
+    SILHOUETTE_ROWS,
+    Clustering,
+    cluster,
+    run_kmeans,
+    scores,
+    sizes_of,
+    with_silhouettes,
+)
 from cluster_jax.evaluation.options import ClusterOptions, check_k, resolve
-from cluster_jax.metrics.silhouette import silhouette
 
 # Rows of the sample.
 SAMPLE = 10_000
@@ -83,8 +90,9 @@ def cluster_shards(
     values, used = features[sample], {"all": n, "files": len(features.files)}
     if options.method == "kmeans" and options.reduce == "none":
         progress(f"running k-means on all {n:,} rows, read in blocks, k = {options.k} ...")
-        result, labels = _kmeans(features, sample, values, options)
-        shares, used = None, {**used, "clustered": n}
+        result, labels = run_kmeans(features, None, options, sample)
+        result, shares = with_silhouettes(values, result, options), None
+        used = {**used, "clustered": n}
     else:
         progress(f"clustering a random sample of {len(sample):,} of {n:,} rows ...")
         known = None if true_labels is None else true_labels[sample]
@@ -92,51 +100,14 @@ def cluster_shards(
         labels, shares = _place(features, sample, values, result, options, progress)
         used = {**used, "clustered": len(sample), "placed_by_neighbors": n - len(sample)}
     small = np.unique(result.cluster_labels[result.outliers])
-    ids, sizes = np.unique(labels, return_counts=True)
     metrics = {
         **result.metrics,
         **scores(true_labels, labels),
         "outliers": int(np.isin(labels, small).sum()),
-        "cluster_sizes": dict(zip(ids.tolist(), sizes.tolist(), strict=True)),
+        "cluster_sizes": sizes_of(labels),
     }
     used |= {"in_report": len(sample), "in_silhouette": min(len(sample), SILHOUETTE_ROWS)}
     return LargeClustering(sample, result._replace(metrics=metrics), labels, shares, used)
-
-
-def _kmeans(
-    features: Shards, sample: NDArray, values: NDArray, options: ClusterOptions
-) -> tuple[Clustering, NDArray]:
-    from cluster_jax.clustering.kmeans import kmeans_blocks
-
-    assert options.k is not None  # Checked by ClusterOptions.
-    fitted = kmeans_blocks(
-        features,
-        options.k,
-        metric="spherical" if options.metric == "cosine" else "euclidean",
-        n_init=options.n_init,
-        max_iter=options.max_iter,
-        seed=options.seed,
-    )
-    labels, centers = fitted.labels[sample], fitted.centers
-    metric = "cosine" if options.metric == "cosine" else "euclidean"
-    metrics = {
-        "k_given": options.k,
-        "inertia": fitted.inertia,
-        "updates": fitted.n_iter,
-        "silhouette": silhouette(
-            values, labels, metric=metric, sample_size=SILHOUETTE_ROWS, seed=options.seed
-        ),
-        "silhouette_rows": min(SILHOUETTE_ROWS, len(values)),
-    }
-    rows = normalize_rows(values) if metric == "cosine" else values
-    distances = distances_to_centers(rows, centers, labels)
-    # Of unit rows, half the squared distance is 1 - cosine.
-    distances = distances**2 / 2 if metric == "cosine" else distances
-    outliers = np.zeros(len(values), bool)
-    clustering = Clustering(
-        metrics, values, centers, labels, distances.astype(np.float32), outliers
-    )
-    return clustering, fitted.labels
 
 
 def _place(
@@ -150,14 +121,14 @@ def _place(
     """Labels int32 `[n]` and shares float32 `[n]` of all rows by votes of the sample."""
     n = len(features)
     labels, shares = np.empty(n, np.int32), np.empty(n, np.float32)
-    is_cosine, tree, shown = options.metric == "cosine", result.tree, 0
-    voters = normalize_rows(values) if is_cosine else values
+    tree, shown = result.tree, 0
+    prepared = normalize_rows if options.metric == "cosine" else np.asarray
+    voters = prepared(values)
     for rows, block in features.blocks():
         if tree is not None:
             votes = tree.predict_proba(block)
         else:
-            queries = normalize_rows(block) if is_cosine else block
-            near = knn.nearest(queries, voters, options.n_neighbors)
+            near = knn.nearest(prepared(block), voters, options.n_neighbors)
             votes = knn.vote(near, result.cluster_labels)
         labels[rows], shares[rows] = votes.argmax(axis=1), votes.max(axis=1)
         if rows.stop * 10 // n > shown:
@@ -176,15 +147,10 @@ def write_assignments(path: epath.Path, found: LargeClustering) -> None:
     # Loads JAX, which wrong input must not wait for.
     from cluster_jax.evaluation import assignments
 
-    in_sample = np.zeros(len(found.labels), bool)
-    in_sample[found.sample] = True
+    n = len(found.labels)
+    in_sample = np.isin(np.arange(n), found.sample)
+    columns = dict(row=range(n), cluster=found.labels, share=found.shares, in_sample=in_sample)
     with path.open("w") as file:
-        for rows in blocks(len(found.labels), 64):
-            columns: dict[str, assignments.Column] = {
-                "row": range(rows.start, rows.stop),
-                "cluster": found.labels[rows],
-            }
-            if found.shares is not None:
-                columns["share"] = found.shares[rows]
-            text = assignments.to_csv({**columns, "in_sample": in_sample[rows]})
+        for rows in blocks(n, 64):
+            text = assignments.to_csv({t: c[rows] for t, c in columns.items() if c is not None})
             file.write(text if rows.start == 0 else text.split("\n", 1)[1])

@@ -4,6 +4,7 @@ An error names the option as the user has written it: `eval.kmeans.n_init` in a 
 a flag.
 """
 
+import contextlib
 import dataclasses
 import functools
 from typing import Annotated, Any, Literal
@@ -31,15 +32,10 @@ def parse_bandwidth(name: str, bandwidth: float | str) -> float | str:
     Raises:
         InputError: `bandwidth` is something else.
     """
-    if bandwidth == "auto":
-        return bandwidth
-    try:
-        value = float(bandwidth)
-    except ValueError:
-        value = float("nan")
-    if not 0 < value < float("inf"):
-        raise InputError(f"{name} must be 'auto' or a number greater than 0; got {bandwidth!r}")
-    return value
+    with contextlib.suppress(ValueError):
+        if bandwidth == "auto" or 0 < float(bandwidth) < float("inf"):
+            return bandwidth if bandwidth == "auto" else float(bandwidth)
+    raise InputError(f"{name} must be 'auto' or a number greater than 0; got {bandwidth!r}")
 
 
 Reduction = Literal["umap", "tsne", "pca", "none"]
@@ -89,6 +85,11 @@ class KMeansConfig:
     metric: Literal["euclidean", "spherical"]
 
 
+def _check_share(name: str, value: float) -> None:
+    if not 0 < value < 1:
+        raise InputError(f"{name} must be between 0 and 1; got {value}")
+
+
 @dataclasses.dataclass(frozen=True)
 class LinearProbeConfig:
     """The section `eval.linear_probe`: arguments of `metrics.linear_probe.linear_probe`."""
@@ -97,13 +98,7 @@ class LinearProbeConfig:
     learning_rate: Positive
     weight_decay: NonNegative
     batch_size: Count
-    holdout: float
-
-    def __post_init__(self) -> None:
-        if not 0 < self.holdout < 1:
-            raise InputError(
-                f"eval.linear_probe.holdout must be between 0 and 1; got {self.holdout}"
-            )
+    holdout: Annotated[float, _check_share]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,35 +204,29 @@ def resolve(features: NDArray, options: ClusterOptions) -> ClusterOptions:
     """
     _check_features(features)
     n, d = features.shape
-    is_low_dimensional = d <= MAP_COLUMNS
-    method = options.reduce
-    if method is None:
-        method = "none" if options.method == "kmeans" or is_low_dimensional else "umap"
+    is_low_dimensional, method, map_method = d <= MAP_COLUMNS, options.method, options.reduce
+    if map_method is None:
+        map_method = "none" if method == "kmeans" or is_low_dimensional else "umap"
     # Whether any step computes distances between the features themselves.
-    compared = (
-        method in ("umap", "tsne")
-        or options.method == "tree"
-        or (options.method == "kmeans" and method == "none")
-    )
-    metric = options.metric or ("cosine" if compared and not is_low_dimensional else "euclidean")
-    if metric == "cosine" and not compared:
+    is_compared = method == "tree" or (method == "kmeans" and map_method == "none")
+    is_compared |= map_method in ("umap", "tsne")
+    metric = options.metric or ("euclidean" if is_low_dimensional or not is_compared else "cosine")
+    if metric == "cosine" and not is_compared:
         raise InputError(
-            f"metric must be 'euclidean' for {options.method} with reduction {method!r}; got "
+            f"metric must be 'euclidean' for {method} with reduction {map_method!r}; got "
             "'cosine': scale the rows of the features to length one instead"
         )
-    if method != "none" and options.n_components > d:
-        raise InputError(
-            f"n_components must be at most the {d} columns; got {options.n_components}"
-        )
+    if map_method != "none" and (width := options.n_components) > d:
+        raise InputError(f"n_components must be at most the {d} columns; got {width}")
     check_k("k", options.k, n, "rows")
-    return dataclasses.replace(options, reduce=method, metric=metric)
+    return dataclasses.replace(options, reduce=map_method, metric=metric)
 
 
 def check_k(name: str, k: int | None, n: int, noun: str) -> None:
     """Raises an `InputError` unless `k` is None or a number of clusters of `n` images or rows."""
-    if k is not None and not 1 <= k <= n:
-        raise InputError(f"{name} must be between 1 and {n:,}, the number of {noun}; got {k}")
     if k is not None:
+        if not 1 <= k <= n:
+            raise InputError(f"{name} must be between 1 and {n:,}, the number of {noun}; got {k}")
         checks.whole(name, k, 1)
 
 
@@ -268,7 +257,5 @@ def _check_features(features: NDArray) -> None:
         raise InputError(str(error)) from error
     limit, largest = smooth.LARGEST, max(float(features.max()), -float(features.min()))
     if largest > limit:
-        raise InputError(
-            f"features must be between -{limit:g} and {limit:g}, so that their squares are "
-            f"numbers; got {largest:g}: scale them"
-        )
+        wanted = f"between -{limit:g} and {limit:g}, so that their squares are numbers"
+        raise InputError(f"features must be {wanted}; got {largest:g}: scale them")

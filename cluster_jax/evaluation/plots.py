@@ -81,12 +81,9 @@ def training_figure(curve: Curve, title: str) -> Figure:
         title: its name on the axis.
     """
     # A value between two gaps has no line to either side: only a marker makes it visible.
-    padded = [None, *curve.values(), None]
-    is_isolated = [
-        value is not None and before is None and after is None
-        for before, value, after in zip(padded[:-2], padded[1:-1], padded[2:], strict=True)
-    ]
-    sizes = [5 * isolated for isolated in is_isolated]
+    padded = np.array([None, *curve.values(), None], float)  # None becomes NaN.
+    is_gap = np.isnan(padded)
+    sizes = np.where(is_gap[:-2] & ~is_gap[1:-1] & is_gap[2:], 5, 0).tolist()
     hover = "step %{x:,}: %{y:.4g}"
     line = _scatter(list(curve), list(curve.values()), hover, "var(--accent)", sizes)
     x_axis = _axis("step", tickformat=",")
@@ -177,23 +174,19 @@ def confusion_figure(
         for order, pairs in zip(in_order, matched, strict=True)
     )
     counts = table[np.ix_(rows, columns)]
+    hover = f"cluster %{{x}}: %{{customdata:,}} {noun}s, %{{z:.1%}} of the label<extra></extra>"
+    look = {"zmin": 0, "zmax": 1, "xgap": 1, "ygap": 1, "showscale": False}
     cells = {
         "type": "heatmap",
         "x": [str(cluster) for cluster in clusters[columns].tolist()],
         "y": list(range(len(rows))),
         "z": (counts / table.sum(axis=1)[rows, None]).round(4).tolist(),
         "customdata": counts.tolist(),
-        "zmin": 0,
-        "zmax": 1,
-        "xgap": 1,
-        "ygap": 1,
-        "showscale": False,
+        **look,
         "colorscale": [[0, "var(--surface)"], [1, "var(--accent)"]],
         "text": [[f"{count:,}" if count else "" for count in row] for row in counts.tolist()],
         "texttemplate": "%{text}" if len(columns) <= _MAX_ANNOTATED else "",
-        "hovertemplate": (
-            f"cluster %{{x}}: %{{customdata:,}} {noun}s, %{{z:.1%}} of the label<extra></extra>"
-        ),
+        "hovertemplate": hover,
     }
     names = [_axis_label(label_names[label]) for label in labels[rows].tolist()]
     ticks = {"tickvals": cells["y"], "ticktext": names, "autorange": "reversed"}

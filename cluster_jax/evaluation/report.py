@@ -56,10 +56,9 @@ def render(data: ReportData) -> str:
     groups = exemplars.groups(data, clusters)
     uris, pixelated = {}, False
     if data.fetch_images is not None:
-        shown = {i: None for group in groups for members in group.values() for i, _ in members}
-        indices = np.array(list(shown))
-        images = thumbnails.thumbnails(data.fetch_images, indices, exemplars.THUMBNAIL_SIDE)
-        uris = dict(zip(shown, map(thumbnails.data_uri, images), strict=True))
+        shown = np.unique([i for group in groups for members in group.values() for i, _ in members])
+        images = thumbnails.thumbnails(data.fetch_images, shown, exemplars.THUMBNAIL_SIDE)
+        uris = dict(zip(shown.tolist(), map(thumbnails.data_uri, images), strict=True))
         pixelated = thumbnails.is_small(images[0])
     record = {"figures": figures, "map": report_map.build_map(data, clusters), "tree": tree}
     return pages.fill(
@@ -90,18 +89,20 @@ def render(data: ReportData) -> str:
 
 def _section_names(data: ReportData, has_tree: bool) -> list[str]:
     """The sections of the page; each has a template and an anchor of that name."""
-    optional = {
+    # What people look at first, then what they ask about it.
+    sections = {
+        "clusters": True,
+        "map": True,
+        "tree": has_tree,
+        "sizes": True,
+        "duplicates": data.duplicates is not None,
+        "skipped": len(data.skipped) > 0,
         "training": len(data.history) > 0,
         "bandwidth": data.curve is not None,
         "labels": data.true_labels is not None,
-        "skipped": len(data.skipped) > 0,
-        "tree": has_tree,
-        "duplicates": data.duplicates is not None,
+        "metrics": True,
     }
-    # What people look at first, then what they ask about it.
-    names = ["clusters", "map", "tree", "sizes", "duplicates", "skipped"]
-    names += ["training", "bandwidth", "labels", "metrics"]
-    return [name for name in names if optional.get(name, True)]
+    return [name for name, is_shown in sections.items() if is_shown]
 
 
 def _figures(

@@ -107,17 +107,11 @@ def clusters_by_size(cluster_labels: NDArray, distances: NDArray) -> list[Cluste
     """
     order = np.lexsort((distances, cluster_labels))
     ids, starts = np.unique(cluster_labels[order], return_index=True)
-    by_size = sorted(
-        zip(ids.tolist(), np.split(order, starts[1:]), strict=True),
-        key=lambda cluster: (-len(cluster[1]), cluster[0]),
-    )
-    clusters = []
-    for rank, (cluster_id, members) in enumerate(by_size):
-        color, symbol = "var(--faint)", "circle"
-        if rank < STYLED_CLUSTERS:
-            color, symbol = COLORS[rank % len(COLORS)], SYMBOLS[rank // len(COLORS)]
-        clusters.append(Cluster(cluster_id, members, color, symbol))
-    return clusters
+    members = zip(ids.tolist(), np.split(order, starts[1:]), strict=True)
+    by_size = sorted(members, key=lambda cluster: -len(cluster[1]))  # Ties stay in order.
+    looks = [(color, symbol) for symbol in SYMBOLS for color in COLORS]
+    looks += [("var(--faint)", "circle")] * (len(by_size) - STYLED_CLUSTERS)
+    return [Cluster(*cluster, *look) for cluster, look in zip(by_size, looks, strict=False)]
 
 
 def evenly_spaced(n: int, limit: int) -> NDArray:

@@ -56,19 +56,16 @@ def build_map(data: ReportData, clusters: Sequence[Cluster]) -> dict[str, Any]:
     sample = evenly_spaced(len(points), MAX_THUMBNAILS)
     places = np.full(len(data.points), -1)
     places[points[sample]] = np.arange(len(sample))
-    sprite, nearest = None, None
+    sprite, nearest, n_nearest = None, None, 0
     if data.fetch_images is not None:
         images = thumbnails.thumbnails(data.fetch_images, points[sample], THUMBNAIL_SIDE)
         sprite = thumbnails.sprite(images)
     if data.features is not None:
-        nearest = nearest_points(data.features[points], sample)
-    columns = {
-        "index": np.arange(len(data.points)),
-        "sample": places,
-        "distance": data.distances,
-        "outlier": data.outliers,
-        "label": data.true_labels,
-    }
+        found = nearest_points(data.features[points], sample)
+        nearest, n_nearest = _pack(found), found.shape[1]
+    index = np.arange(len(data.points))
+    columns = {"index": index, "sample": places, "distance": data.distances}
+    columns |= {"outlier": data.outliers, "label": data.true_labels}
     if data.membership is not None:
         names = ("probability", "runner_up", "runner_up_probability")
         columns |= dict(zip(names, data.membership[1:], strict=True))
@@ -82,8 +79,8 @@ def build_map(data: ReportData, clusters: Sequence[Cluster]) -> dict[str, Any]:
         "names": None if data.sources is None else [data.sources[i] for i in points.tolist()],
         "label_names": None if data.true_labels is None else data.label_names,
         "sprite": sprite,
-        "nearest": None if nearest is None else _pack(nearest),
-        "n_nearest": 0 if nearest is None else nearest.shape[1],
+        "nearest": nearest,
+        "n_nearest": n_nearest,
     }
 
 

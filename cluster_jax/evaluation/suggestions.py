@@ -43,8 +43,7 @@ def suggest(features: NDArray, cluster_labels: NDArray, count: int = COUNT) -> d
     sums = np.zeros((len(clusters), len(names)))
     for start in range(0, len(features), _BLOCK):
         block = slice(start, start + _BLOCK)
-        probabilities = softmax(features[block] @ kernel + bias, axis=1)
-        np.add.at(sums, members[block], probabilities)
+        np.add.at(sums, members[block], softmax(features[block] @ kernel + bias, axis=1))
     best = np.argsort(-sums, axis=1, kind="stable")[:, :count]
     return {
         int(cluster): [names[i] for i in row] for cluster, row in zip(clusters, best, strict=True)

@@ -81,17 +81,17 @@ def verdict(metrics: Mapping[str, Any], noun: str) -> str | None:
         metrics: metrics of one algorithm; k-means has no verdict.
         noun: "images" or "rows".
     """
-    if metrics.get("verdict") == "one cluster":
+    found, gap = metrics.get("verdict"), metrics.get("gap")
+    if found == "one cluster":
         return f"The {noun} form one cluster: no split separates them clearly."
-    if metrics.get("verdict") == "no clear answer":
-        if metrics.get("gap") is None:
-            return f"No clear answer: the {noun} may form one cluster or none (see the report)."
-        k, gap = metrics["n_clusters"], metrics["gap"]
-        return (
-            f"No clear answer: the {k} clusters are a best guess, separated by a silhouette of "
-            f"{gap:.2f} more than parts of one cluster (clear: {CLEAR_GAP})."
-        )
-    return None
+    if found != "no clear answer":
+        return None
+    if gap is None:
+        return f"No clear answer: the {noun} may form one cluster or none (see the report)."
+    return (
+        f"No clear answer: the {metrics['n_clusters']} clusters are a best guess, separated by a "
+        f"silhouette of {gap:.2f} more than parts of one cluster (clear: {CLEAR_GAP})."
+    )
 
 
 def doubt(metrics: Mapping[str, Any]) -> str | None:
@@ -102,10 +102,8 @@ def doubt(metrics: Mapping[str, Any]) -> str | None:
     """
     used, total = metrics["novel"]["n_clusters"], metrics["novel_classes"]
     if metrics.get("undecided"):
-        return (
-            "the novel head is undecided: its highest probability is "
-            f"{metrics['confidence']:.3f} on average"
-        )
+        highest = f"its highest probability is {metrics['confidence']:.3f} on average"
+        return f"the novel head is undecided: {highest}"
     return f"the novel head uses {used} of its {total} classes" if used < total else None
 
 
@@ -170,10 +168,9 @@ def _largest_clusters(metrics: Mapping[str, Any]) -> list[str]:
     if large > NAMED:
         lines.append(f"and {large - NAMED:,} more of at most {sizes[order[NAMED]]:,} rows")
     if small:
-        lines.append(
-            f"and {small:,} small, of at most {sizes[order[large]]:,} rows, too small to count: "
-            f"{metrics['outliers']:,} rows are outliers"
-        )
+        outliers = f"{metrics['outliers']:,} rows are outliers"
+        most = f"of at most {sizes[order[large]]:,} rows"
+        lines.append(f"and {small:,} small, {most}, too small to count: {outliers}")
     return lines
 
 
@@ -207,14 +204,10 @@ def other_metrics(results: Mapping[str, Any]) -> list[tuple[str, str]]:
     for key, entry in metrics.items():
         if _is_clustering(entry):
             # Values per cluster are shown with the clusters.
-            metrics[key] = {
-                name: value
-                for name, value in entry.items()
-                if name not in listed and not isinstance(value, Mapping)
-            }
-    metrics["images_per_second"] = results.get("images_per_second")
-    metrics["seconds to"] = results.get("seconds")
-    return _named(metrics)
+            rest = {k: v for k, v in entry.items() if not isinstance(v, Mapping)}
+            metrics[key] = {k: v for k, v in rest.items() if k not in listed}
+    more = {"images_per_second": results.get("images_per_second")}
+    return _named({**metrics, **more, "seconds to": results.get("seconds")})
 
 
 def _named(entries: Mapping[str, Any]) -> list[tuple[str, str]]:
