@@ -118,8 +118,9 @@ def read_labels(path: str, name: str | None, rows: int) -> Labels:
         InputError: the file is missing, or does not hold `rows` labels.
     """
     kind = _file(path, (".npy", ".npz", ".csv", ".txt")).suffix.lower()
+    others: dict[str, NDArray] = {}
     if kind in (".csv", ".txt"):
-        values, others = _read_lines(path, kind, rows), {}
+        values = _read_lines(path, kind, rows)
     else:
         values, others = read_arrays(path, ("labels", "y"), name)
     if values.ndim != 1 or values.dtype.kind not in "biuUS":

@@ -149,7 +149,7 @@ def duplicates_csv(dataset: Dataset, found: Duplicates) -> str:
     if dataset.sources is not None:
         images = [dataset.sources[i] for i in images]
     kinds = np.where(found.is_exact, "exact", "near")
-    columns = {"group": found.groups, "kind": kinds, "image": images}
+    columns: dict[str, Column] = {"group": found.groups, "kind": kinds, "image": images}
     return to_csv({**columns, "similarity": found.similarities})
 
 

@@ -63,9 +63,13 @@ def build_map(data: ReportData, clusters: Sequence[Cluster]) -> dict[str, Any]:
     if data.features is not None:
         found = nearest_points(data.features[points], sample)
         nearest, n_nearest = _pack(found), found.shape[1]
-    index = np.arange(len(data.points))
-    columns = {"index": index, "sample": places, "distance": data.distances}
-    columns |= {"outlier": data.outliers, "label": data.true_labels}
+    columns = {
+        "index": np.arange(len(data.points)),
+        "sample": places,
+        "distance": data.distances,
+        "outlier": data.outliers,
+        "label": data.true_labels,
+    }
     if data.membership is not None:
         names = ("probability", "runner_up", "runner_up_probability")
         columns |= dict(zip(names, data.membership[1:], strict=True))
