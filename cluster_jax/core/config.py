@@ -72,10 +72,8 @@ def load_config(config: str) -> ConfigDict:
         lines = [None, *(frame.lineno for frame in passed if frame.filename == str(file))]
         line = getattr(error, "lineno", None) or lines[-1]
         message = [*str(error).splitlines(), "no message"][0]
-        raise InputError(
-            f"{file} must be a config that runs; got {type(error).__name__} in line {line}: "
-            f"{message}"
-        ) from error
+        must = f"{file} must be a config that runs"
+        raise InputError(f"{must}; got {type(error).__name__} in line {line}: {message}") from error
 
 
 def check_key(config: ConfigDict, key: str) -> None:

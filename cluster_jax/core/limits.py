@@ -50,7 +50,6 @@ def check_archive(path: object, file: BinaryIO) -> None:
         with zipfile.ZipFile(file) as archive:
             size = sum(member.file_size for member in archive.infolist())
         if size > memory() / 2:
-            raise InputError(
-                f"{path} must unpack to at most half of the memory; got {size / 1e9:,.1f} GB"
-            )
+            must = f"{path} must unpack to at most half of the memory"
+            raise InputError(f"{must}; got {size / 1e9:,.1f} GB")
     file.seek(0)

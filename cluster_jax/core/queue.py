@@ -52,9 +52,8 @@ def enqueue(queue: Queue, batch: PyTree) -> Queue:
     """
     length, n = (jax.tree.leaves(tree)[0].shape[0] for tree in (queue.rows, batch))
     if n < 1 or length % n:
-        raise ValueError(
-            f"the length of the queue must be a multiple of the global batch, {n}; got {length}"
-        )
+        must = f"the length of the queue must be a multiple of the global batch, {n}"
+        raise ValueError(f"{must}; got {length}")
     rows = jax.tree.map(
         lambda old, new: lax.dynamic_update_slice_in_dim(
             old, lax.stop_gradient(new).astype(old.dtype), queue.place, axis=0

@@ -26,7 +26,7 @@ def load(config: DataConfig) -> Dataset:
     if len(indices) < len(images):
         images, labels = images[indices], None if labels is None else labels[indices]
     images = resize_and_crop_all(to_uint8(images), config.resize)
-    return in_memory("arrays", images, config, labels)
+    return in_memory("arrays", images, config, labels=labels)
 
 
 def from_array(X: ArrayLike, config: DataConfig) -> Dataset:
@@ -53,9 +53,8 @@ def to_uint8(images: np.ndarray) -> np.ndarray:
 def _check_images(images: np.ndarray, name: str) -> np.ndarray:
     shape, dtype = " x ".join(map(str, images.shape)), images.dtype
     if images.ndim not in (3, 4) or (images.ndim == 4 and images.shape[-1] not in (1, 3)):
-        raise ValueError(
-            f"{name} must have shape [N x H x W], or [N x H x W x C] with C = 1 or 3; got [{shape}]"
-        )
+        must = f"{name} must have shape [N x H x W], or [N x H x W x C] with C = 1 or 3"
+        raise ValueError(f"{must}; got [{shape}]")
     if not images.size:
         raise ValueError(f"{name} must not be empty; got shape [{shape}]")
     if dtype == np.uint8:

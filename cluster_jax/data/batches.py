@@ -63,10 +63,8 @@ def parts(dataset: Dataset, batch_size: int, labeled: int | None) -> dict[str, t
     if labeled is None:
         return {"all": (np.arange(dataset.size, dtype=np.int32), batch_size)}
     if dataset.known is None:
-        raise ValueError(
-            f"train.labeled_batch_size must be None where no class is known; got {labeled}: set "
-            "novel.classes, the number of labeled classes"
-        )
+        must = "train.labeled_batch_size must be None where no class is known"
+        raise ValueError(f"{must}; got {labeled}: set novel.classes, the number of labeled classes")
     is_labeled = dataset.known >= 0
     rows = {"labeled": (is_labeled, labeled), "unlabeled": (~is_labeled, batch_size - labeled)}
     return {

@@ -78,5 +78,5 @@ def _digits(config: DataConfig) -> Dataset:
     images, labels = load_digits(return_X_y=True)
     images = np.rint(images.reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8)
     rows = subset(len(images), config.limit)
-    images = resize_and_crop_all(images[rows], config.resize)
-    return in_memory("digits", images, config, labels[rows].astype(np.int32), tuple("0123456789"))
+    images, labels = resize_and_crop_all(images[rows], config.resize), labels[rows].astype(np.int32)
+    return in_memory("digits", images, config, labels=labels, label_names=tuple("0123456789"))

@@ -112,9 +112,8 @@ def with_neighbors(dataset: Dataset, count: int) -> Dataset:
         groups = {"labeled rows": labeled, "unlabeled rows": unlabeled}
     for kind, rows in groups.items():
         if count >= len(rows):
-            raise InputError(
-                f"feature_views.neighbors must be less than the {len(rows)} {kind}; got {count}"
-            )
+            must = f"feature_views.neighbors must be less than the {len(rows)} {kind}"
+            raise InputError(f"{must}; got {count}")
     if dataset.fetch is _fetch_pending:
         return dataset._replace(shape=shape, neighbors=count)
     starts = range(0, dataset.size, _CHUNK)

@@ -3,7 +3,7 @@
 import collections
 import itertools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from absl import logging
@@ -16,6 +16,7 @@ from cluster_jax.data.images import (
     HEIC,
     DataConfig,
     Dataset,
+    Decoder,
     decode,
     fetcher,
     map_indices,
@@ -25,7 +26,6 @@ from cluster_jax.data.images import (
 )
 
 CHANNELS = 3
-Decoder = Callable[[bytes], np.ndarray]
 
 
 def load(config: DataConfig) -> Dataset:
@@ -197,10 +197,8 @@ def _files(dir: str | None) -> tuple[epath.Path, list[str], tuple[tuple[str, int
     ignored = tuple(sorted(others.items()))
     if not paths:
         found = f"; other files: {describe_ignored(ignored)}" if ignored else ""
-        raise ValueError(
-            f"data.dir must hold files of type {', '.join(e[1:] for e in EXTENSIONS)}; got no "
-            f"image file in {root} or its subfolders{found}"
-        )
+        must = f"data.dir must hold files of type {', '.join(e[1:] for e in EXTENSIONS)}"
+        raise ValueError(f"{must}; got no image file in {root} or its subfolders{found}")
     return root, sorted(paths), ignored
 
 

@@ -106,6 +106,10 @@ class HostCrops(NamedTuple):
     interpolation: str
 
 
+Decoder = Callable[[bytes], np.ndarray]
+Reader = Callable[[int, Decoder], np.ndarray]
+
+
 class Dataset(NamedTuple):
     """A set of images of one size, or of feature vectors of images.
 
@@ -145,7 +149,7 @@ class Dataset(NamedTuple):
     sources: tuple[str, ...] | None = None
     skipped: tuple[tuple[str, str], ...] = ()
     unreadable: Callable[[np.ndarray], list[str | None]] | None = None
-    read: Callable[[int, Callable[[bytes], np.ndarray]], np.ndarray] | None = None
+    read: Reader | None = None
     crops: HostCrops | None = None
     ignored: tuple[tuple[str, int], ...] = ()
     known: np.ndarray | None = None
@@ -186,17 +190,14 @@ def with_channels(dataset: Dataset, channels: int) -> Dataset:
     return dataset._replace(shape=(*dataset.shape[:2], channels), images=images, fetch=fetch)
 
 
-def in_memory(
-    name: str,
-    images: np.ndarray,
-    config: DataConfig,
-    labels: np.ndarray | None = None,
-    label_names: tuple[str, ...] | None = None,
-) -> Dataset:
-    """A data set from one uint8 array `[N, H, W, C]`, on the device if it `fits`."""
-    shape = images.shape[1:]
-    cached = images if config.fits(len(images), shape) else None
-    return Dataset(name, len(images), shape, cached, images.__getitem__, labels, label_names)
+def in_memory(name: str, images: np.ndarray, config: DataConfig, **known: Any) -> Dataset:
+    """A data set from one uint8 array `[N, H, W, C]`, on the device if it `fits`.
+
+    `known` has further fields of the data set, such as its labels.
+    """
+    count, *shape = images.shape
+    cached = images if config.fits(count, tuple(shape)) else None
+    return Dataset(name, count, tuple(shape), cached, images.__getitem__, **known)
 
 
 # The fields of a data set that have an entry for each image.
@@ -283,9 +284,8 @@ def to_8_bit(image: Image.Image, mode: str) -> Image.Image:
         top = 1.0 if image.mode == "F" else 65535.0
         low, high = values.min(), values.max()
         if not (low >= 0 and high <= top):
-            raise ValueError(
-                f"values of mode {image.mode} must be 0 to {top:g}; got {low:g} to {high:g}"
-            )
+            must = f"values of mode {image.mode} must be 0 to {top:g}"
+            raise ValueError(f"{must}; got {low:g} to {high:g}")
         image = Image.fromarray(np.rint(values * (255 / top)).astype(np.uint8))
     if image.has_transparency_data:
         white = Image.new("RGBA", image.size, "white")
@@ -356,9 +356,7 @@ def map_indices(function: Callable[[int], Any], indices: np.ndarray) -> list:
 
 
 def fetcher(
-    read: Callable[[int, Callable[[bytes], np.ndarray]], np.ndarray],
-    resize: Resize | None,
-    channels: int,
+    read: Reader, resize: Resize | None, channels: int
 ) -> Callable[[np.ndarray], np.ndarray]:
     """The `fetch` of a streamed set with the function `Dataset.read`; see `decode`."""
     square = functools.partial(decode, resize=resize, channels=channels)

@@ -50,10 +50,8 @@ def load(
     else:
         dataset = with_channels(dataset, shape[2])
         if dataset.shape != tuple(shape):
-            raise ValueError(
-                f"images must be {height} x {width} (height x width) like the training images; got "
-                f"{dataset.shape[0]} x {dataset.shape[1]}"
-            )
+            must = f"images must be {height} x {width} (height x width) like the training images"
+            raise ValueError(f"{must}; got {dataset.shape[0]} x {dataset.shape[1]}")
     return readable(dataset)._replace(labels=None, label_names=None)
 
 
@@ -70,4 +68,4 @@ def _load_path(path: str, config: DataConfig) -> Dataset:
     except Exception as error:  # Pillow raises errors of many types on damaged bytes.
         kinds = "an image file, a folder, .npy or .npz"
         raise ValueError(f"images must be {kinds}; got {path}, which cannot be read") from error
-    return in_memory("folder", image[None], config)._replace(sources=(file.name,))
+    return in_memory("folder", image[None], config, sources=(file.name,))

@@ -119,14 +119,11 @@ def _open(file: pathlib.Path) -> np.memmap:
         message = str(error).split("\n")[0]
         if "greater than file size" in message:
             message = f"only {file.stat().st_size:,} bytes, fewer than its header says"
-        raise InputError(
-            f"{file} must be a complete .npy file of numbers; got {message}: write it again"
-        ) from error
+        must = f"{file} must be a complete .npy file of numbers"
+        raise InputError(f"{must}; got {message}: write it again") from error
     if array.ndim != 2 or array.dtype.kind not in "biuf" or not array.shape[1]:
-        raise InputError(
-            f"{file} must hold real numbers, rows by columns; got {array.dtype} of shape "
-            f"{array.shape}"
-        )
+        must = f"{file} must hold real numbers, rows by columns"
+        raise InputError(f"{must}; got {array.dtype} of shape {array.shape}")
     return array
 
 

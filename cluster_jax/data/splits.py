@@ -68,15 +68,13 @@ def with_known(dataset: Dataset, classes: int) -> Dataset:
             reserved for novel classes (`novel_name`).
     """
     if dataset.labels is None:
-        raise ValueError(
-            f"novel.classes must be None for {dataset.name}, which has no labels; got {classes}"
-        )
+        must = f"novel.classes must be None for {dataset.name}, which has no labels"
+        raise ValueError(f"{must}; got {classes}")
     count = int(dataset.labels.max()) + 1
     if not 1 <= classes < count:
         wanted = f"1 to {count - 1} of the {count} classes of {dataset.name}"
-        raise ValueError(
-            f"novel.classes, the number of labeled classes, must be {wanted}; got {classes}"
-        )
+        must = f"novel.classes, the number of labeled classes, must be {wanted}"
+        raise ValueError(f"{must}; got {classes}")
     known = np.where(dataset.labels < classes, dataset.labels, UNLABELED).astype(np.int32)
     dataset = dataset._replace(known=known)
     _check_not_reserved(known_names(dataset))
@@ -143,9 +141,8 @@ def check_known(known: np.ndarray) -> int:
     sizes = np.bincount(known[labeled])
     if not sizes.all():
         gap = sizes.argmin()
-        raise ValueError(
-            f"known classes must be numbered without gaps; got no image of class {gap}"
-        )
+        must = "known classes must be numbered without gaps"
+        raise ValueError(f"{must}; got no image of class {gap}")
     return len(sizes)
 
 
@@ -170,9 +167,8 @@ def hold_out(dataset: Dataset, *, share: float, seed: int) -> tuple[Dataset, Dat
         ValueError: a split is empty, or there are no labels.
     """
     if dataset.labels is None:
-        raise ValueError(
-            f"novel.holdout must be 0 for {dataset.name}, which has no labels; got {share}"
-        )
+        must = f"novel.holdout must be 0 for {dataset.name}, which has no labels"
+        raise ValueError(f"{must}; got {share}")
     is_test = np.zeros(dataset.size, bool)
     for label in np.unique(dataset.labels):
         members = np.flatnonzero(dataset.labels == label)
@@ -180,10 +176,8 @@ def hold_out(dataset: Dataset, *, share: float, seed: int) -> tuple[Dataset, Dat
         is_test[shuffled[: round(share * len(members))]] = True
     if not is_test.any() or is_test.all():
         which = f"{'all' if is_test.all() else 'none'} of the {dataset.size} images"
-        raise ValueError(
-            f"novel.holdout must leave images to train and to test on; got {share}, which holds "
-            f"out {which}"
-        )
+        must = "novel.holdout must leave images to train and to test on"
+        raise ValueError(f"{must}; got {share}, which holds out {which}")
     return select(dataset, np.flatnonzero(~is_test)), select(dataset, np.flatnonzero(is_test))
 
 

@@ -96,9 +96,8 @@ def read_features(
     values, others = read_arrays(path, ("features", "x"), name)
     files = strings(others, "files", path)
     if files is not None and len(files) != len(values):
-        raise InputError(
-            f"files in {path} must name each of the {len(values)} rows; got {len(files)}"
-        )
+        must = f"files in {path} must name each of the {len(values)} rows"
+        raise InputError(f"{must}; got {len(files)}")
     return values, files, others
 
 
@@ -124,14 +123,11 @@ def read_labels(path: str, name: str | None, rows: int) -> Labels:
     else:
         values, others = read_arrays(path, ("labels", "y"), name)
     if values.ndim != 1 or values.dtype.kind not in "biuUS":
-        raise InputError(
-            f"{path} must hold one integer or string per row; got {values.dtype} of shape "
-            f"{values.shape}"
-        )
+        must = f"{path} must hold one integer or string per row"
+        raise InputError(f"{must}; got {values.dtype} of shape {values.shape}")
     if len(values) != rows:
-        raise InputError(
-            f"features and labels must have the same length; got {rows:,} and {len(values):,}"
-        )
+        must = "features and labels must have the same length"
+        raise InputError(f"{must}; got {rows:,} and {len(values):,}")
     present, codes = np.unique(values, return_inverse=True)
     classes = others.get("label_names", ())
     if values.dtype.kind in "iu" and 0 <= present[0] <= present[-1] < len(classes):
@@ -193,9 +189,8 @@ def read_arrays(
     # A damaged archive raises errors of zipfile, zlib, lzma and NumPy.
     except Exception as error:
         if "pickle" in str(error):
-            raise InputError(
-                f"{path} must hold plain arrays; got pickled objects, which are never loaded"
-            ) from error
+            must = f"{path} must hold plain arrays"
+            raise InputError(f"{must}; got pickled objects, which are never loaded") from error
         reason = str(error).strip().split("\n")[0]
         raise InputError(f"{path} must be a readable file; got an error: {reason}") from error
 
@@ -212,9 +207,8 @@ def strings(others: Mapping[str, NDArray], key: str, path: str | None) -> tuple[
     """One of the further arrays of a file as strings, or None; raises if it is no list of them."""
     values = others.get(key)
     if values is not None and (values.ndim != 1 or values.dtype.kind not in "Uiu"):
-        raise InputError(
-            f"{key} in {path} must be a list of strings; got {values.dtype} of shape {values.shape}"
-        )
+        must = f"{key} in {path} must be a list of strings"
+        raise InputError(f"{must}; got {values.dtype} of shape {values.shape}")
     return None if values is None else tuple(map(str, values))
 
 
@@ -265,9 +259,8 @@ def _read_csv(path: str) -> Table:
                 values.extend(map(float, line[first:]))
             except ValueError as error:
                 i = next(i for i in range(first, width) if not _is_number(line[i]))
-                raise InputError(
-                    f"{where}, column {i + 1} must be a number; got {line[i]!r}"
-                ) from error
+                must = f"{where}, column {i + 1} must be a number"
+                raise InputError(f"{must}; got {line[i]!r}") from error
             names += line[:first]
     others = names[: len(head) - 1] + names[len(head) :]
     if has_names and not has_unnamed_column and others and all(map(_is_number, others)):

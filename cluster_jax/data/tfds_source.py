@@ -4,7 +4,7 @@ import functools
 import os
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.data.images import (
     DataConfig,
     Dataset,
+    Decoder,
     decode,
     fetcher,
     in_memory,
@@ -40,9 +41,8 @@ def load(config: DataConfig) -> Dataset:
     builder, source = _open(name, config.dir, config.split)
     features = dict(builder.info.features.items())
     if label not in features and label != "label":
-        raise ValueError(
-            f"data.label must be a feature of {name}, {', '.join(sorted(features))}; got {label!r}"
-        )
+        must = f"data.label must be a feature of {name}, {', '.join(sorted(features))}"
+        raise ValueError(f"{must}; got {label!r}")
     label_names = tuple(getattr(features.get(label), "names", None) or ()) or None
     shape = tuple(features["image"].shape)
     channels = shape[-1]
@@ -50,15 +50,13 @@ def load(config: DataConfig) -> Dataset:
         raise ValueError(f"images of {name} must have 1 or 3 channels; got {channels}")
     shape = (resize.side, resize.side, channels) if resize else shape
     if None in shape:
-        raise ValueError(
-            f"images of {name} must have one size; got several: set data.image_size to resize and "
-            "crop them"
-        )
+        must = f"images of {name} must have one size"
+        raise ValueError(f"{must}; got several: set data.image_size to resize and crop them")
     records = subset(len(source), config.limit).tolist()
     size = len(records)
     labels = np.empty(size, np.int32) if label in features else None
 
-    def read(row: int, decode: Callable[[bytes], np.ndarray]) -> np.ndarray:
+    def read(row: int, decode: Decoder) -> np.ndarray:
         record = source[records[row]]
         if labels is not None:
             labels[row] = record[label]
@@ -77,7 +75,7 @@ def load(config: DataConfig) -> Dataset:
         decoded = map_threaded(lambda row: read(row, square), range(size), f"reading {name}")
         for row, image in enumerate(decoded):
             images[row] = image
-        return in_memory(name, images, config, labels, label_names)
+        return in_memory(name, images, config, labels=labels, label_names=label_names)
     if labels is not None:
         stored = map_threaded(lambda i: source[i][label], records, f"reading labels of {name}")
         labels[:] = np.fromiter(stored, np.int32, size)
@@ -117,9 +115,8 @@ def _open(name: str, dir: str | None, split: str | None) -> tuple[Any, Sequence]
     try:
         return builder, builder.as_data_source(split=split, decoders=raw)
     except ValueError as error:
-        raise ValueError(
-            f"data.split must select from the splits of {name}, {splits}; got '{split}'"
-        ) from error
+        must = f"data.split must select from the splits of {name}, {splits}"
+        raise ValueError(f"{must}; got '{split}'") from error
 
 
 def _version(root: epath.Path, name: str) -> epath.Path | None:

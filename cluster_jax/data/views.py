@@ -47,9 +47,8 @@ def _check_odd(name: str, value: int) -> None:
 
 def _check_interval(name: str, value: tuple[float, float], highest: float) -> None:
     if not 0 < value[0] <= value[1] <= highest:
-        raise InputError(
-            f"{name} must be (low, high) with 0 < low <= high <= {highest:g}; got {value!r}"
-        )
+        must = f"{name} must be (low, high) with 0 < low <= high <= {highest:g}"
+        raise InputError(f"{must}; got {value!r}")
 
 
 # Types of config keys: a probability, or a pair for view a and view b; an interval.
@@ -167,10 +166,8 @@ class AugmentConfig:
         if self.std is not None and not all(s > 0 for s in self.std):
             raise InputError(f"augment.std must be greater than 0; got {self.std}")
         if self.mean is not None and self.std is not None and len(self.mean) != len(self.std):
-            raise InputError(
-                "augment.mean and augment.std must have one value for each channel; got "
-                f"{self.mean} and {self.std}"
-            )
+            must = "augment.mean and augment.std must have one value for each channel"
+            raise InputError(f"{must}; got {self.mean} and {self.std}")
         if self.blur is not None and self.blur.kernel // 2 >= self.size:
             raise InputError(
                 f"augment.blur.kernel must be at most {2 * self.size - 1} for views of {self.size} "

@@ -235,22 +235,17 @@ def _check_unused(
 ) -> None:
     """Raises an `InputError` for an option that the method does not have."""
     if method == "gridshift" and k is not None:
-        raise InputError(
-            f"{prefix}k must be left out for GridShift, which finds the number of clusters; got "
-            f"{k} (or set the method to tree)"
-        )
+        must = f"{prefix}k must be left out for GridShift, which finds the number of clusters"
+        raise InputError(f"{must}; got {k} (or set the method to tree)")
     if method != "gridshift" and bandwidth != "auto":
-        raise InputError(
-            f"{prefix}{section}bandwidth must be 'auto' for the method {method}, which has none; "
-            f"got {bandwidth} (or set the method to gridshift)"
-        )
+        must = f"{prefix}{section}bandwidth must be 'auto' for the method {method}, which has none"
+        raise InputError(f"{must}; got {bandwidth} (or set the method to gridshift)")
 
 
 def _check_features(features: NDArray) -> None:
     if features.ndim != 2 or not features.size:
-        raise InputError(
-            f"features must be a non-empty 2-D array, rows by columns; got shape {features.shape}"
-        )
+        must = "features must be a non-empty 2-D array, rows by columns"
+        raise InputError(f"{must}; got shape {features.shape}")
     try:
         numeric(features, "features")
     except ValueError as error:

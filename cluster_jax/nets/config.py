@@ -99,10 +99,8 @@ class NetworkConfig:
         if self.projector is None and self.predictor is not None:
             raise InputError("network.projector must be set with network.predictor; got None")
         if self.weights == BUNDLED and self.name != BUNDLED:
-            raise InputError(
-                f"network.name must be {BUNDLED!r} with network.weights {BUNDLED!r}; got "
-                f"{self.name!r}"
-            )
+            must = f"network.name must be {BUNDLED!r} with network.weights {BUNDLED!r}"
+            raise InputError(f"{must}; got {self.name!r}")
         if not (self.weights in (None, BUNDLED) or re.search(WEIGHTS, self.weights)):
             raise InputError(
                 f"network.weights must be None, {BUNDLED!r}, a .safetensors file, or "
@@ -112,10 +110,8 @@ class NetworkConfig:
             checks.one_of("network.frozen", self.frozen, backbone.blocks)
         if (self.norm == "sync") != (self.group is None):
             wanted = "None" if self.norm == "sync" else "at least 2"
-            raise InputError(
-                f"network.group must be {wanted} with network.norm {self.norm!r}; got "
-                f"{self.group!r}"
-            )
+            must = f"network.group must be {wanted} with network.norm {self.norm!r}"
+            raise InputError(f"{must}; got {self.group!r}")
 
     def backbone(self) -> Backbone:
         """The backbone with this section's name, width and stem."""
@@ -146,13 +142,5 @@ class EmbedderConfig:
 
     def network(self, network: NetworkConfig) -> NetworkConfig:
         """The network without heads; norm, group and dtype are taken from `network`."""
-        return dataclasses.replace(
-            network,
-            name=self.name,
-            width=self.width,
-            stem=self.stem,
-            weights=self.weights,
-            frozen=None,
-            projector=None,
-            predictor=None,
-        )
+        own = {key: getattr(self, key) for key in ("name", "width", "stem", "weights")}
+        return dataclasses.replace(network, **own, frozen=None, projector=None, predictor=None)

@@ -49,9 +49,9 @@ class Predict(Protocol):
     """The predictor."""
 
     def __call__(
-        self, params: PyTree, stats: PyTree, projection: Array, *, train: bool, axis: Axis
+        self, params: PyTree, stats: PyTree, z: Array, *, train: bool, axis: Axis
     ) -> tuple[Array, PyTree]:
-        """`[b, e] -> [b, e]`, at least float32; updates only the predictor's part of `stats`."""
+        """Projections `[b, e] -> [b, e]`, at least float32; updates the predictor's statistics."""
 
 
 class Network(NamedTuple):
@@ -179,16 +179,10 @@ def _forward(
 
 @functools.partial(jax.jit, static_argnames=("config", "train", "axis"))
 def _predict(
-    config: NetworkConfig,
-    params: PyTree,
-    stats: PyTree,
-    projection: Array,
-    *,
-    train: bool,
-    axis: Axis,
+    config: NetworkConfig, params: PyTree, stats: PyTree, z: Array, *, train: bool, axis: Axis
 ) -> tuple[Array, PyTree]:
     modules = _modules(config, train, axis)
-    prediction, stats = _apply(modules, "predictor", params, stats, projection)
+    prediction, stats = _apply(modules, "predictor", params, stats, z)
     return upcast(prediction), stats
 
 

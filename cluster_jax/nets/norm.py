@@ -56,10 +56,8 @@ class BatchNorm(nn.Module):
         b = x.shape[0]
         rows = self.group if self.group and self.train else b
         if b % rows:
-            raise ValueError(
-                f"the batch of each device must be a multiple of network.group = {self.group}; "
-                f"got {b}: change network.group or train.batch_size"
-            )
+            must = f"the batch of each device must be a multiple of network.group = {self.group}"
+            raise ValueError(f"{must}; got {b}: change network.group or train.batch_size")
         x = upcast(x)
         y = x.reshape(b // rows, rows, *x.shape[1:])
         shape = (*(1,) * (y.ndim - 1), channels)

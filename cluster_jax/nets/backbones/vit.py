@@ -246,9 +246,8 @@ def make(name: str, *, width: int, stem: str | None) -> Backbone:
     """
     published, depth, _, _ = architecture(name)
     if width != published:
-        raise InputError(
-            f"network.width must be {published} with network.name {name!r}; got {width}"
-        )
+        must = f"network.width must be {published} with network.name {name!r}"
+        raise InputError(f"{must}; got {width}")
     # The last LayerNorm belongs to the last block.
     blocks = ("embedding", *(f"block{i}" for i in range(1, depth + 1)))
 

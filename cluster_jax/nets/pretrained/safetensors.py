@@ -68,16 +68,13 @@ def read(path: str | pathlib.Path) -> dict[str, np.ndarray]:
         import safetensors
         import safetensors.numpy
     except ImportError as error:
-        raise InputError(
-            f"the library safetensors must be installed to read pretrained weights: {INSTALL}; "
-            f"got {path}"
-        ) from error
+        must = f"the library safetensors must be installed to read pretrained weights: {INSTALL}"
+        raise InputError(f"{must}; got {path}") from error
     try:
         return safetensors.numpy.load_file(path)
     except (OSError, safetensors.SafetensorError) as error:
-        raise InputError(
-            f"a file of pretrained weights must be a whole safetensors file; got {path}: {error}"
-        ) from error
+        must = "a file of pretrained weights must be a whole safetensors file"
+        raise InputError(f"{must}; got {path}: {error}") from error
 
 
 def from_hub(weights: str, name: str) -> pathlib.Path | None:
@@ -92,18 +89,14 @@ def from_hub(weights: str, name: str) -> pathlib.Path | None:
             huggingface-hub is not installed.
     """
     if not re.fullmatch(r"hf:[\w.-]+/[\w.-]+", weights):
-        raise InputError(
-            "pretrained weights on the Hugging Face Hub must be named 'hf:ORG/NAME'; got "
-            f"{weights!r}"
-        )
+        must = "pretrained weights on the Hugging Face Hub must be named 'hf:ORG/NAME'"
+        raise InputError(f"{must}; got {weights!r}")
     try:
         import huggingface_hub as hub
         from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
     except ImportError as error:
-        raise InputError(
-            f"the library huggingface-hub must be installed to download weights: {INSTALL}; got "
-            f"{weights!r}"
-        ) from error
+        must = f"the library huggingface-hub must be installed to download weights: {INSTALL}"
+        raise InputError(f"{must}; got {weights!r}") from error
     repository = weights.removeprefix("hf:")
     try:
         return pathlib.Path(hub.hf_hub_download(repository, name))
@@ -202,10 +195,8 @@ def _naming(backbone_name: str, tensors: Mapping[str, Any]) -> Callable[[Path], 
     if backbone_name in resnet.NAMES:
         return _resnet_naming(backbone_name)
     if backbone_name not in vit.NAMES:
-        raise InputError(
-            "network.name must be a ResNet or a Vision Transformer with weights of this format; "
-            f"got {backbone_name!r}"
-        )
+        must = "network.name must be a ResNet or a Vision Transformer with weights of this format"
+        raise InputError(f"{must}; got {backbone_name!r}")
     is_transformers = "embeddings.cls_token" in tensors
 
     def names_of(path: Path) -> tuple[str, ...]:

@@ -76,10 +76,8 @@ def _read_fields(file: pathlib.Path) -> dict[str, Any]:
         if (fields["mean"] is None) != (fields["std"] is None):
             raise ValueError("one of mean and std")
     except (ValueError, TypeError, AttributeError) as error:
-        raise InputError(
-            f"{file} must say how images are prepared, as the files of timm and transformers do; "
-            f"got {error}"
-        ) from error
+        must = f"{file} must say how images are prepared, as the files of timm and transformers do"
+        raise InputError(f"{must}; got {error}") from error
     return {key: value for key, value in fields.items() if value is not None}
 
 
