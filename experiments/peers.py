@@ -210,28 +210,48 @@ def installed(title: str) -> bool:
     return found
 
 
+def summary(lines: Sequence[dict[str, Any]]) -> str:
+    """ACC of every method on every whole set, with the k that was found, and all CPU seconds."""
+    whole = [line for line in lines if line["tail"] == 1]
+    names = list(dict.fromkeys(line["set"] for line in whole))
+    rows = []
+    for title in METHODS:
+        own = [line for line in whole if line["method"] == title]
+        cells, means = [], []
+        for name in names:
+            cell = [line for line in own if line["set"] == name]
+            means += [np.mean([line["acc"] for line in cell])] if cell else []
+            found = ", ".join(map(str, dict.fromkeys(line["k"] for line in cell)))
+            given = title.endswith("given")
+            text = f"{means[-1]:.3f}{'' if given else f'; {found}'}" if cell else ""
+            cells.append(text)
+        if means:
+            every = f"{np.mean(means):.3f}" if len(means) == len(names) else ""
+            seconds = np.mean([line["seconds"] for line in own])
+            rows.append([title, *cells, every, f"{seconds:.1f}"])
+    return tables.markdown(["ACC; k found", *names, "mean", "CPU s a set"], rows)
+
+
 def page(lines: Sequence[dict[str, Any]]) -> str:
-    """A table for every set and tail, the best of each column's kind not marked."""
-    parts = []
+    """The summary, and a table for every set and tail."""
+    parts = [summary(lines)] if any(line["tail"] == 1 for line in lines) else []
     for name, ratio in dict.fromkeys((line["set"], line["tail"]) for line in lines):
         own = [line for line in lines if (line["set"], line["tail"]) == (name, ratio)]
-        columns = [f"{name}" + (f", tail {ratio:g}" if ratio > 1 else "")]
-        columns += ["ACC", "NMI", "ARI", "balanced", "3 largest", "3 smallest", "k", "CPU s"]
-        if ratio == 1:
-            del columns[4:7]
+        columns = [name + (f", tail {ratio:g}" if ratio > 1 else ""), "ACC", "NMI", "ARI"]
+        columns += ["balanced", "3 largest", "3 smallest"] if ratio > 1 else []
+        columns += ["k", "CPU s"]
         rows = []
         for title in METHODS:
             cell = [line for line in own if line["method"] == title]
             if not cell:
                 continue
-            numbers = {m: [line[m] for line in cell] for m in ("acc", "nmi", "ari", "seconds", "k")}
             recalls = np.array([line["recalls"] for line in cell])
-            tails = (recalls, recalls[:, :3], recalls[:, -3:])
-            rows.append([title, *(tables.mean(numbers[m]) for m in ("acc", "nmi", "ari"))])
+            row = [title, *(tables.mean([x[m] for x in cell]) for m in ("acc", "nmi", "ari"))]
             if ratio > 1:
-                rows[-1] += [tables.mean(part.mean(axis=1).tolist()) for part in tails]
-            rows[-1] += [", ".join(map(str, dict.fromkeys(numbers["k"])))]
-            rows[-1] += [f"{np.mean(numbers['seconds']):.1f}"]
+                parted = recalls, recalls[:, :3], recalls[:, -3:]
+                row += [tables.mean(part.mean(axis=1).tolist()) for part in parted]
+            row += [", ".join(map(str, dict.fromkeys(line["k"] for line in cell)))]
+            rows.append([*row, f"{np.mean([line['seconds'] for line in cell]):.1f}"])
         parts.append(tables.markdown(columns, rows))
     return "\n\n".join(parts)
 
