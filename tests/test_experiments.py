@@ -174,8 +174,8 @@ def test_a_page_has_ours_beside_the_paper_and_the_orderings_that_differ(tmp_path
     ours = "50.5 ± 0.7"
     assert f"| BYOL | {ours} | 79.4±1.7 | -28.9 | {ours} | 87.8±1.7 | -37.3 |" in text
     assert "BYOL + CC is not implemented" in text
-    # Eight rows have runs, two of them are equal in the paper; NCC's six are equal here.
-    assert "Orderings by ACC: of 27 pairs of rows that the paper orders, 0 are in the other" in text
+    # Ten rows have runs, two of them are equal in the paper; NCC's six are equal here.
+    assert "Orderings by ACC: of 44 pairs of rows that the paper orders, 0 are in the other" in text
     assert "BYOL is above " not in text  # of rows with runs, the paper has MoCo and SimSiam below
     assert "NCC is above NCC, uniformity only" not in text  # equal here
     assert "trained on: 1797" in text
@@ -183,7 +183,7 @@ def test_a_page_has_ours_beside_the_paper_and_the_orderings_that_differ(tmp_path
     changed = flags.results.read_text().replace('"acc": 0.5', '"acc": 0.05')
     flags.results.write_text(changed)
     text = _page(flags)
-    assert "2 are in the other order here, 2 of them by more than the two standard dev" in text
+    assert "4 are in the other order here, 4 of them by more than the two standard dev" in text
     assert "MoCo v2 is above BYOL (20.4)" in text
     flags.seeds = 1
     assert "one seed does not say which of them are chance: SimSiam is above BYOL" in _page(flags)
