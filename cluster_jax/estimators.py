@@ -1,13 +1,14 @@
 """scikit-learn estimator for the full pipeline."""
 
 import contextlib
+import numbers
 import os
 import pathlib
 import shutil
 import tempfile
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from io import StringIO
 from typing import Any, Self
 
@@ -19,18 +20,22 @@ from sklearn.utils.validation import check_is_fitted
 
 from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import inference_data, splits
+from cluster_jax.core.config import load_config, override, override_all, parse_section
+from cluster_jax.data import datasets, inference_data, splits
+from cluster_jax.data.datasets import DataConfig, Dataset
 from cluster_jax.evaluation import summary
 from cluster_jax.evaluation.report import write_report
-from cluster_jax.pipeline import estimator_inputs, export, inference, trained_run
+from cluster_jax.pipeline import export, inference
 from cluster_jax.pipeline import run as pipeline
-from cluster_jax.pipeline.trained_run import TrainedRun
+from cluster_jax.pipeline.config import config_json
+from cluster_jax.pipeline.inference import Assignment, Nearest, TrainedRun
 
 # A folder or file of images, or an array.
 Images = str | os.PathLike | ArrayLike
 
 # Written into the workdir: the parameter that the config does not have.
 _PARAMETERS = "estimator.json"
+_LISTED = 5  # unreadable files that a warning names
 
 
 class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
@@ -73,7 +78,8 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         n_clusters_: number of clusters, without those too small to count; of k-means and of novel
             classes the nonempty ones.
         files_: path of each image relative to the folder; None for an array.
-        results_: content of `results.json`: metrics and their provenance.
+        results_: content of `results.json`: metrics and their provenance. Without a workdir they
+            are computed, and the map is drawn, when they are first asked for.
         linkage_: tree of the clusters `np.unique(labels_)`, for `cut_tree(linkage_, n_groups)`: of
             `tree_` above them, or by the likeness of their mean features.
     """
@@ -115,7 +121,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
                 different run.
         """
         config, name = self._build_config(has_classes=y is not None)
-        dataset = estimator_inputs.training_images(X, config)
+        dataset = _training_images(X, config)
         if y is not None:
             dataset = splits.with_partial_labels(dataset, y)
             # y replaces the classes and the test images that the config may name.
@@ -131,7 +137,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
                 workdir = pathlib.Path(self.workdir).expanduser()
             pipeline.run_pipeline(config, workdir, name, dataset)
         self._write_parameters(workdir)
-        return self._set_run(trained_run.read(workdir))
+        return self._set_run(inference.read(workdir))
 
     def fit_predict(self, X: Images, y: ArrayLike | None = None) -> NDArray:
         """`fit`, then `labels_`."""
@@ -152,9 +158,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             self._embed = inference.make_embed(self._run)
         dataset = inference_data.load(X, self._run.config.data, self._run.images["shape"])
         if dataset.skipped:
-            warnings.warn(
-                estimator_inputs.skipped_files(dataset.skipped), UserWarning, stacklevel=2
-            )
+            warnings.warn(skipped_files(dataset.skipped), UserWarning, stacklevel=2)
         with self._quiet():
             return self._embed(dataset)
 
@@ -177,7 +181,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
                 "y must be None to cut the tree of groups, which classes do not follow; got "
                 "classes: fit again without them"
             )
-        return trained_run.cut(self._run, k=k, level=level)
+        return inference.cut(self._run, k=k, level=level)
 
     def predict(self, X: Images, *, k: int | None = None, level: float | None = None) -> NDArray:
         """Cluster of each image as in `labels_`, `[m]`, independent of the other images.
@@ -187,9 +191,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         """
         return self.locate(X, k=k, level=level).labels
 
-    def locate(
-        self, X: Images, *, k: int | None = None, level: float | None = None
-    ) -> inference.Assignment:
+    def locate(self, X: Images, *, k: int | None = None, level: float | None = None) -> Assignment:
         """Labels, distances and `is_novel` of new images, see `inference.Assignment`.
 
         Raises:
@@ -204,7 +206,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         inference.check(self._run)
         return inference.place(self._run, self.transform(X), labels)
 
-    def nearest(self, X: Images, n: int = 5) -> inference.Nearest:
+    def nearest(self, X: Images, n: int = 5) -> Nearest:
         """The `n` training images most similar to each image, see `inference.Nearest`.
 
         A training image is its own nearest. Unreadable files have no row, as in `transform`.
@@ -221,10 +223,10 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
     def report(self, path: str | os.PathLike) -> pathlib.Path:
         """Copies the report, one HTML file that opens offline, to `path`."""
         check_is_fitted(self, "labels_")
-        if self._run.workdir is None:
-            assert self._memory is not None
+        if self._memory is not None:
             write_report(path, self._memory.outputs.report)
             return pathlib.Path(path)
+        assert self._run.workdir is not None
         return pathlib.Path(shutil.copyfile(self._run.workdir / "report.html", path))
 
     def save(self, path: str | os.PathLike) -> pathlib.Path:
@@ -237,11 +239,11 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         path = pathlib.Path(path).expanduser()
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise FileExistsError(f"path must be a new or empty folder; got {path}")
-        if self._run.workdir is None:
-            assert self._memory is not None
+        if self._memory is not None:
             pipeline.write_run(path, self._memory)
             self._write_parameters(path)
             return path
+        assert self._run.workdir is not None
         return pathlib.Path(shutil.copytree(self._run.workdir, path, dirs_exist_ok=True))
 
     @classmethod
@@ -254,16 +256,51 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         Raises:
             ValueError: `path` has no finished run.
         """
-        run = trained_run.read(path)
+        run = inference.read(path)
         file = epath.Path(path).expanduser() / _PARAMETERS
         parameters = io.read_json(file) if file.exists() else {}
         estimator = cls(run.results["config"], n_clusters=parameters.get("n_clusters"))
         return estimator._set_run(run)
 
     def _build_config(self, has_classes: bool) -> tuple[ConfigDict, str]:
-        return estimator_inputs.build_config(
-            self.config, self.overrides, self.n_clusters, has_classes
-        )
+        """The config with the overrides, and its name.
+
+        Raises:
+            InputError: a value is invalid, or classes are given to a config that uses none, or none
+                to one that needs them.
+        """
+        source, n_clusters = self.config, self.n_clusters
+        if source is None:
+            source = "ncl_images" if has_classes else "images"
+        if isinstance(source, str | os.PathLike):
+            config, name = load_config(str(source)), pathlib.Path(source).stem
+        else:
+            config, name = ConfigDict(config_json(source)), "images"
+        override_all(config, self.overrides or {})
+        uses_labels = config.train.labeled_batch_size is not None
+        if n_clusters is not None:
+            if not isinstance(n_clusters, numbers.Integral):
+                raise InputError(f"n_clusters must be None or a whole number; got {n_clusters!r}")
+            is_tree = config.eval.method == "tree" and not has_classes
+            override(config, "eval.k" if is_tree else "eval.kmeans.k", n_clusters)
+        if has_classes and not uses_labels:
+            raise InputError(
+                f"y must be None for the config {name!r}, which trains without labels; got classes "
+                "(the config 'ncl_images' uses them)"
+            )
+        if uses_labels and not has_classes:
+            raise InputError(
+                f"y must give the known classes for the config {name!r}; got None (the config "
+                "'images' needs no classes)"
+            )
+        if has_classes and n_clusters is not None:
+            override(config, "method.classes", n_clusters)
+        if has_classes and config.method.classes is None:
+            raise InputError(
+                "with y, n_clusters must be the number of novel classes; got None (fit without y "
+                "finds a number of clusters)"
+            )
+        return ConfigDict(config_json(config)), name
 
     @property
     def _is_kmeans(self) -> bool:
@@ -273,18 +310,29 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
     def _write_parameters(self, workdir: pathlib.Path) -> None:
         io.write_json(workdir / _PARAMETERS, {"n_clusters": self.n_clusters}, checksum=True)
 
+    @property
+    def results_(self) -> dict[str, Any]:
+        """Content of `results.json`."""
+        check_is_fitted(self, "labels_")
+        return dict(self._complete().results)
+
+    def _complete(self) -> TrainedRun:
+        """The run with its scores, its map and the clusters of k-means."""
+        if self._memory is not None:
+            with self._quiet():
+                self._run = self._memory.complete
+        return self._run
+
     def _set_run(self, run: TrainedRun, memory: pipeline.InMemory | None = None) -> Self:
         """Sets the fitted attributes from a finished run."""
         self._run, self._memory, self._embed = run, memory, None
-        self.files_ = trained_run.files(run)
-        self.results_ = dict(run.results)
+        self.files_ = inference.files(run)
         if run.known:
-            made = trained_run.classes(run)
             doubt = summary.doubt(run.results["metrics"]["discovery"])
             if doubt is not None:
                 warnings.warn(f"{doubt}; see the report's clusters", UserWarning, stacklevel=3)
-        else:
-            made = trained_run.given(run) if self._is_kmeans else trained_run.found(run)
+        run = self._complete() if self._is_kmeans else run
+        made = inference.fitted(run, by_kmeans=self._is_kmeans)
         self.labels_, self.probabilities_ = made.labels, made.probabilities
         self.distances_, self.outliers_ = made.distances, made.outliers
         self.n_clusters_, self.linkage_, self.tree_ = made.n_clusters, made.linkage, made.tree
@@ -306,6 +354,27 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
                 warnings.warn_explicit(
                     warning.message, warning.category, warning.filename, warning.lineno
                 )
+
+
+def _training_images(X: Images, config: ConfigDict) -> Dataset:
+    """Loads the images of `X` and records their source in the config's section `data`."""
+    section = config.data
+    section.dir = os.fspath(X) if isinstance(X, str | os.PathLike) else None
+    if section.name != "features":
+        is_file = section.dir is None or section.dir.endswith((".npy", ".npz"))
+        section.name = "arrays" if is_file else "folder"
+    parsed = parse_section(DataConfig, "data", section)
+    if isinstance(X, str | os.PathLike):
+        return datasets.load(parsed)
+    return datasets.from_array(parsed, X)
+
+
+def skipped_files(skipped: Sequence[tuple[str, str]]) -> str:
+    """The warning about files without a row, with the names of the first few."""
+    names = ", ".join(name for name, _ in skipped[:_LISTED])
+    more = f" and {len(skipped) - _LISTED:,} more" if len(skipped) > _LISTED else ""
+    files = "file" if len(skipped) == 1 else "files"
+    return f"{len(skipped):,} {files} could not be read and have no row: {names}{more}"
 
 
 def load(path: str | os.PathLike) -> ImageClusterer:

@@ -31,7 +31,7 @@ import pytest
 
 from cluster_jax.nets.backbones import efficientnet_lite
 from cluster_jax.nets.pretrained import lite0
-from cluster_jax.pipeline import build, trace
+from cluster_jax.pipeline import build
 from cluster_jax.training import loop
 from cluster_jax.training import state as states
 
@@ -150,7 +150,7 @@ def optimized():
 def traced_once():
     """Whole runs of a few steps: without the trace that checks the config before a run."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trace, "try_step", lambda *arguments: None)
+        patch.setattr(build, "try_step", lambda *arguments: None)
         yield
 
 
@@ -229,6 +229,6 @@ def sharing(first, make):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(states, "create", created)
         patch.setattr(build, "_join", joined)
-        patch.setattr(trace, "make_step", make)
+        patch.setattr(build, "make_step", make)
         patch.setattr(loop, "make_step", make)
         yield

@@ -11,7 +11,7 @@ from PIL import Image
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import config_names, find_config, load_config
 from cluster_jax.evaluation import options
-from cluster_jax.pipeline import build, stages, trace
+from cluster_jax.pipeline import build, stages
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline.config import config_json, parse_config
 from tests import toy
@@ -36,7 +36,7 @@ def test_config_builds(name, tmp_path, monkeypatch):
         assert config.network == traced.network
         assert config.optimizer == traced.optimizer
         assert config.nrcc == traced.nrcc
-        monkeypatch.setattr(trace, "try_step", lambda run: None)
+        monkeypatch.setattr(build, "try_step", lambda run: None)
     channels = 1 if "digits" in name else 3
     side = config_json(config)["augment"]["size"]
     shape = (side, side, channels)
@@ -60,7 +60,7 @@ def test_config_builds(name, tmp_path, monkeypatch):
     if name == "images":
         return
     for stage in stages.build_stages(parse_config(config), tmp_path, name, None):
-        run = stage.built.training
+        run = stage.training
         assert run.shape == (shape if config.embedder is None else (1280,))
 
 

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from cluster_jax import ImageClusterer, load
+from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config, parse_section
 from cluster_jax.data.images import Resize, resize_and_crop_all
+from cluster_jax.evaluation import evaluate
 from cluster_jax.nets import network
 from cluster_jax.nets.config import NetworkConfig
 from cluster_jax.nets.pretrained import lite0
@@ -80,6 +82,25 @@ def test_a_loaded_run_places_new_images(fitted, gray, tmp_path):
     np.testing.assert_array_equal(again.predict(gray), fitted.predict(gray))
     color = np.repeat(gray, 3, axis=-1)
     np.testing.assert_array_equal(again.predict(color), again.predict(gray))
+
+
+def test_without_a_workdir_labels_come_first(fitted, gray, tmp_path, monkeypatch):
+    """Scores, map and report are made when they are asked for, and are those of a workdir."""
+    with monkeypatch.context() as patch:
+        patch.setattr(evaluate, "evaluate", lambda *a, **k: pytest.fail("scored too early"))
+        made = ImageClusterer(overrides=SMALL, verbose=False).fit(gray)
+        np.testing.assert_array_equal(made.labels_, fitted.labels_)
+        np.testing.assert_array_equal(made.locate(gray), fitted.locate(gray))
+        np.testing.assert_array_equal(made.cut(k=2), fitted.cut(k=2))
+    assert made.results_["metrics"] == fitted.results_["metrics"]
+    saved, workdir = made.save(tmp_path / "saved"), fitted._run.workdir
+    for name in ("config.json", "images.json", "assignments.csv", "duplicates.csv"):
+        assert (saved / name).read_bytes() == (workdir / name).read_bytes(), name
+    for name in ("clusters.npz", "embedding.npz"):
+        arrays, wanted = io.read_arrays(saved / name), io.read_arrays(workdir / name)
+        assert list(arrays) == list(wanted)
+        for key in wanted:
+            np.testing.assert_array_equal(arrays[key], wanted[key], err_msg=key)
 
 
 def test_weights_from_a_file(gray, tmp_path):

@@ -12,9 +12,9 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import cluster_jax
+from cluster_jax import estimators
 from cluster_jax.core.checks import InputError
 from cluster_jax.estimators import ImageClusterer
-from cluster_jax.pipeline import estimator_inputs
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.training import loop
 from tests import toy
@@ -213,10 +213,10 @@ def test_clusters_of_outliers_are_not_counted(fitted):
 
 def test_a_few_skipped_files_are_named():
     skipped = [(f"{i}.png", "no image") for i in range(7)]
-    text = estimator_inputs.skipped_files(skipped)
+    text = estimators.skipped_files(skipped)
     assert text.endswith("7 files could not be read and have no row: 0.png, 1.png, 2.png, 3.png, "
                          "4.png and 2 more")  # fmt: skip
-    assert estimator_inputs.skipped_files(skipped[:5]).endswith("3.png, 4.png")
+    assert estimators.skipped_files(skipped[:5]).endswith("3.png, 4.png")
 
 
 def test_a_run_of_the_command(images, tmp_path):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from cluster_jax import __version__
 from cluster_jax.cli import exit_codes
-from cluster_jax.cli.parser import Parser
+from cluster_jax.cli.flags import Parser
 
 # Name -> what the command does; `cluster_jax.cli.NAME` has its function `main(arguments)`.
 COMMANDS = {

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from cluster_jax import __version__
 from cluster_jax.cli import exit_codes
-from cluster_jax.cli.parser import Parser
+from cluster_jax.cli.flags import Parser
 from cluster_jax.clustering.reduce import METHODS
 from cluster_jax.clustering.smooth import METRICS
 from cluster_jax.core import io

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from absl import logging
 
 from cluster_jax.cli import exit_codes, flags
-from cluster_jax.cli.parser import Parser
+from cluster_jax.cli.flags import Parser
 from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
 

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from cluster_jax.cli import exit_codes
-from cluster_jax.cli.parser import Parser, check_output
+from cluster_jax.cli.flags import Parser, check_output
 from cluster_jax.core.checks import InputError
 
 # What the file runs on, in the words of `jax.export`.
@@ -36,9 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from jax import export
 
         from cluster_jax.core import io
-        from cluster_jax.pipeline import inference, trained_run
+        from cluster_jax.pipeline import inference
 
-        run = trained_run.read(flags.workdir)
+        run = inference.read(flags.workdir)
         encode = jax.jit(inference.encoder(run))
         height, width, channels = run.images["shape"]
         batch = export.symbolic_shape(f"b, {height}, {width}, {channels}")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cluster_jax.cli import exit_codes, flags
-from cluster_jax.cli.parser import Parser
+from cluster_jax.cli.flags import Parser
 
 # By the tree's verdict.
 _SURENESS = {

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cluster_jax.cli import exit_codes, flags
-from cluster_jax.cli.parser import Parser
+from cluster_jax.cli.flags import Parser
 from cluster_jax.core import checks
 
 if TYPE_CHECKING:

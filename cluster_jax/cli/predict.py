@@ -7,7 +7,7 @@ from absl import logging
 from etils import epath
 
 from cluster_jax.cli import exit_codes
-from cluster_jax.cli.parser import Parser
+from cluster_jax.cli.flags import Parser
 
 
 def _parser() -> Parser:

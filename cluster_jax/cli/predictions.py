@@ -9,9 +9,8 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.data import inference_data
 from cluster_jax.data.images import Dataset
 from cluster_jax.evaluation import assignments, summary
-from cluster_jax.pipeline import export, inference, trained_run
-from cluster_jax.pipeline.inference import Assignment
-from cluster_jax.pipeline.trained_run import TrainedRun
+from cluster_jax.pipeline import export, inference
+from cluster_jax.pipeline.inference import Assignment, TrainedRun
 
 
 def predict(
@@ -34,7 +33,7 @@ def predict(
     Raises:
         InputError: the run, the images, `out` or `folder` cannot be used; nothing was written.
     """
-    run = trained_run.read(workdir)
+    run = inference.read(workdir)
     out = epath.Path(out).expanduser()
     if "://" not in str(out) and not out.parent.is_dir():  # a bucket has no folders
         raise InputError(f"--out must be in an existing folder; got {out}")

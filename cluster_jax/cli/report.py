@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cluster_jax.cli import exit_codes
-from cluster_jax.cli.parser import Parser, check_output
+from cluster_jax.cli.flags import Parser, check_output
 from cluster_jax.core.checks import InputError
 
 
@@ -58,7 +58,7 @@ def _compare(flags: argparse.Namespace) -> str:
 
     from cluster_jax.core import io
     from cluster_jax.evaluation import comparison
-    from cluster_jax.pipeline import trained_run
+    from cluster_jax.pipeline import inference
     from cluster_jax.pipeline import workdir as workdirs
 
     compared = comparison.compare(comparison.read(flags.before), comparison.read(flags.after))
@@ -68,7 +68,7 @@ def _compare(flags: argparse.Namespace) -> str:
     if flags.out.endswith(".html"):
         config = epath.Path(flags.after).expanduser() / workdirs.CONFIG
         data = workdirs.read_values(config).get("data", {}) if config.exists() else {}
-        folder = trained_run.image_folder(data.get("name", ""), data.get("dir"))
+        folder = inference.image_folder(data.get("name", ""), data.get("dir"))
         page = comparison.page(compared, flags.before, flags.after, folder)
         io.write(flags.out, page.encode("utf-8", "backslashreplace"))
     else:
@@ -111,9 +111,9 @@ def _known(workdir: Any, corrected: Any, names: Sequence[str]) -> dict[str, Any]
     from cluster_jax.data import splits
     from cluster_jax.data.images import select
     from cluster_jax.evaluation import assignments
-    from cluster_jax.pipeline import trained_run
+    from cluster_jax.pipeline import inference
 
-    run = trained_run.read(workdir)
+    run = inference.read(workdir)
     linkage = cluster_linkage(run.features, corrected.labels)
     dataset, _ = splits.load(run.config.data, run.config.novel)
     sources = dataset.sources or tuple(map(str, range(dataset.size)))
@@ -130,5 +130,5 @@ def _known(workdir: Any, corrected: Any, names: Sequence[str]) -> dict[str, Any]
         "sources": dataset.sources,
         "true_labels": dataset.labels,
         "label_names": dataset.label_names,
-        "folder": trained_run.image_folder(run.config.data.name, run.config.data.dir),
+        "folder": inference.image_folder(run.config.data.name, run.config.data.dir),
     }

@@ -11,8 +11,7 @@ from absl import logging
 from etils import epath
 
 from cluster_jax.cli import exit_codes, flags
-from cluster_jax.cli.flags import NamedConfig
-from cluster_jax.cli.parser import Parser
+from cluster_jax.cli.flags import NamedConfig, Parser
 
 
 def run(

@@ -18,9 +18,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cluster_jax.clustering import bandwidth as bandwidths
 from cluster_jax.clustering.grid import STOPS, follow, seek
-from cluster_jax.clustering.validation import numeric
 from cluster_jax.core import checks
-from cluster_jax.core.arrays import distances_to_centers
+from cluster_jax.core.arrays import distances_to_centers, numeric
 
 
 class Location(NamedTuple):

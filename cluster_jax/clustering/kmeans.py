@@ -16,8 +16,8 @@ from jax import Array, lax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from numpy.typing import ArrayLike, NDArray
 
-from cluster_jax.clustering.validation import numeric
 from cluster_jax.core import arrays, checks, collectives, ops
+from cluster_jax.core.arrays import numeric
 
 METRICS = ("euclidean", "spherical")
 # Rows, and elements of features and scores, of a block at most: on a CPU they stay in the cache of

@@ -6,9 +6,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from threadpoolctl import threadpool_limits
 
-from cluster_jax.clustering.validation import numeric
 from cluster_jax.core import checks
-from cluster_jax.core.arrays import normalize_rows
+from cluster_jax.core.arrays import normalize_rows, numeric
 
 METHODS = ("umap", "tsne", "pca", "none")
 # Columns up to which rows are their own map.

@@ -28,9 +28,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
 from cluster_jax.clustering import knn
-from cluster_jax.clustering.validation import numeric
 from cluster_jax.core import checks
-from cluster_jax.core.arrays import blocks, normalize_rows
+from cluster_jax.core.arrays import blocks, normalize_rows, numeric
 
 METRICS = ("cosine", "euclidean")
 # Principal axes at most, and how many are kept for each that stands out from noise.

@@ -70,9 +70,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from cluster_jax.clustering import knn, smooth, tree
 from cluster_jax.clustering.bandwidth import VERDICTS
 from cluster_jax.clustering.smooth import FEW_AXES, METRICS, N_NEIGHBORS, Smoother
-from cluster_jax.clustering.validation import numeric
 from cluster_jax.core import checks
-from cluster_jax.core.arrays import blocks
+from cluster_jax.core.arrays import blocks, numeric
 from cluster_jax.core.checks import InputError
 
 # Rows that are clustered; the others are placed by them.

@@ -3,6 +3,7 @@
 import functools
 import math
 import numbers
+import re
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
@@ -93,6 +94,27 @@ def text(name: str, value: Any) -> None:
         raise InputError(f"{name} must be a string; got {value!r}")
 
 
+def steps(name: str, value: str, steps_per_epoch: int) -> int:
+    """Number of steps in `"1500 steps"` or `"0.5 epochs"`; epochs are rounded up to whole steps.
+
+    Error messages start with `name`, the config key.
+
+    Raises:
+        InputError: a different format, a negative number, or a fractional number of steps.
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s+(step|epoch)s?\s*", str(value))
+    if match is None:
+        wanted = "a duration like '1500 steps' or '200 epochs'"
+        raise InputError(f"{name} must be {wanted}; got {value!r}")
+    number = float(match[1])
+    if match[2] == "epoch":
+        # Rounded first: 0.55 epochs of 100 steps are 55.00000000000001 in floating point.
+        return math.ceil(round(number * steps_per_epoch, 6))
+    if not number.is_integer():
+        raise InputError(f"{name} must be a whole number of steps; got {value!r}")
+    return int(number)
+
+
 # Types of config keys whose values are checked when a section is parsed (`core.config`).
 Positive = Annotated[float, positive]
 NonNegative = Annotated[float, functools.partial(at_least, least=0)]
@@ -100,3 +122,4 @@ Fraction = Annotated[float, functools.partial(between, low=0, high=1)]
 BelowOne = Annotated[float, below_one]
 Count = Annotated[int, functools.partial(whole, least=1)]
 CountOrZero = Annotated[int, functools.partial(whole, least=0)]
+Duration = Annotated[str, functools.partial(steps, steps_per_epoch=1)]

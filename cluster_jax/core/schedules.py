@@ -1,46 +1,15 @@
-"""Schedules as pure functions of the step; durations in steps or epochs.
+"""Schedules as pure functions of the step.
 
 Not optax's: its cosine multiplies by `alpha` instead of adding the end, which differs from `cosine`
 in the last bit at every second step, and its warm-up reaches the peak one step later.
 """
 
-import functools
-import math
-import re
 from collections.abc import Callable
-from typing import Annotated
 
 import jax.numpy as jnp
 from jax import Array
 
-from cluster_jax.core.checks import InputError
-
 Schedule = Callable[[Array | int], Array]
-
-
-def steps(name: str, value: str, steps_per_epoch: int) -> int:
-    """Number of steps in `"1500 steps"` or `"0.5 epochs"`; epochs are rounded up to whole steps.
-
-    Error messages start with `name`, the config key.
-
-    Raises:
-        InputError: a different format, a negative number, or a fractional number of steps.
-    """
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s+(step|epoch)s?\s*", str(value))
-    if match is None:
-        wanted = "a duration like '1500 steps' or '200 epochs'"
-        raise InputError(f"{name} must be {wanted}; got {value!r}")
-    number = float(match[1])
-    if match[2] == "epoch":
-        # Rounded first: 0.55 epochs of 100 steps are 55.00000000000001 in floating point.
-        return math.ceil(round(number * steps_per_epoch, 6))
-    if not number.is_integer():
-        raise InputError(f"{name} must be a whole number of steps; got {value!r}")
-    return int(number)
-
-
-# The type of a config key.
-Duration = Annotated[str, functools.partial(steps, steps_per_epoch=1)]
 
 
 def warmup_cosine(peak: float, warmup: int, total: int, end: float = 0.0) -> Schedule:

@@ -30,13 +30,11 @@ VIEWS = 2
 
 
 def with_crops(dataset: Dataset, data: DataConfig, augment: AugmentConfig) -> Dataset:
-    """The data set with the `crops` that its config asks for.
+    """The data set with `crops`, where `data.crop` is "host".
 
     Raises:
-        InputError: `data.crop` is "host" for a set without image files or without random crops.
+        InputError: the set has no image files, or its config has no random crops.
     """
-    if data.crop == "square":
-        return dataset
     if dataset.read is None or not dataset.has_images:
         which = f"{dataset.name}, which is not read from image files"
         raise InputError(f"data.crop must be 'square' for {which}; got 'host'")

@@ -13,7 +13,7 @@ from cluster_jax.clustering.reduce import MAP_COLUMNS, reduce
 from cluster_jax.clustering.smooth_tree import Membership, SmoothTree
 from cluster_jax.core import arrays
 from cluster_jax.data.shards import Shards
-from cluster_jax.evaluation.options import ClusterOptions, resolve
+from cluster_jax.evaluation.options import ClusterOptions, EvalConfig, resolve
 from cluster_jax.metrics import partition
 from cluster_jax.metrics.silhouette import silhouette
 
@@ -27,10 +27,10 @@ class Clustering(NamedTuple):
     """Clusters and metrics of `n` rows.
 
     Attributes:
-        metrics: scores against the labels (None without labels), the number of clusters, and
-            metrics of the algorithm, see `run_gridshift`, `run_tree`, and `cluster`.
+        metrics: metrics of the algorithm, see `run_gridshift`, `run_tree`, and `cluster`, which
+            adds scores against the labels (None without labels) and the number of clusters.
         points: float `[n, n_components]`, the map. GridShift and k-means cluster the points of the
-            map; SmoothTree clusters the features.
+            map; SmoothTree clusters the features, and has none before `with_map`.
         centers: float `[k, c]`, in the map for GridShift and k-means, among the sharp rows for
             SmoothTree.
         cluster_labels: int32 `[n]`.
@@ -83,7 +83,10 @@ def cluster(
     options = resolve(features, options)
     seed, k, map_options = options.seed, options.k, options.reduce_options
     if options.method == "tree":
-        result = run_tree(features, true_labels, k=k, progress=progress, seed=seed, **map_options)
+        metric = str(options.metric)
+        result = run_tree(features, metric=metric, k=k, progress=progress, seed=seed)
+        progress("drawing the map ...")
+        result = with_map(result, features, seed=seed, **map_options)
     else:
         points = features
         if options.reduce != "none":
@@ -95,11 +98,13 @@ def cluster(
         text, width = f"on {len(points):,} points", options.bandwidth
         if options.method == "gridshift":
             progress(f"running GridShift {text}, bandwidth {width} ...")
-            result = run_gridshift(points, true_labels, bandwidth=width, random_state=seed)
+            result = run_gridshift(points, bandwidth=width, random_state=seed)
         else:
             progress(f"running k-means {text}, k = {k}, n_init = {options.n_init} ...")
-            result, _ = run_kmeans(points, true_labels, options)
+            result, _ = run_kmeans(points, None, options)
     progress("scoring ...")
+    scored = scores(true_labels, result.cluster_labels)
+    result = result._replace(metrics={**scored, **result.metrics, **scored})
     return with_silhouettes(features, result, options)
 
 
@@ -120,25 +125,36 @@ def sizes_of(labels: NDArray) -> dict[int, int]:
     return dict(zip(ids.tolist(), sizes.tolist(), strict=True))
 
 
-def run_gridshift(points: NDArray, true_labels: NDArray | None, **grid_options: Any) -> Clustering:
+def find(x: NDArray, config: EvalConfig, *, seed: int) -> Clustering:
+    """Clusters by `config.method`, without scores.
+
+    Args:
+        x: the features, unit rows `[n, d]`.
+        config: the section `eval`.
+        seed: random seed of the clustering and of the map that GridShift clusters.
+    """
+    if config.method == "tree":
+        return run_tree(x, metric=config.reduce.metric, k=config.k, seed=seed)
+    points = reduce(x, seed=seed, **vars(config.reduce))
+    return run_gridshift(points, **{**vars(config.gridshift), "random_state": seed})
+
+
+def run_gridshift(points: NDArray, **grid_options: Any) -> Clustering:
     """Clusters points by GridShift.
 
     Args:
         points: `[n, n_components]`.
-        true_labels: int `[n]`, used for scores only, or None.
         grid_options: arguments of `GridShift`.
 
     Returns:
-        The result. Beside the scores against the labels and `n_clusters`, the number of all
-        clusters, its metrics are `n_large`, the number of clusters that count (smaller ones consist
-        of outliers, see `bandwidth.min_cluster_size`), `bandwidth`, the `verdict` of the scan over
-        bandwidths, `stability`, and the number of `outliers`.
+        The result. Its metrics are `n_large`, the number of clusters that count (smaller ones
+        consist of outliers, see `bandwidth.min_cluster_size`), `bandwidth`, the `verdict` of the
+        scan over bandwidths, `stability`, and the number of `outliers`.
     """
     grid = GridShift(**grid_options).fit(points)
     labels, curve, located = grid.labels_, grid.bandwidth_curve_, grid.locate(points)
     outliers, distances = located.outliers, located.distances.astype(np.float32)
     metrics = {
-        **scores(true_labels, labels),
         "n_large": len(np.unique(labels[~outliers])),
         "bandwidth": float(grid.bandwidth_),
         "verdict": None if curve is None else curve.verdict,
@@ -151,30 +167,25 @@ def run_gridshift(points: NDArray, true_labels: NDArray | None, **grid_options: 
 
 def run_tree(
     features: NDArray,
-    true_labels: NDArray | None,
     *,
     metric: str,
     seed: int,
     k: int | None = None,
     progress: Callable[[str], None] = lambda text: None,
-    **map_options: Any,
 ) -> Clustering:
-    """Clusters features by `SmoothTree`, and draws a map of its smooth rows.
+    """Clusters features by `SmoothTree`.
 
     Args:
         features: `[n, d]`.
-        true_labels: int `[n]`, used for scores only, or None.
         metric: of the features, `"cosine"` or `"euclidean"`.
-        seed: random seed of the clustering and of the map.
+        seed: random seed of the clustering.
         k: number of clusters; None: it is found.
         progress: called with one line of text at each step.
-        map_options: other arguments of `reduce`.
 
     Returns:
-        The result. Beside the scores against the labels and `n_clusters`, its metrics are
-        `n_large`, the number of clusters that count, `verdict` and `gap` (see `SmoothTree`; None
-        where there is none), `rows_clustered`, the size of the sample that was clustered, and the
-        number of `outliers`.
+        The result, without points. Its metrics are `n_large`, the number of clusters that count,
+        `verdict` and `gap` (see `SmoothTree`; None where there is none), `rows_clustered`, the size
+        of the sample that was clustered, and the number of `outliers`.
     """
     progress(f"smoothing {_shape(features)} features and clustering them ...")
     model = SmoothTree(metric, n_clusters=k, random_state=seed).fit(features)
@@ -184,15 +195,12 @@ def run_tree(
             f"clustered a random sample of {len(model.sample_):,} rows; the other "
             f"{n - len(model.sample_):,} rows took the clusters of their neighbors in it"
         )
-    progress("drawing the map ...")
-    points = _map_of_smooth_rows(model, features, seed, map_options)
     sharp = model.smoother_.project(features)
     centers = arrays.cluster_means(sharp, labels)
     sizes = np.bincount(labels)
     # Where the number of clusters is given, every cluster counts.
     outliers = sizes[labels] < (0 if k is not None else min(MIN_CLUSTER_ROWS, sizes.max()))
     metrics = {
-        **scores(true_labels, labels),
         "n_large": len(np.unique(labels[~outliers])),
         "verdict": model.verdict_ if k is None else None,
         "gap": model.gap_ if np.isfinite(model.gap_) else None,
@@ -201,6 +209,7 @@ def run_tree(
     }
     distances = arrays.distances_to_centers(sharp, centers, labels).astype(np.float32)
     labels = labels.astype(np.int32)
+    points = np.empty((n, 0), np.float32)
     return Clustering(metrics, points, centers, labels, distances, outliers, tree=model)
 
 
@@ -215,23 +224,29 @@ def rows_of_likeness(tree: SmoothTree | None, features: NDArray, metric: str = "
     return arrays.normalize_rows(features) if metric == "cosine" else features
 
 
-def _map_of_smooth_rows(
-    model: SmoothTree, features: NDArray, seed: int, options: dict[str, Any]
-) -> NDArray:
-    """The map `[n, c]` of the smooth rows.
+def with_map(found: Clustering, features: NDArray, *, seed: int, **options: Any) -> Clustering:
+    """Clusters by `run_tree`, with the map `[n, c]` of their smooth rows as points.
 
     The rows of the sample are reduced; another row lies at the mean of its three nearest ones.
+
+    Args:
+        found: result of `run_tree`.
+        features: its features.
+        seed: random seed of the map.
+        options: arguments of `reduce`.
     """
+    model = found.tree
+    assert model is not None
     smooth = model.smoother_.smooth
     if smooth.shape[1] <= MAP_COLUMNS or options["method"] == "none":
-        return model.smooth_rows(features)
-    points = reduce(smooth, metric="euclidean", seed=seed, **options)
-    if len(points) == len(features):
-        placed = np.empty_like(points)
-        placed[model.sample_] = points
-        return placed
-    near = knn.nearest(model.smooth_rows(features), smooth, 3)
-    return points[near.indices].mean(axis=1)
+        return found._replace(points=model.smooth_rows(features))
+    points = reduce(smooth, seed=seed, **{**options, "metric": "euclidean"})
+    if len(points) < len(features):
+        near = knn.nearest(model.smooth_rows(features), smooth, 3)
+        return found._replace(points=points[near.indices].mean(axis=1))
+    placed = np.empty_like(points)
+    placed[model.sample_] = points
+    return found._replace(points=placed)
 
 
 def scores(true_labels: NDArray | None, cluster_labels: NDArray) -> dict[str, Any]:

@@ -6,9 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster_jax.clustering import out_of_sample
 from cluster_jax.clustering.kmeans import kmeans
-from cluster_jax.clustering.reduce import reduce
 from cluster_jax.core import arrays, checks
 from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.clusters import Clustering
@@ -27,14 +25,11 @@ class Evaluation(NamedTuple):
             `clusters.run_tree`). Scores that need labels are None without labels.
         clustering: the clusters by `eval.method`.
         kmeans_labels: int32 `[n]`, clusters by k-means.
-        novelty_threshold: a new image is novel if its distance, 1 - cosine, to the nearest row is
-            larger (see `out_of_sample.novelty_threshold`).
     """
 
     metrics: dict[str, Any]
     clustering: Clustering
     kmeans_labels: NDArray
-    novelty_threshold: float
 
 
 def evaluate(
@@ -43,6 +38,7 @@ def evaluate(
     config: EvalConfig,
     *,
     seed: int,
+    found: Clustering | None = None,
 ) -> Evaluation:
     """Clusters an embedding by `config.method` and by k-means, and scores the results.
 
@@ -54,6 +50,7 @@ def evaluate(
         true_labels: int32 `[n]`, or None.
         config: the section `eval`.
         seed: random seed of the clustering, the map, k-means, and the linear probe.
+        found: result of `clusters.find`, if that was called before.
 
     Raises:
         InputError: the embedding does not have `config.features`.
@@ -61,15 +58,13 @@ def evaluate(
     checks.one_of("eval.features", config.features, tuple(embedding))
     features = embedding[config.features]
     x = arrays.normalize_rows(features)
+    found = clusters.find(x, config, seed=seed) if found is None else found
     rows = x
-    if config.method == "tree":
-        found = clusters.run_tree(x, true_labels, k=config.k, seed=seed, **vars(config.reduce))
-        assert found.tree is not None
+    if found.tree is not None:
         rows = found.tree.smooth_rows(x)
-    else:
-        points = reduce(x, seed=seed, **vars(config.reduce))
-        grid_options = {**vars(config.gridshift), "random_state": seed}
-        found = clusters.run_gridshift(points, true_labels, **grid_options)
+        found = clusters.with_map(found, x, seed=seed, **vars(config.reduce))
+    scored = {**clusters.scores(true_labels, found.cluster_labels), **found.metrics}
+    found = found._replace(metrics=scored)
     k, n_init = config.kmeans.k, config.kmeans.n_init
     if k is None:
         k = found.metrics["n_large"] if true_labels is None else len(np.unique(true_labels))
@@ -89,5 +84,4 @@ def evaluate(
         "collapse": {name: collapse(f) for name, f in embedding.items()},
     }
     found = found._replace(points=found.points.astype(np.float32))
-    threshold = out_of_sample.novelty_threshold(x)
-    return Evaluation(metrics, found, kmeans_labels.astype(np.int32), threshold)
+    return Evaluation(metrics, found, kmeans_labels.astype(np.int32))

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from cluster_jax.clustering import smooth
 from cluster_jax.clustering.reduce import MAP_COLUMNS
-from cluster_jax.clustering.validation import numeric
 from cluster_jax.core import checks
+from cluster_jax.core.arrays import numeric
 from cluster_jax.core.checks import Count, InputError, NonNegative, Positive
 from cluster_jax.core.config import check_values
 

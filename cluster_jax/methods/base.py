@@ -18,7 +18,7 @@ from jax.sharding import Mesh
 from numpy.typing import ArrayLike
 
 from cluster_jax.clustering.kmeans import KMeansResult, kmeans
-from cluster_jax.core import checks, schedules
+from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.collectives import Axis
 from cluster_jax.core.config import parse_section
@@ -315,8 +315,8 @@ def refresh_schedule(
     Raises:
         InputError: a value is not a duration, or the warm-up is as long as the training.
     """
-    first = schedules.steps("method.warmup", warmup, context.steps_per_epoch)
-    period = schedules.steps("method.update_every", update_every, context.steps_per_epoch)
+    first = checks.steps("method.warmup", warmup, context.steps_per_epoch)
+    period = checks.steps("method.update_every", update_every, context.steps_per_epoch)
     checks.at_least("method.update_every", period, 1)
     if first >= context.total_steps:
         raise InputError(

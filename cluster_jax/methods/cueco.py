@@ -14,10 +14,9 @@ from jax.sharding import Mesh
 from cluster_jax.clustering import online
 from cluster_jax.clustering.online import Clusters
 from cluster_jax.core import checks, collectives, ops
-from cluster_jax.core.checks import Count, Fraction, InputError, NonNegative, Positive
+from cluster_jax.core.checks import Count, Duration, Fraction, InputError, NonNegative, Positive
 from cluster_jax.core.collectives import Axis
 from cluster_jax.core.queue import Queue, create_queue, enqueue
-from cluster_jax.core.schedules import Duration
 from cluster_jax.losses import cueco, infonce
 from cluster_jax.methods import base
 from cluster_jax.methods.base import Encoded, MethodContext, PyTree, Refresh, TwoView, Watched

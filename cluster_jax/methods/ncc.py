@@ -9,9 +9,8 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh
 
-from cluster_jax.core.checks import Count, Fraction, InputError, NonNegative, Positive
+from cluster_jax.core.checks import Count, Duration, Fraction, InputError, NonNegative, Positive
 from cluster_jax.core.collectives import Axis
-from cluster_jax.core.schedules import Duration
 from cluster_jax.losses import ncc
 from cluster_jax.methods import base
 from cluster_jax.methods.base import Encoded, MethodContext, PyTree, Refresh, TwoView

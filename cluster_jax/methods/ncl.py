@@ -14,11 +14,10 @@ from scipy import optimize
 
 from cluster_jax.clustering.label_spreading import among, label_spreading
 from cluster_jax.clustering.transport import sinkhorn
-from cluster_jax.core import arrays, checks, collectives, ops, schedules
-from cluster_jax.core.checks import Count, Fraction, InputError, NonNegative, Positive
+from cluster_jax.core import arrays, checks, collectives, ops
+from cluster_jax.core.checks import Count, Duration, Fraction, InputError, NonNegative, Positive
 from cluster_jax.core.collectives import Axis
 from cluster_jax.core.queue import Queue, create_queue, enqueue
-from cluster_jax.core.schedules import Duration
 from cluster_jax.data.batches import Batch
 from cluster_jax.losses import hng, ncl
 from cluster_jax.methods import base
@@ -199,9 +198,9 @@ def make(context: MethodContext, config: Config) -> Method:
         )
     per_epoch = context.steps_per_epoch
     starts = StartSteps(
-        ramp=schedules.steps("method.ramp", config.ramp, per_epoch),
-        contrast=schedules.steps("method.contrast_from", config.contrast_from, per_epoch),
-        hng=schedules.steps("method.hng.start", config.hng.start, per_epoch),
+        ramp=checks.steps("method.ramp", config.ramp, per_epoch),
+        contrast=checks.steps("method.contrast_from", config.contrast_from, per_epoch),
+        hng=checks.steps("method.hng.start", config.hng.start, per_epoch),
     )
 
     def initial_state(batch_stats: PyTree) -> NCLState:

@@ -11,10 +11,9 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh
 
-from cluster_jax.core.checks import Count, Fraction, InputError, Positive
+from cluster_jax.core.checks import Count, Duration, Fraction, InputError, Positive
 from cluster_jax.core.collectives import Axis
 from cluster_jax.core.queue import Queue
-from cluster_jax.core.schedules import Duration
 from cluster_jax.losses import infonce, pcl
 from cluster_jax.methods import base, moco
 from cluster_jax.methods.base import Encoded, MethodContext, PyTree, Refresh, TwoView, Watched

@@ -19,6 +19,8 @@ from jax import Array, lax
 from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
 
+kaiming = nn.initializers.variance_scaling(2.0, "fan_out", "normal")
+
 
 class Layers(NamedTuple):
     """Layer factories and options for a backbone.
@@ -64,6 +66,24 @@ class Backbone(NamedTuple):
     blocks: tuple[str, ...]
     block_of: Callable[[str], int]
     any_size: bool = True
+
+
+def conv(
+    features: int, size: int, stride: int, dtype: jnp.dtype | None, padding: str | None = None
+) -> nn.Conv:
+    """Convolution without bias, by default padded equally on both sides as in torch.
+
+    Flax's "SAME" pads an even image only below and to the right when the stride is 2.
+    """
+    return nn.Conv(
+        features,
+        (size, size),
+        stride,
+        padding=padding or size // 2,
+        use_bias=False,
+        kernel_init=kaiming,
+        dtype=dtype,
+    )
 
 
 def names() -> tuple[str, ...]:

@@ -163,12 +163,13 @@ _compiled_initial = jax.jit(
 def _forward(
     config: NetworkConfig, params: PyTree, stats: PyTree, images: Array, *, train: bool, axis: Axis
 ) -> Outputs:
-    batch = images.shape[0] * collectives.size(axis)
-    if train and config.norm == "shuffle" and config.group is not None and config.group >= batch:
-        raise InputError(
-            f"network.group must be smaller than train.batch_size = {batch} with network.norm "
-            f"'shuffle', or shuffling changes nothing; got {config.group}"
-        )
+    if train and config.norm == "shuffle" and config.group is not None:
+        batch = images.shape[0] * collectives.size(axis)
+        if config.group >= batch:
+            raise InputError(
+                f"network.group must be smaller than train.batch_size = {batch} with network.norm "
+                f"'shuffle', or shuffling changes nothing; got {config.group}"
+            )
     modules = _modules(config, train, axis)
     representation, stats = _apply(modules, "backbone", params, stats, images)
     projection = representation

@@ -2,25 +2,19 @@
 
 import contextlib
 import dataclasses
-import functools
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from etils import epath
 from jax.sharding import Mesh
 
-from cluster_jax.core import checks, io, schedules
+from cluster_jax.core import checks, io, limits
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import (
-    batches,
-    datasets,
-    feature_views,
-    features,
-    host_crops,
-    splits,
-    views,
-)
+from cluster_jax.data import batches, datasets, feature_views, features, host_crops, splits, views
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import readable, with_channels
 from cluster_jax.data.views import AugmentConfig
@@ -29,13 +23,12 @@ from cluster_jax.methods import base
 from cluster_jax.methods.base import Method, MethodContext
 from cluster_jax.methods.wrappers.nrcc import with_nrcc
 from cluster_jax.nets import network
-from cluster_jax.pipeline import trace
 from cluster_jax.pipeline.config import RunConfig
-from cluster_jax.training import optim
+from cluster_jax.training import checkpoint, optim
 from cluster_jax.training import state as states
-from cluster_jax.training.config import TrainConfig
-from cluster_jax.training.loop import TrainingRun
+from cluster_jax.training.config import TrainConfig, TrainingRun
 from cluster_jax.training.state import State
+from cluster_jax.training.step import make_step
 
 
 class Inputs(NamedTuple):
@@ -53,22 +46,31 @@ class Inputs(NamedTuple):
 
 
 class BuiltRun(NamedTuple):
-    """A run ready for training.
+    """A training, ready to start: a run, or one stage of it.
 
     Attributes:
         config: see `Inputs`.
         training: everything that the training needs, except its state.
         test: see `Inputs`.
+        name: of the stage, for messages.
+        workdir: folder of its files.
     """
 
     config: RunConfig
     training: TrainingRun
     test: Dataset | None
+    name: str = ""
+    workdir: epath.Path = epath.Path()
 
     @property
     def inputs(self) -> Inputs:
         """The images of the run."""
         return Inputs(self.config, self.training.dataset, self.test)
+
+    @property
+    def checkpoints(self) -> epath.Path:
+        """Folder of its checkpoints."""
+        return self.workdir / checkpoint.FOLDER
 
 
 def load_inputs(
@@ -92,14 +94,7 @@ def load_inputs(
         num_clustered = dataset.size if known is None else int((known < 0).sum())
         for key, k in (("eval.k", config.eval.k), ("eval.kmeans.k", config.eval.kmeans.k)):
             options.check_k(key, k, num_clustered, "images to cluster")
-        if config.embedder is not None and dataset.features_of is None:
-            embed = functools.partial(_pending, config)
-            # The features of all images are made first, of which the neighbors are searched.
-            dataset, test = readable(dataset), None if test is None else readable(test)
-            dataset, test = (
-                embed(with_channels(dataset, 3)),
-                None if test is None else embed(with_channels(test, 3)),
-            )
+        dataset, test = _channels(config, dataset), test and _channels(config, test)
         if not dataset.has_images:
             if config.network.weights is not None:
                 raise InputError(
@@ -107,19 +102,14 @@ def load_inputs(
                     f"got {config.network.weights!r}"
                 )
             dataset = features.with_neighbors(dataset, config.feature_views.searched)
-        if config.network.weights is not None:
-            # What is pretrained takes three channels.
-            dataset, test = (
-                with_channels(dataset, 3),
-                None if test is None else with_channels(test, 3),
-            )
         classes = config.method.novel_classes
         if classes is not None and 0 < num_clustered < classes:
             raise InputError(
                 f"method.classes must be at most the {num_clustered} unlabeled images; "
                 f"got {classes}"
             )
-        dataset = host_crops.with_crops(dataset, config.data, config.augment)
+        if config.data.crop == "host":
+            dataset = host_crops.with_crops(dataset, config.data, config.augment)
         if dataset.has_images:
             augment = _with_statistics(config.augment, dataset)
             config = dataclasses.replace(config, augment=augment)
@@ -143,8 +133,18 @@ def build_run(
         mesh = states.make_mesh()
         states.check_batch(config.train.batch_size, mesh)
         built = _join(load_inputs(config, dataset, test), mesh)
-        trace.try_step(built.training)
+        try_step(built.training)
     return built
+
+
+def _channels(config: RunConfig, images: Dataset) -> Dataset:
+    """The images with three channels for a pretrained network; pending features of an embedder."""
+    if config.embedder is not None and images.features_of is None:
+        # The features of all images are made first, of which the neighbors are searched.
+        return _pending(config, with_channels(readable(images), 3))
+    if config.network.weights is not None and images.has_images:
+        return with_channels(images, 3)
+    return images
 
 
 @contextlib.contextmanager
@@ -184,15 +184,11 @@ def rebuild_run(config: RunConfig, images: Mapping[str, Any]) -> BuiltRun:
     known = _placeholder_classes(images["size"], images.get("known"))
     shape = tuple(images["shape"])
     dataset = Dataset(
-        name=config.data.name,
-        size=images["size"],
-        shape=shape,
+        config.data.name,
+        images["size"],
+        shape,
         images=None,
         fetch=_no_images,
-        labels=None,
-        label_names=None,
-        sources=None,
-        skipped=(),
         known=known,
         neighbors=config.feature_views.searched if len(shape) == 2 else 0,
     )
@@ -238,7 +234,8 @@ def _join(inputs: Inputs, mesh: Mesh) -> BuiltRun:
     train = config.train
     known_classes = 0 if dataset.known is None else splits.check_known(dataset.known)
     steps_per_epoch = _steps_per_epoch(train, dataset)
-    total_steps = _total_steps(train, steps_per_epoch)
+    total_steps = checks.steps("train.duration", train.duration, steps_per_epoch)
+    checks.at_least("train.duration", total_steps, 1)
     net = network.make(config.network)
     context = MethodContext(
         network=net,
@@ -311,12 +308,6 @@ def _steps_per_epoch(train: TrainConfig, dataset: Dataset) -> int:
     return batches.steps_per_epoch(size, train.batch_size)
 
 
-def _total_steps(train: TrainConfig, steps_per_epoch: int) -> int:
-    total = schedules.steps("train.duration", train.duration, steps_per_epoch)
-    checks.at_least("train.duration", total, 1)
-    return total
-
-
 def initial_state(run: TrainingRun) -> State:
     """The state before the first step, on all devices."""
     return states.create(run.method, run.optimizer, seed=run.seed, shape=run.shape, mesh=run.mesh)
@@ -360,3 +351,50 @@ def _method(config: RunConfig, context: MethodContext) -> Method:
             f"average its last feature map; got {config.nrcc.resolution}"
         )
     return with_nrcc(method, config.nrcc)
+
+
+def try_step(run: TrainingRun) -> None:
+    """Traces a step, which raises if parts of the run do not work together; computes nothing."""
+    batch: dict[str, Any] = {}
+    parts = batches.parts(run.dataset, run.train.batch_size, run.train.labeled_batch_size)
+    for name, (_, count) in parts.items():
+        states.check_batch(count, run.mesh)
+        batch[name] = {
+            "index": jax.ShapeDtypeStruct((count,), jnp.int32),
+            "image": jax.ShapeDtypeStruct((count, *run.dataset.batch_shape), _dtype(run.dataset)),
+        }
+        if name == "labeled":
+            batch[name]["label"] = jax.ShapeDtypeStruct((count,), jnp.int32)
+    state = abstract_state(run)
+    _check_memory(run, state)
+    step = make_step(run.method, run.optimizer, run.mesh)
+    jax.eval_shape(step, state, batch.get("all", batch), None)
+
+
+def _check_memory(run: TrainingRun, state: Any) -> None:
+    """Raises an `InputError` if the state alone does not fit; CPU devices share one memory."""
+    sizes = {
+        jax.tree_util.keystr(path, simple=True, separator="."): math.prod(x.shape) * 4
+        for path, x in jax.tree.leaves_with_path(state)
+    }
+    largest = max(sizes, key=lambda name: sizes[name])
+    copies = run.mesh.size if jax.default_backend() == "cpu" else 1
+    limits.check_memory(
+        "the network and the method",
+        f"{largest} of {sizes[largest] / 1e9:,.1f} GB",
+        copies * sum(sizes.values()),
+        "parameters, optimizer and queues",
+    )
+
+
+def check_features(run: TrainingRun, features: str) -> None:
+    """Raises an `InputError` unless the method embeds `features`, the config's `eval.features`."""
+    images = jax.ShapeDtypeStruct((1, *run.dataset.shape), _dtype(run.dataset))
+    state = abstract_state(run)
+    embedded = jax.eval_shape(run.method.embed, state.params, state.model_state, images)
+    choices = tuple(name for name in options.FEATURES if name in embedded)
+    checks.one_of("eval.features", features, choices)
+
+
+def _dtype(dataset: Dataset) -> Any:
+    return jnp.uint8 if dataset.has_images else jnp.float32

@@ -1,6 +1,7 @@
 """The full config of a run, parsed into checked and typed sections."""
 
 import dataclasses
+import typing
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ from ml_collections import ConfigDict
 
 from cluster_jax.core import checks, io, limits
 from cluster_jax.core.checks import InputError
-from cluster_jax.core.config import check_keys, parse_section
+from cluster_jax.core.config import check_keys, is_section, parse_section
 from cluster_jax.data.datasets import DataConfig
 from cluster_jax.data.feature_views import FeatureViewsConfig
 from cluster_jax.data.splits import NovelConfig
@@ -27,15 +28,8 @@ from cluster_jax.training.optim import OptimizerConfig
 # Keys that a stage cannot change: all stages train on the same images, and only the last one is
 # evaluated.
 SHARED = (
-    "seed",
-    "note",
-    "data",
-    "embedder",
-    "feature_views",
-    "novel",
-    "eval",
-    "stages",
-    "init_from",
+    *("seed", "note", "data", "embedder", "feature_views", "novel", "eval"),
+    *("stages", "init_from"),
 )
 
 # Section -> config key -> field of `weights.Preprocessing`, which belongs to pretrained weights.
@@ -153,30 +147,35 @@ def parse_config(config: ConfigDict | Mapping[str, Any]) -> RunConfig:
     """
     values = config_json(config)
     check_keys("", [field.name for field in dataclasses.fields(RunConfig)], values)
+    stages, embedder = _parse_stages(values), values["embedder"]
+    sections = {
+        name: parse_section(cls, name, values[name])
+        for name, cls in typing.get_type_hints(RunConfig).items()
+        if is_section(cls) and cls is not MethodSection
+    }
+    if embedder is not None:
+        embedder = parse_section(EmbedderConfig, "embedder", embedder)
     parsed = RunConfig(
         seed=values["seed"],
         note=values["note"],
         init_from=values["init_from"],
-        stages=_parse_stages(values),
-        data=parse_section(DataConfig, "data", values["data"]),
-        augment=parse_section(AugmentConfig, "augment", values["augment"]),
-        embedder=_embedder(values["embedder"]),
-        feature_views=parse_section(FeatureViewsConfig, "feature_views", values["feature_views"]),
-        novel=parse_section(NovelConfig, "novel", values["novel"]),
-        network=parse_section(NetworkConfig, "network", values["network"]),
+        stages=stages,
+        embedder=embedder,
         method=_method(values["method"]),
-        nrcc=parse_section(NRCCConfig, "nrcc", values["nrcc"]),
-        optimizer=parse_section(OptimizerConfig, "optimizer", values["optimizer"]),
-        train=parse_section(TrainConfig, "train", values["train"]),
-        eval=parse_section(EvalConfig, "eval", values["eval"]),
+        **sections,
     )
-    _check_memory(parsed)
+    _check_batch(parsed)
     return parsed
 
 
-def _check_memory(config: RunConfig) -> None:
-    """Raises an `InputError` if a batch alone does not fit."""
+def _check_batch(config: RunConfig) -> None:
+    """Raises an `InputError` if a batch has too many labeled images, or alone does not fit."""
     batch, image, view = config.train.batch_size, config.data.image_size, config.augment.size
+    labeled = config.train.labeled_batch_size or 0
+    if labeled > batch:
+        raise InputError(
+            f"train.labeled_batch_size must be at most train.batch_size, {batch}; got {labeled}"
+        )
     images = min(batch, config.data.limit or batch)
     for name, size, width in (("data.image_size", image, 3), ("augment.size", view, 12)):
         limits.check_memory(
@@ -200,10 +199,6 @@ def read_config(workdir: epath.Path) -> RunConfig:
         raise workdirs.older_version(workdir, error) from error
 
 
-def _embedder(section: Any) -> EmbedderConfig | None:
-    return None if section is None else parse_section(EmbedderConfig, "embedder", section)
-
-
 def _method(section: Any) -> MethodSection:
     if not isinstance(section, Mapping):
         raise InputError(f"method must be a section of the config; got {section!r}")
@@ -215,16 +210,6 @@ def _method(section: Any) -> MethodSection:
 
 
 def _parse_stages(values: Mapping[str, Any]) -> dict[str, RunConfig]:
-    stages = {}
-    for name, stage in _stages(values).items():
-        try:
-            stages[name] = parse_config(stage)
-        except InputError as error:
-            raise InputError(f"in stages.{name}: {error}") from error
-    return stages
-
-
-def _stages(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Name -> complete config of each earlier stage, in order.
 
     A stage lists only the sections and keys that differ from the main config, except for its
@@ -232,11 +217,10 @@ def _stages(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """
     if not isinstance(values["stages"], Mapping):
         raise InputError(f"stages must be a section of the config; got {values['stages']!r}")
-    configs = {}
+    choices, stages = [key for key in values if key not in SHARED], {}
     for name, changes in values["stages"].items():
         if not isinstance(changes, Mapping):
             raise InputError(f"stages.{name} must be a section of the config; got {changes!r}")
-        choices = [key for key in values if key not in SHARED]
         for section in changes:
             if section not in choices:
                 raise InputError(
@@ -245,12 +229,12 @@ def _stages(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
                 )
         if "method" not in changes:
             raise InputError(f"missing config key stages.{name}.method")
-        config = {**values, "stages": {}, "init_from": None, "method": changes["method"]}
-        for section, section_changes in changes.items():
-            if section != "method":
-                config[section] = _merged(values[section], section_changes)
-        configs[name] = config
-    return configs
+        own = {"stages": {}, "init_from": None, "method": changes["method"]}
+        try:
+            stages[name] = parse_config({**_merged(values, changes), **own})
+        except InputError as error:
+            raise InputError(f"in stages.{name}: {error}") from error
+    return stages
 
 
 def _merged(section: Any, changes: Any) -> Any:

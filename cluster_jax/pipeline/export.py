@@ -16,8 +16,8 @@ from PIL import Image
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import splits
 from cluster_jax.data.images import Dataset
-from cluster_jax.pipeline import trained_run
-from cluster_jax.pipeline.trained_run import TrainedRun
+from cluster_jax.pipeline import inference
+from cluster_jax.pipeline.inference import TrainedRun
 
 # Images without files that are fetched at a time.
 _BATCH = 256
@@ -110,7 +110,9 @@ def write(
     with _folders(path, names.values()):
         used: dict[str, set[str]] = {name: set() for name in names.values()}
         for label, file in zip(labels.tolist(), files, strict=True):
-            name = _unused(_file_name(file.name), used[names[label]])
+            # The last part of a path, whatever the text.
+            name = file.name.replace("/", "_").replace("\0", "_")
+            name = _unused("image" if name in ("", ".", "..") else name, used[names[label]])
             _link(file, path / names[label] / name)
     return len(names)
 
@@ -128,11 +130,8 @@ def run_clusters(workdir: epath.PathLike, folder: os.PathLike | str) -> int:
     Raises:
         InputError: see `write`.
     """
-    run = trained_run.read(workdir)
-    if run.known is None:
-        return training_images(run, run.clusters.cluster_labels, folder)
-    names = trained_run.class_names(run, trained_run.class_labels(run))
-    return training_images(run, names, folder)
+    run = inference.read(workdir)
+    return training_images(run, inference.fitted(run, by_kmeans=False).labels, folder)
 
 
 def training_images(run: TrainedRun, labels: NDArray, folder: os.PathLike | str) -> int:
@@ -147,7 +146,7 @@ def training_images(run: TrainedRun, labels: NDArray, folder: os.PathLike | str)
             )
         return splits.load(section, run.config.novel)[0]
 
-    return write(folder, labels, section.dir, trained_run.files(run), load)
+    return write(folder, labels, section.dir, inference.files(run), load)
 
 
 def folder_names(labels: NDArray) -> dict[Any, str]:
@@ -162,11 +161,6 @@ def folder_names(labels: NDArray) -> dict[Any, str]:
         safe = re.sub(r"[^\w.-]+", "_", text).strip("._-")[:_MAX_NAME]
         names[label] = _unused(safe or "class", used)
     return names
-
-
-def _file_name(name: str) -> str:
-    """The last part of a path, whatever the text."""
-    return "image" if name in ("", ".", "..") else name.replace("/", "_").replace("\0", "_")
 
 
 def _unused(name: str, used: set[str]) -> str:

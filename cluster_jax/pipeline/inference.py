@@ -1,27 +1,35 @@
-"""Inference with a finished run: embeds new images and assigns them to its clusters.
+"""A finished run: its files, its clusters, and how new images get theirs.
 
 Only the workdir of the run is needed, not its training images.
 """
 
 import dataclasses
-from collections.abc import Callable
-from typing import NamedTuple
+import os
+import pathlib
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from etils import epath
 from jax.sharding import Mesh
+from numpy.typing import NDArray
 
 from cluster_jax.clustering import out_of_sample, smooth_tree
 from cluster_jax.clustering.gridshift import GridShift
-from cluster_jax.core import arrays, ops
+from cluster_jax.clustering.out_of_sample import Neighbors
+from cluster_jax.clustering.smooth import Smoother
+from cluster_jax.clustering.tree import cluster_linkage
+from cluster_jax.core import arrays, io, ops
 from cluster_jax.core.checks import InputError
 from cluster_jax.data.datasets import Dataset
-from cluster_jax.evaluation import discovery
+from cluster_jax.evaluation import assignments, discovery
+from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.methods.base import Method
-from cluster_jax.pipeline import build, embedder, pretrained_features, trained_run
-from cluster_jax.pipeline import embed as embedding
+from cluster_jax.pipeline import build, pretrained_features
+from cluster_jax.pipeline import embed as embeddings
 from cluster_jax.pipeline import workdir as workdirs
-from cluster_jax.pipeline.trained_run import TrainedRun
+from cluster_jax.pipeline.config import RunConfig, read_config
 from cluster_jax.training import checkpoint
 from cluster_jax.training import state as states
 from cluster_jax.training.state import State
@@ -30,11 +38,334 @@ from cluster_jax.training.state import State
 # shape round differently, so the features of an image would depend on the number of images.
 BATCH = 64
 
-
 # Images -> features float32 [m, d], unit rows.
-Embed = Callable[[Dataset], np.ndarray]
+Embed = Callable[[Dataset], NDArray]
 # Images -> the input of the network: the images, or their features by the section `embedder`.
 Prepare = Callable[[Dataset], Dataset]
+
+
+class StoredClusters(NamedTuple):
+    """Content of `clusters.npz` for the n images that were clustered, of N training images.
+
+    `eval.method` found the clusters; the tree of m sampled images, their sharp rows and the
+    probabilities are None for GridShift, the bandwidth is None for the tree. The map, the
+    clusters of k-means and the threshold of novelty are None in a run in memory that nobody has
+    asked for them.
+
+    Attributes:
+        points: float32 `[n, p]`, the map.
+        centers: float64 `[k, c]`, of the clusters in the space in which they were found: the map,
+            and for the tree its sharp rows.
+        cluster_labels: int32 `[n]`.
+        distances: float32 `[n]`, to the center of the cluster, in bandwidths if there is one.
+        outliers: bool `[n]`, images of clusters too small to count.
+        kmeans_labels: int32 `[n]`, clusters of k-means.
+        novelty_threshold: float64 `[]`, see `clustering.out_of_sample.novelty_threshold`.
+        linkage: float64 `[k - 1, 4]`, the tree of the clusters, in SciPy's form, see
+            `clustering.smooth_tree.cluster_linkage` and `clustering.tree.cluster_linkage`.
+        bandwidth: float64 `[]`, side length of GridShift's cells.
+        unlabeled_rows: int64 `[n]`, indices of the clustered images; None: all were clustered.
+        class_labels: int32 `[N]`, classes of novel class discovery, or None.
+        class_novelty_threshold: float64 `[]`, the threshold of all training images, or None.
+        tree: float64 `[m - 1, 4]`, `SmoothTree.linkage_`.
+        sample: int64 `[m]`, `SmoothTree.sample_`.
+        mean, components, sharp, is_cosine: of its `smooth.Smoother`, by which new images are
+            assigned.
+        probabilities: float64 `[n]`, of the cluster.
+        runners_up: int64 `[n]`, the second likeliest cluster, -1 for none.
+        runner_up_probabilities: float64 `[n]`.
+    """
+
+    points: NDArray | None
+    centers: NDArray
+    cluster_labels: NDArray
+    distances: NDArray
+    outliers: NDArray
+    kmeans_labels: NDArray | None
+    novelty_threshold: NDArray | None
+    linkage: NDArray
+    bandwidth: NDArray | None = None
+    unlabeled_rows: NDArray | None = None
+    class_labels: NDArray | None = None
+    class_novelty_threshold: NDArray | None = None
+    tree: NDArray | None = None
+    sample: NDArray | None = None
+    mean: NDArray | None = None
+    components: NDArray | None = None
+    sharp: NDArray | None = None
+    is_cosine: NDArray | None = None
+    probabilities: NDArray | None = None
+    runners_up: NDArray | None = None
+    runner_up_probabilities: NDArray | None = None
+
+    @property
+    def smoother(self) -> Smoother | None:
+        """The representation in which the tree was found, or None."""
+        if self.mean is None or self.components is None or self.sharp is None:
+            return None
+        sharp = self.sharp
+        return Smoother(self.mean, self.components, bool(self.is_cosine), sharp, (), sharp)
+
+
+def stored_clusters(found: Clustering, features: NDArray) -> StoredClusters:
+    """The clusters by `eval.method` of the images that were clustered.
+
+    Args:
+        found: the clusters.
+        features: float `[n, d]`, as the network made them.
+    """
+    tree, bandwidth = found.tree, found.metrics.get("bandwidth")
+    stored = StoredClusters(
+        points=found.points.astype(np.float32) if found.points.size else None,
+        centers=found.centers,
+        cluster_labels=found.cluster_labels,
+        distances=found.distances,
+        outliers=found.outliers,
+        kmeans_labels=None,
+        novelty_threshold=None,
+        linkage=(
+            cluster_linkage(features, found.cluster_labels)
+            if tree is None
+            else tree.cluster_linkage_
+        ),
+        bandwidth=None if bandwidth is None else np.asarray(bandwidth),
+    )
+    if tree is None:
+        return stored
+    return stored._replace(
+        tree=tree.linkage_,
+        sample=tree.sample_,
+        mean=tree.smoother_.mean,
+        components=tree.smoother_.components,
+        sharp=tree.smoother_.sharp,
+        is_cosine=np.asarray(tree.smoother_.is_cosine),
+        probabilities=tree.probabilities_,
+        runners_up=tree.runners_up_,
+        runner_up_probabilities=tree.runner_up_probabilities_,
+    )
+
+
+def write_clusters(workdir: epath.Path, clusters: StoredClusters) -> None:
+    """Writes `clusters.npz`."""
+    fields = {name: value for name, value in clusters._asdict().items() if value is not None}
+    io.write_arrays(workdir / workdirs.CLUSTERS, fields)
+
+
+def read_clusters(workdir: epath.Path) -> StoredClusters:
+    """Reads `clusters.npz`.
+
+    Raises:
+        InputError: another version of the package wrote it.
+    """
+    try:
+        return StoredClusters(**io.read_arrays(workdir / workdirs.CLUSTERS))
+    except TypeError as error:
+        raise workdirs.older_version(workdir) from error
+
+
+class TrainedRun(NamedTuple):
+    """The outputs of a finished run.
+
+    Attributes:
+        workdir: folder of the run; None: it is in memory.
+        config: config of the run.
+        results: content of `results.json`.
+        images: content of `images.json`: size, shape and statistics of the training images.
+        features: float32 `[n, d]`, unit rows, as they were clustered.
+        clusters: content of `clusters.npz`.
+        known: names of the known classes in novel class discovery, otherwise None. With known
+            classes, `features` and `clusters` are of the unlabeled images alone.
+        all_features: float32 `[N, d]`, features of all training images; the same as `features` if
+            `known` is None.
+        sources: of a run in memory, the paths of the training images, or None.
+    """
+
+    workdir: epath.Path | None
+    config: RunConfig
+    results: Mapping[str, Any]
+    images: Mapping[str, Any]
+    features: NDArray
+    clusters: StoredClusters
+    known: tuple[str, ...] | None
+    all_features: NDArray
+    sources: tuple[str, ...] | None = None
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether the network was trained, so that its weights are in the workdir."""
+        return workdirs.WEIGHTS not in self.images
+
+
+def read(workdir: epath.PathLike) -> TrainedRun:
+    """Reads the outputs of a run.
+
+    Raises:
+        InputError: the folder has no run, or the run is not finished or has a damaged file.
+    """
+    if not isinstance(workdir, str | os.PathLike):
+        raise InputError(f"path must be the workdir of a finished run; got {workdir!r}")
+    try:
+        return _read(epath.Path(workdir).expanduser())
+    except io.DamagedFile as error:
+        raise InputError(
+            f"{error}, or run the command of the run again, which makes it again where it can"
+        ) from error
+
+
+def _read(workdir: epath.Path) -> TrainedRun:
+    if not (workdir / workdirs.CONFIG).exists():
+        raise InputError(
+            f"the workdir must be that of a finished run; got {workdir}, which has none"
+        )
+    if "network" not in workdirs.read_values(workdir / workdirs.CONFIG):
+        raise InputError(
+            "the workdir must be that of a training, which has a network for new images; got "
+            f"{workdir}, which the command cluster has written"
+        )
+    needed = (workdirs.CLUSTERS, workdirs.IMAGES, workdirs.TRAIN_EMBEDDING)
+    results = workdirs.finished_results(workdir, needed)
+    if results is None:
+        raise InputError(
+            f"the run in {workdir} is not finished; run its command again with --workdir={workdir}"
+        )
+    config = read_config(workdir)
+    images = workdirs.read_values(workdir / workdirs.IMAGES)
+    embedding = io.read_arrays(workdir / workdirs.TRAIN_EMBEDDING)
+    clusters = read_clusters(workdir)
+    return join(workdir, config, results, images, embedding, clusters)
+
+
+def join(
+    workdir: epath.Path | None,
+    config: RunConfig,
+    results: Mapping[str, Any],
+    images: Mapping[str, Any],
+    embedding: Mapping[str, NDArray],
+    clusters: StoredClusters,
+    sources: tuple[str, ...] | None = None,
+) -> TrainedRun:
+    """The parts of a run, see `TrainedRun`, with the features of all images."""
+    all_features = arrays.normalize_rows(embeddings.readable_rows(embedding)[config.eval.features])
+    known = None if clusters.class_labels is None else tuple(images["known"]["names"])
+    rows = clusters.unlabeled_rows
+    features = all_features if rows is None else all_features[rows]
+    return TrainedRun(
+        workdir, config, results, images, features, clusters, known, all_features, sources
+    )
+
+
+def files(run: TrainedRun) -> tuple[str, ...] | None:
+    """Paths of the training images relative to their folder; None if they have no files."""
+    if run.workdir is None or run.config.data.name != "folder":
+        return run.sources
+    file = run.workdir / workdirs.ASSIGNMENTS
+    if not file.exists():
+        raise InputError(
+            f"{file} must name the training images; got no such file: run the command of the run "
+            "again with another --config.eval value, or restore it from a copy"
+        )
+    _, rows = assignments.read(file)
+    names = tuple(
+        assignments.unescaped(row["image"]) for row in rows if row.get("image") is not None
+    )
+    if len(names) != len(run.all_features):
+        raise io.DamagedFile(file, f"it does not name the {len(run.all_features):,} images")
+    return names
+
+
+def image_folder(name: str, folder: str | None) -> str | None:
+    """URI of the local folder of the images, where a page shows them in full size, or None.
+
+    Args:
+        name: `data.name` of the run.
+        folder: its `data.dir`.
+    """
+    if name != "folder" or folder is None or "://" in folder:
+        return None
+    return pathlib.Path(folder).expanduser().resolve().as_uri() + "/"
+
+
+def cut(run: TrainedRun, *, k: int | None = None, level: float | None = None) -> NDArray:
+    """Labels of the clustered images at a cut of the tree, int64 `[n]`, as `SmoothTree.cut`.
+
+    Args:
+        run: a run with `eval.method` "tree".
+        k: number of groups; with no `level` either, the clusters.
+        level: height, as a fraction of the highest merge; merges above it are undone.
+
+    Raises:
+        InputError: the run has no tree, or `k` or `level` is out of range.
+    """
+    stored = run.clusters
+    if stored.tree is None or stored.sample is None:
+        raise InputError(
+            "eval.method must be 'tree' to cut the tree of groups; got 'gridshift', which has none"
+        )
+    labels = stored.cluster_labels.astype(np.int64)
+    if k is None and level is None:
+        return labels
+    return smooth_tree.cut(stored.tree, stored.sample, labels, k=k, level=level)
+
+
+def class_labels(run: TrainedRun) -> NDArray:
+    """Class of every training image by novel class discovery, int32 `[n]`, known ones first.
+
+    Raises:
+        ValueError: the run has no known classes.
+    """
+    if run.clusters.class_labels is None:
+        raise ValueError(
+            f"{run.workdir} must be a run of novel class discovery; got another method"
+        )
+    return run.clusters.class_labels
+
+
+def class_names(run: TrainedRun, classes: NDArray) -> NDArray:
+    """Names of classes, str `[m]`: a known class by its name, the j-th novel one as "novel j"."""
+    return np.asarray([discovery.name(c, run.known or ()) for c in classes])
+
+
+class Fitted(NamedTuple):
+    """The fitted attributes, see `ImageClusterer`; there they end with an underscore."""
+
+    labels: NDArray
+    distances: NDArray
+    outliers: NDArray
+    n_clusters: int
+    linkage: NDArray
+    tree: NDArray | None = None
+    probabilities: NDArray | None = None
+
+
+def fitted(run: TrainedRun, *, by_kmeans: bool) -> Fitted:
+    """The clusters that were found, those of k-means, or the classes of novel class discovery."""
+    stored, every = run.clusters, run.all_features
+    if run.known:
+        codes, unlabeled = class_labels(run), stored.unlabeled_rows
+        labels, outliers = class_names(run, codes), np.zeros(len(codes), bool)
+        outliers[unlabeled] = stored.outliers
+        distances = arrays.distances_to_cluster_means(every, codes, every, codes)
+        n_novel = len(np.unique(codes[unlabeled]))
+        return Fitted(labels, distances, outliers, n_novel, cluster_linkage(every, labels))
+    if by_kmeans:
+        labels = _given(stored.kmeans_labels).astype(np.int64)
+        distances = arrays.distances_to_cluster_means(run.features, labels, run.features, labels)
+        linkage, n_clusters = cluster_linkage(run.features, labels), len(np.unique(labels))
+        return Fitted(labels, distances, stored.outliers, n_clusters, linkage)
+    return Fitted(
+        stored.cluster_labels.astype(np.int64),
+        stored.distances.astype(np.float64),
+        stored.outliers,
+        len(np.unique(stored.cluster_labels[~stored.outliers])),
+        stored.linkage,
+        stored.tree,
+        stored.probabilities,
+    )
+
+
+def _given(array: NDArray | None) -> NDArray:
+    assert array is not None  # What its caller needs is there.
+    return array
 
 
 class Assignment(NamedTuple):
@@ -49,9 +380,9 @@ class Assignment(NamedTuple):
             nearest other one (`out_of_sample.novelty_threshold`), so that the label means little.
     """
 
-    labels: np.ndarray
-    distances: np.ndarray
-    is_novel: np.ndarray
+    labels: NDArray
+    distances: NDArray
+    is_novel: NDArray
 
 
 class Nearest(NamedTuple):
@@ -63,9 +394,9 @@ class Nearest(NamedTuple):
         files: their paths relative to their folder, str `[m, n]`; None if they have no files.
     """
 
-    indices: np.ndarray
-    similarities: np.ndarray
-    files: np.ndarray | None
+    indices: NDArray
+    similarities: NDArray
+    files: NDArray | None
 
 
 def check(run: TrainedRun) -> None:
@@ -93,14 +424,14 @@ def make_embed(run: TrainedRun) -> Embed:
     forward, prepare = _trained(run, mesh) if run.is_trained else _frozen(run, mesh)
     batch_size = -(-BATCH // mesh.size) * mesh.size
 
-    def embed(dataset: Dataset) -> np.ndarray:
+    def embed(dataset: Dataset) -> NDArray:
         last = dataset.size - 1
         padded = dataset._replace(
             size=-(-dataset.size // batch_size) * batch_size,
             images=None,
             fetch=lambda index: dataset.fetch(np.minimum(index, last)),
         )
-        embedded = embedding.embed(
+        embedded = embeddings.embed(
             forward, prepare(padded), batch_size=batch_size, mesh=mesh, n_images=dataset.size
         )
         return arrays.normalize_rows(embedded[run.config.eval.features])
@@ -108,11 +439,11 @@ def make_embed(run: TrainedRun) -> Embed:
     return embed
 
 
-def _trained(run: TrainedRun, mesh: Mesh) -> tuple[embedding.Forward, Prepare]:
+def _trained(run: TrainedRun, mesh: Mesh) -> tuple[embeddings.Forward, Prepare]:
     """The network of the checkpoint that was evaluated."""
     method, state = _restored(run)
-    forward = embedding.forward_of(method, state.params, state.model_state, mesh)
-    return forward, embedder.for_new_images(run.config, run.images["shape"][-1], mesh)
+    forward = embeddings.forward_of(method, state.params, state.model_state, mesh)
+    return forward, pretrained_features.for_new_images(run.config, run.images["shape"][-1], mesh)
 
 
 def _restored(run: TrainedRun) -> tuple[Method, State]:
@@ -136,10 +467,10 @@ def _pretrained(run: TrainedRun, mesh: Mesh) -> pretrained_features.FrozenNetwor
     return network
 
 
-def _frozen(run: TrainedRun, mesh: Mesh) -> tuple[embedding.Forward, Prepare]:
+def _frozen(run: TrainedRun, mesh: Mesh) -> tuple[embeddings.Forward, Prepare]:
     network = _pretrained(run, mesh)
 
-    def forward(images: jax.Array, index: jax.Array) -> dict[str, np.ndarray]:
+    def forward(images: jax.Array, index: jax.Array) -> dict[str, NDArray]:
         return {"backbone": network.forward(images, index)["features"][:, 0]}
 
     return forward, lambda dataset: dataset
@@ -165,7 +496,9 @@ def encoder(run: TrainedRun) -> Callable[[jax.Array], jax.Array]:
     params, model_state = jax.device_get((state.params, state.model_state))
     prepare = None
     if run.config.embedder is not None:
-        prepare = embedder.make_network(run.config, shape[-1], mesh, views=False).represent
+        prepare = pretrained_features.make_embedder(
+            run.config, shape[-1], mesh, views=False
+        ).represent
 
     def encode(images: jax.Array) -> jax.Array:
         x = images if prepare is None else ops.l2_normalize(prepare(images))[:, None]
@@ -174,7 +507,7 @@ def encoder(run: TrainedRun) -> Callable[[jax.Array], jax.Array]:
     return encode
 
 
-def nearest(run: TrainedRun, rows: np.ndarray, n: int) -> Nearest:
+def nearest(run: TrainedRun, rows: NDArray, n: int) -> Nearest:
     """The `n` training images most similar to each image; ties go to the lower index.
 
     Args:
@@ -182,12 +515,12 @@ def nearest(run: TrainedRun, rows: np.ndarray, n: int) -> Nearest:
         rows: float32 `[m, d]`, features from `embed`.
         n: capped at the number of training images.
     """
-    found, names = out_of_sample.neighbors(rows, run.all_features, n), trained_run.files(run)
+    found, names = out_of_sample.neighbors(rows, run.all_features, n), files(run)
     named = None if names is None else np.asarray(names)[found.indices]
     return Nearest(found.indices, 1 - found.distances, named)
 
 
-def place(run: TrainedRun, rows: np.ndarray, labels: np.ndarray | None = None) -> Assignment:
+def place(run: TrainedRun, rows: NDArray, labels: NDArray | None = None) -> Assignment:
     """Assigns new images to the clusters that were found, each independently of the others.
 
     For the tree the nearest training images among sharp rows vote, as in `SmoothTree.predict`; for
@@ -205,39 +538,31 @@ def place(run: TrainedRun, rows: np.ndarray, labels: np.ndarray | None = None) -
         ValueError: the rows have a different size from the run's features.
     """
     check(run)
-    section, stored = run.config.eval, run.clusters
-    if stored.smoother is not None:
-        return _place_by_tree(run, rows, labels)
-    bandwidth = 1.0 if stored.bandwidth is None else float(stored.bandwidth)
-    if section.method == "gridshift" and section.reduce.method == "none":
+    section, stored, smoother = run.config.eval, run.clusters, run.clusters.smoother
+    if smoother is not None:
+        centers = stored.centers
+        if labels is not None:
+            centers = arrays.cluster_means(smoother.project(run.features), labels)
+        labels = (stored.cluster_labels if labels is None else labels)[_given(stored.sample)]
+        assigned = smooth_tree.votes(smoother, labels, rows).argmax(axis=1)
+        distances = arrays.distances_to_centers(smoother.project(rows), centers, assigned)
+        neighbors = out_of_sample.neighbors(rows, run.features, 1)
+        return Assignment(assigned, distances, _is_novel(run, neighbors))
+    bandwidth, points = float(_given(stored.bandwidth)), _given(stored.points)
+    if section.reduce.method == "none":
         gridshift = section.gridshift
         grid = GridShift(bandwidth, stop=gridshift.stop, max_iter=gridshift.max_iter)
-        location = grid.fit(stored.points).locate(rows)
+        location = grid.fit(points).locate(rows)
         neighbors = out_of_sample.neighbors(rows, run.features, 1)
         return Assignment(location.labels, location.distances, _is_novel(run, neighbors))
     neighbors = out_of_sample.neighbors(rows, run.features, section.reduce.n_neighbors)
     assigned = out_of_sample.vote(neighbors, stored.cluster_labels)
-    positions = out_of_sample.position(neighbors, stored.cluster_labels, assigned, stored.points)
+    positions = out_of_sample.position(neighbors, stored.cluster_labels, assigned, points)
     distances = arrays.distances_to_centers(positions, stored.centers, assigned)
     return Assignment(assigned, distances / bandwidth, _is_novel(run, neighbors))
 
 
-def _place_by_tree(run: TrainedRun, rows: np.ndarray, labels: np.ndarray | None) -> Assignment:
-    stored = run.clusters
-    smoother, sample, centers = stored.smoother, stored.sample, stored.centers
-    assert smoother is not None  # Checked by the caller.
-    assert sample is not None
-    if labels is None:
-        labels = stored.cluster_labels
-    else:
-        centers = arrays.cluster_means(smoother.project(run.features), labels)
-    assigned = smooth_tree.votes(smoother, labels[sample], rows).argmax(axis=1)
-    distances = arrays.distances_to_centers(smoother.project(rows), centers, assigned)
-    neighbors = out_of_sample.neighbors(rows, run.features, 1)
-    return Assignment(assigned, distances, _is_novel(run, neighbors))
-
-
-def classify(run: TrainedRun, rows: np.ndarray) -> Assignment:
+def classify(run: TrainedRun, rows: NDArray) -> Assignment:
     """Assigns new images to the classes of novel class discovery, each independently.
 
     The nearest training images vote on the class.
@@ -246,34 +571,29 @@ def classify(run: TrainedRun, rows: np.ndarray) -> Assignment:
         run: a run with known classes.
         rows: float32 `[m, d]`, features from `embed`.
     """
+    of_training, threshold = class_labels(run), run.clusters.class_novelty_threshold
     neighbors = out_of_sample.neighbors(rows, run.all_features, discovery.VOTERS)
-    classes = out_of_sample.vote(neighbors, trained_run.class_labels(run))
-    threshold = run.clusters.class_novelty_threshold
+    classes = out_of_sample.vote(neighbors, of_training)
     is_novel = neighbors.distances[:, 0] > np.asarray(threshold, np.float64)
-    names = trained_run.class_names(run, classes)
-    return Assignment(names, trained_run.class_distances(run, rows, classes), is_novel)
+    distances = arrays.distances_to_cluster_means(rows, classes, run.all_features, of_training)
+    return Assignment(class_names(run, classes), distances, is_novel)
 
 
-def place_kmeans(run: TrainedRun, rows: np.ndarray) -> Assignment:
+def place_kmeans(run: TrainedRun, rows: NDArray) -> Assignment:
     """Assigns new images to the clusters of k-means by a vote of the nearest training images.
 
-    For the tree, on whose smooth rows k-means runs, they are the nearest among sharp rows.
     Distances are Euclidean, between unit rows and the mean of the cluster.
     """
+    of_training = _given(run.clusters.kmeans_labels)
     n_neighbors = run.config.eval.reduce.n_neighbors
     neighbors = out_of_sample.neighbors(rows, run.features, n_neighbors)
-    smoother, sample, labels = (
-        run.clusters.smoother,
-        run.clusters.sample,
-        run.clusters.kmeans_labels,
-    )
-    if smoother is not None and sample is not None:
-        labels = smooth_tree.votes(smoother, labels[sample], rows).argmax(axis=1)
-    else:
-        labels = out_of_sample.vote(neighbors, labels)
-    distances = trained_run.kmeans_distances(run, rows, labels)
+    labels = out_of_sample.vote(neighbors, of_training)
+    distances = arrays.distances_to_cluster_means(rows, labels, run.features, of_training)
     return Assignment(labels, distances, _is_novel(run, neighbors))
 
 
-def _is_novel(run: TrainedRun, neighbors: out_of_sample.Neighbors) -> np.ndarray:
-    return neighbors.distances[:, 0] > float(run.clusters.novelty_threshold)
+def _is_novel(run: TrainedRun, neighbors: Neighbors) -> NDArray:
+    threshold = run.clusters.novelty_threshold
+    if threshold is None:
+        threshold = np.asarray(out_of_sample.novelty_threshold(run.features))
+    return neighbors.distances[:, 0] > float(threshold)

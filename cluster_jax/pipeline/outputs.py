@@ -3,13 +3,15 @@
 import dataclasses
 import statistics
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from etils import epath
 
+from cluster_jax.clustering import out_of_sample
 from cluster_jax.clustering.tree import cluster_linkage
-from cluster_jax.core import arrays, io
+from cluster_jax.core import arrays, checks, io
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import select
 from cluster_jax.evaluation import (
@@ -21,8 +23,7 @@ from cluster_jax.evaluation import (
     report,
     suggestions,
 )
-from cluster_jax.evaluation.discovery import Discovery
-from cluster_jax.evaluation.evaluate import Evaluation
+from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.options import EvalConfig
 from cluster_jax.nets.config import BUNDLED
 from cluster_jax.pipeline import provenance
@@ -30,7 +31,12 @@ from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.build import Inputs
 from cluster_jax.pipeline.config import RunConfig
 from cluster_jax.pipeline.embed import readable_images, readable_rows
-from cluster_jax.pipeline.trained_run import StoredClusters, image_folder, write_clusters
+from cluster_jax.pipeline.inference import (
+    StoredClusters,
+    image_folder,
+    stored_clusters,
+    write_clusters,
+)
 from cluster_jax.training import watch
 
 
@@ -53,51 +59,92 @@ class Outputs(NamedTuple):
     """Everything that a run writes once its images are embedded.
 
     Attributes:
-        results: content of `results.json`, JSON values.
+        results: content of `results.json`.
         clusters: content of `clusters.npz`.
         tables: content of each table, by the name of its file.
         report: data of the report.
     """
 
-    results: dict[str, Any]
+    results: Mapping[str, Any]
     clusters: StoredClusters
     tables: dict[str, str]
     report: report.ReportData
 
 
-def cluster(
-    inputs: Inputs,
-    features: Features,
+class Found(NamedTuple):
+    """Clusters of embeddings, neither scored nor drawn.
+
+    Attributes:
+        inputs: the readable images.
+        features: their embeddings.
+        clustered: the images that were clustered.
+        embedding: of these.
+        clustering: their clusters.
+        stored: content of `clusters.npz`, as far as it is known.
+        seconds: time that was spent.
+    """
+
+    inputs: Inputs
+    features: Features
+    clustered: Dataset
+    embedding: dict[str, np.ndarray]
+    clustering: Clustering
+    stored: StoredClusters
+    seconds: float
+
+
+def cluster(inputs: Inputs, features: Features) -> Found:
+    """Clusters the embeddings of images; in novel class discovery, of the unlabeled ones."""
+    started = time.perf_counter()
+    inputs, features = _readable(inputs, features)
+    config, dataset, _ = inputs
+    unlabeled, clustered, embedding = None, dataset, features.train
+    if dataset.known is not None:
+        unlabeled = np.flatnonzero(dataset.known < 0)
+        clustered = select(dataset, unlabeled)
+        embedding = {name: rows[unlabeled] for name, rows in features.train.items()}
+    checks.one_of("eval.features", config.eval.features, tuple(embedding))
+    rows = embedding[config.eval.features]
+    found = clusters.find(arrays.normalize_rows(rows), config.eval, seed=config.seed)
+    stored = stored_clusters(found, rows)._replace(unlabeled_rows=unlabeled)
+    seconds = time.perf_counter() - started
+    return Found(inputs, features, clustered, embedding, found, stored, seconds)
+
+
+def describe(
+    found: Found,
     values: dict[str, Any],
     *,
     name: str,
-    steps: int,
-    records: list[dict],
-    started: float,
+    steps: int = 0,
+    records: Sequence[dict] = (),
+    seconds: float,
     cut_short: bool = False,
 ) -> Outputs:
-    """Clusters and scores embeddings; writes nothing.
+    """Scores and draws clusters; writes nothing.
 
     Args:
-        inputs: the images.
-        features: their embeddings.
+        found: the clusters.
         values: the config as JSON values.
         name: title of the report.
         steps: number of training steps; 0: nothing was trained.
         records: log of the training.
-        started: `time.perf_counter()` at the start of the run.
+        seconds: time that the embeddings took, with the training.
         cut_short: whether the training is to go on later.
     """
-    trained = time.perf_counter()
-    inputs, features = _readable(inputs, features)
-    config, dataset, _ = inputs
-    clustered, embedding = _unlabeled(dataset, features.train)
-    section = with_novel_k(config, dataset)
-    evaluation = evaluate.evaluate(embedding, clustered.labels, section, seed=config.seed)
-    discovered = _discover(inputs, features)
-    repeated, shown = None, dataset.shown
+    started = time.perf_counter()
+    (config, dataset, _), features, clustered = found.inputs, found.features, found.clustered
+    section, embedding = with_novel_k(config, dataset), found.embedding
+    evaluation = evaluate.evaluate(
+        embedding, clustered.labels, section, seed=config.seed, found=found.clustering
+    )
+    discovered, clustering = _discover(found.inputs, features), evaluation.clustering
+    rows, shown, repeated = embedding[section.features], dataset.shown, None
     if shown is not None:
         repeated = duplicates.find(shown.fetch, features.train[section.features])
+    names, net = None, config.network
+    if net.weights == BUNDLED and net.is_frozen() and discovered is None:
+        names = suggestions.suggest(embedding["backbone"], clustering.cluster_labels)
     results = {
         "provenance": {
             **provenance.describe(config, section, dataset, clustered, steps),
@@ -109,35 +156,61 @@ def cluster(
             "discovery": None if discovered is None else discovered.metrics,
         },
         "duplicates": None if repeated is None else duplicates.counts(repeated),
-        "suggested_names": _suggested_names(config, embedding, evaluation, discovered),
+        "suggested_names": names,
         "watch": [f._asdict() for f in watch.findings(records, steps)],
         "images_per_second": _speed(records),
         "seconds": {
-            "train_and_embed": trained - started,
-            "cluster": time.perf_counter() - trained,
+            "train_and_embed": seconds,
+            "cluster": found.seconds + time.perf_counter() - started,
         },
         "config": values,
     }
-    results = io.plain(results)
-    linkage = _linkage(evaluation, embedding[section.features])
+    threshold = out_of_sample.novelty_threshold(arrays.normalize_rows(rows))
+    stored = found.stored._replace(
+        points=clustering.points,
+        kmeans_labels=evaluation.kmeans_labels,
+        novelty_threshold=np.asarray(threshold),
+    )
     tables = {workdirs.ASSIGNMENTS: assignments.images_csv(dataset, evaluation, discovered)}
-    data = _report_data(name, results, records, evaluation, discovered, clustered)
-    shown_linkage = linkage
-    if discovered is not None:
-        shown_linkage = cluster_linkage(embedding[section.features], discovered.cluster_labels)
-    folder = image_folder(config.data.name, config.data.dir)
-    data = data._replace(linkage=shown_linkage, folder=folder)
-    likeness = clusters.rows_of_likeness(evaluation.clustering.tree, embedding[section.features])
-    data = data._replace(features=likeness)
+    data = report.ReportData(
+        title=name,
+        results=io.plain(results),
+        history=records,
+        points=clustering.points,
+        cluster_labels=clustering.cluster_labels,
+        distances=clustering.distances,
+        outliers=clustering.outliers,
+        true_labels=clustered.labels,
+        label_names=clustered.label_names,
+        fetch_images=None if clustered.shown is None else clustered.shown.fetch,
+        sources=clustered.sources,
+        folder=image_folder(config.data.name, config.data.dir),
+        curve=clustering.curve,
+        skipped=clustered.skipped,
+        linkage=stored.linkage,
+        membership=clustering.membership,
+        features=clusters.rows_of_likeness(clustering.tree, rows),
+    )
+    if discovered is not None:  # The novel classes are the clusters of the report.
+        stored = stored._replace(
+            class_labels=discovered.classes,
+            class_novelty_threshold=np.asarray(discovered.novelty_threshold),
+        )
+        data = data._replace(
+            cluster_labels=discovered.cluster_labels,
+            distances=discovered.distances,
+            outliers=None,
+            membership=None,
+            linkage=cluster_linkage(rows, discovered.cluster_labels),
+        )
     if repeated is not None and shown is not None:
         tables[workdirs.DUPLICATES] = assignments.duplicates_csv(dataset, repeated)
         if repeated.n_groups:
             # Of all images, also where only the unlabeled ones are clustered.
-            rows = None if dataset.known is None else np.flatnonzero(dataset.known < 0)
-            found = duplicates.Shown(repeated, shown.fetch, dataset.sources, rows)
-            data = data._replace(duplicates=found)
-    stored = _stored_clusters(evaluation, linkage, discovered, dataset)
-    return Outputs(results, stored, tables, data)
+            unlabeled = found.stored.unlabeled_rows
+            groups = duplicates.Shown(repeated, shown.fetch, dataset.sources, unlabeled)
+            data = data._replace(duplicates=groups)
+    return Outputs(data.results, stored, tables, data)
 
 
 def write(workdir: epath.Path, outputs: Outputs) -> None:
@@ -152,40 +225,21 @@ def write(workdir: epath.Path, outputs: Outputs) -> None:
 
 def _readable(inputs: Inputs, features: Features) -> tuple[Inputs, Features]:
     """The images and embeddings without files that could not be read."""
-    initial = None if features.initial is None else readable_rows(features.initial)
-    dataset, test = readable_images(inputs.dataset, features.train), inputs.test
-    rows = Features(readable_rows(features.train), features.test, initial)
+    others = (part and readable_rows(part) for part in features[1:])
+    rows = Features(readable_rows(features.train), *others)
+    test = inputs.test
     if test is not None and features.test is not None:
         test = readable_images(test, features.test)
-        rows = rows._replace(test=readable_rows(features.test))
+    dataset = readable_images(inputs.dataset, features.train)
     return inputs._replace(dataset=dataset, test=test), rows
-
-
-def _suggested_names(
-    config: RunConfig,
-    embedding: dict[str, np.ndarray],
-    evaluation: Evaluation,
-    discovered: Discovery | None,
-) -> dict[int, list[str]] | None:
-    """Suggested names of the clusters, where the bundled network made the features."""
-    network = config.network
-    if network.weights != BUNDLED or not network.is_frozen() or discovered is not None:
-        return None
-    return suggestions.suggest(embedding["backbone"], evaluation.clustering.cluster_labels)
 
 
 def read_features(workdir: epath.Path) -> Features:
     """The embeddings in a workdir."""
-
-    def read(name: str) -> dict[str, np.ndarray] | None:
-        file = workdir / name
-        return io.read_arrays(file) if file.exists() else None
-
-    return Features(
-        io.read_arrays(workdir / workdirs.TRAIN_EMBEDDING),
-        read(workdirs.TEST_EMBEDDING),
-        read(workdirs.INITIAL_EMBEDDING),
-    )
+    names = (workdirs.TRAIN_EMBEDDING, workdirs.TEST_EMBEDDING, workdirs.INITIAL_EMBEDDING)
+    train, *others = (workdir / name for name in names)
+    read = [io.read_arrays(file) if file.exists() else None for file in others]
+    return Features(io.read_arrays(train), *read)
 
 
 def with_novel_k(config: RunConfig, dataset: Dataset) -> EvalConfig:
@@ -194,16 +248,6 @@ def with_novel_k(config: RunConfig, dataset: Dataset) -> EvalConfig:
     if dataset.known is None or classes is None or kmeans.k is not None:
         return config.eval
     return dataclasses.replace(config.eval, kmeans=dataclasses.replace(kmeans, k=classes))
-
-
-def _unlabeled(
-    dataset: Dataset, features: dict[str, np.ndarray]
-) -> tuple[Dataset, dict[str, np.ndarray]]:
-    """The images and features to cluster: all, or the unlabeled ones in novel class discovery."""
-    if dataset.known is None:
-        return dataset, features
-    unlabeled = np.flatnonzero(dataset.known < 0)
-    return select(dataset, unlabeled), {name: rows[unlabeled] for name, rows in features.items()}
 
 
 def _discover(inputs: Inputs, features: Features) -> discovery.Discovery | None:
@@ -218,16 +262,16 @@ def _discover(inputs: Inputs, features: Features) -> discovery.Discovery | None:
         rows = arrays.normalize_rows(embedding["backbone"])
         return discovery.NetworkOutputs(rows, embedding["labeled"], embedding["novel"], labels)
 
-    initial, test = features.initial, None
+    train, test, scores = outputs(features.train, dataset.labels), None, None
     if features.test is not None and test_images is not None:
         test = outputs(features.test, test_images.labels)
-    train, scores = outputs(features.train, dataset.labels), None
     if config.method.learns_clusters:
         scores = discovery.spread_probabilities(train, dataset.known, dataset.nearest)
+    before = features.initial
     return discovery.discover(
         train,
         dataset.known,
-        None if initial is None else arrays.normalize_rows(initial["backbone"]),
+        None if before is None else arrays.normalize_rows(before["backbone"]),
         test,
         scores=scores,
         n_init=config.eval.kmeans.n_init,
@@ -235,94 +279,11 @@ def _discover(inputs: Inputs, features: Features) -> discovery.Discovery | None:
     )
 
 
-def _stored_clusters(
-    evaluation: Evaluation, linkage: np.ndarray, discovered: Discovery | None, dataset: Dataset
-) -> StoredClusters:
-    found, tree = evaluation.clustering, evaluation.clustering.tree
-    bandwidth = found.metrics.get("bandwidth")
-    stored = StoredClusters(
-        points=found.points,
-        centers=found.centers,
-        cluster_labels=found.cluster_labels,
-        distances=found.distances,
-        outliers=found.outliers,
-        kmeans_labels=evaluation.kmeans_labels,
-        novelty_threshold=np.asarray(evaluation.novelty_threshold),
-        linkage=linkage,
-        bandwidth=None if bandwidth is None else np.asarray(bandwidth),
-    )
-    if tree is not None:
-        smoother, membership = tree.smoother_, tree.membership_
-        stored = stored._replace(
-            tree=tree.linkage_,
-            sample=tree.sample_,
-            mean=smoother.mean,
-            components=smoother.components,
-            sharp=smoother.sharp,
-            is_cosine=np.asarray(smoother.is_cosine),
-            probabilities=membership.probabilities,
-            runners_up=membership.runners_up,
-            runner_up_probabilities=membership.runner_up_probabilities,
-        )
-    if dataset.known is not None:
-        stored = stored._replace(unlabeled_rows=np.flatnonzero(dataset.known < 0))
-    if discovered is not None:
-        stored = stored._replace(
-            class_labels=discovered.classes,
-            class_novelty_threshold=np.asarray(discovered.novelty_threshold),
-        )
-    return stored
+def _last(records: Sequence[dict], name: str) -> float | None:
+    return next((r[name] for r in reversed(records) if r.get(name) is not None), None)
 
 
-def _linkage(evaluation: Evaluation, features: np.ndarray) -> np.ndarray:
-    """The tree of the clusters that were found, or one by the likeness of their means."""
-    if evaluation.clustering.tree is not None:
-        return evaluation.clustering.tree.cluster_linkage_
-    return cluster_linkage(features, evaluation.clustering.cluster_labels)
-
-
-def _report_data(
-    name: str,
-    results: dict,
-    records: list[dict],
-    evaluation: evaluate.Evaluation,
-    discovered: discovery.Discovery | None,
-    dataset: Dataset,
-) -> report.ReportData:
-    """Data of the report; after novel class discovery the novel classes are its clusters."""
-    found = evaluation.clustering
-    data = report.ReportData(
-        title=name,
-        results=results,
-        history=records,
-        points=found.points,
-        cluster_labels=found.cluster_labels,
-        distances=found.distances,
-        outliers=found.outliers,
-        true_labels=dataset.labels,
-        label_names=dataset.label_names,
-        fetch_images=None if dataset.shown is None else dataset.shown.fetch,
-        sources=dataset.sources,
-        curve=found.curve,
-        skipped=dataset.skipped,
-        membership=found.membership,
-    )
-    if discovered is None:
-        return data
-    return data._replace(
-        cluster_labels=discovered.cluster_labels,
-        distances=discovered.distances,
-        outliers=None,
-        membership=None,
-    )
-
-
-def _last(records: list[dict], name: str) -> float | None:
-    values = [r[name] for r in records if r.get(name) is not None]
-    return values[-1] if values else None
-
-
-def _speed(records: list[dict]) -> float | None:
+def _speed(records: Sequence[dict]) -> float | None:
     """Median images per second over the log without its first line, which includes compilation."""
     speeds = [r["images_per_second"] for r in records[1:] or records]
     return statistics.median(speeds) if speeds else None

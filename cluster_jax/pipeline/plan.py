@@ -128,13 +128,11 @@ def plan(config: RunConfig, topology: str, images: int) -> Plan:
             f"{', '.join(CHIPS)}; got {topology!r}"
         )
     run = _built(config, images)
-    chip, batch_size = CHIPS[name], config.train.batch_size
-    if name in TPUS:
-        devices = _tpu_devices(topology)
-        hosts = len({device.process_index for device in devices})
-    else:  # One of the GPUs, in place of which the CPU stands.
-        devices, hosts = jax.devices()[:1], -(-int(shape) // 8)
-    chips = len(devices) if name in TPUS else int(shape)
+    chip, batch_size, is_tpu = CHIPS[name], config.train.batch_size, name in TPUS
+    # One of the GPUs, in place of which the CPU stands.
+    devices = _tpu_devices(topology) if is_tpu else jax.devices()[:1]
+    chips = len(devices) if is_tpu else int(shape)
+    hosts = len({device.process_index for device in devices}) if is_tpu else -(-chips // 8)
     if batch_size % chips:
         raise InputError(
             f"train.batch_size must be a multiple of the {chips} chips of {topology}; got "
@@ -143,10 +141,9 @@ def plan(config: RunConfig, topology: str, images: int) -> Plan:
     mesh = jax.make_mesh(
         (len(devices),), (states.AXIS,), axis_types=(AxisType.Auto,), devices=devices
     )
-    rows = batch_size if name in TPUS else batch_size // chips
-    lowered, memory = _lower(run, mesh, rows)
+    lowered, memory = _lower(run, mesh, batch_size * len(devices) // chips)
     common = (topology, chip, chips, hosts, batch_size, run.total_steps)
-    if name not in TPUS:
+    if not is_tpu:
         return Plan(*common, memory, lowered.cost_analysis()["flops"], None, {})
     collectives = collective_bytes(lowered.compiler_ir("hlo").as_hlo_text())
     compiled = lowered.compile()
@@ -197,13 +194,8 @@ def _tpu_devices(topology: str) -> list[jax.Device]:
 
 def _lower(run: TrainingRun, mesh: Mesh, rows: int) -> tuple[Any, dict[str, int]]:
     """The lowered step, and the bytes of its arguments on each chip."""
-    replicated, sharded = states.replicated(mesh), states.sharded(mesh)
-    state = jax.eval_shape(
-        lambda: states.initial(run.method, run.optimizer, seed=0, shape=run.shape)
-    )
-    state = jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=replicated), state
-    )
+    sharded = states.sharded(mesh)
+    state = build.abstract_state(run._replace(mesh=mesh))
     shapes = {"index": ((rows,), jnp.int32), "image": ((rows, *run.dataset.batch_shape), jnp.uint8)}
     batch = {
         name: jax.ShapeDtypeStruct(shape, dtype, sharding=sharded)

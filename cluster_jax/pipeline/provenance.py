@@ -36,7 +36,15 @@ def describe(
     k, finder = section.kmeans.k, section.method
     bandwidth = "found" if section.gridshift.bandwidth == "auto" else "given"
     uses = ["scoring"] if labeled else []
-    resize = config.data.resize
+    # What the backbone or the features come from.
+    weights, network = config.network.weights, config.network.name
+    if config.embedder is not None:
+        weights, network = (
+            config.embedder.weights,
+            f"{network} on features of {config.embedder.name}",
+        )
+    resize, is_given = config.data.resize, labeled or k is not None
+    kmeans = "given" if is_given else f"as found by {summary.TITLES[finder]}"
     if dataset.known is not None:
         images, classes = int((dataset.known >= 0).sum()), int(dataset.known.max()) + 1
         uses.append(f"training on the {images:,} images of {classes} known classes")
@@ -53,16 +61,14 @@ def describe(
         "files_ignored": dict(dataset.ignored),
         "steps": steps,
         "batch_size": config.train.batch_size,
-        "network": _network(config),
-        "pretrained": _pretrained(config),
+        "network": network,
+        "pretrained": None if weights is None else pretrained.describe(weights),
         "method": config.method.name if steps else None,
         "nrcc": config.nrcc.sampler if config.nrcc.weight else None,
         "labels_used_for": uses,
         "number_of_clusters": {
             finder: "found" if section.k is None else "given",
-            "kmeans": "given"
-            if labeled or k is not None
-            else f"as found by {summary.TITLES[finder]}",
+            "kmeans": kmeans,
         },
         # Of NCC and CueCo: what is found in their features is then not found from nothing.
         "clusters_given_to_training": config.method.clusters if steps else None,
@@ -79,17 +85,6 @@ def describe(
         "commit": commit(),
         "note": config.note,
     }
-
-
-def _network(config: RunConfig) -> str:
-    name = config.network.name
-    return name if config.embedder is None else f"{name} on features of {config.embedder.name}"
-
-
-def _pretrained(config: RunConfig) -> str | None:
-    """What the backbone or the features come from, with the data and labels of its training."""
-    weights = config.network.weights if config.embedder is None else config.embedder.weights
-    return None if weights is None else pretrained.describe(weights)
 
 
 def versions() -> dict[str, str]:

@@ -1,6 +1,8 @@
 """Full runs: train, embed, cluster and report, resuming where an earlier call stopped."""
 
 import contextlib
+import dataclasses
+import functools
 import json
 import pathlib
 import time
@@ -20,17 +22,17 @@ from cluster_jax.data.datasets import Dataset
 from cluster_jax.evaluation import summary
 from cluster_jax.pipeline import (
     build,
-    embedder,
+    inference,
     outputs,
     parts,
     pretrained_features,
     stages,
-    trained_run,
 )
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import config_json, parse_config
-from cluster_jax.pipeline.embed import embed, readable_images
+from cluster_jax.pipeline.embed import embed
 from cluster_jax.pipeline.parts import Parts
+from cluster_jax.pipeline.pretrained_features import FrozenNetwork
 from cluster_jax.training import checkpoint, log
 from cluster_jax.training import state as states
 from cluster_jax.training.state import State
@@ -71,12 +73,8 @@ def run_pipeline(
     values = config_json(config)
     checkpoint.wait_for_all("started")
     workdir = epath.Path(workdir or default_workdir(values, name))
-    previous = workdirs.claim(
-        workdir,
-        values,
-        compared=training_part,
-        required=(workdirs.CLUSTERS,),
-    )
+    required = (workdirs.CLUSTERS,)
+    previous = workdirs.claim(workdir, values, compared=training_part, required=required)
     if previous is not None and previous["provenance"].get("cut_short"):
         previous = None  # of a training that was evaluated as it stood
     if previous is not None and dataset is not None:
@@ -85,51 +83,62 @@ def run_pipeline(
         _print(f"{workdir} is finished; to run again, choose another --workdir\n")
         _print(summary.run_table(previous))
         return previous
-    started = time.perf_counter()
+    started, is_first = time.perf_counter(), jax.process_index() == 0
     disk.check(workdir)
-    if jax.process_index() == 0:
+    if is_first:
         workdirs.check_unused(workdir)
     parsed = parse_config(values)
-    trainings: list[stages.Stage] = []
+    trainings: list[build.BuiltRun] = []
     if build.trains(parsed):
         trainings = stages.build_stages(parsed, workdir, name, dataset)
-        inputs = trainings[-1].built.inputs
+        inputs = trainings[-1].inputs
     else:
         inputs = build.load_inputs(parsed, dataset)
     if cut_short:
         trainings = [*trainings[:-1], _as_it_stands(workdir, trainings)]
     _print_start(inputs, trainings, workdir)
     plan = _plan(inputs, trainings, values, workdir)
-    is_first = jax.process_index() == 0
     lock = workdirs.locked(workdir) if is_first else contextlib.nullcontext(lambda: None)
     with disk.explained(workdir), lock as guard:
-        _write_first_files(inputs, plan, values, workdir)
-        if trainings:
-            inputs = _train_and_embed(trainings, plan, guard)
-        elif not _agree(not plan.missing, workdir):
-            _write_frozen(inputs, plan, guard, workdir)
-        if jax.process_index() != 0:
+        inputs = _make_features(inputs, trainings, plan, guard)
+        if not is_first:
             return {}
         guard()
-        return _cluster_and_write(inputs, plan, values, name, workdir, started, cut_short)
+        return _cluster_and_write(inputs, plan, name, started, cut_short)
 
 
-class InMemory(NamedTuple):
+@dataclasses.dataclass
+class InMemory:
     """A run of a pretrained network that is not trained, in memory.
 
     Attributes:
         values: the config as JSON values.
-        images: content of `images.json`.
-        features: embeddings of the images.
-        outputs: clusters, metrics and report.
+        name: title of the report.
+        inputs: the images.
+        embedding: of all of them.
+        found: their clusters.
+        seconds: time that the embedding took.
         run: for new images.
     """
 
     values: dict[str, Any]
-    images: dict[str, Any]
-    features: outputs.Features
-    outputs: outputs.Outputs
-    run: trained_run.TrainedRun
+    name: str
+    inputs: build.Inputs
+    embedding: dict[str, np.ndarray]
+    found: outputs.Found
+    seconds: float
+    run: inference.TrainedRun
+
+    @functools.cached_property
+    def outputs(self) -> outputs.Outputs:
+        """Scores, map, tables and report, which are made when they are asked for."""
+        return outputs.describe(self.found, self.values, name=self.name, seconds=self.seconds)
+
+    @property
+    def complete(self) -> inference.TrainedRun:
+        """The run with its results."""
+        made = self.outputs
+        return self.run._replace(results=made.results, clusters=made.clusters)
 
 
 def run_in_memory(
@@ -148,54 +157,36 @@ def run_in_memory(
     Raises:
         InputError: the config or the data are invalid.
     """
-    values = config_json(config)
+    started, values = time.perf_counter(), config_json(config)
     parsed = parse_config(values)
     if build.trains(parsed):
         return None
-    started = time.perf_counter()
     inputs = build.load_inputs(parsed, dataset)
     _print_start(inputs, [], None)
-    embedding, checksum = _embed_frozen(inputs, lambda checksum: None)
-    features = outputs.Features(embedding)
-    _print("clustering")
-    made = outputs.cluster(
-        inputs, features, values, name=name, steps=0, records=[], started=started
-    )
-    _print(summary.run_table(made.results))
-    images = {
-        **workdirs.describe_images(inputs.dataset),
-        **build.describe_images(inputs),
-        workdirs.WEIGHTS: checksum,
-    }
-    run = trained_run.join(
-        None,
-        inputs.config,
-        made.results,
-        images,
-        features.train,
-        made.clusters,
-        readable_images(inputs.dataset, features.train).sources,
-    )
-    return InMemory(values, images, features, made, run)
+    network = _frozen_network(inputs)
+    embedding = _embed_frozen(inputs, network, None)
+    seconds = time.perf_counter() - started
+    found = outputs.cluster(inputs, outputs.Features(embedding))
+    _print(f"found {found.clustering.metrics['n_large']:,} clusters")
+    images = {**build.describe_images(inputs), workdirs.WEIGHTS: network.checksum}
+    sources = found.inputs.dataset.sources
+    run = inference.join(None, inputs.config, {}, images, embedding, found.stored, sources)
+    return InMemory(values, name, inputs, embedding, found, seconds, run)
 
 
 def write_run(workdir: epath.PathLike, memory: InMemory) -> None:
     """Writes a run in memory into a workdir, as `run_pipeline` would have left it."""
     workdir = epath.Path(workdir)
     workdir.mkdir(parents=True, exist_ok=True)
+    images = workdirs.describe_images(memory.inputs.dataset)
     io.write_json(workdir / workdirs.CONFIG, memory.values, checksum=True)
-    io.write_json(workdir / workdirs.IMAGES, memory.images, checksum=True)
-    described = {key: memory.images[key] for key in ("size", "sha256")}
-    workdirs.write_embedding(
-        workdir / workdirs.TRAIN_EMBEDDING,
-        memory.features.train,
-        _fingerprint(memory.values, described),
-        0,
-    )
+    io.write_json(workdir / workdirs.IMAGES, {**images, **memory.run.images}, checksum=True)
+    fingerprint = _fingerprint(memory.values, images)
+    workdirs.write_embedding(workdir / workdirs.TRAIN_EMBEDDING, memory.embedding, fingerprint, 0)
     outputs.write(workdir, memory.outputs)
 
 
-def _as_it_stands(workdir: epath.Path, trainings: list[stages.Stage]) -> stages.Stage:
+def _as_it_stands(workdir: epath.Path, trainings: list[build.BuiltRun]) -> build.BuiltRun:
     """The last stage, ended at its newest checkpoint."""
     steps = checkpoint.steps(workdir / checkpoint.FOLDER)
     if not steps or not trainings:
@@ -204,19 +195,19 @@ def _as_it_stands(workdir: epath.Path, trainings: list[stages.Stage]) -> stages.
             "up to one first"
         )
     stage = trainings[-1]
-    training = stage.built.training
+    training = stage.training
     training = training._replace(total_steps=max(steps))
-    return stage._replace(built=stage.built._replace(training=training))
+    return stage._replace(training=training)
 
 
 def _print_start(
-    inputs: build.Inputs, trainings: list[stages.Stage], workdir: epath.Path | None
+    inputs: build.Inputs, trainings: list[build.BuiltRun], workdir: epath.Path | None
 ) -> None:
     config, dataset, _ = inputs
     noun = "rows" if dataset.shown is None else "images"
     work = f"embedded by {config.network.name}, which is not trained,"
     if trainings:
-        lengths = " + ".join(f"{stage.built.training.total_steps:,}" for stage in trainings)
+        lengths = " + ".join(f"{stage.training.total_steps:,}" for stage in trainings)
         work = f"{lengths} steps of {config.train.batch_size} {noun}"
     _print(
         f"{dataset.size:,} {noun} of {dataset.name}, {work} on {jax.device_count()} x "
@@ -236,6 +227,8 @@ class _Plan(NamedTuple):
     """The embeddings that a run has to make, and the network that it starts from.
 
     Attributes:
+        workdir: of the run.
+        values: the config as JSON values.
         images: see `workdir.describe_images`.
         fingerprint: of config and images, which the embeddings depend on.
         files: file of an embedding -> number of training steps of its network.
@@ -243,6 +236,8 @@ class _Plan(NamedTuple):
         weights: the network with which the first stage starts, or None.
     """
 
+    workdir: epath.Path
+    values: dict[str, Any]
     images: dict[str, Any]
     fingerprint: str
     files: dict[str, int]
@@ -252,154 +247,135 @@ class _Plan(NamedTuple):
 
 def _plan(
     inputs: build.Inputs,
-    trainings: list[stages.Stage],
+    trainings: list[build.BuiltRun],
     values: dict[str, Any],
     workdir: epath.Path,
 ) -> _Plan:
     """Runs the last checks before anything is written."""
     images = workdirs.describe_images(inputs.dataset)
-    workdirs.check_images(workdir, images)
-    steps = trainings[-1].built.training.total_steps if trainings else 0
+    known = workdirs.check_images(workdir, images)
+    steps = trainings[-1].training.total_steps if trainings else 0
     files = {workdirs.TRAIN_EMBEDDING: steps}
     if inputs.test is not None:
         files[workdirs.TEST_EMBEDDING] = steps
     if len(trainings) > 1 or inputs.config.init_from is not None:
         files[workdirs.INITIAL_EMBEDDING] = 0
-    fingerprint = _fingerprint(values, images)
+    made_from = _fingerprint(values, images)
     missing = [
         name
         for name, step in files.items()
-        if not workdirs.has_embedding(workdir / name, fingerprint, step)
+        if not workdirs.has_embedding(workdir / name, made_from, step)
     ]
-    weights, described = None, workdir / workdirs.IMAGES
-    # The network of new images is that of the embedding.
-    if not trainings and not (
-        described.exists() and workdirs.WEIGHTS in workdirs.read_values(described)
-    ):
-        missing = list(files)
     if trainings:
         weights = stages.initial_weights(trainings, again=workdirs.INITIAL_EMBEDDING in missing)
-    return _Plan(images, fingerprint, files, missing, weights)
+        return _Plan(workdir, values, images, made_from, files, missing, weights)
+    # The network of new images is that of the embedding.
+    missing = missing if workdirs.WEIGHTS in known else list(files)
+    return _Plan(workdir, values, images, made_from, files, missing, None)
 
 
-def _write_first_files(
-    inputs: build.Inputs, plan: _Plan, values: dict[str, Any], workdir: epath.Path
-) -> None:
-    """Writes `config.json` and `images.json`."""
-    if jax.process_index() != 0:
-        return
-    io.write_json(workdir / workdirs.CONFIG, values, checksum=True)
-    file = workdir / workdirs.IMAGES
-    earlier = workdirs.read_values(file) if file.exists() else {}
-    described = {**earlier, **plan.images, **build.describe_images(inputs)}
-    io.write_json(file, described, checksum=True)
-    for name in plan.files.keys() - plan.missing:  # left by a kill after the last part
-        parts.remove(parts.folder_of(workdir / name))
-
-
-def _embed_frozen(
-    inputs: build.Inputs, kept: Callable[[str], Parts | None]
-) -> tuple[dict[str, np.ndarray], str]:
-    """Embeds the images by the pretrained network, which nothing trains.
-
-    Args:
-        inputs: the images.
-        kept: checksum of the weights -> where finished parts of the embedding are kept, or None.
-
-    Returns:
-        The embedding, and the checksum of the weights.
-    """
-    (config, dataset, _), mesh = inputs, states.make_mesh()
-    network = pretrained_features.make(config, config.network, dataset.shape[2], mesh)
-    embedded = embed(
-        network.forward,
-        dataset,
-        batch_size=config.eval.batch_size,
-        mesh=mesh,
-        kept=kept(network.checksum),
-    )
-    rows = {name: values for name, values in embedded.items() if name != "features"}
-    return {"backbone": embedded["features"][:, 0], **rows}, network.checksum
-
-
-def _write_frozen(
-    inputs: build.Inputs, plan: _Plan, guard: Callable[[], None], workdir: epath.Path
-) -> None:
-    """Writes the embedding of the images by the pretrained network."""
-    file, images = workdir / workdirs.TRAIN_EMBEDDING, workdir / workdirs.IMAGES
-    folder = parts.folder_of(file)
-    embedding, checksum = _embed_frozen(
-        inputs, lambda checksum: Parts(folder, f"{plan.fingerprint}:0:{checksum}", guard)
-    )
-    if jax.process_index() == 0:
-        guard()
-        described = {**workdirs.read_values(images), workdirs.WEIGHTS: checksum}
-        io.write_json(images, described, checksum=True)
-        workdirs.write_embedding(file, embedding, plan.fingerprint, 0)
-        parts.remove(folder)
-
-
-def _train_and_embed(
-    trainings: list[stages.Stage], plan: _Plan, guard: Callable[[], None]
+def _make_features(
+    inputs: build.Inputs,
+    trainings: list[build.BuiltRun],
+    plan: _Plan,
+    guard: Callable[[], None],
 ) -> build.Inputs:
-    """Trains all stages and writes the missing embeddings.
+    """Trains all stages, or takes the pretrained network, and writes the missing embeddings.
 
     Returns:
         The inputs of the last stage: with the section `embedder`, features in place of images.
     """
-    last, workdir = trainings[-1], trainings[-1].workdir
-    if _agree(not plan.missing, workdir):
+    is_done, network = _agree(not plan.missing, plan.workdir), None
+    if not trainings and not is_done:
+        network = _frozen_network(inputs)
+    if jax.process_index() == 0:
+        _write_first_files(inputs, plan, network)
+    if network is not None:
+        rows = functools.partial(_embed_frozen, inputs, network)
+        _write_embedding(workdirs.TRAIN_EMBEDDING, plan, network.checksum, rows, guard)
+    if not trainings:
+        return inputs
+    if is_done:
         _end_at_once()
-        return embedder.embed_images(trainings, plan.fingerprint, guard)[-1].built.inputs
-    trainings = embedder.embed_images(trainings, plan.fingerprint, guard)
+    trainings = pretrained_features.embed_images(trainings, plan.fingerprint, guard)
     last = trainings[-1]
-    run, test = last.built.training, last.built.test
+    if is_done:
+        return last.inputs
 
     def write_embedding(name: str, dataset: Dataset, state: State) -> None:
-        if name not in plan.missing:
-            return
-        step, network = plan.files[name], (state.params, state.model_state)
-        made_from = f"{plan.fingerprint}:{step}:{checkpoint.checksum(network)}"
-        kept = Parts(parts.folder_of(workdir / name), made_from, guard)
-        features = stages.embed(last, dataset, state, kept)
-        if jax.process_index() == 0:
-            guard()
-            workdirs.write_embedding(workdir / name, features, plan.fingerprint, step)
-            parts.remove(kept.folder)
+        if name in plan.missing:
+            checksum = states.checksum((state.params, state.model_state))
+            rows = functools.partial(stages.embed, last, dataset, state)
+            _write_embedding(name, plan, checksum, rows, guard)
 
-    def before_last(state: State) -> None:
-        write_embedding(workdirs.INITIAL_EMBEDDING, run.dataset, state)
-
-    needs_initial = workdirs.INITIAL_EMBEDDING in plan.missing
-    state = stages.train(
-        trainings, plan.weights, _print, before_last if needs_initial else None, guard
-    )
+    images, before_last = last.training.dataset, None
+    if workdirs.INITIAL_EMBEDDING in plan.missing:
+        before_last = functools.partial(write_embedding, workdirs.INITIAL_EMBEDDING, images)
+    state = stages.train(trainings, plan.weights, _print, before_last, guard)
     _end_at_once()
-    if test is not None:
-        write_embedding(workdirs.TEST_EMBEDDING, test, state)
-    write_embedding(workdirs.TRAIN_EMBEDDING, run.dataset, state)
-    return last.built.inputs
+    if last.test is not None:
+        write_embedding(workdirs.TEST_EMBEDDING, last.test, state)
+    write_embedding(workdirs.TRAIN_EMBEDDING, images, state)
+    return last.inputs
+
+
+def _write_first_files(inputs: build.Inputs, plan: _Plan, network: FrozenNetwork | None) -> None:
+    """Writes `config.json` and `images.json`."""
+    io.write_json(plan.workdir / workdirs.CONFIG, plan.values, checksum=True)
+    file = plan.workdir / workdirs.IMAGES
+    earlier = workdirs.read_values(file) if file.exists() else {}
+    described = {**earlier, **plan.images, **build.describe_images(inputs)}
+    if network is not None:
+        described[workdirs.WEIGHTS] = network.checksum
+    io.write_json(file, described, checksum=True)
+    for name in plan.files.keys() - plan.missing:  # left by a kill after the last part
+        parts.remove(parts.folder_of(plan.workdir / name))
+
+
+def _write_embedding(
+    name: str,
+    plan: _Plan,
+    checksum: str,
+    embed: Callable[[Parts], dict[str, np.ndarray]],
+    guard: Callable[[], None],
+) -> None:
+    """Writes an embedding by the network of a checksum; until it is complete, parts are kept."""
+    step, file = plan.files[name], plan.workdir / name
+    kept = Parts(parts.folder_of(file), f"{plan.fingerprint}:{step}:{checksum}", guard)
+    embedding = embed(kept)
+    if jax.process_index() == 0:
+        guard()
+        workdirs.write_embedding(file, embedding, plan.fingerprint, step)
+        parts.remove(kept.folder)
+
+
+def _frozen_network(inputs: build.Inputs) -> FrozenNetwork:
+    config, channels = inputs.config, inputs.dataset.shape[2]
+    return pretrained_features.make(config, config.network, channels, states.make_mesh())
+
+
+def _embed_frozen(
+    inputs: build.Inputs, network: FrozenNetwork, kept: Parts | None
+) -> dict[str, np.ndarray]:
+    """Embeds the images by the pretrained network, which nothing trains."""
+    batch_size, mesh = inputs.config.eval.batch_size, states.make_mesh()
+    rows = embed(network.forward, inputs.dataset, batch_size=batch_size, mesh=mesh, kept=kept)
+    return {"backbone": rows.pop("features")[:, 0], **rows}
 
 
 def _cluster_and_write(
-    inputs: build.Inputs,
-    plan: _Plan,
-    values: dict[str, Any],
-    name: str,
-    workdir: epath.Path,
-    started: float,
-    cut_short: bool,
+    inputs: build.Inputs, plan: _Plan, name: str, started: float, cut_short: bool
 ) -> dict[str, Any]:
     """Clusters the embedding in the workdir and writes clusters, tables, report and results."""
     _print("clustering")
-    made = outputs.cluster(
-        inputs,
-        outputs.read_features(workdir),
-        values,
+    seconds, workdir = time.perf_counter() - started, plan.workdir
+    made = outputs.describe(
+        outputs.cluster(inputs, outputs.read_features(workdir)),
+        plan.values,
         name=name,
         steps=plan.files[workdirs.TRAIN_EMBEDDING],
         records=log.read(workdir),
-        started=started,
+        seconds=seconds,
         cut_short=cut_short,
     )
     outputs.write(workdir, made)
@@ -409,7 +385,7 @@ def _cluster_and_write(
     _print(f"\nreport       {workdir / workdirs.REPORT}")
     _print(f"assignments  {workdir / workdirs.ASSIGNMENTS}")
     _print(f"metrics      {workdir / workdirs.RESULTS}")
-    return made.results
+    return dict(made.results)
 
 
 def _end_at_once() -> None:

@@ -12,26 +12,14 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.methods.base import with_network
 from cluster_jax.nets.pretrained import weights as pretrained
-from cluster_jax.pipeline import build, trace
+from cluster_jax.pipeline import build
 from cluster_jax.pipeline import embed as embedding
 from cluster_jax.pipeline import workdir as workdirs
+from cluster_jax.pipeline.build import BuiltRun
 from cluster_jax.pipeline.config import RunConfig, read_config
 from cluster_jax.pipeline.parts import Parts
 from cluster_jax.training import checkpoint, loop, watch
 from cluster_jax.training.state import State
-
-
-class Stage(NamedTuple):
-    """One training stage of a run: its name, its built run and the folder of its files."""
-
-    name: str
-    built: build.BuiltRun
-    workdir: epath.Path
-
-    @property
-    def checkpoints(self) -> epath.Path:
-        """Folder of the stage's checkpoints."""
-        return self.workdir / checkpoint.FOLDER
 
 
 class Weights(NamedTuple):
@@ -50,29 +38,29 @@ class Weights(NamedTuple):
 
 def build_stages(
     config: RunConfig, workdir: epath.Path, name: str, dataset: Dataset | None
-) -> list[Stage]:
+) -> list[BuiltRun]:
     """All stages of a run in order, each checked and traced; the last is that of `config`.
 
     Raises:
         InputError: see `build.build_run`.
     """
     last = build.build_run(config, dataset)
-    trace.check_features(last.training, config.eval.features)
+    build.check_features(last.training, config.eval.features)
     stages = []
     for stage_name, stage_config in config.stages.items():
         try:
             built = build.build_run(stage_config, last.training.dataset, last.test)
         except InputError as error:
             raise InputError(f"in stages.{stage_name}: {error}") from error
-        stages.append(Stage(stage_name, built, workdir / "stages" / stage_name))
-    stages.append(Stage(name, last, workdir))
+        stages.append(built._replace(name=stage_name, workdir=workdir / "stages" / stage_name))
+    stages.append(last._replace(name=name, workdir=workdir))
     for stage, following in itertools.pairwise(stages):
         weights = Weights(stage.name, _abstract_params(stage), None)
         _check_backbone(_abstract_params(following), weights, following.name)
     return stages
 
 
-def initial_weights(stages: list[Stage], again: bool) -> Weights | None:
+def initial_weights(stages: list[BuiltRun], again: bool) -> Weights | None:
     """The network that the first stage starts from: of `init_from` or `network.weights`.
 
     None without them or, unless `again`, if a stage has started already.
@@ -80,16 +68,16 @@ def initial_weights(stages: list[Stage], again: bool) -> Weights | None:
     Raises:
         InputError: it cannot be read, or its backbone differs from that of the first stage.
     """
-    init_from = stages[-1].built.config.init_from
-    name = stages[0].built.config.network.weights
+    init_from = stages[-1].config.init_from
+    name = stages[0].config.network.weights
     if any(checkpoint.steps(stage.checkpoints) for stage in stages) and not again:
         return None
     if init_from is not None:
         weights = read(init_from)
     elif name is not None:
-        first = build.abstract_state(stages[0].built.training)
+        first = build.abstract_state(stages[0].training)
         stats = first.model_state.batch_stats["backbone"]
-        backbone_name = stages[0].built.config.network.name
+        backbone_name = stages[0].config.network.name
         new = pretrained.load(name, backbone_name, first.params["backbone"], stats)
         weights = Weights(name, {"backbone": new[0]}, {"backbone": new[1]})
     else:
@@ -99,7 +87,7 @@ def initial_weights(stages: list[Stage], again: bool) -> Weights | None:
 
 
 def train(
-    stages: list[Stage],
+    stages: list[BuiltRun],
     weights: Weights | None,
     progress: Callable[[str], None],
     before_last: Callable[[State], None] | None,
@@ -127,7 +115,7 @@ def train(
     if before_last is not None and first:
         first = min(first, len(stages) - 2)  # whose network the last stage starts from
     for i, stage in enumerate(stages[first:], start=first):
-        run = stage.built.training
+        run = stage.training
         state = build.initial_state(run)
         if weights is not None:
             state, message = start(state, weights, stage.name)
@@ -137,10 +125,9 @@ def train(
         clustered = stage
         if run.method.refresh is not None and run.method.refresh.embed is not None:
             method = run.method._replace(embed=run.method.refresh.embed)
-            built = stage.built._replace(training=run._replace(method=method))
-            clustered = stage._replace(built=built)
+            clustered = stage._replace(training=run._replace(method=method))
         embed_all = functools.partial(embed, clustered, run.dataset)
-        seen = watch.probe(run.dataset, stage.built.config.eval.batch_size)
+        seen = watch.probe(run.dataset, stage.config.eval.batch_size)
         probe = functools.partial(embed, stage, seen)
         state = loop.train(
             run, state, workdir=stage.workdir, embed=embed_all, probe=probe, guard=guard
@@ -150,14 +137,14 @@ def train(
 
 
 def embed(
-    stage: Stage, dataset: Dataset, state: State, kept: Parts | None = None
+    stage: BuiltRun, dataset: Dataset, state: State, kept: Parts | None = None
 ) -> dict[str, Any]:
     """Embeddings of all images of a data set by the network of a state; see `embed.embed`."""
-    run = stage.built.training
+    run = stage.training
     return embedding.embed(
         embedding.forward_of(run.method, state.params, state.model_state, run.mesh),
         dataset,
-        batch_size=stage.built.config.eval.batch_size,
+        batch_size=stage.config.eval.batch_size,
         mesh=run.mesh,
         kept=kept,
     )
@@ -223,8 +210,8 @@ def read(workdir: epath.PathLike) -> Weights:
     return Weights(str(workdir), state.params, state.model_state.batch_stats)
 
 
-def _abstract_params(stage: Stage) -> Any:
-    return build.abstract_state(stage.built.training).params
+def _abstract_params(stage: BuiltRun) -> Any:
+    return build.abstract_state(stage.training).params
 
 
 def _check_backbone(params: Any, source: Weights, name: str) -> None:

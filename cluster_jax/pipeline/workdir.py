@@ -254,19 +254,21 @@ def describe_images(dataset: Dataset) -> dict[str, Any]:
     return {"size": dataset.size, "sha256": fingerprint(*parts)}
 
 
-def check_images(workdir: epath.Path, images: Mapping[str, Any]) -> None:
-    """Raises an `InputError` if the run in a workdir was started with other images.
+def check_images(workdir: epath.Path, images: Mapping[str, Any]) -> dict[str, Any]:
+    """Reads `images.json`; raises an `InputError` if the run was started with other images.
 
     Args:
         workdir: folder of the run; need not exist.
         images: see `describe_images`.
     """
     file = workdir / IMAGES
-    if file.exists() and not images.items() <= read_values(file).items():
+    known = read_values(file) if file.exists() else {}
+    if file.exists() and not images.items() <= known.items():
         raise InputError(
             f"the images or their known classes have changed since the run in {workdir} started; "
             "choose another --workdir"
         )
+    return known
 
 
 def has_embedding(file: epath.Path, fingerprint: str, step: int) -> bool:

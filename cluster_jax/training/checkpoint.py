@@ -5,7 +5,6 @@ returns a damaged array without an error.
 """
 
 import contextlib
-import hashlib
 import logging
 import pathlib
 import sys
@@ -13,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
-import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 from jax.experimental import multihost_utils
@@ -21,6 +19,7 @@ from orbax.checkpoint import checkpoint_managers
 
 from cluster_jax.core import disk, io
 from cluster_jax.core.checks import InputError
+from cluster_jax.training import state as states
 from cluster_jax.training.state import State
 
 # Name of the folder in a workdir.
@@ -98,7 +97,7 @@ class Checkpoints:
         values = state._asdict()
         # Before Orbax starts threads that fail one after the other.
         disk.check(self._folder, size(state) + 10**6, f"checkpoint {step}")
-        metadata = {"step": step, "checksum": checksum(values), "unreported": [*unreported]}
+        metadata = {"step": step, "checksum": states.checksum(values), "unreported": [*unreported]}
         arguments = ocp.args.StandardSave(values)
         with self._writing():
             self._manager.save(step, args=arguments, custom_metadata=metadata, force=True)
@@ -198,23 +197,14 @@ def _restore(manager: ocp.CheckpointManager, path: epath.Path, state: State) -> 
         raise io.DamagedFile(path, text or "its files cannot be read") from error
     if values is None:
         raise io.DamagedFile(path, "it was written by a different network")
-    if metadata.get("checksum") != checksum(values):
+    if metadata.get("checksum") != states.checksum(values):
         raise io.DamagedFile(path, "its values do not match their checksum")
     if metadata.get("step") != step:
         raise io.DamagedFile(path, f"it is of step {metadata.get('step')}")
-    if not _is_key(values["key"]):  # Without its metadata of arrays, Orbax gives its integers.
+    # Without its metadata of arrays, Orbax gives the integers of a key.
+    if not states.is_key(values["key"]):
         values["key"] = jax.random.wrap_key_data(values["key"])
     return State(**values)
-
-
-def checksum(values: Any) -> str:
-    """SHA-256 of names, dtypes, shapes and bytes of all arrays of a pytree."""
-    digest = hashlib.sha256()
-    for name, x in sorted(_named(values).items()):
-        array = np.ascontiguousarray(jax.device_get(jax.random.key_data(x) if _is_key(x) else x))
-        digest.update(f"{name} {array.dtype} {array.shape} ".encode())
-        digest.update(array.view(np.uint8).data if array.ndim else array.tobytes())
-    return digest.hexdigest()
 
 
 def size(state: State) -> int:
@@ -271,21 +261,9 @@ def _absolute(folder: epath.PathLike) -> epath.Path:
     return path if "://" in str(folder) else path.resolve()
 
 
-def _named(tree: Any) -> dict[str, Any]:
-    """Path -> array of a state, or of Orbax's metadata of a stored state."""
-    return {
-        jax.tree_util.keystr(path, simple=True, separator="/"): x
-        for path, x in jax.tree.leaves_with_path(tree)
-    }
-
-
 def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
     # Orbax stores the key as its raw integers.
-    return {name: () if name == "key" else tuple(x.shape) for name, x in _named(tree).items()}
-
-
-def _is_key(x: Any) -> bool:
-    return jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
+    return {name: () if name == "key" else tuple(x.shape) for name, x in states.named(tree).items()}
 
 
 def _like(x: jax.Array | jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:

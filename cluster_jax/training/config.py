@@ -8,8 +8,8 @@ import optax
 from jax.sharding import Mesh
 
 from cluster_jax.core import checks
-from cluster_jax.core.checks import Count, InputError
-from cluster_jax.core.schedules import Duration, Schedule
+from cluster_jax.core.checks import Count, Duration
+from cluster_jax.core.schedules import Schedule
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.methods.base import Method
 
@@ -39,13 +39,6 @@ class TrainConfig:
     keep_checkpoints: Count
     prefetch: Count
     on_collapse: Literal["warn", "stop"]
-
-    def __post_init__(self) -> None:
-        if (self.labeled_batch_size or 0) > self.batch_size:
-            raise InputError(
-                f"train.labeled_batch_size must be at most train.batch_size, {self.batch_size}; "
-                f"got {self.labeled_batch_size}"
-            )
 
 
 class TrainingRun(NamedTuple):

@@ -9,16 +9,9 @@ import optax
 from absl import logging
 
 from cluster_jax.core import checks, schedules
-from cluster_jax.core.checks import InputError, NonNegative, Positive
-from cluster_jax.core.schedules import Duration
+from cluster_jax.core.checks import BelowOne, Duration, NonNegative, Positive
 
 TRUST = 0.001  # LARS trust coefficient; the papers' learning rates assume it
-
-
-def _below_one(name: str, value: float) -> None:
-    checks.at_least(name, value, 0)
-    if value >= 1:
-        raise InputError(f"{name} must be below 1; got {value}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +36,7 @@ class OptimizerConfig:
     learning_rate: Positive
     base_batch_size: Annotated[int, checks.positive] | None
     weight_decay: NonNegative
-    momentum: Annotated[float, _below_one]
+    momentum: BelowOne
     predictor_lr_multiplier: Positive
     warmup: Duration
     lr_decay_every: Duration | None
@@ -80,7 +73,7 @@ def make(
     Raises:
         InputError: `lr_decay_every` is 0 steps.
     """
-    warmup = schedules.steps("optimizer.warmup", config.warmup, steps_per_epoch)
+    warmup = checks.steps("optimizer.warmup", config.warmup, steps_per_epoch)
     if warmup > total_steps:
         shorter = max(1, total_steps // 10)
         logging.warning(
@@ -113,7 +106,7 @@ def _learning_rate(
         peak = peak * batch_size / config.base_batch_size
     if config.lr_decay_every is None:
         return schedules.warmup_cosine(peak, warmup, total_steps)
-    every = schedules.steps("optimizer.lr_decay_every", config.lr_decay_every, steps_per_epoch)
+    every = checks.steps("optimizer.lr_decay_every", config.lr_decay_every, steps_per_epoch)
     checks.at_least("optimizer.lr_decay_every", every, 1)
     return schedules.warmup_drops(peak, warmup, every)
 

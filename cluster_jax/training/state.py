@@ -1,10 +1,12 @@
 """The training state, one pytree that is checkpointed as a whole."""
 
 import functools
+import hashlib
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import Array
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
@@ -94,3 +96,26 @@ def check_batch(batch_size: int, mesh: Mesh) -> None:
             f"train.batch_size must be a multiple of the number of devices, {mesh.size}; "
             f"got {batch_size}"
         )
+
+
+def named(tree: Any) -> dict[str, Any]:
+    """Path -> array of a state, or of Orbax's metadata of a stored state."""
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="/"): x
+        for path, x in jax.tree.leaves_with_path(tree)
+    }
+
+
+def is_key(x: Any) -> bool:
+    """Whether an array is a random key."""
+    return jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+
+def checksum(values: Any) -> str:
+    """SHA-256 of names, dtypes, shapes and bytes of all arrays of a pytree."""
+    digest = hashlib.sha256()
+    for name, x in sorted(named(values).items()):
+        array = np.ascontiguousarray(jax.device_get(jax.random.key_data(x) if is_key(x) else x))
+        digest.update(f"{name} {array.dtype} {array.shape} ".encode())
+        digest.update(array.view(np.uint8).data if array.ndim else array.tobytes())
+    return digest.hexdigest()

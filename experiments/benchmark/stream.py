@@ -109,7 +109,8 @@ def _config(folder: str, crop: str) -> DataConfig:
 
 def _load(config: DataConfig) -> Dataset:
     augment = parse_section(views.AugmentConfig, "augment", load_config("nrcc_imagenet").augment)
-    return host_crops.with_crops(datasets.load(config), config, augment)
+    dataset = datasets.load(config)
+    return host_crops.with_crops(dataset, config, augment) if config.crop == "host" else dataset
 
 
 def _batches(dataset: Dataset, steps: int):

@@ -9,7 +9,7 @@ import pytest
 
 from cluster_jax.cli import export as command
 from cluster_jax.data import inference_data
-from cluster_jax.pipeline import inference, trained_run
+from cluster_jax.pipeline import inference
 from cluster_jax.pipeline import run as pipeline
 from tests import toy
 
@@ -30,7 +30,7 @@ def test_a_program_without_the_package(tmp_path, monkeypatch, capsys):
     capsys.readouterr()
     command.main([f"--workdir={tmp_path / 'run'}", "--out=encoder.bin"])
     printed = capsys.readouterr().out
-    run = trained_run.read(tmp_path / "run")
+    run = inference.read(tmp_path / "run")
     height, width, channels = run.images["shape"]
     assert f"uint8 [b, {height}, {width}, {channels}]" in printed
     rng = np.random.default_rng(0)

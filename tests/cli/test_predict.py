@@ -15,7 +15,7 @@ from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import arrays, datasets, inference_data
-from cluster_jax.pipeline import embed, inference, trained_run
+from cluster_jax.pipeline import embed, inference
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline import workdir as workdirs
 from tests import toy
@@ -72,7 +72,7 @@ def test_training_images_get_their_own_cluster(trained, tmp_path, capsys):
 
 
 def test_images_do_not_affect_each_other(trained):
-    run = trained_run.read(trained[0])
+    run = inference.read(trained[0])
     embed = inference.make_embed(run)
     pixels = toy.images(100, seed=8)[0]
 
@@ -101,7 +101,7 @@ def test_progress_counts_no_padding(trained, monkeypatch):
         return bars[-1]
 
     monkeypatch.setattr(embed, "tqdm", made)
-    run = trained_run.read(trained[0])
+    run = inference.read(trained[0])
     dataset = inference_data.load(toy.images(5)[0], toy.DATA, (8, 8, 1))
     assert len(inference.make_embed(run)(dataset)) == 5
     assert [(bar.total, bar.n) for bar in bars] == [(5, 5)]
@@ -109,7 +109,7 @@ def test_progress_counts_no_padding(trained, monkeypatch):
 
 def test_new_images_join_their_like(trained):
     """Images of the same four kinds: placed as well as the training images are clustered."""
-    run = trained_run.read(trained[0])
+    run = inference.read(trained[0])
     pixels, kinds = toy.images(80, seed=8)
     dataset = inference_data.load(pixels, toy.DATA, (8, 8, 1))
     placed = inference.place(run, inference.make_embed(run)(dataset))
@@ -137,7 +137,7 @@ def test_a_folder_with_files_that_cannot_be_read(trained, tmp_path, capsys):
     rows = _table(workdir / "predictions.csv")
     (workdir / "predictions.csv").unlink()
     assert [row["image"] for row in rows] == [f"sub/{i:02}.png" for i in range(12)]
-    run = trained_run.read(workdir)
+    run = inference.read(workdir)
     dataset = arrays.from_array(pixels, toy.DATA)
     placed = inference.place(run, inference.make_embed(run)(dataset))
     assert _columns(rows, "cluster") == [placed.labels.tolist()]
@@ -148,7 +148,7 @@ def test_a_folder_with_files_that_cannot_be_read(trained, tmp_path, capsys):
 
 def test_neither_images_nor_data_set_are_loaded(trained, monkeypatch):
     monkeypatch.setattr(datasets, "load", lambda **_: pytest.fail("loaded"))
-    run = trained_run.read(trained[0])
+    run = inference.read(trained[0])
     assert run.images["shape"] == [8, 8, 1]
     assert inference.make_embed(run)
 
@@ -165,7 +165,7 @@ def test_without_reduction_gridshift_places(trained, tmp_path):
         pipeline.run_pipeline(changed, workdir)
     finally:
         pathlib.Path(config.data.dir).unlink()
-    run = trained_run.read(workdir)
+    run = inference.read(workdir)
     settled = {**run.results["config"]["eval"]["gridshift"],
                "bandwidth": run.results["metrics"]["gridshift"]["bandwidth"]}  # fmt: skip
     grid = GridShift(**settled).fit(run.features)
@@ -179,7 +179,7 @@ def test_without_reduction_gridshift_places(trained, tmp_path):
 
 
 def test_a_map_keeps_training_rows(trained):
-    run = trained_run.read(trained[0])
+    run = inference.read(trained[0])
     assert run.results["config"]["eval"]["reduce"]["method"] == "pca"
     placed = inference.place(run, run.features)
     assert (placed.labels == run.clusters.cluster_labels).all()
@@ -191,14 +191,14 @@ def test_tsne_refuses(workdir, tmp_path, capsys, monkeypatch):
     results["config"]["eval"]["reduce"]["method"] = "tsne"
     io.write_json(workdir / "results.json", results, checksum=True)
     io.write_json(workdir / "config.json", results["config"], checksum=True)
-    monkeypatch.setattr(inference, "embedder", lambda run: pytest.fail("too late"))
+    monkeypatch.setattr(inference, "make_embed", lambda run: pytest.fail("too late"))
     sentence = _refused(capsys, f"--workdir={workdir}", f"--images={tmp_path}")
     assert "t-SNE" in sentence
     assert "eval.reduce.method=umap" in sentence
 
 
 def test_kmeans_clusters(trained):
-    run = trained_run.read(trained[0])
+    run = inference.read(trained[0])
     placed = inference.place_kmeans(run, run.features)
     labels = run.clusters.kmeans_labels
     assert (placed.labels == labels).all()
@@ -226,7 +226,7 @@ def test_workdirs_that_are_not_finished(workdir, tmp_path, capsys):
 
 
 def test_checkpoints_of_another_network(workdir):
-    run = trained_run.read(workdir)
+    run = inference.read(workdir)
     (workdir / "checkpoints").rename(workdir / "elsewhere")
     with pytest.raises(InputError, match=r"there is no checkpoint .*checkpoints/4"):
         inference.make_embed(run)
@@ -266,7 +266,7 @@ def test_tables_that_cannot_be_written(trained, tmp_path, capsys, monkeypatch):
         patch.setenv("HOME", str(tmp_path))
         predict.main([*flags, "--out=~/p.csv"])
     assert len(_table(tmp_path / "p.csv")) == 2
-    monkeypatch.setattr(inference, "embedder", lambda run: pytest.fail("too late"))
+    monkeypatch.setattr(inference, "make_embed", lambda run: pytest.fail("too late"))
     sentence = _refused(capsys, *flags, f"--out={tmp_path}/none/p.csv")
     assert f"--out must be in an existing folder; got {tmp_path}/none/p.csv" in sentence
 
@@ -292,7 +292,7 @@ def test_export_of_new_images(trained, tmp_path, capsys, monkeypatch):
     predict.main([*flags, f"--images={tmp_path}/x.npy", f"--export={tmp_path}/pixels"])
     assert len(list((tmp_path / "pixels").glob("cluster_*/*.png"))) == 12
     # What cannot be used is refused before the work.
-    monkeypatch.setattr(inference, "embedder", lambda run: pytest.fail("too late"))
+    monkeypatch.setattr(inference, "make_embed", lambda run: pytest.fail("too late"))
     assert "must be new or empty" in _refused(capsys, *flags, images, f"--export={tmp_path}/out")
     inside = f"--export={tmp_path}/new/out"
     assert "outside of the images' folder" in _refused(capsys, *flags, images, inside)
@@ -307,7 +307,7 @@ def test_files_that_were_cut(workdir, tmp_path, capsys, name, kept):
 
 
 def test_small_clusters_are_counted_apart(trained):
-    run = trained_run.read(trained[0])
+    run = inference.read(trained[0])
     clusters = np.repeat([0, 1, 2], [40, 48, 2])
     stored = run.clusters._replace(cluster_labels=clusters, outliers=clusters == 2)
     run = run._replace(clusters=stored)

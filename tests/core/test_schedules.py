@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cluster_jax.core import schedules
+from cluster_jax.core import checks, schedules
 
 
 @pytest.mark.parametrize(
@@ -23,12 +23,12 @@ from cluster_jax.core import schedules
     ],
 )
 def test_duration(value, want):
-    assert schedules.steps("key", value, 7) == want
+    assert checks.steps("key", value, 7) == want
 
 
 def test_duration_is_not_rounded_up_by_rounding_errors():
     assert 0.55 * 100 > 55
-    assert schedules.steps("key", "0.55 epochs", 100) == 55
+    assert checks.steps("key", "0.55 epochs", 100) == 55
 
 
 @pytest.mark.parametrize(
@@ -36,12 +36,12 @@ def test_duration_is_not_rounded_up_by_rounding_errors():
 )
 def test_other_durations_are_named(value):
     with pytest.raises(ValueError, match=r"like '1500 steps' or '200 epochs'; got"):
-        schedules.steps("key", value, 7)
+        checks.steps("key", value, 7)
 
 
 def test_half_a_step_is_refused():
     with pytest.raises(ValueError, match=r"whole number of steps; got '2\.5 steps'"):
-        schedules.steps("key", "2.5 steps", 7)
+        checks.steps("key", "2.5 steps", 7)
 
 
 def test_warmup_cosine_at_its_corners():

@@ -11,7 +11,6 @@ from PIL import Image
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import augment, batches, datasets, host_crops, images, views
 from cluster_jax.data.images import HostCrops
-from tests import toy
 
 CROPS = HostCrops(4, (0.2, 1.0), (3 / 4, 4 / 3), "bilinear")
 AUGMENT = views.AugmentConfig(
@@ -154,4 +153,3 @@ def test_sets_without_files_and_without_crops_are_refused(dataset):
     none = views.AugmentConfig(4, None, None, None, 0.0, None, 0.0, None, None, None, 0.0)
     with pytest.raises(InputError, match=r"augment\.crop must be set with data\.crop 'host'"):
         host_crops.with_crops(dataset, config, none)
-    assert host_crops.with_crops(dataset, toy.DATA, AUGMENT) is dataset

@@ -16,8 +16,8 @@ from cluster_jax.data import datasets, folder, inference_data, tables
 from cluster_jax.data.datasets import DataConfig
 from cluster_jax.evaluation import assignments
 from cluster_jax.nets.pretrained import lite0
+from cluster_jax.pipeline import inference
 from cluster_jax.pipeline import run as pipeline
-from cluster_jax.pipeline import trained_run
 from cluster_jax.pipeline import workdir as workdirs
 from tests import toy
 
@@ -70,7 +70,7 @@ def test_pickles_in_place_of_a_workdirs_files(tmp_path, pwned):
         estimators.load(tmp_path)
     io.write_arrays(tmp_path / "clusters.npz", {"points": _objects(pwned)})
     with pytest.raises(io.DamagedFile, match="it has no arrays"):
-        trained_run.read_clusters(tmp_path)
+        inference.read_clusters(tmp_path)
 
 
 def test_a_pickle_in_place_of_weights(tmp_path, pwned):

@@ -10,8 +10,8 @@ from cluster_jax import estimators
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.evaluation import assignments
+from cluster_jax.pipeline import inference
 from cluster_jax.pipeline import run as pipeline
-from cluster_jax.pipeline import trained_run
 from tests import toy
 from tests.faults.runs import assert_same, before_step
 
@@ -79,7 +79,7 @@ def test_a_folder_of_the_command_cluster_is_told_apart(tmp_path, monkeypatch):
     np.save("x.npy", np.random.default_rng(0).normal(size=(60, 3)))
     cluster.main(["--features=x.npy", "--method=gridshift", "--bandwidth=2", "--workdir=out"])
     with pytest.raises(InputError, match="which the command cluster has written"):
-        trained_run.read("out")
+        inference.read("out")
 
 
 @pytest.mark.parametrize(

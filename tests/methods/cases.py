@@ -12,7 +12,8 @@ from ml_collections import ConfigDict
 from cluster_jax.core import ops
 from cluster_jax.data import batches
 from cluster_jax.methods.ncl import NCLState
-from cluster_jax.pipeline import embed, trace
+from cluster_jax.pipeline import build as builder
+from cluster_jax.pipeline import embed
 from cluster_jax.training import state as states
 from cluster_jax.training.state import State
 from tests import toy
@@ -135,7 +136,7 @@ def build(method, nrcc, steps=None, **network):
         train["duration"] = f"{steps} steps"
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         # Every test makes steps: they need not be traced here.
-        patch.setattr(trace, "try_step", lambda *arguments: None)
+        patch.setattr(builder, "try_step", lambda *arguments: None)
         path = toy.file(pathlib.Path(folder))
         sections = {"network": network, "optimizer": optimizer, "train": train}
         config = use(toy.config(path, **sections), method)

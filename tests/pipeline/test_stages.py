@@ -63,7 +63,7 @@ def built(config, folder):
 def final(stage):
     """State at the end of a training."""
     return checkpoint.read(
-        stage.workdir / "checkpoints", build.abstract_state(stage.built.training), STEPS
+        stage.workdir / "checkpoints", build.abstract_state(stage.training), STEPS
     )
 
 
@@ -90,7 +90,7 @@ def refused(function, *arguments):
 def test_what_a_run_leaves(whole, built):
     workdir, _ = whole
     stage = built["ncl"]
-    dataset, test = stage.built.training.dataset, stage.built.test
+    dataset, test = stage.training.dataset, stage.test
     # A fifth of each of the four groups is held out.
     wanted = np.rint(0.2 * np.bincount(toy.images()[1])).astype(int)
     np.testing.assert_array_equal(np.bincount(test.labels), wanted)
@@ -120,7 +120,7 @@ def test_what_a_run_leaves(whole, built):
 
 def test_figures_are_those_of_the_stored_features(whole, built):
     workdir, results = whole
-    dataset, test = built["ncl"].built.training.dataset, built["ncl"].built.test
+    dataset, test = built["ncl"].training.dataset, built["ncl"].test
     found = results["metrics"]["discovery"]
     assert found["novel_classes"] == 2
     trained, tested = (
@@ -150,7 +150,7 @@ def test_embedding_before_is_that_of_the_weights_at_the_border(whole, built):
     workdir, _ = whole
     stage = built["supervised"]
     state = final(stage)
-    wanted = stages.embed(stage, stage.built.training.dataset, state)
+    wanted = stages.embed(stage, stage.training.dataset, state)
     before, after = (
         io.read_arrays(workdir / name) for name in ("embedding_before.npz", "embedding.npz")
     )
@@ -162,7 +162,7 @@ def test_embedding_before_is_that_of_the_weights_at_the_border(whole, built):
 def test_frozen_blocks_are_the_same_before_and_after(built):
     """Those of rotation to the last bit, parameters and statistics; the other blocks move."""
     rotation, supervised, ncl = (final(built[name]) for name in ("rotation", "supervised", "ncl"))
-    first = build.initial_state(built["rotation"].built.training)
+    first = build.initial_state(built["rotation"].training)
     for get in (lambda s: s.params["backbone"], lambda s: s.model_state.batch_stats["backbone"]):
         for module in get(ncl):
             kept = [
@@ -250,7 +250,7 @@ def test_resume_is_bit_exact_in_each_stage_and_at_a_border(whole, config, tmp_pa
 def test_new_images_get_the_classes_of_the_run(whole, built, tmp_path):
     """A training image its own; known classes by name."""
     workdir, _ = whole
-    dataset = built["ncl"].built.training.dataset
+    dataset = built["ncl"].training.dataset
     np.save(tmp_path / "x.npy", dataset.fetch(np.arange(dataset.size)))
     said = predictions.predict(workdir, tmp_path / "x.npy", tmp_path / "p.csv")
     rows = table(tmp_path / "p.csv")
@@ -271,7 +271,7 @@ def test_new_images_get_the_classes_of_the_run(whole, built, tmp_path):
 
 
 def test_start_takes_what_has_the_same_name_and_shapes(built):
-    state = build.initial_state(built["ncl"].built.training)
+    state = build.initial_state(built["ncl"].training)
     source = final(built["supervised"])
     heads = source.params["heads"] | {"spare": source.params["heads"]["labeled"]}
     params = {**source.params, "heads": heads, "projector": {"kernel": np.ones(2)}}
@@ -293,7 +293,7 @@ def test_start_takes_what_has_the_same_name_and_shapes(built):
 
 def test_start_leaves_a_head_of_other_classes(built):
     """The same name with three classes in place of two is another head."""
-    state = build.initial_state(built["ncl"].built.training)
+    state = build.initial_state(built["ncl"].training)
     source = final(built["supervised"])
     other = {"kernel": np.ones((64, 3), np.float32), "bias": np.ones(3, np.float32)}
     weights = stages.Weights(
@@ -305,7 +305,7 @@ def test_start_leaves_a_head_of_other_classes(built):
 
 
 def test_start_of_another_backbone(built):
-    state = build.initial_state(built["ncl"].built.training)
+    state = build.initial_state(built["ncl"].training)
     params = dict(state.params)
     kernel = np.zeros((3, 3, 1, 5), np.float32)
     params["backbone"] = {**params["backbone"], "Conv_0": {"kernel": kernel}}
@@ -414,7 +414,7 @@ def test_a_run_from_a_finished_run(whole, built, config, tmp_path, capsys):
     same(before, io.read_arrays(whole[0] / "embedding.npz"))
     source = final(built["ncl"])
     last = checkpoint.read(
-        tmp_path / "run" / "checkpoints", build.abstract_state(built["ncl"].built.training), STEPS
+        tmp_path / "run" / "checkpoints", build.abstract_state(built["ncl"].training), STEPS
     )
     for module in FROZEN:
         same(last.params["backbone"][module], source.params["backbone"][module])
@@ -425,7 +425,7 @@ def test_a_run_from_a_finished_run(whole, built, config, tmp_path, capsys):
 
 def test_start_from_a_run_of_another_method(simclr, built):
     weights = stages.read(simclr)
-    state = build.initial_state(built["ncl"].built.training)
+    state = build.initial_state(built["ncl"].training)
     started, said = stages.start(state, weights, "ncl")
     assert said == (
         f"ncl starts from {simclr}: took backbone; new: head labeled, head novel; left: projector"
@@ -547,7 +547,7 @@ def test_empty_novel_classes_are_told():
 
 
 def test_k_means_has_the_number_of_novel_classes(config, built):
-    dataset = built["ncl"].built.training.dataset
+    dataset = built["ncl"].training.dataset
     values = config_json(config)
     values["eval"]["kmeans"]["k"] = None
     assert outputs.with_novel_k(parse_config(values), dataset).kmeans.k == 2

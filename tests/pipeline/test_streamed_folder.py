@@ -10,8 +10,8 @@ from PIL import Image
 
 from cluster_jax.core import io
 from cluster_jax.data import folder
+from cluster_jax.pipeline import inference
 from cluster_jax.pipeline import run as pipeline
-from cluster_jax.pipeline import trained_run
 from tests import toy
 
 pytestmark = pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
@@ -45,9 +45,9 @@ def test_files_without_a_row(tmp_path, config, capsys):
     rows = list(csv.DictReader((workdir / "assignments.csv").read_text().splitlines()))
     left = [name for i, name in enumerate(names) if i not in BAD]
     assert [row["image"] for row in rows] == left
-    run = trained_run.read(workdir)
+    run = inference.read(workdir)
     assert len(run.all_features) == len(run.clusters.cluster_labels) == 61
-    assert trained_run.files(run) == tuple(left)
+    assert inference.files(run) == tuple(left)
     # Another evaluation of the embedding that is there.
     config.eval.kmeans.n_init = 2
     again = pipeline.run_pipeline(config, workdir)

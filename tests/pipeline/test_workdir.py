@@ -6,7 +6,7 @@ import pytest
 
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
-from cluster_jax.pipeline import trained_run
+from cluster_jax.pipeline import inference
 from cluster_jax.pipeline import workdir as workdirs
 
 CONFIG = {"seed": 0, "method": {"name": "byol", "decay": 0.9}, "train": {"batch_size": 16}}
@@ -75,7 +75,7 @@ def test_results_of_an_older_version(tmp_path):
 def test_clusters_of_an_older_version(tmp_path):
     io.write_arrays(tmp_path / "clusters.npz", {"clusters": [0, 1]})
     with pytest.raises(InputError, match="older version"):
-        trained_run.read_clusters(tmp_path)
+        inference.read_clusters(tmp_path)
 
 
 def test_another_version_with_the_same_keys(tmp_path):

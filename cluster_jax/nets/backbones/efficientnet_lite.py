@@ -11,8 +11,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from cluster_jax.core.checks import InputError
-from cluster_jax.nets.backbone import Backbone, Layers
-from cluster_jax.nets.conv import conv, kaiming
+from cluster_jax.nets.backbone import Backbone, Layers, conv, kaiming
 
 NAMES = ("efficientnet_lite0",)
 _conv = partial(conv, padding="SAME")

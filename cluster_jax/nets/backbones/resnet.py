@@ -9,8 +9,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jax import Array
 
-from cluster_jax.nets.backbone import Backbone, Layers
-from cluster_jax.nets.conv import conv
+from cluster_jax.nets.backbone import Backbone, Layers, conv
 
 DEPTHS = {"resnet18": (2, 2, 2, 2), "resnet34": (3, 4, 6, 3), "resnet50": (3, 4, 6, 3)}
 NAMES = tuple(DEPTHS)

@@ -5,8 +5,7 @@ import functools
 import flax.linen as nn
 from jax import Array
 
-from cluster_jax.nets.backbone import Backbone, Layers
-from cluster_jax.nets.conv import conv
+from cluster_jax.nets.backbone import Backbone, Layers, conv
 
 NAMES = ("small",)
 
