@@ -45,7 +45,13 @@ def get_config():
             "queue": 2048,
             "neighbors": 204,
             "contrast_from": "1 epoch",
-            "hng": {"count": 400, "rounds": 5, "mixing": (1 / 3, 2 / 3), "start": "3 epochs"},
+            "hng": {
+                "count": 400,
+                "rounds": 5,
+                "mixing": (1 / 3, 2 / 3),
+                "start": "3 epochs",
+                "variant": "added",
+            },
             "head": "pairs",
             "update_every": "1 epoch",  # not used with pairs
             "weights": {"ce": 1.0, "bce": 1.0, "consistency": 1.0, "ncl": 1.0, "scl": 1.0},

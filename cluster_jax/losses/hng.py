@@ -23,7 +23,7 @@ class HardNegatives(NamedTuple):
     keep: Array
 
 
-@functools.partial(jax.jit, static_argnames=("count", "rounds", "mixing"))
+@functools.partial(jax.jit, static_argnames=("count", "rounds", "mixing", "entries", "partners"))
 def hard_negatives(
     keys: Array,
     anchors: Array,
@@ -35,6 +35,8 @@ def hard_negatives(
     count: int = 400,
     rounds: int = 5,
     mixing: tuple[float, ...] = (1 / 3, 2 / 3),
+    entries: str = "easiest",
+    partners: str = "random",
 ) -> HardNegatives:
     """The k_2 hardest of each anchor's mixtures `unit(mu u + (1 - mu) v)`.
 
@@ -58,6 +60,11 @@ def hard_negatives(
         count: k_2, >= 1.
         rounds: N, >= 1.
         mixing: each mu, the unlabeled entry's part, 0 to 1.
+        entries: which k_2 entries of the queue are mixed, the `"easiest"`, or `"random"` ones,
+            drawn with replacement.
+        partners: entries of the labeled queue from which v is drawn: all (`"random"`), or the k_2
+            `"easiest"` or `"nearest"`, the least or most similar ones. With these choices and other
+            queues in place of the two this gives the variants of Figure 4.
 
     Returns:
         Negatives `[rows, min(k_2, Q)]`; none exist while one of the queues is empty.
@@ -84,6 +91,8 @@ def hard_negatives(
     checks.at_least("rounds", rounds, 1)
     if not mixing or not all(0 <= mu <= 1 for mu in mixing):
         raise ValueError(f"mixing must be one or more values from 0 to 1; got {mixing}")
+    checks.one_of("entries", entries, ("easiest", "random"))
+    checks.one_of("partners", partners, ("random", "easiest", "nearest"))
     z = ops.l2_normalize(anchors)
     u, v = (ops.l2_normalize(x) for x in lax.stop_gradient((queue, labeled_queue)))
     to_u, to_v, u_to_v = (ops.pairwise_dot(*pair) for pair in ((z, u), (z, v), (u, v)))
@@ -96,21 +105,29 @@ def hard_negatives(
 
         Entries of the queue that do not exist come last.
         """
-        slots = jnp.arange(to_u.shape[0], dtype=jnp.int32)
-        _, easy = lax.top_k(jnp.where(slots < filled, -to_u, -jnp.inf), count)
-        partners = jax.random.randint(key, (rounds, count), 0, jnp.maximum(labeled_filled, 1))
+        easy = _lowest(to_u, filled, count)
+        if entries == "random":
+            drawn = jax.random.fold_in(key, 1)
+            easy = jax.random.randint(drawn, (count,), 0, jnp.maximum(filled, 1))
+        n_partners = jnp.maximum(labeled_filled, 1)
+        if partners != "random":
+            n_partners = jnp.minimum(n_partners, min(count, len(to_v)))
+        others = jax.random.randint(key, (rounds, count), 0, n_partners)
+        if partners != "random":
+            order = -to_v if partners == "nearest" else to_v
+            others = _lowest(order, labeled_filled, min(count, len(to_v)))[others]
         mu = jnp.asarray(mixing, to_u.dtype)[:, None, None]
-        squared = mu**2 * of_u[easy][None, None] + (1 - mu) ** 2 * of_v[partners][None]
-        squared += 2 * mu * (1 - mu) * u_to_v[easy[None], partners][None]
+        squared = mu**2 * of_u[easy][None, None] + (1 - mu) ** 2 * of_v[others][None]
+        squared += 2 * mu * (1 - mu) * u_to_v[easy[None], others][None]
         # Opposite rows that cancel leave rounding errors, of no direction.
         has_direction = squared > jnp.finfo(squared.dtype).eps
         scale = jnp.where(has_direction, lax.rsqrt(jnp.where(has_direction, squared, 1)), 0)
-        cosines = scale * (mu * to_u[easy][None, None] + (1 - mu) * to_v[partners][None])
+        cosines = scale * (mu * to_u[easy][None, None] + (1 - mu) * to_v[others][None])
         cosines = jnp.where(exists[None, None], cosines, -jnp.inf)
         _, best = lax.top_k(cosines.reshape(-1), count)
         mu_index, pair = jnp.divmod(best, rounds * count)
         mu, scale = mu.reshape(-1)[mu_index], scale.reshape(-1)[best]
-        return easy[pair % count], partners.reshape(-1)[pair], mu * scale, (1 - mu) * scale
+        return easy[pair % count], others.reshape(-1)[pair], mu * scale, (1 - mu) * scale
 
     # Which mixtures are the hardest is a constant; the gradient passes through their cosines.
     chosen_u, chosen_v, u_weight, v_weight = jax.vmap(hardest)(
@@ -120,3 +137,9 @@ def hard_negatives(
     similarities += v_weight * jnp.take_along_axis(to_v, chosen_v, axis=1)
     keep = exists & (labeled_filled > 0)
     return HardNegatives(similarities, jnp.broadcast_to(keep[None, :], similarities.shape))
+
+
+def _lowest(values: Array, filled: Array, count: int) -> Array:
+    """Slots of the `count` lowest of the first `filled` values, then of others."""
+    slots = jnp.arange(len(values), dtype=jnp.int32)
+    return lax.top_k(jnp.where(slots < filled, -values, -jnp.inf), count)[1]

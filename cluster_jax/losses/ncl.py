@@ -220,6 +220,7 @@ def neighborhood_contrast(
     neighbors: int,
     alpha: float = 0.2,
     temperature: Array | float = 0.05,
+    left_out: Array | int | None = None,
 ) -> Array:
     """NCL: pull each anchor to its augmented view and to its nearest entries of a queue.
 
@@ -236,6 +237,8 @@ def neighborhood_contrast(
         neighbors: k_1, 1 to Q.
         alpha: weight of the augmented view, 0 to 1, by default the paper's.
         temperature: tau, positive, by default the paper's.
+        left_out: number of each anchor's least similar entries that are left out of the
+            denominator, unless they are neighbors (Figure 4, V1 and V2), int32 `[]`; None: 0.
 
     Returns:
         Scalar, at least float32, whose mean over the devices is the loss of the global batch.
@@ -255,6 +258,10 @@ def neighborhood_contrast(
     """
     similarities, keep = _similarities(anchors, views, queue, filled)
     weights = target_weights(similarities[:, 1:], filled, neighbors=neighbors, alpha=alpha)
+    if left_out is not None:
+        entries = jnp.where(keep, similarities, jnp.inf)[:, 1:]
+        easy = jnp.argsort(jnp.argsort(entries, axis=1), axis=1) < left_out
+        keep &= ~jnp.pad(easy, ((0, 0), (1, 0))) | (weights > 0)
     if negatives is not None:
         similarities = jnp.concatenate([similarities, negatives.similarities], axis=1)
         keep = jnp.concatenate([keep, negatives.keep], axis=1)

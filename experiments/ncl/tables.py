@@ -38,7 +38,12 @@ VARIANTS = {
     "no pp": _ncl({**NO_HNG, "alpha": 1.0}),
     "no ap": _ncl({**NO_HNG, "alpha": 0.0}),
     "no la": _ncl({**NO_HNG, "weights.scl": 0.0}),
-    "v": Variant(missing="this variant of HNG is not implemented"),
+    "v1": _ncl({"hng.variant": "removed"}),
+    "v2": _ncl({"hng.variant": "replacing"}),
+    "v3": _ncl({"hng.variant": "labeled", "hng.mixing": (1.0,), "hng.rounds": 1}),
+    "v4": _ncl({"hng.variant": "labeled"}),
+    "v5": _ncl({"hng.variant": "unlabeled"}),
+    "v6": _ncl({"hng.variant": "nearest"}),
 }
 # The figures' values are not printed; k_1 and k_2 are those of the digits' queue of 256.
 FIGURE_A = {f"M {m}": {"queue": m, "neighbors": m // 10} for m in QUEUE}
@@ -71,12 +76,12 @@ TABLES = parse(
 249 | NCL | ours | discovery.novel | 93.4±0.1 86.6±0.4
 # figure4 | 217 | Variants of HNG, without numbers in the text | ACC | CIFAR-10, CIFAR-100
 0 | no HNG | no hng | discovery.novel | -
-0 | HNG-V1, easiest negatives removed | v | discovery.novel | -
-0 | HNG-V2, easiest negatives replaced | v | discovery.novel | -
-0 | HNG-V3, random labeled entries | v | discovery.novel | -
-0 | HNG-V4, labeled entries mixed | v | discovery.novel | -
-0 | HNG-V5, easiest negatives mixed | v | discovery.novel | -
-0 | HNG-V6, mixed with near labeled entries | v | discovery.novel | -
+0 | HNG-V1, easiest negatives removed | v1 | discovery.novel | -
+0 | HNG-V2, easiest negatives replaced | v2 | discovery.novel | -
+0 | HNG-V3, random labeled entries | v3 | discovery.novel | -
+0 | HNG-V4, labeled entries mixed | v4 | discovery.novel | -
+0 | HNG-V5, easiest negatives mixed | v5 | discovery.novel | -
+0 | HNG-V6, mixed with near labeled entries | v6 | discovery.novel | -
 0 | HNG | ours | discovery.novel | -
 # figureA | 307 | Queue, temperature, pseudo-positives, augmented positive | ACC | CIFAR-10, CIFAR-100
 * discovery.novel | M 64 | M 128 | M 256 | M 512 | tau 0.01 | tau 0.05 | tau 0.1 | tau 0.5 | k_1 5 | k_1 25 | k_1 100 | alpha 0.05 | alpha 0.2 | alpha 0.5

@@ -59,7 +59,13 @@ CHANGES = {
         "ramp": "3 steps",
         "consistency": "own",
         "temperature": 0.5,
-        "hng": {"count": 2, "rounds": 2, "mixing": (1 / 3, 2 / 3), "start": "3 steps"},
+        "hng": {
+            "count": 2,
+            "rounds": 2,
+            "mixing": (1 / 3, 2 / 3),
+            "start": "3 steps",
+            "variant": "added",
+        },
         "weights": {"ce": 1.0, "bce": 0.9, "consistency": 0.8, "ncl": 0.7, "scl": 0.6},
     },
 }
@@ -118,9 +124,9 @@ REGULARIZED = [
 ]
 
 
-def build(case, regularizer):
+def build(case, regularizer, changes):
     """The method, and its values as the reference reads them."""
-    given = {**cases.METHODS, **cases.STAGES}[case] | CHANGES[case]
+    given = {**cases.METHODS, **cases.STAGES}[case] | CHANGES[case] | changes
     predicts, classifies = case in cases.PREDICTS, case in cases.STAGES
     parts = tiny.PARTS if predicts else tiny.PARTS[: 1 if classifies else 2]
     labeled = {"supervised": BATCH, "ncl": LABELED}.get(case)
@@ -199,9 +205,9 @@ def compare(real, wanted, step):
         np.testing.assert_allclose(x, y, rtol=1e-10, atol=1e-10, err_msg=name)
 
 
-def check(case, regularizer):
+def check(case, regularizer, **changes):
     """Four steps of the method beside four of the reference."""
-    method, values = build(case, regularizer)
+    method, values = build(case, regularizer, changes)
     optimizer = optax.sgd(reference_step.LEARNING_RATE)
     mesh = states.make_mesh(2)
     state = toy.wide(states.initial(method, optimizer, seed=1, shape=(tiny.SIDE, tiny.SIDE, 1)))
@@ -265,3 +271,9 @@ def test_with_nrcc(case, choices):
 @pytest.mark.parametrize(("case", "choices"), VARIANTS)
 def test_other_choices_of_nrcc(case, choices):
     check(case, NRCC | choices)
+
+
+@pytest.mark.parametrize("variant", ["removed", "replacing", "labeled", "unlabeled", "nearest"])
+def test_variants_of_hng(variant):
+    """Figure 4 of NCL: V1, V2, V4, V5, V6."""
+    check("ncl", None, hng={**CHANGES["ncl"]["hng"], "variant": variant})
