@@ -5,9 +5,13 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from etils import epath
+
 from cluster_jax.cli import exit_codes
 from cluster_jax.cli.flags import Parser, check_output
+from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
+from cluster_jax.pipeline import workdir as workdirs
 
 
 def _parser() -> Parser:
@@ -20,20 +24,17 @@ def _parser() -> Parser:
     add = parser.add_argument
     add("before", metavar="BEFORE", help="workdir of a run, or folder of `cluster`")
     add("after", metavar="AFTER", nargs="?", help="workdir of another run")
-    add(
-        "--corrections",
-        metavar="FILE",
-        action="append",
-        help="corrections.csv that the report of the run has saved; may be given several\n"
-        "times, for what was corrected later in the corrected report",
+    saved = (
+        "corrections.csv that the report of the run has saved; may be given several\n"
+        "times, for what was corrected later in the corrected report"
     )
-    add(
-        "--out",
-        metavar="PATH",
-        help="of a comparison, the file to write: a page if it ends in .html, otherwise\n"
+    add("--corrections", metavar="FILE", action="append", help=saved)
+    out = (
+        "of a comparison, the file to write: a page if it ends in .html, otherwise\n"
         "a CSV table of the moved images; of corrections, a new folder for the\n"
-        "corrected assignments.csv and report.html (default: BEFORE/corrected)",
+        "corrected assignments.csv and report.html (default: BEFORE/corrected)"
     )
+    add("--out", metavar="PATH", help=out)
     return parser
 
 
@@ -54,12 +55,8 @@ def _compare(flags: argparse.Namespace) -> str:
     """Writes the file of a comparison; returns what is printed."""
     if flags.out is not None:
         check_output(flags.out)
-    from etils import epath
-
-    from cluster_jax.core import io
     from cluster_jax.evaluation import comparison
     from cluster_jax.pipeline import inference
-    from cluster_jax.pipeline import workdir as workdirs
 
     compared = comparison.compare(comparison.read(flags.before), comparison.read(flags.after))
     text = comparison.describe(compared)
@@ -78,12 +75,8 @@ def _compare(flags: argparse.Namespace) -> str:
 
 def _correct(flags: argparse.Namespace) -> str:
     """Writes the corrected table and report into a folder; returns what is printed."""
-    from etils import epath
-
-    from cluster_jax.core import io
     from cluster_jax.evaluation import assignments, corrections, report
     from cluster_jax.pipeline import export
-    from cluster_jax.pipeline import workdir as workdirs
 
     workdir = epath.Path(flags.before).expanduser()
     table = assignments.read_workdir(workdir)
@@ -98,11 +91,13 @@ def _correct(flags: argparse.Namespace) -> str:
     data = corrections.report_data(table, corrected, results, workdir.name, **known)
     out.mkdir(parents=True, exist_ok=True)
     io.write(out / workdirs.ASSIGNMENTS, corrected.csv)
-    lines = [f"corrected    {corrected.summary}", f"assignments  {out / workdirs.ASSIGNMENTS}"]
-    if data is None:
-        return "\n".join([*lines, "report       none, because the run has no map"])
-    report.write_report(out / workdirs.REPORT, data)
-    return "\n".join([*lines, f"report       {out / workdirs.REPORT}"])
+    written = "none, because the run has no map" if data is None else out / workdirs.REPORT
+    if data is not None:
+        report.write_report(out / workdirs.REPORT, data)
+    return (
+        f"corrected    {corrected.summary}\nassignments  {out / workdirs.ASSIGNMENTS}\n"
+        f"report       {written}"
+    )
 
 
 def _known(workdir: Any, corrected: Any, names: Sequence[str]) -> dict[str, Any]:

@@ -44,6 +44,11 @@ Embed = Callable[[Dataset], NDArray]
 Prepare = Callable[[Dataset], Dataset]
 
 
+# Fields of `StoredClusters` that are those of the tree's smoother, and of its `Membership`.
+_OF_SMOOTHER = ("mean", "components", "sharp", "is_cosine")
+_OF_MEMBERSHIP = ("probabilities", "runners_up", "runner_up_probabilities")
+
+
 class StoredClusters(NamedTuple):
     """Content of `clusters.npz` for the n images that were clustered, of N training images.
 
@@ -132,17 +137,10 @@ def stored_clusters(found: Clustering, features: NDArray) -> StoredClusters:
     )
     if tree is None:
         return stored
-    return stored._replace(
-        tree=tree.linkage_,
-        sample=tree.sample_,
-        mean=tree.smoother_.mean,
-        components=tree.smoother_.components,
-        sharp=tree.smoother_.sharp,
-        is_cosine=np.asarray(tree.smoother_.is_cosine),
-        probabilities=tree.probabilities_,
-        runners_up=tree.runners_up_,
-        runner_up_probabilities=tree.runner_up_probabilities_,
-    )
+    _, *membership = tree.membership_
+    smoother = {name: np.asarray(getattr(tree.smoother_, name)) for name in _OF_SMOOTHER}
+    stored = stored._replace(tree=tree.linkage_, sample=tree.sample_, **smoother)
+    return stored._replace(**dict(zip(_OF_MEMBERSHIP, membership, strict=True)))
 
 
 def write_clusters(workdir: epath.Path, clusters: StoredClusters) -> None:
@@ -307,19 +305,6 @@ def cut(run: TrainedRun, *, k: int | None = None, level: float | None = None) ->
     return smooth_tree.cut(stored.tree, stored.sample, labels, k=k, level=level)
 
 
-def class_labels(run: TrainedRun) -> NDArray:
-    """Class of every training image by novel class discovery, int32 `[n]`, known ones first.
-
-    Raises:
-        ValueError: the run has no known classes.
-    """
-    if run.clusters.class_labels is None:
-        raise ValueError(
-            f"{run.workdir} must be a run of novel class discovery; got another method"
-        )
-    return run.clusters.class_labels
-
-
 def class_names(run: TrainedRun, classes: NDArray) -> NDArray:
     """Names of classes, str `[m]`: a known class by its name, the j-th novel one as "novel j"."""
     return np.asarray([discovery.name(c, run.known or ()) for c in classes])
@@ -341,7 +326,7 @@ def fitted(run: TrainedRun, *, by_kmeans: bool) -> Fitted:
     """The clusters that were found, those of k-means, or the classes of novel class discovery."""
     stored, every = run.clusters, run.all_features
     if run.known:
-        codes, unlabeled = class_labels(run), stored.unlabeled_rows
+        codes, unlabeled = _given(stored.class_labels), stored.unlabeled_rows
         labels, outliers = class_names(run, codes), np.zeros(len(codes), bool)
         outliers[unlabeled] = stored.outliers
         distances = arrays.distances_to_cluster_means(every, codes, every, codes)
@@ -571,7 +556,8 @@ def classify(run: TrainedRun, rows: NDArray) -> Assignment:
         run: a run with known classes.
         rows: float32 `[m, d]`, features from `embed`.
     """
-    of_training, threshold = class_labels(run), run.clusters.class_novelty_threshold
+    of_training = _given(run.clusters.class_labels)
+    threshold = run.clusters.class_novelty_threshold
     neighbors = out_of_sample.neighbors(rows, run.all_features, discovery.VOTERS)
     classes = out_of_sample.vote(neighbors, of_training)
     is_novel = neighbors.distances[:, 0] > np.asarray(threshold, np.float64)
