@@ -28,6 +28,7 @@ def _add_images(config):
     config.data.image_size = config_dict.placeholder(int)
     config.data.interpolation = "bicubic"  # None: that of pretrained weights
     config.data.limit = config_dict.placeholder(int)  # None: all images
+    config.data.classes = config_dict.placeholder(tuple)  # None: all
     config.data.cache_mb = 2048.0
     # What random crops are taken from: the "square" of image_size; "host": the whole image, by the
     # host, as in the papers, for streamed folders and TFDS sets.

@@ -37,6 +37,7 @@ SETS: dict[str, tuple[str, dict[str, Any], int]] = {
     "CIFAR-100": ("cifar100", {"data.name": "cifar100"}, 100),
     "STL-10": ("stl10", {"data.name": "stl10", "augment.size": 96}, 10),
     "ImageNet-1k": ("imagenet", {}, 1000),
+    "ImageNet": ("imagenet", {}, 30),  # NCL's, of which the novel classes are found
 }
 NCL_ON_CPU = {
     "data.limit": 10_000,
@@ -222,7 +223,7 @@ def _run(variant: Variant, data: str, scale: str) -> tuple[Run | None, str]:
         return Run("", variant.changes, function=variant.function), ""
     config, known = variant.full if scale == "full" else variant.digits, configs.config_names()
     if scale == "full" and data not in SETS:
-        return None, f"{data} cannot be selected in a config yet"
+        return None, f"there is no config of {data} yet"
     for needed in (config, variant.full if scale == "cpu" else config):
         if needed not in known:
             return None, f"there is no config {needed}".rstrip() + f" for the scale {scale}"

@@ -46,7 +46,7 @@ def test_config_builds(name, tmp_path, monkeypatch):
         config.data.name = "arrays"
         config.data.dir = str(toy.file(tmp_path, channels=channels))
         config.data.image_size = side
-    config.data.split, config.data.limit = None, None
+    config.data.split = config.data.limit = config.data.classes = None
     config.train.batch_size = 32
     if config.stages:
         config = toy.discovery(config, 16)

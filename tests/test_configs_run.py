@@ -39,7 +39,13 @@ EVALUATED = ("images_scratch", "ncc_cifar10", "ncl_digits", "nrcc_digits")
 
 
 # Stages, losses and network as in the configs of digits, with other images and numbers.
-LIKE_OTHERS = ("ncl_cifar10", "ncl_cifar100", "cueco_cifar10", "kernel_infonce_cifar10")
+LIKE_OTHERS = (
+    "ncl_cifar10",
+    "ncl_cifar100",
+    "ncl_imagenet",
+    "cueco_cifar10",
+    "kernel_infonce_cifar10",
+)
 
 
 def trainings():

@@ -85,7 +85,7 @@ def shrunken(name, folder, network="small", write=True):
     else:
         path = file(folder, channels=channels) if write else folder / "toy.npz"
         config.data.name, config.data.dir = "arrays", str(path)
-    config.data.split = None
+    config.data.split = config.data.classes = None
     if config.embedder is not None:
         network = "mlp"
     if channels == 3:

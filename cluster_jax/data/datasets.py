@@ -1,12 +1,21 @@
 """Loading of data sets: digits, a folder of images, a file of images or features, or TFDS."""
 
 import warnings
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cluster_jax.core.checks import InputError
 from cluster_jax.data import arrays, features, folder, tfds_source
-from cluster_jax.data.images import DataConfig, Dataset, in_memory, resize_and_crop_all, subset
+from cluster_jax.data.images import (
+    DataConfig,
+    Dataset,
+    in_memory,
+    resize_and_crop_all,
+    select,
+    subset,
+)
 
 STATISTICS_IMAGES = 10_000  # the standard error of a mean over 10,000 images is about 0.1 %
 STATISTICS_CHUNK = 256
@@ -18,10 +27,42 @@ def load(config: DataConfig) -> Dataset:
     Raises:
         ValueError: the data are missing or have the wrong format.
     """
+    return with_classes(_load_all(config), config.classes)
+
+
+def _load_all(config: DataConfig) -> Dataset:
+    """The data set with all its classes."""
     if config.name == "digits":
         return _digits(config)
     sources = {"folder": folder, "arrays": arrays, "features": features}
     return _encode_labels(sources.get(config.name, tfds_source).load(config))
+
+
+def with_classes(dataset: Dataset, classes: Sequence[int] | None) -> Dataset:
+    """The images of some classes, which are numbered anew in the order given; None: all.
+
+    Raises:
+        InputError: the set has no labels, or a class has no images or is given twice.
+    """
+    labels = dataset.labels
+    if classes is None:
+        return dataset
+    if labels is None:
+        raise InputError(f"data.classes must be None for {dataset.name}, which has no labels")
+    numbers = np.full(int(labels.max()) + 1, -1, np.int32)
+    absent = sorted(set(classes) - set(np.unique(labels).tolist()))
+    if not classes or absent or len(set(classes)) < len(classes):
+        raise InputError(
+            f"data.classes must be different classes of {dataset.name} that have images; got "
+            f"{absent or list(classes)}"
+        )
+    numbers[list(classes)] = np.arange(len(classes))
+    chosen = select(dataset, np.flatnonzero(numbers[labels] >= 0))
+    names = dataset.label_names
+    return chosen._replace(
+        labels=numbers[chosen.labels],
+        label_names=None if names is None else tuple(names[k] for k in classes),
+    )
 
 
 def from_array(config: DataConfig, X: ArrayLike) -> Dataset:
@@ -30,7 +71,8 @@ def from_array(config: DataConfig, X: ArrayLike) -> Dataset:
     Raises:
         ValueError: the array has an unsupported shape or dtype.
     """
-    return (features if config.name == "features" else arrays).from_array(X, config)
+    source = features if config.name == "features" else arrays
+    return with_classes(source.from_array(X, config), config.classes)
 
 
 def _encode_labels(dataset: Dataset) -> Dataset:

@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image, ImageOps
 from tqdm import tqdm
 
-from cluster_jax.core.checks import Count, Fraction, NonNegative
+from cluster_jax.core.checks import Count, CountOrZero, Fraction, NonNegative
 
 try:
     import pillow_heif
@@ -68,6 +68,8 @@ class DataConfig:
         max_corrupt_fraction: largest fraction, 0 to 1, of a folder's files that may be unreadable.
         crop: what random crops are taken from: "square", the square of `image_size`, on the device;
             or "host", the whole image, see `host_crops`; the set is then streamed.
+        classes: classes whose images are taken, by their numbers in the set, and numbered anew in
+            this order; None: all. `limit` counts the images before.
     """
 
     name: str
@@ -80,6 +82,7 @@ class DataConfig:
     cache_mb: NonNegative
     max_corrupt_fraction: Fraction
     crop: Literal["square", "host"] = "square"
+    classes: tuple[CountOrZero, ...] | None = None
 
     @property
     def resize(self) -> Resize | None:

@@ -77,7 +77,7 @@ VARIANTS = {
     "alignment": _ncc(part="alignment"),
     "uniformity": _ncc(part="uniformity"),
     "imagenet": Variant("ncc_digits", "ncc_imagenet"),
-    "subset": Variant(missing="this subset of ImageNet cannot be selected in a config yet"),
+    "subset": Variant(missing="there is no config of this subset of ImageNet yet"),
     "long tail": Variant(missing="a long tail cannot be drawn by a config yet"),
 }
 R, SIGMA = (1, 2, 4, 8, 16), (0.0, 1e-4, 1e-3, 1e-2, 1e-1)

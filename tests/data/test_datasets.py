@@ -1,6 +1,7 @@
 """Loading by name: digits, TFDS, bad values; statistics of the channels."""
 
 import json
+import re
 import types
 
 import numpy as np
@@ -43,6 +44,31 @@ def test_digits_subset_and_canvas():
     np.testing.assert_array_equal(some.labels, whole.labels[images.subset(1797, 100)])
 
 
+def test_classes_are_chosen_and_numbered_anew():
+    whole = datasets.load(datasets.DataConfig(name="digits", **BASE))
+    some = datasets.load(datasets.DataConfig(name="digits", **BASE, classes=(7, 1, 4)))
+    assert some.label_names == ("7", "1", "4")
+    rows = np.flatnonzero(np.isin(whole.labels, (7, 1, 4)))
+    np.testing.assert_array_equal(np.array([7, 1, 4])[some.labels], whole.labels[rows])
+    np.testing.assert_array_equal(some.images, whole.images[rows])
+
+
+@pytest.mark.parametrize(("classes", "got"), [((1, 12), "[12]"), ((1, 1), "[1, 1]"), ((), "[]")])
+def test_bad_classes(classes, got):
+    wanted = f"data.classes must be different classes of digits that have images; got {got}"
+    with pytest.raises(ValueError, match=f"^{re.escape(wanted)}$"):
+        datasets.load(datasets.DataConfig(name="digits", **BASE, classes=classes))
+
+
+def test_classes_of_a_set_without_labels(tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros((3, 8, 8), np.uint8))
+    config = datasets.DataConfig(
+        name="arrays", **BASE | {"dir": tmp_path / "x.npy"}, classes=(0, 1)
+    )
+    with pytest.raises(ValueError, match=r"classes must be None for arrays, which has no labels"):
+        datasets.load(config)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -62,7 +88,9 @@ def test_digits_subset_and_canvas():
 def test_bad_values(change, message):
     with pytest.raises(ValueError, match=message):
         parse_section(
-            datasets.DataConfig, "data", {"name": "digits", "crop": "square", **BASE, **change}
+            datasets.DataConfig,
+            "data",
+            {"name": "digits", "crop": "square", "classes": None, **BASE, **change},
         )
 
 
