@@ -69,12 +69,15 @@ def run(
             name of the features' file and a hash of all that the result depends on.
 
     Returns:
-        The folder, and the content of `results.json`.
+        The folder, and the content of `results.json`, which of several processes the first writes.
 
     Raises:
-        InputError: features, labels or an option cannot be used, or the folder holds something
-            else; nothing was written.
+        InputError: features, labels or an option cannot be used, in several processes all but
+            k-means without a reduction, or the folder holds something else; nothing was written.
     """
+    import jax
+
+    from cluster_jax.core import devices
     from cluster_jax.evaluation import assignments
 
     shards = inputs.shards
@@ -83,6 +86,12 @@ def run(
     else:
         options = large.resolve_large(shards, options)
         _print(f"reading {len(shards):,} rows of {shards.shape[1]} columns ...")
+    several = jax.distributed.is_initialized()
+    if several and (options.method != "kmeans" or options.reduce != "none"):
+        raise InputError(
+            f"method must be kmeans, and reduce none, in several processes; got {options.method} "
+            f"and {options.reduce}: run the command in one process"
+        )
     config = {
         **dataclasses.asdict(options),
         "data": fingerprint(shards or inputs.features, inputs.labels),
@@ -92,7 +101,7 @@ def run(
     workdir = workdir or workdirs.default_path("clusters", name, config)
     workdir = epath.Path(workdir).expanduser()
     previous = workdirs.claim(workdir, config, own_folder=True)
-    if previous is not None:
+    if workdirs.agree(previous is not None, workdir) and previous is not None:
         _print(f"{workdir} is finished; choose another --workdir to run it again")
         return workdir, previous
     started = time.perf_counter()
@@ -106,6 +115,8 @@ def run(
             "config": config,
         }
     )
+    if not devices.is_first():
+        return workdir, results
     workdir.mkdir(parents=True, exist_ok=True)
     io.write_json(workdir / workdirs.CONFIG, config, checksum=True)
     if all_rows is None:
@@ -152,11 +163,6 @@ def _cluster(
     inputs: Inputs, options: ClusterOptions
 ) -> tuple[Clustering, large.LargeClustering | None]:
     """Clusters; for features in shards those of the sample, and those of all rows."""
-    if options.method == "kmeans":
-        from cluster_jax.core import devices
-
-        # k-means distributes its rows over the devices: one for each core.
-        devices.cpu_devices(devices.cores())
     known, all_rows = inputs.true_labels, None
     try:
         if inputs.shards is None:
@@ -282,6 +288,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if flags.labels is not None:
             labels = tables.read_labels(flags.labels, flags.labels_array, n)
         inputs = Inputs(features, labels, flags.features, flags.labels, shards)
+        from cluster_jax.core import devices  # Not before: bad input is told without JAX.
+
+        if options.method == "kmeans":
+            devices.cpu_devices(devices.cores())
+        devices.join()
         workdir, results = run(inputs, options, flags.workdir)
         _print(f"\n{summary.run_table(results)}\n")
         for name in (workdirs.REPORT, workdirs.ASSIGNMENTS, workdirs.RESULTS):
@@ -289,5 +300,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _print(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
+    from cluster_jax.core import devices
+
+    if devices.is_first():
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()

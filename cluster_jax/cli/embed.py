@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from absl import logging
 
 from cluster_jax.cli import exit_codes, flags
-from cluster_jax.cli.flags import Parser
+from cluster_jax.cli.flags import Parser, check_output
 from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
 
@@ -20,7 +20,8 @@ def _parser() -> Parser:
         "interrupted resumes.",
         "--config.data.dir=DIR",
     )
-    parser.add_argument("--out", required=True, metavar="FILE", help="the .npz file to write")
+    out = "the .npz file to write, or a folder, in which each process writes one .npy shard"
+    parser.add_argument("--out", required=True, metavar="PATH", help=out)
     views = "augmented views of each image beside the image itself (default: 0)"
     parser.add_argument("--views", type=int, default=0, metavar="V", help=views)
     return parser
@@ -30,8 +31,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point; `arguments` are those of the process by default."""
     with exit_codes.handle_errors():
         given, overrides = flags.parse(_parser(), arguments)
-        if pathlib.PurePath(given.out).suffix != ".npz":
-            raise InputError(f"--out must be the path of an .npz file to write; got {given.out}")
+        if pathlib.PurePath(given.out).suffix not in ("", ".npz"):
+            raise InputError(
+                f"--out must be the path of an .npz file or of a folder to write; got {given.out}"
+            )
+        check_output(given.out)
         checks.whole("--views", given.views, 0)
         config, _ = flags.read_config(given.config, overrides)
 
@@ -42,7 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         logging.use_absl_handler()
         logging.set_verbosity(logging.WARNING)
         devices.use_cores(config.get("eval", {}).get("batch_size", 0))
+        devices.join()
         written = feature_file.write(config_json(config), given.out, given.views)
+        if written is None:  # the first process has written it
+            return
         for file, reason in written.skipped:
             sys.stdout.write(f"skipped {file} ({reason})\n")
         shape = " x ".join(f"{n:,}" for n in written.shape)

@@ -1,8 +1,10 @@
 """Exit codes and error messages of all commands."""
 
 import contextlib
+import os
 import signal
 import sys
+import traceback
 import warnings
 from collections.abc import Iterator
 from typing import NoReturn
@@ -35,7 +37,7 @@ def handle_errors() -> Iterator[None]:
     Warnings are printed as one line each. Other errors are bugs and keep their traceback.
     """
     codes = {int(signal.SIGINT): INTERRUPTED, int(signal.SIGTERM): PREEMPTED}
-    with warnings.catch_warnings(), interrupt.answered(codes):
+    with _failing_at_once(), warnings.catch_warnings(), interrupt.answered(codes):
         warnings.showwarning = _show_warning
         try:
             yield
@@ -56,6 +58,32 @@ def handle_errors() -> Iterator[None]:
             if isinstance(error, loop.Preempted):
                 _exit(f"{error}. Run the same command again to resume.", PREEMPTED)
             raise
+
+
+@contextlib.contextmanager
+def _failing_at_once() -> Iterator[None]:
+    """Ends a failed process of a multi-process job at once.
+
+    At exit, JAX waits for the other processes, which in turn wait for the failed process in their
+    next step. After a preemption all processes end, so this one ends as usual.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if "jax" not in sys.modules:  # It ended before there were several.
+            raise
+        import jax
+
+        from cluster_jax.training import loop
+
+        if not jax.distributed.is_initialized() or isinstance(error.__context__, loop.Preempted):
+            raise
+        if not isinstance(error, SystemExit):
+            traceback.print_exc()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        code = error.code if isinstance(error, SystemExit) else None
+        os._exit(code if isinstance(code, int) else FAILURE)
 
 
 def _exit(sentence: str, code: int) -> NoReturn:

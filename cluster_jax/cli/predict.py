@@ -35,7 +35,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with exit_codes.handle_errors():
         flags = _parser().parse_args(arguments)
         from cluster_jax.cli import predictions
+        from cluster_jax.core import devices
 
+        devices.join()
         logging.set_verbosity(logging.WARNING)
         out = flags.out or epath.Path(flags.workdir).expanduser() / "predictions.csv"
-        sys.stdout.write(predictions.predict(flags.workdir, flags.images, out, flags.export) + "\n")
+        text = predictions.predict(flags.workdir, flags.images, out, flags.export)
+        sys.stdout.write("" if text is None else f"{text}\n")

@@ -1,16 +1,22 @@
 """Assignment of new images to the clusters of a run, with its table and summary."""
 
 import collections
+import functools
+import json
+from collections.abc import Sequence
 
+import jax
+import numpy as np
 from etils import epath
 
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import inference_data
-from cluster_jax.data.images import Dataset
 from cluster_jax.evaluation import assignments, summary
-from cluster_jax.pipeline import export, inference
+from cluster_jax.pipeline import export, inference, parts
+from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.inference import Assignment, TrainedRun
+from cluster_jax.pipeline.parts import Batch, Parts
 
 
 def predict(
@@ -18,7 +24,7 @@ def predict(
     images: epath.PathLike,
     out: epath.PathLike,
     folder: epath.PathLike | None = None,
-) -> str:
+) -> str | None:
     """Assigns images to the clusters of a finished run and writes the table.
 
     Args:
@@ -28,7 +34,8 @@ def predict(
         folder: new folder for links to the images, one folder per cluster or class; or None.
 
     Returns:
-        A summary for the terminal.
+        A summary for the terminal; of several processes, of which each assigns a share of the
+        images, the first alone writes the table, and the others return None.
 
     Raises:
         InputError: the run, the images, `out` or `folder` cannot be used; nothing was written.
@@ -42,8 +49,14 @@ def predict(
     if folder is not None:
         export.check_has_images(run.config.data.name)
         export.check(folder, path if path.is_dir() else None)
-    dataset, assignment = _assign(run, images)
-    columns: dict[str, assignments.Column] = {"image": dataset.sources or range(dataset.size)}
+    kept = parts.folder_of(out)
+    made = _assign(run, images, kept)
+    if made is None:
+        return None
+    files, skipped = made.pop("files", None), made.pop("skipped").tolist()
+    assignment = Assignment(**made)
+    sources = None if files is None else files.tolist()
+    columns: dict[str, assignments.Column] = {"image": sources or range(len(assignment.labels))}
     if run.known is None:
         columns |= {"cluster": assignment.labels, "distance": assignment.distances}
     else:
@@ -53,14 +66,21 @@ def predict(
         io.write(out, assignments.to_csv(columns))
     except OSError as error:
         raise InputError(f"--out must be a writable file; got {out} ({error})") from error
-    text = describe(run, dataset, assignment, out)
+    parts.remove(kept)
+    text = describe(run, skipped, assignment, out)
     if folder is not None:
-        count = export.write(folder, assignment.labels, root, dataset.sources, lambda: dataset)
+        load = functools.partial(inference_data.load, images, run.config.data, run.images["shape"])
+        count = export.write(folder, assignment.labels, root, sources, load)
         text += f"\nexported     {count:,} folders to {folder}"
     return text
 
 
-def describe(run: TrainedRun, dataset: Dataset, assignment: Assignment, out: epath.PathLike) -> str:
+def describe(
+    run: TrainedRun,
+    skipped: Sequence[tuple[str, str]],
+    assignment: Assignment,
+    out: epath.PathLike,
+) -> str:
     """Summary for the terminal: skipped files, the largest clusters or classes, and counts."""
     sizes = collections.Counter(assignment.labels.tolist())
     order = sorted(sizes, key=lambda label: (-sizes[label], label))
@@ -72,7 +92,7 @@ def describe(run: TrainedRun, dataset: Dataset, assignment: Assignment, out: epa
         groups = summary.groups(len(large), len(order) - len(large), "cluster")
     else:
         groups = f"{len(order)} {'class' if len(order) == 1 else 'classes'}"
-    lines = [f"skipped {file} ({reason})" for file, reason in dataset.skipped]
+    lines = [f"skipped {file} ({reason})" for file, reason in skipped]
     for label in large[:limit]:
         name = f"cluster {label:>5} " if run.known is None else f"{label:<20}"
         lines.append(f"{name} {_images(sizes[label], 8)}")
@@ -81,9 +101,9 @@ def describe(run: TrainedRun, dataset: Dataset, assignment: Assignment, out: epa
     if len(order) > len(large):
         rest = sum(sizes[label] for label in order if label not in large)
         lines.append(f"and {len(order) - len(large)} too small to count, with {_images(rest)}")
-    novel = int(assignment.is_novel.sum())
+    count, novel = len(assignment.labels), int(assignment.is_novel.sum())
     lines += [
-        f"Assigned {_images(dataset.size)} to {groups}; {novel:,} {'is' if novel == 1 else 'are'} "
+        f"Assigned {_images(count)} to {groups}; {novel:,} {'is' if novel == 1 else 'are'} "
         "unlike all training images.",
         f"predictions  {out}",
     ]
@@ -94,13 +114,29 @@ def _images(count: int, width: int = 0) -> str:
     return f"{count:>{width},} {'image' if count == 1 else 'images'}"
 
 
-def _assign(run: TrainedRun, images: epath.PathLike) -> tuple[Dataset, Assignment]:
+def _assign(run: TrainedRun, images: epath.PathLike, kept: epath.Path) -> Batch | None:
+    """The entries of an `Assignment`, `files` if there are some, and `skipped` files.
+
+    Args:
+        run: the run.
+        images: the images, of which each process assigns a share.
+        kept: folder of shares and parts.
+    """
+    assign = inference.place if run.known is None else inference.classify
+    share = None if jax.process_count() == 1 else lambda count: parts.share(count, inference.BATCH)
     try:
         if run.known is None:
             inference.check(run)
-        dataset = inference_data.load(images, run.config.data, run.images["shape"])
-        features = inference.make_embed(run)(dataset)
-        assign = inference.place if run.known is None else inference.classify
-        return dataset, assign(run, features)
+        dataset = inference_data.load(images, run.config.data, run.images["shape"], share)
+        about = [io.plain(run.results), workdirs.describe_images(dataset)]
+        made_from = workdirs.fingerprint(json.dumps(about, sort_keys=True).encode())
+
+        def make(kept: Parts) -> Batch:
+            made = assign(run, inference.make_embed(run)(dataset, kept))._asdict()
+            if dataset.sources is not None:
+                made["files"] = np.array(dataset.sources)
+            return {**made, "skipped": np.array(dataset.skipped, str).reshape(-1, 2)}
+
+        return parts.shared(Parts(kept, made_from), make)
     except (ValueError, OSError) as error:
         raise InputError(str(error)) from error

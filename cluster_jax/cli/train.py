@@ -1,11 +1,8 @@
 """`cluster-jax train --config=NAME [--workdir=DIR] [--config.KEY=VALUE ...]`: trains."""
 
-import contextlib
 import math
-import os
 import sys
-import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from absl import logging
 from etils import epath
@@ -58,32 +55,6 @@ def run(
     return workdir
 
 
-@contextlib.contextmanager
-def _failing_at_once() -> Iterator[None]:
-    """Ends a failed process of a multi-process job at once.
-
-    At exit, JAX waits for the other processes, which in turn wait for the failed process in their
-    next step. After a preemption all processes end, so this one ends as usual.
-    """
-    try:
-        yield
-    except BaseException as error:
-        if "jax" not in sys.modules:  # It ended before there were several.
-            raise
-        import jax
-
-        from cluster_jax.training import loop
-
-        if not jax.distributed.is_initialized() or isinstance(error.__context__, loop.Preempted):
-            raise
-        if not isinstance(error, SystemExit):
-            traceback.print_exc()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        code = error.code if isinstance(error, SystemExit) else None
-        os._exit(code if isinstance(code, int) else exit_codes.FAILURE)
-
-
 def _parser() -> Parser:
     parser = flags.config_parser(
         "train",
@@ -102,7 +73,7 @@ def _parser() -> Parser:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point; `arguments` are those of the process by default."""
-    with _failing_at_once(), exit_codes.handle_errors():
+    with exit_codes.handle_errors():
         given, overrides = flags.parse(_parser(), arguments)
         named = flags.read_config(given.config, overrides)
         run(named, given.workdir, given.export, cut_short=given.cut_short)

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 
+from cluster_jax.core import interrupt
 from cluster_jax.core.checks import InputError
 
 # Seconds without a heartbeat after which a process counts as dead, and JAX ends the others.
@@ -42,6 +43,17 @@ def cpu_devices(count: int) -> None:
     if jax.config.jax_num_cpu_devices < 0:  # type: ignore[attr-defined]  # not in its stub
         with contextlib.suppress(RuntimeError):
             jax.config.update("jax_num_cpu_devices", count)
+
+
+def join() -> None:
+    """`distribute` for a command in which SIGTERM ends a process at once."""
+    distribute()
+    interrupt.terminate()
+
+
+def is_first() -> bool:
+    """Whether this process is the first of its job, or alone."""
+    return not jax.distributed.is_initialized() or jax.process_index() == 0
 
 
 def distribute() -> None:

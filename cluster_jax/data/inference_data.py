@@ -2,18 +2,30 @@
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 from etils import epath
 from numpy.typing import ArrayLike
 
 from cluster_jax.data import arrays, features, folder
-from cluster_jax.data.images import DataConfig, Dataset, decode, in_memory, readable, with_channels
+from cluster_jax.data.images import (
+    DataConfig,
+    Dataset,
+    decode,
+    in_memory,
+    readable,
+    select,
+    with_channels,
+)
 
 
 def load(
-    source: str | os.PathLike | ArrayLike, config: DataConfig, shape: Sequence[int]
+    source: str | os.PathLike | ArrayLike,
+    config: DataConfig,
+    shape: Sequence[int],
+    share: Callable[[int], range] | None = None,
 ) -> Dataset:
     """New images, uint8 `[H, W, C]`, resized and cropped if the training images are square.
 
@@ -26,6 +38,7 @@ def load(
         config: section `data` of the training: interpolation, and the size of a set that is decoded
             into memory.
         shape: `[H, W, C]` of the training images, or `[v, d]` of features.
+        share: number of images -> those to load, of which files are decoded; None: all.
 
     Raises:
         ValueError: the file is missing or unreadable, or the images differ in size from the
@@ -36,6 +49,7 @@ def load(
     side = height if height == width and not is_features else None
     # All new images, whatever the training left out.
     new: dict[str, Any] = {"limit": None, "max_corrupt_fraction": 1.0, "crop": "square"}
+    new |= {} if share is None else {"cache_mb": 0}
     config = dataclasses.replace(config, dir=path, image_size=side, **new)
     if not isinstance(source, str | os.PathLike):
         dataset = (features if is_features else arrays).from_array(source, config)
@@ -52,6 +66,8 @@ def load(
         if dataset.shape != tuple(shape):
             must = f"images must be {height} x {width} (height x width) like the training images"
             raise ValueError(f"{must}; got {dataset.shape[0]} x {dataset.shape[1]}")
+    if share is not None:
+        dataset = select(dataset, np.array(share(dataset.size)))
     return readable(dataset)._replace(labels=None, label_names=None)
 
 

@@ -266,7 +266,9 @@ def run_kmeans(
     options: ClusterOptions,
     sample: NDArray | None = None,
 ) -> tuple[Clustering, NDArray]:
-    """Clusters rows by k-means; rows in shards are read in blocks.
+    """Clusters rows by k-means on all devices; rows in shards are read in blocks.
+
+    Of several processes all must call this with the same arguments.
 
     Args:
         x: `[n, d]`.
@@ -279,11 +281,15 @@ def run_kmeans(
         The result, whose metrics beside the scores are `k_given`, `inertia`, and `updates`; and the
         clusters of all rows, int32 `[n]`.
     """
+    import jax
+    from jax.sharding import Mesh
+
     from cluster_jax.clustering.kmeans import kmeans, kmeans_blocks
 
     # Rows are compared by angle only as features: in a map the origin has no meaning.
     spherical = options.metric == "cosine" and options.reduce == "none"
     settings = {name: getattr(options, name) for name in ("n_init", "max_iter", "seed")}
+    settings["mesh"] = Mesh(np.array(jax.devices()), ("rows",))
     settings["metric"] = "spherical" if spherical else "euclidean"
     assert options.k is not None  # Checked by ClusterOptions.
     if isinstance(x, Shards):

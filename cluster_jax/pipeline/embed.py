@@ -48,7 +48,7 @@ def embed(
     *,
     batch_size: int,
     mesh: Mesh,
-    n_images: int | None = None,
+    rows: range | None = None,
     kept: Parts | None = None,
 ) -> dict[str, np.ndarray]:
     """Embeddings of all images in the order of the data set.
@@ -60,8 +60,9 @@ def embed(
         dataset: the images.
         batch_size: images per forward pass, over all devices; rounded up to a multiple of their
             number.
-        mesh: the devices; all processes call this together, and each gets the whole result.
-        n_images: number of images whose rows are wanted; further images fill the last batch.
+        mesh: the devices. If they are of several processes, all of these call this together, and
+            each gets the whole result.
+        rows: consecutive images whose rows are wanted; None: all.
         kept: where parts are kept until all is done, for the caller to remove; None: nowhere.
 
     Returns:
@@ -70,20 +71,21 @@ def embed(
     (axis,) = mesh.axis_names
     sharded = NamedSharding(mesh, PartitionSpec(axis))
     batch_size = -(-min(batch_size, dataset.size) // mesh.size) * mesh.size
-    wanted = dataset.size if n_images is None else n_images
+    rows = range(dataset.size) if rows is None else rows
+    wanted, together = dataset._replace(size=rows.stop), mesh.is_multi_process
     if kept is not None:  # Rounding depends on which images are computed together.
         kept = kept._replace(fingerprint=f"{kept.fingerprint}:{batch_size}x{mesh.size}")
 
     def embed_from(start: int) -> Generator[parts.Batch]:
         stream = batches.evaluation(
-            dataset,
+            wanted,
             batch_size=batch_size,
-            process=jax.process_index(),
-            processes=jax.process_count(),
-            start=start,
+            process=jax.process_index() if together else 0,
+            processes=jax.process_count() if together else 1,
+            start=rows.start + start,
         )
         bar = tqdm(
-            total=wanted, initial=start, unit="image", desc="embedding", mininterval=1.0,
+            total=len(rows), initial=start, unit="image", desc="embedding", mininterval=1.0,
             file=sys.stderr, disable=jax.process_index() != 0, delay=2.0,
         )  # fmt: skip
         with bar:
@@ -92,22 +94,22 @@ def embed(
                     jax.make_array_from_process_local_data(sharded, x) for x in (images, index)
                 )
                 computed = jax.device_get(forward(*placed))
-                bar.update(min(count, wanted - bar.n))
+                bar.update(count)
                 if dataset.unreadable is not None:
-                    computed = {**computed, UNREADABLE: _unreadable(dataset, index)}
+                    computed = {**computed, UNREADABLE: _unreadable(dataset, index, together)}
                 yield {name: values[:count] for name, values in computed.items()}
 
-    rows = {name: values[:wanted] for name, values in parts.collect(kept, embed_from).items()}
-    if UNREADABLE in rows and not rows[UNREADABLE].any():
-        del rows[UNREADABLE]
-    return rows
+    embedded = parts.collect(kept, embed_from, together=together)
+    if UNREADABLE in embedded and not embedded[UNREADABLE].any():
+        del embedded[UNREADABLE]
+    return embedded
 
 
-def _unreadable(dataset: Dataset, index: np.ndarray) -> np.ndarray:
-    """Which images of a batch, of all processes, stand in for unreadable files, bool `[b]`."""
+def _unreadable(dataset: Dataset, index: np.ndarray, together: bool) -> np.ndarray:
+    """Which images of a batch, of all its processes, stand in for unreadable files, bool `[b]`."""
     assert dataset.unreadable is not None
     mask = np.array([reason is not None for reason in dataset.unreadable(index)])
-    if jax.process_count() > 1:
+    if together:
         mask = multihost_utils.process_allgather(mask, tiled=True)
     return mask
 

@@ -30,6 +30,7 @@ from cluster_jax.pipeline import build, pretrained_features
 from cluster_jax.pipeline import embed as embeddings
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import RunConfig, read_config
+from cluster_jax.pipeline.parts import Parts
 from cluster_jax.training import checkpoint
 from cluster_jax.training import state as states
 from cluster_jax.training.state import State
@@ -38,8 +39,9 @@ from cluster_jax.training.state import State
 # shape round differently, so the features of an image would depend on the number of images.
 BATCH = 64
 
-# Images -> features float32 [m, d], unit rows.
-Embed = Callable[[Dataset], NDArray]
+# Images, and where parts are kept until all is done, for the caller to remove (None: nowhere) ->
+# features float32 [m, d], unit rows. Of several processes each has its own images.
+Embed = Callable[..., NDArray]
 # Images -> the input of the network: the images, or their features by the section `embedder`.
 Prepare = Callable[[Dataset], Dataset]
 
@@ -398,18 +400,15 @@ def make_embed(run: TrainedRun) -> Embed:
 
     The features of an image do not depend on the other images.
 
-    Returns:
-        A function from images to their features as they are clustered, float32 `[m, d]`, unit rows.
-
     Raises:
         InputError: the checkpoint is missing, damaged, or was written by a different network; or
             the weights of the pretrained network cannot be read or are others than in the run.
     """
-    mesh = states.make_mesh()
+    mesh = states.make_mesh().local_mesh
     forward, prepare = _trained(run, mesh) if run.is_trained else _frozen(run, mesh)
-    batch_size = -(-BATCH // mesh.size) * mesh.size
+    batch_size = -(-BATCH // jax.device_count()) * mesh.size
 
-    def embed(dataset: Dataset) -> NDArray:
+    def embed(dataset: Dataset, kept: Parts | None = None) -> NDArray:
         last = dataset.size - 1
         padded = dataset._replace(
             size=-(-dataset.size // batch_size) * batch_size,
@@ -417,7 +416,12 @@ def make_embed(run: TrainedRun) -> Embed:
             fetch=lambda index: dataset.fetch(np.minimum(index, last)),
         )
         embedded = embeddings.embed(
-            forward, prepare(padded), batch_size=batch_size, mesh=mesh, n_images=dataset.size
+            forward,
+            prepare(padded),
+            batch_size=batch_size,
+            mesh=mesh,
+            rows=range(dataset.size),
+            kept=kept,
         )
         return arrays.normalize_rows(embedded[run.config.eval.features])
 
@@ -427,7 +431,9 @@ def make_embed(run: TrainedRun) -> Embed:
 def _trained(run: TrainedRun, mesh: Mesh) -> tuple[embeddings.Forward, Prepare]:
     """The network of the checkpoint that was evaluated."""
     method, state = _restored(run)
-    forward = embeddings.forward_of(method, state.params, state.model_state, mesh)
+    weights = jax.device_get((state.params, state.model_state))  # from the mesh of all processes
+    params, model_state = jax.device_put(weights, states.replicated(mesh))
+    forward = embeddings.forward_of(method, params, model_state, mesh)
     return forward, pretrained_features.for_new_images(run.config, run.images["shape"][-1], mesh)
 
 

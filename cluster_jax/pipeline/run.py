@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from etils import epath
-from jax.experimental import multihost_utils
 from ml_collections import ConfigDict
 
 from cluster_jax.core import disk, interrupt, io
@@ -79,7 +78,7 @@ def run_pipeline(
         previous = None  # of a training that was evaluated as it stood
     if previous is not None and dataset is not None:
         workdirs.check_images(workdir, workdirs.describe_images(dataset))
-    if _agree(previous is not None, workdir) and previous is not None:
+    if workdirs.agree(previous is not None, workdir) and previous is not None:
         _print(f"{workdir} is finished; to run again, choose another --workdir\n")
         _print(summary.run_table(previous))
         return previous
@@ -285,7 +284,7 @@ def _make_features(
     Returns:
         The inputs of the last stage: with the section `embedder`, features in place of images.
     """
-    is_done, network = _agree(not plan.missing, plan.workdir), None
+    is_done, network = workdirs.agree(not plan.missing, plan.workdir), None
     if not trainings and not is_done:
         network = _frozen_network(inputs)
     if jax.process_index() == 0:
@@ -416,23 +415,6 @@ def _fingerprint(values: Mapping[str, Any], images: Mapping[str, Any]) -> str:
     made_from = training_part(values)
     made_from["train"].pop("duration")
     return workdirs.fingerprint(json.dumps([made_from, images], sort_keys=True).encode())
-
-
-def _agree(done: bool, workdir: epath.Path) -> bool:
-    """Returns `done` after checking that it is the same on all processes.
-
-    All processes must then make the same collective calls.
-
-    Raises:
-        InputError: it differs, because the workdir is not shared by all processes.
-    """
-    if jax.process_count() == 1:
-        return done
-    if bool(multihost_utils.broadcast_one_to_all(np.int32(done))) != done:
-        raise InputError(
-            f"{workdir} is not the same folder for all processes; choose a shared --workdir"
-        )
-    return done
 
 
 def _print(text: str) -> None:

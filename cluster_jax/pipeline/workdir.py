@@ -118,6 +118,26 @@ def claim(
     return results if results is not None and results["config"] == config else None
 
 
+def agree(done: bool, workdir: epath.Path) -> bool:
+    """Returns `done` after checking that it is the same on all processes.
+
+    All processes must then make the same collective calls.
+
+    Raises:
+        InputError: it differs, because the workdir is not shared by all processes.
+    """
+    import jax
+    from jax.experimental import multihost_utils
+
+    if not jax.distributed.is_initialized():
+        return done
+    if bool(multihost_utils.broadcast_one_to_all(np.int32(done))) != done:
+        raise InputError(
+            f"{workdir} is not the same folder for all processes; choose a shared --workdir"
+        )
+    return done
+
+
 def _put_aside(workdir: epath.Path) -> bool:
     """Moves damaged files to the folder `damaged`; True if there were any."""
     damaged = False

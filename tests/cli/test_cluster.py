@@ -1,6 +1,7 @@
 """The command on embeddings: files that it leaves, folders, one sentence for bad input."""
 
 import base64
+import contextlib
 import csv
 import dataclasses
 import gzip
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 
 import cluster_jax
-from cluster_jax.cli import cluster
+from cluster_jax.cli import cluster, exit_codes
 from cluster_jax.core import devices, io
 from cluster_jax.data import tables
 from cluster_jax.evaluation import clusters, large, summary
@@ -228,6 +229,14 @@ def test_kmeans_takes_every_core(files, monkeypatch):
     assert done.stdout.endswith(f"devices {devices.cores()}\n"), done.stderr
     monkeypatch.setattr(jax.config, "update", lambda *_: pytest.fail("the number is set"))
     devices.cpu_devices(3)
+
+
+@pytest.mark.parametrize("flags", [(), ("--method=kmeans", "--k=3", "--reduce=pca")])
+def test_of_several_processes_only_kmeans_has_a_use(files, capsys, monkeypatch, flags):
+    monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(exit_codes, "_failing_at_once", contextlib.nullcontext)
+    said = _refused(capsys, "--features=wide.npy", *flags)
+    assert "method must be kmeans, and reduce none, in several processes; got" in said
 
 
 def test_kmeans_and_one_column(files, capsys):

@@ -26,14 +26,37 @@ def test_features_from_the_shell(tmp_path, capsys):
     assert capsys.readouterr().out == f"features     20 x 2 x 1,280 in {out}\n"
     assert np.load(out)["features"].shape == (20, 2, 1280)
     assert run(*flags) == 2
-    assert "--out must be a new file" in capsys.readouterr().err
+    assert "--out must be new" in capsys.readouterr().err
+
+    shards = f"--out={tmp_path}/shards"
+    embed.main([*flags, shards, "--config.eval.batch_size=16"])
+    assert capsys.readouterr().out == f"features     20 x 1,280 in {tmp_path}/shards\n"
+    rows = np.load(tmp_path / "shards" / "features-00000-of-00001.npy")
+    np.testing.assert_allclose(rows, np.load(out)["features"][:, 0], atol=1e-5)
+    labels = np.load(tmp_path / "shards" / "rows.npz")["labels"]
+    np.testing.assert_array_equal(labels, np.load(out)["labels"])
+    assert run(*flags, shards) == 2
+    assert "--out must be new" in capsys.readouterr().err
+
+
+def test_a_folder_with_shards_of_more_processes(tmp_path, capsys):
+    (tmp_path / "features-00000-of-00004.npy").touch()
+    assert run("--config=images", f"--out={tmp_path}") == 2
+    said = capsys.readouterr().err
+    assert "must be new, or have shards of as many processes, 1; got" in said
+    assert "with features-00000-of-00004.npy" in said
 
 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
         ((), "the following arguments are required: --out"),
-        (("--out=x.npy",), "--out must be the path of an .npz file to write; got x.npy"),
+        (
+            ("--out=x.npy",),
+            "--out must be the path of an .npz file or of a folder to write; got x.npy",
+        ),
+        (("--out=no/x.npz",), "--out must be a file in a folder that exists; got no/x.npz"),
+        (("--out=x", "--views=1"), "--views must be 0 for shards; got 1: name an .npz file"),
         (("--out=x.npz", "--views=-1"), "--views must be at least 0; got -1"),
         (("--out=x.npz", "--config=nrcc_digits"), "must be those of a pretrained network"),
         (("--out=x.npz", "--workdir=w"), "Unknown command line flag 'workdir'"),

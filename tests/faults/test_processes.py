@@ -1,21 +1,15 @@
 """Two processes of two devices: where one ends, both do within a minute; and the job resumes."""
 
-import os
-import pathlib
 import shutil
 import signal
-import socket
-import subprocess
-import sys
-import time
 
 import pytest
 from PIL import Image
 
 from tests import toy
+from tests.faults.jobs import Job, kill_all
 from tests.faults.runs import assert_same
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 STEPS = 60
 FLAGS = (
     "--config.network.width=4", "--config.network.projector.hidden=16",
@@ -25,62 +19,18 @@ FLAGS = (
     "--config.eval.reduce.method=pca", "--config.eval.linear_probe.epochs=1",
     "--config.data.name=folder", "--config.data.cache_mb=0",
 )  # fmt: skip
-_STARTED = []
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _no_process_is_left():
     yield
-    for host in _STARTED:
-        host.kill()
-        host.communicate()
+    kill_all()
 
 
-class _Job:
-    """Two processes of one command.
-
-    Args:
-        folder: has the images in `photos`, whose files are read in every step.
-        workdir: of the run.
-        own: flags of the second process alone.
-    """
-
-    def __init__(self, folder, workdir, own=()):
-        with socket.socket() as free:
-            free.bind(("localhost", 0))
-            port = free.getsockname()[1]
-        shared = {
-            **os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu",
-            "JAX_NUM_CPU_DEVICES": "2", "JAX_COORDINATOR_ADDRESS": f"localhost:{port}",
-            "JAX_NUM_PROCESSES": "2",
-        }  # fmt: skip
-        command = [sys.executable, "-m", "cluster_jax.cli.app", "train", "--config=nrcc_digits"]
-        command += [*FLAGS, f"--config.data.dir={folder}/photos", f"--workdir={workdir}"]
-        self.workdir = workdir
-        self.hosts = [
-            subprocess.Popen(
-                [*command, *(own if rank else ())],
-                cwd=ROOT, env={**shared, "JAX_PROCESS_ID": str(rank)},
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            )
-            for rank in range(2)
-        ]  # fmt: skip
-        _STARTED.extend(self.hosts)
-
-    def wait_for(self, file, seconds=240):
-        """Until a file is there; ends the test if the job ends before."""
-        end = time.monotonic() + seconds
-        while not (self.workdir / file).exists():
-            assert time.monotonic() < end, file
-            assert all(host.poll() is None for host in self.hosts), self.end()
-            time.sleep(0.1)
-        return self
-
-    def end(self, seconds=60):
-        """Exit codes and standard errors, after at most a minute."""
-        end = time.monotonic() + seconds
-        errors = [host.communicate(timeout=end - time.monotonic())[1] for host in self.hosts]
-        return [host.returncode for host in self.hosts], errors
+def _job(folder, workdir, own=()):
+    """A training on the images in `photos` of a folder, whose files are read in every step."""
+    flags = ["train", "--config=nrcc_digits", *FLAGS, f"--config.data.dir={folder}/photos"]
+    return Job([*flags, f"--workdir={workdir}"], workdir, own)
 
 
 def _photos(folder):
@@ -94,14 +44,14 @@ def _photos(folder):
 def whole(tmp_path_factory):
     """What the job gives when nothing happens."""
     folder = _photos(tmp_path_factory.mktemp("whole"))
-    codes, errors = _Job(folder, folder / "run").end(400)
+    codes, errors = _job(folder, folder / "run").end(400)
     assert codes == [0, 0], errors
     return folder
 
 
 def _assert_resumes(whole, workdir):
     """The same command ends as the run that nothing happened to, bit for bit."""
-    codes, errors = _Job(whole, workdir).end(400)
+    codes, errors = _job(whole, workdir).end(400)
     assert codes == [0, 0], errors
     assert_same(whole / "run", workdir)
     return errors
@@ -121,20 +71,20 @@ def _interrupted(job, number, rank):
 
 def test_a_signal_to_one_process_ends_both(tmp_path):
     """The one job of several processes of the default suite."""
-    _interrupted(_Job(_photos(tmp_path), tmp_path / "run"), signal.SIGTERM, 1)
+    _interrupted(_job(_photos(tmp_path), tmp_path / "run"), signal.SIGTERM, 1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "rank"), [(signal.SIGTERM, 0), (signal.SIGINT, 1)])
 def test_a_preemption_saves_one_step_everywhere(whole, tmp_path, number, rank):
-    job = _interrupted(_Job(whole, tmp_path / "run"), number, rank)
+    job = _interrupted(_job(whole, tmp_path / "run"), number, rank)
     _assert_resumes(whole, job.workdir)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_process_that_is_killed(whole, tmp_path, rank):
-    job = _Job(whole, tmp_path / "run").wait_for("checkpoints/10")
+    job = _job(whole, tmp_path / "run").wait_for("checkpoints/10")
     job.hosts[rank].kill()
     codes, errors = job.end()
     assert codes[1 - rank] not in (0, 75), errors
@@ -145,7 +95,7 @@ def test_a_process_that_is_killed(whole, tmp_path, rank):
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_signal_while_the_first_process_clusters(whole, tmp_path, rank):
     """The other one waits for it."""
-    job = _Job(whole, tmp_path / "run").wait_for("embedding.npz")
+    job = _job(whole, tmp_path / "run").wait_for("embedding.npz")
     job.hosts[rank].send_signal(signal.SIGTERM)
     codes, errors = job.end()
     if rank == 0:
@@ -159,7 +109,7 @@ def test_a_signal_while_the_first_process_clusters(whole, tmp_path, rank):
 @pytest.mark.slow
 def test_an_error_of_one_process(whole, tmp_path):
     """One needs an image that was deleted, and says so."""
-    job = _Job(whole, tmp_path / "run").wait_for("checkpoints/10")
+    job = _job(whole, tmp_path / "run").wait_for("checkpoints/10")
     photo = whole / "photos" / "07.png"
     content = photo.read_bytes()
     photo.unlink()
@@ -174,7 +124,7 @@ def test_an_error_of_one_process(whole, tmp_path):
 
 @pytest.mark.slow
 def test_an_error_of_one_process_at_the_start(tmp_path):
-    job = _Job(_photos(tmp_path), tmp_path / "run", own=("--config.network.width=0",))
+    job = _job(_photos(tmp_path), tmp_path / "run", own=("--config.network.width=0",))
     codes, errors = job.end()
     assert codes[1] == 2
     assert "error: network.width must be" in errors[1]

@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 
+import jax
 import numpy as np
 import pytest
 
@@ -17,6 +18,7 @@ from cluster_jax.metrics import partition
 from cluster_jax.pipeline import build, feature_file, outputs, parts
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline.config import config_json, parse_config
+from cluster_jax.training import checkpoint
 from tests import toy
 
 pytestmark = pytest.mark.usefixtures("one_device", "traced_once", "shallow_lite0")
@@ -209,8 +211,23 @@ def test_embed_resumes_with_the_same_views(photos, tmp_path, monkeypatch):
     feature_file.write(photos, tmp_path / "x.npz", 2)
     assert rest.counts == [8]
     np.testing.assert_array_equal(np.load(tmp_path / "x.npz")["features"], whole)
-    with pytest.raises(InputError, match=r"must be a new file; got .* which exists"):
+    with pytest.raises(InputError, match=r"must be new; got .* which exists"):
         feature_file.write(photos, tmp_path / "x.npz", 2)
+
+
+def test_two_processes_write_the_same_views(photos, tmp_path, monkeypatch):
+    feature_file.write(photos, tmp_path / "whole.npz", 1)
+    monkeypatch.setattr(checkpoint, "wait_for_all", lambda name: None)
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    for number in (1, 0):
+        monkeypatch.setattr(jax, "process_index", lambda number=number: number)
+        written = feature_file.write(photos, tmp_path / "two.npz", 1)
+        assert (written is None) == (number == 1)
+    assert written.shape == (40, 2, 1280)
+    whole, two = np.load(tmp_path / "whole.npz"), np.load(tmp_path / "two.npz")
+    np.testing.assert_allclose(two["features"], whole["features"], atol=1e-4)
+    np.testing.assert_array_equal(two["labels"], whole["labels"])
+    assert not (tmp_path / "two.npz.parts").exists()
 
 
 def _embedding(workdir):

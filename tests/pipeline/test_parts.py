@@ -1,12 +1,15 @@
 """Parts of an embedding: what goes on from them, and what does not."""
 
+import jax
 import numpy as np
 import pytest
 from etils import epath
 
 from cluster_jax.core import interrupt
+from cluster_jax.core.checks import InputError
 from cluster_jax.pipeline import parts
 from cluster_jax.pipeline.parts import Parts
+from cluster_jax.training import checkpoint
 
 ROWS = np.arange(20.0).reshape(10, 2)
 
@@ -97,3 +100,64 @@ def test_files_of_others_are_left(kept):
     (kept.folder / "mine.txt").write_text("mine")
     parts.remove(kept.folder)
     assert [f.name for f in kept.folder.iterdir()] == ["mine.txt"]
+
+
+@pytest.fixture
+def as_process(monkeypatch):
+    """A function that makes this process one of a job."""
+    monkeypatch.setattr(checkpoint, "wait_for_all", lambda name: None)
+
+    def set_to(number, count=2):
+        monkeypatch.setattr(jax, "process_index", lambda: number)
+        monkeypatch.setattr(jax, "process_count", lambda: count)
+
+    return set_to
+
+
+@pytest.mark.parametrize(("count", "step"), [(40, 8), (39, 8), (7, 8), (3, 1), (17, 5), (9, 64)])
+def test_shares_hold_every_row_once_in_whole_steps(as_process, count, step):
+    found = []
+    for number in range(3):
+        as_process(number, 3)
+        found.append(parts.share(count, step))
+    assert [i for share in found for i in share] == list(range(count))
+    assert min(map(len, found)) > 0
+    assert all(share.start % min(step, count // 3) == 0 for share in found)
+
+
+def test_more_processes_than_rows(as_process):
+    as_process(0, 3)
+    with pytest.raises(InputError, match="at least one for each of 3 processes; got 2"):
+        parts.share(2, 8)
+
+
+def test_shares_are_joined_and_made_once(as_process, kept):
+    made = []
+
+    def shared(number):
+        as_process(number)
+
+        def make(own):
+            made.append(own.folder.name)
+            return {"a": ROWS[5 * number :][:5]}
+
+        return parts.shared(kept, make)
+
+    with pytest.raises(
+        InputError, match=r"must be the same folder .* none of share_00001-of-00002"
+    ):
+        shared(0)
+    assert shared(1) is None
+    assert made == ["share_00000-of-00002", "share_00001-of-00002"]
+    np.testing.assert_array_equal(shared(0)["a"], ROWS)
+    (kept.folder / "share_00001-of-00002.npz").write_bytes(b"PK")
+    assert shared(1) is None
+    np.testing.assert_array_equal(shared(0)["a"], ROWS)
+    assert made[2:] == ["share_00001-of-00002"]
+    parts.remove(kept.folder)
+    assert not kept.folder.exists()
+
+
+def test_alone_a_process_makes_all(kept):
+    assert parts.shared(kept, lambda own: {"folder": own.folder}) == {"folder": kept.folder}
+    assert not kept.folder.exists()

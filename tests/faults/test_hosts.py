@@ -1,0 +1,106 @@
+"""`embed`, `cluster` and `predict` on two processes of two devices: as one of four devices."""
+
+import csv
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cluster_jax.cli import cluster, predict
+from cluster_jax.core import io
+from cluster_jax.data.shards import Shards
+from cluster_jax.pipeline import parts
+from tests import toy
+from tests.faults.jobs import ROOT, Job, kill_all
+
+FLAGS = (
+    "--config=images", "--config.data.image_size=32", "--config.augment.size=32",
+    "--config.eval.batch_size=16", "--config.data.max_corrupt_fraction=0.1",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_process_is_left():
+    yield
+    kill_all()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Images in `photos`, of which one cannot be read, and their features by one process."""
+    folder = tmp_path_factory.mktemp("hosts")
+    for i, (image, label) in enumerate(zip(*toy.images(41, channels=3), strict=True)):
+        (folder / "photos" / str(label)).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(folder / "photos" / str(label) / f"{i:02}.png")
+    (folder / "photos" / "0" / "bad.png").write_bytes(b"no image")
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_NUM_CPU_DEVICES": "4"}
+    command = [sys.executable, "-m", "cluster_jax.cli.app", *_embed(folder, "one.npz")]
+    subprocess.run(command, cwd=ROOT, env=env, check=True)
+    return folder
+
+
+def _embed(folder, out):
+    return "embed", *FLAGS, f"--config.data.dir={folder}/photos", f"--out={folder}/{out}"
+
+
+def _assert_same(folder, features, rows):
+    one = np.load(folder / "one.npz")
+    np.testing.assert_allclose(features, one["features"], rtol=1e-5, atol=1e-5)
+    for name in ("labels", "label_names", "files"):
+        np.testing.assert_array_equal(rows[name], one[name])
+
+
+def _assert_same_clusters(*tables, count=41):
+    one, two = (list(csv.reader(table.read_text().splitlines())) for table in tables)
+    assert [row[:2] for row in one] == [row[:2] for row in two]
+    distances = np.array([[float(row[2]) for row in rows[1:]] for rows in (one, two)])
+    np.testing.assert_allclose(*distances, rtol=1e-4, atol=1e-6)
+    assert distances.shape == (2, count)
+
+
+def test_shards_of_all_hosts_and_their_clusters(folder):
+    Job(_embed(folder, "shards"), folder).succeed()
+    shards = Shards(str(folder / "shards"))
+    assert [file.name for file in shards.files] == [f"features-0000{i}-of-00002.npy" for i in "01"]
+    assert min(np.diff(shards.starts)) > 10
+    _assert_same(folder, shards[:], np.load(folder / "shards" / "rows.npz"))
+    assert not (folder / "shards.parts").exists()
+
+    command = f"--features={folder}/shards", "--method=kmeans", "--k=4", "--n_init=2"
+    cluster.main([*command, f"--workdir={folder}/one"])
+    Job(["cluster", *command, f"--workdir={folder}/two"], folder).succeed()
+    _assert_same_clusters(folder / "one" / "assignments.csv", folder / "two" / "assignments.csv")
+
+
+@pytest.mark.slow
+def test_a_host_that_dies_ends_the_job_and_the_share_of_the_other_is_kept(folder):
+    """The second process does not accept the file that cannot be read."""
+    share = folder / "two.npz.parts" / "share_00000-of-00002.npz"
+    job = Job(_embed(folder, "two.npz"), folder, own=["--config.data.max_corrupt_fraction=0"])
+    codes, errors = job.end()
+    assert codes[1] == 2
+    assert "unreadable files in" in errors[1]
+    assert codes[0] not in (0, 2), errors
+    assert not (folder / "two.npz").exists()
+    made = io.read_arrays(share)  # A mark in it is in the result, if it is not made again.
+    made["features"][:, 0] += 9
+    io.write_arrays(share, made, io.read_fingerprint(share))
+
+    Job(_embed(folder, "two.npz"), folder).succeed()
+    two = np.load(folder / "two.npz")
+    features = two["features"]
+    features[: len(made["features"]), 0] -= 9
+    _assert_same(folder, features, two)
+    assert not (folder / "two.npz.parts").exists()
+
+
+def test_new_images_of_a_run(folder, finished, tmp_path):
+    np.save(tmp_path / "x.npy", toy.images(90, seed=5)[0])
+    command = f"--workdir={finished.workdir}", f"--images={tmp_path}/x.npy"
+    predict.main([*command, f"--out={tmp_path}/one.csv"])
+    Job(["predict", *command, f"--out={tmp_path}/two.csv"], tmp_path).succeed()
+    _assert_same_clusters(tmp_path / "one.csv", tmp_path / "two.csv", count=90)
+    assert not parts.folder_of(tmp_path / "two.csv").exists()
