@@ -28,7 +28,9 @@ def _add_images(config):
     config.data.image_size = config_dict.placeholder(int)
     config.data.interpolation = "bicubic"  # None: that of pretrained weights
     config.data.limit = config_dict.placeholder(int)  # None: all images
-    config.data.classes = config_dict.placeholder(tuple)  # None: all
+    # Their numbers, or a list: "imagenet_10", "imagenet_dogs", "imagenet_50", "imagenet_100",
+    # "imagenet_200", "tiny_imagenet"; None: all
+    config.data.classes = config_dict.placeholder(object)
     config.data.cache_mb = 2048.0
     # What random crops are taken from: the "square" of image_size; "host": the whole image, by the
     # host, as in the papers, for streamed folders and TFDS sets.

@@ -1,5 +1,6 @@
 """Loading of data sets: digits, a folder of images, a file of images or features, or TFDS."""
 
+import importlib.resources
 import warnings
 from collections.abc import Sequence
 
@@ -38,8 +39,8 @@ def _load_all(config: DataConfig) -> Dataset:
     return _encode_labels(sources.get(config.name, tfds_source).load(config))
 
 
-def with_classes(dataset: Dataset, classes: Sequence[int] | None) -> Dataset:
-    """The images of some classes, which are numbered anew in the order given; None: all.
+def with_classes(dataset: Dataset, classes: Sequence[int] | str | None) -> Dataset:
+    """The images of some classes, see `DataConfig`, which are numbered anew in the order given.
 
     Raises:
         InputError: the set has no labels, or a class has no images or is given twice.
@@ -49,6 +50,8 @@ def with_classes(dataset: Dataset, classes: Sequence[int] | None) -> Dataset:
         return dataset
     if labels is None:
         raise InputError(f"data.classes must be None for {dataset.name}, which has no labels")
+    if isinstance(classes, str):
+        classes = _listed(dataset, classes)
     numbers = np.full(int(labels.max()) + 1, -1, np.int32)
     absent = sorted(set(classes) - set(np.unique(labels).tolist()))
     if not classes or absent or len(set(classes)) < len(classes):
@@ -63,6 +66,20 @@ def with_classes(dataset: Dataset, classes: Sequence[int] | None) -> Dataset:
         labels=numbers[chosen.labels],
         label_names=None if names is None else tuple(names[k] for k in classes),
     )
+
+
+def _listed(dataset: Dataset, name: str) -> list[int]:
+    """Numbers of the classes in a file of `data/classes`."""
+    file = importlib.resources.files("cluster_jax.data") / "classes" / f"{name}.txt"
+    wanted = [line for line in file.read_text().splitlines() if not line.startswith("#")]
+    numbers = {text.split("_")[0]: k for k, text in enumerate(dataset.label_names or ())}
+    absent = [wnid for wnid in wanted if wnid not in numbers]
+    if absent:
+        raise InputError(
+            f"names of classes must begin with the {len(wanted)} WordNet IDs of data.classes = "
+            f"{name}; got none for {len(absent)} of them, such as {absent[0]}"
+        )
+    return [numbers[wnid] for wnid in wanted]
 
 
 def from_array(config: DataConfig, X: ArrayLike) -> Dataset:

@@ -48,6 +48,12 @@ class Resize(NamedTuple):
     interpolation: str
 
 
+# Files of `data/classes`.
+ClassList = Literal[
+    "imagenet_10", "imagenet_dogs", "imagenet_50", "imagenet_100", "imagenet_200", "tiny_imagenet"
+]  # fmt: skip
+
+
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
     """Section `data`: the data set and its preprocessing.
@@ -69,7 +75,8 @@ class DataConfig:
         crop: what random crops are taken from: "square", the square of `image_size`, on the device;
             or "host", the whole image, see `host_crops`; the set is then streamed.
         classes: classes whose images are taken, by their numbers in the set, and numbered anew in
-            this order; None: all. `limit` counts the images before.
+            this order; or a list of WordNet IDs, which the names of the classes begin with; None:
+            all. `limit` counts the images before.
     """
 
     name: str
@@ -82,7 +89,7 @@ class DataConfig:
     cache_mb: NonNegative
     max_corrupt_fraction: Fraction
     crop: Literal["square", "host"] = "square"
-    classes: tuple[CountOrZero, ...] | None = None
+    classes: tuple[CountOrZero, ...] | ClassList | None = None
 
     @property
     def resize(self) -> Resize | None:

@@ -1,15 +1,23 @@
 """Loading by name: digits, TFDS, bad values; statistics of the channels."""
 
 import json
+import pathlib
 import re
 import types
+import typing
 
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
+from cluster_jax.cli import flags
+from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import parse_section
 from cluster_jax.data import datasets, images, tfds_source
+from cluster_jax.data.images import ClassList
+from cluster_jax.pipeline.config import config_json, parse_config
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 BASE = {
     "dir": None,
@@ -58,6 +66,54 @@ def test_bad_classes(classes, got):
     wanted = f"data.classes must be different classes of digits that have images; got {got}"
     with pytest.raises(ValueError, match=f"^{re.escape(wanted)}$"):
         datasets.load(datasets.DataConfig(name="digits", **BASE, classes=classes))
+
+
+CLASS_LISTS = {
+    "imagenet_10": 10, "imagenet_dogs": 15, "imagenet_50": 50, "imagenet_100": 100,
+    "imagenet_200": 200, "tiny_imagenet": 200,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CLASS_LISTS)
+def test_lists_of_classes_have_a_source_and_as_many_classes_as_their_set(name):
+    file = ROOT / "cluster_jax" / "data" / "classes" / f"{name}.txt"
+    source, *wnids = file.read_text().splitlines()
+    assert re.match(r"# .* 20\d\d, .*: https://github.com/\S+, commit [0-9a-f]{40}, ", source)
+    assert len(set(wnids)) == len(wnids) == CLASS_LISTS[name]
+    assert wnids == sorted(wnids)
+    assert all(re.fullmatch(r"n\d{8}", wnid) for wnid in wnids)
+    assert set(typing.get_args(ClassList)) == set(CLASS_LISTS)
+
+
+def test_a_list_of_classes_by_its_flag():
+    config, _ = flags.read_config("nrcc_imagenet", ["--config.data.classes=imagenet_dogs"])
+    assert parse_config(config_json(config)).data.classes == "imagenet_dogs"
+    config.data.classes = "imagenet_cats"
+    with pytest.raises(InputError, match=r"data.classes must be .*imagenet_dogs.*'imagenet_cats'"):
+        parse_config(config_json(config))
+
+
+def test_real_images_of_the_classes_in_a_list(real_data, tmp_path):
+    """Folders of the ten classes, one with a name beside its ID, and of one that is in no list."""
+    kinds = sorted((real_data / "images" / "tiny_imagenet10").iterdir())
+    file = ROOT / "cluster_jax" / "data" / "classes" / "imagenet_10.txt"
+    wnids = file.read_text().splitlines()[1:]
+    names = [f"{wnids[0]}_penguin", *wnids[1:], "n01440764"]
+    for wnid, kind in zip(names, [*kinds, kinds[0]], strict=True):
+        (tmp_path / wnid).mkdir()
+        for photo in sorted(kind.iterdir())[:3]:
+            (tmp_path / wnid / photo.name).symlink_to(photo)
+    section = {"name": "folder", **BASE, "dir": str(tmp_path), "image_size": 96}
+    for cache_mb in (0, 100):
+        config = datasets.DataConfig(**section | {"cache_mb": cache_mb}, classes="imagenet_10")
+        dataset = datasets.load(config)
+        assert (dataset.size, dataset.shape) == (30, (96, 96, 3))
+        assert [name[:9] for name in dataset.label_names] == wnids
+        assert np.bincount(dataset.labels).tolist() == [3] * 10
+        assert not any("n01440764" in source for source in dataset.sources)
+        assert dataset.fetch(np.arange(30)).std() > 30
+    with pytest.raises(InputError, match=r"got none for 14 of them, such as n02086646"):
+        datasets.load(datasets.DataConfig(**section, classes="imagenet_dogs"))
 
 
 def test_classes_of_a_set_without_labels(tmp_path):
