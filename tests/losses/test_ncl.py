@@ -310,18 +310,18 @@ def test_negatives_are_the_hardest_of_all_mixtures(keys, rows, filled, labeled_f
             np.testing.assert_allclose(slopes[i, m], closed, atol=1e-8)
 
 
-@pytest.mark.parametrize("filled", [6, 2])
+@pytest.mark.parametrize(("filled", "labeled_filled"), [(6, 5), (2, 5), (6, 2)])
 @pytest.mark.parametrize(
     ("entries", "partners"),
     [("random", "random"), ("easiest", "nearest"), ("easiest", "easiest"), ("random", "nearest")],
 )
-def test_other_entries_and_partners(keys, rows, filled, entries, partners):
+def test_other_entries_and_partners(keys, rows, filled, labeled_filled, entries, partners):
     z, _, queue, _ = rows
     labeled, row_keys = draw(keys, 7, 4), jax.random.split(next(keys), 5)
     choice = {"count": 3, "rounds": 2, "mixing": MIXING, "entries": entries, "partners": partners}
-    queue, labeled = stale(queue, filled, z), stale(labeled, 5, z)
-    got = hard_negatives(row_keys, z, queue, filled, labeled, 5, **choice)
-    u, held, others = (reference.unit(x) for x in (z, queue[:filled], labeled[:5]))
+    queue, labeled = stale(queue, filled, z), stale(labeled, labeled_filled, z)
+    got = hard_negatives(row_keys, z, queue, filled, labeled, labeled_filled, **choice)
+    u, held, others = (reference.unit(x) for x in (z, queue[:filled], labeled[:labeled_filled]))
     for i in range(5):
         vectors = hardest_in_loops(row_keys[i], u[i], held, others, QUEUE, *choice.values())
         want = [np.dot(u[i], zeta) for zeta in vectors]
