@@ -1,9 +1,9 @@
 """`cluster-jax cluster --features=x.npy [--labels=y.npy]`: clusters your own embeddings."""
 
+import argparse
 import dataclasses
 import json
 import pathlib
-import platform
 import sys
 import time
 from collections.abc import Sequence
@@ -24,11 +24,7 @@ from cluster_jax.data import tables
 from cluster_jax.data.shards import Shards
 from cluster_jax.evaluation import clusters, large, summary
 from cluster_jax.evaluation.clusters import Clustering
-from cluster_jax.evaluation.options import (
-    CLUSTERINGS,
-    ClusterOptions,
-    resolve,
-)
+from cluster_jax.evaluation.options import CLUSTERINGS, ClusterOptions, resolve
 from cluster_jax.pipeline import workdir as workdirs
 
 
@@ -38,16 +34,12 @@ class Inputs(NamedTuple):
     Attributes:
         features: features, and names of the rows.
         labels: label of each row, or None.
-        features_file: path of the features.
-        labels_file: path of the labels, or None.
         shards: all features, if they are read in blocks: then `features` are those of the sample.
     """
 
     features: tables.Table
     labels: tables.Labels | None
-    features_file: str
-    labels_file: str | None
-    shards: Shards | None = None
+    shards: Shards | None
 
     @property
     def true_labels(self) -> NDArray | None:
@@ -55,18 +47,23 @@ class Inputs(NamedTuple):
         return None if self.labels is None else self.labels.codes
 
 
-def run(
-    inputs: Inputs,
-    options: ClusterOptions,
-    workdir: epath.PathLike | None,
+def _read(flags: argparse.Namespace, seed: int) -> Inputs:
+    shards, labels = tables.open_large(flags.features), None
+    if shards is None:
+        features = tables.read_table(flags.features, flags.array)
+    else:
+        sample = large.sample_rows(shards, seed)
+        features = tables.Table(shards[sample], tuple(f"row {i}" for i in sample.tolist()))
+    if flags.labels is not None:
+        count = len(features.values if shards is None else shards)
+        labels = tables.read_labels(flags.labels, flags.labels_array, count)
+    return Inputs(features, labels, shards)
+
+
+def _run(
+    flags: argparse.Namespace, inputs: Inputs, options: ClusterOptions
 ) -> tuple[epath.Path, dict[str, Any]]:
     """Clusters features and writes the results to a folder; a finished run is not run again.
-
-    Args:
-        inputs: features and labels.
-        options: see `ClusterOptions`.
-        workdir: folder or bucket path, which need not exist; None: `clusters/NAME-HASH`, from the
-            name of the features' file and a hash of all that the result depends on.
 
     Returns:
         The folder, and the content of `results.json`, which of several processes the first writes.
@@ -78,7 +75,7 @@ def run(
     import jax
 
     from cluster_jax.core import devices
-    from cluster_jax.evaluation import assignments
+    from cluster_jax.evaluation import assignments, report
 
     shards = inputs.shards
     if shards is None:
@@ -97,8 +94,8 @@ def run(
         "data": fingerprint(shards or inputs.features, inputs.labels),
         "version": __version__,
     }
-    name = pathlib.Path(inputs.features_file).stem
-    workdir = workdir or workdirs.default_path("clusters", name, config)
+    stem = pathlib.Path(flags.features).stem
+    workdir = flags.workdir or workdirs.default_path("clusters", stem, config)
     workdir = epath.Path(workdir).expanduser()
     previous = workdirs.claim(workdir, config, own_folder=True)
     if workdirs.agree(previous is not None, workdir) and previous is not None:
@@ -109,7 +106,7 @@ def run(
     _print("writing ...")
     results = io.plain(
         {
-            "provenance": _provenance(inputs, options, all_rows),
+            "provenance": _provenance(flags, inputs, options, all_rows),
             "metrics": {options.method: result.metrics},
             "seconds": {"cluster": time.perf_counter() - started},
             "config": config,
@@ -119,13 +116,31 @@ def run(
         return workdir, results
     workdir.mkdir(parents=True, exist_ok=True)
     io.write_json(workdir / workdirs.CONFIG, config, checksum=True)
+    labels = inputs.true_labels
     if all_rows is None:
         table = assignments.rows_csv(inputs.features.names, result)
         io.write(workdir / workdirs.ASSIGNMENTS, table)
     else:
         large.write_assignments(workdir / workdirs.ASSIGNMENTS, all_rows)
-        inputs = _of_rows(inputs, all_rows.sample)
-    _write_report(workdir / workdirs.REPORT, inputs, result, results)
+        labels = None if labels is None else labels[all_rows.sample]
+    data = report.ReportData(
+        title=pathlib.Path(flags.features).name,
+        results=results,
+        points=result.points,
+        cluster_labels=result.cluster_labels,
+        distances=result.distances,
+        outliers=None if options.method == "kmeans" else result.outliers,
+        true_labels=labels,
+        label_names=None if inputs.labels is None else inputs.labels.names,
+        sources=inputs.features.names,
+        curve=result.curve,
+        linkage=None if result.tree is None else result.tree.cluster_linkage_,
+        membership=result.membership,
+        features=clusters.rows_of_likeness(
+            result.tree, inputs.features.values, str(options.metric)
+        ),
+    )
+    report.write_report(workdir / workdirs.REPORT, data)
     # Written last, because its presence marks the run as finished.
     io.write_json(workdir / workdirs.RESULTS, results, checksum=True)
     return workdir, results
@@ -149,16 +164,6 @@ def fingerprint(
     return {"features": hashed, "labels": label_hash}
 
 
-def _of_rows(inputs: Inputs, rows: NDArray) -> Inputs:
-    """The inputs with the labels of some of the rows."""
-    labels = inputs.labels
-    return (
-        inputs
-        if labels is None
-        else inputs._replace(labels=labels._replace(codes=labels.codes[rows]))
-    )
-
-
 def _cluster(
     inputs: Inputs, options: ClusterOptions
 ) -> tuple[Clustering, large.LargeClustering | None]:
@@ -180,7 +185,10 @@ def _cluster(
 
 
 def _provenance(
-    inputs: Inputs, options: ClusterOptions, all_rows: large.LargeClustering | None
+    flags: argparse.Namespace,
+    inputs: Inputs,
+    options: ClusterOptions,
+    all_rows: large.LargeClustering | None,
 ) -> dict[str, Any]:
     from cluster_jax.pipeline import provenance
 
@@ -190,8 +198,8 @@ def _provenance(
     used = {k: v for k, v in dataclasses.asdict(options).items() if k not in unused}
     bandwidth = "found" if options.bandwidth == "auto" else "given"
     return {
-        "features": inputs.features_file,
-        "labels": inputs.labels_file,
+        "features": flags.features,
+        "labels": flags.labels,
         "rows": (inputs.shards or inputs.features.values).shape[0],
         "columns": inputs.features.values.shape[1],
         **({} if all_rows is None else {"rows_used": all_rows.rows_used}),
@@ -200,34 +208,8 @@ def _provenance(
         "number_of_clusters": {options.method: "found" if options.k is None else "given"},
         "bandwidth": bandwidth if options.method == "gridshift" else None,
         "nmi": "arithmetic mean of the entropies",
-        "machine": f"{platform.machine()}, {platform.system()}",
-        "versions": provenance.versions(),
-        "commit": provenance.commit(),
+        **provenance.environment(),
     }
-
-
-def _write_report(
-    path: epath.Path, inputs: Inputs, result: Clustering, results: dict[str, Any]
-) -> None:
-    from cluster_jax.evaluation import report
-
-    metric = results["config"]["metric"]
-    data = report.ReportData(
-        title=pathlib.Path(inputs.features_file).name,
-        results=results,
-        points=result.points,
-        cluster_labels=result.cluster_labels,
-        distances=result.distances,
-        outliers=None if "kmeans" in results["metrics"] else result.outliers,
-        true_labels=inputs.true_labels,
-        label_names=None if inputs.labels is None else inputs.labels.names,
-        sources=inputs.features.names,
-        curve=result.curve,
-        linkage=None if result.tree is None else result.tree.cluster_linkage_,
-        membership=result.membership,
-        features=clusters.rows_of_likeness(result.tree, inputs.features.values, metric),
-    )
-    report.write_report(path, data)
 
 
 def _parser() -> Parser:
@@ -278,22 +260,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         flags = _parser().parse_args(arguments)
         names = [field.name for field in dataclasses.fields(ClusterOptions)]
         options = ClusterOptions(**{name: getattr(flags, name) for name in names})
-        shards = tables.open_large(flags.features)
-        if shards is None:
-            features = tables.read_table(flags.features, flags.array)
-        else:
-            sample = large.sample_rows(shards, options.seed)
-            features = tables.Table(shards[sample], tuple(f"row {i}" for i in sample.tolist()))
-        labels, n = None, len(features.values if shards is None else shards)
-        if flags.labels is not None:
-            labels = tables.read_labels(flags.labels, flags.labels_array, n)
-        inputs = Inputs(features, labels, flags.features, flags.labels, shards)
+        inputs = _read(flags, options.seed)
         from cluster_jax.core import devices  # Not before: bad input is told without JAX.
 
         if options.method == "kmeans":
             devices.cpu_devices(devices.cores())
         devices.join()
-        workdir, results = run(inputs, options, flags.workdir)
+        workdir, results = _run(flags, inputs, options)
         _print(f"\n{summary.run_table(results)}\n")
         for name in (workdirs.REPORT, workdirs.ASSIGNMENTS, workdirs.RESULTS):
             _print(str(workdir / name))

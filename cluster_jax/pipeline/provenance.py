@@ -82,11 +82,15 @@ def describe(
         "seed": config.seed,
         "devices": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
         "processes": jax.process_count(),
-        "machine": f"{platform.machine()}, {platform.system()}",
-        "versions": versions(),
-        "commit": commit(),
+        **environment(),
         "note": config.note,
     }
+
+
+def environment() -> dict[str, Any]:
+    """Machine, versions and commit of a result."""
+    machine = f"{platform.machine()}, {platform.system()}"
+    return {"machine": machine, "versions": versions(), "commit": commit()}
 
 
 def versions() -> dict[str, str]:
