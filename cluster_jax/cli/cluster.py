@@ -75,7 +75,7 @@ def _run(
     import jax
 
     from cluster_jax.core import devices
-    from cluster_jax.evaluation import assignments, report
+    from cluster_jax.evaluation import assignments, report, report_data
 
     shards = inputs.shards
     if shards is None:
@@ -123,22 +123,17 @@ def _run(
     else:
         large.write_assignments(workdir / workdirs.ASSIGNMENTS, all_rows)
         labels = None if labels is None else labels[all_rows.sample]
-    data = report.ReportData(
+    tree, names = result.tree, None if inputs.labels is None else inputs.labels.names
+    data = report_data.of_clusters(
+        result,
         title=pathlib.Path(flags.features).name,
         results=results,
-        points=result.points,
-        cluster_labels=result.cluster_labels,
-        distances=result.distances,
-        outliers=None if options.method == "kmeans" else result.outliers,
         true_labels=labels,
-        label_names=None if inputs.labels is None else inputs.labels.names,
+        label_names=names,
         sources=inputs.features.names,
-        curve=result.curve,
-        linkage=None if result.tree is None else result.tree.cluster_linkage_,
-        membership=result.membership,
-        features=clusters.rows_of_likeness(
-            result.tree, inputs.features.values, str(options.metric)
-        ),
+        linkage=None if tree is None else tree.cluster_linkage_,
+        features=clusters.rows_of_likeness(tree, inputs.features.values, str(options.metric)),
+        **({"outliers": None} if options.method == "kmeans" else {}),
     )
     report.write_report(workdir / workdirs.REPORT, data)
     # Written last, because its presence marks the run as finished.

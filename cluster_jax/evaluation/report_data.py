@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from cluster_jax.clustering.bandwidth import BandwidthCurve
 from cluster_jax.clustering.smooth_tree import Membership
+from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.duplicates import Shown
 
 # Twenty distinguishable colors (at least 0.08 in OKLab) and from a white and a
@@ -75,6 +76,19 @@ class ReportData(NamedTuple):
     def name(self, i: int) -> str:
         """Name of point `i`: its source, or its number."""
         return f"{self.noun} {i}" if self.sources is None else self.sources[i]
+
+
+def of_clusters(found: Clustering, **others: Any) -> ReportData:
+    """Data of the report of clusters; `others` are the remaining fields, or replace theirs."""
+    fields = {
+        "points": found.points,
+        "cluster_labels": found.cluster_labels,
+        "distances": found.distances,
+        "outliers": found.outliers,
+        "curve": found.curve,
+        "membership": found.membership,
+    }
+    return ReportData(**{**fields, **others})
 
 
 class Cluster(NamedTuple):

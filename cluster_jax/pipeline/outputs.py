@@ -21,6 +21,7 @@ from cluster_jax.evaluation import (
     duplicates,
     evaluate,
     report,
+    report_data,
     suggestions,
 )
 from cluster_jax.evaluation.clusters import Clustering
@@ -172,37 +173,29 @@ def describe(
         novelty_threshold=np.asarray(threshold),
     )
     tables = {workdirs.ASSIGNMENTS: assignments.images_csv(dataset, evaluation, discovered)}
-    data = report.ReportData(
-        title=name,
-        results=io.plain(results),
-        history=records,
-        points=clustering.points,
-        cluster_labels=clustering.cluster_labels,
-        distances=clustering.distances,
-        outliers=clustering.outliers,
-        true_labels=clustered.labels,
-        label_names=clustered.label_names,
-        fetch_images=None if clustered.shown is None else clustered.shown.fetch,
-        sources=clustered.sources,
-        folder=image_folder(config.data.name, config.data.dir),
-        curve=clustering.curve,
-        skipped=clustered.skipped,
-        linkage=stored.linkage,
-        membership=clustering.membership,
-        features=clusters.rows_of_likeness(clustering.tree, rows),
-    )
+    replaced: dict[str, Any] = {}
     if discovered is not None:  # The novel classes are the clusters of the report.
         stored = stored._replace(
             class_labels=discovered.classes,
             class_novelty_threshold=np.asarray(discovered.novelty_threshold),
         )
-        data = data._replace(
-            cluster_labels=discovered.cluster_labels,
-            distances=discovered.distances,
-            outliers=None,
-            membership=None,
-            linkage=cluster_linkage(rows, discovered.cluster_labels),
-        )
+        labels, distances = discovered.cluster_labels, discovered.distances
+        replaced = {"cluster_labels": labels, "distances": distances}
+        replaced |= {"linkage": cluster_linkage(rows, labels), "outliers": None, "membership": None}
+    data = report_data.of_clusters(
+        clustering,
+        title=name,
+        results=io.plain(results),
+        history=records,
+        true_labels=clustered.labels,
+        label_names=clustered.label_names,
+        fetch_images=None if clustered.shown is None else clustered.shown.fetch,
+        sources=clustered.sources,
+        folder=image_folder(config.data.name, config.data.dir),
+        skipped=clustered.skipped,
+        features=clusters.rows_of_likeness(clustering.tree, rows),
+        **{"linkage": stored.linkage, **replaced},
+    )
     if repeated is not None and shown is not None:
         tables[workdirs.DUPLICATES] = assignments.duplicates_csv(dataset, repeated)
         if repeated.n_groups:
