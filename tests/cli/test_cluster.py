@@ -19,7 +19,7 @@ import cluster_jax
 from cluster_jax.cli import cluster, exit_codes
 from cluster_jax.core import devices, io
 from cluster_jax.data import tables
-from cluster_jax.evaluation import clusters, large, summary
+from cluster_jax.evaluation import clusters, large, report, summary
 from cluster_jax.evaluation.options import ClusterOptions
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -174,7 +174,7 @@ def test_an_interrupted_run_starts_over(files, capsys, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(cluster, "_write_report", stop)
+        patch.setattr(report, "write_report", stop)
         with pytest.raises(SystemExit) as end:
             cluster.main(flags)
     assert end.value.code == 130
