@@ -13,10 +13,10 @@ from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data.images import select
 from cluster_jax.data.splits import NovelConfig
-from cluster_jax.pipeline import build, parts, pretrained_features
+from cluster_jax.pipeline import build, parts
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import parse_config
-from cluster_jax.pipeline.embed import embed, readable_images, readable_rows
+from cluster_jax.pipeline.embed import embed, pretrained, readable_images, readable_rows
 from cluster_jax.pipeline.parts import Batch, Parts
 from cluster_jax.training import state as states
 
@@ -84,7 +84,7 @@ def write(values: Mapping[str, Any], out: epath.PathLike, views: int) -> Written
     images = workdirs.describe_images(dataset)
     about = {**kept, "views": views, "images": images}
     made_from = workdirs.fingerprint(json.dumps(io.plain(about), sort_keys=True).encode())
-    network = pretrained_features.make(config, config.network, dataset.shape[2], mesh, views)
+    network = pretrained(config, config.network, dataset.shape[2], mesh, views)
     batch_size = max(1, config.eval.batch_size // processes)
     rows = parts.share(dataset.size, batch_size)
 

@@ -26,7 +26,7 @@ from cluster_jax.data.datasets import Dataset
 from cluster_jax.evaluation import assignments, discovery
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.methods.base import Method
-from cluster_jax.pipeline import build, pretrained_features
+from cluster_jax.pipeline import build
 from cluster_jax.pipeline import embed as embeddings
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import RunConfig, read_config
@@ -434,7 +434,7 @@ def _trained(run: TrainedRun, mesh: Mesh) -> tuple[embeddings.Forward, Prepare]:
     weights = jax.device_get((state.params, state.model_state))  # from the mesh of all processes
     params, model_state = jax.device_put(weights, states.replicated(mesh))
     forward = embeddings.forward_of(method, params, model_state, mesh)
-    return forward, pretrained_features.for_new_images(run.config, run.images["shape"][-1], mesh)
+    return forward, embeddings.for_new_images(run.config, run.images["shape"][-1], mesh)
 
 
 def _restored(run: TrainedRun) -> tuple[Method, State]:
@@ -445,11 +445,11 @@ def _restored(run: TrainedRun) -> tuple[Method, State]:
     return training.method, state
 
 
-def _pretrained(run: TrainedRun, mesh: Mesh) -> pretrained_features.FrozenNetwork:
+def _pretrained(run: TrainedRun, mesh: Mesh) -> embeddings.FrozenNetwork:
     """The pretrained network, whose weights are loaded again."""
     augment = build.standardization(run.config.augment, run.images)
     config = dataclasses.replace(run.config, augment=augment)
-    network = pretrained_features.make(config, config.network, run.images["shape"][-1], mesh)
+    network = embeddings.pretrained(config, config.network, run.images["shape"][-1], mesh)
     if network.checksum != run.images[workdirs.WEIGHTS]:
         raise InputError(
             f"network.weights must be those of the run; got {config.network.weights}, which has "
@@ -487,9 +487,7 @@ def encoder(run: TrainedRun) -> Callable[[jax.Array], jax.Array]:
     params, model_state = jax.device_get((state.params, state.model_state))
     prepare = None
     if run.config.embedder is not None:
-        prepare = pretrained_features.make_embedder(
-            run.config, shape[-1], mesh, views=False
-        ).represent
+        prepare = embeddings.make_embedder(run.config, shape[-1], mesh, views=False).represent
 
     def encode(images: jax.Array) -> jax.Array:
         x = images if prepare is None else ops.l2_normalize(prepare(images))[:, None]

@@ -24,14 +24,12 @@ from cluster_jax.pipeline import (
     inference,
     outputs,
     parts,
-    pretrained_features,
     stages,
 )
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import config_json, parse_config
-from cluster_jax.pipeline.embed import embed
+from cluster_jax.pipeline.embed import FrozenNetwork, embed, embed_images, pretrained
 from cluster_jax.pipeline.parts import Parts
-from cluster_jax.pipeline.pretrained_features import FrozenNetwork
 from cluster_jax.training import checkpoint, log
 from cluster_jax.training import state as states
 from cluster_jax.training.state import State
@@ -296,7 +294,7 @@ def _make_features(
         return inputs
     if is_done:
         _end_at_once()
-    trainings = pretrained_features.embed_images(trainings, plan.fingerprint, guard)
+    trainings = embed_images(trainings, plan.fingerprint, guard)
     last = trainings[-1]
     if is_done:
         return last.inputs
@@ -350,7 +348,7 @@ def _write_embedding(
 
 def _frozen_network(inputs: build.Inputs) -> FrozenNetwork:
     config, channels = inputs.config, inputs.dataset.shape[2]
-    return pretrained_features.make(config, config.network, channels, states.make_mesh())
+    return pretrained(config, config.network, channels, states.make_mesh())
 
 
 def _embed_frozen(

@@ -19,8 +19,8 @@ from cluster_jax.core import arrays
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config
 from cluster_jax.data import host_crops, images
-from cluster_jax.pipeline import pretrained_features
 from cluster_jax.pipeline.config import parse_config
+from cluster_jax.pipeline.embed import pretrained
 from cluster_jax.training import state as states
 
 REPEATS = 3
@@ -67,7 +67,7 @@ def _fractions(files) -> tuple[dict, dict]:
         seconds["full"].append(full)
         ratios.append(fraction / full)
     mesh = states.make_mesh()
-    network = pretrained_features.make(config, config.network, 3, mesh)
+    network = pretrained(config, config.network, 3, mesh)
 
     def embed(decode):
         pixels = jnp.stack([decode(file.read_bytes(), resize) for file in files])
