@@ -53,10 +53,8 @@ def knn_accuracy(
         query_rows = _normalized(queries, "queries")
         true_labels = _labels_of(query_rows, query_labels, "query_labels")
     if query_rows.shape[1] != voters.shape[1]:
-        raise ValueError(
-            f"queries must have as many columns as features, {voters.shape[1]}; got "
-            f"{query_rows.shape[1]}"
-        )
+        must = f"queries must have as many columns as features, {voters.shape[1]}"
+        raise ValueError(f"{must}; got {query_rows.shape[1]}")
     if not n_neighbors or min(n_neighbors) < 1:
         raise ValueError(f"n_neighbors must be numbers of at least 1; got {n_neighbors}")
     possible = [k for k in n_neighbors if k <= len(voters) - leave_one_out]
@@ -117,7 +115,6 @@ def _normalized(features: ArrayLike, name: str) -> NDArray:
 def _labels_of(rows: NDArray, labels: ArrayLike, name: str) -> NDArray:
     values = np.asarray(labels)
     if values.shape != (len(rows),):
-        raise ValueError(
-            f"{name} must have one entry for each of the {len(rows)} rows; got shape {values.shape}"
-        )
+        must = f"{name} must have one entry for each of the {len(rows)} rows"
+        raise ValueError(f"{must}; got shape {values.shape}")
     return values

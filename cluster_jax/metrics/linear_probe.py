@@ -55,19 +55,15 @@ def linear_probe(
     """
     rows, true_labels = np.asarray(features), np.asarray(labels)
     if rows.ndim != 2 or true_labels.shape != (len(rows),) or not rows.size:
-        raise ValueError(
-            "features must be a non-empty 2-D array with one label for each row; got shapes "
-            f"{rows.shape} and {true_labels.shape}"
-        )
+        must = "features must be a non-empty 2-D array with one label for each row"
+        raise ValueError(f"{must}; got shapes {rows.shape} and {true_labels.shape}")
     if not np.isfinite(rows).all():
         raise ValueError("features must be finite; got NaN or infinity: drop or fill those rows")
     if not 0 < holdout < 1:
         raise ValueError(f"holdout must be between 0 and 1; got {holdout}")
     if epochs < 1 or batch_size < 1 or learning_rate <= 0:
-        raise ValueError(
-            "epochs, batch_size and learning_rate must be positive; got "
-            f"{epochs}, {batch_size} and {learning_rate}"
-        )
+        must = "epochs, batch_size and learning_rate must be positive"
+        raise ValueError(f"{must}; got {epochs}, {batch_size} and {learning_rate}")
     rng = np.random.default_rng(seed)
     classes, target = np.unique(true_labels, return_inverse=True)
     test = _held_out(target, holdout, rng)

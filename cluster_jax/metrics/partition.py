@@ -47,9 +47,8 @@ def contingency(labels: ArrayLike, clusters: ArrayLike) -> Contingency:
     """
     true, assigned = _integers(labels, "labels"), _integers(clusters, "clusters")
     if len(true) != len(assigned):
-        raise ValueError(
-            f"labels and clusters must have the same length; got {len(true)} and {len(assigned)}"
-        )
+        must = "labels and clusters must have the same length"
+        raise ValueError(f"{must}; got {len(true)} and {len(assigned)}")
     class_names, row = np.unique(true, return_inverse=True)
     cluster_names, column = np.unique(assigned, return_inverse=True)
     shape = (len(class_names), len(cluster_names))

@@ -41,9 +41,8 @@ def silhouette(
     """
     rows, labels = np.asarray(features), np.asarray(clusters)
     if len(rows) != len(labels):
-        raise ValueError(
-            f"features and clusters must have the same length; got {len(rows)} and {len(labels)}"
-        )
+        must = "features and clusters must have the same length"
+        raise ValueError(f"{must}; got {len(rows)} and {len(labels)}")
     if sample_size < 3:
         raise ValueError(f"sample_size must be at least 3 rows; got {sample_size}")
     if len(rows) > sample_size:

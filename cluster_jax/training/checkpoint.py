@@ -189,9 +189,8 @@ def _restore(manager: ocp.CheckpointManager, path: epath.Path, state: State) -> 
         # Shapes are compared first: a failed restore leaves background tasks that log errors.
         is_same = _shapes(manager.item_metadata(step).tree) == _shapes(target)
         metadata = manager.metadata(step).custom_metadata or {}
-        values = None
-        if is_same:
-            values = manager.restore(step, args=ocp.args.StandardRestore(target))
+        arguments = ocp.args.StandardRestore(target)
+        values = manager.restore(step, args=arguments) if is_same else None
     except Exception as error:  # Orbax and TensorStore raise many types.
         text = error.strerror if isinstance(error, OSError) else None
         raise io.DamagedFile(path, text or "its files cannot be read") from error

@@ -24,6 +24,7 @@ from cluster_jax.training.progress import Progress
 from cluster_jax.training.state import State
 from cluster_jax.training.step import make_step
 
+Embed = Callable[[State], Any]
 REFRESH = 1  # separates the random key of a refresh from that of the next step
 
 
@@ -36,8 +37,8 @@ def train(
     initial: State,
     *,
     workdir: epath.PathLike,
-    embed: Callable[[State], Any],
-    probe: Callable[[State], Any] | None = None,
+    embed: Embed,
+    probe: Embed | None = None,
     guard: Callable[[], None] = lambda: None,
 ) -> State:
     """Trains from the newest checkpoint, or from `initial`, up to step `run.total_steps`.
@@ -61,9 +62,8 @@ def train(
     """
     section, total_steps, is_main = run.train, run.total_steps, jax.process_index() == 0
     with contextlib.ExitStack() as stack:
-        checkpoints = checkpoint.Checkpoints(
-            epath.Path(workdir) / checkpoint.FOLDER, keep=section.keep_checkpoints
-        )
+        folder = epath.Path(workdir) / checkpoint.FOLDER
+        checkpoints = checkpoint.Checkpoints(folder, keep=section.keep_checkpoints)
         stack.enter_context(contextlib.closing(checkpoints))
         state = checkpoints.restore(initial) or initial
         start = int(state.step)
@@ -72,8 +72,7 @@ def train(
         if is_main:
             # The newest is complete before the oldest is removed.
             missing = max(1, section.keep_checkpoints + 1 - len(checkpoints.steps()))
-            needed = checkpoint.size(state) * missing
-            disk.check(epath.Path(workdir), needed, f"{missing} checkpoints")
+            disk.check(folder.parent, checkpoint.size(state) * missing, f"{missing} checkpoints")
         log = logs.Log(workdir, step=start) if is_main else None
         if log is not None:
             stack.enter_context(contextlib.closing(log))
@@ -122,13 +121,7 @@ def _stream(run: TrainingRun, start: int) -> Generator[batches.Batch]:
     )
 
 
-def _refreshed(
-    run: TrainingRun,
-    refresh: Refresh,
-    state: State,
-    step: int,
-    embed: Callable[[State], Any],
-) -> State:
+def _refreshed(run: TrainingRun, refresh: Refresh, state: State, step: int, embed: Embed) -> State:
     """The state after the method's refresh before a step."""
     key = jax.random.fold_in(jax.random.fold_in(state.key, step), REFRESH)
 

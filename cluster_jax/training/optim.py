@@ -83,14 +83,13 @@ def make(
         warmup = shorter
     rate = _learning_rate(config, warmup, total_steps, steps_per_epoch, batch_size)
     decay = optax.add_decayed_weights(config.weight_decay, mask=_kernels)
-    parts: tuple[optax.GradientTransformation, ...]
-    if config.name == "sgd":
-        parts = (decay, optax.trace(config.momentum))
-    elif config.name == "lars":
-        adapt = optax.masked(optax.scale_by_trust_ratio(trust_coefficient=TRUST), _kernels)
-        parts = (decay, adapt, optax.trace(config.momentum))
-    else:
-        parts = (optax.scale_by_adam(b1=config.momentum), decay)
+    adapt = optax.masked(optax.scale_by_trust_ratio(trust_coefficient=TRUST), _kernels)
+    heavy_ball = optax.trace(config.momentum)
+    parts: tuple[optax.GradientTransformation, ...] = {
+        "sgd": (decay, heavy_ball),
+        "lars": (decay, adapt, heavy_ball),
+        "adamw": (optax.scale_by_adam(b1=config.momentum), decay),
+    }[config.name]
     predictor = optax.masked(optax.scale(config.predictor_lr_multiplier), _predictor)
     updates = optax.chain(*parts, optax.scale_by_learning_rate(rate), predictor)
     if frozen is not None:
@@ -116,7 +115,4 @@ def _kernels(params: Any) -> Any:
 
 
 def _predictor(params: Any) -> Any:
-    return {
-        name: jax.tree.map(lambda _, name=name: name == "predictor", part)
-        for name, part in params.items()
-    }
+    return jax.tree_util.tree_map_with_path(lambda path, _: path[0].key == "predictor", params)

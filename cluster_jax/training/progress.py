@@ -95,9 +95,8 @@ class Progress:
         bad = ~(np.isfinite(values["loss"]) & np.isfinite(values["gradient_norm"]))
         # Those that were skipped are in no mean, unless there are no others.
         means = {name: float((v if bad.all() else v[~bad]).mean()) for name, v in values.items()}
-        means |= {
-            "learning_rate": float(self._run.learning_rate(step - 1)), "images_per_second": speed,
-        }  # fmt: skip
+        rate = float(self._run.learning_rate(step - 1))
+        means |= {"learning_rate": rate, "images_per_second": speed}
         if bad.any():
             means[watch.SKIPPED] = float(bad.sum())
         features = None if probe is None else probe(state)

@@ -1,8 +1,9 @@
 """The training state, one pytree that is checkpointed as a whole."""
 
 import functools
+import functools
 import hashlib
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.methods.base import Method
 
 AXIS = "data"
+Optimizer: TypeAlias = optax.GradientTransformation
 
 
 class State(NamedTuple):
@@ -38,10 +40,8 @@ class State(NamedTuple):
 
 def make_mesh(devices: int | None = None) -> Mesh:
     """A one-axis mesh for the batch over the first `devices` devices of all hosts (None: all)."""
-    mesh_devices = jax.devices()[:devices]
-    return jax.make_mesh(
-        (len(mesh_devices),), (AXIS,), axis_types=(AxisType.Auto,), devices=mesh_devices
-    )
+    used = jax.devices()[:devices]
+    return jax.make_mesh((len(used),), (AXIS,), axis_types=(AxisType.Auto,), devices=used)
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
@@ -54,13 +54,7 @@ def sharded(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec(AXIS))
 
 
-def initial(
-    method: Method,
-    optimizer: optax.GradientTransformation,
-    *,
-    seed: int,
-    shape: tuple[int, ...],
-) -> State:
+def initial(method: Method, optimizer: Optimizer, *, seed: int, shape: tuple[int, ...]) -> State:
     """The state before the first step; a pure function.
 
     Args:
@@ -75,12 +69,7 @@ def initial(
 
 
 def create(
-    method: Method,
-    optimizer: optax.GradientTransformation,
-    *,
-    seed: int,
-    shape: tuple[int, ...],
-    mesh: Mesh,
+    method: Method, optimizer: Optimizer, *, seed: int, shape: tuple[int, ...], mesh: Mesh
 ) -> State:
     """`initial`, replicated on every device of the mesh."""
     # No optimization: compiling the random initializers of all shapes takes 15 s on a CPU with it.
@@ -92,18 +81,14 @@ def create(
 def check_batch(batch_size: int, mesh: Mesh) -> None:
     """Raises an `InputError` unless the batch divides over the devices."""
     if batch_size % mesh.size:
-        raise InputError(
-            f"train.batch_size must be a multiple of the number of devices, {mesh.size}; "
-            f"got {batch_size}"
-        )
+        must = f"train.batch_size must be a multiple of the number of devices, {mesh.size}"
+        raise InputError(f"{must}; got {batch_size}")
 
 
 def named(tree: Any) -> dict[str, Any]:
     """Path -> array of a state, or of Orbax's metadata of a stored state."""
-    return {
-        jax.tree_util.keystr(path, simple=True, separator="/"): x
-        for path, x in jax.tree.leaves_with_path(tree)
-    }
+    name = functools.partial(jax.tree_util.keystr, simple=True, separator="/")
+    return {name(path): x for path, x in jax.tree.leaves_with_path(tree)}
 
 
 def is_key(x: Any) -> bool:

@@ -62,12 +62,9 @@ def make_step(method: Method, optimizer: optax.GradientTransformation, mesh: Mes
         metrics["gradient_norm"] = optax.tree.norm(gradient)
         # A step that is not finite changes nothing but the count of steps.
         finite = jnp.isfinite(metrics["loss"]) & jnp.isfinite(metrics["gradient_norm"])
-        params, model_state, opt = jax.tree.map(
-            lambda new, old: jnp.where(finite, new, old),
-            (params, model_state, opt),
-            (state.params, state.model_state, state.opt),
-        )
-        return State(state.step + 1, state.key, params, model_state, opt), metrics
+        new, old = (params, model_state, opt), (state.params, state.model_state, state.opt)
+        kept = jax.tree.map(lambda new, old: jnp.where(finite, new, old), new, old)
+        return State(state.step + 1, state.key, *kept), metrics
 
     rows, whole = PartitionSpec(AXIS), PartitionSpec()
     mapped = jax.shard_map(body, mesh=mesh, in_specs=(whole, rows, whole), out_specs=(whole, whole))

@@ -117,10 +117,8 @@ def findings(records: Sequence[Mapping[str, Any]], total: int) -> list[Finding]:
     if bad:
         count, first, last = int(sum(r[SKIPPED] for r in bad)), bad[0]["step"], bad[-1]["step"]
         steps = "step was" if count == 1 else "steps were"
-        text = (
-            f"{count} {steps} skipped, whose loss or gradient was not finite: try {CALMER} in "
-            "another --workdir"
-        )
+        why = "whose loss or gradient was not finite"
+        text = f"{count} {steps} skipped, {why}: try {CALMER} in another --workdir"
         found.append(Finding("skipped", first, last, last == records[-1]["step"], text))
     return [finding for finding in found if finding is not None]
 
@@ -132,10 +130,8 @@ def _finding(kind: str, looks: list, is_seen: Any, text: Any) -> Finding | None:
     rows += [i + 1 for i in rows if i + 1 < len(seen)]
     if not rows:
         return None
-    last = looks[max(rows)]
-    return Finding(
-        kind, looks[min(rows)]["step"], last["step"], max(rows) == len(looks) - 1, text(last)
-    )
+    first, last = looks[min(rows)], looks[max(rows)]
+    return Finding(kind, first["step"], last["step"], last is looks[-1], text(last))
 
 
 def _has_collapsed(record: Mapping[str, Any]) -> bool:
