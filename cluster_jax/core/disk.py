@@ -39,7 +39,7 @@ def check(folder: epath.Path, needed: int = 0, what: str = "") -> None:
         folder: need not exist; its nearest parent that exists is checked. Buckets are not checked:
             there the first write tells.
         needed: bytes.
-        what: what takes them, for the message.
+        what: name of what is to be written, for the message.
     """
     if "://" in str(folder):
         return

@@ -12,14 +12,14 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-# Where it is not known whether anything is saved.
+# Advice after an interruption that may have come before anything was saved.
 AGAIN = "the same command goes on from what is saved, if anything is"
 _ANSWER = "\nInterrupted: ending; once more ends at once.\n"
 _END = f"\nEnded at once; {AGAIN}.\n"
 
 
 class Terminated(BaseException):
-    """SIGTERM, where nothing is left to save."""
+    """Raised by SIGTERM where no training is under way, so that there is nothing to save."""
 
 
 @contextlib.contextmanager

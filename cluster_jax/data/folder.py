@@ -98,7 +98,7 @@ class _Reader:
             raise
         # Pillow raises errors of many types on damaged bytes, SyntaxError included.
         except Exception as error:
-            # What the disk or the network reports may be otherwise the next time.
+            # An error of the disk or the network may not occur again.
             is_lasting = isinstance(error, PermissionError) or os.path.islink(path)
             if isinstance(error, OSError) and error.errno and not is_lasting:
                 raise InputError(
@@ -182,7 +182,7 @@ def _files(dir: str | None) -> tuple[epath.Path, list[str], tuple[tuple[str, int
         if real in visited:
             continue
         visited.add(real)
-        # Which entries are folders, scandir knows without a question to the disk for each.
+        # os.scandir knows which entries are folders; `is_dir` of a path asks the disk each time.
         for entry in os.scandir(folder) if is_local else folder.iterdir():
             if entry.name.startswith("."):
                 continue

@@ -190,5 +190,5 @@ def near_components(features: NDArray, threshold: float) -> NDArray:
 
 
 def _unit_rows(features: NDArray) -> NDArray:
-    """Rows of length one in float64: float32 rounds by as much as near-duplicates differ."""
+    """Rows of length one in float64: float32 rounds off differences between near-duplicates."""
     return arrays.normalize_rows(features.astype(np.float64))

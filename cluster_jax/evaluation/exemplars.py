@@ -10,7 +10,8 @@ from cluster_jax.evaluation.report_data import STYLED_CLUSTERS, Cluster, ReportD
 
 THUMBNAIL_SIDE = 80  # pixels
 N_TYPICAL_IMAGES, N_TYPICAL_ROWS, N_LEAST_TYPICAL, N_BORDERLINE = 12, 6, 6, 6
-# Members of a cluster, and points of other clusters, that are looked at for borderline ones.
+# The search for borderline points compares at most this many members of a cluster with at most
+# this many points of other clusters.
 MAX_COMPARED = 5_000
 
 # Title -> indices of points, each with the cluster that it borders on or None.
@@ -45,9 +46,9 @@ def borderline(
 ) -> list[tuple[int, int]]:
     """The points of a cluster that lie nearest to another one.
 
-    Nearness is the distance to the nearest foreign point. Of these and of the members at most
-    `MAX_COMPARED` are looked at: evenly over the clusters, and evenly from the most to the least
-    typical one.
+    The distance of a point to another cluster is that to the nearest point of any other cluster. At
+    most `MAX_COMPARED` points of other clusters are compared, drawn evenly over the clusters, with
+    at most as many members, drawn evenly from the most to the least typical one.
 
     Args:
         points: float `[n, d]`.

@@ -43,7 +43,7 @@ def _axis(title: str, **more: Any) -> Figure:
 
 
 def _scatter(x: list, y: list, hover: str | None, color: Any, size: Any, **more: Any) -> Figure:
-    """Points joined by a line; `hover` is what is shown of a point, None for nothing."""
+    """Points joined by a line; `hover` is the text shown when the mouse is on a point, or None."""
     looks = {"line": {"color": color, "width": 1.75}, "marker": {"color": color, "size": size}}
     shown = {"hoverinfo": "skip"} if hover is None else {"hovertemplate": f"{hover}<extra></extra>"}
     return {"type": "scatter", "mode": "lines+markers", "x": x, "y": y, **looks, **shown, **more}

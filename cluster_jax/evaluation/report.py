@@ -139,16 +139,19 @@ def _majorities(data: ReportData, clusters: Sequence[Cluster]) -> dict[int, tupl
 
 
 def _overview(data: ReportData, clusters: Sequence[Cluster]) -> dict[str, Any]:
-    """What the head of the page says.
+    """The facts in the head of the page.
 
     Returns:
-        "n_large" and "n_small", numbers of the clusters that count and of those that are too small
-        to, because all their points are outliers; "is_given", whether the number of clusters was
-        set in advance; "is_novel", whether the clusters are the novel classes of a discovery;
-        "finder", what found the clusters without being told their number, and "found_clusters", how
-        many, in words; "is_clear", whether the tree found clusters and they are clear; "verdict",
-        why they are not, or None; "accuracy" of the clusters, or None; "n_true_labels" and
-        "n_outliers"; "doubt", why the novel classes may be unreliable, or None.
+        - "n_large", "n_small": numbers of clusters with a point that is no outlier, and of others;
+        - "is_given": whether the number of clusters was set in advance;
+        - "is_novel": whether the clusters are the novel classes of a discovery;
+        - "finder": the method that finds the number of clusters, in words, or "";
+        - "found_clusters": the number of clusters that the method shown has, in words;
+        - "is_clear": whether the tree's verdict is "clear";
+        - "verdict": the reason why it is not, or None;
+        - "accuracy": of the clusters, or None;
+        - "n_true_labels", "n_outliers": numbers;
+        - "doubt": the reason why the novel classes may be unreliable, or None.
     """
     metrics = data.results["metrics"]
     discovery = metrics.get("discovery")

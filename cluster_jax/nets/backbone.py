@@ -38,9 +38,9 @@ class Layers(NamedTuple):
     dtype: jnp.dtype | None
 
     def enter(self, x: Array, block: int) -> Array:
-        """The input of a block, or the output of the last; a constant if it follows a frozen one.
+        """`x`, the input of a block, without a gradient if this is the first block that trains.
 
-        The gradient stops at the first block that trains.
+        After the last block, `block` is the number of blocks and `x` the output of the network.
         """
         return lax.stop_gradient(x) if 0 < self.frozen == block else x
 

@@ -158,13 +158,13 @@ class Checkpoints:
             with self._writing():
                 self._manager.wait_until_finished()
         finally:
-            with contextlib.suppress(Exception):  # Told already.
+            with contextlib.suppress(Exception):  # The error of the save was raised above.
                 self._manager.close()
             logging.getLogger("absl").removeFilter(_is_not_orbax)
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
-        """Turns whatever Orbax raises of a save into one sentence."""
+        """Turns any error of Orbax during a save into a `WriteError`."""
         try:
             yield
         except Exception as error:  # Orbax and TensorStore raise many types.

@@ -62,7 +62,7 @@ class Progress:
             sys.stderr.flush()
 
     def add(self, metrics: Mapping[str, Array]) -> None:
-        """Takes the metrics of the next step; returns with few steps in flight."""
+        """Takes the metrics of the next step; waits until at most two steps are in flight."""
         self._steps.append(metrics)
         if self._bar is None:
             # The first step includes the compilation, from which no time left can be told.
@@ -86,14 +86,14 @@ class Progress:
 
         Raises:
             NotFinite: too many steps in a row were not finite.
-            Collapsed: the embedding has collapsed, and that is to stop the training.
+            Collapsed: the embedding has collapsed, and `train.on_collapse` is "stop".
         """
         steps = jax.device_get(self._steps)
         images = (step - max(self._start, self._since)) * self._run.train.batch_size
         speed = images / max(time.perf_counter() - self._clock, 1e-9)
         values = {name: np.array([s[name] for s in steps], np.float64) for name in steps[0]}
         bad = ~(np.isfinite(values["loss"]) & np.isfinite(values["gradient_norm"]))
-        # Those that were skipped are in no mean, unless there are no others.
+        # Skipped steps do not count in the means, unless all steps were skipped.
         means = {name: float((v if bad.all() else v[~bad]).mean()) for name, v in values.items()}
         rate = float(self._run.learning_rate(step - 1))
         means |= {"learning_rate": rate, "images_per_second": speed}
@@ -119,7 +119,7 @@ class Progress:
         return [{name: float(value) for name, value in step.items()} for step in steps]
 
     def _check_bad(self, bad: np.ndarray) -> None:
-        """Tells of skipped steps; raises `NotFinite` at `watch.PATIENCE` in a row."""
+        """Logs skipped steps; raises `NotFinite` after `watch.PATIENCE` of them in a row."""
         for step, is_bad in enumerate(bad, start=self._since + 1):
             self._bad = self._bad + 1 if is_bad else 0
             if is_bad and self._log is not None:
@@ -133,7 +133,11 @@ class Progress:
                 )
 
     def _tell(self) -> None:
-        """Tells once of what two looks in a row saw; raises `Collapsed` where that is to stop."""
+        """Logs each finding once, as soon as two looks in a row have seen it.
+
+        Raises:
+            Collapsed: the embedding has collapsed, and `train.on_collapse` is "stop".
+        """
         for finding in watch.findings(self._looks, self._run.total_steps):
             if finding.since == finding.until or finding.kind in self._told:
                 continue

@@ -20,9 +20,9 @@ from cluster_jax.metrics.collapse import collapse
 PROBE, LOOKS = 512, 20
 # Bad steps in a row at which a training stops.
 PATIENCE = 3
-# What to change where numbers are not finite; not every method has a temperature.
+# Advice against numbers that are not finite; not every method has a temperature.
 CALMER = "a lower optimizer.learning_rate or, where the method has one, a higher temperature"
-# Names in the log.
+# Names of the figures in the log.
 SPREAD, RANK, CLUSTERS, GAP = "watch_spread", "watch_rank", "watch_clusters", "watch_loss_gap"
 SKIPPED = "skipped_steps"
 
@@ -31,11 +31,11 @@ SKIPPED = "skipped_steps"
 _SPREAD, _RANK, _DIMENSIONS = 0.3, 3.0, 16
 _CLUSTERS = 1.5
 _GAP = 0.005
-_EARLY = 0.2  # share of a training in which a loss of chance says nothing
+_EARLY = 0.2  # a loss of chance is no sign of failure in this first share of the steps
 
 
 class Finding(NamedTuple):
-    """What was seen.
+    """A sign of failure that was seen in the log of a training.
 
     Attributes:
         kind: "collapse", "clusters", "loss" or "skipped".
@@ -124,7 +124,7 @@ def findings(records: Sequence[Mapping[str, Any]], total: int) -> list[Finding]:
 
 
 def _finding(kind: str, looks: list, is_seen: Any, text: Any) -> Finding | None:
-    """A finding that two looks in a row share, or the last look alone."""
+    """The finding of a kind, if two looks in a row, or the last look, have seen it; else None."""
     seen = [is_seen(r) for r in looks]
     rows = [i for i, now in enumerate(seen) if now and (i + 1 == len(seen) or seen[i + 1])]
     rows += [i + 1 for i in rows if i + 1 < len(seen)]
