@@ -11,19 +11,8 @@ from etils import epath
 from PIL import Image
 
 from cluster_jax.core.checks import InputError
-from cluster_jax.data.images import (
-    EXTENSIONS,
-    HEIC,
-    DataConfig,
-    Dataset,
-    Decoder,
-    decode,
-    fetcher,
-    map_indices,
-    map_threaded,
-    subset,
-    without,
-)
+from cluster_jax.data import images
+from cluster_jax.data.images import DataConfig, Dataset, Decoder
 
 CHANNELS = 3
 
@@ -49,24 +38,24 @@ def load(config: DataConfig) -> Dataset:
     """
     root, all_files, ignored = _files(config.dir)
     labels, names = _labels(all_files)
-    indices = subset(len(all_files), config.limit)
+    indices = images.subset(len(all_files), config.limit)
     files, size = tuple(all_files[i] for i in indices), len(indices)
     labels = None if labels is None else labels[indices]
     reader = _Reader(root, files, config)
-    fetch = fetcher(reader.read, config.resize, CHANNELS)
+    fetch = images.fetcher(reader.read, config.resize, CHANNELS)
     dataset = Dataset("folder", size, reader.shape, None, fetch, labels, names, files)
     dataset = dataset._replace(unreadable=reader.unreadable, read=reader.read, ignored=ignored)
     if not config.fits(size, reader.shape):
         return dataset
-    images, is_unreadable, count = np.empty((size, *reader.shape), np.uint8), [], 0
-    for image in map_threaded(reader.attempt, range(size), "reading images"):
+    pixels, is_unreadable, count = np.empty((size, *reader.shape), np.uint8), [], 0
+    for image in images.map_threaded(reader.attempt, range(size), "reading images"):
         is_unreadable.append(image is None)
         if image is not None:
-            images[count], count = image, count + 1
+            pixels[count], count = image, count + 1
     reader.check()
-    images = images[:count]
-    dataset = without(dataset, np.array(is_unreadable))
-    return dataset._replace(images=images, fetch=images.__getitem__, read=None)
+    pixels = pixels[:count]
+    dataset = images.without(dataset, np.array(is_unreadable))
+    return dataset._replace(images=pixels, fetch=pixels.__getitem__, read=None)
 
 
 class _Reader:
@@ -86,7 +75,7 @@ class _Reader:
         self.shape = self.read(0, self._square).shape if side is None else (side, side, CHANNELS)
 
     def _square(self, data: bytes) -> np.ndarray:
-        return decode(data, self._config.resize, CHANNELS)
+        return images.decode(data, self._config.resize, CHANNELS)
 
     def attempt(self, i: int, decode: Decoder | None = None) -> np.ndarray | None:
         """Image i; None if it cannot be read, with an entry in `reasons`."""
@@ -134,7 +123,7 @@ class _Reader:
     def unreadable(self, indices: np.ndarray) -> list[str | None]:
         """Why each file cannot be read, None for readable ones."""
         rest = [i for i in indices.tolist() if not self._is_read[i] and i not in self.reasons]
-        map_indices(self.attempt, np.array(rest, int))
+        images.map_indices(self.attempt, np.array(rest, int))
         return [self.reasons.get(i) for i in indices.tolist()]
 
     def check(self) -> None:
@@ -156,7 +145,7 @@ class _Reader:
 def describe_ignored(ignored: Sequence[tuple[str, int]]) -> str:
     """Counts of ignored files by suffix, with the package that reads HEIC photos."""
     counts = ", ".join(f"{count:,} {suffix or 'without suffix'}" for suffix, count in ignored)
-    needs_heic = not HEIC and any(suffix in (".heic", ".heif") for suffix, _ in ignored)
+    needs_heic = not images.HEIC and any(suffix in (".heic", ".heif") for suffix, _ in ignored)
     return counts + (" (to read HEIC: pip install pillow-heif)" if needs_heic else "")
 
 
@@ -188,7 +177,7 @@ def _files(dir: str | None) -> tuple[epath.Path, list[str], tuple[tuple[str, int
                 continue
             path, suffix = prefix + entry.name, os.path.splitext(entry.name)[1].lower()
             # The extension is checked first, because each is_dir() on a bucket is a request.
-            if suffix in EXTENSIONS and not entry.is_dir():
+            if suffix in images.EXTENSIONS and not entry.is_dir():
                 paths.append(path)
             elif entry.is_dir():
                 to_visit.append((root / path, path + "/"))
@@ -197,7 +186,7 @@ def _files(dir: str | None) -> tuple[epath.Path, list[str], tuple[tuple[str, int
     ignored = tuple(sorted(others.items()))
     if not paths:
         found = f"; other files: {describe_ignored(ignored)}" if ignored else ""
-        must = f"data.dir must hold files of type {', '.join(e[1:] for e in EXTENSIONS)}"
+        must = f"data.dir must hold files of type {', '.join(e[1:] for e in images.EXTENSIONS)}"
         raise ValueError(f"{must}; got no image file in {root} or its subfolders{found}")
     return root, sorted(paths), ignored
 

@@ -14,15 +14,9 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from cluster_jax.core.checks import InputError
+from cluster_jax.data import images
 from cluster_jax.data.augment import TRIES
-from cluster_jax.data.images import (
-    INTERPOLATIONS,
-    DataConfig,
-    Dataset,
-    HostCrops,
-    map_indices,
-    to_8_bit,
-)
+from cluster_jax.data.images import DataConfig, Dataset, HostCrops
 from cluster_jax.data.views import AugmentConfig
 
 ORIENTATION = 274  # the EXIF tag; 5 to 8 stand for a quarter turn
@@ -63,7 +57,7 @@ def fetch(dataset: Dataset, indices: np.ndarray, *, seed: int, step: int) -> np.
         draws = random_draws(seed, step, index)
         read(index, functools.partial(decode, crops=crops, draws=draws, out=batch[row]))
 
-    map_indices(fill, np.arange(len(indices)))
+    images.map_indices(fill, np.arange(len(indices)))
     return batch
 
 
@@ -99,12 +93,13 @@ def decode(
         file.draft(None, (math.ceil(file.width * factor), math.ceil(file.height * factor)))
         if orientation != 1:
             ImageOps.exif_transpose(file, in_place=True)
-        image = to_8_bit(file, mode)
+        image = images.to_8_bit(file, mode)
         x, y = image.width / width, image.height / height
+        method = images.INTERPOLATIONS[crops.interpolation]
         for view, (left, top, w, h) in zip(out, boxes, strict=True):
             box = (round(left * x), round(top * y), round((left + w) * x), round((top + h) * y))
             # Cropped first, since the option `box` of `resize` also mixes pixels around the box.
-            crop = image.crop(box).resize(view.shape[:2], INTERPOLATIONS[crops.interpolation])
+            crop = image.crop(box).resize(view.shape[:2], method)
             view[:] = np.asarray(crop).reshape(view.shape)
     return out
 

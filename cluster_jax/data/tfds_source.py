@@ -11,16 +11,8 @@ import numpy as np
 from etils import epath
 
 from cluster_jax.core.checks import InputError
-from cluster_jax.data.images import (
-    DataConfig,
-    Dataset,
-    Decoder,
-    decode,
-    fetcher,
-    in_memory,
-    map_threaded,
-    subset,
-)
+from cluster_jax.data import images
+from cluster_jax.data.images import DataConfig, Dataset, Decoder
 
 FORMAT = "array_record"  # TFDS's format with random access that needs no TensorFlow
 
@@ -52,7 +44,7 @@ def load(config: DataConfig) -> Dataset:
     if None in shape:
         must = f"images of {name} must have one size"
         raise ValueError(f"{must}; got several: set data.image_size to resize and crop them")
-    records = subset(len(source), config.limit).tolist()
+    records = images.subset(len(source), config.limit).tolist()
     size = len(records)
     labels = np.empty(size, np.int32) if label in features else None
 
@@ -70,16 +62,17 @@ def load(config: DataConfig) -> Dataset:
             ) from error
 
     if config.fits(size, shape):
-        images = np.empty((size, *shape), np.uint8)
-        square = functools.partial(decode, resize=resize, channels=channels)
-        decoded = map_threaded(lambda row: read(row, square), range(size), f"reading {name}")
+        pixels = np.empty((size, *shape), np.uint8)
+        square = functools.partial(images.decode, resize=resize, channels=channels)
+        decoded = images.map_threaded(lambda row: read(row, square), range(size), f"reading {name}")
         for row, image in enumerate(decoded):
-            images[row] = image
-        return in_memory(name, images, config, labels=labels, label_names=label_names)
+            pixels[row] = image
+        return images.in_memory(name, pixels, config, labels=labels, label_names=label_names)
     if labels is not None:
-        stored = map_threaded(lambda i: source[i][label], records, f"reading labels of {name}")
+        task = f"reading labels of {name}"
+        stored = images.map_threaded(lambda i: source[i][label], records, task)
         labels[:] = np.fromiter(stored, np.int32, size)
-    fetch = fetcher(read, resize, channels)
+    fetch = images.fetcher(read, resize, channels)
     return Dataset(name, size, shape, None, fetch, labels, label_names, read=read)
 
 

@@ -11,15 +11,8 @@ from numpy.typing import NDArray
 from cluster_jax.clustering import knn
 from cluster_jax.core.arrays import blocks, normalize_rows
 from cluster_jax.data.shards import Shards
-from cluster_jax.evaluation.clusters import (
-    SILHOUETTE_ROWS,
-    Clustering,
-    cluster,
-    run_kmeans,
-    scores,
-    sizes_of,
-    with_silhouettes,
-)
+from cluster_jax.evaluation import clusters
+from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.options import ClusterOptions, check_k, resolve
 
 # Rows of the sample.
@@ -90,23 +83,23 @@ def cluster_shards(
     values, used = features[sample], {"all": n, "files": len(features.files)}
     if options.method == "kmeans" and options.reduce == "none":
         progress(f"running k-means on all {n:,} rows, read in blocks, k = {options.k} ...")
-        result, labels = run_kmeans(features, None, options, sample)
-        result, shares = with_silhouettes(values, result, options), None
+        result, labels = clusters.run_kmeans(features, None, options, sample)
+        result, shares = clusters.with_silhouettes(values, result, options), None
         used = {**used, "clustered": n}
     else:
         progress(f"clustering a random sample of {len(sample):,} of {n:,} rows ...")
         known = None if true_labels is None else true_labels[sample]
-        result = cluster(values, known, options, progress)
+        result = clusters.cluster(values, known, options, progress)
         labels, shares = _place(features, sample, values, result, options, progress)
         used = {**used, "clustered": len(sample), "placed_by_neighbors": n - len(sample)}
     small = np.unique(result.cluster_labels[result.outliers])
     metrics = {
         **result.metrics,
-        **scores(true_labels, labels),
+        **clusters.scores(true_labels, labels),
         "outliers": int(np.isin(labels, small).sum()),
-        "cluster_sizes": sizes_of(labels),
+        "cluster_sizes": clusters.sizes_of(labels),
     }
-    used |= {"in_report": len(sample), "in_silhouette": min(len(sample), SILHOUETTE_ROWS)}
+    used |= {"in_report": len(sample), "in_silhouette": min(len(sample), clusters.SILHOUETTE_ROWS)}
     return LargeClustering(sample, result._replace(metrics=metrics), labels, shares, used)
 
 

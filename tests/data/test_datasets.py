@@ -275,7 +275,7 @@ def test_another_feature_can_hold_the_classes(monkeypatch):
     picture = np.zeros((2, 2, 1), np.uint8)
     source = [{"image": picture, "label": 9 - i, "coarse_label": i % 2} for i in range(4)]
     monkeypatch.setattr(tfds_source, "_open", lambda *_: (builder, source))
-    monkeypatch.setattr(tfds_source, "decode", lambda image, **_: image)
+    monkeypatch.setattr(images, "decode", lambda image, **_: image)
     for megabytes in (100.0, 0.0):
         some = BASE | {"cache_mb": megabytes}
         fine = datasets.load(datasets.DataConfig(name="cifar100", **some))

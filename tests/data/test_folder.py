@@ -65,8 +65,8 @@ def test_other_files_are_counted_by_suffix(tmp_path, write):
 def test_heic_without_the_package_that_reads_it(tmp_path, write, monkeypatch):
     write("1.png")
     (tmp_path / "2.HEIC").write_bytes(b"other")
-    monkeypatch.setattr(folder, "HEIC", ())
-    monkeypatch.setattr(folder, "EXTENSIONS", (".png",))
+    monkeypatch.setattr(images, "HEIC", ())
+    monkeypatch.setattr(images, "EXTENSIONS", (".png",))
     text = "1 .heic (to read HEIC: pip install pillow-heif)"
     assert folder.describe_ignored(load(tmp_path).ignored) == text
     (tmp_path / "1.png").unlink()
@@ -184,7 +184,7 @@ def test_resident_set_is_decoded_once(tmp_path, write, monkeypatch, cache_mb):
     count = []
     original = images.decode
     monkeypatch.setattr(
-        "cluster_jax.data.folder.decode", lambda *a: count.append(1) or original(*a)
+        "cluster_jax.data.images.decode", lambda *a: count.append(1) or original(*a)
     )
     load(tmp_path, cache_mb=cache_mb, image_size=4)
     assert len(count) == (5 if cache_mb else 0)

@@ -119,7 +119,7 @@ def test_a_large_jpeg_is_decoded_at_a_fraction(rng, monkeypatch):
     data, draws, sizes = encoded(smooth, "JPEG", quality=95), rng.random((2, 22)).tolist(), []
     original = images.to_8_bit
     monkeypatch.setattr(
-        host_crops,
+        images,
         "to_8_bit",
         lambda image, mode: sizes.append(image.size) or original(image, mode),
     )
