@@ -70,7 +70,8 @@ class Shown(NamedTuple):
 def cards(shown: Shown) -> list[tuple[int, list[tuple[int, str, str, float, str]]]]:
     """Size and first `MAX_COPIES` images of each of the `MAX_GROUPS` largest groups.
 
-    An image is its point in the report (-1 for none), its name, kind, similarity, and thumbnail.
+    Each image is a tuple of the number of its point in the report (-1 for none), its name, its
+    kind, its similarity, and its thumbnail.
     """
     found = shown.found
     places = [np.flatnonzero(found.groups == g) for g in range(min(found.n_groups, MAX_GROUPS))]

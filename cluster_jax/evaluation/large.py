@@ -134,8 +134,8 @@ def _place(
 def write_assignments(path: epath.Path, found: LargeClustering) -> None:
     """Writes `assignments.csv`: row, cluster, share of its votes, and whether it is in the sample.
 
-    Row by row numbers; without the share for k-means. Written in parts, since the whole text may
-    not fit into memory.
+    Rows are numbered. For k-means there is no share. The file is written in parts, because the
+    whole text may not fit into memory.
     """
     # Loads JAX, which wrong input must not wait for.
     from cluster_jax.evaluation import assignments

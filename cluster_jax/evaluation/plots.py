@@ -216,9 +216,10 @@ def tree_figure(
         measure: what the distances are.
 
     Returns:
-        The record from which the page's script lists the groups at a cut: "leaves" from left to
-        right; "merges", pairs of nodes, the nearest first, where nodes are the positions of
-        leaves, then merges; "heights", the distance at which each pair merges. Then the figure.
+        The record from which the page's script lists the groups at a cut, and the figure. The
+        record has "leaves", the clusters from left to right; "merges", the pairs of nodes that are
+        merged, the nearest pair first, where a node is the position of a leaf, or the number of
+        leaves plus the number of an earlier merge; and "heights", the distance of each pair.
     """
     drawn = sorted(clusters[:STYLED_CLUSTERS], key=lambda cluster: cluster.id)
     if len(drawn) < len(clusters):

@@ -26,22 +26,28 @@ _PACKED = {"f": "f4", "i": "i4", "b": "u1"}  # kind of a dtype -> dtype in the p
 def build_map(data: ReportData, clusters: Sequence[Cluster]) -> dict[str, Any]:
     """The record from which the page's script draws the map.
 
-    It holds all points, `MAX_POINTS` of more, evenly over the clusters. They come cluster by
-    cluster, the points of a cluster from the most to the least typical one.
+    It holds all points, or, if there are more than `MAX_POINTS`, that many, spread evenly over the
+    clusters. The points are ordered by cluster, and within a cluster from the most to the least
+    typical one. A point's number is its place in this order.
 
     Args:
         data: what the report shows.
         clusters: all clusters, largest first.
 
     Returns:
-        "noun", what one point is; "folder", of the image files; "n_points"; "clusters", each with
-        its ID, its size, its look, "stop", the number of the last of its points plus one, and "at",
-        where its name is written, None without a name; "axes", coordinates on the principal axes;
-        "columns", packed, what is known of each point: "index" is its index, "sample" its place in
-        "sprite" and "nearest", -1 for none; "names", of the points, or None; "label_names";
-        "sprite", thumbnails of up to `MAX_THUMBNAILS` points, or None; "nearest", packed, the
-        numbers of the points nearest to each of these in the features, or None; "n_nearest", how
-        many there are of each.
+        - "noun": what one point is;
+        - "folder": URI of the folder of the image files, or None;
+        - "n_points": number of points in the record;
+        - "clusters": of each cluster its ID, size, and look; "stop", the number of its last point
+          plus one; and "at", the position of its name on the map, or None;
+        - "axes": coordinates of the points on the principal axes, packed;
+        - "columns": properties of the points, packed: "index" is the index in `data`, "sample" the
+          place in "sprite" and "nearest", or -1;
+        - "names": names of the points, or None; "label_names": names of the true labels, or None;
+        - "sprite": thumbnails of up to `MAX_THUMBNAILS` points, or None;
+        - "nearest": for each point with a thumbnail, the numbers of the points nearest to it in the
+          features, packed; or None;
+        - "n_nearest": how many nearest points each of them has.
     """
     members = np.concatenate([cluster.members for cluster in clusters])
     kept = evenly_spaced(len(members), MAX_POINTS)
