@@ -1,7 +1,6 @@
 """The training state, one pytree that is checkpointed as a whole."""
 
 import functools
-import functools
 import hashlib
 from typing import Any, NamedTuple, TypeAlias
 
