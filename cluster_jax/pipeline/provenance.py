@@ -45,8 +45,8 @@ def describe(
         )
     resize, is_given = config.data.resize, labeled or k is not None
     kmeans = "given" if is_given else f"as found by {summary.TITLES[finder]}"
-    if config.data.classes is not None:
-        uses.append(f"the choice of the images of {len(config.data.classes)} classes")
+    if config.data.classes is not None and dataset.labels is not None:
+        uses.append(f"the choice of the images of {int(dataset.labels.max()) + 1:,} classes")
     if dataset.known is not None:
         images, classes = int((dataset.known >= 0).sum()), int(dataset.known.max()) + 1
         uses.append(f"training on the {images:,} images of {classes} known classes")

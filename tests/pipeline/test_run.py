@@ -17,10 +17,10 @@ from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.evaluation import duplicates
 from cluster_jax.methods import base
-from cluster_jax.pipeline import build, embed
+from cluster_jax.pipeline import build, embed, provenance
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline import workdir as workdirs
-from cluster_jax.pipeline.config import config_json, read_config
+from cluster_jax.pipeline.config import config_json, parse_config, read_config
 from cluster_jax.training import checkpoint, log, loop, progress, watch
 from cluster_jax.training import state as states
 from cluster_jax.training.checkpoint import Checkpoints
@@ -334,6 +334,16 @@ def test_without_labels(tmp_path):
     assert metrics["linear_probe"] is None
     assert metrics["kmeans"]["n_clusters"] == metrics["gridshift"]["n_clusters"]
     assert results["provenance"]["labels_used_for"] == []
+
+
+def test_the_choice_of_classes_is_a_use_of_labels(tmp_path):
+    config = parse_config(toy.config(toy.file(tmp_path), data={"classes": (3, 0, 2)}))
+    dataset = build.build_run(config).training.dataset
+    named = dataclasses.replace(config.data, classes="imagenet_dogs")
+    for data in (config.data, named):
+        config = dataclasses.replace(config, data=data)
+        found = provenance.describe(config, config.eval, dataset, dataset, 4)
+        assert found["labels_used_for"][1] == "the choice of the images of 3 classes"
 
 
 @pytest.mark.parametrize("cache_mb", [1.0, 0.0])
