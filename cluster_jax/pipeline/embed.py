@@ -27,7 +27,6 @@ from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import without
 from cluster_jax.methods.base import Method, image_keys
 from cluster_jax.nets import network
-from cluster_jax.nets.config import NetworkConfig
 from cluster_jax.nets.pretrained import weights
 from cluster_jax.pipeline import parts
 from cluster_jax.pipeline import workdir as workdirs
@@ -158,15 +157,12 @@ class FrozenNetwork(NamedTuple):
     checksum: str
 
 
-def pretrained(
-    config: RunConfig, network_config: NetworkConfig, channels: int, mesh: Mesh, views: int = 0
-) -> FrozenNetwork:
-    """Builds a frozen network and loads its weights.
+def pretrained(config: RunConfig, channels: int, mesh: Mesh, views: int = 0) -> FrozenNetwork:
+    """Builds the frozen network of a run, that of the section `embedder` if there is one.
 
     Args:
         config: config of the run: its section `augment`, with mean and standard deviation, makes
             images ready and views of them; its `seed` is that of the views.
-        network_config: a network with `weights`; its heads are left out.
         channels: number of channels of the images.
         mesh: the devices, over which a batch is split.
         views: number of augmented views of each image beside the image itself.
@@ -174,7 +170,9 @@ def pretrained(
     Raises:
         InputError: the weights cannot be read.
     """
-    section = dataclasses.replace(network_config, projector=None, predictor=None)
+    embedder = config.embedder
+    section = config.network if embedder is None else embedder.network(config.network)
+    section = dataclasses.replace(section, projector=None, predictor=None)  # Without heads.
     augment = config.augment
     net, changes = network.make(section), data_views.make(augment)
     image = jax.ShapeDtypeStruct((1, augment.size, augment.size, channels), float)
@@ -246,11 +244,12 @@ def embed_images(
 def _filled(last: BuiltRun, pending: Dataset, file: epath.Path, kept: Parts) -> Dataset:
     config, images = last.config, pending.features_of
     assert images is not None  # the section embedder is set
+    assert config.embedder is not None
     if file.exists():
         values = io.read_arrays(file)["features"]
     else:
         mesh = last.training.mesh
-        network = make_embedder(config, images.shape[2], mesh, views=True)
+        network = pretrained(config, images.shape[2], mesh, config.embedder.views)
         size = config.eval.batch_size
         values = embed(network.forward, images, batch_size=size, mesh=mesh, kept=kept)["features"]
         kept.guard()
@@ -272,7 +271,7 @@ def for_new_images(config: RunConfig, channels: int, mesh: Mesh) -> Callable[[Da
     """
     if config.embedder is None:
         return lambda dataset: dataset
-    network = make_embedder(config, channels, mesh, views=False)
+    network = pretrained(config, channels, mesh)
 
     def as_features(images: Dataset) -> Dataset:
         def fetch(indices: NDArray) -> NDArray:
@@ -284,11 +283,3 @@ def for_new_images(config: RunConfig, channels: int, mesh: Mesh) -> Callable[[Da
         return features.pending(images, 0, 1)._replace(fetch=fetch)
 
     return as_features
-
-
-def make_embedder(config: RunConfig, channels: int, mesh: Mesh, *, views: bool) -> FrozenNetwork:
-    """The network of the config's section `embedder`; see `pretrained`."""
-    assert config.embedder is not None
-    section = config.embedder.network(config.network)
-    n_views = config.embedder.views if views else 0
-    return pretrained(config, section, channels, mesh, n_views)

@@ -84,7 +84,7 @@ def write(values: Mapping[str, Any], out: epath.PathLike, views: int) -> Written
     images = workdirs.describe_images(dataset)
     about = {**kept, "views": views, "images": images}
     made_from = workdirs.fingerprint(json.dumps(io.plain(about), sort_keys=True).encode())
-    network = pretrained(config, config.network, dataset.shape[2], mesh, views)
+    network = pretrained(config, dataset.shape[2], mesh, views)
     batch_size = max(1, config.eval.batch_size // processes)
     rows = parts.share(dataset.size, batch_size)
 

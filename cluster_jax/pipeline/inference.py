@@ -449,7 +449,7 @@ def _pretrained(run: TrainedRun, mesh: Mesh) -> embeddings.FrozenNetwork:
     """The pretrained network, whose weights are loaded again."""
     augment = build.standardization(run.config.augment, run.images)
     config = dataclasses.replace(run.config, augment=augment)
-    network = embeddings.pretrained(config, config.network, run.images["shape"][-1], mesh)
+    network = embeddings.pretrained(config, run.images["shape"][-1], mesh)
     if network.checksum != run.images[workdirs.WEIGHTS]:
         raise InputError(
             f"network.weights must be those of the run; got {config.network.weights}, which has "
@@ -487,7 +487,7 @@ def encoder(run: TrainedRun) -> Callable[[jax.Array], jax.Array]:
     params, model_state = jax.device_get((state.params, state.model_state))
     prepare = None
     if run.config.embedder is not None:
-        prepare = embeddings.make_embedder(run.config, shape[-1], mesh, views=False).represent
+        prepare = embeddings.pretrained(run.config, shape[-1], mesh).represent
 
     def encode(images: jax.Array) -> jax.Array:
         x = images if prepare is None else ops.l2_normalize(prepare(images))[:, None]

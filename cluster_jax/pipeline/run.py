@@ -160,7 +160,7 @@ def run_in_memory(
         return None
     inputs = build.load_inputs(parsed, dataset)
     _print_start(inputs, [], None)
-    network = _frozen_network(inputs)
+    network = pretrained(inputs.config, inputs.dataset.shape[2], states.make_mesh())
     embedding = _embed_frozen(inputs, network, None)
     seconds = time.perf_counter() - started
     found = outputs.cluster(inputs, outputs.Features(embedding))
@@ -284,7 +284,7 @@ def _make_features(
     """
     is_done, network = workdirs.agree(not plan.missing, plan.workdir), None
     if not trainings and not is_done:
-        network = _frozen_network(inputs)
+        network = pretrained(inputs.config, inputs.dataset.shape[2], states.make_mesh())
     if jax.process_index() == 0:
         _write_first_files(inputs, plan, network)
     if network is not None:
@@ -344,11 +344,6 @@ def _write_embedding(
         guard()
         workdirs.write_embedding(file, embedding, plan.fingerprint, step)
         parts.remove(kept.folder)
-
-
-def _frozen_network(inputs: build.Inputs) -> FrozenNetwork:
-    config, channels = inputs.config, inputs.dataset.shape[2]
-    return pretrained(config, config.network, channels, states.make_mesh())
 
 
 def _embed_frozen(

@@ -67,7 +67,7 @@ def _fractions(files) -> tuple[dict, dict]:
         seconds["full"].append(full)
         ratios.append(fraction / full)
     mesh = states.make_mesh()
-    network = pretrained(config, config.network, 3, mesh)
+    network = pretrained(config, 3, mesh)
 
     def embed(decode):
         pixels = jnp.stack([decode(file.read_bytes(), resize) for file in files])
