@@ -191,10 +191,8 @@ def _as_it_stands(workdir: epath.Path, trainings: list[build.BuiltRun]) -> build
             f"--cut_short needs a checkpoint of the last stage in {workdir}; got none: train "
             "up to one first"
         )
-    stage = trainings[-1]
-    training = stage.training
-    training = training._replace(total_steps=max(steps))
-    return stage._replace(training=training)
+    training = trainings[-1].training._replace(total_steps=max(steps))
+    return trainings[-1]._replace(training=training)
 
 
 def _print_start(
