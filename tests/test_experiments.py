@@ -390,7 +390,7 @@ def test_third_views_are_paired_by_seed(tmp_path, trained, monkeypatch):
     assert third_view.main(["--seeds=1", *flags]) == 0  # no pair to test yet
     made = third_view.main([f"{tmp_path}/photos.npz", "--seeds=3", *flags])
     assert made == 0
-    assert len(trained.made) == 5 + 15
+    assert len(trained.made) == 6 + 18
     stored = [json.loads(line) for line in (tmp_path / "r.jsonl").read_text().splitlines()]
     for row in stored:
         if row["changes"].get("nrcc.sampler") == "noise":
