@@ -1,0 +1,24 @@
+"""BYOL + NRCC on ImageNet-Dogs: NRCC Table 10 (ACC 0.726, number of clusters unknown).
+
+    python -m cluster_jax.main --config=configs/nrcc_imagenet_dogs.py --config.data.dir=DIR
+
+DIR is ImageNet-1k as in nrcc_imagenet, of which the 15 classes of dogs are taken. Other backbones
+of Table 10: --config.network.name=resnet50, and nrcc_imagenet_dogs_vit. With
+--config.data.classes=imagenet_10 it trains on ImageNet-10. Intended for one GPU or a TPU slice.
+
+From the paper: ResNet-34 without the changes for CIFAR, 224 pixels, training images alone.
+Everything else is as in nrcc_cifar10.
+Deviation: random crops are taken from the central square of 256 pixels; --config.data.crop=host
+takes them from the whole image, as the paper does.
+"""
+
+from cluster_jax.core.config import load_config
+
+
+def get_config():
+    """The config."""
+    config = load_config("nrcc_cifar10")
+    config.data.update(name="imagenet2012", classes="imagenet_dogs", image_size=256)
+    config.augment.size = 224
+    config.network.stem = "imagenet"
+    return config

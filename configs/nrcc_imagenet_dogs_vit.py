@@ -1,0 +1,20 @@
+"""BYOL + NRCC on ImageNet-Dogs with a ViT-Small: NRCC Table 10 (ACC 0.738).
+
+    python -m cluster_jax.main --config=configs/nrcc_imagenet_dogs_vit.py --config.data.dir=DIR
+
+Of Table 10 also, by --config.network.name and --config.network.width: vit_tiny_patch16, 192, and
+vit_base_patch16, 768.
+From the paper: a ViT-Small, everything else as with ResNet-34. Guess: patches of 16 pixels.
+"""
+
+from ml_collections import config_dict
+
+from cluster_jax.core.config import load_config
+
+
+def get_config():
+    """The config."""
+    config = load_config("nrcc_imagenet_dogs")
+    config.network.update(name="vit_small_patch16", width=384)
+    config.network.stem = config_dict.placeholder(str)  # None: a ViT has one
+    return config
