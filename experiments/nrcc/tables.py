@@ -57,7 +57,7 @@ VARIANTS = {
     "target_predictor": _byol_nrcc(branch="target_predictor"),
     "imagenet": Variant("byol_digits", "nrcc_imagenet", small=NRCC),
     "long tail": Variant(missing="a long tail cannot be drawn by a config yet"),
-    "dogs": Variant(missing="there is no config of ImageNet-Dogs yet"),
+    "dogs": Variant(missing="no run of nrcc_imagenet_dogs or nrcc_imagenet_dogs_vit yet"),
     "views": Variant(missing="distances of views in the embedding are not measured yet"),
 }
 PROTOCOL = "ResNet-34, 1,000 epochs of all images, batch 256, one run; k given to k-means, found by GridShift"
