@@ -8,6 +8,7 @@ from typing import Any
 
 from cluster_jax.cli import exit_codes, flags
 from cluster_jax.cli.flags import Parser
+from cluster_jax.core.checks import InputError
 
 # By the tree's verdict.
 _SURENESS = {
@@ -57,6 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point; `arguments` are those of the process by default."""
     with exit_codes.handle_errors():
         given, overrides = flags.parse(_parser(), arguments)
+        if given.out and pathlib.Path(given.out).resolve() == pathlib.Path(given.photos).resolve():
+            raise InputError(f"--out must be another folder than PHOTOS; got {given.out}")
         # The last value of a flag counts: those that the command sets override the user's.
         overrides.append(f"--config.data.dir={given.photos}")
         if pathlib.Path(given.photos).suffix in (".npy", ".npz"):

@@ -2,15 +2,20 @@
 
 Given features `x_i`, of length one for cosine similarity, `fit` takes three steps.
 
-1. Denoise: center, and keep twice as many principal axes as exceed the Marchenko-Pastur edge of
-   noise, `s (1 + sqrt(d / n))^2`, where `s` is the mean of the remaining variances [1].
+1. Denoise: center (and scale to length one again), and keep twice as many principal axes as exceed
+   the Marchenko-Pastur edge of noise, `s (1 + sqrt(m / n))^2`, where `s` is the mean of the `m`
+   remaining variances [1]; the edge is raised by the spread of the largest eigenvalue of noise. Of
+   one to three axes above it, at least two and none beside them are kept; without any, all are.
 2. Whiten by what neighbors differ in: with `W = mean (x_i - x_j)(x_i - x_j)^T` over the ten nearest
-   neighbors j of every row i, the sharp rows are `W^(-1/2) x_i`. Directions in which neighbors
+   neighbors j of every row i, shrunk by a tenth towards the identity, the sharp rows are
+   `W^(-1/2) x_i`. Directions in which neighbors
    differ are noise, those in which they agree are signal: linear discriminant analysis with
    neighbors in place of classes; relevant component analysis is its relative [2].
 3. Smooth: twice, each row becomes the mean of itself and its ten nearest neighbors among the sharp
    rows, `s <- (I + A) s / 11`: a low-pass filter on the graph, as in simplified graph
    convolutions [3].
+
+In more than three axes, rows of the cosine metric get length one after each step.
 
 Cluster the smooth rows; judge clusters by the sharp rows, whose distances no averaging has touched.
 
@@ -65,11 +70,6 @@ class Smoother(NamedTuple):
     stages: tuple[NDArray, ...]
     smooth: NDArray
 
-    @property
-    def keeps_lengths(self) -> bool:
-        """Whether sharp rows keep their lengths: with the Euclidean metric, or few axes."""
-        return not self.is_cosine or self.components.shape[1] <= FEW_AXES
-
     def project(self, x: NDArray) -> NDArray:
         """Sharp rows float32 `[m, r]` of features `[m, d]`; rows do not affect each other."""
         sharp = np.empty((len(x), self.components.shape[1]), np.float32)
@@ -84,7 +84,7 @@ class Smoother(NamedTuple):
         Raises:
             ValueError: `x` has another number of columns, or is not finite.
         """
-        x = numeric(x, "X")
+        x = numeric(x, "X", LARGEST)
         if x.shape[1] != len(self.mean):
             raise ValueError(
                 f"X must have {len(self.mean)} columns like the training rows; got {x.shape[1]}"
@@ -102,7 +102,9 @@ class Smoother(NamedTuple):
         return self._scaled(total / (neighbors.shape[1] + 1)).astype(np.float32)
 
     def _scaled(self, rows: NDArray) -> NDArray:
-        return rows if self.keeps_lengths else normalize_rows(rows)
+        # With the Euclidean metric, or in few axes, rows keep their lengths.
+        keeps_lengths = not self.is_cosine or self.components.shape[1] <= FEW_AXES
+        return rows if keeps_lengths else normalize_rows(rows)
 
 
 def fit(x: ArrayLike, metric: str = "cosine", *, n_axes: int | None = None) -> Smoother:
@@ -124,10 +126,7 @@ def fit(x: ArrayLike, metric: str = "cosine", *, n_axes: int | None = None) -> S
         ((300, 2), (2, 2))
     """
     checks.one_of("metric", metric, METRICS)
-    x = numeric(x, "x")
-    size = max(float(x.max()), -float(x.min()))
-    if size > LARGEST:
-        raise ValueError(f"x must have numbers of at most {LARGEST:g}; got {size:g}: scale them")
+    x = numeric(x, "x", LARGEST)
     is_cosine = metric == "cosine"
     mean = (unit_rows(x) if is_cosine else x).mean(axis=0, dtype=np.float64)
     centered = _centered(x, mean, is_cosine)
@@ -148,7 +147,7 @@ def fit(x: ArrayLike, metric: str = "cosine", *, n_axes: int | None = None) -> S
 
 
 def dequantize(x: NDArray, seed: int = 0) -> NDArray:
-    """`x` `[n, d]` with the values of rounded columns spread over the gap between two of them.
+    """`x` `[n, d]` with the values of rounded columns spread over their smallest gap.
 
     Rows on a coarse grid coincide, and every value would be a cluster. A column is rounded if it
     has at least four values and 20 rows for each; fewer values are categories. `seed`: of the
@@ -227,7 +226,7 @@ def _above_noise(variances: NDArray, total: float, n: int, d: int) -> int:
 
 
 def _near(rows: NDArray) -> NDArray:
-    """The neighbors int64 `[n, 10]` of each row."""
+    """The neighbors int64 `[n, 10]` of each row, fewer columns for up to ten rows."""
     return knn.nearest(rows, rows, N_NEIGHBORS, exclude_self=True).indices
 
 

@@ -4,7 +4,8 @@
 whitened) and smooth rows (averaged over neighbors). Then:
 
 1. Candidates. For every k tried, Ward's tree of the smooth rows, cut into k groups, starts k-means
-   on the smooth rows; then every row joins the nearest mean of sharp rows.
+   on the smooth rows; then every row joins the nearest mean of sharp rows. Tried are 2 to 20, then
+   numbers 12 % apart up to 300 or a fifth of the rows, then all on both sides of the best one.
 2. Choice. The k of the highest score, which is the mean of two silhouettes, of the sharp rows and
    of the smooth rows. Each is a mean over rows with squared distances, which follow from means and
    mean squares of the clusters: `s_i = (b_i - a_i) / max(a_i, b_i)`, where `a_i` is the mean
@@ -12,13 +13,13 @@ whitened) and smooth rows (averaged over neighbors). Then:
    cluster [1].
 3. Test. The gap [2] is the silhouette of the sharp rows at that k less the same silhouette of a
    Gaussian with the covariance of the features (in at most three axes: of uniform rows in their
-   box). Below 0.1 the rows are one cluster; from 0.3 on the answer is clear; between, the clusters
-   are a best guess.
+   box), or 0 if that is negative. Below 0.1 the rows are one cluster. The answer is clear from 0.3
+   of the largest possible gap on; between, the clusters are a best guess.
 4. Shape. In two or three axes HDBSCAN [3] also runs, with 5 neighbors for the density: its
    clusters, which may be curved, are the answer if they hold 75 % of the rows, and a clear one if
    10 neighbors find as many. Else clusters that cut through a curved sheet are no clusters: unless
    90 % of the links between rows and their nearest neighbors stay inside, the rows are one cluster.
-5. Level. Steps 1 to 3 inside each cluster. Where clusters with 90 % of the rows split, all parts
+5. Level. Steps 1 to 4 inside each cluster. Where clusters with 90 % of the rows split, all parts
    become the clusters, and so on.
 
 The tree holds all this: Ward's merges inside a cluster, then those of the clusters up to one of the
@@ -32,7 +33,7 @@ treated as a new one. The order of the rows changes nothing.
 |---|---|
 | `MAX_AXES` 64 | principal axes at most |
 | `AXES_PER_SIGNAL` 2 | axes kept for each that stands out from noise |
-| `FEW_AXES` 3 | axes up to which rows keep their lengths and HDBSCAN runs |
+| `FEW_AXES` 3 | axes up to which rows keep their lengths, and HDBSCAN runs from two on |
 | `N_NEIGHBORS` 10 | neighbors for the whitening, the averaging, and the votes |
 | `N_ROUNDS` 2 | rounds of averaging |
 | `SHRINKAGE` 0.1 | of the whitening towards none |
@@ -40,9 +41,9 @@ treated as a new one. The order of the rows changes nothing.
 | `MAX_ROWS` 10,000 | rows that are clustered |
 | `K_RATIO` 1.12, `MAX_K` 300 | numbers of clusters tried above 20 |
 | `MIN_GAP` 0.1 | silhouette above that of a Gaussian from which there are clusters |
-| `CLEAR_GAP` 0.3 | the same, from which the answer is clear |
+| `CLEAR_GAP` 0.3 | share of the largest possible gap from which the answer is clear |
 | `NEARLY_ALL` 0.9 | rows in clusters that split, for their parts to count; links inside clusters |
-| `MIN_CLUSTER_SIZE` 25 | of HDBSCAN; a twentieth of the rows where that is less |
+| `MIN_CLUSTER_SIZE` 25 | of HDBSCAN; a twentieth of the rows where that is less, at least 5 |
 | `DENSE_SHARE` 0.75 | rows that HDBSCAN's clusters must hold |
 
 What changes when each is halved or doubled: `experiments/number_of_clusters/constants.md`.
@@ -74,11 +75,13 @@ from cluster_jax.core import checks
 from cluster_jax.core.arrays import blocks, numeric
 from cluster_jax.core.checks import InputError
 
+CLEAR, ONE, UNCLEAR = VERDICTS
 # Rows that are clustered; the others are placed by them.
 MAX_ROWS = 10_000
 # Ratio of the numbers of clusters tried above 20, and the highest; at least five rows each.
 K_RATIO, MAX_K = 1.12, 300
-# Silhouette above that of one Gaussian from which there are clusters, and clear ones.
+# Silhouette above that of one Gaussian from which there are clusters; share of what it can be above
+# it from which they are clear.
 MIN_GAP, CLEAR_GAP = 0.1, 0.3
 # Rows that must be in clusters that split, for the parts to be the clusters; in few axes, links
 # between neighbors that must stay inside clusters.
@@ -128,7 +131,8 @@ class SmoothTree(ClusterMixin, BaseEstimator):
 
     Args:
         metric: `"cosine"`, for features of networks, or `"euclidean"`.
-        n_clusters: number of clusters; None: found.
+        n_clusters: number of clusters; None: found. Equal rows may part where it exceeds the
+            number of distinct ones.
         random_state: seed of the sample, of the Gaussian that clusters are compared with, and of
             the noise on rounded columns.
 
@@ -139,10 +143,11 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             likely.
         runner_up_probabilities_: float64 `[n]`.
         n_clusters_: number of clusters.
-        verdict_: `"clear"`, `"one cluster"`, or `"no clear answer"`.
-        gap_: silhouette above that of one Gaussian; infinite for clusters of HDBSCAN, NaN for fewer
-            rows than neighbors.
-        scores_: mean of both silhouettes, for each number of clusters that was tried.
+        verdict_: `"clear"`, `"one cluster"`, or `"no clear answer"`, on the split of all rows,
+            from which the levels below start.
+        gap_: silhouette of that split above that of one Gaussian; infinite for clusters of
+            HDBSCAN, NaN with `n_clusters`, for equal rows, or fewer rows than neighbors.
+        scores_: mean of both silhouettes of that split, for each number of clusters that was tried.
         linkage_: float64 `[m - 1, 4]`, the tree of the rows `sample_` in SciPy's form.
         sample_: int64 `[m]`, the rows that were clustered: all up to 10,000.
         smoother_: the `smooth.Smoother` of these rows.
@@ -204,13 +209,15 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         return cut(self.linkage_, self.sample_, self.labels_, k=k, level=level)
 
     def smooth_rows(self, X: ArrayLike) -> NDArray:
-        """Smooth rows float32 `[n, r]` of the rows of `fit`, on which k-means does best."""
+        """Smooth rows float32 `[n, r]` of `X`, the rows of `fit`, on which k-means does best."""
         check_is_fitted(self)
+        if len(x := numeric(X, "X", smooth.LARGEST)) != len(self.labels_):
+            raise InputError(f"X must be the {len(self.labels_)} rows of fit; got {len(x)}")
         rows = np.empty((len(self.labels_), self.smoother_.smooth.shape[1]), np.float32)
         rows[self.sample_] = self.smoother_.smooth
         others = _others(len(rows), self.sample_)
         if len(others):
-            rows[others] = self.smoother_.transform(np.asarray(X)[others])
+            rows[others] = self.smoother_.transform(x[others])
         return rows
 
     def predict(self, X: ArrayLike) -> NDArray:
@@ -223,13 +230,14 @@ class SmoothTree(ClusterMixin, BaseEstimator):
     def predict_proba(self, X: ArrayLike) -> NDArray:
         """Share of each cluster in the votes on each row of `X`, float64 `[m, n_clusters_]`."""
         check_is_fitted(self)
-        x = numeric(X, "X")
+        x = numeric(X, "X", smooth.LARGEST)
         validate_data(self, X, reset=False, skip_check_array=True)
         return votes(self.smoother_, self.labels_[self.sample_], x)
 
     @property
     def cluster_linkage_(self) -> NDArray:
         """The tree above the clusters, float64 `[n_clusters_ - 1, 4]`, see `cluster_linkage`."""
+        check_is_fitted(self)
         return cluster_linkage(self.linkage_, self.labels_[self.sample_])
 
     @property
@@ -242,23 +250,21 @@ class SmoothTree(ClusterMixin, BaseEstimator):
 
     def _find(self, x: NDArray, rng: np.random.Generator) -> list[NDArray]:
         """Nested labels of the rows, the finest first; sets the verdict."""
-        _, one, unclear = VERDICTS
         labels = np.zeros(len(x), np.int64)
-        self.gap_, self.verdict_, self.scores_ = float("nan"), one, {}
+        self.gap_, self.verdict_, self.scores_ = float("nan"), ONE, {}
         if self.n_clusters is not None:
-            self.verdict_ = unclear
+            self.verdict_ = UNCLEAR
             if len(x) > 1:
                 linkage = _ward(self.smoother_.smooth)
                 labels = _partition(self.smoother_, linkage, self.n_clusters)
+                if labels.max() + 1 < self.n_clusters:  # No sharp row is nearest to some mean.
+                    labels = tree.cut_tree(linkage, self.n_clusters)
         elif len(x) >= N_NEIGHBORS and self.smoother_.sharp.any():
-            found = _split(x, self.smoother_, rng)
-            labels, self.gap_, self.verdict_, self.scores_ = found
+            labels, self.gap_, self.verdict_, self.scores_ = _split(x, self.smoother_, rng)
         levels = [labels]
         # Clusters of HDBSCAN are final.
-        while np.isfinite(self.gap_) and self.verdict_ != one:
-            parts = _deeper(x, levels[0], self.metric, rng)
-            if parts is None:
-                break
+        may_split = np.isfinite(self.gap_) and self.verdict_ != ONE
+        while may_split and (parts := _deeper(x, levels[0], self.metric, rng)) is not None:
             levels.insert(0, parts)
         return levels
 
@@ -393,21 +399,22 @@ def silhouettes(rows: NDArray, labels: NDArray) -> NDArray:
 
 def _split(x: NDArray, rows: Smoother, rng: np.random.Generator) -> Split:
     """Steps 1 to 4 for rows `[n, d]`."""
-    clear, one, unclear = VERDICTS
     labels, scores = _search(rows, _ward(rows.smooth))
     is_flat = 2 <= rows.sharp.shape[1] <= FEW_AXES
     dense = _dense(rows.sharp, 5) if is_flat else None
     if dense is not None:
         again = _dense(rows.sharp, 10)
         is_clear = again is not None and again.max() == dense.max()
-        return Split(dense, float("inf"), clear if is_clear else unclear, scores)
+        return Split(dense, float("inf"), CLEAR if is_clear else UNCLEAR, scores)
     null = _null(x, rows, rng)
     k = min(int(labels.max()) + 1, len(null.sharp) // 2)
-    expected = silhouettes(null.sharp, _partition(null, _ward(null.smooth), k)).mean()
-    gap = float(silhouettes(rows.sharp, labels).mean()) - max(float(expected), 0.0)
+    null_labels = _partition(null, _ward(null.smooth), k)
+    expected = max(float(silhouettes(null.sharp, null_labels).mean()), 0.0)
+    gap = float(silhouettes(rows.sharp, labels).mean()) - expected
     if gap < MIN_GAP or (is_flat and _links_inside(rows.sharp, labels) < NEARLY_ALL):
-        return Split(np.zeros_like(labels), gap, one, scores)
-    return Split(labels, gap, clear if gap >= CLEAR_GAP else unclear, scores)
+        return Split(np.zeros_like(labels), gap, ONE, scores)
+    is_clear = gap >= CLEAR_GAP * (1 - expected)
+    return Split(labels, gap, CLEAR if is_clear else UNCLEAR, scores)
 
 
 def _search(rows: Smoother, linkage: NDArray) -> tuple[NDArray, dict[int, float]]:
@@ -417,19 +424,16 @@ def _search(rows: Smoother, linkage: NDArray) -> tuple[NDArray, dict[int, float]
     while (k := round(k * K_RATIO)) <= most:
         grid.append(k)
     scores: dict[int, float] = {}
-    best, best_labels = -1.0, np.zeros(len(rows.sharp), np.int64)
     for _ in range(2):  # The grid, then every number between the best one and the next.
         for k in grid:
             labels = _partition(rows, linkage, k)
             both = [silhouettes(own, labels).mean() for own in (rows.sharp, rows.smooth)]
             scores[k] = float(np.mean(both))
-            if scores[k] > best:
-                best, best_labels, best_k = scores[k], labels, k
-        tried = sorted(scores)
-        place = tried.index(best_k)
+        best, tried = max(scores, key=scores.__getitem__), sorted(scores)
+        place = tried.index(best)
         between = range(tried[max(place - 1, 0)], tried[min(place + 1, len(tried) - 1)] + 1)
         grid = [k for k in between if k not in scores]
-    return best_labels, scores
+    return _partition(rows, linkage, max(scores, key=scores.__getitem__)), scores
 
 
 def _partition(rows: Smoother, linkage: NDArray, k: int) -> NDArray:
@@ -477,9 +481,7 @@ def _dense(rows: NDArray, min_samples: int) -> NDArray | None:
     held = labels >= 0
     if labels.max() < 1 or held.mean() < DENSE_SHARE:
         return None
-    if not held.all():
-        closest = knn.nearest(rows[~held], rows[held], 1).indices[:, 0]
-        labels[~held] = labels[held][closest]
+    labels[~held] = labels[held][knn.nearest(rows[~held], rows[held], 1).indices[:, 0]]
     return labels
 
 

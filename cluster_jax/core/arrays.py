@@ -83,14 +83,14 @@ def distances_to_cluster_means(
     return distances_to_centers(x, cluster_means(members, member_labels), labels)
 
 
-def numeric(values: ArrayLike, name: str) -> NDArray:
+def numeric(values: ArrayLike, name: str, largest: float = np.inf) -> NDArray:
     """`values` as a finite array of real numbers `[n, d]`, dtype kept (objects become float64).
 
     Extends scikit-learn's `check_array`: also rejects masks and dates, checks the number of
     dimensions and names the position of a non-finite value.
 
     Raises:
-        ValueError, TypeError: the input is invalid.
+        ValueError, TypeError: the input is invalid, or has a number beyond `largest`.
 
     Example:
         >>> numeric([[1, 2], [3, 4]], "X").dtype.kind
@@ -126,4 +126,8 @@ def numeric(values: ArrayLike, name: str) -> NDArray:
             f"{name} must be finite; got NaN or infinity in {rows} of {len(array)} rows, first "
             f"{array[i, k]} at [{i}, {k}]"
         )
+    size = max(float(array.max(initial=0)), -float(array.min(initial=0)))
+    if size > largest:
+        wanted = f"between -{largest:g} and {largest:g}, so that their squares are numbers"
+        raise ValueError(f"{name} must be {wanted}; got {size:g}: scale them")
     return array

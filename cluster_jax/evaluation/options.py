@@ -247,10 +247,6 @@ def _check_features(features: NDArray) -> None:
         must = "features must be a non-empty 2-D array, rows by columns"
         raise InputError(f"{must}; got shape {features.shape}")
     try:
-        numeric(features, "features")
+        numeric(features, "features", smooth.LARGEST)
     except ValueError as error:
         raise InputError(str(error)) from error
-    limit, largest = smooth.LARGEST, max(float(features.max()), -float(features.min()))
-    if largest > limit:
-        wanted = f"between -{limit:g} and {limit:g}, so that their squares are numbers"
-        raise InputError(f"features must be {wanted}; got {largest:g}: scale them")

@@ -43,7 +43,8 @@ def describe(
             config.embedder.weights,
             f"{network} on features of {config.embedder.name}",
         )
-    resize, is_given = config.data.resize, labeled or k is not None
+    resize = config.data.resize
+    is_given = labeled or k is not None or section.k is not None
     kmeans = "given" if is_given else f"as found by {summary.TITLES[finder]}"
     if config.data.classes is not None and dataset.labels is not None:
         uses.append(f"the choice of the images of {int(dataset.labels.max()) + 1:,} classes")

@@ -69,10 +69,10 @@ print(f"accuracy of {len(placed)} new rows {accuracy(digits[new], placed):.2f}")
 # %% [markdown]
 # ## From the shell
 #
-# The same with a file (`.npy`, `.npz`, `.csv`, `.tsv`); `run` gets a report with a map by UMAP,
+# The same with a file (`.npy`, `.npz`, `.csv`, `.tsv`); `out` gets a report with a map by UMAP,
 # `assignments.csv` with cluster, probability and second likeliest cluster of each row, and
 # `results.json`:
 #
 # ```bash
-# cluster-jax cluster --features=x.npy --workdir=run
+# cluster-jax cluster --features=x.npy --workdir=out
 # ```

@@ -119,6 +119,6 @@ print(len(list(pathlib.Path("groups").iterdir())), "folders")
 # ## From the shell
 #
 # ```bash
-# cluster-jax images photos --out=run --export=groups --open
-# cluster-jax predict --workdir=run --images=new-photos
+# cluster-jax images photos --out=shell-run --export=shell-groups --open
+# cluster-jax predict --workdir=shell-run --images=new-photos
 # ```

@@ -98,3 +98,12 @@ def test_bad_input(photos, arguments, said, tmp_path, capsys):
     assert said in error
     assert error.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_the_photos_are_no_folder_of_results(photos, capsys):
+    before = sorted(photos.iterdir())
+    with pytest.raises(SystemExit) as stop:
+        images.main([str(photos), f"--out={photos}", *QUICK])
+    assert stop.value.code == 2
+    assert "--out must be another folder than PHOTOS" in capsys.readouterr().err
+    assert sorted(photos.iterdir()) == before

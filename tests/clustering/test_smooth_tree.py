@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.cluster import hierarchy
 from sklearn.datasets import load_iris, make_circles, make_moons
+from sklearn.exceptions import NotFittedError
 from sklearn.metrics import adjusted_rand_score, silhouette_samples
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -54,10 +55,19 @@ def test_uniform_rows_are_one_cluster(seed):
 
 
 def test_between_one_cluster_and_clear_ones_there_is_no_clear_answer():
-    x, _ = blobs((300, 300), gap=0.7, seed=1)
+    x, _ = blobs((100,) * 6, gap=0.8, seed=1)
     model = fit(x)
     assert smooth_tree.MIN_GAP < model.gap_ < smooth_tree.CLEAR_GAP
-    assert (model.n_clusters_, model.verdict_) == (2, "no clear answer")
+    assert (model.n_clusters_, model.verdict_) == (6, "no clear answer")
+
+
+def test_clusters_in_one_column_can_be_clear():
+    """The silhouette of uniform rows on a line is 0.75, so that no gap exceeds 0.25."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 1)) + 1000 * np.repeat(range(3), 100)[:, None]
+    model = fit(x)
+    assert (model.n_clusters_, model.verdict_) == (3, "clear")
+    assert model.gap_ < smooth_tree.CLEAR_GAP
 
 
 @pytest.mark.parametrize(
@@ -156,6 +166,8 @@ def test_number_of_clusters_given():
     assert adjusted_rand_score(truth, model.labels_) > 0.99
     assert fit(x, n_clusters=9).n_clusters_ == 9
     assert not fit(x, n_clusters=1).labels_.any()
+    for k in (150, 399, 400):
+        assert fit(x, n_clusters=k).n_clusters_ == k
 
 
 def test_training_rows_keep_their_cluster_and_rows_do_not_affect_each_other():
@@ -327,3 +339,14 @@ def test_iris_splits_where_it_is_split():
 @parametrize_with_checks([SmoothTree(metric="euclidean")])
 def test_estimator(estimator, check):
     check(estimator)
+
+
+def test_new_rows_are_checked_like_those_of_fit():
+    x, _ = blobs((60, 60))
+    model = fit(x)
+    with pytest.raises(ValueError, match=r"between -1e\+150 and 1e\+150.*got 1e\+200"):
+        model.predict(np.full((1, 20), 1e200))
+    with pytest.raises(ValueError, match="X must be the 120 rows of fit; got 5"):
+        model.smooth_rows(x[:5])
+    with pytest.raises(NotFittedError):
+        _ = SmoothTree().cluster_linkage_
