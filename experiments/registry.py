@@ -1,9 +1,11 @@
 """Which runs make which table of the papers, and what the papers print in it.
 
-The tables are data in `experiments.PAPER.tables`; this module turns a table and a scale into runs.
+The rows and printed numbers are data in `experiments/PAPER/tables.txt`, what each row trains is in
+`tables.py` beside it; this module turns a table and a scale into runs.
 """
 
 import importlib
+import pathlib
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -132,19 +134,20 @@ class Table(NamedTuple):
     protocol: str
 
 
-def parse(text: str, variants: Mapping[str, Variant], protocol: str) -> dict[str, Table]:
+def parse(text: str, variants: Mapping[str, Variant]) -> dict[str, Table]:
     """Number -> table, from lines of text.
 
     Args:
-        text: a table begins with `# number | line | title | metrics | set, set`; its rows are
-            `line | name | variant | score | printed`, or `* score | variant | variant` for
-            rows that are named like their variants and have nothing printed. The score "tsne" is
-            that of GridShift on a map by t-SNE.
+        text: the first line is the protocol of the paper. A table begins with
+            `# number | line | title | metrics | set, set`; its rows are
+            `line | name | variant | score | printed`, or `* score | variant | variant` for rows
+            that are named like their variants and have nothing printed. The score "tsne" is that
+            of GridShift on a map by t-SNE.
         variants: by name.
-        protocol: of the paper.
     """
     found: dict[str, Table] = {}
-    for entry in text.strip().splitlines():
+    protocol, *entries = text.splitlines()
+    for entry in entries:
         cells = [cell.strip() for cell in entry.lstrip("#* ").split(" | ")]
         if entry.startswith("#"):
             number, line, title, metrics, sets = cells
@@ -183,7 +186,9 @@ def tables(paper: str) -> dict[str, Table]:
     """
     if paper not in PAPERS:
         raise InputError(f"paper must be one of {', '.join(PAPERS)}; got {paper!r}")
-    return importlib.import_module(f"experiments.{paper}.tables").TABLES
+    made = importlib.import_module(f"experiments.{paper}.tables")
+    text = pathlib.Path(made.__file__).with_suffix(".txt").read_text()
+    return parse(text, made.VARIANTS)
 
 
 def table(paper: str, number: str) -> Table:

@@ -41,6 +41,7 @@ def test_the_tiny_form_measures_everything(tmp_path, monkeypatch, capsys):
     assert origin["command"] == "python -m experiments.benchmark gpu --tiny"
     assert origin["versions"]["jax"] == jax.__version__
     assert {"machine", "commit", "device"} <= set(origin)
+    assert origin["constants"]["reached"] == gpu.REACHED
     text = path.with_suffix(".md").read_text()
     assert "failed: none" in text
     assert f"| {BYOL} |" in text
@@ -222,7 +223,7 @@ def test_tables_have_rates_beside_predictions_a_profile_and_a_training():
         "training": {"command": "python x", "images_per_second": 1234.0,
                      "metrics": {"kmeans": {"acc": 0.5, "nmi": 0.25}}},
     }  # fmt: skip
-    text = "\n".join(gpu.texts(figures, {"device": "NVIDIA H200", "tiny": False}))
+    text = "\n".join(gpu.texts(figures, {"device": "NVIDIA H200", "command": ""}))
     predicted = io.read_json(gpu.PREDICTIONS)["rates"][BYOL]["H200"]["images_per_second"]
     for expected in (
         "Checks against the CPU: 2; failed: k-means.",
@@ -236,6 +237,6 @@ def test_tables_have_rates_beside_predictions_a_profile_and_a_training():
     ):
         assert expected in text
     failed = {**figures, "training": {"error": "OSError: disk"}}
-    parts = gpu.texts(failed, {"device": "cpu", "tiny": True})
+    parts = gpu.texts(failed, {"device": "cpu", "command": "x --tiny"})
     assert "Training: OSError: disk." in parts
     assert parts[0] == "# cpu, tiny sizes"

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cluster_jax.core.arrays import normalize_rows
+from cluster_jax.core.arrays import normalize_rows, numeric
 
 _ROWS = 10_000
 
@@ -31,11 +31,7 @@ def collapse(features: ArrayLike) -> dict[str, float]:
         >>> {name: round(value, 3) for name, value in metrics.items()}
         {'std': 0.707, 'effective_rank': 2.0}
     """
-    rows = np.asarray(features, np.float64)
-    if rows.ndim != 2 or not rows.size:
-        raise ValueError(f"features must be a non-empty 2-D array; got shape {rows.shape}")
-    if not np.isfinite(rows).all():
-        raise ValueError("features must be finite; got NaN or infinity: drop or fill those rows")
+    rows = numeric(features, "features").astype(np.float64)
     n = len(rows)
     if n > _ROWS:
         rows = rows[np.linspace(0, n - 1, _ROWS).astype(np.int64)]

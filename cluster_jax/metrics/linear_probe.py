@@ -10,6 +10,7 @@ from jax import Array, lax
 from numpy.typing import ArrayLike, NDArray
 
 from cluster_jax.core import schedules
+from cluster_jax.core.arrays import numeric
 
 _MOMENTUM = 0.9
 
@@ -53,12 +54,10 @@ def linear_probe(
         >>> linear_probe([[0.0], [1.0], [2.0], [7.0], [8.0], [9.0]], [0, 0, 0, 1, 1, 1], epochs=9)
         1.0
     """
-    rows, true_labels = np.asarray(features), np.asarray(labels)
-    if rows.ndim != 2 or true_labels.shape != (len(rows),) or not rows.size:
-        must = "features must be a non-empty 2-D array with one label for each row"
-        raise ValueError(f"{must}; got shapes {rows.shape} and {true_labels.shape}")
-    if not np.isfinite(rows).all():
-        raise ValueError("features must be finite; got NaN or infinity: drop or fill those rows")
+    rows, true_labels = numeric(features, "features"), np.asarray(labels)
+    if true_labels.shape != (len(rows),):
+        must = f"labels must have one entry for each of the {len(rows)} rows"
+        raise ValueError(f"{must}; got shape {true_labels.shape}")
     if not 0 < holdout < 1:
         raise ValueError(f"holdout must be between 0 and 1; got {holdout}")
     if epochs < 1 or batch_size < 1 or learning_rate <= 0:

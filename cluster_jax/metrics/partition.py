@@ -11,6 +11,7 @@ from sklearn.metrics import (
     homogeneity_completeness_v_measure,
     normalized_mutual_info_score,
 )
+from sklearn.metrics.cluster import contingency_matrix
 
 # The entries of `scores` that are one number for the whole partition, at most 1.
 SCORES = ("acc", "nmi", "ari", "ami", "homogeneity", "completeness", "purity")
@@ -49,11 +50,8 @@ def contingency(labels: ArrayLike, clusters: ArrayLike) -> Contingency:
     if len(true) != len(assigned):
         must = "labels and clusters must have the same length"
         raise ValueError(f"{must}; got {len(true)} and {len(assigned)}")
-    class_names, row = np.unique(true, return_inverse=True)
-    cluster_names, column = np.unique(assigned, return_inverse=True)
-    shape = (len(class_names), len(cluster_names))
-    counts = np.bincount(row * shape[1] + column, minlength=shape[0] * shape[1])
-    return Contingency(counts.reshape(shape), class_names, cluster_names)
+    table = contingency_matrix(true, assigned, dtype=np.int64)
+    return Contingency(table, np.unique(true), np.unique(assigned))
 
 
 def matching(labels: ArrayLike, clusters: ArrayLike) -> dict[int, int]:

@@ -1,13 +1,17 @@
 """`python -m experiments.benchmark NAME --json=PATH`: runs one benchmark, by its file name.
 
-A benchmark is a file in this folder with `measure() -> figures, setup`, two dictionaries. `decode`
-takes `--data`; `gpu` takes `--data` and `--tiny`, and writes a table beside the JSON file.
+A benchmark is a file in this folder with `measure() -> figures`, a dictionary; its docstring says
+what is measured, and its constants in capitals (numbers, tuples, and dictionaries) go into the
+provenance. `decode` takes `--data`; `gpu` takes `--data` and `--tiny`, and writes a table beside
+the JSON file.
 """
 
 import argparse
 import importlib
 import json
 import pathlib
+
+import jax
 
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
@@ -27,21 +31,29 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true", help="gpu: a part of it, on a CPU")
     flags = parser.parse_args()
     module = importlib.import_module(f"experiments.benchmark.{flags.name}")
-    is_gpu, command = flags.name == "gpu", f"{parser.prog} {flags.name}"
     arguments = {"decode": (flags.data,), "gpu": (flags.data, flags.tiny)}.get(flags.name, ())
     try:
-        figures, setup = module.measure(*arguments)
+        figures = module.measure(*arguments)
     except InputError as error:
         parser.error(str(error))
+    command = f"{parser.prog} {flags.name}"
     command += " --data=DIR" * bool(flags.data) + " --tiny" * flags.tiny
-    about = {**setup, **tables.origin(command)}
+    device = jax.devices()[0].device_kind
+    about = {"constants": constants(module), "device": device, **tables.origin(command)}
+    about = io.plain(about)
     result = io.plain({"name": flags.name, "figures": figures})
-    print(json.dumps({**result, "provenance": io.plain(about)}, indent=2))
-    if flags.json and is_gpu:
+    print(json.dumps({**result, "provenance": about}, indent=2))
+    if flags.json and flags.name == "gpu":
         path = flags.json.removesuffix(".json")
-        print(tables.write(path, result, about, *module.texts(figures, setup)))
+        print(tables.write(path, result, about, *module.texts(figures, about)))
     elif flags.json:
         io.write_json(flags.json, {**result, "provenance": about})
+
+
+def constants(module: object) -> dict[str, object]:
+    """The constants of a benchmark, its sizes and what was predicted, by name."""
+    named = {name.lower(): value for name, value in vars(module).items() if name.isupper()}
+    return {k: v for k, v in named.items() if type(v) in (int, float, tuple, dict)}
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import io
 import pathlib
 import statistics
 import time
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -22,6 +23,7 @@ from cluster_jax.data import host_crops, images
 from cluster_jax.pipeline.config import parse_config
 from cluster_jax.pipeline.embed import pretrained
 from cluster_jax.training import state as states
+from experiments.benchmark import _measure
 
 REPEATS = 3
 CROPS = images.HostCrops(224, (0.2, 1.0), (3 / 4, 4 / 3), "bilinear")
@@ -31,7 +33,7 @@ CROPPED = 200  # at most so many photos
 PREDICTED_CROP_RATIO = 0.96
 
 
-def measure(folder: str | None) -> tuple[dict, dict]:
+def measure(folder: str | None) -> dict[str, Any]:
     """Rate of random crops over Pillow's; of large photos also `_fractions`."""
     files = sorted(pathlib.Path(folder).expanduser().rglob("*.jp*g")) if folder else []
     sides = {file: min(Image.open(file).size) for file in files}
@@ -42,30 +44,30 @@ def measure(folder: str | None) -> tuple[dict, dict]:
             f"--data must be a folder of JPEG photos of at least {CROPS.size} pixels a side; "
             f"got {folder}"
         )
-    figures, setup = {}, {"square": CROPS.size, "repeats": REPEATS}
+    figures: dict[str, Any] = {}
     if small:
         small = small[:: max(1, len(small) // CROPPED)][:CROPPED]
         figures["crop_rate_over_pillow"] = _crop_ratio(small)
-        setup["photos_cropped"] = len(small)
-        setup["pixels_cropped"] = float(np.median([np.prod(Image.open(f).size) for f in small]))
+        figures["crop_rate_over_pillow"]["photos"] = _about(small)
     if large:
-        fractions, photos = _fractions(large)
-        figures |= fractions
-        setup |= photos
-    return figures, setup
+        figures |= _fractions(large)
+    return figures
 
 
-def _fractions(files) -> tuple[dict, dict]:
+def _about(files: list[pathlib.Path]) -> dict[str, Any]:
+    """Number and size of photos."""
+    megapixels = [np.prod(Image.open(file).size) / 1e6 for file in files]
+    return {"count": len(files), "megapixels": _measure.spread(megapixels)}
+
+
+def _fractions(files: list[pathlib.Path]) -> dict[str, Any]:
     """CPU times of both ways, alternately, and the cosines between their features."""
     config = parse_config(load_config("images"))
     resize = config.data.resize
-    ratios, seconds = [], {"fraction": [], "full": []}
+    fraction, full = [], []
     for _ in range(REPEATS):
-        fraction = _time(lambda data: images.decode(data, resize, 3), files)
-        full = _time(lambda data: _decode_fully(data, resize), files)
-        seconds["fraction"].append(fraction)
-        seconds["full"].append(full)
-        ratios.append(fraction / full)
+        fraction.append(_time(lambda data: images.decode(data, resize, 3), files))
+        full.append(_time(lambda data: _decode_fully(data, resize), files))
     mesh = states.make_mesh()
     network = pretrained(config, 3, mesh)
 
@@ -76,21 +78,16 @@ def _fractions(files) -> tuple[dict, dict]:
 
     rows = embed(lambda data, resize: images.decode(data, resize, 3)), embed(_decode_fully)
     cosines = np.sum(rows[0] * rows[1], axis=1)
-    megapixels = [np.prod(Image.open(file).size) / 1e6 for file in files]
-    figures = {
+    seconds = {"fraction": fraction, "full": full}
+    return {
         "cpu_ms_per_photo": {k: 1e3 * statistics.median(v) for k, v in seconds.items()},
-        "time_ratio": statistics.median(ratios),
-        "cosine": {"smallest": cosines.min(), "median": np.median(cosines)},
+        "time_ratio": _measure.ratios(fraction, full),
+        "cosine": _measure.spread(cosines),
+        "photos": _about(files),
     }
-    photos = {
-        "photos": len(files),
-        "megapixels": {"median": np.median(megapixels), "largest": max(megapixels)},
-        "network": config.network.name,
-    }
-    return figures, photos
 
 
-def _crop_ratio(files) -> dict:
+def _crop_ratio(files: list[pathlib.Path]) -> dict[str, Any]:
     """Rate of decoding and two crops over Pillow's with equal boxes, alternately, in CPU time."""
     contents = [file.read_bytes() for file in files]
     boxes = [
@@ -113,19 +110,16 @@ def _crop_ratio(files) -> dict:
         "photos", len(files), (256, 256, 3), None, lambda i: i,
         read=lambda i, decode: decode(contents[i]), crops=CROPS,
     )  # fmt: skip
-    every, ratios = np.arange(len(files)), []
+    every, theirs, ours = np.arange(len(files)), [], []
     assert (host_crops.fetch(dataset, every[:1], seed=0, step=0)[0] == pillow(0)).all()
     for _ in range(4 * REPEATS):
         start = time.process_time()
         images.map_indices(pillow, every)
         middle = time.process_time()
         host_crops.fetch(dataset, every, seed=0, step=0)
-        ratios.append((middle - start) / (time.process_time() - middle))
-    return {
-        "median": statistics.median(ratios),
-        "range": [min(ratios), max(ratios)],
-        "predicted": PREDICTED_CROP_RATIO,
-    }
+        theirs.append(middle - start)
+        ours.append(time.process_time() - middle)
+    return {"ratio": _measure.ratios(theirs, ours)}
 
 
 def _time(decode, files) -> float:

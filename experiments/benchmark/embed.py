@@ -8,9 +8,8 @@ that of the package efficientnet-lite-pytorch.
 import functools
 import importlib.util
 import pathlib
-import statistics
-import time
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
@@ -20,39 +19,28 @@ from cluster_jax.nets import backbone
 from cluster_jax.nets.backbone import Layers
 from cluster_jax.nets.norm import BatchNorm
 from cluster_jax.nets.pretrained import lite0
+from experiments.benchmark import _measure
 
-BATCH, SIDE, ROUNDS, SEED = 64, 224, 7, 0
+BATCH, SIDE, REPEATS, SEED = 64, 224, 7, 0
 
 
-def measure() -> tuple[dict, dict]:
-    """Medians of images/s, their ratio in each round, and the largest difference of features."""
+def measure() -> dict[str, Any]:
+    """Images/s of both, their ratio in each round, and the largest difference of features."""
     import torch
 
     images = np.random.default_rng(SEED).integers(0, 256, (BATCH, SIDE, SIDE, 3), dtype=np.uint8)
     sides = {"cluster_jax": _ours(), "torch": _torch()}
-    features = {name: embed(images) for name, embed in sides.items()}  # also compiles
-    rates: dict[str, list[float]] = {name: [] for name in sides}
-    for _ in range(ROUNDS):
-        for name, embed in sides.items():
-            start = time.perf_counter()
-            embed(images)
-            rates[name].append(BATCH / (time.perf_counter() - start))
-    ratios = [ours / theirs for ours, theirs in zip(*rates.values(), strict=True)]
-    figures = {
-        "images_per_second": {name: statistics.median(values) for name, values in rates.items()},
-        "ratio": statistics.median(ratios),
-        "ratio_range": [min(ratios), max(ratios)],
-        "largest_difference": float(np.abs(features["cluster_jax"] - features["torch"]).max()),
-    }
-    setup = {
-        "batch": BATCH,
-        "side": SIDE,
-        "rounds": ROUNDS,
-        "seed": SEED,
-        "cores": devices.cores(),
+    ours, theirs = (embed(images) for embed in sides.values())  # also compiles
+    calls = {name: functools.partial(embed, images) for name, embed in sides.items()}
+    times = _measure.alternate(calls, REPEATS)
+    return {
+        "images_per_second": {
+            name: _measure.spread([BATCH / t for t in values]) for name, values in times.items()
+        },
+        "ratio": _measure.ratios(times["torch"], times["cluster_jax"]),
+        "largest_difference": float(np.abs(ours - theirs).max()),
         "torch": torch.__version__,
     }
-    return figures, setup
 
 
 def _ours() -> Callable[[np.ndarray], np.ndarray]:

@@ -84,8 +84,8 @@ class Chip(NamedTuple):
 CHIPS = {"H100": Chip(989e12, 3.35e12), "H200": Chip(989e12, 4.8e12)}
 
 
-def measure(data: str | None = None, tiny: bool = False) -> tuple[dict, dict]:
-    """All figures, and how they were taken; what fails has its error in place of figures.
+def measure(data: str | None = None, tiny: bool = False) -> dict[str, Any]:
+    """All figures; what fails has its error in place of figures.
 
     Args:
         data: folder of CIFAR-10 prepared by TFDS as array_record; None: no training.
@@ -110,7 +110,7 @@ def measure(data: str | None = None, tiny: bool = False) -> tuple[dict, dict]:
     figures["profile"] = _checks.attempt(profile, profiled, tiny)
     if data is not None:
         figures["training"] = _checks.attempt(train, data)
-    return figures, {"device": jax.devices()[0].device_kind, "seed": 0, "tiny": tiny}
+    return figures
 
 
 def _say(name: str, figures: Any) -> None:
@@ -286,9 +286,9 @@ def predict(item: Item) -> dict[str, Any]:
     return {"gflops_per_image": flops / 1e9, "megabytes_per_image": moved / 1e6, **expected}
 
 
-def texts(figures: Mapping[str, Any], setup: Mapping[str, Any]) -> list[str]:
+def texts(figures: Mapping[str, Any], about: Mapping[str, Any]) -> list[str]:
     """The figures as Markdown, the rates beside what was predicted."""
-    device = setup["device"]
+    device = about["device"]
     predictions = io.read_json(PREDICTIONS)["rates"]
     chip = next((name for name in CHIPS if name in device), None)
     found = figures["rates"] | {f"PyTorch, byol {d}": f for d, f in figures["pytorch"].items()}
@@ -307,7 +307,7 @@ def texts(figures: Mapping[str, Any], setup: Mapping[str, Any]) -> list[str]:
     columns = ("images/s", "predicted", "of peak", "GFLOP/image", "memory GB", "first step s")
     checks = figures["checks"]
     parts = [
-        f"# {device}{', tiny sizes' * setup['tiny']}",
+        f"# {device}{', tiny sizes' * ('--tiny' in about['command'])}",
         f"Checks against the CPU: {len(checks['figures'])}; failed: "
         f"{', '.join(checks['failed']) or 'none'}.",
         tables.markdown(["", *columns], rows),

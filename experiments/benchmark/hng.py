@@ -1,14 +1,13 @@
 """NCL with hard negative generation at the paper's sizes, forward and backward, 64 rows.
 
 Compared with the same loss of a single row that forms all its mixtures, jitted and called 64 times,
-and with the forward and backward pass of a ResNet-18. Both losses draw the same mixing partners, so
-their values must agree.
+and with the forward and backward pass of a ResNet-18 (CIFAR stem, 32x32, float32, batch 128, one
+view, no optimizer). Both losses draw the same mixing partners, so their values must agree. Rows and
+full queues are normal noise; temporaries are those that XLA plans for the compiled function.
 """
 
-import statistics
-import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +19,7 @@ from cluster_jax.losses.hng import hard_negatives
 from cluster_jax.losses.ncl import neighborhood_contrast, target_weights
 from cluster_jax.nets import network
 from cluster_jax.nets.config import NetworkConfig, ProjectorConfig
+from experiments.benchmark import _measure
 
 ROWS, DIMENSIONS, QUEUE, NEIGHBORS, NEGATIVES, ROUNDS = 64, 512, 2000, 200, 400, 5
 MIXING, ALPHA, TEMPERATURE = (1 / 3, 2 / 3), 0.2, 0.05
@@ -35,55 +35,32 @@ class _Rows(NamedTuple):
     labeled: Array
 
 
-def measure() -> tuple[dict, dict]:
-    """Median times, measured alternately, medians of their ratios, and the size of temporaries."""
+def measure() -> dict[str, Any]:
+    """Times, measured alternately, their ratios, and the size of temporaries."""
     anchors, rows = _inputs()
     whole = jax.jit(jax.value_and_grad(_whole)).lower(anchors, rows).compile()
     single_rows = [
         (anchors[i], rows._replace(keys=rows.keys[i], views=rows.views[i])) for i in range(ROWS)
     ]
     one_row = jax.jit(jax.value_and_grad(_one_row)).lower(*single_rows[0]).compile()
-    runners = {
+    calls = {
         "whole": lambda: whole(anchors, rows),
         "calls": lambda: [one_row(*arguments) for arguments in single_rows],
         "network": _network(),
     }
-    _check(runners["whole"](), runners["calls"]())
-    jax.block_until_ready(runners["network"]())
-    times = {name: [] for name in runners}
-    for _ in range(REPEATS):
-        for name, run in runners.items():
-            times[name].append(_time(run))
-    figures = {
-        "seconds": {name: statistics.median(seconds) for name, seconds in times.items()},
-        "seconds_range": {name: [min(seconds), max(seconds)] for name, seconds in times.items()},
-        "calls_by_whole": _ratio(times["calls"], times["whole"]),
-        "share_of_network": _ratio(times["whole"], times["network"]),
+    _check(calls["whole"](), calls["calls"]())
+    jax.block_until_ready(calls["network"]())
+    times = _measure.alternate(calls, REPEATS)
+    return {
+        "seconds": {name: _measure.spread(values) for name, values in times.items()},
+        "calls_by_whole": _measure.ratios(times["calls"], times["whole"]),
+        "share_of_network": _measure.ratios(times["whole"], times["network"]),
         "temporaries_mb": {
             "whole": whole.memory_analysis().temp_size_in_bytes / 1e6,
             "one row": one_row.memory_analysis().temp_size_in_bytes / 1e6,
             "all mixtures": ROWS * NEGATIVES * ROUNDS * len(MIXING) * DIMENSIONS * 4 / 1e6,
         },
     }
-    setup = {
-        "data": "normal noise, float32, both queues full",
-        "rows": ROWS,
-        "dimensions": DIMENSIONS,
-        "queues": QUEUE,
-        "k_1": NEIGHBORS,
-        "k_2": NEGATIVES,
-        "rounds": ROUNDS,
-        "mixing": MIXING,
-        "repeats": REPEATS,
-        "seed": SEED,
-        "network": f"resnet18, CIFAR stem, 32x32, float32, batch {BATCH}, one view, no optimizer",
-        "seconds": "median over the repeats; seconds_range: smallest and largest",
-        "ratios": "median over the repeats, smallest and largest",
-        "temporaries_mb": "as planned by XLA for the compiled function; all mixtures: 64 x 4000 "
-        "x 512 floats, for comparison",
-        "device": jax.devices()[0].device_kind,
-    }
-    return figures, setup
 
 
 def _inputs() -> tuple[Array, _Rows]:
@@ -160,14 +137,3 @@ def _check(whole: tuple[Array, Array], calls: list[tuple[Array, Array]]) -> None
     values, gradients = (jnp.stack(x) for x in zip(*calls, strict=True))
     np.testing.assert_allclose(whole[0], jnp.mean(values), rtol=1e-4)
     np.testing.assert_allclose(whole[1], gradients / ROWS, atol=1e-3 * float(whole[1].max()))
-
-
-def _ratio(a: list[float], b: list[float]) -> dict:
-    ratios = [x / y for x, y in zip(a, b, strict=True)]
-    return {"median": statistics.median(ratios), "range": [min(ratios), max(ratios)]}
-
-
-def _time(run: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    jax.block_until_ready(run())
-    return time.perf_counter() - start

@@ -1,5 +1,6 @@
 """The command `cluster` on features that do not fit into memory, read in blocks from shards.
 
+The rows are Gaussian blobs with centers N(0, 1) and deviation 0.5, in float16.
 Memory is the highest resident memory of a process that runs the command, files it maps included.
 """
 
@@ -9,6 +10,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+from typing import Any
 
 import jax
 import numpy as np
@@ -39,17 +41,17 @@ PREDICTED = {
     "devices": "the same labels on one device and on four; centers within 1e-4",
 }
 RUN = """
-import json, pathlib, sys, time
+import json, sys, time
 start = time.perf_counter()
 from cluster_jax.cli import cluster
+from experiments.benchmark import _measure
 cluster.main(sys.argv[1:])
-status = pathlib.Path("/proc/self/status").read_text().splitlines()
-peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) / 1e3
-print(json.dumps({"seconds": time.perf_counter() - start, "peak_mb": peak}))
+figures = {"seconds": time.perf_counter() - start, "peak_mb": _measure.memory_mb()}
+print(json.dumps(figures))
 """
 
 
-def measure() -> tuple[dict, dict]:
+def measure() -> dict[str, Any]:
     """Peak memory, seconds and adjusted Rand index of both methods; devices against each other."""
     jax.config.update("jax_num_cpu_devices", 4)
     with tempfile.TemporaryDirectory() as folder:
@@ -58,20 +60,11 @@ def measure() -> tuple[dict, dict]:
         part.mkdir()
         for i in range(TREE_ROWS // SHARD_ROWS):
             os.link(everything / f"{i:03d}.npy", part / f"{i:03d}.npy")
-        figures = {
+        return {
             "kmeans": _run(everything, truth, "--method=kmeans", f"--k={BLOBS}"),
             "tree": _run(part, truth[:TREE_ROWS]),
             "devices": _devices(part),
         }
-    return figures, {
-        "data": f"{BLOBS} Gaussian blobs in {COLUMNS} columns, centers N(0, 1), deviation 0.5, "
-        f"float16, shards of {SHARD_ROWS:,} rows",
-        "rows": {"kmeans": ROWS, "tree": TREE_ROWS, "devices": DEVICE_ROWS},
-        "gigabytes": {"kmeans": ROWS * COLUMNS * 2e-9, "tree": TREE_ROWS * COLUMNS * 2e-9},
-        "predicted_before_measuring": PREDICTED,
-        "cores": len(os.sched_getaffinity(0)),
-        "seed": SEED,
-    }
 
 
 def _write(folder: pathlib.Path) -> np.ndarray:

@@ -5,23 +5,21 @@ the number of different files are hard links, which cost a folder's reader the s
 measured in a process of its own.
 """
 
-import concurrent.futures
 import dataclasses
-import multiprocessing
 import os
 import pathlib
-import resource
 import tempfile
 import time
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from cluster_jax.core import devices
 from cluster_jax.core.config import load_config, parse_section
 from cluster_jax.data import batches, datasets, host_crops, views
 from cluster_jax.data.images import DataConfig, Dataset
 from cluster_jax.pipeline import workdir
+from experiments.benchmark import _measure
 
 NAMES, CLASSES = 1_280_000, 1_000
 HEADERS = 10_000  # files whose headers are read, for comparison
@@ -35,47 +33,28 @@ SIDE, BATCH, STEPS = 256, 64, 60
 PREDICTED = {"seconds_to_first_batch": 8.0, "peak_memory_ratio": 1.02, "wait": 0.02}
 
 
-def measure() -> tuple[dict, dict]:
+def measure() -> dict[str, Any]:
     """Seconds and memory until the first batch; memory over sizes; share of time waited."""
     with tempfile.TemporaryDirectory() as root:
         different = _write_images(pathlib.Path(root) / "different")
         names = pathlib.Path(root) / "names"
         _link(different, names, NAMES)
-        start = _alone(_start, str(names))
+        start = _measure.alone(_start, str(names))
         streams = {}
         for size in SIZES:
             _link(different, pathlib.Path(root) / str(size), size)
             for crop in ("square", "host"):
-                streams[f"{crop} {size}"] = _alone(
-                    _stream, str(pathlib.Path(root) / str(size)), crop
-                )
+                folder = str(pathlib.Path(root) / str(size))
+                streams[f"{crop} {size}"] = _measure.alone(_stream, folder, crop)
     small, large = SIZES
-    figures = {
+    return {
         "start": start,
         "streams": streams,
         "peak_memory_ratio": {
             crop: streams[f"{crop} {large}"]["peak_mb"] / streams[f"{crop} {small}"]["peak_mb"]
             for crop in ("square", "host")
         },
-        "predicted": PREDICTED,
     }
-    setup = {
-        "names": NAMES,
-        "headers": HEADERS,
-        "sizes": SIZES,
-        "different_files": DIFFERENT,
-        "side": SIDE,
-        "batch": BATCH,
-        "steps": STEPS,
-        "cores": devices.cores(),
-    }
-    return figures, setup
-
-
-def _alone(function, *arguments):
-    context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
-        return pool.submit(function, *arguments).result()
 
 
 def _write_images(folder: pathlib.Path) -> list[pathlib.Path]:
@@ -122,7 +101,7 @@ def _batches(dataset: Dataset, steps: int):
 
 def _start(folder: str) -> dict:
     """From the config to the first batch; and what reading all headers would take."""
-    config, before = _config(folder, "square"), _resident_mb()
+    config, before = _config(folder, "square"), _measure.memory_mb("VmRSS")
     start = time.perf_counter()
     dataset = _load(config)
     loaded = time.perf_counter()
@@ -130,7 +109,7 @@ def _start(folder: str) -> dict:
     described = time.perf_counter()
     stream = _batches(dataset, 1)
     next(stream)
-    seconds, memory = time.perf_counter() - start, _resident_mb()
+    seconds, memory = time.perf_counter() - start, _measure.memory_mb("VmRSS")
     stream.close()
     assert dataset.sources is not None
     header = time.perf_counter()
@@ -167,11 +146,6 @@ def _stream(folder: str, crop: str) -> dict:
     return {
         "images_per_second": BATCH / seconds,
         "wait": waited / (time.perf_counter() - start),
-        "resident_mb": _resident_mb(),
-        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6,
+        "resident_mb": _measure.memory_mb("VmRSS"),
+        "peak_mb": _measure.memory_mb(),
     }
-
-
-def _resident_mb() -> float:
-    pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
-    return pages * resource.getpagesize() / 1e6

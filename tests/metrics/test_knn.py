@@ -5,7 +5,6 @@ import pytest
 from sklearn.model_selection import LeaveOneOut, cross_val_predict
 from sklearn.neighbors import KNeighborsClassifier
 
-from cluster_jax.metrics import knn
 from cluster_jax.metrics.knn import knn_accuracy
 
 
@@ -16,9 +15,8 @@ def _data(n, seed, d=6, classes=5):
     return features * rng.uniform(0.1, 9, (n, 1)), labels
 
 
-def test_leave_one_out_equals_scikit_learn(monkeypatch):
+def test_leave_one_out_equals_scikit_learn():
     features, labels = _data(150, 0)
-    monkeypatch.setattr(knn, "_BLOCK", 40 * 5)  # blocks of 40 rows
     ours = knn_accuracy(features, labels, n_neighbors=(1, 4, 20))
     for k, value in ours.items():
         model = KNeighborsClassifier(k, metric="cosine", algorithm="brute")
@@ -27,10 +25,9 @@ def test_leave_one_out_equals_scikit_learn(monkeypatch):
     assert 0.2 < ours[20] < 1
 
 
-def test_queries_equal_scikit_learn_in_small_blocks(monkeypatch):
+def test_queries_equal_scikit_learn():
     features, labels = _data(200, 1)
     queries, truth = _data(90, 2)
-    monkeypatch.setattr(knn, "_BLOCK", 7 * 5)
     ours = knn_accuracy(
         features, labels, n_neighbors=(5, 20, 200), queries=queries, query_labels=truth
     )

@@ -87,7 +87,7 @@ def test_float64_and_equal_rows(x64):
     ("features", "labels", "change", "message"),
     [
         (np.zeros(4), [0, 0, 1, 1], {}, "2-D"),
-        (np.zeros((4, 1)), [0, 0, 1], {}, "one label for each row"),
+        (np.zeros((4, 1)), [0, 0, 1], {}, "labels must have one entry for each of the 4 rows"),
         (np.full((4, 1), np.inf), [0, 0, 1, 1], {}, "infinity"),
         (np.zeros((4, 1)), [0, 0, 1, 1], {"holdout": 1.0}, "holdout"),
         (np.zeros((4, 1)), [0, 0, 1, 1], {"epochs": 0}, "positive"),
