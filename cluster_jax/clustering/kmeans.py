@@ -360,11 +360,19 @@ def _prepare(layout: Layout, x: Array) -> tuple[Array, Array, Array, Array]:
         # The second pass removes what rounding left of a mean far from zero.
         weights = (live / layout.n).astype(x.dtype)
         for _ in range(2):
-            gaps = (x - mean[None]) * weights[:, None]
-            mean += collectives.total(jnp.sum(gaps, axis=0), _AXIS)
+            mean += _total(layout, (x - mean[None]) * weights[:, None])
         x = jnp.where(live[:, None], x - mean[None], 0)
     mean_square = collectives.total(jnp.sum(jnp.sum(x * x, axis=1) / layout.n), _AXIS)
     return ops.l2_normalize(x) if layout.spherical else x, live, mean, mean_square
+
+
+def _total(layout: Layout, x: Array) -> Array:
+    """Sum of the rows of all devices, `[local, m] -> [m]`, with the same rounding on any number.
+
+    Rounding that differs would change a draw now and then, and with it all that follow.
+    """
+    sums = jnp.sum(x.reshape(-1, layout.chunk, x.shape[1]), axis=1)
+    return jnp.sum(collectives.gather(sums, _AXIS)[: -(-layout.n // layout.chunk)], axis=0)
 
 
 def _shrink(x: Array) -> tuple[Array, Array]:
@@ -393,8 +401,7 @@ def _draw_centers(layout: Layout, x: Array, live: Array, numbers: Array) -> Arra
         cross = 2 * ops.pairwise_dot(x, rows)
         squares = lengths[:, None] + jnp.sum(rows * rows, axis=1)[None] - cross
         closer = jnp.minimum(nearest[:, None], jnp.maximum(squares, 0))
-        sums = jnp.sum(jnp.sum(closer.reshape(-1, layout.chunk, trials), axis=1), axis=0)
-        sums = collectives.total(sums, _AXIS)
+        sums = _total(layout, closer)
         # Two rows nearer to each other than to all others give the same sum; the first is taken, so
         # that rounding, which differs with the number of devices, cannot decide.
         lowest = sums <= jnp.min(sums) * (1 + _TIE_ULPS * jnp.finfo(x.dtype).eps)

