@@ -149,6 +149,12 @@ def _trained(name: str, changes: dict[str, Any]) -> Callable[[NDArray, int, int,
     return train
 
 
+def _trained_on_smooth(x: NDArray, k: int, seed: int, metric: str) -> NDArray:
+    """k-means on what SimCLR has trained on smooth rows, in place of the features."""
+    rows = normalize_rows(smooth.fit(x, metric).smooth)
+    return _trained("nrcc", {"nrcc.weight": 0.0})(rows, k, seed, "cosine")
+
+
 # The number of clusters is given.
 GIVEN: dict[str, Callable[[NDArray, int, int, str], NDArray]] = {
     "SmoothTree": lambda x, k, seed, metric: (
@@ -164,6 +170,7 @@ GIVEN: dict[str, Callable[[NDArray, int, int, str], NDArray]] = {
     "TURTLE": lambda x, k, seed, _: trained_heads.turtle(x, k, seed),
     "TEMI": lambda x, k, seed, _: trained_heads.temi(x, k, seed),
     "SimCLR": _trained("nrcc", {"nrcc.weight": 0.0}),
+    "SimCLR on smooth rows": _trained_on_smooth,
     "SimCLR + NRCC": _trained("nrcc", {}),
     "NCC": _trained("ncc", {}),
 }
@@ -176,7 +183,7 @@ FOUND: dict[str, Callable[[NDArray, int, str], NDArray]] = {
     "Leiden": lambda x, seed, _: _leiden(x, seed),
     "EVoC": lambda x, seed, _: _evoc(x, seed),
 }
-TRAINED = ("TURTLE", "TEMI", "SimCLR", "SimCLR + NRCC", "NCC")
+TRAINED = ("TURTLE", "TEMI", "SimCLR", "SimCLR on smooth rows", "SimCLR + NRCC", "NCC")
 METHODS = [f"{name}, k given" for name in GIVEN] + list(FOUND)
 
 
