@@ -40,6 +40,8 @@ from experiments.number_of_clusters import peers
 from experiments.registry import Run
 
 FOLDER = pathlib.Path(__file__).parent
+# Rows, number of classes (for rows of "k given"), seed, metric -> labels.
+Method = Callable[[NDArray, int, int, str], NDArray]
 # What a peer needs besides the dependencies of the package.
 NEEDS = {"Leiden": "leidenalg", "EVoC": "evoc"}
 
@@ -123,12 +125,7 @@ def _evoc(x: NDArray, seed: int) -> NDArray:
     return peers.without_noise(x, np.asarray(labels))
 
 
-def _umap_hdbscan(x: NDArray, seed: int) -> NDArray:
-    points = reduce(x, metric="euclidean", seed=seed)
-    return peers.hdbscan(points, max(5, len(x) // 100))
-
-
-def _trained(name: str, changes: dict[str, Any]) -> Callable[[NDArray, int, int, str], NDArray]:
+def _trained(name: str, changes: dict[str, Any]) -> Method:
     """k-means on what `name`_features, or `name`_digits on pixels, has trained in 500 steps."""
 
     def train(x: NDArray, k: int, seed: int, metric: str) -> NDArray:
@@ -155,36 +152,34 @@ def _trained_on_smooth(x: NDArray, k: int, seed: int, metric: str) -> NDArray:
     return _trained("nrcc", {"nrcc.weight": 0.0})(rows, k, seed, "cosine")
 
 
-# The number of clusters is given.
-GIVEN: dict[str, Callable[[NDArray, int, int, str], NDArray]] = {
-    "SmoothTree": lambda x, k, seed, metric: (
+METHODS: dict[str, Method] = {
+    "SmoothTree, k given": lambda x, k, seed, metric: (
         SmoothTree(metric, n_clusters=k, random_state=seed).fit(x).labels_
     ),
-    "k-means on smooth rows": lambda x, k, seed, metric: _kmeans(
+    "k-means on smooth rows, k given": lambda x, k, seed, metric: _kmeans(
         smooth.fit(x, metric).smooth, k, seed
     ),
-    "k-means": lambda x, k, seed, _: _kmeans(x, k, seed),
-    "k-means, balanced": lambda x, k, seed, _: _balanced(x, k, seed),
-    "spectral clustering": lambda x, k, seed, _: _spectral(x, k, seed),
-    "DROWCULA: UMAP + k-means": lambda x, k, seed, _: _drowcula(x, k, seed),
-    "TURTLE": lambda x, k, seed, _: trained_heads.turtle(x, k, seed),
-    "TEMI": lambda x, k, seed, _: trained_heads.temi(x, k, seed),
-    "SimCLR": _trained("nrcc", {"nrcc.weight": 0.0}),
-    "SimCLR on smooth rows": _trained_on_smooth,
-    "SimCLR + NRCC": _trained("nrcc", {}),
-    "NCC": _trained("ncc", {}),
+    "k-means, k given": lambda x, k, seed, _: _kmeans(x, k, seed),
+    "k-means, balanced, k given": lambda x, k, seed, _: _balanced(x, k, seed),
+    "spectral clustering, k given": lambda x, k, seed, _: _spectral(x, k, seed),
+    "DROWCULA: UMAP + k-means, k given": lambda x, k, seed, _: _drowcula(x, k, seed),
+    "TURTLE, k given": lambda x, k, seed, _: trained_heads.turtle(x, k, seed),
+    "TEMI, k given": lambda x, k, seed, _: trained_heads.temi(x, k, seed),
+    "SimCLR, k given": _trained("nrcc", {"nrcc.weight": 0.0}),
+    "SimCLR on smooth rows, k given": _trained_on_smooth,
+    "SimCLR + NRCC, k given": _trained("nrcc", {}),
+    "NCC, k given": _trained("ncc", {}),
+    "SmoothTree": lambda x, _, seed, metric: SmoothTree(metric, random_state=seed).fit(x).labels_,
+    "k-means, silhouette": lambda x, *_: peers.kmeans_silhouette(x),
+    "DROWCULA, silhouette": lambda x, _k, seed, _: peers.kmeans_silhouette(_map(x, seed)),
+    "UMAP + HDBSCAN n/100": lambda x, _k, seed, _: peers.hdbscan(
+        reduce(x, metric="euclidean", seed=seed), max(5, len(x) // 100)
+    ),
+    "Leiden": lambda x, _k, seed, _: _leiden(x, seed),
+    "EVoC": lambda x, _k, seed, _: _evoc(x, seed),
 }
-# It is found.
-FOUND: dict[str, Callable[[NDArray, int, str], NDArray]] = {
-    "SmoothTree": lambda x, seed, metric: SmoothTree(metric, random_state=seed).fit(x).labels_,
-    "k-means, silhouette": lambda x, seed, _: peers.kmeans_silhouette(x),
-    "DROWCULA, silhouette": lambda x, seed, _: peers.kmeans_silhouette(_map(x, seed)),
-    "UMAP + HDBSCAN n/100": lambda x, seed, _: _umap_hdbscan(x, seed),
-    "Leiden": lambda x, seed, _: _leiden(x, seed),
-    "EVoC": lambda x, seed, _: _evoc(x, seed),
-}
-TRAINED = ("TURTLE", "TEMI", "SimCLR", "SimCLR on smooth rows", "SimCLR + NRCC", "NCC")
-METHODS = [f"{name}, k given" for name in GIVEN] + list(FOUND)
+# Names begin like these where a training is compiled for every set: no call before warms it up.
+TRAINED = ("TURTLE", "TEMI", "SimCLR", "NCC")
 
 
 def read(file: pathlib.Path) -> tuple[NDArray, NDArray, str]:
@@ -199,11 +194,7 @@ def read(file: pathlib.Path) -> tuple[NDArray, NDArray, str]:
 def run(x: NDArray, y: NDArray, metric: str, title: str, seed: int) -> dict[str, Any]:
     """Scores and CPU seconds of a method."""
     started = time.process_time()
-    if title.endswith(", k given"):
-        name = title.removesuffix(", k given")
-        labels = GIVEN[name](x, len(np.unique(y)), seed, metric)
-    else:
-        labels = FOUND[title](x, seed, metric)
+    labels = METHODS[title](x, len(np.unique(y)), seed, metric)
     seconds = round(time.process_time() - started, 2)
     return {**scores(y, np.asarray(labels).astype(np.int64)), "seconds": seconds}
 
@@ -219,47 +210,50 @@ def installed(title: str) -> bool:
 
 def summary(lines: Sequence[dict[str, Any]]) -> str:
     """ACC of every method on every whole set, with the k that was found, and all CPU seconds."""
-    whole = [line for line in lines if line["tail"] == 1]
-    names = list(dict.fromkeys(line["set"] for line in whole))
+    names = list(dict.fromkeys(line["set"] for line in lines))
     rows = []
-    for title in METHODS:
-        own = [line for line in whole if line["method"] == title]
+    for title, own in _by_method(lines):
         cells, means = [], []
-        for name in names:
-            cell = [line for line in own if line["set"] == name]
+        for cell in ([line for line in own if line["set"] == name] for name in names):
             means += [np.mean([line["acc"] for line in cell])] if cell else []
-            found = ", ".join(map(str, dict.fromkeys(line["k"] for line in cell)))
-            given = title.endswith("given")
-            text = f"{means[-1]:.3f}{'' if given else f'; {found}'}" if cell else ""
-            cells.append(text)
-        if means:
-            every = f"{np.mean(means):.3f}" if len(means) == len(names) else ""
-            seconds = np.mean([line["seconds"] for line in own])
-            rows.append([title, *cells, every, f"{seconds:.1f}"])
+            found = "" if title.endswith("given") else f"; {_numbers(cell)}"
+            cells.append(f"{means[-1]:.3f}{found}" if cell else "")
+        every = f"{np.mean(means):.3f}" if len(means) == len(names) else ""
+        rows.append([title, *cells, every, _seconds(own)])
     return tables.markdown(["ACC; k found", *names, "mean", "CPU s a set"], rows)
+
+
+def _by_method(lines: Sequence[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]]]]:
+    """The lines of every method that has some."""
+    groups = [(title, [line for line in lines if line["method"] == title]) for title in METHODS]
+    return [(title, own) for title, own in groups if own]
+
+
+def _numbers(lines: Sequence[dict[str, Any]]) -> str:
+    return ", ".join(map(str, dict.fromkeys(line["k"] for line in lines)))
+
+
+def _seconds(lines: Sequence[dict[str, Any]]) -> str:
+    return f"{np.mean([line['seconds'] for line in lines]):.1f}"
 
 
 def page(lines: Sequence[dict[str, Any]]) -> str:
     """The summary, and a table for every set and tail."""
-    parts = [summary(lines)] if any(line["tail"] == 1 for line in lines) else []
+    whole = [line for line in lines if line["tail"] == 1]
+    parts = [summary(whole)] if whole else []
     for name, ratio in dict.fromkeys((line["set"], line["tail"]) for line in lines):
         own = [line for line in lines if (line["set"], line["tail"]) == (name, ratio)]
         columns = [name + (f", tail {ratio:g}" if ratio > 1 else ""), "ACC", "NMI", "ARI"]
         columns += ["balanced", "3 largest", "3 smallest"] if ratio > 1 else []
-        columns += ["k", "CPU s"]
         rows = []
-        for title in METHODS:
-            cell = [line for line in own if line["method"] == title]
-            if not cell:
-                continue
-            recalls = np.array([line["recalls"] for line in cell])
+        for title, cell in _by_method(own):
             row = [title, *(tables.mean([x[m] for x in cell]) for m in ("acc", "nmi", "ari"))]
             if ratio > 1:
+                recalls = np.array([line["recalls"] for line in cell])
                 parted = recalls, recalls[:, :3], recalls[:, -3:]
                 row += [tables.mean(part.mean(axis=1).tolist()) for part in parted]
-            row += [", ".join(map(str, dict.fromkeys(line["k"] for line in cell)))]
-            rows.append([*row, f"{np.mean([line['seconds'] for line in cell]):.1f}"])
-        parts.append(tables.markdown(columns, rows))
+            rows.append([*row, _numbers(cell), _seconds(cell)])
+        parts.append(tables.markdown([*columns, "k", "CPU s"], rows))
     return "\n\n".join(parts)
 
 
@@ -280,9 +274,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     origin = {"commit": provenance.commit(), "machine": tables.machine()}
     blobs = np.random.default_rng(0).normal(size=(400, 8)) + 9 * np.eye(8)[np.arange(400) % 8]
     for title in titles if flags.files else []:
-        if (
-            title.removesuffix(", k given") not in TRAINED
-        ):  # What numba compiles once counts for no set.
+        if not title.startswith(TRAINED):  # What numba compiles once counts for no set.
             run(blobs.astype(np.float32), np.arange(400) % 8, "euclidean", title, 0)
     for file in flags.files:
         x, y, metric = read(file)

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cluster_jax.cli import exit_codes
+from cluster_jax.evaluation import summary
 from experiments import registry, results, tables
 from experiments.registry import Cell, Table
 from experiments.run import numbers_of, parser, seeds_of
@@ -29,25 +30,12 @@ PATHS = {
     "minutes": ("provenance.seconds.train_and_embed", 1 / 60),
 }
 SHOWN = 12  # pairs of rows in another order than the paper's, the largest differences first
-# Provenance that is stated once for a table where all rows agree, and the words for it.
-STATED = {
-    "data": "images",
-    "images_trained": "trained on",
-    "images_scored": "scored",
-    "labels_used_for": "labels used for",
-    "pretrained": "pretrained network",
-    "number_of_clusters": "number of clusters",
-    "clusters_given_to_training": "clusters given to the training",
-    "checkpoint": "checkpoint",
-    "kmeans_n_init": "starts of k-means",
-    "steps": "steps",
-    "batch_size": "batch",
-    "devices": "devices",
-    "precision": "precision",
-    "machine": "machine",
-    "versions": "versions",
-    "commit": "commit",
-}
+# Provenance that is stated once for a table where all rows agree.
+STATED = (
+    "data images_trained images_scored labels_used_for pretrained number_of_clusters "
+    "clusters_given_to_training checkpoint kmeans_n_init steps batch_size devices precision "
+    "machine versions commit"
+)
 
 
 class Value(NamedTuple):
@@ -74,10 +62,15 @@ def lookup(row: Mapping[str, Any], score: str, metric: str) -> float | None:
     """A metric of a run, in percent where the papers have percent."""
     prefix = score if score.endswith("_") else f"{score}."
     path, factor = PATHS.get(metric, (f"metrics.{prefix}{metric.lower()}", 100.0))
-    value: Any = row
-    for part in path.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
+    value = entry(row, path)
     return None if value is None else factor * value
+
+
+def entry(values: Any, path: str) -> Any:
+    """The entry of nested dictionaries under dotted keys, or None."""
+    for part in path.split("."):
+        values = values.get(part) if isinstance(values, Mapping) else None
+    return values
 
 
 def collect(
@@ -170,20 +163,15 @@ def orderings(values: Sequence[Value]) -> str:
 def provenance(blocks: Sequence[Mapping[str, Any]]) -> str:
     """What all rows have in common, and the names of what they do not."""
     stated, differing = [], []
-    for name, words in STATED.items():
+    for name in STATED.split():
         found = {json.dumps(block.get(name), sort_keys=True) for block in blocks}
+        words = summary.entry_name(name)
         if len(found) > 1:
             differing.append(words)
         elif (value := blocks[0].get(name)) is not None:
-            stated.append(f"{words}: {_plain(value)}")
+            stated.append(f"{words}: {summary.format_value(value, decimals=False)}")
     text = f"Ours: {'; '.join(stated)}."
     return text + (f" Rows differ in: {', '.join(differing)}." if differing else "")
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{k} {_plain(v)}" for k, v in value.items() if v is not None)
-    return ", ".join(map(_plain, value)) or "nothing" if isinstance(value, list) else str(value)
 
 
 def page(paper: str, number: str, flags: Any, rows: Mapping[str, Any]) -> str:

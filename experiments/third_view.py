@@ -19,7 +19,7 @@ from scipy import stats
 
 from cluster_jax.cli import exit_codes
 from cluster_jax.core import io
-from experiments import results, run, tables
+from experiments import results, run, table, tables
 from experiments.nrcc.tables import NORMALIZED
 from experiments.registry import Run
 
@@ -58,13 +58,8 @@ def plan(name: str, view: str) -> Run:
 
 def metric(row: Mapping[str, Any], paths: str) -> float:
     """A metric of a run; the first of several paths that it has."""
-    for path in paths.split():
-        value: Any = row["metrics"]
-        for part in path.split("."):
-            value = value.get(part) if isinstance(value, Mapping) else None
-        if value is not None:
-            return float(value)
-    raise KeyError(paths)
+    found = (table.entry(row["metrics"], path) for path in paths.split())
+    return next(float(value) for value in found if value is not None)
 
 
 def compare(first: Sequence[float], second: Sequence[float]) -> tuple[float, float, float, float]:
@@ -106,33 +101,24 @@ def page(rows: Mapping[str, Mapping[str, Any]]) -> str:
         view = next(v for v in VIEWS if plan(name, v).changes == row["changes"])
         if "metrics" in row:
             cells.setdefault((name, view), {})[row["seed"]] = row
-    names = list(dict.fromkeys(name for name, _ in cells))
     parts, tests = [], []
-    for name in names:
+    for name in dict.fromkeys(name for name, _ in cells):
         lines = []
-        for view in VIEWS:
-            own = [row for _, row in sorted(cells.get((name, view), {}).items())]
-            if not own:
-                continue
-            lines.append(
-                [view, *(tables.mean([metric(r, p) for r in own]) for p in PATHS.values())]
-            )
+        for view in (view for view in VIEWS if (name, view) in cells):
+            own = [row for _, row in sorted(cells[name, view].items())]
+            means = (tables.mean([metric(row, path) for row in own]) for path in PATHS.values())
+            lines.append([view, *means])
         parts.append(tables.markdown([name, *PATHS], lines))
-        for first, second in PAIRS:
-            both = sorted(
-                cells.get((name, first), {}).keys() & cells.get((name, second), {}).keys()
-            )
-            if len(both) < 2:
-                continue
-            values = [
-                [100 * metric(cells[name, view][seed], "kmeans.acc") for seed in both]
-                for view in (first, second)
-            ]
-            tests.append((name, first, second, len(both), *compare(*values)))
+        for pair in PAIRS:
+            sides = [cells.get((name, view), {}) for view in pair]
+            seeds = sorted(sides[0].keys() & sides[1].keys())
+            if len(seeds) > 1:
+                both = ([100 * metric(side[s], "kmeans.acc") for s in seeds] for side in sides)
+                title = f"{name}: {' against '.join(pair)}"
+                tests.append((title, len(seeds), *compare(*both)))
     lines = []
-    corrected = holm([test[6] for test in tests])
-    for (name, first, second, n, mean, spread, p, least), q in zip(tests, corrected, strict=True):
-        title = f"{name}: {first} against {second}"
+    corrected = holm([p for *_, p, _ in tests])
+    for (title, n, mean, spread, p, least), q in zip(tests, corrected, strict=True):
         difference = f"{mean:+.2f} ± {spread:.2f}"
         lines.append([title, n, difference, f"{p:.3f}", f"{q:.3f}", f"{least:.2f}"])
     columns = ["k-means ACC, in points", "pairs", "difference", "p", "p, Holm", "found at 80 %"]

@@ -2,6 +2,7 @@
 
 import ast
 import pathlib
+import typing
 
 import numpy as np
 import pytest
@@ -72,7 +73,8 @@ def test_what_finds_the_clusters():
     assert {name for name, method in methods.items() if method == "tree"} == users
     assert {methods[name] for name in set(methods) - users} == {"gridshift"}
     # One list for the key and for the command.
-    assert set(options.FINDERS) == set(options.CLUSTERINGS) - {"kmeans"}
+    finders = typing.get_args(options.EvalConfig.__annotations__["method"])
+    assert set(finders) == set(options.CLUSTERINGS) - {"kmeans"}
 
 
 @pytest.mark.parametrize("name", config_names())

@@ -178,7 +178,7 @@ def test_a_page_has_ours_beside_the_paper_and_the_orderings_that_differ(tmp_path
     assert "Orderings by ACC: of 44 pairs of rows that the paper orders, 0 are in the other" in text
     assert "BYOL is above " not in text  # of rows with runs, the paper has MoCo and SimSiam below
     assert "NCC is above NCC, uniformity only" not in text  # equal here
-    assert "trained on: 1797" in text
+    assert "Images trained: 1,797" in text
     assert "papers/ncc.txt, line 202" in text
     changed = flags.results.read_text().replace('"acc": 0.5', '"acc": 0.05')
     flags.results.write_text(changed)
@@ -294,7 +294,7 @@ def test_a_run_without_training_from_command_to_page(tmp_path, monkeypatch, caps
     text = (tmp_path / "page.md").read_text()
     assert text in capsys.readouterr().out
     assert "| spectral clustering, p = 1, q = 0 | 100.0 | - |  |" in text
-    assert "a generated graph of 6 clusters of 100 vertices" in text
+    assert "Data: a generated graph of 6 clusters of 100 vertices" in text
     assert "Generated data, the same at every scale." in text
 
 
@@ -381,7 +381,7 @@ def test_methods_that_train_are_told_k_and_no_labels(monkeypatch, metric):
 
     monkeypatch.setattr(peers.pipeline, "run_pipeline", run_pipeline)
     x = np.repeat(np.arange(12) // 4, 64).reshape(12, 64).astype(np.float32)
-    assert peers.GIVEN["NCC"](x, 3, 0, metric).tolist() == [0] * 4 + [1] * 4 + [2] * 4
+    assert peers.METHODS["NCC, k given"](x, 3, 0, metric).tolist() == [0] * 4 + [1] * 4 + [2] * 4
 
 
 def test_third_views_are_paired_by_seed(tmp_path, trained, monkeypatch):

@@ -28,8 +28,8 @@ SURFACE = {
         Contingency accuracy collapse contingency knn_accuracy linear_probe matching purity scores
         silhouette""",
     "cluster_jax.clustering": """
-        GridShift KMeansResult Neighbors SmoothTree cluster_linkage cut_tree kmeans kmeans_blocks
-        label_spreading nearest reduce sinkhorn""",
+        GridShift KMeansResult Neighbors SmoothTree cut_tree kmeans kmeans_blocks
+        label_spreading linkage_of_means nearest reduce sinkhorn""",
     "cluster_jax.nets": """
         Network NetworkConfig Outputs PredictorConfig ProjectorConfig classifier classify make
         names""",

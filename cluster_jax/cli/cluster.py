@@ -75,7 +75,7 @@ def _run(
     import jax
 
     from cluster_jax.core import devices
-    from cluster_jax.evaluation import assignments, report, report_data
+    from cluster_jax.evaluation import assignments, report
 
     shards = inputs.shards
     if shards is None:
@@ -124,16 +124,15 @@ def _run(
         large.write_assignments(workdir / workdirs.ASSIGNMENTS, all_rows)
         labels = None if labels is None else labels[all_rows.sample]
     tree, names = result.tree, None if inputs.labels is None else inputs.labels.names
-    data = report_data.of_clusters(
-        result,
+    data = report.ReportData(
         title=pathlib.Path(flags.features).name,
         results=results,
+        clustering=result,
         true_labels=labels,
         label_names=names,
         sources=inputs.features.names,
         linkage=None if tree is None else tree.cluster_linkage_,
         features=clusters.rows_of_likeness(tree, inputs.features.values, str(options.metric)),
-        **({"outliers": None} if options.method == "kmeans" else {}),
     )
     report.write_report(workdir / workdirs.REPORT, data)
     # Written last, because its presence marks the run as finished.

@@ -102,14 +102,14 @@ def _correct(flags: argparse.Namespace) -> str:
 
 def _known(workdir: Any, corrected: Any, names: Sequence[str]) -> dict[str, Any]:
     """What the report of a run of images shows beside its table: images, labels, and features."""
-    from cluster_jax.clustering.tree import cluster_linkage
+    from cluster_jax.clustering.tree import linkage_of_means
     from cluster_jax.data import splits
     from cluster_jax.data.images import select
     from cluster_jax.evaluation import assignments
     from cluster_jax.pipeline import inference
 
     run = inference.read(workdir)
-    linkage = cluster_linkage(run.features, corrected.labels)
+    linkage = linkage_of_means(run.features, corrected.labels)
     dataset, _ = splits.load(run.config.data, run.config.novel)
     sources = dataset.sources or tuple(map(str, range(dataset.size)))
     if list(sources) != [assignments.unescaped(name) for name in names]:

@@ -29,7 +29,7 @@ runs on all devices of a mesh, as NCC's E-step does. Choose it for a known numbe
 rows of many dimensions. `kmeans_blocks` reads rows that do not fit into memory block by block.
 
 `label_spreading` spreads labels over the graph of nearest neighbors (Zhou et al. 2004), `sinkhorn`
-balances the sizes of classes, `nearest` searches neighbors, and `cluster_linkage` with `cut_tree`
+balances the sizes of classes, `nearest` searches neighbors, and `linkage_of_means` with `cut_tree`
 merges clusters by the similarity of their means.
 """
 
@@ -49,6 +49,9 @@ if TYPE_CHECKING:
     from cluster_jax.clustering.reduce import reduce as reduce
     from cluster_jax.clustering.smooth_tree import SmoothTree as SmoothTree
     from cluster_jax.clustering.transport import sinkhorn as sinkhorn
-    from cluster_jax.clustering.tree import cluster_linkage as cluster_linkage, cut_tree as cut_tree
+    from cluster_jax.clustering.tree import (
+        linkage_of_means as linkage_of_means,
+        cut_tree as cut_tree,
+    )
 else:
     __getattr__, __dir__, __all__ = lazy.exports(__name__)

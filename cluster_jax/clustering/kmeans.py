@@ -134,8 +134,7 @@ def kmeans(
     rows = numeric(x, "x")
     n, d = rows.shape
     _check_options(n, n_clusters, metric, n_init, max_iter, seed)
-    k, spherical = int(n_clusters), metric == "spherical"
-    mesh = _rows_mesh(mesh)
+    k, spherical, mesh = int(n_clusters), metric == "spherical", _rows_mesh(mesh)
     layout = _make_layout(n, d, k, mesh.size, mesh.devices.flat[0].platform, spherical)
     cast, offset = _cast(rows, spherical)
     padded = np.pad(cast, ((0, layout.local * mesh.size - n), (0, 0)))
@@ -223,15 +222,8 @@ def kmeans_blocks(
     if init is None:
         count = min(n, max(_MIN_SAMPLE, _SAMPLE_PER_CLUSTER * k))
         sample = np.sort(np.random.default_rng(seed).choice(n, count, replace=False))
-        init = kmeans(
-            x[sample],
-            k,
-            metric=metric,
-            n_init=n_init,
-            max_iter=_SAMPLE_ITERATIONS,
-            seed=seed,
-            mesh=mesh,
-        ).centers
+        how: dict[str, Any] = {"metric": metric, "n_init": n_init, "seed": seed, "mesh": mesh}
+        init = kmeans(x[sample], k, max_iter=_SAMPLE_ITERATIONS, **how).centers
     centers = np.asarray(init, np.float64)
     if centers.shape != (k, d) or not np.isfinite(centers).all():
         raise ValueError(f"init must be finite and of shape {k, d}; got shape {centers.shape}")

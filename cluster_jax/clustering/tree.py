@@ -9,7 +9,7 @@ from cluster_jax.core import arrays
 from cluster_jax.core.checks import InputError
 
 
-def cluster_linkage(features: NDArray, labels: ArrayLike) -> NDArray:
+def linkage_of_means(features: NDArray, labels: ArrayLike) -> NDArray:
     """Average linkage of the clusters' mean unit rows, by cosine distance.
 
     Args:
@@ -22,7 +22,7 @@ def cluster_linkage(features: NDArray, labels: ArrayLike) -> NDArray:
         merge, the distance at which they do, and the clusters below.
 
     Example:
-        >>> cluster_linkage(np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0]]), [0, 1, 1])
+        >>> linkage_of_means(np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0]]), [0, 1, 1])
         array([[0., 1., 1., 2.]])
     """
     ids, codes = np.unique(np.asarray(labels), return_inverse=True)
@@ -38,7 +38,7 @@ def cut_tree(linkage: ArrayLike, n_groups: int) -> NDArray:
     """The group of each cluster when nearby clusters merge until `n_groups` are left.
 
     Args:
-        linkage: from `cluster_linkage`, `[k - 1, 4]`.
+        linkage: from `linkage_of_means`, `[k - 1, 4]`.
         n_groups: 1 to k.
 
     Returns:
@@ -49,7 +49,7 @@ def cut_tree(linkage: ArrayLike, n_groups: int) -> NDArray:
 
     Example:
         >>> features = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
-        >>> cut_tree(cluster_linkage(features, [0, 1, 2]), 2)
+        >>> cut_tree(linkage_of_means(features, [0, 1, 2]), 2)
         array([0, 0, 1])
     """
     linkage = np.asarray(linkage, np.float64)

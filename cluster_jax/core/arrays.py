@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_array
 
+from cluster_jax.core.checks import InputError
+
 # Elements of a float64 block of rows (32 MB), so that a large data set is never copied whole.
 _BLOCK = 2**22
 
@@ -90,17 +92,17 @@ def numeric(values: ArrayLike, name: str, largest: float = np.inf) -> NDArray:
     dimensions and names the position of a non-finite value.
 
     Raises:
-        ValueError, TypeError: the input is invalid, or has a number beyond `largest`.
+        InputError, TypeError: the input is invalid, or has a number beyond `largest`.
 
     Example:
         >>> numeric([[1, 2], [3, 4]], "X").dtype.kind
         'i'
-        >>> numeric([[1.0], [float("nan")]], "X")
+        >>> numeric([[1.0], [float("nan")]], "X")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        ValueError: X must be finite; got NaN or infinity in 1 of 2 rows, first nan at [1, 0]
+        cluster_jax.core.checks.InputError: X must be finite; got NaN or infinity in 1 ...
     """
     if np.ma.isMaskedArray(values) and np.ma.is_masked(values):
-        raise ValueError(
+        raise InputError(
             f"{name} must have no masked entries; got {np.ma.count_masked(values)}: fill them or "
             "drop their rows"
         )
@@ -110,11 +112,12 @@ def numeric(values: ArrayLike, name: str, largest: float = np.inf) -> NDArray:
         )
     except (TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise type(error)(f"{name} must be an array of numbers; got an error: {reason}") from error
+        kind = TypeError if isinstance(error, TypeError) else InputError
+        raise kind(f"{name} must be an array of numbers; got an error: {reason}") from error
     if array.dtype.kind not in "biuf":
-        raise ValueError(f"{name} must hold numbers; got an array of {array.dtype}")
+        raise InputError(f"{name} must hold numbers; got an array of {array.dtype}")
     if array.ndim != 2:
-        raise ValueError(
+        raise InputError(
             f"{name} must be a 2-D array, rows by columns; got shape {array.shape}. Reshape your "
             f"data with {name}.reshape(-1, 1) if it has a single column"
         )
@@ -122,12 +125,12 @@ def numeric(values: ArrayLike, name: str, largest: float = np.inf) -> NDArray:
     if not finite.all():
         rows = int((~finite).any(axis=1).sum())
         i, k = np.argwhere(~finite)[0]
-        raise ValueError(
+        raise InputError(
             f"{name} must be finite; got NaN or infinity in {rows} of {len(array)} rows, first "
             f"{array[i, k]} at [{i}, {k}]"
         )
     size = max(float(array.max(initial=0)), -float(array.min(initial=0)))
     if size > largest:
         wanted = f"between -{largest:g} and {largest:g}, so that their squares are numbers"
-        raise ValueError(f"{name} must be {wanted}; got {size:g}: scale them")
+        raise InputError(f"{name} must be {wanted}; got {size:g}: scale them")
     return array

@@ -62,6 +62,11 @@ def below_one(name: str, value: float) -> None:
     _number(name, value, lambda: 0 <= value < 1, "at least 0 and below 1")
 
 
+def share(name: str, value: float) -> None:
+    """Raises an `InputError` unless `0 < value < 1`."""
+    _number(name, value, lambda: 0 < value < 1, "between 0 and 1, without them")
+
+
 def whole(name: str, value: int, least: int, most: int = 2**53) -> None:
     """Raises an `InputError` unless `value` is an integer between `least` and `most`.
 

@@ -39,6 +39,7 @@ class Clustering(NamedTuple):
         outliers: bool `[n]`, rows of clusters that are too small to count; k-means has none.
         curve: GridShift's scan over bandwidths, or None.
         tree: the fitted SmoothTree, or None.
+        membership: probabilities of the clusters of SmoothTree; None for GridShift and k-means.
     """
 
     metrics: dict[str, Any]
@@ -49,11 +50,7 @@ class Clustering(NamedTuple):
     outliers: NDArray
     curve: BandwidthCurve | None = None
     tree: SmoothTree | None = None
-
-    @property
-    def membership(self) -> Membership | None:
-        """Probabilities of the clusters of SmoothTree; None for GridShift and k-means."""
-        return None if self.tree is None else self.tree.membership_
+    membership: Membership | None = None
 
 
 def cluster(
@@ -209,8 +206,8 @@ def run_tree(
     }
     distances = arrays.distances_to_centers(sharp, centers, labels).astype(np.float32)
     labels = labels.astype(np.int32)
-    points = np.empty((n, 0), np.float32)
-    return Clustering(metrics, points, centers, labels, distances, outliers, tree=model)
+    points, member = np.empty((n, 0), np.float32), model.membership_
+    return Clustering(metrics, points, centers, labels, distances, outliers, None, model, member)
 
 
 def rows_of_likeness(tree: SmoothTree | None, features: NDArray, metric: str = "cosine") -> NDArray:

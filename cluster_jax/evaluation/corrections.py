@@ -12,6 +12,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.data import splits
 from cluster_jax.evaluation import assignments, clusters, summary
 from cluster_jax.evaluation.assignments import Table
+from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.report_data import ReportData
 
 # Label of images that are in a wrong cluster and in no other, as that of scikit-learn's noise.
@@ -116,15 +117,11 @@ def report_data(
     else:
         metrics[summary.shown(metrics)] = scores
     features = known.get("features", points)
-    data = ReportData(
+    means, outliers = arrays.cluster_means(features, codes), np.zeros(len(codes), bool)
+    distances = arrays.distances_to_centers(features, means, codes)
+    return ReportData(
         title=f"{title}, corrected: {corrected.summary}",
         results={**results, "metrics": metrics},
-        points=points,
-        cluster_labels=corrected.labels,
-        distances=arrays.distances_to_cluster_means(features, codes, features, codes),
-        outliers=None,
-        true_labels=None,
-        label_names=None,
-        sources=tuple(assignments.unescaped(row[table.name]) for row in rows),
+        clustering=Clustering(scores, points, means, corrected.labels, distances, outliers),
+        **{"sources": tuple(assignments.unescaped(row[table.name]) for row in rows), **known},
     )
-    return data._replace(**known)

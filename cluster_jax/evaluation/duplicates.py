@@ -73,20 +73,20 @@ def cards(shown: Shown) -> list[tuple[int, list[tuple[int, str, str, float, str]
     Each image is a tuple of the number of its point in the report (-1 for none), its name, its
     kind, its similarity, and its thumbnail.
     """
-    found = shown.found
-    places = [np.flatnonzero(found.groups == g) for g in range(min(found.n_groups, MAX_GROUPS))]
-    kept = np.concatenate([group[:MAX_COPIES] for group in places])
-    images = thumbnails.thumbnails(shown.fetch_images, found.images[kept], THUMBNAIL_SIDE)
+    found, made = shown.found, []
     point_of = None if shown.rows is None else {row: i for i, row in enumerate(shown.rows.tolist())}
-    copies = {}
-    for place, image in zip(kept.tolist(), images, strict=True):
-        index = int(found.images[place])
-        point = index if point_of is None else point_of.get(index, -1)
-        name = f"image {index}" if shown.sources is None else shown.sources[index]
-        kind = "exact" if found.is_exact[place] else "near"
-        similarity = float(found.similarities[place])
-        copies[place] = (point, name, kind, similarity, thumbnails.data_uri(image))
-    return [(len(group), [copies[i] for i in group[:MAX_COPIES].tolist()]) for group in places]
+    for number in range(min(found.n_groups, MAX_GROUPS)):
+        group, copies = np.flatnonzero(found.groups == number), []
+        indices = found.images[group[:MAX_COPIES]]
+        images = thumbnails.thumbnails(shown.fetch_images, indices, THUMBNAIL_SIDE)
+        for place, index, image in zip(group, indices.tolist(), images, strict=False):
+            point = index if point_of is None else point_of.get(index, -1)
+            name = f"image {index}" if shown.sources is None else shown.sources[index]
+            kind = "exact" if found.is_exact[place] else "near"
+            similarity = float(found.similarities[place])
+            copies.append((point, name, kind, similarity, thumbnails.data_uri(image)))
+        made.append((len(group), copies))
+    return made
 
 
 def counts(found: Duplicates) -> dict[str, int | float | None]:

@@ -19,9 +19,8 @@ from cluster_jax.core.checks import Count, InputError, NonNegative, Positive
 from cluster_jax.core.config import check_values
 
 FEATURES = ("backbone", "projection")
-# Methods that find the number of clusters, and all methods.
-FINDERS = ("tree", "gridshift")
-CLUSTERINGS = (*FINDERS, "kmeans")
+# Of these, all but k-means find the number of clusters.
+CLUSTERINGS = ("tree", "gridshift", "kmeans")
 # The largest value of counters and seeds, that of int32.
 _INT32_MAX = 2**31 - 1
 
@@ -42,6 +41,7 @@ Reduction = Literal["umap", "tsne", "pca", "none"]
 Neighborhood = Annotated[int, functools.partial(checks.whole, least=2)]
 Counter = Annotated[int, functools.partial(checks.whole, least=1, most=_INT32_MAX)]
 Seed = Annotated[int, functools.partial(checks.whole, least=0, most=_INT32_MAX)]
+Share = Annotated[float, checks.share]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,11 +85,6 @@ class KMeansConfig:
     metric: Literal["euclidean", "spherical"]
 
 
-def _check_share(name: str, value: float) -> None:
-    if not 0 < value < 1:
-        raise InputError(f"{name} must be between 0 and 1; got {value}")
-
-
 @dataclasses.dataclass(frozen=True)
 class LinearProbeConfig:
     """The section `eval.linear_probe`: arguments of `metrics.linear_probe.linear_probe`."""
@@ -98,7 +93,7 @@ class LinearProbeConfig:
     learning_rate: Positive
     weight_decay: NonNegative
     batch_size: Count
-    holdout: Annotated[float, _check_share]
+    holdout: Share
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,8 +197,7 @@ def resolve(features: NDArray, options: ClusterOptions) -> ClusterOptions:
     Raises:
         InputError: the features or an option cannot be used.
     """
-    _check_features(features)
-    n, d = features.shape
+    n, d = numeric(features, "features", smooth.LARGEST).shape
     is_low_dimensional, method, map_method = d <= MAP_COLUMNS, options.method, options.reduce
     if map_method is None:
         map_method = "none" if method == "kmeans" or is_low_dimensional else "umap"
@@ -240,13 +234,3 @@ def _check_unused(
     if method != "gridshift" and bandwidth != "auto":
         must = f"{prefix}{section}bandwidth must be 'auto' for the method {method}, which has none"
         raise InputError(f"{must}; got {bandwidth} (or set the method to gridshift)")
-
-
-def _check_features(features: NDArray) -> None:
-    if features.ndim != 2 or not features.size:
-        must = "features must be a non-empty 2-D array, rows by columns"
-        raise InputError(f"{must}; got shape {features.shape}")
-    try:
-        numeric(features, "features", smooth.LARGEST)
-    except ValueError as error:
-        raise InputError(str(error)) from error

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 from etils import epath
+from numpy.typing import NDArray
 from plotly.offline import get_plotlyjs
+from sklearn.neighbors import NearestNeighbors
 
 from cluster_jax.core import io
 from cluster_jax.evaluation import (
     duplicates,
-    exemplars,
     pages,
     plots,
     report_data,
@@ -21,7 +22,16 @@ from cluster_jax.evaluation import (
     thumbnails,
 )
 from cluster_jax.evaluation.plots import Curve, Figure
-from cluster_jax.evaluation.report_data import Cluster, ReportData
+from cluster_jax.evaluation.report_data import STYLED_CLUSTERS, Cluster, ReportData, evenly_spaced
+
+THUMBNAIL_SIDE = 80  # pixels
+N_TYPICAL_IMAGES, N_TYPICAL_ROWS, N_LEAST_TYPICAL, N_BORDERLINE = 12, 6, 6, 6
+# The search for borderline points compares at most this many members of a cluster with at most
+# this many points of other clusters.
+MAX_COMPARED = 5_000
+
+# Title -> indices of points, each with the cluster that it borders on or None.
+Groups = dict[str, list[tuple[int, Cluster | None]]]
 
 _compressed_once = functools.cache(pages.compressed)  # plotly.js, four megabytes
 _FINDERS = {"gridshift": "GridShift", "tree": "the tree of smoothed features"}
@@ -44,20 +54,22 @@ def render(data: ReportData) -> str:
     Args:
         data: what to show.
     """
-    if data.points.shape[1] == 1:  # A map has two axes.
-        data = data._replace(points=np.pad(data.points, ((0, 0), (0, 1))))
+    found = data.clustering
+    if found.points.shape[1] == 1:  # A map has two axes.
+        found = found._replace(points=np.pad(found.points, ((0, 0), (0, 1))))
+        data = data._replace(clustering=found)
     if data.true_labels is not None and data.label_names is None:
         data = data._replace(label_names=tuple(map(str, range(int(data.true_labels.max()) + 1))))
-    clusters = report_data.clusters_by_size(data.cluster_labels, data.distances)
+    clusters = report_data.clusters_by_size(found.cluster_labels, found.distances)
     curves = plots.training_curves(data.history)
     logged = [line for line in data.history if "loss" in line]
     bad_steps = [line["step"] for line in logged if plots.finite(line["loss"]) is None]
     tree, figures = _figures(data, clusters, curves)
-    groups = exemplars.groups(data, clusters)
+    groups = exemplars(data, clusters)
     uris, pixelated = {}, False
     if data.fetch_images is not None:
         shown = np.unique([i for group in groups for members in group.values() for i, _ in members])
-        images = thumbnails.thumbnails(data.fetch_images, shown, exemplars.THUMBNAIL_SIDE)
+        images = thumbnails.thumbnails(data.fetch_images, shown, THUMBNAIL_SIDE)
         uris = dict(zip(shown.tolist(), map(thumbnails.data_uri, images), strict=True))
         pixelated = thumbnails.is_small(images[0])
     record = {"figures": figures, "map": report_map.build_map(data, clusters), "tree": tree}
@@ -87,6 +99,62 @@ def render(data: ReportData) -> str:
     )  # fmt: skip
 
 
+def exemplars(data: ReportData, clusters: Sequence[Cluster]) -> list[Groups]:
+    """The exemplars of each of the `STYLED_CLUSTERS` largest clusters; a small one is shown whole.
+
+    Args:
+        data: what the report shows.
+        clusters: all clusters, largest first.
+    """
+    n_typical = N_TYPICAL_ROWS if data.fetch_images is None else N_TYPICAL_IMAGES
+    found, by_id = data.clustering, {cluster.id: cluster for cluster in clusters}
+    shown: list[Groups] = []
+    for cluster in clusters[:STYLED_CLUSTERS]:
+        members: list[tuple[int, Cluster | None]] = [(i, None) for i in cluster.members.tolist()]
+        if len(members) <= n_typical:
+            shown.append({f"All {data.noun}s": members})
+            continue
+        least = members[n_typical:][: -N_LEAST_TYPICAL - 1 : -1]
+        near = borderline(found.points, found.cluster_labels, cluster, N_BORDERLINE)
+        shown.append({"Most typical": members[:n_typical], "Least typical": least})
+        if near:
+            shown[-1]["Borderline"] = [(i, by_id[neighbor]) for i, neighbor in near]
+    return shown
+
+
+def borderline(
+    points: NDArray, cluster_labels: NDArray, cluster: Cluster, n_points: int
+) -> list[tuple[int, int]]:
+    """The points of a cluster that lie nearest to another one.
+
+    The distance of a point to another cluster is that to the nearest point of any other cluster. At
+    most `MAX_COMPARED` points of other clusters are compared, drawn evenly over the clusters, with
+    at most as many members, drawn evenly from the most to the least typical one.
+
+    Args:
+        points: float `[n, d]`.
+        cluster_labels: int `[n]`.
+        cluster: the cluster.
+        n_points: how many to return at most.
+
+    Returns:
+        Pairs of a point's index and the ID of the other cluster, nearest first; none if there is
+        no other cluster.
+    """
+    by_cluster = np.argsort(cluster_labels, kind="stable")
+    sample = by_cluster[evenly_spaced(len(points), MAX_COMPARED)]
+    foreign = sample[cluster_labels[sample] != cluster.id]
+    if not len(foreign):
+        return []
+    members = cluster.members[evenly_spaced(len(cluster.members), MAX_COMPARED)]
+    # Not `clustering.knn`: in the few dimensions of a map, a search tree is far faster.
+    search = NearestNeighbors(n_neighbors=1).fit(points[foreign])
+    distances, nearest = (column[:, 0] for column in search.kneighbors(points[members]))
+    closest = np.argsort(distances, kind="stable")[:n_points]
+    neighbors = cluster_labels[foreign[nearest[closest]]]
+    return list(zip(members[closest].tolist(), neighbors.tolist(), strict=True))
+
+
 def _section_names(data: ReportData, has_tree: bool) -> list[str]:
     """The sections of the page; each has a template and an anchor of that name."""
     # What people look at first, then what they ask about it.
@@ -98,7 +166,7 @@ def _section_names(data: ReportData, has_tree: bool) -> list[str]:
         "duplicates": data.duplicates is not None,
         "skipped": len(data.skipped) > 0,
         "training": len(data.history) > 0,
-        "bandwidth": data.curve is not None,
+        "bandwidth": data.clustering.curve is not None,
         "labels": data.true_labels is not None,
         "metrics": True,
     }
@@ -114,15 +182,15 @@ def _figures(
         for i, (name, curve) in enumerate(curves.items())
     }
     figures["sizes"] = plots.size_figure(clusters, data.noun)
-    if data.curve is not None:
-        figures["bandwidth"] = plots.bandwidth_figure(data.curve)
+    if data.clustering.curve is not None:
+        figures["bandwidth"] = plots.bandwidth_figure(data.clustering.curve)
     if data.true_labels is not None and data.label_names is not None:
         figures["confusion"] = plots.confusion_figure(
-            data.true_labels, data.label_names, data.cluster_labels, data.noun
+            data.true_labels, data.label_names, data.clustering.cluster_labels, data.noun
         )
     tree = None
     if data.linkage is not None and len(clusters) > 1:
-        measure = "cosine distance" if data.membership is None else "distance"
+        measure = "cosine distance" if data.clustering.membership is None else "distance"
         tree, figures["tree"] = plots.tree_figure(data.linkage, clusters, measure)
     return tree, figures
 
@@ -160,7 +228,7 @@ def _overview(data: ReportData, clusters: Sequence[Cluster]) -> dict[str, Any]:
     origin = data.results["provenance"].get("number_of_clusters", {}).get(method)
     # The verdict is about the clusters that are found without k.
     judged = found if method == "tree" and not discovery and origin != "given" else {}
-    outliers = np.zeros(len(data.points), bool) if data.outliers is None else data.outliers
+    outliers = data.clustering.outliers
     # If every point is an outlier, no cluster is smaller than the others.
     n_large = sum(not outliers[c.members].all() for c in clusters) or len(clusters)
     return {

@@ -6,8 +6,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster_jax.clustering.bandwidth import BandwidthCurve
-from cluster_jax.clustering.smooth_tree import Membership
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.duplicates import Shown
 
@@ -28,10 +26,8 @@ class ReportData(NamedTuple):
     Attributes:
         title: name of the run.
         results: contents of `results.json`; scores that need labels are None without them.
-        points: finite floats `[n, d]`, the map.
-        cluster_labels: int `[n]`.
-        distances: float `[n]`, to the center of the point's cluster, in any unit.
-        outliers: bool `[n]`, or None if the clustering has no outliers.
+        clustering: the clusters of n points; with a membership, `linkage` is the tree of
+            `SmoothTree`.
         true_labels: int `[n]`, or None.
         label_names: name of each true label, or None: the labels are named by their numbers.
         sources: file name of each image or name of each row, or None.
@@ -39,33 +35,25 @@ class ReportData(NamedTuple):
         history: logged lines, each a dict with `step` and scalars; empty without training.
         fetch_images: point indices -> uint8 `[b, height, width, 1 or 3]`; None if the points are
             rows without images, which are shown by name.
-        curve: the scan over bandwidths, or None.
         skipped: file name and reason for each image that could not be read.
         linkage: float `[k - 1, 4]`, the tree of the clusters in the order of their numbers, see
-            `clustering.tree.cluster_linkage`; or None.
+            `clustering.tree.linkage_of_means`; or None.
         duplicates: groups of equal or nearly equal images, at least one; or None.
-        membership: probabilities of the clusters of `SmoothTree`, whose tree `linkage` then is; or
-            None.
         features: float `[n, c]`, whose Euclidean distances say which images are alike; or None.
     """
 
     title: str
     results: Mapping[str, Any]
-    points: NDArray
-    cluster_labels: NDArray
-    distances: NDArray
-    outliers: NDArray | None
-    true_labels: NDArray | None
-    label_names: tuple[str, ...] | None
-    sources: tuple[str, ...] | None
+    clustering: Clustering
+    true_labels: NDArray | None = None
+    label_names: tuple[str, ...] | None = None
+    sources: tuple[str, ...] | None = None
     folder: str | None = None
     history: Sequence[Mapping[str, Any]] = ()
     fetch_images: Callable[[NDArray], NDArray] | None = None
-    curve: BandwidthCurve | None = None
     skipped: tuple[tuple[str, str], ...] = ()
     linkage: NDArray | None = None
     duplicates: Shown | None = None
-    membership: Membership | None = None
     features: NDArray | None = None
 
     @property
@@ -76,19 +64,6 @@ class ReportData(NamedTuple):
     def name(self, i: int) -> str:
         """Name of point `i`: its source, or its number."""
         return f"{self.noun} {i}" if self.sources is None else self.sources[i]
-
-
-def of_clusters(found: Clustering, **others: Any) -> ReportData:
-    """Data of the report of clusters; `others` are the remaining fields, or replace theirs."""
-    fields = {
-        "points": found.points,
-        "cluster_labels": found.cluster_labels,
-        "distances": found.distances,
-        "outliers": found.outliers,
-        "curve": found.curve,
-        "membership": found.membership,
-    }
-    return ReportData(**{**fields, **others})
 
 
 class Cluster(NamedTuple):

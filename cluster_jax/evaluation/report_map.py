@@ -52,7 +52,7 @@ def build_map(data: ReportData, clusters: Sequence[Cluster]) -> dict[str, Any]:
     members = np.concatenate([cluster.members for cluster in clusters])
     kept = evenly_spaced(len(members), MAX_POINTS)
     points = members[kept]
-    axes = principal_components(data.points[points])
+    axes = principal_components(data.clustering.points[points])
     ends = np.cumsum([len(cluster.members) for cluster in clusters])
     stops = np.searchsorted(kept, ends).tolist()
     drawn = []
@@ -60,7 +60,7 @@ def build_map(data: ReportData, clusters: Sequence[Cluster]) -> dict[str, Any]:
         at = _name_position(axes[start:stop]) if start < stop and i < STYLED_CLUSTERS else None
         drawn.append({**cluster.look, "size": len(cluster.members), "stop": stop, "at": at})
     sample = evenly_spaced(len(points), MAX_THUMBNAILS)
-    places = np.full(len(data.points), -1)
+    places = np.full(len(data.clustering.points), -1)
     places[points[sample]] = np.arange(len(sample))
     sprite, nearest, n_nearest = None, None, 0
     if data.fetch_images is not None:
@@ -70,15 +70,15 @@ def build_map(data: ReportData, clusters: Sequence[Cluster]) -> dict[str, Any]:
         found = nearest_points(data.features[points], sample)
         nearest, n_nearest = _pack(found), found.shape[1]
     columns = {
-        "index": np.arange(len(data.points)),
+        "index": np.arange(len(data.clustering.points)),
         "sample": places,
-        "distance": data.distances,
-        "outlier": data.outliers,
+        "distance": data.clustering.distances,
+        "outlier": data.clustering.outliers,
         "label": data.true_labels,
     }
-    if data.membership is not None:
+    if data.clustering.membership is not None:
         names = ("probability", "runner_up", "runner_up_probability")
-        columns |= dict(zip(names, data.membership[1:], strict=True))
+        columns |= dict(zip(names, data.clustering.membership[1:], strict=True))
     return {
         "noun": data.noun,
         "folder": data.folder,

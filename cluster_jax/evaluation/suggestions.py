@@ -6,11 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
+from cluster_jax.core.arrays import blocks
 from cluster_jax.nets.pretrained import lite0
 
 COUNT = 3
-# Rows of one block of logits (float32: 33 MB).
-_BLOCK = 8192
 
 
 def class_names() -> list[str]:
@@ -41,8 +40,7 @@ def suggest(features: NDArray, cluster_labels: NDArray, count: int = COUNT) -> d
     names = class_names()
     clusters, members = np.unique(cluster_labels, return_inverse=True)
     sums = np.zeros((len(clusters), len(names)))
-    for start in range(0, len(features), _BLOCK):
-        block = slice(start, start + _BLOCK)
+    for block in blocks(len(features), len(names)):
         np.add.at(sums, members[block], softmax(features[block] @ kernel + bias, axis=1))
     best = np.argsort(-sums, axis=1, kind="stable")[:, :count]
     return {

@@ -1,7 +1,7 @@
 """Clusters, metrics, and provenance in words, for the terminal and the report."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cluster_jax.clustering.smooth_tree import CLEAR_GAP
@@ -210,18 +210,15 @@ def other_metrics(results: Mapping[str, Any]) -> list[tuple[str, str]]:
     return _named({**metrics, **more, "seconds to": results.get("seconds")})
 
 
-def _named(entries: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _named(entries: Mapping[str, Any], *path: str) -> list[tuple[str, str]]:
     """Names and values of the entries of nested mappings, except None."""
-    return [(entry_name(*path), format_value(value)) for path, value in _leaves((), entries)]
-
-
-def _leaves(path: tuple[str, ...], value: object) -> Iterator[tuple[tuple[str, ...], object]]:
-    """The values of nested mappings that are not None, with the keys that lead to them."""
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _leaves((*path, key), item)
-    elif value is not None:
-        yield path, value
+    named = []
+    for key, value in entries.items():
+        if isinstance(value, Mapping):
+            named += _named(value, *path, key)
+        elif value is not None:
+            named.append((entry_name(*path, key), format_value(value)))
+    return named
 
 
 def provenance(results: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ import optax
 from jax import Array, lax
 from numpy.typing import ArrayLike, NDArray
 
-from cluster_jax.core import schedules
+from cluster_jax.core import checks, schedules
 from cluster_jax.core.arrays import numeric
 
 _MOMENTUM = 0.9
@@ -58,11 +58,10 @@ def linear_probe(
     if true_labels.shape != (len(rows),):
         must = f"labels must have one entry for each of the {len(rows)} rows"
         raise ValueError(f"{must}; got shape {true_labels.shape}")
-    if not 0 < holdout < 1:
-        raise ValueError(f"holdout must be between 0 and 1; got {holdout}")
-    if epochs < 1 or batch_size < 1 or learning_rate <= 0:
-        must = "epochs, batch_size and learning_rate must be positive"
-        raise ValueError(f"{must}; got {epochs}, {batch_size} and {learning_rate}")
+    checks.share("holdout", holdout)
+    for name, value in zip(("epochs", "batch_size"), (epochs, batch_size), strict=True):
+        checks.whole(name, value, 1)
+    checks.positive("learning_rate", learning_rate)
     rng = np.random.default_rng(seed)
     classes, target = np.unique(true_labels, return_inverse=True)
     test = _held_out(target, holdout, rng)

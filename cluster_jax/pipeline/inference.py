@@ -19,7 +19,7 @@ from cluster_jax.clustering import out_of_sample, smooth_tree
 from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.clustering.out_of_sample import Neighbors
 from cluster_jax.clustering.smooth import Smoother
-from cluster_jax.clustering.tree import cluster_linkage
+from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.core import arrays, io, ops
 from cluster_jax.core.checks import InputError
 from cluster_jax.data.datasets import Dataset
@@ -69,7 +69,7 @@ class StoredClusters(NamedTuple):
         kmeans_labels: int32 `[n]`, clusters of k-means.
         novelty_threshold: float64 `[]`, see `clustering.out_of_sample.novelty_threshold`.
         linkage: float64 `[k - 1, 4]`, the tree of the clusters, in SciPy's form, see
-            `clustering.smooth_tree.cluster_linkage` and `clustering.tree.cluster_linkage`.
+            `clustering.smooth_tree.cluster_linkage` and `clustering.tree.linkage_of_means`.
         bandwidth: float64 `[]`, side length of GridShift's cells.
         unlabeled_rows: int64 `[n]`, indices of the clustered images; None: all were clustered.
         class_labels: int32 `[N]`, classes of novel class discovery, or None.
@@ -131,7 +131,7 @@ def stored_clusters(found: Clustering, features: NDArray) -> StoredClusters:
         kmeans_labels=None,
         novelty_threshold=None,
         linkage=(
-            cluster_linkage(features, found.cluster_labels)
+            linkage_of_means(features, found.cluster_labels)
             if tree is None
             else tree.cluster_linkage_
         ),
@@ -333,11 +333,11 @@ def fitted(run: TrainedRun, *, by_kmeans: bool) -> Fitted:
         outliers[unlabeled] = stored.outliers
         distances = arrays.distances_to_cluster_means(every, codes, every, codes)
         n_novel = len(np.unique(codes[unlabeled]))
-        return Fitted(labels, distances, outliers, n_novel, cluster_linkage(every, labels))
+        return Fitted(labels, distances, outliers, n_novel, linkage_of_means(every, labels))
     if by_kmeans:
         labels = _given(stored.kmeans_labels).astype(np.int64)
         distances = arrays.distances_to_cluster_means(run.features, labels, run.features, labels)
-        linkage, n_clusters = cluster_linkage(run.features, labels), len(np.unique(labels))
+        linkage, n_clusters = linkage_of_means(run.features, labels), len(np.unique(labels))
         return Fitted(labels, distances, stored.outliers, n_clusters, linkage)
     return Fitted(
         stored.cluster_labels.astype(np.int64),

@@ -10,7 +10,7 @@ import numpy as np
 from etils import epath
 
 from cluster_jax.clustering import out_of_sample
-from cluster_jax.clustering.tree import cluster_linkage
+from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.core import arrays, checks, io
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import select
@@ -21,7 +21,6 @@ from cluster_jax.evaluation import (
     duplicates,
     evaluate,
     report,
-    report_data,
     suggestions,
 )
 from cluster_jax.evaluation.clusters import Clustering
@@ -173,19 +172,24 @@ def describe(
         novelty_threshold=np.asarray(threshold),
     )
     tables = {workdirs.ASSIGNMENTS: assignments.images_csv(dataset, evaluation, discovered)}
-    replaced: dict[str, Any] = {}
+    shown_clusters, linkage = clustering, stored.linkage
     if discovered is not None:  # The novel classes are the clusters of the report.
         stored = stored._replace(
             class_labels=discovered.classes,
             class_novelty_threshold=np.asarray(discovered.novelty_threshold),
         )
-        labels, distances = discovered.cluster_labels, discovered.distances
-        replaced = {"cluster_labels": labels, "distances": distances}
-        replaced |= {"linkage": cluster_linkage(rows, labels), "outliers": None, "membership": None}
-    data = report_data.of_clusters(
-        clustering,
+        labels = discovered.cluster_labels
+        linkage = linkage_of_means(rows, labels)
+        shown_clusters = clustering._replace(
+            cluster_labels=labels,
+            distances=discovered.distances,
+            outliers=np.zeros(len(labels), bool),
+            membership=None,
+        )
+    data = report.ReportData(
         title=name,
         results=io.plain(results),
+        clustering=shown_clusters,
         history=records,
         true_labels=clustered.labels,
         label_names=clustered.label_names,
@@ -194,7 +198,7 @@ def describe(
         folder=image_folder(config.data.name, config.data.dir),
         skipped=clustered.skipped,
         features=clusters.rows_of_likeness(clustering.tree, rows),
-        **{"linkage": stored.linkage, **replaced},
+        linkage=linkage,
     )
     if repeated is not None and shown is not None:
         tables[workdirs.DUPLICATES] = assignments.duplicates_csv(dataset, repeated)

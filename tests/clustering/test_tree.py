@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.cluster import hierarchy
 
-from cluster_jax.clustering.tree import cluster_linkage, cut_tree
+from cluster_jax.clustering.tree import cut_tree, linkage_of_means
 from cluster_jax.core.checks import InputError
 
 
@@ -19,15 +19,15 @@ def test_scipy_on_the_same_means():
     rows = features / np.linalg.norm(features, axis=1)[:, None]
     means = [rows[labels == c].mean(axis=0) for c in range(9)]
     expected = hierarchy.linkage(means, method="average", metric="cosine")
-    np.testing.assert_allclose(cluster_linkage(features, labels), expected, atol=1e-12)
+    np.testing.assert_allclose(linkage_of_means(features, labels), expected, atol=1e-12)
     # The length of a row does not matter, and neither do gaps between the numbers.
     scaled = features * np.linspace(0.1, 9, 300)[:, None]
-    np.testing.assert_allclose(cluster_linkage(scaled, labels * 3 + 1), expected, atol=1e-12)
+    np.testing.assert_allclose(linkage_of_means(scaled, labels * 3 + 1), expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("n_groups", range(1, 10))
 def test_cuts_are_those_of_scipy(n_groups):
-    tree = cluster_linkage(*_clusters())
+    tree = linkage_of_means(*_clusters())
     groups = cut_tree(tree, n_groups)
     assert groups.dtype == np.int64
     expected = hierarchy.fcluster(tree, n_groups, "maxclust")
@@ -45,17 +45,17 @@ def test_merges_at_one_height_keep_their_order():
 
 
 def test_one_and_two_clusters():
-    one = cluster_linkage(np.ones((5, 3)), np.zeros(5, int))
+    one = linkage_of_means(np.ones((5, 3)), np.zeros(5, int))
     assert one.shape == (0, 4)
     assert cut_tree(one, 1).tolist() == [0]
-    two = cluster_linkage(np.eye(2), ["cat", "dog"])
+    two = linkage_of_means(np.eye(2), ["cat", "dog"])
     np.testing.assert_allclose(two, [[0, 1, 1, 2]])
     assert [cut_tree(two, n).tolist() for n in (1, 2)] == [[0, 0], [0, 1]]
 
 
 def test_a_cluster_of_zeros_is_far_from_all():
     features = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 0.1], [0.0, 0.0]])
-    tree = cluster_linkage(features, [0, 1, 2, 3])
+    tree = linkage_of_means(features, [0, 1, 2, 3])
     assert cut_tree(tree, 3).tolist() == [0, 1, 1, 2]
     assert tree[-1, 2] == pytest.approx(1)
 
@@ -63,4 +63,4 @@ def test_a_cluster_of_zeros_is_far_from_all():
 @pytest.mark.parametrize("n_groups", [0, 10])
 def test_groups_that_do_not_exist(n_groups):
     with pytest.raises(InputError, match=f"between 1 and 9, .*; got {n_groups}"):
-        cut_tree(cluster_linkage(*_clusters()), n_groups)
+        cut_tree(linkage_of_means(*_clusters()), n_groups)

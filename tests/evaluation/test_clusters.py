@@ -288,8 +288,8 @@ X = np.ones((5, 4))
     ("features", "given", "message"),
     [
         (np.ones(5), {}, r"2-D array, rows by columns; got shape \(5,\)"),
-        (np.ones((0, 4)), {}, "non-empty"),
-        (np.ones((4, 0)), {}, "non-empty"),
+        (np.ones((0, 4)), {}, "a minimum of 1 is required"),
+        (np.ones((4, 0)), {}, "a minimum of 1 is required"),
         (
             np.array([[1.0, np.inf]]),
             {},

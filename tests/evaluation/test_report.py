@@ -23,7 +23,6 @@ from cluster_jax.clustering.bandwidth import BandwidthCurve, Candidate
 from cluster_jax.clustering.smooth_tree import CLEAR_GAP, Membership
 from cluster_jax.evaluation import (
     duplicates,
-    exemplars,
     plots,
     report,
     report_data,
@@ -31,6 +30,7 @@ from cluster_jax.evaluation import (
     summary,
     thumbnails,
 )
+from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.report import ReportData, render, write_report
 
 NO_SCORES = dict.fromkeys(("acc", "nmi", "ari", "ami"))
@@ -80,20 +80,26 @@ def make(clusters, *, seed=3, side=8, channels=1, dimensions=3, labels=None, nam
         title="a run",
         results={"provenance": provenance, "metrics": metrics, "images_per_second": 5217.4},
         history=[{"step": s, "loss": 4 / s, "rank": s / 2} for s in range(1, 9)],
-        points=points,
-        cluster_labels=clusters,
-        distances=np.linalg.norm(points - centers[clusters], axis=1).astype(np.float32),
-        outliers=None,
+        clustering=Clustering(
+            metrics={},
+            points=points,
+            centers=centers,
+            cluster_labels=clusters,
+            distances=np.linalg.norm(points - centers[clusters], axis=1).astype(np.float32),
+            outliers=np.zeros(n, bool),
+            curve=CURVE,
+        ),
         true_labels=None if labels is None else np.asarray(labels, np.int32),
         label_names=names,
         fetch_images=lambda rows: images[rows],
-        sources=None,
-        curve=CURVE,
-        skipped=(),
-        linkage=None,
-        duplicates=None,
     )
-    return data._replace(**changes)
+    return changed(data, **changes)
+
+
+def changed(data, **changes):
+    """The data with other fields, also those of the clustering."""
+    own = {name: changes.pop(name) for name in Clustering._fields if name in changes}
+    return data._replace(clustering=data.clustering._replace(**own), **changes)
 
 
 def labeled(**changes):
@@ -116,7 +122,7 @@ def repeated(sources=None):
 
 def rows_only(**changes):
     """Features without images and training."""
-    return labeled(fetch_images=None, history=[])._replace(**changes)
+    return labeled(**{"fetch_images": None, "history": [], **changes})
 
 
 def unzip(element):
@@ -262,7 +268,7 @@ def smooth_tree(metrics, **changes):
     sure = np.linspace(0.4, 1, 68)
     member = Membership(clusters, sure, (clusters + 1) % 3, 1 - sure)
     data = make(clusters, curve=None, linkage=np.array([[0, 2, 1.5, 2], [1, 3, 4.5, 3]]))
-    data = data._replace(**{"membership": member, **changes})
+    data = changed(data, **{"membership": member, **changes})
     del data.results["metrics"]["gridshift"]
     data.results["metrics"]["tree"] = {"n_clusters": 3, **NO_SCORES, **metrics}
     return data
@@ -278,7 +284,7 @@ def test_levels_and_probabilities_of_the_tree():
     assert "the farther apart they are (Ward's linkage of the smoothed features)" in page.text
     assert "average linkage" not in page.text
     assert page.record["figures"]["tree"]["layout"]["yaxis"]["title"]["text"] == "distance"
-    points, member = points_of(page), data.membership
+    points, member = points_of(page), data.clustering.membership
     for title, values in (
         ("probability", member.probabilities),
         ("runner_up", member.runners_up),
@@ -287,7 +293,7 @@ def test_levels_and_probabilities_of_the_tree():
         np.testing.assert_allclose(points[title], values[points["index"]], rtol=1e-6)
     for image in page.pictures():
         i = int(re.match(r"image (\d+)", image.get("alt"))[1])
-        assert f"probability {data.membership.probabilities[i]:.3f}" in image.get("alt")
+        assert f"probability {data.clustering.membership.probabilities[i]:.3f}" in image.get("alt")
     check_links(page)
     page = page_of(smooth_tree({"verdict": "clear", "gap": 0.4}, fetch_images=None))
     assert "The clusters are clear: they are far better separated" in page.text
@@ -309,7 +315,7 @@ def test_levels_and_probabilities_of_the_tree():
         assert "No clear answer" not in said
     for _, _, cells in listed_rows(page):
         i = int(text(cells[0]).split()[1])
-        assert text(cells[2]) == f"{data.membership.probabilities[i]:.3f}"
+        assert text(cells[2]) == f"{data.clustering.membership.probabilities[i]:.3f}"
 
 
 def test_nothing_comes_from_outside(monkeypatch):
@@ -345,9 +351,7 @@ def test_script_finds_what_it_asks_for():
     assert set(re.findall(r"\bmap\.(\w+)", script)) == set(chart)
     assert set(re.findall(r"\bcluster\.(\w+)", script)) <= set(chart["clusters"][0])
     asked = set(re.findall(r"\babout\.(\w+)", script))
-    assert asked - set(chart["columns"]) == {
-        "outlier", "probability", "runner_up", "runner_up_probability"
-    }  # fmt: skip
+    assert asked - set(chart["columns"]) == {"probability", "runner_up", "runner_up_probability"}
     assert set(chart["columns"]) <= asked
     for figure in page.record["figures"].values():
         go.Figure(figure)  # refuses what plotly does not know
@@ -418,7 +422,7 @@ def test_pictures_are_those_of_their_images(channels, side, kind):
     images = np.broadcast_to(shade[:, None, None, None], (30, side, side, channels)).copy()
     images[..., 0] //= 2
     data = make(np.arange(30) % 2, fetch_images=lambda rows: images[rows])
-    page = page_of(data._replace(distances=np.arange(30)))  # like ones are neighbors in the sprite
+    page = page_of(changed(data, distances=np.arange(30)))  # like ones are neighbors in the sprite
     for image in page.pictures():
         assert image.get("src").startswith(f"data:image/{kind};")
         assert ("pixels" in image.get("class")) == (side <= 32)
@@ -445,8 +449,8 @@ def test_typical_least_typical_and_borderline():
     points = np.stack([x, 0 * x], 1)[order].astype(np.float32)
     clusters = (x >= 50).astype(np.int32)[order]
     distances = np.where(clusters, points[:, 0] - 50, points[:, 0]).astype(np.float32)
-    data = make(clusters)._replace(points=points, distances=distances)
-    large, small = exemplars.groups(data, groups_of(clusters, distances))
+    data = make(clusters, points=points, distances=distances)
+    large, small = report.exemplars(data, groups_of(clusters, distances))
     shown = {title: x[order[[i for i, _ in group]]].tolist() for title, group in large.items()}
     assert shown == {
         "Most typical": list(range(12)),
@@ -476,7 +480,7 @@ def test_frames_and_captions_belong_to_their_images():
             caption = re.match(r"image (\d+), label (\w+), distance ([\d.]+)", image.get("alt"))
             row, label, distance = int(caption[1]), caption[2], float(caption[3])
             assert label == NAMES[LABELS[row]]
-            assert distance == pytest.approx(data.distances[row], rel=6e-3)
+            assert distance == pytest.approx(data.clustering.distances[row], rel=6e-3)
             assert (item.get("class") == "odd") == (label != common[CLUSTERS[row]])
             frames += item.get("class") == "odd"
     assert frames > 0
@@ -663,13 +667,14 @@ def test_map_shows_the_principal_components():
     rows = points["index"]
     assert sorted(rows) == list(range(68))
     axes = np.stack([unpack(axis) for axis in chart["axes"]], 1)
-    gaps = np.linalg.norm(data.points[rows][:, None] - data.points[rows][None], axis=2)
+    shown = data.clustering.points[rows]
+    gaps = np.linalg.norm(shown[:, None] - shown[None], axis=2)
     np.testing.assert_allclose(np.linalg.norm(axes[:, None] - axes[None], axis=2), gaps, atol=1e-4)
     covariance = np.cov(axes.T)
     np.testing.assert_allclose(covariance, np.diag(np.diag(covariance)), atol=1e-3)
     assert np.all(np.diff(np.diag(covariance)) < 0)
-    np.testing.assert_array_equal(points["cluster"], data.cluster_labels[rows])
-    np.testing.assert_allclose(points["distance"], data.distances[rows])
+    np.testing.assert_array_equal(points["cluster"], data.clustering.cluster_labels[rows])
+    np.testing.assert_allclose(points["distance"], data.clustering.distances[rows])
     for cluster in chart["clusters"]:
         of_one = points["cluster"] == cluster["id"]
         assert cluster["size"] == np.sum(of_one)
@@ -750,7 +755,7 @@ def test_lists_name_rows_labels_distances_and_neighbors():
         assert text(cells[0]).endswith("outlier") == outliers[row]
         assert text(cells[1]) == NAMES[LABELS[row]]
         assert ("odd" in cells[1].get("class")) == (NAMES[LABELS[row]] != common[cluster])
-        assert float(text(cells[2])) == pytest.approx(data.distances[row], rel=6e-3)
+        assert float(text(cells[2])) == pytest.approx(data.clustering.distances[row], rel=6e-3)
         assert (len(cells) == 4) == (title == "Borderline")
         if title == "Borderline":
             assert int(text(cells[3])) in set(CLUSTERS) - {cluster}
@@ -759,7 +764,7 @@ def test_lists_name_rows_labels_distances_and_neighbors():
         **{(c, t): 6 for c in (4, 0) for t in ("Most typical", "Least typical", "Borderline")},
         (2, "All rows"): 3,
     }
-    order = np.argsort(np.where(CLUSTERS == 4, data.distances, np.inf))[:40].tolist()
+    order = np.argsort(np.where(CLUSTERS == 4, data.clustering.distances, np.inf))[:40].tolist()
     assert seen[4, "Most typical"] == order[:6]
     assert seen[4, "Least typical"] == order[:-7:-1]
 
@@ -842,7 +847,7 @@ def test_many_dimensions():
     rng = np.random.default_rng(0)
     clusters = np.repeat([0, 1], 100)
     points = rng.normal(size=(200, 20)) + clusters[:, None]
-    pairs = exemplars.borderline(points, clusters, groups_of(clusters, np.arange(200.0))[0], 6)
+    pairs = report.borderline(points, clusters, groups_of(clusters, np.arange(200.0))[0], 6)
     gaps = np.linalg.norm(points[:100, None] - points[None, 100:], axis=2).min(axis=1)
     assert pairs == [(i, 1) for i in np.argsort(gaps)[:6].tolist()]
     axes = report_map.principal_components(points)

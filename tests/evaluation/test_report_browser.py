@@ -13,7 +13,7 @@ from PIL import Image
 
 from cluster_jax.evaluation import assignments, report_map
 from cluster_jax.evaluation.report import render
-from tests.evaluation.test_report import CLUSTERS, NAMES, labeled, repeated
+from tests.evaluation.test_report import CLUSTERS, NAMES, changed, labeled, repeated
 
 NAMES_OF_BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 CHROMIUM = next(filter(None, map(shutil.which, NAMES_OF_BROWSERS)), None)
@@ -96,8 +96,8 @@ def sources(n=68):
 
 def in_order(data, cluster):
     """Indices of a cluster's points, the most typical first."""
-    members = np.flatnonzero(data.cluster_labels == cluster)
-    return members[np.argsort(data.distances[members], kind="stable")].tolist()
+    members = np.flatnonzero(data.clustering.cluster_labels == cluster)
+    return members[np.argsort(data.clustering.distances[members], kind="stable")].tolist()
 
 
 def test_hover_and_large_view(tmp_path):
@@ -153,9 +153,9 @@ def test_nearest_images_are_nearest_on_the_map(tmp_path):
       const buttons = $("view-nearest").querySelectorAll("button");
       found.nearest = [...buttons].map((button) => button.title);
     """
-    data = data._replace(distances=np.zeros(68, np.float32))  # so that image 0 is typical
+    data = changed(data, distances=np.zeros(68, np.float32))  # so that image 0 is typical
     found = run(tmp_path, data, steps)
-    gaps = np.linalg.norm(data.points - data.points[0], axis=1)
+    gaps = np.linalg.norm(data.clustering.points - data.clustering.points[0], axis=1)
     nearest = np.argsort(gaps, kind="stable")[1:9]
     assert found["nearest"] == [f"{sources()[i]}, cluster {CLUSTERS[i]}" for i in nearest]
 
@@ -185,7 +185,7 @@ def test_most_alike_images_are_nearest_in_the_features(tmp_path, monkeypatch):
     monkeypatch.setattr(report_map, "MAX_THUMBNAILS", 2)  # the first and the last on the map
     shown = run(tmp_path, data, steps)["shown"]
     assert shown["39"] == found["shown"]["39"]
-    axes = report_map.principal_components(data.points)
+    axes = report_map.principal_components(data.clustering.points)
     assert shown["1"] == ["Nearest on the map", nearest(axes, 1)]
 
 
@@ -324,8 +324,8 @@ def test_lasso_zoom_and_pan(tmp_path):
     rng = np.random.default_rng(0)
     data = labeled(sources=sources(), points=rng.uniform(size=(68, 2)).astype(np.float32))
     found = run(tmp_path, data, steps)
-    low, high = data.points.min(axis=0), data.points.max(axis=0)
-    x, y = (data.points - (low + high) / 2).T
+    low, high = data.clustering.points.min(axis=0), data.clustering.points.max(axis=0)
+    x, y = (data.clustering.points - (low + high) / 2).T
     assert found["all"] == 68
     assert found["left"] == found["panned"] == np.sum(x < 0)
     assert found["right"] == np.sum(x > 0)

@@ -90,8 +90,13 @@ def test_float64_and_equal_rows(x64):
         (np.zeros((4, 1)), [0, 0, 1], {}, "labels must have one entry for each of the 4 rows"),
         (np.full((4, 1), np.inf), [0, 0, 1, 1], {}, "infinity"),
         (np.zeros((4, 1)), [0, 0, 1, 1], {"holdout": 1.0}, "holdout"),
-        (np.zeros((4, 1)), [0, 0, 1, 1], {"epochs": 0}, "positive"),
-        (np.zeros((4, 1)), [0, 0, 1, 1], {"learning_rate": -1.0}, "positive"),
+        (np.zeros((4, 1)), [0, 0, 1, 1], {"epochs": 0}, "epochs must be at least 1"),
+        (
+            np.zeros((4, 1)),
+            [0, 0, 1, 1],
+            {"learning_rate": -1.0},
+            "learning_rate must be greater than 0",
+        ),
         (np.zeros((3, 1)), [0, 1, 2], {}, "hold one out; got none"),
     ],
 )

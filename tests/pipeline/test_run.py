@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import pytest
 
-from cluster_jax.clustering.tree import cluster_linkage
+from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.evaluation import duplicates
@@ -85,7 +85,7 @@ def test_what_a_run_leaves(finished):
     wanted = apart / stored["bandwidth"]
     np.testing.assert_allclose([float(r["distance"]) for r in rows], wanted, rtol=1e-4, atol=1e-6)
     features = io.read_arrays(workdir / "embedding.npz")["projection"]
-    tree = cluster_linkage(features, stored["cluster_labels"])
+    tree = linkage_of_means(features, stored["cluster_labels"])
     np.testing.assert_array_equal(stored["linkage"], tree)
     found = duplicates.find(toy.images()[0].__getitem__, features)
     assert results["duplicates"] == duplicates.counts(found)

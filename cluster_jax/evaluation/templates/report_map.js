@@ -116,7 +116,7 @@ function drawPoints(image, strength, wanted) {
     const pictures = [markerOf(rank, 0), markerOf(rank, 1)];
     for (let i = startOf(rank); i < map.clusters[rank].stop; i++) {
       if (wanted !== undefined && isSelected[i] !== wanted) continue;
-      const { side, color, offsets, cover } = pictures[about.outlier ? about.outlier[i] : 0];
+      const { side, color, offsets, cover } = pictures[about.outlier[i]];
       const [x, y] = [Math.round(pixelX[i] * ratio - side / 2), Math.round(pixelY[i] * ratio - side / 2)];
       if (x < 0 || y < 0 || x + side > image.width || y + side > image.height) continue;
       const corner = 4 * (y * image.width + x);
@@ -278,7 +278,7 @@ function line(parent, tag, words) {
 function describe(parent, point) {
   line(parent, "strong", `Cluster ${idOf(point)}`);
   if (about.label) line(parent, "div", `Label: ${map.label_names[about.label[point]]}`);
-  line(parent, "div", `Distance ${Number(about.distance[point].toPrecision(4))}${about.outlier?.[point] ? ", outlier" : ""}`);
+  line(parent, "div", `Distance ${Number(about.distance[point].toPrecision(4))}${about.outlier[point] ? ", outlier" : ""}`);
   if (about.probability) {
     const second = about.runner_up_probability[point].toFixed(3);
     line(parent, "div", `Probability ${about.probability[point].toFixed(3)}${Number(second) ? `, of cluster ${about.runner_up[point]} ${second}` : ""}`);
