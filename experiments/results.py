@@ -5,21 +5,18 @@ import fcntl
 import json
 import os
 import pathlib
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 
 from cluster_jax.core.checks import InputError
-from cluster_jax.pipeline import provenance
 from experiments import tables
 from experiments.registry import Run
 
 FILE = pathlib.Path(__file__).parent / "results.jsonl"
 # What may differ between the seeds of a row.
 PER_RUN = ("seed", "seconds", "command")
-ROOT = pathlib.Path(__file__).parent.parent
 
 
 def key(run: Run, seed: int) -> str:
@@ -90,28 +87,13 @@ def numbers(metrics: Any) -> Any:
 
 
 def origin(command: str) -> dict[str, Any]:
-    """The part of the provenance that all runs of a runner share.
-
-    The commit has a "+" if a tracked file other than results and pages differs from it.
-    """
+    """The part of the provenance that all runs of a runner share."""
     accelerated = jax.default_backend() in ("gpu", "tpu")
     return {
         **tables.origin(command),
-        "commit": _commit(),
         "devices": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
         "precision": "bfloat16, losses float32" if accelerated else "float32",
     }
-
-
-def _commit() -> str | None:
-    """As `provenance.commit`, with files other than the results that the runner itself changes."""
-    commit = provenance.commit()
-    if commit is None or not commit.endswith("+"):
-        return commit
-    pages = (":(exclude)*.jsonl", ":(exclude)*.md")
-    command = ["git", "-C", str(ROOT), "status", "--porcelain", "--untracked-files=no", "--", "."]
-    changed = subprocess.run([*command, *pages], capture_output=True, text=True, check=True).stdout
-    return commit if changed.strip() else commit.rstrip("+")
 
 
 def shared(rows: Sequence[Mapping[str, Any]], allowed: Sequence[str] = ()) -> dict[str, Any]:

@@ -3,23 +3,677 @@
 A scikit-learn estimator that needs no JAX. Source: NRCC (papers/nrcc.txt) section 3.6 and Kumar et
 al., "GridShift: A Faster Mode-seeking Algorithm for Image Segmentation and Object Tracking", CVPR
 2022.
+
+The occupied cells come first, then the choice of a bandwidth without labels, which is ours, then
+the estimator. Cells are kept sorted and moved by array operations in float64, so that the cost
+grows with the number of occupied cells, not of points. The thresholds of the choice were set on the
+tuning halves of generated data sets; `experiments/bandwidth.md` compares the rule with others on
+the held-out halves.
 """
 
+import itertools
+import math
 import numbers
 import sys
 import warnings
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import adjusted_rand_score, silhouette_samples
+from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from cluster_jax.clustering import bandwidth as bandwidths
-from cluster_jax.clustering.grid import STOPS, follow, seek
+from cluster_jax.clustering import knn
 from cluster_jax.core import checks
-from cluster_jax.core.arrays import distances_to_centers, numeric
+from cluster_jax.core.arrays import blocks, distances_to_centers, numeric
+
+STOPS = ("fixed_point", "no_merge")
+# Cell numbers up to here are exact in float64, and their neighbors too.
+_FARTHEST_CELL = 2**53 - 4
+# Packed cell numbers stay below, so that int64 never wraps.
+_LARGEST_KEY = 2**62
+# The shift has converged when no centroid moves by more than this fraction of a cell.
+_MIN_MOVE = 1e-9
+# New points that are assigned at a time, at least.
+_QUERIES = 1_000
+
+
+class Grid(NamedTuple):
+    """Occupied cells in lexicographic order.
+
+    Positions relative to the cell keep full precision anywhere and are unchanged if the data
+    are shifted by whole cells.
+
+    Attributes:
+        cells: int64 `[m, d]`, cell numbers.
+        offsets: float64 `[m, d]`, positions of the centroids inside their cells in bandwidths,
+            0 to 1.
+        weights: float64 `[m]`, total weight of each cell's points.
+    """
+
+    cells: NDArray
+    offsets: NDArray
+    weights: NDArray
+
+    def centers(self, bandwidth: float) -> NDArray:
+        """Centroids in the unit of the data, float64 `[m, d]`."""
+        return self.cells * bandwidth + self.offsets * bandwidth
+
+
+def bin_points(points: NDArray, bandwidth: float) -> tuple[NDArray, NDArray]:
+    """Cell numbers floor(x / h) int64 `[n, d]` and positions inside the cells float64 `[n, d]`.
+
+    Raises:
+        ValueError: a coordinate is so many bandwidths from 0 that its cell has no exact number.
+
+    Example:
+        >>> cells, offsets = bin_points(np.array([[3.0], [-0.5]]), 2.0)
+        >>> cells.tolist(), offsets.tolist()
+        ([[1], [-1]], [[0.5], [0.75]])
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        floors = np.floor(points / bandwidth)
+    # Infinity after an overflow fails the check too.
+    if not (floors.max() <= _FARTHEST_CELL and floors.min() >= -_FARTHEST_CELL):
+        raise ValueError(
+            f"X must be within {_FARTHEST_CELL:.1e} times the bandwidth {bandwidth:g} of 0, where "
+            f"cells have exact numbers; got coordinates up to {np.abs(points).max():g}: subtract "
+            "the mean from the data or raise the bandwidth"
+        )
+    offsets = floors * bandwidth
+    np.subtract(points, offsets, out=offsets)
+    offsets /= bandwidth
+    return floors.astype(np.int64), np.clip(offsets, 0, 1, out=offsets)
+
+
+def collect(
+    cells: NDArray, offsets: NDArray, weights: NDArray | None = None
+) -> tuple[Grid, NDArray]:
+    """The grid of points.
+
+    Args:
+        cells: int64 `[n, d]`, the cell of each point.
+        offsets: float64 `[n, d]`, positions inside the cells.
+        weights: float64 `[n]`, positive; None for ones.
+
+    Returns:
+        The m distinct cells with their centroids, and the index there of each point's cell, int64
+        `[n]`.
+
+    Example:
+        >>> cells, offsets = np.array([[7], [2], [7]]), np.array([[0.5], [0.1], [0.25]])
+        >>> grid, index = collect(cells, offsets)
+        >>> grid.cells.tolist(), grid.offsets.tolist(), grid.weights.tolist(), index.tolist()
+        ([[2], [7]], [[0.1], [0.375]], [1.0, 2.0], [1, 0, 1])
+    """
+    unique, index = group(cells)
+    m = len(unique)
+    total = np.bincount(index, weights, minlength=m).astype(np.float64)
+    moments = offsets if weights is None else offsets * weights[:, None]
+    sums = np.stack([np.bincount(index, column, minlength=m) for column in moments.T], axis=1)
+    return Grid(unique, sums / total[:, None], total), index
+
+
+def neighborhood(grid: Grid) -> tuple[NDArray, NDArray]:
+    """Weight and first moment of every cell's 3^d neighborhood.
+
+    Returns:
+        Sums of the weights, float64 `[m]`, and of weight x position relative to the cell's own
+        corner in bandwidths, float64 `[m, d]`.
+
+    Example:
+        >>> grid = Grid(np.array([[0], [1], [5]]), np.array([[0.5], [0.5], [0.5]]), np.ones(3))
+        >>> total, moment = neighborhood(grid)
+        >>> total.tolist(), moment.tolist()
+        ([2.0, 2.0, 1.0], [[2.0], [0.0], [0.5]])
+    """
+    m, d = grid.cells.shape
+    spans = [int(s) + 3 for s in np.ptp(grid.cells, axis=0)]
+    # One search costs about as much as 20 comparisons of coordinates (5 to 60 were measured in 4
+    # to 10 dimensions, for 200 to 10,000 cells).
+    if math.prod(spans) < _LARGEST_KEY and 3 ** (d - 1) * 20 <= m * d:
+        return _enumerated(grid, spans)
+    return _pairwise(grid)
+
+
+def _enumerated(grid: Grid, spans: list[int]) -> tuple[NDArray, NDArray]:
+    """`neighborhood` by looking up each of the 3^d - 1 neighbors' numbers."""
+    cells, offsets, weights = grid
+    d = cells.shape[1]
+    strides = [math.prod(spans[k + 1 :]) for k in range(d)]
+    key = (cells - (cells.min(axis=0) - 1)) @ np.array(strides, np.int64)
+    padded = np.append(key, _LARGEST_KEY)
+    moments = weights[:, None] * offsets
+    total, moment = weights.copy(), moments.copy()
+    # Each pair of cells is found once, from the smaller number, and serves both. Neighbors that
+    # differ in the last coordinate only are consecutive in the order: one search finds all three.
+    for first in itertools.product((-1, 0, 1), repeat=d - 1):
+        jump = sum(f * s for f, s in zip(first, strides[:-1], strict=True))
+        if jump < 0:
+            continue
+        lasts = (1,) if jump == 0 else (-1, 0, 1)
+        neighbor_key = key + (jump + lasts[0])
+        position = np.searchsorted(key, neighbor_key)
+        for last in lasts:
+            occupied = padded[position] == neighbor_key
+            i = np.flatnonzero(occupied)
+            j = position[i]
+            direction = np.array([*first, last], np.float64)
+            total[i] += weights[j]
+            total[j] += weights[i]
+            moment[i] += moments[j] + weights[j, None] * direction
+            moment[j] += moments[i] - weights[i, None] * direction
+            position += occupied
+            neighbor_key += 1
+    return total, moment
+
+
+def _pairwise(grid: Grid) -> tuple[NDArray, NDArray]:
+    """`neighborhood` by comparing all occupied cells, for many dimensions."""
+    cells = _close_gaps(grid.cells)
+    moments = grid.weights[:, None] * (grid.offsets + cells)
+    total, moment = np.empty(len(cells)), np.empty(cells.shape)
+    # In the smallest integers that hold their differences: comparing is memory-bound. The widest
+    # column first, which leaves the fewest pairs; in one that spans two cells, all are neighbors.
+    spans = np.ptp(cells, axis=0)
+    order = np.argsort(-spans, kind="stable")[: max(1, int((spans > 1).sum()))]
+    columns = cells.T[order].astype(np.min_scalar_type(-int(spans.max()) - 1))
+    for rows in blocks(len(cells), len(cells)):
+        i, j = np.nonzero(np.abs(columns[0][rows, None] - columns[0][None, :]) <= 1)
+        for column in columns[1:]:
+            is_near = np.abs(column[rows][i] - column[j]) <= 1
+            i, j = i[is_near], j[is_near]
+        near = sparse.csr_array((np.ones(len(i)), (i, j)), shape=(len(cells[rows]), len(cells)))
+        total[rows] = near @ grid.weights
+        moment[rows] = near @ moments - total[rows, None] * cells[rows]
+    return total, moment
+
+
+def _close_gaps(cells: NDArray) -> NDArray:
+    """Compressed coordinates with the same neighbors: differences above 2 in a column become 2."""
+    closed = np.empty_like(cells)
+    for k, column in enumerate(cells.T):
+        values, inverse = np.unique(column, return_inverse=True)
+        closed[:, k] = np.concatenate([[0], np.cumsum(np.minimum(np.diff(values), 2))])[inverse]
+    return closed
+
+
+def group(cells: NDArray) -> tuple[NDArray, NDArray]:
+    """Distinct rows of `cells` int64 `[n, d]` in lexicographic order, and each row's index there.
+
+    NumPy's `unique(axis=0)` sorts whole rows; packing them into one number each is several times
+    faster.
+
+    Returns:
+        int64 `[m, d]` and int64 `[n]`.
+
+    Example:
+        >>> unique, index = group(np.array([[4, 1], [-2, 9], [4, 1]]))
+        >>> unique.tolist(), index.tolist()
+        ([[-2, 9], [4, 1]], [1, 0, 1])
+    """
+    n = len(cells)
+    key, size = np.zeros(n, np.int64), 1
+    for column in cells.T:
+        low = int(column.min())
+        span = int(column.max()) - low + 1
+        if size * span >= _LARGEST_KEY:
+            key, size = _rank(key, size)
+            column, span = _rank(column - low, span)
+            low = 0
+        key = key * span + (column - low)
+        size *= span
+    key, m = _rank(key, size)
+    member = np.empty(m, np.int64)
+    member[key] = np.arange(n)
+    return cells[member], key
+
+
+def _rank(values: NDArray, size: int) -> tuple[NDArray, int]:
+    """Replaces integers 0 to `size - 1`, `[n]`, by their ranks; returns the number of ranks too."""
+    n = len(values)
+    if size <= max(4 * n, 2**16):  # counting is then faster than sorting
+        used = np.zeros(size, bool)
+        used[values] = True
+        ranks = np.cumsum(used) - 1
+        return ranks[values], int(ranks[-1]) + 1
+    unique, ranks = np.unique(values, return_inverse=True)
+    return ranks, len(unique)
+
+
+class Modes(NamedTuple):
+    """Result of a shift.
+
+    Attributes:
+        grid: the k modes as cells.
+        mode_of_cell: int64 `[m]`, mode of each cell before the shift.
+        n_iter: number of iterations.
+        converged: whether the stop rule was met.
+    """
+
+    grid: Grid
+    mode_of_cell: NDArray
+    n_iter: int
+    converged: bool
+
+
+def seek(
+    points: NDArray, bandwidth: float, *, stop: str = "fixed_point", max_iter: int = 500
+) -> tuple[Grid, Modes, NDArray]:
+    """The grid of points float64 `[n, d]`, its modes, and the mode of each point, int64 `[n]`.
+
+    For the other arguments see `shift`.
+
+    Example:
+        >>> grid, modes, labels = seek(np.array([[0.5], [0.7], [6.2]]), 1.0)
+        >>> len(grid.cells), modes.n_iter, labels.tolist()
+        (2, 1, [0, 0, 1])
+    """
+    grid, cell_of_row = collect(*bin_points(points, bandwidth))
+    modes = shift(grid, stop=stop, max_iter=max_iter)
+    return grid, modes, modes.mode_of_cell[cell_of_row]
+
+
+def shift(grid: Grid, *, stop: str = "fixed_point", max_iter: int = 500) -> Modes:
+    """Moves all cells at once until convergence.
+
+    Every cell moves to the weighted mean of the current centroids of the occupied cells in its
+    3^d neighborhood, its own included; cells that land in the same cell
+    merge. Deviations from the authors' C++: it relabels one cell after another,
+    truncates toward zero and stops on a signed sum; this function does not.
+
+    Args:
+        grid: m occupied cells.
+        stop: `"fixed_point"`: nothing changes its cell, nothing merges and no centroid moves by
+            more than 1e-9 bandwidths; `"no_merge"`: after the first iteration without a merge,
+            with its shift applied (the authors' rule).
+        max_iter: maximum number of iterations.
+
+    Example:
+        >>> cells, offsets = np.array([[0], [1], [5]]), np.array([[0.5], [0.5], [0.5]])
+        >>> modes = shift(Grid(cells, offsets, np.ones(3)))
+        >>> modes.grid.centers(1.0).tolist(), modes.mode_of_cell.tolist(), modes.converged
+        ([[1.0], [5.5]], [0, 0, 1], True)
+    """
+    mode_of_cell = np.arange(len(grid.cells))
+    for iteration in range(1, max_iter + 1):
+        total, moment = neighborhood(grid)
+        target = moment / total[:, None]
+        step = np.floor(target)
+        offsets = target - step
+        # A position just below a border can round to the border: it belongs to the next cell.
+        on_border = offsets >= 1
+        step[on_border] += 1
+        offsets[on_border] = 0
+        is_converged = not step.any() and np.abs(target - grid.offsets).max() <= _MIN_MOVE
+        before = len(grid.cells)
+        moved = grid.cells + step.astype(np.int64)
+        unique, index = group(moved)
+        if len(unique) < before:
+            grid, index = collect(moved, offsets, grid.weights)
+        else:
+            order = np.argsort(index)
+            grid = Grid(unique, offsets[order], grid.weights[order])
+        mode_of_cell = index[mode_of_cell]
+        if is_converged or (stop == "no_merge" and len(unique) == before):
+            return Modes(grid, mode_of_cell, iteration, True)
+    return Modes(grid, mode_of_cell, max_iter, False)
+
+
+def follow(
+    points: NDArray, grid: Grid, modes: Modes, bandwidth: float, max_iter: int = 500
+) -> tuple[NDArray, NDArray]:
+    """Modes of new points, which follow the shift of the grid without moving it.
+
+    A point in an occupied cell gets the mode of that cell. From an empty cell it moves to the mean
+    of the grid in its 3^d neighborhood until it meets an occupied cell; where there is no neighbor,
+    or `max_iter` is reached, it goes to the nearest mode.
+
+    Args:
+        points: float64 `[n, d]`.
+        grid: m occupied cells before the shift.
+        modes: their k modes.
+        bandwidth: side of a cell.
+        max_iter: maximum number of moves.
+
+    Returns:
+        Numbers of modes, int64 `[n]`; and which points have an empty neighborhood, bool `[n]`.
+
+    Example:
+        >>> grid, modes, _ = seek(np.array([[0.5], [7.5]]), 1.0)
+        >>> labels, is_isolated = follow(np.array([[0.1], [6.9], [50.0]]), grid, modes, 1.0)
+        >>> labels.tolist(), is_isolated.tolist()
+        ([0, 1, 1], [False, False, True])
+    """
+    n, m = len(points), len(grid.cells)
+    labels, is_isolated = np.full(n, -1, np.int64), np.zeros(n, bool)
+    cells, _ = bin_points(points, bandwidth)
+    # In many dimensions all cells are compared with each other: points are taken in blocks.
+    step = max(_QUERIES, m)
+    for active in np.split(np.arange(n), range(step, n, step)):
+        for iteration in range(max_iter):
+            # New points join the grid without weight: they follow without attracting others.
+            union, index = group(np.concatenate([grid.cells, cells[active]]))
+            old, new = index[:m], index[m:]
+            mode_of_union = np.full(len(union), -1, np.int64)
+            mode_of_union[old] = modes.mode_of_cell
+            labels[active] = mode_of_union[new]
+            is_open = labels[active] < 0
+            active, new = active[is_open], new[is_open]
+            if not len(active):
+                break
+            joined = Grid(union, np.zeros(union.shape), np.zeros(len(union)))
+            joined.offsets[old], joined.weights[old] = grid.offsets, grid.weights
+            total, moment = neighborhood(joined)
+            has_neighbors = total[new] > 0
+            if iteration == 0:
+                is_isolated[active] = ~has_neighbors
+            near = new[has_neighbors]
+            moves = np.floor(moment[near] / total[near, None]).astype(np.int64)
+            active = active[has_neighbors][moves.any(axis=1)]
+            cells[active] += moves[moves.any(axis=1)]
+    stranded = np.flatnonzero(labels < 0)
+    if len(stranded):
+        # Far from the origin, squared distances are differences of large numbers.
+        centers = modes.grid.centers(bandwidth)
+        origin = centers.mean(axis=0)
+        labels[stranded] = knn.nearest(points[stranded] - origin, centers - origin, 1).indices[:, 0]
+    return labels, is_isolated
+
+
+# The scan covers bandwidths from 1/100 to 1/2 of the data's extent, 10 % apart. Finer cells hold
+# single rows even if the data have clusters; coarser ones make everything one neighborhood.
+_FINEST, _COARSEST, _RATIO = 0.01, 0.5, 1.1
+# The scan clusters at most 10,000 rows, so that its cost does not grow with the set, and scores
+# 1,000 of them: their silhouettes need all pairwise distances.
+_CLUSTERED, _SCORED = 10_000, 1_000
+# `min_cluster_size`: rows, and the fraction of the cluster of the median row. The generated sets
+# have clusters up to 10 times smaller than their largest, which must count, and outliers that form
+# clusters of a few rows each, which must not.
+_MIN_ROWS, _MIN_FRACTION = 3, 0.05
+# Scores this close to the best count as equal: splitting a fragment off a cluster hardly changes
+# the score.
+_TOLERANCE = 0.02
+# Score of separate clusters. On the tuning halves sets of several blobs score 0.66 to 0.85,
+# everything else (one blob, uniform noise, moons) 0.17 to 0.56.
+_CLEAR_SCORE = 0.6
+# One cluster: at this bandwidth (in extents) and above, one cluster holds this fraction of the
+# rows. A single blob does so from 0.04-0.09 up; noise and moons stay split up to 0.12-0.16.
+_MAX_SPLIT_BANDWIDTH, _MIN_LARGEST_FRACTION = 0.115, 0.8
+# Iterations of one fit of the scan: separate modes converge in about ten, those that still drift
+# after fifty get no score.
+_ITERATIONS = 50
+# Alternatives that are reported, and pairs of halves that `stability` compares.
+_RUNNERS_UP, _SPLITS = 3, 3
+
+VERDICTS = ("clear", "one cluster", "no clear answer")
+
+
+class Candidate(NamedTuple):
+    """A bandwidth not selected: its clusters of at least `min_cluster_size` and its score."""
+
+    bandwidth: float
+    n_clusters: int
+    score: float
+
+
+class BandwidthCurve(NamedTuple):
+    """Result of a scan over bandwidths.
+
+    Attributes:
+        bandwidths: float64 `[b]`, ascending.
+        n_clusters: int64 `[b]`, clusters of at least `min_cluster_size`.
+        scores: float64 `[b]`, below 1; NaN where fewer than two clusters are that large, or the
+            shift did not converge.
+        best_index: index of the selected bandwidth.
+        verdict: `"clear"`: the score is that of separate clusters; `"one cluster"`: it is lower,
+            and a small bandwidth already puts most rows into one cluster; `"no clear answer"`.
+        runners_up: best `Candidate` for each of the three other numbers of clusters that score
+            best.
+    """
+
+    bandwidths: NDArray
+    n_clusters: NDArray
+    scores: NDArray
+    best_index: int
+    verdict: str
+    runners_up: tuple[Candidate, ...]
+
+
+def min_cluster_size(sizes: NDArray) -> float:
+    """Size from which a cluster counts; smaller ones hold outliers.
+
+    3 rows, or 5 % of the size of the cluster that holds the median row if that is more; never more
+    than the largest cluster, which always counts.
+
+    Args:
+        sizes: rows of each cluster, `[k]`.
+
+    Example:
+        >>> sizes = np.array([100, 6, 5, 2, 1])
+        >>> sizes >= min_cluster_size(sizes)
+        array([ True,  True,  True, False, False])
+    """
+    ascending = np.sort(sizes)
+    median = np.searchsorted(np.cumsum(ascending), ascending.sum() / 2)
+    median_size = float(ascending[min(median, len(sizes) - 1)])
+    size = max(_MIN_ROWS, _MIN_FRACTION * median_size)
+    return min(size, float(ascending[-1]))
+
+
+def sample(points: NDArray, seed: int = 0) -> NDArray:
+    """At most 10,000 of the rows, drawn independently of their order.
+
+    Args:
+        points: float64 `[n, d]`.
+        seed: of the draw and of the direction.
+
+    Returns:
+        float64 `[m, d]`, sorted along a random direction.
+
+    Example:
+        >>> a, b = sample(np.array([[1.0], [3.0], [2.0]])), sample(np.array([[2.0], [1.0], [3.0]]))
+        >>> bool((a == b).all())
+        True
+    """
+    rng = np.random.default_rng(seed)
+    direction = rng.normal(size=points.shape[1])
+    direction /= np.abs(direction).sum()
+    # Column by column: the rounding of a matrix product depends on the place of a row.
+    projection = np.zeros(len(points))
+    for column, weight in zip(points.T, direction, strict=True):
+        projection += column * weight
+    return points[np.argsort(projection)[_subset(len(points), _CLUSTERED, rng)]]
+
+
+def scan(
+    points: NDArray, *, stop: str = "fixed_point", max_iter: int = 500, seed: int = 0
+) -> BandwidthCurve:
+    """Clusters `points` at bandwidths on a logarithmic grid, scores each, selects one.
+
+    The score is the silhouette (Rousseeuw 1987) in the space of `points`, computed among the
+    clusters of at least `min_cluster_size` and averaged over all rows, those of smaller clusters
+    with 0: a few outliers, each a cluster of its own, neither raise nor lower it much. Of the
+    bandwidths that score within 0.02 of the best, those with the fewest clusters are kept (the
+    others split off fragments at almost the same score), and the middle one is taken. Where no
+    score is as high as separate clusters reach, and at all bandwidths of 0.115 of the extent
+    and above one cluster holds 80 % of the rows, the answer is one cluster: uniform noise does not
+    hold together there. `experiments/bandwidth.md` compares the rule with others.
+
+    All rows are clustered, and 1,000 of them, drawn at random, are scored.
+
+    Args:
+        points: float64 `[n, d]`, finite; a `sample` of large sets.
+        stop: stop rule of the shift, see `shift`.
+        max_iter: maximum number of iterations, at most 50. Where the shift does not converge (two
+            modes still drift toward each other along a thin bridge), the bandwidth gets no score.
+        seed: of the draw.
+
+    Returns:
+        The whole curve. Where no bandwidth allows a score (all points equal, or too few), the
+        largest is taken.
+
+    Raises:
+        ValueError: the range of the points overflows a float.
+
+    Example:
+        >>> curve = scan(np.array([[0.0], [1.0], [2.0], [9.0], [10.0], [11.0]]))
+        >>> curve.verdict, int(curve.n_clusters[curve.best_index])
+        ('clear', 2)
+    """
+    rng = np.random.default_rng(seed)
+    extent = _extent(points)
+    steps = int(np.ceil(np.log(_COARSEST / _FINEST) / np.log(_RATIO))) + 1
+    bandwidths = extent * np.geomspace(_FINEST, _COARSEST, steps)
+
+    scored = _subset(len(points), _SCORED, rng)
+    # Far from the origin, squared distances are differences of large numbers.
+    distances = euclidean_distances(points[scored] - points[scored].mean(axis=0))
+    np.fill_diagonal(distances, 0)
+    n_clusters = np.empty(steps, np.int64)
+    largest = np.empty(steps)
+    scores = np.full(steps, np.nan)
+    last_labels, last_score = np.empty(0), np.nan
+    for b, bandwidth in enumerate(bandwidths):
+        _, modes, labels = seek(
+            points, float(bandwidth), stop=stop, max_iter=min(max_iter, _ITERATIONS)
+        )
+        sizes = np.bincount(labels)
+        is_large = sizes >= min_cluster_size(sizes)
+        n_clusters[b], largest[b] = is_large.sum(), sizes.max() / len(labels)
+        if modes.converged and n_clusters[b] > 1:
+            scored_labels = np.where(is_large, np.arange(len(sizes)), -1)[labels[scored]]
+            # Where the clusters are separate, many bandwidths give the same partition.
+            if not np.array_equal(scored_labels, last_labels):
+                last_labels, last_score = scored_labels, _silhouette(distances, scored_labels)
+            scores[b] = last_score
+    best, verdict = _choose(bandwidths / extent, n_clusters, largest, scores)
+    return BandwidthCurve(
+        bandwidths, n_clusters, scores, best, verdict,
+        _runners_up(bandwidths, n_clusters, scores, best),
+    )  # fmt: skip
+
+
+def stability(
+    points: NDArray,
+    bandwidth: float,
+    *,
+    stop: str = "fixed_point",
+    max_iter: int = 500,
+    seed: int = 0,
+) -> float:
+    """Agreement of clusterings of random halves of the points: mean adjusted Rand index.
+
+    Three times the rows are split in two halves, both are clustered, and both clusterings assign
+    the same 1,000 rows, drawn at random.
+
+    Args:
+        points: float64 `[n, d]`; a `sample` of large sets.
+        bandwidth: side of a cell.
+        stop: stop rule of the shift, see `shift`.
+        max_iter: maximum number of iterations.
+        seed: of the halves and the rows.
+
+    Returns:
+        At most 1, about 0 for chance; NaN for fewer than 2 points. It says whether a partition is
+        reproducible, not whether it is the right one: cutting uniform noise by a coarse grid is
+        perfectly reproducible.
+
+    Example:
+        >>> stability(np.arange(8.0)[:, None] + 100 * (np.arange(8) % 2)[:, None], 20.0)
+        1.0
+    """
+    rng = np.random.default_rng(seed)
+    half = len(points) // 2
+    if not half:
+        return float("nan")
+    queries = points[_subset(len(points), _SCORED, rng)]
+
+    def assign(rows: NDArray) -> NDArray:
+        grid, modes, _ = seek(points[rows], bandwidth, stop=stop, max_iter=max_iter)
+        return follow(queries, grid, modes, bandwidth, max_iter)[0]
+
+    agreement = []
+    for _ in range(_SPLITS):
+        order = rng.permutation(len(points))
+        agreement.append(adjusted_rand_score(assign(order[:half]), assign(order[half:])))
+    return float(np.mean(agreement))
+
+
+def _subset(n: int, size: int, rng: np.random.Generator) -> NDArray:
+    """At most `size` of the numbers 0 to n - 1, ascending."""
+    return np.arange(n) if n <= size else np.sort(rng.choice(n, size, replace=False))
+
+
+def _extent(points: NDArray) -> float:
+    """Largest range of a coordinate without its outermost hundredths; positive.
+
+    Raises:
+        ValueError: the range overflows a float.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        low, high = np.percentile(points, (1, 99), axis=0)
+        inner, full = high - low, np.ptp(points, axis=0)
+    if not (np.isfinite(inner).all() and np.isfinite(full).all()):
+        raise ValueError(
+            f"X must have a finite range; got values from {points.min():g} to {points.max():g}: "
+            "scale it down"
+        )
+    # Equal points: any bandwidth works if its cells still have exact numbers.
+    smallest = max(1.0, float(np.abs(points).max()) * 2.0**-40)
+    return float(inner.max()) or float(full.max()) or smallest
+
+
+def _silhouette(distances: NDArray, labels: NDArray) -> float:
+    """Silhouette among the rows with a label from 0 up, averaged over all; NaN if undefined."""
+    rows = np.flatnonzero(labels >= 0)
+    among = distances[np.ix_(rows, rows)]
+    # The distances of enormous coordinates overflow.
+    if not 2 <= len(np.unique(labels[rows])) < len(rows) or not np.isfinite(among).all():
+        return float("nan")
+    return float(silhouette_samples(among, labels[rows], metric="precomputed").sum() / len(labels))
+
+
+def _choose(
+    relative: NDArray, n_clusters: NDArray, largest: NDArray, scores: NDArray
+) -> tuple[int, str]:
+    """Index of the bandwidth to take and the verdict.
+
+    Args:
+        relative: bandwidths in extents, ascending.
+        n_clusters: clusters of at least `min_cluster_size` at each.
+        largest: fraction of the rows in the largest cluster at each.
+        scores: score of each, or NaN.
+    """
+    best = len(scores) - 1
+    if not np.isnan(scores).all():
+        near_best = np.flatnonzero(scores >= np.nanmax(scores) - _TOLERANCE)
+        fewest = near_best[n_clusters[near_best] == n_clusters[near_best].min()]
+        best = int(fewest[len(fewest) // 2])
+        if scores[best] >= _CLEAR_SCORE:
+            return best, VERDICTS[0]
+    # First bandwidth from which on one cluster holds most rows.
+    split = np.flatnonzero(largest < _MIN_LARGEST_FRACTION)
+    first_merged = int(split[-1]) + 1 if len(split) else 0
+    if first_merged < len(scores) and relative[first_merged] <= _MAX_SPLIT_BANDWIDTH:
+        return (first_merged + len(scores)) // 2, VERDICTS[1]
+    return best, VERDICTS[2]
+
+
+def _runners_up(
+    bandwidths: NDArray, n_clusters: NDArray, scores: NDArray, best: int
+) -> tuple[Candidate, ...]:
+    """The best-scoring bandwidth of each number of clusters other than that of `best`."""
+    candidates: dict[int, Candidate] = {}
+    for b in np.argsort(-scores, kind="stable"):
+        k = int(n_clusters[b])
+        if k != n_clusters[best] and k not in candidates and not np.isnan(scores[b]):
+            candidates[k] = Candidate(float(bandwidths[b]), k, float(scores[b]))
+    return tuple(candidates.values())[:_RUNNERS_UP]
 
 
 class Location(NamedTuple):
@@ -29,7 +683,7 @@ class Location(NamedTuple):
         labels: int64 `[n]`, rows of `cluster_centers_`.
         distances: float64 `[n]`, Euclidean, to the mode of that cluster, in bandwidths.
         outliers: bool `[n]`: the point has no fitted row in the 3^d cells around it, or its
-            cluster is below `bandwidth.min_cluster_size`.
+            cluster is below `min_cluster_size`.
     """
 
     labels: NDArray
@@ -41,7 +695,7 @@ class GridShift(ClusterMixin, BaseEstimator):
     """Mode seeking on a grid: finds clusters and their number, in linear time.
 
     Points are binned to cells of side `bandwidth`; the cells then move to the weighted mean of
-    their neighborhood until convergence (see `grid.shift`). Points follow their cell. All sums
+    their neighborhood until convergence (see `shift`). Points follow their cell. All sums
     are in float64.
 
     In more than about ten dimensions a grid works poorly: all cells are compared with each other,
@@ -52,20 +706,20 @@ class GridShift(ClusterMixin, BaseEstimator):
 
     Args:
         bandwidth: side of a cell in the unit of the data, or `"auto"`: chosen without labels by
-            `cluster_jax.clustering.bandwidth.scan`.
-        stop: `"fixed_point"` or `"no_merge"`, see `grid.shift`.
+            `scan`.
+        stop: `"fixed_point"` or `"no_merge"`, see `shift`.
         max_iter: maximum number of iterations; reaching it warns.
         random_state: seed of the rows that the choice of an `"auto"` bandwidth looks at.
 
     Attributes:
         labels_: int64 `[n]`, rows of `cluster_centers_`.
-        outliers_: bool `[n]`, rows of clusters below `bandwidth.min_cluster_size`.
+        outliers_: bool `[n]`, rows of clusters below `min_cluster_size`.
         cluster_centers_: float64 `[k, d]`, the modes, in lexicographic order of their cells.
         cluster_sizes_: float64 `[k]`, rows of each cluster.
         bandwidth_: the bandwidth used.
         n_iter_: number of iterations.
         bandwidth_curve_: the scan's `BandwidthCurve`; None for a numeric bandwidth.
-        stability_: agreement of clusterings of random halves, see `bandwidth.stability`; None for
+        stability_: agreement of clusterings of random halves, see `stability`; None for
             a numeric bandwidth.
 
     Example:
@@ -96,18 +750,16 @@ class GridShift(ClusterMixin, BaseEstimator):
         """
         self._check_options()
         points = numeric(X, "X").astype(np.float64)
-        curve = stability = None
-        stop, max_iter, seed = self.stop, self.max_iter, self.random_state
+        rule: dict[str, Any] = {"stop": self.stop, "max_iter": self.max_iter}
+        curve = agreement = None
         if self.bandwidth == "auto":
-            sample = bandwidths.sample(points, seed)
-            curve = bandwidths.scan(sample, stop=stop, max_iter=max_iter, seed=seed)
+            rows, seed = sample(points, self.random_state), self.random_state
+            curve = scan(rows, **rule, seed=seed)
             bandwidth = float(curve.bandwidths[curve.best_index])
-            stability = bandwidths.stability(
-                sample, bandwidth, stop=stop, max_iter=max_iter, seed=seed
-            )
+            agreement = stability(rows, bandwidth, **rule, seed=seed)
         else:
             bandwidth = float(self.bandwidth)
-        grid, modes, labels = seek(points, bandwidth, stop=stop, max_iter=max_iter)
+        grid, modes, labels = seek(points, bandwidth, **rule)
         if not modes.converged:
             warnings.warn(
                 f"GridShift did not converge in {self.max_iter} iterations: raise max_iter or "
@@ -117,12 +769,12 @@ class GridShift(ClusterMixin, BaseEstimator):
             )
         # Set last, so that a failed fit keeps the previous one.
         validate_data(self, X, reset=True, skip_check_array=True)
-        self.bandwidth_curve_, self.stability_, self.bandwidth_ = curve, stability, bandwidth
+        self.bandwidth_curve_, self.stability_, self.bandwidth_ = curve, agreement, bandwidth
         self._grid, self._modes, self.labels_ = grid, modes, labels
         self.n_iter_ = modes.n_iter
         self.cluster_centers_ = modes.grid.centers(bandwidth)
         self.cluster_sizes_ = modes.grid.weights
-        self._is_large = self.cluster_sizes_ >= bandwidths.min_cluster_size(self.cluster_sizes_)
+        self._is_large = self.cluster_sizes_ >= min_cluster_size(self.cluster_sizes_)
         self.outliers_ = ~self._is_large[self.labels_]
         return self
 

@@ -69,7 +69,7 @@ from sklearn.cluster import HDBSCAN
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cluster_jax.clustering import knn, smooth, tree
-from cluster_jax.clustering.bandwidth import VERDICTS
+from cluster_jax.clustering.gridshift import VERDICTS
 from cluster_jax.clustering.smooth import FEW_AXES, METRICS, N_NEIGHBORS, Smoother
 from cluster_jax.core import checks
 from cluster_jax.core.arrays import blocks, numeric

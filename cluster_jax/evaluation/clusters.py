@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster_jax.clustering import knn
-from cluster_jax.clustering.bandwidth import BandwidthCurve
-from cluster_jax.clustering.gridshift import GridShift
+from cluster_jax.clustering.gridshift import BandwidthCurve, GridShift
 from cluster_jax.clustering.reduce import MAP_COLUMNS, reduce
 from cluster_jax.clustering.smooth_tree import Membership, SmoothTree
 from cluster_jax.core import arrays
@@ -145,7 +144,7 @@ def run_gridshift(points: NDArray, **grid_options: Any) -> Clustering:
 
     Returns:
         The result. Its metrics are `n_large`, the number of clusters that count (smaller ones
-        consist of outliers, see `bandwidth.min_cluster_size`), `bandwidth`, the `verdict` of the
+        consist of outliers, see `gridshift.min_cluster_size`), `bandwidth`, the `verdict` of the
         scan over bandwidths, `stability`, and the number of `outliers`.
     """
     grid = GridShift(**grid_options).fit(points)
@@ -285,14 +284,13 @@ def run_kmeans(
 
     # Rows are compared by angle only as features: in a map the origin has no meaning.
     spherical = options.metric == "cosine" and options.reduce == "none"
-    settings = {name: getattr(options, name) for name in ("n_init", "max_iter", "seed")}
-    settings["mesh"] = Mesh(np.array(jax.devices()), ("rows",))
-    settings["metric"] = "spherical" if spherical else "euclidean"
+    settings: dict[str, Any] = {
+        "metric": "spherical" if spherical else "euclidean",
+        "mesh": Mesh(np.array(jax.devices()), ("rows",)),
+        **{name: getattr(options, name) for name in ("n_init", "max_iter", "seed")},
+    }
     assert options.k is not None  # Checked by ClusterOptions.
-    if isinstance(x, Shards):
-        fitted = kmeans_blocks(x, options.k, **settings)
-    else:
-        fitted = kmeans(x, options.k, **settings)
+    fitted = (kmeans_blocks if isinstance(x, Shards) else kmeans)(x, options.k, **settings)
     metrics = {
         **scores(true_labels, fitted.labels),
         "k_given": options.k,

@@ -18,31 +18,29 @@ _SHOWN = 20  # kinds of moves
 _PICTURES = 24  # images of a kind of move
 
 
+Row = tuple[str, str, str]  # name of an image, its cluster before, and its cluster after
+
+
 class Comparison(NamedTuple):
     """Two clusterings, matched one to one.
 
     Attributes:
-        images: names of the images in both, sorted.
-        before: cluster of each in the first.
-        after: cluster of each in the second.
+        rows: of the images in both, by name.
         matched: cluster of the second -> cluster of the first, matched one to one so that matched
             clusters have most images in common; clusters without a match are not in it.
         only_before: number of images in the first alone.
         only_after: number of images in the second alone.
     """
 
-    images: list[str]
-    before: list[str]
-    after: list[str]
+    rows: list[Row]
     matched: dict[str, str]
     only_before: int
     only_after: int
 
     @property
-    def moved(self) -> list[tuple[str, str, str]]:
-        """Images whose two clusters are not matched: name, cluster before, and cluster after."""
-        rows = zip(self.images, self.before, self.after, strict=True)
-        return [row for row in rows if self.matched.get(row[2]) != row[1]]
+    def moved(self) -> list[Row]:
+        """Images whose two clusters are not matched."""
+        return [row for row in self.rows if self.matched.get(row[2]) != row[1]]
 
     @property
     def moves(self) -> list[tuple[str, str, list[str]]]:
@@ -71,16 +69,15 @@ def compare(before: Mapping[str, str], after: Mapping[str, str]) -> Comparison:
     Raises:
         InputError: they have no name in common.
     """
-    images = sorted(before.keys() & after.keys())
-    if not images:
+    rows = [(name, before[name], after[name]) for name in sorted(before.keys() & after.keys())]
+    if not rows:
         raise InputError("the runs must have images in common; got none of the same name")
-    old, new = [before[name] for name in images], [after[name] for name in images]
+    _, old, new = zip(*rows, strict=True)
     old_names, old_codes = np.unique(old, return_inverse=True)
     new_names, new_codes = np.unique(new, return_inverse=True)
     pairs = partition.matching(old_codes, new_codes).items()
     matched = {str(new_names[b]): str(old_names[a]) for b, a in pairs}
-    common = len(images)
-    return Comparison(images, old, new, matched, len(before) - common, len(after) - common)
+    return Comparison(rows, matched, len(before) - len(rows), len(after) - len(rows))
 
 
 def describe(comparison: Comparison) -> str:
@@ -96,12 +93,11 @@ def describe(comparison: Comparison) -> str:
 
 
 def _facts(comparison: Comparison) -> list[str]:
-    moved, total = comparison.moved, len(comparison.images)
-    before, after = set(comparison.before), set(comparison.after)
-    agreement = adjusted_rand_score(comparison.before, comparison.after)
+    moved, total = comparison.moved, len(comparison.rows)
+    _, before, after = zip(*comparison.rows, strict=True)
     lines = [
-        f"{total:,} in both runs: {len(before)} clusters before, {len(after)} after, ARI "
-        f"{agreement:.3f}",
+        f"{total:,} in both runs: {len(set(before))} clusters before, {len(set(after))} after, ARI "
+        f"{adjusted_rand_score(before, after):.3f}",
         f"{len(moved):,} moved ({len(moved) / total:.1%}): all but the images of matched clusters",
     ]
     for name, count in (("first", comparison.only_before), ("second", comparison.only_after)):
@@ -118,9 +114,10 @@ def page(comparison: Comparison, before: str, after: str, folder: str | None) ->
         after: name of the second.
         folder: URI of the local folder of the image files, which the page then shows; or None.
     """
-    pairs = Counter(zip(comparison.before, comparison.after, strict=True))
-    sizes = Counter(comparison.before), Counter(comparison.after)
-    matched = [(b, sizes[0][b], a, sizes[1][a], pairs[b, a]) for a, b in comparison.matched.items()]
+    _, *clusters = zip(*comparison.rows, strict=True)
+    old, new = map(Counter, clusters)
+    pairs = Counter(zip(*clusters, strict=True))
+    matched = [(b, old[b], a, new[a], pairs[b, a]) for a, b in comparison.matched.items()]
     return pages.fill(
         "comparison.html",
         before=before,

@@ -81,16 +81,25 @@ def cluster_shards(
     """
     n, sample = len(features), sample_rows(features, options.seed)
     values, used = features[sample], {"all": n, "files": len(features.files)}
+    shares: NDArray | None = None
     if options.method == "kmeans" and options.reduce == "none":
         progress(f"running k-means on all {n:,} rows, read in blocks, k = {options.k} ...")
         result, labels = clusters.run_kmeans(features, None, options, sample)
-        result, shares = clusters.with_silhouettes(values, result, options), None
+        result = clusters.with_silhouettes(values, result, options)
         used = {**used, "clustered": n}
     else:
         progress(f"clustering a random sample of {len(sample):,} of {n:,} rows ...")
         known = None if true_labels is None else true_labels[sample]
         result = clusters.cluster(values, known, options, progress)
-        labels, shares = _place(features, sample, values, result, options, progress)
+        votes, shown = _voter(values, result, options), 0
+        labels, shares = np.empty(n, np.int32), np.empty(n, np.float32)
+        for rows, block in features.blocks():
+            found = votes(block)
+            labels[rows], shares[rows] = found.argmax(axis=1), found.max(axis=1)
+            if rows.stop * 10 // n > shown:
+                shown = rows.stop * 10 // n
+                progress(f"placed {rows.stop:,} of {n:,} rows by their neighbors in the sample")
+        labels[sample], shares[sample] = result.cluster_labels, 1
         used = {**used, "clustered": len(sample), "placed_by_neighbors": n - len(sample)}
     small = np.unique(result.cluster_labels[result.outliers])
     metrics = {
@@ -103,32 +112,20 @@ def cluster_shards(
     return LargeClustering(sample, result._replace(metrics=metrics), labels, shares, used)
 
 
-def _place(
-    features: Shards,
-    sample: NDArray,
-    values: NDArray,
-    result: Clustering,
-    options: ClusterOptions,
-    progress: Callable[[str], None],
-) -> tuple[NDArray, NDArray]:
-    """Labels int32 `[n]` and shares float32 `[n]` of all rows by votes of the sample."""
-    n = len(features)
-    labels, shares = np.empty(n, np.int32), np.empty(n, np.float32)
-    tree, shown = result.tree, 0
+def _voter(
+    values: NDArray, result: Clustering, options: ClusterOptions
+) -> Callable[[NDArray], NDArray]:
+    """The votes of the sample's rows `values` on other rows: `[m, d] -> [m, k]`."""
+    if result.tree is not None:
+        return result.tree.predict_proba
     prepared = normalize_rows if options.metric == "cosine" else np.asarray
     voters = prepared(values)
-    for rows, block in features.blocks():
-        if tree is not None:
-            votes = tree.predict_proba(block)
-        else:
-            near = knn.nearest(prepared(block), voters, options.n_neighbors)
-            votes = knn.vote(near, result.cluster_labels)
-        labels[rows], shares[rows] = votes.argmax(axis=1), votes.max(axis=1)
-        if rows.stop * 10 // n > shown:
-            shown = rows.stop * 10 // n
-            progress(f"placed {rows.stop:,} of {n:,} rows by their neighbors in the sample")
-    labels[sample], shares[sample] = result.cluster_labels, 1
-    return labels, shares
+
+    def votes(rows: NDArray) -> NDArray:
+        near = knn.nearest(prepared(rows), voters, options.n_neighbors)
+        return knn.vote(near, result.cluster_labels)
+
+    return votes
 
 
 def write_assignments(path: epath.Path, found: LargeClustering) -> None:

@@ -16,7 +16,7 @@ from scipy.cluster import hierarchy
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import squareform
 
-from cluster_jax.clustering.bandwidth import BandwidthCurve
+from cluster_jax.clustering.gridshift import BandwidthCurve
 from cluster_jax.evaluation.report_data import STYLED_CLUSTERS, Cluster, evenly_spaced
 from cluster_jax.metrics import partition
 

@@ -108,7 +108,10 @@ def _version(package: str) -> str:
 
 
 def commit() -> str | None:
-    """Commit of the checkout, with "+" if files are modified; None outside a checkout."""
+    """Commit of the checkout; None outside a checkout.
+
+    With "+" if a file is modified, other than pages and results, which experiments write.
+    """
     folder = pathlib.Path(__file__).resolve().parent.parent.parent
     if not (folder / ".git").exists():
         return None
@@ -120,6 +123,8 @@ def commit() -> str | None:
 
     try:
         head = git("rev-parse", "--short=12", "HEAD")
-        return head + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
+        others = ("--", ".", ":(exclude)*.jsonl", ":(exclude)*.md")
+        changed = git("status", "--porcelain", "--untracked-files=no", *others)
+        return head + ("+" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return None

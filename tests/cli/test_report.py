@@ -24,7 +24,7 @@ def write(folder, clusters, title="image"):
 
 def test_clusters_are_matched_and_moves_are_listed():
     compared = comparison.compare(BEFORE, AFTER)
-    assert compared.images == list("abcdef")
+    assert [name for name, _, _ in compared.rows] == list("abcdef")
     assert compared.matched == {"7": "0", "3": "1", "5": "2"}
     assert compared.moved == [("c", "0", "3")]
     assert (compared.only_before, compared.only_after) == (1, 2)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
-from cluster_jax.clustering import bandwidth
+from cluster_jax.clustering import gridshift as bandwidth
 from cluster_jax.clustering.gridshift import GridShift
 
 

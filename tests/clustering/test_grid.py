@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cluster_jax.clustering import grid
+from cluster_jax.clustering import gridshift as grid
 from cluster_jax.core import arrays
 
 

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.estimator_checks import check_estimator
 
-from cluster_jax.clustering import grid
-from cluster_jax.clustering.grid import STOPS
-from cluster_jax.clustering.gridshift import GridShift
+from cluster_jax.clustering import gridshift as grid
+from cluster_jax.clustering.gridshift import STOPS, GridShift
 from cluster_jax.core import arrays
 from tests.clustering.reference_gridshift import gridshift as reference
 

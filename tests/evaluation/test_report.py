@@ -19,7 +19,7 @@ from plotly.offline import get_plotlyjs
 from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 
-from cluster_jax.clustering.bandwidth import BandwidthCurve, Candidate
+from cluster_jax.clustering.gridshift import BandwidthCurve, Candidate
 from cluster_jax.clustering.smooth_tree import CLEAR_GAP, Membership
 from cluster_jax.evaluation import (
     duplicates,
