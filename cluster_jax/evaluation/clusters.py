@@ -290,7 +290,10 @@ def run_kmeans(
         **{name: getattr(options, name) for name in ("n_init", "max_iter", "seed")},
     }
     assert options.k is not None  # Checked by ClusterOptions.
-    fitted = (kmeans_blocks if isinstance(x, Shards) else kmeans)(x, options.k, **settings)
+    if isinstance(x, Shards):
+        fitted = kmeans_blocks(x, options.k, **settings)
+    else:
+        fitted = kmeans(x, options.k, **settings)
     metrics = {
         **scores(true_labels, fitted.labels),
         "k_given": options.k,
