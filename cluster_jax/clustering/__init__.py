@@ -7,9 +7,10 @@ twice over their ten nearest neighbors,
 $$x_i \leftarrow \frac{1}{11} \Big( x_i + \sum_{j \in N(i)} x_j \Big),$$
 
 which contracts dense regions. For each number of clusters, a cut of Ward's tree starts k-means on
-the averaged rows; the number of the highest mean silhouette of the rows *before* averaging wins.
-How far this silhouette exceeds that of a Gaussian of the same covariance is the verdict: "one
-cluster" below 0.1, "clear" from 0.3, between them "no clear answer", a best guess. `cut` gives
+the averaged rows; the number with the highest silhouette, of the rows before and after averaging
+together, wins. How far the silhouette of the rows *before* averaging exceeds that of a Gaussian of
+the same covariance is the verdict: "one cluster" below 0.1, "clear" from 0.3 of the largest
+possible excess, between them "no clear answer", a best guess. `cut` gives
 coarser and finer groups of one tree, `predict` places new rows by a vote of their neighbors.
 The algorithm is the project's own; its parts are named in `cluster_jax.clustering.smooth_tree`.
 
@@ -26,7 +27,8 @@ merge (`stop="no_merge"`).
 
 **`kmeans`** needs the number of clusters. It is Euclidean or spherical, starts by k-means++, and
 runs on all devices of a mesh, as NCC's E-step does. Choose it for a known number or millions of
-rows of many dimensions. `kmeans_blocks` reads rows that do not fit into memory block by block.
+rows of many dimensions. `kmeans_blocks` reads rows that do not fit into memory block by block;
+`kmeans_two_levels` finds 100,000 clusters in them.
 
 `label_spreading` spreads labels over the graph of nearest neighbors (Zhou et al. 2004), `sinkhorn`
 balances the sizes of classes, `nearest` searches neighbors, and `linkage_of_means` with `cut_tree`
@@ -53,5 +55,6 @@ if TYPE_CHECKING:
         linkage_of_means as linkage_of_means,
         cut_tree as cut_tree,
     )
+    from cluster_jax.clustering.two_levels import kmeans_two_levels as kmeans_two_levels
 else:
     __getattr__, __dir__, __all__ = lazy.exports(__name__)
