@@ -66,7 +66,8 @@ function projection() {
   return { right, up, left, top, place: (at) => [left + dot(right, [...at, 0]), top - dot(up, [...at, 0])] };
 }
 
-function project({ right, up, left, top }) {
+// Whoever reads the pixels of the points computes them: the last change may not have been drawn yet.
+function project({ right, up, left, top } = projection()) {
   const [x, y, z] = axes;
   for (let i = 0; i < map.n_points; i++) {
     const depth = z ? z[i] : 0;
@@ -173,6 +174,7 @@ function redraw() { pending ||= requestAnimationFrame(drawMap); }
 
 // The point at a place of the map, or the nearest one within a few pixels; -1 for none.
 function pointAt(x, y, reach) {
+  project();
   let [best, found] = [reach ** 2, -1];
   for (let i = 0; i < map.n_points; i++) {
     const far = (pixelX[i] - x) ** 2 + (pixelY[i] - y) ** 2;
@@ -183,6 +185,7 @@ function pointAt(x, y, reach) {
 
 // The points inside of a polygon: a ray from such a point crosses the sides an odd number of times.
 function pointsInside(corners) {
+  project();
   const found = [];
   for (let i = 0; i < map.n_points; i++) {
     if (hidden[rankOf[i]]) continue;
