@@ -27,6 +27,15 @@ from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.options import CLUSTERINGS, ClusterOptions, resolve
 from cluster_jax.pipeline import workdir as workdirs
 
+# Flag -> the flag, and its values, without which it has no use.
+_USES = {
+    "n_init": ("method", ("kmeans",)),
+    "max_iter": ("method", ("kmeans",)),
+    "n_components": ("reduce", ("umap", "tsne", "pca", None)),
+    "n_neighbors": ("reduce", ("umap", "tsne", None)),
+    "min_dist": ("reduce", ("umap", None)),
+}
+
 
 class Inputs(NamedTuple):
     """Features to cluster, and labels to score the clusters against.
@@ -45,6 +54,22 @@ class Inputs(NamedTuple):
     def true_labels(self) -> NDArray | None:
         """The labels as numbers, int32 `[n]`, or None."""
         return None if self.labels is None else self.labels.codes
+
+
+def _check(flags: argparse.Namespace, parser: Parser) -> None:
+    """Raises an `InputError` for a flag that has no use with the others."""
+    for name, (other, values) in _USES.items():
+        given, choice = getattr(flags, name), getattr(flags, other)
+        if given != parser.get_default(name) and choice not in values:
+            raise InputError(f"--{name} must be left out for --{other}={choice}; got {given}")
+    for name, array in (("features", "array"), ("labels", "labels_array")):
+        file, given = getattr(flags, name), getattr(flags, array)
+        if file == "":
+            raise InputError(f"--{name} must be the path of a file; got an empty one")
+        if given is not None and pathlib.Path(file or "").suffix.lower() != ".npz":
+            raise InputError(
+                f"--{array} must name an array of an .npz file; got {given!r} of {file}"
+            )
 
 
 def _read(flags: argparse.Namespace, seed: int) -> Inputs:
@@ -99,7 +124,7 @@ def _run(
     workdir = epath.Path(workdir).expanduser()
     previous = workdirs.claim(workdir, config, own_folder=True)
     if workdirs.agree(previous is not None, workdir) and previous is not None:
-        _print(f"{workdir} is finished; choose another --workdir to run it again")
+        _print(f"{workdir} is finished; choose another folder to run it again")
         return workdir, previous
     started = time.perf_counter()
     result, all_rows = _cluster(inputs, options)
@@ -251,7 +276,9 @@ def _parser() -> Parser:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point; `arguments` are those of the process by default."""
     with exit_codes.handle_errors():
-        flags = _parser().parse_args(arguments)
+        parser = _parser()
+        flags = parser.parse_args(arguments)
+        _check(flags, parser)
         names = [field.name for field in dataclasses.fields(ClusterOptions)]
         options = ClusterOptions(**{name: getattr(flags, name) for name in names})
         inputs = _read(flags, options.seed)

@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise InputError(
                 f"--out must be the path of an .npz file or of a folder to write; got {given.out}"
             )
-        check_output(given.out)
+        check_output(given.out, may_be_folder=True)
         checks.whole("--views", given.views, 0)
         config, _ = flags.read_config(given.config, overrides)
 

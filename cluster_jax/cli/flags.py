@@ -1,6 +1,7 @@
 """Flags of commands, with one style of help and of errors, and values of a config as flags."""
 
 import argparse
+import difflib
 import re
 import sys
 from collections.abc import Sequence
@@ -33,15 +34,28 @@ class Parser(argparse.ArgumentParser):
             allow_abbrev=False,
         )
 
+    def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
+        """Refuses an unknown flag before others are missed: it may be one of them, mistyped."""
+        args, known = sys.argv[1:] if args is None else list(args), [*self._option_string_actions]
+        for name in (argument.split("=")[0] for argument in args):
+            if re.match("--[a-z]", name) and name not in known and not name.startswith("--config."):
+                close = difflib.get_close_matches(name, known, 1)
+                meant = f"; did you mean {close[0]}?" if close else ""
+                self.error(f"there is no flag {name}{meant}")
+        return super().parse_known_args(args, namespace)
+
     def error(self, message: str) -> NoReturn:
         """Raises an `InputError`."""
         raise InputError(f"{message} (see {self.prog} --help)")
 
 
-def check_output(path: str) -> None:
-    """Raises an `InputError` unless the folder of a file to write exists."""
-    if "://" not in path and not epath.Path(path).expanduser().parent.is_dir():
+def check_output(path: str, *, may_be_folder: bool = False) -> None:
+    """Raises an `InputError` unless a file to write is in a folder that exists, and no folder."""
+    file = epath.Path(path).expanduser()
+    if "://" not in path and not file.parent.is_dir():
         raise InputError(f"--out must be a file in a folder that exists; got {path}")
+    if file.is_dir() and not may_be_folder:
+        raise InputError(f"--out must be a file; got the folder {path}")
 
 
 class NamedConfig(NamedTuple):

@@ -17,6 +17,8 @@ _SURENESS = {
     "one cluster": "no split separates the photos clearly",
     None: "the number asked for",
 }
+# Keys of the config -> the arguments of this command that set them, which errors name.
+_ARGUMENTS = {"data.dir": "PHOTOS", "eval.k ": "--k "}
 
 
 def _parser() -> Parser:
@@ -72,7 +74,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from cluster_jax.core import io
         from cluster_jax.pipeline import workdir as workdirs
 
-        workdir = train.run(named, given.out, given.export)
+        try:
+            workdir = train.run(named, given.out, given.export)
+        except InputError as error:
+            sentence = str(error)
+            for key, argument in _ARGUMENTS.items():
+                sentence = sentence.replace(key, argument)
+            raise InputError(sentence) from error
         sys.stdout.write(_conclusion(io.read_json(workdir / workdirs.RESULTS), workdir))
         if given.open:
             webbrowser.open(pathlib.Path(workdir / workdirs.REPORT).resolve().as_uri())

@@ -45,7 +45,7 @@ def check(folder: epath.Path, needed: int = 0, what: str = "") -> None:
         return
     folder = folder.expanduser().resolve()
     nearest = next(path for path in (folder, *folder.parents) if path.exists())
-    other = "choose another --workdir"
+    other = "choose another folder"
     if not os.access(nearest, os.W_OK | os.X_OK):
         must = f"{nearest} must be a folder that can be written"
         raise InputError(f"{must}; got one that is read-only: {other}")

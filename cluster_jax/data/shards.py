@@ -119,6 +119,8 @@ def _open(file: pathlib.Path) -> np.memmap:
         message = str(error).split("\n")[0]
         if "greater than file size" in message:
             message = f"only {file.stat().st_size:,} bytes, fewer than its header says"
+        if "pickled (object)" in message:  # NumPy takes any other content for a pickle.
+            message = "other content"
         must = f"{file} must be a complete .npy file of numbers"
         raise InputError(f"{must}; got {message}: write it again") from error
     if array.ndim != 2 or array.dtype.kind not in "biuf" or not array.shape[1]:

@@ -2,10 +2,12 @@
 
 import array
 import codecs
+import collections
 import csv
 import itertools
 import math
 import pathlib
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, TextIO
 
@@ -19,6 +21,8 @@ from cluster_jax.data.shards import Shards
 
 # Optional arrays of a file that describe the rows of its main array.
 ROW_METADATA = ("labels", "y", "label_names", "files")
+# Titles of a column of names of rows, which may be numbers.
+_NAME_TITLES = ("", "file", "filename", "id", "image", "index", "key", "name", "row")
 # Numbers of `.npy` features from which they are read in blocks (1 GB of float32).
 LARGE = 2**28
 
@@ -59,8 +63,8 @@ def read_table(path: str, name: str | None) -> Table:
 
     A `.csv` is separated by commas, or by semicolons with decimal commas, a `.tsv` by tabs. The
     encoding is UTF-8, or UTF-16 with a byte order mark. An optional header has words, or 0, 1, ...
-    as pandas writes them. The first column holds names of the rows if its title is empty or its
-    cells are no numbers.
+    as pandas writes them. The first column holds names of the rows if its cells are no numbers or
+    its title is empty, "name", "id", "index", "image", "row", "file", "filename" or "key".
 
     Args:
         path: path of the file.
@@ -91,14 +95,23 @@ def read_features(
     Raises:
         InputError: see `read_table`; names of another number than rows.
     """
+    others: dict[str, NDArray] = {}
     if _file(path, (".npy", ".npz", ".csv", ".tsv")).suffix.lower() in (".csv", ".tsv"):
-        return *_read_csv(str(path)), {}
-    values, others = read_arrays(path, ("features", "x"), name)
-    files = strings(others, "files", path)
-    if files is not None and len(files) != len(values):
+        values, names = _read_csv(str(path))
+    else:
+        values, others = read_arrays(path, ("features", "x"), name)
+        names = strings(others, "files", path)
+    if names is not None and len(names) != len(values):
         must = f"files in {path} must name each of the {len(values)} rows"
-        raise InputError(f"{must}; got {len(files)}")
-    return values, files, others
+        raise InputError(f"{must}; got {len(names)}")
+    repeated = [name for name, count in collections.Counter(names).items() if count > 1]
+    if repeated:
+        warnings.warn(
+            f"{path} gives the name {repeated[0]!r} to several rows, one of {len(repeated):,} such "
+            "names: these rows cannot be compared or corrected by name",
+            stacklevel=2,
+        )
+    return values, names, others
 
 
 def read_labels(path: str, name: str | None, rows: int) -> Labels:
@@ -188,9 +201,10 @@ def read_arrays(
         raise
     # A damaged archive raises errors of zipfile, zlib, lzma and NumPy.
     except Exception as error:
-        if "pickle" in str(error):
-            must = f"{path} must hold plain arrays"
-            raise InputError(f"{must}; got pickled objects, which are never loaded") from error
+        if "pickle" in str(error):  # NumPy takes any content that is no array for a pickle.
+            is_array = "Object arrays" in str(error)
+            found = "pickled objects, which are never loaded" if is_array else "other content"
+            raise InputError(f"{path} must hold plain arrays of NumPy; got {found}") from error
         reason = str(error).strip().split("\n")[0]
         raise InputError(f"{path} must be a readable file; got an error: {reason}") from error
 
@@ -241,20 +255,22 @@ def _read_csv(path: str) -> Table:
         if not head:
             raise InputError(f"{path} must not be empty; got no rows")
         line_number, sample = head[-1]
-        width, has_unnamed_column = len(sample), len(head) > 1 and not head[0][1][0].strip()
-        has_names = has_unnamed_column or bool(sample[0].strip() and not _is_number(sample[0]))
+        title = head[0][1][0].strip().lower() if len(head) > 1 else None
+        width, has_title_of_names = len(sample), title in _NAME_TITLES
+        has_names = has_title_of_names or bool(sample[0].strip() and not _is_number(sample[0]))
         first = int(has_names)  # column of numbers
         if first == width:
             raise InputError(f"{path} must have columns of numbers, separated by commas; got none")
         if len(head) > 1 and _is_header(path, *head[0], sample, first):
             del head[0]
-        elif has_unnamed_column:
+        elif title == "":
             where = f"{path}, line {head[0][0]}, column 1"
             raise InputError(f"{where} must not be empty; got an empty cell")
         for number, line in itertools.chain(head, lines):
             where = f"{path}, line {number}"
             if len(line) != width:
-                raise InputError(f"{where} must have {width} columns; got {len(line)}")
+                like = f"{width} columns like line {line_number}"
+                raise InputError(f"{where} must have {like}; got {len(line)}")
             try:
                 values.extend(map(float, line[first:]))
             except ValueError as error:
@@ -263,7 +279,7 @@ def _read_csv(path: str) -> Table:
                 raise InputError(f"{must}; got {line[i]!r}") from error
             names += line[:first]
     others = names[: len(head) - 1] + names[len(head) :]
-    if has_names and not has_unnamed_column and others and all(map(_is_number, others)):
+    if has_names and not has_title_of_names and others and all(map(_is_number, others)):
         where = f"{path}, line {line_number}, column 1"
         raise InputError(f"{where} must be a number; got {sample[0]!r}")
     return Table(np.array(values).reshape(-1, width - first), tuple(names) if has_names else None)

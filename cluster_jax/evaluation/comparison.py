@@ -52,11 +52,14 @@ class Comparison(NamedTuple):
 
 
 def read(workdir: epath.PathLike) -> dict[str, str]:
-    """Reads `assignments.csv` of a workdir: name -> cluster, or class in novel class discovery."""
+    """Reads `assignments.csv` of a workdir: name -> cluster, or class in novel class discovery.
+
+    Names of several rows are left out.
+    """
     table = assignments.read_workdir(workdir)
-    names = (assignments.unescaped(row[table.name]) for row in table.rows)
-    clusters = (row[table.cluster] for row in table.rows)
-    return {name: cluster for name, cluster in zip(names, clusters, strict=True) if cluster}
+    counts = Counter(row[table.name] for row in table.rows)
+    rows = [row for row in table.rows if row[table.cluster] and counts[row[table.name]] == 1]
+    return {assignments.unescaped(row[table.name]): row[table.cluster] for row in rows}
 
 
 def compare(before: Mapping[str, str], after: Mapping[str, str]) -> Comparison:

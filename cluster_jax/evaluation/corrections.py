@@ -1,5 +1,6 @@
 """Corrections of clusters that a person has made in a report: checked, and applied to a table."""
 
+import collections
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -55,12 +56,14 @@ def apply(table: Table, files: Sequence[epath.PathLike]) -> Corrected:
         names = list(map(str, range(len(rows))))  # Without names, the report numbers what it shows.
     novel = splits.novel_name(0).removesuffix("0") if table.cluster == "class" else ""
     places = {name: place for place, name in enumerate(names)}
+    counts = collections.Counter(names)
     before = [table.rows[i][table.cluster].removeprefix(novel) for i in rows]
     after, clusters_of_run = list(before), set(before)
     for file in files:
         path = epath.Path(file).expanduser()
-        if not path.exists():
-            raise InputError(f"{file} must be a file that a report has saved; got no such file")
+        if not path.exists() or path.is_dir():
+            found = "a folder" if path.exists() else "no such file"
+            raise InputError(f"{file} must be a file that a report has saved; got {found}")
         titles, corrections = assignments.read(path)
         if tuple(titles) not in [(noun, "cluster", "correction", "to") for noun in _NOUNS]:
             columns = "the columns image, cluster, correction, to, as a report saves them"
@@ -68,8 +71,9 @@ def apply(table: Table, files: Sequence[epath.PathLike]) -> Corrected:
         for line, correction in enumerate(corrections, 2):
             name, cluster, kind, to = (correction[title] for title in titles)
             must = f"line {line} of {file} must"
-            if name not in places:
-                raise InputError(f"{must} name an image or row of the run; got {name!r}")
+            if counts[name] != 1:
+                found = f"{name!r}" + (", which several have" if counts[name] else "")
+                raise InputError(f"{must} name one image or row of the run; got {found}")
             if cluster != (current := after[places[name]]):
                 raise InputError(
                     f"{must} name the cluster that {name!r} is in, {current}; got {cluster!r}: it "

@@ -117,7 +117,7 @@ def config_json(config: ConfigDict | Mapping[str, Any]) -> dict[str, Any]:
     """
     values = config.to_dict() if isinstance(config, ConfigDict) else dict(config)
     checks.finite("config", values)
-    return _with_preprocessing(io.plain(values))
+    return io.plain(_with_preprocessing(values))
 
 
 def _with_preprocessing(values: dict[str, Any]) -> dict[str, Any]:

@@ -453,7 +453,7 @@ def _pretrained(run: TrainedRun, mesh: Mesh) -> embeddings.FrozenNetwork:
     if network.checksum != run.images[workdirs.WEIGHTS]:
         raise InputError(
             f"network.weights must be those of the run; got {config.network.weights}, which has "
-            "other values now: restore the file, or run the command of the run in another --workdir"
+            "other values now: restore the file, or run the command of the run in another folder"
         )
     return network
 

@@ -77,7 +77,7 @@ def run_pipeline(
     if previous is not None and dataset is not None:
         workdirs.check_images(workdir, workdirs.describe_images(dataset))
     if workdirs.agree(previous is not None, workdir) and previous is not None:
-        _print(f"{workdir} is finished; to run again, choose another --workdir\n")
+        _print(f"{workdir} is finished; to run again, choose another folder\n")
         _print(summary.run_table(previous))
         return previous
     started, is_first = time.perf_counter(), jax.process_index() == 0
@@ -95,6 +95,9 @@ def run_pipeline(
         trainings = [*trainings[:-1], _as_it_stands(workdir, trainings)]
     _print_start(inputs, trainings, workdir)
     plan = _plan(inputs, trainings, values, workdir)
+    results = workdirs.finished_results(workdir)
+    if results is not None and (differing := workdirs.difference(results["config"], values)):
+        _print(f"the results in {workdir} had {differing}: they are replaced")
     lock = workdirs.locked(workdir) if is_first else contextlib.nullcontext(lambda: None)
     with disk.explained(workdir), lock as guard:
         inputs = _make_features(inputs, trainings, plan, guard)

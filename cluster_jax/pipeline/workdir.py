@@ -92,13 +92,13 @@ def claim(
         The results if a run of exactly this config is finished, else None.
 
     Raises:
-        InputError: the workdir is a file, contains a run of a different config or an older version
-            or a run without its config or, with `own_folder`, other files.
+        InputError: the workdir is a file, contains a run of a different config, of another command
+            or of an older version, or a run without its config or, with `own_folder`, other files.
     """
     if "://" not in str(workdir):  # A bucket has no folders.
         for path in (workdir, *workdir.parents):
             if path.exists() and not path.is_dir():
-                raise InputError(f"{path} is a file; choose another --workdir")
+                raise InputError(f"{path} is a file; choose another folder")
     if not (workdir / CONFIG).exists():
         _check_new(workdir, own_folder)
         return None
@@ -106,7 +106,7 @@ def claim(
     try:
         stored = read_values(workdir / CONFIG)
     except io.DamagedFile as error:
-        raise InputError(f"{error}, or choose another --workdir") from error
+        raise InputError(f"{error}, or choose another folder") from error
     _check_same(workdir, stored, config, compared)
     import jax  # A wrong flag of a command is told without waiting for it.
     from jax.experimental import multihost_utils
@@ -132,9 +132,7 @@ def agree(done: bool, workdir: epath.Path) -> bool:
     if not jax.distributed.is_initialized():
         return done
     if bool(multihost_utils.broadcast_one_to_all(np.int32(done))) != done:
-        raise InputError(
-            f"{workdir} is not the same folder for all processes; choose a shared --workdir"
-        )
+        raise InputError(f"{workdir} is not the same folder for all processes; choose a shared one")
     return done
 
 
@@ -204,7 +202,7 @@ def _lock(workdir: epath.Path) -> TextIO:
             with file:
                 raise InputError(
                     f"{workdir} is used by another run, {file.read()}; wait for it, or choose "
-                    "another --workdir"
+                    "another folder"
                 ) from None
         except OSError as error:
             logging.warning("%s cannot be locked (%s): start no second run in it", workdir, error)
@@ -248,7 +246,7 @@ def older_version(workdir: epath.PathLike, reason: object = None) -> InputError:
     because = "" if reason is None else f" ({reason})"
     return InputError(
         f"{workdir} was written by an older version of cluster_jax{because}; choose another "
-        "--workdir to run it again, or use that version"
+        "folder to run it again, or use that version"
     )
 
 
@@ -286,7 +284,7 @@ def check_images(workdir: epath.Path, images: Mapping[str, Any]) -> dict[str, An
     if file.exists() and not images.items() <= known.items():
         raise InputError(
             f"the images or their known classes have changed since the run in {workdir} started; "
-            "choose another --workdir"
+            "choose another folder"
         )
     return known
 
@@ -308,7 +306,7 @@ def has_embedding(file: epath.Path, fingerprint: str, step: int) -> bool:
     if made_by != fingerprint:
         raise InputError(
             f"{file} must be the embedding of this run; got that of another config or of other "
-            "images: choose another --workdir"
+            "images: choose another folder"
         )
     return made_at == str(step)
 
@@ -327,12 +325,12 @@ def _check_new(workdir: epath.Path, own_folder: bool) -> None:
         if name in ("checkpoints", *_MADE_AGAIN):
             raise InputError(
                 f"{workdir} must have {CONFIG} beside {name}, to tell which run it is; got none: "
-                "restore it from a copy, or choose another --workdir"
+                "restore it from a copy, or choose another folder"
             )
         # A killed `io.write` may have left a temporary file, which is harmless.
         if own_folder and not (name.startswith(".") and name.endswith(".partial")):
             raise InputError(
-                f"{workdir} contains other files, such as {name}; choose another --workdir"
+                f"{workdir} contains other files, such as {name}; choose another folder"
             )
 
 
@@ -343,6 +341,8 @@ def _check_same(
     compared: Callable[[Mapping[str, Any]], Mapping[str, Any]],
 ) -> None:
     """Raises an `InputError` that names the first difference of the stored config."""
+    if ("network" in stored) != ("network" in config):  # `cluster` has no network
+        raise InputError(f"{workdir} contains a run of another command; choose another folder")
     # The keys of a config are fixed for a version of the package, except those of these sections
     # and of sections that are None.
     sections = [
@@ -353,16 +353,20 @@ def _check_same(
     ]
     if any(set(old) != set(new) for old, new in ((stored, config), *sections)):
         raise older_version(workdir)
-    old, new = dict(_flat(compared(stored))), dict(_flat(compared(config)))
+    if differing := difference(compared(stored), compared(config)):
+        raise InputError(f"{workdir} contains a run with {differing}; choose another folder")
+
+
+def difference(stored: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+    """The first value in which two configs differ: `KEY = OLD, not NEW`; "" for equal ones."""
+    old, new = dict(_flat(stored)), dict(_flat(config))
     # A different method also has different keys; its name is the clearest difference.
     keys = sorted(old | new, key=lambda key: (key != "method.name", key))
     keys = [key for key in keys if old.get(key) != new.get(key)]
-    if keys:
-        more = f" (and {len(keys) - 1} more)" if len(keys) > 1 else ""
-        raise InputError(
-            f"{workdir} contains a run with {keys[0]} = {old.get(keys[0])!s:.60}, not "
-            f"{new.get(keys[0])!s:.60}{more}; choose another --workdir"
-        )
+    if not keys:
+        return ""
+    more = f" (and {len(keys) - 1} more)" if len(keys) > 1 else ""
+    return f"{keys[0]} = {old.get(keys[0])!s:.60}, not {new.get(keys[0])!s:.60}{more}"
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -132,7 +132,7 @@ class Checkpoints:
             raise InputError(
                 f"{damaged[0].path} is damaged ({damaged[0].reason}), and no other checkpoint can "
                 f"be used; restore it from a copy, remove {self._folder} to start over, or choose "
-                "another --workdir"
+                "another folder"
             )
         return None
 

@@ -129,7 +129,7 @@ class Progress:
                     "the loss or its gradient must be finite; got NaN or infinity in "
                     f"{watch.PATIENCE} steps in a row from step {step + 1 - watch.PATIENCE} (the "
                     f"newest checkpoint is {self._saved() or 'none'}): start again in another "
-                    f"--workdir with {watch.CALMER}"
+                    f"folder with {watch.CALMER}"
                 )
 
     def _tell(self) -> None:

@@ -118,7 +118,7 @@ def findings(records: Sequence[Mapping[str, Any]], total: int) -> list[Finding]:
         count, first, last = int(sum(r[SKIPPED] for r in bad)), bad[0]["step"], bad[-1]["step"]
         steps = "step was" if count == 1 else "steps were"
         why = "whose loss or gradient was not finite"
-        text = f"{count} {steps} skipped, {why}: try {CALMER} in another --workdir"
+        text = f"{count} {steps} skipped, {why}: try {CALMER} in another folder"
         found.append(Finding("skipped", first, last, last == records[-1]["step"], text))
     return [finding for finding in found if finding is not None]
 
@@ -149,7 +149,7 @@ def _collapse_text(record: Mapping[str, Any]) -> str:
     return (
         f"the embedding collapses: spread {record[SPREAD]:.2f} (1 is even){rank} at step "
         f"{record['step']:,}, so clusters in it mean little; try a lower optimizer.learning_rate "
-        "or optimizer.weight_decay in another --workdir"
+        "or optimizer.weight_decay in another folder"
     )
 
 
@@ -157,12 +157,12 @@ def _clusters_text(record: Mapping[str, Any]) -> str:
     return (
         f"nearly all images are in one cluster of the training at step {record['step']:,} "
         f"({record[CLUSTERS]:.1f} clusters of equal size); try a lower optimizer.learning_rate or "
-        "fewer method.clusters in another --workdir"
+        "fewer method.clusters in another folder"
     )
 
 
 def _loss_text(record: Mapping[str, Any]) -> str:
     return (
         f"the loss is that of chance at step {record['step']:,}: the network tells no image from "
-        "another; try another optimizer.learning_rate or a lower temperature in another --workdir"
+        "another; try another optimizer.learning_rate or a lower temperature in another folder"
     )

@@ -69,7 +69,13 @@ print(f"accuracy of {len(placed)} new rows {accuracy(digits[new], placed):.2f}")
 # %% [markdown]
 # ## From the shell
 #
-# The same with a file (`.npy`, `.npz`, `.csv`, `.tsv`); `out` gets a report with a map by UMAP,
+# The same with a file (`.npy`, `.npz`, `.csv`, `.tsv`), such as
+
+# %%
+np.save("x.npy", features)
+
+# %% [markdown]
+# The folder `out` gets a report with a map by UMAP,
 # `assignments.csv` with cluster, probability and second likeliest cluster of each row, and
 # `results.json`:
 #

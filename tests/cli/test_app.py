@@ -66,9 +66,10 @@ def test_help_of_the_commands_has_one_shape(module, flags, capsys):
     [
         ((), "COMMAND"),
         (("fit",), "invalid choice: 'fit'"),
-        (("--verbose",), "COMMAND"),
+        (("--versoin",), "there is no flag --versoin; did you mean --version?"),
         (("predict",), "--workdir, --images"),
-        (("predict", "--workdir=w", "--images=i", "--imagse=2"), "--imagse=2"),
+        (("predict", "--workdir=w", "--imagse=i"), "no flag --imagse; did you mean --images?"),
+        (("predict", "--workdir=w", "--images=i", "--zzz"), "error: there is no flag --zzz (see"),
         (("cluster", "more", "--features=x.npy"), "more (see cluster-jax cluster --help)"),
         (("train", "--workdir=w"), "required: --config (see cluster-jax train --help)"),
     ],

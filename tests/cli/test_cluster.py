@@ -188,7 +188,7 @@ def test_a_folder_of_something_else_is_left_alone(files, capsys):
     pathlib.Path("mine").mkdir()
     pathlib.Path("mine/assignments.csv").write_text("my own")
     text = _refused(capsys, "--features=x.npy", "--workdir=mine")
-    assert "mine contains other files, such as assignments.csv; choose another --workdir" in text
+    assert "mine contains other files, such as assignments.csv; choose another folder" in text
     assert pathlib.Path("mine/assignments.csv").read_text() == "my own"
     pathlib.Path("mine/config.json").write_text("{ no json")
     _refused(capsys, "--features=x.npy", "--workdir=mine")
@@ -199,7 +199,7 @@ def test_a_folder_of_something_else_is_left_alone(files, capsys):
     text = _refused(
         capsys, "--features=x.npy", "--method=gridshift", "--bandwidth=3", "--workdir=empty"
     )
-    assert "empty contains a run with bandwidth = 2.0, not 3.0; choose another --workdir" in text
+    assert "empty contains a run with bandwidth = 2.0, not 3.0; choose another folder" in text
 
 
 def test_what_another_version_or_a_kill_left(files, capsys, monkeypatch):
@@ -340,7 +340,27 @@ def test_summary_counts_small_clusters_apart():
             "max_iter must be at most 2,147,483,647; got 2147483648",
         ),
         (("--features=x.npy", "--method=gridshift", "--bandwidth=-1"), "greater than 0; got '-1'"),
-        (("--features=x.npy", "--bandwith=1"), "--bandwith=1"),
+        (
+            ("--features=x.npy", "--bandwith=1"),
+            "there is no flag --bandwith; did you mean --bandwidth?",
+        ),
+        (("--feature=x.npy",), "there is no flag --feature; did you mean --features?"),
+        (("--features=",), "--features must be the path of a file; got an empty one"),
+        (("--features=x.npy", "--labels="), "--labels must be the path of a file; got an empty"),
+        (
+            ("--features=x.npy", "--array=x"),
+            "--array must name an array of an .npz file; got 'x' of x.npy",
+        ),
+        (
+            ("--features=x.npy", "--labels=y.txt", "--labels_array=y"),
+            "--labels_array must name an array of an .npz file; got 'y' of y.txt",
+        ),
+        (("--features=x.npy", "--n_init=3"), "--n_init must be left out for --method=tree; got 3"),
+        (
+            ("--features=wide.npy", "--reduce=pca", "--min_dist=0.1"),
+            "--min_dist must be left out for --reduce=pca; got 0.1",
+        ),
+        (("--features=junk.npy",), "junk.npy must hold plain arrays of NumPy; got other content"),
         (("--features=x.npy", "more"), "more"),
         (("--features=wide.npy", "--n_neighbors=1"), "neighbors must be at least 2; got 1"),
     ],
@@ -351,6 +371,7 @@ def test_bad_input(files, capsys, flags, message):
     np.save("flat.npy", np.ones(4))
     np.save("empty.npy", np.ones((0, 3)))
     np.save("words.npy", np.array([["a"]]))
+    pathlib.Path("junk.npy").write_text("no array")
     np.save("pickled.npy", np.array([{}], object), allow_pickle=True)
     assert message in _refused(capsys, *flags)
 

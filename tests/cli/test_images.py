@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cluster_jax.cli import images, report
+from cluster_jax.cli import cluster, images, report
 from tests import toy
 
 pytestmark = [
@@ -46,6 +46,7 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, monkeypatc
     assert len([*linked.iterdir()]) == 3
     assert len([*linked.glob("*/*.png")]) == 48
     # What is corrected in its report is written into a folder of its own.
+    assert "replaced" not in said
     rows = list(csv.DictReader((out / "assignments.csv").read_text().splitlines()))
     to = next(row["cluster"] for row in rows if row["cluster"] != rows[0]["cluster"])
     corrections = tmp_path / "corrections.csv"
@@ -61,6 +62,11 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, monkeypatc
     assert 'id="tree"' in page
     new = list(csv.DictReader((out / "corrected" / "assignments.csv").read_text().splitlines()))
     assert (new[0]["image"], new[0]["cluster"], new[0]["corrected"]) == ("00.png", to, "1")
+    # Another number of groups replaces the results, and says so.
+    images.main([str(photos), f"--out={out}", "--k=2", *QUICK])
+    said = capsys.readouterr().out
+    assert f"the results in {out} had eval.k = 3, not 2: they are replaced\n" in said
+    assert json.loads((out / "results.json").read_text())["metrics"]["tree"]["n_clusters"] == 2
     (photos / "00.png").unlink()
     with pytest.raises(SystemExit):
         report.main([str(out), f"--corrections={corrections}", f"--out={tmp_path / 'again'}"])
@@ -81,11 +87,12 @@ def test_an_array_and_the_number_that_is_found(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("none",), "data.dir must be an existing folder"),
+        (("none",), "PHOTOS must be an existing folder"),
         ((), "PHOTOS"),
-        (("here", "--kk=3"), "Unknown command line flag 'kk'"),
+        (("here", "--kk=3"), "there is no flag --kk; did you mean --k?"),
         (("here", "--k=many"), "--k"),
-        (("here", "--k=0"), "eval.k must be"),
+        (("here", "--k=0"), "error: --k must be"),
+        (("here", "--k=49"), "error: --k must be between 1 and 48"),
         (("here", "--config.train.nothing=1"), "train.nothing"),
     ],
 )
@@ -98,6 +105,17 @@ def test_bad_input(photos, arguments, said, tmp_path, capsys):
     assert said in error
     assert error.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_folders_of_other_commands(photos, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", np.random.default_rng(0).normal(size=(60, 3)))
+    cluster.main(["--features=x.npy", "--workdir=out", "--method=kmeans", "--k=2"])
+    with pytest.raises(SystemExit) as stop:
+        images.main([str(photos), "--out=out", *QUICK])
+    assert stop.value.code == 2
+    error = capsys.readouterr().err
+    assert error == "error: out contains a run of another command; choose another folder\n"
 
 
 def test_the_photos_are_no_folder_of_results(photos, capsys):

@@ -89,6 +89,29 @@ def test_a_folder_that_does_not_exist(tmp_path, capsys):
     assert "--out must be a file in a folder that exists" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("{run}", "--out={run}"), "--out must be a file; got the folder "),
+        (("--corrections={run}",), "must be a file that a report has saved; got a folder"),
+    ],
+)
+def test_folders_in_place_of_files(tmp_path, capsys, flags, message):
+    run = write(tmp_path / "run", BEFORE)
+    with pytest.raises(SystemExit) as stop:
+        command.main([run, *(flag.format(run=run) for flag in flags)])
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_name_of_several_rows_is_not_compared(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    columns = {"row": ["a", "b", "a"], "cluster": [0, 0, 1]}
+    (folder / "assignments.csv").write_text(assignments.to_csv(columns))
+    assert comparison.read(folder) == {"b": "0"}
+
+
 @pytest.mark.parametrize("case", ["no run", "no columns", "nothing in common"])
 def test_bad_input(tmp_path, capsys, case):
     one = write(tmp_path / "one", BEFORE)

@@ -140,7 +140,7 @@ def test_bad_files(tmp_path):
     with pytest.raises(ValueError, match=r"must be a file of type \.npy, \.npz; got \.png"):
         load(tmp_path / "x.png")
     (tmp_path / "text.npz").write_text("text")
-    with pytest.raises(ValueError, match="got pickled objects, which are never loaded"):
+    with pytest.raises(ValueError, match="must hold plain arrays of NumPy; got other content"):
         load(tmp_path / "text.npz")
     np.savez(tmp_path / "two.npz", a=GOOD, b=GOOD)
     with pytest.raises(ValueError, match="must hold an array 'images' or 'x'; got a, b"):
@@ -150,6 +150,7 @@ def test_bad_files(tmp_path):
 def test_no_pickle_is_loaded(tmp_path):
     np.save(tmp_path / "x.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
     with pytest.raises(
-        ValueError, match="must hold plain arrays; got pickled objects, which are never loaded"
+        ValueError,
+        match="must hold plain arrays of NumPy; got pickled objects, which are never loaded",
     ):
         load(tmp_path / "x.npy")

@@ -108,9 +108,9 @@ def test_small_csv(tmp_path):
         ("1,2\n3,x\n", "line 2, column 2 must be a number; got 'x'"),
         ("a,b\n1,2\n3,\n", "line 3, column 2 must be a number; got ''"),
         ("n,a\nr1,2\n\nr2,1 000\n", "line 4, column 2 must be a number; got '1 000'"),
-        ("1,2\n3,4\n5,6,7\n", "line 3 must have 2 columns; got 3"),
-        ("1,2\n3,4\n5\n", "line 3 must have 2 columns; got 1"),
-        ("1,2\n3\n", "line 1 must have 1 columns; got 2"),
+        ("1,2\n3,4\n5,6,7\n", "line 3 must have 2 columns like line 2; got 3"),
+        ("1,2\n3,4\n5\n", "line 3 must have 2 columns like line 2; got 1"),
+        ("1,2\n3\n", "line 1 must have 1 columns like line 2; got 2"),
         ("1,2\n3,4\0\n", "line 2"),
     ],
 )
@@ -128,6 +128,10 @@ PANDAS = {
     "0,1,2\n5,6,7\n": ([[5, 6, 7]], None),
     "0\n.5\n": ([[0.5]], None),
     "id,0,1\nx,.5,1.5\n": ([[0.5, 1.5]], ("x",)),
+    # Names that are numbers, and names of which some are.
+    "ID,a,b\n7,.5,1.5\n": ([[0.5, 1.5]], ("7",)),
+    "name,a\nx,1\n7,2\n": ([[1], [2]], ("x", "7")),
+    "size,a\n7,2\n": ([[7, 2]], None),
     # No titles: in no order, or with decimals.
     "1,0\n.5,1.5\n": ([[1, 0], [0.5, 1.5]], None),
     "0.0,1.0\n.5,1.5\n": ([[0, 1], [0.5, 1.5]], None),
@@ -160,6 +164,12 @@ def test_csv_of_pandas(tmp_path, text):
 def test_first_lines_that_are_refused(tmp_path, text, message):
     (tmp_path / "x.csv").write_text(text)
     assert message in _refused(tables.read_table, tmp_path / "x.csv", None)
+
+
+def test_names_of_several_rows(tmp_path):
+    (tmp_path / "x.csv").write_text("name,a\nx,1\ny,2\nx,3\n")
+    with pytest.warns(UserWarning, match=r"x.csv gives the name 'x' to several rows"):
+        assert tables.read_table(str(tmp_path / "x.csv"), None).names == ("x", "y", "x")
 
 
 def test_archives_with_other_files_or_damage(tmp_path):
@@ -207,8 +217,8 @@ def test_what_is_no_vectors(tmp_path):
     for name, message in {
         "pickled.npy": "got pickled objects, which are never loaded",
         "pickled.npz": "got pickled objects, which are never loaded",
-        "text.npy": "(must be a readable file|pickled)",
-        "text.npz": "(must be a readable file|pickled)",
+        "text.npy": "must hold plain arrays of NumPy; got other content",
+        "text.npz": "must hold plain arrays of NumPy; got other content",
         "cut.npy": "must be a readable file",
         "empty.npy": "must be a readable file",
         "words.npy": "must hold real numbers; got <U1",

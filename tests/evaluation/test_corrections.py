@@ -71,7 +71,7 @@ def test_novel_classes(tmp_path):
     assert (found.rows.tolist(), found.labels.tolist()) == ([1, 2, 3], [-1, 2, 0])
     assert [row["class"] for row in lines(found)] == ["cat", "-1", "novel 2", "novel 0"]
     assert [row["cluster"] for row in lines(found)] == ["", "7", "7", "8"], "found without classes"
-    with pytest.raises(InputError, match="must name an image or row of the run; got 'a"):
+    with pytest.raises(InputError, match="must name one image or row of the run; got 'a"):
         corrections.apply(table, [saved(tmp_path, ("a.png", "0", "wrong", ""))])
     # Images without names are numbered among those that the report shows.
     table = images(("", "7", "7", "8"), image=list("0123"), **{"class": ["cat", *["novel 1"] * 3]})
@@ -83,7 +83,7 @@ def test_novel_classes(tmp_path):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (("e.png", "0", "wrong", ""), "line 3 .* must name an image or row of the run; got 'e"),
+        (("e.png", "0", "wrong", ""), "line 3 .* must name one image or row of the run; got 'e"),
         (("a.png", "4", "wrong", ""), "line 3 .* cluster that 'a.png' is in, 0; got '4'"),
         (("a.png", "0", "move", "9"), "'move' and a cluster of the run; got 'move' and '9'"),
         (("a.png", "0", "move", ""), "line 3 .* got 'move' and ''"),
@@ -97,6 +97,13 @@ def test_bad_rows(tmp_path, row, message):
     with pytest.raises(InputError, match=message) as error:
         corrections.apply(images(), [file])
     assert "\n" not in str(error.value)
+
+
+def test_a_name_of_several_rows_is_not_corrected(tmp_path):
+    table = images(image=["x", "y", "x", "z"])
+    file = saved(tmp_path, ("x", table.rows[0]["cluster"], "wrong", ""))
+    with pytest.raises(InputError, match=r"must name one image .* got 'x', which several have"):
+        corrections.apply(table, [file])
 
 
 @pytest.mark.parametrize("titles", ["image,cluster", "file,cluster,correction,to", "x"])
@@ -165,7 +172,7 @@ def test_what_the_command_refuses(workdir, tmp_path, capsys):
         (tmp_path / "unfinished" / name).write_bytes(before[workdir / name])
     given = f"--corrections={saved(tmp_path, titles='row,cluster,correction,to', name='none')}"
     cases = (
-        ([str(workdir), f"--corrections={file}"], "must name an image or row of the run"),
+        ([str(workdir), f"--corrections={file}"], "must name one image or row of the run"),
         ([str(workdir), f"--corrections={tmp_path / 'nowhere.csv'}"], "nowhere.csv"),
         ([str(workdir)], "must be two workdirs, or one and --corrections; got one without"),
         ([str(workdir), str(workdir), given], "got two with corrections"),

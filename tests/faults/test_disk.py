@@ -94,7 +94,7 @@ def test_a_workdir_that_is_a_file(tmp_path, monkeypatch):
     config = toy.config(toy.file(tmp_path))
     (tmp_path / "file").write_text("mine")
     for workdir in (tmp_path / "file", tmp_path / "file" / "run"):
-        assert "is a file; choose another --workdir" in _refused(config, workdir)
+        assert "is a file; choose another folder" in _refused(config, workdir)
     assert (tmp_path / "file").read_text() == "mine"
 
 

@@ -40,7 +40,7 @@ def _records(kind, values, every=10):
 def test_what_the_log_shows(kind, values, expected):
     found = watch.findings(_records(kind, values), 60)
     assert [tuple(f[:4]) for f in found] == ([] if expected is None else [expected])
-    assert all("\n" not in f.text and "--workdir" in f.text for f in found)
+    assert all("\n" not in f.text and "another folder" in f.text for f in found)
 
 
 def test_figures_of_a_look():
@@ -129,13 +129,13 @@ def test_the_advice_after_nan_is_possible(finished, tmp_path, monkeypatch):
         values = {"loss": np.nan, "base_loss": np.nan, "gradient_norm": np.nan}
         return lambda state, *batch: (state._replace(step=state.step + 1), values)
 
-    advice = "start again in another --workdir with a lower optimizer.learning_rate"
+    advice = "start again in another folder with a lower optimizer.learning_rate"
     workdir = tmp_path / "run"
     with monkeypatch.context() as patch:
         patch.setattr(loop, "make_step", diverged)
         with pytest.raises(progress.NotFinite, match=advice):
             pipeline.run_pipeline(config, workdir)
-    with pytest.raises(InputError, match=r"optimizer.learning_rate = .* choose another --workdir"):
+    with pytest.raises(InputError, match=r"optimizer.learning_rate = .* choose another folder"):
         pipeline.run_pipeline(finished.config, workdir)
     other = [pipeline.default_workdir(config_json(c), "toy") for c in (config, finished.config)]
     assert other[0] != other[1]

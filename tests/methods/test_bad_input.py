@@ -192,7 +192,7 @@ def test_checkpoint_of_another_method(tmp_path, caplog):
     saved = checkpoint.Checkpoints(folder, keep=2)
     said = f"{tmp_path}/run/checkpoints/4 is damaged (it was written by a different network)"
     assert str(error.value).startswith(said)
-    assert str(error.value).endswith("to start over, or choose another --workdir")
+    assert str(error.value).endswith("to start over, or choose another folder")
     assert saved.restore(initial[0]) is not None
     saved.close()
     folders = sorted(p.relative_to(tmp_path).as_posix() for p in (tmp_path / "run").glob("*/[0-9]"))

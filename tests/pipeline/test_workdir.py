@@ -45,7 +45,7 @@ def test_only_the_compared_part_must_be_the_same(tmp_path):
     folder = _write(tmp_path / "run", provenance={})
     changed = {**CONFIG, "seed": 1}
     assert workdirs.claim(folder, changed, compared=lambda c: {"train": c["train"]}) is None
-    with pytest.raises(InputError, match="run with seed = 0, not 1; choose another --workdir"):
+    with pytest.raises(InputError, match="run with seed = 0, not 1; choose another folder"):
         workdirs.claim(folder, changed)
 
 
@@ -92,7 +92,7 @@ def test_what_is_no_workdir(tmp_path):
     for content in ("{", "[1]"):
         folder = _write(tmp_path / f"run{len(content)}")
         (folder / "config.json").write_text(content)
-        with pytest.raises(InputError, match=r"config.json is damaged .* choose another --workdir"):
+        with pytest.raises(InputError, match=r"config.json is damaged .* choose another folder"):
             workdirs.claim(folder, CONFIG)
 
 
