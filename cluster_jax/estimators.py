@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config, override, override_all, parse_section
-from cluster_jax.data import datasets, inference_data, splits
+from cluster_jax.data import datasets, splits
 from cluster_jax.data.datasets import DataConfig, Dataset
 from cluster_jax.evaluation import summary
 from cluster_jax.evaluation.report import write_report
@@ -156,7 +156,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         check_is_fitted(self, "labels_")
         if self._embed is None:
             self._embed = inference.make_embed(self._run)
-        dataset = inference_data.load(X, self._run.config.data, self._run.images["shape"])
+        dataset = datasets.load_new(X, self._run.config.data, self._run.images["shape"])
         if dataset.skipped:
             warnings.warn(skipped_files(dataset.skipped), UserWarning, stacklevel=2)
         with self._quiet():
@@ -364,9 +364,7 @@ def _training_images(X: Images, config: ConfigDict) -> Dataset:
         is_file = section.dir is None or section.dir.endswith((".npy", ".npz"))
         section.name = "arrays" if is_file else "folder"
     parsed = parse_section(DataConfig, "data", section)
-    if isinstance(X, str | os.PathLike):
-        return datasets.load(parsed)
-    return datasets.from_array(parsed, X)
+    return datasets.load(parsed, X if section.dir is None else None)
 
 
 def skipped_files(skipped: Sequence[tuple[str, str]]) -> str:

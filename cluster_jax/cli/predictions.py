@@ -11,7 +11,7 @@ from etils import epath
 
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import inference_data
+from cluster_jax.data import datasets
 from cluster_jax.evaluation import assignments, summary
 from cluster_jax.pipeline import export, inference, parts
 from cluster_jax.pipeline import workdir as workdirs
@@ -69,7 +69,7 @@ def predict(
     parts.remove(kept)
     text = describe(run, skipped, assignment, out)
     if folder is not None:
-        load = functools.partial(inference_data.load, images, run.config.data, run.images["shape"])
+        load = functools.partial(datasets.load_new, images, run.config.data, run.images["shape"])
         count = export.write(folder, assignment.labels, root, sources, load)
         text += f"\nexported     {count:,} folders to {folder}"
     return text
@@ -127,7 +127,7 @@ def _assign(run: TrainedRun, images: epath.PathLike, kept: epath.Path) -> Batch 
     try:
         if run.known is None:
             inference.check(run)
-        dataset = inference_data.load(images, run.config.data, run.images["shape"], share)
+        dataset = datasets.load_new(images, run.config.data, run.images["shape"], share)
         about = [io.plain(run.results), workdirs.describe_images(dataset)]
         made_from = workdirs.fingerprint(json.dumps(about, sort_keys=True).encode())
 

@@ -1,42 +1,170 @@
 """Loading of data sets: digits, a folder of images, a file of images or features, or TFDS."""
 
+import dataclasses
 import importlib.resources
+import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
+from etils import epath
 from numpy.typing import ArrayLike
 
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import arrays, features, folder, tfds_source
+from cluster_jax.data import features, folder, tfds_source
 from cluster_jax.data.images import (
     DataConfig,
     Dataset,
+    decode,
     in_memory,
+    limited,
+    readable,
     resize_and_crop_all,
     select,
-    subset,
+    with_channels,
 )
+from cluster_jax.data.tables import check_labels, one_array, read_arrays
 
 STATISTICS_IMAGES = 10_000  # the standard error of a mean over 10,000 images is about 0.1 %
 STATISTICS_CHUNK = 256
 
 
-def load(config: DataConfig) -> Dataset:
+def load(config: DataConfig, X: ArrayLike | None = None) -> Dataset:
     """The data set of a config: uint8 images of one size or features, in memory or streamed.
+
+    Args:
+        config: the section `data`.
+        X: images, or features if `data.name` is "features", in place of a file. All of them are
+            taken, whatever `data.limit` is.
 
     Raises:
         ValueError: the data are missing or have the wrong format.
     """
-    return with_classes(_load_all(config), config.classes)
+    if X is not None:
+        config = dataclasses.replace(config, limit=None)
+    if config.name == "features":
+        dataset = features.load(config, X)
+    elif config.name == "arrays" or X is not None:
+        dataset = _arrays(config, X)
+    elif config.name == "digits":
+        dataset = _digits(config)
+    else:
+        dataset = (folder if config.name == "folder" else tfds_source).load(config)
+    return with_classes(_encode_labels(dataset), config.classes)
 
 
-def _load_all(config: DataConfig) -> Dataset:
-    """The data set with all its classes."""
-    if config.name == "digits":
-        return _digits(config)
-    sources = {"folder": folder, "arrays": arrays, "features": features}
-    return _encode_labels(sources.get(config.name, tfds_source).load(config))
+def load_new(
+    source: str | os.PathLike | ArrayLike,
+    config: DataConfig,
+    shape: Sequence[int],
+    share: Callable[[int], range] | None = None,
+) -> Dataset:
+    """New images for a trained network: uint8 `[H, W, C]`, in the shape of the training images.
+
+    They are resized and cropped if the training images are square, and converted to gray or RGB
+    like them. Unreadable files of a folder are omitted and listed in `Dataset.skipped`. Labels and
+    class folders are ignored.
+
+    Args:
+        source: a folder, an image file, a `.npy` or `.npz` file, or an array `[N, H, W(, C)]`; for
+            a run on features a `.npy`, `.npz` or `.csv` file or an array `[N, d]` or `[N, v, d]`.
+        config: section `data` of the training: interpolation, and the size of a set that is decoded
+            into memory.
+        shape: `[H, W, C]` of the training images, or `[v, d]` of features.
+        share: number of images -> those to load, of which files are decoded; None: all.
+
+    Raises:
+        ValueError: the file is missing or unreadable, or the images differ in size from the
+            training images.
+    """
+    path = os.fspath(source) if isinstance(source, str | os.PathLike) else None
+    X = source if path is None else None
+    is_features, (height, width, *_) = len(shape) == 2, shape
+    side = height if height == width and not is_features else None
+    # All new images, whatever the training left out.
+    new: dict[str, Any] = {"limit": None, "max_corrupt_fraction": 1.0, "crop": "square"}
+    new |= {} if share is None else {"cache_mb": 0}
+    config = dataclasses.replace(config, dir=path, image_size=side, **new)
+    if is_features:
+        dataset = features.load(config, X, with_labels=False)
+        if (columns := dataset.shape[1]) != width:
+            like = f"{width} columns like those of the training"
+            raise ValueError(f"features must have {like}; got {columns}")
+    else:
+        dataset = _arrays(config, X) if path is None else _load_path(path, config)
+        dataset = with_channels(dataset, shape[2])
+        if dataset.shape != tuple(shape):
+            must = f"images must be {height} x {width} (height x width) like the training images"
+            raise ValueError(f"{must}; got {dataset.shape[0]} x {dataset.shape[1]}")
+    if share is not None:
+        dataset = select(dataset, np.array(share(dataset.size)))
+    return readable(dataset)._replace(labels=None, label_names=None)
+
+
+def _load_path(path: str, config: DataConfig) -> Dataset:
+    """Images of a folder, of an array file, or one image file."""
+    file = epath.Path(path).expanduser()
+    if not file.exists():
+        raise ValueError(f"images must be an existing file or folder; got {path}")
+    if file.is_dir():
+        return folder.load(config)
+    if file.suffix in (".npy", ".npz"):
+        return _arrays(config)
+    try:
+        image = decode(file.read_bytes(), config.resize, folder.CHANNELS)
+    except Exception as error:  # Pillow raises errors of many types on damaged bytes.
+        kinds = "an image file, a folder, .npy or .npz"
+        raise ValueError(f"images must be {kinds}; got {path}, which cannot be read") from error
+    return in_memory("folder", image[None], config, sources=(file.name,))
+
+
+def _arrays(config: DataConfig, X: ArrayLike | None = None) -> Dataset:
+    """Images `[N, H, W]` or `[N, H, W, C]` of uint8, or of floats in [0, 1] (times 255, rounded).
+
+    They are `X` or in the file `data.dir`, a `.npy` or `.npz`, local or in a bucket. A `.npz` file
+    holds images under `images` or `x`, or as its only array, and optional int labels `[N]` under
+    `labels` or `y`.
+
+    Raises:
+        ValueError: missing file, no images in it, or images or labels of an unsupported dtype,
+            shape or range.
+    """
+    where, others = config.dir or "", dict[str, np.ndarray]()
+    if X is None:
+        images, others = read_arrays(where, ("images", "x"))
+    else:
+        where, images = "X", one_array(X)
+    _check_images(images, f"images in {where}")
+    labels = check_labels(others, len(images), where)
+    images, labels = limited(config.limit, images, labels)
+    if images.dtype != np.uint8:
+        pixels = np.empty(images.shape, np.uint8)
+        for i, image in enumerate(images):  # one by one, to avoid a float64 copy of the whole set
+            pixels[i] = np.rint(image.astype(np.float64) * 255)
+        images = pixels
+    images = images[..., None] if images.ndim == 3 else images
+    images = resize_and_crop_all(images, config.resize)
+    return in_memory("arrays", images, config, labels=labels)
+
+
+def _check_images(images: np.ndarray, name: str) -> None:
+    shape, dtype = " x ".join(map(str, images.shape)), images.dtype
+    if images.ndim not in (3, 4) or (images.ndim == 4 and images.shape[-1] not in (1, 3)):
+        must = f"{name} must have shape [N x H x W], or [N x H x W x C] with C = 1 or 3"
+        raise ValueError(f"{must}; got [{shape}]")
+    if not images.size:
+        raise ValueError(f"{name} must not be empty; got shape [{shape}]")
+    if dtype == np.uint8:
+        return
+    wanted = "must be uint8 or floats in [0, 1]"
+    if not np.issubdtype(dtype, np.floating):
+        raise ValueError(f"{name} {wanted}; got {dtype}")
+    low, high = images.min(), images.max()  # NaN if any value is
+    if not (np.isfinite(low) and np.isfinite(high)):
+        raise ValueError(f"{name} must be finite; got NaN or infinity")
+    if low < 0 or high > 1:
+        raise ValueError(f"{name} {wanted}; got {dtype} from {low:g} to {high:g}")
 
 
 def with_classes(dataset: Dataset, classes: Sequence[int] | str | None) -> Dataset:
@@ -82,16 +210,6 @@ def _listed(dataset: Dataset, name: str) -> list[int]:
     return [numbers[wnid] for wnid in wanted]
 
 
-def from_array(config: DataConfig, X: ArrayLike) -> Dataset:
-    """A data set from an array of images, or of features if `data.name` is "features".
-
-    Raises:
-        ValueError: the array has an unsupported shape or dtype.
-    """
-    source = features if config.name == "features" else arrays
-    return with_classes(source.from_array(X, config), config.classes)
-
-
 def _encode_labels(dataset: Dataset) -> Dataset:
     """Encodes labels as 0, 1, ...; drops them if all are -1, as in TFDS's unlabeled splits."""
     labels, names = dataset.labels, dataset.label_names
@@ -100,10 +218,13 @@ def _encode_labels(dataset: Dataset) -> Dataset:
     if labels.min() < 0:
         found = f"{(labels < 0).sum()} of {len(labels)} below 0"
         raise ValueError(f"labels must be at least 0 for all images or absent; got {found}")
-    if names is not None and labels.max() < len(names):
-        return dataset
-    classes, codes = np.unique(labels, return_inverse=True)
-    return dataset._replace(labels=codes.astype(np.int32), label_names=tuple(map(str, classes)))
+    if names is None:
+        classes, labels = np.unique(labels, return_inverse=True)
+        names = tuple(map(str, classes))
+    elif labels.max() >= len(names):
+        must = f"label_names of {dataset.name} must name each of the labels 0 to {labels.max()}"
+        raise InputError(f"{must}; got {len(names)} names")
+    return dataset._replace(labels=labels.astype(np.int32), label_names=names)
 
 
 def channel_statistics(dataset: Dataset) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -136,6 +257,6 @@ def _digits(config: DataConfig) -> Dataset:
         from sklearn.datasets import load_digits
     images, labels = load_digits(return_X_y=True)
     images = np.rint(images.reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8)
-    rows = subset(len(images), config.limit)
-    images, labels = resize_and_crop_all(images[rows], config.resize), labels[rows].astype(np.int32)
+    images, labels = limited(config.limit, images, labels)
+    images = resize_and_crop_all(images, config.resize)
     return in_memory("digits", images, config, labels=labels, label_names=tuple("0123456789"))

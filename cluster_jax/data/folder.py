@@ -38,9 +38,8 @@ def load(config: DataConfig) -> Dataset:
     """
     root, all_files, ignored = _files(config.dir)
     labels, names = _labels(all_files)
-    indices = images.subset(len(all_files), config.limit)
-    files, size = tuple(all_files[i] for i in indices), len(indices)
-    labels = None if labels is None else labels[indices]
+    files, labels = images.limited(config.limit, tuple(all_files), labels)
+    size = len(files)
     reader = _Reader(root, files, config)
     fetch = images.fetcher(reader.read, config.resize, CHANNELS)
     dataset = Dataset("folder", size, reader.shape, None, fetch, labels, names, files)

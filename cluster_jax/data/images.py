@@ -217,22 +217,24 @@ _COLUMNS = ("images", "labels", "sources", "known")
 def select(dataset: Dataset, indices: np.ndarray) -> Dataset:
     """The subset of a data set with the given indices, int `[n]`, in their order."""
 
-    def take(values: Any) -> Any:
-        if isinstance(values, tuple):
-            return tuple(values[i] for i in indices)
-        return None if values is None else values[indices]
-
     def of_rows(function: Callable[..., Any] | None) -> Any:
         if function is None:
             return None
         return lambda positions, *more: function(indices[np.asarray(positions)], *more)
 
     functions = {name: of_rows(getattr(dataset, name)) for name in ("fetch", "unreadable", "read")}
-    columns = {name: take(getattr(dataset, name)) for name in _COLUMNS}
+    columns = {name: _take(getattr(dataset, name), indices) for name in _COLUMNS}
     images = None if dataset.features_of is None else select(dataset.features_of, indices)
     return dataset._replace(
         size=len(indices), nearest=None, features_of=images, **functions, **columns
     )
+
+
+def _take(column: Any, indices: np.ndarray) -> Any:
+    """The entries of a column of a data set: an array, a tuple, or None."""
+    if isinstance(column, tuple):
+        return tuple(column[i] for i in indices)
+    return None if column is None else column[indices]
 
 
 def without(dataset: Dataset, unreadable: np.ndarray) -> Dataset:
@@ -388,3 +390,11 @@ def subset(count: int, limit: int | None) -> np.ndarray:
     if limit is None or limit >= count:
         return np.arange(count, dtype=np.int32)
     return np.sort(order(count, 0)[:limit])
+
+
+def limited(limit: int | None, *columns: Any) -> tuple:
+    """Columns of a data set, arrays, tuples or None, cut down to the same random subset."""
+    count = len(columns[0])
+    if limit is None or limit >= count:
+        return columns
+    return tuple(_take(column, subset(count, limit)) for column in columns)

@@ -209,12 +209,12 @@ def read_arrays(
         raise InputError(f"{path} must be a readable file; got an error: {reason}") from error
 
 
-def one_array(X: ArrayLike, otherwise: str) -> NDArray:
-    """`X` as an array; raises an `InputError` that says what it is `otherwise`."""
+def one_array(X: ArrayLike) -> NDArray:
+    """`X` as an array; raises an `InputError` for nested lists of different lengths."""
     try:
         return np.asarray(X)
     except ValueError as error:
-        raise InputError(f"X must be one array; got {otherwise}") from error
+        raise InputError("X must be one array; got parts of different shapes") from error
 
 
 def strings(others: Mapping[str, NDArray], key: str, path: str | None) -> tuple[str, ...] | None:
@@ -226,24 +226,17 @@ def strings(others: Mapping[str, NDArray], key: str, path: str | None) -> tuple[
     return None if values is None else tuple(map(str, values))
 
 
-def check_labels(others: Mapping[str, NDArray], count: int, path: str | None) -> NDArray | None:
-    """The labels among the further arrays of a file as int32 `[count]`, or None.
+def check_labels(others: Mapping[str, NDArray], count: int, path: str) -> NDArray | None:
+    """The labels among the further arrays of a file, integers `[count]`, or None.
 
     Raises:
         InputError: another shape or dtype.
     """
-    labels, must = others.get("labels", others.get("y")), f"labels in {path} must be"
-    if labels is None:
-        return None
-    if labels.shape != (count,) or not np.issubdtype(labels.dtype, np.integer):
-        raise InputError(
-            f"{must} integers of shape ({count},), one per image; got {labels.dtype} of shape "
-            f"{labels.shape}"
-        )
-    low, high, bounds = labels.min(), labels.max(), np.iinfo(np.int32)
-    if low < bounds.min or high > bounds.max:
-        raise InputError(f"{must} in the range of int32; got {low} to {high}")
-    return labels.astype(np.int32)
+    labels = others.get("labels", others.get("y"))
+    if labels is not None and (labels.shape != (count,) or labels.dtype.kind not in "iu"):
+        must = f"labels in {path} must be integers of shape ({count},), one per image"
+        raise InputError(f"{must}; got {labels.dtype} of shape {labels.shape}")
+    return labels
 
 
 def _read_csv(path: str) -> Table:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cluster_jax.cli import export as command
-from cluster_jax.data import inference_data
+from cluster_jax.data import datasets
 from cluster_jax.pipeline import inference
 from cluster_jax.pipeline import run as pipeline
 from tests import toy
@@ -38,7 +38,7 @@ def test_a_program_without_the_package(tmp_path, monkeypatch, capsys):
     np.save("images.npy", images)
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     subprocess.run([sys.executable, "-c", LOADED], check=True, env=environment)
-    dataset = inference_data.load(images, run.config.data, run.images["shape"])
+    dataset = datasets.load_new(images, run.config.data, run.images["shape"])
     expected = inference.make_embed(run)(dataset)
     np.testing.assert_allclose(np.load("rows.npy"), expected, atol=1e-5)
     np.testing.assert_allclose(np.linalg.norm(expected, axis=1), 1, atol=1e-5)

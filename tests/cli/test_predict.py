@@ -14,7 +14,7 @@ from cluster_jax.cli import predict, predictions
 from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import arrays, datasets, inference_data
+from cluster_jax.data import datasets
 from cluster_jax.pipeline import embed, inference
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline import workdir as workdirs
@@ -77,7 +77,7 @@ def test_images_do_not_affect_each_other(trained):
     pixels = toy.images(100, seed=8)[0]
 
     def features(images):
-        return embed(inference_data.load(images, toy.DATA, (8, 8, 1)))
+        return embed(datasets.load_new(images, toy.DATA, (8, 8, 1)))
 
     together, rows = features(pixels), [0, 5, 63, 64, 99]
     others = toy.images(100, seed=9)[0]
@@ -102,7 +102,7 @@ def test_progress_counts_no_padding(trained, monkeypatch):
 
     monkeypatch.setattr(embed, "tqdm", made)
     run = inference.read(trained[0])
-    dataset = inference_data.load(toy.images(5)[0], toy.DATA, (8, 8, 1))
+    dataset = datasets.load_new(toy.images(5)[0], toy.DATA, (8, 8, 1))
     assert len(inference.make_embed(run)(dataset)) == 5
     assert [(bar.total, bar.n) for bar in bars] == [(5, 5)]
 
@@ -111,7 +111,7 @@ def test_new_images_join_their_like(trained):
     """Images of the same four kinds: placed as well as the training images are clustered."""
     run = inference.read(trained[0])
     pixels, kinds = toy.images(80, seed=8)
-    dataset = inference_data.load(pixels, toy.DATA, (8, 8, 1))
+    dataset = datasets.load_new(pixels, toy.DATA, (8, 8, 1))
     placed = inference.place(run, inference.make_embed(run)(dataset))
     known = toy.images(90)[1]
     clusters = run.clusters.cluster_labels
@@ -138,7 +138,7 @@ def test_a_folder_with_files_that_cannot_be_read(trained, tmp_path, capsys):
     (workdir / "predictions.csv").unlink()
     assert [row["image"] for row in rows] == [f"sub/{i:02}.png" for i in range(12)]
     run = inference.read(workdir)
-    dataset = arrays.from_array(pixels, toy.DATA)
+    dataset = datasets.load(toy.DATA, pixels)
     placed = inference.place(run, inference.make_embed(run)(dataset))
     assert _columns(rows, "cluster") == [placed.labels.tolist()]
     predict.main([f"--workdir={workdir}", f"--images={tmp_path}/new/sub/03.png",

@@ -67,10 +67,10 @@ def test_limit_takes_labels_along(tmp_path, color):
 
 
 def test_labels_are_numbered_from_zero(tmp_path, color):
-    given = np.resize([7, 2_000_000_000, 3], len(color))
+    given = np.resize([7, 2**40, 3], len(color))
     np.savez(tmp_path / "x.npz", images=color, labels=given)
     dataset = load(tmp_path / "x.npz")
-    assert dataset.label_names == ("3", "7", "2000000000")
+    assert dataset.label_names == ("3", "7", str(2**40))
     np.testing.assert_array_equal(dataset.labels, np.resize([1, 2, 0], len(color)))
 
 
@@ -123,14 +123,10 @@ def test_bad_images(tmp_path, array, message):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "labels", [np.zeros(3, int), np.zeros(4), np.zeros((4, 1), int), np.full(4, 2**40)]
-)
+@pytest.mark.parametrize("labels", [np.zeros(3, int), np.zeros(4), np.zeros((4, 1), int)])
 def test_bad_labels(tmp_path, labels):
     np.savez(tmp_path / "x.npz", images=GOOD, labels=labels)
-    with pytest.raises(
-        ValueError, match=r"labels in .*must be (integers of|in the range of int32)"
-    ):
+    with pytest.raises(ValueError, match=r"labels in .*must be integers of shape \(4,\)"):
         load(tmp_path / "x.npz")
 
 

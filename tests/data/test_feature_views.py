@@ -19,7 +19,7 @@ def make(views, **changes):
     values = {"cached": None, "neighbors": 0, "step": 0.0, "noise": 0.0, "dropout": 0.0} | changes
     config = parse_section(FeatureViewsConfig, "feature_views", values)
     x = np.random.default_rng(0).normal(size=(7, views, 4))
-    dataset = features.with_neighbors(features.from_array(x, toy.DATA), config.neighbors)
+    dataset = features.with_neighbors(features.load(toy.DATA, x), config.neighbors)
     return feature_views.make(config, dataset), dataset.fetch(np.arange(7))
 
 

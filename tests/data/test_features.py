@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import datasets, features, inference_data
+from cluster_jax.data import datasets, features
 from tests import toy
 
 
@@ -106,12 +106,12 @@ def test_one_sentence_for_other_arrays(tmp_path, values, message):
     with pytest.raises(InputError, match=message):
         load(tmp_path / "x.npy")
     with pytest.raises(InputError, match=message):
-        features.from_array(values, toy.DATA)
+        features.load(toy.DATA, values)
 
 
 def test_rows_of_different_lengths():
-    with pytest.raises(InputError, match="one array; got rows of different lengths"):
-        features.from_array([[1.0], [1.0, 2.0]], toy.DATA)
+    with pytest.raises(InputError, match="one array; got parts of different shapes"):
+        features.load(toy.DATA, [[1.0], [1.0, 2.0]])
 
 
 def test_files_name_each_row(tmp_path, rows):
@@ -124,7 +124,7 @@ def test_neighbors_are_the_most_similar_other_rows():
     angles = np.array([0.0, 0.1, 0.3, 2.0, 2.1, 2.15])
     x = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     views = np.stack([x, -x], axis=1)  # neighbors go by the first view
-    dataset = features.with_neighbors(features.from_array(views, toy.DATA), 2)
+    dataset = features.with_neighbors(features.load(toy.DATA, views), 2)
     assert (dataset.shape, dataset.neighbors, dataset.images) == ((4, 2), 2, None)
     assert dataset.nearest[[0, 4, 3]].tolist() == [[1, 2], [5, 3], [4, 5]]
     got = dataset.fetch(np.array([0, 4, 3]))
@@ -138,7 +138,7 @@ def test_labeled_rows_have_labeled_neighbors_and_others_others():
     angles = np.array([0.0, 0.1, 0.3, 0.35, 0.5, 0.51])
     x = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     known = np.array([-1, 0, -1, 1, -1, 0], np.int32)
-    dataset = features.from_array(x, toy.DATA)._replace(known=known)
+    dataset = features.load(toy.DATA, x)._replace(known=known)
     nearest = features.with_neighbors(dataset, 2).nearest
     assert nearest.tolist() == [[2, 4], [3, 5], [4, 0], [5, 1], [2, 0], [3, 1]]
     with pytest.raises(InputError, match="must be less than the 2 labeled rows; got 2"):
@@ -149,12 +149,12 @@ def test_labeled_rows_have_labeled_neighbors_and_others_others():
 
 def test_a_copy_may_be_a_neighbor_but_not_the_row_itself():
     x = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-    dataset = features.with_neighbors(features.from_array(x, toy.DATA), 1)
+    dataset = features.with_neighbors(features.load(toy.DATA, x), 1)
     np.testing.assert_allclose(dataset.fetch(np.array([0, 1]))[:, 1], x[:2], atol=1e-7)
 
 
 def test_fewer_rows_than_neighbors():
-    dataset = features.from_array(np.eye(3), toy.DATA)
+    dataset = features.load(toy.DATA, np.eye(3))
     with pytest.raises(InputError, match="must be less than the 3 rows of the data; got 3"):
         features.with_neighbors(dataset, 3)
 
@@ -162,10 +162,10 @@ def test_fewer_rows_than_neighbors():
 def test_new_features_have_the_columns_of_the_training(tmp_path, rows):
     np.save(tmp_path / "x.npy", rows[:, 0])
     for source in (tmp_path / "x.npy", rows[:, 0], rows):
-        dataset = inference_data.load(source, toy.DATA, (11, 5))
+        dataset = datasets.load_new(source, toy.DATA, (11, 5))
         assert dataset.shape[1] == 5
     with pytest.raises(ValueError, match="features must have 6 columns like those of the training"):
-        inference_data.load(rows, toy.DATA, (1, 6))
+        datasets.load_new(rows, toy.DATA, (1, 6))
 
 
 @pytest.mark.parametrize(
@@ -200,4 +200,4 @@ def test_other_files_are_refused(tmp_path):
 
 def test_labels_of_new_features_are_not_read(tmp_path, rows):
     np.savez(tmp_path / "x.npz", features=rows, labels=["a"] * 12)
-    assert inference_data.load(tmp_path / "x.npz", toy.DATA, (1, 5)).labels is None
+    assert datasets.load_new(tmp_path / "x.npz", toy.DATA, (1, 5)).labels is None

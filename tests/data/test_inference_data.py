@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cluster_jax.data import inference_data
+from cluster_jax.data import datasets
 from tests import toy
 
 
 def _load(source, shape=(8, 8, 3), cache_mb=10.0):
     config = dataclasses.replace(toy.DATA, cache_mb=cache_mb)
-    return inference_data.load(source, config, shape)
+    return datasets.load_new(source, config, shape)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from PIL import Image
 from cluster_jax import estimators
 from cluster_jax.core import io, limits
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import datasets, folder, inference_data, tables
+from cluster_jax.data import datasets, folder, tables
 from cluster_jax.data.datasets import DataConfig
 from cluster_jax.evaluation import assignments
 from cluster_jax.nets.pretrained import lite0
@@ -56,7 +56,7 @@ def test_pickled_objects(tmp_path, pwned, suffix):
     readers = (
         lambda: tables.read_arrays(str(file), ("images", "features")),
         lambda: tables.read_table(str(file), "features" if suffix == ".npz" else None),
-        lambda: inference_data.load(str(file), toy.DATA, (8, 8, 1)),
+        lambda: datasets.load_new(str(file), toy.DATA, (8, 8, 1)),
     )
     for read in readers:
         with pytest.raises(ValueError, match="pickle"):
