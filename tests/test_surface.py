@@ -17,7 +17,7 @@ SURFACE = {
         HardNegatives Kernel barlow_twins byol byol_views centroid_contrast clip
         cluster_contrast concentrations consistency cross_entropy entropy_deficit
         hard_negatives info_nce info_nce_queue info_nce_views kernel_clip
-        kernel_info_nce_queue kernel_info_nce_views make_kernel neighborhood_contrast nrcc
+        kernel_info_nce_queue kernel_info_nce_views neighborhood_contrast nrcc
         nrcc_views pairwise_bce positive_samples proto_cl proto_cl_views
         prototype_contrast prototypes ramp similar supervised_contrast target_weights
         variance_loss""",

@@ -28,7 +28,7 @@ $$R_i = \log \sum_{j \ne i} e^{\langle a_i, c_j \rangle / \tau} -
 Deviation: NRCC (5) and (6) print the ratio upside down; the paper's gradients (10)-(14) agree with
 this form. NRCC costs a gradient with respect to the images and one more forward pass.
 
-**Kernel-InfoNCE** (`make_kernel`, `kernel_info_nce_views`, `kernel_clip`) replaces
+**Kernel-InfoNCE** (`Kernel`, `kernel_info_nce_views`, `kernel_clip`) replaces
 $e^{\langle x, y \rangle / \tau}$ by $\exp(-\lVert x - y \rVert^\gamma / \tau)$ or a mixture of two.
 $\gamma = 2$ is InfoNCE at the temperature $\tau / 2$; smaller $\gamma$ weighs far pairs less.
 
@@ -108,7 +108,7 @@ if TYPE_CHECKING:
     from cluster_jax.losses.kernel_infonce import (
         Kernel as Kernel, kernel_clip as kernel_clip,
         kernel_info_nce_queue as kernel_info_nce_queue,
-        kernel_info_nce_views as kernel_info_nce_views, make_kernel as make_kernel,
+        kernel_info_nce_views as kernel_info_nce_views,
     )
     from cluster_jax.losses.ncc import (
         positive_samples as positive_samples, proto_cl as proto_cl,

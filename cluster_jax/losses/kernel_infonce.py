@@ -22,41 +22,16 @@ MIXTURES = ("kernel", "loss")
     data_fields=["temperatures"],
     meta_fields=["gammas", "mixture", "weight", "halves"],
 )
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Kernel:
-    """One kernel `exp(-||x - y||^gamma / tau)` or a mixture of two; made by `make_kernel`.
+    """One kernel `exp(-||x - y||^gamma / tau)` or a mixture of two.
 
-    It is a pytree of its temperatures; a jitted function compiles anew for other values of the
-    rest.
+    The default is the Gaussian that gives SimCLR's loss at tau 0.5. A kernel is a pytree of its
+    temperatures; a jitted function compiles anew for other values of the rest.
 
     Attributes:
-        gammas: exponent of each kernel: 2 is Gaussian, 1 Laplacian.
-        temperatures: tau of each kernel.
-        mixture: of two kernels: "kernel" adds them, "loss" adds their losses; None for one.
-        weight: share of the first kernel in the mixture; None for one.
-        halves: whether the first kernel sees the first half of a row and the second the other.
-    """
-
-    gammas: tuple[float, ...]
-    temperatures: tuple[Array | float, ...]
-    mixture: str | None
-    weight: float | None
-    halves: bool
-
-
-def make_kernel(
-    *,
-    gammas: Sequence[float] = (2.0,),
-    temperatures: Sequence[Array | float] = (1.0,),
-    mixture: str | None = None,
-    weight: float | None = None,
-    halves: bool = False,
-) -> Kernel:
-    """A `Kernel` of checked values; by default the Gaussian that gives SimCLR's loss at tau 0.5.
-
-    Args:
-        gammas: one exponent or two, > 0.
-        temperatures: one per kernel, positive. Numbers are checked, arrays are not.
+        gammas: one exponent or two, > 0: 2 is Gaussian, 1 Laplacian.
+        temperatures: tau of each kernel, positive. Numbers are checked, arrays are not.
         mixture: for two kernels, `"kernel"`: K = w K_1 + (1 - w) K_2, or `"loss"`: the loss is
             w L_1 + (1 - w) L_2; for one kernel None.
         weight: w, from 0 to 1; for one kernel None.
@@ -74,32 +49,36 @@ def make_kernel(
     were searched and not published.
 
     Example:
-        >>> make_kernel(gammas=(1.0,), temperatures=(0.5,)).gammas
-        (1.0,)
+        >>> Kernel(gammas=(1.0,), temperatures=(0.5,)).mixture is None
+        True
     """
-    gammas, temperatures = tuple(gammas), tuple(temperatures)
-    if len(gammas) not in (1, 2) or len(temperatures) != len(gammas):
-        raise ValueError(
-            "gammas and temperatures must hold one number each for one kernel, two for a mixture; "
-            f"got {len(gammas)} and {len(temperatures)}"
-        )
-    for gamma in gammas:
-        checks.positive("gammas", gamma)
-    for temperature in temperatures:
-        if not isinstance(temperature, Array):
-            checks.positive("temperatures", temperature)
-    if len(gammas) == 1:
-        if mixture is not None or weight is not None or halves:
+
+    gammas: tuple[float, ...] = (2.0,)
+    temperatures: tuple[Array | float, ...] = (1.0,)
+    mixture: str | None = None
+    weight: float | None = None
+    halves: bool = False
+
+    def __post_init__(self) -> None:
+        sizes = len(self.gammas), len(self.temperatures)
+        if sizes not in ((1, 1), (2, 2)):
+            raise ValueError(
+                "gammas and temperatures must hold one number each for one kernel, two for a "
+                f"mixture; got {sizes[0]} and {sizes[1]}"
+            )
+        for gamma in self.gammas:
+            checks.positive("gammas", gamma)
+        for temperature in self.temperatures:
+            if isinstance(temperature, float | int):
+                checks.positive("temperatures", temperature)
+        if len(self.gammas) == 2:
+            checks.one_of("mixture", self.mixture, MIXTURES)
+            checks.between("weight", self.weight, 0, 1)
+        elif self.mixture is not None or self.weight is not None or self.halves:
             raise ValueError(
                 "mixture and weight must be None and halves False for one kernel; "
-                f"got mixture {mixture!r}, weight {weight} and halves {halves}"
+                f"got mixture {self.mixture!r}, weight {self.weight} and halves {self.halves}"
             )
-    else:
-        checks.one_of("mixture", mixture, MIXTURES)
-        if weight is None:
-            raise ValueError("weight must be between 0 and 1 for a mixture; got None")
-        checks.between("weight", weight, 0, 1)
-    return Kernel(gammas, temperatures, mixture, weight, halves)
 
 
 @functools.partial(jax.jit, static_argnames=("axis",))
@@ -113,7 +92,7 @@ def kernel_info_nce_views(a: Array, b: Array, *, kernel: Kernel, axis: Axis = No
     Args:
         a: projections of the first view `[rows, d]`, this device's part, of any length.
         b: projections of the second view, same images in the same order `[rows, d]`.
-        kernel: from `make_kernel`.
+        kernel: see `Kernel`.
         axis: mesh axis that holds the batch, or None.
 
     Returns:
@@ -128,7 +107,7 @@ def kernel_info_nce_views(a: Array, b: Array, *, kernel: Kernel, axis: Axis = No
     Example:
         >>> import jax.numpy as jnp
         >>> a = jnp.array([[2.0, 0.0], [0.0, 3.0]])
-        >>> round(kernel_info_nce_views(a, a, kernel=make_kernel()).item(), 4)
+        >>> round(kernel_info_nce_views(a, a, kernel=Kernel()).item(), 4)
         0.2395
         >>> round(infonce.info_nce_views(a, a, temperature=0.5).item(), 4)
         0.2395
@@ -148,7 +127,7 @@ def kernel_info_nce_queue(
         keys: target rows of the other view of the same images `[rows, d]`; constants.
         queue: keys of earlier steps `[Q, d]`, the same on all devices; constants.
         filled: how many of the queue's first rows hold a key, int32 `[]`.
-        kernel: from `make_kernel`.
+        kernel: see `Kernel`.
 
     Returns:
         Scalar, at least float32, whose mean over the devices is the loss of the global batch.
@@ -160,7 +139,7 @@ def kernel_info_nce_queue(
 
     Example:
         >>> import jax.numpy as jnp
-        >>> a, queue, kernel = jnp.array([[1.0, 0.0]]), jnp.array([[0.0, 1.0]]), make_kernel()
+        >>> a, queue, kernel = jnp.array([[1.0, 0.0]]), jnp.array([[0.0, 1.0]]), Kernel()
         >>> loss = kernel_info_nce_queue(a, a, queue, jnp.int32(1), kernel=kernel)
         >>> round(loss.item(), 4)  # log(1 + exp(-2))
         0.1269
@@ -176,7 +155,7 @@ def kernel_clip(a: Array, b: Array, *, kernel: Kernel, axis: Axis = None) -> Arr
     Args:
         a: embeddings of one modality `[rows, d]`, this device's part, of any length.
         b: embeddings of the other modality, partners in the same order `[rows, d]`.
-        kernel: from `make_kernel`.
+        kernel: see `Kernel`.
         axis: mesh axis that holds the batch, or None.
 
     Returns:
@@ -189,7 +168,7 @@ def kernel_clip(a: Array, b: Array, *, kernel: Kernel, axis: Axis = None) -> Arr
 
     Example:
         >>> import jax.numpy as jnp
-        >>> round(kernel_clip(jnp.eye(2), jnp.eye(2), kernel=make_kernel()).item(), 4)
+        >>> round(kernel_clip(jnp.eye(2), jnp.eye(2), kernel=Kernel()).item(), 4)
         0.1269
     """
     a, b = _normalized(a, kernel), _normalized(b, kernel)

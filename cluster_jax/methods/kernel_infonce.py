@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+from dataclasses import fields
 
 from jax import Array
 
@@ -20,7 +21,7 @@ class Config:
     """Hyper-parameters of Kernel-InfoNCE.
 
     Attributes:
-        gammas: exponent of each kernel, see `losses.kernel_infonce.make_kernel`.
+        gammas: exponent of each kernel, see `losses.Kernel`.
         temperatures: temperature of each kernel.
         mixture: `"kernel"`, `"loss"`, or None for one kernel.
         weight: weight of the first kernel, None for one kernel.
@@ -44,8 +45,8 @@ class Config:
 
     def __post_init__(self) -> None:
         self.kernel()
-        given = [value is not None for value in (self.queue, self.decay, self.final_decay)]
-        if any(given) and not all(given):
+        given = {value is not None for value in (self.queue, self.decay, self.final_decay)}
+        if len(given) == 2:
             raise InputError(
                 "method.decay and method.final_decay must be given with method.queue and None "
                 f"without; got {self.decay}, {self.final_decay} and a queue of {self.queue}"
@@ -54,8 +55,7 @@ class Config:
     def kernel(self) -> Kernel:
         """The kernel, or the mixture of two."""
         try:
-            names = ("gammas", "temperatures", "mixture", "weight", "halves")
-            return kernel_infonce.make_kernel(**{name: getattr(self, name) for name in names})
+            return Kernel(**{field.name: getattr(self, field.name) for field in fields(Kernel)})
         except ValueError as error:
             raise InputError(f"method.{error}") from error
 

@@ -12,11 +12,11 @@ import pytest
 
 from cluster_jax.losses.infonce import clip, contrast, info_nce_queue, info_nce_views
 from cluster_jax.losses.kernel_infonce import (
+    Kernel,
     kernel_clip,
     kernel_info_nce_queue,
     kernel_info_nce_views,
     log_exponential,
-    make_kernel,
 )
 from tests import reference
 
@@ -24,13 +24,13 @@ pytestmark = pytest.mark.usefixtures("x64")
 
 
 def one(gamma, temperature):
-    return make_kernel(
+    return Kernel(
         gammas=(gamma,), temperatures=(temperature,), mixture=None, weight=None, halves=False
     )
 
 
 def two(mixture, weight=0.3, gammas=(1.0, 2.0), temperatures=(0.4, 0.7), halves=False):
-    return make_kernel(
+    return Kernel(
         gammas=gammas, temperatures=temperatures, mixture=mixture, weight=weight, halves=halves
     )
 
@@ -445,7 +445,7 @@ GOOD = {
         ({"gammas": (), "temperatures": ()}, "two for a mixture; got 0 and 0"),
         ({"weight": 1.1}, r"weight must be between 0 and 1; got 1\.1"),
         ({"weight": -0.1}, r"weight must be between 0 and 1; got -0\.1"),
-        ({"weight": None}, "weight must be between 0 and 1 for a mixture; got None"),
+        ({"weight": None}, "weight must be between 0 and 1; got None"),
         ({"mixture": "product"}, "mixture must be one of 'kernel', 'loss'; got 'product'"),
         ({"mixture": None}, "mixture must be one of 'kernel', 'loss'; got None"),
         (
@@ -456,7 +456,7 @@ GOOD = {
 )
 def test_bad_values(values, message):
     with pytest.raises(ValueError, match=message) as error:
-        make_kernel(**GOOD | values)
+        Kernel(**GOOD | values)
     assert "\n" not in str(error.value)
 
 

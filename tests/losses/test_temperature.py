@@ -43,7 +43,7 @@ KERNELS = {
 
 
 def _of_kernel(loss):
-    return lambda t: loss(losses.make_kernel(temperatures=(t,)))
+    return lambda t: loss(losses.Kernel(temperatures=(t,)))
 
 
 def test_no_loss_is_left_out():

@@ -15,11 +15,7 @@ import optax
 import pytest
 
 from cluster_jax.losses.infonce import info_nce_queue
-from cluster_jax.losses.kernel_infonce import (
-    kernel_info_nce_queue,
-    kernel_info_nce_views,
-    make_kernel,
-)
+from cluster_jax.losses.kernel_infonce import Kernel, kernel_info_nce_queue, kernel_info_nce_views
 from cluster_jax.losses.ncc import PARTS, proto_cl
 from cluster_jax.methods import base
 from cluster_jax.methods.base import Encoded
@@ -41,7 +37,7 @@ def draw(keys, *shape):
 
 
 def kernel(gamma, temperature):
-    return make_kernel(
+    return Kernel(
         gammas=(gamma,), temperatures=(temperature,), mixture=None, weight=None, halves=False
     )
 
