@@ -169,9 +169,9 @@ def _check_value(name: str, value: Any, hint: Any) -> None:
     """Raises an `InputError` unless a value, whose lists are tuples, suits the type of its key."""
     choices = typing.get_args(hint) if _is_union(hint) else (hint,)
     for part in choices:
-        element, *more = typing.get_args(part) or (None,)
-        if typing.get_origin(part) is tuple and more == [Ellipsis] and isinstance(value, tuple):
-            for item in value:  # So that the message has the item that is wrong.
+        if typing.get_origin(part) is tuple and isinstance(value, tuple):
+            # So that the message has the item that is wrong.
+            for item, element in zip(value, _elements(part, value), strict=False):
                 _check_value(name, item, element)
     parts = [part for part in choices if _is_type(value, part)]
     if not parts:
@@ -181,6 +181,12 @@ def _check_value(name: str, value: Any, hint: Any) -> None:
             one_of(name, value, typing.get_args(part))
         for check in getattr(part, "__metadata__", ()):
             check(name, value)
+
+
+def _elements(hint: Any, value: tuple) -> tuple:
+    """Types of the elements of a tuple whose type is `hint`."""
+    arguments = typing.get_args(hint)
+    return arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
 
 
 def _is_union(hint: Any) -> bool:
@@ -199,7 +205,7 @@ def _is_type(value: Any, hint: Any) -> bool:
     if origin is typing.Annotated:
         return _is_type(value, arguments[0])
     if origin is tuple and isinstance(value, tuple):
-        elements = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
+        elements = _elements(hint, value)
         return len(value) == len(elements) and all(map(_is_type, value, elements))
     if origin is typing.Literal:
         return isinstance(value, str)

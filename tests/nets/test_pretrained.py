@@ -1,9 +1,6 @@
-"""Pretrained weights: the reader of PyTorch's old files, and EfficientNet-Lite0."""
+"""Pretrained weights: EfficientNet-Lite0, and the preprocessing of a network's inputs."""
 
-import collections
-import io
 import json
-import pickle
 import re
 from functools import partial
 
@@ -33,96 +30,6 @@ LOGITS = (
 )
 
 
-class _Stored:
-    """A tensor as torch.save writes it: a call of the function that makes it of a storage."""
-
-    def __init__(self, key, array, **changes):
-        self.key, self.array, self.changes = key, array, changes
-
-
-class _Writer(pickle._Pickler):
-    """Writes the names that PyTorch writes, without PyTorch."""
-
-    def persistent_id(self, value):
-        if isinstance(value, tuple) and value and value[0] == "storage":
-            return value
-        return None
-
-    def save_global_name(self, module, name):
-        self.write(pickle.GLOBAL + f"{module}\n{name}\n".encode())
-
-    def save(self, value, save_persistent_id=True):
-        if isinstance(value, _Stored):
-            self.save_global_name("torch._utils", "_rebuild_tensor_v2")
-            array, changes = value.array, value.changes
-            strides = tuple(step // array.itemsize for step in array.strides)
-            self.write(pickle.MARK)
-            self.write(pickle.MARK)
-            self.save("storage")
-            self.save_global_name("torch", changes.get("type", "FloatStorage"))
-            self.save(value.key)
-            self.save("cpu")
-            self.save(array.size)
-            self.save(None)
-            self.write(pickle.TUPLE + pickle.BINPERSID)
-            self.save(changes.get("offset", 0))
-            self.save(changes.get("shape", array.shape))
-            self.save(changes.get("strides", strides))
-            self.save(False)
-            self.save(collections.OrderedDict())
-            self.write(pickle.TUPLE + pickle.REDUCE)
-            return
-        super().save(value, save_persistent_id)
-
-
-def _file(entries):
-    """A file in the format of torch.save before 1.6."""
-    stream = io.BytesIO()
-    for value in (0x1950A86A20F9469CFC6C, 1001, {"little_endian": True}):
-        pickle.dump(value, stream, 2)
-    _Writer(stream, 2).dump(entries)
-    stored = [entry for entry in entries.values() if isinstance(entry, _Stored)]
-    pickle.dump([entry.key for entry in stored], stream, 2)
-    for entry in stored:
-        stream.write(entry.array.size.to_bytes(8, "little") + entry.array.tobytes())
-    return stream.getvalue()
-
-
-def test_tensors_are_read():
-    x = np.arange(6, dtype=np.float32).reshape(2, 3)
-    part = _Stored("2", x, offset=1, shape=(2, 2), strides=(3, 1))
-    found = lite0.read_tensors(_file({"x": _Stored("1", x), "part": part}))
-    np.testing.assert_array_equal(found["x"], x)
-    np.testing.assert_array_equal(found["part"], x[:, 1:])
-
-
-class _Command:
-    def __reduce__(self):
-        return (print, ("executed",))
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (lambda x: _file({"x": _Command()}), "must hold nothing else; got __builtin__.print"),
-        (lambda x: _file({"x": _Stored("1", x, type="HalfStorage")}), "got torch.HalfStorage"),
-    ],
-)
-def test_nothing_but_tensors_is_read(content, message, capsys):
-    with pytest.raises(InputError, match=re.escape(message)):
-        lite0.read_tensors(content(np.ones((2, 3), np.float32)))
-    assert "executed" not in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    "changes", [{"offset": 1}, {"offset": -1}, {"shape": (9, 9)}, {"strides": (-1, 1)}]
-)
-def test_tensors_lie_within_their_storage(changes):
-    content = _file({"x": _Stored("1", np.ones((2, 3), np.float32), **changes)})
-    with pytest.raises(ValueError, match=r"(incompatible|non-negative|too small)"):
-        lite0.read_tensors(content)
-
-
 def lite0_module():
     built = backbone.make("efficientnet_lite0", width=32, stem=None)
     return built.module(Layers(norm, norm, frozen=0, dtype=None))
@@ -147,8 +54,8 @@ def test_logits_are_those_of_pytorch():
         ]
     )
     params, stats = lite0.load()
-    mean, std, *_ = weights.preprocessing("efficientnet_lite0")
-    inputs = (photos / np.float32(255) - np.array(mean)) / np.array(std)
+    known = weights.preprocessing("efficientnet_lite0")
+    inputs = (photos / np.float32(255) - np.array(known.mean)) / np.array(known.std)
     apply = jax.jit(lite0_module().apply)
     features = apply({"params": params, "batch_stats": stats}, inputs.astype(np.float32))
     kernel, bias = lite0.classifier()
@@ -244,11 +151,11 @@ def test_preprocessing_comes_from_the_file_beside_the_weights(tmp_path, name, va
     if name != "config.json":  # the model's own config, which has none
         (tmp_path / "config.json").write_text(json.dumps({"hidden_size": 384}))
     found = weights.preprocessing(str(tmp_path / "model.safetensors"))
-    assert found == ((0.5, 0.4, 0.3), (0.2, 0.1, 0.3), 98, "bilinear")
+    assert found == weights.Preprocessing((0.5, 0.4, 0.3), (0.2, 0.1, 0.3), 98, "bilinear")
 
 
 def test_preprocessing_is_imagenets_where_nothing_says_otherwise(tmp_path):
-    expected = (weights.IMAGENET_MEAN, weights.IMAGENET_STD, 224, "bicubic")
+    expected = weights.Preprocessing(weights.IMAGENET_MEAN, weights.IMAGENET_STD, 224, "bicubic")
     assert weights.preprocessing(str(tmp_path / "model.safetensors")) == expected
     (tmp_path / "config.json").write_text('{"hidden_size": 384}')
     assert weights.preprocessing(str(tmp_path / "model.safetensors")) == expected

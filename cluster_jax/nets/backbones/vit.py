@@ -203,34 +203,32 @@ def resize(grid: Array, size: tuple[int, int], antialias: bool) -> Array:
     """
     if grid.shape[:2] == size:
         return grid
+    if antialias:
+        return jax.image.resize(grid, (*size, grid.shape[2]), "cubic")
     rows, columns = (
-        jnp.asarray(_bicubic(old, new, antialias), grid.dtype)
+        jnp.asarray(_bicubic(old, new), grid.dtype)
         for old, new in zip(grid.shape, size, strict=False)
     )
     full = lax.Precision.HIGHEST
     return jnp.einsum("ri,cj,ijd->rcd", rows, columns, grid, precision=full)
 
 
-def _bicubic(old: int, new: int, antialias: bool) -> np.ndarray:
+def _bicubic(old: int, new: int) -> np.ndarray:
     """Weights `[new, old]` of Keys' cubic convolution kernel (1981, equation 4).
 
-    As in PyTorch: with antialiasing the kernel parameter is -0.5 and taps outside the map are
-    dropped; without, it is -0.75 and they repeat the border.
+    As in PyTorch without antialiasing, and unlike `jax.image.resize`: the kernel parameter is -0.75
+    instead of -0.5, and taps outside the map repeat the border instead of being dropped.
     """
-    a = -0.5 if antialias else -0.75
-    width = max(old / new, 1.0) if antialias else 1.0
+    a, margin = -0.75, 2
     centers = (np.arange(new) + 0.5) * old / new - 0.5
-    margin = math.ceil(2 * width)
-    taps = np.arange(-margin, old + margin)
-    x = np.abs(taps - centers[:, None]) / width
+    x = np.abs(np.arange(-margin, old + margin) - centers[:, None])
     near = (a + 2) * x**3 - (a + 3) * x**2 + 1
     far = a * (x**3 - 5 * x**2 + 8 * x - 4)
     kernel = np.where(x <= 1, near, np.where(x < 2, far, 0))
     weights = kernel[:, margin:-margin]
-    if not antialias:
-        weights[:, 0] += kernel[:, :margin].sum(axis=1)
-        weights[:, -1] += kernel[:, -margin:].sum(axis=1)
-    return weights / weights.sum(axis=1, keepdims=True)
+    weights[:, 0] += kernel[:, :margin].sum(axis=1)
+    weights[:, -1] += kernel[:, -margin:].sum(axis=1)
+    return weights
 
 
 def make(name: str, *, width: int, stem: str | None) -> Backbone:

