@@ -52,7 +52,7 @@ def at_least(name: str, value: float, least: float) -> None:
     _number(name, value, lambda: value >= least, f"at least {least}")
 
 
-def between(name: str, value: float, low: float, high: float) -> None:
+def between(name: str, value: float | None, low: float, high: float) -> None:
     """Raises an `InputError` unless `low <= value <= high`."""
     _number(name, value, lambda: low <= value <= high, f"between {low} and {high}")
 

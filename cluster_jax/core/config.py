@@ -176,6 +176,8 @@ def _check_value(name: str, value: Any, hint: Any) -> None:
     parts = [part for part in choices if _is_type(value, part)]
     if not parts:
         raise InputError(f"{name} must be {_in_words(hint)}; got {value!r}")
+    if is_section(type(value)):
+        check_values(name, value)
     for part in parts:
         if typing.get_origin(part) is typing.Literal:
             one_of(name, value, typing.get_args(part))

@@ -12,9 +12,9 @@ from typing import Any
 def exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """`__getattr__`, `__dir__` and `__all__` of a package whose `__init__.py` calls this.
 
-    The public names are those that the file imports under `if TYPE_CHECKING:`, where type checkers
-    and editors look for them. Here the same lines are read as a table of names and modules; nothing
-    is imported before it is used. `from package import module as module` exports a module.
+    The public names are those that the stub `__init__.pyi` beside it imports, where type checkers
+    and editors look for them too. Its lines are read as a table of names and modules; nothing is
+    imported before it is used. `from package import module as module` exports a module.
 
     A public name wins over a submodule of the same name, in every order of imports:
     `losses.nrcc` is the function. Import the module's content by
@@ -24,12 +24,11 @@ def exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]
         package: the package's `__name__`.
 
     Example:
-        The `__init__.py` of a package:
+        The `__init__.pyi` of a package, and its `__init__.py`:
 
-            if TYPE_CHECKING:
-                from cluster_jax.losses.nrcc import nrcc as nrcc
-            else:
-                __getattr__, __dir__, __all__ = lazy.exports(__name__)
+            from cluster_jax.losses.nrcc import nrcc as nrcc
+
+            __getattr__, __dir__, __all__ = lazy.exports(__name__)
     """
     module = sys.modules[package]
     homes = _homes(package)
@@ -58,12 +57,10 @@ def exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]
 
 def _homes(package: str) -> dict[str, str]:
     """Public name -> the module that defines it; for a module, the package that contains it."""
-    source = pkgutil.get_data(package, "__init__.py") or b""
+    stub = ast.parse(pkgutil.get_data(package, "__init__.pyi") or b"")
     return {
         alias.name: node.module
-        for branch in ast.parse(source).body
-        if isinstance(branch, ast.If) and ast.unparse(branch.test) == "TYPE_CHECKING"
-        for node in branch.body
+        for node in stub.body
         if isinstance(node, ast.ImportFrom) and node.module is not None
         for alias in node.names
     }

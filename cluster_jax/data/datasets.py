@@ -79,7 +79,7 @@ def load_new(
             training images.
     """
     path = os.fspath(source) if isinstance(source, str | os.PathLike) else None
-    X = source if path is None else None
+    X: Any = source if path is None else None
     is_features, (height, width, *_) = len(shape) == 2, shape
     side = height if height == width and not is_features else None
     # All new images, whatever the training left out.

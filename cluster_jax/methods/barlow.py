@@ -7,8 +7,8 @@ from jax import Array
 from cluster_jax.core.checks import NonNegative, Positive
 from cluster_jax.core.collectives import Axis
 from cluster_jax.losses.barlow import barlow_twins
+from cluster_jax.methods import encoders
 from cluster_jax.methods.base import Encoded, MethodContext, TwoView, stateless
-from cluster_jax.methods.encoders import online
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,4 +38,4 @@ def make(context: MethodContext, config: Config) -> TwoView:
         value = barlow_twins(*encoded.projections, off_diagonal=config.off_diagonal, axis=axis)
         return config.scale * value
 
-    return online.two_view(context, stateless(loss), name="Barlow Twins", predicts=False)
+    return encoders.siamese(context, stateless(loss), name="Barlow Twins", predicts=False)

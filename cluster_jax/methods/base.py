@@ -224,7 +224,7 @@ class TwoView(NamedTuple):
 def names() -> list[str]:
     """Names of the methods: the files of this folder that define `make`."""
     files = pathlib.Path(__file__).parent.glob("*.py")
-    return sorted(file.stem for file in files if file.stem not in ("__init__", "base"))
+    return sorted({file.stem for file in files} - {"__init__", "base", "encoders"})
 
 
 def parse(name: str, values: Mapping[str, Any]) -> MethodConfig:

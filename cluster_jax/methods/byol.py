@@ -7,8 +7,8 @@ from jax import Array
 from cluster_jax.core.checks import Fraction
 from cluster_jax.core.collectives import Axis
 from cluster_jax.losses.byol import byol_views
+from cluster_jax.methods import encoders
 from cluster_jax.methods.base import Encoded, MethodContext, TwoView, stateless
-from cluster_jax.methods.encoders import momentum
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,13 +34,13 @@ def make(context: MethodContext, config: Config) -> TwoView:
     Raises:
         InputError: the network has no predictor.
     """
-    return momentum.two_view(
+    return encoders.momentum(
         context,
         stateless(alignment),
         name="BYOL",
         decays=(config.decay, config.final_decay),
         predicts=True,
-        kept_network=momentum.target_network,
+        kept_network=encoders.target_network,
     )
 
 

@@ -9,10 +9,9 @@ from jax import Array
 from cluster_jax.core.checks import Positive
 from cluster_jax.core.collectives import Axis
 from cluster_jax.losses import cc, infonce
-from cluster_jax.methods import base
+from cluster_jax.methods import base, encoders
 from cluster_jax.methods.base import Encoded, MethodContext, ModelState, PyTree, TwoView, Watched
-from cluster_jax.methods.encoders import online
-from cluster_jax.nets import heads
+from cluster_jax.nets.network import classifier, classify
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,14 +54,14 @@ def make(context: MethodContext, config: Config) -> TwoView:
         metrics = {"instance": instance, "cluster": cluster, "entropy_deficit": deficit}
         return instance + cluster + deficit, state, metrics
 
-    two_view = online.two_view(context, objective, name="CC", predicts=False)
+    two_view = encoders.siamese(context, objective, name="CC", predicts=False)
 
     def init(key: Array, images: Array) -> tuple[PyTree, ModelState]:
         params, state = two_view.init(key, images)
         features, keys = context.network.features, jax.random.split(jax.random.fold_in(key, 1))
         classifiers = {
-            "hidden": heads.classifier(keys[0], features, features),
-            "clusters": heads.classifier(keys[1], features, config.clusters),
+            "hidden": classifier(keys[0], features, features),
+            "clusters": classifier(keys[1], features, config.clusters),
         }
         return {**params, "heads": classifiers}, state
 
@@ -78,5 +77,5 @@ def make(context: MethodContext, config: Config) -> TwoView:
 
 def probabilities(classifiers: PyTree, representations: Array) -> Array:
     """Probabilities of the clusters `[b, K]` by the cluster head, of features `[b, f]`."""
-    hidden = jax.nn.relu(heads.classify(classifiers["hidden"], representations))
-    return jax.nn.softmax(heads.classify(classifiers["clusters"], hidden))
+    hidden = jax.nn.relu(classify(classifiers["hidden"], representations))
+    return jax.nn.softmax(classify(classifiers["clusters"], hidden))

@@ -18,10 +18,9 @@ from cluster_jax.core.checks import Count, Duration, Fraction, InputError, NonNe
 from cluster_jax.core.collectives import Axis
 from cluster_jax.core.queue import Queue, create_queue, enqueue
 from cluster_jax.losses import cueco, infonce
-from cluster_jax.methods import base
+from cluster_jax.methods import base, encoders
 from cluster_jax.methods.base import Encoded, MethodContext, PyTree, Refresh, TwoView, Watched
-from cluster_jax.methods.encoders import momentum
-from cluster_jax.methods.encoders.momentum import Target
+from cluster_jax.methods.encoders import Target
 from cluster_jax.methods.moco import check_queue
 
 
@@ -120,7 +119,7 @@ def make(context: MethodContext, config: Config) -> TwoView:
         clusters = Clusters(centroids, jnp.ones(config.clusters))
         return CueCoState(batch_stats, target, create_queue(config.queue, jnp.zeros(d)), clusters)
 
-    two_view = momentum.two_view(
+    two_view = encoders.momentum(
         context,
         _objective(config, warmup),
         name="CueCo",

@@ -11,9 +11,8 @@ from cluster_jax.core.checks import Count, Fraction, InputError
 from cluster_jax.core.collectives import Axis
 from cluster_jax.losses import kernel_infonce
 from cluster_jax.losses.kernel_infonce import Kernel
-from cluster_jax.methods import moco
+from cluster_jax.methods import encoders, moco
 from cluster_jax.methods.base import Encoded, MethodContext, TwoView, Watched, stateless
-from cluster_jax.methods.encoders import online
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,5 +74,5 @@ def make(context: MethodContext, config: Config) -> TwoView:
     def views_loss(encoded: Encoded, axis: Axis) -> Array:
         return kernel_infonce.kernel_info_nce_views(*encoded.projections, kernel=kernel, axis=axis)
 
-    two_view = online.two_view(context, stateless(views_loss), name=name, predicts=False)
+    two_view = encoders.siamese(context, stateless(views_loss), name=name, predicts=False)
     return two_view._replace(watched=Watched(chance=("loss", math.log(2 * context.batch_size - 1))))

@@ -15,9 +15,9 @@ from cluster_jax.core.checks import Count, Fraction, InputError, Positive
 from cluster_jax.core.collectives import Axis
 from cluster_jax.core.queue import Queue, create_queue, enqueue
 from cluster_jax.losses import infonce
+from cluster_jax.methods import encoders
 from cluster_jax.methods.base import Encoded, MethodContext, PyTree, TwoView, Watched
-from cluster_jax.methods.encoders import momentum
-from cluster_jax.methods.encoders.momentum import Target
+from cluster_jax.methods.encoders import Target
 
 # (anchors [b, d], keys [b, d], rows of the queue [Q, d], how many are filled) -> loss.
 QueueLoss = Callable[[Array, Array, Array, Array], Array]
@@ -83,7 +83,7 @@ def with_queue(
         loss: loss of one direction.
         name: name of the method, for messages.
         length: number of keys in the queue.
-        decays: see `momentum.two_view`.
+        decays: see `encoders.momentum`.
 
     Raises:
         InputError: the queue is no multiple of the batch.
@@ -105,7 +105,7 @@ def with_queue(
         keys = collectives.gather(ops.l2_normalize(target_b), axis)
         return value, state._replace(queue=enqueue(queue, keys)), {}
 
-    two_view = momentum.two_view(
+    two_view = encoders.momentum(
         context, objective, name=name, decays=decays, predicts=False, initial_state=initial_state
     )
     return two_view._replace(watched=Watched(chance=("loss", math.log(length + 1))))

@@ -12,11 +12,10 @@ from jax.sharding import Mesh
 from cluster_jax.core.checks import Count, Duration, Fraction, InputError, NonNegative, Positive
 from cluster_jax.core.collectives import Axis
 from cluster_jax.losses import ncc
-from cluster_jax.methods import base
+from cluster_jax.methods import base, encoders
 from cluster_jax.methods.base import Encoded, MethodContext, PyTree, Refresh, TwoView
 from cluster_jax.methods.byol import alignment
-from cluster_jax.methods.encoders import momentum
-from cluster_jax.methods.encoders.momentum import Target
+from cluster_jax.methods.encoders import Target
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -97,13 +96,13 @@ def make(context: MethodContext, config: Config) -> TwoView:
         scale = jnp.where(step < warmup, 0.0, config.sigma)
         return ncc.positive_samples(base.image_keys(key, index), projections, scale=scale)
 
-    two_view = momentum.two_view(
+    two_view = encoders.momentum(
         context,
         _objective(config, warmup),
         name="NCC",
         decays=(config.decay, config.final_decay),
         predicts=True,
-        kept_network=momentum.target_network,
+        kept_network=encoders.target_network,
         initial_state=initial_state,
         perturb=sample_positives if config.sigma else None,
     )

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
 from typing import Annotated, Literal, NamedTuple
 
 import jax
@@ -15,19 +14,26 @@ from scipy import optimize
 from cluster_jax.clustering.label_spreading import among, label_spreading
 from cluster_jax.clustering.transport import sinkhorn
 from cluster_jax.core import arrays, checks, collectives, ops
-from cluster_jax.core.checks import Count, Duration, Fraction, InputError, NonNegative, Positive
+from cluster_jax.core.checks import (
+    Count,
+    CountOrZero,
+    Duration,
+    Fraction,
+    InputError,
+    NonNegative,
+    Positive,
+)
 from cluster_jax.core.collectives import Axis
 from cluster_jax.core.queue import Queue, create_queue, enqueue
 from cluster_jax.data.batches import Batch
-from cluster_jax.losses import hng, ncl
-from cluster_jax.methods import base
+from cluster_jax.losses import ncl
+from cluster_jax.methods import base, encoders
 from cluster_jax.methods.base import Aux, Method, MethodContext, PyTree, Refresh, Watched
-from cluster_jax.methods.encoders import classifiers
-from cluster_jax.methods.encoders.classifiers import LABELED, NOVEL
+from cluster_jax.methods.encoders import LABELED, NOVEL
 
 N_INIT = 10  # runs of k-means in each clustering
 # Variants of HNG: the queue whose entries are mixed and which of them, the queue of their partners
-# and which of those; see `losses.hng.hard_negatives`.
+# and which of those; see `losses.hard_negatives`.
 HNG_VARIANTS = {
     "added": ("unlabeled", "easiest", "labeled", "random"),
     "replacing": ("unlabeled", "easiest", "labeled", "random"),
@@ -62,7 +68,7 @@ class WeightsConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HNGConfig:
-    """Hyper-parameters of hard negative generation, see `losses.hng.hard_negatives`.
+    """Hyper-parameters of hard negative generation, see `losses.hard_negatives`.
 
     Attributes:
         count: k_2, number of generated negatives and of the entries of the queue that are mixed,
@@ -77,19 +83,15 @@ class HNGConfig:
             (V6).
     """
 
-    count: Annotated[int, functools.partial(checks.whole, least=0)]
+    count: CountOrZero
     rounds: Count
-    mixing: tuple[float, ...]
+    mixing: tuple[Fraction, ...]
     start: Duration
     variant: Literal["added", "removed", "replacing", "labeled", "unlabeled", "nearest"]
 
     def __post_init__(self) -> None:
-        if not isinstance(self.mixing, Sequence) or not self.mixing:
-            raise InputError(
-                f"method.hng.mixing must be values between 0 and 1; got {self.mixing!r}"
-            )
-        for mu in self.mixing:
-            checks.between("method.hng.mixing", mu, 0, 1)
+        if not self.mixing:
+            raise InputError("method.hng.mixing must be values between 0 and 1; got none")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -205,7 +207,7 @@ def make(context: MethodContext, config: Config) -> Method:
             f"train.labeled_batch_size must be 1 to {context.batch_size - 1} for the method ncl; "
             f"got {context.labeled_batch_size}"
         )
-    classifiers.check(context, "ncl", labeled=rows)
+    encoders.check_classified(context, "ncl", labeled=rows)
     if config.queue % rows or config.queue % (context.batch_size - rows):
         raise InputError(
             f"method.queue must be a multiple of {rows} and of {context.batch_size - rows}, the "
@@ -231,7 +233,7 @@ def make(context: MethodContext, config: Config) -> Method:
 
     loss = _loss(context, config, starts)
     classes = {LABELED: context.known_classes, NOVEL: config.classes}
-    method = classifiers.method(context, loss, classes, initial_state)
+    method = encoders.classifying(context, loss, classes, initial_state)
     if config.head == "pairs":
         return method
     _, is_due = base.refresh_schedule(context, "0 steps", config.update_every)
@@ -346,7 +348,7 @@ def _forward(
     context: MethodContext, params: PyTree, batch_stats: PyTree, images: Array, axis: Axis
 ) -> tuple[_View, PyTree]:
     """Outputs of both heads and new statistics."""
-    heads, z, stats = classifiers.forward(context, params, batch_stats, images, axis)
+    heads, z, stats = encoders.classified(context, params, batch_stats, images, axis)
     logits, novel = heads[LABELED], heads[NOVEL]
     return _View(logits, jax.nn.softmax(logits), novel, jax.nn.softmax(novel), z), stats
 
@@ -375,7 +377,7 @@ def _contrast(
         left_out = jnp.where(use_hng, config.hng.count, 0)
     if config.hng.count and config.hng.variant != "removed":
         own, entries, other, partners = HNG_VARIANTS[config.hng.variant]
-        negatives = hng.hard_negatives(
+        negatives = ncl.hard_negatives(
             keys,
             a.features[count:],
             *queues[own],

@@ -15,10 +15,9 @@ from cluster_jax.core.checks import Count, Duration, Fraction, InputError, Posit
 from cluster_jax.core.collectives import Axis
 from cluster_jax.core.queue import Queue
 from cluster_jax.losses import infonce, pcl
-from cluster_jax.methods import base, moco
+from cluster_jax.methods import base, encoders, moco
 from cluster_jax.methods.base import Encoded, MethodContext, PyTree, Refresh, TwoView, Watched
-from cluster_jax.methods.encoders import momentum
-from cluster_jax.methods.encoders.momentum import Target
+from cluster_jax.methods.encoders import Target
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -130,7 +129,7 @@ def make(context: MethodContext, config: Config) -> TwoView:
         refresh=Refresh(
             is_due,
             functools.partial(cluster, config),
-            base.embedder(context, momentum.target_network),
+            base.embedder(context, encoders.target_network),
         ),
         watched=Watched(
             chance=("instance", math.log(config.queue + 1)),

@@ -7,9 +7,8 @@ from jax import Array
 
 from cluster_jax.core.checks import InputError
 from cluster_jax.data.batches import Batch
-from cluster_jax.methods import base
+from cluster_jax.methods import base, encoders
 from cluster_jax.methods.base import Method, MethodContext
-from cluster_jax.methods.encoders import classifiers
 
 TURNS = 4
 
@@ -29,7 +28,7 @@ def make(context: MethodContext, config: Config) -> Method:
     Raises:
         InputError: batches with labeled rows, or a network with a projector.
     """
-    classifiers.check(context, "rotation", labeled=None)
+    encoders.check_classified(context, "rotation", labeled=None)
 
     def rotated(batch: Batch, key: Array) -> tuple[Array, Array]:
         views = base.augmented(context.augment.view, key, batch)
@@ -38,4 +37,4 @@ def make(context: MethodContext, config: Config) -> Method:
         images = jnp.concatenate([jnp.rot90(views, k, axes=(1, 2)) for k in range(TURNS)])
         return images, jnp.repeat(jnp.arange(TURNS), len(views))
 
-    return classifiers.one_head(context, "rotation", TURNS, rotated)
+    return encoders.one_head(context, "rotation", TURNS, rotated)

@@ -8,8 +8,8 @@ from jax import Array
 from cluster_jax.core.checks import Positive
 from cluster_jax.core.collectives import Axis
 from cluster_jax.losses import infonce
+from cluster_jax.methods import encoders
 from cluster_jax.methods.base import Encoded, MethodContext, TwoView, Watched, stateless
-from cluster_jax.methods.encoders import online
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ def make(context: MethodContext, config: Config) -> TwoView:
             axis=axis,
         )
 
-    two_view = online.two_view(context, stateless(loss), name="SimCLR", predicts=False)
+    two_view = encoders.siamese(context, stateless(loss), name="SimCLR", predicts=False)
     # The candidates of each of the 2n views are all other views, with or without its positive.
     candidates = 2 * context.batch_size - 1 - (not config.positive_in_denominator)
     return two_view._replace(watched=Watched(chance=("loss", math.log(max(candidates, 1)))))

@@ -2,9 +2,9 @@
 
 import dataclasses
 
+from cluster_jax.methods import encoders
 from cluster_jax.methods.base import MethodContext, TwoView, stateless
 from cluster_jax.methods.byol import alignment
-from cluster_jax.methods.encoders import online
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,4 +23,4 @@ def make(context: MethodContext, config: Config) -> TwoView:
     Raises:
         InputError: the network has no predictor, or its BatchNorm is shuffled.
     """
-    return online.two_view(context, stateless(alignment), name="SimSiam", predicts=True)
+    return encoders.siamese(context, stateless(alignment), name="SimSiam", predicts=True)

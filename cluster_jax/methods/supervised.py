@@ -5,10 +5,9 @@ import dataclasses
 from jax import Array
 
 from cluster_jax.data.batches import Batch
-from cluster_jax.methods import base
+from cluster_jax.methods import base, encoders
 from cluster_jax.methods.base import Method, MethodContext
-from cluster_jax.methods.encoders import classifiers
-from cluster_jax.methods.encoders.classifiers import LABELED
+from cluster_jax.methods.encoders import LABELED
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,10 +23,10 @@ def make(context: MethodContext, config: Config) -> Method:
     Raises:
         InputError: batches with unlabeled rows, or a network with a projector.
     """
-    classifiers.check(context, "supervised", labeled=context.batch_size)
+    encoders.check_classified(context, "supervised", labeled=context.batch_size)
 
     def labeled(batch: Batch, key: Array) -> tuple[Array, Array]:
         rows = batch["labeled"]
         return base.augmented(context.augment.view, key, rows), rows["label"]
 
-    return classifiers.one_head(context, LABELED, context.known_classes, labeled)
+    return encoders.one_head(context, LABELED, context.known_classes, labeled)

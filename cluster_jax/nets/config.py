@@ -12,7 +12,7 @@ from cluster_jax.nets import backbone as backbones
 from cluster_jax.nets.backbone import Backbone
 
 BUNDLED = "efficientnet_lite0"
-# `safetensors.read` refuses pickles, with a message that tells how to convert them.
+# `weights.read` refuses pickles, with a message that tells how to convert them.
 WEIGHTS = r"^hf:|\.(safetensors|pth|pt|bin)$"
 
 
@@ -28,9 +28,6 @@ class ProjectorConfig:
     hidden: Count
     out: Count
 
-    def __post_init__(self) -> None:
-        check_values("network.projector", self)
-
 
 @dataclasses.dataclass(frozen=True)
 class PredictorConfig:
@@ -45,9 +42,6 @@ class PredictorConfig:
 
     hidden: Count
     init_std: Positive | None
-
-    def __post_init__(self) -> None:
-        check_values("network.predictor", self)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 
 from cluster_jax.core import checks, io, limits
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import batches, datasets, feature_views, features, host_crops, splits, views
+from cluster_jax.data import batches, datasets, features, host_crops, splits, views
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import readable, with_channels
 from cluster_jax.data.views import AugmentConfig
@@ -230,7 +230,7 @@ def _join(inputs: Inputs, mesh: Mesh) -> BuiltRun:
         augment = views.make(config.augment)
         shape: tuple[int, ...] = (config.augment.size, config.augment.size, dataset.shape[2])
     else:
-        augment, shape = feature_views.make(config.feature_views, dataset), dataset.shape[1:]
+        augment, shape = features.views(config.feature_views, dataset), dataset.shape[1:]
     train = config.train
     known_classes = 0 if dataset.known is None else splits.check_known(dataset.known)
     steps_per_epoch = _steps_per_epoch(train, dataset)

@@ -12,7 +12,7 @@ from cluster_jax.core import checks, io, limits
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import check_keys, is_section, parse_section
 from cluster_jax.data.datasets import DataConfig
-from cluster_jax.data.feature_views import FeatureViewsConfig
+from cluster_jax.data.features import FeatureViewsConfig
 from cluster_jax.data.splits import NovelConfig
 from cluster_jax.data.views import AugmentConfig
 from cluster_jax.evaluation.options import EvalConfig

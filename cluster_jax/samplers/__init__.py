@@ -30,20 +30,6 @@ the cheapest: take it as a control, since what `sghmc` gains over it is due to t
 are peers in NRCC's Table 8, which does not specify them further.
 """
 
-from typing import TYPE_CHECKING
-
 from cluster_jax.core import lazy
 
-if TYPE_CHECKING:
-    # fmt: off
-    from cluster_jax.samplers.base import (
-        PotentialAndGrad as PotentialAndGrad, Sampler as Sampler, SamplerInfo as SamplerInfo,
-        inverse as inverse, log_inverse_square as log_inverse_square, sample as sample,
-        similarity_potential as similarity_potential,
-    )
-    from cluster_jax.samplers.hmc import HMCState as HMCState, hmc as hmc
-    from cluster_jax.samplers.monte_carlo import monte_carlo as monte_carlo
-    from cluster_jax.samplers.sghmc import SGHMCState as SGHMCState, sghmc as sghmc
-    # fmt: on
-else:
-    __getattr__, __dir__, __all__ = lazy.exports(__name__)
+__getattr__, __dir__, __all__ = lazy.exports(__name__)

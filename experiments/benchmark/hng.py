@@ -15,8 +15,7 @@ import numpy as np
 from jax import Array, lax
 
 from cluster_jax.core import ops
-from cluster_jax.losses.hng import hard_negatives
-from cluster_jax.losses.ncl import neighborhood_contrast, target_weights
+from cluster_jax.losses.ncl import hard_negatives, neighborhood_contrast, target_weights
 from cluster_jax.nets import network
 from cluster_jax.nets.config import NetworkConfig, ProjectorConfig
 from experiments.benchmark import _measure

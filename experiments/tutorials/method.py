@@ -14,7 +14,7 @@ w \log \frac{1}{n} \sum_j e^{-t \lVert a_i - a_j \rVert^2} \Big)$$
 #
 # `Config` holds what a config file sets and checks it. `objective` gets the projections of both
 # views, `[b, d]`, and returns the loss, the method's state (none here) and what is to be logged.
-# `online.two_view` supplies the rest: the network, the two views, and the training step on all
+# `encoders.siamese` supplies the rest: the network, the two views, and the training step on all
 # devices. Of the batch, `encoded` has the part of one device; `collectives.gather` collects the
 # rows of all.
 
@@ -25,7 +25,7 @@ import functools
 import jax.numpy as jnp
 
 from cluster_jax.core import checks, collectives, ops
-from cluster_jax.methods.encoders import online
+from cluster_jax.methods import encoders
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class Config:
 
 
 def make(context, config):
-    return online.two_view(
+    return encoders.siamese(
         context, functools.partial(objective, config), name="uniformity", predicts=False
     )
 

@@ -7,8 +7,8 @@ import pytest
 
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import parse_section
-from cluster_jax.data import feature_views, features
-from cluster_jax.data.feature_views import FeatureViewsConfig
+from cluster_jax.data import features
+from cluster_jax.data.features import FeatureViewsConfig
 from tests import toy
 
 DRAWS = 200
@@ -20,7 +20,7 @@ def make(views, **changes):
     config = parse_section(FeatureViewsConfig, "feature_views", values)
     x = np.random.default_rng(0).normal(size=(7, views, 4))
     dataset = features.with_neighbors(features.load(toy.DATA, x), config.neighbors)
-    return feature_views.make(config, dataset), dataset.fetch(np.arange(7))
+    return features.views(config, dataset), dataset.fetch(np.arange(7))
 
 
 def draws(augment, row):

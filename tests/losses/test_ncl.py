@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from cluster_jax.core import collectives
-from cluster_jax.losses.hng import hard_negatives
 from cluster_jax.losses.ncl import (
     EPSILON,
     consistency,
     cross_entropy,
+    hard_negatives,
     neighborhood_contrast,
     pairwise_bce,
     ramp,

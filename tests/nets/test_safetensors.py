@@ -15,8 +15,7 @@ from cluster_jax.nets import backbone
 from cluster_jax.nets.backbone import Layers
 from cluster_jax.nets.backbones import resnet, vit
 from cluster_jax.nets.norm import BatchNorm
-from cluster_jax.nets.pretrained import safetensors as weights
-from cluster_jax.nets.pretrained import weights as pretrained
+from cluster_jax.nets.pretrained import weights
 
 norm = functools.partial(BatchNorm, train=False, axis=None, group=None, dtype=None)
 
@@ -403,7 +402,7 @@ def test_hub_is_offline_or_has_no_such_file(monkeypatch, tmp_path):
     monkeypatch.setattr(hub, "hf_hub_download", download)
     assert weights.from_hub("hf:a/b", "model.safetensors") is None
     with pytest.raises(InputError, match=r"has a file model\.safetensors; got 'hf:a/b'"):
-        pretrained.load("hf:a/b", "resnet18", {}, {})
+        weights.load("hf:a/b", "resnet18", {}, {})
 
 
 # --- PyTorch itself ------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.evaluation import discovery, summary
 from cluster_jax.evaluation.discovery import NetworkOutputs
-from cluster_jax.methods.encoders.momentum import Target
+from cluster_jax.methods.encoders import Target
 from cluster_jax.methods.moco import MoCoState
 from cluster_jax.pipeline import build, outputs, stages
 from cluster_jax.pipeline import run as pipeline

@@ -1,0 +1,412 @@
+"""Encoders of methods: the forward passes of a step by one network, by two, or with classifiers."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from cluster_jax.core import schedules
+from cluster_jax.core.checks import InputError
+from cluster_jax.core.collectives import Axis
+from cluster_jax.data.batches import Batch
+from cluster_jax.losses.ncl import cross_entropy
+from cluster_jax.methods import base
+from cluster_jax.methods.base import (
+    Aux,
+    Encoded,
+    Loss,
+    Method,
+    MethodContext,
+    ModelState,
+    PyTree,
+    SamplerInputs,
+    TwoView,
+)
+from cluster_jax.nets import norm
+from cluster_jax.nets.network import Predict, classifier, classify
+
+# (projections [b, d], index [b], step, key) -> the predictor's input in place of the projections.
+Perturb = Callable[[Array, Array, Array, Array], Array]
+# Names of the classifiers of known and of novel classes.
+LABELED, NOVEL = "labeled", "novel"
+
+
+class NetworkState(NamedTuple):
+    """The state of a method without a target network or a queue.
+
+    Attributes:
+        batch_stats: running BatchNorm statistics.
+    """
+
+    batch_stats: PyTree
+
+
+class Target(NamedTuple):
+    """The target network: the moving average of the online network, without its predictor.
+
+    Attributes:
+        params: moving average of the online parameters.
+        batch_stats: BatchNorm statistics of its own.
+    """
+
+    params: PyTree
+    batch_stats: PyTree
+
+
+class MomentumState(NamedTuple):
+    """The state of a method with a target network; other methods add fields to these two.
+
+    Attributes:
+        batch_stats: running BatchNorm statistics of the online network.
+        target: the target network.
+    """
+
+    batch_stats: PyTree
+    target: Target
+
+
+def target_network(params: PyTree, model_state: ModelState) -> tuple[PyTree, PyTree]:
+    """Parameters and BatchNorm statistics of the target network; `params` is unused."""
+    return model_state.target.params, model_state.target.batch_stats
+
+
+def siamese(
+    context: MethodContext, objective: base.Objective, *, name: str, predicts: bool
+) -> TwoView:
+    """A method whose one network embeds both views (SimCLR, SimSiam, Barlow Twins, CC).
+
+    The network is kept after training.
+
+    Args:
+        context: network, augmentation and sizes.
+        objective: the `objective` of the method, see `TwoView`.
+        name: name of the method, for messages.
+        predicts: whether the network has a predictor. The objective then gets `predictions`, and
+            as `targets` the projections themselves as constants: each view predicts the other's
+            projection.
+
+    Raises:
+        InputError: shuffled BatchNorm, or no predictor where one is needed.
+    """
+    if context.shuffle:
+        raise InputError(
+            "network.norm must be 'sync' or 'local' for a method without a target network; "
+            "got 'shuffle'"
+        )
+
+    predict = _predictor(context, name, predicts)
+
+    def init(key: Array, images: Array) -> tuple[PyTree, NetworkState]:
+        params, batch_stats = context.network.init(key, images)
+        return params, NetworkState(batch_stats)
+
+    def encode(
+        params: PyTree,
+        model_state: NetworkState,
+        views: tuple[Array, Array],
+        index: Array,
+        step: Array,
+        key: Array,
+        axis: Axis,
+    ) -> tuple[Encoded, NetworkState]:
+        keys = jax.random.split(key, 3)
+        inputs, representations, batch_stats = _project_views(
+            context, params, model_state.batch_stats, views, keys, axis
+        )
+        z_a, z_b = inputs.projection, inputs.reference
+        predictions = targets = None
+        if predict is not None:
+            q_a, batch_stats = predict(params, batch_stats, z_a, train=True, axis=axis)
+            q_b, batch_stats = predict(params, batch_stats, z_b, train=True, axis=axis)
+            # SimSiam collapses without this; it also makes NRCC's positives constants, as in (6).
+            predictions, targets = (q_a, q_b), (lax.stop_gradient(z_a), lax.stop_gradient(z_b))
+        encoded = Encoded((z_a, z_b), predictions, targets, inputs, index, representations)
+        return encoded, model_state._replace(batch_stats=batch_stats)
+
+    return TwoView(
+        init,
+        encode,
+        objective,
+        base.no_average,
+        base.embedder(context, base.online_network),
+        context.augment,
+        branches=("online",),
+        anchor_layers=("projection", "prediction") if predicts else ("projection",),
+    )
+
+
+def momentum(
+    context: MethodContext,
+    objective: base.Objective,
+    *,
+    name: str,
+    decays: tuple[float, float],
+    predicts: bool,
+    kept_network: Callable[[PyTree, ModelState], tuple[PyTree, PyTree]] = base.online_network,
+    initial_state: Callable[[PyTree, Target], ModelState] = MomentumState,
+    perturb: Perturb | None = None,
+) -> TwoView:
+    """A method whose network and its moving average embed both views (BYOL, MoCo, NCC, PCL).
+
+    The moving average is the target network, which has no predictor.
+
+    The target's BatchNorm uses the statistics of the batch and keeps running ones of its own.
+    With shuffled BatchNorm it sees the global batch in a permuted order.
+
+    Args:
+        context: network, augmentation and sizes.
+        objective: the `objective` of the method, see `TwoView`.
+        name: name of the method, for messages.
+        decays: decay of the moving average at the first step and at the last one, which it
+            approaches by half a cosine.
+        predicts: whether the online network has a predictor.
+        kept_network: the network that is kept after training, `base.online_network` or
+            `target_network`.
+        initial_state: `(batch_stats, target) -> model_state` before the first step.
+        perturb: changes the predictor's input (NCC's positive sampling); None: the projections
+            are not changed.
+
+    Raises:
+        InputError: no predictor where one is needed.
+    """
+    predict = _predictor(context, name, predicts)
+    ema_decay = schedules.cosine(*decays, context.total_steps)
+
+    def init(key: Array, images: Array) -> tuple[PyTree, ModelState]:
+        params, batch_stats = context.network.init(key, images)
+        # Copies: the state is donated to a step and must not hold one buffer twice.
+        target = jax.tree.map(jnp.copy, Target(*map(_without_predictor, (params, batch_stats))))
+        return params, initial_state(batch_stats, target)
+
+    def encode(
+        params: PyTree,
+        model_state: ModelState,
+        views: tuple[Array, Array],
+        index: Array,
+        step: Array,
+        key: Array,
+        axis: Axis,
+    ) -> tuple[Encoded, ModelState]:
+        target: Target = model_state.target
+        # Each pass of the target has its own permutation, each view its own noise.
+        keys = jax.random.split(key, 5)
+
+        def encode_online(batch_stats: PyTree, i: int) -> tuple[Array, Array | None, PyTree]:
+            out = context.network.forward(params, batch_stats, views[i], train=True, axis=axis)
+            if predict is None:
+                return out.projection, None, out.stats
+            z = out.projection
+            z = z if perturb is None else perturb(z, index, step, keys[3 + i])
+            q, batch_stats = predict(params, out.stats, z, train=True, axis=axis)
+            return out.projection, q, batch_stats
+
+        # The order of the passes is that of the running statistics: view a, then view b, in each of
+        # the two networks; the predictor's pass of a view follows its projection.
+        z_a, q_a, batch_stats = encode_online(model_state.batch_stats, 0)
+        z_b, q_b, batch_stats = encode_online(batch_stats, 1)
+        inputs, _, target_stats = _project_views(context, *target, views, keys[:3], axis)
+        # All branches embed the sampled view by constant networks.
+        constants = lax.stop_gradient(params)
+
+        def project_online(images: Array) -> Array:
+            out = context.network.forward(constants, batch_stats, images, train=True, axis=axis)
+            return out.projection
+
+        branches = {"target": inputs.project, "online": project_online}
+        if predict is not None:
+            branches["target_predictor"] = lambda images: predict(
+                constants, batch_stats, inputs.project(images), train=True, axis=axis
+            )[0]
+        predictions = None if q_a is None or q_b is None else (q_a, q_b)
+        # Neither a method's loss nor NRCC's positives may send a gradient into the target network.
+        targets = (lax.stop_gradient(inputs.projection), lax.stop_gradient(inputs.reference))
+        model_state = model_state._replace(
+            batch_stats=batch_stats, target=target._replace(batch_stats=target_stats)
+        )
+        encoded = Encoded(
+            (z_a, z_b), predictions, targets, inputs._replace(branches=branches), index
+        )
+        return encoded, model_state
+
+    def after(params: PyTree, model_state: ModelState, step: Array) -> ModelState:
+        target, decay = model_state.target, ema_decay(step)
+        averaged = jax.tree.map(
+            lambda new, old: old + (1 - decay).astype(old.dtype) * (new - old),
+            _without_predictor(params),
+            target.params,
+        )
+        return model_state._replace(target=target._replace(params=averaged))
+
+    return TwoView(
+        init,
+        encode,
+        objective,
+        after,
+        base.embedder(context, kept_network),
+        context.augment,
+        branches=("target", "target_predictor", "online") if predicts else ("target", "online"),
+        anchor_layers=("projection", "prediction") if predicts else ("projection",),
+    )
+
+
+def _without_predictor(tree: PyTree) -> PyTree:
+    """The parts of the online network that a target network has."""
+    return {name: part for name, part in tree.items() if name != "predictor"}
+
+
+def _predictor(context: MethodContext, name: str, predicts: bool) -> Predict | None:
+    """The network's predictor if the method `name` uses one.
+
+    Raises:
+        InputError: the method uses one and the network has none.
+    """
+    if predicts and context.network.predict is None:
+        raise InputError(f"network.predictor must be set for {name}; got None")
+    return context.network.predict if predicts else None
+
+
+def _project_views(
+    context: MethodContext,
+    params: PyTree,
+    batch_stats: PyTree,
+    views: tuple[Array, Array],
+    keys: Array,
+    axis: Axis,
+) -> tuple[SamplerInputs, tuple[Array, Array], PyTree]:
+    """Both views by the network of a sampler's potential: its inputs, features, new statistics.
+
+    The features, of the backbone, have the permuted order of shuffled BatchNorm.
+    With shuffled BatchNorm the groups hold other images than the online network's: through the
+    statistics of a common group the online network could tell which key is its own (MoCo).
+    The running statistics are updated by view a, then by view b; not by a sampler's passes.
+
+    Args:
+        context: network, augmentation and sizes.
+        params: parameters of the network.
+        batch_stats: its BatchNorm statistics.
+        views: a and b `[b, H, W, C]`.
+        keys: of the permutations of view a, view b and a sampler's passes, `[3]`.
+        axis: mesh axis that holds the batch, or None.
+    """
+
+    def project(
+        params: PyTree, stats: PyTree, images: Array, key: Array
+    ) -> tuple[Array, tuple[Array, PyTree]]:
+        if context.shuffle:
+            images, order = norm.shuffle(key, images, axis)
+        out = context.network.forward(params, stats, images, train=True, axis=axis)
+        z = norm.unshuffle(out.projection, order, axis) if context.shuffle else out.projection
+        return z, (out.representation, out.stats)
+
+    # One forward pass of view a serves the loss and, through `vjp_fn`, a sampler.
+    z_a, vjp_fn, (h_a, stats_a) = jax.vjp(
+        lambda images: project(params, batch_stats, images, keys[0]), views[0], has_aux=True
+    )
+    z_b, (h_b, stats_b) = project(params, stats_a, views[1], keys[1])
+
+    def project_constant(images: Array) -> Array:
+        # The parameters are constants: a sampler differentiates with respect to images only.
+        return project(lax.stop_gradient(params), stats_b, images, keys[2])[0]
+
+    inputs = SamplerInputs(
+        images=views[0],
+        projection=z_a,
+        vjp_fn=lambda cotangent: vjp_fn(cotangent)[0],
+        other_images=views[1],
+        reference=z_b,
+        project=project_constant,
+        branches={"online": project_constant},
+    )
+    return inputs, (h_a, h_b), stats_b
+
+
+def check_classified(context: MethodContext, name: str, *, labeled: int | None) -> None:
+    """Raises an `InputError` unless batches have `labeled` rows and there is no projector."""
+    if context.labeled_batch_size != labeled:
+        raise InputError(
+            f"train.labeled_batch_size must be {labeled} for the method {name}; "
+            f"got {context.labeled_batch_size}"
+        )
+    if context.shuffle:
+        raise InputError(f"network.norm must be 'sync' for the method {name}; got 'shuffle'")
+    if context.network.projections != context.network.features or context.network.predict:
+        raise InputError(
+            f"network.projector and network.predictor must be None for the method {name}, which "
+            "classifies the backbone's features; got at least one of them"
+        )
+
+
+def classified(
+    context: MethodContext, params: PyTree, batch_stats: PyTree, images: Array, axis: Axis
+) -> tuple[dict[str, Array], Array, PyTree]:
+    """Logits `[b, classes]` of each head, features `[b, f]` and new statistics, in training."""
+    out = context.network.forward(params, batch_stats, images, train=True, axis=axis)
+    return _logits(params, out.representation), out.representation, out.stats
+
+
+def _logits(params: PyTree, features: Array) -> dict[str, Array]:
+    return {name: classify(head, features) for name, head in params["heads"].items()}
+
+
+def classifying(
+    context: MethodContext,
+    loss: Loss,
+    classes: Mapping[str, int],
+    initial_state: Callable[[PyTree], ModelState] = NetworkState,
+) -> Method:
+    """A method of one network with linear classifiers. Its `embed` gives features and all logits.
+
+    Args:
+        context: network, augmentation and sizes.
+        loss: see `Method`.
+        classes: number of classes of each head.
+        initial_state: `(batch_stats) -> model_state` before the first step.
+    """
+    network = context.network
+
+    def init(key: Array, images: Array) -> tuple[PyTree, ModelState]:
+        params, batch_stats = network.init(key, images)
+        # Sorted, so that a head's initial values do not depend on the order of the mapping.
+        classifiers = {
+            name: classifier(jax.random.fold_in(key, i), network.features, count)
+            for i, (name, count) in enumerate(sorted(classes.items()), start=1)
+        }
+        return {**params, "heads": classifiers}, initial_state(batch_stats)
+
+    def embed(params: PyTree, model_state: ModelState, images: Array) -> base.Features:
+        inputs = jax.vmap(context.augment.clean)(images)
+        out = network.forward(params, model_state.batch_stats, inputs, train=False, axis=None)
+        return {"backbone": out.representation, **_logits(params, out.representation)}
+
+    return Method(init, loss, base.no_average, embed)
+
+
+def one_head(
+    context: MethodContext,
+    head: str,
+    classes: int,
+    examples: Callable[[Batch, Array], tuple[Array, Array]],
+) -> Method:
+    """A method that minimizes the cross-entropy of one classifier; it logs the accuracy too.
+
+    Args:
+        context: network, augmentation and sizes.
+        head: name of the classifier.
+        classes: number of its classes.
+        examples: `(batch, key) -> images [n, H, W, C], classes int32 [n]` of a step.
+    """
+
+    def loss(
+        params: PyTree, state: NetworkState, batch: Batch, step: Array, key: Array, axis: Axis
+    ) -> tuple[Array, Aux]:
+        images, labels = examples(batch, key)
+        logits, _, stats = classified(context, params, state.batch_stats, images, axis)
+        value = cross_entropy(logits[head], labels)
+        accuracy = jnp.mean(jnp.argmax(logits[head], axis=1) == labels)
+        return value, Aux(NetworkState(stats), {"loss": value, "accuracy": accuracy})
+
+    watched = base.Watched(chance=("loss", math.log(classes)))
+    return classifying(context, loss, {head: classes})._replace(watched=watched)

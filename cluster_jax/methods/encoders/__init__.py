@@ -1,1 +1,0 @@
-"""Encoders: the forward passes of methods; each method adds its objective."""
