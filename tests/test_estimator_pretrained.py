@@ -155,7 +155,7 @@ def test_one_setting_turns_fine_tuning_on(gray):
     ("overrides", "message"),
     [
         ({"network.weights": "resnet"}, "network.weights must be None, 'efficientnet_lite0', a"),
-        ({"network.name": "small"}, "network.width|network.name must be 'efficientnet_lite0' with"),
+        ({"network.name": "small"}, "network.width|network.name with network.weights"),
         ({"network.frozen": "stage9"}, "network.frozen must be one of 'stem', .*'head'"),
     ],
 )

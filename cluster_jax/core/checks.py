@@ -44,30 +44,40 @@ def finite(name: str, value: Any) -> None:
 
 def positive(name: str, value: float) -> None:
     """Raises an `InputError` unless `value > 0`."""
-    _number(name, value, lambda: value > 0, "greater than 0")
+    _number(name, value, lambda x: x > 0, "greater than 0")
 
 
-def at_least(name: str, value: float, least: float) -> None:
+def at_least(name: str, value: float | None, least: float) -> None:
     """Raises an `InputError` unless `value >= least`."""
-    _number(name, value, lambda: value >= least, f"at least {least}")
+    _number(name, value, lambda x: x >= least, f"at least {least}")
+
+
+def at_most(name: str, value: float | None, most: float, of: str = "") -> None:
+    """Raises an `InputError` unless `value <= most`; `of` says of what, "training images"."""
+    _number(name, value, lambda x: x <= most, f"at most {most:,} {of}".strip())
+
+
+def multiple(name: str, value: int, divisor: int, of: str) -> None:
+    """Raises an `InputError` unless `value` is a multiple of `divisor`; `of` is its name."""
+    _number(name, value, lambda x: x % divisor == 0, f"a multiple of {of}, {divisor}")
 
 
 def between(name: str, value: float | None, low: float, high: float) -> None:
     """Raises an `InputError` unless `low <= value <= high`."""
-    _number(name, value, lambda: low <= value <= high, f"between {low} and {high}")
+    _number(name, value, lambda x: low <= x <= high, f"between {low} and {high}")
 
 
 def below_one(name: str, value: float) -> None:
     """Raises an `InputError` unless `0 <= value < 1`."""
-    _number(name, value, lambda: 0 <= value < 1, "at least 0 and below 1")
+    _number(name, value, lambda x: 0 <= x < 1, "at least 0 and below 1")
 
 
 def share(name: str, value: float) -> None:
     """Raises an `InputError` unless `0 < value < 1`."""
-    _number(name, value, lambda: 0 < value < 1, "between 0 and 1, without them")
+    _number(name, value, lambda x: 0 < x < 1, "between 0 and 1, without them")
 
 
-def whole(name: str, value: int, least: int, most: int = 2**53) -> None:
+def whole(name: str, value: int | None, least: int, most: int = 2**53) -> None:
     """Raises an `InputError` unless `value` is an integer between `least` and `most`.
 
     Integers beyond 2^53 lose digits when they are converted to float64, as JSON readers do.
@@ -75,22 +85,22 @@ def whole(name: str, value: int, least: int, most: int = 2**53) -> None:
     at_least(name, value, least)
     if not isinstance(value, numbers.Integral):
         raise InputError(f"{name} must be a whole number; got {value}")
-    if value > most:
-        raise InputError(f"{name} must be at most {most:,}; got {value}")
+    at_most(name, value, most)
 
 
-def _number(name: str, value: Any, is_valid: Callable[[], bool], wanted: str) -> None:
+def _number(name: str, value: Any, is_valid: Callable[[Any], bool], wanted: str) -> None:
     """Raises an `InputError` unless `value` is a number and valid; `wanted` says which are."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real | None):
         raise InputError(f"{name} must be a number; got {value!r}")
-    if value is None or not is_valid():
+    if value is None or not is_valid(value):
         raise InputError(f"{name} must be {wanted}; got {value}")
 
 
 def one_of(name: str, value: Any, choices: tuple) -> None:
     """Raises an `InputError` unless `value` is one of `choices`."""
     if value not in choices:
-        raise InputError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}")
+        wanted = f"{'one of ' * (len(choices) > 1)}{', '.join(map(repr, choices))}"
+        raise InputError(f"{name} must be {wanted}; got {value!r}")
 
 
 def text(name: str, value: Any) -> None:

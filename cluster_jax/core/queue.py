@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from cluster_jax.core import checks
+
 PyTree = Any
 
 
@@ -33,8 +35,7 @@ def create_queue(length: int, entry: PyTree) -> Queue:
     Raises:
         ValueError: the length is below 1.
     """
-    if length < 1:
-        raise ValueError(f"the length of a queue must be at least 1; got {length}")
+    checks.at_least("the length of a queue", length, 1)
     rows = jax.tree.map(lambda x: jnp.zeros((length, *x.shape), x.dtype), entry)
     return Queue(rows, jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32))
 
@@ -51,9 +52,7 @@ def enqueue(queue: Queue, batch: PyTree) -> Queue:
         ValueError: the queue's length is not a multiple of n.
     """
     length, n = (jax.tree.leaves(tree)[0].shape[0] for tree in (queue.rows, batch))
-    if n < 1 or length % n:
-        must = f"the length of the queue must be a multiple of the global batch, {n}"
-        raise ValueError(f"{must}; got {length}")
+    checks.multiple("the length of the queue", length, n, "the global batch")
     rows = jax.tree.map(
         lambda old, new: lax.dynamic_update_slice_in_dim(
             old, lax.stop_gradient(new).astype(old.dtype), queue.place, axis=0

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from cluster_jax.core import checks
 from cluster_jax.data import host_crops
 from cluster_jax.data.images import Dataset, computed_ahead, order
 
@@ -25,9 +26,7 @@ def steps_per_epoch(size: int, batch_size: int) -> int:
     Raises:
         ValueError: the batch is larger than the set.
     """
-    if size < batch_size:
-        must = f"a batch must have at most the {size} images of the set"
-        raise ValueError(f"{must}; got {batch_size}: lower train.batch_size")
+    checks.at_most("train.batch_size", batch_size, size, "images of the set")
     return size // batch_size
 
 
@@ -189,8 +188,6 @@ def _permutation(seed: int, size: int, epoch: int) -> np.ndarray:
 
 def _rows(batch_size: int, process: int, processes: int) -> slice:
     """The rows of a global batch that belong to a process."""
-    if batch_size % processes:
-        must = f"a batch must be divisible by the {processes} processes"
-        raise ValueError(f"{must}; got {batch_size} images")
+    checks.multiple("a batch", batch_size, processes, "the number of processes")
     local = batch_size // processes
     return slice(process * local, (process + 1) * local)

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.neighbors import NearestNeighbors
 from threadpoolctl import threadpool_limits
 
-from cluster_jax.core import arrays
+from cluster_jax.core import arrays, checks
 from cluster_jax.core.checks import BelowOne, CountOrZero, Fraction, InputError, NonNegative
 from cluster_jax.data import tables
 from cluster_jax.data.images import DataConfig, Dataset, limited
@@ -110,9 +110,7 @@ def with_neighbors(dataset: Dataset, count: int) -> Dataset:
         labeled, unlabeled = np.flatnonzero(known >= 0), np.flatnonzero(known < 0)
         groups = {"labeled rows": labeled, "unlabeled rows": unlabeled}
     for kind, rows in groups.items():
-        if count >= len(rows):
-            must = f"feature_views.neighbors must be less than the {len(rows)} {kind}"
-            raise InputError(f"{must}; got {count}")
+        checks.at_most("feature_views.neighbors", count, len(rows) - 1, f"for {len(rows)} {kind}")
     if dataset.fetch is _fetch_pending:
         return dataset._replace(shape=shape, neighbors=count)
     blocks = arrays.blocks(dataset.size, views * columns)
@@ -189,11 +187,7 @@ def views(config: FeatureViewsConfig, dataset: Dataset) -> Augment:
     """
     stored = dataset.shape[0] - dataset.neighbors - 1
     cached = stored if config.cached is None else config.cached
-    if cached > stored:
-        raise InputError(
-            f"feature_views.cached must be at most {stored}, the augmented views of each image "
-            f"that the data have; got {cached}"
-        )
+    checks.at_most("feature_views.cached", cached, stored, "augmented views that the data have")
 
     def view(key: Array, rows: Array) -> Array:
         view_key, neighbor_key, step_key, noise_key, dropout_key = jax.random.split(key, 5)

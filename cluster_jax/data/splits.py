@@ -6,6 +6,7 @@ import re
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cluster_jax.core import checks
 from cluster_jax.core.checks import BelowOne, Count, CountOrZero, InputError
 from cluster_jax.data import datasets
 from cluster_jax.data.images import DataConfig, Dataset, order, readable, select
@@ -71,10 +72,7 @@ def with_known(dataset: Dataset, classes: int) -> Dataset:
         must = f"novel.classes must be None for {dataset.name}, which has no labels"
         raise ValueError(f"{must}; got {classes}")
     count = int(dataset.labels.max()) + 1
-    if not 1 <= classes < count:
-        wanted = f"1 to {count - 1} of the {count} classes of {dataset.name}"
-        must = f"novel.classes, the number of labeled classes, must be {wanted}"
-        raise ValueError(f"{must}; got {classes}")
+    checks.whole("novel.classes, the number of labeled classes,", classes, 1, count - 1)
     known = np.where(dataset.labels < classes, dataset.labels, UNLABELED).astype(np.int32)
     dataset = dataset._replace(known=known)
     _check_not_reserved(known_names(dataset))

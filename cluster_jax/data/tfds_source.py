@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from etils import epath
 
+from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import images
 from cluster_jax.data.images import DataConfig, Dataset, Decoder
@@ -38,8 +39,7 @@ def load(config: DataConfig) -> Dataset:
     label_names = tuple(getattr(features.get(label), "names", None) or ()) or None
     shape = tuple(features["image"].shape)
     channels = shape[-1]
-    if channels not in (1, 3):
-        raise ValueError(f"images of {name} must have 1 or 3 channels; got {channels}")
+    checks.one_of(f"the number of channels of {name}", channels, (1, 3))
     shape = (resize.side, resize.side, channels) if resize else shape
     if None in shape:
         must = f"images of {name} must have one size"

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from cluster_jax.core import checks
-from cluster_jax.core.checks import BelowOne, Count, Fraction, InputError, NonNegative
+from cluster_jax.core.checks import BelowOne, Count, Fraction, InputError, NonNegative, Positive
 from cluster_jax.data import augment
 
 View = Callable[[Array, Array], Array]
@@ -152,7 +152,7 @@ class AugmentConfig:
 
     size: Count
     mean: tuple[float, ...] | None
-    std: tuple[float, ...] | None
+    std: tuple[Positive, ...] | None
     crop: CropConfig | None
     flip: Fraction
     jitter: JitterConfig | None
@@ -163,16 +163,12 @@ class AugmentConfig:
     noise: NonNegative
 
     def __post_init__(self) -> None:
-        if self.std is not None and not all(s > 0 for s in self.std):
-            raise InputError(f"augment.std must be greater than 0; got {self.std}")
         if self.mean is not None and self.std is not None and len(self.mean) != len(self.std):
             must = "augment.mean and augment.std must have one value for each channel"
             raise InputError(f"{must}; got {self.mean} and {self.std}")
-        if self.blur is not None and self.blur.kernel // 2 >= self.size:
-            raise InputError(
-                f"augment.blur.kernel must be at most {2 * self.size - 1} for views of {self.size} "
-                f"pixels; got {self.blur.kernel}"
-            )
+        if self.blur is not None:
+            kernel, of = self.blur.kernel, f"for views of {self.size} pixels"
+            checks.at_most("augment.blur.kernel", kernel, 2 * self.size - 1, of)
 
 
 def make(config: AugmentConfig) -> Augment:

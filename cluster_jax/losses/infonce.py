@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from cluster_jax.core import collectives, ops
+from cluster_jax.core import checks, collectives, ops
 from cluster_jax.core.collectives import Axis
 
 # Rows `[m, d]` and `[n, d]` to the logit of every pair `[m, n]`.
@@ -89,11 +89,8 @@ def contrast_views(
     """
     rows = a.shape[0]
     n = rows * collectives.size(axis)
-    if n < 2 and not positive_in_denominator:
-        raise ValueError(
-            "the batch must have at least 2 images for InfoNCE without the positive in the "
-            f"denominator; got {n}"
-        )
+    if not positive_in_denominator:
+        checks.at_least("images of a batch without the positive in the denominator", n, 2)
     candidates = jnp.concatenate([collectives.gather(a, axis), collectives.gather(b, axis)])
     # Rows of view a are the first n candidates, their partners of view b the last n.
     local_rows = collectives.local_rows(rows, axis)

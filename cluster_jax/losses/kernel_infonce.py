@@ -210,10 +210,7 @@ def _normalized(x: Array, kernel: Kernel) -> Array:
     """Unit rows, or rows whose two halves are unit."""
     if not kernel.halves:
         return ops.l2_normalize(x)
-    if x.shape[-1] % 2:
-        raise ValueError(
-            f"the length of the rows must be even with halves = True; got {x.shape[-1]}"
-        )
+    checks.multiple("the length of rows with halves = True", x.shape[-1], 2, "the halves")
     return jnp.concatenate([ops.l2_normalize(half) for half in jnp.split(x, 2, axis=-1)], axis=-1)
 
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from cluster_jax.core import collectives, ops
+from cluster_jax.core import checks, collectives, ops
 from cluster_jax.core.collectives import Axis
 
 
@@ -125,10 +125,7 @@ def _regularizer(
     rows, n = anchors.shape[0], negatives.shape[0]
     keep = None
     if not include_own_view:
-        if n < 2:
-            raise ValueError(
-                f"the batch must have at least 2 images with include_own_view = False; got {n}"
-            )
+        checks.at_least("images of a batch with include_own_view = False", n, 2)
         local_rows = collectives.local_rows(rows, axis)
         keep = local_rows[:, None] != jnp.arange(n, dtype=local_rows.dtype)[None, :]
     repulsion = ops.logsumexp(ops.pairwise_dot(anchors, negatives) / temperature, keep)

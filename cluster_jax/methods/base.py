@@ -19,7 +19,6 @@ from numpy.typing import ArrayLike
 
 from cluster_jax.clustering.kmeans import KMeansResult, kmeans
 from cluster_jax.core import checks
-from cluster_jax.core.checks import InputError
 from cluster_jax.core.collectives import Axis
 from cluster_jax.core.config import parse_section
 from cluster_jax.data.batches import Batch
@@ -318,11 +317,8 @@ def refresh_schedule(
     first = checks.steps("method.warmup", warmup, context.steps_per_epoch)
     period = checks.steps("method.update_every", update_every, context.steps_per_epoch)
     checks.at_least("method.update_every", period, 1)
-    if first >= context.total_steps:
-        raise InputError(
-            f"method.warmup must be shorter than train.duration, {context.total_steps} steps; "
-            f"got {first}"
-        )
+    most = context.total_steps - 1
+    checks.at_most("method.warmup", first, most, "steps, shorter than train.duration")
     return first, lambda step: step >= first and (step - first) % period == 0
 
 

@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 from cluster_jax.clustering import online
 from cluster_jax.clustering.online import Clusters
 from cluster_jax.core import checks, collectives, ops
-from cluster_jax.core.checks import Count, Duration, Fraction, InputError, NonNegative, Positive
+from cluster_jax.core.checks import Count, Duration, Fraction, NonNegative, Positive
 from cluster_jax.core.collectives import Axis
 from cluster_jax.core.queue import Queue, create_queue, enqueue
 from cluster_jax.losses import cueco, infonce
@@ -106,11 +106,7 @@ def make(context: MethodContext, config: Config) -> TwoView:
     warmup, is_due = base.refresh_schedule(context, config.warmup, config.update_every)
     checks.at_least("method.warmup", warmup, 1)
     keys = min(config.queue, warmup * context.batch_size)
-    if config.clusters > keys:
-        raise InputError(
-            f"method.clusters must be at most {keys}, the keys in the queue when k-means first "
-            f"runs; got {config.clusters}"
-        )
+    checks.at_most("method.clusters", config.clusters, keys, "keys in the queue after the warm-up")
 
     def initial_state(batch_stats: PyTree, target: Target) -> CueCoState:
         d = context.network.projections

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from cluster_jax.core import schedules
+from cluster_jax.core import checks, schedules
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.collectives import Axis
 from cluster_jax.data.batches import Batch
@@ -325,11 +325,8 @@ def _project_views(
 
 def check_classified(context: MethodContext, name: str, *, labeled: int | None) -> None:
     """Raises an `InputError` unless batches have `labeled` rows and there is no projector."""
-    if context.labeled_batch_size != labeled:
-        raise InputError(
-            f"train.labeled_batch_size must be {labeled} for the method {name}; "
-            f"got {context.labeled_batch_size}"
-        )
+    key = f"train.labeled_batch_size for the method {name}"
+    checks.one_of(key, context.labeled_batch_size, (labeled,))
     if context.shuffle:
         raise InputError(f"network.norm must be 'sync' for the method {name}; got 'shuffle'")
     if context.network.projections != context.network.features or context.network.predict:

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from cluster_jax.core import collectives, ops
-from cluster_jax.core.checks import Count, Fraction, InputError, Positive
+from cluster_jax.core import checks, collectives, ops
+from cluster_jax.core.checks import Count, Fraction, Positive
 from cluster_jax.core.collectives import Axis
 from cluster_jax.core.queue import Queue, create_queue, enqueue
 from cluster_jax.losses import infonce
@@ -113,11 +113,7 @@ def with_queue(
 
 def check_queue(length: int, context: MethodContext) -> None:
     """Raises an `InputError` unless the queue is a multiple of the batch; warns if it is long."""
-    if length % context.batch_size:
-        raise InputError(
-            f"method.queue must be a multiple of train.batch_size, {context.batch_size}; "
-            f"got {length}"
-        )
+    checks.multiple("method.queue", length, context.batch_size, "train.batch_size")
     if length > context.images / 2:
         warnings.warn(
             f"method.queue = {length} is more than half of the {context.images} training images: "

@@ -9,7 +9,8 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh
 
-from cluster_jax.core.checks import Count, Duration, Fraction, InputError, NonNegative, Positive
+from cluster_jax.core import checks
+from cluster_jax.core.checks import Count, Duration, Fraction, NonNegative, Positive
 from cluster_jax.core.collectives import Axis
 from cluster_jax.losses import ncc
 from cluster_jax.methods import base, encoders
@@ -80,11 +81,7 @@ def make(context: MethodContext, config: Config) -> TwoView:
     Raises:
         InputError: more clusters than images, a duration that does not fit, or no predictor.
     """
-    if config.clusters > context.images:
-        raise InputError(
-            f"method.clusters must be at most the {context.images} training images; "
-            f"got {config.clusters}"
-        )
+    checks.at_most("method.clusters", config.clusters, context.images, "training images")
     warmup, is_due = base.refresh_schedule(context, config.warmup, config.update_every)
 
     def initial_state(batch_stats: PyTree, target: Target) -> NCCState:

@@ -138,11 +138,7 @@ class Config:
     weights: WeightsConfig
 
     def __post_init__(self) -> None:
-        if self.neighbors > self.queue:
-            raise InputError(
-                f"method.neighbors (k_1) must be 1 to the queue of {self.queue}; "
-                f"got {self.neighbors}"
-            )
+        checks.at_most("method.neighbors", self.neighbors, self.queue, "entries of the queue")
 
 
 class StartSteps(NamedTuple):
@@ -201,18 +197,12 @@ def make(context: MethodContext, config: Config) -> Method:
         InputError: the batch has no labeled or no unlabeled rows, the length of the queue or a
             duration does not suit the training, or the network has a projector.
     """
+    most = context.batch_size - 1
+    checks.whole("train.labeled_batch_size for ncl", context.labeled_batch_size, 1, most)
     rows = context.labeled_batch_size or 0
-    if not 0 < rows < context.batch_size:
-        raise InputError(
-            f"train.labeled_batch_size must be 1 to {context.batch_size - 1} for the method ncl; "
-            f"got {context.labeled_batch_size}"
-        )
     encoders.check_classified(context, "ncl", labeled=rows)
-    if config.queue % rows or config.queue % (context.batch_size - rows):
-        raise InputError(
-            f"method.queue must be a multiple of {rows} and of {context.batch_size - rows}, the "
-            f"labeled and the unlabeled rows of a batch; got {config.queue}"
-        )
+    for kind, count in (("labeled", rows), ("unlabeled", context.batch_size - rows)):
+        checks.multiple("method.queue", config.queue, count, f"the {kind} rows of a batch")
     per_epoch = context.steps_per_epoch
     starts = StartSteps(
         ramp=checks.steps("method.ramp", config.ramp, per_epoch),

@@ -11,7 +11,8 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh
 
-from cluster_jax.core.checks import Count, Duration, Fraction, InputError, Positive
+from cluster_jax.core import checks
+from cluster_jax.core.checks import Count, Duration, Fraction, Positive
 from cluster_jax.core.collectives import Axis
 from cluster_jax.core.queue import Queue
 from cluster_jax.losses import infonce, pcl
@@ -88,11 +89,9 @@ def make(context: MethodContext, config: Config) -> TwoView:
     Raises:
         InputError: the queue, a number of prototypes or a duration does not suit the training.
     """
-    if not config.prototypes or max(config.prototypes) > context.images:
-        raise InputError(
-            f"method.prototypes must be numbers up to the {context.images} training images; "
-            f"got {config.prototypes}"
-        )
+    checks.at_least("the number of method.prototypes", len(config.prototypes), 1)
+    for k in config.prototypes:
+        checks.at_most("method.prototypes", k, context.images, "training images")
     warmup, is_due = base.refresh_schedule(context, config.warmup, config.update_every)
     loss = functools.partial(infonce.info_nce_queue, temperature=config.temperature)
     decays = config.decay, config.final_decay

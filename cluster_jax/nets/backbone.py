@@ -17,7 +17,6 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from cluster_jax.core import checks
-from cluster_jax.core.checks import InputError
 
 kaiming = nn.initializers.variance_scaling(2.0, "fan_out", "normal")
 
@@ -104,10 +103,7 @@ def make(name: str, *, width: int, stem: str | None) -> Backbone:
     """
     checks.one_of("network.name", name, names())
     family = _families()[name]
-    stems = getattr(family, "STEMS", (None,))
-    if stem not in stems:
-        choices = " or ".join(map(repr, stems))
-        raise InputError(f"network.stem must be {choices} with network.name {name!r}; got {stem!r}")
+    checks.one_of(f"network.stem of {name}", stem, getattr(family, "STEMS", (None,)))
     return family.make(name, width=width, stem=stem)
 
 

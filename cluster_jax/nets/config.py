@@ -92,9 +92,8 @@ class NetworkConfig:
         backbone = self.backbone()
         if self.projector is None and self.predictor is not None:
             raise InputError("network.projector must be set with network.predictor; got None")
-        if self.weights == BUNDLED and self.name != BUNDLED:
-            must = f"network.name must be {BUNDLED!r} with network.weights {BUNDLED!r}"
-            raise InputError(f"{must}; got {self.name!r}")
+        if self.weights == BUNDLED:
+            checks.one_of(f"network.name with network.weights {BUNDLED!r}", self.name, (BUNDLED,))
         if not (self.weights in (None, BUNDLED) or re.search(WEIGHTS, self.weights)):
             raise InputError(
                 f"network.weights must be None, {BUNDLED!r}, a .safetensors file, or "

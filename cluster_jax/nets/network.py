@@ -9,8 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from cluster_jax.core import collectives
-from cluster_jax.core.checks import InputError
+from cluster_jax.core import checks, collectives
 from cluster_jax.core.collectives import Axis
 from cluster_jax.core.ops import upcast
 from cluster_jax.nets.backbone import Layers
@@ -163,12 +162,9 @@ def _forward(
     config: NetworkConfig, params: PyTree, stats: PyTree, images: Array, *, train: bool, axis: Axis
 ) -> Outputs:
     if train and config.norm == "shuffle" and config.group is not None:
-        batch = images.shape[0] * collectives.size(axis)
-        if config.group >= batch:
-            raise InputError(
-                f"network.group must be smaller than train.batch_size = {batch} with network.norm "
-                f"'shuffle', or shuffling changes nothing; got {config.group}"
-            )
+        most = images.shape[0] * collectives.size(axis) - 1
+        # In a group as large as the batch, shuffling would change nothing.
+        checks.at_most("network.group", config.group, most, "with network.norm 'shuffle'")
     modules = _modules(config, train, axis)
     representation, stats = _apply(modules, "backbone", params, stats, images)
     projection = representation

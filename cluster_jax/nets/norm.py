@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from cluster_jax.core import collectives
+from cluster_jax.core import checks, collectives
 from cluster_jax.core.collectives import Axis
 from cluster_jax.core.ops import upcast
 
@@ -55,9 +55,7 @@ class BatchNorm(nn.Module):
         running_var = self.variable("batch_stats", "var", jnp.ones, (channels,), jnp.float32)
         b = x.shape[0]
         rows = self.group if self.group and self.train else b
-        if b % rows:
-            must = f"the batch of each device must be a multiple of network.group = {self.group}"
-            raise ValueError(f"{must}; got {b}: change network.group or train.batch_size")
+        checks.multiple("train.batch_size of each device", b, rows, "network.group")
         x = upcast(x)
         y = x.reshape(b // rows, rows, *x.shape[1:])
         shape = (*(1,) * (y.ndim - 1), channels)

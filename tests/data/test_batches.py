@@ -35,7 +35,7 @@ def at(step: int, seed: int = 3) -> np.ndarray:
 def test_steps_per_epoch():
     assert batches.steps_per_epoch(23, 6) == 3
     assert batches.steps_per_epoch(24, 6) == 4
-    with pytest.raises(ValueError, match="the 23 images of the set; got 24"):
+    with pytest.raises(ValueError, match="at most 23 images of the set; got 24"):
         batches.steps_per_epoch(23, 24)
 
 
@@ -91,9 +91,9 @@ def test_processes_share_a_batch(resident):
 
 
 def test_bad_division():
-    with pytest.raises(ValueError, match="divisible by the 4 processes; got 6 images"):
+    with pytest.raises(ValueError, match="multiple of the number of processes, 4; got 6"):
         collect(make(True), processes=4)
-    with pytest.raises(ValueError, match="divisible by the 4 processes; got 6 images"):
+    with pytest.raises(ValueError, match="multiple of the number of processes, 4; got 6"):
         batches.evaluation(make(True), batch_size=6, process=0, processes=4)
 
 

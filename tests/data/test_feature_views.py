@@ -46,7 +46,7 @@ def test_cached_views_are_drawn(cached, drawn):
 
 
 def test_more_views_than_are_stored():
-    with pytest.raises(InputError, match="cached must be at most 0, the augmented views"):
+    with pytest.raises(InputError, match="cached must be at most 0 augmented views"):
         make(1, cached=1)
 
 

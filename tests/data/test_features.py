@@ -141,9 +141,9 @@ def test_labeled_rows_have_labeled_neighbors_and_others_others():
     dataset = features.load(toy.DATA, x)._replace(known=known)
     nearest = features.with_neighbors(dataset, 2).nearest
     assert nearest.tolist() == [[2, 4], [3, 5], [4, 0], [5, 1], [2, 0], [3, 1]]
-    with pytest.raises(InputError, match="must be less than the 2 labeled rows; got 2"):
+    with pytest.raises(InputError, match="must be at most 1 for 2 labeled rows; got 2"):
         features.with_neighbors(dataset._replace(known=known - (known == 1) * 2), 2)
-    with pytest.raises(InputError, match="must be less than the 1 unlabeled rows; got 1"):
+    with pytest.raises(InputError, match="must be at most 0 for 1 unlabeled rows; got 1"):
         features.with_neighbors(dataset._replace(known=np.arange(6, dtype=np.int32) - 1), 1)
 
 
@@ -155,7 +155,7 @@ def test_a_copy_may_be_a_neighbor_but_not_the_row_itself():
 
 def test_fewer_rows_than_neighbors():
     dataset = features.load(toy.DATA, np.eye(3))
-    with pytest.raises(InputError, match="must be less than the 3 rows of the data; got 3"):
+    with pytest.raises(InputError, match="must be at most 2 for 3 rows of the data; got 3"):
         features.with_neighbors(dataset, 3)
 
 

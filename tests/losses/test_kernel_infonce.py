@@ -462,7 +462,9 @@ def test_bad_values(values, message):
 
 def test_odd_rows_have_no_halves():
     x = jnp.ones((2, 3))
-    with pytest.raises(ValueError, match="rows must be even with halves = True; got 3"):
+    with pytest.raises(
+        ValueError, match="rows with halves = True must be a multiple of the halves, 2; got 3"
+    ):
         kernel_info_nce_views(x, x, kernel=two("loss", halves=True), axis=None)
 
 

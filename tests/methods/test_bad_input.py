@@ -32,11 +32,11 @@ def refused(tmp_path, config):
         # A number of clusters of 0, 1, or more than there are images or keys.
         ("ncc", {"clusters": 0}, "method.clusters must be at least 2; got 0"),
         ("ncc", {"clusters": 1}, "method.clusters must be at least 2; got 1"),
-        ("ncc", {"clusters": 65}, "method.clusters must be at most the 64 training images; got 65"),
+        ("ncc", {"clusters": 65}, "method.clusters must be at most 64 training images; got 65"),
         ("cueco", {"clusters": 0}, "method.clusters must be at least 2; got 0"),
         ("cueco", {"clusters": 1}, "method.clusters must be at least 2; got 1"),
-        ("cueco", {"clusters": 17}, "method.clusters must be at most 16, the keys in the queue"),
-        ("cueco", {"clusters": 33, "warmup": "3 steps"}, "must be at most 32, the keys in the"),
+        ("cueco", {"clusters": 17}, "method.clusters must be at most 16 keys in the queue"),
+        ("cueco", {"clusters": 33, "warmup": "3 steps"}, "must be at most 32 keys in the"),
         # A queue that no number of batches fills.
         ("cueco", {"queue": 24}, "must be a multiple of train.batch_size, 16; got 24"),
         ("cueco", {"queue": 0}, "method.queue must be at least 1; got 0"),
@@ -52,8 +52,16 @@ def refused(tmp_path, config):
         ("cueco", {"update_every": "0 epochs"}, "method.update_every must be at least 1; got 0"),
         ("cueco", {"warmup": "0 steps"}, "method.warmup must be at least 1; got 0"),
         # No step with clusters.
-        ("ncc", {"warmup": "4 steps"}, "must be shorter than train.duration, 4 steps; got 4"),
-        ("cueco", {"warmup": "4 steps"}, "must be shorter than train.duration, 4 steps; got 4"),
+        (
+            "ncc",
+            {"warmup": "4 steps"},
+            "must be at most 3 steps, shorter than train.duration; got 4",
+        ),
+        (
+            "cueco",
+            {"warmup": "4 steps"},
+            "must be at most 3 steps, shorter than train.duration; got 4",
+        ),
         # Kernels and mixtures.
         ("kernel_infonce", {"gammas": (1.0, 0.0)}, "method.gammas must be greater"),
         ("kernel_infonce", {"gammas": (-0.5, 1.0)}, "method.gammas must be greater"),
@@ -122,8 +130,8 @@ def test_groups_of_a_shuffled_batch(tmp_path, monkeypatch):
     monkeypatch.setattr(states, "make_mesh", lambda: mesh)
     for group, message in (
         (None, "network.group must be at least 2 with network.norm 'shuffle'; got None"),
-        (3, "batch of each device must be a multiple of network.group = 3; got 16: change"),
-        (16, "must be smaller than train.batch_size = 16 with network.norm 'shuffle'"),
+        (3, "train.batch_size of each device must be a multiple of network.group, 3; got 16"),
+        (16, "network.group must be at most 15 with network.norm 'shuffle'; got 16"),
     ):
         network = {"norm": "shuffle", "group": group}
         config = toy.config(toy.file(tmp_path), nrcc={"weight": 0.0}, network=network)

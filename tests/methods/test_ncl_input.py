@@ -34,7 +34,7 @@ def made(tmp_path, case):
     [
         # Which classes are known.
         ("ncl", {"novel.classes": 0}, "novel.classes must be at least 1; got 0"),
-        ("ncl", {"novel.classes": 4}, "must be 1 to 3 of the 4 classes of arrays; got 4"),
+        ("ncl", {"novel.classes": 4}, "number of labeled classes, must be at most 3; got 4"),
         (
             "ncl",
             {"novel.classes": None},
@@ -51,9 +51,13 @@ def made(tmp_path, case):
         (
             "ncl",
             {"train.labeled_batch_size": None},
-            "train.labeled_batch_size must be 1 to 15 for the method ncl; got None",
+            "train.labeled_batch_size for ncl must be at least 1; got None",
         ),
-        ("ncl", {"train.labeled_batch_size": 16}, "must be 1 to 15 for the method ncl; got 16"),
+        (
+            "ncl",
+            {"train.labeled_batch_size": 16},
+            "labeled_batch_size for ncl must be at most 15; got 16",
+        ),
         (
             "ncl",
             {"train.labeled_batch_size": 0},
@@ -64,26 +68,38 @@ def made(tmp_path, case):
         (
             "supervised",
             {"train.labeled_batch_size": None},
-            "train.labeled_batch_size must be 16 for the method supervised; got None",
+            "train.labeled_batch_size for the method supervised must be 16; got None",
         ),
         (
             "supervised",
             {"train.labeled_batch_size": 8},
-            "must be 16 for the method supervised; got 8",
+            "for the method supervised must be 16; got 8",
         ),
         (
             "rotation",
             {"train.labeled_batch_size": 8, "novel.classes": 2},
-            "labeled_batch_size must be None for the method rotation; got 8",
+            "labeled_batch_size for the method rotation must be None; got 8",
         ),
         # The number of novel classes.
         ("ncl", {"method.classes": 1}, "method.classes must be at least 2; got 1"),
         ("ncl", {"method.classes": 0}, "method.classes must be at least 2; got 0"),
         # Queue and neighbors.
         ("ncl", {"method.neighbors": 0}, "method.neighbors must be at least 1; got 0"),
-        ("ncl", {"method.neighbors": 17}, "must be 1 to the queue of 16; got 17"),
-        ("ncl", {"method.queue": 20}, "method.queue must be a multiple of 8 and of 8, the labeled"),
-        ("ncl", {"train.labeled_batch_size": 4}, "must be a multiple of 4 and of 12"),
+        (
+            "ncl",
+            {"method.neighbors": 17},
+            "neighbors must be at most 16 entries of the queue; got 17",
+        ),
+        (
+            "ncl",
+            {"method.queue": 20},
+            "method.queue must be a multiple of the labeled rows of a batch, 8",
+        ),
+        (
+            "ncl",
+            {"train.labeled_batch_size": 4},
+            "must be a multiple of the unlabeled rows of a batch, 12",
+        ),
         ("ncl", {"method.queue": 0}, "method.queue must be at least 1; got 0"),
         # Values of the losses.
         ("ncl", {"method.temperature": 0.0}, "method.temperature must be greater than 0; got 0.0"),

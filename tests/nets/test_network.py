@@ -379,14 +379,14 @@ def test_vjp_of_the_images_is_the_directional_derivative(x64, keys, config):
         ),
         ({"width": 0}, "network.width must be at least 1; got 0"),
         ({"width": 1.5}, "network.width must be a whole number; got 1.5"),
-        ({"stem": "cifar"}, "network.stem must be None with network.name 'small'; got 'cifar'"),
+        ({"stem": "cifar"}, "network.stem of small must be None; got 'cifar'"),
         (
             {"name": "resnet18"},
-            "network.stem must be 'cifar' or 'imagenet' with network.name 'resnet18'; got None",
+            "network.stem of resnet18 must be one of 'cifar', 'imagenet'; got None",
         ),
         (
             {"name": "resnet18", "stem": "tiny"},
-            "network.stem must be 'cifar' or 'imagenet' with network.name 'resnet18'; got 'tiny'",
+            "network.stem of resnet18 must be one of 'cifar', 'imagenet'; got 'tiny'",
         ),
         ({"norm": "layer"}, "network.norm must be one of 'sync', 'local', 'shuffle'; got 'layer'"),
         (
@@ -433,7 +433,7 @@ def test_bad_input_is_named(changes, message):
 def test_a_batch_that_is_no_multiple_of_the_group_is_named(keys):
     network = build(norm="local", group=4)
     params, stats = network.init(next(keys), IMAGE)
-    with pytest.raises(ValueError, match=r"multiple of network\.group = 4; got 6"):
+    with pytest.raises(ValueError, match=r"multiple of network\.group, 4; got 6"):
         network.forward(params, stats, images_of(keys, n=6), train=True, axis=None)
 
 

@@ -151,7 +151,7 @@ def test_float64_rows_do_not_change_the_dtype_of_the_statistics(x64, keys):
 def test_a_batch_that_is_no_multiple_of_the_group_is_refused(keys):
     params, stats = variables(keys, 3)
     x = jax.random.normal(next(keys), (6, 3))
-    with pytest.raises(ValueError, match=r"multiple of network\.group = 4; got 6"):
+    with pytest.raises(ValueError, match=r"multiple of network\.group, 4; got 6"):
         apply(params, stats, x, group=4)
     y, _ = apply(params, stats, x, group=4, train=False)
     assert y.shape == x.shape

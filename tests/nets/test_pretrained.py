@@ -114,8 +114,8 @@ def test_a_missing_package_is_named(monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"width": 16}, "network.width must be 32 with network.name 'efficientnet_lite0'; got 16"),
-        ({"stem": "cifar"}, "network.stem must be None with network.name 'efficientnet_lite0'"),
+        ({"width": 16}, "network.width of efficientnet_lite0 must be 32; got 16"),
+        ({"stem": "cifar"}, "network.stem of efficientnet_lite0 must be None; got 'cifar'"),
     ],
 )
 def test_only_the_published_shape(changes, message):

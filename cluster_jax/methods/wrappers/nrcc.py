@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from cluster_jax.core import checks, collectives
-from cluster_jax.core.checks import Fraction, InputError, NonNegative, Positive
+from cluster_jax.core.checks import Fraction, NonNegative, Positive
 from cluster_jax.core.collectives import Axis
 from cluster_jax.data.batches import Batch
 from cluster_jax.data.views import Augment
@@ -132,14 +132,8 @@ def with_nrcc(base: TwoView, config: NRCCConfig) -> Method:
     Raises:
         InputError: the method does not have the config's branch or anchor layer.
     """
-    choices = {"branch": base.branches, "anchor_layer": base.anchor_layers}
-    for key, names in choices.items():
-        value = getattr(config, key)
-        if value not in names:
-            raise InputError(
-                f"nrcc.{key} must be one of {', '.join(map(repr, names))} for this method; "
-                f"got {value!r}"
-            )
+    checks.one_of("nrcc.branch for this method", config.branch, base.branches)
+    checks.one_of("nrcc.anchor_layer for this method", config.anchor_layer, base.anchor_layers)
     return methods.as_method(base, functools.partial(_regularizer, base.augment, config))
 
 

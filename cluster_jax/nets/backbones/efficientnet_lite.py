@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from cluster_jax.core.checks import InputError
+from cluster_jax.core import checks
 from cluster_jax.nets.backbone import Backbone, Layers, conv, kaiming
 
 NAMES = ("efficientnet_lite0",)
@@ -143,8 +143,7 @@ def make(name: str, *, width: int, stem: str | None) -> Backbone:
     Raises:
         InputError: another width.
     """
-    if width != WIDTH:
-        raise InputError(f"network.width must be {WIDTH} with network.name {name!r}; got {width}")
+    checks.one_of(f"network.width of {name}", width, (WIDTH,))
     return Backbone(EfficientNetLite, FEATURES, BLOCKS, _block_of)
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from cluster_jax.core.checks import InputError
+from cluster_jax.core import checks
 from cluster_jax.nets.backbone import Backbone, Layers
 
 # Width, blocks, attention heads: "base" and "large" from Dosovitskiy et al. (2021), table 1, "tiny"
@@ -153,12 +153,9 @@ class ViT(nn.Module):
             InputError: `h` or `w` is not a multiple of the patch.
         """
         _, depth, heads, patches = architecture(self.variant)
-        dtype, (height, width) = self.layers.dtype, x.shape[1:3]
-        if height % patches.size or width % patches.size:
-            raise InputError(
-                f"the sides of an image must be multiples of {patches.size} pixels with "
-                f"network.name {self.variant!r}; got {height}x{width}"
-            )
+        dtype = self.layers.dtype
+        for side in x.shape[1:3]:
+            checks.multiple("each side of an image", side, patches.size, f"{self.variant}'s patch")
         x = Embedding(self.variant, dtype, name="embedding")(x)
         for block in range(1, depth + 1):
             x = self.layers.enter(x, block)
@@ -243,9 +240,7 @@ def make(name: str, *, width: int, stem: str | None) -> Backbone:
         InputError: another width.
     """
     published, depth, _, _ = architecture(name)
-    if width != published:
-        must = f"network.width must be {published} with network.name {name!r}"
-        raise InputError(f"{must}; got {width}")
+    checks.one_of(f"network.width of {name}", width, (published,))
     # The last LayerNorm belongs to the last block.
     blocks = ("embedding", *(f"block{i}" for i in range(1, depth + 1)))
 
