@@ -154,7 +154,7 @@ def test_missing_and_spare_keys_are_named(tmp_path):
         ("nrcc", {"temperature": -1.0}, "nrcc.temperature must be greater than 0; got -1.0"),
         ("nrcc", {"anchor_layer": "prediction"}, "anchor_layer for this method must be .*'projection'"),
         ("nrcc", {"branch": "target"}, "nrcc.branch for this method must be 'online'; got"),
-        ("nrcc", {"anchor_layer": "prediction"}, "anchor_layer for this method must be 'projection'"),
+        ("nrcc", {"anchor_layer": "prediction"}, "anchor_layer for this method must be .*'projection'; got"),
         ("nrcc", {"sampler": "magic"}, "nrcc.sampler must be one of .*'sghmc'"),
         ("nrcc", {"potential": "magic"}, "potential"),
         ("network", {"name": "resnet19"}, "resnet18"),
