@@ -163,20 +163,21 @@ class Encoded(NamedTuple):
 
     Attributes:
         projections: online projections, differentiable.
-        predictions: online predictions, or None for a method without predictor.
-        targets: target projections, constants, or None for a method without target network.
+        predictions: online predictions; for a method without predictor, the projections.
+        targets: what the predictions are compared with: target projections, or those of the network
+            itself, constants; for a method with neither target network nor predictor, the
+            projections, differentiable.
         sampler_inputs: inputs of NRCC's sampler.
         image_index: index of each image in the data set, int32 `[b]`.
-        representations: online backbone features, each `[b, f]`, differentiable; None for a method
-            with target network.
+        representations: online backbone features, each `[b, f]`, differentiable.
     """
 
     projections: tuple[Array, Array]
-    predictions: tuple[Array, Array] | None
-    targets: tuple[Array, Array] | None
+    predictions: tuple[Array, Array]
+    targets: tuple[Array, Array]
     sampler_inputs: SamplerInputs
     image_index: Array
-    representations: tuple[Array, Array] | None = None
+    representations: tuple[Array, Array]
 
 
 # (params, model_state, views, index, step, key, axis) -> Encoded, model_state: all forward passes

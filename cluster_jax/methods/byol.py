@@ -46,6 +46,4 @@ def make(context: MethodContext, config: Config) -> TwoView:
 
 def alignment(encoded: Encoded, axis: Axis) -> Array:
     """Mean squared distance of unit predictions and unit targets, both directions over 2."""
-    assert encoded.predictions is not None
-    assert encoded.targets is not None
     return byol_views(encoded.predictions, encoded.targets)

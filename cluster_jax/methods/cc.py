@@ -44,7 +44,6 @@ def make(context: MethodContext, config: Config) -> TwoView:
     def objective(
         params: PyTree, encoded: Encoded, state: ModelState, step: Array, key: Array, axis: Axis
     ) -> tuple[Array, ModelState, dict[str, Array]]:
-        assert encoded.representations is not None
         instance = infonce.info_nce_views(
             *encoded.projections, temperature=config.temperature, axis=axis
         )

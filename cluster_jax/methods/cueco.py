@@ -135,8 +135,6 @@ def _objective(config: Config, warmup: int) -> base.Objective:
     def objective(
         params: PyTree, encoded: Encoded, state: CueCoState, step: Array, key: Array, axis: Axis
     ) -> tuple[Array, CueCoState, dict[str, Array]]:
-        assert encoded.predictions is not None
-        assert encoded.targets is not None
         (query_a, query_b), (key_a, key_b) = encoded.predictions, encoded.targets
         terms = functools.partial(_terms, config, state.queue, state.clusters)
         losses = (terms(query_a, key_b) + terms(query_b, key_a)) / 2

@@ -26,7 +26,7 @@ from cluster_jax.methods.base import (
     TwoView,
 )
 from cluster_jax.nets import norm
-from cluster_jax.nets.network import Predict, classifier, classify
+from cluster_jax.nets.network import Outputs, Predict, classifier, classify
 
 # (projections [b, d], index [b], step, key) -> the predictor's input in place of the projections.
 Perturb = Callable[[Array, Array, Array, Array], Array]
@@ -117,7 +117,7 @@ def siamese(
             context, params, model_state.batch_stats, views, keys, axis
         )
         z_a, z_b = inputs.projection, inputs.reference
-        predictions = targets = None
+        predictions = targets = z_a, z_b
         if predict is not None:
             q_a, batch_stats = predict(params, batch_stats, z_a, train=True, axis=axis)
             q_b, batch_stats = predict(params, batch_stats, z_b, train=True, axis=axis)
@@ -194,19 +194,18 @@ def momentum(
         # Each pass of the target has its own permutation, each view its own noise.
         keys = jax.random.split(key, 5)
 
-        def encode_online(batch_stats: PyTree, i: int) -> tuple[Array, Array | None, PyTree]:
+        def encode_online(batch_stats: PyTree, i: int) -> tuple[Outputs, Array, PyTree]:
             out = context.network.forward(params, batch_stats, views[i], train=True, axis=axis)
-            if predict is None:
-                return out.projection, None, out.stats
-            z = out.projection
-            z = z if perturb is None else perturb(z, index, step, keys[3 + i])
-            q, batch_stats = predict(params, out.stats, z, train=True, axis=axis)
-            return out.projection, q, batch_stats
+            q, batch_stats = out.projection, out.stats
+            if predict is not None:
+                q = q if perturb is None else perturb(q, index, step, keys[3 + i])
+                q, batch_stats = predict(params, batch_stats, q, train=True, axis=axis)
+            return out, q, batch_stats
 
         # The order of the passes is that of the running statistics: view a, then view b, in each of
         # the two networks; the predictor's pass of a view follows its projection.
-        z_a, q_a, batch_stats = encode_online(model_state.batch_stats, 0)
-        z_b, q_b, batch_stats = encode_online(batch_stats, 1)
+        a, q_a, batch_stats = encode_online(model_state.batch_stats, 0)
+        b, q_b, batch_stats = encode_online(batch_stats, 1)
         inputs, _, target_stats = _project_views(context, *target, views, keys[:3], axis)
         # All branches embed the sampled view by constant networks.
         constants = lax.stop_gradient(params)
@@ -220,14 +219,18 @@ def momentum(
             branches["target_predictor"] = lambda images: predict(
                 constants, batch_stats, inputs.project(images), train=True, axis=axis
             )[0]
-        predictions = None if q_a is None or q_b is None else (q_a, q_b)
         # Neither a method's loss nor NRCC's positives may send a gradient into the target network.
         targets = (lax.stop_gradient(inputs.projection), lax.stop_gradient(inputs.reference))
         model_state = model_state._replace(
             batch_stats=batch_stats, target=target._replace(batch_stats=target_stats)
         )
         encoded = Encoded(
-            (z_a, z_b), predictions, targets, inputs._replace(branches=branches), index
+            projections=(a.projection, b.projection),
+            predictions=(q_a, q_b),
+            targets=targets,
+            sampler_inputs=inputs._replace(branches=branches),
+            image_index=index,
+            representations=(a.representation, b.representation),
         )
         return encoded, model_state
 

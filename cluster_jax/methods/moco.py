@@ -97,7 +97,6 @@ def with_queue(
     def objective(
         params: PyTree, encoded: Encoded, state: MoCoState, step: Array, key: Array, axis: Axis
     ) -> tuple[Array, MoCoState, dict[str, Array]]:
-        assert encoded.targets is not None
         queue = state.queue
         (z_a, z_b), (target_a, target_b) = encoded.projections, encoded.targets
         value = loss(z_a, target_b, queue.rows, queue.filled)

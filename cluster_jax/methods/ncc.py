@@ -120,8 +120,6 @@ def _objective(config: Config, warmup: int) -> base.Objective:
         if not config.weight:
             return aligned, state, {}
         rows = encoded.predictions if config.part == "alignment" else encoded.projections
-        assert rows is not None
-        assert encoded.targets is not None
         prototypes = ncc.proto_cl_views(
             rows,
             encoded.targets,

@@ -65,7 +65,7 @@ def test_both_directions_against_the_keys_of_earlier_batches_alone(keys, x64):
     queue, method = held(keys, 20), build("moco")
     value, model_state, _ = method.objective(
         {},
-        Encoded((z_a, z_b), None, (t_a, t_b), None, None),
+        Encoded((z_a, z_b), None, (t_a, t_b), None, None, None),
         MoCoState(None, None, queue),
         0,
         None,

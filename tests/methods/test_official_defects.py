@@ -60,7 +60,8 @@ def ncc_step():
 
     def loss(params, model_state, batch, step, key, axis):
         pairs = jax.lax.stop_gradient(embeddings(params, batch["image"], jnp)[2])
-        encoded = Encoded(*embeddings(params, batch["image"], jnp)[:2], pairs, None, batch["index"])
+        found = embeddings(params, batch["image"], jnp)[:2]
+        encoded = Encoded(*found, pairs, None, batch["index"], None)
         value, model_state, metrics = made.objective(params, encoded, model_state, step, key, axis)
         return value, base.Aux(model_state, {"loss": value, **metrics})
 

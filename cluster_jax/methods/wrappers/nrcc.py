@@ -155,15 +155,13 @@ def _regularizer(
     # sampler's gradients. The outer one: the embedding c of the sampled view is a constant for the
     # regularizer (the authors' code), which moves the anchors away from c, not c from the anchors.
     c = lax.stop_gradient(inputs.branches[config.branch](lax.stop_gradient(view)))
-    anchors = encoded.projections
-    if config.anchor_layer == "prediction" and encoded.predictions is not None:
-        anchors = encoded.predictions
+    is_before = config.anchor_layer == "projection"
+    anchors = encoded.projections if is_before else encoded.predictions
     # Positives are constants in (6). Without a target network they are the projections, through
     # which the gradient passes too (5).
-    partners = encoded.targets or encoded.projections
     regularizer = nrcc_views(
         *anchors,
-        *partners,
+        *encoded.targets,
         c,
         temperature=config.temperature,
         include_own_view=config.include_own_view,
