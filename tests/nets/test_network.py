@@ -458,7 +458,7 @@ def test_shuffling_needs_more_than_one_group(devices):
     assert projection(8).shape == (8, 5)
     if devices > 1:
         return
-    with pytest.raises(ValueError, match=r"than train\.batch_size = 4 .*; got 4") as error:
+    with pytest.raises(ValueError, match=r"network\.group must be at most 3 .*; got 4") as error:
         projection(4)
     assert "\n" not in str(error.value)
     assert projection(4, norm="local").shape == projection(4, train=False).shape == (4, 5)
