@@ -1,4 +1,4 @@
-"""The public names, which `core.lazy` reads."""
+# The public names, which `core.lazy` reads.
 
 from cluster_jax import (
     clustering as clustering,

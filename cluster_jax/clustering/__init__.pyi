@@ -1,4 +1,4 @@
-"""The public names, which `core.lazy` reads."""
+# The public names, which `core.lazy` reads.
 
 from cluster_jax.clustering.gridshift import GridShift as GridShift
 from cluster_jax.clustering.kmeans import (

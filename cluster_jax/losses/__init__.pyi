@@ -1,4 +1,4 @@
-"""The public names, which `core.lazy` reads."""
+# The public names, which `core.lazy` reads.
 
 from cluster_jax.losses.barlow import barlow_twins as barlow_twins
 from cluster_jax.losses.byol import byol as byol, byol_views as byol_views

@@ -1,4 +1,4 @@
-"""The public names, which `core.lazy` reads."""
+# The public names, which `core.lazy` reads.
 
 from cluster_jax.metrics.collapse import collapse as collapse
 from cluster_jax.metrics.knn import knn_accuracy as knn_accuracy
