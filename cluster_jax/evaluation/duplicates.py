@@ -10,6 +10,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from cluster_jax.clustering import knn
+from cluster_jax.clustering.smooth import unit_rows
 from cluster_jax.core import arrays
 from cluster_jax.data.images import subset
 from cluster_jax.evaluation import thumbnails
@@ -127,7 +128,8 @@ def find(fetch_images: Callable[[NDArray], NDArray], features: NDArray) -> Dupli
     images = images[sizes[images] > 1]
     heads = heads[images]
     groups = np.cumsum(np.diff(heads, prepend=heads[:1]) != 0)
-    similarities = (_unit_rows(features[images]) * _unit_rows(features[heads])).sum(axis=1)
+    # In float64: float32 rounds off differences between near-duplicates.
+    similarities = (unit_rows(features[images]) * unit_rows(features[heads])).sum(axis=1)
     similarities = np.where(origins[images] == origins[heads], 1, similarities)
     is_exact = np.bincount(codes)[codes[images]] > 1
     return Duplicates(images, groups, is_exact, similarities, threshold)
@@ -179,17 +181,12 @@ def near_components(features: NDArray, threshold: float) -> NDArray:
     if threshold >= 1:  # Similarities round to slightly more.
         return labels
     for start in range(0, n, _BLOCK):
-        rows = _unit_rows(features[start : start + _BLOCK])
+        rows = unit_rows(features[start : start + _BLOCK])
         for other in range(start, n, _BLOCK):
-            others = _unit_rows(features[other : other + _BLOCK])
+            others = unit_rows(features[other : other + _BLOCK])
             pairs = np.nonzero(rows @ others.T > threshold)
             # Joins the components so far, so that only one block of pairs is in memory.
             edges = labels[pairs[0] + start], labels[pairs[1] + other]
             graph = coo_array((np.ones(len(edges[0]), bool), edges), shape=(n, n))
             labels = connected_components(graph, directed=False)[1][labels]
     return labels
-
-
-def _unit_rows(features: NDArray) -> NDArray:
-    """Rows of length one in float64: float32 rounds off differences between near-duplicates."""
-    return arrays.normalize_rows(features.astype(np.float64))

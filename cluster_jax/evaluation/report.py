@@ -34,6 +34,11 @@ MAX_COMPARED = 5_000
 Groups = dict[str, list[tuple[int, Cluster | None]]]
 
 _compressed_once = functools.cache(pages.compressed)  # plotly.js, four megabytes
+# What people look at first, then what they ask about it.
+SECTIONS = (
+    *("clusters", "map", "tree", "sizes", "duplicates"),
+    *("skipped", "training", "bandwidth", "labels", "metrics"),
+)
 _FINDERS = {"gridshift": "GridShift", "tree": "the tree of smoothed features"}
 
 
@@ -80,7 +85,7 @@ def render(data: ReportData) -> str:
         report_map=report_map,
         data=data,
         noun=data.noun,
-        sections=_section_names(data, tree is not None),
+        sections=_section_names(data, tree),
         overview=_overview(data, clusters),
         curves=curves,
         bad_steps=bad_steps,
@@ -155,22 +160,12 @@ def borderline(
     return list(zip(members[closest].tolist(), neighbors.tolist(), strict=True))
 
 
-def _section_names(data: ReportData, has_tree: bool) -> list[str]:
+def _section_names(data: ReportData, tree: dict[str, Any] | None) -> list[str]:
     """The sections of the page; each has a template and an anchor of that name."""
-    # What people look at first, then what they ask about it.
-    sections = {
-        "clusters": True,
-        "map": True,
-        "tree": has_tree,
-        "sizes": True,
-        "duplicates": data.duplicates is not None,
-        "skipped": len(data.skipped) > 0,
-        "training": len(data.history) > 0,
-        "bandwidth": data.clustering.curve is not None,
-        "labels": data.true_labels is not None,
-        "metrics": True,
-    }
-    return [name for name, is_shown in sections.items() if is_shown]
+    has_labels = data.true_labels is not None
+    parts = dict(tree=tree, duplicates=data.duplicates, skipped=data.skipped, training=data.history)
+    parts |= {"bandwidth": data.clustering.curve, "labels": has_labels}
+    return [name for name in SECTIONS if parts.get(name, True)]
 
 
 def _figures(
