@@ -134,3 +134,16 @@ def numeric(values: ArrayLike, name: str, largest: float = np.inf) -> NDArray:
         wanted = f"between -{largest:g} and {largest:g}, so that their squares are numbers"
         raise InputError(f"{name} must be {wanted}; got {size:g}: scale them")
     return array
+
+
+def one_per_row(values: ArrayLike, name: str, n: int) -> NDArray:
+    """`values` as an array `[n]`, such as a label of each row.
+
+    Raises:
+        InputError: the shape is another one.
+    """
+    array = np.asarray(values)
+    if array.shape != (n,):
+        must = f"{name} must have one entry for each of the {n} rows"
+        raise InputError(f"{must}; got shape {array.shape}")
+    return array

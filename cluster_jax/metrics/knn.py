@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.neighbors import NearestNeighbors
 
-from cluster_jax.core.arrays import normalize_rows, numeric
+from cluster_jax.core.arrays import normalize_rows, numeric, one_per_row
 
 
 def knn_accuracy(
@@ -65,8 +65,6 @@ def knn_accuracy(
 
 def _checked(features: ArrayLike, labels: ArrayLike | None) -> tuple[NDArray, NDArray]:
     """Rows of length one (a row of zeros stays), float32 unless given as float64; and labels."""
-    rows, classes = numeric(features, "features"), np.asarray(labels)
-    if classes.shape != (len(rows),):
-        must = f"labels must have one entry for each of the {len(rows)} rows"
-        raise ValueError(f"{must}; got shape {classes.shape}")
-    return normalize_rows(rows if rows.dtype == np.float64 else rows.astype(np.float32)), classes
+    rows = numeric(features, "features")
+    unit = normalize_rows(rows if rows.dtype == np.float64 else rows.astype(np.float32))
+    return unit, one_per_row(np.asarray(labels), "labels", len(rows))

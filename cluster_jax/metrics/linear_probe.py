@@ -10,7 +10,7 @@ from jax import Array, lax
 from numpy.typing import ArrayLike, NDArray
 
 from cluster_jax.core import checks, schedules
-from cluster_jax.core.arrays import numeric
+from cluster_jax.core.arrays import numeric, one_per_row
 
 _MOMENTUM = 0.9
 
@@ -54,10 +54,8 @@ def linear_probe(
         >>> linear_probe([[0.0], [1.0], [2.0], [7.0], [8.0], [9.0]], [0, 0, 0, 1, 1, 1], epochs=9)
         1.0
     """
-    rows, true_labels = numeric(features, "features"), np.asarray(labels)
-    if true_labels.shape != (len(rows),):
-        must = f"labels must have one entry for each of the {len(rows)} rows"
-        raise ValueError(f"{must}; got shape {true_labels.shape}")
+    rows = numeric(features, "features")
+    true_labels = one_per_row(labels, "labels", len(rows))
     checks.share("holdout", holdout)
     for name, value in zip(("epochs", "batch_size"), (epochs, batch_size), strict=True):
         checks.whole(name, value, 1)

@@ -4,6 +4,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.metrics import silhouette_score
 
+from cluster_jax.core import checks
+from cluster_jax.core.arrays import one_per_row
+
 
 def silhouette(
     features: ArrayLike,
@@ -39,12 +42,9 @@ def silhouette(
         >>> silhouette([[0.0], [1.0], [8.0], [9.0]], [0, 0, 0, 0]) is None
         True
     """
-    rows, labels = np.asarray(features), np.asarray(clusters)
-    if len(rows) != len(labels):
-        must = "features and clusters must have the same length"
-        raise ValueError(f"{must}; got {len(rows)} and {len(labels)}")
-    if sample_size < 3:
-        raise ValueError(f"sample_size must be at least 3 rows; got {sample_size}")
+    rows = np.asarray(features)
+    labels = one_per_row(clusters, "clusters", len(rows))
+    checks.whole("sample_size", sample_size, 3)
     if len(rows) > sample_size:
         rng = np.random.default_rng(seed)
         sample = np.sort(rng.choice(len(rows), sample_size, replace=False))

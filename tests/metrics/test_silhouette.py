@@ -60,9 +60,11 @@ def test_none_when_the_sample_misses_the_second_cluster():
 
 
 def test_bad_input():
-    with pytest.raises(ValueError, match="same length; got 4 and 3"):
+    with pytest.raises(
+        ValueError, match=r"clusters must have one entry for each of the 4 rows; got shape \(3,\)"
+    ):
         silhouette(np.ones((4, 2)), [0, 1, 1], metric="euclidean", sample_size=9, seed=0)
-    with pytest.raises(ValueError, match="sample_size must be at least 3 rows; got 2"):
+    with pytest.raises(ValueError, match="sample_size must be at least 3; got 2"):
         silhouette(np.ones((4, 2)), [0, 1, 1, 1], metric="euclidean", sample_size=2, seed=0)
 
 
