@@ -12,19 +12,8 @@ from etils import epath
 from numpy.typing import ArrayLike
 
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import features, folder, tfds_source
-from cluster_jax.data.images import (
-    DataConfig,
-    Dataset,
-    decode,
-    in_memory,
-    limited,
-    readable,
-    resize_and_crop_all,
-    select,
-    with_channels,
-)
-from cluster_jax.data.tables import check_labels, one_array, read_arrays
+from cluster_jax.data import features, folder, images, tables, tfds_source
+from cluster_jax.data.images import DataConfig, Dataset
 
 STATISTICS_IMAGES = 10_000  # the standard error of a mean over 10,000 images is about 0.1 %
 STATISTICS_CHUNK = 256
@@ -93,13 +82,13 @@ def load_new(
             raise ValueError(f"features must have {like}; got {columns}")
     else:
         dataset = _arrays(config, X) if path is None else _load_path(path, config)
-        dataset = with_channels(dataset, shape[2])
+        dataset = images.with_channels(dataset, shape[2])
         if dataset.shape != tuple(shape):
             must = f"images must be {height} x {width} (height x width) like the training images"
             raise ValueError(f"{must}; got {dataset.shape[0]} x {dataset.shape[1]}")
     if share is not None:
-        dataset = select(dataset, np.array(share(dataset.size)))
-    return readable(dataset)._replace(labels=None, label_names=None)
+        dataset = images.select(dataset, np.array(share(dataset.size)))
+    return images.readable(dataset)._replace(labels=None, label_names=None)
 
 
 def _load_path(path: str, config: DataConfig) -> Dataset:
@@ -112,11 +101,11 @@ def _load_path(path: str, config: DataConfig) -> Dataset:
     if file.suffix in (".npy", ".npz"):
         return _arrays(config)
     try:
-        image = decode(file.read_bytes(), config.resize, folder.CHANNELS)
+        image = images.decode(file.read_bytes(), config.resize, folder.CHANNELS)
     except Exception as error:  # Pillow raises errors of many types on damaged bytes.
         kinds = "an image file, a folder, .npy or .npz"
         raise ValueError(f"images must be {kinds}; got {path}, which cannot be read") from error
-    return in_memory("folder", image[None], config, sources=(file.name,))
+    return images.in_memory("folder", image[None], config, sources=(file.name,))
 
 
 def _arrays(config: DataConfig, X: ArrayLike | None = None) -> Dataset:
@@ -132,35 +121,34 @@ def _arrays(config: DataConfig, X: ArrayLike | None = None) -> Dataset:
     """
     where, others = config.dir or "", dict[str, np.ndarray]()
     if X is None:
-        images, others = read_arrays(where, ("images", "x"))
+        pixels, others = tables.read_arrays(where, ("images", "x"))
     else:
-        where, images = "X", one_array(X)
-    _check_images(images, f"images in {where}")
-    labels = check_labels(others, len(images), where)
-    images, labels = limited(config.limit, images, labels)
-    if images.dtype != np.uint8:
-        pixels = np.empty(images.shape, np.uint8)
-        for i, image in enumerate(images):  # one by one, to avoid a float64 copy of the whole set
+        where, pixels = "X", tables.one_array(X)
+    _check_images(pixels, f"images in {where}")
+    labels = tables.check_labels(others, len(pixels), where)
+    pixels, labels = images.limited(config.limit, pixels, labels)
+    if pixels.dtype != np.uint8:
+        floats, pixels = pixels, np.empty(pixels.shape, np.uint8)
+        for i, image in enumerate(floats):  # one by one, to avoid a float64 copy of the whole set
             pixels[i] = np.rint(image.astype(np.float64) * 255)
-        images = pixels
-    images = images[..., None] if images.ndim == 3 else images
-    images = resize_and_crop_all(images, config.resize)
-    return in_memory("arrays", images, config, labels=labels)
+    pixels = pixels[..., None] if pixels.ndim == 3 else pixels
+    pixels = images.resize_and_crop_all(pixels, config.resize)
+    return images.in_memory("arrays", pixels, config, labels=labels)
 
 
-def _check_images(images: np.ndarray, name: str) -> None:
-    shape, dtype = " x ".join(map(str, images.shape)), images.dtype
-    if images.ndim not in (3, 4) or (images.ndim == 4 and images.shape[-1] not in (1, 3)):
+def _check_images(pixels: np.ndarray, name: str) -> None:
+    shape, dtype = " x ".join(map(str, pixels.shape)), pixels.dtype
+    if pixels.ndim not in (3, 4) or (pixels.ndim == 4 and pixels.shape[-1] not in (1, 3)):
         must = f"{name} must have shape [N x H x W], or [N x H x W x C] with C = 1 or 3"
         raise ValueError(f"{must}; got [{shape}]")
-    if not images.size:
+    if not pixels.size:
         raise ValueError(f"{name} must not be empty; got shape [{shape}]")
     if dtype == np.uint8:
         return
     wanted = "must be uint8 or floats in [0, 1]"
     if not np.issubdtype(dtype, np.floating):
         raise ValueError(f"{name} {wanted}; got {dtype}")
-    low, high = images.min(), images.max()  # NaN if any value is
+    low, high = pixels.min(), pixels.max()  # NaN if any value is
     if not (np.isfinite(low) and np.isfinite(high)):
         raise ValueError(f"{name} must be finite; got NaN or infinity")
     if low < 0 or high > 1:
@@ -188,7 +176,7 @@ def with_classes(dataset: Dataset, classes: Sequence[int] | str | None) -> Datas
             f"{absent or list(classes)}"
         )
     numbers[list(classes)] = np.arange(len(classes))
-    chosen = select(dataset, np.flatnonzero(numbers[labels] >= 0))
+    chosen = images.select(dataset, np.flatnonzero(numbers[labels] >= 0))
     names = dataset.label_names
     return chosen._replace(
         labels=numbers[chosen.labels],
@@ -255,8 +243,10 @@ def _digits(config: DataConfig) -> Dataset:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         from sklearn.datasets import load_digits
-    images, labels = load_digits(return_X_y=True)
-    images = np.rint(images.reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8)
-    images, labels = limited(config.limit, images, labels)
-    images = resize_and_crop_all(images, config.resize)
-    return in_memory("digits", images, config, labels=labels, label_names=tuple("0123456789"))
+    pixels, labels = load_digits(return_X_y=True)
+    pixels = np.rint(pixels.reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8)
+    pixels, labels = images.limited(config.limit, pixels, labels)
+    pixels = images.resize_and_crop_all(pixels, config.resize)
+    return images.in_memory(
+        "digits", pixels, config, labels=labels, label_names=tuple("0123456789")
+    )

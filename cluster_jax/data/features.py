@@ -175,7 +175,7 @@ class FeatureViewsConfig:
         return self.neighbors if self.step else 0
 
 
-def views(config: FeatureViewsConfig, dataset: Dataset) -> Augment:
+def make_views(config: FeatureViewsConfig, dataset: Dataset) -> Augment:
     """The augmentations of an item of features, float `[v + m, d]` -> `[d]`; see `Augment`.
 
     The first of the v rows has the features of the image itself, which `clean` returns; the last m

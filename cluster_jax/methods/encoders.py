@@ -14,17 +14,7 @@ from cluster_jax.core.collectives import Axis
 from cluster_jax.data.batches import Batch
 from cluster_jax.losses.ncl import cross_entropy
 from cluster_jax.methods import base
-from cluster_jax.methods.base import (
-    Aux,
-    Encoded,
-    Loss,
-    Method,
-    MethodContext,
-    ModelState,
-    PyTree,
-    SamplerInputs,
-    TwoView,
-)
+from cluster_jax.methods.base import Encoded, MethodContext, ModelState, PyTree, TwoView
 from cluster_jax.nets import norm
 from cluster_jax.nets.network import Outputs, Predict, classifier, classify
 
@@ -278,7 +268,7 @@ def _project_views(
     views: tuple[Array, Array],
     keys: Array,
     axis: Axis,
-) -> tuple[SamplerInputs, tuple[Array, Array], PyTree]:
+) -> tuple[base.SamplerInputs, tuple[Array, Array], PyTree]:
     """Both views by the network of a sampler's potential: its inputs, features, new statistics.
 
     The features, of the backbone, have the permuted order of shuffled BatchNorm.
@@ -314,7 +304,7 @@ def _project_views(
         # The parameters are constants: a sampler differentiates with respect to images only.
         return project(lax.stop_gradient(params), stats_b, images, keys[2])[0]
 
-    inputs = SamplerInputs(
+    inputs = base.SamplerInputs(
         images=views[0],
         projection=z_a,
         vjp_fn=lambda cotangent: vjp_fn(cotangent)[0],
@@ -326,7 +316,7 @@ def _project_views(
     return inputs, (h_a, h_b), stats_b
 
 
-def check_classified(context: MethodContext, name: str, *, labeled: int | None) -> None:
+def check_classifiers(context: MethodContext, name: str, *, labeled: int | None) -> None:
     """Raises an `InputError` unless batches have `labeled` rows and there is no projector."""
     key = f"train.labeled_batch_size for the method {name}"
     checks.one_of(key, context.labeled_batch_size, (labeled,))
@@ -339,7 +329,7 @@ def check_classified(context: MethodContext, name: str, *, labeled: int | None) 
         )
 
 
-def classified(
+def forward_classifiers(
     context: MethodContext, params: PyTree, batch_stats: PyTree, images: Array, axis: Axis
 ) -> tuple[dict[str, Array], Array, PyTree]:
     """Logits `[b, classes]` of each head, features `[b, f]` and new statistics, in training."""
@@ -351,12 +341,12 @@ def _logits(params: PyTree, features: Array) -> dict[str, Array]:
     return {name: classify(head, features) for name, head in params["heads"].items()}
 
 
-def classifying(
+def with_classifiers(
     context: MethodContext,
-    loss: Loss,
+    loss: base.Loss,
     classes: Mapping[str, int],
     initial_state: Callable[[PyTree], ModelState] = NetworkState,
-) -> Method:
+) -> base.Method:
     """A method of one network with linear classifiers. Its `embed` gives features and all logits.
 
     Args:
@@ -381,7 +371,7 @@ def classifying(
         out = network.forward(params, model_state.batch_stats, inputs, train=False, axis=None)
         return {"backbone": out.representation, **_logits(params, out.representation)}
 
-    return Method(init, loss, base.no_average, embed)
+    return base.Method(init, loss, base.no_average, embed)
 
 
 def one_head(
@@ -389,7 +379,7 @@ def one_head(
     head: str,
     classes: int,
     examples: Callable[[Batch, Array], tuple[Array, Array]],
-) -> Method:
+) -> base.Method:
     """A method that minimizes the cross-entropy of one classifier; it logs the accuracy too.
 
     Args:
@@ -401,12 +391,12 @@ def one_head(
 
     def loss(
         params: PyTree, state: NetworkState, batch: Batch, step: Array, key: Array, axis: Axis
-    ) -> tuple[Array, Aux]:
+    ) -> tuple[Array, base.Aux]:
         images, labels = examples(batch, key)
-        logits, _, stats = classified(context, params, state.batch_stats, images, axis)
+        logits, _, stats = forward_classifiers(context, params, state.batch_stats, images, axis)
         value = cross_entropy(logits[head], labels)
         accuracy = jnp.mean(jnp.argmax(logits[head], axis=1) == labels)
-        return value, Aux(NetworkState(stats), {"loss": value, "accuracy": accuracy})
+        return value, base.Aux(NetworkState(stats), {"loss": value, "accuracy": accuracy})
 
     watched = base.Watched(chance=("loss", math.log(classes)))
-    return classifying(context, loss, {head: classes})._replace(watched=watched)
+    return with_classifiers(context, loss, {head: classes})._replace(watched=watched)

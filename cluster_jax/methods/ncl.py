@@ -14,15 +14,7 @@ from scipy import optimize
 from cluster_jax.clustering.label_spreading import among, label_spreading
 from cluster_jax.clustering.transport import sinkhorn
 from cluster_jax.core import arrays, checks, collectives, ops
-from cluster_jax.core.checks import (
-    Count,
-    CountOrZero,
-    Duration,
-    Fraction,
-    InputError,
-    NonNegative,
-    Positive,
-)
+from cluster_jax.core.checks import Count, Duration, Fraction, NonNegative, Positive
 from cluster_jax.core.collectives import Axis
 from cluster_jax.core.queue import Queue, create_queue, enqueue
 from cluster_jax.data.batches import Batch
@@ -63,7 +55,7 @@ class WeightsConfig:
 
     def __post_init__(self) -> None:
         if not any(dataclasses.astuple(self)):
-            raise InputError("one of method.weights must be greater than 0; got none")
+            raise checks.InputError("one of method.weights must be greater than 0; got none")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,7 +75,7 @@ class HNGConfig:
             (V6).
     """
 
-    count: CountOrZero
+    count: checks.CountOrZero
     rounds: Count
     mixing: tuple[Fraction, ...]
     start: Duration
@@ -91,7 +83,7 @@ class HNGConfig:
 
     def __post_init__(self) -> None:
         if not self.mixing:
-            raise InputError("method.hng.mixing must be values between 0 and 1; got none")
+            raise checks.InputError("method.hng.mixing must be values between 0 and 1; got none")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -200,7 +192,7 @@ def make(context: MethodContext, config: Config) -> Method:
     most = context.batch_size - 1
     checks.whole("train.labeled_batch_size for ncl", context.labeled_batch_size, 1, most)
     rows = context.labeled_batch_size or 0
-    encoders.check_classified(context, "ncl", labeled=rows)
+    encoders.check_classifiers(context, "ncl", labeled=rows)
     for kind, count in (("labeled", rows), ("unlabeled", context.batch_size - rows)):
         checks.multiple("method.queue", config.queue, count, f"the {kind} rows of a batch")
     per_epoch = context.steps_per_epoch
@@ -223,7 +215,7 @@ def make(context: MethodContext, config: Config) -> Method:
 
     loss = _loss(context, config, starts)
     classes = {LABELED: context.known_classes, NOVEL: config.classes}
-    method = encoders.classifying(context, loss, classes, initial_state)
+    method = encoders.with_classifiers(context, loss, classes, initial_state)
     if config.head == "pairs":
         return method
     _, is_due = base.refresh_schedule(context, "0 steps", config.update_every)
@@ -338,7 +330,7 @@ def _forward(
     context: MethodContext, params: PyTree, batch_stats: PyTree, images: Array, axis: Axis
 ) -> tuple[_View, PyTree]:
     """Outputs of both heads and new statistics."""
-    heads, z, stats = encoders.classified(context, params, batch_stats, images, axis)
+    heads, z, stats = encoders.forward_classifiers(context, params, batch_stats, images, axis)
     logits, novel = heads[LABELED], heads[NOVEL]
     return _View(logits, jax.nn.softmax(logits), novel, jax.nn.softmax(novel), z), stats
 

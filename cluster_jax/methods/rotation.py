@@ -28,7 +28,7 @@ def make(context: MethodContext, config: Config) -> Method:
     Raises:
         InputError: batches with labeled rows, or a network with a projector.
     """
-    encoders.check_classified(context, "rotation", labeled=None)
+    encoders.check_classifiers(context, "rotation", labeled=None)
 
     def rotated(batch: Batch, key: Array) -> tuple[Array, Array]:
         views = base.augmented(context.augment.view, key, batch)

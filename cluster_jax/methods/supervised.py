@@ -23,7 +23,7 @@ def make(context: MethodContext, config: Config) -> Method:
     Raises:
         InputError: batches with unlabeled rows, or a network with a projector.
     """
-    encoders.check_classified(context, "supervised", labeled=context.batch_size)
+    encoders.check_classifiers(context, "supervised", labeled=context.batch_size)
 
     def labeled(batch: Batch, key: Array) -> tuple[Array, Array]:
         rows = batch["labeled"]

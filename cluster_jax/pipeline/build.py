@@ -230,7 +230,7 @@ def _join(inputs: Inputs, mesh: Mesh) -> BuiltRun:
         augment = views.make(config.augment)
         shape: tuple[int, ...] = (config.augment.size, config.augment.size, dataset.shape[2])
     else:
-        augment, shape = features.views(config.feature_views, dataset), dataset.shape[1:]
+        augment, shape = features.make_views(config.feature_views, dataset), dataset.shape[1:]
     train = config.train
     known_classes = 0 if dataset.known is None else splits.check_known(dataset.known)
     steps_per_epoch = _steps_per_epoch(train, dataset)

@@ -20,7 +20,7 @@ def make(views, **changes):
     config = parse_section(FeatureViewsConfig, "feature_views", values)
     x = np.random.default_rng(0).normal(size=(7, views, 4))
     dataset = features.with_neighbors(features.load(toy.DATA, x), config.neighbors)
-    return features.views(config, dataset), dataset.fetch(np.arange(7))
+    return features.make_views(config, dataset), dataset.fetch(np.arange(7))
 
 
 def draws(augment, row):
