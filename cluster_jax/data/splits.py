@@ -75,7 +75,7 @@ def with_known(dataset: Dataset, classes: int) -> Dataset:
     checks.whole("novel.classes, the number of labeled classes,", classes, 1, count - 1)
     known = np.where(dataset.labels < classes, dataset.labels, UNLABELED).astype(np.int32)
     dataset = dataset._replace(known=known)
-    _check_not_reserved(known_names(dataset))
+    known_names(dataset)
     return dataset
 
 
@@ -110,20 +110,14 @@ def with_partial_labels(dataset: Dataset, y: ArrayLike) -> Dataset:
     values, known[labeled] = np.unique(classes[labeled], return_inverse=True)
     check_known(known)
     names = tuple(map(str, values))
-    _check_not_reserved(names)
-    return dataset._replace(known=known, labels=None, label_names=names)
+    dataset = dataset._replace(known=known, labels=None, label_names=names)
+    known_names(dataset)
+    return dataset
 
 
 def novel_name(number: int) -> str:
     """Name of a novel class, numbered from 0."""
     return f"novel {number}"
-
-
-def _check_not_reserved(names: tuple[str, ...]) -> None:
-    must = "names of known classes must differ from those of novel ones"
-    for name in names:
-        if re.fullmatch(novel_name(0).replace("0", r"\d+"), name):
-            raise ValueError(f"{must}; got {name!r}")
 
 
 def check_known(known: np.ndarray) -> int:
@@ -148,12 +142,17 @@ def known_names(dataset: Dataset) -> tuple[str, ...]:
     """Names of the known classes; their numbers if the set has no names.
 
     Raises:
-        ValueError: no class is known.
+        ValueError: no class is known, or a name is reserved for novel classes.
     """
     if dataset.known is None:
         raise ValueError(f"the set {dataset.name} must have known classes; got none")
     count = int(dataset.known.max()) + 1
-    return (dataset.label_names or tuple(map(str, range(count))))[:count]
+    names = (dataset.label_names or tuple(map(str, range(count))))[:count]
+    reserved = [name for name in names if re.fullmatch(r"novel \d+", name)]
+    if reserved:
+        must = "names of known classes must differ from those of novel ones"
+        raise ValueError(f"{must}; got {reserved[0]!r}")
+    return names
 
 
 def hold_out(dataset: Dataset, *, share: float, seed: int) -> tuple[Dataset, Dataset]:

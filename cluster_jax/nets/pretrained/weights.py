@@ -9,7 +9,7 @@ import functools
 import json
 import pathlib
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import jax
@@ -258,12 +258,14 @@ def convert(
     Raises:
         InputError: unsupported backbone; a tensor is missing, unknown, or has another shape.
     """
-    names_of = _naming(backbone_name, tensors)
+    if backbone_name not in (*resnet.NAMES, *vit.NAMES):
+        must = "network.name must be a ResNet or a Vision Transformer with weights of this format"
+        raise InputError(f"{must}; got {backbone_name!r}")
     kept = {name: tensor for name, tensor in tensors.items() if not IGNORED.fullmatch(name)}
     leaves, structure = jax.tree_util.tree_flatten_with_path((params, stats))
     # The first key is the position in the pair (params, stats).
     paths = [tuple(key.key for key in path[1:]) for path, _ in leaves]
-    sources = [names_of(path) for path in paths]
+    sources = [_names(backbone_name, path, tensors) for path in paths]
     expected = [name for names in sources for name in names]
     _check_names(backbone_name, kept, expected)
     filled = [
@@ -312,43 +314,31 @@ def _torch_shape(path: Path, shape: tuple[int, ...]) -> tuple[int, ...]:
     return (1, *shape) if len(shape) == 2 else shape
 
 
-def _naming(backbone_name: str, tensors: Mapping[str, Any]) -> Callable[[Path], tuple[str, ...]]:
-    """A function from a Flax path to the names of its PyTorch tensors: one, or three in `VIT`."""
+def _names(backbone_name: str, path: Path, tensors: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of the PyTorch tensors of a Flax path: one, or three in `VIT`."""
     if backbone_name in resnet.NAMES:
-        return _resnet_naming(backbone_name)
-    if backbone_name not in vit.NAMES:
-        must = "network.name must be a ResNet or a Vision Transformer with weights of this format"
-        raise InputError(f"{must}; got {backbone_name!r}")
-    is_transformers = "embeddings.cls_token" in tensors
-
-    def names_of(path: Path) -> tuple[str, ...]:
-        is_layer = path[-1] in LEAVES
-        name = VIT[path[-2] if is_layer else path[-1]][is_transformers]
-        if path[0].startswith("block"):
-            name = name.format(int(path[0].removeprefix("block")) - 1)
-        elif name == "register_tokens" and "reg_token" in tensors:  # in timm
-            name = "reg_token"
-        parts = ("query", "key", "value") if "*" in name else ("",)
-        leaf = f".{LEAVES[path[-1]]}" if is_layer else ""
-        return tuple(name.replace("*", part) + leaf for part in parts)
-
-    return names_of
+        return (_resnet_name(backbone_name, path),)
+    is_layer = path[-1] in LEAVES
+    name = VIT[path[-2] if is_layer else path[-1]]["embeddings.cls_token" in tensors]
+    if path[0].startswith("block"):
+        name = name.format(int(path[0].removeprefix("block")) - 1)
+    elif name == "register_tokens" and "reg_token" in tensors:  # in timm
+        name = "reg_token"
+    parts = ("query", "key", "value") if "*" in name else ("",)
+    leaf = f".{LEAVES[path[-1]]}" if is_layer else ""
+    return tuple(name.replace("*", part) + leaf for part in parts)
 
 
-def _resnet_naming(backbone_name: str) -> Callable[[Path], tuple[str, ...]]:
-    """The names of timm and torchvision, which agree."""
+def _resnet_name(backbone_name: str, path: Path) -> str:
+    """The name in timm and torchvision, which agree."""
     depths = resnet.DEPTHS[backbone_name]
     blocks = [f"layer{layer}.{i}" for layer, depth in enumerate(depths, 1) for i in range(depth)]
-    shortcut = 3 if backbone_name == "resnet50" else 2  # number of its convolution
-
-    def names_of(path: Path) -> tuple[str, ...]:
-        *block, layer, leaf = path
-        kind, number = layer.split("_")
-        name = f"{'conv' if kind == 'Conv' else 'bn'}{int(number) + 1}"
-        if block:
-            if int(number) == shortcut:
-                name = f"downsample.{0 if kind == 'Conv' else 1}"
-            name = f"{blocks[int(block[0].split('_')[1])]}.{name}"
-        return (f"{name}.{LEAVES[leaf]}",)
-
-    return names_of
+    *block, layer, leaf = path
+    kind, number = layer.split("_")
+    name = f"{'conv' if kind == 'Conv' else 'bn'}{int(number) + 1}"
+    if block:
+        shortcut = 3 if backbone_name == "resnet50" else 2  # number of its convolution
+        if int(number) == shortcut:
+            name = f"downsample.{0 if kind == 'Conv' else 1}"
+        name = f"{blocks[int(block[0].split('_')[1])]}.{name}"
+    return f"{name}.{LEAVES[leaf]}"
