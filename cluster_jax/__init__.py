@@ -4,6 +4,11 @@ The estimators are here; their parts are functions in the packages `losses`, `sa
 `methods`, `clustering` and `metrics`. Each name is loaded where it is first used: importing
 `GridShift` loads neither JAX nor UMAP.
 
+Beneath, `data` loads, `training` has the step, the loop and its checkpoints (with the signals of a
+preemption), `evaluation` clusters and reports, `pipeline` joins them in a workdir and assigns new
+images (`pipeline.inference.place`), and `cli` has the commands. CONTRIBUTING.md tells where else
+something is.
+
 .. include:: ../README.md
 """
 

@@ -186,6 +186,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
     def predict(self, X: Images, *, k: int | None = None, level: float | None = None) -> NDArray:
         """Cluster of each image as in `labels_`, `[m]`, independent of the other images.
 
+        It is that of most of the nearest training images, see `pipeline.inference.place`.
         Files of a folder are read as in `transform`: unreadable ones have no label. With `k` or
         `level`, the group as in `cut`.
         """

@@ -1,4 +1,7 @@
-"""`cluster-jax predict --workdir=W --images=DIR`: assigns new images to clusters."""
+"""`cluster-jax predict --workdir=W --images=DIR`: assigns new images to clusters.
+
+`pipeline.inference.place` decides.
+"""
 
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,8 @@
 """Signals of a command: answered at once, whatever the main thread does; a second one ends at once.
 
 Python runs handlers in the main thread, and only once a call into compiled code returns: the
-compilation of a step can take a minute. So a thread of its own answers.
+compilation of a step can take a minute. So a thread of its own answers. Training handles them in
+`training.loop`, where it saves a step; exit codes are in `cli.exit_codes`.
 """
 
 import contextlib

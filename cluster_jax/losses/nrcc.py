@@ -1,4 +1,16 @@
-"""NRCC's regularizer: attract to the positives' neighborhood, repel from a third, sampled view."""
+"""NRCC's regularizer: attract to the positives' neighborhood, repel from a third, sampled view.
+
+In a loop of one's own it is a term of the loss. With projections `za` and `zb` of two views `a` and
+`b` by a network `apply`:
+
+    potential = samplers.similarity_potential(lambda x: apply(params, x), zb)
+    c, _ = samplers.sample(samplers.sghmc(potential), jax.random.split(key, len(a)), a)
+    regularizer = losses.nrcc_views(za, zb, za, zb, apply(params, c))
+    loss = losses.info_nce_views(za, zb) + 0.5 * regularizer
+
+The docstring of `cluster_jax.losses` has a whole training step, `experiments/tutorials/loop.md` a
+training.
+"""
 
 import functools
 

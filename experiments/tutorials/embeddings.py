@@ -69,16 +69,15 @@ print(f"accuracy of {len(placed)} new rows {accuracy(digits[new], placed):.2f}")
 # %% [markdown]
 # ## From the shell
 #
-# The same with a file (`.npy`, `.npz`, `.csv`, `.tsv`), such as
+# `cluster-jax cluster` does the same with a file: `.npy`, `.npz`, `.csv`, or `.tsv`.
 
 # %%
 np.save("x.npy", features)
 
 # %% [markdown]
-# The folder `out` gets a report with a map by UMAP,
-# `assignments.csv` with cluster, probability and second likeliest cluster of each row, and
-# `results.json`:
-#
 # ```bash
 # cluster-jax cluster --features=x.npy --workdir=out
 # ```
+#
+# The folder `out` gets a report with a map by UMAP, `assignments.csv` with cluster, probability and
+# second likeliest cluster of each row, and `results.json`.
