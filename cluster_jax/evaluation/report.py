@@ -162,9 +162,9 @@ def borderline(
 
 def _section_names(data: ReportData, tree: dict[str, Any] | None) -> list[str]:
     """The sections of the page; each has a template and an anchor of that name."""
-    has_labels = data.true_labels is not None
-    parts = dict(tree=tree, duplicates=data.duplicates, skipped=data.skipped, training=data.history)
-    parts |= {"bandwidth": data.clustering.curve, "labels": has_labels}
+    parts: dict[str, Any] = {"tree": tree, "duplicates": data.duplicates, "skipped": data.skipped}
+    parts |= {"training": data.history, "bandwidth": data.clustering.curve}
+    parts["labels"] = data.true_labels is not None
     return [name for name in SECTIONS if parts.get(name, True)]
 
 
