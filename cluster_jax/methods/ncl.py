@@ -133,14 +133,6 @@ class Config:
         checks.at_most("method.neighbors", self.neighbors, self.queue, "entries of the queue")
 
 
-class StartSteps(NamedTuple):
-    """Durations in steps: the ramp, and the time before contrast (NCL and SCL) and HNG begin."""
-
-    ramp: int
-    contrast: int
-    hng: int
-
-
 class NCLState(NamedTuple):
     """State of NCL.
 
@@ -195,12 +187,6 @@ def make(context: MethodContext, config: Config) -> Method:
     encoders.check_classifiers(context, "ncl", labeled=rows)
     for kind, count in (("labeled", rows), ("unlabeled", context.batch_size - rows)):
         checks.multiple("method.queue", config.queue, count, f"the {kind} rows of a batch")
-    per_epoch = context.steps_per_epoch
-    starts = StartSteps(
-        ramp=checks.steps("method.ramp", config.ramp, per_epoch),
-        contrast=checks.steps("method.contrast_from", config.contrast_from, per_epoch),
-        hng=checks.steps("method.hng.start", config.hng.start, per_epoch),
-    )
 
     def initial_state(batch_stats: PyTree) -> NCLState:
         z = jnp.zeros(context.network.features)
@@ -213,7 +199,7 @@ def make(context: MethodContext, config: Config) -> Method:
             jnp.zeros((config.classes, context.network.features)),
         )
 
-    loss = _loss(context, config, starts)
+    loss = _loss(context, config)
     classes = {LABELED: context.known_classes, NOVEL: config.classes}
     method = encoders.with_classifiers(context, loss, classes, initial_state)
     if config.head == "pairs":
@@ -260,8 +246,13 @@ class _View(NamedTuple):
     features: Array  # z [b, f]
 
 
-def _loss(context: MethodContext, config: Config, starts: StartSteps) -> base.Loss:
+def _loss(context: MethodContext, config: Config) -> base.Loss:
     """The sum (16) of the weighted terms."""
+    in_steps = functools.partial(checks.steps, steps_per_epoch=context.steps_per_epoch)
+    ramp = in_steps("method.ramp", config.ramp)
+    # Before these steps neither NCL nor SCL counts, and no negatives are generated.
+    contrast_from = in_steps("method.contrast_from", config.contrast_from)
+    hng_from = in_steps("method.hng.start", config.hng.start)
 
     def loss(
         params: PyTree, state: NCLState, batch: Batch, step: Array, key: Array, axis: Axis
@@ -284,11 +275,11 @@ def _loss(context: MethodContext, config: Config, starts: StartSteps) -> base.Lo
             "ce": ncl.cross_entropy(a.logits[:count], labeled["label"]),
             "bce": _novel_loss(config, state, pairs, a, b, unlabeled["index"], axis),
             "consistency": _consistency(config.consistency, a, b, count),
-            **_contrast(config, step >= starts.hng, state, a, b, labeled["label"], mix_keys),
+            **_contrast(config, step >= hng_from, state, a, b, labeled["label"], mix_keys),
         }
         dtype = a.features.dtype
-        active = (step >= starts.contrast).astype(dtype)
-        omega = ncl.ramp(step, consistency_weight=config.consistency_weight, length=starts.ramp)
+        active = (step >= contrast_from).astype(dtype)
+        omega = ncl.ramp(step, consistency_weight=config.consistency_weight, length=ramp)
         scales = {"consistency": omega.astype(dtype), "ncl": active, "scl": active}
         # A term of weight 0 is left out, not multiplied: its gradient may not be finite.
         value = sum(
