@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from io import StringIO
 from typing import Any, Self
 
+import numpy as np
 from etils import epath
 from ml_collections import ConfigDict
 from numpy.typing import ArrayLike, NDArray
@@ -25,9 +26,9 @@ from cluster_jax.data import datasets, splits
 from cluster_jax.data.datasets import DataConfig, Dataset
 from cluster_jax.evaluation import summary
 from cluster_jax.evaluation.report import write_report
-from cluster_jax.pipeline import export, inference
+from cluster_jax.pipeline import build, export, inference, outputs
 from cluster_jax.pipeline import run as pipeline
-from cluster_jax.pipeline.config import config_json
+from cluster_jax.pipeline.config import config_json, parse_config
 from cluster_jax.pipeline.inference import Assignment, Nearest, TrainedRun
 
 # A folder or file of images, or an array.
@@ -87,7 +88,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
     labels_: NDArray
     tree_: NDArray | None
     _run: TrainedRun
-    _memory: pipeline.InMemory | None  # The whole run, where it has no workdir.
+    _memory: outputs.InMemory | None  # The whole run, where it has no workdir.
     _embed: inference.Embed | None  # Restored on the first `transform`.
 
     def __init__(
@@ -128,8 +129,9 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             config.novel.update(classes=None, test_split=None, holdout=0.0)
         with self._quiet():
             if self.workdir is None:
-                memory = pipeline.run_in_memory(config, name, dataset)
-                if memory is not None:
+                parsed = parse_config(config, name)
+                if not build.trains(parsed):  # Only checkpoints need a workdir.
+                    memory = outputs.run_in_memory(parsed, dataset)
                     return self._set_run(memory.run, memory)
                 workdir = pathlib.Path(tempfile.mkdtemp(prefix="cluster_jax_"))
                 weakref.finalize(self, shutil.rmtree, workdir, ignore_errors=True)
@@ -200,12 +202,9 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         """
         check_is_fitted(self, "labels_")
         labels = None if k is None and level is None else self.cut(k=k, level=level)
-        if self._run.known:
-            return inference.classify(self._run, self.transform(X))
-        if self._is_kmeans:
-            return inference.place_kmeans(self._run, self.transform(X))
-        inference.check(self._run)
-        return inference.place(self._run, self.transform(X), labels)
+        if not self._is_kmeans:
+            inference.check(self._run)
+        return inference.place(self._run, self.transform(X), labels, by_kmeans=self._is_kmeans)
 
     def nearest(self, X: Images, n: int = 5) -> Nearest:
         """The `n` training images most similar to each image, see `inference.Nearest`.
@@ -241,7 +240,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise FileExistsError(f"path must be a new or empty folder; got {path}")
         if self._memory is not None:
-            pipeline.write_run(path, self._memory)
+            outputs.write_run(path, self._memory)
             self._write_parameters(path)
             return path
         assert self._run.workdir is not None
@@ -324,7 +323,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
                 self._run = self._memory.complete
         return self._run
 
-    def _set_run(self, run: TrainedRun, memory: pipeline.InMemory | None = None) -> Self:
+    def _set_run(self, run: TrainedRun, memory: outputs.InMemory | None = None) -> Self:
         """Sets the fitted attributes from a finished run."""
         self._run, self._memory, self._embed = run, memory, None
         self.files_ = inference.files(run)
@@ -333,10 +332,11 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             if doubt is not None:
                 warnings.warn(f"{doubt}; see the report's clusters", UserWarning, stacklevel=3)
         run = self._complete() if self._is_kmeans else run
-        made = inference.fitted(run, by_kmeans=self._is_kmeans)
-        self.labels_, self.probabilities_ = made.labels, made.probabilities
-        self.distances_, self.outliers_ = made.distances, made.outliers
-        self.n_clusters_, self.linkage_, self.tree_ = made.n_clusters, made.linkage, made.tree
+        made, self.n_clusters_ = inference.fitted(run, by_kmeans=self._is_kmeans)
+        labels = made.cluster_labels
+        self.labels_ = labels if run.known else labels.astype(np.int64)
+        self.probabilities_, self.linkage_, self.tree_ = made.probabilities, made.linkage, made.tree
+        self.distances_, self.outliers_ = made.distances.astype(np.float64), made.outliers
         return self
 
     @contextlib.contextmanager

@@ -22,6 +22,7 @@ from cluster_jax.cli import exit_codes
 from cluster_jax.core import devices
 from cluster_jax.core.checks import InputError
 from cluster_jax.pipeline import run as pipeline
+from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import config_json
 from cluster_jax.training.loop import Preempted
 from experiments import registry, results
@@ -141,7 +142,7 @@ def _measure(
         origin = {**shared, **module.PROVENANCE, "seed": seed, "seconds": seconds}
         return {"metrics": metrics, "provenance": origin}
     config = registry.build(run, seed, flags.data)
-    workdir = pipeline.default_workdir(config_json(config), run.config)
+    workdir = workdirs.default_workdir(config_json(config), run.config)
     found = pipeline.run_pipeline(config, flags.runs / workdir.name, run.config)
     origin = {**found["provenance"], **shared, "seconds": found["seconds"]}
     origin["config"] = run.config

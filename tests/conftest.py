@@ -195,7 +195,7 @@ def sharing(first, make):
     join, create = build._join, states.create
     # What follows from these is in the key, or has no effect on a step.
     left_out = {"seed": 0, "note": "", "data": None, "novel": None, "init_from": None}
-    left_out |= {"stages": {}, "train": None, "eval": None}
+    left_out |= {"stages": {}, "train": None, "eval": None, "name": "", "values": None}
     intervals = {"duration": "1 step", "log_every": 1, "checkpoint_every": 1}
     intervals |= {"keep_checkpoints": 1, "on_collapse": "warn"}
 
@@ -205,7 +205,7 @@ def sharing(first, make):
             return built
         run = built.training
         key = (
-            repr(dataclasses.replace(built.config, **left_out)),
+            repr({**vars(built.config), **left_out}),
             run.total_steps,
             dataclasses.replace(run.train, **intervals),
             *(dataset.size, dataset.shape),

@@ -190,7 +190,7 @@ def test_a_training_is_the_packages_own_command(tmp_path, monkeypatch):
     def run(argv, check):
         assert argv[1:3] == ["-m", "cluster_jax.main"]
         given, overrides = flags.parse(train._parser(), argv[3:])
-        config = parse_config(flags.read_config(given.config, overrides).config)
+        config = parse_config(flags.read_config(given.config, overrides)[0])
         assert (config.method.name, config.network.name) == ("ncc", "resnet18")
         assert config.data.name == "cifar10"
         workdir = pathlib.Path(given.workdir)

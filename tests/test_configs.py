@@ -12,7 +12,7 @@ from PIL import Image
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import config_names, find_config, load_config
 from cluster_jax.evaluation import options
-from cluster_jax.pipeline import build, stages
+from cluster_jax.pipeline import build
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline.config import config_json, parse_config
 from tests import toy
@@ -60,7 +60,7 @@ def test_config_builds(name, tmp_path, monkeypatch):
     assert build.trains(parse_config(config)) == (name != "images")
     if name == "images":
         return
-    for stage in stages.build_stages(parse_config(config), tmp_path, name, None):
+    for stage in pipeline.build_stages(parse_config(config, name), tmp_path, None):
         run = stage.training
         assert run.shape == (shape if config.embedder is None else (1280,))
 

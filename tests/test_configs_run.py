@@ -18,7 +18,7 @@ from cluster_jax.core import io
 from cluster_jax.core.config import config_names
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline.config import config_json
-from cluster_jax.training import log
+from cluster_jax.training import progress
 from tests import toy
 
 pytestmark = pytest.mark.usefixtures("one_device", "traced_once")
@@ -67,7 +67,7 @@ def run(config, name, folder):
     """Runs the config and checks its log."""
     results = pipeline.run_pipeline(config, folder / "run", name)
     for stage in ("run", *(f"run/stages/{stage}" for stage in config.stages)):
-        records = log.read(folder / stage)
+        records = progress.read_log(folder / stage)
         assert [r["step"] for r in records] == [1, 2]
         assert all(np.isfinite(v) for r in records for v in r.values())
     return results

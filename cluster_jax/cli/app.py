@@ -3,36 +3,33 @@
 import importlib
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from cluster_jax import __version__
 from cluster_jax.cli import exit_codes
 from cluster_jax.cli.flags import Parser
 
-# Name -> what the command does; `cluster_jax.cli.NAME` has its function `main(arguments)`.
-COMMANDS = {
-    "images": "find groups of photos by a pretrained network",
-    "train": "train a network on images and cluster them",
-    "embed": "write features of images by a pretrained network",
-    "cluster": "cluster embeddings of your own",
-    "export": "write the encoder of a run, to use without this package",
-    "report": "which images moved between two runs, or a run with corrections",
-    "plan": "plan a training on TPUs or GPUs before they are rented",
-    "predict": "assign new images to the clusters of a finished run",
-}
+# `cluster_jax.cli.NAME` has the function `main(arguments)`; its docstring says what it does.
+COMMANDS = ("images", "train", "embed", "cluster", "export", "report", "plan", "predict")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point; `arguments` are those of the process by default."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if arguments and arguments[0] in COMMANDS:
-        importlib.import_module(f"cluster_jax.cli.{arguments[0]}").main(arguments[1:])
+        _module(arguments[0]).main(arguments[1:])
         return
     with exit_codes.handle_errors():
         _parser().parse_args(arguments)
 
 
+def _module(command: str) -> Any:
+    return importlib.import_module(f"cluster_jax.cli.{command}")
+
+
 def _parser() -> Parser:
-    commands = "".join(f"  {name:<9} {text}\n" for name, text in COMMANDS.items())
+    texts = {name: str(_module(name).__doc__).partition("\n")[0] for name in COMMANDS}
+    commands = "".join(f"  {name:<9} {text}\n" for name, text in texts.items())
     parser = Parser(
         None,
         "Contrastive deep clustering of images without labels.",

@@ -1,4 +1,7 @@
-"""`cluster-jax cluster --features=x.npy [--labels=y.npy]`: clusters your own embeddings."""
+"""Clusters your own embeddings and writes assignments.csv, results.json and report.html.
+
+Labels are used to score the clusters, never to find them.
+"""
 
 import argparse
 import dataclasses
@@ -18,7 +21,7 @@ from cluster_jax.cli import exit_codes
 from cluster_jax.cli.flags import Parser
 from cluster_jax.clustering.reduce import METHODS
 from cluster_jax.clustering.smooth import METRICS
-from cluster_jax.core import io
+from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import tables
 from cluster_jax.data.shards import Shards
@@ -122,7 +125,7 @@ def _run(
     stem = pathlib.Path(flags.features).stem
     workdir = flags.workdir or workdirs.default_path("clusters", stem, config)
     workdir = epath.Path(workdir).expanduser()
-    previous = workdirs.claim(workdir, config, own_folder=True)
+    previous = workdirs.claim(workdir, config)
     if workdirs.agree(previous is not None, workdir) and previous is not None:
         _print(f"{workdir} is finished; choose another folder to run it again")
         return workdir, previous
@@ -188,19 +191,16 @@ def _cluster(
 ) -> tuple[Clustering, large.LargeClustering | None]:
     """Clusters; for features in shards those of the sample, and those of all rows."""
     known, all_rows = inputs.true_labels, None
-    try:
+    with checks.input_errors(ValueError):
         if inputs.shards is None:
             result = clusters.cluster(inputs.features.values, known, options, _print)
         else:
             all_rows = large.cluster_shards(inputs.shards, known, options, _print)
             result = all_rows.clustering
-    except ValueError as error:  # Features that an algorithm cannot use.
-        raise InputError(str(error)) from error
-    if inputs.labels is None:
-        return result, all_rows
-    names = inputs.labels.names
-    matching = {c: names[label] for c, label in result.metrics["matching"].items()}
-    return result._replace(metrics={**result.metrics, "matching": matching}), all_rows
+    if inputs.labels is not None:
+        names, matching = inputs.labels.names, result.metrics["matching"]
+        result.metrics["matching"] = {c: names[label] for c, label in matching.items()}
+    return result, all_rows
 
 
 def _provenance(
@@ -233,11 +233,7 @@ def _provenance(
 
 def _parser() -> Parser:
     """The flags, the only place where defaults are set."""
-    parser = Parser(
-        "cluster",
-        "Clusters embeddings and writes assignments.csv, results.json and report.html.\n"
-        "Labels are used to score the clusters, never to find them.",
-    )
+    parser = Parser("cluster", __doc__)
     add = parser.add_argument
     files = (
         "one row per vector: .npy, .npz, .csv or .tsv (with or without column titles and row "

@@ -1,4 +1,8 @@
-"""`cluster-jax embed --config=images --config.data.dir=DIR --out=FILE`: features of images."""
+"""Writes the features of images by a pretrained network into one file, or into shards.
+
+The configs for features train on the file (--config=simclr_features --config.data.dir=FILE). A run
+that was interrupted resumes.
+"""
 
 import pathlib
 import sys
@@ -13,13 +17,7 @@ from cluster_jax.core.checks import InputError
 
 
 def _parser() -> Parser:
-    parser = flags.config_parser(
-        "embed",
-        "Writes the features of images by a pretrained network, in a file that the configs for\n"
-        "features train on (--config=simclr_features --config.data.dir=FILE). A run that was\n"
-        "interrupted resumes.",
-        "--config.data.dir=DIR",
-    )
+    parser = flags.config_parser("embed", __doc__, "--config.data.dir=DIR")
     out = "the .npz file to write, or a folder, in which each process writes one .npy shard"
     parser.add_argument("--out", required=True, metavar="PATH", help=out)
     views = "augmented views of each image beside the image itself (default: 0)"
@@ -40,17 +38,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         config, _ = flags.read_config(given.config, overrides)
 
         from cluster_jax.core import devices
-        from cluster_jax.pipeline import feature_file
         from cluster_jax.pipeline.config import config_json
+        from cluster_jax.pipeline.embed import write_features
 
         logging.use_absl_handler()
         logging.set_verbosity(logging.WARNING)
         devices.use_cores(config.get("eval", {}).get("batch_size", 0))
         devices.join()
-        written = feature_file.write(config_json(config), given.out, given.views)
+        written = write_features(config_json(config), given.out, given.views)
         if written is None:  # the first process has written it
             return
-        for file, reason in written.skipped:
+        sides, skipped = written
+        for file, reason in skipped:
             sys.stdout.write(f"skipped {file} ({reason})\n")
-        shape = " x ".join(f"{n:,}" for n in written.shape)
+        shape = " x ".join(f"{n:,}" for n in sides)
         sys.stdout.write(f"features     {shape} in {given.out}\n")

@@ -1,4 +1,14 @@
-"""Exit codes and error messages of all commands."""
+"""Exit codes and error messages of all commands.
+
+exit codes:
+  0     success, also when the run in the workdir was already finished
+  1     failure: the training diverged, a file could not be written, out of memory
+  2     bad input: a flag, the config, the data or the workdir cannot be used
+  75    interrupted during training (Ctrl-C, SIGTERM), checkpoint saved, or by SIGTERM at
+        any time: the same command goes on from what is saved
+  130   interrupted outside training (Ctrl-C): the same command goes on from what is
+        saved
+"""
 
 import contextlib
 import os
@@ -18,16 +28,8 @@ BAD_INPUT = 2
 PREEMPTED = 75  # "Temporary failure" of sysexits.h: a scheduler may start the command again.
 INTERRUPTED = 130  # 128 + SIGINT, the convention of shells.
 
-HELP = f"""\
-exit codes:
-  {SUCCESS:<5} success, also when the run in the workdir was already finished
-  {FAILURE:<5} failure: the training diverged, a file could not be written, out of memory
-  {BAD_INPUT:<5} bad input: a flag, the config, the data or the workdir cannot be used
-  {PREEMPTED:<5} interrupted during training (Ctrl-C, SIGTERM), checkpoint saved, or by SIGTERM at
-        any time: the same command goes on from what is saved
-  {INTERRUPTED:<5} interrupted outside training (Ctrl-C): the same command goes on from what is
-        saved
-"""
+# The table above, with which the help of every command ends.
+HELP = str(__doc__).partition("\n\n")[2]
 
 
 @contextlib.contextmanager

@@ -1,4 +1,11 @@
-"""`cluster-jax export --workdir=W --out=FILE`: the encoder of a run without this package."""
+"""Writes the network of a finished run as StableHLO (jax.export).
+
+The file includes the weights and the standardization of images. Any program with JAX loads it,
+without this package:
+
+  encode = jax.export.deserialize(open(FILE, 'rb').read()).call
+  features = encode(images)
+"""
 
 import importlib.util
 import sys
@@ -13,13 +20,7 @@ _PLATFORMS = ("cpu", "cuda", "tpu")
 
 
 def _parser() -> Parser:
-    parser = Parser(
-        "export",
-        "Writes the network of a finished run as StableHLO (jax.export), with its weights and the\n"
-        "standardization of images. Any program with JAX loads it, without this package:\n\n"
-        "  encode = jax.export.deserialize(open(FILE, 'rb').read()).call\n"
-        "  features = encode(images)",
-    )
+    parser = Parser("export", __doc__)
     add = parser.add_argument
     add("--workdir", required=True, metavar="DIR", help="folder of a finished run on images")
     add("--out", required=True, metavar="FILE", help="file to write")
@@ -35,11 +36,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         import jax.numpy as jnp
         from jax import export
 
-        from cluster_jax.core import io
+        from cluster_jax.core import io, ops
         from cluster_jax.pipeline import inference
+        from cluster_jax.training import state as states
 
         run = inference.read(flags.workdir)
-        encode = jax.jit(inference.encoder(run))
+        if len(run.images["shape"]) == 2:
+            raise InputError("the run to export must be one on images; got a run on features")
+        encode = inference.encoder(run, states.make_mesh(1))
         height, width, channels = run.images["shape"]
         batch = export.symbolic_shape(f"b, {height}, {width}, {channels}")
         images = jax.ShapeDtypeStruct(batch, jnp.uint8)
@@ -48,7 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 "flatbuffers must be installed to write an encoder; got none: pip install "
                 "'cluster-jax[export]'"
             )
-        exported = export.export(encode, platforms=_PLATFORMS)(images)
+        unit_rows = jax.jit(lambda images: ops.l2_normalize(encode(images)))
+        exported = export.export(unit_rows, platforms=_PLATFORMS)(images)
         io.write(flags.out, bytes(exported.serialize()))
         columns = exported.out_avals[0].shape[1]
         interpolation = run.config.data.interpolation

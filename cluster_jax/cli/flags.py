@@ -5,7 +5,7 @@ import difflib
 import re
 import sys
 from collections.abc import Sequence
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from absl import flags
 from etils import epath
@@ -21,14 +21,14 @@ class Parser(argparse.ArgumentParser):
 
     Args:
         command: name of the subcommand; None: of `cluster-jax` itself.
-        description: what it does.
+        description: what it does, the docstring of its module.
         details: further text of the help, before the exit codes.
     """
 
-    def __init__(self, command: str | None, description: str, details: str = "") -> None:
+    def __init__(self, command: str | None, description: str | None, details: str = "") -> None:
         super().__init__(
             "cluster-jax" if command is None else f"cluster-jax {command}",
-            description=description,
+            description=(description or "").strip(),
             epilog=f"{details}{exit_codes.HELP}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
@@ -58,19 +58,12 @@ def check_output(path: str, *, may_be_folder: bool = False) -> None:
         raise InputError(f"--out must be a file; got the folder {path}")
 
 
-class NamedConfig(NamedTuple):
-    """A config with its overrides, and its bare name."""
-
-    config: ConfigDict
-    name: str
-
-
-def config_parser(command: str, description: str, example: str) -> Parser:
+def config_parser(command: str, description: str | None, example: str) -> Parser:
     """The parser of a command with `--config=NAME` and `--config.KEY=VALUE`.
 
     Args:
         command: name of the subcommand.
-        description: what it does.
+        description: what it does, the docstring of its module.
         example: a value of a config as a flag, for the help.
     """
     parser = Parser(command, description, "configs/base.py explains the keys of a config.\n\n")
@@ -95,7 +88,7 @@ def parse(parser: Parser, arguments: Sequence[str] | None) -> tuple[argparse.Nam
     return parsed, [*values, *others]
 
 
-def read_config(config: str, overrides: Sequence[str]) -> NamedConfig:
+def read_config(config: str, overrides: Sequence[str]) -> tuple[ConfigDict, str]:
     """Loads a config and sets the values of the flags `--config.KEY=VALUE`.
 
     Uses absl, which converts a value to the type that it has in the config.
@@ -103,6 +96,9 @@ def read_config(config: str, overrides: Sequence[str]) -> NamedConfig:
     Args:
         config: path or name of the config.
         overrides: the flags.
+
+    Returns:
+        The config, and its bare name.
 
     Raises:
         InputError: there is no such config, a flag is unknown, or its value cannot be used.
@@ -122,7 +118,7 @@ def read_config(config: str, overrides: Sequence[str]) -> NamedConfig:
         raise InputError(
             f"arguments must be flags such as --config.train.batch_size=128; got {unknown[0]!r}"
         )
-    return NamedConfig(values["config"].value, file.stem)
+    return values["config"].value, file.stem
 
 
 # Words of Python and absl for a value of another type -> what is wanted.

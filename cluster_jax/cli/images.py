@@ -1,4 +1,8 @@
-"""`cluster-jax images PHOTOS [--out=DIR] [--k=N] [--export=DIR] [--open]`: clusters photos."""
+"""Finds groups of similar photos, and how many there are.
+
+Writes report.html, assignments.csv and results.json. A pretrained network embeds the photos;
+nothing is trained, and subfolders are used only to score.
+"""
 
 import pathlib
 import sys
@@ -22,13 +26,8 @@ _ARGUMENTS = {"data.dir": "PHOTOS", "eval.k ": "--k "}
 
 
 def _parser() -> Parser:
-    parser = Parser(
-        "images",
-        "Finds groups of similar photos, and how many there are, and writes report.html,\n"
-        "assignments.csv and results.json. A pretrained network embeds the photos; nothing is\n"
-        "trained, and subfolders are used only to score.",
-        "configs/base.py explains the keys of a config; this command has those of images.\n\n",
-    )
+    details = "configs/base.py explains the keys of a config; this command has those of images.\n\n"
+    parser = Parser("images", __doc__, details)
     add = parser.add_argument
     add("photos", metavar="PHOTOS", help="folder of images, or a .npy or .npz file of them")
     add("--out", metavar="DIR", help="folder of the results (default: runs/images-HASH)")
@@ -68,14 +67,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
             overrides.append("--config.data.name=arrays")
         if given.k is not None:
             overrides.append(f"--config.eval.k={given.k}")
-        named = flags.read_config("images", overrides)
+        config = flags.read_config("images", overrides)
 
         from cluster_jax.cli import train
         from cluster_jax.core import io
         from cluster_jax.pipeline import workdir as workdirs
 
         try:
-            workdir = train.run(named, given.out, given.export)
+            workdir = train.run(*config, given.out, given.export)
         except InputError as error:
             sentence = str(error)
             for key, argument in _ARGUMENTS.items():

@@ -1,4 +1,8 @@
-"""`cluster-jax plan --config=NAME --topology=v5e:16x16`: plans a training without its devices."""
+"""Plans a training on TPUs or GPUs that are not there.
+
+Compiles the training step of a config, and prints memory, operations, communication and a roofline
+estimate of the time. For GPUs it counts operations only. Nothing is trained and no data are read.
+"""
 
 import os
 import sys
@@ -25,13 +29,7 @@ _ENVIRONMENT = {
 
 
 def _parser() -> Parser:
-    parser = flags.config_parser(
-        "plan",
-        "Compiles the training step of a config for TPUs that are not there, and prints memory,\n"
-        "operations, communication and a roofline estimate of the time. For GPUs it counts\n"
-        "operations only. Nothing is trained and no data are read.",
-        "--config.train.batch_size=2048",
-    )
+    parser = flags.config_parser("plan", __doc__, "--config.train.batch_size=2048")
     slices = "a TPU slice (v5e:4x4, v5p:2x2x2, v6e:4x4) or GPUs (a100:8, h100:8, h200:8)"
     parser.add_argument("--topology", required=True, metavar="NAME", help=slices)
     images = f"number of training images (default: {_IMAGES:,})"

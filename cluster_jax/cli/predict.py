@@ -1,6 +1,8 @@
-"""`cluster-jax predict --workdir=W --images=DIR`: assigns new images to clusters.
+"""Assigns new images to the clusters of a finished run and writes predictions.csv.
 
-`pipeline.inference.place` decides.
+The table has the image, its cluster, the distance to its center (with GridShift in bandwidths), and
+is_novel, whether the image is unlike all training images. After novel class discovery, the class
+(the name of a known one, or for example "novel 2") replaces cluster and distance.
 """
 
 import sys
@@ -14,13 +16,7 @@ from cluster_jax.cli.flags import Parser
 
 
 def _parser() -> Parser:
-    parser = Parser(
-        "predict",
-        "Assigns new images to the clusters of a finished run and writes predictions.csv: image,\n"
-        "cluster, distance to its center (with GridShift in bandwidths), and is_novel, whether\n"
-        "the image is unlike all training images. After novel class discovery, the class (the\n"
-        'name of a known one, or for example "novel 2") replaces cluster and distance.',
-    )
+    parser = Parser("predict", __doc__)
     add = parser.add_argument
     add("--workdir", required=True, metavar="DIR", help="folder of a finished run")
     images = "folder, image file, .npy or .npz; of a run on features .npy, .npz or .csv"

@@ -1,4 +1,9 @@
-"""`cluster-jax report`: compares the clusters of two runs, or corrects those of one."""
+"""Compares the clusters of two runs, or corrects those of one.
+
+Matches the clusters of two runs on the same images one to one, and lists the images that moved,
+from where to where. Or, with --corrections, applies to one run what was corrected in its
+report.html.
+"""
 
 import argparse
 import sys
@@ -15,12 +20,7 @@ from cluster_jax.pipeline import workdir as workdirs
 
 
 def _parser() -> Parser:
-    parser = Parser(
-        "report",
-        "Compares two runs on the same images: matches their clusters one to one, and lists the\n"
-        "images that moved, from where to where. Or, with --corrections, applies to one run what\n"
-        "was corrected in its report.html.",
-    )
+    parser = Parser("report", __doc__)
     add = parser.add_argument
     add("before", metavar="BEFORE", help="workdir of a run, or folder of `cluster`")
     add("after", metavar="AFTER", nargs="?", help="workdir of another run")

@@ -1,4 +1,8 @@
-"""`cluster-jax train --config=NAME [--workdir=DIR] [--config.KEY=VALUE ...]`: trains."""
+"""Trains a network on images and clusters them.
+
+Writes assignments.csv, results.json and report.html. A run that was interrupted resumes from its
+last checkpoint.
+"""
 
 import math
 import sys
@@ -6,13 +10,15 @@ from collections.abc import Sequence
 
 from absl import logging
 from etils import epath
+from ml_collections import ConfigDict
 
 from cluster_jax.cli import exit_codes, flags
-from cluster_jax.cli.flags import NamedConfig, Parser
+from cluster_jax.cli.flags import Parser
 
 
 def run(
-    named: NamedConfig,
+    config: ConfigDict,
+    name: str,
     workdir: epath.PathLike | None,
     export_folder: str | None,
     *,
@@ -21,7 +27,8 @@ def run(
     """Runs a config: trains, embeds, clusters, and writes the report.
 
     Args:
-        named: the config.
+        config: the config.
+        name: its name.
         workdir: folder of the run; None: `runs/NAME-HASH`.
         export_folder: new folder for links to the images, one folder per cluster; or None.
         cut_short: see `run_pipeline`.
@@ -34,15 +41,15 @@ def run(
     from cluster_jax.core import devices
     from cluster_jax.pipeline import export
     from cluster_jax.pipeline import run as pipeline
+    from cluster_jax.pipeline import workdir as workdirs
     from cluster_jax.pipeline.config import config_json
 
-    config, name = named
     logging.use_absl_handler()
     logging.set_verbosity(logging.WARNING)
     train = config.get("train", {})
     devices.use_cores(math.gcd(train.get("batch_size", 0), train.get("labeled_batch_size") or 0))
     devices.distribute()
-    workdir = workdir or pipeline.default_workdir(config_json(config), name)
+    workdir = workdir or workdirs.default_workdir(config_json(config), name)
     workdir = epath.Path(workdir).expanduser()
     if export_folder is not None:
         export.check_has_images(config.data.name)
@@ -56,12 +63,7 @@ def run(
 
 
 def _parser() -> Parser:
-    parser = flags.config_parser(
-        "train",
-        "Trains a network on images, clusters them and writes assignments.csv, results.json and\n"
-        "report.html. A run that was interrupted resumes from its last checkpoint.",
-        "--config.train.batch_size=128",
-    )
+    parser = flags.config_parser("train", __doc__, "--config.train.batch_size=128")
     add = parser.add_argument
     add("--workdir", metavar="DIR", help="folder of the run (default: runs/NAME-HASH)")
     now = "evaluate the newest checkpoint of an unfinished training; without it, trains on"
@@ -75,5 +77,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point; `arguments` are those of the process by default."""
     with exit_codes.handle_errors():
         given, overrides = flags.parse(_parser(), arguments)
-        named = flags.read_config(given.config, overrides)
-        run(named, given.workdir, given.export, cut_short=given.cut_short)
+        config = flags.read_config(given.config, overrides)
+        run(*config, given.workdir, given.export, cut_short=given.cut_short)

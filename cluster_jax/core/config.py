@@ -129,13 +129,14 @@ def parse_section(cls: type[Section], name: str, values: Mapping[str, Any]) -> S
     Every value must have the type of its field. One of type `Annotated[type, check]` is also
     checked by `check(name, value)`, see `core.checks`, one of type `Literal` by its choices.
     `__post_init__` checks what concerns several fields. A
-    field whose type is a dataclass (or optionally one) is parsed as a nested section. Lists become
-    tuples, because JSON turns tuples into lists.
+    field whose type is a dataclass (or optionally one) is parsed as a nested section, unless its
+    value is parsed already. Lists become tuples, because JSON turns tuples into lists.
 
     Args:
         cls: frozen dataclass with a field for each key of the section; its default values, if it
             has any, are not used.
-        name: name of the section for messages, such as "train" or "eval.kmeans".
+        name: name of the section for messages, such as "train" or "eval.kmeans"; "" for the whole
+            config.
         values: the section's keys and values.
 
     Raises:
@@ -150,12 +151,13 @@ def parse_section(cls: type[Section], name: str, values: Mapping[str, Any]) -> S
     check_keys(name, keys, values)
     parsed = {}
     for key in keys:
-        value = values[key]
-        nested = [t for t in (hints[key], *typing.get_args(hints[key])) if is_section(t)]
-        if nested and value is not None:
-            value = parse_section(nested[0], f"{name}.{key}", value)
+        value, hint, label = values[key], hints[key], f"{name}.{key}".removeprefix(".")
+        types_of_key = typing.get_args(hint) if _is_union(hint) else (hint,)
+        nested = [t for t in types_of_key if is_section(t)]
+        if nested and value is not None and not is_section(type(value)):
+            value = parse_section(nested[0], label, value)
         parsed[key] = tuple(value) if isinstance(value, list) else value
-        _check_value(f"{name}.{key}", parsed[key], hints[key])
+        _check_value(label, parsed[key], hint)
     return cls(**parsed)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from absl import logging
 from etils import epath
 
-from cluster_jax.core import limits
+from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
 
 CHECKSUM = "checksum"
@@ -117,7 +117,7 @@ def read_arrays(path: epath.PathLike) -> dict[str, np.ndarray]:
         DamagedFile: it is not what was written.
     """
     content = _checked(path)
-    limits.check_archive(path, io.BytesIO(content))
+    checks.check_archive(path, io.BytesIO(content))
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as file:
             return {name: file[name] for name in file.files}

@@ -15,7 +15,7 @@ import numpy as np
 from etils import epath
 from numpy.typing import ArrayLike, NDArray
 
-from cluster_jax.core import limits
+from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
 from cluster_jax.data.shards import Shards
 
@@ -179,7 +179,7 @@ def read_arrays(
     file = _file(path, (".npy", ".npz"))
     try:
         with file.open("rb") as stream:
-            limits.check_archive(path, stream)
+            checks.check_archive(path, stream)
             loaded = np.load(stream, allow_pickle=False)
             if isinstance(loaded, np.ndarray):
                 return loaded, {}

@@ -1,9 +1,8 @@
 """Builds a run from its config: data, method and optimizer, checked together."""
 
-import contextlib
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -12,7 +11,7 @@ import numpy as np
 from etils import epath
 from jax.sharding import Mesh
 
-from cluster_jax.core import checks, io, limits
+from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import batches, datasets, features, host_crops, splits, views
 from cluster_jax.data.datasets import Dataset
@@ -23,11 +22,10 @@ from cluster_jax.methods import base
 from cluster_jax.methods.base import Method, MethodContext
 from cluster_jax.methods.wrappers.nrcc import with_nrcc
 from cluster_jax.nets import network
-from cluster_jax.pipeline.config import RunConfig
-from cluster_jax.training import checkpoint, optim
+from cluster_jax.pipeline.config import MADE_ALREADY, RunConfig
+from cluster_jax.training import optim
 from cluster_jax.training import state as states
-from cluster_jax.training.config import TrainConfig, TrainingRun
-from cluster_jax.training.state import State
+from cluster_jax.training.state import State, TrainConfig, TrainingRun
 from cluster_jax.training.step import make_step
 
 
@@ -52,25 +50,18 @@ class BuiltRun(NamedTuple):
         config: see `Inputs`.
         training: everything that the training needs, except its state.
         test: see `Inputs`.
-        name: of the stage, for messages.
         workdir: folder of its files.
     """
 
     config: RunConfig
     training: TrainingRun
     test: Dataset | None
-    name: str = ""
     workdir: epath.Path = epath.Path()
 
     @property
     def inputs(self) -> Inputs:
         """The images of the run."""
         return Inputs(self.config, self.training.dataset, self.test)
-
-    @property
-    def checkpoints(self) -> epath.Path:
-        """Folder of its checkpoints."""
-        return self.workdir / checkpoint.FOLDER
 
 
 def load_inputs(
@@ -87,7 +78,7 @@ def load_inputs(
     Raises:
         InputError: the config is inconsistent, or the data cannot be used.
     """
-    with _input_errors(config):
+    with checks.input_errors(ValueError, TypeError, OSError):
         if dataset is None:
             dataset, test = splits.load(config.data, config.novel)
         known = dataset.known
@@ -96,11 +87,7 @@ def load_inputs(
             options.check_k(key, k, num_clustered, "images to cluster")
         dataset, test = _channels(config, dataset), test and _channels(config, test)
         if not dataset.has_images:
-            if config.network.weights is not None:
-                raise InputError(
-                    "network.weights must be None for features, which a network has made already; "
-                    f"got {config.network.weights!r}"
-                )
+            checks.none("network.weights", config.network.weights, MADE_ALREADY)
             dataset = features.with_neighbors(dataset, config.feature_views.searched)
         classes = config.method.novel_classes
         if classes is not None and 0 < num_clustered < classes:
@@ -129,7 +116,7 @@ def build_run(
     Raises:
         InputError: the config is inconsistent, or the data cannot be used.
     """
-    with _input_errors(config):
+    with checks.input_errors(ValueError, TypeError, OSError):
         mesh = states.make_mesh()
         states.check_batch(config.train.batch_size, mesh)
         built = _join(load_inputs(config, dataset, test), mesh)
@@ -145,17 +132,6 @@ def _channels(config: RunConfig, images: Dataset) -> Dataset:
     if config.network.weights is not None and images.has_images:
         return with_channels(images, 3)
     return images
-
-
-@contextlib.contextmanager
-def _input_errors(config: RunConfig) -> Iterator[None]:
-    """Converts errors of data and libraries that a config can cause to an `InputError`."""
-    try:
-        yield
-    except InputError:
-        raise
-    except (ValueError, TypeError, OSError) as error:
-        raise InputError(str(error)) from error
 
 
 def describe_images(inputs: Inputs) -> dict[str, Any]:
@@ -325,32 +301,28 @@ def abstract_state(run: TrainingRun) -> State:
 
 
 def _method(config: RunConfig, context: MethodContext) -> Method:
-    name = config.method.name
+    name, net = config.method.name, config.network
     method = base.build(name, config.method.config, context)
-    two_view = isinstance(method, base.TwoView)
-    if two_view and context.labeled_batch_size is not None:
-        raise InputError(
-            f"train.labeled_batch_size must be None for {name}, which takes no labels; got "
-            f"{context.labeled_batch_size}"
-        )
-    if not two_view and config.network.norm == "local":
+    if isinstance(method, base.TwoView):
+        labeled = context.labeled_batch_size
+        checks.none("train.labeled_batch_size", labeled, f"{name}, which takes no labels")
+        if not config.nrcc.weight:
+            return base.as_method(method)
+        if not context.network.any_size:
+            where = f"the network {net.name}, which does not average its last feature map"
+            checks.none("nrcc.resolution", config.nrcc.resolution, where)
+        return with_nrcc(method, config.nrcc)
+    if net.norm == "local":
         raise InputError(
             f"network.norm must be 'sync' for the method {name}, whose forward pass joins several "
             "parts of a batch that groups would mix; got 'local'"
         )
-    if not config.nrcc.weight:
-        return base.as_method(method) if isinstance(method, base.TwoView) else method
-    if not isinstance(method, base.TwoView):
+    if config.nrcc.weight:
         raise InputError(
             f"nrcc.weight must be 0 for the method {name}, which is not a two-view method; "
             f"got {config.nrcc.weight}"
         )
-    if config.nrcc.resolution is not None and not context.network.any_size:
-        raise InputError(
-            f"nrcc.resolution must be None for the network {config.network.name}, which does not "
-            f"average its last feature map; got {config.nrcc.resolution}"
-        )
-    return with_nrcc(method, config.nrcc)
+    return method
 
 
 def try_step(run: TrainingRun) -> None:
@@ -379,7 +351,7 @@ def _check_memory(run: TrainingRun, state: Any) -> None:
     }
     largest = max(sizes, key=lambda name: sizes[name])
     copies = run.mesh.size if jax.default_backend() == "cpu" else 1
-    limits.check_memory(
+    checks.check_memory(
         "the network and the method",
         f"{largest} of {sizes[largest] / 1e9:,.1f} GB",
         copies * sum(sizes.values()),

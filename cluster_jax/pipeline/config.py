@@ -1,16 +1,16 @@
 """The full config of a run, parsed into checked and typed sections."""
 
 import dataclasses
-import typing
+import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from etils import epath
 from ml_collections import ConfigDict
 
-from cluster_jax.core import checks, io, limits
+from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
-from cluster_jax.core.config import check_keys, is_section, parse_section
+from cluster_jax.core.config import check_keys, parse_section
 from cluster_jax.data.datasets import DataConfig
 from cluster_jax.data.features import FeatureViewsConfig
 from cluster_jax.data.splits import NovelConfig
@@ -22,8 +22,8 @@ from cluster_jax.methods.wrappers.nrcc import NRCCConfig
 from cluster_jax.nets.config import EmbedderConfig, NetworkConfig
 from cluster_jax.nets.pretrained import weights
 from cluster_jax.pipeline import workdir as workdirs
-from cluster_jax.training.config import TrainConfig
 from cluster_jax.training.optim import OptimizerConfig
+from cluster_jax.training.state import TrainConfig
 
 # Keys that a stage cannot change: all stages train on the same images, and only the last one is
 # evaluated.
@@ -31,6 +31,9 @@ SHARED = (
     *("seed", "note", "data", "embedder", "feature_views", "novel", "eval"),
     *("stages", "init_from"),
 )
+
+# Words of errors.
+MADE_ALREADY = "features, which a network has made already"
 
 # Section -> config key -> field of `weights.Preprocessing`, which belongs to pretrained weights.
 _PREPARED = {
@@ -77,9 +80,11 @@ class RunConfig:
         embedder: None where the network trains on the images, or on features of a file.
         stages: name -> config of each earlier training stage, in order.
         init_from: workdir of the run whose network is the starting point, or None.
+        name: name of the config or of the stage, for messages and the title of the report.
+        values: the whole config as JSON values, as in `config.json`.
     """
 
-    seed: int
+    seed: Annotated[int, functools.partial(checks.whole, least=0, most=2**32 - 1)]
     note: str
     data: DataConfig
     augment: AugmentConfig
@@ -94,14 +99,25 @@ class RunConfig:
     optimizer: OptimizerConfig
     train: TrainConfig
     eval: EvalConfig
+    name: str
+    values: Mapping[str, Any] = dataclasses.field(repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        checks.whole("seed", self.seed, 0, 2**32 - 1)
-        checks.text("note", self.note)
-        if self.embedder is not None and self.data.name == "features":
+        if self.data.name == "features":
+            checks.none("embedder", self.embedder and self.embedder.name, MADE_ALREADY)
+        batch, labeled = self.train.batch_size, self.train.labeled_batch_size or 0
+        if labeled > batch:
             raise InputError(
-                "embedder must be None for features, which a network has made already; got "
-                f"{self.embedder.name!r}"
+                f"train.labeled_batch_size must be at most train.batch_size, {batch}; got {labeled}"
+            )
+        image, view = self.data.image_size, self.augment.size
+        images = min(batch, self.data.limit or batch)
+        for name, size, width in (("data.image_size", image, 3), ("augment.size", view, 12)):
+            checks.check_memory(
+                f"{name} and train.batch_size",
+                f"{size} and {batch}",
+                width * (size or 0) ** 2 * images,
+                "a batch",
             )
 
 
@@ -139,51 +155,24 @@ def _with_preprocessing(values: dict[str, Any]) -> dict[str, Any]:
     return filled
 
 
-def parse_config(config: ConfigDict | Mapping[str, Any]) -> RunConfig:
+def parse_config(config: ConfigDict | Mapping[str, Any], name: str = "run") -> RunConfig:
     """Parses a config into typed sections.
 
+    Args:
+        config: the config.
+        name: its name, see `RunConfig`.
+
     Raises:
-        InputError: a key is missing or unknown, or a value is out of range.
+        InputError: a key is missing or unknown, a value is out of range, or a batch has too many
+            labeled images or does not fit into memory.
     """
     values = config_json(config)
-    check_keys("", [field.name for field in dataclasses.fields(RunConfig)], values)
-    stages, embedder = _parse_stages(values), values["embedder"]
-    sections = {
-        name: parse_section(cls, name, values[name])
-        for name, cls in typing.get_type_hints(RunConfig).items()
-        if is_section(cls) and cls is not MethodSection
-    }
-    if embedder is not None:
-        embedder = parse_section(EmbedderConfig, "embedder", embedder)
-    parsed = RunConfig(
-        seed=values["seed"],
-        note=values["note"],
-        init_from=values["init_from"],
-        stages=stages,
-        embedder=embedder,
-        method=_method(values["method"]),
-        **sections,
-    )
-    _check_batch(parsed)
-    return parsed
-
-
-def _check_batch(config: RunConfig) -> None:
-    """Raises an `InputError` if a batch has too many labeled images, or alone does not fit."""
-    batch, image, view = config.train.batch_size, config.data.image_size, config.augment.size
-    labeled = config.train.labeled_batch_size or 0
-    if labeled > batch:
-        raise InputError(
-            f"train.labeled_batch_size must be at most train.batch_size, {batch}; got {labeled}"
-        )
-    images = min(batch, config.data.limit or batch)
-    for name, size, width in (("data.image_size", image, 3), ("augment.size", view, 12)):
-        limits.check_memory(
-            f"{name} and train.batch_size",
-            f"{size} and {batch}",
-            width * (size or 0) ** 2 * images,
-            "a batch",
-        )
+    own = ("name", "values")
+    keys = [field.name for field in dataclasses.fields(RunConfig) if field.name not in own]
+    check_keys("", keys, values)
+    stages, method = _parse_stages(values), _method(values["method"])
+    parsed = {**values, "stages": stages, "method": method, "name": name, "values": values}
+    return parse_section(RunConfig, "", parsed)
 
 
 def read_config(workdir: epath.Path) -> RunConfig:
@@ -231,7 +220,7 @@ def _parse_stages(values: Mapping[str, Any]) -> dict[str, RunConfig]:
             raise InputError(f"missing config key stages.{name}.method")
         own = {"stages": {}, "init_from": None, "method": changes["method"]}
         try:
-            stages[name] = parse_config({**_merged(values, changes), **own})
+            stages[name] = parse_config({**_merged(values, changes), **own}, name)
         except InputError as error:
             raise InputError(f"in stages.{name}: {error}") from error
     return stages

@@ -1,17 +1,26 @@
 """Embeds a data set by a network: a trained one (`forward_of`), or a frozen one (`pretrained`).
 
 The section `embedder` of a config trains on features by a frozen network, also of random views.
+
+A long embedding is kept in parts, from which an interrupted one resumes. A part is a file with the
+rows of consecutive batches. It is written whenever `SECONDS` have passed since the last part, so
+that a short embedding writes none, and on Ctrl-C and SIGTERM. The rows of a resumed embedding are
+bit for bit those of one without an interruption.
 """
 
+import contextlib
 import dataclasses
 import functools
+import json
 import sys
+import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from absl import logging
 from etils import epath
 from jax import Array
 from jax.experimental import multihost_utils
@@ -19,27 +28,194 @@ from jax.sharding import Mesh
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from cluster_jax.core import io
+from cluster_jax.core import interrupt, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import batches, features
 from cluster_jax.data import views as data_views
 from cluster_jax.data.datasets import Dataset
-from cluster_jax.data.images import without
+from cluster_jax.data.images import select, without
+from cluster_jax.data.splits import NovelConfig
 from cluster_jax.methods.base import Method, image_keys
 from cluster_jax.nets import network
 from cluster_jax.nets.pretrained import weights
-from cluster_jax.pipeline import parts
+from cluster_jax.pipeline import build
 from cluster_jax.pipeline import workdir as workdirs
-from cluster_jax.pipeline.build import BuiltRun
-from cluster_jax.pipeline.config import RunConfig
-from cluster_jax.pipeline.parts import Parts
+from cluster_jax.pipeline.build import BuiltRun, Inputs
+from cluster_jax.pipeline.config import RunConfig, parse_config
+from cluster_jax.training import checkpoint
 from cluster_jax.training import state as states
 
+# Seconds of work that a kill can lose.
+SECONDS = 20.0
+
+# Name -> rows of one batch.
+Batch = dict[str, np.ndarray]
 # (images uint8 [b, H, W, C], their indices int32 [b]), both sharded over the mesh -> name -> rows
 # [b, ...] on every device.
 Forward = Callable[[Array, Array], Mapping[str, Any]]
 # Entry of an embedding, bool [n]: rows of images that stand in for unreadable files.
 UNREADABLE = "unreadable"
+
+
+class Parts(NamedTuple):
+    """Location and identity of the parts of an embedding.
+
+    Attributes:
+        file: the file or folder that is written once all parts are there.
+        fingerprint: ASCII text that identifies network and images; parts with another fingerprint
+            are made again.
+    """
+
+    file: epath.Path
+    fingerprint: str
+
+    @property
+    def folder(self) -> epath.Path:
+        """The folder of the parts, beside the file; need not exist."""
+        return self.file.parent / f"{self.file.name}.parts"
+
+    def finish(self, arrays: Mapping[str, np.ndarray], fingerprint: str) -> None:
+        """Writes the file, which takes the place of its parts; the first process alone does."""
+        if jax.process_index() == 0:
+            io.write_arrays(self.file, arrays, fingerprint)
+            self.remove()
+
+    def remove(self) -> None:
+        """Deletes the parts, and their folder if nothing else is in it."""
+        # A kill may have left the temporary file of a part, which has a dot before its name.
+        for pattern in ("part_*", ".part_*", "share_*.npz"):
+            for file in self.folder.glob(pattern):
+                file.unlink()
+        if self.folder.exists() and not any(self.folder.iterdir()):
+            self.folder.rmdir()
+
+
+def collect(
+    parts: Parts | None,
+    embed_from: Callable[[int], Generator[Batch]],
+    *,
+    together: bool = True,
+) -> Batch:
+    """Collects the rows of an embedding: those of finished parts, then those of later batches.
+
+    Args:
+        parts: location of the parts; None: nothing is written.
+        embed_from: yields the batches from a given row on, in order.
+        together: whether all processes call this together and get the same rows: they start with
+            the same row, and the first process alone writes. Otherwise each has rows of its own.
+
+    Returns:
+        Name -> rows.
+    """
+    batches = [] if parts is None else _read(parts, together)
+    writes = parts is not None and (jax.process_index() == 0 or not together)
+    start = _count(batches)
+    written, since = len(batches), time.monotonic()  # how many are in files
+
+    def write() -> None:
+        nonlocal written, since
+        if parts is not None and writes and written < len(batches):
+            parts.folder.mkdir(exist_ok=True)
+            file = _file(parts, _count(batches[:written]))
+            # A fast device would wait for a compression.
+            io.write_arrays(file, _joined(batches[written:]), parts.fingerprint, compressed=False)
+        written, since = len(batches), time.monotonic()
+
+    try:
+        with contextlib.closing(embed_from(start)) as stream:
+            for batch in stream:
+                batches.append(batch)
+                if time.monotonic() - since > SECONDS:
+                    write()
+    except (KeyboardInterrupt, interrupt.Terminated):
+        write()
+        raise
+    return _joined(batches)
+
+
+def share(count: int, step: int) -> range:
+    """The rows of `count` that this process makes: consecutive ones, whole steps if there are many.
+
+    Raises:
+        InputError: there are fewer rows than processes.
+    """
+    process, processes = jax.process_index(), jax.process_count()
+    if count < processes:
+        raise InputError(
+            f"images must be at least one for each of {processes} processes; got {count}"
+        )
+    step = min(step, count // processes)
+    steps = -(-count // step)
+    bounds = (min(count, steps * i // processes * step) for i in (process, process + 1))
+    return range(*bounds)
+
+
+def shared(parts: Parts, make: Callable[[Parts], Batch]) -> Batch | None:
+    """Rows of which each process makes a share, joined in the first process; None in the others.
+
+    A share that is done stays beside the parts of the others until the caller removes them, so that
+    the same command makes only what a process that died has left.
+
+    Args:
+        parts: location of shares and parts; all processes must see the same folder. The fingerprint
+            may be one of the share.
+        make: makes the share of this process; its argument is the place for parts of it.
+
+    Raises:
+        InputError: the processes see different folders.
+    """
+    processes = jax.process_count()
+    if processes == 1:
+        return make(parts)
+    files = [parts.folder / f"share_{i:05d}-of-{processes:05d}.npz" for i in range(processes)]
+    own = files[jax.process_index()]
+    if _read_file(parts, own) is None:
+        parts.folder.mkdir(exist_ok=True)
+        kept = parts._replace(file=own)
+        io.write_arrays(own, make(kept), parts.fingerprint, compressed=False)
+        kept.remove()
+    checkpoint.wait_for_all("shared")
+    if jax.process_index() != 0:
+        return None
+    missing = [file.name for file in files if not file.exists()]
+    if missing:
+        raise InputError(
+            f"{parts.folder} must be the same folder for all processes; got none of {missing[0]} "
+            "in it: choose an --out that all of them share"
+        )
+    return _joined([io.read_arrays(file) for file in files])
+
+
+def _read(parts: Parts, together: bool) -> list[Batch]:
+    """The parts from the first row on, without a gap, as far as all processes can read them."""
+    found: list[Batch] = []
+    while (batch := _read_file(parts, _file(parts, _count(found)))) is not None:
+        found.append(batch)
+    if together and jax.process_count() > 1:
+        found = found[: multihost_utils.process_allgather(np.int32(len(found))).min()]
+    return found
+
+
+def _read_file(parts: Parts, file: epath.Path) -> Batch | None:
+    """The rows in a file; None if there is none, or it was made from something else."""
+    try:
+        if file.exists() and io.read_fingerprint(file) == parts.fingerprint:
+            return io.read_arrays(file)
+    except io.DamagedFile as error:
+        logging.warning("%s is damaged (%s); making it again", file, error.reason)
+    return None
+
+
+def _file(parts: Parts, first: int) -> epath.Path:
+    return parts.folder / f"part_{first:012d}.npz"
+
+
+def _count(batches: Sequence[Batch]) -> int:
+    return sum(len(next(iter(batch.values()))) for batch in batches)
+
+
+def _joined(batches: Sequence[Batch]) -> Batch:
+    return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
 
 
 def forward_of(method: Method, params: Any, model_state: Any, mesh: Mesh) -> Forward:
@@ -92,7 +268,7 @@ def embed(
     if kept is not None:  # Rounding depends on which images are computed together.
         kept = kept._replace(fingerprint=f"{kept.fingerprint}:{batch_size}x{mesh.size}")
 
-    def embed_from(start: int) -> Generator[parts.Batch]:
+    def embed_from(start: int) -> Generator[Batch]:
         stream = batches.evaluation(
             wanted,
             batch_size=batch_size,
@@ -115,7 +291,7 @@ def embed(
                     computed = {**computed, UNREADABLE: _unreadable(dataset, index, together)}
                 yield {name: values[:count] for name, values in computed.items()}
 
-    embedded = parts.collect(kept, embed_from, together=together)
+    embedded = collect(kept, embed_from, together=together)
     if UNREADABLE in embedded and not embedded[UNREADABLE].any():
         del embedded[UNREADABLE]
     return embedded
@@ -204,9 +380,14 @@ def pretrained(config: RunConfig, channels: int, mesh: Mesh, views: int = 0) -> 
     return FrozenNetwork(forward, functools.partial(clean, backbone), states.checksum(loaded))
 
 
-def embed_images(
-    stages: Sequence[BuiltRun], fingerprint: str, guard: Callable[[], None]
-) -> list[BuiltRun]:
+def embed_frozen(inputs: Inputs, frozen: FrozenNetwork, kept: Parts | None = None) -> Batch:
+    """Embeds the images of a run by a pretrained network that nothing trains."""
+    size, mesh = inputs.config.eval.batch_size, states.make_mesh()
+    rows = embed(frozen.forward, inputs.dataset, batch_size=size, mesh=mesh, kept=kept)
+    return {"backbone": rows.pop("features")[:, 0], **rows}
+
+
+def embed_images(stages: Sequence[BuiltRun], fingerprint: str) -> list[BuiltRun]:
     """Embeds the images of a run and puts their features in place of the pending ones.
 
     Features are written to the workdir, and while they are made in parts, so that an interrupted
@@ -215,13 +396,13 @@ def embed_images(
     Args:
         stages: all stages of the run; they have the same images.
         fingerprint: of the run's config and images.
-        guard: raises if the workdir may not be written any longer.
 
     Raises:
         InputError: there is more than one process.
     """
     last = stages[-1]
-    if last.config.embedder is None:
+    config, mesh, embedder = last.config, last.training.mesh, last.config.embedder
+    if embedder is None:
         return list(stages)
     if jax.process_count() > 1:
         raise InputError(
@@ -230,8 +411,18 @@ def embed_images(
         )
 
     def filled(pending: Dataset, name: str) -> Dataset:
-        file = last.workdir / name
-        return _filled(last, pending, file, Parts(parts.folder_of(file), fingerprint, guard))
+        images = pending.features_of
+        assert images is not None  # the section embedder is set
+        kept = Parts(last.workdir / name, fingerprint)
+        if not kept.file.exists():
+            frozen = pretrained(config, images.shape[2], mesh, embedder.views)
+            size = config.eval.batch_size
+            made = embed(frozen.forward, images, batch_size=size, mesh=mesh, kept=kept)
+            kept.finish({"features": made["features"]}, "")
+        kept.remove()
+        values = io.read_arrays(kept.file)["features"]
+        dataset = features.of_images(images, values, config.data.cache_mb)
+        return features.with_neighbors(dataset, config.feature_views.searched)
 
     dataset = filled(last.training.dataset, workdirs.TRAIN_FEATURES)
     test = None if last.test is None else filled(last.test, workdirs.TEST_FEATURES)
@@ -241,45 +432,98 @@ def embed_images(
     ]
 
 
-def _filled(last: BuiltRun, pending: Dataset, file: epath.Path, kept: Parts) -> Dataset:
-    config, images = last.config, pending.features_of
-    assert images is not None  # the section embedder is set
-    assert config.embedder is not None
-    if file.exists():
-        values = io.read_arrays(file)["features"]
-    else:
-        mesh = last.training.mesh
-        network = pretrained(config, images.shape[2], mesh, config.embedder.views)
-        size = config.eval.batch_size
-        values = embed(network.forward, images, batch_size=size, mesh=mesh, kept=kept)["features"]
-        kept.guard()
-        io.write_arrays(file, {"features": values})
-    parts.remove(kept.folder)
-    dataset = features.of_images(images, values, config.data.cache_mb)
-    return features.with_neighbors(dataset, config.feature_views.searched)
+# Labels and names of the rows of all shards, in their folder.
+ROWS = "rows.npz"
 
 
-def for_new_images(config: RunConfig, channels: int, mesh: Mesh) -> Callable[[Dataset], Dataset]:
-    """A function from images to their features; the identity without a section `embedder`.
+def write_features(
+    values: Mapping[str, Any], out: epath.PathLike, views: int
+) -> tuple[tuple[int, ...], list[tuple[str, str]]] | None:
+    """Writes the features of every image and of augmented views of it.
 
-    The features of an image do not depend on the others if all calls of `fetch` ask for as many.
+    Of several processes each embeds a share of the images, of which files are decoded.
+
+    The file has `features` float32 `[n, d]`, or `[n, 1 + views, d]` with views, and where the
+    images have them `labels`, `label_names` and `files`. A folder has a `.npy` shard of features
+    from each process, and `rows.npz` with the others. Until all is complete, finished parts are in
+    the folder `OUT.parts`, from which the same call resumes.
 
     Args:
-        config: config of the run.
-        channels: of the images.
-        mesh: the devices; `fetch` of the features takes multiples of their number.
+        values: a config with `network.weights`, as JSON values.
+        out: the `.npz` file or the folder to write.
+        views: number of views of each image, augmented by the config's section `augment`.
+
+    Returns:
+        Shape of the features, and path and reason of each file that could not be read; None if
+        another process has written them.
+
+    Raises:
+        InputError: the config has no pretrained network, the file exists, or the folder has shards
+            of another number of processes.
     """
-    if config.embedder is None:
-        return lambda dataset: dataset
-    network = pretrained(config, channels, mesh)
-
-    def as_features(images: Dataset) -> Dataset:
-        def fetch(indices: NDArray) -> NDArray:
-            rows = network.forward(
-                jnp.asarray(images.fetch(indices)), jnp.asarray(indices, jnp.int32)
+    out, process, processes = epath.Path(out).expanduser(), jax.process_index(), jax.process_count()
+    in_shards = out.suffix != ".npz"
+    file = out / ROWS if in_shards else out
+    if file.exists():
+        raise InputError(f"--out must be new; got {out}, which exists")
+    shard = f"features-{process:05d}-of-{processes:05d}.npy"
+    if in_shards:
+        if views:
+            raise InputError(f"--views must be 0 for shards; got {views}: name an .npz file")
+        others = {*out.glob("*.npy")} - {*out.glob(f"*{shard[-13:]}")} if out.exists() else ()
+        if others:
+            raise InputError(
+                f"--out must be new, or have shards of as many processes, {processes}; got {out} "
+                f"with {min(others).name}"
             )
-            return features.of_images(images, rows["features"], 0).fetch(np.arange(len(indices)))
+    config = parse_config(values)
+    # All images, whatever a training would hold out.
+    config = dataclasses.replace(config, novel=NovelConfig(None, None, 0.0, 0))
+    if config.network.weights is None:
+        raise InputError(
+            "network.weights must be those of a pretrained network; got None: use the config "
+            "'images', or set them"
+        )
+    if processes > 1:  # Files are decoded by the process that embeds them.
+        config = dataclasses.replace(config, data=dataclasses.replace(config.data, cache_mb=0))
+    (config, dataset, _), mesh = build.load_inputs(config), states.make_mesh().local_mesh
+    kept = {key: values[key] for key in ("seed", "data", "augment", "network")}
+    images = workdirs.describe_images(dataset)
+    about = {**kept, "views": views, "images": images}
+    made_from = workdirs.fingerprint(json.dumps(io.plain(about), sort_keys=True).encode())
+    frozen = pretrained(config, dataset.shape[2], mesh, views)
+    batch_size = max(1, config.eval.batch_size // processes)
+    rows = share(dataset.size, batch_size)
 
-        return features.pending(images, 0, 1)._replace(fetch=fetch)
+    def make(kept: Parts) -> Batch:
+        embedded = embed(
+            frozen.forward, dataset, batch_size=batch_size, mesh=mesh, rows=rows, kept=kept
+        )
+        features = readable_rows(embedded)["features"]
+        features = features if views else features[:, 0]
+        own = select(dataset._replace(images=None), np.array(rows))
+        own = readable_images(own, embedded)
+        skipped = np.array(own.skipped, str).reshape(-1, 2)
+        arrays = {"shape": np.array([features.shape]), "skipped": skipped}
+        if in_shards:
+            out.mkdir(exist_ok=True)
+            partial = out / f".{shard}.partial"
+            with partial.open("wb") as content:
+                np.save(content, features)
+            partial.replace(out / shard)
+        else:
+            arrays["features"] = features
+        if own.labels is not None:
+            arrays["labels"] = own.labels
+        return arrays if own.sources is None else {**arrays, "files": np.array(own.sources)}
 
-    return as_features
+    parts = Parts(out, made_from)
+    arrays = shared(parts, make)
+    if arrays is None:
+        return None
+    shapes, skipped = arrays.pop("shape"), arrays.pop("skipped").tolist()
+    if dataset.label_names is not None:
+        arrays["label_names"] = np.array(dataset.label_names)
+    io.write_arrays(file, arrays)
+    parts.remove()
+    return (int(shapes[:, 0].sum()), *shapes[0, 1:].tolist()), skipped

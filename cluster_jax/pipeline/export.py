@@ -1,11 +1,12 @@
 """Folders of images by cluster: links to the source files, or PNG files of images without one."""
 
-import contextlib
+import collections
+import functools
 import os
 import pathlib
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,6 @@ from cluster_jax.data.images import Dataset
 from cluster_jax.pipeline import inference
 from cluster_jax.pipeline.inference import TrainedRun
 
-# Images without files that are fetched at a time.
-_BATCH = 256
 # Longest name of a folder; file systems allow 255 bytes, which are 63 characters at worst.
 _MAX_NAME = 60
 
@@ -91,29 +90,32 @@ def write(
     Raises:
         InputError: the folder cannot be used, or a source file does not exist any more.
     """
-    path = check(folder)
-    names = folder_names(labels)
+    path, names = check(folder), folder_names(labels)
     if sources is None or images is None:
         dataset = load()
         if dataset.size != len(labels):
             raise InputError(
                 f"the images must be those of the run, {len(labels):,}; got {dataset.size:,}"
             )
-        with _folders(path, names.values()):
-            _write_pixels(path, [names[label] for label in labels.tolist()], dataset)
-        return len(names)
-    root = epath.Path(images).expanduser()
-    files = [root / source for source in sources]
-    for file in files:
-        if not file.exists():
-            raise InputError(f"the source images must still exist to be exported; {file} does not")
-    with _folders(path, names.values()):
-        used: dict[str, set[str]] = {name: set() for name in names.values()}
-        for label, file in zip(labels.tolist(), files, strict=True):
-            # The last part of a path, whatever the text.
-            name = file.name.replace("/", "_").replace("\0", "_")
-            name = _unused("image" if name in ("", ".", "..") else name, used[names[label]])
-            _link(file, path / names[label] / name)
+        write_image = functools.partial(_write_pixels, dataset)
+    else:
+        root = epath.Path(images).expanduser()
+        files = [root / source for source in sources]
+        for file in files:
+            if not file.exists():
+                raise InputError(
+                    f"the source images must still exist to be exported; {file} does not"
+                )
+        write_image = functools.partial(_link, files, collections.defaultdict(set))
+    try:
+        for name in names.values():
+            (path / name).mkdir(parents=True)
+        for i, label in enumerate(labels.tolist()):
+            write_image(i, path / names[label])
+    except BaseException:
+        for name in names.values():
+            shutil.rmtree(path / name, ignore_errors=True)
+        raise
     return len(names)
 
 
@@ -131,7 +133,8 @@ def run_clusters(workdir: epath.PathLike, folder: os.PathLike | str) -> int:
         InputError: see `write`.
     """
     run = inference.read(workdir)
-    return training_images(run, inference.fitted(run, by_kmeans=False).labels, folder)
+    found, _ = inference.fitted(run, by_kmeans=False)
+    return training_images(run, found.cluster_labels, folder)
 
 
 def training_images(run: TrainedRun, labels: NDArray, folder: os.PathLike | str) -> int:
@@ -181,41 +184,37 @@ def _resolved(path: epath.PathLike) -> pathlib.Path:
     return pathlib.Path(path).expanduser().resolve()
 
 
-@contextlib.contextmanager
-def _folders(path: pathlib.Path, names: Iterable[str]) -> Iterator[None]:
-    """Makes the folders, and removes them with their content if an error occurs."""
-    created: list[pathlib.Path] = []
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        for name in names:
-            (path / name).mkdir()
-            created.append(path / name)
-        yield
-    except BaseException:
-        for folder in created:
-            shutil.rmtree(folder, ignore_errors=True)
-        raise
+def _link(
+    files: Sequence[epath.Path],
+    used: Mapping[pathlib.Path, set[str]],
+    i: int,
+    folder: pathlib.Path,
+) -> None:
+    """A link to a local file; a copy of one in a bucket or where links are not possible.
 
-
-def _link(file: epath.Path, target: pathlib.Path) -> None:
-    """A link to a local file; a copy of one in a bucket or where links are not possible."""
-    if "://" not in str(file):
+    Args:
+        files: files of all images.
+        used: names that are used, by folder.
+        i: the image.
+        folder: of its cluster.
+    """
+    # The last part of a path, whatever the text.
+    name = files[i].name.replace("/", "_").replace("\0", "_")
+    target = folder / _unused("image" if name in ("", ".", "..") else name, used[folder])
+    if "://" not in str(files[i]):
         try:
-            os.symlink(os.path.realpath(file), target)
+            os.symlink(os.path.realpath(files[i]), target)
             return
         except FileExistsError:
             raise
         except OSError:  # The file system has no links.
             pass
     with target.open("xb") as copy:
-        copy.write(file.read_bytes())
+        copy.write(files[i].read_bytes())
 
 
-def _write_pixels(path: pathlib.Path, folders: Sequence[str], dataset: Dataset) -> None:
-    width = len(str(dataset.size - 1))
-    for start in range(0, dataset.size, _BATCH):
-        indices = np.arange(start, min(start + _BATCH, dataset.size))
-        for i, image in zip(indices.tolist(), dataset.fetch(indices), strict=True):
-            pixels = image[..., 0] if image.shape[-1] == 1 else image
-            with (path / folders[i] / f"{i:0{width}d}.png").open("xb") as file:
-                Image.fromarray(pixels).save(file, "PNG")
+def _write_pixels(dataset: Dataset, i: int, folder: pathlib.Path) -> None:
+    image, width = dataset.fetch(np.array([i]))[0], len(str(dataset.size - 1))
+    pixels = image[..., 0] if image.shape[-1] == 1 else image
+    with (folder / f"{i:0{width}d}.png").open("xb") as file:
+        Image.fromarray(pixels).save(file, "PNG")

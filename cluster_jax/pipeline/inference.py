@@ -17,23 +17,20 @@ from numpy.typing import NDArray
 
 from cluster_jax.clustering import out_of_sample, smooth_tree
 from cluster_jax.clustering.gridshift import GridShift
-from cluster_jax.clustering.out_of_sample import Neighbors
 from cluster_jax.clustering.smooth import Smoother
 from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.core import arrays, io, ops
 from cluster_jax.core.checks import InputError
 from cluster_jax.data.datasets import Dataset
-from cluster_jax.evaluation import assignments, discovery
+from cluster_jax.evaluation import discovery
 from cluster_jax.evaluation.clusters import Clustering
-from cluster_jax.methods.base import Method
 from cluster_jax.pipeline import build
 from cluster_jax.pipeline import embed as embeddings
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import RunConfig, read_config
-from cluster_jax.pipeline.parts import Parts
+from cluster_jax.pipeline.embed import Parts
 from cluster_jax.training import checkpoint
 from cluster_jax.training import state as states
-from cluster_jax.training.state import State
 
 # Images per forward pass, the same for every call, with the last pass padded: arrays of a different
 # shape round differently, so the features of an image would depend on the number of images.
@@ -42,9 +39,6 @@ BATCH = 64
 # Images, and where parts are kept until all is done, for the caller to remove (None: nowhere) ->
 # features float32 [m, d], unit rows. Of several processes each has its own images.
 Embed = Callable[..., NDArray]
-# Images -> the input of the network: the images, or their features by the section `embedder`.
-Prepare = Callable[[Dataset], Dataset]
-
 
 # Fields of `StoredClusters` that are those of the tree's smoother, and of its `Membership`.
 _OF_SMOOTHER = ("mean", "components", "sharp", "is_cosine")
@@ -81,6 +75,7 @@ class StoredClusters(NamedTuple):
         probabilities: float64 `[n]`, of the cluster.
         runners_up: int64 `[n]`, the second likeliest cluster, -1 for none.
         runner_up_probabilities: float64 `[n]`.
+        sources: str `[N]`, path of each training image relative to its folder; None: no files.
     """
 
     points: NDArray | None
@@ -104,6 +99,7 @@ class StoredClusters(NamedTuple):
     probabilities: NDArray | None = None
     runners_up: NDArray | None = None
     runner_up_probabilities: NDArray | None = None
+    sources: NDArray | None = None
 
     @property
     def smoother(self) -> Smoother | None:
@@ -177,7 +173,6 @@ class TrainedRun(NamedTuple):
             classes, `features` and `clusters` are of the unlabeled images alone.
         all_features: float32 `[N, d]`, features of all training images; the same as `features` if
             `known` is None.
-        sources: of a run in memory, the paths of the training images, or None.
     """
 
     workdir: epath.Path | None
@@ -188,7 +183,6 @@ class TrainedRun(NamedTuple):
     clusters: StoredClusters
     known: tuple[str, ...] | None
     all_features: NDArray
-    sources: tuple[str, ...] | None = None
 
     @property
     def is_trained(self) -> bool:
@@ -213,14 +207,11 @@ def read(workdir: epath.PathLike) -> TrainedRun:
 
 
 def _read(workdir: epath.Path) -> TrainedRun:
-    if not (workdir / workdirs.CONFIG).exists():
+    file = workdir / workdirs.CONFIG
+    if not file.exists() or "network" not in workdirs.read_values(file):
         raise InputError(
-            f"the workdir must be that of a finished run; got {workdir}, which has none"
-        )
-    if "network" not in workdirs.read_values(workdir / workdirs.CONFIG):
-        raise InputError(
-            "the workdir must be that of a training, which has a network for new images; got "
-            f"{workdir}, which the command cluster has written"
+            f"the workdir must be that of a finished run; got {workdir}, which has no network for "
+            "new images"
         )
     needed = (workdirs.CLUSTERS, workdirs.IMAGES, workdirs.TRAIN_EMBEDDING)
     results = workdirs.finished_results(workdir, needed)
@@ -242,35 +233,19 @@ def join(
     images: Mapping[str, Any],
     embedding: Mapping[str, NDArray],
     clusters: StoredClusters,
-    sources: tuple[str, ...] | None = None,
 ) -> TrainedRun:
     """The parts of a run, see `TrainedRun`, with the features of all images."""
     all_features = arrays.normalize_rows(embeddings.readable_rows(embedding)[config.eval.features])
     known = None if clusters.class_labels is None else tuple(images["known"]["names"])
     rows = clusters.unlabeled_rows
     features = all_features if rows is None else all_features[rows]
-    return TrainedRun(
-        workdir, config, results, images, features, clusters, known, all_features, sources
-    )
+    return TrainedRun(workdir, config, results, images, features, clusters, known, all_features)
 
 
 def files(run: TrainedRun) -> tuple[str, ...] | None:
     """Paths of the training images relative to their folder; None if they have no files."""
-    if run.workdir is None or run.config.data.name != "folder":
-        return run.sources
-    file = run.workdir / workdirs.ASSIGNMENTS
-    if not file.exists():
-        raise InputError(
-            f"{file} must name the training images; got no such file: run the command of the run "
-            "again with another --config.eval value, or restore it from a copy"
-        )
-    _, rows = assignments.read(file)
-    names = tuple(
-        assignments.unescaped(row["image"]) for row in rows if row.get("image") is not None
-    )
-    if len(names) != len(run.all_features):
-        raise io.DamagedFile(file, f"it does not name the {len(run.all_features):,} images")
-    return names
+    sources = run.clusters.sources
+    return None if sources is None else tuple(sources.tolist())
 
 
 def image_folder(name: str, folder: str | None) -> str | None:
@@ -312,42 +287,33 @@ def class_names(run: TrainedRun, classes: NDArray) -> NDArray:
     return np.asarray([discovery.name(c, run.known or ()) for c in classes])
 
 
-class Fitted(NamedTuple):
-    """The fitted attributes, see `ImageClusterer`; there they end with an underscore."""
+def fitted(run: TrainedRun, *, by_kmeans: bool) -> tuple[StoredClusters, int]:
+    """The clusters that were found, those of k-means, or the classes of novel class discovery.
 
-    labels: NDArray
-    distances: NDArray
-    outliers: NDArray
-    n_clusters: int
-    linkage: NDArray
-    tree: NDArray | None = None
-    probabilities: NDArray | None = None
-
-
-def fitted(run: TrainedRun, *, by_kmeans: bool) -> Fitted:
-    """The clusters that were found, those of k-means, or the classes of novel class discovery."""
+    Returns:
+        The clusters, where those of k-means or the classes, named, have replaced the others; and
+        the number of clusters that count, or of novel classes.
+    """
     stored, every = run.clusters, run.all_features
     if run.known:
         codes, unlabeled = _given(stored.class_labels), stored.unlabeled_rows
         labels, outliers = class_names(run, codes), np.zeros(len(codes), bool)
         outliers[unlabeled] = stored.outliers
-        distances = arrays.distances_to_cluster_means(every, codes, every, codes)
-        n_novel = len(np.unique(codes[unlabeled]))
-        return Fitted(labels, distances, outliers, n_novel, linkage_of_means(every, labels))
-    if by_kmeans:
-        labels = _given(stored.kmeans_labels).astype(np.int64)
-        distances = arrays.distances_to_cluster_means(run.features, labels, run.features, labels)
-        linkage, n_clusters = linkage_of_means(run.features, labels), len(np.unique(labels))
-        return Fitted(labels, distances, stored.outliers, n_clusters, linkage)
-    return Fitted(
-        stored.cluster_labels.astype(np.int64),
-        stored.distances.astype(np.float64),
-        stored.outliers,
-        len(np.unique(stored.cluster_labels[~stored.outliers])),
-        stored.linkage,
-        stored.tree,
-        stored.probabilities,
+        count = len(np.unique(codes[unlabeled]))
+    elif by_kmeans:
+        labels = codes = _given(stored.kmeans_labels)
+        outliers, count = stored.outliers, len(np.unique(labels))
+    else:
+        return stored, len(np.unique(stored.cluster_labels[~stored.outliers]))
+    stored = stored._replace(
+        cluster_labels=labels,
+        distances=arrays.distances_to_cluster_means(every, codes, every, codes),
+        outliers=outliers,
+        linkage=linkage_of_means(every, labels),
+        tree=None,
+        probabilities=None,
     )
+    return stored, count
 
 
 def _given(array: NDArray | None) -> NDArray:
@@ -359,10 +325,10 @@ class Assignment(NamedTuple):
     """Clusters or classes assigned to new images.
 
     Attributes:
-        labels: int64 `[m]`, the cluster; from `classify` str `[m]`, the class.
+        labels: int64 `[m]`, the cluster; in novel class discovery str `[m]`, the class.
         distances: float64 `[m]`, distance to the center of the cluster, for GridShift in the map
-            and in bandwidths, for the tree between sharp rows; from `place_kmeans` and `classify`
-            the Euclidean distance between unit rows and the mean of the cluster or class.
+            and in bandwidths, for the tree between sharp rows; for k-means and classes the
+            Euclidean distance between unit rows and the mean of the cluster or class.
         is_novel: bool `[m]`: farther from every training image than 99 % of these are from their
             nearest other one (`out_of_sample.novelty_threshold`), so that the label means little.
     """
@@ -388,7 +354,8 @@ class Nearest(NamedTuple):
 
 def check(run: TrainedRun) -> None:
     """Raises an `InputError` if the run cannot assign new images to its clusters."""
-    if run.config.eval.reduce.method == "tsne" and run.clusters.smoother is None:
+    has_voters = run.known is not None or run.clusters.smoother is not None
+    if run.config.eval.reduce.method == "tsne" and not has_voters:
         raise InputError(
             "Runs that used t-SNE cannot assign new images; run the same command again with "
             "--config.eval.reduce.method=umap"
@@ -401,11 +368,10 @@ def make_embed(run: TrainedRun) -> Embed:
     The features of an image do not depend on the other images.
 
     Raises:
-        InputError: the checkpoint is missing, damaged, or was written by a different network; or
-            the weights of the pretrained network cannot be read or are others than in the run.
+        InputError: see `encoder`.
     """
     mesh = states.make_mesh().local_mesh
-    forward, prepare = _trained(run, mesh) if run.is_trained else _frozen(run, mesh)
+    encode = encoder(run, mesh)
     batch_size = -(-BATCH // jax.device_count()) * mesh.size
 
     def embed(dataset: Dataset, kept: Parts | None = None) -> NDArray:
@@ -416,82 +382,58 @@ def make_embed(run: TrainedRun) -> Embed:
             fetch=lambda index: dataset.fetch(np.minimum(index, last)),
         )
         embedded = embeddings.embed(
-            forward,
-            prepare(padded),
+            lambda images, _: {"features": encode(images)},
+            padded,
             batch_size=batch_size,
             mesh=mesh,
             rows=range(dataset.size),
             kept=kept,
         )
-        return arrays.normalize_rows(embedded[run.config.eval.features])
+        return arrays.normalize_rows(embedded["features"])
 
     return embed
 
 
-def _trained(run: TrainedRun, mesh: Mesh) -> tuple[embeddings.Forward, Prepare]:
-    """The network of the checkpoint that was evaluated."""
-    method, state = _restored(run)
-    weights = jax.device_get((state.params, state.model_state))  # from the mesh of all processes
-    params, model_state = jax.device_put(weights, states.replicated(mesh))
-    forward = embeddings.forward_of(method, params, model_state, mesh)
-    return forward, embeddings.for_new_images(run.config, run.images["shape"][-1], mesh)
+def encoder(run: TrainedRun, mesh: Mesh) -> Callable[[jax.Array], jax.Array]:
+    """The network of a run as one function of images, or of features in a run on features.
 
-
-def _restored(run: TrainedRun) -> tuple[Method, State]:
-    assert run.workdir is not None
-    training = build.rebuild_run(run.config, run.images).training
-    step = run.results["provenance"]["steps"]
-    state = checkpoint.read(run.workdir / checkpoint.FOLDER, build.abstract_state(training), step)
-    return training.method, state
-
-
-def _pretrained(run: TrainedRun, mesh: Mesh) -> embeddings.FrozenNetwork:
-    """The pretrained network, whose weights are loaded again."""
-    augment = build.standardization(run.config.augment, run.images)
-    config = dataclasses.replace(run.config, augment=augment)
-    network = embeddings.pretrained(config, run.images["shape"][-1], mesh)
-    if network.checksum != run.images[workdirs.WEIGHTS]:
-        raise InputError(
-            f"network.weights must be those of the run; got {config.network.weights}, which has "
-            "other values now: restore the file, or run the command of the run in another folder"
-        )
-    return network
-
-
-def _frozen(run: TrainedRun, mesh: Mesh) -> tuple[embeddings.Forward, Prepare]:
-    network = _pretrained(run, mesh)
-
-    def forward(images: jax.Array, index: jax.Array) -> dict[str, NDArray]:
-        return {"backbone": network.forward(images, index)["features"][:, 0]}
-
-    return forward, lambda dataset: dataset
-
-
-def encoder(run: TrainedRun) -> Callable[[jax.Array], jax.Array]:
-    """The network of a run as one pure function, for export.
+    Args:
+        run: the trained run.
+        mesh: the devices.
 
     Returns:
-        A function from images of the run's size, uint8 `[b, H, W, C]`, to their features as they
-        are clustered, float32 `[b, d]`, unit rows.
+        A pure function from images of the run's size, uint8 `[b, H, W, C]`, to the features that
+        are clustered, float32 `[b, d]`, not normalized.
 
     Raises:
-        InputError: the run is on features, or see `make_embed`.
+        InputError: the checkpoint is missing, damaged, or was written by a different network; or
+            the weights of the pretrained network cannot be read or are others than in the run.
     """
-    shape, mesh = run.images["shape"], states.make_mesh(1)
-    if len(shape) == 2:
-        raise InputError("the run to export must be one on images; got a run on features")
+    config, frozen = run.config, None
+    if config.embedder is not None or not run.is_trained:
+        augment = build.standardization(config.augment, run.images)
+        standardized = dataclasses.replace(config, augment=augment)
+        frozen = embeddings.pretrained(standardized, run.images["shape"][-1], mesh)
     if not run.is_trained:
-        represent = _pretrained(run, mesh).represent
-        return lambda images: ops.l2_normalize(represent(images))
-    method, state = _restored(run)
-    params, model_state = jax.device_get((state.params, state.model_state))
-    prepare = None
-    if run.config.embedder is not None:
-        prepare = embeddings.pretrained(run.config, shape[-1], mesh).represent
+        assert frozen is not None
+        if frozen.checksum != run.images[workdirs.WEIGHTS]:
+            raise InputError(
+                f"network.weights must be those of the run; got {config.network.weights}, which "
+                "has other values now: restore the file, or run the command of the run in another "
+                "folder"
+            )
+        return frozen.represent
+    assert run.workdir is not None
+    training = build.rebuild_run(config, run.images).training
+    step = run.results["provenance"]["steps"]
+    state = checkpoint.read(run.workdir / checkpoint.FOLDER, build.abstract_state(training), step)
+    weights = jax.device_get((state.params, state.model_state))  # from the mesh of all processes
+    params, model_state = jax.device_put(weights, states.replicated(mesh))
+    embed = jax.jit(training.method.embed, out_shardings=states.replicated(mesh))
 
     def encode(images: jax.Array) -> jax.Array:
-        x = images if prepare is None else ops.l2_normalize(prepare(images))[:, None]
-        return ops.l2_normalize(method.embed(params, model_state, x)[run.config.eval.features])
+        x = images if frozen is None else ops.l2_normalize(frozen.represent(images))[:, None]
+        return embed(params, model_state, x)[config.eval.features]
 
     return encode
 
@@ -509,25 +451,39 @@ def nearest(run: TrainedRun, rows: NDArray, n: int) -> Nearest:
     return Nearest(found.indices, 1 - found.distances, named)
 
 
-def place(run: TrainedRun, rows: NDArray, labels: NDArray | None = None) -> Assignment:
-    """Assigns new images to the clusters that were found, each independently of the others.
+def place(
+    run: TrainedRun, rows: NDArray, labels: NDArray | None = None, *, by_kmeans: bool = False
+) -> Assignment:
+    """Assigns new images to clusters or, in novel class discovery, to classes.
 
-    For the tree the nearest training images among sharp rows vote, as in `SmoothTree.predict`; for
-    GridShift the nearest `eval.reduce.n_neighbors` by cosine vote and determine the position in the
-    map. Without a map, GridShift shifts each row to its mode.
+    Each image is assigned independently of the others, by a vote of the nearest training images:
+    for the tree among sharp rows, as in `SmoothTree.predict`; otherwise by cosine. With GridShift
+    they also determine the position in the map; without a map, GridShift shifts each row to its
+    mode.
 
     Args:
-        run: the trained run.
+        run: a run that passes `check`.
         rows: float32 `[m, d]`, features from `embed`.
         labels: int64 `[n]`, of the training images at another cut of the tree; None: the clusters
             of the run.
+        by_kmeans: whether the clusters are those of k-means.
 
     Raises:
-        InputError: the run used t-SNE.
         ValueError: the rows have a different size from the run's features.
     """
-    check(run)
     section, stored, smoother = run.config.eval, run.clusters, run.clusters.smoother
+    if run.known:
+        far = float(_given(stored.class_novelty_threshold))
+        voters = run.all_features, _given(stored.class_labels)
+        classes = _by_vote(rows, *voters, discovery.VOTERS, far)
+        return classes._replace(labels=class_names(run, classes.labels))
+    known, n_neighbors = stored.novelty_threshold, section.reduce.n_neighbors
+    far = out_of_sample.novelty_threshold(run.features) if known is None else float(known)
+    if by_kmeans:
+        return _by_vote(rows, run.features, _given(stored.kmeans_labels), n_neighbors, far)
+    is_mapped = smoother is None and section.reduce.method != "none"
+    neighbors = out_of_sample.neighbors(rows, run.features, n_neighbors if is_mapped else 1)
+    is_novel = neighbors.distances[:, 0] > far
     if smoother is not None:
         centers = stored.centers
         if labels is not None:
@@ -535,55 +491,27 @@ def place(run: TrainedRun, rows: NDArray, labels: NDArray | None = None) -> Assi
         labels = (stored.cluster_labels if labels is None else labels)[_given(stored.sample)]
         assigned = smooth_tree.votes(smoother, labels, rows).argmax(axis=1)
         distances = arrays.distances_to_centers(smoother.project(rows), centers, assigned)
-        neighbors = out_of_sample.neighbors(rows, run.features, 1)
-        return Assignment(assigned, distances, _is_novel(run, neighbors))
+        return Assignment(assigned, distances, is_novel)
     bandwidth, points = float(_given(stored.bandwidth)), _given(stored.points)
-    if section.reduce.method == "none":
+    if not is_mapped:
         gridshift = section.gridshift
         grid = GridShift(bandwidth, stop=gridshift.stop, max_iter=gridshift.max_iter)
         location = grid.fit(points).locate(rows)
-        neighbors = out_of_sample.neighbors(rows, run.features, 1)
-        return Assignment(location.labels, location.distances, _is_novel(run, neighbors))
-    neighbors = out_of_sample.neighbors(rows, run.features, section.reduce.n_neighbors)
+        return Assignment(location.labels, location.distances, is_novel)
     assigned = out_of_sample.vote(neighbors, stored.cluster_labels)
     positions = out_of_sample.position(neighbors, stored.cluster_labels, assigned, points)
     distances = arrays.distances_to_centers(positions, stored.centers, assigned)
-    return Assignment(assigned, distances / bandwidth, _is_novel(run, neighbors))
+    return Assignment(assigned, distances / bandwidth, is_novel)
 
 
-def classify(run: TrainedRun, rows: NDArray) -> Assignment:
-    """Assigns new images to the classes of novel class discovery, each independently.
+def _by_vote(
+    rows: NDArray, members: NDArray, labels: NDArray, n_neighbors: int, far: float
+) -> Assignment:
+    """Assigns rows to clusters of members; distances are those to the mean of the cluster.
 
-    The nearest training images vote on the class.
-
-    Args:
-        run: a run with known classes.
-        rows: float32 `[m, d]`, features from `embed`.
+    A row is novel if its nearest member is at a cosine distance above `far`.
     """
-    of_training = _given(run.clusters.class_labels)
-    threshold = run.clusters.class_novelty_threshold
-    neighbors = out_of_sample.neighbors(rows, run.all_features, discovery.VOTERS)
-    classes = out_of_sample.vote(neighbors, of_training)
-    is_novel = neighbors.distances[:, 0] > np.asarray(threshold, np.float64)
-    distances = arrays.distances_to_cluster_means(rows, classes, run.all_features, of_training)
-    return Assignment(class_names(run, classes), distances, is_novel)
-
-
-def place_kmeans(run: TrainedRun, rows: NDArray) -> Assignment:
-    """Assigns new images to the clusters of k-means by a vote of the nearest training images.
-
-    Distances are Euclidean, between unit rows and the mean of the cluster.
-    """
-    of_training = _given(run.clusters.kmeans_labels)
-    n_neighbors = run.config.eval.reduce.n_neighbors
-    neighbors = out_of_sample.neighbors(rows, run.features, n_neighbors)
-    labels = out_of_sample.vote(neighbors, of_training)
-    distances = arrays.distances_to_cluster_means(rows, labels, run.features, of_training)
-    return Assignment(labels, distances, _is_novel(run, neighbors))
-
-
-def _is_novel(run: TrainedRun, neighbors: Neighbors) -> NDArray:
-    threshold = run.clusters.novelty_threshold
-    if threshold is None:
-        threshold = np.asarray(out_of_sample.novelty_threshold(run.features))
-    return neighbors.distances[:, 0] > float(threshold)
+    neighbors = out_of_sample.neighbors(rows, members, n_neighbors)
+    assigned = out_of_sample.vote(neighbors, labels)
+    distances = arrays.distances_to_cluster_means(rows, assigned, members, labels)
+    return Assignment(assigned, distances, neighbors.distances[:, 0] > far)

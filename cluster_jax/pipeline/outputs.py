@@ -1,17 +1,20 @@
 """The outputs of a run: clusters, metrics, tables and the report."""
 
 import dataclasses
+import functools
 import statistics
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from etils import epath
 
 from cluster_jax.clustering import out_of_sample
 from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.core import arrays, checks, io
+from cluster_jax.data import folder
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import select
 from cluster_jax.evaluation import (
@@ -26,33 +29,18 @@ from cluster_jax.evaluation import (
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.options import EvalConfig
 from cluster_jax.nets.config import BUNDLED
-from cluster_jax.pipeline import provenance
+from cluster_jax.pipeline import build, inference, provenance
 from cluster_jax.pipeline import workdir as workdirs
-from cluster_jax.pipeline.build import Inputs
+from cluster_jax.pipeline.build import BuiltRun, Inputs
 from cluster_jax.pipeline.config import RunConfig
-from cluster_jax.pipeline.embed import readable_images, readable_rows
-from cluster_jax.pipeline.inference import (
-    StoredClusters,
-    image_folder,
-    stored_clusters,
-    write_clusters,
-)
+from cluster_jax.pipeline.embed import embed_frozen, pretrained, readable_images, readable_rows
+from cluster_jax.pipeline.inference import StoredClusters, TrainedRun
+from cluster_jax.training import state as states
 from cluster_jax.training import watch
 
-
-class Features(NamedTuple):
-    """Embeddings of a run, each `{"backbone": [n, d], ...}`.
-
-    Attributes:
-        train: the training images by the network.
-        test: the held-out test images by the network, or None.
-        initial: the training images by the network with which the last stage started, if that came
-            from an earlier stage or run, or None.
-    """
-
-    train: dict[str, np.ndarray]
-    test: dict[str, np.ndarray] | None = None
-    initial: dict[str, np.ndarray] | None = None
+# Embeddings of a run, each `{"backbone": [n, d], ...}`, by the name of their file in a workdir:
+# `workdir.TRAIN_EMBEDDING` and, if there are any, `TEST_EMBEDDING` and `INITIAL_EMBEDDING`.
+Embeddings = Mapping[str, dict[str, np.ndarray]]
 
 
 class Outputs(NamedTuple):
@@ -78,14 +66,14 @@ class Found(NamedTuple):
         inputs: the readable images.
         features: their embeddings.
         clustered: the images that were clustered.
-        embedding: of these.
+        embedding: of these images.
         clustering: their clusters.
         stored: content of `clusters.npz`, as far as it is known.
         seconds: time that was spent.
     """
 
     inputs: Inputs
-    features: Features
+    features: Embeddings
     clustered: Dataset
     embedding: dict[str, np.ndarray]
     clustering: Clustering
@@ -93,29 +81,29 @@ class Found(NamedTuple):
     seconds: float
 
 
-def cluster(inputs: Inputs, features: Features) -> Found:
+def cluster(inputs: Inputs, features: Embeddings) -> Found:
     """Clusters the embeddings of images; in novel class discovery, of the unlabeled ones."""
     started = time.perf_counter()
     inputs, features = _readable(inputs, features)
     config, dataset, _ = inputs
-    unlabeled, clustered, embedding = None, dataset, features.train
+    unlabeled, clustered, embedding = None, dataset, features[workdirs.TRAIN_EMBEDDING]
     if dataset.known is not None:
         unlabeled = np.flatnonzero(dataset.known < 0)
         clustered = select(dataset, unlabeled)
-        embedding = {name: rows[unlabeled] for name, rows in features.train.items()}
+        embedding = {name: rows[unlabeled] for name, rows in embedding.items()}
     checks.one_of("eval.features", config.eval.features, tuple(embedding))
     rows = embedding[config.eval.features]
     found = clusters.find(arrays.normalize_rows(rows), config.eval, seed=config.seed)
-    stored = stored_clusters(found, rows)._replace(unlabeled_rows=unlabeled)
+    sources = None if dataset.sources is None else np.array(dataset.sources)
+    stored = inference.stored_clusters(found, rows)
+    stored = stored._replace(unlabeled_rows=unlabeled, sources=sources)
     seconds = time.perf_counter() - started
     return Found(inputs, features, clustered, embedding, found, stored, seconds)
 
 
 def describe(
     found: Found,
-    values: dict[str, Any],
     *,
-    name: str,
     steps: int = 0,
     records: Sequence[dict] = (),
     seconds: float,
@@ -125,8 +113,6 @@ def describe(
 
     Args:
         found: the clusters.
-        values: the config as JSON values.
-        name: title of the report.
         steps: number of training steps; 0: nothing was trained.
         records: log of the training.
         seconds: time that the embeddings took, with the training.
@@ -141,7 +127,8 @@ def describe(
     discovered, clustering = _discover(found.inputs, features), evaluation.clustering
     rows, shown, repeated = embedding[section.features], dataset.shown, None
     if shown is not None:
-        repeated = duplicates.find(shown.fetch, features.train[section.features])
+        every = features[workdirs.TRAIN_EMBEDDING][section.features]
+        repeated = duplicates.find(shown.fetch, every)
     names, net = None, config.network
     if net.weights == BUNDLED and net.is_frozen() and discovered is None:
         names = suggestions.suggest(embedding["backbone"], clustering.cluster_labels)
@@ -163,7 +150,7 @@ def describe(
             "train_and_embed": seconds,
             "cluster": found.seconds + time.perf_counter() - started,
         },
-        "config": values,
+        "config": config.values,
     }
     threshold = out_of_sample.novelty_threshold(arrays.normalize_rows(rows))
     stored = found.stored._replace(
@@ -187,7 +174,7 @@ def describe(
             membership=None,
         )
     data = report.ReportData(
-        title=name,
+        title=config.name,
         results=io.plain(results),
         clustering=shown_clusters,
         history=records,
@@ -195,7 +182,7 @@ def describe(
         label_names=clustered.label_names,
         fetch_images=None if clustered.shown is None else clustered.shown.fetch,
         sources=clustered.sources,
-        folder=image_folder(config.data.name, config.data.dir),
+        folder=inference.image_folder(config.data.name, config.data.dir),
         skipped=clustered.skipped,
         features=clusters.rows_of_likeness(clustering.tree, rows),
         linkage=linkage,
@@ -212,7 +199,7 @@ def describe(
 
 def write(workdir: epath.Path, outputs: Outputs) -> None:
     """Writes the outputs of a run into its workdir."""
-    write_clusters(workdir, outputs.clusters)
+    inference.write_clusters(workdir, outputs.clusters)
     for name, table in outputs.tables.items():
         io.write(workdir / name, table)
     report.write_report(workdir / workdirs.REPORT, outputs.report)
@@ -220,23 +207,19 @@ def write(workdir: epath.Path, outputs: Outputs) -> None:
     io.write_json(workdir / workdirs.RESULTS, outputs.results, checksum=True)
 
 
-def _readable(inputs: Inputs, features: Features) -> tuple[Inputs, Features]:
+def _readable(inputs: Inputs, features: Embeddings) -> tuple[Inputs, Embeddings]:
     """The images and embeddings without files that could not be read."""
-    others = (part and readable_rows(part) for part in features[1:])
-    rows = Features(readable_rows(features.train), *others)
-    test = inputs.test
-    if test is not None and features.test is not None:
-        test = readable_images(test, features.test)
-    dataset = readable_images(inputs.dataset, features.train)
+    dataset, test = readable_images(inputs.dataset, features[workdirs.TRAIN_EMBEDDING]), inputs.test
+    if test is not None and workdirs.TEST_EMBEDDING in features:
+        test = readable_images(test, features[workdirs.TEST_EMBEDDING])
+    rows = {name: readable_rows(embedding) for name, embedding in features.items()}
     return inputs._replace(dataset=dataset, test=test), rows
 
 
-def read_features(workdir: epath.Path) -> Features:
+def read_features(workdir: epath.Path) -> Embeddings:
     """The embeddings in a workdir."""
     names = (workdirs.TRAIN_EMBEDDING, workdirs.TEST_EMBEDDING, workdirs.INITIAL_EMBEDDING)
-    train, *others = (workdir / name for name in names)
-    read = [io.read_arrays(file) if file.exists() else None for file in others]
-    return Features(io.read_arrays(train), *read)
+    return {n: io.read_arrays(workdir / n) for n in names if (workdir / n).exists()}
 
 
 def with_novel_k(config: RunConfig, dataset: Dataset) -> EvalConfig:
@@ -247,10 +230,12 @@ def with_novel_k(config: RunConfig, dataset: Dataset) -> EvalConfig:
     return dataclasses.replace(config.eval, kmeans=dataclasses.replace(kmeans, k=classes))
 
 
-def _discover(inputs: Inputs, features: Features) -> discovery.Discovery | None:
+def _discover(inputs: Inputs, features: Embeddings) -> discovery.Discovery | None:
     """Classes and metrics of novel class discovery; None for other methods."""
     config, dataset, test_images = inputs
-    if "novel" not in features.train or dataset.known is None:
+    trained, tested = (features.get(n) for n in (workdirs.TRAIN_EMBEDDING, workdirs.TEST_EMBEDDING))
+    before = features.get(workdirs.INITIAL_EMBEDDING)
+    if trained is None or "novel" not in trained or dataset.known is None:
         return None
 
     def outputs(
@@ -259,12 +244,11 @@ def _discover(inputs: Inputs, features: Features) -> discovery.Discovery | None:
         rows = arrays.normalize_rows(embedding["backbone"])
         return discovery.NetworkOutputs(rows, embedding["labeled"], embedding["novel"], labels)
 
-    train, test, scores = outputs(features.train, dataset.labels), None, None
-    if features.test is not None and test_images is not None:
-        test = outputs(features.test, test_images.labels)
+    train, test, scores = outputs(trained, dataset.labels), None, None
+    if tested is not None and test_images is not None:
+        test = outputs(tested, test_images.labels)
     if config.method.learns_clusters:
         scores = discovery.spread_probabilities(train, dataset.known, dataset.nearest)
-    before = features.initial
     return discovery.discover(
         train,
         dataset.known,
@@ -284,3 +268,99 @@ def _speed(records: Sequence[dict]) -> float | None:
     """Median images per second over the log without its first line, which includes compilation."""
     speeds = [r["images_per_second"] for r in records[1:] or records]
     return statistics.median(speeds) if speeds else None
+
+
+@dataclasses.dataclass
+class InMemory:
+    """A run of a pretrained network that is not trained, in memory.
+
+    Attributes:
+        inputs: the images.
+        embedding: of all of them.
+        found: their clusters.
+        seconds: time that the embedding took.
+        run: for new images.
+    """
+
+    inputs: Inputs
+    embedding: dict[str, np.ndarray]
+    found: Found
+    seconds: float
+    run: TrainedRun
+
+    @functools.cached_property
+    def outputs(self) -> Outputs:
+        """Scores, map, tables and report, which are made when they are asked for."""
+        return describe(self.found, seconds=self.seconds)
+
+    @property
+    def complete(self) -> TrainedRun:
+        """The run with its results."""
+        made = self.outputs
+        return self.run._replace(results=made.results, clusters=made.clusters)
+
+
+def run_in_memory(config: RunConfig, dataset: Dataset) -> InMemory:
+    """Embeds and clusters images like `run.run_pipeline`, without a workdir.
+
+    Args:
+        config: of a run that trains no network, see `build.trains`.
+        dataset: the images.
+
+    Raises:
+        InputError: the config or the data are invalid.
+    """
+    started = time.perf_counter()
+    inputs = build.load_inputs(config, dataset)
+    print_start(inputs)
+    network = pretrained(inputs.config, inputs.dataset.shape[2], states.make_mesh())
+    embedding = embed_frozen(inputs, network)
+    seconds = time.perf_counter() - started
+    found = cluster(inputs, {workdirs.TRAIN_EMBEDDING: embedding})
+    say(f"found {found.clustering.metrics['n_large']:,} clusters")
+    images = {**build.describe_images(inputs), workdirs.WEIGHTS: network.checksum}
+    run = inference.join(None, inputs.config, {}, images, embedding, found.stored)
+    return InMemory(inputs, embedding, found, seconds, run)
+
+
+def write_run(workdir: epath.PathLike, memory: InMemory) -> None:
+    """Writes a run in memory into a workdir, as `run.run_pipeline` would have left it."""
+    workdir, values = epath.Path(workdir), memory.inputs.config.values
+    workdir.mkdir(parents=True, exist_ok=True)
+    images = workdirs.describe_images(memory.inputs.dataset)
+    io.write_json(workdir / workdirs.CONFIG, values, checksum=True)
+    io.write_json(workdir / workdirs.IMAGES, {**images, **memory.run.images}, checksum=True)
+    made_from = f"{workdirs.made_from(values, images)}:0"
+    io.write_arrays(workdir / workdirs.TRAIN_EMBEDDING, memory.embedding, made_from)
+    write(workdir, memory.outputs)
+
+
+def print_start(
+    inputs: Inputs, trainings: Sequence[BuiltRun] = (), workdir: epath.Path | None = None
+) -> None:
+    """Prints the images, the work and the devices of a run."""
+    config, dataset, _ = inputs
+    noun = "rows" if dataset.shown is None else "images"
+    work = f"embedded by {config.network.name}, which is not trained,"
+    if trainings:
+        lengths = " + ".join(f"{stage.training.total_steps:,}" for stage in trainings)
+        work = f"{lengths} steps of {config.train.batch_size} {noun}"
+    say(
+        f"{dataset.size:,} {noun} of {dataset.name}, {work} on {jax.device_count()} x "
+        f"{jax.devices()[0].device_kind}" + ("" if workdir is None else f"\nworkdir {workdir}")
+    )
+    print_skipped(len(dataset.skipped))
+    if dataset.ignored:
+        say(f"ignored files: {folder.describe_ignored(dataset.ignored)}")
+
+
+def print_skipped(count: int) -> None:
+    """Prints the number of files that cannot be read."""
+    if count:
+        say(f"{count} file{'s' if count > 1 else ''} cannot be read; see the report")
+
+
+def say(text: str) -> None:
+    """Prints a line, of several processes in the first alone."""
+    if jax.process_index() == 0:
+        print(text, flush=True)

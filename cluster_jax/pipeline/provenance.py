@@ -43,7 +43,9 @@ def describe(
             config.embedder.weights,
             f"{network} on features of {config.embedder.name}",
         )
-    resize = config.data.resize
+    data = {key: getattr(config.data, key) for key in _DATA}
+    if config.data.resize is not None:
+        data["interpolation"] = config.data.interpolation
     is_given = labeled or k is not None or section.k is not None
     kmeans = "given" if is_given else f"as found by {summary.TITLES[finder]}"
     if config.data.classes is not None and dataset.labels is not None:
@@ -54,10 +56,7 @@ def describe(
     if labeled and k is None:
         uses.append("the number of clusters of k-means")
     return {
-        "data": {
-            **{k: getattr(config.data, k) for k in _DATA},
-            **({} if resize is None else {"interpolation": resize.interpolation}),
-        },
+        "data": data,
         "images_trained": dataset.size if steps else 0,
         "images_scored": clustered.size,
         "images_skipped": len(dataset.skipped),
@@ -96,15 +95,8 @@ def environment() -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """Versions of Python, this package and the packages that affect results."""
-    packages = {name: _version(name) for name in PACKAGES}
+    packages = {name: importlib.metadata.version(name) for name in PACKAGES}
     return {"python": platform.python_version(), "cluster_jax": __version__, **packages}
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
 
 
 def commit() -> str | None:

@@ -1,46 +1,43 @@
-"""Full runs: train, embed, cluster and report, resuming where an earlier call stopped."""
+"""Full runs: train, embed, cluster and report, resuming where an earlier call stopped.
+
+A run trains in one or several stages, each of which starts from the network of the previous one.
+"""
 
 import contextlib
-import dataclasses
 import functools
-import json
-import pathlib
+import itertools
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 from etils import epath
 from ml_collections import ConfigDict
 
 from cluster_jax.core import disk, interrupt, io
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import folder
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.evaluation import summary
-from cluster_jax.pipeline import (
-    build,
-    inference,
-    outputs,
-    parts,
-    stages,
-)
+from cluster_jax.methods.base import with_network
+from cluster_jax.nets.pretrained import weights as pretrained_weights
+from cluster_jax.pipeline import build, outputs
 from cluster_jax.pipeline import workdir as workdirs
-from cluster_jax.pipeline.config import config_json, parse_config
-from cluster_jax.pipeline.embed import FrozenNetwork, embed, embed_images, pretrained
-from cluster_jax.pipeline.parts import Parts
-from cluster_jax.training import checkpoint, log
+from cluster_jax.pipeline.build import BuiltRun, Inputs
+from cluster_jax.pipeline.config import RunConfig, parse_config, read_config
+from cluster_jax.pipeline.embed import (
+    Batch,
+    Parts,
+    embed,
+    embed_frozen,
+    embed_images,
+    forward_of,
+    pretrained,
+)
+from cluster_jax.pipeline.outputs import say
+from cluster_jax.training import checkpoint, loop, watch
 from cluster_jax.training import state as states
+from cluster_jax.training.progress import read_log
 from cluster_jax.training.state import State
-
-# Sections that may change in a trained run without training again.
-AFTER_TRAINING = ("eval", "note")
-# Keys that may change at any time, because they do not affect the result.
-AT_ANY_TIME = {
-    "train": ("log_every", "checkpoint_every", "keep_checkpoints", "prefetch", "on_collapse"),
-    "data": ("cache_mb",),
-}
 
 
 def run_pipeline(
@@ -67,317 +64,200 @@ def run_pipeline(
         InputError: the config, the data or the workdir is invalid; nothing was written.
         NotFinite, Preempted: see `training.loop.train`.
     """
-    values = config_json(config)
+    parsed = parse_config(config, name)
     checkpoint.wait_for_all("started")
-    workdir = epath.Path(workdir or default_workdir(values, name))
+    workdir = epath.Path(workdir or workdirs.default_workdir(parsed.values, name))
     required = (workdirs.CLUSTERS,)
-    previous = workdirs.claim(workdir, values, compared=training_part, required=required)
+    previous = workdirs.claim(
+        workdir, parsed.values, compared=workdirs.training_part, required=required
+    )
     if previous is not None and previous["provenance"].get("cut_short"):
         previous = None  # of a training that was evaluated as it stood
     if previous is not None and dataset is not None:
         workdirs.check_images(workdir, workdirs.describe_images(dataset))
     if workdirs.agree(previous is not None, workdir) and previous is not None:
-        _print(f"{workdir} is finished; to run again, choose another folder\n")
-        _print(summary.run_table(previous))
+        say(f"{workdir} is finished; to run again, choose another folder\n")
+        say(summary.run_table(previous))
         return previous
     started, is_first = time.perf_counter(), jax.process_index() == 0
     disk.check(workdir)
     if is_first:
         workdirs.check_unused(workdir)
-    parsed = parse_config(values)
-    trainings: list[build.BuiltRun] = []
-    if build.trains(parsed):
-        trainings = stages.build_stages(parsed, workdir, name, dataset)
-        inputs = trainings[-1].inputs
-    else:
-        inputs = build.load_inputs(parsed, dataset)
-    if cut_short:
-        trainings = [*trainings[:-1], _as_it_stands(workdir, trainings)]
-    _print_start(inputs, trainings, workdir)
-    plan = _plan(inputs, trainings, values, workdir)
+    run = _Run(parsed, workdir, dataset, cut_short)
     results = workdirs.finished_results(workdir)
-    if results is not None and (differing := workdirs.difference(results["config"], values)):
-        _print(f"the results in {workdir} had {differing}: they are replaced")
+    if results is not None and (differing := workdirs.difference(results["config"], parsed.values)):
+        say(f"the results in {workdir} had {differing}: they are replaced")
     lock = workdirs.locked(workdir) if is_first else contextlib.nullcontext(lambda: None)
     with disk.explained(workdir), lock as guard:
-        inputs = _make_features(inputs, trainings, plan, guard)
+        inputs = run.make_features(guard)
         if not is_first:
             return {}
         guard()
-        return _cluster_and_write(inputs, plan, name, started, cut_short)
+        return _cluster_and_write(run, inputs, started, cut_short)
 
 
-@dataclasses.dataclass
-class InMemory:
-    """A run of a pretrained network that is not trained, in memory.
+class _Run:
+    """A run whose config, images and workdir are checked, before anything is written.
 
     Attributes:
-        values: the config as JSON values.
-        name: title of the report.
+        workdir: its folder.
         inputs: the images.
-        embedding: of all of them.
-        found: their clusters.
-        seconds: time that the embedding took.
-        run: for new images.
-    """
-
-    values: dict[str, Any]
-    name: str
-    inputs: build.Inputs
-    embedding: dict[str, np.ndarray]
-    found: outputs.Found
-    seconds: float
-    run: inference.TrainedRun
-
-    @functools.cached_property
-    def outputs(self) -> outputs.Outputs:
-        """Scores, map, tables and report, which are made when they are asked for."""
-        return outputs.describe(self.found, self.values, name=self.name, seconds=self.seconds)
-
-    @property
-    def complete(self) -> inference.TrainedRun:
-        """The run with its results."""
-        made = self.outputs
-        return self.run._replace(results=made.results, clusters=made.clusters)
-
-
-def run_in_memory(
-    config: ConfigDict | Mapping[str, Any], name: str, dataset: Dataset
-) -> InMemory | None:
-    """Embeds and clusters images like `run_pipeline`, without a workdir.
-
-    Args:
-        config: see `run_pipeline`.
-        name: title of the report.
-        dataset: the images.
-
-    Returns:
-        The run; None where a network is trained, whose checkpoints need a workdir.
-
-    Raises:
-        InputError: the config or the data are invalid.
-    """
-    started, values = time.perf_counter(), config_json(config)
-    parsed = parse_config(values)
-    if build.trains(parsed):
-        return None
-    inputs = build.load_inputs(parsed, dataset)
-    _print_start(inputs, [], None)
-    network = pretrained(inputs.config, inputs.dataset.shape[2], states.make_mesh())
-    embedding = _embed_frozen(inputs, network, None)
-    seconds = time.perf_counter() - started
-    found = outputs.cluster(inputs, outputs.Features(embedding))
-    _print(f"found {found.clustering.metrics['n_large']:,} clusters")
-    images = {**build.describe_images(inputs), workdirs.WEIGHTS: network.checksum}
-    sources = found.inputs.dataset.sources
-    run = inference.join(None, inputs.config, {}, images, embedding, found.stored, sources)
-    return InMemory(values, name, inputs, embedding, found, seconds, run)
-
-
-def write_run(workdir: epath.PathLike, memory: InMemory) -> None:
-    """Writes a run in memory into a workdir, as `run_pipeline` would have left it."""
-    workdir = epath.Path(workdir)
-    workdir.mkdir(parents=True, exist_ok=True)
-    images = workdirs.describe_images(memory.inputs.dataset)
-    io.write_json(workdir / workdirs.CONFIG, memory.values, checksum=True)
-    io.write_json(workdir / workdirs.IMAGES, {**images, **memory.run.images}, checksum=True)
-    fingerprint = _fingerprint(memory.values, images)
-    workdirs.write_embedding(workdir / workdirs.TRAIN_EMBEDDING, memory.embedding, fingerprint, 0)
-    outputs.write(workdir, memory.outputs)
-
-
-def _as_it_stands(workdir: epath.Path, trainings: list[build.BuiltRun]) -> build.BuiltRun:
-    """The last stage, ended at its newest checkpoint."""
-    steps = checkpoint.steps(workdir / checkpoint.FOLDER)
-    if not steps or not trainings:
-        raise InputError(
-            f"--cut_short needs a checkpoint of the last stage in {workdir}; got none: train "
-            "up to one first"
-        )
-    training = trainings[-1].training._replace(total_steps=max(steps))
-    return trainings[-1]._replace(training=training)
-
-
-def _print_start(
-    inputs: build.Inputs, trainings: list[build.BuiltRun], workdir: epath.Path | None
-) -> None:
-    config, dataset, _ = inputs
-    noun = "rows" if dataset.shown is None else "images"
-    work = f"embedded by {config.network.name}, which is not trained,"
-    if trainings:
-        lengths = " + ".join(f"{stage.training.total_steps:,}" for stage in trainings)
-        work = f"{lengths} steps of {config.train.batch_size} {noun}"
-    _print(
-        f"{dataset.size:,} {noun} of {dataset.name}, {work} on {jax.device_count()} x "
-        f"{jax.devices()[0].device_kind}" + ("" if workdir is None else f"\nworkdir {workdir}")
-    )
-    _print_skipped(len(dataset.skipped))
-    if dataset.ignored:
-        _print(f"ignored files: {folder.describe_ignored(dataset.ignored)}")
-
-
-def _print_skipped(count: int) -> None:
-    if count:
-        _print(f"{count} file{'s' if count > 1 else ''} cannot be read; see the report")
-
-
-class _Plan(NamedTuple):
-    """The embeddings that a run has to make, and the network that it starts from.
-
-    Attributes:
-        workdir: of the run.
-        values: the config as JSON values.
-        images: see `workdir.describe_images`.
-        fingerprint: of config and images, which the embeddings depend on.
+        trainings: its stages; empty if nothing is trained.
         files: file of an embedding -> number of training steps of its network.
-        missing: files of embeddings that do not exist yet.
-        weights: the network with which the first stage starts, or None.
     """
 
-    workdir: epath.Path
-    values: dict[str, Any]
-    images: dict[str, Any]
-    fingerprint: str
-    files: dict[str, int]
-    missing: list[str]
-    weights: stages.Weights | None
+    def __init__(
+        self, config: RunConfig, workdir: epath.Path, dataset: Dataset | None, cut_short: bool
+    ) -> None:
+        self.workdir, self.trainings = workdir, list[BuiltRun]()
+        if build.trains(config):
+            self.trainings = build_stages(config, workdir, dataset)
+            self.inputs = self.trainings[-1].inputs
+        else:
+            self.inputs = build.load_inputs(config, dataset)
+        if cut_short:
+            self._end_at_newest_checkpoint()
+        outputs.print_start(self.inputs, self.trainings, workdir)
+        self._images = workdirs.describe_images(self.inputs.dataset)
+        known = workdirs.check_images(workdir, self._images)
+        self._made_from = workdirs.made_from(config.values, self._images)
+        steps = self.trainings[-1].training.total_steps if self.trainings else 0
+        self.files = {workdirs.TRAIN_EMBEDDING: steps}
+        if self.inputs.test is not None:
+            self.files[workdirs.TEST_EMBEDDING] = steps
+        if len(self.trainings) > 1 or config.init_from is not None:
+            self.files[workdirs.INITIAL_EMBEDDING] = 0
+        self._missing = [
+            name
+            for name, step in self.files.items()
+            if not workdirs.has_embedding(workdir / name, self._made_from, step)
+        ]
+        self._weights = None
+        if self.trainings:
+            again = workdirs.INITIAL_EMBEDDING in self._missing
+            self._weights = initial_weights(self.trainings, again=again)
+        elif workdirs.WEIGHTS not in known:  # The network of new images is that of the embedding.
+            self._missing = list(self.files)
 
+    def make_features(self, guard: Callable[[], None]) -> Inputs:
+        """Trains, or takes the pretrained network, and writes the embeddings that are missing.
 
-def _plan(
-    inputs: build.Inputs,
-    trainings: list[build.BuiltRun],
-    values: dict[str, Any],
-    workdir: epath.Path,
-) -> _Plan:
-    """Runs the last checks before anything is written."""
-    images = workdirs.describe_images(inputs.dataset)
-    known = workdirs.check_images(workdir, images)
-    steps = trainings[-1].training.total_steps if trainings else 0
-    files = {workdirs.TRAIN_EMBEDDING: steps}
-    if inputs.test is not None:
-        files[workdirs.TEST_EMBEDDING] = steps
-    if len(trainings) > 1 or inputs.config.init_from is not None:
-        files[workdirs.INITIAL_EMBEDDING] = 0
-    made_from = _fingerprint(values, images)
-    missing = [
-        name
-        for name, step in files.items()
-        if not workdirs.has_embedding(workdir / name, made_from, step)
-    ]
-    if trainings:
-        weights = stages.initial_weights(trainings, again=workdirs.INITIAL_EMBEDDING in missing)
-        return _Plan(workdir, values, images, made_from, files, missing, weights)
-    # The network of new images is that of the embedding.
-    missing = missing if workdirs.WEIGHTS in known else list(files)
-    return _Plan(workdir, values, images, made_from, files, missing, None)
+        Args:
+            guard: see `training.loop.train`.
 
+        Returns:
+            The inputs of the last stage: with the section `embedder`, features in place of images.
+        """
+        is_done, network = workdirs.agree(not self._missing, self.workdir), None
+        if not self.trainings and not is_done:
+            config, channels = self.inputs.config, self.inputs.dataset.shape[2]
+            network = pretrained(config, channels, states.make_mesh())
+        if jax.process_index() == 0:
+            self._write_first_files({} if network is None else {workdirs.WEIGHTS: network.checksum})
+        if network is not None:
+            make = functools.partial(embed_frozen, self.inputs, network)
+            self._write_embedding(workdirs.TRAIN_EMBEDDING, network.checksum, make)
+        if not self.trainings:
+            return self.inputs
+        if is_done:
+            _end_at_once()
+        trainings = embed_images(self.trainings, self._made_from)
+        last = trainings[-1]
+        if is_done:
+            return last.inputs
 
-def _make_features(
-    inputs: build.Inputs,
-    trainings: list[build.BuiltRun],
-    plan: _Plan,
-    guard: Callable[[], None],
-) -> build.Inputs:
-    """Trains all stages, or takes the pretrained network, and writes the missing embeddings.
-
-    Returns:
-        The inputs of the last stage: with the section `embedder`, features in place of images.
-    """
-    is_done, network = workdirs.agree(not plan.missing, plan.workdir), None
-    if not trainings and not is_done:
-        network = pretrained(inputs.config, inputs.dataset.shape[2], states.make_mesh())
-    if jax.process_index() == 0:
-        _write_first_files(inputs, plan, network)
-    if network is not None:
-        rows = functools.partial(_embed_frozen, inputs, network)
-        _write_embedding(workdirs.TRAIN_EMBEDDING, plan, network.checksum, rows, guard)
-    if not trainings:
-        return inputs
-    if is_done:
+        state = self._train(trainings, guard)
         _end_at_once()
-    trainings = embed_images(trainings, plan.fingerprint, guard)
-    last = trainings[-1]
-    if is_done:
+        if last.test is not None:
+            self._embed(workdirs.TEST_EMBEDDING, last, last.test, state)
+        self._embed(workdirs.TRAIN_EMBEDDING, last, last.training.dataset, state)
         return last.inputs
 
-    def write_embedding(name: str, dataset: Dataset, state: State) -> None:
-        if name in plan.missing:
+    def _train(self, trainings: list[BuiltRun], guard: Callable[[], None]) -> State:
+        """Trains all stages, each from the network of the previous one; resumes interrupted ones.
+
+        Returns:
+            The final state of the last stage.
+        """
+        weights, first = self._weights, max(_started(trainings), default=0)
+        if workdirs.INITIAL_EMBEDDING in self._missing and first:
+            first = min(first, len(trainings) - 2)  # whose network the last stage starts from
+        for stage in trainings[first:]:
+            run = stage.training
+            state = build.initial_state(run)
+            if weights is not None:
+                state, message = start_from(state, weights, stage.config.name)
+                say(message)
+            if stage is trainings[-1]:
+                self._embed(workdirs.INITIAL_EMBEDDING, stage, run.dataset, state)
+            clustered = stage
+            if run.method.refresh is not None and run.method.refresh.embed is not None:
+                method = run.method._replace(embed=run.method.refresh.embed)
+                clustered = stage._replace(training=run._replace(method=method))
+            embed = functools.partial(embed_all, clustered, run.dataset)
+            seen = watch.probe(run.dataset, stage.config.eval.batch_size)
+            probe = functools.partial(embed_all, stage, seen)
+            state = loop.train(
+                run, state, workdir=stage.workdir, embed=embed, probe=probe, guard=guard
+            )
+            weights = Weights(stage.config.name, state.params, state.model_state.batch_stats)
+        return state
+
+    def _embed(self, name: str, stage: BuiltRun, dataset: Dataset, state: State) -> None:
+        """Writes an embedding by the network of a state, if the embedding is missing."""
+        if name in self._missing:
             checksum = states.checksum((state.params, state.model_state))
-            rows = functools.partial(stages.embed, last, dataset, state)
-            _write_embedding(name, plan, checksum, rows, guard)
+            make = functools.partial(embed_all, stage, dataset, state)
+            self._write_embedding(name, checksum, make)
 
-    images, before_last = last.training.dataset, None
-    if workdirs.INITIAL_EMBEDDING in plan.missing:
-        before_last = functools.partial(write_embedding, workdirs.INITIAL_EMBEDDING, images)
-    state = stages.train(trainings, plan.weights, _print, before_last, guard)
-    _end_at_once()
-    if last.test is not None:
-        write_embedding(workdirs.TEST_EMBEDDING, last.test, state)
-    write_embedding(workdirs.TRAIN_EMBEDDING, images, state)
-    return last.inputs
+    def _end_at_newest_checkpoint(self) -> None:
+        steps = checkpoint.steps(self.workdir / checkpoint.FOLDER)
+        if not steps or not self.trainings:
+            raise InputError(
+                f"--cut_short needs a checkpoint of the last stage in {self.workdir}; got none: "
+                "train up to one first"
+            )
+        last = self.trainings[-1]
+        training = last.training._replace(total_steps=max(steps))
+        self.trainings[-1] = last._replace(training=training)
 
+    def _write_first_files(self, network: Mapping[str, str]) -> None:
+        """Writes `config.json` and `images.json`."""
+        values, file = self.inputs.config.values, self.workdir / workdirs.IMAGES
+        io.write_json(self.workdir / workdirs.CONFIG, values, checksum=True)
+        earlier = workdirs.read_values(file) if file.exists() else {}
+        described = {**earlier, **self._images, **build.describe_images(self.inputs), **network}
+        io.write_json(file, described, checksum=True)
+        for name in self.files.keys() - self._missing:  # left by a kill after the last part
+            Parts(self.workdir / name, "").remove()
 
-def _write_first_files(inputs: build.Inputs, plan: _Plan, network: FrozenNetwork | None) -> None:
-    """Writes `config.json` and `images.json`."""
-    io.write_json(plan.workdir / workdirs.CONFIG, plan.values, checksum=True)
-    file = plan.workdir / workdirs.IMAGES
-    earlier = workdirs.read_values(file) if file.exists() else {}
-    described = {**earlier, **plan.images, **build.describe_images(inputs)}
-    if network is not None:
-        described[workdirs.WEIGHTS] = network.checksum
-    io.write_json(file, described, checksum=True)
-    for name in plan.files.keys() - plan.missing:  # left by a kill after the last part
-        parts.remove(parts.folder_of(plan.workdir / name))
-
-
-def _write_embedding(
-    name: str,
-    plan: _Plan,
-    checksum: str,
-    embed: Callable[[Parts], dict[str, np.ndarray]],
-    guard: Callable[[], None],
-) -> None:
-    """Writes an embedding by the network of a checksum; until it is complete, parts are kept."""
-    step, file = plan.files[name], plan.workdir / name
-    kept = Parts(parts.folder_of(file), f"{plan.fingerprint}:{step}:{checksum}", guard)
-    embedding = embed(kept)
-    if jax.process_index() == 0:
-        guard()
-        workdirs.write_embedding(file, embedding, plan.fingerprint, step)
-        parts.remove(kept.folder)
-
-
-def _embed_frozen(
-    inputs: build.Inputs, network: FrozenNetwork, kept: Parts | None
-) -> dict[str, np.ndarray]:
-    """Embeds the images by the pretrained network, which nothing trains."""
-    batch_size, mesh = inputs.config.eval.batch_size, states.make_mesh()
-    rows = embed(network.forward, inputs.dataset, batch_size=batch_size, mesh=mesh, kept=kept)
-    return {"backbone": rows.pop("features")[:, 0], **rows}
+    def _write_embedding(self, name: str, checksum: str, make: Callable[[Parts], Batch]) -> None:
+        """Writes an embedding by the network of a checksum; until it is complete, its parts."""
+        made_from = f"{self._made_from}:{self.files[name]}"
+        parts = Parts(self.workdir / name, f"{made_from}:{checksum}")
+        parts.finish(make(parts), made_from)
 
 
 def _cluster_and_write(
-    inputs: build.Inputs, plan: _Plan, name: str, started: float, cut_short: bool
+    run: _Run, inputs: Inputs, started: float, cut_short: bool
 ) -> dict[str, Any]:
     """Clusters the embedding in the workdir and writes clusters, tables, report and results."""
-    _print("clustering")
-    seconds, workdir = time.perf_counter() - started, plan.workdir
+    say("clustering")
+    seconds, workdir = time.perf_counter() - started, run.workdir
     made = outputs.describe(
         outputs.cluster(inputs, outputs.read_features(workdir)),
-        plan.values,
-        name=name,
-        steps=plan.files[workdirs.TRAIN_EMBEDDING],
-        records=log.read(workdir),
+        steps=run.files[workdirs.TRAIN_EMBEDDING],
+        records=read_log(workdir),
         seconds=seconds,
         cut_short=cut_short,
     )
     outputs.write(workdir, made)
     if not inputs.dataset.skipped:
-        _print_skipped(len(made.report.skipped))
-    _print(summary.run_table(made.results))
-    _print(f"\nreport       {workdir / workdirs.REPORT}")
-    _print(f"assignments  {workdir / workdirs.ASSIGNMENTS}")
-    _print(f"metrics      {workdir / workdirs.RESULTS}")
+        outputs.print_skipped(len(made.report.skipped))
+    say(summary.run_table(made.results))
+    say(f"\nreport       {workdir / workdirs.REPORT}")
+    say(f"assignments  {workdir / workdirs.ASSIGNMENTS}")
+    say(f"metrics      {workdir / workdirs.RESULTS}")
     return dict(made.results)
 
 
@@ -387,30 +267,153 @@ def _end_at_once() -> None:
         interrupt.terminate()
 
 
-def default_workdir(config: Mapping[str, Any], name: str) -> pathlib.Path:
-    """`runs/NAME-HASH`, with the hash of all that the training depends on."""
-    return workdirs.default_path("runs", name, training_part(config))
+class Weights(NamedTuple):
+    """The network of a finished training.
+
+    Attributes:
+        name: name of that stage or workdir, for messages.
+        params: its parameters.
+        stats: its BatchNorm statistics.
+    """
+
+    name: str
+    params: Any
+    stats: Any
 
 
-def training_part(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a config that the checkpoints and embeddings depend on."""
-    values = {k: v for k, v in config.items() if k not in AFTER_TRAINING}
-    for section, keys in AT_ANY_TIME.items():
-        values[section] = {k: v for k, v in values.get(section, {}).items() if k not in keys}
-    if values["network"]["weights"] is not None:
-        # Decides whether anything is trained, see `build.trains`: without that the projector is
-        # random, and so would be clusters of the stored projections.
-        values["eval"] = {"features": config["eval"]["features"]}
-    return values
+def build_stages(config: RunConfig, workdir: epath.Path, dataset: Dataset | None) -> list[BuiltRun]:
+    """All stages of a run in order, each checked and traced; the last is that of `config`.
+
+    Raises:
+        InputError: see `build.build_run`.
+    """
+    last = build.build_run(config, dataset)
+    build.check_features(last.training, config.eval.features)
+    stages = []
+    for stage_name, stage_config in config.stages.items():
+        try:
+            built = build.build_run(stage_config, last.training.dataset, last.test)
+        except InputError as error:
+            raise InputError(f"in stages.{stage_name}: {error}") from error
+        stages.append(built._replace(workdir=workdir / "stages" / stage_name))
+    stages.append(last._replace(workdir=workdir))
+    for stage, following in itertools.pairwise(stages):
+        _check_backbone(following, Weights(stage.config.name, _abstract_params(stage), None))
+    return stages
 
 
-def _fingerprint(values: Mapping[str, Any], images: Mapping[str, Any]) -> str:
-    """SHA-256 of config and images, which embeddings depend on beside the number of steps."""
-    made_from = training_part(values)
-    made_from["train"].pop("duration")
-    return workdirs.fingerprint(json.dumps([made_from, images], sort_keys=True).encode())
+def _started(stages: list[BuiltRun]) -> list[int]:
+    """Indices of the stages that have a checkpoint."""
+    folders = [stage.workdir / checkpoint.FOLDER for stage in stages]
+    return [i for i, folder in enumerate(folders) if checkpoint.steps(folder)]
 
 
-def _print(text: str) -> None:
-    if jax.process_index() == 0:
-        print(text, flush=True)
+def initial_weights(stages: list[BuiltRun], again: bool) -> Weights | None:
+    """The network that the first stage starts from: of `init_from` or `network.weights`.
+
+    None without them or, unless `again`, if a stage has started already.
+
+    Raises:
+        InputError: it cannot be read, or its backbone differs from that of the first stage.
+    """
+    init_from = stages[-1].config.init_from
+    name = stages[0].config.network.weights
+    if _started(stages) and not again:
+        return None
+    if init_from is not None:
+        weights = read_weights(init_from)
+    elif name is not None:
+        first = build.abstract_state(stages[0].training)
+        stats = first.model_state.batch_stats["backbone"]
+        backbone_name = stages[0].config.network.name
+        new = pretrained_weights.load(name, backbone_name, first.params["backbone"], stats)
+        weights = Weights(name, {"backbone": new[0]}, {"backbone": new[1]})
+    else:
+        return None
+    _check_backbone(stages[0], weights)
+    return weights
+
+
+def embed_all(
+    stage: BuiltRun, dataset: Dataset, state: State, kept: Parts | None = None
+) -> dict[str, Any]:
+    """Embeddings of all images of a data set by the network of a state; see `embed.embed`."""
+    run = stage.training
+    return embed(
+        forward_of(run.method, state.params, state.model_state, run.mesh),
+        dataset,
+        batch_size=stage.config.eval.batch_size,
+        mesh=run.mesh,
+        kept=kept,
+    )
+
+
+def start_from(state: State, source: Weights, name: str) -> tuple[State, str]:
+    """Initializes a state from an earlier network, for parts of the same name and shapes.
+
+    Backbone, projector, predictor and each classifier are copied as a whole, with their
+    statistics, or not at all.
+
+    Args:
+        state: initial state of the stage.
+        source: network to start from, with the same backbone.
+        name: name of the stage.
+
+    Returns:
+        The state, and a message that lists the parts that were taken, are new, and were left.
+    """
+    own, earlier = _parts(state.params), _parts(source.params)
+    taken = [part for part in own if _shapes(own[part]) == _shapes(earlier.get(part))]
+    new, unused = ([p for p in parts if p not in taken] for parts in (own, earlier))
+    params, stats = dict(state.params), dict(state.model_state.batch_stats)
+    for part in taken:
+        if part in params:
+            params[part], stats[part] = source.params[part], source.stats[part]
+        else:
+            head = part.removeprefix("head ")
+            params["heads"] = {**params["heads"], head: earlier[part]}
+    model_state = with_network(state.model_state, params, stats)
+    # Copied, because a step donates its state: its buffers must not be shared with one another or
+    # with the source.
+    state = jax.tree.map(jax.numpy.copy, state._replace(params=params, model_state=model_state))
+    message = f"{name} starts from {source.name}: took {', '.join(taken)}"
+    message += f"; new: {', '.join(new)}" if new else ""
+    return state, message + (f"; left: {', '.join(unused)}" if unused else "")
+
+
+def _parts(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Name -> parameters of each part of a network; every classifier is a part."""
+    heads = {f"head {name}": head for name, head in params.get("heads", {}).items()}
+    return {**{name: part for name, part in params.items() if name != "heads"}, **heads}
+
+
+def read_weights(workdir: epath.PathLike) -> Weights:
+    """Reads the network of a finished run.
+
+    Raises:
+        InputError: the folder has no finished run, or the checkpoint cannot be read.
+    """
+    workdir = epath.Path(workdir).expanduser()
+    for name in (workdirs.CONFIG, workdirs.IMAGES):
+        if not (workdir / name).exists():
+            raise InputError(f"init_from must be the workdir of a finished run; got {workdir}")
+    config = read_config(workdir)
+    run = build.rebuild_run(config, workdirs.read_values(workdir / workdirs.IMAGES)).training
+    state = checkpoint.read(workdir / checkpoint.FOLDER, build.abstract_state(run), run.total_steps)
+    return Weights(str(workdir), state.params, state.model_state.batch_stats)
+
+
+def _abstract_params(stage: BuiltRun) -> Any:
+    return build.abstract_state(stage.training).params
+
+
+def _check_backbone(stage: BuiltRun, source: Weights) -> None:
+    if _shapes(_abstract_params(stage)["backbone"]) != _shapes(source.params["backbone"]):
+        raise InputError(
+            f"{source.name} uses a different backbone from {stage.config.name}; give both the same "
+            "network section"
+        )
+
+
+def _shapes(tree: Any) -> Any:
+    return None if tree is None else jax.tree.map(lambda x: x.shape, tree)

@@ -35,11 +35,22 @@ TRAIN_FEATURES, TEST_FEATURES = "features.npz", "features_test.npz"
 # Locked by the run that uses the workdir; says which process that is.
 LOCK = "lock"
 
+# Sections that may change in a trained run without training again.
+AFTER_TRAINING = ("eval", "note")
+# Keys that may change at any time, because they do not affect the result.
+AT_ANY_TIME = {
+    "train": ("log_every", "checkpoint_every", "keep_checkpoints", "prefetch", "on_collapse"),
+    "data": ("cache_mb",),
+}
+
 # Files that a run reads again, and makes again where they lack.
 _MADE_AGAIN = (
     RESULTS, IMAGES, CLUSTERS, TRAIN_EMBEDDING, TEST_EMBEDDING, INITIAL_EMBEDDING, TRAIN_FEATURES,
     TEST_FEATURES,
 )  # fmt: skip
+
+# Files and folders that a run writes.
+_OF_A_RUN = ("checkpoints", ASSIGNMENTS, REPORT, *_MADE_AGAIN)
 
 # Number of evenly spaced images whose pixels enter a fingerprint.
 _FINGERPRINT_IMAGES = 256
@@ -70,13 +81,36 @@ def default_path(folder: str, name: str, values: Mapping[str, Any]) -> pathlib.P
     return pathlib.Path(folder) / f"{stem}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
+def default_workdir(config: Mapping[str, Any], name: str) -> pathlib.Path:
+    """`runs/NAME-HASH`, with the hash of all that the training depends on."""
+    return default_path("runs", name, training_part(config))
+
+
+def training_part(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a config that the checkpoints and embeddings depend on."""
+    values = {k: v for k, v in config.items() if k not in AFTER_TRAINING}
+    for section, keys in AT_ANY_TIME.items():
+        values[section] = {k: v for k, v in values.get(section, {}).items() if k not in keys}
+    if values["network"].get("weights") is not None:
+        # Decides whether anything is trained, see `build.trains`: without that the projector is
+        # random, and so would be clusters of the stored projections.
+        values["eval"] = {"features": config["eval"]["features"]}
+    return values
+
+
+def made_from(values: Mapping[str, Any], images: Mapping[str, Any]) -> str:
+    """SHA-256 of config and images, which embeddings depend on beside the number of steps."""
+    part = training_part(values)
+    part["train"].pop("duration")
+    return fingerprint(json.dumps([part, images], sort_keys=True).encode())
+
+
 def claim(
     workdir: epath.Path,
     config: Mapping[str, Any],
     *,
     compared: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict,
     required: tuple[str, ...] = (),
-    own_folder: bool = False,
 ) -> dict[str, Any] | None:
     """Checks that a run of `config` may use a workdir, and puts damaged files aside.
 
@@ -86,21 +120,25 @@ def claim(
             writes is this config, as `config.json`.
         compared: selects the part of a config that must be equal to resume a run.
         required: files of a finished run besides `config.json` and `results.json`.
-        own_folder: whether other files in the folder are an error.
 
     Returns:
         The results if a run of exactly this config is finished, else None.
 
     Raises:
-        InputError: the workdir is a file, contains a run of a different config, of another command
-            or of an older version, or a run without its config or, with `own_folder`, other files.
+        InputError: the workdir is a file, or contains a run of a different config, of another
+            command or of an older version, or files of a run without its config.
     """
     if "://" not in str(workdir):  # A bucket has no folders.
         for path in (workdir, *workdir.parents):
             if path.exists() and not path.is_dir():
                 raise InputError(f"{path} is a file; choose another folder")
     if not (workdir / CONFIG).exists():
-        _check_new(workdir, own_folder)
+        left = [name for name in _OF_A_RUN if (workdir / name).exists()]
+        if left:
+            raise InputError(
+                f"{workdir} must have {CONFIG} beside {left[0]}, to tell which run it is; got "
+                "none: restore it from a copy, or choose another folder"
+            )
         return None
     config = json.loads(json.dumps(config))
     try:
@@ -175,7 +213,11 @@ def locked(workdir: epath.Path) -> Iterator[Callable[[], None]]:
     with _lock(workdir) as file:
 
         def check() -> None:
-            if not _is_in(workdir, file):
+            try:
+                is_same = os.path.samestat(os.stat(workdir / LOCK), os.fstat(file.fileno()))
+            except (FileNotFoundError, NotADirectoryError):
+                is_same = False
+            if not is_same:
                 raise InputError(
                     f"{workdir} must stay as it is during a run; got it deleted or emptied: run "
                     "the same command again to start over"
@@ -186,41 +228,26 @@ def locked(workdir: epath.Path) -> Iterator[Callable[[], None]]:
         except OSError:
             check()  # A folder that is gone explains any error.
             raise
-        finally:
-            if _is_in(workdir, file):
-                (workdir / LOCK).unlink()
 
 
 def _lock(workdir: epath.Path) -> TextIO:
-    """The locked file of a workdir, which exists."""
-    while True:
-        file = open(workdir / LOCK, "a+")  # noqa: SIM115 - it stays open as long as it is locked
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            with file:
-                raise InputError(
-                    f"{workdir} is used by another run, {file.read()}; wait for it, or choose "
-                    "another folder"
-                ) from None
-        except OSError as error:
-            logging.warning("%s cannot be locked (%s): start no second run in it", workdir, error)
-        if _is_in(workdir, file):  # else the owner before has removed it in the meantime
-            break
-        file.close()
+    """The locked file of a workdir, which exists. The file stays; only the lock is dropped."""
+    file = open(workdir / LOCK, "a+")  # noqa: SIM115 - it stays open as long as it is locked
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.seek(0)
+        with file:
+            raise InputError(
+                f"{workdir} is used by another run, {file.read()}; wait for it, or choose "
+                "another folder"
+            ) from None
+    except OSError as error:
+        logging.warning("%s cannot be locked (%s): start no second run in it", workdir, error)
     file.truncate(0)
     file.write(f"process {os.getpid()} on {platform.node()}")
     file.flush()
     return file
-
-
-def _is_in(workdir: epath.Path, file: TextIO) -> bool:
-    """Whether an open file is still the one in the workdir."""
-    try:
-        return os.path.samestat(os.stat(workdir / LOCK), os.fstat(file.fileno()))
-    except (FileNotFoundError, NotADirectoryError):
-        return False
 
 
 def finished_results(
@@ -311,29 +338,6 @@ def has_embedding(file: epath.Path, fingerprint: str, step: int) -> bool:
     return made_at == str(step)
 
 
-def write_embedding(
-    file: epath.Path, features: dict[str, np.ndarray], fingerprint: str, step: int
-) -> None:
-    """Writes an embedding with what made it, see `has_embedding`."""
-    io.write_arrays(file, features, f"{fingerprint}:{step}")
-
-
-def _check_new(workdir: epath.Path, own_folder: bool) -> None:
-    """Checks a workdir without a config: it may have no other file of a run, or none at all."""
-    names = sorted(file.name for file in workdir.iterdir()) if workdir.exists() else []
-    for name in names:
-        if name in ("checkpoints", *_MADE_AGAIN):
-            raise InputError(
-                f"{workdir} must have {CONFIG} beside {name}, to tell which run it is; got none: "
-                "restore it from a copy, or choose another folder"
-            )
-        # A killed `io.write` may have left a temporary file, which is harmless.
-        if own_folder and not (name.startswith(".") and name.endswith(".partial")):
-            raise InputError(
-                f"{workdir} contains other files, such as {name}; choose another folder"
-            )
-
-
 def _check_same(
     workdir: epath.Path,
     stored: Mapping[str, Any],
@@ -343,15 +347,7 @@ def _check_same(
     """Raises an `InputError` that names the first difference of the stored config."""
     if ("network" in stored) != ("network" in config):  # `cluster` has no network
         raise InputError(f"{workdir} contains a run of another command; choose another folder")
-    # The keys of a config are fixed for a version of the package, except those of these sections
-    # and of sections that are None.
-    sections = [
-        (stored[name], values)
-        for name, values in config.items()
-        if name not in ("method", "stages") and isinstance(values, Mapping)
-        if isinstance(stored.get(name), Mapping)
-    ]
-    if any(set(old) != set(new) for old, new in ((stored, config), *sections)):
+    if stored.keys() != config.keys():
         raise older_version(workdir)
     if differing := difference(compared(stored), compared(config)):
         raise InputError(f"{workdir} contains a run with {differing}; choose another folder")

@@ -71,10 +71,6 @@ class Checkpoints:
         )
         self._manager = _manager(self._folder, options)
 
-    def latest(self) -> int | None:
-        """Step of the newest checkpoint, None if there is none."""
-        return self._manager.latest_step()
-
     def steps(self) -> list[int]:
         """Steps of all checkpoints."""
         return list(self._manager.all_steps())

@@ -17,11 +17,9 @@ from cluster_jax.data import batches
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.methods.base import Refresh
 from cluster_jax.training import checkpoint, watch
-from cluster_jax.training import log as logs
 from cluster_jax.training import state as states
-from cluster_jax.training.config import TrainingRun
-from cluster_jax.training.progress import Progress
-from cluster_jax.training.state import State
+from cluster_jax.training.progress import Log, Progress
+from cluster_jax.training.state import State, TrainingRun
 from cluster_jax.training.step import make_step
 
 Embed = Callable[[State], Any]
@@ -73,14 +71,12 @@ def train(
             # The newest is complete before the oldest is removed.
             missing = max(1, section.keep_checkpoints + 1 - len(checkpoints.steps()))
             disk.check(folder.parent, checkpoint.size(state) * missing, f"{missing} checkpoints")
-        log = logs.Log(workdir, step=start) if is_main else None
-        if log is not None:
-            stack.enter_context(contextlib.closing(log))
         stream = stack.enter_context(contextlib.closing(_stream(run, start)))
         signals = stack.enter_context(_stop_signals())
         step_function = make_step(run.method, run.optimizer, run.mesh)
         resident = _resident(run.dataset, run.mesh)
-        progress = Progress(run, log, start, checkpoints.latest, checkpoints.unreported)
+        log = Log(workdir, step=start) if is_main else None
+        progress = Progress(run, log, start, checkpoints.unreported)
         stack.enter_context(contextlib.closing(progress))
         for step, batch in zip(range(start + 1, total_steps + 1), stream, strict=True):
             refresh = run.method.refresh

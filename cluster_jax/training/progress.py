@@ -1,5 +1,6 @@
 """Progress bar, throughput and log of a training; skipped steps, and signs of failure."""
 
+import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -8,13 +9,13 @@ from typing import Any
 import jax
 import numpy as np
 from absl import logging
+from etils import epath
 from jax import Array
 from tqdm import tqdm
 
+from cluster_jax.core import io
 from cluster_jax.training import watch
-from cluster_jax.training.config import TrainingRun
-from cluster_jax.training.log import Log
-from cluster_jax.training.state import State
+from cluster_jax.training.state import State, TrainingRun
 
 # Steps in flight, at most. With 32 of them XLA's CPU client can deadlock on several devices: the
 # threads that wait to launch a step are those that would compute another. Few also make Ctrl-C
@@ -30,14 +31,75 @@ class Collapsed(ArithmeticError):
     """The embedding collapsed, and `train.on_collapse` is "stop"."""
 
 
+class Log:
+    """`metrics.jsonl` and TensorBoard events of a run.
+
+    A resumed run keeps the lines up to its step, so that no step appears twice. Buckets cannot
+    append: there every line rewrites the file, and no TensorBoard events are written.
+
+    Args:
+        workdir: folder of the run.
+        step: step from which the training starts or resumes.
+    """
+
+    def __init__(self, workdir: epath.PathLike, *, step: int):
+        self._path = epath.Path(workdir) / "metrics.jsonl"
+        self._appends = "://" not in str(workdir)
+        self._board = _summary_writer(f"{workdir}/tensorboard", step) if self._appends else None
+        self._lines = [_line(record) for record in read_log(workdir) if record["step"] <= step]
+        io.write(self._path, "".join(self._lines))
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        """Adds one line; NaN and infinity become null."""
+        self._lines.append(_line({"step": step, **values}))
+        if self._appends:
+            with self._path.open("a") as file:
+                file.write(self._lines[-1])
+        else:
+            io.write(self._path, "".join(self._lines))
+        if self._board:
+            for name, value in values.items():
+                self._board.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        """Closes the TensorBoard events."""
+        if self._board:
+            self._board.close()
+
+
+def _line(record: Mapping[str, Any]) -> str:
+    return json.dumps(io.plain(record)) + "\n"
+
+
+def _summary_writer(folder: str, step: int) -> Any:
+    """A writer of TensorBoard events after `step`; None on a machine without tensorboardX."""
+    try:
+        from tensorboardX import SummaryWriter
+    except ModuleNotFoundError:
+        logging.info("tensorboardX is not installed: no TensorBoard events are written")
+        return None
+    return SummaryWriter(folder, purge_step=step + 1)
+
+
+def read_log(workdir: epath.PathLike) -> list[dict]:
+    """Reads the lines of `metrics.jsonl` as dicts, up to the first incomplete one."""
+    path = epath.Path(workdir) / "metrics.jsonl"
+    records = []
+    for line in path.read_text().splitlines() if path.exists() else ():
+        try:
+            records.append(json.loads(line))
+        except json.JSONDecodeError:
+            break  # Cut off when the process was killed; a resumed run logs those steps again.
+    return records
+
+
 class Progress:
     """Collects the metrics of steps; copies them from the device only when it reports them.
 
     Args:
         run: method, sizes and intervals of the training.
-        log: of the first process, None elsewhere.
+        log: of the first process, which is closed with the bar; None elsewhere.
         start: step from which the training starts or resumes.
-        saved: gives the step of the newest checkpoint.
         unreported: of earlier steps, see `unreported`.
     """
 
@@ -46,10 +108,9 @@ class Progress:
         run: TrainingRun,
         log: Log | None,
         start: int,
-        saved: Callable[[], int | None],
         unreported: Sequence[Mapping[str, float]] = (),
     ):
-        self._run, self._log, self._saved = run, log, saved
+        self._run, self._log = run, log
         self._steps: list[Mapping[str, Array | float]] = [*unreported]
         self._start, self._clock = start, time.perf_counter()
         self._since = start - len(unreported)
@@ -77,9 +138,10 @@ class Progress:
         self._bar.update()
 
     def close(self) -> None:
-        """Ends the bar."""
-        if self._bar is not None:
-            self._bar.close()
+        """Ends the bar and the log."""
+        for part in (self._bar, self._log):
+            if part is not None:
+                part.close()
 
     def report(self, step: int, state: State, probe: Callable[[State], Any] | None) -> None:
         """Logs the means since the last report.
@@ -127,9 +189,8 @@ class Progress:
             if self._bad == watch.PATIENCE:
                 raise NotFinite(
                     "the loss or its gradient must be finite; got NaN or infinity in "
-                    f"{watch.PATIENCE} steps in a row from step {step + 1 - watch.PATIENCE} (the "
-                    f"newest checkpoint is {self._saved() or 'none'}): start again in another "
-                    f"folder with {watch.CALMER}"
+                    f"{watch.PATIENCE} steps in a row from step {step + 1 - watch.PATIENCE}: start "
+                    f"again in another folder with {watch.CALMER}"
                 )
 
     def _tell(self) -> None:

@@ -188,7 +188,7 @@ def test_a_folder_of_something_else_is_left_alone(files, capsys):
     pathlib.Path("mine").mkdir()
     pathlib.Path("mine/assignments.csv").write_text("my own")
     text = _refused(capsys, "--features=x.npy", "--workdir=mine")
-    assert "mine contains other files, such as assignments.csv; choose another folder" in text
+    assert "mine must have config.json beside assignments.csv" in text
     assert pathlib.Path("mine/assignments.csv").read_text() == "my own"
     pathlib.Path("mine/config.json").write_text("{ no json")
     _refused(capsys, "--features=x.npy", "--workdir=mine")

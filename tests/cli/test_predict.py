@@ -199,7 +199,7 @@ def test_tsne_refuses(workdir, tmp_path, capsys, monkeypatch):
 
 def test_kmeans_clusters(trained):
     run = inference.read(trained[0])
-    placed = inference.place_kmeans(run, run.features)
+    placed = inference.place(run, run.features, by_kmeans=True)
     labels = run.clusters.kmeans_labels
     assert (placed.labels == labels).all()
     for c in range(labels.max() + 1):
@@ -268,7 +268,7 @@ def test_tables_that_cannot_be_written(trained, tmp_path, capsys, monkeypatch):
     assert len(_table(tmp_path / "p.csv")) == 2
     monkeypatch.setattr(inference, "make_embed", lambda run: pytest.fail("too late"))
     sentence = _refused(capsys, *flags, f"--out={tmp_path}/none/p.csv")
-    assert f"--out must be in an existing folder; got {tmp_path}/none/p.csv" in sentence
+    assert f"--out must be a file in a folder that exists; got {tmp_path}/none/p.csv" in sentence
 
 
 def test_export_of_new_images(trained, tmp_path, capsys, monkeypatch):
@@ -315,9 +315,9 @@ def test_small_clusters_are_counted_apart(trained):
     placed = inference.Assignment(labels, np.zeros(6), labels == 0)
     lines = predictions.describe(run, [], placed, "p.csv").splitlines()
     assert lines[:3] == [
+        "cluster     2         3 images",
         "cluster     1         2 images",
         "cluster     0         1 image",
-        "and 1 too small to count, with 3 images",
     ]
     sentence = "Assigned 6 images to 2 clusters and 1 small one; 1 is unlike all training images."
     assert lines[3:] == [sentence, "predictions  p.csv"]

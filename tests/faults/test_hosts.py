@@ -12,7 +12,6 @@ from PIL import Image
 from cluster_jax.cli import cluster, predict
 from cluster_jax.core import io
 from cluster_jax.data.shards import Shards
-from cluster_jax.pipeline import parts
 from tests import toy
 from tests.faults.jobs import ROOT, Job, kill_all
 
@@ -103,4 +102,4 @@ def test_new_images_of_a_run(folder, finished, tmp_path):
     predict.main([*command, f"--out={tmp_path}/one.csv"])
     Job(["predict", *command, f"--out={tmp_path}/two.csv"], tmp_path).succeed()
     _assert_same_clusters(tmp_path / "one.csv", tmp_path / "two.csv", count=90)
-    assert not parts.folder_of(tmp_path / "two.csv").exists()
+    assert not (tmp_path / "two.csv.parts").exists()

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
+from cluster_jax.pipeline import embed
 from cluster_jax.pipeline import run as pipeline
-from cluster_jax.pipeline import workdir as workdirs
 from tests.faults.runs import assert_same, before_step, left_by_a_kill
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -45,7 +45,7 @@ def killed(finished, tmp_path_factory, one_device, traced_once, compiled_once):
         before_step(patch, 1, lambda: kill("compiling"))
         before_step(patch, 3, lambda: kill("saving"))
         before_step(patch, 4, kill_after_saving)
-        before(workdirs, "write_embedding", "embedding")
+        before(embed.Parts, "finish", "embedding")
         before(pipeline.outputs.evaluate, "evaluate", "clustering")
         before(pipeline.outputs.report, "write_report", "report")
         pipeline.run_pipeline(finished.config, folder / "run", "toy")
@@ -62,7 +62,6 @@ def test_killed_once(finished, killed, moment):
     assert (workdir / "checkpoints" / "4").exists() == (moment in MOMENTS[3:])
     pipeline.run_pipeline(finished.config, workdir, "toy")
     assert_same(workdir, finished.workdir)
-    assert not (workdir / workdirs.LOCK).exists()
 
 
 FLAGS = (

@@ -16,11 +16,11 @@ from ml_collections import ConfigDict
 
 from cluster_jax import estimators
 from cluster_jax.cli import train
+from cluster_jax.core import checks
 from cluster_jax.core import config as configs
-from cluster_jax.core import limits
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import batches
-from cluster_jax.pipeline import build, stages
+from cluster_jax.pipeline import build
 from cluster_jax.pipeline.config import config_json, parse_config
 from cluster_jax.training.step import make_step
 from tests import toy
@@ -190,7 +190,7 @@ def _peak():
     ],
 )
 def test_what_does_not_fit(values, monkeypatch, key, value, said):
-    monkeypatch.setattr(limits, "memory", lambda: 4 * 10**9)
+    monkeypatch.setattr(checks, "memory", lambda: 4 * 10**9)
     start = time.monotonic()
     with pytest.raises(InputError, match=said) as error:
         build.build_run(parse_config(_with(values, key, value)))
@@ -240,7 +240,7 @@ def _reached(*_):
 def test_a_random_flag(values, seed, monkeypatch, capsys, tmp_path):
     """On the command line: the training would start, or one sentence and exit code 2."""
     key, value = _case(values, 10_000 + seed)
-    monkeypatch.setattr(stages, "train", _reached)
+    monkeypatch.setattr(build, "initial_state", _reached)
     flags = ["--config=nrcc_digits", f"--workdir={tmp_path}/run", f"--config.{key}={value}"]
     start = time.monotonic()
     with pytest.raises((_Reached, SystemExit)) as stop:

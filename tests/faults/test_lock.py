@@ -1,6 +1,5 @@
 """One run in a workdir at a time; a crashed one leaves nothing that stops the next."""
 
-import fcntl
 import os
 import pathlib
 import shutil
@@ -37,7 +36,6 @@ def test_it_is_held_and_released(tmp_path):
         for use in (_take, workdirs.check_unused):
             with pytest.raises(InputError, match=rf"used by another run, process {os.getpid()} on"):
                 use(folder)
-    assert list(folder.iterdir()) == []
     _take(folder)
 
 
@@ -87,25 +85,6 @@ def test_two_that_start_at_once(tmp_path):
     assert len(refused) == 7
 
 
-def test_an_owner_that_ends_while_another_starts(tmp_path, monkeypatch):
-    """It removes the file that the other has opened but not locked yet."""
-    flock, opened = fcntl.flock, []
-
-    def late(file, operation):
-        if not opened:
-            (tmp_path / workdirs.LOCK).unlink()
-        opened.append(file)
-        flock(file, operation)
-
-    monkeypatch.setattr(fcntl, "flock", late)
-    with workdirs.locked(epath.Path(tmp_path)) as check:
-        check()
-        with pytest.raises(InputError, match="is used by another run"):
-            _take(tmp_path)
-    assert opened[0].closed
-    assert len(opened) == 3
-
-
 def test_a_folder_that_is_deleted(tmp_path):
     folder = epath.Path(tmp_path) / "run"
     with workdirs.locked(folder) as check:
@@ -115,7 +94,6 @@ def test_a_folder_that_is_deleted(tmp_path):
         _take(folder)  # of the next run
         with pytest.raises(InputError, match="got it deleted or emptied"):
             check()
-    assert list(folder.iterdir()) == []
 
 
 def test_two_runs_at_once(finished, tmp_path, monkeypatch):
@@ -128,15 +106,13 @@ def test_two_runs_at_once(finished, tmp_path, monkeypatch):
         said.append(str(error.value))
 
     before_step(monkeypatch, 2, second)
-    built, build_stages = [], pipeline.stages.build_stages
-    monkeypatch.setattr(
-        pipeline.stages, "build_stages", lambda *a: built.append(1) or build_stages(*a)
-    )
+    built, build_stages = [], pipeline.build_stages
+    monkeypatch.setattr(pipeline, "build_stages", lambda *a: built.append(1) or build_stages(*a))
     pipeline.run_pipeline(config, tmp_path / "run")
     assert f"{tmp_path}/run is used by another run, process {os.getpid()}" in said[0]
     assert built == [1]
     assert_same(tmp_path / "run", finished.workdir)
-    assert not (tmp_path / "run" / workdirs.LOCK).exists()
+    _take(tmp_path / "run")
 
 
 def test_a_workdir_deleted_in_mid_run(tmp_path, monkeypatch):

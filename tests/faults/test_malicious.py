@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from cluster_jax import estimators
-from cluster_jax.core import io, limits
+from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import datasets, folder, tables
 from cluster_jax.data.datasets import DataConfig
@@ -81,7 +81,7 @@ def test_a_pickle_in_place_of_weights(tmp_path, pwned):
 
 def test_a_zip_bomb(tmp_path, monkeypatch):
     """A gigabyte of zeros in a file of one megabyte is refused unopened."""
-    monkeypatch.setattr(limits, "memory", lambda: 10**8)
+    monkeypatch.setattr(checks, "memory", lambda: 10**8)
     header = bytes_io.BytesIO()
     np.lib.format.write_array_header_1_0(
         header, {"descr": "|u1", "fortran_order": False, "shape": (10**8,)}

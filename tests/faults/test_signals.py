@@ -15,8 +15,8 @@ import pytest
 from cluster_jax.cli import train
 from cluster_jax.core import io
 from cluster_jax.data import batches
+from cluster_jax.pipeline import embed
 from cluster_jax.pipeline import run as pipeline
-from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.training import checkpoint
 from tests.faults.runs import assert_same, before_step
 
@@ -122,8 +122,8 @@ def _send(number):
 SIGNALS = {signal.SIGTERM: 75, signal.SIGINT: 130}
 # Part of a run -> what starts it.
 PARTS = {
-    "embedding": (pipeline.stages.embedding, "embed"),
-    "embedded": (workdirs, "write_embedding"),
+    "embedding": (pipeline, "embed"),
+    "embedded": (embed.Parts, "finish"),
     "clustering": (pipeline.outputs.evaluate, "evaluate"),
     "report": (pipeline.outputs.report, "write_report"),
 }
@@ -132,7 +132,6 @@ REDUCED = {("embedded", signal.SIGTERM), ("clustering", signal.SIGINT), ("report
 
 def _goes_on(command, finished, workdir, monkeypatch, capsys):
     assert "Traceback" not in capsys.readouterr().err
-    assert not (workdir / workdirs.LOCK).exists()
     assert not (workdir / "results.json").exists()
     monkeypatch.undo()
     assert command() == 0
@@ -202,7 +201,7 @@ def test_in_the_midst_of_the_embedding(command, tmp_path, monkeypatch, capsys, n
 @pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
 @pytest.mark.parametrize("number", SIGNALS)
 def test_before_anything_is_saved(command, tmp_path, monkeypatch, capsys, number):
-    _before(monkeypatch, pipeline.stages, "build_stages", lambda: _send(number))
+    _before(monkeypatch, pipeline, "build_stages", lambda: _send(number))
     assert command() == SIGNALS[number]
     assert "Interrupted; the same command goes on from what is saved" in capsys.readouterr().err
 

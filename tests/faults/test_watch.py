@@ -8,8 +8,9 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config
 from cluster_jax.methods.base import Watched
 from cluster_jax.pipeline import run as pipeline
+from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import config_json
-from cluster_jax.training import log, loop, progress, watch
+from cluster_jax.training import loop, progress, watch
 from tests import toy
 from tests.methods import cases
 
@@ -106,7 +107,7 @@ def test_a_collapse_is_told(collapsed, caplog, capsys):
     report = (folder / "run" / "report.html").read_text()
     assert "Of the training: the embedding collapses" in report
     assert io.read_json(folder / "run" / "results.json")["watch"] == results["watch"]
-    assert any(r.get(watch.SPREAD) is not None for r in log.read(folder / "run"))
+    assert any(r.get(watch.SPREAD) is not None for r in progress.read_log(folder / "run"))
 
 
 @pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
@@ -116,7 +117,7 @@ def test_a_collapse_can_stop_the_training(collapsed):
     config.train.on_collapse = "stop"
     with pytest.raises(progress.Collapsed, match=r"stopped, because the embedding collapses: .*"):
         pipeline.run_pipeline(config, folder / "stopped")
-    assert log.read(folder / "stopped")[-1]["step"] < 40
+    assert progress.read_log(folder / "stopped")[-1]["step"] < 40
 
 
 @pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
@@ -137,7 +138,7 @@ def test_the_advice_after_nan_is_possible(finished, tmp_path, monkeypatch):
             pipeline.run_pipeline(config, workdir)
     with pytest.raises(InputError, match=r"optimizer.learning_rate = .* choose another folder"):
         pipeline.run_pipeline(finished.config, workdir)
-    other = [pipeline.default_workdir(config_json(c), "toy") for c in (config, finished.config)]
+    other = [workdirs.default_workdir(config_json(c), "toy") for c in (config, finished.config)]
     assert other[0] != other[1]
     results = pipeline.run_pipeline(finished.config, tmp_path / "other")
     assert results["watch"] == []

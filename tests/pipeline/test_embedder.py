@@ -10,7 +10,7 @@ from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import batches, features
 from cluster_jax.evaluation import discovery
-from cluster_jax.pipeline import build, feature_file
+from cluster_jax.pipeline import build, embed
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline.config import config_json, parse_config
 from tests import toy
@@ -54,7 +54,7 @@ def test_the_run_trains_on_the_features_of_its_images(finished, tmp_path):
     values["embedder"], values["stages"] = None, {}
     values["method"] = {"name": "simclr", "temperature": 0.5, "positive_in_denominator": False}
     values["train"]["labeled_batch_size"] = None
-    feature_file.write(values, tmp_path / "x.npz", 0)
+    embed.write_features(values, tmp_path / "x.npz", 0)
     whole = io.read_arrays(tmp_path / "x.npz")["features"]
     train, test = (
         io.read_arrays(workdir / f)["features"] for f in ("features.npz", "features_test.npz")

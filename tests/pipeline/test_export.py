@@ -159,8 +159,7 @@ def test_what_an_error_interrupts_is_removed(photos, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_images_without_files_become_png(tmp_path, monkeypatch, channels):
-    monkeypatch.setattr(export, "_BATCH", 4)
+def test_images_without_files_become_png(tmp_path, channels):
     pixels = np.random.default_rng(0).integers(0, 256, (11, 5, 6, channels), dtype=np.uint8)
     labels = np.arange(11) % 2
     dataset = Dataset("arrays", 11, (5, 6, channels), pixels, pixels.__getitem__)

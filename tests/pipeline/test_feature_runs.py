@@ -15,7 +15,7 @@ from cluster_jax.core.config import load_config
 from cluster_jax.data import batches
 from cluster_jax.evaluation import evaluate
 from cluster_jax.metrics import partition
-from cluster_jax.pipeline import build, feature_file, outputs, parts
+from cluster_jax.pipeline import build, embed, outputs
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline.config import config_json, parse_config
 from cluster_jax.training import checkpoint
@@ -136,7 +136,7 @@ def test_what_the_head_on_clusters_says_is_spread_over_neighbors(tmp_path, head)
     rows = np.eye(2, 5)[group] + rng.normal(size=(80, 5)) / 3
     novel = 2 * np.eye(2)[group] + rng.normal(size=(80, 2)) * 3
     embedding = {"backbone": rows, "labeled": rng.normal(size=(80, n_known)), "novel": novel}
-    found = outputs._discover(built.inputs, outputs.Features(embedding))
+    found = outputs._discover(built.inputs, {"embedding.npz": embedding})
     unlabeled = np.flatnonzero(dataset.known < 0)
     of_head = novel[unlabeled].argmax(axis=1)
     if head == "pairs":
@@ -172,7 +172,7 @@ def photos(tmp_path):
 
 def test_embed_writes_what_a_run_embeds(photos, tmp_path):
     photos["novel"].update(classes=2, holdout=0.2)  # which would leave images out
-    assert feature_file.write(photos, tmp_path / "x.npz", 0) == ((40, 1280), ())
+    assert embed.write_features(photos, tmp_path / "x.npz", 0) == ((40, 1280), [])
     photos["novel"].update(classes=None, holdout=0.0)
     stored = np.load(tmp_path / "x.npz")
     pipeline.run_pipeline(photos, tmp_path / "run", "photos")
@@ -199,31 +199,31 @@ class _Evaluation:
 
 
 def test_embed_resumes_with_the_same_views(photos, tmp_path, monkeypatch):
-    assert feature_file.write(photos, tmp_path / "whole.npz", 2).shape == (40, 3, 1280)
+    assert embed.write_features(photos, tmp_path / "whole.npz", 2) == ((40, 3, 1280), [])
     whole = np.load(tmp_path / "whole.npz")["features"]
     assert np.abs(whole[:, 1] - whole[:, 2]).max() > 0.01
     with monkeypatch.context() as patch:
         _Evaluation(patch, stop=2)
         with pytest.raises(KeyboardInterrupt):
-            feature_file.write(photos, tmp_path / "x.npz", 2)
+            embed.write_features(photos, tmp_path / "x.npz", 2)
     assert not (tmp_path / "x.npz").exists()
     rest = _Evaluation(monkeypatch)
-    feature_file.write(photos, tmp_path / "x.npz", 2)
+    embed.write_features(photos, tmp_path / "x.npz", 2)
     assert rest.counts == [8]
     np.testing.assert_array_equal(np.load(tmp_path / "x.npz")["features"], whole)
     with pytest.raises(InputError, match=r"must be new; got .* which exists"):
-        feature_file.write(photos, tmp_path / "x.npz", 2)
+        embed.write_features(photos, tmp_path / "x.npz", 2)
 
 
 def test_two_processes_write_the_same_views(photos, tmp_path, monkeypatch):
-    feature_file.write(photos, tmp_path / "whole.npz", 1)
+    embed.write_features(photos, tmp_path / "whole.npz", 1)
     monkeypatch.setattr(checkpoint, "wait_for_all", lambda name: None)
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     for number in (1, 0):
         monkeypatch.setattr(jax, "process_index", lambda number=number: number)
-        written = feature_file.write(photos, tmp_path / "two.npz", 1)
+        written = embed.write_features(photos, tmp_path / "two.npz", 1)
         assert (written is None) == (number == 1)
-    assert written.shape == (40, 2, 1280)
+    assert written == ((40, 2, 1280), [])
     whole, two = np.load(tmp_path / "whole.npz"), np.load(tmp_path / "two.npz")
     np.testing.assert_allclose(two["features"], whole["features"], atol=1e-4)
     np.testing.assert_array_equal(two["labels"], whole["labels"])
@@ -243,7 +243,7 @@ def test_a_run_goes_on_with_the_parts_of_its_embedding(photos, tmp_path, monkeyp
     folder = workdir / "embedding.npz.parts"
     for number, error in enumerate((KeyboardInterrupt, ZeroDivisionError), start=1):
         with monkeypatch.context() as patch:
-            patch.setattr(parts, "SECONDS", 20.0 if error is KeyboardInterrupt else -1.0)
+            patch.setattr(embed, "SECONDS", 20.0 if error is KeyboardInterrupt else -1.0)
             seen = _Evaluation(patch, stop=1, error=error)
             with pytest.raises(error):
                 pipeline.run_pipeline(photos, workdir, "photos")
@@ -261,11 +261,11 @@ def test_embed_makes_damaged_parts_again(photos, tmp_path, monkeypatch, caplog):
     with monkeypatch.context() as patch:
         _Evaluation(patch, stop=2)
         with pytest.raises(KeyboardInterrupt):
-            feature_file.write(photos, tmp_path / "x.npz", 0)
+            embed.write_features(photos, tmp_path / "x.npz", 0)
     folder = tmp_path / "x.npz.parts"
     (folder / "part_000000000000.npz").write_bytes(b"PK damaged")
     whole = _Evaluation(monkeypatch)
-    feature_file.write(photos, tmp_path / "x.npz", 0)
+    embed.write_features(photos, tmp_path / "x.npz", 0)
     assert "part_000000000000.npz is damaged (it has no checksum at its end)" in caplog.text
     assert whole.counts == [16, 16, 8]
     assert not folder.exists()
@@ -275,7 +275,7 @@ def test_embed_makes_parts_of_another_seed_again(photos, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         _Evaluation(patch, stop=2)
         with pytest.raises(KeyboardInterrupt):
-            feature_file.write(photos | {"seed": 1}, tmp_path / "x.npz", 0)
+            embed.write_features(photos | {"seed": 1}, tmp_path / "x.npz", 0)
     whole = _Evaluation(monkeypatch)
-    feature_file.write(photos, tmp_path / "x.npz", 0)
+    embed.write_features(photos, tmp_path / "x.npz", 0)
     assert whole.counts == [16, 16, 8]

@@ -7,8 +7,8 @@ from etils import epath
 
 from cluster_jax.core import interrupt
 from cluster_jax.core.checks import InputError
-from cluster_jax.pipeline import parts
-from cluster_jax.pipeline.parts import Parts
+from cluster_jax.pipeline import embed
+from cluster_jax.pipeline.embed import Parts
 from cluster_jax.training import checkpoint
 
 ROWS = np.arange(20.0).reshape(10, 2)
@@ -25,7 +25,7 @@ def _collect(kept, stop=None, error=KeyboardInterrupt):
                 raise error
             yield {"a": ROWS[first : first + 3], "b": ROWS[first : first + 3, :1]}
 
-    rows = parts.collect(kept, embed_from)
+    rows = embed.collect(kept, embed_from)
     np.testing.assert_array_equal(rows["a"], ROWS)
     np.testing.assert_array_equal(rows["b"], ROWS[:, :1])
     return started
@@ -33,7 +33,7 @@ def _collect(kept, stop=None, error=KeyboardInterrupt):
 
 @pytest.fixture
 def kept(tmp_path):
-    return Parts(epath.Path(tmp_path) / "x.npz.parts", "made from this")
+    return Parts(epath.Path(tmp_path) / "x.npz", "made from this")
 
 
 def test_an_embedding_that_takes_no_time_writes_nothing(kept):
@@ -50,7 +50,7 @@ def test_an_interruption_keeps_all_batches(kept, error):
     with pytest.raises(error):
         _collect(kept, 9, error)
     assert _collect(kept) == [9]
-    parts.remove(kept.folder)
+    kept.remove()
     assert not kept.folder.exists()
     with pytest.raises(error):
         _collect(None, 6, error)
@@ -60,7 +60,7 @@ def test_a_kill_keeps_what_was_written_by_time(kept, monkeypatch):
     with pytest.raises(ZeroDivisionError):
         _collect(kept, 6, ZeroDivisionError)
     assert not kept.folder.exists()
-    monkeypatch.setattr(parts, "SECONDS", -1.0)
+    monkeypatch.setattr(embed, "SECONDS", -1.0)
     with pytest.raises(ZeroDivisionError):
         _collect(kept, 6, ZeroDivisionError)
     assert _collect(kept) == [6]
@@ -70,7 +70,7 @@ def test_a_kill_keeps_what_was_written_by_time(kept, monkeypatch):
 @pytest.mark.parametrize("changed", ["fingerprint", "content", "gap"])
 def test_other_parts_are_made_again(kept, monkeypatch, changed):
     with monkeypatch.context() as patch:
-        patch.setattr(parts, "SECONDS", -1.0)
+        patch.setattr(embed, "SECONDS", -1.0)
         with pytest.raises(KeyboardInterrupt):
             _collect(kept, 9)
     _, second, _ = sorted(kept.folder.iterdir())
@@ -86,19 +86,17 @@ def test_other_parts_are_made_again(kept, monkeypatch, changed):
 
 
 def test_nothing_is_written_into_a_folder_that_is_lost(kept):
-    def lost():
-        raise OSError("lost")
-
-    with pytest.raises(OSError, match="lost"):
-        _collect(kept._replace(guard=lost), 6)
-    assert not kept.folder.exists()
+    lost = kept._replace(file=kept.file.parent / "lost" / "x.npz")
+    with pytest.raises(FileNotFoundError):
+        _collect(lost, 6)
+    assert not lost.file.parent.exists()
 
 
 def test_files_of_others_are_left(kept):
     with pytest.raises(KeyboardInterrupt):
         _collect(kept, 6)
     (kept.folder / "mine.txt").write_text("mine")
-    parts.remove(kept.folder)
+    kept.remove()
     assert [f.name for f in kept.folder.iterdir()] == ["mine.txt"]
 
 
@@ -119,7 +117,7 @@ def test_shares_hold_every_row_once_in_whole_steps(as_process, count, step):
     found = []
     for number in range(3):
         as_process(number, 3)
-        found.append(parts.share(count, step))
+        found.append(embed.share(count, step))
     assert [i for share in found for i in share] == list(range(count))
     assert min(map(len, found)) > 0
     assert all(share.start % min(step, count // 3) == 0 for share in found)
@@ -128,7 +126,7 @@ def test_shares_hold_every_row_once_in_whole_steps(as_process, count, step):
 def test_more_processes_than_rows(as_process):
     as_process(0, 3)
     with pytest.raises(InputError, match="at least one for each of 3 processes; got 2"):
-        parts.share(2, 8)
+        embed.share(2, 8)
 
 
 def test_shares_are_joined_and_made_once(as_process, kept):
@@ -141,23 +139,23 @@ def test_shares_are_joined_and_made_once(as_process, kept):
             made.append(own.folder.name)
             return {"a": ROWS[5 * number :][:5]}
 
-        return parts.shared(kept, make)
+        return embed.shared(kept, make)
 
     with pytest.raises(
         InputError, match=r"must be the same folder .* none of share_00001-of-00002"
     ):
         shared(0)
     assert shared(1) is None
-    assert made == ["share_00000-of-00002", "share_00001-of-00002"]
+    assert made == ["share_00000-of-00002.npz.parts", "share_00001-of-00002.npz.parts"]
     np.testing.assert_array_equal(shared(0)["a"], ROWS)
     (kept.folder / "share_00001-of-00002.npz").write_bytes(b"PK")
     assert shared(1) is None
     np.testing.assert_array_equal(shared(0)["a"], ROWS)
-    assert made[2:] == ["share_00001-of-00002"]
-    parts.remove(kept.folder)
+    assert made[2:] == ["share_00001-of-00002.npz.parts"]
+    kept.remove()
     assert not kept.folder.exists()
 
 
 def test_alone_a_process_makes_all(kept):
-    assert parts.shared(kept, lambda own: {"folder": own.folder}) == {"folder": kept.folder}
+    assert embed.shared(kept, lambda own: {"folder": own.folder}) == {"folder": kept.folder}
     assert not kept.folder.exists()

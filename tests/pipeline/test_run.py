@@ -21,7 +21,7 @@ from cluster_jax.pipeline import build, embed, provenance
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import config_json, parse_config, read_config
-from cluster_jax.training import checkpoint, log, loop, progress, watch
+from cluster_jax.training import checkpoint, loop, progress, watch
 from cluster_jax.training import state as states
 from cluster_jax.training.checkpoint import Checkpoints
 from tests import toy
@@ -98,7 +98,7 @@ def test_what_a_run_leaves(finished):
         "projection": (64, 8),
     }
     assert "<html" in (workdir / "report.html").read_text()[:500].lower()
-    assert [r["step"] for r in log.read(workdir)] == [2, 4]
+    assert [r["step"] for r in progress.read_log(workdir)] == [2, 4]
     assert list((workdir / "tensorboard").glob("events*"))
     assert io.read_json(workdir / "config.json") == config_json(config)
 
@@ -144,12 +144,12 @@ def test_what_is_needed_without_the_images(finished):
 
 def test_config_of_an_older_version(finished, tmp_path):
     values = io.read_json(finished[1] / "config.json")
-    del values["train"]["prefetch"]
+    del values["train"]["batch_size"]
     io.write_json(tmp_path / "config.json", values)
-    message = r"older version of cluster_jax \(missing config key train.prefetch\)"
+    message = r"older version of cluster_jax \(missing config key train.batch_size\)"
     with pytest.raises(InputError, match=message):
         read_config(tmp_path)
-    with pytest.raises(InputError, match="older version of cluster_jax"):
+    with pytest.raises(InputError, match=r"a run with train.batch_size = None, not 16; choose"):
         pipeline.run_pipeline(finished[0], tmp_path)
 
 
@@ -216,7 +216,9 @@ def test_resume_is_bit_exact(tmp_path, method, monkeypatch):
     whole, parts = (_final(config, tmp_path / name) for name in ("whole", "parts"))
     assert whole.step == 4
     _assert_same(whole, parts)
-    losses = [[r["loss"] for r in log.read(tmp_path / name)] for name in ("whole", "parts")]
+    losses = [
+        [r["loss"] for r in progress.read_log(tmp_path / name)] for name in ("whole", "parts")
+    ]
     assert losses[0] == losses[1]
 
 
@@ -281,7 +283,7 @@ def test_steps_that_are_not_finite(tmp_path, monkeypatch):
         return stepped
 
     monkeypatch.setattr(loop, "make_step", poisoned)
-    said = r"infinity in 3 steps in a row from step 5 \(the newest checkpoint is 6\)"
+    said = r"infinity in 3 steps in a row from step 5: start again in another --workdir"
     with pytest.raises(progress.NotFinite, match=said):
         pipeline.run_pipeline(config, tmp_path / "run")
     assert sorted(p.name for p in (tmp_path / "run" / "checkpoints").glob("[0-9]*")) == ["4", "6"]
@@ -484,7 +486,7 @@ def test_refresh_happens_between_steps(tmp_path, nearest):
         return embed.embed(forward, run.dataset, batch_size=32, mesh=run.mesh)
 
     _train(run, tmp_path / "run", embed_all)
-    sums = [r["table"] for r in log.read(tmp_path / "run")]
+    sums = [r["table"] for r in progress.read_log(tmp_path / "run")]
     assert shapes == [(64, 8), (64, 8)]
     assert all(given is nearest for given in neighbors)
     assert sums == [1, 1, 2, 2]
@@ -498,7 +500,7 @@ def test_a_bad_step_is_skipped_and_counted(tmp_path, caplog):
     run = built._replace(method=bad, train=section)
     final = _train(run, tmp_path / "run")
     assert "step 2 skipped: its loss or gradient" in caplog.text
-    (record,) = [r for r in log.read(tmp_path / "run") if "skipped_steps" in r]
+    (record,) = [r for r in progress.read_log(tmp_path / "run") if "skipped_steps" in r]
     assert (record["step"], record["skipped_steps"]) == (2, 1)
     first, second = (
         checkpoint.read(tmp_path / "run" / "checkpoints", build.abstract_state(run), step)
@@ -507,7 +509,7 @@ def test_a_bad_step_is_skipped_and_counted(tmp_path, caplog):
     _assert_same(_arrays(first)._replace(step=0), _arrays(second)._replace(step=0))
     assert int(final.step) == 4
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(_arrays(final)))
-    found = watch.findings(log.read(tmp_path / "run"), 4)
+    found = watch.findings(progress.read_log(tmp_path / "run"), 4)
     assert [(f.kind, f.since, f.lasts) for f in found] == [("skipped", 2, False)]
 
 
@@ -549,9 +551,9 @@ def test_default_workdir_depends_on_the_training_only(tmp_path):
     config = config_json(toy.config(toy.file(tmp_path)))
     changed = json.loads(json.dumps(config))
     changed["eval"]["knn"] = [1]
-    assert pipeline.default_workdir(config, "x") == pipeline.default_workdir(changed, "x")
+    assert workdirs.default_workdir(config, "x") == workdirs.default_workdir(changed, "x")
     changed["seed"] = 1
-    assert pipeline.default_workdir(config, "x") != pipeline.default_workdir(changed, "x")
+    assert workdirs.default_workdir(config, "x") != workdirs.default_workdir(changed, "x")
 
 
 def test_signals_in_another_thread_are_left_alone(tmp_path):

@@ -16,10 +16,10 @@ from cluster_jax.evaluation import discovery, summary
 from cluster_jax.evaluation.discovery import NetworkOutputs
 from cluster_jax.methods.encoders import Target
 from cluster_jax.methods.moco import MoCoState
-from cluster_jax.pipeline import build, outputs, stages
+from cluster_jax.pipeline import build, outputs
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline.config import config_json, parse_config
-from cluster_jax.training import checkpoint, log, loop
+from cluster_jax.training import checkpoint, loop, progress
 from cluster_jax.training import state as states
 from tests import toy
 
@@ -56,8 +56,8 @@ def whole(folder, config):
 @pytest.fixture(scope="module")
 def built(config, folder):
     """The three trainings of the run, by name."""
-    found = stages.build_stages(parse_config(config), folder / "whole", "ncl", None)
-    return {stage.name: stage for stage in found}
+    found = pipeline.build_stages(parse_config(config, "ncl"), folder / "whole", None)
+    return {stage.config.name: stage for stage in found}
 
 
 def final(stage):
@@ -114,8 +114,8 @@ def test_what_a_run_leaves(whole, built):
     assert "Novel class discovery: novel classes" in page
     assert "novel matching" not in page
     for name in ("rotation", "supervised"):
-        assert log.read(workdir / "stages" / name)[-1]["step"] == STEPS
-    assert log.read(workdir)[-1]["step"] == STEPS
+        assert progress.read_log(workdir / "stages" / name)[-1]["step"] == STEPS
+    assert progress.read_log(workdir)[-1]["step"] == STEPS
 
 
 def test_figures_are_those_of_the_stored_features(whole, built):
@@ -150,7 +150,7 @@ def test_embedding_before_is_that_of_the_weights_at_the_border(whole, built):
     workdir, _ = whole
     stage = built["supervised"]
     state = final(stage)
-    wanted = stages.embed(stage, stage.training.dataset, state)
+    wanted = pipeline.embed_all(stage, stage.training.dataset, state)
     before, after = (
         io.read_arrays(workdir / name) for name in ("embedding_before.npz", "embedding.npz")
     )
@@ -183,7 +183,7 @@ def test_frozen_blocks_are_the_same_before_and_after(built):
 def test_resume_is_bit_exact_in_each_stage_and_at_a_border(whole, config, tmp_path, monkeypatch):
     """Killed within stage 2, before the first checkpoint of stage 3, and within stage 3."""
     step, said = loop.make_step, []
-    monkeypatch.setattr(pipeline, "_print", said.append)
+    monkeypatch.setattr(pipeline, "say", said.append)
 
     def killed(after):
         """A process that is gone before this many steps of all stages are made."""
@@ -237,13 +237,13 @@ def test_resume_is_bit_exact_in_each_stage_and_at_a_border(whole, config, tmp_pa
     same(before, io.read_arrays(run / "embedding_before.npz"))
     parsed = parse_config(config)
     for one, other in zip(
-        *(stages.build_stages(parsed, workdir, "run", None) for workdir in (run, whole[0])),
+        *(pipeline.build_stages(parsed, workdir, None) for workdir in (run, whole[0])),
         strict=True,
     ):
         a, b = final(one), final(other)
         assert int(a.step) == STEPS
         same(*(s._replace(key=jax.random.key_data(s.key)) for s in (a, b)))
-        losses = [[r["loss"] for r in log.read(s.workdir)] for s in (one, other)]
+        losses = [[r["loss"] for r in progress.read_log(s.workdir)] for s in (one, other)]
         assert losses[0] == losses[1]
 
 
@@ -275,8 +275,8 @@ def test_start_takes_what_has_the_same_name_and_shapes(built):
     source = final(built["supervised"])
     heads = source.params["heads"] | {"spare": source.params["heads"]["labeled"]}
     params = {**source.params, "heads": heads, "projector": {"kernel": np.ones(2)}}
-    weights = stages.Weights("first", params, source.model_state.batch_stats)
-    started, said = stages.start(state, weights, "second")
+    weights = pipeline.Weights("first", params, source.model_state.batch_stats)
+    started, said = pipeline.start_from(state, weights, "second")
     assert said == (
         "second starts from first: took backbone, head labeled; new: head novel; "
         "left: projector, head spare"
@@ -296,23 +296,21 @@ def test_start_leaves_a_head_of_other_classes(built):
     state = build.initial_state(built["ncl"].training)
     source = final(built["supervised"])
     other = {"kernel": np.ones((64, 3), np.float32), "bias": np.ones(3, np.float32)}
-    weights = stages.Weights(
+    weights = pipeline.Weights(
         "first", {**source.params, "heads": {"labeled": other}}, source.model_state.batch_stats
     )
-    started, said = stages.start(state, weights, "second")
+    started, said = pipeline.start_from(state, weights, "second")
     assert said.endswith("took backbone; new: head labeled, head novel; left: head labeled")
     same(started.params["heads"], state.params["heads"])
 
 
-def test_start_of_another_backbone(built):
-    state = build.initial_state(built["ncl"].training)
-    params = dict(state.params)
-    kernel = np.zeros((3, 3, 1, 5), np.float32)
-    params["backbone"] = {**params["backbone"], "Conv_0": {"kernel": kernel}}
-    weights = stages.Weights("first", params, state.model_state.batch_stats)
-    said = refused(stages.start, state, weights, "second")
+def test_stages_of_different_backbones(config, folder):
+    changed = config.copy_and_resolve_references()
+    with changed.stages.unlocked():
+        changed.stages.rotation.network = {"width": 2, "frozen": None}
+    said = refused(pipeline.build_stages, parse_config(changed), folder / "whole", None)
     assert said == (
-        "first uses a different backbone from second; give both the same network section"
+        "rotation uses a different backbone from supervised; give both the same network section"
     )
 
 
@@ -329,7 +327,7 @@ def test_a_moving_average_starts_as_what_it_follows():
         MoCoState(parts, old, jnp.full(3, 7.0)), (),
     )  # fmt: skip
     source = arrays(3.0, "backbone", "projector", "predictor"), arrays(4.0, *parts)
-    started, said = stages.start(state, stages.Weights("first", *source), "second")
+    started, said = pipeline.start_from(state, pipeline.Weights("first", *source), "second")
     assert said == "second starts from first: took backbone, projector, predictor"
     params, stats = source
     same(started.params, params)
@@ -424,9 +422,9 @@ def test_a_run_from_a_finished_run(whole, built, config, tmp_path, capsys):
 
 
 def test_start_from_a_run_of_another_method(simclr, built):
-    weights = stages.read(simclr)
+    weights = pipeline.read_weights(simclr)
     state = build.initial_state(built["ncl"].training)
-    started, said = stages.start(state, weights, "ncl")
+    started, said = pipeline.start_from(state, weights, "ncl")
     assert said == (
         f"ncl starts from {simclr}: took backbone; new: head labeled, head novel; left: projector"
     )
@@ -447,11 +445,11 @@ def test_init_from_a_run_of_another_network(simclr, config, tmp_path):
 
 
 def test_init_from_what_is_no_finished_run(simclr, tmp_path):
-    said = refused(stages.read, tmp_path)
+    said = refused(pipeline.read_weights, tmp_path)
     assert said == f"init_from must be the workdir of a finished run; got {tmp_path}"
     for name in ("config.json", "images.json"):
         (tmp_path / name).write_bytes((simclr / name).read_bytes())
-    said = refused(stages.read, tmp_path)
+    said = refused(pipeline.read_weights, tmp_path)
     assert said.startswith(f"there is no checkpoint {tmp_path}/checkpoints/2")
 
 

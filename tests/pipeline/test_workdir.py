@@ -57,7 +57,7 @@ def test_only_the_compared_part_must_be_the_same(tmp_path):
             r"method.name = byol, not ncc \(and 4 more\)",
         ),
         ({"seed": "x" * 80}, r"seed = 0, not x{60}; choose"),
-        ({"train": {"batch_sise": 16}}, "was written by an older version of cluster_jax"),
+        ({"train": {"batch_sise": 16}}, r"train.batch_sise = None, not 16 \(and 1 more\)"),
         ({"note": ""}, "was written by an older version of cluster_jax"),
     ],
 )
@@ -96,16 +96,13 @@ def test_what_is_no_workdir(tmp_path):
             workdirs.claim(folder, CONFIG)
 
 
-def test_a_folder_of_its_own(tmp_path):
-    folder = tmp_path / "mine"
-    folder.mkdir()
-    (folder / ".results.json.partial").write_text("left by a kill")
-    assert workdirs.claim(folder, CONFIG, own_folder=True) is None
-    (folder / "mine.txt").write_text("x")
-    with pytest.raises(
-        InputError, match=r"contains other files, such as mine\.txt; choose another"
-    ):
-        workdirs.claim(folder, CONFIG, own_folder=True)
+@pytest.mark.parametrize("name", ["assignments.csv", "clusters.npz"])
+def test_files_of_a_run_are_not_written_over(tmp_path, name):
+    (tmp_path / "mine.txt").write_text("x")
+    assert workdirs.claim(tmp_path, CONFIG) is None
+    (tmp_path / name).write_text("x")
+    with pytest.raises(InputError, match=f"must have config.json beside {name}.* choose another"):
+        workdirs.claim(tmp_path, CONFIG)
 
 
 def test_the_default_path(tmp_path):

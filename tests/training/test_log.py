@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from cluster_jax.training import log
+from cluster_jax.training import progress
 from cluster_jax.training.progress import Progress
 
 LOSSES = np.random.default_rng(0).normal(size=10).astype(np.float32)
@@ -14,19 +14,18 @@ LOSSES = np.random.default_rng(0).normal(size=10).astype(np.float32)
 
 def _train(workdir, start, stop, earlier=()):
     """Steps as `loop.train` makes them; returns what it saves with the state."""
-    written = log.Log(workdir, step=start)
+    written = progress.Log(workdir, step=start)
     run = SimpleNamespace(
         train=SimpleNamespace(batch_size=4), total_steps=10, learning_rate=lambda step: 0.1
     )
-    progress = Progress(run, written, start, lambda: None, earlier)
+    shown = Progress(run, written, start, earlier)
     for step in range(start + 1, stop + 1):
         bad = np.float32(math.inf if step == 3 else 1.0)
-        progress.add({"loss": LOSSES[step - 1], "gradient_norm": bad})
+        shown.add({"loss": LOSSES[step - 1], "gradient_norm": bad})
         if step % 5 == 0:
-            progress.report(step, None, None)
-    progress.close()
-    written.close()
-    return json.loads(json.dumps(progress.unreported()))
+            shown.report(step, None, None)
+    shown.close()
+    return json.loads(json.dumps(shown.unreported()))
 
 
 def test_the_means_are_those_of_a_training_in_one_piece(tmp_path):
@@ -36,7 +35,7 @@ def test_the_means_are_those_of_a_training_in_one_piece(tmp_path):
         for start, stop in zip((0, *stops), stops, strict=False):
             earlier = _train(tmp_path / name, start, stop, earlier)
         assert earlier == []
-    whole, parts = (log.read(tmp_path / name) for name in ("whole", "parts"))
+    whole, parts = (progress.read_log(tmp_path / name) for name in ("whole", "parts"))
     assert [line["step"] for line in parts] == [5, 10]
     for line in (*whole, *parts):
         assert line.pop("images_per_second") > 0
@@ -50,6 +49,6 @@ def test_a_kill_goes_back_to_what_was_saved(tmp_path):
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write(json.dumps({"step": 7, "loss": 1.0}) + "\n")
         file.write('{"step": 8, "lo')
-    assert [line["step"] for line in log.read(tmp_path)] == [5, 7]
-    log.Log(tmp_path, step=5).close()
-    assert [line["step"] for line in log.read(tmp_path)] == [5]
+    assert [line["step"] for line in progress.read_log(tmp_path)] == [5, 7]
+    progress.Log(tmp_path, step=5).close()
+    assert [line["step"] for line in progress.read_log(tmp_path)] == [5]

@@ -23,7 +23,7 @@ class Loss:
 
 
 def test_at_most_two_steps_are_in_flight():
-    progress = Progress(SimpleNamespace(total_steps=10), None, 0, lambda: None)
+    progress = Progress(SimpleNamespace(total_steps=10), None, 0)
     losses = [Loss() for _ in range(10)]
     for i, loss in enumerate(losses):
         progress.add({"loss": loss})
