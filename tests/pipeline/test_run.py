@@ -283,7 +283,7 @@ def test_steps_that_are_not_finite(tmp_path, monkeypatch):
         return stepped
 
     monkeypatch.setattr(loop, "make_step", poisoned)
-    said = r"infinity in 3 steps in a row from step 5: start again in another --workdir"
+    said = r"infinity in 3 steps in a row from step 5: start again in another folder"
     with pytest.raises(progress.NotFinite, match=said):
         pipeline.run_pipeline(config, tmp_path / "run")
     assert sorted(p.name for p in (tmp_path / "run" / "checkpoints").glob("[0-9]*")) == ["4", "6"]
