@@ -183,7 +183,7 @@ def test_workdir_of_another_config(finished):
     config, workdir, _ = finished
     changed = config.copy_and_resolve_references()
     changed.train.batch_size = 32
-    with pytest.raises(InputError, match=r"train.batch_size = 16, not 32.*--workdir"):
+    with pytest.raises(InputError, match=r"train.batch_size = 16, not 32.*another folder"):
         pipeline.run_pipeline(changed, workdir, "toy")
 
 
