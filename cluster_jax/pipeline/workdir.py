@@ -17,7 +17,6 @@ from etils import epath
 
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import splits
 from cluster_jax.data.images import Dataset
 
 CONFIG, RESULTS = "config.json", "results.json"
@@ -287,6 +286,8 @@ def fingerprint(*parts: bytes | memoryview) -> str:
 
 def describe_images(dataset: Dataset) -> dict[str, Any]:
     """Number and fingerprint of a run's images, to detect changes when the run is resumed."""
+    from cluster_jax.data import splits  # Loads JAX, as above.
+
     dataset = dataset.shown or dataset
     count = min(dataset.size, _FINGERPRINT_IMAGES)
     rows = dataset.fetch(np.arange(count) * dataset.size // count)
