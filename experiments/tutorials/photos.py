@@ -1,22 +1,25 @@
 """Photos: from a folder to groups, and a place for new ones
 
-Half a minute on two CPU cores; nothing is trained and nothing is downloaded. Take a folder of your
-own, or, to follow this page exactly, the one that the second cell makes: 24 crops of each of nine
-photographs in the public domain, which come with scikit-image (`pip install scikit-image`).
+Half a minute on two CPU cores; nothing is trained and nothing is downloaded. Put photos of your own
+into the folders `photos` and `new-photos` and leave out the second cell, or let it fill them, to
+follow this page exactly: 24 crops of each of nine photographs in the public domain, which come with
+scikit-image (`pip install scikit-image`).
 """
 
 # %%
 import pathlib
 
 import numpy as np
-import skimage.data
 from PIL import Image
 
 from cluster_jax import ImageClusterer
 
-# %%
-PHOTOS = ("astronaut", "brick", "camera", "chelsea", "coffee", "grass", "gravel", "moon", "rocket")
 rng = np.random.default_rng(0)
+
+# %%
+import skimage.data
+
+PHOTOS = ("astronaut", "brick", "camera", "chelsea", "coffee", "grass", "gravel", "moon", "rocket")
 for folder in ("photos", "new-photos"):
     pathlib.Path(folder).mkdir(exist_ok=True)
 for name in PHOTOS:
