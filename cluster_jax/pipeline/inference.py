@@ -243,8 +243,14 @@ def join(
 
 
 def files(run: TrainedRun) -> tuple[str, ...] | None:
-    """Paths of the training images relative to their folder; None if they have no files."""
+    """Paths of the training images relative to their folder; None if they have no files.
+
+    Raises:
+        InputError: an older version of the package wrote the run, without them.
+    """
     sources = run.clusters.sources
+    if sources is None and run.config.data.name == "folder":
+        raise workdirs.older_version(str(run.workdir))
     return None if sources is None else tuple(sources.tolist())
 
 

@@ -9,6 +9,7 @@ from ml_collections import ConfigDict
 from PIL import Image
 
 from cluster_jax.core import io
+from cluster_jax.core.checks import InputError
 from cluster_jax.data import folder
 from cluster_jax.pipeline import inference
 from cluster_jax.pipeline import run as pipeline
@@ -48,6 +49,8 @@ def test_files_without_a_row(tmp_path, config, capsys):
     run = inference.read(workdir)
     assert len(run.all_features) == len(run.clusters.cluster_labels) == 61
     assert inference.files(run) == tuple(left)
+    with pytest.raises(InputError, match="was written by an older version"):
+        inference.files(run._replace(clusters=run.clusters._replace(sources=None)))
     # Another evaluation of the embedding that is there.
     config.eval.kmeans.n_init = 2
     again = pipeline.run_pipeline(config, workdir)
