@@ -164,7 +164,7 @@ def test_a_folder_and_its_workdir(images, tmp_path, monkeypatch):
     (tmp_path / "a" / "00.png").unlink()
     with pytest.raises(ValueError, match=r"images.* have changed"):
         clone(made).fit(tmp_path / "a")
-    with pytest.raises(ValueError, match=r"data.dir = .*--workdir"):
+    with pytest.raises(ValueError, match=r"data.dir = .*another folder"):
         clone(made).fit(images)
 
 
