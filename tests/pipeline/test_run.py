@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import itertools
 import json
 import os
 import shutil
@@ -54,6 +55,17 @@ def _final(config, workdir):
 
 def _train(run, workdir, embed=None):
     return loop.train(run, build.initial_state(run), workdir=workdir, embed=embed)
+
+
+def _replace_step(monkeypatch, stepped):
+    """Trains by `stepped(number, step, state, batch, resident)` in place of the step."""
+    make = loop.make_step
+
+    def made(*arguments):
+        step, numbers = make(*arguments), itertools.count(1)
+        return lambda *values: stepped(next(numbers), step, *values)
+
+    monkeypatch.setattr(loop, "make_step", made)
 
 
 def _assert_same(a, b):
@@ -194,24 +206,17 @@ def test_resume_is_bit_exact(tmp_path, method, monkeypatch):
     if method == "byol":
         toy.byol(config)
     pipeline.run_pipeline(config, tmp_path / "whole")
-    step = loop.make_step
 
-    def killed(*arguments):
-        function, calls = step(*arguments), []
+    def killed(number, step, *values):
+        if number == 4:
+            raise KeyboardInterrupt
+        return step(*values)
 
-        def stepped(*values):
-            calls.append(1)
-            if len(calls) == 4:
-                raise KeyboardInterrupt
-            return function(*values)
-
-        return stepped
-
-    monkeypatch.setattr(loop, "make_step", killed)
-    with pytest.raises(KeyboardInterrupt):
-        pipeline.run_pipeline(config, tmp_path / "parts")
+    with monkeypatch.context() as patch:
+        _replace_step(patch, killed)
+        with pytest.raises(KeyboardInterrupt):
+            pipeline.run_pipeline(config, tmp_path / "parts")
     assert not (tmp_path / "parts" / "results.json").exists()
-    monkeypatch.setattr(loop, "make_step", step)
     pipeline.run_pipeline(config, tmp_path / "parts")
     whole, parts = (_final(config, tmp_path / name) for name in ("whole", "parts"))
     assert whole.step == 4
@@ -269,20 +274,13 @@ def test_damage_to_all_checkpoints_moves_nothing_more(tmp_path):
 def test_steps_that_are_not_finite(tmp_path, monkeypatch):
     """Three in a row stop the training; the message names the first and what is saved."""
     config = toy.config(toy.file(tmp_path), train={"duration": "8 steps"})
-    step = loop.make_step
 
-    def poisoned(*arguments):
-        function, calls = step(*arguments), []
+    def poisoned(number, step, *values):
+        state, metrics = step(*values)
+        bad = 5 <= number <= 7
+        return state, {**metrics, "loss": metrics["loss"] * np.nan} if bad else metrics
 
-        def stepped(*values):
-            calls.append(1)
-            state, metrics = function(*values)
-            bad = 5 <= len(calls) <= 7
-            return state, {**metrics, "loss": metrics["loss"] * np.nan} if bad else metrics
-
-        return stepped
-
-    monkeypatch.setattr(loop, "make_step", poisoned)
+    _replace_step(monkeypatch, poisoned)
     said = r"infinity in 3 steps in a row from step 5: start again in another folder"
     with pytest.raises(progress.NotFinite, match=said):
         pipeline.run_pipeline(config, tmp_path / "run")
@@ -292,22 +290,16 @@ def test_steps_that_are_not_finite(tmp_path, monkeypatch):
 def test_sigterm_saves_and_the_same_command_continues(tmp_path, monkeypatch):
     config = toy.config(toy.file(tmp_path))
     pipeline.run_pipeline(config, tmp_path / "whole")
-    step = loop.make_step
 
-    def signaled(*arguments):
-        function = step(*arguments)
+    def signaled(number, step, *values):
+        if number == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return step(*values)
 
-        def stepped(state, *values):
-            if int(state.step) == 2:
-                os.kill(os.getpid(), signal.SIGTERM)
-            return function(state, *values)
-
-        return stepped
-
-    monkeypatch.setattr(loop, "make_step", signaled)
-    with pytest.raises(loop.Preempted, match="after step 3"):
-        pipeline.run_pipeline(config, tmp_path / "run")
-    monkeypatch.setattr(loop, "make_step", step)
+    with monkeypatch.context() as patch:
+        _replace_step(patch, signaled)
+        with pytest.raises(loop.Preempted, match="after step 3"):
+            pipeline.run_pipeline(config, tmp_path / "run")
     pipeline.run_pipeline(config, tmp_path / "run")
     _assert_same(_final(config, tmp_path / "whole"), _final(config, tmp_path / "run"))
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
@@ -379,18 +371,12 @@ def test_other_images_than_the_run_began_with(tmp_path):
 @pytest.mark.parametrize("streamed", [False, True])
 def test_no_label_reaches_a_training_step(tmp_path, monkeypatch, streamed):
     seen = []
-    step = loop.make_step
 
-    def watched(*arguments):
-        function = step(*arguments)
+    def watched(number, step, state, batch, resident):
+        seen.append((set(batch), resident))
+        return step(state, batch, resident)
 
-        def stepped(state, batch, resident):
-            seen.append((set(batch), resident))
-            return function(state, batch, resident)
-
-        return stepped
-
-    monkeypatch.setattr(loop, "make_step", watched)
+    _replace_step(monkeypatch, watched)
     config = toy.config(toy.file(tmp_path), data={"cache_mb": 0.0 if streamed else 100.0})
     pipeline.run_pipeline(config, tmp_path / "run")
     assert len(seen) == 4
@@ -401,18 +387,12 @@ def test_no_label_reaches_a_training_step(tmp_path, monkeypatch, streamed):
 def test_one_device_holds_the_set(tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(states, "make_mesh", lambda make=states.make_mesh: make(1))
-    step = loop.make_step
 
-    def watched(*arguments):
-        function = step(*arguments)
+    def watched(number, step, state, batch, resident):
+        seen.append((set(batch), resident.shape))
+        return step(state, batch, resident)
 
-        def stepped(state, batch, resident):
-            seen.append((set(batch), resident.shape))
-            return function(state, batch, resident)
-
-        return stepped
-
-    monkeypatch.setattr(loop, "make_step", watched)
+    _replace_step(monkeypatch, watched)
     pipeline.run_pipeline(toy.config(toy.file(tmp_path)), tmp_path / "run")
     assert seen == [({"index"}, (64, 8, 8, 1))] * 4
 
