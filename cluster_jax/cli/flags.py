@@ -38,7 +38,7 @@ class Parser(argparse.ArgumentParser):
         """Refuses an unknown flag before others are missed: it may be one of them, mistyped."""
         args, known = sys.argv[1:] if args is None else list(args), [*self._option_string_actions]
         for name in (argument.split("=")[0] for argument in args):
-            if re.match("--[a-z]", name) and name not in known and not name.startswith("--config."):
+            if re.match(r"--(?!(no)?config\.)[a-z]", name) and name not in known:
                 close = difflib.get_close_matches(name, known, 1)
                 meant = f"; did you mean {close[0]}?" if close else ""
                 self.error(f"there is no flag {name}{meant}")
