@@ -53,9 +53,10 @@ class BatchNorm(nn.Module):
         bias = self.param("bias", nn.initializers.zeros, (channels,), jnp.float32)
         running_mean = self.variable("batch_stats", "mean", jnp.zeros, (channels,), jnp.float32)
         running_var = self.variable("batch_stats", "var", jnp.ones, (channels,), jnp.float32)
-        b = x.shape[0]
-        rows = self.group if self.group and self.train else b
-        checks.multiple("train.batch_size of each device", b, rows, "network.group")
+        b = rows = x.shape[0]  # no number where an exported network leaves the batch open
+        if self.group and self.train:
+            rows = self.group
+            checks.multiple("train.batch_size of each device", b, rows, "network.group")
         x = upcast(x)
         y = x.reshape(b // rows, rows, *x.shape[1:])
         shape = (*(1,) * (y.ndim - 1), channels)
