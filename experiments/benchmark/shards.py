@@ -22,7 +22,7 @@ from cluster_jax.data.shards import Shards
 COLUMNS, BLOBS, SHARD_ROWS, SEED = 256, 200, 500_000, 0
 # Rows for k-means of all rows, and for SmoothTree, which places rows by their neighbors.
 ROWS, TREE_ROWS = 10_000_000, 2_000_000
-DEVICE_ROWS = 500_000
+DEVICE_ROWS, UPDATES = 500_000, 10
 # Written before the first measurement.
 PREDICTED = {
     "kmeans": {
@@ -61,7 +61,9 @@ def measure() -> dict[str, Any]:
         for i in range(TREE_ROWS // SHARD_ROWS):
             os.link(everything / f"{i:03d}.npy", part / f"{i:03d}.npy")
         return {
-            "kmeans": _run(everything, truth, "--method=kmeans", f"--k={BLOBS}"),
+            "kmeans": _run(
+                everything, truth, "--method=kmeans", f"--k={BLOBS}", f"--max_iter={UPDATES}"
+            ),
             "tree": _run(part, truth[:TREE_ROWS]),
             "devices": _devices(part),
         }

@@ -20,7 +20,8 @@ from cluster_jax.pipeline import build
 from cluster_jax.pipeline.config import parse_config
 from experiments.benchmark import _measure, _steps
 
-BATCHES, REPEATS = {"nrcc_digits": 256, "nrcc_cifar10": 16}, 5
+# Images of a step, and how often it is timed.
+BATCHES, REPEATS = {"nrcc_digits": 256, "nrcc_cifar10": 16}, {"nrcc_digits": 80, "nrcc_cifar10": 6}
 # Written before the first measurement of nrcc_cifar10.
 PREDICTED = {"nrcc": 0.2, "augmentation": 0.02, "optimizer": 0.02, "average": 0.01}
 
@@ -38,7 +39,7 @@ def _shares(name: str, size: int) -> dict[str, float]:
         "without nrcc": _prepare(_config(name, size, nrcc=False))[0],
         "without augmentation": _prepare(_config(name, size, views=False))[0],
     }
-    times = _measure.alternate(steps, REPEATS)
+    times = _measure.alternate(steps, REPEATS[name])
     seconds = statistics.median(times["whole"])
     shares = {
         part: 1 - _measure.ratios(times[f"without {part}"], times["whole"])["median"]
