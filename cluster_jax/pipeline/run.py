@@ -76,10 +76,8 @@ def run_pipeline(
     if previous is not None and dataset is not None:
         workdirs.check_images(workdir, workdirs.describe_images(dataset))
     if workdirs.agree(previous is not None, workdir) and previous is not None:
-        read = "" if dataset is not None else "; the images were not read again"
-        say(
-            f"{workdir} is finished{read}: for others, or those added since, choose another folder\n"
-        )
+        read = "" if dataset is not None else ", and images were not read again"
+        say(f"{workdir} is finished{read}: for new images choose another folder\n")
         say(summary.run_table(previous))
         return previous
     started, is_first = time.perf_counter(), jax.process_index() == 0
