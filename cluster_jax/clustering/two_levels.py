@@ -88,7 +88,7 @@ def kmeans_two_levels(
         most = max(block_rows, count)
         is_large = len(members) > most
         values = read(np.sort(rng.choice(members, most, replace=False)) if is_large else members)
-        fitted = KMeans(count, random_state=seed, **settings).fit(values).cluster_centers_
+        fitted = KMeans(count, random_state=seed % 2**32, **settings).fit(values).cluster_centers_
         own = arrays.normalize_rows(fitted) if is_spherical else fitted
         for low in range(0, len(members), block_rows):
             rows = members[low : low + block_rows]
