@@ -32,6 +32,9 @@ _PART, _PER_CLUSTER = 2**12, 32
 _TIE_ULPS = 64  # Squares and their sums that differ by less count as ties.
 # Rows of a sample that `kmeans_blocks` starts from: at least, and for each cluster; its updates.
 _MIN_SAMPLE, _SAMPLE_PER_CLUSTER, _SAMPLE_ITERATIONS = 10_000, 64, 20
+# `kmeans_blocks` ends when at most one row in this many changes its label. The last few rows would
+# take most of the passes over the data.
+_ROWS_PER_CHANGE = 10_000
 # Rows that may become the center of an empty cluster, for each of these.
 _CANDIDATES = 16
 _AXIS = "rows"
@@ -190,9 +193,10 @@ def kmeans_blocks(
     """k-means of rows that do not fit into memory: each update reads them once, block by block.
 
     Lloyd's algorithm as in `kmeans`, which clusters a random sample, 64 rows for each cluster and
-    10,000 at least, to start from. Devices sum a block in float32, the host adds up the blocks in
-    float64. In memory are a block, the labels, and one distance for each row. The result does not
-    depend on the number of devices or on `block_rows`, up to rounding.
+    10,000 at least, to start from; it ends when at most one row in 10,000 changes its label. Devices
+    sum a block in float32, the host adds up the blocks in float64. In memory are a block, the
+    labels, and one distance for each row. The result does not depend on the number of devices or on
+    `block_rows`, up to rounding.
 
     Args:
         x: finite `[n, d]`, a memory map or `data.tables.Shards`. Of several processes, each reads
@@ -272,7 +276,8 @@ def kmeans_blocks(
             n_changed += int((new != labels[rows]).sum())
             labels[rows], squares[rows] = new, apart[: len(new)]
             sums, counts = sums + block_sums, counts + block_counts
-        if step == max_iter or not n_changed:
+        allowed = n // _ROWS_PER_CHANGE if counts.all() else 0
+        if step == max_iter or n_changed <= allowed:
             break
         means = arrays.normalize_rows(sums) if spherical else sums / np.maximum(counts, 1)[:, None]
         stays = ~means.any(axis=1) if spherical else counts == 0

@@ -536,6 +536,25 @@ def test_blocks_start_from_a_sample(monkeypatch):
     assert len(set(zip(truth.tolist(), result.labels.tolist(), strict=True))) == 7
 
 
+def test_blocks_end_when_few_labels_change(monkeypatch):
+    x = blobs()
+    monkeypatch.setattr(module, "_ROWS_PER_CHANGE", 50)
+    settings = {"block_rows": 130, "init": x[:7], "mesh": mesh(1)}
+    result = kmeans_blocks(x, 7, **settings)
+    assert 2 < result.n_iter < run(x, 7, 1, init=x[:7]).n_iter
+    before, earlier = (
+        kmeans_blocks(x, 7, max_iter=result.n_iter - i, **settings).labels for i in (1, 2)
+    )
+    assert 0 < (result.labels != before).sum() <= len(x) // 50 < (before != earlier).sum()
+
+
+def test_blocks_do_not_end_with_an_empty_cluster_that_could_have_rows(monkeypatch):
+    x = np.concatenate([np.zeros(500), np.full(500, 9.0), np.full(5, 10.0)])[:, None]
+    monkeypatch.setattr(module, "_ROWS_PER_CHANGE", 1)
+    result = kmeans_blocks(x, 3, init=[[0.0], [9.0], [99.0]], mesh=mesh(1))
+    assert np.bincount(result.labels).tolist() == [500, 500, 5]
+
+
 @pytest.mark.parametrize("offset", [0, 2.0**33])
 def test_blocks_give_empty_clusters_rows_and_lose_no_precision_far_from_zero(offset):
     x, truth = seven_groups()
