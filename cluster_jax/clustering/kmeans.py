@@ -193,10 +193,10 @@ def kmeans_blocks(
     """k-means of rows that do not fit into memory: each update reads them once, block by block.
 
     Lloyd's algorithm as in `kmeans`, which clusters a random sample, 64 rows for each cluster and
-    10,000 at least, to start from; it ends when at most one row in 10,000 changes its label. Devices
-    sum a block in float32, the host adds up the blocks in float64. In memory are a block, the
-    labels, and one distance for each row. The result does not depend on the number of devices or on
-    `block_rows`, up to rounding.
+    10,000 at least, to start from; it ends when at most one row in 10,000 changes its label.
+    Devices sum a block in float32, the host adds up the blocks in float64. In memory are a block,
+    the labels, and one distance for each row. The result does not depend on the number of devices
+    or on `block_rows`, up to rounding.
 
     Args:
         x: finite `[n, d]`, a memory map or `data.tables.Shards`. Of several processes, each reads
