@@ -45,23 +45,6 @@ def neighbors(rows: ArrayLike, features: ArrayLike, n_neighbors: int) -> Neighbo
     return knn.nearest(queries, training, n_neighbors, metric="cosine")
 
 
-def vote(nearest: Neighbors, labels: NDArray) -> NDArray:
-    """Label of each row by its neighbors' votes, each weighted by 1 / distance; int64 `[m]`.
-
-    Neighbors at distance 0 outvote all others: a training row gets its own label, and
-    duplicates with different labels get their most frequent one. Ties go to the lower label.
-
-    Args:
-        nearest: the nearest training rows.
-        labels: int `[n]`, 0 or more, of the training rows.
-
-    Example:
-        >>> vote(Neighbors(np.array([[0, 1, 2]]), np.array([[0.1, 0.3, 0.3]])), np.array([7, 4, 4]))
-        array([7])
-    """
-    return knn.vote(nearest, labels).argmax(axis=1)
-
-
 def position(nearest: Neighbors, labels: NDArray, assigned: NDArray, embedding: NDArray) -> NDArray:
     """Positions of rows in the map, float64 `[m, c]`: the mean of their neighbors' positions.
 
@@ -71,13 +54,13 @@ def position(nearest: Neighbors, labels: NDArray, assigned: NDArray, embedding: 
     Args:
         nearest: the nearest training rows.
         labels: int `[n]` of the training rows.
-        assigned: int `[m]`, the result of `vote`.
+        assigned: int `[m]`, the label with the most votes, see `knn.vote`.
         embedding: float `[n, c]`, the map of the training rows.
 
     Example:
         >>> nearest = Neighbors(np.array([[0, 1, 2]]), np.array([[0.2, 0.2, 0.2]]))
         >>> labels, embedding = np.array([3, 3, 5]), np.array([[0.0], [1.0], [9.0]])
-        >>> position(nearest, labels, vote(nearest, labels), embedding)
+        >>> position(nearest, labels, np.array([3]), embedding)
         array([[0.5]])
     """
     weights = knn.weights(nearest) * (labels[nearest.indices] == assigned[:, None])

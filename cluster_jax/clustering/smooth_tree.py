@@ -190,7 +190,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         levels = self._find(rows, rng)
         self.linkage_ = _nested(self.smoother_.smooth, levels)
         self.n_clusters_ = int(levels[0].max()) + 1
-        self._set_membership(x, _spread(levels[0], self.smoother_.sharp))
+        self._set_membership(x, _averaged(levels[0], self.smoother_.sharp))
         return self
 
     def cut(self, *, k: int | None = None, level: float | None = None) -> NDArray:
@@ -501,7 +501,7 @@ def _deeper(x: NDArray, labels: NDArray, metric: str, rng: np.random.Generator) 
     return parts
 
 
-def _spread(labels: NDArray, sharp: NDArray) -> Membership:
+def _averaged(labels: NDArray, sharp: NDArray) -> Membership:
     """Labels with their shares after averaging twice over the neighbors."""
     k = int(labels.max()) + 1
     if k == 1 or len(labels) <= N_NEIGHBORS:

@@ -17,11 +17,14 @@ from cluster_jax.core import io
 from cluster_jax.core.checks import InputError, finite, one_of
 
 
-class _Dataclass(Protocol):
+@typing.runtime_checkable
+class Dataclass(Protocol):
+    """Any dataclass."""
+
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
 
-Section = TypeVar("Section", bound=_Dataclass)
+Section = TypeVar("Section", bound=Dataclass)
 
 _PACKAGE = pathlib.Path(__file__).resolve().parent.parent
 # Wheels contain the configs inside the package; in a checkout they are next to it.
@@ -161,7 +164,7 @@ def parse_section(cls: type[Section], name: str, values: Mapping[str, Any]) -> S
     return cls(**parsed)
 
 
-def check_values(name: str, section: _Dataclass) -> None:
+def check_values(name: str, section: Dataclass) -> None:
     """Checks the fields of a dataclass as `parse_section` does; without a name, only by theirs."""
     for key, hint in typing.get_type_hints(type(section), include_extras=True).items():
         _check_value(f"{name}.{key}".removeprefix("."), getattr(section, key), hint)

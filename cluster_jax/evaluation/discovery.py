@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from cluster_jax.clustering import out_of_sample
+from cluster_jax.clustering import knn, out_of_sample
 from cluster_jax.clustering.kmeans import kmeans
 from cluster_jax.clustering.label_spreading import among, label_spreading
 from cluster_jax.core import arrays
@@ -166,7 +166,7 @@ def _test_metrics(
     n_known, labels = train.labeled_logits.shape[1], test.true_labels
     novel = labels >= n_known
     nearest = out_of_sample.neighbors(test.features, train.features, VOTERS)
-    votes = out_of_sample.vote(nearest, classes)
+    votes = knn.vote(nearest, classes).argmax(axis=1)
     predicted = [c if c < n_known else matching.get(c - n_known, -1) for c in votes]
     return {
         "novel_acc": partition.accuracy(labels[novel], test.novel_logits[novel].argmax(axis=1)),

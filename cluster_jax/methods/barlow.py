@@ -25,7 +25,7 @@ class Config:
     scale: Positive
 
 
-def make(context: MethodContext, config: Config) -> TwoView:
+def make(context: MethodContext, config: Config) -> TwoView[encoders.NetworkState]:
     """Barlow Twins; see `losses.barlow_twins`.
 
     Deviation: the projector has one hidden layer, the paper's has two.

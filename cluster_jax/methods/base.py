@@ -9,7 +9,7 @@ import functools
 import importlib
 import pathlib
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import jax
 import numpy as np
@@ -20,17 +20,29 @@ from numpy.typing import ArrayLike
 from cluster_jax.clustering.kmeans import KMeansResult, kmeans
 from cluster_jax.core import checks
 from cluster_jax.core.collectives import Axis
-from cluster_jax.core.config import parse_section
+from cluster_jax.core.config import Dataclass, parse_section
 from cluster_jax.data.batches import Batch
 from cluster_jax.data.views import Augment, View
 from cluster_jax.nets.network import Network
 
 PyTree = Any  # nested dictionaries of arrays: parameters, BatchNorm statistics
-ModelState = Any  # a NamedTuple that each method defines; it has a field `batch_stats`
-MethodConfig = object  # the frozen dataclass `Config` of the method's file
+MethodConfig = Dataclass  # the `Config` of the method's file
 Features = dict[str, Array]
 Clusters = Annotated[int, functools.partial(checks.whole, least=2)]  # the type of a config key
 Embedding = Callable[[], Features]  # embeds all images of a data set when it is called
+
+
+class ModelState(Protocol):
+    """The state of a method beside its parameters: a named tuple of arrays and of trees of them."""
+
+    @property
+    def batch_stats(self) -> PyTree:
+        """Running BatchNorm statistics of the network that the optimizer trains."""
+
+    def _replace(self, *fields: Any, **changes: Any) -> Self: ...
+
+
+State = TypeVar("State", bound=ModelState)
 
 MAX_ITER = 100  # iterations of one run of k-means in a refresh; it usually converges earlier
 
@@ -64,27 +76,27 @@ class MethodContext(NamedTuple):
     unlabeled_rows: np.ndarray | None = None
 
 
-class Aux(NamedTuple):
+class Aux(NamedTuple, Generic[State]):
     """Auxiliary outputs of a loss: the new `model_state` and the metrics, scalars to log."""
 
-    model_state: ModelState
+    model_state: State
     metrics: Mapping[str, Array]
 
 
 # (key, images) -> params, model_state. Only the shape of `images`, floats [1, H, W, C], is used.
-Init = Callable[[Array, Array], tuple[PyTree, ModelState]]
+Init = Callable[[Array, Array], tuple[PyTree, State]]
 # (params, model_state, batch, step, key, axis) -> loss, Aux. The mean of the loss over the devices
 # is the loss of the global batch. `batch` is {"image": uint8 [b, H, W, C], "index": int32 [b]}.
 # With `train.labeled_batch_size` it is {"labeled": {...}, "unlabeled": {...}}, two dictionaries of
 # this form, and "labeled" also has "label", int32 [b].
-Loss = Callable[[PyTree, ModelState, Batch, Array, Array, Axis], tuple[Array, Aux]]
+Loss = Callable[[PyTree, State, Batch, Array, Array, Axis], tuple[Array, Aux[State]]]
 # (params, model_state, step) -> model_state, after the optimizer has updated the parameters.
-After = Callable[[PyTree, ModelState, Array], ModelState]
+After = Callable[[PyTree, State, Array], State]
 # (params, model_state, images) -> {"backbone": [b, d], ...} of uint8 images [b, H, W, C].
-Embed = Callable[[PyTree, ModelState, Array], Features]
+Embed = Callable[[PyTree, State, Array], Features]
 
 
-class Refresh(NamedTuple):
+class Refresh(NamedTuple, Generic[State]):
     """A periodic update of the method's state on the host, between two steps: clustering.
 
     Attributes:
@@ -97,11 +109,11 @@ class Refresh(NamedTuple):
     """
 
     is_due: Callable[[int], bool]
-    update: Callable[[ModelState, Embedding, Array, Mesh], ModelState]
-    embed: Embed | None = None
+    update: Callable[[State, Embedding, Array, Mesh], State]
+    embed: Embed[State] | None = None
 
 
-class Watched(NamedTuple):
+class Watched(NamedTuple, Generic[State]):
     """Quantities from which failed trainings are detected, see `training.watch`.
 
     Attributes:
@@ -112,10 +124,10 @@ class Watched(NamedTuple):
     """
 
     chance: tuple[str, float] | None = None
-    pseudo_labels: Callable[[ModelState], Array] | None = None
+    pseudo_labels: Callable[[State], Array | np.ndarray] | None = None
 
 
-class Method(NamedTuple):
+class Method(NamedTuple, Generic[State]):
     """A training method. The types above give the arguments and results of its functions.
 
     Attributes:
@@ -128,12 +140,12 @@ class Method(NamedTuple):
         watched: loss of chance and pseudo-labels.
     """
 
-    init: Init
-    loss: Loss
-    after: After
-    embed: Embed
-    refresh: Refresh | None = None
-    watched: Watched = Watched()
+    init: Init[State]
+    loss: Loss[State]
+    after: After[State]
+    embed: Embed[State]
+    refresh: Refresh[State] | None = None
+    watched: Watched[State] = Watched()
 
 
 class SamplerInputs(NamedTuple):
@@ -183,11 +195,11 @@ class Encoded(NamedTuple):
 # (params, model_state, views, index, step, key, axis) -> Encoded, model_state: all forward passes
 # of a step; `views` are a and b [b, H, W, C], `index` int32 [b] is that of their images.
 Encode = Callable[
-    [PyTree, ModelState, tuple[Array, Array], Array, Array, Array, Axis], tuple[Encoded, ModelState]
+    [PyTree, State, tuple[Array, Array], Array, Array, Array, Axis], tuple[Encoded, State]
 ]
 # (params, encoded, model_state, step, key, axis) -> loss, model_state, metrics; needs no images.
 Objective = Callable[
-    [PyTree, Encoded, ModelState, Array, Array, Axis], tuple[Array, ModelState, dict[str, Array]]
+    [PyTree, Encoded, State, Array, Array, Axis], tuple[Array, State, dict[str, Array]]
 ]
 
 
@@ -195,7 +207,7 @@ Objective = Callable[
 Regularizer = Callable[[Encoded, Batch, Array, Axis], tuple[Array, dict[str, Array]]]
 
 
-class TwoView(NamedTuple):
+class TwoView(NamedTuple, Generic[State]):
     """A method of two views, whose forward passes are separate from its objective.
 
     `init`, `after`, `embed`, `refresh` and `watched` are those of `Method`.
@@ -209,16 +221,16 @@ class TwoView(NamedTuple):
             predictor, `("projection", "prediction")`.
     """
 
-    init: Init
-    encode: Encode
-    objective: Objective
-    after: After
-    embed: Embed
+    init: Init[State]
+    encode: Encode[State]
+    objective: Objective[State]
+    after: After[State]
+    embed: Embed[State]
     augment: Augment
     branches: tuple[str, ...]
     anchor_layers: tuple[str, ...]
-    refresh: Refresh | None = None
-    watched: Watched = Watched()
+    refresh: Refresh[State] | None = None
+    watched: Watched[State] = Watched()
 
 
 def names() -> list[str]:
@@ -251,19 +263,18 @@ def build(name: str, config: MethodConfig, context: MethodContext) -> TwoView | 
     return importlib.import_module(f"cluster_jax.methods.{name}").make(context, config)
 
 
-def no_average(params: PyTree, model_state: ModelState, step: Array) -> ModelState:
+def no_average(params: PyTree, model_state: State, step: Array) -> State:
     """`after` of a method without a moving average: the state does not change."""
     return model_state
 
 
-def with_network(model_state: ModelState, params: PyTree, batch_stats: PyTree) -> ModelState:
+def with_network(model_state: State, params: PyTree, batch_stats: PyTree) -> State:
     """The state of a method whose training starts from the network of another training.
 
     A target network starts as a copy of this network, without the predictor.
     """
     changes = {"batch_stats": batch_stats}
-    if "target" in model_state._fields:
-        target = model_state.target
+    if (target := getattr(model_state, "target", None)) is not None:
         changes["target"] = target._replace(
             params={part: params[part] for part in target.params},
             batch_stats={part: batch_stats[part] for part in target.batch_stats},
@@ -344,7 +355,7 @@ def stateless(loss: Callable[[Encoded, Axis], Array]) -> Objective:
     return lambda params, encoded, state, step, key, axis: (loss(encoded, axis), state, {})
 
 
-def as_method(base: TwoView, regularizer: Regularizer | None = None) -> Method:
+def as_method(base: TwoView[State], regularizer: Regularizer | None = None) -> Method[State]:
     """The method that trains on a two-view objective.
 
     Args:
@@ -354,8 +365,8 @@ def as_method(base: TwoView, regularizer: Regularizer | None = None) -> Method:
     """
 
     def loss(
-        params: PyTree, model_state: ModelState, batch: Batch, step: Array, key: Array, axis: Axis
-    ) -> tuple[Array, Aux]:
+        params: PyTree, model_state: State, batch: Batch, step: Array, key: Array, axis: Axis
+    ) -> tuple[Array, Aux[State]]:
         keys = jax.random.split(key, 5)
         view_key, encoder_key, loss_key = keys[:3]
         views = two_views(base.augment, view_key, batch)
@@ -378,11 +389,11 @@ def as_method(base: TwoView, regularizer: Regularizer | None = None) -> Method:
 
 
 def embedder(
-    context: MethodContext, kept_network: Callable[[PyTree, ModelState], tuple[PyTree, PyTree]]
-) -> Embed:
+    context: MethodContext, kept_network: Callable[[PyTree, State], tuple[PyTree, PyTree]]
+) -> Embed[State]:
     """`embed` of a method; `kept_network` returns the parameters and statistics to embed with."""
 
-    def embed(params: PyTree, model_state: ModelState, images: Array) -> Features:
+    def embed(params: PyTree, model_state: State, images: Array) -> Features:
         inputs, kept = jax.vmap(context.augment.clean)(images), kept_network(params, model_state)
         out = context.network.forward(*kept, inputs, train=False, axis=None)
         return {"backbone": out.representation, "projection": out.projection}

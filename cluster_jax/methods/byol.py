@@ -24,7 +24,7 @@ class Config:
     final_decay: Fraction
 
 
-def make(context: MethodContext, config: Config) -> TwoView:
+def make(context: MethodContext, config: Config) -> TwoView[encoders.MomentumState]:
     """BYOL.
 
     The predictor is on the online branch. (NRCC section 3.1 and Table 11 say target; this is an
@@ -41,6 +41,7 @@ def make(context: MethodContext, config: Config) -> TwoView:
         decays=(config.decay, config.final_decay),
         predicts=True,
         kept_network=encoders.target_network,
+        initial_state=encoders.MomentumState,
     )
 
 

@@ -10,7 +10,8 @@ from cluster_jax.core.checks import Positive
 from cluster_jax.core.collectives import Axis
 from cluster_jax.losses import cc, infonce
 from cluster_jax.methods import base, encoders
-from cluster_jax.methods.base import Encoded, MethodContext, ModelState, PyTree, TwoView, Watched
+from cluster_jax.methods.base import Encoded, MethodContext, PyTree, TwoView, Watched
+from cluster_jax.methods.encoders import NetworkState
 from cluster_jax.nets.network import classifier, classify
 
 
@@ -29,7 +30,7 @@ class Config:
     cluster_temperature: Positive
 
 
-def make(context: MethodContext, config: Config) -> TwoView:
+def make(context: MethodContext, config: Config) -> TwoView[NetworkState]:
     """CC: NT-Xent of the projections, `losses.cluster_contrast`, and `losses.entropy_deficit`.
 
     Li et al. (2021), "Contrastive Clustering", the sum of the three, the last of each view. The
@@ -42,8 +43,8 @@ def make(context: MethodContext, config: Config) -> TwoView:
     """
 
     def objective(
-        params: PyTree, encoded: Encoded, state: ModelState, step: Array, key: Array, axis: Axis
-    ) -> tuple[Array, ModelState, dict[str, Array]]:
+        params: PyTree, encoded: Encoded, state: NetworkState, step: Array, key: Array, axis: Axis
+    ) -> tuple[Array, NetworkState, dict[str, Array]]:
         instance = infonce.info_nce_views(
             *encoded.projections, temperature=config.temperature, axis=axis
         )
@@ -55,7 +56,7 @@ def make(context: MethodContext, config: Config) -> TwoView:
 
     two_view = encoders.siamese(context, objective, name="CC", predicts=False)
 
-    def init(key: Array, images: Array) -> tuple[PyTree, ModelState]:
+    def init(key: Array, images: Array) -> tuple[PyTree, NetworkState]:
         params, state = two_view.init(key, images)
         features, keys = context.network.features, jax.random.split(jax.random.fold_in(key, 1))
         classifiers = {
@@ -64,7 +65,7 @@ def make(context: MethodContext, config: Config) -> TwoView:
         }
         return {**params, "heads": classifiers}, state
 
-    def embed(params: PyTree, model_state: ModelState, images: Array) -> base.Features:
+    def embed(params: PyTree, model_state: NetworkState, images: Array) -> base.Features:
         features = two_view.embed(params, model_state, images)
         return {**features, "clusters": probabilities(params["heads"], features["backbone"])}
 

@@ -89,7 +89,7 @@ class CueCoState(NamedTuple):
     clusters: Clusters
 
 
-def make(context: MethodContext, config: Config) -> TwoView:
+def make(context: MethodContext, config: Config) -> TwoView[CueCoState]:
     """CueCo, both directions: each view is the other's query, over 2.
 
     L2 and L3 have no weight during the warm-up. At its end, and every `update_every` after it,
@@ -110,7 +110,8 @@ def make(context: MethodContext, config: Config) -> TwoView:
 
     def initial_state(batch_stats: PyTree, target: Target) -> CueCoState:
         d = context.network.projections
-        # Distinct unit rows, so that the losses are finite before the first k-means.
+        # Distinct unit rows, so that the losses are finite until k-means replaces them after the
+        # warm-up. The losses have no weight before, so that no seed needs to move the rows.
         centroids = ops.l2_normalize(jax.random.normal(jax.random.key(0), (config.clusters, d)))
         clusters = Clusters(centroids, jnp.ones(config.clusters))
         return CueCoState(batch_stats, target, create_queue(config.queue, jnp.zeros(d)), clusters)
@@ -129,7 +130,7 @@ def make(context: MethodContext, config: Config) -> TwoView:
     )
 
 
-def _objective(config: Config, warmup: int) -> base.Objective:
+def _objective(config: Config, warmup: int) -> base.Objective[CueCoState]:
     """L1 and, after the warm-up, L2 and L3."""
 
     def objective(

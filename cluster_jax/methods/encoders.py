@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from cluster_jax.core.collectives import Axis
 from cluster_jax.data.batches import Batch
 from cluster_jax.losses.ncl import cross_entropy
 from cluster_jax.methods import base
-from cluster_jax.methods.base import Encoded, MethodContext, ModelState, PyTree, TwoView
+from cluster_jax.methods.base import Encoded, MethodContext, ModelState, PyTree, State, TwoView
 from cluster_jax.nets import norm
 from cluster_jax.nets.network import Outputs, Predict, classifier, classify
 
@@ -58,14 +58,25 @@ class MomentumState(NamedTuple):
     target: Target
 
 
-def target_network(params: PyTree, model_state: ModelState) -> tuple[PyTree, PyTree]:
+class HasTarget(ModelState, Protocol):
+    """The state of any method with a target network."""
+
+    @property
+    def target(self) -> Target:
+        """The target network."""
+
+
+WithTarget = TypeVar("WithTarget", bound=HasTarget)
+
+
+def target_network(params: PyTree, model_state: HasTarget) -> tuple[PyTree, PyTree]:
     """Parameters and BatchNorm statistics of the target network; `params` is unused."""
     return model_state.target.params, model_state.target.batch_stats
 
 
 def siamese(
-    context: MethodContext, objective: base.Objective, *, name: str, predicts: bool
-) -> TwoView:
+    context: MethodContext, objective: base.Objective[NetworkState], *, name: str, predicts: bool
+) -> TwoView[NetworkState]:
     """A method whose one network embeds both views (SimCLR, SimSiam, Barlow Twins, CC).
 
     The network is kept after training.
@@ -130,15 +141,15 @@ def siamese(
 
 def momentum(
     context: MethodContext,
-    objective: base.Objective,
+    objective: base.Objective[WithTarget],
     *,
     name: str,
     decays: tuple[float, float],
     predicts: bool,
-    kept_network: Callable[[PyTree, ModelState], tuple[PyTree, PyTree]] = base.online_network,
-    initial_state: Callable[[PyTree, Target], ModelState] = MomentumState,
+    kept_network: Callable[[PyTree, HasTarget], tuple[PyTree, PyTree]] = base.online_network,
+    initial_state: Callable[[PyTree, Target], WithTarget],
     perturb: Perturb | None = None,
-) -> TwoView:
+) -> TwoView[WithTarget]:
     """A method whose network and its moving average embed both views (BYOL, MoCo, NCC, PCL).
 
     The moving average is the target network, which has no predictor.
@@ -165,7 +176,7 @@ def momentum(
     predict = _predictor(context, name, predicts)
     ema_decay = schedules.cosine(*decays, context.total_steps)
 
-    def init(key: Array, images: Array) -> tuple[PyTree, ModelState]:
+    def init(key: Array, images: Array) -> tuple[PyTree, WithTarget]:
         params, batch_stats = context.network.init(key, images)
         # Copies: the state is donated to a step and must not hold one buffer twice.
         target = jax.tree.map(jnp.copy, Target(*map(_without_predictor, (params, batch_stats))))
@@ -173,14 +184,14 @@ def momentum(
 
     def encode(
         params: PyTree,
-        model_state: ModelState,
+        model_state: WithTarget,
         views: tuple[Array, Array],
         index: Array,
         step: Array,
         key: Array,
         axis: Axis,
-    ) -> tuple[Encoded, ModelState]:
-        target: Target = model_state.target
+    ) -> tuple[Encoded, WithTarget]:
+        target = model_state.target
         # Each pass of the target has its own permutation, each view its own noise.
         keys = jax.random.split(key, 5)
 
@@ -224,7 +235,7 @@ def momentum(
         )
         return encoded, model_state
 
-    def after(params: PyTree, model_state: ModelState, step: Array) -> ModelState:
+    def after(params: PyTree, model_state: WithTarget, step: Array) -> WithTarget:
         target, decay = model_state.target, ema_decay(step)
         averaged = jax.tree.map(
             lambda new, old: old + (1 - decay).astype(old.dtype) * (new - old),
@@ -343,10 +354,10 @@ def _logits(params: PyTree, features: Array) -> dict[str, Array]:
 
 def with_classifiers(
     context: MethodContext,
-    loss: base.Loss,
+    loss: base.Loss[State],
     classes: Mapping[str, int],
-    initial_state: Callable[[PyTree], ModelState] = NetworkState,
-) -> base.Method:
+    initial_state: Callable[[PyTree], State],
+) -> base.Method[State]:
     """A method of one network with linear classifiers. Its `embed` gives features and all logits.
 
     Args:
@@ -357,7 +368,7 @@ def with_classifiers(
     """
     network = context.network
 
-    def init(key: Array, images: Array) -> tuple[PyTree, ModelState]:
+    def init(key: Array, images: Array) -> tuple[PyTree, State]:
         params, batch_stats = network.init(key, images)
         # Sorted, so that a head's initial values do not depend on the order of the mapping.
         classifiers = {
@@ -366,7 +377,7 @@ def with_classifiers(
         }
         return {**params, "heads": classifiers}, initial_state(batch_stats)
 
-    def embed(params: PyTree, model_state: ModelState, images: Array) -> base.Features:
+    def embed(params: PyTree, model_state: State, images: Array) -> base.Features:
         inputs = jax.vmap(context.augment.clean)(images)
         out = network.forward(params, model_state.batch_stats, inputs, train=False, axis=None)
         return {"backbone": out.representation, **_logits(params, out.representation)}
@@ -379,7 +390,7 @@ def one_head(
     head: str,
     classes: int,
     examples: Callable[[Batch, Array], tuple[Array, Array]],
-) -> base.Method:
+) -> base.Method[NetworkState]:
     """A method that minimizes the cross-entropy of one classifier; it logs the accuracy too.
 
     Args:
@@ -391,12 +402,12 @@ def one_head(
 
     def loss(
         params: PyTree, state: NetworkState, batch: Batch, step: Array, key: Array, axis: Axis
-    ) -> tuple[Array, base.Aux]:
+    ) -> tuple[Array, base.Aux[NetworkState]]:
         images, labels = examples(batch, key)
         logits, _, stats = forward_classifiers(context, params, state.batch_stats, images, axis)
         value = cross_entropy(logits[head], labels)
         accuracy = jnp.mean(jnp.argmax(logits[head], axis=1) == labels)
         return value, base.Aux(NetworkState(stats), {"loss": value, "accuracy": accuracy})
 
-    watched = base.Watched(chance=("loss", math.log(classes)))
-    return with_classifiers(context, loss, {head: classes})._replace(watched=watched)
+    method = with_classifiers(context, loss, {head: classes}, NetworkState)
+    return method._replace(watched=base.Watched(chance=("loss", math.log(classes))))

@@ -57,7 +57,7 @@ class MoCoState(NamedTuple):
     queue: Queue
 
 
-def make(context: MethodContext, config: Config) -> TwoView:
+def make(context: MethodContext, config: Config) -> TwoView[MoCoState]:
     """MoCo, both directions.
 
     He et al. (2020), "Momentum Contrast for Unsupervised Visual Representation Learning", with
@@ -75,7 +75,7 @@ def make(context: MethodContext, config: Config) -> TwoView:
 
 def with_queue(
     context: MethodContext, loss: QueueLoss, *, name: str, length: int, decays: tuple[float, float]
-) -> TwoView:
+) -> TwoView[MoCoState]:
     """MoCo with a given loss; both directions are averaged.
 
     Args:

@@ -68,7 +68,7 @@ class NCCState(NamedTuple):
     centers: Array | np.ndarray
 
 
-def make(context: MethodContext, config: Config) -> TwoView:
+def make(context: MethodContext, config: Config) -> TwoView[NCCState]:
     """NCC (later published as ProPos): `alignment + weight * ProtoCL` (9).
 
     The E-step clusters the target projections of all training images, not augmented, by spherical
@@ -110,7 +110,7 @@ def make(context: MethodContext, config: Config) -> TwoView:
     )
 
 
-def _objective(config: Config, warmup: int) -> base.Objective:
+def _objective(config: Config, warmup: int) -> base.Objective[NCCState]:
     """Alignment and, after the warm-up, ProtoCL."""
 
     def objective(

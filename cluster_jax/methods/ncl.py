@@ -153,7 +153,7 @@ class NCLState(NamedTuple):
     centers: Array | np.ndarray
 
 
-def make(context: MethodContext, config: Config) -> Method:
+def make(context: MethodContext, config: Config) -> Method[NCLState]:
     """Neighborhood Contrastive Learning; Zhong et al. (2021), the discovery stage.
 
     Two linear heads classify the features z of the backbone, one into the labeled classes and one
@@ -246,7 +246,7 @@ class _View(NamedTuple):
     features: Array  # z [b, f]
 
 
-def _loss(context: MethodContext, config: Config) -> base.Loss:
+def _loss(context: MethodContext, config: Config) -> base.Loss[NCLState]:
     """The sum (16) of the weighted terms."""
     in_steps = functools.partial(checks.steps, steps_per_epoch=context.steps_per_epoch)
     ramp = in_steps("method.ramp", config.ramp)
@@ -256,7 +256,7 @@ def _loss(context: MethodContext, config: Config) -> base.Loss:
 
     def loss(
         params: PyTree, state: NCLState, batch: Batch, step: Array, key: Array, axis: Axis
-    ) -> tuple[Array, Aux]:
+    ) -> tuple[Array, Aux[NCLState]]:
         view_key, mix_key = jax.random.split(key)
         labeled, unlabeled = batch["labeled"], batch["unlabeled"]
         # One pass for both parts: BatchNorm sees labeled and unlabeled images together. The first

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -77,7 +77,7 @@ class PCLState(NamedTuple):
     clusterings: tuple[Clustering, ...]
 
 
-def make(context: MethodContext, config: Config) -> TwoView:
+def make(context: MethodContext, config: Config) -> TwoView[PCLState]:
     """PCL: MoCo and, after the warm-up, the mean of `losses.prototype_contrast` (ProtoNCE).
 
     Li et al. (2021), "Prototypical Contrastive Learning of Unsupervised Representations". The
@@ -95,7 +95,10 @@ def make(context: MethodContext, config: Config) -> TwoView:
     warmup, is_due = base.refresh_schedule(context, config.warmup, config.update_every)
     loss = functools.partial(infonce.info_nce_queue, temperature=config.temperature)
     decays = config.decay, config.final_decay
-    instances = moco.with_queue(context, loss, name="PCL", length=config.queue, decays=decays)
+    # MoCo's functions leave the fields of its state alone that it does not know.
+    instances: TwoView[Any] = moco.with_queue(
+        context, loss, name="PCL", length=config.queue, decays=decays
+    )
 
     def init(key: Array, images: Array) -> tuple[PyTree, PCLState]:
         params, state = instances.init(key, images)

@@ -18,7 +18,7 @@ class Config:
     """Rotation prediction has no hyper-parameters of its own."""
 
 
-def make(context: MethodContext, config: Config) -> Method:
+def make(context: MethodContext, config: Config) -> Method[encoders.NetworkState]:
     """RotNet, on all images, labeled or not (NCL section 3.1).
 
     Gidaris et al. (2018), "Unsupervised Representation Learning by Predicting Image Rotations".

@@ -25,7 +25,7 @@ class Config:
     positive_in_denominator: bool
 
 
-def make(context: MethodContext, config: Config) -> TwoView:
+def make(context: MethodContext, config: Config) -> TwoView[encoders.NetworkState]:
     """SimCLR.
 
     Raises:

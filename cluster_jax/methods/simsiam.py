@@ -12,7 +12,7 @@ class Config:
     """SimSiam has no hyper-parameters of its own."""
 
 
-def make(context: MethodContext, config: Config) -> TwoView:
+def make(context: MethodContext, config: Config) -> TwoView[encoders.NetworkState]:
     """SimSiam, BYOL without a target network.
 
     Chen & He (2021), "Exploring Simple Siamese Representation Learning". The loss is 2 - 2 cos, as

@@ -15,7 +15,7 @@ class Config:
     """Supervised classification has no hyper-parameters of its own."""
 
 
-def make(context: MethodContext, config: Config) -> Method:
+def make(context: MethodContext, config: Config) -> Method[encoders.NetworkState]:
     """Cross-entropy of a linear classifier on the known classes (NCL (1)).
 
     Every row of a batch is labeled.

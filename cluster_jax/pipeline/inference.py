@@ -15,7 +15,7 @@ from etils import epath
 from jax.sharding import Mesh
 from numpy.typing import NDArray
 
-from cluster_jax.clustering import out_of_sample, smooth_tree
+from cluster_jax.clustering import knn, out_of_sample, smooth_tree
 from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.clustering.smooth import Smoother
 from cluster_jax.clustering.tree import linkage_of_means
@@ -504,7 +504,7 @@ def place(
         grid = GridShift(bandwidth, stop=gridshift.stop, max_iter=gridshift.max_iter)
         location = grid.fit(points).locate(rows)
         return Assignment(location.labels, location.distances, is_novel)
-    assigned = out_of_sample.vote(neighbors, stored.cluster_labels)
+    assigned = knn.vote(neighbors, stored.cluster_labels).argmax(axis=1)
     positions = out_of_sample.position(neighbors, stored.cluster_labels, assigned, points)
     distances = arrays.distances_to_centers(positions, stored.centers, assigned)
     return Assignment(assigned, distances / bandwidth, is_novel)
@@ -518,6 +518,6 @@ def _by_vote(
     A row is novel if its nearest member is at a cosine distance above `far`.
     """
     neighbors = out_of_sample.neighbors(rows, members, n_neighbors)
-    assigned = out_of_sample.vote(neighbors, labels)
+    assigned = knn.vote(neighbors, labels).argmax(axis=1)
     distances = arrays.distances_to_cluster_means(rows, assigned, members, labels)
     return Assignment(assigned, distances, neighbors.distances[:, 0] > far)

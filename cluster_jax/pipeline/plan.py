@@ -207,8 +207,7 @@ def _lower(run: TrainingRun, mesh: Mesh, rows: int) -> tuple[Any, dict[str, int]
         "optimizer": _bytes(state.opt),
         "batch": -(-_bytes(batch) // mesh.size),
     }
-    step: Any = make_step(run.method, run.optimizer, mesh)  # jitted, which its type does not say
-    return step.lower(state, batch, None), memory
+    return make_step(run.method, run.optimizer, mesh).lower(state, batch, None), memory
 
 
 def _bytes(tree: Any) -> int:

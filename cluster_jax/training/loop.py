@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import jax
+import numpy as np
 from absl import logging
 from etils import epath
 from jax import Array
@@ -22,7 +23,7 @@ from cluster_jax.training.progress import Log, Progress
 from cluster_jax.training.state import State, TrainingRun
 from cluster_jax.training.step import make_step
 
-Embed = Callable[[State], Any]
+Embed = Callable[[State], dict[str, np.ndarray]]
 REFRESH = 1  # separates the random key of a refresh from that of the next step
 
 

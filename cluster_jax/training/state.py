@@ -16,7 +16,7 @@ from cluster_jax.core import checks
 from cluster_jax.core.checks import Count, Duration, InputError
 from cluster_jax.core.schedules import Schedule
 from cluster_jax.data.datasets import Dataset
-from cluster_jax.methods.base import Method
+from cluster_jax.methods.base import Method, ModelState, PyTree
 
 AXIS = "data"
 Optimizer: TypeAlias = optax.GradientTransformation
@@ -89,9 +89,9 @@ class State(NamedTuple):
 
     step: Array
     key: Array
-    params: Any
-    model_state: Any
-    opt: Any
+    params: PyTree
+    model_state: ModelState
+    opt: optax.OptState
 
 
 def make_mesh(devices: int | None = None) -> Mesh:

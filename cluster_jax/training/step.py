@@ -1,7 +1,6 @@
 """The training step, the same for all methods; the only place that reduces gradients."""
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +13,19 @@ from cluster_jax.data import batches
 from cluster_jax.methods.base import Method
 from cluster_jax.training.state import AXIS, State
 
-Step = Callable[[State, dict[str, Array], Array | None], tuple[State, dict[str, Array]]]
+
+class Step(Protocol):
+    """A jitted training step, see `make_step`."""
+
+    def __call__(
+        self, state: State, batch: batches.Batch, resident: Array | None, /
+    ) -> tuple[State, dict[str, Array]]:
+        """The next state and metrics."""
+
+    def lower(
+        self, state: State, batch: batches.Batch, resident: Array | None, /
+    ) -> jax.stages.Lowered:
+        """The step for abstract arguments, to be compiled."""
 
 
 def make_step(method: Method, optimizer: optax.GradientTransformation, mesh: Mesh) -> Step:
@@ -37,7 +48,9 @@ def make_step(method: Method, optimizer: optax.GradientTransformation, mesh: Mes
         It returns the next state and scalar metrics: those of the method and `gradient_norm`.
     """
 
-    def body(state: State, batch: Any, resident: Any) -> tuple[State, dict[str, Array]]:
+    def body(
+        state: State, batch: batches.Batch, resident: Array | None
+    ) -> tuple[State, dict[str, Array]]:
         if resident is not None:
             batch = batches.with_images(batch, resident)
         key = jax.random.fold_in(state.key, state.step)
