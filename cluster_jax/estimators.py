@@ -365,7 +365,8 @@ def _training_images(X: Images, config: ConfigDict) -> Dataset:
         is_file = section.dir is None or section.dir.endswith((".npy", ".npz"))
         section.name = "arrays" if is_file else "folder"
     parsed = parse_section(DataConfig, "data", section)
-    return datasets.load(parsed, None if isinstance(X, str | os.PathLike) else X)
+    with checks.named({"data.dir": "X"}):
+        return datasets.load(parsed, None if isinstance(X, str | os.PathLike) else X)
 
 
 def skipped_files(skipped: Sequence[tuple[str, str]]) -> str:

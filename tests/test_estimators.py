@@ -275,7 +275,7 @@ def test_bad_settings(images, tmp_path, options, message):
         (np.zeros((90, 64)), r"images in X must have shape .*got \[90 x 64\]"),
         (np.full((90, 8, 8), np.inf), "NaN or infinity"),
         (np.zeros((90, 8, 8), int), "must be uint8"),
-        ("no/such/folder", "existing folder of images; got no/such/folder"),
+        ("no/such/folder", "^X must be an existing folder of images; got no/such/folder"),
         ("no/such/file.npy", "no/such/file.npy must be an existing file; got no such file"),
     ],
 )

@@ -1,5 +1,6 @@
 """The console script `cluster-jax`: imports and runs a subcommand."""
 
+import difflib
 import importlib
 import sys
 from collections.abc import Sequence
@@ -8,6 +9,7 @@ from typing import Any
 from cluster_jax import __version__
 from cluster_jax.cli import exit_codes
 from cluster_jax.cli.flags import Parser
+from cluster_jax.core.checks import InputError
 
 # `cluster_jax.cli.NAME` has the function `main(arguments)`; its docstring says what it does.
 COMMANDS = ("images", "train", "embed", "cluster", "export", "report", "plan", "predict")
@@ -20,6 +22,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _module(arguments[0]).main(arguments[1:])
         return
     with exit_codes.handle_errors():
+        command = next(iter(arguments), "-")
+        if not command.startswith("-"):
+            close = difflib.get_close_matches(command, COMMANDS, 1)
+            meant = f"did you mean {close[0]}?" if close else f"choose from {', '.join(COMMANDS)}"
+            raise InputError(f"there is no command {command}; {meant} (see cluster-jax --help)")
         _parser().parse_args(arguments)
 
 
@@ -35,7 +42,7 @@ def _parser() -> Parser:
         "Contrastive deep clustering of images without labels.",
         f"commands (cluster-jax COMMAND --help for their flags):\n{commands}\n",
     )
-    parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="see below")
+    parser.add_argument("command", metavar="COMMAND", help="see below")
     parser.add_argument("--version", action="version", version=f"cluster-jax {__version__}")
     return parser
 

@@ -244,7 +244,8 @@ def _parser() -> Parser:
     strings = "one integer or string per row: .npy, .npz, .csv or .txt"
     add("--labels", metavar="FILE", help=f"{strings}; only used to score")
     add("--labels_array", metavar="NAME", help="array of an .npz file of labels (default: labels)")
-    add("--workdir", metavar="DIR", help="folder of the results (default: clusters/NAME-HASH)")
+    workdir = "folder of the results (default: clusters/NAME-HASH)"
+    add("--workdir", "--out", metavar="DIR", help=workdir)
     methods = "tree and gridshift find the number of clusters (default: %(default)s)"
     add("--method", default="tree", choices=CLUSTERINGS, help=methods)
     add("--k", type=int, help="number of clusters of kmeans or tree (default: found)")

@@ -41,7 +41,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from cluster_jax.pipeline.config import config_json
         from cluster_jax.pipeline.embed import write_features
 
-        logging.use_absl_handler()
         logging.set_verbosity(logging.WARNING)
         devices.use_cores(config.get("eval", {}).get("batch_size", 0))
         devices.join()

@@ -11,6 +11,7 @@ exit codes:
 """
 
 import contextlib
+import logging
 import os
 import signal
 import sys
@@ -18,6 +19,8 @@ import traceback
 import warnings
 from collections.abc import Iterator
 from typing import NoReturn
+
+import absl.logging
 
 from cluster_jax.core import interrupt
 from cluster_jax.core.checks import InputError
@@ -39,7 +42,7 @@ def handle_errors() -> Iterator[None]:
     Warnings are printed as one line each. Other errors are bugs and keep their traceback.
     """
     codes = {int(signal.SIGINT): INTERRUPTED, int(signal.SIGTERM): PREEMPTED}
-    with _failing_at_once(), warnings.catch_warnings(), interrupt.answered(codes):
+    with _failing_at_once(), warnings.catch_warnings(), _logged(), interrupt.answered(codes):
         warnings.showwarning = _show_warning
         try:
             yield
@@ -86,6 +89,19 @@ def _failing_at_once() -> Iterator[None]:
         sys.stderr.flush()
         code = error.code if isinstance(error, SystemExit) else None
         os._exit(code if isinstance(code, int) else FAILURE)
+
+
+@contextlib.contextmanager
+def _logged() -> Iterator[None]:
+    """Prints what is logged as a warning prints, without absl's prefix of date and file."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("warning: %(message)s"))
+    logger = absl.logging.get_absl_logger()
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def _exit(sentence: str, code: int) -> NoReturn:

@@ -45,7 +45,10 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        """Raises an `InputError`."""
+        """Raises an `InputError`, for a value of the wrong kind in the words of other errors."""
+        if match := re.fullmatch(r"argument (\S+): invalid (int|float) value: (.*)", message):
+            flag, kind, value = match.groups()
+            message = f"{flag} must be a {'whole ' * (kind == 'int')}number; got {value}"
         raise InputError(f"{message} (see {self.prog} --help)")
 
 

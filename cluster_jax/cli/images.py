@@ -12,6 +12,7 @@ from typing import Any
 
 from cluster_jax.cli import exit_codes, flags
 from cluster_jax.cli.flags import Parser
+from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
 
 # By the tree's verdict.
@@ -22,7 +23,7 @@ _SURENESS = {
     None: "the number asked for",
 }
 # Keys of the config -> the arguments of this command that set them, which errors name.
-_ARGUMENTS = {"data.dir": "PHOTOS", "eval.k ": "--k "}
+_ARGUMENTS = {"data.dir": "PHOTOS", "eval.k": "--k"}
 
 
 def _parser() -> Parser:
@@ -30,13 +31,37 @@ def _parser() -> Parser:
     parser = Parser("images", __doc__, details)
     add = parser.add_argument
     add("photos", metavar="PHOTOS", help="folder of images, or a .npy or .npz file of them")
-    add("--out", metavar="DIR", help="folder of the results (default: runs/images-HASH)")
+    out = "folder of the results (default: runs/images-HASH)"
+    add("--out", "--workdir", metavar="DIR", help=out)
     add("--k", type=int, metavar="N", help="number of groups (default: found)")
     add("--export", metavar="DIR", help="new folder for links to the photos, one folder per group")
     add("--open", action="store_true", help="open the report in the browser")
     values = "any value of the config, for example --config.seed=1"
     add("--config.KEY", metavar="VALUE", help=values)
     return parser
+
+
+def _check_photos(photos: str, others: Sequence[str]) -> None:
+    """Raises an `InputError` unless PHOTOS is one argument, and not the file of one image."""
+    before = ("", *others)
+    # The value of `--config.seed 1` follows its flag.
+    more = [
+        argument
+        for flag, argument in zip(before, others, strict=False)
+        if not argument.startswith("-") and ("=" in flag or not flag.startswith("--config."))
+    ]
+    if more:
+        name = " ".join([photos, *more])
+        raise InputError(
+            f"PHOTOS must be one folder; got {photos!r} and {', '.join(map(repr, more))}: a name "
+            f'with spaces needs quotes, "{name}"'
+        )
+    path = pathlib.Path(photos).expanduser()
+    if path.is_file() and path.suffix not in (".npy", ".npz"):
+        raise InputError(
+            "PHOTOS must be a folder of images, or a .npy or .npz file of them; got the file "
+            f"{photos}: name its folder, {path.parent}"
+        )
 
 
 def _conclusion(results: Mapping[str, Any], workdir: pathlib.PurePath) -> str:
@@ -46,9 +71,9 @@ def _conclusion(results: Mapping[str, Any], workdir: pathlib.PurePath) -> str:
     method = summary.shown(results["metrics"])
     metrics = results["metrics"][method]
     groups = summary.groups(*summary.tally(metrics), "group")
-    images = results["provenance"]["images_scored"]
+    photos = summary.count(results["provenance"]["images_scored"], "photo")
     return (
-        f"\n{groups} of {images:,} photos ({_SURENESS[metrics.get('verdict')]}).\n"
+        f"\n{groups} in {photos} ({_SURENESS[metrics.get('verdict')]}).\n"
         f"Report: {workdir / 'report.html'}\n"
         "Next: --k=N for another number of groups, --export=DIR for a folder of each, or\n"
         f"cluster-jax predict --workdir={workdir} --images=NEW for new photos.\n"
@@ -59,6 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point; `arguments` are those of the process by default."""
     with exit_codes.handle_errors():
         given, overrides = flags.parse(_parser(), arguments)
+        _check_photos(given.photos, overrides)
         if given.out and pathlib.Path(given.out).resolve() == pathlib.Path(given.photos).resolve():
             raise InputError(f"--out must be another folder than PHOTOS; got {given.out}")
         # The last value of a flag counts: those that the command sets override the user's.
@@ -73,13 +99,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from cluster_jax.core import io
         from cluster_jax.pipeline import workdir as workdirs
 
-        try:
+        with checks.named(_ARGUMENTS):
             workdir = train.run(*config, given.out, given.export)
-        except InputError as error:
-            sentence = str(error)
-            for key, argument in _ARGUMENTS.items():
-                sentence = sentence.replace(key, argument)
-            raise InputError(sentence) from error
         sys.stdout.write(_conclusion(io.read_json(workdir / workdirs.RESULTS), workdir))
         if given.open:
             webbrowser.open(pathlib.Path(workdir / workdirs.REPORT).resolve().as_uri())

@@ -4,8 +4,8 @@ Compiles the training step of a config, and prints memory, operations, communica
 estimate of the time. For GPUs it counts operations only. Nothing is trained and no data are read.
 """
 
+import functools
 import os
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -89,7 +89,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from cluster_jax.pipeline import plan
         from cluster_jax.pipeline.config import parse_config
 
-        sys.stdout.write(f"compiling the step of {name} for {given.topology}, minutes ...\n")
-        sys.stdout.flush()
-        planned = plan.plan(parse_config(config), given.topology, given.images)
-        sys.stdout.write(describe(planned) + "\n")
+        say = functools.partial(print, flush=True)
+        planned = plan.plan(parse_config(config, name), given.topology, given.images, say)
+        say(describe(planned))

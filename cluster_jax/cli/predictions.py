@@ -119,7 +119,8 @@ def _assign(run: TrainedRun, images: epath.PathLike, out: epath.Path) -> Batch |
         out: table, beside which shares and parts are kept.
     """
     share = None if jax.process_count() == 1 else lambda count: embed.share(count, inference.BATCH)
-    with checks.input_errors(ValueError, OSError):
+    words = {"images must": "--images must", "features must": "--images must"}
+    with checks.named(words), checks.input_errors(ValueError, OSError):
         inference.check(run)
         dataset = datasets.load_new(images, run.config.data, run.images["shape"], share)
         about = [io.plain(run.results), workdirs.describe_images(dataset)]

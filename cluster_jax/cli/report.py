@@ -43,9 +43,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with exit_codes.handle_errors():
         flags = _parser().parse_args(arguments)
         if (flags.after is None) == (flags.corrections is None):
+            file = epath.Path(flags.before).expanduser() / workdirs.REPORT
+            hint = f" (its report is {file})" if file.exists() else ""
+            found = f"{flags.before} alone{hint}" if flags.after is None else "two with corrections"
+            if not file.exists() and flags.after is None:
+                from cluster_jax.evaluation import assignments
+
+                assignments.read_workdir(flags.before)
             raise InputError(
-                "arguments must be two workdirs, or one and --corrections; got "
-                f"{'one without' if flags.after is None else 'two with'} corrections"
+                f"arguments must be two workdirs, or one and --corrections; got {found}"
             )
         text = _compare(flags) if flags.corrections is None else _correct(flags)
         sys.stdout.write(text + "\n")

@@ -44,7 +44,6 @@ def run(
     from cluster_jax.pipeline import workdir as workdirs
     from cluster_jax.pipeline.config import config_json
 
-    logging.use_absl_handler()
     logging.set_verbosity(logging.WARNING)
     train = config.get("train", {})
     devices.use_cores(math.gcd(train.get("batch_size", 0), train.get("labeled_batch_size") or 0))
@@ -65,7 +64,8 @@ def run(
 def _parser() -> Parser:
     parser = flags.config_parser("train", __doc__, "--config.train.batch_size=128")
     add = parser.add_argument
-    add("--workdir", metavar="DIR", help="folder of the run (default: runs/NAME-HASH)")
+    workdir = "folder of the run (default: runs/NAME-HASH)"
+    add("--workdir", "--out", metavar="DIR", help=workdir)
     now = "evaluate the newest checkpoint of an unfinished training; without it, trains on"
     add("--cut_short", action="store_true", help=now)
     folders = "new folder for links to the images, one folder per cluster"

@@ -33,6 +33,30 @@ def input_errors(*kinds: type[Exception]) -> Iterator[None]:
         raise InputError(str(error)) from error
 
 
+@contextlib.contextmanager
+def named(words: Mapping[str, str]) -> Iterator[None]:
+    """Errors name what the user typed in place of a key of the config.
+
+    Args:
+        words: how a sentence calls a value -> the argument or flag that gives it.
+
+    Example:
+        >>> with named({"data.dir": "PHOTOS"}):
+        ...     raise InputError("data.dir must be a folder; got x")
+        Traceback (most recent call last):
+        cluster_jax.core.checks.InputError: PHOTOS must be a folder; got x
+    """
+    try:
+        yield
+    except ValueError as error:
+        sentence = str(error)
+        for key, word in words.items():
+            sentence = re.sub(rf"(?<![\w.]){re.escape(key)}(?!\w)", word, sentence)
+        if sentence == str(error):
+            raise
+        raise (InputError if isinstance(error, InputError) else ValueError)(sentence) from error
+
+
 def finite(name: str, value: Any) -> None:
     """Raises an `InputError` unless JSON and 32 bits can represent a value of a config.
 

@@ -51,8 +51,12 @@ def find_config(config: str) -> pathlib.Path:
     found = next(filter(pathlib.Path.is_file, files), None)
     if is_name and path.suffix in ("", ".py") and found is not None:
         return found
-    names = ", ".join(config_names())
-    raise InputError(f"config must be the path of a file or one of {names}; got {config!r}")
+    names = config_names()
+    close = difflib.get_close_matches(path.stem, names, 3, 0.75) if is_name else []
+    wanted = "the path of a file or the name of a config" if close else "the path of a file or one "
+    hint = f"; did you mean {' or '.join(close)}?" if close else ""
+    wanted += "" if close else f"of {', '.join(names)}"
+    raise InputError(f"config must be {wanted}; got {config!r}{hint}")
 
 
 def load_config(config: str) -> ConfigDict:

@@ -11,6 +11,7 @@ import numpy as np
 from etils import epath
 from numpy.typing import ArrayLike
 
+from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import features, folder, images, tables, tfds_source
 from cluster_jax.data.images import DataConfig, Dataset
@@ -81,7 +82,8 @@ def load_new(
             like = f"{width} columns like those of the training"
             raise ValueError(f"features must have {like}; got {columns}")
     else:
-        dataset = _arrays(config, X) if path is None else _load_path(path, config)
+        with checks.named({"data.dir": "images"}):
+            dataset = _arrays(config, X) if path is None else _load_path(path, config)
         dataset = images.with_channels(dataset, shape[2])
         if dataset.shape != tuple(shape):
             must = f"images must be {height} x {width} (height x width) like the training images"

@@ -36,7 +36,7 @@ def load(config: DataConfig) -> Dataset:
             unreadable, images differ in size without `data.image_size`, or a file was deleted,
             which for a streamed set `fetch` raises.
     """
-    root, all_files, ignored = _files(config.dir)
+    root, all_files, ignored = find(config.dir)
     labels, names = _labels(all_files)
     files, labels = images.limited(config.limit, tuple(all_files), labels)
     size = len(files)
@@ -137,7 +137,8 @@ class _Reader:
         if len(skipped) > most * count:
             raise InputError(
                 f"unreadable files in {self._root} must be at most data.max_corrupt_fraction = "
-                f"{most:g} of all; got {len(skipped)} of {count}: {examples}"
+                f"{most:g} of all; got {len(skipped)} of {count}: {examples} (repair or remove "
+                "them, or set data.max_corrupt_fraction higher to leave them out)"
             )
 
 
@@ -148,7 +149,7 @@ def describe_ignored(ignored: Sequence[tuple[str, int]]) -> str:
     return counts + (" (to read HEIC: pip install pillow-heif)" if needs_heic else "")
 
 
-def _files(dir: str | None) -> tuple[epath.Path, list[str], tuple[tuple[str, int], ...]]:
+def find(dir: str | None) -> tuple[epath.Path, list[str], tuple[tuple[str, int], ...]]:
     """Files of a folder and its subfolders, without hidden ones.
 
     Returns:

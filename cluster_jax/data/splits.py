@@ -68,6 +68,11 @@ def with_known(dataset: Dataset, classes: int) -> Dataset:
         ValueError: no known class, no novel class, no labels, or the name of a known class is
             reserved for novel classes (`novel_name`).
     """
+    if dataset.labels is None and dataset.name == "folder":
+        raise ValueError(
+            f"data.dir must have a subfolder of its own for each of the {classes} known classes, "
+            "before those of other images by name; got images without such subfolders"
+        )
     if dataset.labels is None:
         must = f"novel.classes must be None for {dataset.name}, which has no labels"
         raise ValueError(f"{must}; got {classes}")

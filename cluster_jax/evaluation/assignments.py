@@ -63,7 +63,10 @@ def read_workdir(workdir: epath.PathLike) -> Table:
     """
     file = epath.Path(workdir).expanduser() / "assignments.csv"
     if not file.exists():
-        raise InputError(f"arguments must be workdirs of finished runs; got {workdir}, without one")
+        raise InputError(
+            f"arguments must be workdirs of finished runs; got {workdir}, which "
+            f"{'has no assignments.csv' if file.parent.exists() else 'does not exist'}"
+        )
     titles, rows = read(file)
     names = [title for title in ("image", "row") if title in titles]
     clusters = [title for title in ("class", "cluster") if title in titles]

@@ -139,7 +139,13 @@ def run_table(results: Mapping[str, Any]) -> str:
 
 
 def _score_table(results: Mapping[str, Any], scores: Sequence[str]) -> list[str]:
-    """A line of titles, and a line for each clustering: its number of clusters and its scores."""
+    """A line of titles, and a line for each clustering: its number of clusters and its scores.
+
+    Scores that need labels are left out where there are none.
+    """
+    with_labels = [value for *_, values in score_rows(results) for value in values]
+    if all(value is None for value in with_labels):
+        scores = [score for score in scores if score not in SCORES]
     titles = [score.upper() if score in SCORES else score for score in scores]
     rows = [("", "clusters", *titles)]
     for name, clusters, origin, values in score_rows(results, scores):

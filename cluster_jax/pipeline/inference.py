@@ -76,6 +76,7 @@ class StoredClusters(NamedTuple):
         runners_up: int64 `[n]`, the second likeliest cluster, -1 for none.
         runner_up_probabilities: float64 `[n]`.
         sources: str `[N]`, path of each training image relative to its folder; None: no files.
+        skipped: str `[s]`, those of the files that cannot be read; None: no files.
     """
 
     points: NDArray | None
@@ -100,6 +101,7 @@ class StoredClusters(NamedTuple):
     runners_up: NDArray | None = None
     runner_up_probabilities: NDArray | None = None
     sources: NDArray | None = None
+    skipped: NDArray | None = None
 
     @property
     def smoother(self) -> Smoother | None:
@@ -208,11 +210,15 @@ def read(workdir: epath.PathLike) -> TrainedRun:
 
 def _read(workdir: epath.Path) -> TrainedRun:
     file = workdir / workdirs.CONFIG
-    if not file.exists() or "network" not in workdirs.read_values(file):
-        raise InputError(
-            f"the workdir must be that of a finished run; got {workdir}, which has no network for "
-            "new images"
-        )
+    found = None
+    if not workdir.exists():
+        found = "which does not exist"
+    elif not file.exists():
+        found = f"which is no folder of a run: it has no {workdirs.CONFIG}"
+    elif "network" not in workdirs.read_values(file):
+        found = "a folder of the command `cluster`, which has no network for new images"
+    if found:
+        raise InputError(f"the workdir must be that of a finished run; got {workdir}, {found}")
     needed = (workdirs.CLUSTERS, workdirs.IMAGES, workdirs.TRAIN_EMBEDDING)
     results = workdirs.finished_results(workdir, needed)
     if results is None:

@@ -94,9 +94,10 @@ def cluster(inputs: Inputs, features: Embeddings) -> Found:
     checks.one_of("eval.features", config.eval.features, tuple(embedding))
     rows = embedding[config.eval.features]
     found = clusters.find(arrays.normalize_rows(rows), config.eval, seed=config.seed)
-    sources = None if dataset.sources is None else np.array(dataset.sources)
-    stored = inference.stored_clusters(found, rows)
-    stored = stored._replace(unlabeled_rows=unlabeled, sources=sources)
+    stored = inference.stored_clusters(found, rows)._replace(unlabeled_rows=unlabeled)
+    if dataset.sources is not None:
+        skipped = np.array([file for file, _ in dataset.skipped], str)
+        stored = stored._replace(sources=np.array(dataset.sources), skipped=skipped)
     seconds = time.perf_counter() - started
     return Found(inputs, features, clustered, embedding, found, stored, seconds)
 

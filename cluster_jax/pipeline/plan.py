@@ -8,6 +8,7 @@ import collections
 import dataclasses
 import math
 import re
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -110,13 +111,19 @@ class Plan(NamedTuple):
         return max(0, int(free / growing * self.batch_size / self.chips)) * self.chips
 
 
-def plan(config: RunConfig, topology: str, images: int) -> Plan:
+def plan(
+    config: RunConfig,
+    topology: str,
+    images: int,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Plan:
     """Plans a training.
 
     Args:
         config: config of the run; "auto" precision is that of accelerators, bfloat16.
         topology: a TPU slice, "v5e:4x4" or "v5p:2x2x2", or a number of GPUs, "h100:8".
         images: number of training images.
+        progress: called with one line of text before the step is compiled.
 
     Raises:
         InputError: the topology is unknown, libtpu is not installed, or the config does not suit.
@@ -141,6 +148,7 @@ def plan(config: RunConfig, topology: str, images: int) -> Plan:
     mesh = jax.make_mesh(
         (len(devices),), (states.AXIS,), axis_types=(AxisType.Auto,), devices=devices
     )
+    progress(f"compiling the step of {config.name} for {topology}, minutes ...")
     lowered, memory = _lower(run, mesh, batch_size * len(devices) // chips)
     common = (topology, chip, chips, hosts, batch_size, run.total_steps)
     if not is_tpu:

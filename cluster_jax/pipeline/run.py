@@ -16,11 +16,12 @@ from ml_collections import ConfigDict
 
 from cluster_jax.core import disk, interrupt, io
 from cluster_jax.core.checks import InputError
-from cluster_jax.data.datasets import Dataset
+from cluster_jax.data import folder
+from cluster_jax.data.datasets import DataConfig, Dataset
 from cluster_jax.evaluation import summary
 from cluster_jax.methods.base import with_network
 from cluster_jax.nets.pretrained import weights as pretrained_weights
-from cluster_jax.pipeline import build, outputs
+from cluster_jax.pipeline import build, inference, outputs
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.build import BuiltRun, Inputs
 from cluster_jax.pipeline.config import RunConfig, parse_config, read_config
@@ -67,6 +68,7 @@ def run_pipeline(
     parsed = parse_config(config, name)
     checkpoint.wait_for_all("started")
     workdir = epath.Path(workdir or workdirs.default_workdir(parsed.values, name))
+    parsed = parse_config(workdirs.with_stored_dir(parsed.values, workdir), name)
     required = (workdirs.CLUSTERS,)
     previous = workdirs.claim(
         workdir, parsed.values, compared=workdirs.training_part, required=required
@@ -76,8 +78,8 @@ def run_pipeline(
     if previous is not None and dataset is not None:
         workdirs.check_images(workdir, workdirs.describe_images(dataset))
     if workdirs.agree(previous is not None, workdir) and previous is not None:
-        read = "" if dataset is not None else ", and images were not read again"
-        say(f"{workdir} is finished{read}: for new images choose another folder\n")
+        changes = "" if dataset is not None else _changes(parsed.data, workdir)
+        say(f"{workdir} is finished{changes}\n")
         say(summary.run_table(previous))
         return previous
     started, is_first = time.perf_counter(), jax.process_index() == 0
@@ -95,6 +97,26 @@ def run_pipeline(
             return {}
         guard()
         return _cluster_and_write(run, inputs, started, cut_short)
+
+
+def _changes(data: DataConfig, workdir: epath.Path) -> str:
+    """What is said of the images of a finished run: how many files are new or gone since."""
+    is_whole = data.name == "folder" and data.limit is None and data.classes is None
+    stored = inference.read_clusters(workdir)
+    if not is_whole or stored.sources is None or data.dir is None or "://" in data.dir:
+        return ", and images were not read again: to cluster again, choose another --out"
+    known = {*stored.sources.tolist(), *([] if stored.skipped is None else stored.skipped.tolist())}
+    exists = epath.Path(data.dir).expanduser().is_dir()
+    now = set(folder.find(data.dir)[1]) if exists else set()
+    new, gone = len(now - known), len(known - now)
+    if not new and not gone:
+        return f" with the files of {data.dir}: to cluster them again, choose another --out"
+    parts = [f"{n:,} {word}" for n, word in ((new, "new"), (gone, "gone")) if n]
+    place = f"`cluster-jax predict --workdir={workdir} --images={data.dir}` places the new ones, "
+    return (
+        f", but the files of {data.dir} have changed since, {' and '.join(parts)}: "
+        f"{place if new else ''}another --out clusters them again"
+    )
 
 
 class _Run:

@@ -82,7 +82,34 @@ def default_path(folder: str, name: str, values: Mapping[str, Any]) -> pathlib.P
 
 def default_workdir(config: Mapping[str, Any], name: str) -> pathlib.Path:
     """`runs/NAME-HASH`, with the hash of all that the training depends on."""
-    return default_path("runs", name, training_part(config))
+    part = training_part(config)
+    part["data"]["dir"] = normalized(part["data"]["dir"])
+    return default_path("runs", name, part)
+
+
+def normalized(path: str | None) -> str | None:
+    """The one spelling of a local path: relative if it is in the current folder, else absolute.
+
+    Example:
+        >>> normalized("./photos/"), normalized("gs://bucket/photos/")
+        ('photos', 'gs://bucket/photos/')
+    """
+    if path is None or "://" in path:
+        return path
+    absolute = pathlib.Path(os.path.abspath(os.path.expanduser(path)))
+    here = pathlib.Path.cwd()
+    return str(absolute.relative_to(here) if absolute.is_relative_to(here) else absolute)
+
+
+def with_stored_dir(config: Mapping[str, Any], workdir: epath.Path) -> dict[str, Any]:
+    """The config with `data.dir` spelled as in a workdir, if both are the same folder."""
+    try:
+        stored = read_values(workdir / CONFIG)["data"]["dir"]
+    except (OSError, KeyError, TypeError, io.DamagedFile):
+        return dict(config)
+    if normalized(stored) != normalized(config["data"]["dir"]):
+        return dict(config)
+    return {**config, "data": {**config["data"], "dir": stored}}
 
 
 def training_part(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -39,7 +39,7 @@ for name in PHOTOS:
 
 # %%
 clusterer = ImageClusterer(verbose=False).fit("photos")
-print(f"{clusterer.n_clusters_} groups of {len(clusterer.labels_)} photos")
+print(f"{clusterer.n_clusters_} groups in {len(clusterer.labels_)} photos")
 print("sizes:", np.bincount(clusterer.labels_))
 print("verdict:", clusterer.results_["metrics"]["tree"]["verdict"])
 

@@ -6,6 +6,7 @@ import tomllib
 import warnings
 from pathlib import Path
 
+import absl.logging
 import pytest
 
 import cluster_jax
@@ -65,7 +66,9 @@ def test_help_of_the_commands_has_one_shape(module, flags, capsys):
     ("arguments", "message"),
     [
         ((), "COMMAND"),
-        (("fit",), "invalid choice: 'fit'"),
+        (("fit",), "there is no command fit; choose from images, train, embed,"),
+        (("image", "photos"), "there is no command image; did you mean images? (see"),
+        (("train", "--config=imagess"), "got 'imagess'; did you mean images"),
         (("--versoin",), "there is no flag --versoin; did you mean --version?"),
         (("predict",), "--workdir, --images"),
         (("predict", "--workdir=w", "--imagse=i"), "no flag --imagse; did you mean --images?"),
@@ -121,6 +124,13 @@ def test_warnings_are_a_line(capsys):
         warnings.warn("it did not converge", UserWarning, stacklevel=1)
     assert capsys.readouterr().err == "warning: it did not converge\n"
     assert warnings.showwarning is show
+
+
+def test_what_is_logged_is_a_line(capsys):
+    with exit_codes.handle_errors():
+        absl.logging.warning("%d files cannot be read", 2)
+    assert capsys.readouterr().err == "warning: 2 files cannot be read\n"
+    assert not absl.logging.get_absl_logger().handlers
 
 
 def test_help_and_bad_input_load_no_jax():

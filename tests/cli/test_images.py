@@ -2,12 +2,15 @@
 
 import csv
 import json
+import shutil
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from cluster_jax.cli import cluster, images, report
+from cluster_jax.core.config import load_config
+from cluster_jax.pipeline import workdir as workdirs
 from tests import toy
 
 pytestmark = [
@@ -39,7 +42,7 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, monkeypatc
     assert results["metrics"]["tree"]["n_clusters"] == 3
     assert results["provenance"]["number_of_clusters"]["tree"] == "given"
     said = capsys.readouterr().out
-    assert "\n3 groups of 48 photos (the number asked for).\n" in said
+    assert "\n3 groups in 48 photos (the number asked for).\n" in said
     assert f"\nReport: {out}/report.html\n" in said
     assert f"--workdir={out} " in said
     assert opened == [(out / "report.html").as_uri()]
@@ -73,6 +76,59 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, monkeypatc
     assert "must be as they were to make its report again" in capsys.readouterr().err
 
 
+def test_a_finished_run_compares_the_files_of_the_folder(photos, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (photos / "broken.png").write_bytes(b"no image")
+    images.main(["my photos", "--out=run", *QUICK])
+    capsys.readouterr()
+
+    def said(folder):
+        images.main([folder, "--out=run", *QUICK])
+        return capsys.readouterr().out.splitlines()[0]
+
+    same = "run is finished with the files of my photos: to cluster them again, choose another"
+    for folder in ("my photos", "./my photos", "my photos/", str(photos)):
+        assert said(folder).startswith(same)
+    Image.open(photos / "00.png").save(photos / "new.png")
+    for name in ("01.png", "02.png"):
+        (photos / name).unlink()
+    assert said("./my photos") == (
+        "run is finished, but the files of my photos have changed since, 1 new and 2 gone: "
+        "`cluster-jax predict --workdir=run --images=my photos` places the new ones, another --out "
+        "clusters them again"
+    )
+    (photos / "new.png").unlink()
+    assert "changed since, 2 gone: another --out clusters" in said("my photos")
+    shutil.rmtree(photos)
+    assert "changed since, 49 gone:" in said("my photos")
+    (tmp_path / "other").mkdir()
+    with pytest.raises(SystemExit):
+        images.main(["other", "--out=run", *QUICK])
+    assert "run with PHOTOS = my photos, not other" in capsys.readouterr().err
+
+
+def test_default_folders_do_not_depend_on_the_spelling(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = load_config("images").to_dict()
+    made = set()
+    for folder in ("photos", "./photos", "photos/", f"{tmp_path}/photos", "x/../photos"):
+        config["data"]["dir"] = folder
+        made.add(workdirs.default_workdir(config, "images"))
+    assert len(made) == 1
+    config["data"]["dir"] = "other"
+    assert workdirs.default_workdir(config, "images") not in made
+
+
+def test_one_photo_in_one_group(photos, tmp_path, capsys):
+    for file in sorted(photos.iterdir())[1:]:
+        file.unlink()
+    images.main([str(photos), f"--workdir={tmp_path / 'out'}", *QUICK])
+    said = capsys.readouterr().out
+    assert "\n1 group in 1 photo (" in said
+    assert "ACC" not in said, "no scores without labels"
+    assert "-  " not in said
+
+
 def test_an_array_and_the_number_that_is_found(tmp_path, capsys):
     np.save(tmp_path / "x.npy", toy.images(48, channels=3)[0])
     note = "--config.note=two words"  # Not the photos.
@@ -90,14 +146,16 @@ def test_an_array_and_the_number_that_is_found(tmp_path, capsys):
         (("none",), "PHOTOS must be an existing folder"),
         ((), "PHOTOS"),
         (("here", "--kk=3"), "there is no flag --kk; did you mean --k?"),
-        (("here", "--k=many"), "--k"),
+        (("here", "--k=many"), "error: --k must be a whole number; got 'many' (see"),
+        (("My", "Photos"), """'My' and 'Photos': a name with spaces needs quotes, "My Ph"""),
+        (("here/00.png",), "/00.png: name its folder, "),
         (("here", "--k=0"), "error: --k must be"),
         (("here", "--k=49"), "error: --k must be between 1 and 48"),
         (("here", "--config.train.nothing=1"), "train.nothing"),
     ],
 )
 def test_bad_input(photos, arguments, said, tmp_path, capsys):
-    given = [str(photos) if a == "here" else a for a in arguments]
+    given = [a.replace("here", str(photos)) for a in arguments]
     with pytest.raises(SystemExit) as stop:
         images.main([*given, f"--out={tmp_path / 'out'}", *QUICK])
     assert stop.value.code == 2

@@ -130,7 +130,9 @@ def test_bad_input(arguments, message, capsys):
     with pytest.raises(SystemExit) as stop:
         command.main(arguments)
     assert stop.value.code == 2
-    assert message in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert message in said.err
+    assert not said.out
 
 
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is not None, reason="libtpu is installed")

@@ -213,6 +213,13 @@ def test_workdirs_that_are_not_finished(workdir, tmp_path, capsys):
     assert "must be that of a finished run; got" in _refused(
         capsys, f"--workdir={tmp_path}/nowhere", images
     )
+    assert f"{tmp_path}/nowhere, which does not exist" in _refused(
+        capsys, f"--workdir={tmp_path}/nowhere", images
+    )
+    (tmp_path / "photos").mkdir()
+    assert "photos, which is no folder of a run: it has no config.json" in _refused(
+        capsys, f"--workdir={tmp_path}/photos", images
+    )
     for name in ("results.json", workdirs.CLUSTERS):
         kept = (workdir / name).read_bytes()
         (workdir / name).unlink()
@@ -246,10 +253,12 @@ def test_checkpoints_of_another_network(workdir):
 
 def test_images_that_are_not_there_or_do_not_fit(trained, tmp_path, capsys):
     flag = f"--workdir={trained[0]}"
-    assert "must be an existing file or folder" in _refused(
+    assert "error: --images must be an existing file or folder" in _refused(
         capsys, flag, f"--images={tmp_path}/none"
     )
-    assert "no image file" in _refused(capsys, flag, f"--images={tmp_path}")
+    sentence = _refused(capsys, flag, f"--images={tmp_path}")
+    assert sentence.startswith("error: --images must hold files of type jpg,")
+    assert "no image file" in sentence
     np.save(tmp_path / "x.npy", np.zeros((2, 8, 8, 2), np.uint8))
     assert "C = 1 or 3; got" in _refused(capsys, flag, f"--images={tmp_path}/x.npy")
     assert not (trained[0] / "predictions.csv").exists()

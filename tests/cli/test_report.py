@@ -49,6 +49,21 @@ def test_the_command(tmp_path, capsys):
     assert "ARI 1.000\n0 moved" in capsys.readouterr().out
 
 
+def test_one_folder(tmp_path, capsys):
+    run = write(tmp_path / "run", BEFORE)
+    (tmp_path / "run" / "report.html").touch()
+    (tmp_path / "photos").mkdir()
+    for folder, wanted in (
+        (run, f"two workdirs, or one and --corrections; got {run} alone (its report is {run}/rep"),
+        (str(tmp_path / "photos"), "workdirs of finished runs; got .*photos, which has no assign"),
+        (str(tmp_path / "none"), "workdirs of finished runs; got .*none, which does not exist"),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            command.main([folder])
+        assert stop.value.code == 2
+        assert re.search(wanted.replace("(", r"\("), capsys.readouterr().err)
+
+
 def test_the_page(tmp_path, capsys):
     evil = '<script>alert(1)</script> "&.png'
     odd = "caf\udce9 #1.png"

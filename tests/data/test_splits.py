@@ -58,6 +58,11 @@ def test_a_class_must_be_known_and_one_must_be_left(classes):
         splits.with_known(made(), classes)
 
 
+def test_known_classes_of_a_folder_need_subfolders():
+    with pytest.raises(ValueError, match=r"^data.dir must have a subfolder of its own for each of"):
+        splits.with_known(made(labels=None)._replace(name="folder"), 2)
+
+
 def test_known_classes_need_labels():
     with pytest.raises(
         ValueError, match=r"^novel.classes must be None for made, which has no labels; got 2$"

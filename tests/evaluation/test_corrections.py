@@ -174,7 +174,10 @@ def test_what_the_command_refuses(workdir, tmp_path, capsys):
     cases = (
         ([str(workdir), f"--corrections={file}"], "must name one image or row of the run"),
         ([str(workdir), f"--corrections={tmp_path / 'nowhere.csv'}"], "nowhere.csv"),
-        ([str(workdir)], "must be two workdirs, or one and --corrections; got one without"),
+        (
+            [str(workdir)],
+            f"or one and --corrections; got {workdir} alone (its report is ",
+        ),
         ([str(workdir), str(workdir), given], "got two with corrections"),
         ([str(tmp_path / "no"), given], "must be workdirs of finished runs"),
         ([str(tmp_path / "unfinished"), given], "must be finished to be corrected"),

@@ -36,6 +36,23 @@ def test_small_clusters_are_counted_apart(found, shown):
     assert " ".join(means.split()).startswith("k-means (k given) 10 0.250")
 
 
+def test_without_labels_there_are_no_scores():
+    none = dict.fromkeys(SCORES)
+    results = {
+        "provenance": {"number_of_clusters": {"tree": "found"}, "data": {"name": "folder"}},
+        "metrics": {"tree": {"n_clusters": 7, **none}, "knn": {"5": None}, "linear_probe": None},
+        "images_per_second": None,
+    }
+    head, tree = summary.run_table(results).splitlines()
+    assert head.split() == ["clusters"]
+    assert tree.split() == ["Tree", "(k", "found)", "7"]
+    # The command `cluster` has the silhouette, which needs none.
+    found = {"n_clusters": 1, **none, "silhouette": 0.25, "cluster_sizes": {"0": 9}}
+    results["metrics"]["tree"] = found
+    head, tree, *_ = summary.run_table(results).splitlines()
+    assert (head.split(), tree.split()[-2:]) == (["clusters", "silhouette"], ["1", "0.250"])
+
+
 def test_a_best_guess_is_told():
     metrics = {"verdict": "no clear answer", "gap": 0.186, "n_clusters": 13}
     assert summary.verdict(metrics, "rows") == (
