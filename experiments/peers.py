@@ -11,10 +11,9 @@ written at the end. SimCLR, SimCLR + NRCC and NCC are trained on the rows for 50
 CPU seconds leave out what numba compiles once.
 """
 
-import argparse
 import csv
+import functools
 import importlib.util
-import json
 import pathlib
 import tempfile
 import time
@@ -31,9 +30,7 @@ from threadpoolctl import threadpool_limits
 from cluster_jax import metrics
 from cluster_jax.clustering import knn, reduce, sinkhorn, smooth
 from cluster_jax.clustering.smooth_tree import SmoothTree
-from cluster_jax.core import io
 from cluster_jax.core.arrays import normalize_rows
-from cluster_jax.pipeline import provenance
 from cluster_jax.pipeline import run as pipeline
 from experiments import registry, tables, trained_heads
 from experiments.number_of_clusters import peers
@@ -259,19 +256,16 @@ def page(lines: Sequence[dict[str, Any]]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.peers")
+    parser = tables.parser("peers", __doc__)
     parser.add_argument("files", nargs="*", type=pathlib.Path)
     parser.add_argument("--tail", type=float, default=1)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--only", nargs="*", help="methods")
     parser.add_argument("--out", type=pathlib.Path, default=FOLDER / "peers")
     flags = parser.parse_args(arguments)
-    stored = flags.out.with_suffix(".jsonl")
-    lines = list(map(json.loads, stored.read_text().splitlines())) if stored.exists() else []
-    done = {(line["set"], line["tail"], line["method"], line["seed"]) for line in lines}
+    found = tables.Lines(flags.out, "set", "tail", "method", "seed")
     titles = [title for title in METHODS if flags.only is None or title in flags.only]
     titles = [title for title in titles if installed(title)]
-    origin = {"commit": provenance.commit(), "machine": tables.machine()}
     blobs = np.random.default_rng(0).normal(size=(400, 8)) + 9 * np.eye(8)[np.arange(400) % 8]
     for title in titles if flags.files else []:
         if not title.startswith(TRAINED):  # What numba compiles once counts for no set.
@@ -282,14 +276,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             rows = tail(y, flags.tail, seed) if flags.tail > 1 else np.arange(len(y))
             for title in titles:
                 case = {"set": file.stem, "tail": flags.tail, "method": title, "seed": seed}
-                if tuple(case.values()) in done:
-                    continue
-                lines.append({**case, **run(x[rows], y[rows], metric, title, seed), **origin})
-                with stored.open("a") as output:
-                    output.write(json.dumps(lines[-1]) + "\n")
-    about = tables.origin("python -m experiments.peers FILES")
-    about["commit"] = ", ".join(sorted({f"{line['commit']}" for line in lines}))
-    io.write(f"{flags.out}.md", f"{page(lines)}\n\n{tables.sentence(about)}\n")
+                found.add(case, functools.partial(run, x[rows], y[rows], metric, title, seed))
+    found.write(f"{parser.prog} FILES", page(found.lines))
 
 
 if __name__ == "__main__":

@@ -5,11 +5,12 @@ pdoc (`pip install '.[docs]'`) renders the docstrings in seconds, with the READM
 module, as `losses.nrcc`, is on a page of its own, and the README's links lead nowhere.
 """
 
-import argparse
 import pathlib
 import re
 import shutil
 import types
+
+from experiments import tables
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PICTURES = ("experiments/tutorials/report.png", "experiments/tutorials/report_dark.png")
@@ -52,7 +53,7 @@ def build(out: pathlib.Path, repository: str) -> None:
 
 def main() -> None:
     """Entry point."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.reference")
+    parser = tables.parser("reference", __doc__)
     parser.add_argument("--out", type=pathlib.Path, default="site", help="folder of the site")
     parser.add_argument("--repository", default=ROOT.as_uri(), help="address of the files it links")
     flags = parser.parse_args()

@@ -1,9 +1,12 @@
 """Which runs make which table of the papers, and what the papers print in it.
 
-The rows and printed numbers are data in `experiments/PAPER/tables.txt`, what each row trains is in
-`tables.py` beside it; this module turns a table and a scale into runs.
+The rows and printed numbers are data in `experiments/PAPER/tables.txt`; what each row trains is in
+`tables.py` beside it, with settings from `settings.ini`. This module turns a table and a scale into
+runs.
 """
 
+import ast
+import configparser
 import importlib
 import pathlib
 import re
@@ -40,16 +43,6 @@ SETS: dict[str, tuple[str, dict[str, Any], int]] = {
     "STL-10": ("stl10", {"data.name": "stl10", "augment.size": 96}, 10),
     "ImageNet-1k": ("imagenet", {}, 1000),
     "ImageNet": ("imagenet", {}, 30),  # NCL's, of which the novel classes are found
-}
-NCL_ON_CPU = {
-    "data.limit": 10_000,
-    "method.queue": 1024,
-    "method.neighbors": 102,
-    "method.ramp": "10 epochs",
-    "method.hng.count": 204,
-    "stages.rotation.train.duration": "8 epochs",
-    "stages.supervised.train.duration": "50 epochs",
-    "train.duration": "40 epochs",
 }
 
 
@@ -132,6 +125,16 @@ class Table(NamedTuple):
     metrics: tuple[str, ...]
     sets: tuple[str, ...]
     protocol: str
+
+
+def settings(paper: str) -> dict[str, dict[str, Any]]:
+    """Name -> changes of a config, see `Run`, in `PAPER/settings.ini`; values are as in Python."""
+    file = configparser.ConfigParser(delimiters="=", interpolation=None)
+    file.read_string((pathlib.Path(__file__).parent / paper / "settings.ini").read_text())
+    return {
+        name: {key: ast.literal_eval(value) for key, value in file[name].items()}
+        for name in file.sections()
+    }
 
 
 def parse(text: str, variants: Mapping[str, Variant]) -> dict[str, Table]:
@@ -244,7 +247,7 @@ def _run(variant: Variant, data: str, scale: str) -> tuple[Run | None, str]:
     is_ncl, changes = config.startswith("ncl"), {**variant.changes, **variant.small}
     if scale == "digits":
         return Run(config, changes, steps=1.0 if is_ncl else 1 / 3), ""
-    reduced = NCL_ON_CPU if is_ncl else {"data.limit": 5_000}
+    reduced = settings("ncl")["cpu"] if is_ncl else {"data.limit": 5_000}
     steps = 1.0 if is_ncl else 4 / 15
     return Run(config, {**reduced, **changes}, variant.full, steps), ""
 

@@ -3,7 +3,6 @@
 import contextlib
 import fcntl
 import json
-import os
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -68,14 +67,6 @@ def locked(path: pathlib.Path) -> Iterator[None]:
         elif file.tell() and not path.read_bytes().endswith(b"\n"):
             file.write(b"\n")
         yield
-
-
-def append(path: pathlib.Path, row: Mapping[str, Any]) -> None:
-    """Adds a row and waits until it is on the disk."""
-    with path.open("a") as file:
-        file.write(json.dumps(row, sort_keys=True) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def numbers(metrics: Any) -> Any:

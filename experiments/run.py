@@ -25,17 +25,13 @@ from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import config_json
 from cluster_jax.training.loop import Preempted
-from experiments import registry, results
+from experiments import registry, results, tables
 from experiments.registry import Run
 
 
 def parser(name: str, document: str | None) -> argparse.ArgumentParser:
     """The arguments that `experiments.run` and `experiments.table` share."""
-    made = argparse.ArgumentParser(
-        prog=f"python -m experiments.{name}",
-        description=document,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    made = tables.parser(name, document)
     made.add_argument("paper")
     made.add_argument("table")
     made.add_argument("--scale", default="digits")
@@ -69,20 +65,17 @@ def planned(flags: argparse.Namespace) -> list[tuple[Run, int]]:
     return list(found.values())
 
 
-def run_all(
-    flags: argparse.Namespace, command: str, wanted: Sequence[tuple[Run, int]] | None = None
-) -> int:
+def run_all(flags: argparse.Namespace, command: str) -> int:
     """Runs what is not finished; returns how many runs failed.
 
     Args:
         flags: `results`, `runs`, `data`, and what `planned` reads.
         command: for the provenance.
-        wanted: runs and seeds; None: those of the tables in `flags`.
 
     Raises:
         InputError: an argument is invalid, or another runner writes to the file.
     """
-    wanted = planned(flags) if wanted is None else wanted
+    wanted = planned(flags)
     finished, warning = results.read(flags.results)
     if warning:
         print(warning)
@@ -111,7 +104,7 @@ def run_all(
                 failures += 1
                 row["error"] = sentence(error)
                 print(f"failed: {row['error']}", flush=True)
-            results.append(flags.results, row)
+            tables.append(flags.results, row)
     return failures
 
 

@@ -1,16 +1,70 @@
-"""Results as JSON and as Markdown tables, with the command, hardware, versions and commit.
+"""What all experiments share: flags, results as JSON and Markdown, the lines of a results file.
 
-Every experiment writes what it found by `write`.
+Every page and JSON file states the command, hardware, versions and commit.
 """
 
+import argparse
+import json
+import os
 import pathlib
 import platform
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from cluster_jax.core import io
 from cluster_jax.pipeline import provenance
+
+
+def parser(module: str, document: str | None) -> argparse.ArgumentParser:
+    """The parser of `python -m experiments.MODULE`, whose help is the docstring of the module."""
+    return argparse.ArgumentParser(
+        prog=f"python -m experiments.{module}",
+        description=document,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+def append(path: pathlib.Path, row: Mapping[str, Any]) -> None:
+    """Adds a line of JSON to a file and waits until it is on the disk."""
+    with path.open("a") as file:
+        file.write(json.dumps(row, sort_keys=True) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+class Lines:
+    """Results of small runs on one core, a line of JSON each; what the file has is not run again.
+
+    Args:
+        out: path without extension: the lines are in `OUT.jsonl`, the page is `OUT.md`.
+        names: entries that tell the lines apart.
+
+    Attributes:
+        lines: all of them, in the order of the file.
+    """
+
+    def __init__(self, out: pathlib.Path, *names: str) -> None:
+        self._file, self._page = out.with_suffix(".jsonl"), out.with_suffix(".md")
+        text = self._file.read_text() if self._file.exists() else ""
+        self.lines: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines()]
+        self._done = {tuple(line[name] for name in names) for line in self.lines}
+        self._origin = {"commit": provenance.commit(), "machine": machine()}
+
+    def add(self, case: Mapping[str, Any], run: Callable[[], Mapping[str, Any]]) -> None:
+        """Adds the result of `run` under the entries `case`, unless there is one."""
+        key = tuple(case.values())
+        if key not in self._done:
+            self.lines.append({**case, **run(), **self._origin})
+            self._done.add(key)
+            append(self._file, self.lines[-1])
+
+    def write(self, command: str, *texts: str) -> None:
+        """Writes the page, with the commits of all lines."""
+        about = origin(command)
+        about["machine"] += ", one core"
+        about["commit"] = ", ".join(sorted({f"{line['commit']}" for line in self.lines}))
+        io.write(self._page, "\n\n".join([*texts, sentence(about)]) + "\n")
 
 
 def origin(command: str, **more: Any) -> dict[str, Any]:

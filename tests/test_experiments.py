@@ -13,7 +13,7 @@ import pytest
 from cluster_jax import metrics
 from cluster_jax.core.checks import InputError
 from cluster_jax.pipeline.config import parse_config
-from experiments import peers, registry, results, run, table, third_view, trained_heads
+from experiments import peers, registry, results, run, table, tables, trained_heads
 from experiments.kernel_infonce import spectral
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -384,19 +384,22 @@ def test_methods_that_train_are_told_k_and_no_labels(monkeypatch, metric):
     assert peers.METHODS["NCC, k given"](x, 3, 0, metric).tolist() == [0] * 4 + [1] * 4 + [2] * 4
 
 
-def test_third_views_are_paired_by_seed(tmp_path, trained, monkeypatch):
-    """A difference that is the same in every seed is found, whatever the seeds spread."""
-    flags = [f"--results={tmp_path}/r.jsonl", f"--runs={tmp_path}/runs"]
-    assert third_view.main(["--seeds=1", *flags]) == 0  # no pair to test yet
-    made = third_view.main([f"{tmp_path}/photos.npz", "--seeds=3", *flags])
-    assert made == 0
-    assert len(trained.made) == 6 + 18
-    stored = [json.loads(line) for line in (tmp_path / "r.jsonl").read_text().splitlines()]
-    for row in stored:
-        if row["changes"].get("nrcc.sampler") == "noise":
-            row["metrics"]["kmeans"]["acc"] -= 0.02 + 0.001 * (row["seed"] == 1)
-    (tmp_path / "r.jsonl").write_text("".join(json.dumps(row) + "\n" for row in stored))
-    text = third_view.page(results.read(tmp_path / "r.jsonl")[0])
-    line = next(x for x in text.splitlines() if "published constants against noise" in x)
-    assert "| 3 | +2.03 ± 0.06 | 0.000 | 0.001 |" in line
-    assert "published constants against augmentation | 3 | +0.00 ± 0.00 | 1.000 | 1.000 |" in text
+def test_lines_that_are_there_are_not_run_again(tmp_path):
+    """Whatever else a line has; the page names the commits of all lines."""
+    found = tables.Lines(tmp_path / "out", "set", "seed")
+    found.add({"set": "a", "seed": 0}, lambda: {"acc": 0.5})
+    found.add({"set": "a", "seed": 0}, lambda: pytest.fail("it was run again"))
+    file = tmp_path / "out.jsonl"
+    file.write_text(file.read_text().replace(f'"{found.lines[0]["commit"]}"', '"an older one"'))
+    again = tables.Lines(tmp_path / "out", "set", "seed")
+    again.add({"set": "a", "seed": 0}, lambda: pytest.fail("it was run again"))
+    again.add({"set": "a", "seed": 1}, lambda: {"acc": 0.75})
+    assert [line["acc"] for line in again.lines] == [0.5, 0.75]
+    assert len(file.read_text().splitlines()) == 2
+    again.write("python x", "a table")
+    page = (tmp_path / "out.md").read_text()
+    assert page.startswith("a table\n\nCommand: `python x`. Hardware: ")
+    assert ", one core. Versions: " in page
+    assert f"an older one, {again.lines[1]['commit']}." in page or (
+        f"{again.lines[1]['commit']}, an older one." in page
+    )

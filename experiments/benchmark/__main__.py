@@ -6,7 +6,6 @@ provenance. `decode` takes `--data`; `gpu` takes `--data` and `--tiny`, and writ
 the JSON file.
 """
 
-import argparse
 import importlib
 import json
 import pathlib
@@ -23,7 +22,7 @@ FOLDER = pathlib.Path(__file__).parent
 def main() -> None:
     """Entry point."""
     names = sorted(f.stem for f in FOLDER.glob("*.py") if not f.stem.startswith("_"))
-    parser = argparse.ArgumentParser(prog="python -m experiments.benchmark")
+    parser = tables.parser("benchmark", __doc__)
     parser.add_argument("name", choices=names)
     parser.add_argument("--json", help="file to write; by default the result is only printed")
     data = "decode: folder of photos; gpu: TFDS folder with CIFAR-10, to train on it too"

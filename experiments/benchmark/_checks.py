@@ -109,11 +109,8 @@ def config_step(name: str) -> float:
     if "classes" in config.method:
         config.method.classes, config.eval.kmeans.k = 5, 5
     is_labeled = config.train.labeled_batch_size is not None
-    dataset = _steps.generated(_steps.TINY_IMAGES, _steps.TINY_SIDE, is_labeled)
-    images = dataset.images[..., : 1 if name.endswith("digits") else 3]
-    dataset = dataset._replace(
-        images=images, shape=images.shape[1:], fetch=lambda index: images[index]
-    )
+    channels = 1 if name.endswith("digits") else 3
+    dataset = _steps.generated(_steps.TINY_IMAGES, _steps.TINY_SIDE, is_labeled, channels)
     return _train(build.build_run(parse_config(config), dataset).training, 1)[0]
 
 

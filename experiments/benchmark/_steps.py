@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -134,12 +134,12 @@ def shrink_heads(config: ConfigDict, hidden: int, out: int, queue: int) -> None:
 
 
 @functools.lru_cache(maxsize=2)
-def generated(count: int, side: int, labeled: bool) -> Dataset:
-    """Random images uint8 `[count, side, side, 3]`; the labels of half the classes are known."""
+def generated(count: int, side: int, labeled: bool, channels: int = 3) -> Dataset:
+    """Random images uint8; if `labeled`, the labels of half the classes are known."""
     draw = np.random.default_rng(0)
-    images = draw.integers(0, 256, (count, side, side, 3), dtype=np.uint8)
+    shape = (side, side, channels)
+    images = draw.integers(0, 256, (count, *shape), dtype=np.uint8)
     labels = (np.arange(count) % CLASSES).astype(np.int32)
-    shape = (side, side, 3)
     dataset = Dataset("generated", count, shape, images, images.__getitem__, labels)
     known = np.where(labels < CLASSES // 2, labels, -1).astype(np.int32)
     return dataset._replace(known=known) if labeled else dataset
@@ -159,6 +159,21 @@ def prepare(run: TrainingRun) -> tuple[states.State, Step, Iterator[Any], jax.Ar
     resident = jax.device_put(run.dataset.images, states.replicated(run.mesh))
     step = make_step(run.method, run.optimizer, run.mesh)
     return build.initial_state(run), step, endless(run), resident
+
+
+def advancing(run: TrainingRun) -> tuple[Callable[[], object], jax.stages.Compiled]:
+    """A call that makes the next step of a run with one batch, made once, and the compiled step."""
+    state, step, stream, resident = prepare(run)
+    batch = next(stream)
+    compiled = step.lower(state, batch, resident).compile()
+
+    def advance() -> object:
+        nonlocal state
+        state, _ = compiled(state, batch, resident)
+        return state
+
+    jax.block_until_ready(advance())
+    return advance, compiled
 
 
 def mesh_of(device: jax.Device) -> Mesh:

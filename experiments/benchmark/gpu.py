@@ -21,12 +21,13 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
+from cluster_jax.pipeline import plan
 from cluster_jax.training.loop import TrainingRun
 from experiments import tables
 from experiments.benchmark import _checks, _steps
@@ -69,19 +70,7 @@ SAMPLED = {
 }
 
 
-class Chip(NamedTuple):
-    """Peaks by the vendor's data sheet.
-
-    Attributes:
-        flops: dense bfloat16, FLOP/s; TF32, in which float32 is multiplied, has half.
-        bandwidth: of its memory, bytes/s.
-    """
-
-    flops: float
-    bandwidth: float
-
-
-CHIPS = {"H100": Chip(989e12, 3.35e12), "H200": Chip(989e12, 4.8e12)}
+CHIPS = {"H100": plan.CHIPS["h100"], "H200": plan.CHIPS["h200"]}
 
 
 def measure(data: str | None = None, tiny: bool = False) -> dict[str, Any]:
@@ -128,13 +117,14 @@ def rate(item: Item, tiny: bool) -> dict[str, Any]:
     return figures | {"share_of_peak": share}
 
 
-def share_of_peak(figures: Mapping[str, Any], chip: Chip, dtype: str) -> float:
+def share_of_peak(figures: Mapping[str, Any], chip: plan.Chip, dtype: str) -> float:
     """Operations per second over the chip's dense peak, for float32 that in TF32."""
     operations_per_second = 1e9 * figures["gflops_per_image"] * figures["images_per_second"]
     return operations_per_second / _peak(chip, dtype)
 
 
-def _peak(chip: Chip, dtype: str) -> float:
+def _peak(chip: plan.Chip, dtype: str) -> float:
+    """FLOP/s by the data sheet; TF32, in which float32 is multiplied, has half of bfloat16's."""
     return chip.flops if dtype == "bfloat16" else chip.flops / 2
 
 

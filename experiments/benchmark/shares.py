@@ -11,13 +11,12 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import numpy as np
 from ml_collections import ConfigDict
 
 from cluster_jax.core.config import load_config
-from cluster_jax.data.images import Dataset
 from cluster_jax.pipeline import build
 from cluster_jax.pipeline.config import parse_config
+from cluster_jax.training.loop import TrainingRun
 from experiments.benchmark import _measure, _steps
 
 # Images of a step, and how often it is timed.
@@ -72,23 +71,12 @@ def _config(name: str, size: int, nrcc: bool = True, views: bool = True) -> Conf
     return config
 
 
-def _prepare(config: ConfigDict) -> tuple[Callable[[], object], Any]:
+def _prepare(config: ConfigDict) -> tuple[Callable[[], object], TrainingRun]:
     """A step that goes on from its last state, run once, and the run that it is of."""
-    side, channels = config.augment.size, 1 if config.network.name == "small" else 3
-    images = np.random.default_rng(0).integers(0, 256, (2_048, side, side, channels), np.uint8)
-    n, *shape = images.shape
-    dataset = Dataset("generated", n, tuple(shape), images, images.__getitem__, None)
+    channels = 1 if config.network.name == "small" else 3
+    dataset = _steps.generated(2_048, config.augment.size, False, channels)
     run = build.build_run(parse_config(config), dataset).training
-    state, step, stream, resident = _steps.prepare(run)
-    batch = next(stream)
-
-    def advance() -> object:
-        nonlocal state
-        state, _ = step(state, batch, resident)
-        return state
-
-    _measure.seconds(advance)
-    return advance, run
+    return _steps.advancing(run)[0], run
 
 
 def _alone(call: Callable[[], object]) -> float:

@@ -1,24 +1,8 @@
 """What the rows of CueCo's tables train; rows and printed numbers are in `tables.txt`."""
 
-from experiments.registry import Variant
+from experiments.registry import Variant, settings
 
-# MoCo v2 and SimCLR "with the same hyper-parameters"; MoCo's queue and tau are CueCo's.
-MOCO = {
-    "method": {
-        "name": "moco",
-        "temperature": 0.2,
-        "queue": 16_384,
-        "decay": 0.996,
-        "final_decay": 1.0,
-    },
-    "network.predictor": None,
-}
-SIMCLR = {
-    "method": {"name": "simclr", "temperature": 0.2, "positive_in_denominator": True},
-    "network.predictor": None,
-}
-# tau of Table 3 is the config's 0.2.
-SIMCLR_DIGITS = {"nrcc.weight": 0.0, "method.positive_in_denominator": True}
+SETTINGS = settings("cueco")
 
 
 def _terms(**weights: float) -> Variant:
@@ -27,8 +11,10 @@ def _terms(**weights: float) -> Variant:
 
 
 VARIANTS = {
-    "moco": Variant("moco_digits", "cueco_cifar10", large=MOCO),
-    "simclr": Variant("nrcc_digits", "cueco_cifar10", small=SIMCLR_DIGITS, large=SIMCLR),
+    "moco": Variant("moco_digits", "cueco_cifar10", large=SETTINGS["moco"]),
+    "simclr": Variant(
+        "nrcc_digits", "cueco_cifar10", small=SETTINGS["simclr digits"], large=SETTINGS["simclr"]
+    ),
     "byol": Variant("byol_digits"),
     "simsiam": Variant("simsiam_digits"),
     "barlow": Variant("barlow_digits"),

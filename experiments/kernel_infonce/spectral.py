@@ -1,7 +1,6 @@
 """Kernel-InfoNCE appendix C: InfoNCE on free vectors of a graph is spectral clustering.
 
     python -m experiments.run kernel_infonce C
-    python -m experiments.kernel_infonce.spectral    # writes the figure, spectral.html
 
 Seconds on a CPU. Six clusters of 100 vertices; an edge joins two vertices of the same cluster
 with probability p, and of different clusters with probability q. Vertices are free vectors in the
@@ -10,24 +9,19 @@ InfoNCE with the kernel exp(-||x - y||^2 / (2 tau)) of (10). The paper does not 
 steps, nor that the candidates are the other vectors of the batch; both are choices made here.
 """
 
-import pathlib
 import warnings
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import plotly.graph_objects as go
 from jax import Array
-from plotly.subplots import make_subplots
 from sklearn.cluster import KMeans, SpectralClustering
 from sklearn.metrics import adjusted_rand_score
 
-from cluster_jax.core import io
 from cluster_jax.losses import infonce
 
 CLUSTERS, SIZE = 6, 100
 TEMPERATURE, RATE, BATCH, STEPS = 0.5, 1.0, 50, 20_000
-CASES = ((1.0, 0.0), (0.75, 0.2))
 PROVENANCE = {
     "data": f"a generated graph of {CLUSTERS} clusters of {SIZE} vertices",
     "labels_used_for": ["scoring"],
@@ -85,24 +79,3 @@ def run(*, seed: int, p: float, q: float) -> dict:
         ).fit_predict(edges.astype(float))
     found = {"infonce": labels, "spectral": spectral}
     return {name: {"ari": adjusted_rand_score(truth, labels)} for name, labels in found.items()}
-
-
-def figure() -> go.Figure:
-    """Plots the vectors of seed 0 before and after the optimization."""
-    titles = [f"p = {p:g}, q = {q:g}, {when}" for p, q in CASES for when in ("start", "end")]
-    panels = make_subplots(len(CASES), 2, subplot_titles=titles)
-    for row, (p, q) in enumerate(CASES, 1):
-        edges, truth = graph(p, q, 0)
-        for column, vectors in enumerate(embed(edges, 0), 1):
-            style = {"color": truth, "colorscale": "Turbo", "size": 5}
-            x, y = vectors.T
-            points = go.Scatter(x=x, y=y, mode="markers", marker=style, showlegend=False)
-            panels.add_trace(points, row, column)
-    panels.update_layout(height=900, width=1000, template="plotly_white")
-    return panels
-
-
-if __name__ == "__main__":
-    # plotly.js is loaded from the network, so that the file in the repository stays small.
-    text = figure().to_html(include_plotlyjs="cdn", full_html=True)
-    io.write(str(pathlib.Path(__file__).with_suffix(".html")), text)

@@ -2,22 +2,14 @@
 
 from typing import Any
 
-from experiments.registry import Variant
+from experiments.registry import Variant, settings
 
-# MoCo's form (Table 4): ResNet-18, tau 0.1, lambda 0.8; queue and decay are not printed, a guess.
-MOCO_DIGITS = {"method.queue": 768, "method.decay": 0.99, "method.final_decay": 1.0}
-MOCO = {
-    "method.queue": 16_384,
-    "method.decay": 0.99,
-    "method.final_decay": 0.99,
-    "network.name": "resnet18",
-    "train.duration": "1000 epochs",
-}
+SETTINGS = settings("kernel_infonce")
 
 
 def _kernels(moco: bool = False, **method: Any) -> Variant:
     changes = {f"method.{key}": value for key, value in method.items()}
-    small, large = (MOCO_DIGITS, MOCO) if moco else ({}, {})
+    small, large = (SETTINGS["moco digits"], SETTINGS["moco"]) if moco else ({}, {})
     return Variant("kernel_infonce_digits", "kernel_infonce_cifar10", changes, small, large)
 
 

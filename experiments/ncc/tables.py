@@ -3,48 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.registry import Variant
+from experiments.registry import Variant, settings
 
 RESNET18 = {"network.name": "resnet18"}  # of all but Tables 2, A1 and ImageNet's
-BYOL = {"method": {"name": "byol", "decay": 0.996, "final_decay": 0.996}}
-SIMSIAM = {"method": {"name": "simsiam"}}
-# The paper prints no setting of its MoCo v2: a guess.
-MOCO: dict[str, Any] = {
-    "method": {
-        "name": "moco",
-        "temperature": 0.2,
-        "queue": 4096,
-        "decay": 0.99,
-        "final_decay": 0.99,
-    },
-    "network.predictor": None,
-}
-# CC's settings, also those of NCC's code for it; NCC's footnote: CC's own images are larger.
-CC = {
-    "method": {"name": "cc", "clusters": 10, "temperature": 0.5, "cluster_temperature": 1.0},
-    "network.projector": {"hidden": 512, "out": 128},
-    "network.predictor": None,
-    "optimizer.name": "adamw",
-    "optimizer.learning_rate": 3e-4,
-    "optimizer.base_batch_size": None,
-    "optimizer.weight_decay": 0.0,
-    "optimizer.predictor_lr_multiplier": 1.0,
-    "optimizer.warmup": "0 steps",
-    "optimizer.lr_decay_every": "1000 epochs",  # a constant rate
-}  # fmt: skip
-LARGE_IMAGES = {"data.image_size": 224, "augment.size": 224, "network.stem": "imagenet"}
-# MoCo's, with the numbers of prototypes of NCC's code; n_init as in PCL's code.
-PCL = {
-    **MOCO,
-    "method": {
-        **MOCO["method"], "name": "pcl", "prototypes": (250, 500, 1000), "warmup": "50 epochs",
-        "update_every": "1 epoch", "n_init": 5,
-    },
-}  # fmt: skip
+SETTINGS = settings("ncc")
 
 
-def _other(config: str, large: Mapping[str, Any], depth: Mapping[str, Any] = RESNET18) -> Variant:
-    return Variant(config, "ncc_cifar10", large={**large, **depth})
+def _other(method: str, depth: Mapping[str, Any] = RESNET18) -> Variant:
+    return Variant(f"{method}_digits", "ncc_cifar10", large={**SETTINGS[method], **depth})
 
 
 def _ncc(**method: Any) -> Variant:
@@ -64,14 +30,14 @@ def _augmented(variant: Variant, small: Mapping[str, Any], large: Mapping[str, A
 
 
 VARIANTS = {
-    "moco": _other("moco_digits", MOCO),
-    "simsiam": _other("simsiam_digits", SIMSIAM),
-    "byol": _other("byol_digits", BYOL),
-    "byol34": _other("byol_digits", BYOL, {}),
-    "cc": _other("cc_digits", CC),
-    "cc34": _other("cc_digits", CC, LARGE_IMAGES),
-    "pcl": _other("pcl_digits", PCL),
-    "pcl34": _other("pcl_digits", PCL, {}),
+    "moco": _other("moco"),
+    "simsiam": _other("simsiam"),
+    "byol": _other("byol"),
+    "byol34": _other("byol", {}),
+    "cc": _other("cc"),
+    "cc34": _other("cc", SETTINGS["large images"]),
+    "pcl": _other("pcl"),
+    "pcl34": _other("pcl", {}),
     "+cc": Variant(missing="BYOL + CC is not implemented"),
     "+pcl": Variant(missing="BYOL + PCL is not implemented"),
     "cc+": Variant(missing="CC + ProtoCL is not implemented"),

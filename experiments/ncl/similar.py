@@ -6,12 +6,12 @@ Reads the features at the start of the last stage of a finished run. No label is
 classes of equal size, a fraction of 1 / C^u is right, and lambda can be chosen accordingly.
 """
 
-import argparse
 import pathlib
 
 import numpy as np
 
 from cluster_jax.core import arrays, io
+from experiments import tables
 
 THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 ROWS = 2000  # a random sample of at most so many rows
@@ -19,7 +19,7 @@ ROWS = 2000  # a random sample of at most so many rows
 
 def main() -> None:
     """Entry point."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.ncl.similar")
+    parser = tables.parser("ncl.similar", __doc__)
     parser.add_argument("workdir", type=pathlib.Path)
     workdir = parser.parse_args().workdir
     rows = io.read_arrays(workdir / "clusters.npz")["unlabeled_rows"]

@@ -1,29 +1,15 @@
 """What the rows of NRCC's tables train; rows and printed numbers are in `tables.txt`."""
 
-from experiments.registry import Variant
+from experiments.registry import Variant, settings
 
 ALL = {"data.split": "train+test"}
-# InfoNCE, SimSiam, and Barlow Twins in place of BYOL in the paper's configs.
-INFONCE = {
-    **ALL,
-    "method": {"name": "simclr", "temperature": 0.1, "positive_in_denominator": False},
-    "network.predictor": None,
-    "nrcc.branch": "online",
-}
-SIMSIAM = {**ALL, "method": {"name": "simsiam"}, "nrcc.branch": "online"}
-BARLOW = {**INFONCE, "method": {"name": "barlow", "off_diagonal": 0.005, "scale": 1.0}}
+SETTINGS = settings("nrcc")
 WITHOUT, AUGMENT = {"nrcc.weight": 0.0}, {"nrcc.sampler": "augment"}
 NRCC = {"nrcc.weight": 0.5}  # in the digits configs that have none
-NORMALIZED = {
-    "nrcc.sghmc.normalize_gradient": True,
-    "nrcc.sghmc.step_size": 0.2,
-    "nrcc.sghmc.noise": 0.1,
-    "nrcc.sghmc.friction": 0.9,
-}
 
 
 def _infonce(**changes: dict) -> Variant:
-    return Variant("nrcc_digits", "nrcc_cifar10", large=INFONCE, **changes)
+    return Variant("nrcc_digits", "nrcc_cifar10", large=SETTINGS["infonce"], **changes)
 
 
 def _byol(**changes: dict) -> Variant:
@@ -43,16 +29,16 @@ VARIANTS = {
     "byol": _byol(changes=WITHOUT),
     "byol+augment": _byol(changes=AUGMENT, small=NRCC),
     "byol+nrcc": _byol(small=NRCC),
-    "simsiam": Variant("simsiam_digits", "nrcc_cifar10", WITHOUT, large=SIMSIAM),
-    "simsiam+nrcc": Variant("simsiam_digits", "nrcc_cifar10", {}, NRCC, SIMSIAM),
-    "barlow": Variant("barlow_digits", "nrcc_cifar10", WITHOUT, large=BARLOW),
-    "barlow+nrcc": Variant("barlow_digits", "nrcc_cifar10", {}, NRCC, BARLOW),
+    "simsiam": Variant("simsiam_digits", "nrcc_cifar10", WITHOUT, large=SETTINGS["simsiam"]),
+    "simsiam+nrcc": Variant("simsiam_digits", "nrcc_cifar10", {}, NRCC, SETTINGS["simsiam"]),
+    "barlow": Variant("barlow_digits", "nrcc_cifar10", WITHOUT, large=SETTINGS["barlow"]),
+    "barlow+nrcc": Variant("barlow_digits", "nrcc_cifar10", {}, NRCC, SETTINGS["barlow"]),
     "hmc": _byol_nrcc(sampler="hmc"),
     "hmc 3": _byol_nrcc(sampler="hmc", hmc__iterations=3),
     "mc": _byol_nrcc(sampler="monte_carlo"),
     "mc 13": _byol_nrcc(sampler="monte_carlo", monte_carlo__iterations=13),
     "noise": _byol_nrcc(sampler="noise"),
-    "normalized": _byol(changes=NORMALIZED, small=NRCC),
+    "normalized": _byol(changes=SETTINGS["normalized"], small=NRCC),
     "online": _byol_nrcc(branch="online"),
     "target_predictor": _byol_nrcc(branch="target_predictor"),
     "imagenet": Variant("byol_digits", "nrcc_imagenet", small=NRCC),

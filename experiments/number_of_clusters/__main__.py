@@ -8,9 +8,7 @@ photos and generated sets from other seeds. Labels are used to score only. Lines
 `results.jsonl` has are not computed again; `results.md` is written at the end.
 """
 
-import argparse
 import functools
-import json
 import pathlib
 import time
 import warnings
@@ -22,9 +20,7 @@ from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
 from cluster_jax.clustering.smooth_tree import SmoothTree
-from cluster_jax.core import io
 from cluster_jax.core.arrays import normalize_rows
-from cluster_jax.pipeline import provenance
 from experiments import tables
 from experiments.number_of_clusters import generate, peers, real, sets
 
@@ -78,25 +74,21 @@ def reliability(truth: NDArray, labels: NDArray, probabilities: NDArray) -> list
     return [[int(r.sum()), float(probabilities[r].sum()), int(right[r].sum())] for r in rows]
 
 
-def lines_of(case: real.Case, todo: list[str]) -> Iterator[dict]:
-    """A line for each method."""
-    x = normalize_rows(case.rows) if case.metric == "cosine" else case.rows
-    points = functools.cache(lambda: peers.umap(x))
-    for method in todo:
-        started = time.process_time()
-        extra: dict = {}
-        if method == OURS:
-            model = SmoothTree(case.metric).fit(case.rows)
-            labels = model.labels_
-            extra = {"verdict": model.verdict_, "gap": model.gap_}
-        else:
-            mapped = points() if "UMAP" in method else x
-            labels = peers.PEERS[method](x, mapped)
-        seconds = time.process_time() - started
-        best, truth = max(((scores(t, labels), t) for t in case.truths), key=lambda s: s[0]["ari"])
-        if method == OURS:
-            extra["reliability"] = reliability(truth, labels, model.probabilities_)
-        yield {"set": case.name, "method": method, "seconds": round(seconds, 2), **best, **extra}
+def run(case: real.Case, x: NDArray, method: str, points: Callable[[], NDArray]) -> dict:
+    """Scores and CPU seconds of a method on rows `x`, whose map is `points()`."""
+    started = time.process_time()
+    extra: dict = {}
+    if method == OURS:
+        model = SmoothTree(case.metric).fit(case.rows)
+        labels = model.labels_
+        extra = {"verdict": model.verdict_, "gap": model.gap_}
+    else:
+        labels = peers.PEERS[method](x, points() if "UMAP" in method else x)
+    seconds = time.process_time() - started
+    best, truth = max(((scores(t, labels), t) for t in case.truths), key=lambda s: s[0]["ari"])
+    if method == OURS:
+        extra["reliability"] = reliability(truth, labels, model.probabilities_)
+    return {"seconds": round(seconds, 2), **best, **extra}
 
 
 def complete(lines: list[dict]) -> list[dict]:
@@ -146,7 +138,7 @@ def verdicts(lines: list[dict]) -> str:
 
 def main() -> None:
     """Entry point."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.number_of_clusters")
+    parser = tables.parser("number_of_clusters", __doc__)
     parser.add_argument("--data", type=pathlib.Path, required=True)
     parser.add_argument("--real", nargs="*", default=[], metavar="FILE")
     parser.add_argument("--choose", action="store_true")
@@ -154,25 +146,19 @@ def main() -> None:
     parser.add_argument("--out", type=pathlib.Path, default=FOLDER / "results")
     flags = parser.parse_args()
     warnings.simplefilter("ignore")
-    stored = flags.out.with_suffix(".jsonl")
-    lines = list(map(json.loads, stored.read_text().splitlines())) if stored.exists() else []
-    done = {(line["list"], line["set"], line["method"]) for line in lines}
-    origin = {"commit": provenance.commit(), "machine": tables.machine()}
+    found = tables.Lines(flags.out, "list", "set", "method")
     for title, cases in lists(flags.data, flags.real, flags.choose).items():
         for case in cases():
-            methods = [OURS, *peers.PEERS] if flags.only is None else flags.only
-            for line in lines_of(case, [m for m in methods if (title, case.name, m) not in done]):
-                lines.append({"list": title, **line, **origin})
-                with stored.open("a") as file:
-                    file.write(json.dumps(lines[-1]) + "\n")
+            x = normalize_rows(case.rows) if case.metric == "cosine" else case.rows
+            points = functools.cache(functools.partial(peers.umap, x))
+            for method in [OURS, *peers.PEERS] if flags.only is None else flags.only:
+                entries = {"list": title, "set": case.name, "method": method}
+                found.add(entries, functools.partial(run, case, x, method, points))
     text = ["# The number of clusters, not given", (FOLDER / "notes.md").read_text().strip()]
-    for title in dict.fromkeys(line["list"] for line in lines):
-        own = complete([line for line in lines if line["list"] == title])
+    for title in dict.fromkeys(line["list"] for line in found.lines):
+        own = complete([line for line in found.lines if line["list"] == title])
         text += [f"## {title}", table(own), verdicts(own)]
-    about = tables.origin("python -m experiments.number_of_clusters --data=DIR --real FILES")
-    about["machine"] += ", one core"
-    about["commit"] = ", ".join(sorted({f"{line['commit']}" for line in lines}))
-    io.write(f"{flags.out}.md", "\n\n".join([*text, tables.sentence(about)]) + "\n")
+    found.write(f"{parser.prog} --data=DIR --real FILES", *text)
 
 
 if __name__ == "__main__":

@@ -62,17 +62,10 @@ def kmeans_silhouette(x: NDArray) -> NDArray:
         results[k] = (silhouette_score(scored, labels) if valid else -1.0, model)
 
     most = max(2, min(_MOST, len(fitted) // 4))
-    ks = (
-        sorted(
-            {
-                int(k)
-                for k in np.geomspace(12, most, 1 + max(1, int(np.log(most / 12) / np.log(_RATIO))))
-            }
-        )
-        if most > 12
-        else []
-    )
-    grid = [*range(2, min(12, most) + 1), *(k for k in ks if k > 12)]
+    grid = list(range(2, min(12, most) + 1))
+    if most > 12:
+        steps = 1 + max(1, int(np.log(most / 12) / np.log(_RATIO)))
+        grid += sorted({int(k) for k in np.geomspace(12, most, steps)} - {12})
     for k in grid:
         try_k(k)
     best = max(grid, key=lambda k: results[k][0])

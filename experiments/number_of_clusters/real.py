@@ -36,12 +36,7 @@ def tables(files: list[str]) -> Iterator[Case]:
         if name in ("wine", "breast_cancer"):  # Columns in units of their own.
             x = (x - x.mean(axis=0)) / x.std(axis=0)
         yield Case(name, x.astype(np.float32), (y,), "euclidean")
-    yield from files_of(files)
-
-
-def files_of(paths: list[str]) -> Iterator[Case]:
-    """`.npz` files with `labels` and `features` or `images`."""
-    for file in paths:
+    for file in files:
         with np.load(file) as arrays:
             y = arrays["labels"][:_ROWS].astype(np.int64)
             key = "images" if "images" in arrays else "features"

@@ -5,7 +5,6 @@ code. The page `NAME.md` shows text, code and output, beside it the pictures; wi
 same run also writes `NAME.ipynb`.
 """
 
-import argparse
 import ast
 import base64
 import contextlib
@@ -16,6 +15,8 @@ import re
 from typing import NamedTuple
 
 from PIL import Image
+
+from experiments import tables
 
 FOLDER = pathlib.Path(__file__).parent
 
@@ -117,7 +118,7 @@ def notebook(cells: list[Cell]) -> str:
 def main() -> None:
     """Entry point."""
     names = sorted(f.stem for f in FOLDER.glob("*.py") if not f.stem.startswith("_"))
-    parser = argparse.ArgumentParser(prog="python -m experiments.tutorials")
+    parser = tables.parser("tutorials", __doc__)
     parser.add_argument("name", choices=names)
     parser.add_argument("--notebook", action="store_true", help="also write a notebook")
     flags = parser.parse_args()
