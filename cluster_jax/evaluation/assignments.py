@@ -119,7 +119,8 @@ def rows_csv(names: Sequence[str] | None, result: Clustering) -> str:
 
     Its columns are the cluster, the distance to its center, the outlier flag, and the position in a
     map of up to three dimensions. For clusters of `SmoothTree` there are also the probability of
-    the cluster, and the second most probable cluster, if there is one, with its probability.
+    the cluster, the second most probable cluster, if there is one, with its probability, and the
+    isolation of the row, see `clusters.isolation`.
 
     Args:
         names: name of each row; None: rows are numbered.
@@ -143,6 +144,8 @@ def _cluster_columns(result: Clustering) -> dict[str, Column]:
         columns["probability"] = membership.probabilities
         columns["runner_up"] = ["" if c < 0 else c for c in membership.runners_up.tolist()]
         columns["runner_up_probability"] = membership.runner_up_probabilities
+    if result.isolation is not None:
+        columns["isolation"] = result.isolation
     return columns
 
 

@@ -20,6 +20,8 @@ from cluster_jax.metrics.silhouette import silhouette
 SILHOUETTE_ROWS = 4_000
 # Smallest cluster of SmoothTree that counts; the rows of smaller clusters are outliers.
 MIN_CLUSTER_ROWS = 5
+# Nearest other rows whose mean distance says how isolated a row is.
+N_ISOLATION = 5
 # k-means of shards into more clusters has two levels: one would take k times as long per row.
 MOST_IN_ONE_LEVEL = 10_000
 
@@ -41,6 +43,8 @@ class Clustering(NamedTuple):
         curve: GridShift's scan over bandwidths, or None.
         tree: the fitted SmoothTree, or None.
         membership: probabilities of the clusters of SmoothTree; None for GridShift and k-means.
+        isolation: float32 `[n]`, see `isolation`; None for GridShift and k-means, and before
+            `with_map`.
     """
 
     metrics: dict[str, Any]
@@ -52,6 +56,7 @@ class Clustering(NamedTuple):
     curve: BandwidthCurve | None = None
     tree: SmoothTree | None = None
     membership: Membership | None = None
+    isolation: NDArray | None = None
 
 
 def cluster(
@@ -223,7 +228,7 @@ def rows_of_likeness(tree: SmoothTree | None, features: NDArray, metric: str = "
 
 
 def with_map(found: Clustering, features: NDArray, *, seed: int, **options: Any) -> Clustering:
-    """Clusters by `run_tree`, with the map `[n, c]` of their smooth rows as points.
+    """Clusters by `run_tree`, with the map `[n, c]` of their smooth rows as points, and isolation.
 
     The rows of the sample are reduced; another row lies at the mean of its three nearest ones.
 
@@ -235,6 +240,7 @@ def with_map(found: Clustering, features: NDArray, *, seed: int, **options: Any)
     """
     model = found.tree
     assert model is not None
+    found = found._replace(isolation=isolation(features, model.metric, model.sample_))
     smooth = model.smoother_.smooth
     if smooth.shape[1] <= MAP_COLUMNS or options["method"] == "none":
         return found._replace(points=model.smooth_rows(features))
@@ -245,6 +251,35 @@ def with_map(found: Clustering, features: NDArray, *, seed: int, **options: Any)
     placed = np.empty_like(points)
     placed[model.sample_] = points
     return found._replace(points=placed)
+
+
+def isolation(features: NDArray, metric: str, sample: NDArray) -> NDArray:
+    """Mean distance of each row to the five nearest other rows of a sample, float32 `[n]`.
+
+    The outlier score of Angiulli and Pizzuti (2002, Fast outlier detection in high dimensional
+    spaces). An image of a kind of its own has a high one, whichever cluster it joined: how well
+    this works is in `experiments/number_of_clusters/isolation.md`.
+
+    Args:
+        features: `[n, d]`.
+        metric: `"cosine"`: distances are between unit rows; or `"euclidean"`.
+        sample: int `[m]`, indices of rows.
+
+    Example:
+        >>> rows = np.array([[0.0], [1.0], [3.0]])
+        >>> isolation(rows, "euclidean", np.arange(3))
+        array([2. , 1.5, 2.5], dtype=float32)
+    """
+    scale = float(np.abs(features).max()) or 1.0  # So that no square overflows.
+    rows = np.asarray(features / scale, np.float32)
+    if metric == "cosine":
+        rows, scale = arrays.normalize_rows(rows), 1.0
+    near = knn.nearest(rows, rows[sample], N_ISOLATION + 1)
+    is_other = sample[near.indices] != np.arange(len(rows))[:, None]
+    is_other[is_other.all(axis=1), -1] = False  # No row of the sample, or with as many copies.
+    others = near.distances[is_other].reshape(len(rows), -1)
+    mean = others.sum(axis=1) / max(others.shape[1], 1)
+    return (mean * scale).astype(np.float32)
 
 
 def scores(true_labels: NDArray | None, cluster_labels: NDArray) -> dict[str, Any]:

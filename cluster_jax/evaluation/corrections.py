@@ -123,9 +123,13 @@ def report_data(
     features = known.get("features", points)
     means, outliers = arrays.cluster_means(features, codes), np.zeros(len(codes), bool)
     distances = arrays.distances_to_centers(features, means, codes)
+    clustering = Clustering(scores, points, means, corrected.labels, distances, outliers)
+    if "isolation" in table.titles:
+        isolation = np.array([float(row["isolation"]) for row in rows])
+        clustering = clustering._replace(isolation=isolation)
     return ReportData(
         title=f"{title}, corrected: {corrected.summary}",
         results={**results, "metrics": metrics},
-        clustering=Clustering(scores, points, means, corrected.labels, distances, outliers),
+        clustering=clustering,
         **{"sources": tuple(assignments.unescaped(row[table.name]) for row in rows), **known},
     )

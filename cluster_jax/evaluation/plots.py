@@ -103,15 +103,16 @@ def size_figure(clusters: Sequence[Cluster], noun: str) -> Figure:
         "x": [str(cluster.id) for cluster in shown],
         "y": [len(cluster.members) for cluster in shown],
         "marker": {"color": [cluster.color for cluster in shown]},
-        "hovertemplate": f"Cluster %{{x}}: %{{y:,}} {noun}s<extra></extra>",
+        "customdata": [html.escape(cluster.title, False) for cluster in shown],
+        "hovertemplate": f"Cluster %{{customdata}}: %{{y:,}} {noun}s<extra></extra>",
+        # An eighth of the plot at most, so that one or two clusters are not drawn as walls.
+        "width": 0.72 * min(len(shown), 8) / 8,
     }
     if len(shown) <= _MAX_ANNOTATED:
         bars |= {"texttemplate": "%{y:,}", "textposition": "outside", "cliponaxis": False}
-    # At least eight places, so that one or two clusters are not drawn as walls.
-    places = [-0.5, max(len(shown), 8) - 0.5]
-    x_axis = _axis("cluster", type="category", showgrid=False, range=places)
+    x_axis = _axis("cluster", type="category", showgrid=False, range=[-0.5, len(shown) - 0.5])
     y_axis = _axis(f"{noun}s", tickformat=",")
-    return {"data": [bars], "layout": {"xaxis": x_axis, "yaxis": y_axis, "bargap": 0.28}}
+    return {"data": [bars], "layout": {"xaxis": x_axis, "yaxis": y_axis}}
 
 
 def _log_axis(values: Sequence[float], max_decades: int) -> dict[str, Any]:
@@ -242,7 +243,9 @@ def tree_figure(
     ends = _scatter(places, [0] * len(leaves), hover, None, 11, mode="markers", cliponaxis=False)
     ends["marker"]["color"] = [cluster.color for cluster in leaves]
     ends["marker"]["symbol"] = [cluster.symbol for cluster in leaves]
-    ends["customdata"] = [[cluster.id, len(cluster.members)] for cluster in leaves]
+    ends["customdata"] = [
+        [html.escape(cluster.title, False), len(cluster.members)] for cluster in leaves
+    ]
     numbers = [str(cluster.id) for cluster in leaves]
     x_axis = _axis("cluster", tickvals=places, ticktext=numbers, showgrid=False)
     x_axis["range"] = [-0.5, len(leaves) - 0.5]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from plotly.offline import get_plotlyjs
 from sklearn.neighbors import NearestNeighbors
 
+from cluster_jax.clustering.smooth_tree import Membership
 from cluster_jax.core import io
 from cluster_jax.evaluation import (
     duplicates,
@@ -26,8 +27,9 @@ from cluster_jax.evaluation.report_data import STYLED_CLUSTERS, Cluster, ReportD
 
 THUMBNAIL_SIDE = 80  # pixels
 N_TYPICAL_IMAGES, N_TYPICAL_ROWS, N_LEAST_TYPICAL, N_BORDERLINE = 12, 6, 6, 6
-# The search for borderline points compares at most this many members of a cluster with at most
-# this many points of other clusters.
+N_ISOLATED = 24
+# Without probabilities, the search for borderline points compares at most this many members of a
+# cluster with at most this many points of other clusters.
 MAX_COMPARED = 5_000
 
 # Title -> indices of points, each with the cluster that it borders on or None.
@@ -36,7 +38,7 @@ Groups = dict[str, list[tuple[int, Cluster | None]]]
 _compressed_once = functools.cache(pages.compressed)  # plotly.js, four megabytes
 # What people look at first, then what they ask about it.
 SECTIONS = (
-    *("clusters", "map", "tree", "sizes", "duplicates"),
+    *("clusters", "map", "tree", "sizes", "isolated", "duplicates"),
     *("skipped", "training", "bandwidth", "labels", "metrics"),
 )
 _FINDERS = {"gridshift": "GridShift", "tree": "the tree of smoothed features"}
@@ -65,15 +67,17 @@ def render(data: ReportData) -> str:
         data = data._replace(clustering=found)
     if data.true_labels is not None and data.label_names is None:
         data = data._replace(label_names=tuple(map(str, range(int(data.true_labels.max()) + 1))))
-    clusters = report_data.clusters_by_size(found.cluster_labels, found.distances)
+    suggested = data.results.get("suggested_names") or {}
+    clusters = report_data.clusters_by_size(found.cluster_labels, found.distances, suggested)
     curves = plots.training_curves(data.history)
     logged = [line for line in data.history if "loss" in line]
     bad_steps = [line["step"] for line in logged if plots.finite(line["loss"]) is None]
     tree, figures = _figures(data, clusters, curves)
-    groups = exemplars(data, clusters)
+    groups, isolated = exemplars(data, clusters), most_isolated(data, clusters)
     uris, pixelated = {}, False
     if data.fetch_images is not None:
-        shown = np.unique([i for group in groups for members in group.values() for i, _ in members])
+        members = [pair for group in groups for members in group.values() for pair in members]
+        shown = np.unique([i for i, _ in [*members, *isolated]])
         images = thumbnails.thumbnails(data.fetch_images, shown, THUMBNAIL_SIDE)
         uris = dict(zip(shown.tolist(), map(thumbnails.data_uri, images), strict=True))
         pixelated = thumbnails.is_small(images[0])
@@ -93,7 +97,8 @@ def render(data: ReportData) -> str:
         majorities=_majorities(data, clusters),
         uris=uris,
         pixelated=pixelated,
-        suggested=data.results.get("suggested_names") or {},
+        suggested=suggested,
+        isolated=isolated,
         clusters=clusters,
         n_clusters=len(clusters),
         median=np.median,
@@ -120,17 +125,52 @@ def exemplars(data: ReportData, clusters: Sequence[Cluster]) -> list[Groups]:
             shown.append({f"All {data.noun}s": members})
             continue
         least = members[n_typical:][: -N_LEAST_TYPICAL - 1 : -1]
-        near = borderline(found.points, found.cluster_labels, cluster, N_BORDERLINE)
+        if found.membership is None:
+            near = borderline(found.points, found.cluster_labels, cluster, N_BORDERLINE)
+        else:
+            near = least_probable(found.membership, cluster, N_BORDERLINE)
         shown.append({"Most typical": members[:n_typical], "Least typical": least})
         if near:
             shown[-1]["Borderline"] = [(i, by_id[neighbor]) for i, neighbor in near]
     return shown
 
 
+def least_probable(
+    membership: Membership, cluster: Cluster, n_points: int
+) -> list[tuple[int, int]]:
+    """The points of a cluster with the lowest probability of it, and the likeliest other cluster.
+
+    Points for which no other cluster is likely are left out.
+
+    Args:
+        membership: of all points.
+        cluster: the cluster.
+        n_points: how many to return at most.
+
+    Returns:
+        Pairs of a point's index and the ID of the other cluster, the least probable point first.
+    """
+    runners_up = membership.runners_up[cluster.members]
+    members = cluster.members[runners_up >= 0]
+    order = np.argsort(membership.probabilities[members], kind="stable")[:n_points]
+    shown = members[order]
+    return list(zip(shown.tolist(), membership.runners_up[shown].tolist(), strict=True))
+
+
+def most_isolated(data: ReportData, clusters: Sequence[Cluster]) -> list[tuple[int, Cluster]]:
+    """The `N_ISOLATED` points that are farthest from all others, each with its cluster."""
+    isolation, labels = data.clustering.isolation, data.clustering.cluster_labels
+    if isolation is None:
+        return []
+    by_id = {cluster.id: cluster for cluster in clusters}
+    shown = np.argsort(-isolation, kind="stable")[:N_ISOLATED].tolist()
+    return [(i, by_id[int(labels[i])]) for i in shown]
+
+
 def borderline(
     points: NDArray, cluster_labels: NDArray, cluster: Cluster, n_points: int
 ) -> list[tuple[int, int]]:
-    """The points of a cluster that lie nearest to another one.
+    """The points of a cluster that lie nearest to another one on the map.
 
     The distance of a point to another cluster is that to the nearest point of any other cluster. At
     most `MAX_COMPARED` points of other clusters are compared, drawn evenly over the clusters, with
@@ -163,6 +203,7 @@ def borderline(
 def _section_names(data: ReportData, tree: dict[str, Any] | None) -> list[str]:
     """The sections of the page; each has a template and an anchor of that name."""
     parts: dict[str, Any] = {"tree": tree, "duplicates": data.duplicates, "skipped": data.skipped}
+    parts["isolated"] = data.clustering.isolation is not None
     parts |= {"training": data.history, "bandwidth": data.clustering.curve}
     parts["labels"] = data.true_labels is not None
     return [name for name in SECTIONS if parts.get(name, True)]

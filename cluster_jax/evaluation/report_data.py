@@ -74,25 +74,35 @@ class Cluster(NamedTuple):
         members: int64 `[size]`, indices of its points, the one nearest to the center first.
         color: a CSS color; `var(--name)` is a color of the style sheet.
         symbol: shape of its markers, one of `SYMBOLS`.
+        looks_like: the name that is suggested for it, or "".
     """
 
     id: int
     members: NDArray
     color: str
     symbol: str
+    looks_like: str = ""
 
     @property
     def look(self) -> dict[str, Any]:
-        """Its ID, color, and symbol, for the page's script."""
-        return {"id": self.id, "color": self.color, "symbol": self.symbol}
+        """Its ID, color, symbol, and suggested name, for the page's script."""
+        return {name: value for name, value in self._asdict().items() if name != "members"}
+
+    @property
+    def title(self) -> str:
+        """Its ID and its suggested name, if there is one: "4 (goldfish)"."""
+        return f"{self.id} ({self.looks_like})" if self.looks_like else str(self.id)
 
 
-def clusters_by_size(cluster_labels: NDArray, distances: NDArray) -> list[Cluster]:
+def clusters_by_size(
+    cluster_labels: NDArray, distances: NDArray, suggested: Mapping[str, Sequence[str]] = {}
+) -> list[Cluster]:
     """The clusters, largest first, ties by number; the first `STYLED_CLUSTERS` look different.
 
     Args:
         cluster_labels: int `[n]`.
         distances: float `[n]`, to the center of the point's cluster.
+        suggested: ID of a cluster -> names that are suggested for it.
     """
     order = np.lexsort((distances, cluster_labels))
     ids, starts = np.unique(cluster_labels[order], return_index=True)
@@ -100,7 +110,10 @@ def clusters_by_size(cluster_labels: NDArray, distances: NDArray) -> list[Cluste
     by_size = sorted(members, key=lambda cluster: -len(cluster[1]))  # Ties stay in order.
     looks = [(color, symbol) for symbol in SYMBOLS for color in COLORS]
     looks += [("var(--faint)", "circle")] * (len(by_size) - STYLED_CLUSTERS)
-    return [Cluster(*cluster, *look) for cluster, look in zip(by_size, looks, strict=False)]
+    return [
+        Cluster(i, members, color, symbol, next(iter(suggested.get(str(i), ())), ""))
+        for (i, members), (color, symbol) in zip(by_size, looks, strict=False)
+    ]
 
 
 def evenly_spaced(n: int, limit: int) -> NDArray:

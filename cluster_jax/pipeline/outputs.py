@@ -175,7 +175,7 @@ def describe(
             membership=None,
         )
     data = report.ReportData(
-        title=config.name,
+        title=_title(config),
         results=io.plain(results),
         clustering=shown_clusters,
         history=records,
@@ -196,6 +196,14 @@ def describe(
             groups = duplicates.Shown(repeated, shown.fetch, dataset.sources, unlabeled)
             data = data._replace(duplicates=groups)
     return Outputs(data.results, stored, tables, data)
+
+
+def _title(config: RunConfig) -> str:
+    """Name of the folder or file of the images, and of the config if it trains; else the latter."""
+    if config.data.dir is None or config.data.name not in ("folder", "arrays", "features"):
+        return config.name
+    name = epath.Path(str(workdirs.normalized(config.data.dir))).resolve().name
+    return f"{name}, {config.name}" if build.trains(config) else name
 
 
 def write(workdir: epath.Path, outputs: Outputs) -> None:

@@ -296,7 +296,7 @@ def test_summary_counts_small_clusters_apart():
         "metrics": {"gridshift": metrics},
     }
     lines = summary.run_table(results).splitlines()
-    assert " ".join(lines[1].split()) == "GridShift (k found) 2 and 3 small - - - - -"
+    assert " ".join(lines[1].split()) == "GridShift (k found) 2 and 3 small -"
     assert len(lines[0]) == len(lines[1])
     assert lines[3] == "Found 2 clusters and 3 small ones in 86 rows."
     assert [line.split()[:3] for line in lines if line.startswith("cluster ")] == [
@@ -329,7 +329,7 @@ def test_summary_counts_small_clusters_apart():
             "k must be between 1 and 200, the number of rows; got 201",
         ),
         (("--features=x.npy", "--k=201"), "k must be between 1 and 200, the number of rows"),
-        (("--features=x.npy", "--k=many"), "--k: invalid int value: 'many'"),
+        (("--features=x.npy", "--k=many"), "--k must be a whole number; got 'many'"),
         (("--features=x.npy", "--method=gridshift", "--k=3"), "k must be left out for GridShift"),
         (
             ("--features=x.npy", "--method=gridshift", "--bandwidth=wide"),

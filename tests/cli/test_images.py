@@ -50,6 +50,7 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, monkeypatc
     assert len([*linked.glob("*/*.png")]) == 48
     # What is corrected in its report is written into a folder of its own.
     assert "replaced" not in said
+    assert "<title>my photos</title>" in (out / "report.html").read_text()
     rows = list(csv.DictReader((out / "assignments.csv").read_text().splitlines()))
     to = next(row["cluster"] for row in rows if row["cluster"] != rows[0]["cluster"])
     corrections = tmp_path / "corrections.csv"

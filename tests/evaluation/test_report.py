@@ -280,7 +280,7 @@ def test_levels_and_probabilities_of_the_tree():
     assert "the 3 clusters are a best guess, separated by a silhouette of 0.17 more" in page.text
     assert f"than parts of one cluster (clear: {CLEAR_GAP}). See Tree." in page.text
     assert "The clusters are clear" not in page.text
-    assert "until that many groups are left." in page.text
+    assert "until that many groups are left;" in page.text
     assert "the farther apart they are (Ward's linkage of the smoothed features)" in page.text
     assert "average linkage" not in page.text
     assert page.record["figures"]["tree"]["layout"]["yaxis"]["title"]["text"] == "distance"
@@ -469,6 +469,85 @@ def test_typical_least_typical_and_borderline():
     assert sum(alt.endswith("next to cluster 1") for alt in alts) == 6
 
 
+def test_borderline_images_are_the_least_probable():
+    """Where there are probabilities, the map decides on nothing."""
+    data = smooth_tree({"verdict": "clear", "gap": 0.4})
+    member = data.clustering.membership
+    sure = np.where(np.arange(68) < 6, 1.0, member.probabilities)  # the least probable have no
+    runners_up = np.where(np.arange(68) < 6, -1, member.runners_up)  # other cluster
+    member = member._replace(probabilities=sure, runners_up=runners_up)
+    points = np.zeros((68, 3), np.float32)
+    data = changed(data, membership=member, points=points)
+    clusters = groups_of(data.clustering.cluster_labels, data.clustering.distances)
+    first, second, _ = report.exemplars(data, clusters)
+    assert [i for i, _ in first["Borderline"]] == [6, 7, 8, 9, 10, 11]
+    assert {neighbor.id for _, neighbor in first["Borderline"]} == {1}
+    assert [i for i, _ in second["Borderline"]] == [40, 41, 42, 43, 44, 45]
+    assert {neighbor.id for _, neighbor in second["Borderline"]} == {2}
+    said = page_of(data).text
+    assert "Borderline images have the lowest probability of their cluster" in said
+    assert "It may be the likelier one: then most neighbors of the image are in it" in said
+    assert "closest on the map to another cluster" in page_of(labeled()).text
+
+
+@pytest.mark.parametrize("kind", ["images", "rows"])
+def test_isolated_images_are_listed_with_their_clusters(kind):
+    assert "isolated" not in page_of(labeled()).sections()
+    isolation = np.random.default_rng(0).permutation(68).astype(np.float32)
+    made = labeled if kind == "images" else rows_only
+    page = page_of(made(isolation=isolation))
+    assert page.sections().index("isolated") < page.sections().index("labels")
+    section = page.by_id("isolated")
+    tiles = [e for e in section.iter("button") if e.get("data-point")]
+    order = np.argsort(-isolation)[: report.N_ISOLATED].tolist()
+    assert [int(tile.get("data-point")) for tile in tiles] == order
+    if kind == "images":
+        alts = [image.get("alt") for image in section.iter("img")]
+        assert all(image.get("src") for image in section.iter("img"))
+        assert [re.search(r"cluster (\d)$", alt)[1] for alt in alts] == [
+            str(CLUSTERS[i]) for i in order
+        ]
+    else:
+        cells = [[text(cell) for cell in row] for row in section.iter("tr")][1:]
+        assert [row[2] for row in cells] == [str(CLUSTERS[i]) for i in order]
+        assert [float(row[1]) for row in cells] == isolation[order].tolist()
+
+
+def test_suggested_names_are_shown_with_their_clusters():
+    data = labeled(linkage=TREE, isolation=-np.arange(68, dtype=np.float32))
+    data.results["suggested_names"] = {"4": ["goldfish", "tench"], "2": ["owl"]}
+    page = page_of(data)
+    assert "Looks like: goldfish, tench" in page.text
+    strip = next(e for e in page.root.iter("ul") if e.get("class") == "strip")
+    links = [text(e) for e in strip.iter("a")]
+    assert [link.split()[-1].removeprefix("images") for link in links] == ["goldfish", "", "owl"]
+    buttons = [text(e) for e in page.root.iter("button") if e.get("data-ranks")]
+    assert buttons == ["4 goldfish40", "025", "2 owl3"]
+    names = {cluster["id"]: cluster["looks_like"] for cluster in page.record["map"]["clusters"]}
+    assert names == {4: "goldfish", 0: "", 2: "owl"}
+    assert {leaf["looks_like"] for leaf in page.record["tree"]["leaves"]} == {"goldfish", "", "owl"}
+    figures = page.record["figures"]
+    assert figures["sizes"]["data"][0]["customdata"] == ["4 (goldfish)", "0", "2 (owl)"]
+    assert ["4 (goldfish)", 40] in figures["tree"]["data"][2]["customdata"]
+    assert "next to cluster 4 (goldfish)" in " ".join(i.get("alt") for i in page.pictures())
+    alts = [image.get("alt") for image in page.by_id("isolated").iter("img")]
+    assert all(alt.endswith(", cluster 4 (goldfish)") for alt in alts)
+
+
+def test_few_bars_fill_the_plot():
+    for count in (1, 5, 30):
+        figure = plots.size_figure(groups_of(np.arange(count)), "image")
+        assert figure["layout"]["xaxis"]["range"] == [-0.5, count - 0.5]
+        share = figure["data"][0]["width"] / count  # of the plot's width
+        assert share == pytest.approx(min(0.72 / 8, 0.72 / count))
+
+
+def test_the_page_says_what_can_be_clicked_and_what_the_line_is():
+    said = page_of(labeled(linkage=TREE)).text
+    assert "Click an image for a large view." in said
+    assert "the dashed line is where it cuts the tree" in said
+
+
 def test_frames_and_captions_belong_to_their_images():
     data = labeled()
     page = page_of(data)
@@ -577,7 +656,7 @@ def test_size_figure():
     (bars,) = go.Figure(plots.size_figure(clusters, "row")).data
     assert (bars.x, bars.y) == (("3", "7"), (5, 2))
     assert bars.marker.color == tuple(report_data.COLORS[:2])
-    assert bars.hovertemplate == "Cluster %{x}: %{y:,} rows<extra></extra>"
+    assert bars.hovertemplate == "Cluster %{customdata}: %{y:,} rows<extra></extra>"
     assert bars.texttemplate == "%{y:,}"
     many = go.Figure(plots.size_figure(groups_of(np.arange(501)), "row"))
     assert len(many.data[0].x) == plots.MAX_BARS == 500
@@ -936,8 +1015,8 @@ def test_tree_of_the_clusters():
     colors = {cluster.id: (cluster.color, cluster.symbol) for cluster in clusters}
     branches, joints, leaves = go.Figure(figure).data
     shown = zip(leaves.customdata, leaves.marker.color, leaves.marker.symbol, strict=True)
-    assert {number: (color, symbol) for (number, _), color, symbol in shown} == colors
-    assert [number for number, _ in leaves.customdata] == numbers
+    assert {int(title): (color, symbol) for (title, _), color, symbol in shown} == colors
+    assert [int(title) for title, _ in leaves.customdata] == numbers
     drawn = dict(zip(joints.y, joints.x, strict=True))
     middle = (numbers.index(0) + numbers.index(4)) / 2
     assert drawn == {0.25: middle, 0.75: (middle + numbers.index(2)) / 2}

@@ -109,7 +109,9 @@ def test_what_a_run_leaves(finished):
         "backbone": (64, 64),
         "projection": (64, 8),
     }
-    assert "<html" in (workdir / "report.html").read_text()[:500].lower()
+    page = (workdir / "report.html").read_text()
+    assert "<html" in page[:500].lower()
+    assert "<title>toy.npz, toy</title>" in page
     assert [r["step"] for r in progress.read_log(workdir)] == [2, 4]
     assert list((workdir / "tensorboard").glob("events*"))
     assert io.read_json(workdir / "config.json") == config_json(config)

@@ -52,13 +52,13 @@ function showCut() {
   element("tree-count").textContent = count;
   const items = groupsAt(count).map((group) => {
     const item = document.createElement("li");
-    for (const { id, color, symbol } of group) {
+    for (const cluster of group) {
       const link = document.createElement("a");
-      link.href = `#cluster-${id}`;
+      link.href = `#cluster-${cluster.id}`;
       const swatch = document.createElement("i");
-      swatch.className = `swatch ${symbol}`;
-      swatch.style.setProperty("--c", color);
-      link.append(swatch, ` ${id}`);
+      swatch.className = `swatch ${cluster.symbol}`;
+      swatch.style.setProperty("--c", cluster.color);
+      link.append(swatch, ` ${titled(cluster)}`);
       item.append(link);
     }
     return item;

@@ -29,6 +29,7 @@ const axes = map.axes.map(unpack);
 const startOf = (rank) => (rank ? map.clusters[rank - 1].stop : 0);
 const rankOf = new Uint32Array(map.n_points);
 map.clusters.forEach((cluster, rank) => rankOf.fill(rank, startOf(rank), cluster.stop));
+const titled = (cluster) => (cluster.looks_like ? `${cluster.id} (${cluster.looks_like})` : String(cluster.id));
 const idOf = (point) => map.clusters[rankOf[point]].id;
 const nameOf = (point) => (map.names ? map.names[point] : String(about.index[point]));
 const titleOf = (point) => (map.names ? nameOf(point) : `${map.noun[0].toUpperCase()}${map.noun.slice(1)} ${nameOf(point)}`);
@@ -156,10 +157,11 @@ function drawMap() {
   pen.font = `700 ${named.length > NAMES_IN_LARGE_TYPE ? 12 : 15}px ${themed("var(--sans)")}`;
   [pen.textAlign, pen.lineJoin, pen.lineWidth] = ["center", "round", 3];
   [pen.fillStyle, pen.strokeStyle] = themed(["var(--ink)", "var(--paper)"]);
-  for (const { id, at } of named) {
-    const [x, y] = place(at);
-    pen.strokeText(id, x, y - 4);
-    pen.fillText(id, x, y - 4);
+  for (const cluster of named) {
+    const [x, y] = place(cluster.at);
+    const name = cluster.looks_like && named.length <= NAMES_IN_LARGE_TYPE ? `${cluster.id} ${cluster.looks_like}` : cluster.id;
+    pen.strokeText(name, x, y - 4);
+    pen.fillText(name, x, y - 4);
   }
   if (!lasso) return;
   [pen.strokeStyle, pen.lineWidth] = [themed("var(--accent)"), 1.5];
@@ -279,12 +281,13 @@ function line(parent, tag, words) {
 }
 
 function describe(parent, point) {
-  line(parent, "strong", `Cluster ${idOf(point)}`);
+  line(parent, "strong", `Cluster ${titled(map.clusters[rankOf[point]])}`);
   if (about.label) line(parent, "div", `Label: ${map.label_names[about.label[point]]}`);
   line(parent, "div", `Distance ${Number(about.distance[point].toPrecision(4))}${about.outlier[point] ? ", outlier" : ""}`);
   if (about.probability) {
     const second = about.runner_up_probability[point].toFixed(3);
     line(parent, "div", `Probability ${about.probability[point].toFixed(3)}${Number(second) ? `, of cluster ${about.runner_up[point]} ${second}` : ""}`);
+    if (about.runner_up_probability[point] > about.probability[point]) line(parent, "div", "(most of its neighbors are there, but it is nearer to the center of its own cluster)");
   }
 }
 

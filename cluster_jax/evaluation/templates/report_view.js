@@ -86,7 +86,7 @@ function open(point, list) {
   if (corrections.has(point)) line(facts, "div", `Correction: ${correctionText(corrections.get(point))}`);
   element("view-nearest-title").textContent = inFeatures && about.sample[point] >= 0 ? "Most alike" : "Nearest on the map";
   tiles(element("view-nearest"), nearest(point));
-  element("view-cluster-title").textContent = `Cluster ${map.clusters[rank].id}, ${count(map.clusters[rank].size)}: most typical`;
+  element("view-cluster-title").textContent = `Cluster ${titled(map.clusters[rank])}, ${count(map.clusters[rank].size)}: most typical`;
   tiles(element("view-members"), members(rank).slice(0, 8));
   element("view-move").value = "";
   hideCard();
@@ -159,9 +159,9 @@ function pressedKey(event) {
 }
 
 function startSelection() {
-  const ids = map.clusters.map((cluster) => cluster.id).sort((a, b) => a - b);
+  const choices = [...map.clusters].sort((a, b) => a.id - b.id);
   for (const id of ["move", "view-move"]) {
-    element(id).replaceChildren(new Option("cluster …", ""), ...ids.map((name) => new Option(name, name)));
+    element(id).replaceChildren(new Option("cluster …", ""), ...choices.map((cluster) => new Option(titled(cluster), cluster.id)));
   }
   const on = (id, kind, action) => element(id).addEventListener(kind, action);
   on("copy", "click", async ({ target }) => {
