@@ -1,5 +1,7 @@
 """Where the time of a training step goes, on a CPU: `nrcc_digits`, and `nrcc_cifar10` of 16 images.
 
+Of `nrcc_imagenet`, which is too large to be timed here, shares of the operations as traced.
+
 A share is what the step takes less without the part, or the part alone, by the whole step. NRCC
 (its sampler, the passes of the third view, its loss) and the augmentation are left out of compiled
 steps, which take turns; optimizer, moving average, and the host's batches are timed alone. The
@@ -23,12 +25,28 @@ from experiments.benchmark import _measure, _steps
 BATCHES, REPEATS = {"nrcc_digits": 256, "nrcc_cifar10": 16}, {"nrcc_digits": 80, "nrcc_cifar10": 6}
 # Written before the first measurement of nrcc_cifar10.
 PREDICTED = {"nrcc": 0.2, "augmentation": 0.02, "optimizer": 0.02, "average": 0.01}
+# Written before the first count of nrcc_imagenet: NRCC adds 2 to 8 forward passes.
+PREDICTED_OPERATIONS = {"nrcc": 0.2, "augmentation": 0.02}
+LARGE, LARGE_BATCH = "nrcc_imagenet", 64
 
 
 def measure() -> dict[str, Any]:
     """Shares of the parts of both steps."""
     jax.config.update("jax_num_cpu_devices", 1)
-    return {name: _shares(name, size) for name, size in BATCHES.items()}
+    timed = {name: _shares(name, size) for name, size in BATCHES.items()}
+    return {**timed, f"operations of {LARGE}": _operations(LARGE, LARGE_BATCH)}
+
+
+def _operations(name: str, size: int) -> dict[str, float]:
+    """Shares of the operations of a step, which is traced and never compiled."""
+    changes: dict[str, dict] = {"": {}, "nrcc": {"nrcc": False}, "augmentation": {"views": False}}
+    counts = {
+        part: _steps.operations(_build(_config(name, size, **change), 2 * size))
+        for part, change in changes.items()
+    }
+    whole = counts.pop("")
+    shares = {part: 1 - count / whole for part, count in counts.items()}
+    return {"gflop_per_image": whole / 1e9, **shares, "the rest": 1 - sum(shares.values())}
 
 
 def _shares(name: str, size: int) -> dict[str, float]:
@@ -73,10 +91,15 @@ def _config(name: str, size: int, nrcc: bool = True, views: bool = True) -> Conf
 
 def _prepare(config: ConfigDict) -> tuple[Callable[[], object], TrainingRun]:
     """A step that goes on from its last state, run once, and the run that it is of."""
-    channels = 1 if config.network.name == "small" else 3
-    dataset = _steps.generated(2_048, config.augment.size, False, channels)
-    run = build.build_run(parse_config(config), dataset).training
+    run = _build(config, 2_048)
     return _steps.advancing(run)[0], run
+
+
+def _build(config: ConfigDict, count: int) -> TrainingRun:
+    """The run of a config on generated images."""
+    channels = 1 if config.network.name == "small" else 3
+    dataset = _steps.generated(count, config.augment.size, False, channels)
+    return build.build_run(parse_config(config), dataset).training
 
 
 def _alone(call: Callable[[], object]) -> float:
