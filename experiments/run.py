@@ -65,17 +65,20 @@ def planned(flags: argparse.Namespace) -> list[tuple[Run, int]]:
     return list(found.values())
 
 
-def run_all(flags: argparse.Namespace, command: str) -> int:
+def run_all(
+    flags: argparse.Namespace, command: str, wanted: Sequence[tuple[Run, int]] | None = None
+) -> int:
     """Runs what is not finished; returns how many runs failed.
 
     Args:
         flags: `results`, `runs`, `data`, and what `planned` reads.
         command: for the provenance.
+        wanted: runs and seeds; None: those of the tables in `flags`.
 
     Raises:
         InputError: an argument is invalid, or another runner writes to the file.
     """
-    wanted = planned(flags)
+    wanted = planned(flags) if wanted is None else wanted
     finished, warning = results.read(flags.results)
     if warning:
         print(warning)
