@@ -1,6 +1,8 @@
 """All config keys, with the settings that the papers share. Other configs start from this one.
 
-Durations are strings: "1500 steps" or "200 epochs".
+Durations are strings: "1500 steps" or "200 epochs". A comment says what a key is, and what None
+means where it may be None. The sections `method` and `nrcc` are described in full in
+`cluster_jax/methods`.
 """
 
 from ml_collections import ConfigDict, config_dict
@@ -9,7 +11,7 @@ from ml_collections import ConfigDict, config_dict
 def get_config():
     """The base config."""
     config = ConfigDict()
-    config.seed = 0
+    config.seed = 0  # of all randomness
     config.note = ""  # recorded in results.json, for example how the settings were chosen
     _add_images(config)
     _add_training(config)
@@ -21,173 +23,203 @@ def _add_images(config):
     """Images, augmentation, known classes, earlier stages."""
     config.data = ConfigDict()
     config.data.name = "digits"  # "folder", "arrays", "features", or the name of a TFDS set
-    config.data.dir = config_dict.placeholder(str)
-    config.data.split = config_dict.placeholder(str)
-    config.data.label = "label"  # feature of a TFDS data set with the labels for scoring
-    # None: that of pretrained weights, or the native size
+    config.data.dir = config_dict.placeholder(str)  # folder or file; of TFDS its data directory
+    config.data.split = config_dict.placeholder(str)  # of a TFDS set, "train" or "train+test"
+    config.data.label = "label"  # feature of a TFDS set with the labels for scoring
+    # Side of the square that images are resized to; None: that of pretrained weights, or as it is
     config.data.image_size = config_dict.placeholder(int)
-    config.data.interpolation = "bicubic"  # None: that of pretrained weights
-    config.data.limit = config_dict.placeholder(int)  # None: all images
-    # Their numbers, or a list: "imagenet_10", "imagenet_dogs", "imagenet_50", "imagenet_100",
-    # "imagenet_200", "tiny_imagenet"; None: all
+    config.data.interpolation = "bicubic"  # of the resizing; None: that of pretrained weights
+    config.data.limit = config_dict.placeholder(int)  # images of a random subset; None: all
+    # Numbers of the classes to take, or a list: "imagenet_10", "imagenet_dogs", "imagenet_50",
+    # "imagenet_100", "imagenet_200", "tiny_imagenet"; None: all
     config.data.classes = config_dict.placeholder(object)
-    config.data.cache_mb = 2048.0
+    config.data.cache_mb = 2048.0  # largest set that is kept decoded in memory, in 10^6 bytes
     # What random crops are taken from: the "square" of image_size; "host": the whole image, by the
-    # host, as in the papers, for streamed folders and TFDS sets.
+    # host, as in the papers, for streamed folders and TFDS sets
     config.data.crop = "square"
     config.data.max_corrupt_fraction = 0.05  # largest fraction of unreadable files
 
     config.augment = ConfigDict()
-    config.augment.size = 32  # None: that of pretrained weights
-    # None: those of pretrained weights, or measured on the images
+    config.augment.size = 32  # side of a view in pixels; None: that of pretrained weights
+    # Of each channel; None: that of pretrained weights, or measured on the images
     config.augment.mean = config_dict.placeholder(tuple)
+    # Standard deviation of each channel; None: as for the mean
     config.augment.std = config_dict.placeholder(tuple)
-    config.augment.crop = ConfigDict({"scale": (0.2, 1.0), "ratio": (3 / 4, 4 / 3)})
-    config.augment.flip = 0.5
-    config.augment.jitter = ConfigDict(
-        {"probability": 0.8, "brightness": 0.4, "contrast": 0.4, "saturation": 0.2, "hue": 0.1}
-    )
-    config.augment.grayscale = 0.2
-    config.augment.blur = ConfigDict({"probability": 0.0, "sigma": (0.1, 2.0), "kernel": 9})
+    config.augment.crop = ConfigDict()
+    config.augment.crop.scale = (0.2, 1.0)  # lowest and highest fraction of the area
+    config.augment.crop.ratio = (3 / 4, 4 / 3)  # lowest and highest width / height
+    config.augment.flip = 0.5  # probability of a horizontal flip
+    config.augment.jitter = ConfigDict()
+    config.augment.jitter.probability = 0.8  # of color jitter
+    config.augment.jitter.brightness = 0.4  # largest deviation of its factor from 1
+    config.augment.jitter.contrast = 0.4  # likewise
+    config.augment.jitter.saturation = 0.2  # likewise
+    config.augment.jitter.hue = 0.1  # largest rotation in turns, at most 0.5
+    config.augment.grayscale = 0.2  # probability of a gray view
     # The probability of blur and solarize may be a pair, for views a and b. Flags and overrides
     # accept a pair only if the config has one already; otherwise set it in a config file.
-    config.augment.solarize = ConfigDict({"probability": 0.0, "threshold": 0.5})
-    config.augment.affine = ConfigDict({"rotation": 0.0, "scale": 0.0, "shift": 0.0, "shear": 0.0})
-    config.augment.noise = 0.0
+    config.augment.blur = ConfigDict()
+    config.augment.blur.probability = 0.0  # of Gaussian blur
+    config.augment.blur.sigma = (0.1, 2.0)  # lowest and highest standard deviation in pixels
+    config.augment.blur.kernel = 9  # its size in pixels, odd
+    config.augment.solarize = ConfigDict()
+    config.augment.solarize.probability = 0.0  # of inverting the values above the threshold
+    config.augment.solarize.threshold = 0.5  # on the scale [0, 1]
+    config.augment.affine = ConfigDict()
+    config.augment.affine.rotation = 0.0  # largest angle in radians
+    config.augment.affine.scale = 0.0  # largest deviation of the magnification from 1
+    config.augment.affine.shift = 0.0  # largest translation in pixels
+    config.augment.affine.shear = 0.0  # largest one, y per x
+    config.augment.noise = 0.0  # standard deviation of Gaussian noise, on the scale [0, 1]
 
     # None, or a frozen network that embeds the images; the run trains on its features: a section of
-    # `name`, `width`, `stem` and `weights` as in `network`, and `views`, see configs/ncl_images.py.
+    # `name`, `width`, `stem` and `weights` as in `network`, and `views`, see configs/ncl_images.py
     config.embedder = config_dict.placeholder(ConfigDict)
 
     # Views of features, in place of `augment` where the data are features.
     config.feature_views = ConfigDict()
-    config.feature_views.cached = config_dict.placeholder(int)  # None: all that the data have
-    config.feature_views.neighbors = 10
-    config.feature_views.step = 1.0
-    config.feature_views.noise = 0.0
-    config.feature_views.dropout = 0.0
+    # Stored augmented views to draw from, 0: the features themselves; None: all that there are
+    config.feature_views.cached = config_dict.placeholder(int)
+    config.feature_views.neighbors = 10  # nearest images, one of which is mixed in
+    config.feature_views.step = 1.0  # largest share of that neighbor
+    config.feature_views.noise = 0.0  # standard deviation of Gaussian noise
+    config.feature_views.dropout = 0.0  # probability that a column is set to zero
 
-    # Novel class discovery: number of labeled classes (the first ones), and the images held out for
-    # the test: a TFDS split, or a fraction of every class.
+    # Novel class discovery, and the images held out for its test.
     config.novel = ConfigDict()
-    config.novel.classes = config_dict.placeholder(int)  # None: no labels
-    config.novel.test_split = config_dict.placeholder(str)
-    config.novel.holdout = 0.0
-    config.novel.holdout_seed = 0
-    # Earlier training stages, in order: name -> the sections in which they differ.
+    # Number of known classes, the first ones of data.classes or by name; None: no known classes
+    config.novel.classes = config_dict.placeholder(int)
+    config.novel.test_split = config_dict.placeholder(str)  # TFDS split of the test; None: none
+    config.novel.holdout = 0.0  # fraction of every class that is held out
+    config.novel.holdout_seed = 0  # of the images that are held out
+    # Earlier training stages, in order: name -> the sections in which they differ
     config.stages = ConfigDict()
-    config.init_from = config_dict.placeholder(str)  # workdir of a run: start from its network
+    # Workdir of a run, from whose network to start; None: from the start
+    config.init_from = config_dict.placeholder(str)
 
 
 def _add_training(config):
     """Network, method, NRCC, optimizer, training."""
     config.network = ConfigDict()
+    # "resnet18", "resnet34", "resnet50", "efficientnet_lite0", "small", or "vit_small_patch16" etc.
     config.network.name = "resnet34"
-    config.network.width = 64
-    config.network.stem = "cifar"
-    config.network.projector = ConfigDict({"hidden": 4096, "out": 256})
-    config.network.predictor = ConfigDict({"hidden": 4096, "init_std": 0.01})
+    config.network.width = 64  # channels of the first layer; of a ViT, columns of a token
+    config.network.stem = "cifar"  # or "imagenet", of a ResNet; None for other networks
+    config.network.projector = ConfigDict()
+    config.network.projector.hidden = 4096  # columns of its hidden layer
+    config.network.projector.out = 256  # columns of the projection
+    config.network.predictor = ConfigDict()
+    config.network.predictor.hidden = 4096  # columns of its hidden layer
+    # Standard deviation of its initial weights; None: LeCun's
+    config.network.predictor.init_std = 0.01
     # "efficientnet_lite0", a .safetensors file or "hf:ORG/NAME"; None: random
     config.network.weights = config_dict.placeholder(str)
-    config.network.frozen = config_dict.placeholder(str)  # None: train the whole backbone
-    config.network.norm = "sync"  # "local", "shuffle": groups of `group` images
-    config.network.group = config_dict.placeholder(int)
+    # Last block that is not trained, such as "stage5"; None: the whole backbone is trained
+    config.network.frozen = config_dict.placeholder(str)
+    # BatchNorm over all devices, "sync", or over groups of `group` images, "local" or "shuffle"
+    config.network.norm = "sync"
+    config.network.group = config_dict.placeholder(int)  # None for "sync"
     config.network.dtype = "auto"  # bfloat16 on TPU and GPU, float32 on CPU
 
-    config.method = ConfigDict({"name": "byol", "decay": 0.996, "final_decay": 0.996})
+    config.method = ConfigDict()
+    config.method.name = "byol"  # a file of cluster_jax/methods, whose `Config` has the other keys
+    config.method.decay = 0.996  # of the target network's moving average at the first step
+    config.method.final_decay = 0.996  # the same at the last step
     config.nrcc = nrcc()
 
     config.optimizer = ConfigDict()
-    config.optimizer.name = "sgd"
-    config.optimizer.learning_rate = 0.05
+    config.optimizer.name = "sgd"  # with momentum; or "lars", "adamw"
+    config.optimizer.learning_rate = 0.05  # its peak, for base_batch_size images
+    # The rate is multiplied by train.batch_size / base_batch_size; None: not
     config.optimizer.base_batch_size = 256
-    config.optimizer.weight_decay = 5e-4
-    config.optimizer.momentum = 0.9
-    config.optimizer.predictor_lr_multiplier = 10.0
-    config.optimizer.warmup = "50 epochs"
-    config.optimizer.lr_decay_every = config_dict.placeholder(str)  # None: cosine decay to 0
+    config.optimizer.weight_decay = 5e-4  # coefficient
+    config.optimizer.momentum = 0.9  # of AdamW: beta_1
+    config.optimizer.predictor_lr_multiplier = 10.0  # rate of the predictor, in units of the others
+    config.optimizer.warmup = "50 epochs"  # duration of the linear rise of the rate
+    # Duration between divisions of the rate by ten; None: cosine decay to 0
+    config.optimizer.lr_decay_every = config_dict.placeholder(str)
 
     config.train = ConfigDict()
-    config.train.batch_size = 256
-    config.train.labeled_batch_size = config_dict.placeholder(int)  # None: batches have no labels
-    config.train.duration = "1000 epochs"
-    config.train.log_every = 50
-    config.train.checkpoint_every = 1000
-    config.train.keep_checkpoints = 2
-    config.train.prefetch = 2
+    config.train.batch_size = 256  # images of a step, on all devices together
+    # Images of known classes among them; None: batches have no labels
+    config.train.labeled_batch_size = config_dict.placeholder(int)
+    config.train.duration = "1000 epochs"  # of the training
+    config.train.log_every = 50  # steps between lines of the log
+    config.train.checkpoint_every = 1000  # steps between checkpoints
+    config.train.keep_checkpoints = 2  # number of the latest ones that are kept
+    config.train.prefetch = 2  # batches that are prepared ahead
     config.train.on_collapse = "warn"  # "stop": also ends the training
 
 
 def _add_evaluation(config):
     """Embedding and clustering."""
     config.eval = ConfigDict()
-    config.eval.features = "backbone"
+    config.eval.features = "backbone"  # what is clustered; or "projection"
     # What finds the clusters: the papers' "gridshift", or "tree", as the command `cluster` does:
-    # clusters of smoothed features, a tree of groups, probabilities, and a verdict.
+    # clusters of smoothed features, a tree of groups, probabilities, and a verdict
     config.eval.method = "gridshift"
     config.eval.k = config_dict.placeholder(int)  # number of clusters of the tree; None: found
-    config.eval.batch_size = 512
-    config.eval.reduce = ConfigDict(
-        {
-            "method": "umap",
-            "n_components": 3,
-            "n_neighbors": 10,
-            "min_dist": 0.0,
-            "metric": "cosine",
-        }
-    )
-    config.eval.gridshift = ConfigDict(
-        {"bandwidth": "auto", "stop": "fixed_point", "max_iter": 500}
-    )
-    config.eval.kmeans = ConfigDict(
-        {"k": config_dict.placeholder(int), "n_init": 10, "metric": "euclidean"}
-    )
-    config.eval.knn = (5, 20, 100)
-    config.eval.linear_probe = ConfigDict(
-        {
-            "epochs": 100,
-            "learning_rate": 0.3,
-            "weight_decay": 1e-6,
-            "batch_size": 256,
-            "holdout": 0.2,
-        }
-    )
+    config.eval.batch_size = 512  # images of a forward pass of the embedding
+    # The map, which GridShift clusters; for the tree it is only drawn.
+    config.eval.reduce = ConfigDict()
+    config.eval.reduce.method = "umap"  # or "tsne", "pca", "none"
+    config.eval.reduce.n_components = 3  # its dimensions
+    config.eval.reduce.n_neighbors = 10  # of UMAP; the perplexity of t-SNE
+    config.eval.reduce.min_dist = 0.0  # least distance of points of UMAP
+    config.eval.reduce.metric = "cosine"  # of the features; or "euclidean"
+    config.eval.gridshift = ConfigDict()
+    config.eval.gridshift.bandwidth = "auto"  # or a number, as text: the side of a grid cell
+    config.eval.gridshift.stop = "fixed_point"  # when the shifts end; or the authors' "no_merge"
+    config.eval.gridshift.max_iter = 500  # shifts at most
+    config.eval.kmeans = ConfigDict()
+    # Number of clusters; None: that of the labels, or without labels as found
+    config.eval.kmeans.k = config_dict.placeholder(int)
+    config.eval.kmeans.n_init = 10  # runs, of which the best is kept
+    config.eval.kmeans.metric = "euclidean"  # or "spherical"
+    config.eval.knn = (5, 20, 100)  # numbers of neighbors of the k-NN accuracy
+    # A linear classifier on the frozen features, scored on held-out images.
+    config.eval.linear_probe = ConfigDict()
+    config.eval.linear_probe.epochs = 100  # of its training
+    config.eval.linear_probe.learning_rate = 0.3  # of its training
+    config.eval.linear_probe.weight_decay = 1e-6  # of its training
+    config.eval.linear_probe.batch_size = 256  # images of a step
+    config.eval.linear_probe.holdout = 0.2  # fraction of the images to score on
 
 
 def nrcc():
-    """NRCC's published constants; a weight of 0 turns NRCC off.
+    """NRCC's published constants.
 
     Symbols in (18): friction d1, step_size d2, noise d3, iterations zeta.
     """
-    return ConfigDict(
-        {
-            "weight": 0.1,
-            "temperature": 0.1,
-            "anchor_layer": "projection",
-            "include_own_view": False,
-            "branch": "target",
-            "sampler": "sghmc",
-            "initial_view": "own",
-            "reference": "other_view",
-            "resolution": config_dict.placeholder(int),
-            "potential": "inverse",
-            "sghmc": {
-                "iterations": 1,
-                "step_size": 0.05,
-                "friction": 0.1,
-                "noise": 0.99,
-                "momentum": "new",
-                "clip": 1.0,
-                "normalize_gradient": False,
-            },
-            "hmc": {
-                "iterations": 1,
-                "leapfrog_steps": 1,
-                "step_size": 0.05,
-                "clip": config_dict.placeholder(float),
-                "normalize_gradient": False,
-            },
-            "monte_carlo": {"iterations": 1, "step_size": 0.067},
-            "noise": {"scale": 0.067},
-        }
-    )
+    nrcc = ConfigDict()
+    nrcc.weight = 0.1  # of the regularizer in the loss, lambda; 0 turns NRCC off
+    nrcc.temperature = 0.1  # of the regularizer, tau
+    nrcc.anchor_layer = "projection"  # embeddings that are the anchors; or "prediction"
+    nrcc.include_own_view = False  # whether an image's own sampled view is among its negatives
+    nrcc.branch = "target"  # embeds the sampled view; or "target_predictor", "online"
+    nrcc.sampler = "sghmc"  # of the third view; or "hmc", "monte_carlo", "noise", "augment"
+    nrcc.initial_view = "own"  # what the sampler starts at; or "random", any view of the batch
+    nrcc.reference = "other_view"  # what the potential compares with; or "clean", not augmented
+    # Side in pixels at which the view is sampled; None: that of the network's input
+    nrcc.resolution = config_dict.placeholder(int)
+    nrcc.potential = "inverse"  # (16) of the paper; or "log_inverse_square", its official code
+    nrcc.sghmc = ConfigDict()
+    nrcc.sghmc.iterations = 1  # steps of the sampler
+    nrcc.sghmc.step_size = 0.05  # factor of the gradient
+    nrcc.sghmc.friction = 0.1  # share of the momentum that is lost in a step
+    nrcc.sghmc.noise = 0.99  # factor of the Gaussian noise
+    nrcc.sghmc.momentum = "new"  # which one moves the view: after its update; or "old", before
+    nrcc.sghmc.clip = 1.0  # largest entry of the gradient; None: any
+    nrcc.sghmc.normalize_gradient = False  # whether to scale it to a root mean square of 1
+    nrcc.hmc = ConfigDict()
+    nrcc.hmc.iterations = 1  # proposals of the sampler
+    nrcc.hmc.leapfrog_steps = 1  # steps of a proposal
+    nrcc.hmc.step_size = 0.05  # of a leapfrog step
+    nrcc.hmc.clip = config_dict.placeholder(float)  # largest entry of the gradient; None: any
+    nrcc.hmc.normalize_gradient = False  # whether to scale it to a root mean square of 1
+    nrcc.monte_carlo = ConfigDict()
+    nrcc.monte_carlo.iterations = 1  # proposals of the sampler
+    nrcc.monte_carlo.step_size = 0.067  # standard deviation of a proposal
+    nrcc.noise = ConfigDict()
+    nrcc.noise.scale = 0.067  # standard deviation of the sampler "noise"
+    return nrcc

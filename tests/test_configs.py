@@ -1,6 +1,7 @@
 """Every config that comes with the package can be built, and says what it is."""
 
 import ast
+import itertools
 import pathlib
 import typing
 
@@ -18,6 +19,25 @@ from cluster_jax.pipeline.config import config_json, parse_config
 from tests import toy
 
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / "configs"
+
+
+def test_every_key_of_the_base_config_is_explained():
+    """By a comment behind it, or above it where that is too long."""
+    lines = (FOLDER / "base.py").read_text().splitlines()
+    explained = set()
+    for above, line in itertools.pairwise(lines):
+        key, assigned, _ = line.strip().partition(" = ")
+        if assigned and ("  # " in line or above.strip().startswith("# ")):
+            explained.add(key.removeprefix("config."))
+
+    def keys(config, prefix=""):
+        for name, value in config.items():
+            if isinstance(value, ConfigDict) and len(value):
+                yield from keys(value, f"{prefix}{name}.")
+            else:
+                yield prefix + name
+
+    assert set(keys(load_config("base"))) - explained == set()
 
 
 # Configs of other images for the same step: tracing it takes nearly all the time of a test.
@@ -214,7 +234,7 @@ def test_bandwidth_from_the_command_line_is_a_string(tmp_path):
 
 
 def test_unknown_config_is_named():
-    with pytest.raises(InputError, match=r"nrcc_digits.*got 'nrcc_digitz'"):
+    with pytest.raises(InputError, match=r"got 'nrcc_digitz'; did you mean nrcc_digits"):
         find_config("nrcc_digitz")
 
 
