@@ -71,20 +71,6 @@ def distances_to_centers(x: NDArray, centers: NDArray, labels: NDArray) -> NDArr
     return distances
 
 
-def distances_to_cluster_means(
-    x: NDArray, labels: NDArray, members: NDArray, member_labels: NDArray
-) -> NDArray:
-    """Euclidean distance of each row to the mean of its cluster's members, float64 `[m]`.
-
-    Args:
-        x: `[m, d]`.
-        labels: cluster of each row of `x`, int `[m]`.
-        members: `[n, d]`, the rows that the cluster means are computed from; may be `x` itself.
-        member_labels: cluster of each member, int `[n]`.
-    """
-    return distances_to_centers(x, cluster_means(members, member_labels), labels)
-
-
 def numeric(values: ArrayLike, name: str, largest: float = np.inf) -> NDArray:
     """`values` as a finite array of real numbers `[n, d]`, dtype kept (objects become float64).
 

@@ -319,7 +319,7 @@ def fitted(run: TrainedRun, *, by_kmeans: bool) -> tuple[StoredClusters, int]:
         return stored, len(np.unique(stored.cluster_labels[~stored.outliers]))
     stored = stored._replace(
         cluster_labels=labels,
-        distances=arrays.distances_to_cluster_means(every, codes, every, codes),
+        distances=arrays.distances_to_centers(every, arrays.cluster_means(every, codes), codes),
         outliers=outliers,
         linkage=linkage_of_means(every, labels),
         tree=None,
@@ -525,5 +525,6 @@ def _by_vote(
     """
     neighbors = out_of_sample.neighbors(rows, members, n_neighbors)
     assigned = knn.vote(neighbors, labels).argmax(axis=1)
-    distances = arrays.distances_to_cluster_means(rows, assigned, members, labels)
+    means = arrays.cluster_means(members, labels)
+    distances = arrays.distances_to_centers(rows, means, assigned)
     return Assignment(assigned, distances, neighbors.distances[:, 0] > far)

@@ -205,9 +205,7 @@ def operations(run: TrainingRun) -> float:
     lowered for a CPU, since other backends do not count.
     """
     mesh = mesh_of(jax.devices("cpu")[0])
-    state = jax.eval_shape(
-        lambda: states.initial(run.method, run.optimizer, seed=0, shape=run.shape)
-    )
+    state = build.abstract_state(run._replace(mesh=mesh))
     placed = next(endless(run))
     batch = jax.tree.map(lambda v: jax.ShapeDtypeStruct(v.shape, v.dtype), placed)
     resident = jax.ShapeDtypeStruct(run.dataset.images.shape, jnp.uint8)

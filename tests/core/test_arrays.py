@@ -44,10 +44,11 @@ def test_distances(rows, monkeypatch):
     """To the means of other rows, and block by block."""
     labels, member_labels = np.arange(20) % 2, np.arange(30) % 2
     x, members = rows[:20], rows[20:]
-    distances = arrays.distances_to_cluster_means(x, labels, members, member_labels)
+    means = arrays.cluster_means(members, member_labels)
+    distances = arrays.distances_to_centers(x, means, labels)
     for i in range(20):
         mean = members[member_labels == labels[i]].astype(np.float64).mean(axis=0)
         assert distances[i] == pytest.approx(np.sqrt(((x[i] - mean) ** 2).sum()))
     monkeypatch.setattr(arrays, "_BLOCK", 7 * 3)
-    blocks = arrays.distances_to_cluster_means(x, labels, members, member_labels)
+    blocks = arrays.distances_to_centers(x, means, labels)
     assert (blocks == distances).all()
