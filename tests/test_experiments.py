@@ -1,5 +1,7 @@
 """The experiments: modules import, tables fit the package and the papers, runner and tables."""
 
+import dataclasses
+import gzip
 import importlib
 import json
 import os
@@ -12,8 +14,9 @@ import pytest
 
 from cluster_jax import metrics
 from cluster_jax.core.checks import InputError
+from cluster_jax.core.config import load_config
 from cluster_jax.pipeline.config import parse_config
-from experiments import peers, registry, results, run, table, tables, trained_heads
+from experiments import fashion, peers, registry, results, run, table, tables, trained_heads
 from experiments.kernel_infonce import spectral
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -296,6 +299,40 @@ def test_a_run_without_training_from_command_to_page(tmp_path, monkeypatch, caps
     assert "| spectral clustering, p = 1, q = 0 | 100.0 | - |  |" in text
     assert "Data: a generated graph of 6 clusters of 100 vertices" in text
     assert "Generated data, the same at every scale." in text
+
+
+def test_fashion_mnist_from_its_files_to_the_page(tmp_path, monkeypatch, trained):
+    """Images in the order of the files, one run of each method and seed, a row of each."""
+    monkeypatch.setattr(fashion, "ARRAYS", tmp_path / "arrays" / "all.npz")
+    monkeypatch.setattr(fashion, "reduce", lambda x, **_: x[:, :3])
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (40, 28, 28), np.uint8)
+    labels = np.arange(40, dtype=np.uint8) % 10
+    for part, rows in (("train", slice(0, 30)), ("t10k", slice(30, 40))):
+        for kind, header, values in (("images-idx3", 16, pixels), ("labels-idx1", 8, labels)):
+            with gzip.open(tmp_path / f"{part}-{kind}-ubyte.gz", "wb") as file:
+                file.write(b"h" * header + values[rows].tobytes())
+    out = [f"--results={tmp_path / 'f.jsonl'}", f"--runs={tmp_path}"]
+    assert fashion.main([str(tmp_path), "--seeds=2", *out]) == 0
+    with np.load(fashion.ARRAYS) as arrays:
+        np.testing.assert_array_equal(arrays["images"], pixels)
+        np.testing.assert_array_equal(arrays["labels"], labels)
+    assert trained.made[:2] == [("simclr", 0), ("simclr", 0)]
+    assert len(trained.made) == 2 * len(fashion.METHODS)
+    page = (tmp_path / "f.md").read_text()
+    assert "| NCC | 2 | 0.755 ± 0.007 |" in page
+    assert all(f"| {name} | 2 | " in page for name in (*fashion.PIXELS, *fashion.METHODS))
+
+
+def test_the_runs_of_fashion_mnist_are_valid_configs():
+    config = parse_config(load_config(fashion.CONFIG))
+    for name in fashion.METHODS:
+        built = parse_config(registry.build(fashion.plan(name), 0, "x.npz").to_dict())
+        assert built.augment == config.augment, name
+        assert (built.nrcc.weight > 0) == ("NRCC" in name)
+        if "NRCC" in name:
+            own = dataclasses.replace(built, values={}, name="", data=config.data, eval=config.eval)
+            assert own == dataclasses.replace(config, values={}, name="", note=built.note)
 
 
 def test_several_tables_are_one_page_and_tables_without_a_run_are_left_out(
