@@ -44,8 +44,8 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "Kernel-InfoNCE": ("kernel_infonce_digits", {}),
 }
 PIXELS = ("k-means on pixels", "UMAP + k-means on pixels")
-# Augmentations that were compared, all with flips: silhouettes of k-means on the UMAP map of backbone
-# and projection.
+# Augmentations that were compared, all with flips: silhouettes of k-means on the UMAP map of
+# backbone and projection.
 CANDIDATES = {
     "crops of at least 0.6, jitter 0.6, noise 0.08": (0.580, 0.626),
     "crops of at least 0.3, jitter 0.4": (0.607, 0.535),
