@@ -49,6 +49,11 @@ class Parser(argparse.ArgumentParser):
         if match := re.fullmatch(r"argument (\S+): invalid (int|float) value: (.*)", message):
             flag, kind, value = match.groups()
             message = f"{flag} must be a {'whole ' * (kind == 'int')}number; got {value}"
+        elif match := re.fullmatch(r"argument (\S+): invalid choice: (.*) \((.*)\)", message):
+            flag, value, choices = match.groups()
+            message = f"{flag} must be one of {choices.removeprefix('choose from ')}; got {value}"
+        elif match := re.fullmatch(r"unrecognized arguments: (.*)", message):
+            message = f"arguments must be flags; got {match[1]}: a value with spaces needs quotes"
         raise InputError(f"{message} (see {self.prog} --help)")
 
 

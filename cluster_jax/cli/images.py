@@ -5,6 +5,7 @@ nothing is trained, and subfolders are used only to score.
 """
 
 import pathlib
+import shlex
 import sys
 import webbrowser
 from collections.abc import Mapping, Sequence
@@ -76,7 +77,7 @@ def _conclusion(results: Mapping[str, Any], workdir: pathlib.PurePath) -> str:
         f"\n{groups} in {photos} ({_SURENESS[metrics.get('verdict')]}).\n"
         f"Report: {workdir / 'report.html'}\n"
         "Next: --k=N for another number of groups, --export=DIR for a folder of each, or\n"
-        f"cluster-jax predict --workdir={workdir} --images=NEW for new photos.\n"
+        f"cluster-jax predict --workdir={shlex.quote(str(workdir))} --images=NEW for new photos.\n"
     )
 
 

@@ -6,6 +6,7 @@ A run trains in one or several stages, each of which starts from the network of 
 import contextlib
 import functools
 import itertools
+import shlex
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -112,10 +113,11 @@ def _changes(data: DataConfig, workdir: epath.Path) -> str:
     if not new and not gone:
         return f" with the files of {data.dir}: to cluster them again, choose another --out"
     parts = [f"{n:,} {word}" for n, word in ((new, "new"), (gone, "gone")) if n]
-    place = f"`cluster-jax predict --workdir={workdir} --images={data.dir}` places the new ones, "
+    predict = f"--workdir={shlex.quote(str(workdir))} --images={shlex.quote(data.dir)}"
+    place = f"`cluster-jax predict {predict}` places the new ones, " if new else ""
     return (
-        f", but the files of {data.dir} have changed since, {' and '.join(parts)}: "
-        f"{place if new else ''}another --out clusters them again"
+        f", but the files of {data.dir} have changed since, {' and '.join(parts)}: {place}another "
+        "--out clusters them again"
     )
 
 

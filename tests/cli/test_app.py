@@ -73,7 +73,14 @@ def test_help_of_the_commands_has_one_shape(module, flags, capsys):
         (("predict",), "--workdir, --images"),
         (("predict", "--workdir=w", "--imagse=i"), "no flag --imagse; did you mean --images?"),
         (("predict", "--workdir=w", "--images=i", "--zzz"), "error: there is no flag --zzz (see"),
-        (("cluster", "more", "--features=x.npy"), "more (see cluster-jax cluster --help)"),
+        (
+            ("predict", "--workdir=w", "--images=My", "Photos"),
+            "got Photos: a value with spaces needs",
+        ),
+        (
+            ("cluster", "--features=x", "--method=tre"),
+            "--method must be one of 'tree', 'gridshift'",
+        ),
         (("train", "--workdir=w"), "required: --config (see cluster-jax train --help)"),
     ],
 )

@@ -95,8 +95,8 @@ def test_a_finished_run_compares_the_files_of_the_folder(photos, tmp_path, capsy
         (photos / name).unlink()
     assert said("./my photos") == (
         "run is finished, but the files of my photos have changed since, 1 new and 2 gone: "
-        "`cluster-jax predict --workdir=run --images=my photos` places the new ones, another --out "
-        "clusters them again"
+        "`cluster-jax predict --workdir=run --images='my photos'` places the new ones, another "
+        "--out clusters them again"
     )
     (photos / "new.png").unlink()
     assert "changed since, 2 gone: another --out clusters" in said("my photos")

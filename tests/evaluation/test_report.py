@@ -486,7 +486,7 @@ def test_borderline_images_are_the_least_probable():
     assert {neighbor.id for _, neighbor in second["Borderline"]} == {2}
     said = page_of(data).text
     assert "Borderline images have the lowest probability of their cluster" in said
-    assert "It may be the likelier one: then most neighbors of the image are in it" in said
+    assert "It may be the likelier one: then most neighbors of the image are in that one" in said
     assert "closest on the map to another cluster" in page_of(labeled()).text
 
 
@@ -545,7 +545,7 @@ def test_few_bars_fill_the_plot():
 def test_the_page_says_what_can_be_clicked_and_what_the_line_is():
     said = page_of(labeled(linkage=TREE)).text
     assert "Click an image for a large view." in said
-    assert "the dashed line is where it cuts the tree" in said
+    assert "the dotted line is where it cuts the tree" in said
 
 
 def test_frames_and_captions_belong_to_their_images():

@@ -158,8 +158,10 @@ function drawMap() {
   [pen.textAlign, pen.lineJoin, pen.lineWidth] = ["center", "round", 3];
   [pen.fillStyle, pen.strokeStyle] = themed(["var(--ink)", "var(--paper)"]);
   for (const cluster of named) {
-    const [x, y] = place(cluster.at);
-    const name = cluster.looks_like && named.length <= NAMES_IN_LARGE_TYPE ? `${cluster.id} ${cluster.looks_like}` : cluster.id;
+    const name = cluster.looks_like && named.length <= NAMES_IN_LARGE_TYPE ? `${cluster.id} ${cluster.looks_like}` : String(cluster.id);
+    let [x, y] = place(cluster.at);
+    const half = pen.measureText(name).width / 2 + 4;
+    if (x > 0 && x < plot.clientWidth) x = Math.max(half, Math.min(x, plot.clientWidth - half)); // not cut off at the edge
     pen.strokeText(name, x, y - 4);
     pen.fillText(name, x, y - 4);
   }
