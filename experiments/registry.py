@@ -1,13 +1,11 @@
 """Which runs make which table of the papers, and what the papers print in it.
 
 The rows and printed numbers are data in `experiments/PAPER/tables.txt`; what each row trains is in
-`tables.py` beside it, with settings from `settings.ini`. This module turns a table and a scale into
-runs.
+`variants.ini` beside it. This module turns a table and a scale into runs.
 """
 
 import ast
 import configparser
-import importlib
 import pathlib
 import re
 from collections.abc import Mapping
@@ -18,6 +16,7 @@ from ml_collections import ConfigDict
 from cluster_jax.core import config as configs
 from cluster_jax.core.checks import InputError
 
+FOLDER = pathlib.Path(__file__).parent
 PAPERS = ("nrcc", "ncc", "cueco", "kernel_infonce", "ncl")
 SCALES = {
     "digits": (
@@ -127,14 +126,36 @@ class Table(NamedTuple):
     protocol: str
 
 
-def settings(paper: str) -> dict[str, dict[str, Any]]:
-    """Name -> changes of a config, see `Run`, in `PAPER/settings.ini`; values are as in Python."""
-    file = configparser.ConfigParser(delimiters="=", interpolation=None)
-    file.read_string((pathlib.Path(__file__).parent / paper / "settings.ini").read_text())
-    return {
-        name: {key: ast.literal_eval(value) for key, value in file[name].items()}
-        for name in file.sections()
-    }
+def parse_variants(text: str) -> dict[str, Variant]:
+    """Name -> variant, from the sections of an INI file.
+
+    A section may start from an earlier one, `like = NAME`. Its other lines are fields of `Variant`
+    or dotted keys of a config, whose values are as in Python: a key that begins with `small.` or
+    `large.` is of that field, another of `changes`. A section with `each = VALUE, VALUE` is one
+    for each value, which takes the place of every `*`.
+    """
+    file, found = configparser.ConfigParser(delimiters="=", interpolation=None), {}
+    file.read_string(text)
+    for section in file.sections():
+        for each in file.get(section, "each", fallback="*").split(", "):
+            lines = {key: value.replace("*", each) for key, value in file[section].items()}
+            lines.pop("each", None)
+            made = found[lines.pop("like")] if "like" in lines else Variant()
+            for key, line in lines.items():
+                value, (field, _, rest) = ast.literal_eval(line), key.partition(".")
+                if key in Variant._fields:
+                    made = made._replace(**{key: value})
+                elif field in ("small", "large"):
+                    made = made._replace(**{field: {**getattr(made, field), rest: value}})
+                else:
+                    made = made._replace(changes={**made.changes, key: value})
+            found[section.replace("*", each)] = made
+    return found
+
+
+def variants(paper: str) -> dict[str, Variant]:
+    """Name -> what the rows of a paper train, from `PAPER/variants.ini`."""
+    return parse_variants((FOLDER / paper / "variants.ini").read_text())
 
 
 def parse(text: str, variants: Mapping[str, Variant]) -> dict[str, Table]:
@@ -189,9 +210,7 @@ def tables(paper: str) -> dict[str, Table]:
     """
     if paper not in PAPERS:
         raise InputError(f"paper must be one of {', '.join(PAPERS)}; got {paper!r}")
-    made = importlib.import_module(f"experiments.{paper}.tables")
-    text = pathlib.Path(made.__file__).with_suffix(".txt").read_text()
-    return parse(text, made.VARIANTS)
+    return parse((FOLDER / paper / "tables.txt").read_text(), variants(paper))
 
 
 def table(paper: str, number: str) -> Table:
@@ -247,7 +266,7 @@ def _run(variant: Variant, data: str, scale: str) -> tuple[Run | None, str]:
     is_ncl, changes = config.startswith("ncl"), {**variant.changes, **variant.small}
     if scale == "digits":
         return Run(config, changes, steps=1.0 if is_ncl else 1 / 3), ""
-    reduced = settings("ncl")["cpu"] if is_ncl else {"data.limit": 5_000}
+    reduced = variants("ncl")["cpu"].changes if is_ncl else {"data.limit": 5_000}
     steps = 1.0 if is_ncl else 4 / 15
     return Run(config, {**reduced, **changes}, variant.full, steps), ""
 

@@ -62,6 +62,29 @@ def test_every_run_is_a_valid_config(scale):
         parse_config(registry.build(chosen, 0, "DIR").to_dict())
 
 
+def test_variants_start_from_earlier_ones_and_are_swept():
+    text = """
+    [one]
+    digits = "ncc_digits"
+    network.width = 8
+    small.nrcc.weight = 0.5
+    [two *]
+    each = 1, 2
+    like = one
+    network.width = 1*
+    small.train.duration = "* epochs"
+    large.network.name = None
+    """
+    found = registry.parse_variants("\n".join(map(str.strip, text.splitlines())))
+    assert found.keys() == {"one", "two 1", "two 2"}
+    one = registry.Variant("ncc_digits", "", {"network.width": 8}, {"nrcc.weight": 0.5})
+    assert found["one"] == one
+    small = {"nrcc.weight": 0.5, "train.duration": "2 epochs"}
+    assert found["two 2"] == one._replace(
+        changes={"network.width": 12}, small=small, large={"network.name": None}
+    )
+
+
 def test_scales_change_what_they_say():
     row = registry.table("ncc", "4").rows[-1]
     small, cpu, full = (

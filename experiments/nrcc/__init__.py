@@ -1,1 +1,0 @@
-"""NRCC: runs and tables."""
