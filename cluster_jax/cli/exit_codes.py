@@ -98,10 +98,12 @@ def _logged() -> Iterator[None]:
     handler.setFormatter(logging.Formatter("warning: %(message)s"))
     logger = absl.logging.get_absl_logger()
     logger.addHandler(handler)
+    logger.propagate = False  # Else a handler of another package prints it once more.
     try:
         yield
     finally:
         logger.removeHandler(handler)
+        logger.propagate = True
 
 
 def _exit(sentence: str, code: int) -> NoReturn:

@@ -133,11 +133,13 @@ def test_warnings_are_a_line(capsys):
     assert warnings.showwarning is show
 
 
-def test_what_is_logged_is_a_line(capsys):
+def test_what_is_logged_is_a_line(capsys, caplog):
     with exit_codes.handle_errors():
         absl.logging.warning("%d files cannot be read", 2)
     assert capsys.readouterr().err == "warning: 2 files cannot be read\n"
-    assert not absl.logging.get_absl_logger().handlers
+    assert not caplog.text, "of the root logger"
+    logger = absl.logging.get_absl_logger()
+    assert (logger.handlers, logger.propagate) == ([], True)
 
 
 def test_help_and_bad_input_load_no_jax():
