@@ -13,7 +13,7 @@ from PIL import Image
 
 from cluster_jax.evaluation import assignments, report_map
 from cluster_jax.evaluation.report import render
-from tests.evaluation.test_report import CLUSTERS, NAMES, changed, labeled, repeated
+from tests.evaluation.test_report import CLUSTERS, NAMES, changed, labeled, repeated, smooth_tree
 
 NAMES_OF_BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 CHROMIUM = next(filter(None, map(shutil.which, NAMES_OF_BROWSERS)), None)
@@ -143,6 +143,30 @@ def test_hover_and_large_view(tmp_path):
     assert found["selected"] == "3 images selected"
     assert found["point"] == [str(in_order(data, 4)[0]), names[4][0]]
     assert found["open"]
+
+
+def test_a_likelier_runner_up_is_explained_and_names_are_shown(tmp_path):
+    steps = """
+      found.facts = ["0", "67"].map((point) => {
+        document.querySelector(`[data-point="${point}"]`).click();
+        return $("view-facts").innerText;
+      });
+      found.title = $("view-cluster-title").textContent;
+      found.choices = [...$("move").options].map((option) => [option.value, option.text]);
+      found.groups = $("tree-groups").innerText;
+    """
+    data = smooth_tree({"verdict": "clear", "gap": 0.4})
+    data.results["suggested_names"] = {"2": ["goldfish", "tench"]}
+    found = run(tmp_path, data, steps)
+    doubted, sure = found["facts"]
+    why = "most of its neighbors are there, but it is nearer to the center of its own cluster"
+    assert "Probability 0.400, of cluster 1 0.600" in doubted
+    assert why in doubted
+    assert why not in sure
+    assert "Cluster 2 (goldfish)" in sure
+    assert found["title"].startswith("Cluster 2 (goldfish), 3 images")
+    assert found["choices"][1:] == [["0", "0"], ["1", "1"], ["2", "2 (goldfish)"]]
+    assert "2 (goldfish)" in found["groups"]
 
 
 def test_nearest_images_are_nearest_on_the_map(tmp_path):
