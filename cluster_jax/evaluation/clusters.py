@@ -240,7 +240,9 @@ def with_map(found: Clustering, features: NDArray, *, seed: int, **options: Any)
     """
     model = found.tree
     assert model is not None
-    found = found._replace(isolation=isolation(features, model.metric, model.sample_))
+    # A quarter of a sample suffices: all of it would take a third of the time of 200,000 rows.
+    compared = model.sample_[:: 1 if len(model.sample_) == len(features) else 4]
+    found = found._replace(isolation=isolation(features, model.metric, compared))
     smooth = model.smoother_.smooth
     if smooth.shape[1] <= MAP_COLUMNS or options["method"] == "none":
         return found._replace(points=model.smooth_rows(features))

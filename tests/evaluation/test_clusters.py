@@ -264,6 +264,9 @@ def test_rows_outside_the_sample_lie_among_their_neighbors(monkeypatch):
     means = np.stack([result.points[labels == c].mean(axis=0) for c in range(3)])
     nearest = np.linalg.norm(result.points[:, None] - means, axis=-1).argmin(axis=1)
     np.testing.assert_array_equal(nearest, labels)
+    voters = result.tree.sample_[::4]
+    wanted = clusters.isolation(x, result.tree.metric, voters)
+    np.testing.assert_array_equal(result.isolation, wanted)
 
 
 def test_blocks_do_not_show(monkeypatch):
