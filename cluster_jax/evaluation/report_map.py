@@ -129,7 +129,13 @@ def principal_components(points: NDArray) -> NDArray:
 
 
 def _name_position(coordinates: NDArray) -> list[float]:
-    """Where a cluster's name is written: above its upper end, but not its outermost points."""
+    """Where a cluster's name is written: above the upper end of most of its points.
+
+    Points beyond three times the median distance from the median do not count: a few that lie
+    among another cluster would take the name there.
+    """
+    distances = np.linalg.norm(coordinates - np.median(coordinates, axis=0), axis=1)
+    coordinates = coordinates[distances <= 3 * np.median(distances)]
     edge, top = np.quantile(coordinates[:, 1], (0.85, 0.95))
     position = np.median(coordinates[coordinates[:, 1] >= edge], axis=0)
     position[1] = top

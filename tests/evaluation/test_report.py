@@ -765,6 +765,18 @@ def test_map_shows_the_principal_components():
     assert chart["noun"] == "image"
 
 
+def test_names_on_the_map_are_at_most_of_their_points():
+    clusters = np.repeat([0, 1], 40)
+    points = np.random.default_rng(0).normal(size=(80, 3)).astype(np.float32)
+    points[:, 0] += np.repeat([-20, 20], 40)  # the map's first axis
+    points[[*range(4), *range(44, 80)], 1] += 10  # a tenth of 0 is up, a tenth of 1 is down
+    chart = page_of(changed(make(clusters), points=points)).record["map"]
+    axes = np.stack([unpack(axis) for axis in chart["axes"]], 1)
+    for cluster, of_one in zip(chart["clusters"], np.split(axes, 2), strict=True):
+        distances = np.linalg.norm(of_one - cluster["at"], axis=1)
+        assert np.median(distances) < 5, "not at the few that are away"
+
+
 def test_large_sets_are_sampled(monkeypatch):
     monkeypatch.setattr(report_map, "MAX_POINTS", 20_000)
     rng = np.random.default_rng(0)
