@@ -169,6 +169,18 @@ def test_a_likelier_runner_up_is_explained_and_names_are_shown(tmp_path):
     assert "2 (goldfish)" in found["groups"]
 
 
+def test_long_names_stay_below_their_pictures(tmp_path):
+    steps = """
+      found.names = [...document.querySelectorAll(".strip small:last-child")]
+        .map((name) => [name.textContent, name.scrollWidth <= name.clientWidth]);
+    """
+    data = smooth_tree({"verdict": "clear", "gap": 0.4})
+    names = {"0": ["honeycomb"], "1": ["hippopotamus"], "2": ["spider web"]}
+    data.results["suggested_names"] = names
+    found = run(tmp_path, data, steps)
+    assert found["names"] == [[names[key][0], True] for key in "012"]
+
+
 def test_nearest_images_are_nearest_on_the_map(tmp_path):
     data = labeled(sources=sources(), dimensions=2)
     steps = """
