@@ -200,10 +200,17 @@ def describe(
 
 def _title(config: RunConfig) -> str:
     """Name of the folder or file of the images, and of the config if it trains; else the latter."""
-    if config.data.dir is None or config.data.name not in ("folder", "arrays", "features"):
+    name = _name_of_files(config)
+    if name is None:
         return config.name
-    name = epath.Path(str(workdirs.normalized(config.data.dir))).resolve().name
     return f"{name}, {config.name}" if build.trains(config) else name
+
+
+def _name_of_files(config: RunConfig) -> str | None:
+    """Name of the user's own folder or file of images; None for a data set that has a name."""
+    if config.data.dir is None or config.data.name not in ("folder", "arrays", "features"):
+        return None
+    return epath.Path(str(workdirs.normalized(config.data.dir))).resolve().name
 
 
 def write(workdir: epath.Path, outputs: Outputs) -> None:
@@ -350,12 +357,13 @@ def print_start(
     """Prints the images, the work and the devices of a run."""
     config, dataset, _ = inputs
     noun = "rows" if dataset.shown is None else "images"
+    name = _name_of_files(config) or dataset.name
     work = f"embedded by {config.network.name}, which is not trained,"
     if trainings:
         lengths = " + ".join(f"{stage.training.total_steps:,}" for stage in trainings)
         work = f"{lengths} steps of {config.train.batch_size} {noun}"
     say(
-        f"{dataset.size:,} {noun} of {dataset.name}, {work} on {jax.device_count()} x "
+        f"{dataset.size:,} {noun} of {name}, {work} on {jax.device_count()} x "
         f"{jax.devices()[0].device_kind}" + ("" if workdir is None else f"\nworkdir {workdir}")
     )
     print_skipped(len(dataset.skipped))

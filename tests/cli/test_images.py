@@ -42,6 +42,7 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, monkeypatc
     assert results["metrics"]["tree"]["n_clusters"] == 3
     assert results["provenance"]["number_of_clusters"]["tree"] == "given"
     said = capsys.readouterr().out
+    assert said.startswith("48 images of my photos, embedded by efficientnet_lite0,")
     assert "\n3 groups in 48 photos (the number asked for).\n" in said
     assert f"\nReport: {out}/report.html\n" in said
     assert f"--workdir={out} " in said
