@@ -74,7 +74,8 @@ print(f"new rows of unknown classes: {is_novel.mean():.2f} get a novel one")
 #
 # For a folder of photos, `ImageClusterer(n_clusters=5).fit("photos", y)` embeds with the pretrained
 # network first; `y` is in the order of the sorted paths. From the shell, with one folder per class
-# of which the first five by name are known:
+# of which the first five by name are known (`novel.classes`), and the others are sorted into five
+# novel classes (`method.classes`):
 #
 # ```bash
 # cluster-jax train --config=ncl_images --config.data.dir=DIR \
