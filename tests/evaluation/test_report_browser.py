@@ -169,16 +169,21 @@ def test_a_likelier_runner_up_is_explained_and_names_are_shown(tmp_path):
     assert "2 (goldfish)" in found["groups"]
 
 
-def test_long_names_stay_below_their_pictures(tmp_path):
+def test_long_names_do_not_run_into_the_next_ones(tmp_path):
     steps = """
-      found.names = [...document.querySelectorAll(".strip small:last-child")]
-        .map((name) => [name.textContent, name.scrollWidth <= name.clientWidth]);
+      const names = [...document.querySelectorAll(".strip small:last-child")];
+      found.names = names.map((name) => [name.textContent, name.scrollWidth <= name.clientWidth]);
+      const boxes = names.map((name) => name.getBoundingClientRect());
+      found.apart = boxes[0].right < boxes[1].left && boxes[1].right < boxes[2].left;
+      found.lines = Math.round(boxes[0].height / 15.6);  // 12 px x 1.3
     """
     data = smooth_tree({"verdict": "clear", "gap": 0.4})
-    names = {"0": ["honeycomb"], "1": ["hippopotamus"], "2": ["spider web"]}
+    names = {"0": ["honeycomb"], "1": ["Staffordshire bullterrier"], "2": ["spider web"]}
     data.results["suggested_names"] = names
     found = run(tmp_path, data, steps)
     assert found["names"] == [[names[key][0], True] for key in "012"]
+    assert found["apart"]
+    assert found["lines"] == 1, "the gap takes the last letter of honeycomb"
 
 
 def test_nearest_images_are_nearest_on_the_map(tmp_path):
