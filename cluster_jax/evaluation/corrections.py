@@ -31,12 +31,14 @@ class Corrected(NamedTuple):
         rows: int64 `[n]`, which of its rows are in clusters: those of unlabeled images, all without
             novel class discovery.
         labels: int64 `[n]`, their clusters.
+        outliers: bool `[n]`, those of the run whose cluster was not corrected.
         summary: how many were corrected, in words.
     """
 
     csv: str
     rows: NDArray
     labels: NDArray
+    outliers: NDArray
     summary: str
 
 
@@ -93,7 +95,8 @@ def apply(table: Table, files: Sequence[epath.PathLike]) -> Corrected:
     csv = assignments.to_csv({**cells, "corrected": is_changed})
     n_lost = list(changed.values()).count(str(NO_CLUSTER))
     text = f"{len(changed) - n_lost:,} moved, {n_lost:,} in no cluster ({NO_CLUSTER})"
-    return Corrected(csv, np.array(rows), np.array(after, np.int64), text)
+    outliers = np.array([corrected[i].get("outlier") == "1" for i in rows])
+    return Corrected(csv, np.array(rows), np.array(after, np.int64), outliers, text)
 
 
 def report_data(
@@ -121,9 +124,10 @@ def report_data(
     else:
         metrics[summary.shown(metrics)] = scores
     features = known.get("features", points)
-    means, outliers = arrays.cluster_means(features, codes), np.zeros(len(codes), bool)
+    means = arrays.cluster_means(features, codes)
     distances = arrays.distances_to_centers(features, means, codes)
-    clustering = Clustering(scores, points, means, corrected.labels, distances, outliers)
+    labels, outliers = corrected.labels, corrected.outliers
+    clustering = Clustering(scores, points, means, labels, distances, outliers)
     if "isolation" in table.titles:
         isolation = np.array([float(row["isolation"]) for row in rows])
         clustering = clustering._replace(isolation=isolation)

@@ -52,6 +52,14 @@ def test_moved_and_lost_images(tmp_path):
     assert table == images(outlier=["0", "1", "1", "0"], map_x=["1", "2", "3", "4"])
 
 
+def test_outliers_of_the_run_stay_outliers_unless_they_are_moved(tmp_path):
+    """Else small clusters would count as clusters in the headline of the corrected report."""
+    table = images(outlier=["0", "1", "1", "0"], map_x=["1", "2", "3", "4"])
+    found = corrections.apply(table, [saved(tmp_path, (NAMES[2], "4", "move", "0"))])
+    data = corrections.report_data(table, found, {"metrics": {"tree": {}}}, "run")
+    assert data.clustering.outliers.tolist() == [False, True, False, False]
+
+
 def test_later_corrections_follow_earlier_ones(tmp_path):
     first = saved(tmp_path, ("a.png", "0", "wrong", ""), ("d.png", "0", "move", "4"))
     second = saved(tmp_path, ("a.png", "-1", "move", "4"), ("d.png", "4", "move", "0"), name="2")
