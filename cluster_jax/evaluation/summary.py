@@ -126,7 +126,7 @@ def run_table(results: Mapping[str, Any]) -> str:
     sentences = [verdict(found, noun)]
     sentences += [f"watch: {finding['text']}" for finding in results.get("watch", ())]
     if discovery:
-        entries["discovery"] = {**discovery, "novel": None}
+        entries["discovery"] = {**discovery, "novel": None, "undecided": None}  # said by `doubt`
         reason = doubt(discovery)
         sentences += [reason and f"{reason}: the clusters may be better than its classes"]
     if "cluster_sizes" in found:

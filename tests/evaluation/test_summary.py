@@ -84,3 +84,14 @@ def test_what_is_found_by_the_tree():
     assert " ".join(tree.split()).startswith("Tree (k found) 6 and 1 small 0.250")
     assert outliers.split() == ["Outliers", "3"]
     assert "form one cluster" in sentence
+
+
+@pytest.mark.parametrize("undecided", [False, True])
+def test_whether_the_novel_head_is_undecided_is_said_in_words(undecided):
+    found = {"n_clusters": 2, "n_large": 2, "n_classes": 2, "verdict": "clear", "outliers": 0}
+    novel = {"n_clusters": 2, "acc": 0.5, "nmi": 0.5, "ari": 0.5, "ami": 0.5}
+    discovery = {"novel_classes": 2, "confidence": 0.6, "undecided": undecided, "novel": novel}
+    results = {"metrics": {"tree": found, "discovery": discovery}, "provenance": {}}
+    text = summary.run_table(results)
+    assert text.count("undecided") == undecided
+    assert "the novel head is undecided" in text or not undecided
