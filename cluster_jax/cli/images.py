@@ -23,6 +23,7 @@ _SURENESS = {
     "one cluster": "no split separates the photos clearly",
     None: "the number asked for",
 }
+_NAMED = 8  # suggested names that are printed
 # Keys of the config -> the arguments of this command that set them, which errors name.
 _ARGUMENTS = {"data.dir": "PHOTOS", "eval.k": "--k"}
 
@@ -66,19 +67,26 @@ def _check_photos(photos: str, others: Sequence[str]) -> None:
 
 
 def _conclusion(results: Mapping[str, Any], workdir: pathlib.PurePath) -> str:
-    """The number of groups and its certainty, the path of the report, and the next commands."""
+    """The groups and their certainty, the path of the report, and the next commands."""
     from cluster_jax.evaluation import summary
 
     method = summary.shown(results["metrics"])
     metrics = results["metrics"][method]
     groups = summary.groups(*summary.tally(metrics), "group")
     photos = summary.count(results["provenance"]["images_scored"], "photo")
-    return (
-        f"\n{groups} in {photos} ({_SURENESS[metrics.get('verdict')]}).\n"
-        f"Report: {workdir / 'report.html'}\n"
-        "Next: --k=N for another number of groups, --export=DIR for a folder of each, or\n"
-        f"cluster-jax predict --workdir={shlex.quote(str(workdir))} --images=NEW for new photos.\n"
-    )
+    lines = [f"{groups} in {photos} ({_SURENESS[metrics.get('verdict')]})."]
+    suggested = results.get("suggested_names") or {}
+    if names := list(dict.fromkeys(near[0] for near in suggested.values())):
+        more = f", and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+        lines.append(f"They look like {', '.join(names[:_NAMED])}{more}.")
+    if copies := (results.get("duplicates") or {}).get("groups"):
+        lines.append(f"{summary.count(copies, 'group')} of near-duplicates.")
+    lines += [
+        f"Report: {workdir / 'report.html'}",
+        "Next: --k=N for another number of groups, --export=DIR for a folder of each, or",
+        f"cluster-jax predict --workdir={shlex.quote(str(workdir))} --images=NEW for new photos.",
+    ]
+    return "\n" + "\n".join(lines) + "\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

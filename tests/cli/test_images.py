@@ -2,6 +2,7 @@
 
 import csv
 import json
+import pathlib
 import shutil
 
 import numpy as np
@@ -30,6 +31,25 @@ def photos(tmp_path):
     for i, pixels in enumerate(toy.images(48, channels=3)[0]):
         Image.fromarray(pixels).save(folder / f"{i:02}.png")
     return folder
+
+
+def test_the_conclusion_names_groups_and_counts_copies():
+    names = {str(i): [name, "other"] for i, name in enumerate("abcdefghija")}
+    results = {
+        "metrics": {"tree": {"n_clusters": 11, "n_large": 11, "verdict": "clear"}},
+        "provenance": {"images_scored": 90, "number_of_clusters": {"tree": "found"}},
+        "suggested_names": names,
+        "duplicates": {"groups": 2},
+    }
+    said = images._conclusion(results, pathlib.PurePath("out"))
+    assert "11 groups in 90 photos (clearly apart).\n" in said
+    assert "They look like a, b, c, d, e, f, g, h, and 2 more.\n2 groups of near-dup" in said
+    results |= {"suggested_names": {"0": ["a"], "1": ["b"]}, "duplicates": None}
+    said = images._conclusion(results, pathlib.PurePath("out"))
+    assert "(clearly apart).\nThey look like a, b.\nReport: out/report.html\n" in said
+    assert "look like" not in images._conclusion(
+        results | {"suggested_names": None}, pathlib.PurePath("out")
+    )
 
 
 def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, monkeypatch):
