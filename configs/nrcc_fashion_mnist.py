@@ -3,7 +3,7 @@
     python -m cluster_jax.main --config=configs/nrcc_fashion_mnist.py --config.data.dir=DIR
 
 DIR holds the TFDS set `fashion_mnist`; --config.data.name=arrays takes an .npz file of `images` and
-`labels` instead. Training takes about five minutes on one CPU core. No paper uses this data set;
+`labels` instead. Training took five to eight minutes on one CPU core. No paper uses this data set;
 for results see experiments/fashion.md.
 
 No setting was chosen by labels of this set. Network, temperature, lambda and optimizer are those of
