@@ -184,7 +184,8 @@ def _check_value(name: str, value: Any, hint: Any) -> None:
                 _check_value(name, item, element)
     parts = [part for part in choices if _is_type(value, part)]
     if not parts:
-        raise InputError(f"{name} must be {_in_words(hint)}; got {value!r}")
+        remedy = f" (give --config.{name}=VALUE)" if value is None and "." in name else ""
+        raise InputError(f"{name} must be {_in_words(hint)}; got {value!r}{remedy}")
     if is_section(type(value)):
         check_values(name, value)
     for part in parts:

@@ -119,7 +119,11 @@ def made(tmp_path, case):
             "method.threshold must be a number or None; got",
         ),
         ("ncl", {"method.alpha": None}, "method.alpha must be a number; got None"),
-        ("ncl", {"method.neighbors": None}, "method.neighbors must be a whole number; got None"),
+        (
+            "ncl",
+            {"method.neighbors": None},
+            "method.neighbors must be a whole number; got None (give --config.method.neighbors",
+        ),
         ("ncl", {"method.hng.mixing": (0.5, "x")}, "method.hng.mixing must be a number; got 'x'"),
         ("ncl", {"method.weights": dict.fromkeys(NO_TERM, 0.0)}, "one of method.weights must be"),
         ("ncl", {"network.norm": "local", "network.group": 4}, "network.norm must be 'sync' for"),
