@@ -107,11 +107,11 @@ def _correct(flags: argparse.Namespace) -> str:
 
 
 def _known(workdir: Any, corrected: Any, names: Sequence[str]) -> dict[str, Any]:
-    """What the report of a run of images shows beside its table: images, labels, and features."""
+    """What the report of a run of images shows beside its table: images, labels, copies, ..."""
     from cluster_jax.clustering.tree import linkage_of_means
     from cluster_jax.data import splits
     from cluster_jax.data.images import select
-    from cluster_jax.evaluation import assignments
+    from cluster_jax.evaluation import assignments, duplicates
     from cluster_jax.pipeline import inference
 
     run = inference.read(workdir)
@@ -123,8 +123,16 @@ def _known(workdir: Any, corrected: Any, names: Sequence[str]) -> dict[str, Any]
             f"the images of {workdir} must be as they were to make its report again; got other "
             "ones: restore them"
         )
+    copies = None
+    if dataset.shown is not None:
+        repeated = duplicates.find(dataset.shown.fetch, run.all_features)
+        rows = run.clusters.unlabeled_rows
+        if repeated.n_groups:
+            copies = duplicates.Shown(repeated, dataset.shown.fetch, dataset.sources, rows)
     dataset = select(dataset, corrected.rows)
     return {
+        "duplicates": copies,
+        "skipped": dataset.skipped,
         "linkage": linkage,
         "features": run.features,
         "fetch_images": None if dataset.shown is None else dataset.shown.fetch,

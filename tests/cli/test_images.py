@@ -55,6 +55,8 @@ def test_the_conclusion_names_groups_and_counts_copies():
 def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, monkeypatch):
     opened = []
     monkeypatch.setattr(images.webbrowser, "open", opened.append)
+    shutil.copy(photos / "00.png", photos / "copy.png")
+    (photos / "text.png").write_text("no image")
     out, linked = tmp_path / "out", tmp_path / "linked"
     images.main([str(photos), f"--out={out}", "--k=3", f"--export={linked}", "--open", *QUICK])
     results = json.loads((out / "results.json").read_text())
@@ -62,13 +64,13 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, monkeypatc
     assert results["metrics"]["tree"]["n_clusters"] == 3
     assert results["provenance"]["number_of_clusters"]["tree"] == "given"
     said = capsys.readouterr().out
-    assert said.startswith("48 images of my photos, embedded by efficientnet_lite0,")
-    assert "\n3 groups in 48 photos (the number asked for).\n" in said
+    assert said.startswith("49 images of my photos, embedded by efficientnet_lite0,")
+    assert "\n3 groups in 49 photos (the number asked for).\n" in said
     assert f"\nReport: {out}/report.html\n" in said
     assert f"--workdir={out} " in said
     assert opened == [(out / "report.html").as_uri()]
     assert len([*linked.iterdir()]) == 3
-    assert len([*linked.glob("*/*.png")]) == 48
+    assert len([*linked.glob("*/*.png")]) == 49
     # What is corrected in its report is written into a folder of its own.
     assert "replaced" not in said
     assert "<title>my photos</title>" in (out / "report.html").read_text()
@@ -82,9 +84,10 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, monkeypatc
     assert said.startswith("corrected    1 moved, 0 in no cluster (-1)\n")
     assert f"report       {out}/corrected/report.html" in said
     page = (out / "corrected" / "report.html").read_text()
-    assert "Found 3 clusters in 48 images." in page
+    assert "Found 3 clusters in 49 images." in page
     assert page.count('<img class="picture') > 20
-    assert 'id="tree"' in page
+    for section in ("tree", "duplicates", "skipped"):
+        assert f'id="{section}"' in page
     new = list(csv.DictReader((out / "corrected" / "assignments.csv").read_text().splitlines()))
     assert (new[0]["image"], new[0]["cluster"], new[0]["corrected"]) == ("00.png", to, "1")
     # Another number of groups replaces the results, and says so.
