@@ -57,13 +57,13 @@ class Parser(argparse.ArgumentParser):
         raise InputError(f"{message} (see {self.prog} --help)")
 
 
-def check_output(path: str, *, may_be_folder: bool = False) -> None:
+def check_output(path: str, *, flag: str = "--out", may_be_folder: bool = False) -> None:
     """Raises an `InputError` unless a file to write is in a folder that exists, and no folder."""
     file = epath.Path(path).expanduser()
     if "://" not in path and not file.parent.is_dir():
-        raise InputError(f"--out must be a file in a folder that exists; got {path}")
+        raise InputError(f"{flag} must be a file in a folder that exists; got {path}")
     if file.is_dir() and not may_be_folder:
-        raise InputError(f"--out must be a file; got the folder {path}")
+        raise InputError(f"{flag} must be a file; got the folder {path}")
 
 
 def config_parser(command: str, description: str | None, example: str) -> Parser:

@@ -84,7 +84,8 @@ def _conclusion(results: Mapping[str, Any], workdir: pathlib.PurePath) -> str:
     lines += [
         f"Report: {workdir / 'report.html'}",
         "Next: --k=N for another number of groups, --export=DIR for a folder of each, or",
-        f"cluster-jax predict --workdir={shlex.quote(str(workdir))} --images=NEW for new photos.",
+        f"cluster-jax predict --workdir={shlex.quote(str(workdir))} --images=NEW --report=new.html "
+        "for new photos.",
     ]
     return "\n" + "\n".join(lines) + "\n"
 

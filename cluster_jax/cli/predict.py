@@ -23,6 +23,8 @@ def _parser() -> Parser:
     add("--images", required=True, metavar="PATH", help=images)
     table = "table to write (default: predictions.csv in the workdir)"
     add("--out", metavar="FILE", help=table)
+    page = "page to write: new images beside typical ones of their clusters"
+    add("--report", metavar="FILE", help=page)
     add(
         "--export", metavar="DIR", help="new folder for links to the images, one folder per cluster"
     )
@@ -39,5 +41,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
         devices.join()
         logging.set_verbosity(logging.WARNING)
         out = flags.out or epath.Path(flags.workdir).expanduser() / "predictions.csv"
-        text = predictions.predict(flags.workdir, flags.images, out, flags.export)
+        text = predictions.predict(flags.workdir, flags.images, out, flags.export, flags.report)
         sys.stdout.write("" if text is None else f"{text}\n")

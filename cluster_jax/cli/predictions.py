@@ -4,19 +4,22 @@
 """
 
 import collections
+import contextlib
 import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import numpy as np
 from etils import epath
+from numpy.typing import NDArray
 
 from cluster_jax.cli.flags import check_output
 from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import datasets
-from cluster_jax.evaluation import assignments, summary
+from cluster_jax.data import datasets, splits
+from cluster_jax.evaluation import assignments, placement, summary
+from cluster_jax.evaluation.report_data import clusters_by_size
 from cluster_jax.pipeline import embed, export, inference
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.embed import Batch, Parts
@@ -28,6 +31,7 @@ def predict(
     images: epath.PathLike,
     out: epath.PathLike,
     folder: epath.PathLike | None = None,
+    page: epath.PathLike | None = None,
 ) -> str | None:
     """Assigns images to the clusters of a finished run and writes the table.
 
@@ -36,20 +40,25 @@ def predict(
         images: folder, image file, `.npy` or `.npz`; of a run on features `.npy`, `.npz` or `.csv`.
         out: the table to write.
         folder: new folder for links to the images, one folder per cluster or class; or None.
+        page: file for a page of the images in their clusters, see `evaluation.placement`; or None.
 
     Returns:
         A summary for the terminal; of several processes, of which each assigns a share of the
         images, the first alone writes the table, and the others return None.
 
     Raises:
-        InputError: the run, the images, `out` or `folder` cannot be used; nothing was written.
+        InputError: the run, the images, `out`, `folder` or `page` cannot be used; nothing was
+            written.
     """
     run = inference.read(workdir)
     out, path = epath.Path(out).expanduser(), epath.Path(images).expanduser()
     check_output(str(out))
-    if folder is not None:
+    if folder is not None or page is not None:
         export.check_has_images(run.config.data.name)
+    if folder is not None:
         export.check(folder, path if path.is_dir() else None)
+    if page is not None:
+        check_output(str(page), flag="--report")
     made = _assign(run, images, out)
     if made is None:
         return None
@@ -68,8 +77,13 @@ def predict(
         raise InputError(f"--out must be a writable file; got {out} ({error})") from error
     Parts(out, "").remove()
     text = describe(run, skipped, assignment, out)
+    load = functools.partial(datasets.load_new, images, run.config.data, run.images["shape"])
+    if page is not None:
+        title = f"{path.name}, in the clusters of {epath.Path(workdir).name}"
+        made_page = _page(title, run, assignment, sources, load().fetch)
+        io.write(page, made_page.encode("utf-8", "backslashreplace"))
+        text += f"\nreport       {page}"
     if folder is not None:
-        load = functools.partial(datasets.load_new, images, run.config.data, run.images["shape"])
         root = path if path.is_dir() else path.parent
         count = export.write(folder, assignment.labels, root, sources, load)
         text += f"\nexported     {count:,} folders to {folder}"
@@ -91,19 +105,52 @@ def describe(
         lines.append(f"{name} {_images(sizes[label], 8)}")
     if len(order) > limit:
         lines.append(f"and {len(order) - limit} more of at most {_images(sizes[order[limit]])}")
-    groups = summary.count(len(order), "class", "classes")
+    return "\n".join([*lines, f"{_fact(run, assignment)}.", f"predictions  {out}"])
+
+
+def _fact(run: TrainedRun, assignment: Assignment) -> str:
+    """How many images were assigned to how many clusters or classes; no full stop."""
+    used = np.unique(assignment.labels).tolist()
+    groups = summary.count(len(used), "class", "classes")
     if run.known is None:
         # A cluster counts if it has training images that are not outliers.
         counted = set(run.clusters.cluster_labels[~run.clusters.outliers].tolist())
-        n_large = len(counted.intersection(order))
-        groups = summary.groups(n_large, len(order) - n_large, "cluster")
-    count, novel = len(assignment.labels), int(assignment.is_novel.sum())
-    lines += [
-        f"Assigned {_images(count)} to {groups}; {novel:,} {'is' if novel == 1 else 'are'} "
-        "unlike all training images.",
-        f"predictions  {out}",
-    ]
-    return "\n".join(lines)
+        n_large = len(counted.intersection(used))
+        groups = summary.groups(n_large, len(used) - n_large, "cluster")
+    novel = int(assignment.is_novel.sum())
+    verb = "is" if novel == 1 else "are"
+    text = f"Assigned {_images(len(assignment.labels))} to {groups}; {novel:,} {verb} unlike all"
+    return f"{text} training images"
+
+
+def _page(
+    title: str,
+    run: TrainedRun,
+    assignment: Assignment,
+    sources: Sequence[str] | None,
+    fetch: Callable[[NDArray], NDArray],
+) -> str:
+    """The page of new images, beside those of the run if these are still where they were."""
+    dataset, typical = None, {}
+    with contextlib.suppress(InputError):
+        dataset, _ = splits.load(run.config.data, run.config.novel)
+        if dataset.sources != inference.files(run):
+            dataset = None
+    if run.known is None:
+        suggested, stored = run.results.get("suggested_names") or {}, run.clusters
+        for cluster in clusters_by_size(stored.cluster_labels, stored.distances, suggested):
+            shown = cluster.members[: placement.N_TYPICAL]
+            own = None if dataset is None else dataset.fetch(shown)
+            typical[cluster.id] = f"Cluster {cluster.title}", own
+    return placement.page(
+        title,
+        _fact(run, assignment),
+        assignment.labels,
+        assignment.is_novel,
+        sources or [f"image {i}" for i in range(len(assignment.labels))],
+        fetch,
+        typical,
+    )
 
 
 def _images(count: int, width: int = 0) -> str:

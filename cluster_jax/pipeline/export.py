@@ -27,7 +27,7 @@ _MAX_NAME = 60
 def check_has_images(data_name: str) -> None:
     """Raises an `InputError` if a run's data are features, of which there are no images."""
     if data_name == "features":
-        raise InputError("what is exported must be images; got a run on features")
+        raise InputError("what is exported or shown must be images; got a run on features")
 
 
 def check(

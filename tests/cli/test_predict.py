@@ -1,8 +1,10 @@
 """New images in the clusters of a finished run: the command, its table and what it refuses."""
 
+import collections
 import csv
 import dataclasses
 import pathlib
+import re
 import shutil
 from io import StringIO
 
@@ -15,6 +17,7 @@ from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import datasets
+from cluster_jax.evaluation import placement
 from cluster_jax.pipeline import embed, inference
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline import workdir as workdirs
@@ -342,3 +345,47 @@ def test_small_clusters_are_counted_apart(trained):
 )
 def test_mistyped_flags(capsys, flags, message):
     assert message in _refused(capsys, *flags)
+
+
+def test_a_page_of_new_images(trained, tmp_path, capsys):
+    workdir, _ = trained
+    np.save(tmp_path / "x.npy", toy.images(12, seed=5)[0])
+    flags = [f"--workdir={workdir}", f"--images={tmp_path}/x.npy", f"--out={tmp_path}/p.csv"]
+    predict.main([*flags, f"--report={tmp_path}/alone.html"])
+    said = capsys.readouterr().out
+    assert said.endswith(f"report       {tmp_path}/alone.html\n")
+    rows, page = _table(tmp_path / "p.csv"), (tmp_path / "alone.html").read_text()
+    sizes = collections.Counter(row["cluster"] for row in rows)
+    assert "<h1>12 new images</h1>" in page
+    assert re.search(r"<p class=\"lede\">(Assigned 12 .*)</p>", page)[1] in said
+    assert page.count("<section") == len(sizes)
+    for cluster, size in sizes.items():
+        assert re.search(rf">Cluster {cluster}</h2>\n<p>{size} new image", page)
+    assert page.count("data:image") == 12
+    assert page.count('class="odd"') == sum(int(row["is_novel"]) for row in rows)
+    # With the images of the run.
+    file = toy.file(workdir.parent, 90)
+    try:
+        predict.main([*flags, f"--report={tmp_path}/page.html"])
+    finally:
+        file.unlink()
+    page = (tmp_path / "page.html").read_text()
+    assert page.count("Typical of the cluster") == len(sizes)
+    assert page.count("data:image") > 12 + len(sizes)
+    assert "--report must be a file in a folder that exists; got" in _refused(
+        capsys, *flags, f"--report={tmp_path}/none/page.html"
+    )
+
+
+def test_images_unlike_the_run_come_last_and_classes_have_their_names():
+    images = np.arange(90, dtype=np.uint8).reshape(90, 1, 1, 1)
+    labels = np.array(["cat"] * 80 + ["novel 1"] * 10)
+    names = [f"{i}.png" for i in range(90)]
+    page = placement.page("x", "A fact", labels, np.arange(90) == 0, names, images.__getitem__, {})
+    assert page.index(">cat</h2>") < page.index(">novel 1</h2>")
+    assert "80 new images, 60 shown." in page
+    assert '"1.png"' in page
+    assert '"0.png"' not in page, "the only one that is unlike the run is beyond those shown"
+    few = placement.page("x", "", labels[:9], np.arange(9) < 2, names, images.__getitem__, {})
+    assert few.index('"8.png"') < few.index('"0.png"') < few.index('"1.png"')
+    assert few.count('class="odd"') == 2
