@@ -295,9 +295,13 @@ def test_levels_and_probabilities_of_the_tree():
         i = int(re.match(r"image (\d+)", image.get("alt"))[1])
         assert f"probability {data.clustering.membership.probabilities[i]:.3f}" in image.get("alt")
     check_links(page)
-    page = page_of(smooth_tree({"verdict": "clear", "gap": 0.4}, fetch_images=None))
-    assert "The clusters are clear: they are far better separated" in page.text
-    assert "No clear answer" not in page.text
+    data = smooth_tree({"verdict": "clear", "gap": 0.4}, fetch_images=None)
+    for steps in (0, 4):
+        data.results["provenance"]["steps"] = steps
+        page = page_of(data)
+        assert "The clusters are clear: they are far better separated" in page.text
+        assert ("A training drives its own images apart" in page.text) == (steps > 0)
+        assert "No clear answer" not in page.text
     novel = smooth_tree({"verdict": "no clear answer", "gap": 0.17}, membership=None)
     scores = {"n_clusters": 3, **NO_SCORES}
     novel.results["metrics"]["discovery"] = {"novel": scores, "novel_classes": 3}
