@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from absl import logging
 
 from cluster_jax.cli import exit_codes, flags
-from cluster_jax.cli.flags import Parser, check_output
+from cluster_jax.cli.flags import Parser, output_file
 from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
 
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise InputError(
                 f"--out must be the path of an .npz file or of a folder to write; got {given.out}"
             )
-        check_output(given.out, may_be_folder=True)
+        output_file(given.out, may_be_folder=True)
         checks.whole("--views", given.views, 0)
         config, _ = flags.read_config(given.config, overrides)
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from cluster_jax.cli import exit_codes
-from cluster_jax.cli.flags import Parser, check_output
+from cluster_jax.cli.flags import Parser, output_file
 from cluster_jax.core.checks import InputError
 
 # What the file runs on, in the words of `jax.export`.
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point; `arguments` are those of the process by default."""
     with exit_codes.handle_errors():
         flags = _parser().parse_args(arguments)
-        check_output(flags.out)
+        out = output_file(flags.out)
         import jax
         import jax.numpy as jnp
         from jax import export
@@ -54,11 +54,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
             )
         unit_rows = jax.jit(lambda images: ops.l2_normalize(encode(images)))
         exported = export.export(unit_rows, platforms=_PLATFORMS)(images)
-        io.write(flags.out, bytes(exported.serialize()))
+        io.write(out, bytes(exported.serialize()))
         columns = exported.out_avals[0].shape[1]
         interpolation = run.config.data.interpolation
         sys.stdout.write(
-            f"encoder      {flags.out}\n"
+            f"encoder      {out}\n"
             f"input        uint8 [b, {height}, {width}, {channels}]: short side resized "
             f"({interpolation}), central square\n"
             f"output       float32 [b, {columns}], unit rows\n"

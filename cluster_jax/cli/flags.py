@@ -57,13 +57,20 @@ class Parser(argparse.ArgumentParser):
         raise InputError(f"{message} (see {self.prog} --help)")
 
 
-def check_output(path: str, *, flag: str = "--out", may_be_folder: bool = False) -> None:
-    """Raises an `InputError` unless a file to write is in a folder that exists, and no folder."""
+def output_file(
+    path: epath.PathLike, *, flag: str = "--out", may_be_folder: bool = False
+) -> epath.Path:
+    """The file to write at `path`, whose `~` is expanded.
+
+    Raises:
+        InputError: its folder does not exist, or it is a folder.
+    """
     file = epath.Path(path).expanduser()
-    if "://" not in path and not file.parent.is_dir():
+    if "://" not in str(path) and not file.parent.is_dir():
         raise InputError(f"{flag} must be a file in a folder that exists; got {path}")
     if file.is_dir() and not may_be_folder:
         raise InputError(f"{flag} must be a file; got the folder {path}")
+    return file
 
 
 def config_parser(command: str, description: str | None, example: str) -> Parser:

@@ -5,6 +5,7 @@
 
 import collections
 import contextlib
+import dataclasses
 import functools
 import json
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ import numpy as np
 from etils import epath
 from numpy.typing import NDArray
 
-from cluster_jax.cli.flags import check_output
+from cluster_jax.cli.flags import output_file
 from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import datasets, splits
@@ -51,14 +52,14 @@ def predict(
             written.
     """
     run = inference.read(workdir)
-    out, path = epath.Path(out).expanduser(), epath.Path(images).expanduser()
-    check_output(str(out))
+    out, path = output_file(out), epath.Path(images).expanduser()
     if folder is not None or page is not None:
         export.check_has_images(run.config.data.name)
     if folder is not None:
         export.check(folder, path if path.is_dir() else None)
-    if page is not None:
-        check_output(str(page), flag="--report")
+    page = None if page is None else output_file(page, flag="--report")
+    if page == out:
+        raise InputError(f"--report must be another file than the table; got {page}")
     made = _assign(run, images, out)
     if made is None:
         return None
@@ -80,7 +81,7 @@ def predict(
     load = functools.partial(datasets.load_new, images, run.config.data, run.images["shape"])
     if page is not None:
         title = f"{path.name}, in the clusters of {epath.Path(workdir).name}"
-        made_page = _page(title, run, assignment, sources, load().fetch)
+        made_page = _page(title, run, assignment, sources, load(share=range).fetch)
         io.write(page, made_page.encode("utf-8", "backslashreplace"))
         text += f"\nreport       {page}"
     if folder is not None:
@@ -133,7 +134,8 @@ def _page(
     """The page of new images, beside those of the run if these are still where they were."""
     dataset, typical = None, {}
     with contextlib.suppress(InputError):
-        dataset, _ = splits.load(run.config.data, run.config.novel)
+        data = dataclasses.replace(run.config.data, cache_mb=0.0)  # few images are shown
+        dataset, _ = splits.load(data, run.config.novel)
         if dataset.sources != inference.files(run):
             dataset = None
     if run.known is None:

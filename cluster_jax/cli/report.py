@@ -13,7 +13,7 @@ from typing import Any
 from etils import epath
 
 from cluster_jax.cli import exit_codes
-from cluster_jax.cli.flags import Parser, check_output
+from cluster_jax.cli.flags import Parser, output_file
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.pipeline import workdir as workdirs
@@ -59,24 +59,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _compare(flags: argparse.Namespace) -> str:
     """Writes the file of a comparison; returns what is printed."""
-    if flags.out is not None:
-        check_output(flags.out)
+    out = None if flags.out is None else output_file(flags.out)
     from cluster_jax.evaluation import comparison
     from cluster_jax.pipeline import inference
 
     compared = comparison.compare(comparison.read(flags.before), comparison.read(flags.after))
     text = comparison.describe(compared)
-    if flags.out is None:
+    if out is None:
         return text
-    if flags.out.endswith(".html"):
+    if out.suffix == ".html":
         config = epath.Path(flags.after).expanduser() / workdirs.CONFIG
         data = workdirs.read_values(config).get("data", {}) if config.exists() else {}
         folder = inference.image_folder(data.get("name", ""), data.get("dir"))
         page = comparison.page(compared, flags.before, flags.after, folder)
-        io.write(flags.out, page.encode("utf-8", "backslashreplace"))
+        io.write(out, page.encode("utf-8", "backslashreplace"))
     else:
-        io.write(flags.out, comparison.moves_csv(compared))
-    return f"{text}\n\nmoved images {flags.out}"
+        io.write(out, comparison.moves_csv(compared))
+    return f"{text}\n\nmoved images {out}"
 
 
 def _correct(flags: argparse.Namespace) -> str:

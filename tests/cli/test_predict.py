@@ -347,11 +347,12 @@ def test_mistyped_flags(capsys, flags, message):
     assert message in _refused(capsys, *flags)
 
 
-def test_a_page_of_new_images(trained, tmp_path, capsys):
+def test_a_page_of_new_images(trained, tmp_path, capsys, monkeypatch):
     workdir, _ = trained
     np.save(tmp_path / "x.npy", toy.images(12, seed=5)[0])
     flags = [f"--workdir={workdir}", f"--images={tmp_path}/x.npy", f"--out={tmp_path}/p.csv"]
-    predict.main([*flags, f"--report={tmp_path}/alone.html"])
+    monkeypatch.setenv("HOME", str(tmp_path))
+    predict.main([*flags, "--report=~/alone.html"])
     said = capsys.readouterr().out
     assert said.endswith(f"report       {tmp_path}/alone.html\n")
     rows, page = _table(tmp_path / "p.csv"), (tmp_path / "alone.html").read_text()
@@ -374,6 +375,9 @@ def test_a_page_of_new_images(trained, tmp_path, capsys):
     assert page.count("data:image") > 12 + len(sizes)
     assert "--report must be a file in a folder that exists; got" in _refused(
         capsys, *flags, f"--report={tmp_path}/none/page.html"
+    )
+    assert "--report must be another file than the table; got" in _refused(
+        capsys, *flags, f"--report={tmp_path}/p.csv"
     )
 
 

@@ -64,7 +64,7 @@ def test_one_folder(tmp_path, capsys):
         assert re.search(wanted.replace("(", r"\("), capsys.readouterr().err)
 
 
-def test_the_page(tmp_path, capsys):
+def test_the_page(tmp_path, capsys, monkeypatch):
     evil = '<script>alert(1)</script> "&.png'
     odd = "caf\udce9 #1.png"
     folder = tmp_path / "photos"
@@ -74,7 +74,8 @@ def test_the_page(tmp_path, capsys):
     config = {"data": {"name": "folder", "dir": str(folder)}}
     (tmp_path / "after" / "config.json").write_text(json.dumps(config))
     out = tmp_path / "moved.html"
-    command.main([before, after, f"--out={out}"])
+    monkeypatch.setenv("HOME", str(tmp_path))
+    command.main([before, after, "--out=~/moved.html"])
     assert f"moved images {out}" in capsys.readouterr().out
     page = out.read_text()
     assert "<script" not in page
