@@ -136,7 +136,7 @@ def _page(
     with contextlib.suppress(InputError):
         data = dataclasses.replace(run.config.data, cache_mb=0.0)  # few images are shown
         dataset, _ = splits.load(data, run.config.novel)
-        if dataset.sources != inference.files(run):
+        if (dataset.size, dataset.sources) != (run.images["size"], inference.files(run)):
             dataset = None
     if run.known is None:
         suggested, stored = run.results.get("suggested_names") or {}, run.clusters
