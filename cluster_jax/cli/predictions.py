@@ -5,7 +5,6 @@
 
 import collections
 import contextlib
-import dataclasses
 import functools
 import json
 from collections.abc import Callable, Sequence
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from cluster_jax.cli.flags import output_file
 from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import datasets, splits
+from cluster_jax.data import datasets
 from cluster_jax.evaluation import assignments, placement, summary
 from cluster_jax.evaluation.report_data import clusters_by_size
 from cluster_jax.pipeline import embed, export, inference
@@ -134,10 +133,7 @@ def _page(
     """The page of new images, beside those of the run if these are still where they were."""
     dataset, typical = None, {}
     with contextlib.suppress(InputError):
-        data = dataclasses.replace(run.config.data, cache_mb=0.0)  # few images are shown
-        dataset, _ = splits.load(data, run.config.novel)
-        if (dataset.size, dataset.sources) != (run.images["size"], inference.files(run)):
-            dataset = None
+        dataset = inference.training_images(run)
     if run.known is None:
         suggested, stored = run.results.get("suggested_names") or {}, run.clusters
         for cluster in clusters_by_size(stored.cluster_labels, stored.distances, suggested):

@@ -90,9 +90,9 @@ def _correct(flags: argparse.Namespace) -> str:
     if results is None:
         raise InputError(f"the run in {workdir} must be finished to be corrected; got no results")
     out = export.check(flags.out or workdir / "corrected")
-    known: dict[str, Any] = {}
-    if (workdir / workdirs.CLUSTERS).exists():
-        known = _known(workdir, corrected, [row[table.name] for row in table.rows])
+    has_images = (workdir / workdirs.CLUSTERS).exists()
+    names = [assignments.unescaped(row[table.name]) for row in table.rows]
+    known = _known(workdir, corrected, names) if has_images else {}
     data = corrections.report_data(table, corrected, results, workdir.name, **known)
     out.mkdir(parents=True, exist_ok=True)
     io.write(out / workdirs.ASSIGNMENTS, corrected.csv)
@@ -108,19 +108,17 @@ def _correct(flags: argparse.Namespace) -> str:
 def _known(workdir: Any, corrected: Any, names: Sequence[str]) -> dict[str, Any]:
     """What the report of a run of images shows beside its table: images, labels, copies, ..."""
     from cluster_jax.clustering.tree import linkage_of_means
-    from cluster_jax.data import splits
     from cluster_jax.data.images import select
-    from cluster_jax.evaluation import assignments, duplicates
+    from cluster_jax.evaluation import duplicates
     from cluster_jax.pipeline import inference
 
     run = inference.read(workdir)
     linkage = linkage_of_means(run.features, corrected.labels)
-    dataset, _ = splits.load(run.config.data, run.config.novel)
-    sources = dataset.sources or tuple(map(str, range(dataset.size)))
-    if list(sources) != [assignments.unescaped(name) for name in names]:
+    dataset = inference.training_images(run)
+    if [*(dataset.sources or map(str, range(dataset.size)))] != names:
         raise InputError(
-            f"the images of {workdir} must be as they were to make its report again; got other "
-            "ones: restore them"
+            f"assignments.csv in {workdir} must have the images of the run in their order; got "
+            "others: run the command of the run again"
         )
     copies = None
     if dataset.shown is not None:

@@ -21,7 +21,8 @@ from cluster_jax.clustering.smooth import Smoother
 from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.core import arrays, io, ops
 from cluster_jax.core.checks import InputError
-from cluster_jax.data.datasets import Dataset
+from cluster_jax.data import splits
+from cluster_jax.data.images import Dataset, select, without
 from cluster_jax.evaluation import discovery
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.pipeline import build
@@ -258,6 +259,30 @@ def files(run: TrainedRun) -> tuple[str, ...] | None:
     if sources is None and run.config.data.name == "folder":
         raise workdirs.older_version(str(run.workdir))
     return None if sources is None else tuple(sources.tolist())
+
+
+def training_images(run: TrainedRun) -> Dataset:
+    """The readable training images of a run, in its order; `skipped` are the unreadable files.
+
+    Files that have come since are left out.
+
+    Raises:
+        InputError: the images cannot be loaded, or some are missing.
+    """
+    # Few are shown, so that none is cached.
+    dataset, _ = splits.load(dataclasses.replace(run.config.data, cache_mb=0.0), run.config.novel)
+    names, unreadable = files(run), run.clusters.skipped
+    if names is not None and dataset.sources is not None:
+        known = {*names, *_given(unreadable).tolist()}
+        rows = [i for i, name in enumerate(dataset.sources) if name in known]
+        dataset = select(dataset, np.array(rows, np.int64))
+        dataset = without(dataset, ~np.isin(np.array(dataset.sources), names))
+    if (dataset.size, dataset.sources) != (len(run.all_features), names):
+        raise InputError(
+            f"the images of {run.workdir} must be as they were to be shown again; got others: "
+            "restore them"
+        )
+    return dataset
 
 
 def image_folder(name: str, folder: str | None) -> str | None:

@@ -58,13 +58,14 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, monkeypatc
     shutil.copy(photos / "00.png", photos / "copy.png")
     (photos / "text.png").write_text("no image")
     out, linked = tmp_path / "out", tmp_path / "linked"
-    images.main([str(photos), f"--out={out}", "--k=3", f"--export={linked}", "--open", *QUICK])
+    streamed = (*QUICK, "--config.data.cache_mb=0")
+    images.main([str(photos), f"--out={out}", "--k=3", f"--export={linked}", "--open", *streamed])
     results = json.loads((out / "results.json").read_text())
     assert results["config"]["seed"] == 0
     assert results["metrics"]["tree"]["n_clusters"] == 3
     assert results["provenance"]["number_of_clusters"]["tree"] == "given"
     said = capsys.readouterr().out
-    assert said.startswith("49 images of my photos, embedded by efficientnet_lite0,")
+    assert said.startswith("50 images of my photos, embedded by efficientnet_lite0,")
     assert "\n3 groups in 49 photos (the number asked for).\n" in said
     assert f"\nReport: {out}/report.html\n" in said
     assert f"--workdir={out} " in said
@@ -79,6 +80,7 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, monkeypatc
     corrections = tmp_path / "corrections.csv"
     change = f"00.png,{rows[0]['cluster']},move,{to}\n"
     corrections.write_text("image,cluster,correction,to\n" + change)
+    shutil.copy(photos / "01.png", photos / "000.png")  # came later, and is in no table
     report.main([str(out), f"--corrections={corrections}"])
     said = capsys.readouterr().out
     assert said.startswith("corrected    1 moved, 0 in no cluster (-1)\n")
@@ -90,15 +92,23 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, monkeypatc
         assert f'id="{section}"' in page
     new = list(csv.DictReader((out / "corrected" / "assignments.csv").read_text().splitlines()))
     assert (new[0]["image"], new[0]["cluster"], new[0]["corrected"]) == ("00.png", to, "1")
+    (photos / "000.png").unlink()
+    table = (out / "assignments.csv").read_text()
+    first, *others = table.splitlines()
+    (out / "assignments.csv").write_text("\n".join([first, *others[::-1], ""]))
+    with pytest.raises(SystemExit):
+        report.main([str(out), f"--corrections={corrections}", f"--out={tmp_path / 'again'}"])
+    assert "must have the images of the run in their order; got" in capsys.readouterr().err
+    (out / "assignments.csv").write_text(table)
     # Another number of groups replaces the results, and says so.
-    images.main([str(photos), f"--out={out}", "--k=2", *QUICK])
+    images.main([str(photos), f"--out={out}", "--k=2", *streamed])
     said = capsys.readouterr().out
     assert f"the results in {out} had eval.k = 3, not 2: they are replaced\n" in said
     assert json.loads((out / "results.json").read_text())["metrics"]["tree"]["n_clusters"] == 2
     (photos / "00.png").unlink()
     with pytest.raises(SystemExit):
         report.main([str(out), f"--corrections={corrections}", f"--out={tmp_path / 'again'}"])
-    assert "must be as they were to make its report again" in capsys.readouterr().err
+    assert "must be as they were to be shown again; got others" in capsys.readouterr().err
 
 
 def test_a_finished_run_compares_the_files_of_the_folder(photos, tmp_path, capsys, monkeypatch):
