@@ -45,7 +45,8 @@ def page(
         name, images = typical.get(label, (label, None))
         own = [] if images is None else _uris(images.__getitem__, np.arange(len(images)))
         groups.append((name, size, own, [(names[i], uri, bool(is_novel[i])) for i, uri in new]))
-    return pages.fill("placement.html", title=title, fact=fact, groups=groups)
+    pixelated = thumbnails.is_small(fetch(np.arange(1))[0])
+    return pages.fill("placement.html", title=title, fact=fact, groups=groups, pixelated=pixelated)
 
 
 def _uris(fetch: Fetch, indices: NDArray) -> list[str]:
