@@ -188,14 +188,16 @@ def find(dir: str | None) -> tuple[epath.Path, list[str], tuple[tuple[str, int],
         found = f"; other files: {describe_ignored(ignored)}" if ignored else ""
         must = f"data.dir must hold files of type {', '.join(e[1:] for e in images.EXTENSIONS)}"
         raise ValueError(f"{must}; got no image file in {root} or its subfolders{found}")
-    return root, sorted(paths), ignored
+    paths.sort()
+    return root, paths, ignored
 
 
 def _labels(files: Sequence[str]) -> tuple[np.ndarray | None, tuple[str, ...] | None]:
     """First-level subfolder of each file as int32, and their sorted names, or None twice."""
-    folders = [file.split("/", 1)[0] for file in files if "/" in file]
-    names = tuple(sorted(set(folders)))
-    if len(folders) < len(files) or len(names) < 2:
+    # One string for each name, not for each of a million files.
+    names = tuple(sorted({file.split("/", 1)[0] for file in files if "/" in file}))
+    if len(names) < 2 or not all("/" in file for file in files):
         return None, None
     number = {name: i for i, name in enumerate(names)}
-    return np.array([number[folder] for folder in folders], np.int32), names
+    codes = (number[file.split("/", 1)[0]] for file in files)
+    return np.fromiter(codes, np.int32, len(files)), names
