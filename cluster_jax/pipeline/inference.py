@@ -19,7 +19,7 @@ from cluster_jax.clustering import knn, out_of_sample, smooth_tree
 from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.clustering.smooth import Smoother
 from cluster_jax.clustering.tree import linkage_of_means
-from cluster_jax.core import arrays, io, ops
+from cluster_jax.core import arrays, checks, io, ops
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import splits
 from cluster_jax.data.images import Dataset, select, without
@@ -269,8 +269,10 @@ def training_images(run: TrainedRun) -> Dataset:
     Raises:
         InputError: the images cannot be loaded, or some are missing.
     """
-    # Few are shown, so that none is cached.
-    dataset, _ = splits.load(dataclasses.replace(run.config.data, cache_mb=0.0), run.config.novel)
+    data = dataclasses.replace(run.config.data, cache_mb=0.0)  # few are shown
+    words = {"data.dir": "the folder of the run"}
+    with checks.named(words), checks.input_errors(ValueError, OSError):
+        dataset, _ = splits.load(data, run.config.novel)
     names, unreadable = files(run), run.clusters.skipped
     if names is not None and dataset.sources is not None:
         known = {*names, *_given(unreadable).tolist()}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cluster_jax.cli import cluster, images, report
+from cluster_jax.cli import cluster, images, predict, report
 from cluster_jax.core.config import load_config
 from cluster_jax.pipeline import workdir as workdirs
 from tests import toy
@@ -109,6 +109,19 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, monkeypatc
     with pytest.raises(SystemExit):
         report.main([str(out), f"--corrections={corrections}", f"--out={tmp_path / 'again'}"])
     assert "must be as they were to be shown again; got others" in capsys.readouterr().err
+    # Nor without any; what `predict` shows of new images is then all that there is.
+    photos.rename(tmp_path / "moved")
+    again = [str(out), f"--corrections={corrections}", f"--out={tmp_path / 'again'}"]
+    with pytest.raises(SystemExit) as stop:
+        report.main(again)
+    assert stop.value.code == 2
+    assert (
+        "the folder of the run must be an existing folder of images; got" in capsys.readouterr().err
+    )
+    page = tmp_path / "new.html"
+    predict.main([f"--workdir={out}", f"--images={tmp_path / 'moved'}", f"--report={page}"])
+    assert "<h1>48 new images</h1>" in page.read_text()
+    assert "Typical of the cluster" not in page.read_text()
 
 
 def test_a_finished_run_compares_the_files_of_the_folder(photos, tmp_path, capsys, monkeypatch):
