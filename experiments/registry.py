@@ -27,7 +27,7 @@ SCALES = {
     "cpu": (
         "the first 5,000 images of the paper's set (NCL: 10,000), with the augmentation of its "
         "config; network, method, and optimizer of the digits config, which is a network of three "
-        "convolutions instead of a ResNet; 400 steps (102,400 images seen; NCL: 8, 50 and 40 "
+        "convolutions instead of a ResNet; 200 steps (51,200 images seen; NCL: 8, 50 and 40 "
         "epochs)"
     ),
     "full": "the paper's setting, see the docstring of each config for what it leaves open",
@@ -267,7 +267,7 @@ def _run(variant: Variant, data: str, scale: str) -> tuple[Run | None, str]:
     if scale == "digits":
         return Run(config, changes, steps=1.0 if is_ncl else 1 / 3), ""
     reduced = variants("ncl")["cpu"].changes if is_ncl else {"data.limit": 5_000}
-    steps = 1.0 if is_ncl else 4 / 15
+    steps = 1.0 if is_ncl else 2 / 15
     return Run(config, {**reduced, **changes}, variant.full, steps), ""
 
 
