@@ -2,7 +2,8 @@
 
 The table has the image, its cluster, the distance to its center (with GridShift in bandwidths), and
 is_novel, whether the image is unlike all training images. After novel class discovery, the class
-(the name of a known one, or for example "novel 2") replaces cluster and distance.
+(the name of a known one, or for example "novel 2") replaces cluster and distance. Names that
+were given to clusters in a corrected report are in the column cluster_name.
 """
 
 import sys

@@ -7,7 +7,7 @@ import collections
 import contextlib
 import functools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import jax
 import numpy as np
@@ -18,8 +18,7 @@ from cluster_jax.cli.flags import output_file
 from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import datasets
-from cluster_jax.evaluation import assignments, placement, summary
-from cluster_jax.evaluation.report_data import clusters_by_size
+from cluster_jax.evaluation import assignments, placement, report_data, summary
 from cluster_jax.pipeline import embed, export, inference
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.embed import Batch, Parts
@@ -71,16 +70,19 @@ def predict(
         **(of_cluster if run.known is None else {"class": assignment.labels}),
         "is_novel": assignment.is_novel,
     }
+    names = assignments.given_names(workdir)
+    if names:
+        columns["cluster_name"] = [names.get(str(label), "") for label in assignment.labels]
     try:
         io.write(out, assignments.to_csv(columns))
     except OSError as error:
         raise InputError(f"--out must be a writable file; got {out} ({error})") from error
     Parts(out, "").remove()
-    text = describe(run, skipped, assignment, out)
+    text = describe(run, skipped, assignment, names, out)
     load = functools.partial(datasets.load_new, images, run.config.data, run.images["shape"])
     if page is not None:
         title = f"{path.name}, in the clusters of {epath.Path(workdir).name}"
-        made_page = _page(title, run, assignment, sources, load(share=range).fetch)
+        made_page = _page(title, run, assignment, names, sources, load(share=range).fetch)
         io.write(page, made_page.encode("utf-8", "backslashreplace"))
         text += f"\nreport       {page}"
     if folder is not None:
@@ -94,6 +96,7 @@ def describe(
     run: TrainedRun,
     skipped: Sequence[tuple[str, str]],
     assignment: Assignment,
+    names: Mapping[str, str],
     out: epath.PathLike,
 ) -> str:
     """Summary for the terminal: skipped files, the largest clusters or classes, and counts."""
@@ -102,7 +105,7 @@ def describe(
     lines = [f"skipped {file} ({reason})" for file, reason in skipped]
     for label in order[:limit]:
         name = f"cluster {label:>5} " if run.known is None else f"{label:<20}"
-        lines.append(f"{name} {_images(sizes[label], 8)}")
+        lines.append(f"{name} {_images(sizes[label], 8)}  {names.get(str(label), '')}".rstrip())
     if len(order) > limit:
         lines.append(f"and {len(order) - limit} more of at most {_images(sizes[order[limit]])}")
     return "\n".join([*lines, f"{_fact(run, assignment)}.", f"predictions  {out}"])
@@ -127,6 +130,7 @@ def _page(
     title: str,
     run: TrainedRun,
     assignment: Assignment,
+    names: Mapping[str, str],
     sources: Sequence[str] | None,
     fetch: Callable[[NDArray], NDArray],
 ) -> str:
@@ -135,8 +139,8 @@ def _page(
     with contextlib.suppress(InputError):
         dataset = inference.training_images(run)
     if run.known is None:
-        suggested, stored = run.results.get("suggested_names") or {}, run.clusters
-        for cluster in clusters_by_size(stored.cluster_labels, stored.distances, suggested):
+        stored, named = run.clusters, {**report_data.suggested_names(run.results), **names}
+        for cluster in report_data.clusters_by_size(stored.cluster_labels, stored.distances, named):
             shown = cluster.members[: placement.N_TYPICAL]
             own = None if dataset is None else dataset.fetch(shown)
             typical[cluster.id] = f"Cluster {cluster.title}", own

@@ -32,7 +32,8 @@ def _parser() -> Parser:
     out = (
         "of a comparison, the file to write: a page if it ends in .html, otherwise\n"
         "a CSV table of the moved images; of corrections, a new folder for the\n"
-        "corrected assignments.csv and report.html (default: BEFORE/corrected)"
+        "corrected assignments.csv and report.html (default: BEFORE/corrected, where\n"
+        "predict looks for names of clusters)"
     )
     add("--out", metavar="PATH", help=out)
     return parser
@@ -89,7 +90,7 @@ def _correct(flags: argparse.Namespace) -> str:
     results = workdirs.finished_results(workdir, ())
     if results is None:
         raise InputError(f"the run in {workdir} must be finished to be corrected; got no results")
-    out = export.check(flags.out or workdir / "corrected")
+    out = export.check(flags.out or workdir / assignments.CORRECTED)
     has_images = (workdir / workdirs.CLUSTERS).exists()
     names = [assignments.unescaped(row[table.name]) for row in table.rows]
     known = _known(workdir, corrected, names) if has_images else {}

@@ -21,6 +21,8 @@ from cluster_jax.evaluation.evaluate import Evaluation
 
 Column = Sequence[Any] | NDArray
 
+CORRECTED = "corrected"  # folder in a workdir, where a corrected table is looked for
+
 
 def escaped(name: str) -> str:
     r"""Escapes a file name as valid UTF-8: undecodable bytes as `\xNN`, backslashes doubled.
@@ -73,6 +75,19 @@ def read_workdir(workdir: epath.PathLike) -> Table:
     if not names or not clusters:
         raise InputError(f"{file} must have a column of names and one of clusters; got {titles}")
     return Table(titles, rows, names[0], clusters[0])
+
+
+def given_names(workdir: epath.PathLike) -> dict[str, str]:
+    """Cluster or class -> its name, as a person has named it in the table in `corrected`, if any.
+
+    Of a corrected table that was written elsewhere nothing is known.
+    """
+    folder = epath.Path(workdir).expanduser() / CORRECTED
+    if not (folder / "assignments.csv").exists():
+        return {}
+    table = read_workdir(folder)
+    named = {row[table.cluster]: row.get("cluster_name") for row in table.rows}
+    return {cluster: unescaped(name) for cluster, name in named.items() if name}
 
 
 def read(file: epath.Path) -> tuple[Sequence[str], list[dict[str, str]]]:

@@ -1,4 +1,4 @@
-"""Corrections of clusters that a person has made in a report: checked, and applied to a table."""
+"""What a person has corrected or named in a report: checked, and applied to a table."""
 
 import collections
 from collections.abc import Mapping, Sequence
@@ -27,11 +27,12 @@ class Corrected(NamedTuple):
     """A corrected table, of which n rows are in clusters.
 
     Attributes:
-        csv: the whole table, with the column `corrected`.
+        csv: the whole table, with the column `corrected`, and with `cluster_name` if one is named.
         rows: int64 `[n]`, which of its rows are in clusters: those of unlabeled images, all without
             novel class discovery.
         labels: int64 `[n]`, their clusters.
         outliers: bool `[n]`, those of the run whose cluster was not corrected.
+        names: cluster -> its name, of those that were named.
         summary: how many were corrected, in words.
     """
 
@@ -39,6 +40,7 @@ class Corrected(NamedTuple):
     rows: NDArray
     labels: NDArray
     outliers: NDArray
+    names: dict[str, str]
     summary: str
 
 
@@ -47,7 +49,8 @@ def apply(table: Table, files: Sequence[epath.PathLike]) -> Corrected:
 
     Args:
         table: content of `assignments.csv`; it is left as it is.
-        files: as the report saves them: name, cluster, "move" or "wrong", and the new cluster.
+        files: as the report saves them: image, cluster, "move" or "wrong", and the new cluster; or
+            no image, a cluster, "name", and its name.
 
     Raises:
         InputError: a file or one of its rows does not fit the table; says which and why.
@@ -60,7 +63,7 @@ def apply(table: Table, files: Sequence[epath.PathLike]) -> Corrected:
     places = {name: place for place, name in enumerate(names)}
     counts = collections.Counter(names)
     before = [table.rows[i][table.cluster].removeprefix(novel) for i in rows]
-    after, clusters_of_run = list(before), set(before)
+    after, clusters_of_run, named = list(before), set(before), dict[str, str]()
     for file in files:
         path = epath.Path(file).expanduser()
         if not path.exists() or path.is_dir():
@@ -73,6 +76,14 @@ def apply(table: Table, files: Sequence[epath.PathLike]) -> Corrected:
         for line, correction in enumerate(corrections, 2):
             name, cluster, kind, to = (correction[title] for title in titles)
             must = f"line {line} of {file} must"
+            if kind == "name":
+                if name or cluster not in clusters_of_run or not to:
+                    found = f"{name!r}, {cluster!r} and {to!r}"
+                    raise InputError(
+                        f"{must} give no {table.name}, a cluster, and a name; got {found}"
+                    )
+                named[cluster] = assignments.unescaped(to)
+                continue
             if counts[name] != 1:
                 found = f"{name!r}" + (", which several have" if counts[name] else "")
                 raise InputError(f"{must} name one image or row of the run; got {found}")
@@ -82,7 +93,7 @@ def apply(table: Table, files: Sequence[epath.PathLike]) -> Corrected:
                     "was saved by the report of another run"
                 )
             if (kind, to) != ("wrong", "") and (kind != "move" or to not in clusters_of_run):
-                wanted = "say 'wrong', or 'move' and a cluster of the run"
+                wanted = "say 'wrong', 'name', or 'move' and a cluster of the run"
                 raise InputError(f"{must} {wanted}; got {kind!r} and {to!r}")
             after[places[name]] = to or str(NO_CLUSTER)
     changed = {i: to for i, old, to in zip(rows, before, after, strict=True) if to != old}
@@ -90,13 +101,19 @@ def apply(table: Table, files: Sequence[epath.PathLike]) -> Corrected:
     for i, cluster in changed.items():
         corrected[i] |= {title: "" for title in _OF_CLUSTER if title in corrected[i]}
         corrected[i][table.cluster] = cluster if cluster == str(NO_CLUSTER) else novel + cluster
-    cells = {title: [assignments.unescaped(r[title]) for r in corrected] for title in table.titles}
-    is_changed = np.isin(np.arange(len(corrected)), list(changed))
-    csv = assignments.to_csv({**cells, "corrected": is_changed})
+    cells: dict[str, assignments.Column] = {
+        title: [assignments.unescaped(row[title]) for row in corrected] for title in table.titles
+    }
+    cells["corrected"] = np.isin(np.arange(len(corrected)), list(changed))
+    if named:
+        names_of_rows = dict(zip(rows, (named.get(cluster, "") for cluster in after), strict=True))
+        cells["cluster_name"] = [names_of_rows.get(i, "") for i in range(len(corrected))]
+    csv = assignments.to_csv(cells)
     n_lost = list(changed.values()).count(str(NO_CLUSTER))
     text = f"{len(changed) - n_lost:,} moved, {n_lost:,} in no cluster ({NO_CLUSTER})"
+    text += f", {len(named):,} named" if named else ""
     outliers = np.array([corrected[i].get("outlier") == "1" for i in rows])
-    return Corrected(csv, np.array(rows), np.array(after, np.int64), outliers, text)
+    return Corrected(csv, np.array(rows), np.array(after, np.int64), outliers, named, text)
 
 
 def report_data(
@@ -135,5 +152,6 @@ def report_data(
         title=f"{title}, corrected: {corrected.summary}",
         results={**results, "metrics": metrics},
         clustering=clustering,
+        names=corrected.names,
         **{"sources": tuple(assignments.unescaped(row[table.name]) for row in rows), **known},
     )

@@ -68,7 +68,8 @@ def render(data: ReportData) -> str:
     if data.true_labels is not None and data.label_names is None:
         data = data._replace(label_names=tuple(map(str, range(int(data.true_labels.max()) + 1))))
     suggested = data.results.get("suggested_names") or {}
-    clusters = report_data.clusters_by_size(found.cluster_labels, found.distances, suggested)
+    names = {**report_data.suggested_names(data.results), **data.names}
+    clusters = report_data.clusters_by_size(found.cluster_labels, found.distances, names)
     curves = plots.training_curves(data.history)
     logged = [line for line in data.history if "loss" in line]
     bad_steps = [line["step"] for line in logged if plots.finite(line["loss"]) is None]

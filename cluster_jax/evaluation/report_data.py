@@ -40,6 +40,7 @@ class ReportData(NamedTuple):
             `clustering.tree.linkage_of_means`; or None.
         duplicates: groups of equal or nearly equal images, at least one; or None.
         features: float `[n, c]`, whose Euclidean distances say which images are alike; or None.
+        names: number of a cluster, as text -> its name, of those that a person has named.
     """
 
     title: str
@@ -55,6 +56,7 @@ class ReportData(NamedTuple):
     linkage: NDArray | None = None
     duplicates: Shown | None = None
     features: NDArray | None = None
+    names: Mapping[str, str] = {}
 
     @property
     def noun(self) -> str:
@@ -74,35 +76,42 @@ class Cluster(NamedTuple):
         members: int64 `[size]`, indices of its points, the one nearest to the center first.
         color: a CSS color; `var(--name)` is a color of the style sheet.
         symbol: shape of its markers, one of `SYMBOLS`.
-        looks_like: the name that is suggested for it, or "".
+        name: the one that a person has given, or else the first suggested one, or "".
     """
 
     id: int
     members: NDArray
     color: str
     symbol: str
-    looks_like: str = ""
+    name: str = ""
 
     @property
     def look(self) -> dict[str, Any]:
-        """Its ID, color, symbol, and suggested name, for the page's script."""
+        """Its ID, color, symbol, and name, for the page's script."""
         return {name: value for name, value in self._asdict().items() if name != "members"}
 
     @property
     def title(self) -> str:
-        """Its ID and its suggested name, if there is one: "4 (goldfish)"."""
-        return f"{self.id} ({self.looks_like})" if self.looks_like else str(self.id)
+        """Its ID and its name, if there is one: "4 (goldfish)"."""
+        return f"{self.id} ({self.name})" if self.name else str(self.id)
+
+
+def suggested_names(results: Mapping[str, Any]) -> dict[str, str]:
+    """ID of a cluster, as text -> the first of the names that `results.json` suggests for it."""
+    return {
+        cluster: first for cluster, (first, *_) in (results.get("suggested_names") or {}).items()
+    }
 
 
 def clusters_by_size(
-    cluster_labels: NDArray, distances: NDArray, suggested: Mapping[str, Sequence[str]] = {}
+    cluster_labels: NDArray, distances: NDArray, names: Mapping[str, str] = {}
 ) -> list[Cluster]:
     """The clusters, largest first, ties by number; the first `STYLED_CLUSTERS` look different.
 
     Args:
         cluster_labels: int `[n]`.
         distances: float `[n]`, to the center of the point's cluster.
-        suggested: ID of a cluster -> names that are suggested for it.
+        names: ID of a cluster, as text -> its name.
     """
     order = np.lexsort((distances, cluster_labels))
     ids, starts = np.unique(cluster_labels[order], return_index=True)
@@ -111,7 +120,7 @@ def clusters_by_size(
     looks = [(color, symbol) for symbol in SYMBOLS for color in COLORS]
     looks += [("var(--faint)", "circle")] * (len(by_size) - STYLED_CLUSTERS)
     return [
-        Cluster(i, members, color, symbol, next(iter(suggested.get(str(i), ())), ""))
+        Cluster(i, members, color, symbol, names.get(str(i), ""))
         for (i, members), (color, symbol) in zip(by_size, looks, strict=False)
     ]
 

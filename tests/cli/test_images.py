@@ -79,19 +79,30 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, monkeypatc
     to = next(row["cluster"] for row in rows if row["cluster"] != rows[0]["cluster"])
     corrections = tmp_path / "corrections.csv"
     change = f"00.png,{rows[0]['cluster']},move,{to}\n"
-    corrections.write_text("image,cluster,correction,to\n" + change)
+    corrections.write_text(f"image,cluster,correction,to\n{change},{to},name,striped\n")
     shutil.copy(photos / "01.png", photos / "000.png")  # came later, and is in no table
     report.main([str(out), f"--corrections={corrections}"])
     said = capsys.readouterr().out
-    assert said.startswith("corrected    1 moved, 0 in no cluster (-1)\n")
+    assert said.startswith("corrected    1 moved, 0 in no cluster (-1), 1 named\n")
     assert f"report       {out}/corrected/report.html" in said
     page = (out / "corrected" / "report.html").read_text()
     assert "Found 3 clusters in 49 images." in page
     assert page.count('<img class="picture') > 20
+    assert f'data-cluster="{to}" value="striped"' in page
+    assert f'<small data-name="{to}">striped</small>' in page
     for section in ("tree", "duplicates", "skipped"):
         assert f'id="{section}"' in page
     new = list(csv.DictReader((out / "corrected" / "assignments.csv").read_text().splitlines()))
     assert (new[0]["image"], new[0]["cluster"], new[0]["corrected"]) == ("00.png", to, "1")
+    # New images are placed in clusters of that name.
+    page = tmp_path / "more.html"
+    predict.main([f"--workdir={out}", f"--images={photos / '01.png'}", f"--report={page}"])
+    table = (out / "predictions.csv").read_text().splitlines()
+    assert {row["cluster_name"] for row in csv.DictReader(table) if row["cluster"] == to} <= {
+        "striped"
+    }
+    assert table[0].endswith(",cluster_name")
+    assert len([*page.read_text().split("(striped)")]) > 1
     (photos / "000.png").unlink()
     table = (out / "assignments.csv").read_text()
     first, *others = table.splitlines()

@@ -325,9 +325,9 @@ def test_small_clusters_are_counted_apart(trained):
     run = run._replace(clusters=stored)
     labels = np.array([1, 2, 0, 1, 2, 2])
     placed = inference.Assignment(labels, np.zeros(6), labels == 0)
-    lines = predictions.describe(run, [], placed, "p.csv").splitlines()
+    lines = predictions.describe(run, [], placed, {"2": "cats"}, "p.csv").splitlines()
     assert lines[:3] == [
-        "cluster     2         3 images",
+        "cluster     2         3 images  cats",
         "cluster     1         2 images",
         "cluster     0         1 image",
     ]

@@ -71,6 +71,26 @@ def test_later_corrections_follow_earlier_ones(tmp_path):
         corrections.apply(images(), [second, first])
 
 
+def test_names_of_clusters(tmp_path):
+    first = saved(tmp_path, ("", "4", "name", "cat"), ("a.png", "0", "move", "4"))
+    second = saved(tmp_path, ("", "4", "name", "dog\\\\"), name="second.csv")
+    found = corrections.apply(images(), [first, second])
+    assert found.names == {"4": "dog\\"}, "the later name"
+    assert found.summary == "1 moved, 0 in no cluster (-1), 1 named"
+    rows = lines(found)
+    assert [row["cluster_name"] for row in rows] == ["dog\\\\"] * 3 + [""]
+    assert [row["corrected"] for row in rows] == ["1", "0", "0", "0"]
+    assert "cluster_name" not in corrections.apply(images(), [saved(tmp_path)]).csv
+    # Where `predict` looks for them
+    assert assignments.given_names(tmp_path) == {}
+    (tmp_path / "corrected").mkdir()
+    (tmp_path / "corrected" / "assignments.csv").write_text(found.csv)
+    assert assignments.given_names(tmp_path) == {"4": "dog\\"}
+    table = images(("", "7", "7", "8"), **{"class": ["2", "novel 0", "novel 2", "novel 2"]})
+    found = corrections.apply(table, [saved(tmp_path, ("", "2", "name", "cat"))])
+    assert [row["cluster_name"] for row in lines(found)] == ["", "", "cat", "cat"]
+
+
 def test_novel_classes(tmp_path):
     """Clusters of the report are the novel classes of the unlabeled images, by number."""
     table = images(("", "7", "7", "8"), **{"class": ["cat", "novel 0", "novel 2", "novel 2"]})
@@ -96,7 +116,10 @@ def test_novel_classes(tmp_path):
         (("a.png", "0", "move", "9"), "'move' and a cluster of the run; got 'move' and '9'"),
         (("a.png", "0", "move", ""), "line 3 .* got 'move' and ''"),
         (("a.png", "0", "wrong", "4"), "line 3 .* got 'wrong' and '4'"),
-        (("a.png", "0", "delete", ""), "line 3 .* must say 'wrong', or 'move' .* got 'delete'"),
+        (("a.png", "0", "delete", ""), "line 3 .* must say 'wrong', 'name', or .* got 'delete'"),
+        (("", "9", "name", "cat"), "line 3 .* give no image, a cluster, and a name; got '', '9' a"),
+        (("", "4", "name", ""), "line 3 .* a cluster, and a name; got '', '4' and ''"),
+        (("a.png", "0", "name", "cat"), "line 3 .* give no image, .* got 'a.png', '0' and 'cat'"),
         (("a.png",), "line 3 .* is in, 0; got None"),
     ],
 )  # fmt: skip

@@ -370,7 +370,7 @@ def test_script_finds_what_it_asks_for():
     assert select.get("data-plot") == "plot-training"
     assert page.by_id("plot-training").get("data-figure") == options[0]
     buttons = [e for e in page.root.iter("button") if e.get("data-ranks")]
-    assert [text(button) for button in buttons] == ["440", "025", "23"], "name and size"
+    assert [text(button) for button in buttons] == ["4 40", "0 25", "2 3"], "name and size"
     assert [button.get("data-ranks") for button in buttons] == ["0 1", "1 2", "2 3"]
 
 
@@ -528,10 +528,10 @@ def test_suggested_names_are_shown_with_their_clusters():
     links = [text(e) for e in strip.iter("a")]
     assert [link.split()[-1].removeprefix("images") for link in links] == ["goldfish", "", "owl"]
     buttons = [text(e) for e in page.root.iter("button") if e.get("data-ranks")]
-    assert buttons == ["4 goldfish40", "025", "2 owl3"]
-    names = {cluster["id"]: cluster["looks_like"] for cluster in page.record["map"]["clusters"]}
+    assert buttons == ["4 goldfish40", "0 25", "2 owl3"]
+    names = {cluster["id"]: cluster["name"] for cluster in page.record["map"]["clusters"]}
     assert names == {4: "goldfish", 0: "", 2: "owl"}
-    assert {leaf["looks_like"] for leaf in page.record["tree"]["leaves"]} == {"goldfish", "", "owl"}
+    assert {leaf["name"] for leaf in page.record["tree"]["leaves"]} == {"goldfish", "", "owl"}
     figures = page.record["figures"]
     assert figures["sizes"]["data"][0]["customdata"] == ["4 (goldfish)", "0", "2 (owl)"]
     assert ["4 (goldfish)", 40] in figures["tree"]["data"][2]["customdata"]

@@ -13,7 +13,15 @@ from PIL import Image
 
 from cluster_jax.evaluation import assignments, report_map
 from cluster_jax.evaluation.report import render
-from tests.evaluation.test_report import CLUSTERS, NAMES, changed, labeled, repeated, smooth_tree
+from tests.evaluation.test_report import (
+    CLUSTERS,
+    NAMES,
+    TREE,
+    changed,
+    labeled,
+    repeated,
+    smooth_tree,
+)
 
 NAMES_OF_BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 CHROMIUM = next(filter(None, map(shutil.which, NAMES_OF_BROWSERS)), None)
@@ -314,6 +322,47 @@ def test_selection_and_corrections(tmp_path):
     assert found["asked"], "unsaved corrections are not lost without a question"
     assert found["undone"]
     assert found["cleared"]
+
+
+def test_names_of_clusters(tmp_path):
+    steps = """
+      const field = (id) => document.querySelector(`[data-cluster="${id}"]`);
+      const type = (id, text) => {
+        field(id).value = text;
+        field(id).dispatchEvent(new Event("change"));
+      };
+      const texts = (list) => [...list].map((one) => one.textContent);
+      const shown = (id) => texts(document.querySelectorAll(`[data-name="${id}"]`));
+      const choices = () => texts($("move").options);
+      found.before = [shown(0), shown(4)];
+      type(0, " cats ");
+      type(4, "dogs, small");
+      found.after = [shown(0), shown(4)];
+      found.choices = choices();
+      found.groups = $("tree-groups").innerText;
+      found.count = $("corrections-count").textContent;
+      $("save-corrections").click();
+      type(0, "");
+      found.cleared = [shown(0), $("corrections-count").textContent];
+      $("undo").click();
+      found.undone = [$("corrections").hidden, shown(4), choices(), field(4).value];
+    """
+    data = labeled(sources=sources(), linkage=TREE)._replace(names={"4": "animals"})
+    data = data._replace(results={**data.results, "suggested_names": {"0": ["tabby", "lynx"]}})
+    found = run(tmp_path, data, steps)
+    assert found["before"] == [["tabby"] * 2, ["animals"] * 2]
+    assert found["after"] == [["cats"] * 2, ["dogs, small"] * 2]
+    assert found["choices"] == ["cluster …", "0 (cats)", "2", "4 (dogs, small)"]
+    assert "0 (cats)" in found["groups"]
+    assert found["count"] == "0 images corrected, 2 clusters named"
+    assert found["downloads"][0].splitlines() == [
+        "image,cluster,correction,to",
+        ",0,name,cats",
+        ',4,name,"dogs, small"',
+    ]
+    assert found["cleared"] == [["tabby"] * 2, "0 images corrected, 1 cluster named"]
+    choices = ["cluster …", "0 (tabby)", "2", "4 (animals)"]
+    assert found["undone"] == [True, ["animals"] * 2, choices, "animals"]
 
 
 # Lassos, which see the map as it is now, whether or not a frame has been drawn since it changed.

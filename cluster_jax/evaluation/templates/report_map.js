@@ -29,7 +29,7 @@ const axes = map.axes.map(unpack);
 const startOf = (rank) => (rank ? map.clusters[rank - 1].stop : 0);
 const rankOf = new Uint32Array(map.n_points);
 map.clusters.forEach((cluster, rank) => rankOf.fill(rank, startOf(rank), cluster.stop));
-const titled = (cluster) => (cluster.looks_like ? `${cluster.id} (${cluster.looks_like})` : String(cluster.id));
+const titled = (cluster) => (cluster.name ? `${cluster.id} (${cluster.name})` : String(cluster.id));
 const idOf = (point) => map.clusters[rankOf[point]].id;
 const nameOf = (point) => (map.names ? map.names[point] : String(about.index[point]));
 const titleOf = (point) => (map.names ? nameOf(point) : `${map.noun[0].toUpperCase()}${map.noun.slice(1)} ${nameOf(point)}`);
@@ -158,7 +158,7 @@ function drawMap() {
   [pen.textAlign, pen.lineJoin, pen.lineWidth] = ["center", "round", 3];
   [pen.fillStyle, pen.strokeStyle] = themed(["var(--ink)", "var(--paper)"]);
   for (const cluster of named) {
-    const name = cluster.looks_like && named.length <= NAMES_IN_LARGE_TYPE ? `${cluster.id} ${cluster.looks_like}` : String(cluster.id);
+    const name = cluster.name && named.length <= NAMES_IN_LARGE_TYPE ? `${cluster.id} ${cluster.name}` : String(cluster.id);
     let [x, y] = place(cluster.at);
     const half = pen.measureText(name).width / 2 + 4;
     if (x > 0 && x < plot.clientWidth) x = Math.max(half, Math.min(x, plot.clientWidth - half)); // not cut off at the edge

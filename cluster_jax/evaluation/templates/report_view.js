@@ -103,11 +103,13 @@ function stepCluster(by) {
   open(startOf(rank), members(rank));
 }
 
-// Selected images, by a lasso or by name, and corrections of their clusters
+// Selected images, by a lasso or by name, corrections of their clusters, and names of clusters
 const MAX_TILES = 60;
 let selected = [];
 const isSelected = new Uint8Array(map.n_points);
 const corrections = new Map(); // point -> the cluster that it belongs to, or "" for another one
+const names = new Map(); // a cluster's number -> the name that was typed
+const oldNames = new Map(map.clusters.map((cluster) => [cluster.id, cluster.name]));
 let saved = true;
 const count = (n) => `${n.toLocaleString("en")} ${map.noun}${n === 1 ? "" : "s"}`;
 
@@ -129,10 +131,38 @@ function correct(list, to) {
     if (to === String(idOf(point))) corrections.delete(point);
     else corrections.set(point, to);
   }
-  saved = corrections.size === 0;
-  element("corrections").hidden = saved;
-  element("corrections-count").textContent = `${count(corrections.size)} corrected`;
+  showCorrections();
   if (dialog.open) open(current, around);
+}
+
+function showCorrections() {
+  saved = !corrections.size && !names.size;
+  element("corrections").hidden = saved;
+  const named = names.size ? `, ${names.size} cluster${names.size === 1 ? "" : "s"} named` : "";
+  element("corrections-count").textContent = `${count(corrections.size)} corrected${named}`;
+}
+
+// The name of a cluster, everywhere on the page
+function rename(field) {
+  const id = Number(field.dataset.cluster);
+  field.value = field.value.trim() || field.defaultValue;
+  if (field.value === field.defaultValue) names.delete(id);
+  else names.set(id, field.value);
+  const name = names.get(id) ?? oldNames.get(id);
+  for (const cluster of [...map.clusters, ...(tree?.leaves ?? [])]) if (cluster.id === id) cluster.name = name;
+  for (const shown of document.querySelectorAll(`[data-name="${id}"]`)) shown.textContent = name;
+  listClusters();
+  if (tree && window.Plotly) showCut();
+  redraw();
+  showCorrections();
+}
+
+// The clusters that an image can be moved to
+function listClusters() {
+  const choices = map.clusters.filter((cluster) => cluster.id >= 0).sort((a, b) => a.id - b.id);
+  for (const id of ["move", "view-move"]) {
+    element(id).replaceChildren(new Option("cluster …", ""), ...choices.map((cluster) => new Option(titled(cluster), cluster.id)));
+  }
 }
 
 // A name as in assignments.csv: a byte that is not UTF-8 as \xNN, a backslash as two
@@ -159,10 +189,8 @@ function pressedKey(event) {
 }
 
 function startSelection() {
-  const choices = [...map.clusters].sort((a, b) => a.id - b.id);
-  for (const id of ["move", "view-move"]) {
-    element(id).replaceChildren(new Option("cluster …", ""), ...choices.map((cluster) => new Option(titled(cluster), cluster.id)));
-  }
+  listClusters();
+  for (const field of document.querySelectorAll("[data-cluster]")) field.addEventListener("change", () => rename(field));
   const on = (id, kind, action) => element(id).addEventListener(kind, action);
   on("copy", "click", async ({ target }) => {
     try {
@@ -182,10 +210,18 @@ function startSelection() {
   on("view-back", "click", () => step(-1));
   on("view-next", "click", () => step(1));
   on("view-cluster", "click", () => { dialog.close(); select(members(rankOf[current])); });
-  on("undo", "click", () => { corrections.clear(); correct([], ""); });
+  on("undo", "click", () => {
+    corrections.clear();
+    for (const field of document.querySelectorAll("[data-cluster]")) {
+      field.value = field.defaultValue;
+      rename(field);
+    }
+    correct([], "");
+  });
   on("save-corrections", "click", () => {
     const rows = [...corrections].map(([point, to]) => [escaped(nameOf(point)), idOf(point), to === "" ? "wrong" : "move", to]);
-    save("corrections.csv", [[map.noun, "cluster", "correction", "to"], ...rows]);
+    const named = [...names].map(([id, name]) => ["", id, "name", escaped(name)]);
+    save("corrections.csv", [[map.noun, "cluster", "correction", "to"], ...rows, ...named]);
     saved = true;
   });
   on("find", "input", ({ target }) => {
