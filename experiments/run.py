@@ -2,8 +2,8 @@
 
 PAPER is nrcc, ncc, cueco, kernel_infonce or ncl; TABLE a number ("2", "A4", "figure4", "C"),
 several ("2,3"), or "all". Scales: `digits` takes minutes, `cpu` half an hour on two cores for one
-seed of a table of eight trainings, `full` is the paper's setting and needs an accelerator. The sets of
-`cpu` and `full` are read from --data=DIR, as `data.dir` in configs/base.py.
+seed of a table of eight trainings, `full` is the paper's setting and needs an accelerator. The sets
+of `cpu` and `full` are read from --data=DIR, as `data.dir` in configs/base.py.
 
 Every finished run adds a line to experiments/results.jsonl (--results=FILE) and is not run again;
 tables of all papers share runs. An interrupted run is continued from its workdir in --runs. A run

@@ -95,7 +95,7 @@ def test_scales_change_what_they_say():
         "500 steps", "100 steps", "33 steps",
     )  # fmt: skip
     assert (small.seed, small.data.name, small.method.update_every) == (5, "digits", "5 epochs")
-    assert (cpu.data.name, cpu.data.limit, cpu.train.duration) == ("cifar10", 5000, "400 steps")
+    assert (cpu.data.name, cpu.data.limit, cpu.train.duration) == ("cifar10", 5000, "200 steps")
     assert (cpu.network.name, cpu.augment.size) == ("small", 32)
     assert (full.data.label, full.method.clusters, full.network.name) == (
         "coarse_label", 20, "resnet18",

@@ -19,7 +19,8 @@ def upcast(x: Array) -> Array:
 def l2_normalize(x: Array) -> Array:
     """Rows of `x` `[..., d]` scaled to length one, in at least float32.
 
-    A row of zeros stays zero and has a zero gradient.
+    A row of zeros stays zero and has a zero gradient. The square of the length must be a number of
+    the dtype: in float32, lengths of about 1e-18 to 1e19.
     """
     x = upcast(x)
     squared = jnp.sum(x * x, axis=-1, keepdims=True)

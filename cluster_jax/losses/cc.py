@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from cluster_jax.core import collectives
+from cluster_jax.core import collectives, ops
 from cluster_jax.core.collectives import Axis
 from cluster_jax.losses import infonce
 
@@ -49,7 +49,7 @@ def entropy_deficit(probabilities: Array, *, axis: Axis = None) -> Array:
         axis: mesh axis that holds the batch, or None.
 
     Returns:
-        Scalar, the value of the global batch, equal on all devices.
+        Scalar of at least float32, the value of the global batch, equal on all devices.
 
     Source: Li et al. (2021), "Contrastive Clustering"; the official code adds the constant log K.
 
@@ -58,7 +58,7 @@ def entropy_deficit(probabilities: Array, *, axis: Axis = None) -> Array:
         >>> round(entropy_deficit(jnp.array([[1.0, 0.0], [1.0, 0.0]])).item(), 4)  # log 2
         0.6931
     """
-    mean = collectives.mean(jnp.mean(probabilities, axis=0), axis)
+    mean = collectives.mean(jnp.mean(ops.upcast(probabilities), axis=0), axis)
     # The logarithm of a share that rounds to 0 must have no infinite slope.
     tiny = jnp.finfo(mean.dtype).tiny
     return jnp.log(len(mean)) + jnp.sum(mean * jnp.log(jnp.maximum(mean, tiny)))

@@ -13,6 +13,7 @@ from cluster_jax.losses import infonce
 
 SMOOTHING = 10  # the paper's alpha
 PERCENTILES = 10, 90  # of the official code, to which the concentrations are clipped
+ROUNDING = 1e-5  # a row is equal to its prototype at this distance of unit float32 rows
 
 
 @jax.jit
@@ -79,6 +80,7 @@ def concentrations(
         [0.266, 0.067, 0.266]
     """
     distances = arrays.distances_to_centers(arrays.normalize_rows(rows), prototypes, assigned)
+    distances[distances < ROUNDING] = 0
     counts = np.bincount(assigned, minlength=len(prototypes))
     sums = np.bincount(assigned, distances, minlength=len(prototypes))
     phi = sums / np.maximum(counts, 1) / np.log(counts + SMOOTHING)

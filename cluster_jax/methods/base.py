@@ -119,8 +119,8 @@ class Watched(NamedTuple, Generic[State]):
     Attributes:
         chance: name of a logged loss, and its value if the network gives every image the same
             embedding; None: that value is not known for any loss of the method.
-        pseudo_labels: `(model_state) -> int [images]`, cluster of each training image, all zero
-            before the first refresh; None: the method has no pseudo-labels.
+        pseudo_labels: `(model_state) -> int [images]`, cluster of each training image (of NCL, each
+            unlabeled one), all zero before the first refresh; None: there are no pseudo-labels.
     """
 
     chance: tuple[str, float] | None = None

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.sharding import Mesh
+from numpy.typing import NDArray
 from scipy import optimize
 
 from cluster_jax.clustering.label_spreading import among, label_spreading
@@ -207,8 +208,13 @@ def make(context: MethodContext, config: Config) -> Method[NCLState]:
     _, is_due = base.refresh_schedule(context, "0 steps", config.update_every)
     return method._replace(
         refresh=Refresh(is_due, functools.partial(_cluster, context, config)),
-        watched=Watched(pseudo_labels=lambda model_state: model_state.pseudo_labels),
+        watched=Watched(pseudo_labels=functools.partial(_novel_labels, context)),
     )
+
+
+def _novel_labels(context: MethodContext, model_state: NCLState) -> NDArray:
+    """The pseudo-labels of the unlabeled images."""
+    return np.asarray(jax.device_get(model_state.pseudo_labels))[context.unlabeled_rows]
 
 
 def _cluster(

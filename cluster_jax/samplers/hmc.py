@@ -79,7 +79,7 @@ def leapfrog(
 
 @jax.jit
 def _along(x: Position, slope: Position, length: Array | float) -> Position:
-    return jax.tree.map(lambda x, v: x + length * v, x, slope)
+    return jax.tree.map(lambda x, v: (x + length * v).astype(x.dtype), x, slope)
 
 
 def kinetic_energy_change(before: Position, after: Position) -> Array:

@@ -76,7 +76,7 @@ def step(
         jax.tree.map(lambda p, i: (1 - friction) * p - i, old[1], impulse),
     )
     position, displacement = jax.tree.map(
-        lambda x, p: x + step_size * p,
+        lambda x, p: (x + step_size * p).astype(x.dtype),
         (state.position, state.gradient_displacement),
         new if momentum == "new" else old,
     )

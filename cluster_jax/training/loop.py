@@ -19,7 +19,7 @@ from cluster_jax.data.datasets import Dataset
 from cluster_jax.methods.base import Refresh
 from cluster_jax.training import checkpoint, watch
 from cluster_jax.training import state as states
-from cluster_jax.training.progress import Log, Progress
+from cluster_jax.training.progress import Log, Progress, read_log
 from cluster_jax.training.state import State, TrainingRun
 from cluster_jax.training.step import make_step
 
@@ -76,8 +76,9 @@ def train(
         signals = stack.enter_context(_stop_signals())
         step_function = make_step(run.method, run.optimizer, run.mesh)
         resident = _resident(run.dataset, run.mesh)
+        earlier = [line for line in read_log(workdir) if line["step"] <= start]
         log = Log(workdir, step=start) if is_main else None
-        progress = Progress(run, log, start, checkpoints.unreported)
+        progress = Progress(run, log, start, checkpoints.unreported, earlier)
         stack.enter_context(contextlib.closing(progress))
         for step, batch in zip(range(start + 1, total_steps + 1), stream, strict=True):
             refresh = run.method.refresh

@@ -101,6 +101,7 @@ class Progress:
         log: of the first process, which is closed with the bar; None elsewhere.
         start: step from which the training starts or resumes.
         unreported: of earlier steps, see `unreported`.
+        earlier: lines of the log up to `start`.
     """
 
     def __init__(
@@ -109,13 +110,14 @@ class Progress:
         log: Log | None,
         start: int,
         unreported: Sequence[Mapping[str, float]] = (),
+        earlier: Sequence[Mapping[str, Any]] = (),
     ):
         self._run, self._log = run, log
         self._steps: list[Mapping[str, Array | float]] = [*unreported]
         self._start, self._clock = start, time.perf_counter()
         self._since = start - len(unreported)
         self._bad = 0
-        self._looks: list[dict[str, float]] = []
+        self._looks = watch.looks(earlier)
         self._told: set[str] = set()
         self._bar: tqdm | None = None
         if log is not None:

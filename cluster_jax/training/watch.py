@@ -99,6 +99,11 @@ def look(
     return values
 
 
+def looks(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The lines of a log that have figures of `look`."""
+    return [r for r in records if r.get(GAP) is not None or r.get(SPREAD) is not None]
+
+
 def findings(records: Sequence[Mapping[str, Any]], total: int) -> list[Finding]:
     """What the log of a training shows.
 
@@ -106,13 +111,12 @@ def findings(records: Sequence[Mapping[str, Any]], total: int) -> list[Finding]:
         records: lines of the log.
         total: number of steps of the training.
     """
-    looks = [r for r in records if r.get(GAP) is not None or r.get(SPREAD) is not None]
     signs = {
         "collapse": (_has_collapsed, _collapse_text),
         "clusters": (lambda r: _value(r, CLUSTERS, 9.0) < _CLUSTERS, _clusters_text),
         "loss": (lambda r: r["step"] >= _EARLY * total and _value(r, GAP, 1.0) < _GAP, _loss_text),
     }
-    found = [_finding(kind, looks, *sign) for kind, sign in signs.items()]
+    found = [_finding(kind, looks(records), *sign) for kind, sign in signs.items()]
     bad = [r for r in records if r.get(SKIPPED)]
     if bad:
         count, first, last = int(sum(r[SKIPPED] for r in bad)), bad[0]["step"], bad[-1]["step"]
@@ -157,7 +161,7 @@ def _clusters_text(record: Mapping[str, Any]) -> str:
     return (
         f"nearly all images are in one cluster of the training at step {record['step']:,} "
         f"({record[CLUSTERS]:.1f} clusters of equal size); try a lower optimizer.learning_rate or "
-        "fewer method.clusters in another folder"
+        "fewer clusters in another folder"
     )
 
 

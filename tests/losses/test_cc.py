@@ -71,3 +71,11 @@ def test_four_devices_give_the_value_and_gradient_of_one(keys):
     many = reference.on_devices(loss, params, (x, y), 4)
     np.testing.assert_allclose(many[0], one[0], rtol=1e-12)
     np.testing.assert_allclose(many[1], one[1], rtol=1e-10, atol=1e-12)
+
+
+def test_the_entropy_of_half_precision_is_that_of_float32():
+    logits = np.random.default_rng(0).normal(size=(64, 10))
+    rows = jax.nn.softmax(jnp.asarray(logits, jnp.float32)).astype(jnp.bfloat16)
+    found = entropy_deficit(rows)
+    assert found.dtype == jnp.float32
+    assert found == entropy_deficit(rows.astype(jnp.float32))

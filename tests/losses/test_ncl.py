@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import AxisType, PartitionSpec
 
 from cluster_jax.core import collectives
 from cluster_jax.losses.ncl import (
@@ -171,6 +172,17 @@ def test_one_pair_in_so_many_classes_is_similar(keys, n, classes):
     assert pairs.sum() == n + 2 * max(0, (n * n // classes - n) // 2)
     cosines = reference.unit(z) @ reference.unit(z).T
     assert cosines[pairs].min() > cosines[~pairs].max(initial=-1)
+
+
+@pytest.mark.parametrize("devices", [1, 4])
+def test_an_image_is_similar_to_itself_at_every_threshold(keys, devices):
+    rows = draw(keys, 64, 16).astype(np.float32)
+    rows[5] = 0
+    mesh = jax.make_mesh((devices,), ("i",), axis_types=(AxisType.Auto,))
+    alone = functools.partial(similar, classes=2, threshold=1.0, axis="i")
+    split = PartitionSpec("i")
+    found = jax.shard_map(alone, mesh=mesh, in_specs=split, out_specs=split)(rows)
+    np.testing.assert_array_equal(found, np.eye(64, dtype=bool))
 
 
 def test_pairwise_bce_of_certain_outputs_is_finite():

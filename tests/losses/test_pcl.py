@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from cluster_jax.clustering.kmeans import kmeans
 from cluster_jax.losses.pcl import concentrations, prototype_contrast
 from tests import reference
 
@@ -95,3 +96,12 @@ def test_concentrations_equal_loops(keys):
 def test_concentrations_of_single_rows_are_equal():
     rows = np.eye(3)
     assert concentrations(rows, rows, np.arange(3)).tolist() == [0.2] * 3
+
+
+def test_concentrations_of_copies_are_those_of_singletons_whatever_is_rounded():
+    """The prototype of equal rows differs from them by rounding."""
+    x = np.random.default_rng(0).normal(size=(300, 64)).astype(np.float32)
+    rows = np.concatenate([x, x[:60]])
+    found = kmeans(rows, 100, metric="spherical", n_init=1)
+    phi = concentrations(rows, found.centers, found.labels)
+    assert 0.1 < phi.min() < phi.max() < 0.3

@@ -1,5 +1,7 @@
 """What methods declare of themselves, which the detection of failed trainings relies on."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 
 from cluster_jax.core.queue import Queue
 from cluster_jax.data import batches
+from cluster_jax.methods import ncl
 from tests.methods import cases
 
 WITH_CHANCE = (
@@ -62,3 +65,11 @@ def test_pseudo_labels_are_declared(method, field):
         value = labels
     found = watched.pseudo_labels(state._replace(**{field: value}))
     np.testing.assert_array_equal(found, labels)
+
+
+def test_ncl_watches_the_pseudo_labels_of_unlabeled_images():
+    """Labeled images have none: their zeros would look like one large cluster."""
+    context = SimpleNamespace(unlabeled_rows=np.array([1, 4, 5]))
+    labels = jnp.array([0, 2, 0, 0, 1, 3])
+    found = ncl._novel_labels(context, SimpleNamespace(pseudo_labels=labels))
+    assert found.tolist() == [2, 1, 3]

@@ -311,9 +311,12 @@ def test_an_image_has_the_same_view_in_any_batch(keys):
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32, jnp.float64])
 def test_dtype_follows_the_images(keys, dtype):
     images = jax.random.normal(next(keys), (2, 4, 4, 1), dtype)
-    view, _ = run(next(keys), images, quartic, iterations=2, clip=1.0, normalize_gradient=True)
-    assert view.dtype == dtype
-    assert view.shape == images.shape
+    for step_size in (0.05, jnp.float32(0.05)):
+        view, _ = run(
+            next(keys), images, quartic, iterations=2, step_size=step_size, normalize_gradient=True
+        )
+        assert view.dtype == dtype
+        assert view.shape == images.shape
 
 
 def test_a_flat_potential_and_a_normalized_gradient_stay_finite(keys):

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from cluster_jax.training.progress import Progress
+from cluster_jax.training import watch
+from cluster_jax.training.progress import Collapsed, Progress
 
 
 class Loss:
@@ -29,6 +30,28 @@ def test_at_most_two_steps_are_in_flight():
         progress.add({"loss": loss})
         assert sum(not loss.computed for loss in losses[: i + 1]) == min(i, 2)
     progress.close()
+
+
+def test_a_resumed_training_stops_at_the_look_at_which_it_stops_in_one_piece(monkeypatch):
+    """Two looks in a row must see a collapse, whether or not the training was killed between."""
+    monkeypatch.setattr(watch, "look", lambda *_: {watch.SPREAD: 0.0})
+    train = SimpleNamespace(batch_size=4, on_collapse="stop")
+    run = SimpleNamespace(
+        total_steps=100, train=train, learning_rate=lambda _: 0.1,
+        method=SimpleNamespace(watched=None),
+    )  # fmt: skip
+    state = SimpleNamespace(model_state=None)
+    line = {"step": 5, "loss": 1.0, watch.SPREAD: 0.0}
+
+    def step_after(start, earlier):
+        progress = Progress(run, None, start, (), earlier)
+        progress.add({"loss": np.float32(1), "gradient_norm": np.float32(1)})
+        progress.report(start + 1, state, lambda _: {})
+
+    step_after(5, ())
+    step_after(5, [{"step": 5, "loss": 1.0}])
+    with pytest.raises(Collapsed):
+        step_after(5, [line])
 
 
 @pytest.mark.slow

@@ -121,9 +121,9 @@ class NRCCConfig:
 def with_nrcc(base: TwoView, config: NRCCConfig) -> Method:
     """The method that trains on `base loss + weight * R`; see `losses.nrcc` for R.
 
-    The forward passes of `base` are used for the regularizer too. With one iteration of a sampler
-    from the image's own view, NRCC adds one gradient with respect to the images and one forward
-    pass of the sampled view.
+    The forward passes of `base` are used for the regularizer too. With one iteration of SGHMC, the
+    other view as the reference and views of the network's resolution, NRCC adds one gradient with
+    respect to the images and one forward pass of the sampled view.
 
     Args:
         base: the method to regularize.
