@@ -1,5 +1,6 @@
 """Exact k-nearest neighbors of rows, and their votes."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -9,6 +10,8 @@ from numpy.typing import NDArray
 _BLOCK = 2**24
 # Rows of a group in the search for the lowest scores.
 _GROUP = 16
+# The squares of larger numbers than 1 / _TINY, or of smaller ones, are not numbers of float32.
+_TINY = 1e-15
 
 
 class Neighbors(NamedTuple):
@@ -57,18 +60,20 @@ def nearest(
     """
     n = len(rows)
     k = min(k, n - exclude_self)
+    shifted = _shift(rows) if metric == "euclidean" and k else lambda x: x
+    near = shifted(rows)
     count = min(2 * k, n - exclude_self)
     indices, squares = np.empty((len(queries), k), np.int64), np.empty((len(queries), k))
     # Padded to whole groups; padding is infinitely far.
     padding = ((0, -n % _GROUP), (0, 0))
-    factors = np.ascontiguousarray(np.pad(-2 * rows, padding).T)
-    lengths = np.pad(np.square(rows).sum(axis=1), padding[0], constant_values=np.inf)
+    factors = np.ascontiguousarray(np.pad(-2 * near, padding).T)
+    lengths = np.pad(np.square(near).sum(axis=1), padding[0], constant_values=np.inf)
     step = max(1, _BLOCK // n)
     for start in range(0, len(queries) if k else 0, step):
         block = queries[start : start + step]
         stop, exact = start + len(block), block.astype(np.float64)
         # The squared distance less a constant for each query.
-        scores = block @ factors
+        scores = shifted(block) @ factors
         scores += lengths
         if exclude_self:
             scores[np.arange(len(block)), np.arange(start, stop)] = np.inf
@@ -91,6 +96,18 @@ def nearest(
             indices[start + i], squares[start + i] = near[order], apart[order]
     # Of unit rows, half the squared distance is 1 - cosine.
     return Neighbors(indices, np.sqrt(squares) if metric == "euclidean" else squares / 2)
+
+
+def _shift(rows: NDArray) -> Callable[[NDArray], NDArray]:
+    """Moves rows to the median of some of them, and scales them if their squares would overflow.
+
+    Of rows far from the origin, the lowest score would be a matter of rounding.
+    """
+    dtype = np.result_type(rows, np.float32)
+    origin = np.median(rows[:: -(-len(rows) // 1000)].astype(np.float64), axis=0).astype(dtype)
+    largest = float(np.abs(rows - origin).max())
+    scale = dtype.type(1 if _TINY < largest < 1 / _TINY or largest == 0 else largest)
+    return lambda x: (x - origin) / scale
 
 
 def _lowest(scores: NDArray, count: int) -> NDArray:

@@ -163,7 +163,7 @@ def dequantize(x: NDArray, seed: int = 0) -> NDArray:
     look = x[:: max(1, n // 400)]
     is_repeated = (np.diff(np.sort(look, axis=0), axis=0) == 0).any(axis=0)
     for j in np.flatnonzero(is_repeated):
-        values = np.unique(x[:, j])
+        values = np.unique(x[:, j].astype(np.float64))  # Gaps of small integers would overflow.
         if 4 <= len(values) <= n / ROWS_PER_VALUE:
             spread = x.astype(np.float64) if spread is None else spread
             spread[:, j] += rng.uniform(-0.5, 0.5, n) * np.diff(values).min()

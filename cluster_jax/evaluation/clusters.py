@@ -272,6 +272,9 @@ def isolation(features: NDArray, metric: str, sample: NDArray) -> NDArray:
         >>> isolation(rows, "euclidean", np.arange(3))
         array([2. , 1.5, 2.5], dtype=float32)
     """
+    if metric == "euclidean":  # Float32 has few digits for rows far from the origin.
+        origin = features.mean(axis=0, dtype=np.float64)
+        features = features - origin.astype(np.result_type(features, np.float32))
     scale = float(np.abs(features).max()) or 1.0  # So that no square overflows.
     rows = np.asarray(features / scale, np.float32)
     if metric == "cosine":

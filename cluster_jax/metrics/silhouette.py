@@ -5,7 +5,7 @@ from numpy.typing import ArrayLike
 from sklearn.metrics import silhouette_score
 
 from cluster_jax.core import checks
-from cluster_jax.core.arrays import one_per_row
+from cluster_jax.core.arrays import normalize_rows, one_per_row
 
 
 def silhouette(
@@ -54,4 +54,7 @@ def silhouette(
     if metric == "euclidean":
         # Far from the origin, squared distances are differences of large numbers.
         rows = rows - rows.mean(axis=0, dtype=np.float64)
+    elif metric == "cosine":
+        # scikit-learn's norms overflow in float32.
+        rows = normalize_rows(rows.astype(np.result_type(rows, np.float32)))
     return float(silhouette_score(rows, labels, metric=metric))

@@ -341,7 +341,8 @@ def fitted(run: TrainedRun, *, by_kmeans: bool) -> tuple[StoredClusters, int]:
         count = len(np.unique(codes[unlabeled]))
     elif by_kmeans:
         labels = codes = _given(stored.kmeans_labels)
-        outliers, count = stored.outliers, len(np.unique(labels))
+        # Those of the clusters that were found are not: a given number of clusters has none.
+        outliers, count = np.zeros(len(codes), bool), len(np.unique(labels))
     else:
         return stored, len(np.unique(stored.cluster_labels[~stored.outliers]))
     stored = stored._replace(

@@ -209,6 +209,9 @@ def test_kmeans_clusters(trained):
         apart = run.features[labels == c] - run.features[labels == c].mean(axis=0)
         wanted = np.linalg.norm(apart, axis=1)
         np.testing.assert_allclose(placed.distances[labels == c], wanted, rtol=1e-4, atol=1e-6)
+    outliers = np.arange(len(labels)) < 3  # of the clusters that were found
+    run = run._replace(clusters=run.clusters._replace(outliers=outliers))
+    assert not inference.fitted(run, by_kmeans=True)[0].outliers.any()
 
 
 def test_workdirs_that_are_not_finished(workdir, tmp_path, capsys):

@@ -41,6 +41,29 @@ def test_far_from_zero_close_rows_are_told_apart():
     assert found.indices[:, 0].tolist() == [1, 0, 1, 2]
 
 
+@pytest.mark.parametrize(("offset", "size"), [(1e4, 1), (-3e5, 10), (0, 1e30), (0, 1e-30)])
+def test_a_shift_or_a_scale_changes_no_neighbors(offset, size):
+    """The rounding of squares would decide: of float32 rows 1e4 away all neighbors were wrong."""
+    rng = np.random.default_rng(0)
+    rows = (offset + size * rng.normal(size=(400, 3))).astype(np.float32)
+    queries = (offset + size * rng.normal(size=(50, 3))).astype(np.float32)
+    found = knn.nearest(queries, rows, 5)
+    exact = cdist(queries.astype(np.float64), rows.astype(np.float64))
+    np.testing.assert_array_equal(found.indices, np.argsort(exact, axis=1)[:, :5])
+    np.testing.assert_allclose(found.distances, np.sort(exact, axis=1)[:, :5], rtol=1e-6)
+
+
+def test_a_far_row_does_not_blur_the_others():
+    rows = np.random.default_rng(0).normal(size=(400, 3)).astype(np.float32)
+    rows[7] = 1e8
+    found = knn.nearest(rows, rows, 5, exclude_self=True)
+    exact = cdist(rows.astype(np.float64), rows.astype(np.float64))
+    np.fill_diagonal(exact, np.inf)
+    others = np.delete(np.arange(400), 7)
+    want = np.argsort(exact, axis=1)[:, :5]
+    np.testing.assert_array_equal(found.indices[others], want[others])
+
+
 def test_an_equal_row_outvotes_all_others():
     neighbors = knn.Neighbors(np.array([[0, 1, 2]]), np.array([[0.0, 0.1, 0.1]]))
     shares = knn.vote(neighbors, np.array([2, 1, 1]))

@@ -115,6 +115,8 @@ def test_columns_of_few_values_are_spread_within_their_steps():
         smooth.dequantize(x[:, 1:]), x[:, 1:]
     )
     assert len(np.unique(spread[:, 0])) == 400
+    small = np.repeat(np.array([-128, -127, 100, 110, 120], np.int8), 60)[:, None]
+    np.testing.assert_array_equal(smooth.dequantize(small), smooth.dequantize(small.astype(int)))
 
 
 @pytest.mark.parametrize(

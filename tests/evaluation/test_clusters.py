@@ -59,6 +59,8 @@ def test_isolation_is_the_mean_distance_to_five_others(metric):
     wanted = np.sort(gaps, axis=1)[:, : clusters.N_ISOLATION].mean(axis=1)
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-6)
     assert np.isfinite(clusters.isolation(x * 1e30, metric, sample)).all()
+    if metric == "euclidean":
+        np.testing.assert_allclose(clusters.isolation(x + 1e5, metric, sample), wanted, rtol=1e-4)
     assert clusters.isolation(x[:1], metric, np.array([0])).tolist() == [0.0]
 
 

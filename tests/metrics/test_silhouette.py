@@ -75,3 +75,13 @@ def test_far_from_the_origin():
     common = {"metric": "euclidean", "sample_size": 200, "seed": 0}
     near, far = (silhouette(features + o, clusters, **common) for o in (0.0, 2.0**32))
     assert far == pytest.approx(near, abs=1e-5)
+
+
+@pytest.mark.parametrize("scale", [1e25, 1e-25])
+def test_the_scale_changes_no_cosine(scale):
+    rng = np.random.default_rng(4)
+    clusters = np.repeat([0, 1], 50)
+    rows = (rng.normal(size=(100, 5)) + 9 * np.eye(5)[clusters]).astype(np.float32)
+    common = {"metric": "cosine", "sample_size": 200, "seed": 0}
+    scaled = silhouette(rows * np.float32(scale), clusters, **common)
+    assert scaled == pytest.approx(silhouette(rows, clusters, **common), abs=1e-5)
