@@ -134,12 +134,20 @@ def report_data(
     rows = [table.rows[i] for i in corrected.rows]
     points = np.array([[float(row[axis]) for axis in axes] for row in rows])
     _, codes = np.unique(corrected.labels, return_inverse=True)
-    metrics = dict(results["metrics"])
-    scores = clusters.scores(known.get("true_labels"), codes)
+    metrics, provenance = dict(results["metrics"]), dict(results["provenance"])
+    # Rows in no cluster are no cluster of their own, and none of them is in the right one.
+    is_in, true_labels = corrected.labels != NO_CLUSTER, known.get("true_labels")
+    true_labels = None if true_labels is None or not is_in.any() else true_labels[is_in]
+    scores = clusters.scores(true_labels, corrected.labels[is_in])
+    if true_labels is not None:
+        scores["acc"] *= float(is_in.mean())
     if metrics.get("discovery"):
         metrics["discovery"] = {**metrics["discovery"], "novel": scores}
     else:
-        metrics[summary.shown(metrics)] = scores
+        method = summary.shown(metrics)
+        metrics[method] = scores
+        origins = provenance.get("number_of_clusters", {})
+        provenance["number_of_clusters"] = {**origins, method: "corrected"}
     features = known.get("features", points)
     means = arrays.cluster_means(features, codes)
     distances = arrays.distances_to_centers(features, means, codes)
@@ -150,7 +158,7 @@ def report_data(
         clustering = clustering._replace(isolation=isolation)
     return ReportData(
         title=f"{title}, corrected: {corrected.summary}",
-        results={**results, "metrics": metrics},
+        results={**results, "metrics": metrics, "provenance": provenance},
         clustering=clustering,
         names=corrected.names,
         **{"sources": tuple(assignments.unescaped(row[table.name]) for row in rows), **known},

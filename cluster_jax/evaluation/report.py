@@ -248,7 +248,10 @@ def _overview(data: ReportData, clusters: Sequence[Cluster]) -> dict[str, Any]:
 
     Returns:
         - "n_large", "n_small": numbers of clusters with a point that is no outlier, and of others;
+        - "n_points": how many points were clustered, of which the page may show a sample;
         - "is_given": whether the number of clusters was set in advance;
+        - "is_corrected": whether a person has corrected them;
+        - "n_empty": how many of a number of clusters that was given have no point;
         - "is_novel": whether the clusters are the novel classes of a discovery;
         - "finder": the method that finds the number of clusters, in words, or "";
         - "found_clusters": the number of clusters that the method shown has, in words;
@@ -265,20 +268,29 @@ def _overview(data: ReportData, clusters: Sequence[Cluster]) -> dict[str, Any]:
     origin = data.results["provenance"].get("number_of_clusters", {}).get(method)
     # The verdict is about the clusters that are found without k.
     judged = found if method == "tree" and not discovery and origin != "given" else {}
-    outliers = data.clustering.outliers
+    outliers, rows_used = data.clustering.outliers, data.results["provenance"].get("rows_used")
     # If every point is an outlier, no cluster is smaller than the others.
-    n_large = sum(not outliers[c.members].all() for c in clusters) or len(clusters)
+    real = [cluster for cluster in clusters if cluster.id >= 0]
+    n_large = sum(not outliers[c.members].all() for c in real) or len(real)
+    n_small = len(real) - n_large
+    if rows_used:
+        n_large, n_small = summary.tally(found)
     return {
         "n_large": n_large,
-        "n_small": len(clusters) - n_large,
+        "n_small": n_small,
+        "n_points": rows_used["all"] if rows_used else len(outliers),
         "is_given": bool(discovery) or origin == "given",
+        "is_corrected": origin == "corrected",
+        "n_empty": max(found.get("k_given", 0) - n_large, 0) if origin == "given" else 0,
         "is_novel": bool(discovery),
         "finder": _FINDERS.get(method, ""),
         "found_clusters": summary.groups(*summary.tally(found), "cluster"),
         "is_clear": judged.get("verdict") == "clear",
-        "verdict": None if n_large == 1 else summary.verdict(judged, f"{data.noun}s"),
+        "verdict": None
+        if n_large == 1 and not summary.is_too_few(judged)
+        else summary.verdict(judged, f"{data.noun}s"),
         "accuracy": plots.finite((discovery["novel"] if discovery else found).get("acc")),
         "n_true_labels": 0 if data.true_labels is None else len(np.unique(data.true_labels)),
-        "n_outliers": int(outliers.sum()),
+        "n_outliers": found.get("outliers", 0) if rows_used else int(outliers.sum()),
         "doubt": summary.doubt(discovery) if discovery else None,
     }

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cluster_jax.clustering.smooth import N_NEIGHBORS
 from cluster_jax.clustering.smooth_tree import CLEAR_GAP
 from cluster_jax.evaluation.options import CLUSTERINGS
 
@@ -82,16 +83,32 @@ def verdict(metrics: Mapping[str, Any], noun: str) -> str | None:
         noun: "images" or "rows".
     """
     found, gap = metrics.get("verdict"), metrics.get("gap")
+    if is_too_few(metrics):
+        return (
+            f"There are fewer than {N_NEIGHBORS} {noun}, too few to look for a number of clusters: "
+            "give it instead."
+        )
     if found == "one cluster":
         return f"The {noun} form one cluster: no split separates them clearly."
     if found != "no clear answer":
         return None
+    if gap is None and "gap" in metrics:  # The tree's clusters by density have no gap.
+        return (
+            f"No clear answer: the {metrics['n_clusters']} clusters are a best guess, because a "
+            "coarser look finds another number."
+        )
     if gap is None:
         return f"No clear answer: the {noun} may form one cluster or none (see the report)."
     return (
         f"No clear answer: the {metrics['n_clusters']} clusters are a best guess, separated by a "
         f"silhouette of {gap:.2f} more than parts of one cluster (clear: {CLEAR_GAP})."
     )
+
+
+def is_too_few(metrics: Mapping[str, Any]) -> bool:
+    """Whether the tree had fewer rows than it needs to look for a number of clusters."""
+    judged = metrics.get("verdict") == "one cluster"
+    return judged and metrics.get("rows_clustered", N_NEIGHBORS) < N_NEIGHBORS
 
 
 def doubt(metrics: Mapping[str, Any]) -> str | None:

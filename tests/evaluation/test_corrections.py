@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 
 import numpy as np
 import pytest
@@ -56,8 +57,25 @@ def test_outliers_of_the_run_stay_outliers_unless_they_are_moved(tmp_path):
     """Else small clusters would count as clusters in the headline of the corrected report."""
     table = images(outlier=["0", "1", "1", "0"], map_x=["1", "2", "3", "4"])
     found = corrections.apply(table, [saved(tmp_path, (NAMES[2], "4", "move", "0"))])
-    data = corrections.report_data(table, found, {"metrics": {"tree": {}}}, "run")
+    data = corrections.report_data(table, found, {"metrics": {"tree": {}}, "provenance": {}}, "run")
     assert data.clustering.outliers.tolist() == [False, True, False, False]
+
+
+def test_images_in_no_cluster_are_no_cluster_and_errors(tmp_path):
+    table = images(map_x=["1", "2", "3", "4"])
+    found = corrections.apply(table, [saved(tmp_path, ("d.png", "0", "wrong", ""))])
+    results = {"metrics": {"tree": {}}, "provenance": {"number_of_clusters": {"tree": "found"}}}
+    labels = np.array([5, 6, 6, 5])
+    data = corrections.report_data(table, found, results, "run", true_labels=labels)
+    scores = data.results["metrics"]["tree"]
+    assert scores["n_clusters"] == 2
+    assert scores["acc"] == 0.75
+    assert scores["matching"] == {0: 5, 4: 6}
+    assert results["provenance"]["number_of_clusters"] == {"tree": "found"}
+    files = [saved(tmp_path, *((n, c, "wrong", "") for n, c in zip(NAMES, "0440", strict=True)))]
+    found = corrections.apply(table, files)
+    data = corrections.report_data(table, found, results, "run", true_labels=labels)
+    assert data.results["metrics"]["tree"]["acc"] is None
 
 
 def test_later_corrections_follow_earlier_ones(tmp_path):
@@ -184,7 +202,9 @@ def test_the_command(workdir, tmp_path, capsys):
     assert after[1:-1] == [{**row, "corrected": "0"} for row in rows[1:-1]]
     page = (tmp_path / "out" / "report.html").read_text()
     assert "run, corrected: 1 moved, 1 in no cluster (-1)" in page
-    assert "Found 4 clusters in 60 rows." in page
+    assert "Found 3 clusters in 60 rows. A person has corrected the clusters" in " ".join(
+        re.sub("<[^>]+>", " ", page).split()
+    )
     assert files(workdir) == before, "the original is as it was"
     with pytest.raises(SystemExit):
         command.main([str(workdir), f"--corrections={file}", f"--out={tmp_path / 'out'}"])

@@ -918,6 +918,33 @@ def test_number_of_clusters_set_in_advance():
     assert "Found 3 clusters in 68 rows. The number of clusters was set in advance." in page.text
     assert "Accuracy 81.2%: the share of rows in the cluster" in page.text
     assert "0.123" not in page.text, "what there is one of per cluster is not listed"
+    results["metrics"]["kmeans"]["k_given"] = 5
+    said = page_of(rows_only(results=results, curve=None)).text
+    assert "The number of clusters was set in advance; 2 of them stayed empty." in said
+
+
+def test_the_head_of_a_sample_is_about_all_rows():
+    used = {"all": 900, "in_report": 68}
+    metrics = {"n_clusters": 7, "n_large": 5, "outliers": 4, **SCORES}
+    results = {
+        "provenance": {"number_of_clusters": {"tree": "found"}, "rows_used": used},
+        "metrics": {"tree": metrics},
+    }
+    page = page_of(rows_only(results=results, curve=None))
+    assert "Found 5 clusters and 2 small ones in 900 rows." in page.text
+    assert "4 rows are outliers" in page.text
+    assert "The page shows a random sample of 68 rows;" in page.text
+
+
+def test_too_few_rows_for_a_number_of_clusters():
+    clusters = np.zeros(6, int)
+    data = changed(make(clusters, fetch_images=None), curve=None)
+    del data.results["metrics"]["gridshift"]
+    few = {"verdict": "one cluster", "gap": None, "rows_clustered": 6}
+    data.results["metrics"]["tree"] = {"n_clusters": 1, **NO_SCORES, **few}
+    page = page_of(data)
+    assert "There are fewer than 10 rows, too few to look for a number" in page.text
+    assert "The data do not split" not in page.text
 
 
 def test_values_in_words():

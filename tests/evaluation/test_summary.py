@@ -63,6 +63,22 @@ def test_a_best_guess_is_told():
     said = summary.verdict({"verdict": "no clear answer", "n_clusters": 13}, "images")
     assert "the images may form one cluster or none" in said
     assert summary.verdict({**metrics, "verdict": "clear"}, "rows") is None
+    # Nor have the tree's clusters by density.
+    said = summary.verdict({**metrics, "gap": None}, "rows")
+    assert said == (
+        "No clear answer: the 13 clusters are a best guess, because a coarser look finds another "
+        "number."
+    )
+
+
+def test_too_few_rows_are_not_called_one_cluster():
+    metrics = {"verdict": "one cluster", "gap": None, "n_clusters": 1, "rows_clustered": 9}
+    said = summary.verdict(metrics, "rows")
+    assert said == (
+        "There are fewer than 10 rows, too few to look for a number of clusters: give it instead."
+    )
+    said = summary.verdict({**metrics, "rows_clustered": 10}, "rows")
+    assert said == "The rows form one cluster: no split separates them clearly."
 
 
 def test_what_is_found_by_the_tree():
