@@ -73,7 +73,8 @@ def make_step(method: Method, optimizer: optax.GradientTransformation, mesh: Mes
         params = optax.apply_updates(state.params, updates)
         model_state = method.after(params, model_state, state.step)
         metrics["gradient_norm"] = optax.tree.norm(gradient)
-        # A step that is not finite changes nothing but the count of steps.
+        # A step that is not finite changes nothing but the count of steps. The optimizer's count
+        # stays as it was, so that the learning rate lags behind the logged one by that step.
         finite = jnp.isfinite(metrics["loss"]) & jnp.isfinite(metrics["gradient_norm"])
         new, old = (params, model_state, opt), (state.params, state.model_state, state.opt)
         kept = jax.tree.map(lambda new, old: jnp.where(finite, new, old), new, old)
