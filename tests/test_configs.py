@@ -239,6 +239,13 @@ def test_unknown_config_is_named():
         find_config("nrcc_digitz")
 
 
+def test_a_file_with_the_name_of_a_config_is_not_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "images").write_text("raise SystemExit('run')")
+    assert find_config("images").parent.name == "configs"
+    assert find_config("./images") == tmp_path / "images"
+
+
 @pytest.mark.parametrize("name", config_names())
 def test_every_key_can_be_set_on_the_command_line(name):
     """ml_collections takes no flag for a value whose type it does not know: a bare None."""

@@ -41,6 +41,8 @@ def handle_errors() -> Iterator[None]:
 
     Warnings are printed as one line each. Other errors are bugs and keep their traceback.
     """
+    if getattr(sys.stdout, "errors", None) == "strict":  # A file name may not be valid UTF-8.
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     codes = {int(signal.SIGINT): INTERRUPTED, int(signal.SIGTERM): PREEMPTED}
     with _failing_at_once(), warnings.catch_warnings(), _logged(), interrupt.answered(codes):
         warnings.showwarning = _show_warning
@@ -55,6 +57,10 @@ def handle_errors() -> Iterator[None]:
             _exit("error: out of memory", FAILURE)
         except OSError as error:
             _exit(f"error: {error}", FAILURE)
+        except ImportError as error:
+            if "gcsfs" not in str(error):
+                raise
+            _exit("error: gs:// paths need gcsfs: pip install 'cluster-jax[gcs]'", BAD_INPUT)
         except Exception as error:
             from cluster_jax.training import loop, progress
 

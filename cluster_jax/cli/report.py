@@ -14,7 +14,7 @@ from etils import epath
 
 from cluster_jax.cli import exit_codes
 from cluster_jax.cli.flags import Parser, output_file
-from cluster_jax.core import io
+from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.pipeline import workdir as workdirs
 
@@ -90,16 +90,19 @@ def _correct(flags: argparse.Namespace) -> str:
     results = workdirs.finished_results(workdir, ())
     if results is None:
         raise InputError(f"the run in {workdir} must be finished to be corrected; got no results")
-    out = export.check(flags.out or workdir / assignments.CORRECTED)
+    with checks.named({"the folder to export to": "--out"}):
+        out = export.check(flags.out or workdir / assignments.CORRECTED)
     has_images = (workdir / workdirs.CLUSTERS).exists()
     names = [assignments.unescaped(row[table.name]) for row in table.rows]
     known = _known(workdir, corrected, names) if has_images else {}
     data = corrections.report_data(table, corrected, results, workdir.name, **known)
+    # What takes time comes first: after an interrupt there, the same command must find no files.
+    page = None if data is None else report.render(data).encode("utf-8", "backslashreplace")
     out.mkdir(parents=True, exist_ok=True)
     io.write(out / workdirs.ASSIGNMENTS, corrected.csv)
     written = "none, because the run has no map" if data is None else out / workdirs.REPORT
-    if data is not None:
-        report.write_report(out / workdirs.REPORT, data)
+    if page is not None:
+        io.write(out / workdirs.REPORT, page)
     return (
         f"corrected    {corrected.summary}\nassignments  {out / workdirs.ASSIGNMENTS}\n"
         f"report       {written}"

@@ -42,8 +42,9 @@ def run(
     from cluster_jax.pipeline import export
     from cluster_jax.pipeline import run as pipeline
     from cluster_jax.pipeline import workdir as workdirs
-    from cluster_jax.pipeline.config import config_json
+    from cluster_jax.pipeline.config import config_json, parse_config
 
+    parse_config(config, name)
     logging.set_verbosity(logging.WARNING)
     train = config.get("train", {})
     devices.use_cores(math.gcd(train.get("batch_size", 0), train.get("labeled_batch_size") or 0))

@@ -4,6 +4,7 @@ import dataclasses
 import difflib
 import functools
 import numbers
+import os
 import pathlib
 import traceback
 import types
@@ -44,7 +45,8 @@ def find_config(config: str) -> pathlib.Path:
         InputError: neither a file nor the name of a config.
     """
     path = pathlib.Path(config)
-    if path.is_file():
+    # A file that happens to have the name of a config, in the current folder, is not run.
+    if path.is_file() and (path.suffix == ".py" or os.sep in config):
         return path.resolve()
     is_name = path.parent in (pathlib.Path(), pathlib.Path("configs"))
     files = [folder / f"{path.stem}.py" for folder in _FOLDERS]

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image
 
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import images
@@ -91,9 +91,7 @@ def decode(
         boxes = [random_box(row, width, height, crops) for row in draws]
         factor = 2 * crops.size / min(min(box[2:]) for box in boxes)
         file.draft(None, (math.ceil(file.width * factor), math.ceil(file.height * factor)))
-        if orientation != 1:
-            ImageOps.exif_transpose(file, in_place=True)
-        image = images.to_8_bit(file, mode)
+        image = images.to_8_bit(file if orientation == 1 else images.upright(file), mode)
         x, y = image.width / width, image.height / height
         method = images.INTERPOLATIONS[crops.interpolation]
         for view, (left, top, w, h) in zip(out, boxes, strict=True):

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import ExifTags, Image
 from tqdm import tqdm
 
 from cluster_jax.core.checks import Count, CountOrZero, Fraction, NonNegative
@@ -31,6 +31,21 @@ EXTENSIONS = (
 # Interpolation of a resize, by the names in timm's model configs.
 Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos"]
 INTERPOLATIONS = {name: Image.Resampling[name.upper()] for name in get_args(Interpolation)}
+
+# The turn or reflection for each orientation of EXIF but 1, the upright one.
+_TURNED = dict(
+    zip(
+        range(2, 9),
+        (
+            *(Image.Transpose.FLIP_LEFT_RIGHT, Image.Transpose.ROTATE_180),
+            *(Image.Transpose.FLIP_TOP_BOTTOM, Image.Transpose.TRANSPOSE),
+            *(Image.Transpose.ROTATE_270, Image.Transpose.TRANSVERSE, Image.Transpose.ROTATE_90),
+        ),
+        strict=True,
+    )
+)
+# The long side in units of the short one, above which it is cropped before a resize.
+_LONGEST = 64
 
 # Largest number of decoded images that wait to be consumed, which bounds memory.
 CHUNK = 1024
@@ -278,10 +293,23 @@ def decode(data: bytes, resize: Resize | None, channels: int) -> np.ndarray:
         if resize is not None:
             # Photos of 4 megapixels take 0.4 of the time; cosine of features 0.997 to 1.000.
             file.draft(None, (2 * resize.side, 2 * resize.side))
-        ImageOps.exif_transpose(file, in_place=True)
-        image = to_8_bit(file, "RGB" if channels == 3 else "L")
+        image = to_8_bit(upright(file), "RGB" if channels == 3 else "L")
         image = image if resize is None else resize_and_crop(image, resize)
         return np.asarray(image).reshape(image.height, image.width, channels)
+
+
+def upright(image: Image.Image) -> Image.Image:
+    """The image, turned as its EXIF tag of the orientation says.
+
+    `ImageOps.exif_transpose` also writes the EXIF block anew, and fails where a tag that nobody
+    needs is damaged.
+    """
+    image.load()  # The EXIF block of a PNG may follow its pixels.
+    try:
+        orientation = image.getexif().get(ExifTags.Base.Orientation)
+    except Exception:  # Pillow raises errors of many types on damaged bytes.
+        return image
+    return image.transpose(_TURNED[orientation]) if orientation in _TURNED else image
 
 
 def to_8_bit(image: Image.Image, mode: str) -> Image.Image:
@@ -311,6 +339,10 @@ def resize_and_crop(image: Image.Image, resize: Resize) -> Image.Image:
     The aspect ratio is kept to the nearest pixel.
     """
     short, new = min(image.size), resize.side
+    if max(image.size) > _LONGEST * short:  # A line of pixels would be scaled to gigabytes.
+        width, height = (min(side, _LONGEST * short) for side in image.size)
+        left, top = (image.width - width) // 2, (image.height - height) // 2
+        image = image.crop((left, top, left + width, top + height))
     if short != new:
         width, height = (max(new, round(side * new / short)) for side in image.size)
         image = image.resize((width, height), INTERPOLATIONS[resize.interpolation])

@@ -6,6 +6,7 @@ import collections
 import csv
 import itertools
 import math
+import os
 import pathlib
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,6 +50,7 @@ def open_large(path: str) -> Shards | None:
     Raises:
         InputError: a file cannot be used, see `Shards`.
     """
+    path = os.path.expanduser(path)
     file = pathlib.Path(path)
     if not file.is_dir() and not (
         file.suffix.lower() == ".npy" and file.is_file() and file.stat().st_size > LARGE
@@ -74,7 +76,8 @@ def read_table(path: str, name: str | None) -> Table:
     Raises:
         InputError: the file is missing, or holds no table of real numbers.
     """
-    if path is not None and pathlib.Path(path).is_dir():
+    path = path and os.path.expanduser(path)
+    if path and pathlib.Path(path).is_dir():
         return Table(Shards(path)[:], None)
     values, names, _ = read_features(path, name)
     if values.dtype.kind not in "biuf":
@@ -96,6 +99,7 @@ def read_features(
         InputError: see `read_table`; names of another number than rows.
     """
     others: dict[str, NDArray] = {}
+    path = path and os.path.expanduser(path)
     if _file(path, (".npy", ".npz", ".csv", ".tsv")).suffix.lower() in (".csv", ".tsv"):
         values, names = _read_csv(str(path))
     else:
@@ -118,7 +122,7 @@ def read_labels(path: str, name: str | None, rows: int) -> Labels:
     """Labels, integers or strings, from a `.npy`, `.npz`, `.csv` or `.txt` file.
 
     Text files have one label per line and no blank lines. A `.csv` with one line more than
-    `rows` has a header.
+    `rows` has a header: a word, or among integers 0.
 
     Args:
         path: path of the file.
@@ -129,6 +133,7 @@ def read_labels(path: str, name: str | None, rows: int) -> Labels:
     Raises:
         InputError: the file is missing, or does not hold `rows` labels.
     """
+    path = os.path.expanduser(path)
     kind = _file(path, (".npy", ".npz", ".csv", ".txt")).suffix.lower()
     others: dict[str, NDArray] = {}
     if kind in (".csv", ".txt"):
@@ -265,6 +270,8 @@ def _read_csv(path: str) -> Table:
                 like = f"{width} columns like line {line_number}"
                 raise InputError(f"{where} must have {like}; got {len(line)}")
             try:
+                if not _is_plain("".join(line[first:])):
+                    raise ValueError
                 values.extend(map(float, line[first:]))
             except ValueError as error:
                 i = next(i for i in range(first, width) if not _is_number(line[i]))
@@ -315,15 +322,19 @@ def _read_lines(path: str, kind: str, rows: int) -> NDArray:
         values.pop()
     if "" in values:
         raise InputError(f"{path}, line {values.index('') + 1} must be a label; got a blank line")
-    if kind == ".csv" and len(values) == rows + 1:
+    # Among integers only 0 is a title, as pandas writes it: another one is a label too many.
+    is_title = values[:1] == ["0"] or not all(_is_number(value, int) for value in values)
+    if kind == ".csv" and len(values) == rows + 1 and is_title:
         values = values[1:]
     elif kind == ".csv" and _has_header(values):
         found = f"{len(values) - 1:,} below the title {values[0]!r}"
         raise InputError(f"{path} must hold {rows:,} labels; got {found}")
     try:
-        return np.array([int(value) for value in values], np.int64)
+        numbers = np.array([int(value) for value in values], np.int64)
     except (ValueError, OverflowError):
         return np.array(values)
+    # "1_0", "01" and "+1" are names: as numbers, two of them could become one class.
+    return numbers if [str(n) for n in numbers.tolist()] == values else np.array(values)
 
 
 def _has_header(values: list[str]) -> bool:
@@ -367,4 +378,9 @@ def _is_number(cell: str, kind: type[float] | type[int] = float) -> bool:
         kind(cell)
     except ValueError:
         return False
-    return True
+    return _is_plain(cell)
+
+
+def _is_plain(text: str) -> bool:
+    """Whether a text has none of what only Python reads as part of a number, like "0_1"."""
+    return "_" not in text and text.isascii()

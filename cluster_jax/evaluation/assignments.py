@@ -25,13 +25,16 @@ CORRECTED = "corrected"  # folder in a workdir, where a corrected table is looke
 
 
 def escaped(name: str) -> str:
-    r"""Escapes a file name as valid UTF-8: undecodable bytes as `\xNN`, backslashes doubled.
+    r"""Escapes a file name as valid UTF-8: undecodable bytes and \r as `\xNN`, backslashes doubled.
 
     Example:
         >>> escaped("caf\udce9.png"), unescaped(escaped("caf\udce9.png")) == "caf\udce9.png"
         ('caf\\xe9.png', True)
+        >>> escaped("a\rb"), unescaped(escaped("a\rb")) == "a\rb"
+        ('a\\x0db', True)
     """
-    name = name.replace("\\", "\\\\")
+    # Some readers of CSV take a carriage return for the end of a line.
+    name = name.replace("\\", "\\\\").replace("\r", "\\x0d")
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 

@@ -129,7 +129,7 @@ def plan(
         InputError: the topology is unknown, libtpu is not installed, or the config does not suit.
     """
     name, _, shape = topology.partition(":")
-    if name not in CHIPS or not re.fullmatch(r"\d+(x\d+)*" if name in TPUS else r"\d+", shape):
+    if name not in CHIPS or not re.fullmatch(r"\d+(x\d+)*" if name in TPUS else r"[1-9]\d*", shape):
         raise InputError(
             "--topology must be a TPU slice such as v5e:4x4 or GPUs such as h100:8, of "
             f"{', '.join(CHIPS)}; got {topology!r}"

@@ -107,8 +107,9 @@ def _changes(data: DataConfig, workdir: epath.Path) -> str:
     if not is_whole or stored.sources is None or data.dir is None or "://" in data.dir:
         return ", and images were not read again: to cluster again, choose another --out"
     known = {*stored.sources.tolist(), *([] if stored.skipped is None else stored.skipped.tolist())}
-    exists = epath.Path(data.dir).expanduser().is_dir()
-    now = set(folder.find(data.dir)[1]) if exists else set()
+    now = set()
+    with contextlib.suppress(ValueError):  # No folder, or no image in it: all are gone.
+        now = set(folder.find(data.dir)[1])
     new, gone = len(now - known), len(known - now)
     if not new and not gone:
         return f" with the files of {data.dir}: to cluster them again, choose another --out"

@@ -1,5 +1,6 @@
 """The console script, exit codes, and help that loads no JAX."""
 
+import io
 import subprocess
 import sys
 import tomllib
@@ -97,6 +98,11 @@ def test_mistyped_commands(arguments, message, capsys):
         (InputError("k must be given; got none"), 2, "error: k must be given; got none"),
         (OSError("no space left on device"), 1, "error: no space left on device"),
         (MemoryError(), 1, "error: out of memory"),
+        (
+            ImportError("Please install gcsfs to access Google Storage"),
+            2,
+            "error: gs:// paths need gcsfs: pip install 'cluster-jax[gcs]'",
+        ),
         (progress.NotFinite("the loss is NaN"), 1, "error: the loss is NaN"),
         (
             loop.Preempted("stopped after step 3"),
@@ -116,6 +122,15 @@ def test_errors_have_a_sentence_and_a_code(error, code, sentence, capsys):
     assert stop.value.code == code
     assert f"  {code:<5} " in exit_codes.HELP
     assert capsys.readouterr().err == f"{sentence}\n"
+
+
+def test_names_that_are_not_utf_8_are_printed(monkeypatch):
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="strict")
+    monkeypatch.setattr(sys, "stdout", out)
+    with exit_codes.handle_errors():
+        sys.stdout.write("caf\udce9.png\n")
+    out.flush()
+    assert out.buffer.getvalue() == b"caf\\udce9.png\n"
 
 
 def test_a_bug_keeps_its_traceback(capsys):

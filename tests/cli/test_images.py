@@ -158,6 +158,9 @@ def test_a_finished_run_compares_the_files_of_the_folder(photos, tmp_path, capsy
     )
     (photos / "new.png").unlink()
     assert "changed since, 2 gone: another --out clusters" in said("my photos")
+    for photo in photos.iterdir():
+        photo.unlink()
+    assert "changed since, 49 gone:" in said("my photos")
     shutil.rmtree(photos)
     assert "changed since, 49 gone:" in said("my photos")
     (tmp_path / "other").mkdir()

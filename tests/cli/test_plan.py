@@ -113,6 +113,7 @@ def test_a_slice():
         (["--config=nrcc_imagenet"], "arguments are required: --topology"),
         (["--config=nrcc_imagenet", "--topology=v5e"], "--topology must be a TPU slice such as"),
         (["--config=nrcc_imagenet", "--topology=h100:2x2"], "got 'h100:2x2'"),
+        (["--config=nrcc_imagenet", "--topology=h100:0"], "got 'h100:0'"),
         (["--config=nrcc_imagenet", "--topology=v9:2x2"], "got 'v9:2x2'"),
         (["--config=nrcc_imagenet", "--topology=h100:7"], "a multiple of the 7 chips"),
         (

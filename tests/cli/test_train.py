@@ -122,6 +122,15 @@ def test_mistyped_flags(capsys, flag, message):
     assert message in _refused(capsys, flag)
 
 
+def test_a_config_without_a_section_is_named(tmp_path, capsys):
+    (tmp_path / "mine.py").write_text(
+        "from cluster_jax.core.config import load_config\n\n\ndef get_config():\n"
+        "    config = load_config('nrcc_digits')\n    del config.network\n    return config\n"
+    )
+    train_error = _refused(capsys, f"--config={tmp_path / 'mine.py'}")
+    assert "missing config key" in train_error
+
+
 @pytest.mark.parametrize("given", ["nrcc_digits", "configs/nrcc_digits.py", "nrcc_digits.py"])
 def test_config_is_found(given, monkeypatch):
     monkeypatch.chdir(ROOT)

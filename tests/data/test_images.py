@@ -1,11 +1,12 @@
 """Decoding of single images against the pixels that were written, and the threads around it."""
 
 import io
+import struct
 import threading
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
 from cluster_jax.data import images
 from cluster_jax.data.images import Resize
@@ -234,3 +235,29 @@ def test_formats_of_phones(form):
     image = photo(120, 160)
     out = decode(image, form, quality=95)
     assert np.abs(out - np.asarray(image).astype(int)).mean() < 4
+
+
+def test_a_damaged_tag_of_exif_loses_no_image(rng):
+    exif = Image.Exif()
+    exif[0x0112], exif[282] = 6, 72.0  # the orientation; a resolution, whose tag is made unknown
+    raw = exif.tobytes().replace(b"\x01\x1a\x00\x05", b"\x01\x4e\x00\x05")
+    pixels = rng.integers(0, 256, (20, 30, 3), dtype=np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "JPEG", exif=raw)
+    with Image.open(io.BytesIO(file.getvalue())) as image, pytest.raises(struct.error):
+        ImageOps.exif_transpose(image)
+    assert images.decode(file.getvalue(), None, 3).shape == (30, 20, 3)
+
+
+def test_a_line_of_pixels_is_cropped_before_it_is_scaled(monkeypatch):
+    sizes, resize = [], Image.Image.resize
+
+    def watched(self, size, *more):
+        sizes.append(size)
+        return resize(self, size, *more)
+
+    monkeypatch.setattr(Image.Image, "resize", watched)
+    row = Image.fromarray(np.arange(4000, dtype=np.uint16).astype(np.uint8)[None])
+    found = images.resize_and_crop(row, images.Resize(32, "bicubic"))
+    assert found.size == (32, 32)
+    assert sizes == [(64 * 32, 32)]

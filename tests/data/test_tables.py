@@ -307,3 +307,40 @@ def test_tables_of_other_programs(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
     values = tables.read_table(str(tmp_path / name), None).values
     np.testing.assert_array_equal(values, [[1.5, 2], [-3, 400]])
+
+
+def test_what_only_python_reads_as_a_number_is_a_name(tmp_path):
+    (tmp_path / "x.csv").write_text("tile,f0,f1\n0_0,1.5,2\n0_1,2.5,3\n1_0,3.5,1\n")
+    found = tables.read_table(str(tmp_path / "x.csv"), None)
+    assert found.names == ("0_0", "0_1", "1_0")
+    assert found.values.tolist() == [[1.5, 2], [2.5, 3], [3.5, 1]]
+    (tmp_path / "x.csv").write_text("a,b\n1.5,2\n2.5,1_0\n")
+    with pytest.raises(InputError, match=r"line 3, column 2 must be a number; got '1_0'"):
+        tables.read_table(str(tmp_path / "x.csv"), None)
+    for lines in ("1_0\n10\n1_1\n", "01\n1\n10\n", "+1\n1\n10\n"):
+        (tmp_path / "y.txt").write_text(lines)
+        found = tables.read_labels(str(tmp_path / "y.txt"), None, 3)
+        assert set(found.names) == set(lines.split())
+        assert len(set(found.codes.tolist())) == 3
+
+
+def test_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "x.csv").write_text("a,b\n1,2\n3,4\n")
+    (tmp_path / "y.txt").write_text("a\nb\n")
+    (tmp_path / "shards").mkdir()
+    np.save(tmp_path / "shards" / "0.npy", np.ones((2, 3), np.float32))
+    assert tables.read_table("~/x.csv", None).values.shape == (2, 2)
+    assert tables.read_table("~/shards", None).values.shape == (2, 3)
+    assert tables.read_labels("~/y.txt", None, 2).names == ("a", "b")
+    monkeypatch.setattr(tables, "LARGE", 5)
+    assert tables.open_large("~/shards").shape == (2, 3)
+
+
+def test_one_integer_too_many_is_no_title(tmp_path):
+    file = tmp_path / "y.csv"
+    file.write_text("1\n2\n3\n")
+    with pytest.raises(InputError, match="the same length; got 2 and 3"):
+        tables.read_labels(str(file), None, 2)
+    file.write_text("0\n2\n3\n")  # as pandas writes a table without titles
+    assert tables.read_labels(str(file), None, 2).names == ("2", "3")

@@ -11,7 +11,7 @@ import pytest
 from cluster_jax.cli import cluster
 from cluster_jax.cli import report as command
 from cluster_jax.core.checks import InputError
-from cluster_jax.evaluation import assignments, corrections
+from cluster_jax.evaluation import assignments, corrections, report
 from cluster_jax.evaluation.assignments import Table
 
 NAMES = ("a.png", 'b, "b".png', "caf\\xe9\\\\.png", "d.png")
@@ -212,6 +212,25 @@ def test_the_command(workdir, tmp_path, capsys):
     # The comparison shows what was corrected.
     command.main([str(workdir), str(tmp_path / "out")])
     assert "2 moved (3.3%)" in capsys.readouterr().out
+
+
+def test_an_interrupted_correction_can_be_made_again(workdir, tmp_path, capsys, monkeypatch):
+    given = f"--corrections={saved(tmp_path, titles='row,cluster,correction,to', name='none')}"
+    arguments = [str(workdir), given, f"--out={tmp_path / 'out'}"]
+
+    def interrupted(data):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(report, "render", interrupted)
+        with pytest.raises(SystemExit):
+            command.main(arguments)
+    command.main(arguments)
+    assert (tmp_path / "out" / "report.html").exists()
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        command.main(arguments)
+    assert "error: --out must be new or empty; got" in capsys.readouterr().err
 
 
 def test_what_the_command_refuses(workdir, tmp_path, capsys):

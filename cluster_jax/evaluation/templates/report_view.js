@@ -165,8 +165,8 @@ function listClusters() {
   }
 }
 
-// A name as in assignments.csv: a byte that is not UTF-8 as \xNN, a backslash as two
-const escaped = (name) => name.replaceAll("\\", "\\\\").replace(/[\udc80-\udcff]/gu, (c) => `\\x${(c.charCodeAt(0) - 0xdc00).toString(16)}`);
+// A name as in assignments.csv: a byte that is not UTF-8 and a carriage return as \xNN, a backslash as two
+const escaped = (name) => name.replaceAll("\\", "\\\\").replaceAll("\r", "\\x0d").replace(/[\udc80-\udcff]/gu, (c) => `\\x${(c.charCodeAt(0) - 0xdc00).toString(16)}`);
 
 function save(file, rows) {
   const cell = (value) => (/[",\r\n]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
