@@ -69,9 +69,9 @@ def similar(
     cosines = ops.pairwise_dot(z, collectives.gather(z, axis))
     if threshold is None:
         return cosines >= _reached_by_one_in(classes, collectives.gather(cosines, axis))
-    first = 0 if axis is None else lax.axis_index(axis) * len(z)
     # A row of zeros, or a cosine that is rounded, may be below the threshold.
-    itself = first + jnp.arange(len(z))[:, None] == jnp.arange(cosines.shape[1])[None]
+    rows = collectives.local_rows(len(z), axis)
+    itself = rows[:, None] == jnp.arange(cosines.shape[1])[None]
     return (cosines >= threshold) | itself
 
 
