@@ -99,10 +99,15 @@ def _correct(flags: argparse.Namespace) -> str:
     # What takes time comes first: after an interrupt there, the same command must find no files.
     page = None if data is None else report.render(data).encode("utf-8", "backslashreplace")
     out.mkdir(parents=True, exist_ok=True)
-    io.write(out / workdirs.ASSIGNMENTS, corrected.csv)
     written = "none, because the run has no map" if data is None else out / workdirs.REPORT
-    if page is not None:
-        io.write(out / workdirs.REPORT, page)
+    try:
+        io.write(out / workdirs.ASSIGNMENTS, corrected.csv)
+        if page is not None:
+            io.write(out / workdirs.REPORT, page)
+    except BaseException:
+        for name in (workdirs.ASSIGNMENTS, workdirs.REPORT):
+            (out / name).unlink(missing_ok=True)
+        raise
     return (
         f"corrected    {corrected.summary}\nassignments  {out / workdirs.ASSIGNMENTS}\n"
         f"report       {written}"

@@ -33,17 +33,15 @@ Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos"]
 INTERPOLATIONS = {name: Image.Resampling[name.upper()] for name in get_args(Interpolation)}
 
 # The turn or reflection for each orientation of EXIF but 1, the upright one.
-_TURNED = dict(
-    zip(
-        range(2, 9),
-        (
-            *(Image.Transpose.FLIP_LEFT_RIGHT, Image.Transpose.ROTATE_180),
-            *(Image.Transpose.FLIP_TOP_BOTTOM, Image.Transpose.TRANSPOSE),
-            *(Image.Transpose.ROTATE_270, Image.Transpose.TRANSVERSE, Image.Transpose.ROTATE_90),
-        ),
-        strict=True,
-    )
-)
+_TURNED = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
 # The long side in units of the short one, above which it is cropped before a resize.
 _LONGEST = 64
 

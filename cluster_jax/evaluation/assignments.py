@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -83,12 +84,26 @@ def read_workdir(workdir: epath.PathLike) -> Table:
 def given_names(workdir: epath.PathLike) -> dict[str, str]:
     """Cluster or class -> its name, as a person has named it in the table in `corrected`, if any.
 
-    Of a corrected table that was written elsewhere nothing is known.
+    Of a corrected table that was written elsewhere nothing is known. One of clusters that the run
+    has no longer, because it was clustered again, is left out with a warning.
     """
     folder = epath.Path(workdir).expanduser() / CORRECTED
-    if not (folder / "assignments.csv").exists():
+    if not all((at / "assignments.csv").exists() for at in (folder, folder.parent)):
         return {}
-    table = read_workdir(folder)
+    table, current = read_workdir(folder), read_workdir(folder.parent)
+    rows = [(row[table.name], row[table.cluster], row.get("corrected")) for row in table.rows]
+    now = [(row[current.name], row.get(table.cluster)) for row in current.rows]
+    if len(rows) != len(now) or any(
+        (name, cluster) != other
+        for (name, cluster, corrected), other in zip(rows, now, strict=True)
+        if corrected == "0"
+    ):
+        warnings.warn(
+            f"{folder} corrects other clusters than those of {workdir}: the names that it gives "
+            "are left out",
+            stacklevel=2,
+        )
+        return {}
     named = {row[table.cluster]: row.get("cluster_name") for row in table.rows}
     return {cluster: unescaped(name) for cluster, name in named.items() if name}
 

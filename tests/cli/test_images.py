@@ -4,6 +4,7 @@ import csv
 import json
 import pathlib
 import shutil
+import warnings
 
 import numpy as np
 import pytest
@@ -130,7 +131,12 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, monkeypatc
         "the folder of the run must be an existing folder of images; got" in capsys.readouterr().err
     )
     page = tmp_path / "new.html"
-    predict.main([f"--workdir={out}", f"--images={tmp_path / 'moved'}", f"--report={page}"])
+    capsys.readouterr()
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        predict.main([f"--workdir={out}", f"--images={tmp_path / 'moved'}", f"--report={page}"])
+    assert "corrects other clusters than those of" in capsys.readouterr().err
+    assert "(striped)" not in page.read_text()
     assert "<h1>48 new images</h1>" in page.read_text()
     assert "Typical of the cluster" not in page.read_text()
 

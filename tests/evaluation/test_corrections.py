@@ -10,6 +10,7 @@ import pytest
 
 from cluster_jax.cli import cluster
 from cluster_jax.cli import report as command
+from cluster_jax.core import io as files_io
 from cluster_jax.core.checks import InputError
 from cluster_jax.evaluation import assignments, corrections, report
 from cluster_jax.evaluation.assignments import Table
@@ -103,7 +104,15 @@ def test_names_of_clusters(tmp_path):
     assert assignments.given_names(tmp_path) == {}
     (tmp_path / "corrected").mkdir()
     (tmp_path / "corrected" / "assignments.csv").write_text(found.csv)
-    assert assignments.given_names(tmp_path) == {"4": "dog\\"}
+    for clusters, names in (("0440", {"4": "dog\\"}), ("0441", {}), ("044", {})):
+        cells = {"image": map(assignments.unescaped, NAMES), "cluster": clusters}
+        cells = {title: list(column)[: len(clusters)] for title, column in cells.items()}
+        (tmp_path / "assignments.csv").write_text(assignments.to_csv(cells))
+        if names:
+            assert assignments.given_names(tmp_path) == names
+        else:  # It was clustered again.
+            with pytest.warns(UserWarning, match="corrects other clusters than those of"):
+                assert assignments.given_names(tmp_path) == {}
     table = images(("", "7", "7", "8"), **{"class": ["2", "novel 0", "novel 2", "novel 2"]})
     found = corrections.apply(table, [saved(tmp_path, ("", "2", "name", "cat"))])
     assert [row["cluster_name"] for row in lines(found)] == ["", "", "cat", "cat"]
@@ -231,6 +240,28 @@ def test_an_interrupted_correction_can_be_made_again(workdir, tmp_path, capsys, 
     with pytest.raises(SystemExit):
         command.main(arguments)
     assert "error: --out must be new or empty; got" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError("no space left")])
+def test_what_was_written_before_an_interrupt_is_removed(
+    workdir, tmp_path, capsys, monkeypatch, error
+):
+    given = f"--corrections={saved(tmp_path, titles='row,cluster,correction,to', name='none')}"
+    arguments = [str(workdir), given, f"--out={tmp_path / 'out'}"]
+    write = files_io.write
+
+    def failing(path, data):
+        if path.name == "report.html":
+            raise error
+        write(path, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files_io, "write", failing)
+        with pytest.raises(SystemExit):
+            command.main(arguments)
+    assert not [*(tmp_path / "out").iterdir()]
+    command.main(arguments)
+    capsys.readouterr()
 
 
 def test_what_the_command_refuses(workdir, tmp_path, capsys):
