@@ -41,6 +41,9 @@ class ReportData(NamedTuple):
         duplicates: groups of equal or nearly equal images, at least one; or None.
         features: float `[n, c]`, whose Euclidean distances say which images are alike; or None.
         names: number of a cluster, as text -> its name, of those that a person has named.
+        run: digest of the clusters that the run found, which names them in a file of corrections.
+        workdir: folder of the run as a command takes it, or None: corrections cannot be applied.
+        is_decided: bool `[n]`, points of which a person has said where they belong, or None.
     """
 
     title: str
@@ -57,6 +60,9 @@ class ReportData(NamedTuple):
     duplicates: Shown | None = None
     features: NDArray | None = None
     names: Mapping[str, str] = {}
+    run: str = ""
+    workdir: str | None = None
+    is_decided: NDArray | None = None
 
     @property
     def noun(self) -> str:
