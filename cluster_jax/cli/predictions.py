@@ -82,7 +82,9 @@ def predict(
     load = functools.partial(datasets.load_new, images, run.config.data, run.images["shape"])
     if page is not None:
         title = f"{path.name}, in the clusters of {epath.Path(workdir).name}"
-        made_page = _page(title, run, assignment, names, sources, load(share=range).fetch)
+        folder_uri = inference.image_folder("folder", str(path)) if path.is_dir() else None
+        fetch = load(share=range).fetch
+        made_page = _page(title, run, assignment, names, sources, fetch, folder_uri)
         io.write(page, made_page.encode("utf-8", "backslashreplace"))
         text += f"\nreport       {page}"
     if folder is not None:
@@ -133,26 +135,31 @@ def _page(
     names: Mapping[str, str],
     sources: Sequence[str] | None,
     fetch: Callable[[NDArray], NDArray],
+    folder: str | None,
 ) -> str:
     """The page of new images, beside those of the run if these are still where they were."""
-    dataset, typical = None, {}
+    dataset, typical = None, dict[int, NDArray | None]()
     with contextlib.suppress(InputError):
         dataset = inference.training_images(run)
+    labels, of_page = assignment.labels, dict(names)
     if run.known is None:
-        stored, named = run.clusters, {**report_data.suggested_names(run.results), **names}
-        for cluster in report_data.clusters_by_size(stored.cluster_labels, stored.distances, named):
+        stored, of_page = run.clusters, {**report_data.suggested_names(run.results), **names}
+        for cluster in report_data.clusters_by_size(stored.cluster_labels, stored.distances):
             shown = cluster.members[: placement.N_TYPICAL]
-            own = None if dataset is None else dataset.fetch(shown)
-            typical[cluster.id] = f"Cluster {cluster.title}", own
-    return placement.page(
-        title,
-        _fact(run, assignment),
-        assignment.labels,
+            typical[cluster.id] = None if dataset is None else dataset.fetch(shown)
+    else:
+        classes, labels = np.unique(labels, return_inverse=True)
+        of_page = {str(i): name for i, name in enumerate(classes.tolist())}
+    new = placement.NewImages(
+        labels,
         assignment.is_novel,
-        sources or [f"image {i}" for i in range(len(assignment.labels))],
+        sources,
         fetch,
+        {int(cluster): name for cluster, name in of_page.items()},
         typical,
+        folder=folder,
     )
+    return placement.page(title, _fact(run, assignment), new)
 
 
 def _images(count: int, width: int = 0) -> str:

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,14 +13,12 @@ from cluster_jax.clustering import knn
 from cluster_jax.clustering.smooth import unit_rows
 from cluster_jax.core import arrays
 from cluster_jax.data.images import subset
-from cluster_jax.evaluation import thumbnails
+from cluster_jax.data.photo_facts import PhotoFacts
 
 # Near-duplicates are closer than this fraction of the median distance to the nearest neighbor.
 NEARNESS = 0.1
 # The search compares all pairs: minutes for this many images, hours for ten times as many.
 MAX_NEAR_IMAGES = 100_000
-# Limits of the report: groups, images shown of a group, and pixels of a thumbnail's side.
-MAX_GROUPS, MAX_COPIES, THUMBNAIL_SIDE = 24, 12, 80
 # Images fetched at a time, and rows of one block of similarities (float64: 32 MB).
 _BATCH, _BLOCK = 256, 2_048
 # Size of the random sample of images whose nearest neighbors determine the threshold.
@@ -60,34 +58,55 @@ class Shown(NamedTuple):
         fetch_images: indices -> uint8 `[b, height, width, 1 or 3]`.
         sources: file name of each image, or None.
         rows: int64 `[n]`, the image of each point of the report; None: they are the same.
+        facts: sizes and dates of the files of all images, or None.
     """
 
     found: Duplicates
     fetch_images: Callable[[NDArray], NDArray]
     sources: tuple[str, ...] | None
     rows: NDArray | None = None
+    facts: PhotoFacts | None = None
 
 
-def cards(shown: Shown) -> list[tuple[int, list[tuple[int, str, str, float, str]]]]:
-    """Size and first `MAX_COPIES` images of each of the `MAX_GROUPS` largest groups.
+def record(shown: Shown) -> list[dict[str, Any]]:
+    """All groups for the page's script, the largest first.
 
-    Each image is a tuple of the number of its point in the report (-1 for none), its name, its
-    kind, its similarity, and its thumbnail.
+    Returns:
+        For each group its "kind", "exact" if all its images are the same, and its "images": the
+        number of the point in the report ("index", -1 for none), "name", "width", "height",
+        "bytes", "taken", and whether it is the copy to "keep".
     """
-    found, made = shown.found, []
+    found, facts = shown.found, shown.facts
     point_of = None if shown.rows is None else {row: i for i, row in enumerate(shown.rows.tolist())}
-    for number in range(min(found.n_groups, MAX_GROUPS)):
-        group, copies = np.flatnonzero(found.groups == number), []
-        indices = found.images[group[:MAX_COPIES]]
-        images = thumbnails.thumbnails(shown.fetch_images, indices, THUMBNAIL_SIDE)
-        for place, index, image in zip(group, indices.tolist(), images, strict=False):
-            point = index if point_of is None else point_of.get(index, -1)
-            name = f"image {index}" if shown.sources is None else shown.sources[index]
-            kind = "exact" if found.is_exact[place] else "near"
-            similarity = float(found.similarities[place])
-            copies.append((point, name, kind, similarity, thumbnails.data_uri(image)))
-        made.append((len(group), copies))
-    return made
+    kept, groups = set(best_copies(found, facts).tolist()), []
+    for number in range(found.n_groups):
+        places = np.flatnonzero(found.groups == number)
+        images = [
+            {
+                "index": image if point_of is None else point_of.get(image, -1),
+                "name": f"image {image}" if shown.sources is None else shown.sources[image],
+                "width": 0 if facts is None else int(facts.width[image]),
+                "height": 0 if facts is None else int(facts.height[image]),
+                "bytes": 0 if facts is None else int(facts.bytes[image]),
+                "taken": "" if facts is None else facts.taken[image],
+                "keep": image in kept,
+            }
+            for image in found.images[places].tolist()
+        ]
+        kind = "exact" if found.is_exact[places].all() else "near"
+        groups.append({"kind": kind, "images": images})
+    return groups
+
+
+def best_copies(found: Duplicates, facts: PhotoFacts | None) -> NDArray:
+    """The image to keep of each group, int64 `[g]`: of most pixels, then most bytes, the first."""
+    images = found.images
+    pixels = bytes_ = np.zeros(len(images))
+    if facts is not None:
+        pixels = facts.width[images].astype(np.int64) * facts.height[images]
+        bytes_ = facts.bytes[images]
+    order = np.lexsort((images, -bytes_, -pixels, found.groups))
+    return images[order[np.unique(found.groups[order], return_index=True)[1]]]
 
 
 def counts(found: Duplicates) -> dict[str, int | float | None]:

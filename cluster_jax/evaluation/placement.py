@@ -1,53 +1,87 @@
-"""A page of new images beside typical ones of the clusters that they were assigned to."""
+"""A page of new images in the clusters of a run, beside typical images of these."""
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster_jax.evaluation import pages, thumbnails
+from cluster_jax.clustering.smooth_tree import Membership
+from cluster_jax.data.photo_facts import PhotoFacts
+from cluster_jax.evaluation import report
+from cluster_jax.evaluation.clusters import Clustering
+from cluster_jax.evaluation.report_data import ReportData
 
-THUMBNAIL_SIDE = 80  # pixels
-N_TYPICAL, N_NEW = 6, 60  # images shown of a cluster, and of those assigned to it
-
-Fetch = Callable[[NDArray], NDArray]
+N_TYPICAL = 6  # images shown of a cluster of the run
 
 
-def page(
-    title: str,
-    fact: str,
-    labels: NDArray,
-    is_novel: NDArray,
-    names: Sequence[str],
-    fetch: Fetch,
-    typical: Mapping[int, tuple[str, NDArray | None]],
-) -> str:
-    """New images by cluster or class, the largest first, as a page of HTML that opens offline.
+class NewImages(NamedTuple):
+    """New images and the clusters that they were assigned to.
+
+    Attributes:
+        labels: int `[m]`, cluster of each image, -1 for none.
+        is_novel: bool `[m]`, images that are unlike those of the run.
+        sources: file name of each image, or None.
+        fetch_images: indices -> uint8 `[b, height, width, 1 or 3]`.
+        names: cluster -> its name, of all clusters of the run that have one.
+        typical: cluster -> typical images of it, uint8 `[b, height, width, 1 or 3]`, of all
+            clusters of the run; None where its images are gone.
+        membership: probabilities of the clusters, or None.
+        folder: URI of the local folder that `sources` are relative to, or None.
+        facts: sizes and dates of the files, or None.
+        run: digest of the run, see `ReportData`.
+        command: what applies corrections, see `ReportData`.
+    """
+
+    labels: NDArray
+    is_novel: NDArray
+    sources: Sequence[str] | None
+    fetch_images: Callable[[NDArray], NDArray]
+    names: Mapping[int, str]
+    typical: Mapping[int, NDArray | None]
+    membership: Membership | None = None
+    folder: str | None = None
+    facts: PhotoFacts | None = None
+    run: str = ""
+    command: str | None = None
+
+
+def page(title: str, fact: str, new: NewImages) -> str:
+    """New images by cluster, the largest first, as a page of HTML that opens offline.
+
+    It is the page of the report without a map, so that new images can be moved as those of the run.
 
     Args:
         title: of the page.
         fact: how many images there are, without a full stop.
-        labels: int or str `[m]`, cluster or class of each new image.
-        is_novel: bool `[m]`, images that are unlike those of the run; they come last.
-        names: of the new images.
-        fetch: indices of new images -> uint8 `[b, height, width, 1 or 3]`.
-        typical: cluster -> its title, and typical images of it, uint8
-            `[b, height, width, 1 or 3]`, or None; a class is its own title.
+        new: the images.
     """
-    groups = []
-    for label, size in sorted(
-        Counter(labels.tolist()).items(), key=lambda item: (-item[1], item[0])
-    ):
-        members = np.flatnonzero(labels == label)
-        shown = members[np.argsort(is_novel[members], kind="stable")][:N_NEW]
-        new = zip(shown.tolist(), _uris(fetch, shown), strict=True)
-        name, images = typical.get(label, (label, None))
-        own = [] if images is None else _uris(images.__getitem__, np.arange(len(images)))
-        groups.append((name, size, own, [(names[i], uri, bool(is_novel[i])) for i, uri in new]))
-    pixelated = thumbnails.is_small(fetch(np.arange(1))[0])
-    return pages.fill("placement.html", title=title, fact=fact, groups=groups, pixelated=pixelated)
-
-
-def _uris(fetch: Fetch, indices: NDArray) -> list[str]:
-    return list(map(thumbnails.data_uri, thumbnails.thumbnails(fetch, indices, THUMBNAIL_SIDE)))
+    n = len(new.labels)
+    clustering = Clustering(
+        metrics={},
+        points=np.empty((n, 0), np.float32),
+        centers=np.empty((0, 0)),
+        cluster_labels=new.labels,
+        distances=new.is_novel.astype(np.float32),  # They come last.
+        outliers=np.zeros(n, bool),
+        membership=new.membership,
+    )
+    data = ReportData(
+        title=title,
+        headline=f"{fact}.",
+        results={
+            "provenance": {},
+            "metrics": {"kmeans": {"n_clusters": len(np.unique(new.labels))}},
+        },
+        clustering=clustering,
+        sources=None if new.sources is None else tuple(new.sources),
+        folder=new.folder,
+        fetch_images=new.fetch_images,
+        names={str(cluster): name for cluster, name in new.names.items()},
+        run=new.run,
+        facts=new.facts,
+        is_novel=new.is_novel,
+        typical=new.typical,
+        command=new.command,
+    )
+    return report.render(data)

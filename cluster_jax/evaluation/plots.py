@@ -104,7 +104,7 @@ def size_figure(clusters: Sequence[Cluster], noun: str) -> Figure:
         "y": [len(cluster.members) for cluster in shown],
         "marker": {"color": [cluster.color for cluster in shown]},
         "customdata": [html.escape(cluster.title, False) for cluster in shown],
-        "hovertemplate": f"Cluster %{{customdata}}: %{{y:,}} {noun}s<extra></extra>",
+        "hovertemplate": f"%{{customdata}}: %{{y:,}} {noun}s<extra></extra>",
         # An eighth of the plot at most, so that one or two clusters are not drawn as walls.
         "width": 0.72 * min(len(shown), 8) / 8,
     }
@@ -239,15 +239,15 @@ def tree_figure(
     hover = f"{measure} %{{y:.3g}}"
     joints = _scatter(middles, upward[:, 1].tolist(), hover, "var(--soft)", 6, mode="markers")
     places = list(range(len(leaves)))
-    hover = "Cluster %{customdata[0]}: %{customdata[1]:,}"
+    hover = "%{customdata[0]}: %{customdata[1]:,}"
     ends = _scatter(places, [0] * len(leaves), hover, None, 11, mode="markers", cliponaxis=False)
     ends["marker"]["color"] = [cluster.color for cluster in leaves]
     ends["marker"]["symbol"] = [cluster.symbol for cluster in leaves]
     ends["customdata"] = [
         [html.escape(cluster.title, False), len(cluster.members)] for cluster in leaves
     ]
-    numbers = [str(cluster.id) for cluster in leaves]
-    x_axis = _axis("cluster", tickvals=places, ticktext=numbers, showgrid=False)
+    names = [_axis_label(cluster.title) for cluster in leaves]
+    x_axis = _axis("", tickvals=places, ticktext=names, showgrid=False)
     x_axis["range"] = [-0.5, len(leaves) - 0.5]
     top = 1.08 * max(upward.max(), 1e-9)
     layout = {"xaxis": x_axis, "yaxis": _axis(measure, range=[0, top])}

@@ -1,6 +1,7 @@
 """The report of a run: one HTML file that opens offline, with figures, images and tables."""
 
 import functools
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,9 +26,11 @@ from cluster_jax.evaluation import (
 from cluster_jax.evaluation.plots import Curve, Figure
 from cluster_jax.evaluation.report_data import STYLED_CLUSTERS, Cluster, ReportData, evenly_spaced
 
-THUMBNAIL_SIDE = 80  # pixels
-N_TYPICAL_IMAGES, N_TYPICAL_ROWS, N_LEAST_TYPICAL, N_BORDERLINE = 12, 6, 6, 6
-N_ISOLATED = 24
+THUMBNAIL_SIDE = 132  # pixels
+N_BEST_IMAGES, N_TYPICAL, N_LEAST_TYPICAL, N_BORDERLINE = 8, 6, 6, 6
+N_ISOLATED, MAX_NOVEL = 12, 48
+# An image is doubtful if the probability of its cluster is lower.
+DOUBTFUL = 0.8
 # Without probabilities, the search for borderline points compares at most this many members of a
 # cluster with at most this many points of other clusters.
 MAX_COMPARED = 5_000
@@ -36,11 +39,9 @@ MAX_COMPARED = 5_000
 Groups = dict[str, list[tuple[int, Cluster | None]]]
 
 _compressed_once = functools.cache(pages.compressed)  # plotly.js, four megabytes
-# What people look at first, then what they ask about it.
-SECTIONS = (
-    *("clusters", "map", "tree", "sizes", "isolated", "duplicates"),
-    *("skipped", "training", "bandwidth", "labels", "metrics"),
-)
+# What people look at first; then what they ask about it, behind one line.
+SECTIONS = ("clusters", "doubtful", "isolated", "duplicates", "map", "tree", "skipped")
+DETAILS = ("sizes", "training", "bandwidth", "labels", "metrics")
 _FINDERS = {"gridshift": "GridShift", "tree": "the tree of smoothed features"}
 
 
@@ -69,45 +70,74 @@ def render(data: ReportData) -> str:
         data = data._replace(label_names=tuple(map(str, range(int(data.true_labels.max()) + 1))))
     suggested = data.results.get("suggested_names") or {}
     names = {**report_data.suggested_names(data.results), **data.names}
-    clusters = report_data.clusters_by_size(found.cluster_labels, found.distances, names)
+    clusters = report_data.clusters_by_size(
+        found.cluster_labels, found.distances, names, data.group
+    )
     curves = plots.training_curves(data.history)
     logged = [line for line in data.history if "loss" in line]
     bad_steps = [line["step"] for line in logged if plots.finite(line["loss"]) is None]
     tree, figures = _figures(data, clusters, curves)
-    groups, isolated = exemplars(data, clusters), most_isolated(data, clusters)
-    uris, pixelated = {}, False
+    groups, isolated, doubts = exemplars(data, clusters), most_isolated(data, clusters), []
+    uris, typical, pixelated = {}, {}, False
     if data.fetch_images is not None:
-        members = [pair for group in groups for members in group.values() for pair in members]
-        shown = np.unique([i for i, _ in [*members, *isolated]])
+        doubts = doubtful(data, clusters)
+        best = [
+            i for cluster in clusters[:STYLED_CLUSTERS] for i in cluster.members[:N_BEST_IMAGES]
+        ]
+        shown = np.unique([*best, *(i for i, _ in isolated)])
         images = thumbnails.thumbnails(data.fetch_images, shown, THUMBNAIL_SIDE)
         uris = dict(zip(shown.tolist(), map(thumbnails.data_uri, images), strict=True))
         pixelated = thumbnails.is_small(images[0])
-    record = {"figures": figures, "map": report_map.build_map(data, clusters), "tree": tree}
+        typical = {c: _uris(images) for c, images in data.typical.items() if images is not None}
+    record = {
+        "run": data.run,
+        "state": _digest(data, names),
+        "next_cluster": max(data.next_cluster, 1 + int(found.cluster_labels.max())),
+        "words": {"point": data.noun, "cluster": data.group},
+        "figures": figures,
+        "map": report_map.build_map(data, clusters, doubts),
+        "tree": tree,
+        "duplicates": None if data.duplicates is None else duplicates.record(data.duplicates),
+    }
+    overview = _overview(data, clusters)
     return pages.fill(
         "report.html",
         plots=plots,
-        duplicates=duplicates,
         report_map=report_map,
         data=data,
         noun=data.noun,
-        sections=_section_names(data, tree),
-        overview=_overview(data, clusters),
+        group=data.group,
+        sections=_section_names(data, tree, doubts, isolated, SECTIONS),
+        details=_section_names(data, tree, doubts, isolated, DETAILS),
+        overview=overview,
         curves=curves,
         bad_steps=bad_steps,
         cards=list(zip(clusters, groups, strict=False)),
         majorities=_majorities(data, clusters),
         uris=uris,
+        typical=typical,
         pixelated=pixelated,
         suggested=suggested,
         isolated=isolated,
+        doubts=doubts,
         clusters=clusters,
         n_clusters=len(clusters),
         median=np.median,
         **record,
-        duplicate_groups=[] if data.duplicates is None else duplicates.cards(data.duplicates),
         record=pages.compressed(json.dumps(record, allow_nan=False, separators=(",", ":"))),
         plotlyjs=_compressed_once(get_plotlyjs()),
     )  # fmt: skip
+
+
+def _uris(images: NDArray) -> list[str]:
+    small = thumbnails.thumbnails(images.__getitem__, np.arange(len(images)), THUMBNAIL_SIDE)
+    return list(map(thumbnails.data_uri, small))
+
+
+def _digest(data: ReportData, names: Mapping[str, str]) -> str:
+    """Identifies the clusters that a page shows, to which unsaved decisions belong."""
+    labels = np.ascontiguousarray(data.clustering.cluster_labels, np.int64).tobytes()
+    return hashlib.sha256(labels + json.dumps(names, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def exemplars(data: ReportData, clusters: Sequence[Cluster]) -> list[Groups]:
@@ -117,23 +147,56 @@ def exemplars(data: ReportData, clusters: Sequence[Cluster]) -> list[Groups]:
         data: what the report shows.
         clusters: all clusters, largest first.
     """
-    n_typical = N_TYPICAL_ROWS if data.fetch_images is None else N_TYPICAL_IMAGES
-    found, by_id = data.clustering, {cluster.id: cluster for cluster in clusters}
     shown: list[Groups] = []
     for cluster in clusters[:STYLED_CLUSTERS]:
         members: list[tuple[int, Cluster | None]] = [(i, None) for i in cluster.members.tolist()]
-        if len(members) <= n_typical:
+        if data.fetch_images is not None:
+            shown.append({"Most typical": members[:N_BEST_IMAGES]})
+            continue
+        if len(members) <= N_TYPICAL:
             shown.append({f"All {data.noun}s": members})
             continue
-        least = members[n_typical:][: -N_LEAST_TYPICAL - 1 : -1]
-        if found.membership is None:
-            near = borderline(found.points, found.cluster_labels, cluster, N_BORDERLINE)
-        else:
-            near = least_probable(found.membership, cluster, N_BORDERLINE)
-        shown.append({"Most typical": members[:n_typical], "Least typical": least})
-        if near:
-            shown[-1]["Borderline"] = [(i, by_id[neighbor]) for i, neighbor in near]
+        least = members[N_TYPICAL:][: -N_LEAST_TYPICAL - 1 : -1]
+        shown.append({"Most typical": members[:N_TYPICAL], "Least typical": least})
+        by_id = {other.id: other for other in clusters}
+        if near := _likelier_elsewhere(data, cluster):
+            shown[-1]["Borderline"] = [(i, by_id[other]) for i, other in near]
     return shown
+
+
+def _likelier_elsewhere(data: ReportData, cluster: Cluster) -> list[tuple[int, int]]:
+    """Up to `N_BORDERLINE` points of a cluster that may belong to another one, and its ID."""
+    found = data.clustering
+    if found.membership is not None:
+        return least_probable(found.membership, cluster, N_BORDERLINE)
+    if not data.has_map:
+        return []
+    return borderline(found.points, found.cluster_labels, cluster, N_BORDERLINE)
+
+
+def doubtful(data: ReportData, clusters: Sequence[Cluster]) -> list[tuple[int, int]]:
+    """The points that may belong to another cluster, and the ID of that one or -1.
+
+    With probabilities, those whose own cluster has less than `DOUBTFUL`, the least probable first;
+    without them, the borderline points of each of the largest clusters. Points of which a person
+    has decided, and those in no cluster, are left out.
+
+    Args:
+        data: what the report shows.
+        clusters: all clusters, largest first.
+    """
+    found, decided = data.clustering, data.is_decided
+    if found.membership is not None:
+        sure = found.membership.probabilities
+        points = np.flatnonzero((sure < DOUBTFUL) & (found.cluster_labels >= 0))
+        points = points[np.argsort(sure[points], kind="stable")]
+        pairs = list(
+            zip(points.tolist(), found.membership.runners_up[points].tolist(), strict=True)
+        )
+    else:
+        shown = [c for c in clusters[:STYLED_CLUSTERS] if c.id >= 0]
+        pairs = [pair for cluster in shown for pair in _likelier_elsewhere(data, cluster)]
+    return [(i, other) for i, other in pairs if decided is None or not decided[i]]
 
 
 def least_probable(
@@ -159,12 +222,18 @@ def least_probable(
 
 
 def most_isolated(data: ReportData, clusters: Sequence[Cluster]) -> list[tuple[int, Cluster]]:
-    """The `N_ISOLATED` points that are farthest from all others, each with its cluster."""
+    """The `N_ISOLATED` points that are farthest from all others, each with its cluster.
+
+    On a page of new images they are up to `MAX_NOVEL` of those that are unlike the run's.
+    """
     isolation, labels = data.clustering.isolation, data.clustering.cluster_labels
-    if isolation is None:
-        return []
     by_id = {cluster.id: cluster for cluster in clusters}
-    shown = np.argsort(-isolation, kind="stable")[:N_ISOLATED].tolist()
+    if data.is_novel is not None:
+        shown = np.flatnonzero(data.is_novel)[:MAX_NOVEL].tolist()
+    elif isolation is None:
+        return []
+    else:
+        shown = np.argsort(-isolation, kind="stable")[:N_ISOLATED].tolist()
     return [(i, by_id[int(labels[i])]) for i in shown]
 
 
@@ -201,13 +270,20 @@ def borderline(
     return list(zip(members[closest].tolist(), neighbors.tolist(), strict=True))
 
 
-def _section_names(data: ReportData, tree: dict[str, Any] | None) -> list[str]:
-    """The sections of the page; each has a template and an anchor of that name."""
+def _section_names(
+    data: ReportData,
+    tree: dict[str, Any] | None,
+    doubts: Sequence[tuple[int, int]],
+    isolated: Sequence[tuple[int, Cluster]],
+    names: Sequence[str],
+) -> list[str]:
+    """Those of the sections that the page has; each has a template and an anchor of that name."""
     parts: dict[str, Any] = {"tree": tree, "duplicates": data.duplicates, "skipped": data.skipped}
-    parts["isolated"] = data.clustering.isolation is not None
+    parts |= {"doubtful": doubts, "map": data.has_map, "sizes": data.has_map}
+    parts |= {"metrics": data.has_map, "isolated": isolated}
     parts |= {"training": data.history, "bandwidth": data.clustering.curve}
     parts["labels"] = data.true_labels is not None
-    return [name for name in SECTIONS if parts.get(name, True)]
+    return [name for name in names if parts.get(name, True)]
 
 
 def _figures(

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cluster_jax.data.photo_facts import PhotoFacts
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.duplicates import Shown
 
@@ -42,8 +43,14 @@ class ReportData(NamedTuple):
         features: float `[n, c]`, whose Euclidean distances say which images are alike; or None.
         names: number of a cluster, as text -> its name, of those that a person has named.
         run: digest of the clusters that the run found, which names them in a file of corrections.
-        workdir: folder of the run as a command takes it, or None: corrections cannot be applied.
         is_decided: bool `[n]`, points of which a person has said where they belong, or None.
+        facts: sizes and dates of the files of the images, or None.
+        is_novel: bool `[n]`, new images that are unlike those of the run, or None.
+        typical: on a page of new images, for each cluster of the run: typical images of it, uint8
+            `[b, height, width, 1 or 3]`, or None.
+        next_cluster: the lowest number that no cluster has had.
+        headline: what the page says first, or None: how many clusters there are.
+        command: what applies a saved file of corrections, or None: nothing does.
     """
 
     title: str
@@ -61,17 +68,40 @@ class ReportData(NamedTuple):
     features: NDArray | None = None
     names: Mapping[str, str] = {}
     run: str = ""
-    workdir: str | None = None
     is_decided: NDArray | None = None
+    facts: PhotoFacts | None = None
+    is_novel: NDArray | None = None
+    typical: Mapping[int, NDArray | None] = {}
+    next_cluster: int = 0
+    headline: str | None = None
+    command: str | None = None
 
     @property
     def noun(self) -> str:
-        """What one point is: an image or a row."""
+        """What one point is: a row; an image; a photo, if it has a file and nothing is trained."""
+        if self.fetch_images is None:
+            return "row"
+        is_trained = bool(self.results["provenance"].get("steps"))
+        return "image" if is_trained or self.sources is None else "photo"
+
+    @property
+    def group(self) -> str:
+        """What a cluster is called: a group of photos, a cluster of anything else."""
+        return "group" if self.noun == "photo" else "cluster"
+
+    @property
+    def column(self) -> str:
+        """Title of the column of names in tables."""
         return "row" if self.fetch_images is None else "image"
+
+    @property
+    def has_map(self) -> bool:
+        """Whether the points have positions."""
+        return self.clustering.points.shape[1] > 0
 
     def name(self, i: int) -> str:
         """Name of point `i`: its source, or its number."""
-        return f"{self.noun} {i}" if self.sources is None else self.sources[i]
+        return f"{self.column} {i}" if self.sources is None else self.sources[i]
 
 
 class Cluster(NamedTuple):
@@ -83,6 +113,7 @@ class Cluster(NamedTuple):
         color: a CSS color; `var(--name)` is a color of the style sheet.
         symbol: shape of its markers, one of `SYMBOLS`.
         name: the one that a person has given, or else the first suggested one, or "".
+        noun: what a cluster is called, see `ReportData.group`.
     """
 
     id: int
@@ -90,16 +121,20 @@ class Cluster(NamedTuple):
     color: str
     symbol: str
     name: str = ""
+    noun: str = "cluster"
 
     @property
     def look(self) -> dict[str, Any]:
         """Its ID, color, symbol, and name, for the page's script."""
-        return {name: value for name, value in self._asdict().items() if name != "members"}
+        shown = ("id", "color", "symbol", "name")
+        return {name: getattr(self, name) for name in shown}
 
     @property
     def title(self) -> str:
-        """Its ID and its name, if there is one: "4 (goldfish)"."""
-        return f"{self.id} ({self.name})" if self.name else str(self.id)
+        """Its name, or else its ID: "goldfish", "Group 4"; "In no group" for -1."""
+        if self.id < 0:
+            return f"In no {self.noun}"
+        return self.name or f"{self.noun.capitalize()} {self.id}"
 
 
 def suggested_names(results: Mapping[str, Any]) -> dict[str, str]:
@@ -110,7 +145,10 @@ def suggested_names(results: Mapping[str, Any]) -> dict[str, str]:
 
 
 def clusters_by_size(
-    cluster_labels: NDArray, distances: NDArray, names: Mapping[str, str] = {}
+    cluster_labels: NDArray,
+    distances: NDArray,
+    names: Mapping[str, str] = {},
+    noun: str = "cluster",
 ) -> list[Cluster]:
     """The clusters, largest first, ties by number; the first `STYLED_CLUSTERS` look different.
 
@@ -118,6 +156,7 @@ def clusters_by_size(
         cluster_labels: int `[n]`.
         distances: float `[n]`, to the center of the point's cluster.
         names: ID of a cluster, as text -> its name.
+        noun: what a cluster is called.
     """
     order = np.lexsort((distances, cluster_labels))
     ids, starts = np.unique(cluster_labels[order], return_index=True)
@@ -126,7 +165,7 @@ def clusters_by_size(
     looks = [(color, symbol) for symbol in SYMBOLS for color in COLORS]
     looks += [("var(--faint)", "circle")] * (len(by_size) - STYLED_CLUSTERS)
     return [
-        Cluster(i, members, color, symbol, names.get(str(i), ""))
+        Cluster(i, members, color, symbol, names.get(str(i), ""), noun)
         for (i, members), (color, symbol) in zip(by_size, looks, strict=False)
     ]
 

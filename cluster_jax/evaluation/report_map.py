@@ -17,14 +17,17 @@ from cluster_jax.evaluation import thumbnails
 from cluster_jax.evaluation.report_data import STYLED_CLUSTERS, Cluster, ReportData, evenly_spaced
 
 MAX_POINTS = 100_000
-MAX_THUMBNAILS = 4_000
-THUMBNAIL_SIDE = 48  # pixels
+MAX_THUMBNAILS = 10_000
+# Pixels of a thumbnail's side at most, and of all thumbnails: of 10,000, 8 MB of the page.
+THUMBNAIL_SIDE, SHEET_PIXELS = 96, 16e6
 N_NEAREST = 8
 _PACKED = {"f": "f4", "i": "i4", "b": "u1"}  # kind of a dtype -> dtype in the page
 
 
-def build_map(data: ReportData, clusters: Sequence[Cluster]) -> dict[str, Any]:
-    """The record from which the page's script draws the map.
+def build_map(
+    data: ReportData, clusters: Sequence[Cluster], doubts: Sequence[tuple[int, int]] = ()
+) -> dict[str, Any]:
+    """The record of the points, from which the page's script draws their groups and the map.
 
     It holds all points, or, if there are more than `MAX_POINTS`, that many, spread evenly over the
     clusters. The points are ordered by cluster, and within a cluster from the most to the least
@@ -33,17 +36,20 @@ def build_map(data: ReportData, clusters: Sequence[Cluster]) -> dict[str, Any]:
     Args:
         data: what the report shows.
         clusters: all clusters, largest first.
+        doubts: points that may belong to another cluster, and its ID or -1, in the order shown.
 
     Returns:
-        - "noun": what one point is;
+        - "column": title of the names in tables;
         - "folder": URI of the folder of the image files, or None;
         - "n_points": number of points in the record;
         - "clusters": of each cluster its ID, size, and look; "stop", the number of its last point
           plus one; and "at", the position of its name on the map, or None;
-        - "axes": coordinates of the points on the principal axes, packed;
+        - "axes": coordinates of the points on the principal axes, packed; none without positions;
         - "columns": properties of the points, packed: "index" is the index in `data`, "sample" the
           place in "sprite" and "nearest", or -1;
         - "names": names of the points, or None; "label_names": names of the true labels, or None;
+        - "taken": dates of the photos, or None where nothing is known of the files;
+        - "doubtful", "doubtful_other": numbers of `doubts`, and the other cluster of each, packed;
         - "sprite": thumbnails of up to `MAX_THUMBNAILS` points, or None;
         - "nearest": for each point with a thumbnail, the numbers of the points nearest to it in the
           features, packed; or None;
@@ -52,19 +58,26 @@ def build_map(data: ReportData, clusters: Sequence[Cluster]) -> dict[str, Any]:
     members = np.concatenate([cluster.members for cluster in clusters])
     kept = evenly_spaced(len(members), MAX_POINTS)
     points = members[kept]
-    axes = principal_components(data.clustering.points[points])
+    axes = np.empty((len(points), 0))
+    if data.has_map:
+        axes = principal_components(data.clustering.points[points])
     ends = np.cumsum([len(cluster.members) for cluster in clusters])
     stops = np.searchsorted(kept, ends).tolist()
     drawn = []
     for i, (cluster, start, stop) in enumerate(zip(clusters, [0, *stops], stops, strict=False)):
-        at = _name_position(axes[start:stop]) if start < stop and i < STYLED_CLUSTERS else None
+        is_placed = data.has_map and start < stop and i < STYLED_CLUSTERS
+        at = _name_position(axes[start:stop]) if is_placed else None
         drawn.append({**cluster.look, "size": len(cluster.members), "stop": stop, "at": at})
+    for i in data.typical.keys() - {cluster.id for cluster in clusters}:  # No new image is there.
+        look = Cluster(i, np.empty(0), "var(--faint)", "circle", data.names.get(str(i), "")).look
+        drawn.append({**look, "size": 0, "stop": len(points), "at": None})
     sample = evenly_spaced(len(points), MAX_THUMBNAILS)
     places = np.full(len(data.clustering.points), -1)
     places[points[sample]] = np.arange(len(sample))
     sprite, nearest, n_nearest = None, None, 0
     if data.fetch_images is not None:
-        images = thumbnails.thumbnails(data.fetch_images, points[sample], THUMBNAIL_SIDE)
+        side = int(min(THUMBNAIL_SIDE, (SHEET_PIXELS / len(sample)) ** 0.5))
+        images = thumbnails.thumbnails(data.fetch_images, points[sample], side)
         sprite = thumbnails.sprite(images)
     if data.features is not None:
         found = nearest_points(data.features[points], sample)
@@ -75,12 +88,24 @@ def build_map(data: ReportData, clusters: Sequence[Cluster]) -> dict[str, Any]:
         "distance": data.clustering.distances,
         "outlier": data.clustering.outliers,
         "label": data.true_labels,
+        "decided": np.zeros(len(places), bool) if data.is_decided is None else data.is_decided,
+        "novel": data.is_novel,
     }
+    if data.facts is not None:
+        columns |= {"width": data.facts.width, "height": data.facts.height}
+        columns["bytes"] = np.minimum(data.facts.bytes, np.iinfo(np.int32).max)
     if data.clustering.membership is not None:
         names = ("probability", "runner_up", "runner_up_probability")
         columns |= dict(zip(names, data.clustering.membership[1:], strict=True))
+    taken = None
+    if data.facts is not None:
+        taken = [data.facts.taken[i] for i in points.tolist()]
+    numbers = np.full(len(places), -1)
+    numbers[points] = np.arange(len(points))
+    doubtful = np.array(doubts, np.int64).reshape(-1, 2)
+    doubtful = doubtful[numbers[doubtful[:, 0]] >= 0]
     return {
-        "noun": data.noun,
+        "column": data.column,
         "folder": data.folder,
         "n_points": len(points),
         "clusters": drawn,
@@ -88,6 +113,9 @@ def build_map(data: ReportData, clusters: Sequence[Cluster]) -> dict[str, Any]:
         "columns": {name: _pack(c[points]) for name, c in columns.items() if c is not None},
         "names": None if data.sources is None else [data.sources[i] for i in points.tolist()],
         "label_names": None if data.true_labels is None else data.label_names,
+        "taken": taken,
+        "doubtful": _pack(numbers[doubtful[:, 0]]),
+        "doubtful_other": _pack(doubtful[:, 1]),
         "sprite": sprite,
         "nearest": nearest,
         "n_nearest": n_nearest,

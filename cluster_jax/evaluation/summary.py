@@ -15,6 +15,8 @@ SCORES = ("acc", "nmi", "ari", "ami")
 # Width of the first column of the tables.
 _LABEL = 28
 TITLES = {"tree": "tree", "gridshift": "GridShift", "kmeans": "k-means"}
+# Sections of the report whose titles are not their names.
+SECTION_TITLES = {"doubtful": "Does it belong here?", "isolated": "Unlike all others"}
 # Keys of the results that read better as other words.
 _WORDS = {
     "gridshift": "GridShift",
@@ -103,6 +105,29 @@ def verdict(metrics: Mapping[str, Any], noun: str) -> str | None:
         f"No clear answer: the {metrics['n_clusters']} clusters are a best guess, separated by a "
         f"silhouette of {gap:.2f} more than parts of one cluster (clear: {CLEAR_GAP})."
     )
+
+
+def keys(noun: str, group: str) -> list[tuple[str, str]]:
+    """The keys of the report's page, and what each does.
+
+    Args:
+        noun: what a point is, for example "photo".
+        group: what a cluster is called.
+    """
+    return [
+        ("?", "these keys"),
+        ("/", "find by name"),
+        ("← →", f"the {noun} before or after, on the page and in the large view"),
+        ("↑ ↓", f"the {group} before or after"),
+        ("Enter", f"enlarge the {noun}"),
+        ("x", f"select or unselect the {noun}"),
+        ("y", f"in the large view: the {noun} is in the right {group}"),
+        ("w", f"in the large view: it is wrong here, and in no {group}"),
+        ("m", f"in the large view: move it to another {group}"),
+        ("u", "undo the last decision"),
+        ("+ − 0", "enlarge the map, make it smaller, show all of it"),
+        ("Escape", "close the large view, or unselect all"),
+    ]
 
 
 def is_too_few(metrics: Mapping[str, Any]) -> bool:

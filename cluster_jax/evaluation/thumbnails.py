@@ -66,7 +66,8 @@ def sprite(images: Sequence[NDArray]) -> dict[str, Any]:
         images: uint8 arrays of one shape.
 
     Returns:
-        "uri" of the sprite, its number of "columns", and "width" and "height" of one image.
+        "uri" of the sprite, its numbers of "columns" and "rows", and "width" and "height" of one
+        image.
     """
     height, width, *channels = images[0].shape
     columns = math.ceil(math.sqrt(len(images)))
@@ -78,4 +79,4 @@ def sprite(images: Sequence[NDArray]) -> dict[str, Any]:
         grid.reshape(rows * height, columns * width, *channels),
         is_lossless=not channels and is_small(images[0]),
     )
-    return {"uri": uri, "columns": columns, "width": width, "height": height}
+    return {"uri": uri, "columns": columns, "rows": rows, "width": width, "height": height}

@@ -360,13 +360,14 @@ def test_a_page_of_new_images(trained, tmp_path, capsys, monkeypatch):
     assert said.endswith(f"report       {tmp_path}/alone.html\n")
     rows, page = _table(tmp_path / "p.csv"), (tmp_path / "alone.html").read_text()
     sizes = collections.Counter(row["cluster"] for row in rows)
-    assert "<h1>12 new images</h1>" in page
-    assert re.search(r"<p class=\"lede\">(Assigned 12 .*)</p>", page)[1] in said
-    assert page.count("<section") == len(sizes)
+    assert re.search(r"<h1>(Assigned 12 .*)</h1>", page)[1] in said
+    assert sum('<article class="cluster" id=' in line for line in page.splitlines()) == len(sizes)
     for cluster, size in sizes.items():
-        assert re.search(rf">Cluster {cluster}</h2>\n<p>{size} new image", page)
-    assert page.count("data:image") == 12
-    assert page.count('class="odd"') == sum(int(row["is_novel"]) for row in rows)
+        card = re.search(rf'id="cluster-{cluster}".*?</header>', page, re.DOTALL)[0]
+        assert f"{size} image" in card
+    assert "<h4>In the run</h4>" not in page
+    assert ('id="isolated"' in page) == any(int(row["is_novel"]) for row in rows)
+    assert 'id="plot-map"' not in page
     # With the images of the run.
     file = toy.file(workdir.parent, 90)
     try:
@@ -374,8 +375,7 @@ def test_a_page_of_new_images(trained, tmp_path, capsys, monkeypatch):
     finally:
         file.unlink()
     page = (tmp_path / "page.html").read_text()
-    assert page.count("Typical of the cluster") == len(sizes)
-    assert page.count("data:image") > 12 + len(sizes)
+    assert page.count("<h4>In the run</h4>") == len(sizes)
     assert "--report must be a file in a folder that exists; got" in _refused(
         capsys, *flags, f"--report={tmp_path}/none/page.html"
     )
@@ -384,15 +384,17 @@ def test_a_page_of_new_images(trained, tmp_path, capsys, monkeypatch):
     )
 
 
-def test_images_unlike_the_run_come_last_and_classes_have_their_names():
+def test_images_unlike_the_run_come_last_and_have_a_section():
     images = np.arange(90, dtype=np.uint8).reshape(90, 1, 1, 1)
-    labels = np.array(["cat"] * 80 + ["novel 1"] * 10)
+    labels = np.repeat([0, 1], [80, 10])
     names = [f"{i}.png" for i in range(90)]
-    page = placement.page("x", "A fact", labels, np.arange(90) == 0, names, images.__getitem__, {})
-    assert page.index(">cat</h2>") < page.index(">novel 1</h2>")
-    assert "80 new images, 60 shown." in page
-    assert '"1.png"' in page
-    assert '"0.png"' not in page, "the only one that is unlike the run is beyond those shown"
-    few = placement.page("x", "", labels[:9], np.arange(9) < 2, names, images.__getitem__, {})
-    assert few.index('"8.png"') < few.index('"0.png"') < few.index('"1.png"')
-    assert few.count('class="odd"') == 2
+    new = placement.NewImages(
+        labels, np.arange(90) == 0, names, images.__getitem__, {0: "cat"}, {2: None}
+    )
+    page = placement.page("x", "A fact", new)
+    cards = page[page.index('id="cluster-0"') : page.index('id="isolated"')]
+    assert cards.index('value="cat"') < cards.index("Group 1")
+    assert "80 photos" in cards
+    assert '"1.png, cat"' in cards
+    assert '"0.png, cat"' not in cards, "it comes last in its cluster"
+    assert '"0.png, cat"' in page[page.index('id="isolated"') :]

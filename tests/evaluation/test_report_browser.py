@@ -1,8 +1,9 @@
-"""The report in a browser: hover, large view, keyboard, selection, corrections, no request."""
+"""The report in a browser: pictures, large view, keyboard, selection, decisions, no request."""
 
 import csv
 import io
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -11,7 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cluster_jax.evaluation import assignments, report_map
+from cluster_jax.data.photo_facts import PhotoFacts
+from cluster_jax.evaluation import assignments, report_data, report_map
 from cluster_jax.evaluation.report import render
 from tests.evaluation.test_report import (
     CLUSTERS,
@@ -19,6 +21,7 @@ from tests.evaluation.test_report import (
     TREE,
     changed,
     labeled,
+    make,
     repeated,
     smooth_tree,
 )
@@ -33,8 +36,14 @@ window.problems = [];
 addEventListener("error", (event) => problems.push(String(event.message)));
 addEventListener("securitypolicyviolation", (event) => problems.push(event.blockedURI));
 console.error = (...words) => problems.push(words.join(" "));
+addEventListener("unhandledrejection", (event) => problems.push(String(event.reason?.stack)));
 window.downloads = [];
-URL.createObjectURL = (blob) => { downloads.push(blob.text()); return "#"; };
+const createURL = URL.createObjectURL;
+URL.createObjectURL = (blob) => {
+  if (!blob.type.startsWith("text/")) return createURL.call(URL, blob);
+  downloads.push(blob.text());
+  return "#";
+};
 </script>"""
 # After them: the steps of a test, whose result becomes the text of an element.
 STEPS = """<script>
@@ -43,6 +52,20 @@ addEventListener("load", async () => {
   const key = (key, target = document.body) =>
     target.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
   const found = {};
+  const all = (selector, parent = document) => [...parent.querySelectorAll(selector)];
+  const pause = () => new Promise((resolve) => setTimeout(resolve, 20));
+  const until = async (condition) => { while (!condition()) await pause(); };
+  const choose = (select, value) => {
+    select.value = value;
+    select.dispatchEvent(new Event("change", { bubbles: true }));
+  };
+  const card = (id) => document.querySelector(`article[data-group="${id}"]`);
+  const button = (parent, text) => all("button", parent).find((one) => one.textContent === text);
+  const type = (id, text) => {
+    const field = card(id).querySelector("input");
+    field.value = text;
+    field.dispatchEvent(new Event("change", { bubbles: true }));
+  };
   // A mouse at a place of the map, in pixels from its corner.
   const mouse = (kind, [x, y], more = {}) => {
     const box = $("plot-map").getBoundingClientRect();
@@ -64,12 +87,12 @@ addEventListener("load", async () => {
     }
     throw Error(`${text} is not on the map`);
   };
-  while (!document.body.dataset.ready) await new Promise((resolve) => setTimeout(resolve, 20));
+  await until(() => document.body.dataset.ready);
   try { %s } catch (error) { problems.push(String(error.stack)); }
   found.downloads = await Promise.all(downloads);
   found.problems = problems;
   found.requests = performance.getEntriesByType("resource").map((entry) => entry.name)
-    .filter((name) => !name.startsWith("data:") && !name.startsWith("blob:"));
+    .filter((name) => !/^(data|blob|file):/.test(name));
   const result = document.createElement("pre");
   result.id = "result";
   result.textContent = JSON.stringify(found);
@@ -79,13 +102,20 @@ addEventListener("load", async () => {
 
 
 def run(tmp_path, data, steps):
-    """What the steps found, in JavaScript, on the page of the data."""
+    """What the steps found, in JavaScript, on the page of the data; its photos lie beside it."""
+    if data.fetch_images is not None and data.sources is not None and data.folder is None:
+        data = beside(tmp_path, data)
     head, _, rest = render(data).partition("<title>")
     rest = rest.rpartition("</body>")[0]  # plotly.js has the word too
     page = f"{head}{WATCH}<title>{rest}{STEPS % steps}"
     file = tmp_path / "report.html"
     file.write_bytes(page.encode("utf-8", "backslashreplace"))
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=10000"]
+    return visit(tmp_path, file)
+
+
+def visit(tmp_path, file):
+    """What the steps of a page in a file found; the browser keeps what an earlier visit stored."""
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=20000"]
     command = [CHROMIUM, *flags, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
     ended = subprocess.run([*command, file.as_uri()], capture_output=True, text=True, timeout=120)
     found = re.search(r'<pre id="result">(.*?)</pre>', ended.stdout, re.DOTALL)
@@ -95,6 +125,16 @@ def run(tmp_path, data, steps):
     assert result.pop("problems") == []
     assert result.pop("requests") == []
     return result
+
+
+def beside(tmp_path, data):
+    """The data with a folder of their photos, each larger than its thumbnail."""
+    for i, name in enumerate(data.sources):
+        path = tmp_path / "images" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if os.fsencode(name).isascii():
+            Image.new("RGB", (300 + i, 200), (i, 0, 0)).save(path, "PNG")
+    return data._replace(folder=(tmp_path / "images").as_uri() + "/")
 
 
 def sources(n=68):
@@ -116,9 +156,8 @@ def test_hover_and_large_view(tmp_path):
       mouse("pointerdown", place); mouse("pointerup", place);
       found.first = $("view-name").textContent;
       found.facts = $("view-facts").innerText;
-      found.nearest = $("view-nearest").children.length;
-      const buttons = $("view-members").querySelectorAll("button");
-      found.members = [...buttons].map((button) => button.title);
+      found.nearest = all("button", $("view-nearest")).length;
+      found.members = all("button", $("view-members")).map((button) => button.title);
       key("ArrowRight");
       found.second = $("view-name").textContent;
       key("ArrowLeft"); key("ArrowLeft");
@@ -138,74 +177,109 @@ def test_hover_and_large_view(tmp_path):
     data = labeled(sources=sources())
     found = run(tmp_path, data, steps)
     names = {cluster: [sources()[i] for i in in_order(data, cluster)] for cluster in (4, 0, 2)}
-    assert found["card"].startswith("Cluster 4")
+    assert found["card"].startswith("Group 4")
     assert found["picture"]
     at = names[4].index(sources()[7])  # the arrow keys go from the most to the least typical
-    around = [names[4][(at + i) % 40] for i in (-1, 0, 1)]
+    around = [names[4][(at + i) % 40].removeprefix("folder/") for i in (-1, 0, 1)]
     assert [found["before"], found["first"], found["second"]] == around
     assert f"Label: {NAMES[data.true_labels[7]]}" in found["facts"]
     assert found["nearest"] == 8
-    assert found["members"] == [f"{name}, cluster 4" for name in names[4][:8]]
-    assert found["clusters"] == [names[cluster][0] for cluster in (0, 2, 4, 2)]
+    assert found["members"] == names[4][:8]
+    firsts = [names[cluster][0].removeprefix("folder/") for cluster in (0, 2, 4, 2)]
+    assert found["clusters"] == firsts
     assert found["closed"]
-    assert found["selected"] == "3 images selected"
-    assert found["point"] == [str(in_order(data, 4)[0]), names[4][0]]
+    assert found["selected"] == "3 photos selected"
+    assert found["point"] == [str(in_order(data, 4)[0]), names[4][0].removeprefix("folder/")]
     assert found["open"]
 
 
-def test_a_likelier_runner_up_is_explained_and_names_are_shown(tmp_path):
+def test_every_photo_is_enlarged_however_often_and_by_whatever_means(tmp_path):
+    steps = """
+      const shown = async () => {
+        await until(() => !$("view-image").hidden && $("view-image").naturalWidth > 200);
+        return [$("view-name").textContent, $("view-image").naturalWidth, $("view-canvas").hidden];
+      };
+      found.shown = [];
+      for (const tile of [...all(".best .tile"), ...all("#doubts .tile")].slice(0, 12)) {
+        tile.click();
+        found.shown.push(await shown());
+        $("view").close();
+      }
+      all(".best .tile")[3].click();
+      for (const name of ["ArrowRight", "ArrowRight", "ArrowDown", "ArrowLeft", "ArrowUp"]) {
+        key(name);
+        await pause();
+        found.shown.push(await shown());
+      }
+      $("view-nearest").querySelector("button").click();
+      found.shown.push(await shown());
+      $("view").close();
+      const place = placeOf("folder/0");
+      mouse("pointerdown", place); mouse("pointerup", place);
+      found.shown.push(await shown());
+      found.file = [$("view-file").hidden, $("view-file").href === $("view-image").src];
+    """
+    found = run(tmp_path, labeled(sources=sources()), steps)
+    assert len(found["shown"]) == 19
+    for name, width, is_hidden in found["shown"]:
+        assert width == 300 + int(name[:3]), "the file of that photo"
+        assert is_hidden
+    assert len({name for name, *_ in found["shown"]}) > 12
+    assert found["file"] == [False, True]
+
+
+def test_without_the_files_the_thumbnails_are_shown(tmp_path):
+    steps = """
+      found.shown = all(".best .tile").slice(0, 3).map((tile) => {
+        tile.click();
+        const pen = $("view-canvas").getContext("2d");
+        const drawn = pen.getImageData(0, 0, 448, 448).data.some((value) => value > 0);
+        return [$("view-canvas").hidden, $("view-image").hidden, drawn];
+      });
+    """
+    data = labeled(sources=sources(), folder="file:///nowhere/")
+    assert run(tmp_path, data, steps)["shown"] == [[False, True, True]] * 3
+
+
+def test_belonging_and_names_are_shown(tmp_path):
     steps = """
       found.facts = ["0", "67"].map((point) => {
         document.querySelector(`[data-point="${point}"]`).click();
         return $("view-facts").innerText;
       });
       found.title = $("view-cluster-title").textContent;
-      found.choices = [...$("move").options].map((option) => [option.value, option.text]);
+      found.choices = all("option", $("move")).map((option) => [option.value, option.text]);
       found.groups = $("tree-groups").innerText;
+      found.doubts = all("#doubts li").slice(0, 1).map((entry) => entry.innerText);
     """
-    data = smooth_tree({"verdict": "clear", "gap": 0.4})
+    data = smooth_tree({"verdict": "clear", "gap": 0.4}, sources=sources())
     data.results["suggested_names"] = {"2": ["goldfish", "tench"]}
     found = run(tmp_path, data, steps)
     doubted, sure = found["facts"]
-    why = "most of its neighbors are there, but it is nearer to the center of its own cluster"
-    assert "Probability 0.400, of cluster 1 0.600" in doubted
-    assert why in doubted
-    assert why not in sure
-    assert "Cluster 2 (goldfish)" in sure
-    assert found["title"].startswith("Cluster 2 (goldfish), 3 images")
-    assert found["choices"][1:] == [["0", "0"], ["1", "1"], ["2", "2 (goldfish)"]]
-    assert "2 (goldfish)" in found["groups"]
-
-
-def test_long_names_do_not_run_into_the_next_ones(tmp_path):
-    steps = """
-      const names = [...document.querySelectorAll(".strip small:last-child")];
-      found.names = names.map((name) => [name.textContent, name.scrollWidth <= name.clientWidth]);
-      const boxes = names.map((name) => name.getBoundingClientRect());
-      found.apart = boxes[0].right < boxes[1].left && boxes[1].right < boxes[2].left;
-      found.lines = Math.round(boxes[0].height / 15.6);  // 12 px x 1.3
-    """
-    data = smooth_tree({"verdict": "clear", "gap": 0.4})
-    names = {"0": ["honeycomb"], "1": ["Staffordshire bullterrier"], "2": ["spider web"]}
-    data.results["suggested_names"] = names
-    found = run(tmp_path, data, steps)
-    assert found["names"] == [[names[key][0], True] for key in "012"]
-    assert found["apart"]
-    assert found["lines"] == 1, "the gap takes the last letter of honeycomb"
+    assert "Belongs here: 40 %; Group 1 60 %" in doubted
+    assert "goldfish" in sure
+    assert found["title"] == "goldfish: 3 photos"
+    assert found["choices"][1:] == [
+        ["2", "goldfish"],
+        *(["0", "Group 0"], ["1", "Group 1"]),
+        *(["new", "New group"], ["-1", "No group: wrong here"]),
+    ]
+    assert "goldfish" in found["groups"]
+    lines = list(filter(None, found["doubts"][0].split("\n")))
+    assert lines == ["Group 0?", "Yes, it stays", "Group 1", "Neither"]
 
 
 def test_nearest_images_are_nearest_on_the_map(tmp_path):
     data = labeled(sources=sources(), dimensions=2)
     steps = """
       document.querySelector("[data-point='0']").click();
-      const buttons = $("view-nearest").querySelectorAll("button");
-      found.nearest = [...buttons].map((button) => button.title);
+      found.nearest = all("button", $("view-nearest")).map((button) => button.title);
     """
     data = changed(data, distances=np.zeros(68, np.float32))  # so that image 0 is typical
     found = run(tmp_path, data, steps)
     gaps = np.linalg.norm(data.clustering.points - data.clustering.points[0], axis=1)
     nearest = np.argsort(gaps, kind="stable")[1:9]
-    assert found["nearest"] == [f"{sources()[i]}, cluster {CLUSTERS[i]}" for i in nearest]
+    assert found["nearest"] == [sources()[i] for i in nearest]
 
 
 def test_most_alike_images_are_nearest_in_the_features(tmp_path, monkeypatch):
@@ -214,18 +288,18 @@ def test_most_alike_images_are_nearest_in_the_features(tmp_path, monkeypatch):
     # The order of the map is not that of the images.
     data = labeled(sources=sources(), features=features, distances=np.arange(68.0)[::-1].copy())
     steps = """
+      button(card(4), "Show all").click();
       found.shown = {};
       for (const point of ["39", "30", "1"]) {
         document.querySelector(`[data-point="${point}"]`).click();
-        const buttons = $("view-nearest").querySelectorAll("button");
-        const titles = [...buttons].map((button) => button.title);
+        const titles = all("button", $("view-nearest")).map((button) => button.title);
         found.shown[point] = [$("view-nearest-title").textContent, titles];
       }
     """
 
     def nearest(rows, point):
         order = np.argsort(np.linalg.norm(rows - rows[point], axis=1), kind="stable")
-        return [f"{sources()[i]}, cluster {CLUSTERS[i]}" for i in order if i != point][:8]
+        return [sources()[i] for i in order if i != point][:8]
 
     found = run(tmp_path, data, steps)
     for point in (39, 30, 1):
@@ -237,46 +311,108 @@ def test_most_alike_images_are_nearest_in_the_features(tmp_path, monkeypatch):
     assert shown["1"] == ["Nearest on the map", nearest(axes, 1)]
 
 
-def test_duplicates_open_the_large_view(tmp_path, monkeypatch):
-    monkeypatch.setattr(report_map, "MAX_THUMBNAILS", 1)  # so that the tile is the only picture
+def test_all_photos_of_a_group_are_drawn_as_they_are_scrolled_to(tmp_path):
+    clusters = np.repeat([0, 1], [700, 20])
     steps = """
-      const tiles = document.querySelectorAll("#duplicates [data-point]");
-      found.opened = [...tiles].map((tile) => {
-        tile.click();
-        return [tile.disabled, $("view").open && $("view-name").textContent];
-      });
-      const pen = $("view-canvas").getContext("2d");
-      found.picture = [3, 5].map((row) => pen.getImageData(224, 28 + 56 * row, 1, 1).data[0]);
-      found.shown = $("view-large").contains($("view-canvas"));
-    """
-    shown = repeated(sources())
-    found = run(tmp_path, labeled(sources=sources(), duplicates=shown), steps)
-    images = shown.found.images
-    assert found["opened"] == [[False, sources()[i]] for i in images]
-    assert found["shown"]
-    pixels = shown.fetch_images(images[-1:])[0, :, 4, 0]
-    assert np.abs(np.array(found["picture"]) - pixels[[3, 5]]).max() < 40, "the pixels of the tile"
-    rows = np.arange(100, 168)  # of which none is a duplicate
-    found = run(tmp_path, labeled(duplicates=shown._replace(rows=rows)), steps)
-    assert found["opened"] == [[True, False]] * 5
-
-
-def test_the_file_of_an_image_is_shown(tmp_path):
-    for name in sources():
-        path = tmp_path / "images" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", (321, 123)).save(path)
-    steps = """
-      document.querySelector("[data-point]").click();
-      while (!$("view-large").querySelector("img")) {
-        await new Promise((resolve) => setTimeout(resolve, 20));
+      const list = card(0).querySelector(".all");
+      found.hidden = list.hidden;
+      button(card(0), "Show all").click();
+      found.first = all(".tile", list).length;
+      for (let i = 0; i < 9 && list.querySelector(".end"); i++) {
+        list.querySelector(".end").scrollIntoView({ behavior: "instant" });
+        dispatchEvent(new Event("scroll"));  // a browser without a screen sends few
       }
-      const image = $("view-large").querySelector("img");
-      found.size = [image.naturalWidth, image.naturalHeight];
-      performance.clearResourceTimings();
+      found.all = all(".tile", list).length + all(".best .tile", card(0)).length;
+      found.pictures = all(".tile .part", list).length;
+      button(card(0), "Show fewer").click();
+      found.again = list.hidden;
     """
-    folder = (tmp_path / "images").as_uri() + "/"
-    assert run(tmp_path, labeled(sources=sources(), folder=folder), steps)["size"] == [321, 123]
+    found = run(tmp_path, make(clusters, side=48, channels=3), steps)
+    assert found["hidden"]
+    assert found["first"] == 120
+    assert found["all"] == 700
+    assert found["pictures"] == 692
+    assert found["again"]
+
+
+DUPLICATES = """
+  const sets = all("#duplicate-groups > li");
+  found.titles = sets.map((set) => set.querySelector("h4").textContent);
+  found.facts = all("p", sets[0]).map((facts) => facts.innerText.trim().split("\\n"));
+  const choices = (set) => all("li > button:not(.tile)", set);
+  const kept = () => sets.map((set) => choices(set).map((choice) => choice.textContent));
+  found.kept = kept();
+  found.count = $("taken-count").textContent;
+"""
+
+
+def test_duplicates_are_picked_and_moved_by_a_script(tmp_path):
+    steps = (
+        DUPLICATES
+        + """
+      sets[0].querySelector(".tile").click();
+      found.opened = $("view-name").textContent;
+      $("view").close();
+      $("keep-best").click();
+      found.best = kept();
+      all("li > button:not(.tile)", sets[0])[1].click();
+      found.picked = $("taken-count").textContent;
+      $("save-taken").click();
+      $("save-script").click();
+    """
+    )
+    names = (*sources(2), "a/it's 2.png", *sources(68)[3:])
+    facts = PhotoFacts(
+        np.full(68, 8), np.arange(68) % 6, np.full(68, 1500), ("2024-05-01T10:00:00",) * 68
+    )
+    shown = repeated(names)._replace(facts=facts)  # of group 0 photo 40 has most pixels, of 1: 5
+    data = labeled(sources=names, duplicates=shown)
+    found = run(tmp_path, data, steps)
+    assert found["titles"] == ["Nearly the same: 3 photos", "Nearly the same: 2 photos"]
+    assert found["facts"][1] == ["8 × 4, 2 kB", "2024-05-01 10:00", "folder", "Best copy"]
+    assert found["facts"][0] == ["8 × 2, 2 kB", "2024-05-01 10:00", "a"]
+    assert found["kept"] == [["Keep"] * 3, ["Keep"] * 2], "what is only nearly the same stays"
+    assert found["count"] == "0 photos to move away."
+    assert found["opened"] == "it's 2.png"
+    assert found["best"] == [["Move away", "Keep", "Move away"], ["Keep", "Move away"]]
+    assert found["picked"] == "4 photos to move away."
+    table, script = found["downloads"]
+    listed = [row[2] for row in csv.reader(io.StringIO(table))][1:]
+    assert listed == [names[i] for i in (2, 40, 67, 9)]
+    folder = tmp_path / "images"
+    before = {name: (folder / name).read_bytes() for name in names}
+    for _ in range(2):  # again changes nothing
+        done = subprocess.run(["sh"], input=script, text=True, cwd=tmp_path, capture_output=True)
+        if not _:
+            assert done.returncode == 0, done.stderr
+        moved = tmp_path / "images (duplicates)"
+        for name in names:
+            place = moved if name in listed else folder
+            assert (place / name).read_bytes() == before[name]
+    assert len([path for path in folder.rglob("*") if path.is_file()]) == 64
+
+
+def test_exact_duplicates_keep_the_best_copy_at_first(tmp_path):
+    shown = repeated(sources())
+    exact = shown._replace(found=shown.found._replace(is_exact=np.ones(5, bool)))
+    found = run(tmp_path, labeled(sources=sources(), duplicates=exact), DUPLICATES)
+    assert found["titles"] == ["The same picture: 3 photos", "The same picture: 2 photos"]
+    assert found["kept"] == [["Keep", "Move away", "Move away"], ["Keep", "Move away"]]
+    rows = np.arange(100, 168)  # of which none is a duplicate
+    found = run(tmp_path, labeled(duplicates=exact._replace(rows=rows)), DUPLICATES)
+    assert len(found["titles"]) == 2
+
+
+def corrections(text):
+    """The lines of a saved file of corrections without those that say what a cluster is."""
+    head, *rows = list(csv.reader(io.StringIO(text)))
+    assert head == ["image", "cluster", "correction", "to"]
+    assert rows[0] == ["", "", "run", "0123456789abcdef"]
+    return [row for row in rows[1:] if row[2] != "member"]
+
+
+def decided(**changes):
+    return labeled(sources=sources(), run="0123456789abcdef", **changes)
 
 
 def test_selection_and_corrections(tmp_path):
@@ -284,85 +420,203 @@ def test_selection_and_corrections(tmp_path):
       const [w, h] = [$("plot-map").clientWidth, $("plot-map").clientHeight];
       drag([[1, 1], [w / 2, 1], [w / 2, h - 1], [1, h - 1]]);
       found.count = $("selection-count").textContent;
-      found.tiles = $("selection-tiles").children.length;
+      found.pressed = all(".best [aria-pressed=true]").length;
       $("save").click();
       $("wrong").click();
-      $("selection-tiles").querySelector("button").click();
-      $("view-move").value = "0";
-      $("view-move").dispatchEvent(new Event("change"));
-      found.facts = $("view-facts").innerText;
+      found.members = button(card(4), "Show all") && card(4).querySelector("p").textContent;
+      all(".tile").find((tile) => tile.getAttribute("aria-pressed") === "true")?.click();
+      found.downloaded = downloads.length;
       $("view").close();
-      found.corrected = $("corrections-count").textContent;
-      const leave = new Event("beforeunload", { cancelable: true });
-      dispatchEvent(leave);
-      found.asked = leave.defaultPrevented;
+      found.said = [$("said").textContent, $("decided-count").textContent];
       $("save-corrections").click();
       $("undo").click();
-      found.undone = $("corrections").hidden;
+      found.undone = $("decided-count").textContent;
       key("Escape");
       found.cleared = $("selection").hidden;
     """
     points = np.ones((68, 2), np.float32)
     points[:3] = -1  # the left half of the map
-    data = labeled(sources=sources(), points=points)
+    data = decided(points=points)
     found = run(tmp_path, data, steps)
-    names = [f'"{sources()[i]}"' for i in in_order(data, 4) if i < 3]
-    assert found["count"] == "3 images selected"
-    assert found["tiles"] == 3
+    names = [sources()[i] for i in in_order(data, 4) if i < 3]
+    assert found["count"] == "3 photos selected"
+    assert found["said"] == ["3 photos moved to no group.", "3 decisions, not yet applied."]
+    assert found["members"].startswith("37 photos")
     selected, corrected = found["downloads"]
-    assert selected.splitlines() == ["image,cluster", *(f"{name},4" for name in names)]
-    assert corrected.splitlines() == [
-        "image,cluster,correction,to",
-        f"{names[0]},4,move,0",
-        f"{names[1]},4,wrong,",
-        f"{names[2]},4,wrong,",
-    ]
-    assert "move to cluster 0" in found["facts"]
-    assert found["corrected"] == "3 images corrected"
-    assert found["asked"], "unsaved corrections are not lost without a question"
-    assert found["undone"]
+    assert selected.splitlines() == ["image,cluster", *(f'"{name}",4' for name in names)]
+    assert corrections(corrected) == [[name, "4", "wrong", ""] for name in names]
+    assert found["undone"] == ""
     assert found["cleared"]
+
+
+def test_groups_are_made_merged_named_and_undone(tmp_path):
+    steps = """
+      const size = (id) => card(id)?.querySelector("[data-size]").textContent;
+      const tile = (id, at) => all(".best .tile", card(id))[at];
+      tile(4, 1).dispatchEvent(new MouseEvent("click", { bubbles: true, ctrlKey: true }));
+      tile(4, 2).dispatchEvent(new MouseEvent("click", { bubbles: true, ctrlKey: true }));
+      found.selected = $("selection-count").textContent;
+      choose($("move"), "new");
+      found.made = [size(4), size(5)];
+      type(5, ' cats / "small" ');
+      tile(0, 0).click();
+      choose($("view-move"), "5");
+      found.facts = $("view-facts").innerText;
+      key("ArrowRight");
+      $("view-stays").click();
+      key("ArrowRight");
+      key("w");
+      $("view").close();
+      choose(card(2).querySelector("[data-choice=merge]"), "0");
+      found.merged = [card(2).hidden, size(0), size(5)];
+      choose(card(0).querySelector("[data-choice=merge]"), "2");  // is in it already
+      type(0, "dogs");
+      found.titles = all("article:not([hidden]) [data-title]").map((title) => title.textContent);
+      found.map = $("decided-count").textContent;
+      $("save-corrections").click();
+      found.how = $("how").innerText;
+      for (let i = 0; i < 7; i++) key("u");
+      found.undone = [size(4), size(0), size(2), card(5) === null || card(5).hidden];
+      found.empty = [$("decided-count").textContent, $("undo").disabled];
+    """
+    command = "cluster-jax report run --corrections=corrections.csv"
+    data = decided(command=command)
+    found = run(tmp_path, data, steps)
+    first, second = ([sources()[i] for i in in_order(data, c)] for c in (4, 0))
+    assert found["selected"] == "2 photos selected"
+    assert found["made"] == ["38 photos", "2 photos"]
+    assert 'cats / "small"' in found["facts"]
+    assert "Before: Group 0" in found["facts"]
+    assert found["merged"] == [True, "26 photos", "3 photos"]
+    assert sorted(found["titles"]) == ["Group 4", 'cats / "small"', "dogs"]
+    assert command in found["how"]
+    rows = corrections(found["downloads"][0])
+    assert rows == [
+        ["", "5", "new", 'cats / "small"'],
+        ["", "2", "merge", "0"],
+        ["", "0", "name", "dogs"],
+        [first[1], "4", "move", "5"],
+        [first[2], "4", "move", "5"],
+        [second[0], "0", "move", "5"],
+        [second[1], "0", "move", "0"],
+        [second[2], "0", "wrong", ""],
+    ]
+    members = [row for row in csv.reader(io.StringIO(found["downloads"][0])) if row[2] == "member"]
+    meant = {c: [row[0] for row in members if row[1] == c] for c in "0245"}
+    assert meant["4"] == first[:20]
+    assert meant["0"] == second[:20]
+    assert meant["5"] == [first[1], first[2], second[0]]
+    assert found["undone"] == ["40 photos", "25 photos", "3 photos", True]
+    assert found["empty"] == ["", True]
+
+
+def test_decisions_survive_that_the_page_is_closed(tmp_path):
+    steps = """
+      if (card(4).querySelector("[data-size]").textContent === "40 photos") {
+        all(".best .tile", card(4))[0].click();
+        choose($("view-move"), "0");
+        type(0, "dogs");
+        choose(card(2).querySelector("[data-choice=merge]"), "0");
+      }
+      found.sizes = [4, 0].map((id) => card(id).querySelector("[data-size]").textContent);
+      found.title = card(0).querySelector("[data-title]").textContent;
+      found.said = $("said").textContent;
+      await new Promise((resolve) => setTimeout(resolve, 500));  // until it is on the disk
+    """
+    first = run(tmp_path, decided(), steps)
+    again = visit(tmp_path, tmp_path / "report.html")
+    assert first["sizes"] == again["sizes"] == ["39 photos", "29 photos"]
+    assert first["title"] == again["title"] == "dogs"
+    assert again["said"] == "Decisions of your last visit are here again."
+    other = run(tmp_path, decided()._replace(run="fedcba9876543210"), steps)
+    assert other["said"] != again["said"], "not on the page of another run"
+
+
+def test_keyboard(tmp_path):
+    steps = """
+      const stops = all("a[href], button, input, select, summary")
+        .filter((one) => one.tabIndex === 0 && !one.disabled && one.offsetParent);
+      found.before = stops.indexOf($("find"));
+      const stopsIn = (list) => all(".tile", list).filter((one) => one.tabIndex === 0).length;
+      found.lists = all("#clusters ul.best").map(stopsIn);
+      key("?");
+      found.keys = [$("keys").open, all("#keys tr").length > 8];
+      $("keys").close();
+      const tile = (id, at) => all(".best .tile", card(id))[at];
+      tile(4, 0).focus();
+      key("ArrowRight", document.activeElement);
+      found.right = document.activeElement === tile(4, 1);
+      key("x", document.activeElement);
+      found.selected = $("selection-count").textContent;
+      key("ArrowDown", document.activeElement);
+      found.down = document.activeElement === tile(0, 0);
+      document.activeElement.click();  // as Enter does
+      found.open = $("view").open;
+      key("y");
+      key("x");
+      found.both = [$("selection-count").textContent, $("decided-count").textContent];
+    """
+    found = run(tmp_path, decided(), steps)
+    assert found["before"] < 15, "few stops before the search"
+    assert found["lists"] == [1, 1, 1]
+    assert found["keys"] == [True, True]
+    assert found["right"]
+    assert found["down"]
+    assert found["selected"] == "1 photo selected"
+    assert found["open"]
+    assert found["both"] == ["2 photos selected", "1 decision, not yet applied."]
 
 
 def test_names_of_clusters(tmp_path):
     steps = """
-      const field = (id) => document.querySelector(`[data-cluster="${id}"]`);
-      const type = (id, text) => {
-        field(id).value = text;
-        field(id).dispatchEvent(new Event("change"));
-      };
-      const texts = (list) => [...list].map((one) => one.textContent);
-      const shown = (id) => texts(document.querySelectorAll(`[data-name="${id}"]`));
-      const choices = () => texts($("move").options);
-      found.before = [shown(0), shown(4)];
+      const texts = (list) => list.map((one) => one.textContent);
+      const titles = () => texts(all("article [data-title]"));
+      const choices = () => texts(all("option", $("move"))).slice(1, -2);
+      found.before = titles();
       type(0, " cats ");
       type(4, "dogs, small");
-      found.after = [shown(0), shown(4)];
+      found.after = titles();
       found.choices = choices();
       found.groups = $("tree-groups").innerText;
-      found.count = $("corrections-count").textContent;
+      found.count = $("decided-count").textContent;
       $("save-corrections").click();
       type(0, "");
-      found.cleared = [shown(0), $("corrections-count").textContent];
-      $("undo").click();
-      found.undone = [$("corrections").hidden, shown(4), choices(), field(4).value];
+      found.cleared = [titles(), $("decided-count").textContent];
+      for (let i = 0; i < 3; i++) $("undo").click();
+      found.undone = [titles(), card(4).querySelector("input").value];
     """
-    data = labeled(sources=sources(), linkage=TREE)._replace(names={"4": "animals"})
+    data = decided(linkage=TREE)._replace(names={"4": "animals"})
     data = data._replace(results={**data.results, "suggested_names": {"0": ["tabby", "lynx"]}})
     found = run(tmp_path, data, steps)
-    assert found["before"] == [["tabby"] * 2, ["animals"] * 2]
-    assert found["after"] == [["cats"] * 2, ["dogs, small"] * 2]
-    assert found["choices"] == ["cluster …", "0 (cats)", "2", "4 (dogs, small)"]
-    assert "0 (cats)" in found["groups"]
-    assert found["count"] == "0 images corrected, 2 clusters named"
-    assert found["downloads"][0].splitlines() == [
-        "image,cluster,correction,to",
-        ",0,name,cats",
-        ',4,name,"dogs, small"',
+    assert found["before"] == ["animals", "tabby", "Group 2"]
+    assert found["after"] == ["dogs, small", "cats", "Group 2"]
+    assert found["choices"] == ["cats", "dogs, small", "Group 2"]
+    assert "cats" in found["groups"]
+    assert found["count"] == "2 decisions, not yet applied."
+    assert corrections(found["downloads"][0]) == [
+        ["", "0", "name", "cats"],
+        ["", "4", "name", "dogs, small"],
     ]
-    assert found["cleared"] == [["tabby"] * 2, "0 images corrected, 1 cluster named"]
-    choices = ["cluster …", "0 (tabby)", "2", "4 (animals)"]
-    assert found["undone"] == [True, ["animals"] * 2, choices, "animals"]
+    assert found["cleared"] == [["dogs, small", "tabby", "Group 2"], "1 decision, not yet applied."]
+    assert found["undone"] == [["animals", "tabby", "Group 2"], "animals"]
+
+
+def test_more_groups_than_cards(tmp_path):
+    steps = """
+      found.first = all("article:not([hidden])").length;
+      $("more-cards").click();
+      found.then = all("article:not([hidden])").length;
+      $("more-cards").click();
+      found.all = [all("article:not([hidden])").length, $("more-cards").hidden];
+      const last = all("article").at(-1);
+      last.querySelector(".tile").click();
+      found.open = $("view").open;
+    """
+    found = run(tmp_path, make(np.repeat(np.arange(100), 2), channels=3), steps)
+    assert found["first"] == report_data.STYLED_CLUSTERS
+    assert found["then"] == report_data.STYLED_CLUSTERS + 30
+    assert found["all"] == [100, True]
+    assert found["open"]
 
 
 # Lassos, which see the map as it is now, whether or not a frame has been drawn since it changed.
@@ -375,7 +629,7 @@ LASSOS = """
     return $("selection").hidden ? 0 : Number($("selection-count").textContent.split(" ")[0]);
   };
   const left = (shift = 0) => [[1, 1], [w / 2 + shift, 1], [w / 2 + shift, h - 1], [1, h - 1]];
-  const choose = (name, value) => {
+  const pick = (name, value) => {
     const radio = document.querySelector(`input[name=${name}][value="${value}"]`);
     radio.checked = true;
     radio.dispatchEvent(new Event("change"));
@@ -392,9 +646,9 @@ def test_lasso_zoom_and_pan(tmp_path):
       found.right = lasso([[w / 2, 1], [w - 1, 1], [w - 1, h - 1], [w / 2, h - 1]]);
       lasso(left());
       found.both = lasso([[1, 1], [w - 1, 1], [w - 1, h / 2], [1, h / 2]], { shiftKey: true });
-      choose("drag", "move");
+      pick("drag", "move");
       drag([[200, 100], [240, 100]]);
-      choose("drag", "select");
+      pick("drag", "select");
       found.panned = lasso(left(40));
       key("0");
       key("+");
@@ -402,7 +656,7 @@ def test_lasso_zoom_and_pan(tmp_path):
       $("zoom-out").click();
       $("hide-all").click();
       found.hidden = lasso(whole);
-      document.querySelector("[data-ranks='1 2']").click();
+      document.querySelector("[data-shows='0']").click();
       found.shown = lasso(whole);
     """
     )
@@ -428,17 +682,17 @@ def test_turned_map(tmp_path):
     steps = (
         LASSOS
         + """
-      choose("view", "3");
+      pick("view", "3");
       found.left = lasso(left());
-      choose("drag", "move");
+      pick("drag", "move");
       drag([[10, 100], [10 + 75 * Math.PI, 100]]);
-      choose("drag", "select");
+      pick("drag", "select");
       found.quarter = lasso(left());
-      choose("drag", "move");
+      pick("drag", "move");
       drag([[100, 10], [100, 10 + 75 * Math.PI]]);
-      choose("drag", "select");
+      pick("drag", "select");
       found.above = lasso([[1, 1], [w - 1, 1], [w - 1, h / 2], [1, h / 2]]);
-      choose("view", "2");
+      pick("view", "2");
       found.flat = lasso(left());
     """
     )
@@ -479,14 +733,14 @@ def test_find_by_name(tmp_path):
     """
     found = run(tmp_path, labeled(sources=sources()), steps)
     assert found["focus"] == "find"
-    assert found["count"] == f"{sum('03' in name for name in sources())} images selected"
+    assert found["count"] == f"{sum('03' in name for name in sources())} photos selected"
     assert "03" in found["name"]
 
 
 @pytest.mark.parametrize("changes", [{"fetch_images": None}, {"sources": None}])
 def test_rows_and_images_without_names(tmp_path, changes):
     steps = """
-      const place = placeOf("Cluster 4");
+      const place = placeOf("4");
       found.card = $("card").innerText;
       mouse("pointerdown", place); mouse("pointerup", place);
       found.name = $("view-name").textContent;
@@ -495,6 +749,7 @@ def test_rows_and_images_without_names(tmp_path, changes):
     data = labeled(**{"sources": sources(), **changes})
     found = run(tmp_path, data, steps)
     names = [f"Image {i}" for i in range(68)] if data.sources is None else sources()
-    assert found["name"] in names[:40]
+    shown = [name.removeprefix("folder/") for name in names]
+    assert found["name"] in shown
     assert found["name"] in found["card"]
     assert found["large"] == (data.fetch_images is None)

@@ -35,8 +35,7 @@ for (const select of document.querySelectorAll("select[data-plot]")) {
   select.addEventListener("change", () => { follow(); draw(target, report.figures[select.value]); });
 }
 
-// The tree of clusters: the groups at a cut, and the height of the cut as a line
-const tree = report.tree;
+// The tree of groups: their pictures at a cut, and the height of the cut as a line
 
 function groupsAt(count) {
   const groups = tree.leaves.map((leaf) => [leaf]);
@@ -47,24 +46,23 @@ function groupsAt(count) {
   return groups.filter(Boolean);
 }
 
+const SHOWN_IN_CUT = 5;
+
 function showCut() {
-  const count = Number(element("tree-cut").value);
-  element("tree-count").textContent = count;
-  const items = groupsAt(count).map((group) => {
-    const item = document.createElement("li");
-    for (const cluster of group) {
-      const link = document.createElement("a");
-      link.href = `#cluster-${cluster.id}`;
-      const swatch = document.createElement("i");
-      swatch.className = `swatch ${cluster.symbol}`;
-      swatch.style.setProperty("--c", cluster.color);
-      link.append(swatch, ` ${titled(cluster)}`);
-      item.append(link);
-    }
-    return item;
+  const n = Number(element("tree-cut").value);
+  element("tree-count").textContent = n;
+  const items = groupsAt(n).map((leaves) => {
+    const ids = leaves.map(({ id }) => id).filter((id) => members(id).length);
+    const each = Math.max(1, Math.ceil(SHOWN_IN_CUT / (ids.length || 1)));
+    const shown = ids.flatMap((id) => members(id).slice(0, each)).slice(0, SHOWN_IN_CUT);
+    const all = ids.flatMap(members);
+    const names = make("p", {}, ...ids.flatMap((id) => [swatch(id), ` ${titled(id)} `]));
+    const pictures = make("ul", { className: "photos small" }, ...(hasPicture(shown[0] ?? -1) ? shown.map((point) => tileItem(point, all)) : []));
+    if (pictures.firstElementChild) pictures.querySelector("button").tabIndex = 0;
+    return make("li", {}, pictures, names);
   });
   element("tree-groups").replaceChildren(...items);
-  const done = tree.leaves.length - count;
+  const done = tree.leaves.length - n;
   const [below, above] = [tree.heights[done - 1] ?? 0, tree.heights[done] ?? tree.heights.at(-1) * 1.08];
   const at = { type: "line", xref: "paper", x0: 0, x1: 1, y0: (below + above) / 2, y1: (below + above) / 2 };
   report.figures.tree.layout.shapes = [{ ...at, line: { color: "var(--accent)", width: 1, dash: "dot" } }];
@@ -73,22 +71,96 @@ function showCut() {
 
 if (tree) element("tree-cut").addEventListener("input", showCut);
 
+// Duplicates: which copy of each group stays. Nothing is deleted: the others are listed, or moved by a script.
+const copies = report.duplicates ?? [];
+const isTaken = (copy) => !copy.kept;
+
+function copyItem(group, copy) {
+  const point = pointOf.get(copy.index);
+  const within = group.images.map(({ index }) => pointOf.get(index)).filter((other) => other !== undefined);
+  const picture = point === undefined ? make("span", { className: "name", textContent: copy.name }) : tile(point, within);
+  const folder = copy.name.split("/").slice(0, -1).join("/");
+  const size = copy.width ? `${copy.width} × ${copy.height}, ${Math.ceil(copy.bytes / 1000).toLocaleString("en")} kB` : "";
+  const choice = make("button", { type: "button" });
+  const show = () => {
+    choice.textContent = copy.kept ? "Keep" : "Move away";
+    choice.setAttribute("aria-label", `${copy.name}: ${choice.textContent}`);
+    entry.classList.toggle("answered", !copy.kept);
+  };
+  const facts = [size, copy.taken.replace("T", " ").slice(0, 16), folder, copy.keep ? "Best copy" : ""].filter(Boolean);
+  const entry = make("li", {}, picture, make("p", {}, ...facts.flatMap((fact) => [fact, make("br")])), choice);
+  copy.show = show;
+  choice.onclick = () => { copy.kept = !copy.kept; show(); drawTaken(); };
+  show();
+  return entry;
+}
+
+function copiesItem(number) {
+  const group = copies[number];
+  const title = `${group.kind === "exact" ? "The same picture" : "Nearly the same"}: ${count(group.images.length)}`;
+  return make("li", {}, make("h4", { textContent: title }), make("ul", { className: "photos copies" }, ...group.images.map((copy) => copyItem(group, copy))));
+}
+
+function drawTaken() {
+  const taken = copies.flatMap((group) => group.images.filter(isTaken));
+  element("taken-count").textContent = `${count(taken.length)} to move away.`;
+  for (const id of ["save-taken", "save-script"]) if (element(id)) element(id).disabled = !taken.length;
+}
+
+function keepBest() {
+  for (const { images } of copies) for (const copy of images) { copy.kept = copy.keep; copy.show?.(); }
+  drawTaken();
+}
+
+const takenRows = () => copies.flatMap(({ kind, images }, group) => images.filter(isTaken).map((copy) => [group, kind, escaped(copy.name), escaped(images.find(({ kept }) => kept)?.name ?? "")]));
+
+// The script names whole paths, never overwrites a file, and deletes nothing.
+function saveScript() {
+  const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+  const from = decodeURIComponent(new URL(map.folder).pathname).replace(/\/$/, "");
+  const names = copies.flatMap((group) => group.images.filter(isTaken)).map(({ name }) => name).filter((name) => name.isWellFormed());
+  download("move_duplicates.sh", [
+    "#!/bin/sh",
+    "# Moves duplicates out of the folder of the photos; nothing is overwritten or deleted.",
+    "# To take it back, exchange the two folders.",
+    "set -eu",
+    `from=${quoted(from)}`,
+    `to=${quoted(`${from} (duplicates)`)}`,
+    'move() { mkdir -p "$to/$(dirname "./$1")"; mv -n -- "$from/$1" "$to/$1"; }',
+    ...names.map((name) => `move ${quoted(name)}`),
+    "",
+  ].join("\n"), "text/x-shellscript");
+}
+
+function startDuplicates() {
+  if (!element("duplicate-groups")) return;
+  for (const { kind, images } of copies) for (const copy of images) copy.kept = kind === "near" || copy.keep;
+  fillList(element("duplicate-groups"), copies.map((_, number) => number), copiesItem);
+  drawTaken();
+  element("keep-best").addEventListener("click", keepBest);
+  element("save-taken").addEventListener("click", () => saveTable("duplicates_to_move.csv", [["group", "kind", map.column, "kept"], ...takenRows()]));
+  element("save-script")?.addEventListener("click", saveScript);
+}
+
 async function loadPlotly() {
   const script = document.createElement("script");
   script.textContent = await unzip("plotly");
   document.head.append(script);
 }
 
-startSelection();
+startView();
 startMap();
-if (map.sprite) sheet.src = map.sprite.uri;
-Promise.all([loadPlotly(), map.sprite && sheet.decode()]).then(() => {
-  drawFigures();
-  if (tree) showCut();
-  document.body.dataset.ready = "true";
-});
+recall();
+startDuplicates();
+if (element("doubts")) fillList(element("doubts"), doubtful, doubtItem);
+await loadPictures();
+redraw();
+await loadPlotly();
+drawFigures();
+if (tree) showCut();
+document.body.dataset.ready = "true";
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-  markers.clear();
   redraw();
   if (window.Plotly) drawFigures();
 });
+element("details")?.addEventListener("toggle", () => { if (window.Plotly) drawFigures(); });

@@ -1,42 +1,7 @@
-const element = (id) => document.getElementById(id);
-
-// The text that an element holds compressed
-async function unzip(id) {
-  const bytes = Uint8Array.from(atob(element(id).textContent), (c) => c.charCodeAt(0));
-  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
-}
-
-const report = JSON.parse(await unzip("report-data"));
-
-// A copy of a value in which each "var(--name)" has become its value in the current theme.
-function themed(value) {
-  if (typeof value === "string") {
-    const name = /^var\((--[a-z]+)\)$/.exec(value);
-    return name ? getComputedStyle(document.documentElement).getPropertyValue(name[1]).trim() : value;
-  }
-  if (Array.isArray(value)) return value.map(themed);
-  if (value === null || typeof value !== "object") return value;
-  return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, themed(item)]));
-}
-
-// The map. A point is a number: its place in the columns, which hold the points cluster by cluster, the typical ones
-// of a cluster first. A cluster is its rank by size.
-const map = report.map;
-const TYPES = { f4: Float32Array, i4: Int32Array, u1: Uint8Array };
-const unpack = ({ dtype, bytes }) => new TYPES[dtype](Uint8Array.from(atob(bytes), (c) => c.charCodeAt(0)).buffer);
-const about = Object.fromEntries(Object.entries(map.columns).map(([name, packed]) => [name, unpack(packed)]));
-const axes = map.axes.map(unpack);
-const startOf = (rank) => (rank ? map.clusters[rank - 1].stop : 0);
-const rankOf = new Uint32Array(map.n_points);
-map.clusters.forEach((cluster, rank) => rankOf.fill(rank, startOf(rank), cluster.stop));
-const titled = (cluster) => (cluster.name ? `${cluster.id} (${cluster.name})` : String(cluster.id));
-const idOf = (point) => map.clusters[rankOf[point]].id;
-const nameOf = (point) => (map.names ? map.names[point] : String(about.index[point]));
-const titleOf = (point) => (map.names ? nameOf(point) : `${map.noun[0].toUpperCase()}${map.noun.slice(1)} ${nameOf(point)}`);
-const members = (rank) => Array.from({ length: map.clusters[rank].stop - startOf(rank) }, (_, i) => startOf(rank) + i);
-
+// The map of the points; a page of rows without positions has none.
 const plot = element("plot-map");
-const hidden = new Uint8Array(map.clusters.length); // clusters switched off in the legend
+const axes = map.axes.map(unpack);
+const hidden = new Set(); // groups switched off in the legend
 const [pixelX, pixelY] = [new Float32Array(map.n_points), new Float32Array(map.n_points)];
 const home = { zoom: 1, x: 0, y: 0, yaw: 0, pitch: 0 };
 const camera = { ...home, solid: false };
@@ -47,9 +12,9 @@ const extent = axes.map((axis, d) => {
   return high - low || 1;
 });
 const pointSize = map.n_points > 5000 ? 3 : map.n_points > 800 ? 5 : 7;
-const NAMES_IN_LARGE_TYPE = 30;
-const markers = new Map(); // pixels of the clusters' markers
-let ratio = 1; // device pixels per pixel
+const NAMED_ON_MAP = 60;
+const FACE = 34; // pixels of the picture of a group
+let places = new Map(); // group -> where its name is
 let lasso = null; // the corners of a lasso while it is drawn
 let pending = 0;
 
@@ -77,94 +42,82 @@ function project({ right, up, left, top } = projection()) {
   }
 }
 
-// The pixels of a marker: their offsets in the canvas, how much they cover, and their color
-function markerOf(rank, hollow) {
-  const key = 2 * rank + hollow;
-  if (markers.has(key)) return markers.get(key);
-  const { color, symbol } = map.clusters[rank];
-  const side = Math.ceil((pointSize + 2) * ratio);
-  const pen = new OffscreenCanvas(side, side).getContext("2d");
-  pen.translate(side / 2, side / 2);
-  pen.scale(ratio, ratio);
-  const r = pointSize / 2;
-  if (symbol === "circle") pen.arc(0, 0, r, 0, 2 * Math.PI);
-  else {
-    if (symbol === "diamond") pen.rotate(Math.PI / 4);
-    pen.rect(-0.9 * r, -0.9 * r, 1.8 * r, 1.8 * r);
-  }
-  if (hollow) pen.stroke();
-  else pen.fill();
-  const cover = pen.getImageData(0, 0, side, side).data.filter((_, k) => k % 4 === 3);
-  const inside = [...cover.keys()].filter((k) => cover[k]);
-  const marker = {
-    side, color: rgbOf(color), offsets: inside.map((k) => 4 * ((k % side) + Math.floor(k / side) * plot.width)), cover: inside.map((k) => cover[k] / 255),
-  };
-  markers.set(key, marker);
-  return marker;
-}
-
-function rgbOf(color) {
-  const pen = new OffscreenCanvas(1, 1).getContext("2d");
-  pen.fillStyle = themed(color);
-  pen.fillRect(0, 0, 1, 1);
-  return pen.getImageData(0, 0, 1, 1).data;
-}
-
-// Pixels are written one by one: of 100,000 markers, a canvas draws a few in each frame.
-function drawPoints(image, strength, wanted) {
-  const pixels = image.data;
-  for (let rank = 0; rank < map.clusters.length; rank++) {
-    if (hidden[rank]) continue;
-    const pictures = [markerOf(rank, 0), markerOf(rank, 1)];
-    for (let i = startOf(rank); i < map.clusters[rank].stop; i++) {
+// Points of a group are squares where there are many; else circles, squares or diamonds, hollow for outliers.
+function drawPoints(pen, strength, wanted) {
+  const [r, isDense] = [pointSize / 2, map.n_points > 5000];
+  for (const [id, points] of membersOf) {
+    if (hidden.has(id)) continue;
+    const { color, symbol } = lookOf(id);
+    pen.fillStyle = pen.strokeStyle = themed(color);
+    [pen.globalAlpha, pen.lineWidth] = [strength, 1];
+    for (const i of points) {
       if (wanted !== undefined && isSelected[i] !== wanted) continue;
-      const { side, color, offsets, cover } = pictures[about.outlier[i]];
-      const [x, y] = [Math.round(pixelX[i] * ratio - side / 2), Math.round(pixelY[i] * ratio - side / 2)];
-      if (x < 0 || y < 0 || x + side > image.width || y + side > image.height) continue;
-      const corner = 4 * (y * image.width + x);
-      for (let k = 0; k < offsets.length; k++) {
-        const at = corner + offsets[k];
-        const share = cover[k] * strength;
-        pixels[at] += (color[0] - pixels[at]) * share;
-        pixels[at + 1] += (color[1] - pixels[at + 1]) * share;
-        pixels[at + 2] += (color[2] - pixels[at + 2]) * share;
-      }
+      const [x, y] = [pixelX[i], pixelY[i]];
+      if (isDense) { pen[about.outlier[i] ? "strokeRect" : "fillRect"](x - r, y - r, 2 * r, 2 * r); continue; }
+      pen.beginPath();
+      if (symbol === "circle") pen.arc(x, y, r, 0, 7);
+      else if (symbol === "square") pen.rect(x - 0.9 * r, y - 0.9 * r, 1.8 * r, 1.8 * r);
+      else for (const [dx, dy] of [[r, 0], [0, r], [-r, 0], [0, -r]]) pen.lineTo(x + 1.2 * dx, y + 1.2 * dy);
+      pen.closePath();
+      pen[about.outlier[i] ? "stroke" : "fill"]();
     }
   }
+  pen.globalAlpha = 1;
 }
+
+// A group that a person has made has its name at the middle of its points.
+function placeNames() {
+  const middle = (points) => axes.map((axis) => points.reduce((sum, point) => sum + axis[point], 0) / points.length);
+  const named = filled().slice(0, NAMED_ON_MAP);
+  places = new Map(named.map((id) => [id, groups.get(id).at ?? (firstNames.has(id) ? null : middle(members(id)))]).filter(([, at]) => at));
+}
+
+// Names and pictures of the groups, the largest first: above, below or beside; where none is free, left out.
+function drawNames(pen, place) {
+  [pen.font, pen.textAlign, pen.lineJoin] = [`700 14px ${themed("var(--sans)")}`, "center", "round"];
+  const taken = [];
+  for (const [id, at] of places) {
+    if (hidden.has(id)) continue;
+    const name = titled(id);
+    const face = hasPicture(members(id)[0]) && sheet.naturalWidth ? FACE : 0;
+    const [half, high] = [Math.max(pen.measureText(name).width, face) / 2 + 4, face + 20];
+    const [x0, y0] = place(at);
+    if (x0 < 0 || y0 < 0 || x0 > plot.clientWidth || y0 > plot.clientHeight) continue;
+    const spots = [[0, 0], [0, high + 24], [half + 14, high / 2 + 14], [-half - 14, high / 2 + 14]].map(([dx, dy]) => [
+      Math.max(half, Math.min(x0 + dx, plot.clientWidth - half)), Math.max(high, Math.min(y0 + dy, plot.clientHeight - 4)), // not cut off at the edge
+    ]);
+    const isFree = ([x, y]) => !taken.some((box) => x - half < box[2] && x + half > box[0] && y - high < box[3] && y + 4 > box[1]);
+    const spot = spots.find(isFree);
+    if (!spot) continue;
+    const [x, y] = spot;
+    taken.push([x - half, y - high, x + half, y + 4]);
+    if (face) {
+      pen.drawImage(sheet, ...partOf(members(id)[0]), map.sprite.width, map.sprite.height, x - face / 2, y - face - 16, face, face);
+      [pen.strokeStyle, pen.lineWidth] = [themed(lookOf(id).color), 3];
+      pen.strokeRect(x - face / 2, y - face - 16, face, face);
+    }
+    [pen.fillStyle, pen.strokeStyle, pen.lineWidth] = [...themed(["var(--ink)", "var(--paper)"]), 3];
+    pen.strokeText(name, x, y);
+    pen.fillText(name, x, y);
+  }
+}
+
+// However often the map changes, it is drawn once for each frame.
+function redraw() { if (plot) pending ||= requestAnimationFrame(drawMap); }
 
 function drawMap() {
   pending = 0;
   const size = [plot.clientWidth, plot.clientHeight].map((side) => Math.round(side * devicePixelRatio));
   if (!size[0] || !size[1]) return;
-  if (plot.width !== size[0] || plot.height !== size[1] || ratio !== devicePixelRatio) {
-    [plot.width, plot.height] = size;
-    ratio = devicePixelRatio;
-    markers.clear();
-  }
+  if (plot.width !== size[0] || plot.height !== size[1]) [plot.width, plot.height] = size;
   const { place, ...rows } = projection();
   project(rows);
   const pen = plot.getContext("2d");
-  const image = pen.createImageData(plot.width, plot.height);
-  new Uint32Array(image.data.buffer).fill(new Uint32Array(rgbOf("var(--surface)").buffer)[0]);
-  if (selected.length) {
-    drawPoints(image, 0.15, 0);
-    drawPoints(image, 1, 1);
-  } else drawPoints(image, 0.8);
-  pen.putImageData(image, 0, 0);
-  pen.setTransform(ratio, 0, 0, ratio, 0, 0);
-  const named = map.clusters.filter((cluster, rank) => cluster.at && !hidden[rank]);
-  pen.font = `700 ${named.length > NAMES_IN_LARGE_TYPE ? 12 : 15}px ${themed("var(--sans)")}`;
-  [pen.textAlign, pen.lineJoin, pen.lineWidth] = ["center", "round", 3];
-  [pen.fillStyle, pen.strokeStyle] = themed(["var(--ink)", "var(--paper)"]);
-  for (const cluster of named) {
-    const name = cluster.name && named.length <= NAMES_IN_LARGE_TYPE ? `${cluster.id} ${cluster.name}` : String(cluster.id);
-    let [x, y] = place(cluster.at);
-    const half = pen.measureText(name).width / 2 + 4;
-    if (x > 0 && x < plot.clientWidth) x = Math.max(half, Math.min(x, plot.clientWidth - half)); // not cut off at the edge
-    pen.strokeText(name, x, y - 4);
-    pen.fillText(name, x, y - 4);
-  }
+  pen.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
+  pen.clearRect(0, 0, plot.clientWidth, plot.clientHeight);
+  if (selected.length) drawPoints(pen, 0.15, 0);
+  drawPoints(pen, selected.length ? 1 : 0.8, selected.length ? 1 : undefined);
+  drawNames(pen, place);
   if (!lasso) return;
   [pen.strokeStyle, pen.lineWidth] = [themed("var(--accent)"), 1.5];
   pen.beginPath();
@@ -173,36 +126,33 @@ function drawMap() {
   pen.stroke();
 }
 
-// However often the map changes, it is drawn once for each frame.
-function redraw() { pending ||= requestAnimationFrame(drawMap); }
-
 // The point at a place of the map, or the nearest one within a few pixels; -1 for none.
 function pointAt(x, y, reach) {
   project();
-  let [best, found] = [reach ** 2, -1];
+  let [best, closest] = [reach ** 2, -1];
   for (let i = 0; i < map.n_points; i++) {
     const far = (pixelX[i] - x) ** 2 + (pixelY[i] - y) ** 2;
-    if (far <= best && !hidden[rankOf[i]]) [best, found] = [far, i];
+    if (far <= best && !hidden.has(groupOf[i])) [best, closest] = [far, i];
   }
-  return found;
+  return closest;
 }
 
 // The points inside of a polygon: a ray from such a point crosses the sides an odd number of times.
 function pointsInside(corners) {
   project();
-  const found = [];
+  const inside = [];
   for (let i = 0; i < map.n_points; i++) {
-    if (hidden[rankOf[i]]) continue;
+    if (hidden.has(groupOf[i])) continue;
     const [x, y] = [pixelX[i], pixelY[i]];
-    let inside = false;
+    let isInside = false;
     let [x0, y0] = corners.at(-1);
     for (const [x1, y1] of corners) {
-      if (y1 > y !== y0 > y && x < x1 + ((y - y1) * (x0 - x1)) / (y0 - y1)) inside = !inside;
+      if (y1 > y !== y0 > y && x < x1 + ((y - y1) * (x0 - x1)) / (y0 - y1)) isInside = !isInside;
       [x0, y0] = [x1, y1];
     }
-    if (inside) found.push(i);
+    if (isInside) inside.push(i);
   }
-  return found;
+  return inside;
 }
 
 function zoomAt(x, y, factor) {
@@ -261,7 +211,7 @@ function released(event) {
   const isClick = Math.hypot(x - start[0], y - start[1]) < 5 && (corners?.length ?? 0) < 10;
   if (!isClick && corners) return select(event.shiftKey ? [...new Set([...selected, ...pointsInside(corners)])] : pointsInside(corners));
   const point = isClick ? pointAt(x, y, event.pointerType === "touch" ? 20 : 8) : -1;
-  if (point >= 0) open(point, members(rankOf[point]));
+  if (point >= 0) open(point, members(groupOf[point]));
 }
 
 function turned(event) {
@@ -273,35 +223,14 @@ function turned(event) {
 
 // The card next to the pointer
 const card = element("card");
-const sheet = new Image(); // all thumbnails
-const tileOf = new Map(); // point -> the picture of it that stands on the page
-
-function line(parent, tag, words) {
-  const item = document.createElement(tag);
-  item.textContent = words;
-  parent.append(item);
-}
-
-function describe(parent, point) {
-  line(parent, "strong", `Cluster ${titled(map.clusters[rankOf[point]])}`);
-  if (about.label) line(parent, "div", `Label: ${map.label_names[about.label[point]]}`);
-  line(parent, "div", `Distance ${Number(about.distance[point].toPrecision(4))}${about.outlier[point] ? ", outlier" : ""}`);
-  if (about.probability) {
-    const second = about.runner_up_probability[point].toFixed(3);
-    line(parent, "div", `Probability ${about.probability[point].toFixed(3)}${Number(second) ? `, of cluster ${about.runner_up[point]} ${second}` : ""}`);
-    if (about.runner_up_probability[point] > about.probability[point]) line(parent, "div", "(most of its neighbors are there, but it is nearer to the center of its own cluster)");
-  }
-}
 
 function hover(event) {
   if (pointers.size || event.pointerType === "touch") return;
   const point = pointAt(...placeOf(event), 8);
   plot.style.cursor = point >= 0 ? "pointer" : mode() === "move" ? "grab" : "crosshair";
   if (point < 0) return hideCard();
-  const text = card.querySelector("div");
-  text.replaceChildren();
-  describe(text, point);
-  line(text, "div", titleOf(point));
+  const lines = [...factsOf(point), titleOf(point)];
+  card.querySelector("div").replaceChildren(...lines.map((text, i) => make(i ? "div" : "strong", { textContent: text })));
   drawThumbnail(card.querySelector("canvas"), point);
   card.hidden = false;
   const box = card.getBoundingClientRect();
@@ -312,25 +241,8 @@ function hover(event) {
 
 function hideCard() { card.hidden = true; }
 
-function drawThumbnail(canvas, point) {
-  const tile = tileOf.get(point); // of more pixels than in the sprite
-  const place = about.sample[point];
-  canvas.hidden = !tile?.naturalWidth && (place < 0 || !map.sprite);
-  if (canvas.hidden) return;
-  let [picture, left, top, width, height] = [tile, 0, 0, tile?.naturalWidth, tile?.naturalHeight];
-  if (!width) {
-    [picture, width, height] = [sheet, map.sprite.width, map.sprite.height];
-    [left, top] = [(place % map.sprite.columns) * width, Math.floor(place / map.sprite.columns) * height];
-  }
-  const pen = canvas.getContext("2d");
-  const scale = Math.min(canvas.width / width, canvas.height / height);
-  const [w, h] = [width * scale, height * scale];
-  pen.clearRect(0, 0, canvas.width, canvas.height);
-  pen.imageSmoothingEnabled = Math.max(width, height) > 40;
-  pen.drawImage(picture, left, top, width, height, (canvas.width - w) / 2, (canvas.height - h) / 2, w, h);
-}
-
 function startMap() {
+  if (!plot) return;
   plot.addEventListener("pointerdown", pressed);
   plot.addEventListener("pointermove", hover);
   plot.addEventListener("pointerleave", hideCard);
@@ -339,10 +251,12 @@ function startMap() {
   for (const kind of ["pointerup", "pointercancel"]) addEventListener(kind, released);
   addEventListener("scroll", hideCard, { passive: true });
   new ResizeObserver(redraw).observe(plot);
-  const legend = [...document.querySelectorAll("[data-ranks]")];
+  const legend = [...document.querySelectorAll("[data-shows]")];
   const show = (button, on) => {
     button.setAttribute("aria-pressed", String(on));
-    hidden.fill(on ? 0 : 1, ...button.dataset.ranks.split(" ").map(Number));
+    const listed = new Set(legend.map((other) => Number(other.dataset.shows)));
+    const shown = button.dataset.shows === "others" ? [...groups.keys()].filter((id) => !listed.has(id)) : [Number(button.dataset.shows)];
+    for (const id of shown) if (on) hidden.delete(id); else hidden.add(id);
     redraw();
   };
   for (const button of legend) button.addEventListener("click", () => show(button, button.getAttribute("aria-pressed") === "false"));
@@ -360,5 +274,4 @@ function startMap() {
   for (const radio of document.querySelectorAll("input[name=view]")) {
     radio.addEventListener("change", () => { camera.solid = radio.value === "3"; resetCamera(); });
   }
-  drawMap();
 }

@@ -1,5 +1,4 @@
-// The large view of one image, its cluster, and the images nearest to it: in the features, or on the map for one of
-// which only the place there is known
+// The large view of one point, those most alike, and its group
 const dialog = element("view");
 let current = -1;
 let around = []; // what the arrow keys go through
@@ -9,189 +8,134 @@ const inFeatures = map.nearest && unpack(map.nearest);
 function nearest(point) {
   const place = about.sample[point];
   if (inFeatures && place >= 0) return [...inFeatures.subarray(place * map.n_nearest, (place + 1) * map.n_nearest)];
-  return nearestOnMap(point, 8);
+  return plot ? nearestOnMap(point, 8) : [];
 }
 
-function nearestOnMap(point, count) {
+function nearestOnMap(point, n) {
   const distance = (other) => axes.reduce((sum, axis) => sum + (axis[other] - axis[point]) ** 2, 0);
   const best = [];
   for (let other = 0; other < map.n_points; other++) {
     const far = distance(other);
-    if (other === point || (best.length === count && far >= best.at(-1)[0])) continue;
+    if (other === point || (best.length === n && far >= best.at(-1)[0])) continue;
     best.splice(best.findIndex(([d]) => d > far) >>> 0, 0, [far, other]);
-    best.length = Math.min(best.length, count);
+    best.length = Math.min(best.length, n);
   }
   return best.map(([, other]) => other);
 }
 
-// The file of an image; null for no file, and for a name that is not valid Unicode, which has no URI.
-function fileOf(point) {
-  if (!map.folder || !map.names || !nameOf(point).isWellFormed()) return null;
-  return map.folder + nameOf(point).split("/").map(encodeURIComponent).join("/");
-}
-
-// A thumbnail, or the small file itself, or else the name
-function fillTile(button, point) {
-  const canvas = document.createElement("canvas");
-  canvas.width = canvas.height = 56;
-  drawThumbnail(canvas, point);
-  if (!canvas.hidden) return button.replaceChildren(canvas);
-  button.textContent = titleOf(point);
-  const uri = fileOf(point);
-  if (!uri) return undefined;
-  const image = Object.assign(new Image(), { alt: "", width: 56, height: 56, decoding: "async" });
-  image.onload = () => button.replaceChildren(image);
-  image.src = uri;
-  return undefined;
-}
-
-function tiles(list, shown, within) {
-  list.replaceChildren(...shown.map((point) => {
-    const entry = document.createElement("li");
-    const button = document.createElement("button");
-    button.className = "tile";
-    button.title = `${titleOf(point)}, cluster ${idOf(point)}`;
-    button.style.setProperty("--c", map.clusters[rankOf[point]].color);
-    fillTile(button, point);
-    button.setAttribute("aria-label", button.title);
-    button.addEventListener("click", () => open(point, within ?? members(rankOf[point])));
-    entry.append(button);
-    return entry;
-  }));
-}
-
 function open(point, list) {
   [current, around] = [point, list];
-  const rank = rankOf[point];
   const uri = fileOf(point);
-  const large = element("view-large");
-  const canvas = element("view-canvas");
-  const link = element("view-file");
+  const [canvas, image, link] = ["view-canvas", "view-image", "view-file"].map(element);
   drawThumbnail(canvas, point);
-  link.hidden = true;
-  large.replaceChildren(canvas.hidden ? "No picture in this file" : canvas);
-  if (uri) {
-    const image = Object.assign(new Image(), { alt: titleOf(point) });
-    image.onload = () => {
-      if (current !== point) return;
-      large.replaceChildren(image);
-      [link.href, link.hidden] = [uri, false];
-    };
-    image.src = uri;
-  }
-  element("view-name").textContent = titleOf(point);
-  const facts = element("view-facts");
-  facts.replaceChildren();
-  describe(facts, point);
-  if (corrections.has(point)) line(facts, "div", `Correction: ${correctionText(corrections.get(point))}`);
-  element("view-nearest-title").textContent = inFeatures && about.sample[point] >= 0 ? "Most alike" : "Nearest on the map";
-  tiles(element("view-nearest"), nearest(point));
-  element("view-cluster-title").textContent = `Cluster ${titled(map.clusters[rank])}, ${count(map.clusters[rank].size)}: most typical`;
-  tiles(element("view-members"), members(rank).slice(0, 8));
-  element("view-move").value = "";
+  element("view-none").hidden = !canvas.hidden;
+  link.hidden = image.hidden = true;
+  image.onload = () => {
+    [canvas.hidden, element("view-none").hidden, image.hidden, link.hidden] = [true, true, false, false];
+    link.href = uri;
+  };
+  image.alt = titleOf(point);
+  if (uri) image.src = uri;
+  else image.removeAttribute("src");
+  element("view-name").textContent = titleOf(point).split("/").at(-1);
+  element("view-facts").replaceChildren(...factsOf(point).map((text, i) => make(i ? "div" : "strong", { textContent: text })));
+  const near = nearest(point);
+  element("view-nearest-title").textContent = near.length ? inFeatures && about.sample[point] >= 0 ? "Most alike" : "Nearest on the map" : "";
+  fillList(element("view-nearest"), near, (other) => tileItem(other, members(groupOf[other])));
+  element("view-cluster-title").textContent = `${titled(groupOf[point])}: ${count(sizeOf(groupOf[point]))}`;
+  const group = members(groupOf[point]);
+  fillList(element("view-members"), group.slice(0, 8), (other) => tileItem(other, group));
+  element("view-select").textContent = isSelected[point] ? "Unselect" : "Select";
+  for (const shown of dialog.querySelectorAll(".tile")) markTile(shown);
   hideCard();
   if (!dialog.open) dialog.showModal();
 }
 
 function step(by) { open(around[(around.indexOf(current) + by + around.length) % around.length], around); }
 
-// The most typical image of the next or last cluster; one may have no drawn member
-function stepCluster(by) {
-  const n = map.clusters.length;
-  let rank = rankOf[current];
-  do rank = (rank + by + n) % n; while (startOf(rank) === map.clusters[rank].stop);
-  open(startOf(rank), members(rank));
+// The most typical point of the next or last group
+function stepGroup(by) {
+  const ids = [...membersOf.keys()].filter((id) => members(id).length);
+  const id = ids[(ids.indexOf(groupOf[current]) + by + ids.length) % ids.length];
+  open(members(id)[0], members(id));
 }
 
-// Selected images, by a lasso or by name, corrections of their clusters, and names of clusters
-const MAX_TILES = 60;
-let selected = [];
-const isSelected = new Uint8Array(map.n_points);
-const corrections = new Map(); // point -> the cluster that it belongs to, or "" for another one
-const names = new Map(); // a cluster's number -> the name that was typed
-const oldNames = new Map(map.clusters.map((cluster) => [cluster.id, cluster.name]));
-let saved = true;
-const count = (n) => `${n.toLocaleString("en")} ${map.noun}${n === 1 ? "" : "s"}`;
-
-function correctionText(to) { return to === "" ? "wrong cluster" : `move to cluster ${to}`; }
-
-function select(list) {
-  selected = list;
-  isSelected.fill(0);
-  for (const point of list) isSelected[point] = 1;
-  element("selection").hidden = !list.length;
-  const more = list.length > MAX_TILES ? `; the first ${MAX_TILES} are shown` : "";
-  element("selection-count").textContent = `${count(list.length)} selected${more}`;
-  tiles(element("selection-tiles"), list.slice(0, MAX_TILES), list);
-  redraw();
+// The arrow keys among the pictures of a page: one list has one stop of the Tab key.
+function stepTile(tileNow, by) {
+  const list = [...tileNow.closest("ul").querySelectorAll(".tile")].filter((other) => other.offsetParent);
+  focusTile(list[list.indexOf(tileNow) + by], tileNow);
 }
 
-function correct(list, to) {
-  for (const point of list) {
-    if (to === String(idOf(point))) corrections.delete(point);
-    else corrections.set(point, to);
-  }
-  showCorrections();
-  if (dialog.open) open(current, around);
+function stepList(tileNow, by) {
+  const lists = [...document.querySelectorAll("ul.photos")].filter((list) => list.offsetParent && list.querySelector(".tile"));
+  focusTile(lists[lists.indexOf(tileNow.closest("ul")) + by]?.querySelector(".tile"), null);
 }
 
-function showCorrections() {
-  saved = !corrections.size && !names.size;
-  element("corrections").hidden = saved;
-  const named = names.size ? `, ${names.size} cluster${names.size === 1 ? "" : "s"} named` : "";
-  element("corrections-count").textContent = `${count(corrections.size)} corrected${named}`;
-}
-
-// The name of a cluster, everywhere on the page
-function rename(field) {
-  const id = Number(field.dataset.cluster);
-  field.value = field.value.trim() || field.defaultValue;
-  if (field.value === field.defaultValue) names.delete(id);
-  else names.set(id, field.value);
-  const name = names.get(id) ?? oldNames.get(id);
-  for (const cluster of [...map.clusters, ...(tree?.leaves ?? [])]) if (cluster.id === id) cluster.name = name;
-  for (const shown of document.querySelectorAll(`[data-name="${id}"]`)) shown.textContent = name;
-  listClusters();
-  if (tree && window.Plotly) showCut();
-  redraw();
-  showCorrections();
-}
-
-// The clusters that an image can be moved to
-function listClusters() {
-  const choices = map.clusters.filter((cluster) => cluster.id >= 0).sort((a, b) => a.id - b.id);
-  for (const id of ["move", "view-move"]) {
-    element(id).replaceChildren(new Option("cluster …", ""), ...choices.map((cluster) => new Option(titled(cluster), cluster.id)));
-  }
-}
-
-// A name as in assignments.csv: a byte that is not UTF-8 and a carriage return as \xNN, a backslash as two
-const escaped = (name) => name.replaceAll("\\", "\\\\").replaceAll("\r", "\\x0d").replace(/[\udc80-\udcff]/gu, (c) => `\\x${(c.charCodeAt(0) - 0xdc00).toString(16)}`);
-
-function save(file, rows) {
-  const cell = (value) => (/[",\r\n]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
-  const text = rows.map((row) => row.map((value) => cell(String(value))).join(",")).join("\n");
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([`${text}\n`], { type: "text/csv" }));
-  link.download = file;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+function focusTile(next, before) {
+  if (!next) return;
+  if (before) before.tabIndex = -1;
+  next.tabIndex = 0;
+  next.focus();
 }
 
 function pressedKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
-  const inView = { ArrowRight: () => step(1), ArrowLeft: () => step(-1), ArrowDown: () => stepCluster(1), ArrowUp: () => stepCluster(-1) };
-  const inPage = { "/": () => element("find").focus(), Escape: () => select([]), "+": () => zoomBy(1.5), "-": () => zoomBy(1 / 1.5), 0: resetCamera };
-  const action = (dialog.open ? inView : inPage)[event.key];
-  if (!action) return;
+  const tileNow = event.target.closest?.(".tile");
+  const inView = {
+    ArrowRight: () => step(1), ArrowLeft: () => step(-1), ArrowDown: () => stepGroup(1), ArrowUp: () => stepGroup(-1),
+    y: () => move([current], found[current]), w: () => move([current], NONE), m: () => element("view-move").focus(), x: () => toggleCurrent(),
+  };
+  const onTile = tileNow && {
+    ArrowRight: () => stepTile(tileNow, 1), ArrowLeft: () => stepTile(tileNow, -1), ArrowDown: () => stepList(tileNow, 1), ArrowUp: () => stepList(tileNow, -1),
+    x: () => toggle(pointOf.get(Number(tileNow.dataset.point))),
+  };
+  const inPage = {
+    "/": () => element("find").focus(), Escape: () => select([]), u: undo, "?": () => element("keys").showModal(),
+    ...(plot && { "+": () => zoomBy(1.5), "-": () => zoomBy(1 / 1.5), 0: resetCamera }), ...onTile,
+  };
+  const action = (dialog.open ? { ...inView, u: undo } : inPage)[event.key];
+  if (!action || element("keys").open) return;
   event.preventDefault();
   action();
 }
 
-function startSelection() {
-  listClusters();
-  for (const field of document.querySelectorAll("[data-cluster]")) field.addEventListener("change", () => rename(field));
-  const on = (id, kind, action) => element(id).addEventListener(kind, action);
+function toggleCurrent() {
+  toggle(current);
+  open(current, around);
+}
+
+// A click on a picture opens it; on its upper left corner, or with Ctrl or Shift, selects it.
+function clicked(event) {
+  const tileNow = event.target.closest?.(".tile");
+  if (!tileNow || tileNow.disabled) return;
+  const point = pointOf.get(Number(tileNow.dataset.point));
+  const box = tileNow.getBoundingClientRect();
+  const inCorner = event.detail > 0 && event.clientX - box.left < 26 && event.clientY - box.top < 26 && !tileNow.closest("dialog");
+  if (inCorner || event.ctrlKey || event.metaKey || event.shiftKey) toggle(point);
+  else open(point, tileNow.within ?? members(groupOf[point]));
+}
+
+function startView() {
+  const on = (id, kind, action) => element(id)?.addEventListener(kind, action);
+  for (const shown of document.querySelectorAll(".tile[data-point]")) {
+    const point = pointOf.get(Number(shown.dataset.point));
+    shown.disabled = point === undefined; // not on the page
+    const picture = shown.querySelector("img");
+    if (!shown.disabled && picture) tileOf.set(point, picture);
+  }
+  document.addEventListener("click", clicked);
+  document.addEventListener("click", ({ target }) => {
+    if (target.matches?.("[data-all]")) showAll(target);
+    if (target.matches?.("[data-choose]")) select(members(Number(target.closest("[data-group]").dataset.group)));
+  });
+  document.addEventListener("change", ({ target }) => {
+    const { choice } = target.dataset ?? {};
+    if (target.matches?.("article input")) rename(Number(target.closest("[data-group]").dataset.group), target.value);
+    if (!choice || !target.value) return;
+    if (choice === "merge") merge(Number(target.closest("[data-group]").dataset.group), Number(target.value));
+    else move(choice === "view" ? [current] : selected, target.value);
+    target.value = "";
+  });
   on("copy", "click", async ({ target }) => {
     try {
       await navigator.clipboard.writeText(selected.map(nameOf).join("\n"));
@@ -201,46 +145,27 @@ function startSelection() {
     }
     setTimeout(() => { target.textContent = "Copy names"; }, 2000);
   });
-  on("save", "click", () => save("selected.csv", [[map.noun, "cluster"], ...selected.map((point) => [escaped(nameOf(point)), idOf(point)])]));
+  on("save", "click", () => saveTable("selected.csv", [[map.column, "cluster"], ...selected.map((point) => [escaped(nameOf(point)), groupOf[point]])]));
   on("clear", "click", () => { select([]); element("find").value = ""; });
-  on("wrong", "click", () => correct(selected, ""));
-  on("move", "change", ({ target }) => { if (target.value) correct(selected, target.value); target.value = ""; });
-  on("view-wrong", "click", () => correct([current], ""));
-  on("view-move", "change", ({ target }) => { if (target.value) correct([current], target.value); });
+  on("wrong", "click", () => move(selected, NONE));
+  on("undo", "click", undo);
+  on("save-corrections", "click", saveCorrections);
+  on("more-cards", "click", showMoreCards);
+  on("show-keys", "click", () => element("keys").showModal());
+  on("view-stays", "click", () => move([current], found[current]));
+  on("view-wrong", "click", () => move([current], NONE));
   on("view-back", "click", () => step(-1));
   on("view-next", "click", () => step(1));
-  on("view-cluster", "click", () => { dialog.close(); select(members(rankOf[current])); });
-  on("undo", "click", () => {
-    corrections.clear();
-    for (const field of document.querySelectorAll("[data-cluster]")) {
-      field.value = field.defaultValue;
-      rename(field);
-    }
-    correct([], "");
-  });
-  on("save-corrections", "click", () => {
-    const rows = [...corrections].map(([point, to]) => [escaped(nameOf(point)), idOf(point), to === "" ? "wrong" : "move", to]);
-    const named = [...names].map(([id, name]) => ["", id, "name", escaped(name)]);
-    save("corrections.csv", [[map.noun, "cluster", "correction", "to"], ...rows, ...named]);
-    saved = true;
-  });
+  on("view-select", "click", toggleCurrent);
+  on("view-cluster", "click", () => { dialog.close(); select(members(groupOf[current])); });
   on("find", "input", ({ target }) => {
-    const words = target.value.trim().toLowerCase();
-    select(words ? Array.from(rankOf.keys()).filter((point) => nameOf(point).toLowerCase().includes(words)) : []);
+    const wanted = target.value.trim().toLowerCase();
+    select(wanted ? everyPoint.filter((point) => nameOf(point).toLowerCase().includes(wanted)) : []);
   });
   on("find", "keydown", (event) => {
     if (event.key === "Enter" && selected.length) open(selected[0], selected);
     if (event.key === "Escape") { select([]); event.target.value = ""; event.target.blur(); }
   });
-  const pointOf = new Map(Array.from(about.index, (index, point) => [index, point]));
-  for (const tile of document.querySelectorAll("[data-point]")) {
-    const point = pointOf.get(Number(tile.dataset.point));
-    tile.disabled = point === undefined; // not drawn
-    if (tile.disabled) continue;
-    tile.addEventListener("click", () => open(point, members(rankOf[point])));
-    const picture = tile.querySelector("img");
-    if (picture) tileOf.set(point, picture);
-  }
   addEventListener("keydown", pressedKey);
-  addEventListener("beforeunload", (event) => { if (!saved) event.preventDefault(); });
+  addEventListener("beforeunload", (event) => { if (countDecisions() && !isKept) event.preventDefault(); });
 }
