@@ -18,8 +18,8 @@ from cluster_jax.evaluation.report_data import STYLED_CLUSTERS, Cluster, ReportD
 
 MAX_POINTS = 100_000
 MAX_THUMBNAILS = 10_000
-# Pixels of a thumbnail's side at most, and of all thumbnails: of 10,000, 8 MB of the page.
-THUMBNAIL_SIDE, SHEET_PIXELS = 96, 16e6
+# Pixels of a thumbnail's side at most, and of all thumbnails: of 10,000, 7 MB of the page.
+THUMBNAIL_SIDE, SHEET_PIXELS = 96, 14e6
 N_NEAREST = 8
 _PACKED = {"f": "f4", "i": "i4", "b": "u1"}  # kind of a dtype -> dtype in the page
 

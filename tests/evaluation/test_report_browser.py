@@ -337,7 +337,7 @@ def test_all_photos_of_a_group_are_drawn_as_they_are_scrolled_to(tmp_path):
 
 DUPLICATES = """
   const sets = all("#duplicate-groups > li");
-  found.titles = sets.map((set) => set.querySelector("h4").textContent);
+  found.titles = sets.map((set) => set.querySelector("h3").textContent);
   found.facts = all("p", sets[0]).map((facts) => facts.innerText.trim().split("\\n"));
   const choices = (set) => all("li > button:not(.tile)", set);
   const kept = () => sets.map((set) => choices(set).map((choice) => choice.textContent));

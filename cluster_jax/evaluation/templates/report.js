@@ -98,7 +98,7 @@ function copyItem(group, copy) {
 function copiesItem(number) {
   const group = copies[number];
   const title = `${group.kind === "exact" ? "The same picture" : "Nearly the same"}: ${count(group.images.length)}`;
-  return make("li", {}, make("h4", { textContent: title }), make("ul", { className: "photos copies" }, ...group.images.map((copy) => copyItem(group, copy))));
+  return make("li", {}, make("h3", { textContent: title }), make("ul", { className: "photos copies" }, ...group.images.map((copy) => copyItem(group, copy))));
 }
 
 function drawTaken() {
