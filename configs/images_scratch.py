@@ -14,6 +14,8 @@ GridShift (eval.method "gridshift") reports that its clusters are not clear: so 
 are not enough to learn good features.
 """
 
+from ml_collections import config_dict
+
 from cluster_jax.core.config import load_config
 
 
@@ -21,6 +23,7 @@ def get_config():
     """The config."""
     config, digits = load_config("base"), load_config("nrcc_digits")
     config.data.update(name="folder", image_size=40)
+    config.data.labels = config_dict.placeholder(str)  # subfolders are often dates
     config.augment.size = 32
     config.network, config.method = digits.network, digits.method
     config.nrcc.update(weight=0.0, branch="online")

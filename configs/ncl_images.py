@@ -22,6 +22,7 @@ def get_config():
     config = load_config("ncl_features")
     images = load_config("images")
     config.data, config.augment = images.data, images.augment
+    config.data.labels = "folders"  # the known classes
     network = images.network
     config.embedder = ConfigDict(
         {

@@ -103,7 +103,8 @@ def _run(
     import jax
 
     from cluster_jax.core import devices
-    from cluster_jax.evaluation import assignments, report
+    from cluster_jax.evaluation import assignments, decisions, report
+    from cluster_jax.pipeline import outputs
 
     shards = inputs.shards
     if shards is None:
@@ -161,6 +162,8 @@ def _run(
         sources=inputs.features.names,
         linkage=None if tree is None else tree.cluster_linkage_,
         features=clusters.rows_of_likeness(tree, inputs.features.values, str(options.metric)),
+        run=decisions.clustered(assignments.read_workdir(workdir))[1].run,
+        command=outputs.correction_command(workdir),
     )
     report.write_report(workdir / workdirs.REPORT, data)
     # Written last, because its presence marks the run as finished.

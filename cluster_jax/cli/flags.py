@@ -57,6 +57,35 @@ class Parser(argparse.ArgumentParser):
         raise InputError(f"{message} (see {self.prog} --help)")
 
 
+# How photos come into the folders of an export.
+EXPORT_WAYS = ("link", "copy", "move")
+
+
+def add_export(parser: Parser, groups: str) -> None:
+    """Adds the flags of an export to a command.
+
+    Args:
+        parser: of the command.
+        groups: what there is a folder of.
+    """
+    add = parser.add_argument
+    add("--export", metavar="DIR", help=f"new folder for the images, one folder per {groups}")
+    ways = "whether --export links to the images, copies, or moves them (default: %(default)s)"
+    add("--by", choices=EXPORT_WAYS, default="link", help=ways)
+    add("--yes", action="store_true", help="confirms --by=move; undo.sh in DIR takes it back")
+
+
+def check_export(given: argparse.Namespace) -> None:
+    """Raises an `InputError` for flags of an export that do not go together."""
+    if given.export is None and (given.by != "link" or given.yes):
+        raise InputError("--by and --yes must come with --export=DIR; got no --export")
+    if given.by == "move" and not given.yes:
+        raise InputError(
+            "--by=move must come with --yes, because it takes the files out of their folders; got "
+            "no --yes (undo.sh in the new folder takes it back)"
+        )
+
+
 def output_file(
     path: epath.PathLike, *, flag: str = "--out", may_be_folder: bool = False
 ) -> epath.Path:

@@ -1,7 +1,7 @@
 """Finds groups of similar photos, and how many there are.
 
 Writes report.html, assignments.csv and results.json. A pretrained network embeds the photos;
-nothing is trained, and subfolders are used only to score.
+nothing is trained.
 """
 
 import pathlib
@@ -25,7 +25,7 @@ _SURENESS = {
 }
 _NAMED = 8  # suggested names that are printed
 # Keys of the config -> the arguments of this command that set them, which errors name.
-_ARGUMENTS = {"data.dir": "PHOTOS", "eval.k": "--k"}
+_ARGUMENTS = {"data.dir": "PHOTOS", "eval.k": "--k", "data.labels": "--labels"}
 
 
 def _parser() -> Parser:
@@ -36,7 +36,9 @@ def _parser() -> Parser:
     out = "folder of the results (default: runs/images-HASH)"
     add("--out", "--workdir", metavar="DIR", help=out)
     add("--k", type=int, metavar="N", help="number of groups (default: found)")
-    add("--export", metavar="DIR", help="new folder for links to the photos, one folder per group")
+    flags.add_export(parser, "group")
+    labels = "only to score: folders (subfolders are the labels), or a CSV file of image, label"
+    add("--labels", metavar="folders|FILE", help=labels)
     add("--open", action="store_true", help="open the report in the browser")
     values = "any value of the config, for example --config.seed=1"
     add("--config.KEY", metavar="VALUE", help=values)
@@ -68,25 +70,30 @@ def _check_photos(photos: str, others: Sequence[str]) -> None:
 
 def _conclusion(results: Mapping[str, Any], workdir: pathlib.PurePath) -> str:
     """The groups and their certainty, the path of the report, and the next commands."""
-    from cluster_jax.evaluation import summary
+    from cluster_jax.evaluation import report_data, summary
 
     method = summary.shown(results["metrics"])
     metrics = results["metrics"][method]
     groups = summary.groups(*summary.tally(metrics), "group")
     photos = summary.count(results["provenance"]["images_scored"], "photo")
-    lines = [f"{groups} in {photos} ({_SURENESS[metrics.get('verdict')]})."]
-    suggested = results.get("suggested_names") or {}
-    if names := list(dict.fromkeys(near[0] for near in suggested.values())):
+    doubtful = results.get("doubtful_images")
+    doubts = f"; {doubtful:,} {'is' if doubtful == 1 else 'are'} doubtful" if doubtful else ""
+    lines = [f"{photos}, {groups} ({_SURENESS[metrics.get('verdict')]}){doubts}."]
+    if names := list(report_data.suggested_names(results).values()):
         more = f", and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
         lines.append(f"They look like {', '.join(names[:_NAMED])}{more}.")
     if copies := (results.get("duplicates") or {}).get("groups"):
         lines.append(f"{summary.count(copies, 'group')} of near-duplicates.")
-    lines += [
-        f"Report: {workdir / 'report.html'}",
-        "Next: --k=N for another number of groups, --export=DIR for a folder of each, or",
-        f"cluster-jax predict --workdir={shlex.quote(str(workdir))} --images=NEW --report=new.html "
-        "for new photos.",
-    ]
+    run = shlex.quote(str(workdir))
+    steps = {
+        f"report {run} --corrections=FILE": "use what you named and moved on the page",
+        f"report {run} --export=DIR": "a folder of each group",
+        f"predict --workdir={run} --images=NEW": "place new photos",
+    }
+    width = max(map(len, steps))
+    lines += [f"Report: {workdir / 'report.html'}", "Next:"]
+    lines += [f"  cluster-jax {step:<{width}}  {aim}" for step, aim in steps.items()]
+    lines.append("  the same command with --k=N: another number of groups, beside this one")
     return "\n" + "\n".join(lines) + "\n"
 
 
@@ -103,6 +110,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             overrides.append("--config.data.name=arrays")
         if given.k is not None:
             overrides.append(f"--config.eval.k={given.k}")
+        if given.labels is not None:
+            overrides.append(f"--config.data.labels={given.labels}")
+        flags.check_export(given)
         config = flags.read_config("images", overrides)
 
         from cluster_jax.cli import train
@@ -110,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from cluster_jax.pipeline import workdir as workdirs
 
         with checks.named(_ARGUMENTS):
-            workdir = train.run(*config, given.out, given.export)
+            workdir = train.run(*config, given.out, given.export, by=given.by, is_kept=True)
         sys.stdout.write(_conclusion(io.read_json(workdir / workdirs.RESULTS), workdir))
         if given.open:
             webbrowser.open(pathlib.Path(workdir / workdirs.REPORT).resolve().as_uri())

@@ -2,8 +2,8 @@
 
 The table has the image, its cluster, the distance to its center (with GridShift in bandwidths), and
 is_novel, whether the image is unlike all training images. After novel class discovery, the class
-(the name of a known one, or for example "novel 2") replaces cluster and distance. Names that
-were given to clusters in a corrected report are in the column cluster_name.
+(the name of a known one, or for example "novel 2") replaces cluster and distance. Names of
+clusters, given or suggested, are in the column name; -1 is no cluster.
 """
 
 import sys
@@ -13,7 +13,7 @@ from absl import logging
 from etils import epath
 
 from cluster_jax.cli import exit_codes
-from cluster_jax.cli.flags import Parser
+from cluster_jax.cli.flags import Parser, add_export, check_export
 
 
 def _parser() -> Parser:
@@ -26,9 +26,9 @@ def _parser() -> Parser:
     add("--out", metavar="FILE", help=table)
     page = "page to write: new images beside typical ones of their clusters"
     add("--report", metavar="FILE", help=page)
-    add(
-        "--export", metavar="DIR", help="new folder for links to the images, one folder per cluster"
-    )
+    saved = "file that the page of --report has saved; may be given several times"
+    add("--corrections", metavar="FILE", action="append", default=[], help=saved)
+    add_export(parser, "cluster")
     return parser
 
 
@@ -36,11 +36,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point; `arguments` are those of the process by default."""
     with exit_codes.handle_errors():
         flags = _parser().parse_args(arguments)
+        check_export(flags)
         from cluster_jax.cli import predictions
         from cluster_jax.core import devices
 
         devices.join()
         logging.set_verbosity(logging.WARNING)
         out = flags.out or epath.Path(flags.workdir).expanduser() / "predictions.csv"
-        text = predictions.predict(flags.workdir, flags.images, out, flags.export, flags.report)
+        text = predictions.predict(
+            flags.workdir,
+            flags.images,
+            out,
+            flags.export,
+            flags.report,
+            by=flags.by,
+            corrections=flags.corrections,
+        )
         sys.stdout.write("" if text is None else f"{text}\n")

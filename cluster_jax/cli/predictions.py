@@ -7,6 +7,7 @@ import collections
 import contextlib
 import functools
 import json
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 
 import jax
@@ -18,7 +19,8 @@ from cluster_jax.cli.flags import output_file
 from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import datasets
-from cluster_jax.evaluation import assignments, placement, report_data, summary
+from cluster_jax.evaluation import assignments, decisions, placement, report_data, summary
+from cluster_jax.evaluation.decisions import NO_CLUSTER, Decisions
 from cluster_jax.pipeline import embed, export, inference
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.embed import Batch, Parts
@@ -31,6 +33,9 @@ def predict(
     out: epath.PathLike,
     folder: epath.PathLike | None = None,
     page: epath.PathLike | None = None,
+    *,
+    by: str = "link",
+    corrections: Sequence[epath.PathLike] = (),
 ) -> str | None:
     """Assigns images to the clusters of a finished run and writes the table.
 
@@ -38,8 +43,10 @@ def predict(
         workdir: folder of the run.
         images: folder, image file, `.npy` or `.npz`; of a run on features `.npy`, `.npz` or `.csv`.
         out: the table to write.
-        folder: new folder for links to the images, one folder per cluster or class; or None.
+        folder: new folder for the images, one folder per cluster or class; or None.
         page: file for a page of the images in their clusters, see `evaluation.placement`; or None.
+        by: see `export.write`.
+        corrections: files that a page of the same images has saved.
 
     Returns:
         A summary for the terminal; of several processes, of which each assigns a share of the
@@ -58,21 +65,26 @@ def predict(
     page = None if page is None else output_file(page, flag="--report")
     if page == out:
         raise InputError(f"--report must be another file than the table; got {page}")
+    if corrections and run.known is not None:
+        raise InputError("--corrections must be left out for a run with known classes; got some")
     made = _assign(run, images, out)
     if made is None:
         return None
     files, skipped = made.pop("files", None), made.pop("skipped").tolist()
     assignment = Assignment(**made)
     sources = None if files is None else files.tolist()
+    named: dict[int, str] = {}
+    if corrections:
+        assignment, named = _corrected(run, assignment, sources, corrections)
+    names = {**run.names, **{str(cluster): name for cluster, name in named.items()}}
     of_cluster = {"cluster": assignment.labels, "distance": assignment.distances}
     columns: dict[str, assignments.Column] = {
         "image": sources or range(len(assignment.labels)),
         **(of_cluster if run.known is None else {"class": assignment.labels}),
         "is_novel": assignment.is_novel,
     }
-    names = assignments.given_names(workdir)
     if names:
-        columns["cluster_name"] = [names.get(str(label), "") for label in assignment.labels]
+        columns["name"] = [names.get(str(label), "") for label in assignment.labels]
     try:
         io.write(out, assignments.to_csv(columns))
     except OSError as error:
@@ -84,14 +96,35 @@ def predict(
         title = f"{path.name}, in the clusters of {epath.Path(workdir).name}"
         folder_uri = inference.image_folder("folder", str(path)) if path.is_dir() else None
         fetch = load(share=range).fetch
-        made_page = _page(title, run, assignment, names, sources, fetch, folder_uri)
+        flags = (f"--workdir={workdir}", f"--images={images}", f"--report={page}")
+        command = shlex.join(("cluster-jax", "predict", *flags, "--corrections=corrections.csv"))
+        made_page = _page(title, run, assignment, names, sources, fetch, folder_uri, command)
         io.write(page, made_page.encode("utf-8", "backslashreplace"))
         text += f"\nreport       {page}"
     if folder is not None:
         root = path if path.is_dir() else path.parent
-        count = export.write(folder, assignment.labels, root, sources, load)
+        folders = {**export.names_of_folders(run), **named}
+        count = export.write(folder, assignment.labels, root, sources, load, folders, by)
         text += f"\nexported     {count:,} folders to {folder}"
     return text
+
+
+def _corrected(
+    run: TrainedRun,
+    assignment: Assignment,
+    sources: Sequence[str] | None,
+    files: Sequence[epath.PathLike],
+) -> tuple[Assignment, dict[int, str]]:
+    """New images in the clusters to which a person has moved them, and names of clusters."""
+    names = sources or list(map(str, range(len(assignment.labels))))
+    found = decisions.Clusters(
+        names, assignment.labels, assignment.distances, "image", run.found.run
+    )
+    of_run = frozenset(run.clusters.cluster_labels.tolist()) - {NO_CLUSTER}
+    decided = Decisions(merged=run.decisions.merged, made=run.decisions.made | of_run)
+    for file in files:
+        decided = decisions.join(decided, decisions.read(file, found, decided))
+    return assignment._replace(labels=decided.labels(found)), dict(decided.named)
 
 
 def describe(
@@ -107,7 +140,8 @@ def describe(
     lines = [f"skipped {file} ({reason})" for file, reason in skipped]
     for label in order[:limit]:
         name = f"cluster {label:>5} " if run.known is None else f"{label:<20}"
-        lines.append(f"{name} {_images(sizes[label], 8)}  {names.get(str(label), '')}".rstrip())
+        called = "in no cluster" if label == NO_CLUSTER else names.get(str(label), "")
+        lines.append(f"{name} {_images(sizes[label], 8)}  {called}".rstrip())
     if len(order) > limit:
         lines.append(f"and {len(order) - limit} more of at most {_images(sizes[order[limit]])}")
     return "\n".join([*lines, f"{_fact(run, assignment)}.", f"predictions  {out}"])
@@ -115,7 +149,7 @@ def describe(
 
 def _fact(run: TrainedRun, assignment: Assignment) -> str:
     """How many images were assigned to how many clusters or classes; no full stop."""
-    used = np.unique(assignment.labels).tolist()
+    used = [label for label in np.unique(assignment.labels).tolist() if label != NO_CLUSTER]
     groups = summary.count(len(used), "class", "classes")
     if run.known is None:
         # A cluster counts if it has training images that are not outliers.
@@ -136,6 +170,7 @@ def _page(
     sources: Sequence[str] | None,
     fetch: Callable[[NDArray], NDArray],
     folder: str | None,
+    command: str,
 ) -> str:
     """The page of new images, beside those of the run if these are still where they were."""
     dataset, typical = None, dict[int, NDArray | None]()
@@ -143,10 +178,11 @@ def _page(
         dataset = inference.training_images(run)
     labels, of_page = assignment.labels, dict(names)
     if run.known is None:
-        stored, of_page = run.clusters, {**report_data.suggested_names(run.results), **names}
+        stored = run.clusters
         for cluster in report_data.clusters_by_size(stored.cluster_labels, stored.distances):
             shown = cluster.members[: placement.N_TYPICAL]
-            typical[cluster.id] = None if dataset is None else dataset.fetch(shown)
+            if cluster.id >= 0:
+                typical[cluster.id] = None if dataset is None else dataset.fetch(shown)
     else:
         classes, labels = np.unique(labels, return_inverse=True)
         of_page = {str(i): name for i, name in enumerate(classes.tolist())}
@@ -158,6 +194,8 @@ def _page(
         {int(cluster): name for cluster, name in of_page.items()},
         typical,
         folder=folder,
+        run=run.found.run if run.known is None else "",
+        command=command if run.known is None else None,
     )
     return placement.page(title, _fact(run, assignment), new)
 

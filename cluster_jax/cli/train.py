@@ -22,6 +22,8 @@ def run(
     workdir: epath.PathLike | None,
     export_folder: str | None,
     *,
+    by: str = "link",
+    is_kept: bool = False,
     cut_short: bool = False,
 ) -> epath.Path:
     """Runs a config: trains, embeds, clusters, and writes the report.
@@ -30,7 +32,10 @@ def run(
         config: the config.
         name: its name.
         workdir: folder of the run; None: `runs/NAME-HASH`.
-        export_folder: new folder for links to the images, one folder per cluster; or None.
+        export_folder: new folder for the images, one folder per cluster; or None.
+        by: see `export.write`.
+        is_kept: whether a finished run of another number of clusters is kept, see
+            `workdir.of_other_k`.
         cut_short: see `run_pipeline`.
 
     Returns:
@@ -51,13 +56,15 @@ def run(
     devices.distribute()
     workdir = workdir or workdirs.default_workdir(config_json(config), name)
     workdir = epath.Path(workdir).expanduser()
+    if is_kept:
+        workdir = workdirs.of_other_k(workdir, config_json(config))
     if export_folder is not None:
         export.check_has_images(config.data.name)
         images = config.data.dir if config.data.name == "folder" else None
         export.check(export_folder, images, workdir)
     pipeline.run_pipeline(config, workdir, name, cut_short=cut_short)
     if export_folder is not None and jax.process_index() == 0:
-        count = export.run_clusters(workdir, export_folder)
+        count = export.run_clusters(workdir, export_folder, by)
         sys.stdout.write(f"exported     {count:,} folders to {export_folder}\n")
     return workdir
 
@@ -69,8 +76,7 @@ def _parser() -> Parser:
     add("--workdir", "--out", metavar="DIR", help=workdir)
     now = "evaluate the newest checkpoint of an unfinished training; without it, trains on"
     add("--cut_short", action="store_true", help=now)
-    folders = "new folder for links to the images, one folder per cluster"
-    add("--export", metavar="DIR", help=folders)
+    flags.add_export(parser, "cluster")
     return parser
 
 
@@ -78,5 +84,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point; `arguments` are those of the process by default."""
     with exit_codes.handle_errors():
         given, overrides = flags.parse(_parser(), arguments)
+        flags.check_export(given)
         config = flags.read_config(given.config, overrides)
-        run(*config, given.workdir, given.export, cut_short=given.cut_short)
+        run(*config, given.workdir, given.export, by=given.by, cut_short=given.cut_short)

@@ -1,5 +1,6 @@
 """Loading of data sets: digits, a folder of images, a file of images or features, or TFDS."""
 
+import csv
 import dataclasses
 import importlib.resources
 import os
@@ -41,7 +42,40 @@ def load(config: DataConfig, X: ArrayLike | None = None) -> Dataset:
         dataset = _digits(config)
     else:
         dataset = (folder if config.name == "folder" else tfds_source).load(config)
+    if config.labels not in (None, "folders"):
+        dataset = with_labels_of(dataset, config.labels)
     return with_classes(_encode_labels(dataset), config.classes)
+
+
+def with_labels_of(dataset: Dataset, file: str) -> Dataset:
+    """A data set with labels from a file.
+
+    Args:
+        dataset: the images.
+        file: CSV with a column of names, as in `assignments.csv`, and one of labels; every image
+            must have one. Or one label for each image in their order, see `tables.read_labels`.
+
+    Raises:
+        InputError: the file is missing, or does not fit the images.
+    """
+    path = epath.Path(file).expanduser()
+    if path.suffix.lower() == ".csv" and path.exists() and dataset.sources is not None:
+        rows = [row for row in csv.reader(path.read_text("utf-8").splitlines()) if row]
+        if all(len(row) == 2 for row in rows):
+            given = dict(rows)
+            missing = [name for name in dataset.sources if name not in given]
+            if missing:
+                raise InputError(
+                    f"data.labels must name each of the {dataset.size:,} images; got none of "
+                    f"{missing[0]} in {file} (and {len(missing) - 1:,} more)"
+                )
+            names, labels = np.unique([given[n] for n in dataset.sources], return_inverse=True)
+            return dataset._replace(
+                labels=labels.astype(np.int32), label_names=tuple(names.tolist())
+            )
+    with checks.named({"features and labels": "images and data.labels"}):
+        found = tables.read_labels(file, None, dataset.size)
+    return dataset._replace(labels=found.codes, label_names=tuple(found.names))
 
 
 def load_new(
@@ -75,7 +109,7 @@ def load_new(
     # All new images, whatever the training left out.
     new: dict[str, Any] = {"limit": None, "max_corrupt_fraction": 1.0, "crop": "square"}
     new |= {} if share is None else {"cache_mb": 0}
-    config = dataclasses.replace(config, dir=path, image_size=side, **new)
+    config = dataclasses.replace(config, dir=path, image_size=side, labels=None, **new)
     if is_features:
         dataset = features.load(config, X, with_labels=False)
         if (columns := dataset.shape[1]) != width:

@@ -21,9 +21,8 @@ CHANNELS = 3
 def load(config: DataConfig) -> Dataset:
     """The images of the folder `data.dir` and all its subfolders, in the order of paths, as RGB.
 
-    Labels are the first-level subfolders if there are at least two and every image lies in one.
-    Labels are used for scores only: if the subfolders are not classes, only the scores are
-    meaningless.
+    With `data.labels` "folders", labels are the first-level subfolders if there are at least two
+    and every image lies in one.
 
     A cached set is decoded once, and an unreadable file has no row. Of a streamed set only names
     are read here, so that a training starts at once. A file that turns out to be unreadable is
@@ -38,7 +37,7 @@ def load(config: DataConfig) -> Dataset:
             which for a streamed set `fetch` raises.
     """
     root, all_files, ignored = find(config.dir)
-    labels, names = _labels(all_files)
+    labels, names = _labels(all_files) if config.labels == "folders" else (None, None)
     files, labels = images.limited(config.limit, tuple(all_files), labels)
     size = len(files)
     reader = _Reader(root, files, config)

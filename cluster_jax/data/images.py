@@ -77,6 +77,9 @@ class DataConfig:
         split: TFDS split, "train" or "train+test"; ignored by other sources.
         label: feature of a TFDS set that holds the classes, "label" or for example CIFAR-100's
             "coarse_label"; other sources ignore it. A set without this feature has no labels.
+        labels: labels of a folder or of arrays, for scores only: "folders", the first-level
+            subfolders, if there are at least two and every image lies in one; or a file, see
+            `datasets.with_labels_of`; None: none, except those of an `.npz`.
         image_size: side of a square: the short side is scaled to it (antialiased) and the center
             cropped; None to keep the size, which all images must share.
         interpolation: method of scaling, one of `INTERPOLATIONS`.
@@ -103,6 +106,7 @@ class DataConfig:
     max_corrupt_fraction: Fraction
     crop: Literal["square", "host"] = "square"
     classes: tuple[CountOrZero, ...] | ClassList | None = None
+    labels: str | None = None
 
     @property
     def resize(self) -> Resize | None:

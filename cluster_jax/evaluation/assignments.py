@@ -3,7 +3,6 @@
 import csv
 import io
 import re
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -21,8 +20,6 @@ from cluster_jax.evaluation.duplicates import Duplicates
 from cluster_jax.evaluation.evaluate import Evaluation
 
 Column = Sequence[Any] | NDArray
-
-CORRECTED = "corrected"  # folder in a workdir, where a corrected table is looked for
 
 
 def escaped(name: str) -> str:
@@ -81,31 +78,11 @@ def read_workdir(workdir: epath.PathLike) -> Table:
     return Table(titles, rows, names[0], clusters[0])
 
 
-def given_names(workdir: epath.PathLike) -> dict[str, str]:
-    """Cluster or class -> its name, as a person has named it in the table in `corrected`, if any.
-
-    Of a corrected table that was written elsewhere nothing is known. One of clusters that the run
-    has no longer, because it was clustered again, is left out with a warning.
-    """
-    folder = epath.Path(workdir).expanduser() / CORRECTED
-    if not all((at / "assignments.csv").exists() for at in (folder, folder.parent)):
-        return {}
-    table, current = read_workdir(folder), read_workdir(folder.parent)
-    rows = [(row[table.name], row[table.cluster], row.get("corrected")) for row in table.rows]
-    now = [(row[current.name], row.get(table.cluster)) for row in current.rows]
-    if len(rows) != len(now) or any(
-        (name, cluster) != other
-        for (name, cluster, corrected), other in zip(rows, now, strict=True)
-        if corrected == "0"
-    ):
-        warnings.warn(
-            f"{folder} corrects other clusters than those of {workdir}: the names that it gives "
-            "are left out",
-            stacklevel=2,
-        )
-        return {}
-    named = {row[table.cluster]: row.get("cluster_name") for row in table.rows}
-    return {cluster: unescaped(name) for cluster, name in named.items() if name}
+def numbers(table: Table, title: str, rows: Sequence[int], empty: float) -> NDArray | None:
+    """A column of some rows as float64, or None; an empty cell has the value `empty`."""
+    if title not in table.titles:
+        return None
+    return np.array([float(table.rows[i][title] or empty) for i in rows])
 
 
 def read(file: epath.Path) -> tuple[Sequence[str], list[dict[str, str]]]:

@@ -62,7 +62,9 @@ class Discovery(NamedTuple):
 
 
 def name(label: int, known: Sequence[str]) -> str:
-    """Name of a class: that of a known class, or "novel j" for the j-th novel class."""
+    """Name of a class: that of a known one, "novel j" for the j-th novel one, "none" for -1."""
+    if label < 0:
+        return "none"
     return known[label] if label < len(known) else splits.novel_name(label - len(known))
 
 

@@ -174,6 +174,11 @@ def _likelier_elsewhere(data: ReportData, cluster: Cluster) -> list[tuple[int, i
     return borderline(found.points, found.cluster_labels, cluster, N_BORDERLINE)
 
 
+def count_doubtful(membership: Membership | None) -> int | None:
+    """How many images are doubtful by their probabilities, see `doubtful`; None without any."""
+    return None if membership is None else int((membership.probabilities < DOUBTFUL).sum())
+
+
 def doubtful(data: ReportData, clusters: Sequence[Cluster]) -> list[tuple[int, int]]:
     """The points that may belong to another cluster, and the ID of that one or -1.
 

@@ -1,5 +1,6 @@
 """The data behind a report, and the look of its clusters."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -138,10 +139,18 @@ class Cluster(NamedTuple):
 
 
 def suggested_names(results: Mapping[str, Any]) -> dict[str, str]:
-    """ID of a cluster, as text -> the first of the names that `results.json` suggests for it."""
-    return {
-        cluster: first for cluster, (first, *_) in (results.get("suggested_names") or {}).items()
-    }
+    """ID of a cluster, as text -> the name that `results.json` suggests for it.
+
+    Names are distinct: two clusters that both look like "parachute" first are told apart by what
+    they look like next, "parachute (sky)", or else by their numbers.
+    """
+    suggested = results.get("suggested_names") or {}
+    shared = Counter(first for first, *_ in suggested.values())
+    names: dict[str, str] = {}
+    for cluster, (first, *others) in suggested.items():
+        name = f"{first} ({others[0]})" if shared[first] > 1 and others else first
+        names[cluster] = f"{first} ({cluster})" if name in names.values() else name
+    return names
 
 
 def clusters_by_size(

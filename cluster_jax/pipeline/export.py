@@ -1,10 +1,11 @@
-"""Folders of images by cluster: links to the source files, or PNG files of images without one."""
+"""Folders of images by cluster: links, copies, or the files themselves; PNG files of arrays."""
 
 import collections
 import functools
 import os
 import pathlib
 import re
+import shlex
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -17,11 +18,13 @@ from PIL import Image
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import splits
 from cluster_jax.data.images import Dataset
+from cluster_jax.evaluation import decisions, report_data
 from cluster_jax.pipeline import inference
 from cluster_jax.pipeline.inference import TrainedRun
 
 # Longest name of a folder; file systems allow 255 bytes, which are 63 characters at worst.
-_MAX_NAME = 60
+_MAX_NAME, _MAX_BYTES = 60, 255
+UNDO = "undo.sh"  # in the folder, after a move
 
 
 def check_has_images(data_name: str) -> None:
@@ -72,17 +75,22 @@ def write(
     images: epath.PathLike | None,
     sources: Sequence[str] | None,
     load: Callable[[], Dataset],
+    names: Mapping[Any, str] = {},
+    by: str = "link",
 ) -> int:
-    """Writes one folder per cluster; what an error interrupts is removed again.
+    """Writes one folder per cluster; what an error interrupts is taken back.
 
-    A file is linked to by its absolute path, or copied where links are not possible.
+    Files are linked to by their absolute paths (copied where links are not possible), copied, or
+    moved. After a move `UNDO` in the folder, a shell script, takes it back.
 
     Args:
         folder: must be new or empty.
-        labels: cluster `[n]` of each image, int, or names of classes.
+        labels: cluster `[n]` of each image, int, or names of classes; -1: in no cluster.
         images: the folder that `sources` are relative to; None without sources.
         sources: file of each image; None: the images become PNG files named by their index.
         load: the images; called only without `sources`.
+        names: label -> name of its folder, see `folder_names`.
+        by: one of `flags.EXPORT_WAYS`.
 
     Returns:
         The number of folders.
@@ -90,7 +98,7 @@ def write(
     Raises:
         InputError: the folder cannot be used, or a source file does not exist any more.
     """
-    path, names = check(folder), folder_names(labels)
+    path, folders = check(folder), folder_names(labels, names)
     if sources is None or images is None:
         dataset = load()
         if dataset.size != len(labels):
@@ -106,25 +114,38 @@ def write(
                 raise InputError(
                     f"the source images must still exist to be exported; {file} does not"
                 )
-        write_image = functools.partial(_link, files, collections.defaultdict(set))
+        write_image = functools.partial(_put, files, collections.defaultdict(set), by)
+    moved: list[tuple[str, str]] = []
     try:
-        for name in names.values():
+        for name in folders.values():
             (path / name).mkdir(parents=True)
         for i, label in enumerate(labels.tolist()):
-            write_image(i, path / names[label])
+            moved += write_image(i, path / folders[label])
+        if moved:
+            (path / UNDO).write_bytes(os.fsencode(_undo_script(moved)))
     except BaseException:
-        for name in names.values():
+        for source, target in reversed(moved):
+            shutil.move(target, source)
+        (path / UNDO).unlink(missing_ok=True)
+        for name in folders.values():
             shutil.rmtree(path / name, ignore_errors=True)
         raise
-    return len(names)
+    return len(folders)
 
 
-def run_clusters(workdir: epath.PathLike, folder: os.PathLike | str) -> int:
+def _undo_script(moved: Sequence[tuple[str, str]]) -> str:
+    """A script that moves files back; it overwrites none."""
+    lines = [f"mv -n -- {shlex.quote(target)} {shlex.quote(source)}" for source, target in moved]
+    return "\n".join(["#!/bin/sh", "# Moves the photos back to where they were.", *lines, ""])
+
+
+def run_clusters(workdir: epath.PathLike, folder: os.PathLike | str, by: str = "link") -> int:
     """Exports the images of a finished run by its clusters, or by their classes.
 
     Args:
         workdir: of the run.
         folder: must be new or empty.
+        by: see `write`.
 
     Returns:
         The number of folders.
@@ -134,10 +155,12 @@ def run_clusters(workdir: epath.PathLike, folder: os.PathLike | str) -> int:
     """
     run = inference.read(workdir)
     found, _ = inference.fitted(run, by_kmeans=False)
-    return training_images(run, found.cluster_labels, folder)
+    return training_images(run, found.cluster_labels, folder, by)
 
 
-def training_images(run: TrainedRun, labels: NDArray, folder: os.PathLike | str) -> int:
+def training_images(
+    run: TrainedRun, labels: NDArray, folder: os.PathLike | str, by: str = "link"
+) -> int:
     """Exports the training images of a run by their labels, see `write`."""
     section = run.config.data
     check_has_images(section.name)
@@ -149,33 +172,61 @@ def training_images(run: TrainedRun, labels: NDArray, folder: os.PathLike | str)
             )
         return splits.load(section, run.config.novel)[0]
 
-    return write(folder, labels, section.dir, inference.files(run), load)
+    return write(folder, labels, section.dir, inference.files(run), load, names_of_folders(run), by)
 
 
-def folder_names(labels: NDArray) -> dict[Any, str]:
-    """A safe folder name for each label: `cluster_03` for 3, "cat_dog" for the class "cat/dog"."""
+def names_of_folders(run: TrainedRun) -> dict[Any, str]:
+    """Cluster or class -> the name of its folder: what a person has called it.
+
+    A cluster with a suggested name alone keeps its number: "cluster_03 (church)".
+    """
+    given = run.decisions.named
+    if run.known is not None:
+        return {splits.novel_name(cluster): name for cluster, name in given.items()}
+    width = _width(run.clusters.cluster_labels)
+    suggested = report_data.suggested_names(run.results)
+    guesses = {int(c): f"cluster_{int(c):0{width}d} ({name})" for c, name in suggested.items()}
+    return {**guesses, **given}
+
+
+def _width(labels: NDArray) -> int:
+    return max(2, len(str(max(labels.tolist()))))
+
+
+def folder_names(labels: NDArray, names: Mapping[Any, str] = {}) -> dict[Any, str]:
+    """A safe and distinct folder name for each label.
+
+    Without a name `cluster_03` for 3, "cat_dog" for the class "cat/dog", `no_cluster` for -1.
+    """
     unique = np.unique(labels).tolist()
-    width = max(2, len(str(max(unique)))) if labels.dtype.kind in "iu" else 0
+    width = _width(labels) if labels.dtype.kind in "iu" else 0
     used: set[str] = set()
-    names = {}
+    folders = {}
     for label in unique:
-        text = f"cluster_{label:0{width}d}" if width else str(label)
-        # No separators, no "." or "..", nothing hidden, nothing a shell reads as a flag.
-        safe = re.sub(r"[^\w.-]+", "_", text).strip("._-")[:_MAX_NAME]
-        names[label] = _unused(safe or "class", used)
-    return names
+        text = names.get(label) or (f"cluster_{label:0{width}d}" if width else str(label))
+        if label == decisions.NO_CLUSTER:
+            text = "no_cluster"
+        # No separators or quotes, no "." or "..", nothing hidden, nothing a shell reads as a flag.
+        safe = re.sub(r"[^\w.() -]+", "_", text).strip("._- ")[:_MAX_NAME].strip()
+        folders[label] = _unused(safe or "class", used)
+    return folders
 
 
 def _unused(name: str, used: set[str]) -> str:
     """`name`, or `stem_2.ext`, `stem_3.ext`, ...: the first that is not used yet, which it now is.
 
-    Upper and lower case count as the same, as on macOS.
+    Upper and lower case count as the same, as on macOS. The stem of a long name is shortened.
     """
     stem, suffix = os.path.splitext(name)
     free, number = name, 1
     while free.casefold() in used:
         number += 1
-        free = f"{stem}_{number}{suffix}"
+        end = f"_{number}{suffix}"
+        start = os.fsencode(stem)[: _MAX_BYTES - len(os.fsencode(end))]
+        # Whole characters, and bytes that are none as they were.
+        free = (
+            os.fsdecode(start) if start == os.fsencode(stem) else start.decode(errors="ignore")
+        ) + end
     used.add(free.casefold())
     return free
 
@@ -184,37 +235,52 @@ def _resolved(path: epath.PathLike) -> pathlib.Path:
     return pathlib.Path(path).expanduser().resolve()
 
 
-def _link(
+def _put(
     files: Sequence[epath.Path],
     used: Mapping[pathlib.Path, set[str]],
+    by: str,
     i: int,
     folder: pathlib.Path,
-) -> None:
-    """A link to a local file; a copy of one in a bucket or where links are not possible.
+) -> list[tuple[str, str]]:
+    """Puts a file into a folder; one in a bucket, or where links are not possible, is copied.
 
     Args:
         files: files of all images.
         used: names that are used, by folder.
+        by: one of `flags.EXPORT_WAYS`.
         i: the image.
         folder: of its cluster.
+
+    Returns:
+        Where a file was moved from and to, if it was.
     """
     # The last part of a path, whatever the text.
     name = files[i].name.replace("/", "_").replace("\0", "_")
     target = folder / _unused("image" if name in ("", ".", "..") else name, used[folder])
-    if "://" not in str(files[i]):
+    is_local = "://" not in str(files[i])
+    if is_local and by == "move":
+        source = os.path.abspath(files[i])
+        shutil.move(source, target)
+        return [(source, os.path.abspath(target))]
+    if is_local and by == "copy":
+        shutil.copy2(files[i], target)
+        return []
+    if is_local:
         try:
             os.symlink(os.path.realpath(files[i]), target)
-            return
+            return []
         except FileExistsError:
             raise
         except OSError:  # The file system has no links.
             pass
     with target.open("xb") as copy:
         copy.write(files[i].read_bytes())
+    return []
 
 
-def _write_pixels(dataset: Dataset, i: int, folder: pathlib.Path) -> None:
+def _write_pixels(dataset: Dataset, i: int, folder: pathlib.Path) -> list[tuple[str, str]]:
     image, width = dataset.fetch(np.array([i]))[0], len(str(dataset.size - 1))
     pixels = image[..., 0] if image.shape[-1] == 1 else image
     with (folder / f"{i:0{width}d}.png").open("xb") as file:
         Image.fromarray(pixels).save(file, "PNG")
+    return []

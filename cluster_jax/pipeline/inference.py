@@ -6,7 +6,7 @@ Only the workdir of the run is needed, not its training images.
 import dataclasses
 import os
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -23,8 +23,9 @@ from cluster_jax.core import arrays, checks, io, ops
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import splits
 from cluster_jax.data.images import Dataset, select, without
-from cluster_jax.evaluation import discovery
+from cluster_jax.evaluation import decisions, discovery, report_data
 from cluster_jax.evaluation.clusters import Clustering
+from cluster_jax.evaluation.decisions import Decisions
 from cluster_jax.pipeline import build
 from cluster_jax.pipeline import embed as embeddings
 from cluster_jax.pipeline import workdir as workdirs
@@ -176,6 +177,8 @@ class TrainedRun(NamedTuple):
             classes, `features` and `clusters` are of the unlabeled images alone.
         all_features: float32 `[N, d]`, features of all training images; the same as `features` if
             `known` is None.
+        found: the clusters that the run found; `clusters` are those that a person has corrected.
+        decisions: what a person has decided about them.
     """
 
     workdir: epath.Path | None
@@ -186,6 +189,15 @@ class TrainedRun(NamedTuple):
     clusters: StoredClusters
     known: tuple[str, ...] | None
     all_features: NDArray
+    found: decisions.Clusters
+    decisions: Decisions = Decisions()
+
+    @property
+    def names(self) -> dict[str, str]:
+        """A cluster, as text, or a novel class -> its name: a person's, or the suggested one."""
+        text = str if self.known is None else splits.novel_name
+        named = {text(cluster): name for cluster, name in self.decisions.named.items()}
+        return {**report_data.suggested_names(self.results), **named}
 
     @property
     def is_trained(self) -> bool:
@@ -246,7 +258,58 @@ def join(
     known = None if clusters.class_labels is None else tuple(images["known"]["names"])
     rows = clusters.unlabeled_rows
     features = all_features if rows is None else all_features[rows]
-    return TrainedRun(workdir, config, results, images, features, clusters, known, all_features)
+    found = found_clusters(clusters, known)
+    decided = Decisions() if workdir is None else decisions.read_workdir(workdir, found)
+    run = TrainedRun(
+        workdir, config, results, images, features, clusters, known, all_features, found, decided
+    )
+    return run._replace(clusters=_corrected(run))
+
+
+def with_decisions(run: TrainedRun, decided: Decisions) -> TrainedRun:
+    """A run in a workdir, corrected by these decisions instead of those that it has."""
+    assert run.workdir is not None
+    run = run._replace(clusters=read_clusters(run.workdir), decisions=decided)
+    return run._replace(clusters=_corrected(run))
+
+
+def found_clusters(stored: StoredClusters, known: Sequence[str] | None) -> decisions.Clusters:
+    """The clusters that a run found, or its novel classes, for decisions about them."""
+    labels, rows = stored.cluster_labels, stored.unlabeled_rows
+    if known is not None:
+        labels = _given(stored.class_labels)[rows] - len(known)
+    names = tuple(map(str, range(len(labels))))
+    if stored.sources is not None:
+        names = tuple((stored.sources if rows is None else stored.sources[rows]).tolist())
+    run = decisions.digest(names, labels)
+    return decisions.Clusters(names, labels, stored.distances, "image", run)
+
+
+def _corrected(run: TrainedRun) -> StoredClusters:
+    """The clusters, or novel classes, as a person has corrected them."""
+    stored, decided = run.clusters, run.decisions
+    if decided == Decisions():
+        return stored
+    labels = decided.labels(run.found)
+    if run.known is not None:
+        classes = _given(stored.class_labels).copy()
+        classes[stored.unlabeled_rows] = np.where(labels < 0, labels, len(run.known) + labels)
+        return stored._replace(class_labels=classes)
+    is_decided = decided.is_decided(run.found)
+    corrected = stored._replace(cluster_labels=labels, outliers=stored.outliers & ~is_decided)
+    if stored.probabilities is None:
+        return corrected
+    # What a person has said is certain; a runner-up that is the same cluster now adds up.
+    others = np.array([decided.root(other) for other in _given(stored.runners_up).tolist()])
+    second = _given(stored.runner_up_probabilities)
+    is_same = others == labels
+    sure = np.minimum(stored.probabilities + np.where(is_same, second, 0), 1)
+    is_sure = is_decided | is_same
+    return corrected._replace(
+        probabilities=np.where(is_decided, 1.0, sure),
+        runners_up=np.where(is_sure, -1, others),
+        runner_up_probabilities=np.where(is_sure, 0.0, second),
+    )
 
 
 def files(run: TrainedRun) -> tuple[str, ...] | None:
@@ -307,6 +370,8 @@ def cut(run: TrainedRun, *, k: int | None = None, level: float | None = None) ->
         k: number of groups; with no `level` either, the clusters.
         level: height, as a fraction of the highest merge; merges above it are undone.
 
+    Groups at another level are those of the clusters that were found, before any correction.
+
     Raises:
         InputError: the run has no tree, or `k` or `level` is out of range.
     """
@@ -315,9 +380,9 @@ def cut(run: TrainedRun, *, k: int | None = None, level: float | None = None) ->
         raise InputError(
             "eval.method must be 'tree' to cut the tree of groups; got 'gridshift', which has none"
         )
-    labels = stored.cluster_labels.astype(np.int64)
     if k is None and level is None:
-        return labels
+        return stored.cluster_labels.astype(np.int64)
+    labels = run.found.labels.astype(np.int64)  # The tree is that of these.
     return smooth_tree.cut(stored.tree, stored.sample, labels, k=k, level=level)
 
 
@@ -365,7 +430,8 @@ class Assignment(NamedTuple):
     """Clusters or classes assigned to new images.
 
     Attributes:
-        labels: int64 `[m]`, the cluster; in novel class discovery str `[m]`, the class.
+        labels: int64 `[m]`, the cluster, -1 for none: most of the images nearest to it are in
+            none, because a person has said so; in novel class discovery str `[m]`, the class.
         distances: float64 `[m]`, distance to the center of the cluster, for GridShift in the map
             and in bandwidths, for the tree between sharp rows; for k-means and classes the
             Euclidean distance between unit rows and the mean of the cluster or class.
@@ -524,24 +590,34 @@ def place(
     is_mapped = smoother is None and section.reduce.method != "none"
     neighbors = out_of_sample.neighbors(rows, run.features, n_neighbors if is_mapped else 1)
     is_novel = neighbors.distances[:, 0] > far
+    is_found = labels is None and run.decisions == Decisions()
+    ids, codes = _coded(stored.cluster_labels if labels is None else labels)
     if smoother is not None:
         centers = stored.centers
-        if labels is not None:
-            centers = arrays.cluster_means(smoother.project(run.features), labels)
-        labels = (stored.cluster_labels if labels is None else labels)[_given(stored.sample)]
-        assigned = smooth_tree.votes(smoother, labels, rows).argmax(axis=1)
+        if not is_found:
+            centers = arrays.cluster_means(smoother.project(run.features), codes)
+        assigned = smooth_tree.votes(smoother, codes[_given(stored.sample)], rows).argmax(axis=1)
         distances = arrays.distances_to_centers(smoother.project(rows), centers, assigned)
-        return Assignment(assigned, distances, is_novel)
+        return Assignment(ids[assigned], distances, is_novel)
     bandwidth, points = float(_given(stored.bandwidth)), _given(stored.points)
     if not is_mapped:
         gridshift = section.gridshift
         grid = GridShift(bandwidth, stop=gridshift.stop, max_iter=gridshift.max_iter)
         location = grid.fit(points).locate(rows)
-        return Assignment(location.labels, location.distances, is_novel)
-    assigned = knn.vote(neighbors, stored.cluster_labels).argmax(axis=1)
-    positions = out_of_sample.position(neighbors, stored.cluster_labels, assigned, points)
-    distances = arrays.distances_to_centers(positions, stored.centers, assigned)
-    return Assignment(assigned, distances / bandwidth, is_novel)
+        modes = np.array([run.decisions.root(mode) for mode in location.labels.tolist()], np.int64)
+        return Assignment(modes, location.distances, is_novel)
+    assigned = knn.vote(neighbors, codes).argmax(axis=1)
+    positions = out_of_sample.position(neighbors, codes, assigned, points)
+    centers = stored.centers if is_found else arrays.cluster_means(points, codes)
+    distances = arrays.distances_to_centers(positions, centers, assigned)
+    return Assignment(ids[assigned], distances / bandwidth, is_novel)
+
+
+def _coded(labels: NDArray) -> tuple[NDArray, NDArray]:
+    """Distinct labels, in order and `NO_CLUSTER` last, which loses ties; and the place of each."""
+    ids, codes = np.unique(labels, return_inverse=True)
+    is_first = int(ids[0] == decisions.NO_CLUSTER)
+    return np.roll(ids, -is_first).astype(np.int64), (codes - is_first) % len(ids)
 
 
 def _by_vote(
@@ -551,8 +627,8 @@ def _by_vote(
 
     A row is novel if its nearest member is at a cosine distance above `far`.
     """
-    neighbors = out_of_sample.neighbors(rows, members, n_neighbors)
-    assigned = knn.vote(neighbors, labels).argmax(axis=1)
-    means = arrays.cluster_means(members, labels)
+    neighbors, (ids, codes) = out_of_sample.neighbors(rows, members, n_neighbors), _coded(labels)
+    assigned = knn.vote(neighbors, codes).argmax(axis=1)
+    means = arrays.cluster_means(members, codes)
     distances = arrays.distances_to_centers(rows, means, assigned)
-    return Assignment(assigned, distances, neighbors.distances[:, 0] > far)
+    return Assignment(ids[assigned], distances, neighbors.distances[:, 0] > far)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import shlex
 import statistics
 import time
 from collections.abc import Mapping, Sequence
@@ -12,21 +13,26 @@ import numpy as np
 from etils import epath
 
 from cluster_jax.clustering import out_of_sample
+from cluster_jax.clustering.smooth_tree import Membership
 from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.core import arrays, checks, io
-from cluster_jax.data import folder
+from cluster_jax.data import folder, photo_facts, splits
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import select
 from cluster_jax.evaluation import (
     assignments,
     clusters,
+    decisions,
     discovery,
     duplicates,
     evaluate,
     report,
     suggestions,
+    summary,
 )
+from cluster_jax.evaluation.assignments import Table
 from cluster_jax.evaluation.clusters import Clustering
+from cluster_jax.evaluation.decisions import NO_CLUSTER, Decisions
 from cluster_jax.evaluation.options import EvalConfig
 from cluster_jax.nets.config import BUNDLED
 from cluster_jax.pipeline import build, inference, provenance
@@ -37,6 +43,7 @@ from cluster_jax.pipeline.embed import embed_frozen, pretrained, readable_images
 from cluster_jax.pipeline.inference import StoredClusters, TrainedRun
 from cluster_jax.training import state as states
 from cluster_jax.training import watch
+from cluster_jax.training.progress import read_log
 
 # Embeddings of a run, each `{"backbone": [n, d], ...}`, by the name of their file in a workdir:
 # `workdir.TRAIN_EMBEDDING` and, if there are any, `TEST_EMBEDDING` and `INITIAL_EMBEDDING`.
@@ -145,6 +152,7 @@ def describe(
         },
         "duplicates": None if repeated is None else duplicates.counts(repeated),
         "suggested_names": names,
+        "doubtful_images": report.count_doubtful(clustering.membership),
         "watch": [f._asdict() for f in watch.findings(records, steps)],
         "images_per_second": _speed(records),
         "seconds": {
@@ -174,28 +182,152 @@ def describe(
             outliers=np.zeros(len(labels), bool),
             membership=None,
         )
-    data = report.ReportData(
-        title=_title(config),
-        results=io.plain(results),
-        clustering=shown_clusters,
+    known = None if discovered is None else splits.known_names(dataset)
+    data = _report_data(
+        config,
+        clustered,
+        io.plain(results),
+        shown_clusters,
         history=records,
-        true_labels=clustered.labels,
-        label_names=clustered.label_names,
-        fetch_images=None if clustered.shown is None else clustered.shown.fetch,
-        sources=clustered.sources,
-        folder=inference.image_folder(config.data.name, config.data.dir),
-        skipped=clustered.skipped,
         features=clusters.rows_of_likeness(clustering.tree, rows),
         linkage=linkage,
+        run=inference.found_clusters(stored, known).run,
     )
     if repeated is not None and shown is not None:
         tables[workdirs.DUPLICATES] = assignments.duplicates_csv(dataset, repeated)
         if repeated.n_groups:
             # Of all images, also where only the unlabeled ones are clustered.
             unlabeled = found.stored.unlabeled_rows
-            groups = duplicates.Shown(repeated, shown.fetch, dataset.sources, unlabeled)
+            facts = photo_facts.read(dataset)
+            groups = duplicates.Shown(repeated, shown.fetch, dataset.sources, unlabeled, facts)
             data = data._replace(duplicates=groups)
     return Outputs(data.results, stored, tables, data)
+
+
+def _report_data(
+    config: RunConfig,
+    clustered: Dataset,
+    results: Mapping[str, Any],
+    clustering: Clustering,
+    **more: Any,
+) -> report.ReportData:
+    """Data of the report, with what is known of the images that were clustered."""
+    return report.ReportData(
+        title=_title(config),
+        results=results,
+        clustering=clustering,
+        true_labels=clustered.labels,
+        label_names=clustered.label_names,
+        fetch_images=None if clustered.shown is None else clustered.shown.fetch,
+        sources=clustered.sources,
+        folder=inference.image_folder(config.data.name, config.data.dir),
+        skipped=clustered.skipped,
+        **{"facts": photo_facts.read(clustered), **more},
+    )
+
+
+def stored_report(run: TrainedRun, table: Table) -> report.ReportData:
+    """Data of the report of a finished run, with what a person has decided since.
+
+    Args:
+        run: of images.
+        table: its `assignments.csv`.
+
+    Raises:
+        InputError: the images of the run are not where they were.
+    """
+    stored, decided, found = run.clusters, run.decisions, run.found
+    rows_in_clusters, _ = decisions.clustered(table)
+    dataset = every = inference.training_images(run)
+    if stored.unlabeled_rows is not None:
+        dataset = select(every, stored.unlabeled_rows)
+    rows = run.features if stored.smoother is None else stored.smoother.project(run.features)
+    labels, distances, linkage = decided.labels(found), stored.distances, stored.linkage
+    results = run.results
+    if decided != Decisions() or run.known is not None:
+        _, codes = np.unique(labels, return_inverse=True)
+        means = arrays.cluster_means(rows, codes)
+        distances = arrays.distances_to_centers(rows, means, codes)
+        is_in = labels != NO_CLUSTER
+        linkage = linkage_of_means(run.features[is_in], labels[is_in])
+    if decided != Decisions():
+        results = decided_results(results, dataset.labels, labels)
+    membership = None
+    if stored.probabilities is not None and run.known is None:
+        member = (stored.probabilities, stored.runners_up, stored.runner_up_probabilities)
+        membership = Membership(labels, *map(np.asarray, member))
+    assert stored.points is not None
+    clustering = Clustering(
+        metrics={},
+        points=stored.points,
+        centers=stored.centers,
+        cluster_labels=labels,
+        distances=distances,
+        outliers=stored.outliers if run.known is None else np.zeros(len(labels), bool),
+        membership=membership,
+        isolation=assignments.numbers(table, "isolation", rows_in_clusters, 0.0),
+    )
+    assert run.workdir is not None
+    data = _report_data(
+        run.config,
+        dataset,
+        results,
+        clustering,
+        history=read_log(run.workdir),
+        features=rows,
+        linkage=linkage,
+        duplicates=_stored_duplicates(run, every),
+        **decided_fields(decided, found, run.workdir),
+    )
+    return data
+
+
+def decided_fields(
+    decided: Decisions, found: decisions.Clusters, workdir: epath.PathLike
+) -> dict[str, Any]:
+    """What the report of a run says of a person's decisions, and how new ones are applied."""
+    return {
+        "names": {str(cluster): name for cluster, name in decided.named.items()},
+        "is_decided": decided.is_decided(found),
+        "next_cluster": decided.next_cluster(found),
+        "run": found.run,
+        "command": correction_command(workdir),
+    }
+
+
+def correction_command(workdir: epath.PathLike) -> str:
+    """What applies a file that the page of a run has saved."""
+    return f"cluster-jax report {shlex.quote(str(workdir))} --corrections=corrections.csv"
+
+
+def decided_results(
+    results: Mapping[str, Any], true_labels: np.ndarray | None, labels: np.ndarray
+) -> dict[str, Any]:
+    """The results with the scores of corrected clusters: images in no cluster are in none right."""
+    metrics, provenance_ = dict(results["metrics"]), dict(results["provenance"])
+    is_in = labels != NO_CLUSTER
+    known = None if true_labels is None or not is_in.any() else true_labels[is_in]
+    scores = clusters.scores(known, labels[is_in])
+    if known is not None:
+        scores["acc"] *= float(is_in.mean())
+    if metrics.get("discovery"):
+        metrics["discovery"] = {**metrics["discovery"], "novel": scores}
+    else:
+        method = summary.shown(metrics)
+        metrics[method] = scores
+        origins = provenance_.get("number_of_clusters", {})
+        provenance_["number_of_clusters"] = {**origins, method: "corrected"}
+    return {**results, "metrics": metrics, "provenance": provenance_}
+
+
+def _stored_duplicates(run: TrainedRun, dataset: Dataset) -> duplicates.Shown | None:
+    if dataset.shown is None:
+        return None
+    found = duplicates.find(dataset.shown.fetch, run.all_features)
+    if not found.n_groups:
+        return None
+    rows, facts = run.clusters.unlabeled_rows, photo_facts.read(dataset)
+    return duplicates.Shown(found, dataset.shown.fetch, dataset.sources, rows, facts)
 
 
 def _title(config: RunConfig) -> str:
@@ -215,10 +347,14 @@ def _name_of_files(config: RunConfig) -> str | None:
 
 def write(workdir: epath.Path, outputs: Outputs) -> None:
     """Writes the outputs of a run into its workdir."""
+    file = workdir / decisions.DECISIONS
+    if file.exists() and not decisions.is_of(file, outputs.report.run):
+        file.replace(workdir / workdirs.OLD_DECISIONS)
     inference.write_clusters(workdir, outputs.clusters)
     for name, table in outputs.tables.items():
         io.write(workdir / name, table)
-    report.write_report(workdir / workdirs.REPORT, outputs.report)
+    data = outputs.report._replace(command=correction_command(workdir))
+    report.write_report(workdir / workdirs.REPORT, data)
     # Written last, because its presence marks the run as finished.
     io.write_json(workdir / workdirs.RESULTS, outputs.results, checksum=True)
 

@@ -19,10 +19,10 @@ from cluster_jax.core import disk, interrupt, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import folder
 from cluster_jax.data.datasets import DataConfig, Dataset
-from cluster_jax.evaluation import summary
+from cluster_jax.evaluation import decisions, summary
 from cluster_jax.methods.base import with_network
 from cluster_jax.nets.pretrained import weights as pretrained_weights
-from cluster_jax.pipeline import build, inference, outputs
+from cluster_jax.pipeline import build, corrections, inference, outputs
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.build import BuiltRun, Inputs
 from cluster_jax.pipeline.config import RunConfig, parse_config, read_config
@@ -278,6 +278,8 @@ def _cluster_and_write(
         cut_short=cut_short,
     )
     outputs.write(workdir, made)
+    if (workdir / decisions.DECISIONS).exists():  # They are about the same clusters.
+        corrections.correct(workdir, ())
     if not inputs.dataset.skipped:
         outputs.print_skipped(len(made.report.skipped))
     say(summary.run_table(made.results))

@@ -21,6 +21,7 @@ from cluster_jax.data.images import Dataset
 
 CONFIG, RESULTS = "config.json", "results.json"
 ASSIGNMENTS, REPORT = "assignments.csv", "report.html"
+OLD_DECISIONS = "decisions_before.csv"  # those about clusters that were replaced
 DUPLICATES = "duplicates.csv"
 # Needed to assign new images without the training images.
 IMAGES, CLUSTERS = "images.json", "clusters.npz"
@@ -117,6 +118,8 @@ def training_part(config: Mapping[str, Any]) -> dict[str, Any]:
     values = {k: v for k, v in config.items() if k not in AFTER_TRAINING}
     for section, keys in AT_ANY_TIME.items():
         values[section] = {k: v for k, v in values.get(section, {}).items() if k not in keys}
+    if values.get("novel", {}).get("classes") is None:  # Labels are for scores only.
+        values["data"].pop("labels", None)
     if values["network"].get("weights") is not None:
         # Decides whether anything is trained, see `build.trains`: without that the projector is
         # random, and so would be clusters of the stored projections.
@@ -180,6 +183,37 @@ def claim(
         damaged = bool(multihost_utils.broadcast_one_to_all(np.int32(damaged)))
     results = None if damaged else finished_results(workdir, required)
     return results if results is not None and results["config"] == config else None
+
+
+def of_other_k(workdir: epath.Path, values: Mapping[str, Any]) -> epath.Path:
+    """The workdir of a config that differs in `eval.k` from the finished run in a workdir.
+
+    It is a folder in that of the run, `k6` or, for a number that is found, `found`: no answer
+    replaces another one. It starts with the embedding of the run.
+
+    Args:
+        workdir: that was asked for.
+        values: the config.
+
+    Returns:
+        The folder; `workdir` itself unless such a run is in it.
+    """
+    results = finished_results(workdir, ())
+    if results is None or results["provenance"].get("cut_short"):
+        return workdir
+    stored, k = results["config"], values["eval"]["k"]
+    if stored.get("eval", {}).get("k", k) == k or difference(
+        training_part(stored), training_part(values)
+    ):
+        return workdir
+    folder = workdir / ("found" if k is None else f"k{k}")
+    if not (folder / CONFIG).exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        io.write_json(folder / CONFIG, values, checksum=True)
+        for name in (IMAGES, TRAIN_EMBEDDING):
+            if (workdir / name).exists():
+                (workdir / name).copy(folder / name, overwrite=True)
+    return folder
 
 
 def agree(done: bool, workdir: epath.Path) -> bool:

@@ -4,7 +4,6 @@ import csv
 import json
 import pathlib
 import shutil
-import warnings
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ from PIL import Image
 
 from cluster_jax.cli import cluster, images, predict, report
 from cluster_jax.core.config import load_config
+from cluster_jax.evaluation import assignments, decisions, report_data
 from cluster_jax.pipeline import workdir as workdirs
 from tests import toy
 
@@ -43,14 +43,23 @@ def test_the_conclusion_names_groups_and_counts_copies():
         "duplicates": {"groups": 2},
     }
     said = images._conclusion(results, pathlib.PurePath("out"))
-    assert "11 groups in 90 photos (clearly apart).\n" in said
-    assert "They look like a, b, c, d, e, f, g, h, and 2 more.\n2 groups of near-dup" in said
+    assert "90 photos, 11 groups (clearly apart).\n" in said
+    shown = "a (other), b, c, d, e, f, g, h"
+    assert f"They look like {shown}, and 3 more.\n2 groups of near-dup" in said, "a twice"
     results |= {"suggested_names": {"0": ["a"], "1": ["b"]}, "duplicates": None}
-    said = images._conclusion(results, pathlib.PurePath("out"))
-    assert "(clearly apart).\nThey look like a, b.\nReport: out/report.html\n" in said
+    said = images._conclusion(results | {"doubtful_images": 4}, pathlib.PurePath("out"))
+    assert "(clearly apart); 4 are doubtful.\nThey look like a, b.\nReport: out/rep" in said
     assert "look like" not in images._conclusion(
         results | {"suggested_names": None}, pathlib.PurePath("out")
     )
+
+
+def test_names_of_two_groups_are_never_the_same():
+    names = {"0": ["parachute", "sky"], "1": ["church"], "2": ["parachute", "sky"], "7": ["x"]}
+    found = report_data.suggested_names({"suggested_names": {**names, "8": ["x"]}})
+    assert found == {
+        "0": "parachute (sky)", "1": "church", "2": "parachute (2)", "7": "x", "8": "x (8)",
+    }  # fmt: skip
 
 
 def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, monkeypatch):
@@ -67,63 +76,72 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, monkeypatc
     assert results["provenance"]["number_of_clusters"]["tree"] == "given"
     said = capsys.readouterr().out
     assert said.startswith("50 images of my photos, embedded by efficientnet_lite0,")
-    assert "\n3 groups in 49 photos (the number asked for).\n" in said
+    assert "\n49 photos, 3 groups (the number asked for)" in said
     assert f"\nReport: {out}/report.html\n" in said
     assert f"--workdir={out} " in said
     assert opened == [(out / "report.html").as_uri()]
     assert len([*linked.iterdir()]) == 3
     assert len([*linked.glob("*/*.png")]) == 49
-    # What is corrected in its report is written into a folder of its own.
+    # What is corrected in its report is used from then on.
     assert "replaced" not in said
     assert "<title>my photos</title>" in (out / "report.html").read_text()
     rows = list(csv.DictReader((out / "assignments.csv").read_text().splitlines()))
     to = next(row["cluster"] for row in rows if row["cluster"] != rows[0]["cluster"])
     corrections = tmp_path / "corrections.csv"
-    change = f"00.png,{rows[0]['cluster']},move,{to}\n"
-    corrections.write_text(f"image,cluster,correction,to\n{change},{to},name,striped\n")
+    run = decisions.clustered(assignments.read_workdir(out))[1].run
+    moved = [f"{name},{rows[0]['cluster']},move,{to}\n" for name in ("00.png", "copy.png")]
+    change = f",{to},name,striped\n{''.join(moved)}"
+    corrections.write_text(f"image,cluster,correction,to\n,,run,{run}\n{change},,end,\n")
     shutil.copy(photos / "01.png", photos / "000.png")  # came later, and is in no table
-    report.main([str(out), f"--corrections={corrections}"])
+    before = (out / "clusters.npz").read_bytes()
+    report.main([str(out), f"--corrections={corrections}", f"--export={tmp_path / 'sorted'}"])
     said = capsys.readouterr().out
-    assert said.startswith("corrected    1 moved, 0 in no cluster (-1), 1 named\n")
-    assert f"report       {out}/corrected/report.html" in said
-    page = (out / "corrected" / "report.html").read_text()
-    assert "Found 3 clusters in 49 images." in page
+    assert said.startswith("decided      2 moved or confirmed, 1 named\n")
+    assert (tmp_path / "sorted" / "striped" / "00.png").is_symlink()
+    assert (out / "clusters.npz").read_bytes() == before
+    page = (out / "report.html").read_text()
+    assert "<h1>49 photos, 3 groups" in page
     assert page.count('<img class="picture') > 20
-    assert f'data-cluster="{to}" value="striped"' in page
-    assert f'<small data-name="{to}">striped</small>' in page
-    for section in ("tree", "duplicates", "skipped"):
+    assert 'value="striped"' in page
+    for section in ("tree", "duplicates", "skipped", "isolated", "map"):
         assert f'id="{section}"' in page
-    new = list(csv.DictReader((out / "corrected" / "assignments.csv").read_text().splitlines()))
+    new = list(csv.DictReader((out / "assignments.csv").read_text().splitlines()))
     assert (new[0]["image"], new[0]["cluster"], new[0]["corrected"]) == ("00.png", to, "1")
-    # New images are placed in clusters of that name.
+    assert new[0]["found_cluster"] == rows[0]["cluster"]
+    # New images are placed in clusters of that name, a copy of the moved one as well.
     page = tmp_path / "more.html"
-    predict.main([f"--workdir={out}", f"--images={photos / '01.png'}", f"--report={page}"])
-    table = (out / "predictions.csv").read_text().splitlines()
-    assert {row["cluster_name"] for row in csv.DictReader(table) if row["cluster"] == to} <= {
-        "striped"
-    }
-    assert table[0].endswith(",cluster_name")
-    assert len([*page.read_text().split("(striped)")]) > 1
+    predict.main([f"--workdir={out}", f"--images={photos / '00.png'}", f"--report={page}"])
+    (placed,) = csv.DictReader((out / "predictions.csv").read_text().splitlines())
+    assert (placed["cluster"], placed["name"]) == (to, "striped")
+    assert 'value="striped"' in page.read_text()
     (photos / "000.png").unlink()
     table = (out / "assignments.csv").read_text()
     first, *others = table.splitlines()
     (out / "assignments.csv").write_text("\n".join([first, *others[::-1], ""]))
     with pytest.raises(SystemExit):
-        report.main([str(out), f"--corrections={corrections}", f"--out={tmp_path / 'again'}"])
+        report.main([str(out), f"--corrections={corrections}"])
     assert "must have the images of the run in their order; got" in capsys.readouterr().err
     (out / "assignments.csv").write_text(table)
-    # Another number of groups replaces the results, and says so.
-    images.main([str(photos), f"--out={out}", "--k=2", *streamed])
-    said = capsys.readouterr().out
-    assert f"the results in {out} had eval.k = 3, not 2: they are replaced\n" in said
-    assert json.loads((out / "results.json").read_text())["metrics"]["tree"]["n_clusters"] == 2
+    # Another number of groups is another run beside it, and so is the number that is found.
+    results, page = ((out / name).read_bytes() for name in ("results.json", "report.html"))
+    for flag, folder in (("--k=2", "k2"), ("--config.seed=0", "found")):
+        images.main([str(photos), f"--out={out}", flag, *streamed])
+        assert f"\nReport: {out}/{folder}/report.html\n" in capsys.readouterr().out
+    metrics = json.loads((out / "k2" / "results.json").read_text())["metrics"]
+    assert metrics["tree"]["n_clusters"] == 2
+    assert (out / "results.json").read_bytes() == results
+    assert (out / "report.html").read_bytes() == page
+    embedding = (out / "embedding.npz").read_bytes()
+    assert (out / "k2" / "embedding.npz").read_bytes() == embedding, "not made again"
+    predict.main([f"--workdir={out / 'k2'}", f"--images={photos / '00.png'}"])
+    capsys.readouterr()
     (photos / "00.png").unlink()
     with pytest.raises(SystemExit):
-        report.main([str(out), f"--corrections={corrections}", f"--out={tmp_path / 'again'}"])
+        report.main([str(out), f"--corrections={corrections}"])
     assert "must be as they were to be shown again; got others" in capsys.readouterr().err
     # Nor without any; what `predict` shows of new images is then all that there is.
     photos.rename(tmp_path / "moved")
-    again = [str(out), f"--corrections={corrections}", f"--out={tmp_path / 'again'}"]
+    again = [str(out), f"--corrections={corrections}"]
     with pytest.raises(SystemExit) as stop:
         report.main(again)
     assert stop.value.code == 2
@@ -132,13 +150,8 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, monkeypatc
     )
     page = tmp_path / "new.html"
     capsys.readouterr()
-    with warnings.catch_warnings():
-        warnings.simplefilter("always")
-        predict.main([f"--workdir={out}", f"--images={tmp_path / 'moved'}", f"--report={page}"])
-    assert "corrects other clusters than those of" in capsys.readouterr().err
-    assert "(striped)" not in page.read_text()
-    assert "<h1>48 new images</h1>" in page.read_text()
-    assert "Typical of the cluster" not in page.read_text()
+    predict.main([f"--workdir={out}", f"--images={tmp_path / 'moved'}", f"--report={page}"])
+    assert "<h1>Assigned 48 images to" in page.read_text()
 
 
 def test_a_finished_run_compares_the_files_of_the_folder(photos, tmp_path, capsys, monkeypatch):
@@ -192,7 +205,7 @@ def test_one_photo_in_one_group(photos, tmp_path, capsys):
         file.unlink()
     images.main([str(photos), f"--workdir={tmp_path / 'out'}", *QUICK])
     said = capsys.readouterr().out
-    assert "\n1 group in 1 photo (" in said
+    assert "\n1 photo, 1 group (" in said
     assert "ACC" not in said, "no scores without labels"
     assert "-  " not in said
 
@@ -205,7 +218,7 @@ def test_an_array_and_the_number_that_is_found(tmp_path, capsys):
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert (results["config"]["seed"], results["config"]["note"]) == (3, "two words")
     large = results["metrics"]["tree"]["n_large"]
-    assert f"\n{large} group" in capsys.readouterr().out
+    assert f"\n48 photos, {large} group" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -251,3 +264,31 @@ def test_the_photos_are_no_folder_of_results(photos, capsys):
     assert stop.value.code == 2
     assert "--out must be another folder than PHOTOS" in capsys.readouterr().err
     assert sorted(photos.iterdir()) == before
+
+
+def test_subfolders_are_no_labels_unless_asked(photos, tmp_path, capsys):
+    for i, file in enumerate(sorted(photos.iterdir())):
+        (photos / f"20{i % 2 + 23}").mkdir(exist_ok=True)
+        file.rename(photos / f"20{i % 2 + 23}" / file.name)
+    out = tmp_path / "out"
+    images.main([str(photos), f"--out={out}", *QUICK])
+    assert "ACC" not in capsys.readouterr().out
+    page = (out / "report.html").read_text()
+    assert "Accuracy" not in page
+    assert 'class="odd"' not in page
+    table = (out / "assignments.csv").read_text()
+    names = [row["image"] for row in csv.DictReader(table.splitlines())]
+    (tmp_path / "labels.csv").write_text("".join(f"{name},{name[:4]}\n" for name in names[::-1]))
+    for labels in ("folders", str(tmp_path / "labels.csv")):
+        images.main([str(photos), f"--out={out}", f"--labels={labels}", *QUICK])
+        assert "ACC" in capsys.readouterr().out
+        assert "Accuracy" in (out / "report.html").read_text()
+        again = (out / "assignments.csv").read_text()
+        # All but those of k-means, which is given the number of labels.
+        same = [line.rpartition(",")[0] for line in table.splitlines()]
+        assert [line.rpartition(",")[0] for line in again.splitlines()] == same
+    (tmp_path / "labels.csv").write_text("".join(f"{name},{name[:4]}\n" for name in names[1:]))
+    with pytest.raises(SystemExit):
+        images.main([str(photos), f"--out={tmp_path / 'new'}", f"--labels={labels}", *QUICK])
+    said = capsys.readouterr().err
+    assert f"--labels must name each of the 48 images; got none of {names[0]} in" in said

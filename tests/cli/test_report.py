@@ -54,7 +54,7 @@ def test_one_folder(tmp_path, capsys):
     (tmp_path / "run" / "report.html").touch()
     (tmp_path / "photos").mkdir()
     for folder, wanted in (
-        (run, f"two workdirs, or one and --corrections; got {run} alone (its report is {run}/rep"),
+        (run, f"the run in {run} must be finished; got no results"),
         (str(tmp_path / "photos"), "workdirs of finished runs; got .*photos, which has no assign"),
         (str(tmp_path / "none"), "workdirs of finished runs; got .*none, which does not exist"),
     ):
@@ -109,10 +109,13 @@ def test_a_folder_that_does_not_exist(tmp_path, capsys):
     ("flags", "message"),
     [
         (("{run}", "--out={run}"), "--out must be a file; got the folder "),
-        (("--corrections={run}",), "must be a file that a report has saved; got a folder"),
+        (("--out=x.html",), "--out must be left out for one run; got x.html"),
+        (("{run}", "--export=x"), "must be one workdir, with corrections or --export; got two"),
+        (("--by=copy",), "--by and --yes must come with --export=DIR; got no --export"),
+        (("--export=x", "--by=move"), "--by=move must come with --yes, because it takes the files"),
     ],
 )
-def test_folders_in_place_of_files(tmp_path, capsys, flags, message):
+def test_flags_that_do_not_fit(tmp_path, capsys, flags, message):
     run = write(tmp_path / "run", BEFORE)
     with pytest.raises(SystemExit) as stop:
         command.main([run, *(flag.format(run=run) for flag in flags)])

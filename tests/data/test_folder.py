@@ -15,6 +15,7 @@ def load(path, **changes):
         "cache_mb": 1.0,
         "max_corrupt_fraction": 0.0,
         "limit": None,
+        "labels": "folders",
     } | changes
     return datasets.load(
         datasets.DataConfig(name="folder", dir=str(path), split=None, label="label", **arguments)

@@ -408,7 +408,8 @@ def corrections(text):
     head, *rows = list(csv.reader(io.StringIO(text)))
     assert head == ["image", "cluster", "correction", "to"]
     assert rows[0] == ["", "", "run", "0123456789abcdef"]
-    return [row for row in rows[1:] if row[2] != "member"]
+    assert rows[-1] == ["", "", "end", ""]
+    return [row for row in rows[1:-1] if row[2] != "member"]
 
 
 def decided(**changes):

@@ -1,6 +1,8 @@
 """Folders of images by cluster: links, safe names, nothing overwritten, nothing outside."""
 
 import os
+import shutil
+import subprocess
 
 import numpy as np
 import pytest
@@ -70,9 +72,9 @@ def test_copies_where_links_are_not_possible(photos, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("labels", "folders"),
     [
-        (["novel 0", "cat"], ["novel_0", "cat"]),
+        (["novel 0", "cat"], ["novel 0", "cat"]),
         (["../../x", "/etc"], ["x", "etc"]),
-        (["A_B", "a b", "a/b", "a_b"], ["A_B", "a_b_2", "a_b_3", "a_b_4"]),
+        (["A_B", "a b", "a/b", "a_b"], ["A_B", "a b", "a_b_2", "a_b_3"]),
         (["", "-rf", ".", ".."], ["class", "rf", "class_2", "class_3"]),
         (["x" * 300, "été"], ["x" * 60, "été"]),
     ],
@@ -80,6 +82,64 @@ def test_copies_where_links_are_not_possible(photos, tmp_path, monkeypatch):
 def test_names_of_classes_are_safe(labels, folders):
     wanted = dict(zip(labels, folders, strict=True))
     assert export.folder_names(np.array(labels)) == wanted
+
+
+def test_folders_have_the_names_of_their_clusters():
+    labels = np.array([-1, 0, 1, 2, 10])
+    names = {0: "cats", 1: 'Ärzte / "x"\t猫', 2: "Cats", -1: "none"}
+    assert export.folder_names(labels, names) == {
+        -1: "no_cluster", 0: "cats", 1: "Ärzte _ _x_猫", 2: "Cats_2", 10: "cluster_10",
+    }  # fmt: skip
+
+
+def test_copies(photos, tmp_path):
+    root, sources = photos
+    export.write(tmp_path / "out", np.zeros(5, int), root, sources, _no_images, by="copy")
+    files = [file for file in (tmp_path / "out").rglob("*.*") if file.is_file()]
+    assert len(files) == 5
+    assert not any(file.is_symlink() for file in files)
+
+
+def test_a_move_is_taken_back_by_its_script(photos, tmp_path):
+    root, sources = photos
+    before = {name: (root / name).read_bytes() for name in sources}
+    out = tmp_path / "it's out"
+    export.write(out, np.arange(5) % 2, root, sources, _no_images, by="move")
+    assert not any((root / name).exists() for name in sources)
+    assert len([*out.glob("cluster_*/*")]) == 5
+    subprocess.run(["sh", out / export.UNDO], check=True, cwd=tmp_path)
+    assert {name: (root / name).read_bytes() for name in sources} == before
+
+
+def test_a_move_that_fails_is_taken_back(photos, tmp_path, monkeypatch):
+    root, sources = photos
+    before = {name: (root / name).read_bytes() for name in sources}
+    move, moved = shutil.move, []
+
+    def failing(source, target):
+        moved.append(target)
+        if len(moved) == 4:
+            raise OSError("disk full")
+        return move(source, target)
+
+    monkeypatch.setattr(shutil, "move", failing)
+    with pytest.raises(OSError, match="disk full"):
+        export.write(tmp_path / "out", np.arange(5) % 2, root, sources, _no_images, by="move")
+    assert {name: (root / name).read_bytes() for name in sources} == before
+    assert not [*(tmp_path / "out").rglob("*.*")]
+
+
+def test_the_longest_names_twice(tmp_path):
+    names = ["a/" + "é" * 125 + ".png", "b/" + "é" * 125 + ".png", "c/" + "x" * 251 + ".png"]
+    for name in (*names, "d/" + "x" * 251 + ".png"):
+        file = tmp_path / "in" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    sources = [*names, "d/" + "x" * 251 + ".png"]
+    export.write(tmp_path / "out", np.zeros(4, int), tmp_path / "in", sources, _no_images)
+    made = sorted(file.name for file in (tmp_path / "out" / "cluster_00").iterdir())
+    assert len(made) == 4
+    assert sum(name.endswith("_2.png") for name in made) == 2
 
 
 def test_hostile_labels_and_files_stay_in_the_folder(tmp_path):

@@ -263,6 +263,7 @@ function saveCorrections() {
     ...merged.map(([id, into]) => ["", id, "merge", into]),
     ...named.map(([id, name]) => ["", id, "name", escaped(name)]),
     ...moved.map(([point, to]) => [escaped(nameOf(point)), found[point], to === NONE ? "wrong" : "move", to === NONE ? "" : to]),
+    ["", "", "end", ""],
   ]);
   element("how").hidden = false;
 }

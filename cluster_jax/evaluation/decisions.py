@@ -1,0 +1,394 @@
+"""What a person has decided about the clusters of a run: read, checked, joined, and applied.
+
+A decision is a fact about images or clusters, and later facts override earlier ones. A page saves
+the decisions of a visit in a file (`corrections.csv`); `DECISIONS` in a workdir has all of them.
+The numbers of clusters never change their meaning: merged ones are not used again.
+"""
+
+import collections
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from etils import epath
+from numpy.typing import NDArray
+
+from cluster_jax.core.checks import InputError
+from cluster_jax.data import splits
+from cluster_jax.evaluation import assignments
+from cluster_jax.evaluation.assignments import Table
+
+DECISIONS = "decisions.csv"
+# Label of images that are in a wrong cluster and in no other, as that of scikit-learn's noise.
+NO_CLUSTER = -1
+MAX_NAME = 100  # characters of a name
+FOUND = "found_cluster"  # title of the clusters that the run found, once they are corrected
+# Columns that describe an image within the cluster that it has left.
+_OF_CLUSTER = ("distance", "outlier", "probability", "runner_up", "runner_up_probability")
+_NOVEL = splits.novel_name(0).removesuffix("0")
+_NOUNS = ("image", "row")  # titles of names
+_TYPICAL = 20  # images by which a file says which cluster it means
+_SAVE_AGAIN = "save it again on the page of the run"
+
+
+class Clusters(NamedTuple):
+    """The clusters that a run has found.
+
+    Attributes:
+        names: of the n images or rows that are in clusters, as in `assignments.csv`, unescaped.
+        labels: int `[n]`, their clusters, as they were found.
+        distances: float `[n]`, to the centers of these.
+        noun: "image" or "row".
+        run: identifies the run, whatever is decided about its clusters, see `digest`.
+    """
+
+    names: Sequence[str]
+    labels: NDArray
+    distances: NDArray
+    noun: str
+    run: str
+
+
+def digest(names: Sequence[str], labels: NDArray) -> str:
+    """Identifies a run by its images and the clusters that it has found."""
+    every = json.dumps(list(names)).encode()
+    return hashlib.sha256(every + np.ascontiguousarray(labels, np.int64).tobytes()).hexdigest()[:16]
+
+
+class Decisions(NamedTuple):
+    """What a person has decided.
+
+    Attributes:
+        moved: name of an image -> the cluster that it belongs to, its own if a person has confirmed
+            it, or `NO_CLUSTER`.
+        merged: cluster -> the one that it is a part of.
+        named: cluster -> its name.
+        made: clusters that the run did not find.
+    """
+
+    moved: Mapping[str, int] = {}
+    merged: Mapping[int, int] = {}
+    named: Mapping[int, str] = {}
+    made: frozenset[int] = frozenset()
+
+    def root(self, cluster: int) -> int:
+        """The cluster that a cluster is a part of: itself, if it was not merged."""
+        while cluster in self.merged:
+            cluster = self.merged[cluster]
+        return cluster
+
+    def labels(self, run: Clusters) -> NDArray:
+        """The clusters of all images as decided, int64 `[n]`."""
+        moved = [self.moved.get(name, label) for name, label in self._found(run)]
+        return np.array([self.root(label) for label in moved], np.int64)
+
+    def is_decided(self, run: Clusters) -> NDArray:
+        """Which images a person has moved, confirmed, or marked wrong, bool `[n]`."""
+        return np.array([name in self.moved for name in run.names], bool)
+
+    def next_cluster(self, run: Clusters) -> int:
+        """The lowest number that no cluster has had."""
+        return 1 + max(*run.labels.tolist(), *self.made, *self.merged, *self.moved.values(), -1)
+
+    def _found(self, run: Clusters) -> zip:
+        return zip(run.names, run.labels.tolist(), strict=True)
+
+    def summary(self) -> str:
+        """How many decisions there are, in words: "3 moved, 1 in no cluster, 2 merged"."""
+        lost = list(self.moved.values()).count(NO_CLUSTER)
+        counts = {
+            "moved or confirmed": len(self.moved) - lost,
+            "in no cluster": lost,
+            "new": len(self.made),
+            "merged": len(self.merged),
+            "named": len(self.named),
+        }
+        return ", ".join(f"{n:,} {word}" for word, n in counts.items() if n) or "nothing decided"
+
+
+def join(before: Decisions, after: Decisions) -> Decisions:
+    """Earlier and later decisions, of which the later ones count where both say something.
+
+    Raises:
+        InputError: the later ones merge a cluster into a part of itself.
+    """
+    merged = dict(before.merged)
+    joined = Decisions({**before.moved, **after.moved}, merged, {}, before.made | after.made)
+    for cluster, into in after.merged.items():
+        old, new = joined.root(cluster), joined.root(into)
+        if old != new:
+            merged[old] = new
+    return joined._replace(named={**before.named, **after.named})
+
+
+def read_workdir(workdir: epath.PathLike, run: Clusters) -> Decisions:
+    """The decisions of a run; none if a person has decided nothing.
+
+    Raises:
+        InputError: the file is damaged, or belongs to other clusters than those of the run.
+    """
+    file = epath.Path(workdir).expanduser() / DECISIONS
+    return read(file, run, Decisions()) if file.exists() else Decisions()
+
+
+def is_of(file: epath.PathLike, run: str) -> bool:
+    """Whether the decisions of a file are about the clusters of the run of this digest."""
+    _, rows = assignments.read(epath.Path(file))
+    return bool(rows) and rows[0].get("to") == run
+
+
+def read(file: epath.PathLike, run: Clusters, before: Decisions) -> Decisions:
+    """The decisions of a file, in the numbers of the clusters of a run.
+
+    Clusters of another run are those with most of the images by which the file means them.
+
+    Args:
+        file: as a page saves it: lines of image, cluster, correction, and to. The corrections are
+            "run" (to: the digest of the run), "member" (an image by which the cluster is meant),
+            "new" (a new cluster and its name), "merge" (into the cluster `to`), "name", "move" (to
+            a cluster; to its own: a person has confirmed it), "wrong", and "end".
+        run: the clusters that the run has found.
+        before: earlier decisions about them.
+
+    Raises:
+        InputError: the file or one of its lines does not fit the run; says which and why.
+    """
+    lines, members, is_own = _lines(file, run)
+    clusters = _meant(file, lines, members, run, before, is_own=is_own)
+    known, counts = set(run.names), collections.Counter(run.names)
+    moved, merged, named = dict[str, int](), dict[int, int](), dict[int, str]()
+    at: dict[tuple[str, object], int] = {}
+    for number, (name, cluster, kind, to) in lines:
+        must = f"line {number} of {file} must"
+        if kind == "new":
+            if to:
+                named[clusters[cluster]] = _name(to, must)
+        elif kind == "name":
+            cluster_ = before.root(clusters[cluster])
+            if named.get(cluster_, _name(to, must)) != _name(to, must):
+                raise InputError(
+                    f"{must} agree with line {at['name', cluster_]}; got another name of cluster "
+                    f"{cluster}: leave one"
+                )
+            named[cluster_], at["name", cluster_] = _name(to, must), number
+        elif kind == "merge":
+            decided = Decisions(merged={**before.merged, **merged})
+            old, new = decided.root(clusters[cluster]), decided.root(clusters[to])
+            if old == new and clusters[cluster] in merged:
+                raise InputError(
+                    f"{must} merge two clusters; got {cluster} and {to}, which other lines have "
+                    "merged already: leave one"
+                )
+            if old != new:
+                merged[old] = new
+        else:
+            name = assignments.unescaped(name)
+            if name not in known and not is_own:
+                continue
+            if counts[name] != 1:
+                found = f"{name!r}" + (", which several have" if counts[name] else "")
+                raise InputError(f"{must} name one {run.noun} of the run; got {found}")
+            target = NO_CLUSTER if kind == "wrong" else clusters[to]
+            if moved.get(name, target) != target:
+                raise InputError(
+                    f"{must} agree with line {at['move', name]}; got another decision about "
+                    f"{name!r}: leave one"
+                )
+            moved[name], at["move", name] = target, number
+    made = frozenset(clusters[cluster] for _, (_, cluster, kind, _) in lines if kind == "new")
+    return Decisions(moved, merged, named, made)
+
+
+def to_csv(decisions: Decisions, run: Clusters) -> str:
+    """The file of decisions, see `read`; the same decisions give the same text."""
+    now, order = decisions.labels(run), np.argsort(run.distances, kind="stable")
+    meant = {*decisions.named, *decisions.made, *decisions.merged, *decisions.merged.values()}
+    meant |= {cluster for cluster in decisions.moved.values() if cluster != NO_CLUSTER}
+    rows: list[tuple[object, ...]] = [("", "", "run", run.run)]
+    for cluster in sorted(meant):
+        labels = now if cluster in decisions.made else run.labels
+        typical = order[labels[order] == cluster][:_TYPICAL]
+        rows += [(run.names[i], cluster, "member", "") for i in typical]
+    rows += [("", cluster, "new", "") for cluster in sorted(decisions.made)]
+    rows += [("", a, "merge", b) for a, b in sorted(decisions.merged.items())]
+    named = sorted(decisions.named.items())
+    rows += [("", cluster, "name", name) for cluster, name in named]
+    found = dict(zip(run.names, run.labels.tolist(), strict=True))
+    for name, cluster in decisions.moved.items():
+        kind = ("wrong", "") if cluster == NO_CLUSTER else ("move", cluster)
+        rows.append((name, found.get(name, ""), *kind))
+    rows.append(("", "", "end", ""))
+    titles = (run.noun, "cluster", "correction", "to")
+    return assignments.to_csv(dict(zip(titles, map(list, zip(*rows, strict=True)), strict=True)))
+
+
+_Lines = list[tuple[int, tuple[str, str, str, str]]]
+
+
+def _lines(file: epath.PathLike, run: Clusters) -> tuple[_Lines, dict[str, list[str]], bool]:
+    """Numbered lines of a file, the images by which it means clusters, and whether it is the run's.
+
+    Lines of "run", "member" and "end" are left out.
+    """
+    path = epath.Path(file).expanduser()
+    if not path.exists() or path.is_dir():
+        found = "a folder" if path.exists() else "no such file"
+        raise InputError(f"{file} must be a file that a report has saved; got {found}")
+    titles, rows = assignments.read(path)
+    if tuple(titles) not in [(noun, "cluster", "correction", "to") for noun in _NOUNS]:
+        columns = "the columns image, cluster, correction, to, as a report saves them"
+        raise InputError(f"{file} must have {columns}; got {', '.join(titles) or 'none'}")
+    lines, members = [], collections.defaultdict(list)
+    kinds = ("member", "new", "merge", "name", "move", "wrong")
+    for number, row in enumerate(rows, 2):
+        cells = tuple(row.get(title) for title in titles)
+        name, cluster, kind, to = ("" if cell is None else cell for cell in cells)
+        is_needed = {
+            "member": name and cluster, "new": cluster, "merge": cluster and to,
+            "name": cluster and to, "move": name and to, "wrong": name,
+        }  # fmt: skip
+        if kind in ("run", "end"):
+            continue
+        if kind not in kinds or not is_needed[kind] or None in cells or None in row:
+            raise InputError(
+                f"line {number} of {file} must have an image, a cluster, one of {', '.join(kinds)} "
+                f"and what it is moved to; got {cells}: {_SAVE_AGAIN}"
+            )
+        if kind == "member":
+            members[cluster].append(assignments.unescaped(name))
+        else:
+            lines.append((number, (name, cluster, kind, to)))
+    if not rows or rows[0]["correction"] != "run" or rows[-1]["correction"] != "end":
+        raise InputError(
+            f"{file} must begin with the line of its run and end with a line 'end'; got a file "
+            f"that was cut off, or of an older version: {_SAVE_AGAIN}"
+        )
+    return lines, dict(members), rows[0]["to"] == run.run
+
+
+def _meant(
+    file: epath.PathLike,
+    lines: _Lines,
+    members: Mapping[str, list[str]],
+    run: Clusters,
+    before: Decisions,
+    *,
+    is_own: bool,
+) -> dict[str, int]:
+    """Number of a cluster in the file -> the cluster of the run that is meant."""
+    now = dict(zip(run.names, before.labels(run).tolist(), strict=True))
+    taken = {*run.labels.tolist(), *before.made, *before.merged}
+    fresh, clusters = before.next_cluster(run), dict[str, int]()
+    for _, (_, cluster, kind, _) in lines:
+        if kind != "new":
+            continue
+        moved = [
+            assignments.unescaped(name) for _, (name, *_, to) in lines if name and to == cluster
+        ]
+        mine = [name for name in (*members.get(cluster, ()), *moved) if name in now]
+        is_same = mine and 2 * sum(str(now[name]) == cluster for name in mine) > len(mine)
+        is_free = is_own and cluster.isdecimal() and int(cluster) not in taken
+        if is_own and cluster.isdecimal() and (is_free or is_same):
+            clusters[cluster] = int(cluster)
+            fresh = max(fresh, int(cluster) + 1)
+        else:
+            clusters[cluster], fresh = fresh, fresh + 1
+    for number, (_, cluster, kind, to) in lines:
+        asked = {"merge": (cluster, to), "name": (cluster,), "move": (to,)}.get(kind, ())
+        for each in asked:
+            if each in clusters:
+                continue
+            if is_own:
+                if not each.isdecimal() or int(each) not in taken:
+                    raise InputError(
+                        f"line {number} of {file} must name a cluster of the run; got {each!r}"
+                    )
+                clusters[each] = int(each)
+            else:
+                clusters[each] = _match(file, each, members.get(each, []), now)
+    meant = collections.Counter(clusters.values())
+    for cluster, target in clusters.items():
+        if meant[target] > 1:
+            raise InputError(
+                f"the clusters of {file} must be other ones in this run, too; got {cluster} and "
+                f"another, which are both {target} here: {_SAVE_AGAIN}"
+            )
+    return clusters
+
+
+def _match(
+    file: epath.PathLike, cluster: str, members: Sequence[str], now: Mapping[str, int]
+) -> int:
+    """The cluster of the run that has most of the images by which a file means a cluster."""
+    here = [now[name] for name in members if name in now]
+    label, most = collections.Counter(here).most_common(1)[0] if here else (NO_CLUSTER, 0)
+    if 2 * len(here) > len(members) and 2 * most > len(here) and label != NO_CLUSTER:
+        return label
+    raise InputError(
+        f"cluster {cluster} of {file}, which is of another run, must have most of its images in "
+        f"one cluster of this run; got {len(here)} of {len(members)} here, at most {most} of them "
+        "together: use the file with its own run"
+    )
+
+
+def _name(text: str, must: str) -> str:
+    name = " ".join(assignments.unescaped(text).split())
+    if not name or len(name) > MAX_NAME:
+        raise InputError(
+            f"{must} give a name of 1 to {MAX_NAME} characters; got {len(name)}: {name[:40]!r}"
+        )
+    return name
+
+
+def clustered(table: Table) -> tuple[list[int], Clusters]:
+    """The rows of a table that are in clusters, and these as the run has found them."""
+    rows = [i for i, row in enumerate(table.rows) if row[table.cluster] and row.get("cluster", "0")]
+    names = [assignments.unescaped(table.rows[i][table.name]) for i in rows]
+    if all(row[table.name] == str(i) for i, row in enumerate(table.rows)):
+        names = list(map(str, range(len(rows))))  # Without names, the report numbers what it shows.
+    found = [table.rows[i].get(FOUND) or table.rows[i][table.cluster] for i in rows]
+    labels = np.array([int(cluster.removeprefix(_NOVEL)) for cluster in found])
+    distances = np.array([float(table.rows[i].get("distance") or "inf") for i in rows])
+    run = digest(names, labels)
+    return rows, Clusters(names, labels, distances, table.name, run)
+
+
+def decided_csv(
+    table: Table,
+    rows: Sequence[int],
+    found: NDArray,
+    labels: NDArray,
+    is_decided: NDArray,
+    names: Mapping[int, str],
+) -> str:
+    """A table with what a person has decided.
+
+    `cluster` is the cluster now, `found_cluster` that of the run, `corrected` is 1 where a person
+    has decided, and `name` is the name of the cluster. What describes an image within a cluster
+    that it has left is empty.
+
+    Args:
+        table: content of `assignments.csv`.
+        rows: which of its n rows are in clusters, see `clustered`.
+        found: int `[n]`, the clusters that were found.
+        labels: int `[n]`, the clusters now, -1 for none.
+        is_decided: bool `[n]`.
+        names: cluster -> its name.
+    """
+    changed = [dict(row) for row in table.rows]
+    prefix = _NOVEL if table.cluster == "class" else ""
+    for i, old, now, decided in zip(
+        rows, *map(np.ndarray.tolist, (found, labels, is_decided)), strict=True
+    ):
+        row = changed[i]
+        if now != old:
+            row |= {title: "" for title in _OF_CLUSTER if title in row}
+        row[table.cluster] = f"{'' if now < 0 else prefix}{now}"
+        row |= {FOUND: f"{prefix}{old}", "corrected": str(int(decided)), "name": names.get(now, "")}
+    titles = [*table.titles, *(t for t in (FOUND, "corrected", "name") if t not in table.titles)]
+    cells: dict[str, assignments.Column] = {
+        title: [assignments.unescaped(row.get(title) or "") for row in changed] for title in titles
+    }
+    return assignments.to_csv(cells)

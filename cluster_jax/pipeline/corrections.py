@@ -1,0 +1,120 @@
+"""The table and the report of a finished run, written again with what a person has decided."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+from cluster_jax.clustering.smooth_tree import Membership
+from cluster_jax.core import arrays, io
+from cluster_jax.core.checks import InputError
+from cluster_jax.evaluation import assignments, decisions, report
+from cluster_jax.evaluation.assignments import Table
+from cluster_jax.evaluation.clusters import Clustering
+from cluster_jax.evaluation.decisions import Decisions
+from cluster_jax.pipeline import inference, outputs
+from cluster_jax.pipeline import workdir as workdirs
+
+
+def correct(workdir: epath.PathLike, files: Sequence[epath.PathLike]) -> str:
+    """Applies files of corrections to a run, one after the other, and writes its outputs again.
+
+    `decisions.csv` has all decisions, `assignments.csv` the clusters as they are now and as they
+    were found, `report.html` the page. An interrupt leaves the old ones, or the same command
+    completes the new ones.
+
+    Args:
+        workdir: of a run, or folder of `cluster`.
+        files: as a report saves them; none: only the table and the page are written.
+
+    Returns:
+        What was done, for the terminal.
+
+    Raises:
+        InputError: the run is not finished, or a file does not fit it; nothing was written.
+    """
+    workdir = epath.Path(workdir).expanduser()
+    table = assignments.read_workdir(workdir)
+    results = workdirs.finished_results(workdir, ())
+    if results is None:
+        raise InputError(f"the run in {workdir} must be finished; got no results")
+    run = inference.read(workdir) if (workdir / workdirs.CLUSTERS).exists() else None
+    rows, found = decisions.clustered(table)
+    if run is not None and list(run.found.names) != list(found.names):
+        raise InputError(
+            f"assignments.csv in {workdir} must have the images of the run in their order; got "
+            "others: run the command of the run again"
+        )
+    found = found if run is None else run.found
+    before = decisions.read_workdir(workdir, found) if run is None else run.decisions
+    after = before
+    for file in files:
+        after = decisions.join(after, decisions.read(file, found, after))
+    labels = after.labels(found)
+    if run is None:
+        data = _table_report(workdir, table, results, rows, found, after)
+    else:
+        data = outputs.stored_report(inference.with_decisions(run, after), table)
+    names = {int(cluster): name for cluster, name in after.named.items()}
+    new_table = decisions.decided_csv(
+        table, rows, found.labels, labels, after.is_decided(found), names
+    )
+    # What takes time comes first; then the facts, from which the same command makes the rest.
+    page = None if data is None else report.render(data).encode("utf-8", "backslashreplace")
+    if after != Decisions():
+        io.write(workdir / decisions.DECISIONS, decisions.to_csv(after, found))
+        io.write(workdir / workdirs.ASSIGNMENTS, new_table)
+    if page is not None:
+        io.write(workdir / workdirs.REPORT, page)
+    written = "none, because the run has no map" if page is None else workdir / workdirs.REPORT
+    nothing = " (nothing new)" if files and after == before else ""
+    return (
+        f"decided      {after.summary()}{nothing}\nassignments  {workdir / workdirs.ASSIGNMENTS}\n"
+        f"report       {written}"
+    )
+
+
+def _table_report(
+    workdir: epath.Path,
+    table: Table,
+    results: dict[str, Any],
+    rows: Sequence[int],
+    found: decisions.Clusters,
+    decided: Decisions,
+) -> report.ReportData | None:
+    """Data of the report of a table of `cluster`; None without a map."""
+    columns = [assignments.numbers(table, f"map_{axis}", rows, 0.0) for axis in "xyz"]
+    axes = [column for column in columns if column is not None]
+    if not axes:
+        return None
+    points, labels = np.stack(axes, axis=1), decided.labels(found)
+    _, codes = np.unique(labels, return_inverse=True)
+    means = arrays.cluster_means(points, codes)
+    distances, membership = found.distances, None
+    if decided != Decisions():
+        distances = arrays.distances_to_centers(points, means, codes)
+        results = outputs.decided_results(results, None, labels)
+    sure = assignments.numbers(table, "probability", rows, 1.0)
+    second = assignments.numbers(table, "runner_up_probability", rows, 0.0)
+    others = assignments.numbers(table, "runner_up", rows, decisions.NO_CLUSTER)
+    if sure is not None and second is not None and others is not None:
+        membership = Membership(labels, sure, others.astype(np.int64), second)
+    outliers = assignments.numbers(table, "outlier", rows, 0.0)
+    return report.ReportData(
+        title=workdir.name,
+        results=results,
+        clustering=Clustering(
+            metrics={},
+            points=points,
+            centers=means,
+            cluster_labels=labels,
+            distances=distances,
+            outliers=np.zeros(len(rows), bool) if outliers is None else outliers > 0,
+            membership=membership,
+            isolation=assignments.numbers(table, "isolation", rows, 0.0),
+        ),
+        sources=tuple(found.names),
+        features=points,
+        **outputs.decided_fields(decided, found, workdir),
+    )
