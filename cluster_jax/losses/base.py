@@ -21,7 +21,7 @@ from cluster_jax.core.checks import InputError
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
-_PAIR = "pair of "
+_PAIR, _VIEWS = "pair of ", "views of "
 _KINDS = {"float": np.floating, "int": np.integer, "bool": np.bool_, "key": jax.dtypes.prng_key}
 
 
@@ -31,14 +31,15 @@ def array_function(
     """Decorator: a jitted function of arrays whose arguments are checked when it is traced.
 
     Where arrays are sharded over an explicit mesh (`jax.make_mesh`), the compiler partitions the
-    function, as it does on an automatic mesh. A `temperature` of 0 or below is refused if it is a
-    number; one that is an array is not looked at.
+    function, as it does on an automatic mesh. A `temperature` or `epsilon` of 0 or below is refused
+    if it is a number; one that is an array is not looked at.
 
     Args:
         static: arguments that are compiled in.
         by_rows: whether the results have the rows of the first argument, and on an explicit mesh
             its sharding; otherwise they are the same on all devices.
-        shapes: argument -> shape, or `"pair of "` and the shape. An argument of None passes.
+        shapes: argument -> shape; before it `"pair of "` for two arrays, `"views of "` for two or
+            more. An argument of None passes.
 
     Raises:
         InputError: when the function is called: an argument has another shape or dtype.
@@ -78,7 +79,8 @@ def array_function(
 
         @functools.wraps(function)
         def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-            checks.if_number(checks.positive, "temperature", kwargs.get("temperature"))
+            for name in ("temperature", "epsilon"):
+                checks.if_number(checks.positive, name, kwargs.get(name))
             return traced(*args, **kwargs)
 
         return call
@@ -109,14 +111,17 @@ def check_shapes(arrays: Mapping[str, tuple[Any, str]]) -> None:
     for name, (value, shape) in arrays.items():
         if value is None:
             continue
-        if not shape.startswith(_PAIR):
+        if not shape.startswith((_PAIR, _VIEWS)):
             _check_shape(name, value, shape, sizes)
             continue
-        if not isinstance(value, tuple | list) or len(value) != 2:
-            got = f"{len(value)}" if isinstance(value, tuple | list) else _described(value)
-            raise InputError(f"{name} must be a pair of arrays, of view a and view b; got {got}")
+        count = len(value) if isinstance(value, tuple | list) else 0
+        if count < 2 or (count > 2 and shape.startswith(_PAIR)):
+            wanted = "a pair of arrays, of view a and view b"
+            wanted = wanted if shape.startswith(_PAIR) else "two arrays or more, one for each view"
+            got = _described(value) if not count else str(count)
+            raise InputError(f"{name} must be {wanted}; got {got}")
         for i, part in enumerate(value):
-            _check_shape(f"{name}[{i}]", part, shape.removeprefix(_PAIR), sizes)
+            _check_shape(f"{name}[{i}]", part, shape.split(" of ")[1], sizes)
 
 
 def _check_shape(name: str, value: Any, shape: str, sizes: dict[str, int]) -> None:

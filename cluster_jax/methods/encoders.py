@@ -77,7 +77,7 @@ def target_network(params: PyTree, model_state: HasTarget) -> tuple[PyTree, PyTr
 def siamese(
     context: MethodContext, objective: base.Objective[NetworkState], *, name: str, predicts: bool
 ) -> TwoView[NetworkState]:
-    """A method whose one network embeds both views (SimCLR, SimSiam, Barlow Twins, CC).
+    """A method whose one network embeds all views (SimCLR, SimSiam, Barlow Twins, CC, SwAV).
 
     The network is kept after training.
 
@@ -107,7 +107,7 @@ def siamese(
     def encode(
         params: PyTree,
         model_state: NetworkState,
-        views: tuple[Array, Array],
+        views: tuple[Array, ...],
         index: Array,
         step: Array,
         key: Array,
@@ -124,7 +124,12 @@ def siamese(
             q_b, batch_stats = predict(params, batch_stats, z_b, train=True, axis=axis)
             # SimSiam collapses without this; it also makes NRCC's positives constants, as in (6).
             predictions, targets = (q_a, q_b), (lax.stop_gradient(z_a), lax.stop_gradient(z_b))
-        encoded = Encoded((z_a, z_b), predictions, targets, inputs, index, representations)
+        more: tuple[Array, ...] = ()
+        if small := views[2:]:
+            forward, joined = context.network.forward, jnp.concatenate(small)
+            out = forward(params, batch_stats, joined, train=True, axis=axis)
+            more, batch_stats = tuple(jnp.split(out.projection, len(small))), out.stats
+        encoded = Encoded((z_a, z_b), predictions, targets, inputs, index, representations, more)
         return encoded, model_state._replace(batch_stats=batch_stats)
 
     return TwoView(
@@ -185,7 +190,7 @@ def momentum(
     def encode(
         params: PyTree,
         model_state: WithTarget,
-        views: tuple[Array, Array],
+        views: tuple[Array, ...],
         index: Array,
         step: Array,
         key: Array,
@@ -235,14 +240,14 @@ def momentum(
         )
         return encoded, model_state
 
-    def after(params: PyTree, model_state: WithTarget, step: Array) -> WithTarget:
+    def after(params: PyTree, model_state: WithTarget, step: Array) -> tuple[PyTree, WithTarget]:
         target, decay = model_state.target, ema_decay(step)
         averaged = jax.tree.map(
             lambda new, old: old + (1 - decay).astype(old.dtype) * (new - old),
             _without_predictor(params),
             target.params,
         )
-        return model_state._replace(target=target._replace(params=averaged))
+        return params, model_state._replace(target=target._replace(params=averaged))
 
     return TwoView(
         init,
@@ -276,7 +281,7 @@ def _project_views(
     context: MethodContext,
     params: PyTree,
     batch_stats: PyTree,
-    views: tuple[Array, Array],
+    views: tuple[Array, ...],
     keys: Array,
     axis: Axis,
 ) -> tuple[base.SamplerInputs, tuple[Array, Array], PyTree]:

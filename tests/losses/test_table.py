@@ -91,13 +91,15 @@ LOSSES = {
     "supervised_contrast": lambda a, b, c, k, i, x: losses.supervised_contrast(
         a, b, k, jnp.asarray(QUEUE, a.dtype), QUEUE_LABELS, FILLED
     ),
+    "swapped_prediction": lambda a, b, c, k, i, x: losses.swapped_prediction((a, b, c), axis=x),
     "variance_loss": lambda a, b, c, k, i, x: losses.variance_loss(
         a, jnp.asarray(UNIT, a.dtype), jnp.linspace(0.5, 1, 10, dtype=a.dtype), k
     ),
 }
 # Exported, but no loss of rows: schedules, records, parts of the losses above, one in NumPy.
 PARTS = {"ramp", "Kernel", "HardNegatives", "concentrations"}
-PARTS |= {"hard_negatives", "positive_samples", "prototypes", "similar", "target_weights"}
+PARTS |= {"hard_negatives", "positive_samples", "prototypes", "similar", "sinkhorn_codes"}
+PARTS |= {"target_weights"}
 
 
 def test_no_loss_is_left_out():
@@ -344,6 +346,18 @@ KEYS, NO = jax.random.split(jax.random.key(0), 8), np.int32(0)
                 A, B, C, NO, losses.HardNegatives(A[:3], A[:3] > 0), neighbors=2
             ),
             "negatives.similarities must be float[rows, k] with rows = 8; got float32[3,6]",
+        ),
+        (
+            lambda: losses.swapped_prediction((A,)),
+            "scores must be two arrays or more, one for each view; got 1",
+        ),
+        (
+            lambda: losses.swapped_prediction((A, B, C[:3])),
+            "scores[2] must be float[rows, K] with rows = 8; got float32[3,6]",
+        ),
+        (
+            lambda: losses.sinkhorn_codes(A, epsilon=0),
+            "epsilon must be greater than 0; got 0",
         ),
         (lambda: losses.clip(A, B, temperature=0), "temperature must be greater than 0; got 0"),
         (
