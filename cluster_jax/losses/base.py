@@ -49,9 +49,13 @@ def array_function(
         >>> @array_function(a="float[rows, d]", b="float[rows, d]")
         ... def product(a, b):
         ...     return jnp.sum(a * b)
-        >>> product(jnp.ones((2, 3)), jnp.ones((2, 4)))
-        Traceback (most recent call last):
-        cluster_jax.core.checks.InputError: b must be float[rows, d] with d = 3; got float32[2,4]
+        >>> product(jnp.ones((2, 3)), jnp.ones((2, 3))).item()
+        6.0
+        >>> try:
+        ...     product(jnp.ones((2, 3)), jnp.ones((2, 4)))
+        ... except ValueError as error:
+        ...     print(error)
+        b must be float[rows, d] with d = 3; got float32[2,4]
     """
 
     def decorate(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
@@ -94,7 +98,13 @@ def _explicit_axes(mesh: Any) -> tuple[str, ...]:
 
 
 def in_range(labels: Array, count: int) -> tuple[Array, Array]:
-    """Labels that can index `count` entries, int `[...]`, and which are from 0 to `count - 1`."""
+    """Labels that can index `count` entries, int `[...]`, and which are from 0 to `count - 1`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> [x.tolist() for x in in_range(jnp.array([-1, 2, 5]), 3)]
+        [[0, 2, 2], [False, True, False]]
+    """
     return jnp.clip(labels, 0, count - 1), (labels >= 0) & (labels < count)
 
 

@@ -37,11 +37,12 @@ def sinkhorn_codes(
     Assignments", (3)-(5). `clustering.sinkhorn` iterates in NumPy until the columns are equal.
 
     Example:
-        Both rows are nearer to the first prototype; the second one gets the row nearer to it:
+        Both rows are nearest to the first prototype; the one nearer to the second is for it:
 
         >>> import jax.numpy as jnp
-        >>> sinkhorn_codes(jnp.array([[1.0, 0.0], [1.0, 0.8]])).round(2).tolist()
-        [[1.0, 0.0], [0.0, 1.0]]
+        >>> codes = sinkhorn_codes(jnp.array([[1.0, 0.0], [1.0, 0.8]]))
+        >>> [round(q, 2) for q in codes[:, 1].tolist()]
+        [0.0, 0.86]
     """
     checks.whole("iterations", iterations, 1)
     logits = ops.upcast(lax.stop_gradient(scores)) / epsilon

@@ -5,6 +5,7 @@ forward passes are separate from its objective so that a regularizer such as NRC
 `as_method` makes it a `Method`.
 """
 
+import dataclasses
 import functools
 import importlib
 import pathlib
@@ -19,8 +20,9 @@ from numpy.typing import ArrayLike
 
 from cluster_jax.clustering.kmeans import KMeansResult, kmeans
 from cluster_jax.core import checks
+from cluster_jax.core.checks import InputError
 from cluster_jax.core.collectives import Axis
-from cluster_jax.core.config import Dataclass, parse_section
+from cluster_jax.core.config import Dataclass, config_names, parse_section
 from cluster_jax.data.batches import Batch
 from cluster_jax.data.views import Augment, View
 from cluster_jax.nets.network import Network
@@ -248,15 +250,22 @@ def parse(name: str, values: Mapping[str, Any]) -> MethodConfig:
     """The `Config` of the method `name`.
 
     Args:
-        name: key `name` of the section `method`.
+        name: key `name` of the section `method`: one of `names()`, or the full name of a module
+            outside of the package, such as `my_lab.vicreg`, that defines `Config` and `make`.
         values: the other keys of the section.
 
     Raises:
         InputError: no such method, or a key of its config is missing, unknown or out of range.
     """
-    checks.one_of("method.name", name, tuple(names()))
-    module = importlib.import_module(f"cluster_jax.methods.{name}")
-    return parse_section(module.Config, "method", values)
+    config = _module(name).Config
+    keys, example = [field.name for field in dataclasses.fields(config)], f"{name}_digits"
+    # Both missing and unknown keys: those of another method, of which only the name was changed.
+    is_other = set(keys) - values.keys() and values.keys() - set(keys)
+    if is_other and example in config_names():
+        own, others = ", ".join(keys), ", ".join(sorted(values))
+        must = f"method must have the keys of {name} ({own}), as --config={example} has them"
+        raise InputError(f"{must}; got {others}")
+    return parse_section(config, "method", values)
 
 
 def build(name: str, config: MethodConfig, context: MethodContext) -> TwoView | Method:
@@ -265,7 +274,29 @@ def build(name: str, config: MethodConfig, context: MethodContext) -> TwoView | 
     Raises:
         InputError: the config does not suit the context.
     """
-    return importlib.import_module(f"cluster_jax.methods.{name}").make(context, config)
+    return _module(name).make(context, config)
+
+
+def _module(name: str) -> Any:
+    """The module of a method."""
+    if name in names():
+        return importlib.import_module(f"cluster_jax.methods.{name}")
+    choices = ", ".join(map(repr, names()))
+    must = f"method.name must be one of {choices}, or a module of your own"
+    if not isinstance(name, str) or not all(part.isidentifier() for part in name.split(".")):
+        raise InputError(f"{must}; got {name!r}")
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        where = f"PYTHONPATH=FOLDER has the folder of {name.split('.')[0]}.py"
+        raise InputError(
+            f"{must}, which Python can import ({where}); got {name!r}: {error}"
+        ) from error
+    if not dataclasses.is_dataclass(getattr(module, "Config", None)) or not hasattr(module, "make"):
+        raise InputError(
+            f"{must}, with a dataclass Config and a function make; got {name!r}, which has not both"
+        )
+    return module
 
 
 def no_average(params: PyTree, model_state: State, step: Array) -> tuple[PyTree, State]:

@@ -124,11 +124,7 @@ def siamese(
             q_b, batch_stats = predict(params, batch_stats, z_b, train=True, axis=axis)
             # SimSiam collapses without this; it also makes NRCC's positives constants, as in (6).
             predictions, targets = (q_a, q_b), (lax.stop_gradient(z_a), lax.stop_gradient(z_b))
-        more: tuple[Array, ...] = ()
-        if small := views[2:]:
-            forward, joined = context.network.forward, jnp.concatenate(small)
-            out = forward(params, batch_stats, joined, train=True, axis=axis)
-            more, batch_stats = tuple(jnp.split(out.projection, len(small))), out.stats
+        more, batch_stats = _project_more(context, params, batch_stats, views[2:], axis)
         encoded = Encoded((z_a, z_b), predictions, targets, inputs, index, representations, more)
         return encoded, model_state._replace(batch_stats=batch_stats)
 
@@ -212,6 +208,7 @@ def momentum(
         # the two networks; the predictor's pass of a view follows its projection.
         a, q_a, batch_stats = encode_online(model_state.batch_stats, 0)
         b, q_b, batch_stats = encode_online(batch_stats, 1)
+        more, batch_stats = _project_more(context, params, batch_stats, views[2:], axis)
         inputs, _, target_stats = _project_views(context, *target, views, keys[:3], axis)
         # All branches embed the sampled view by constant networks.
         constants = lax.stop_gradient(params)
@@ -237,6 +234,7 @@ def momentum(
             sampler_inputs=inputs._replace(branches=branches),
             image_index=index,
             representations=(a.representation, b.representation),
+            more=more,
         )
         return encoded, model_state
 
@@ -330,6 +328,21 @@ def _project_views(
         branches={"online": project_constant},
     )
     return inputs, (h_a, h_b), stats_b
+
+
+def _project_more(
+    context: MethodContext,
+    params: PyTree,
+    batch_stats: PyTree,
+    views: tuple[Array, ...],
+    axis: Axis,
+) -> tuple[tuple[Array, ...], PyTree]:
+    """Projections of further views in one pass, and the new statistics."""
+    if not views:
+        return (), batch_stats
+    joined = jnp.concatenate(views)
+    out = context.network.forward(params, batch_stats, joined, train=True, axis=axis)
+    return tuple(jnp.split(out.projection, len(views))), out.stats
 
 
 def check_classifiers(context: MethodContext, name: str, *, labeled: int | None) -> None:

@@ -1,5 +1,8 @@
 """Every exported loss in every way to run it: the table of `experiments/tutorials/guide.md`."""
 
+import pathlib
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +12,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from cluster_jax import losses
 from cluster_jax.core.checks import InputError
+from experiments import tutorials
 
 ROWS, WHOLE = PartitionSpec("data"), PartitionSpec()
 RNG = np.random.default_rng(0)
@@ -104,6 +108,20 @@ PARTS |= {"target_weights"}
 
 def test_no_loss_is_left_out():
     assert {*LOSSES, *PARTS} == set(dir(losses))
+
+
+def test_the_guide_names_every_loss_and_way():
+    guide = (pathlib.Path(tutorials.__file__).parent / "guide.md").read_text()
+    section = guide.split("## Losses in a program of your own")[1].split("\n## ")[0]
+    named = set(re.findall(r"`(\w+)`", section.split("The losses: ")[1]))
+    assert named == {*LOSSES, *PARTS} - {
+        "ramp", "Kernel", "HardNegatives", "concentrations", "target_weights", "sinkhorn_codes"
+    }  # fmt: skip
+    tested = (
+        "one device, check_vma, gradient inside, explicit mesh, automatic, vmap, pmap, bfloat16"
+    )
+    for way in (*tested.split(", "), "NaN", "wrong rows"):
+        assert way in section
 
 
 def of_params(name):
