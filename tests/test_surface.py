@@ -19,8 +19,8 @@ SURFACE = {
         hard_negatives info_nce info_nce_queue info_nce_views kernel_clip
         kernel_info_nce_queue kernel_info_nce_views neighborhood_contrast nrcc
         nrcc_views pairwise_bce positive_samples proto_cl proto_cl_views
-        prototype_contrast prototypes ramp similar supervised_contrast target_weights
-        variance_loss""",
+        prototype_contrast prototypes ramp similar sinkhorn_codes supervised_contrast
+        swapped_prediction target_weights variance_loss""",
     "cluster_jax.samplers": """
         HMCState PotentialAndGrad SGHMCState Sampler SamplerInfo hmc inverse
         log_inverse_square monte_carlo sample sghmc similarity_potential""",

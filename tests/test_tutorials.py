@@ -97,10 +97,6 @@ def run(tmp_path, monkeypatch):
     def run_cells(name, short):
         if name == "photos":
             pytest.importorskip("skimage", reason="the photographs come with scikit-image")
-        if name == "method":
-            from cluster_jax.methods import base
-
-            monkeypatch.setattr(base, "names", base.names)  # the tutorial sets it
         return [cell.printed for cell in tutorials.run(_cells(name, short)) if cell.printed]
 
     return run_cells

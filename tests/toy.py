@@ -107,7 +107,7 @@ def shrunken(name, folder, network="small", write=True):
     if "clusters" in method:
         method.clusters = FEW
     if "prototypes" in method:
-        method.prototypes = (FEW, 2 * FEW)
+        method.prototypes = (FEW, 2 * FEW) if method.name == "pcl" else FEW
     if method.get("queue"):
         method.queue = 32
     for duration in ("warmup", "update_every"):

@@ -4,16 +4,19 @@ Writes assignments.csv, results.json and report.html. A run that was interrupted
 last checkpoint.
 """
 
+import argparse
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from absl import logging
 from etils import epath
 from ml_collections import ConfigDict
 
-from cluster_jax.cli import exit_codes, flags
+from cluster_jax.cli import exit_codes, flags, sweep
 from cluster_jax.cli.flags import Parser
+from cluster_jax.core import checks
 
 
 def run(
@@ -77,6 +80,16 @@ def _parser() -> Parser:
     now = "evaluate the newest checkpoint of an unfinished training; without it, trains on"
     add("--cut_short", action="store_true", help=now)
     flags.add_export(parser, "cluster")
+    seeds = (
+        "number of runs with the seeds that follow the config's, in subfolders of\n"
+        "--workdir, one after another; ends with a table of mean and deviation"
+    )
+    add("--seeds", metavar="N", type=int, help=seeds)
+    values = (
+        "runs with each of these values, for example method.temperature=0.2,0.5; may be\n"
+        "given for several keys, of whose values all combinations are run"
+    )
+    add("--sweep", metavar="KEY=VALUE,VALUE", action="append", default=[], help=values)
     return parser
 
 
@@ -86,4 +99,34 @@ def main(arguments: Sequence[str] | None = None) -> None:
         given, overrides = flags.parse(_parser(), arguments)
         flags.check_export(given)
         config = flags.read_config(given.config, overrides)
-        run(*config, given.workdir, given.export, by=given.by, cut_short=given.cut_short)
+        if given.seeds is not None or given.sweep:
+            _run_several(given, overrides, *config)
+        else:
+            run(*config, given.workdir, given.export, by=given.by, cut_short=given.cut_short)
+
+
+def _run_several(
+    given: argparse.Namespace, overrides: list[str], config: ConfigDict, name: str
+) -> None:
+    """The runs of `--seeds` and `--sweep`; all of their configs are checked before the first."""
+    from cluster_jax.core import devices
+    from cluster_jax.pipeline import workdir as workdirs
+    from cluster_jax.pipeline.config import config_json, parse_config
+
+    checks.none("--export", given.export, "several runs")
+    checks.whole("--seeds", 1 if given.seeds is None else given.seeds, 1)
+    chosen = sweep.settings(given.sweep)
+    seeds = range(config.seed, config.seed + (given.seeds or 1))
+    default = f"{workdirs.default_workdir(config_json(config), name)}-sweep"
+    folder = epath.Path(given.workdir or default).expanduser()
+
+    def read(added: list[str]) -> tuple[ConfigDict, str]:
+        return flags.read_config(given.config, [*overrides, *added])
+
+    def train(added: list[str], workdir: epath.Path) -> Mapping[str, Any] | None:
+        run(*read(added), workdir, None, cut_short=given.cut_short)
+        return workdirs.finished_results(workdir, ()) if devices.is_first() else None
+
+    for setting in chosen:
+        parse_config(*read(setting.flags(config.seed)))
+    sweep.run(chosen, seeds, folder, train, lambda line: sys.stdout.write(f"{line}\n"))

@@ -138,6 +138,12 @@ def _number(name: str, value: Any, is_valid: Callable[[Any], bool], wanted: str)
         raise InputError(f"{name} must be {wanted}; got {value}")
 
 
+def if_number(check: Callable[..., None], name: str, value: Any, *limits: float) -> None:
+    """Checks `value` if it is a number; None and arrays, whose value may be unknown, pass."""
+    if isinstance(value, numbers.Real):
+        check(name, value, *limits)
+
+
 def one_of(name: str, value: Any, choices: tuple) -> None:
     """Raises an `InputError` unless `value` is one of `choices`."""
     if value not in choices:

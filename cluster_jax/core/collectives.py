@@ -2,9 +2,14 @@
 
 Every function takes `axis: str | None`, the name of the mesh axis that holds the batch.
 With `axis=None` there is one device, rank 0 of 1, and every reduction is the identity.
+
+`jax.shard_map` types values as equal on all devices or varying (`check_vma=True`), and the gradient
+of a collective follows these types. `jax.shard_map(..., check_vma=False)`, `jax.pmap` and
+`jax.vmap(..., axis_name=...)` have no such types: there JAX differentiates the sum of the devices'
+losses.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -37,10 +42,15 @@ def gather(x: Array, axis: Axis) -> Array:
     """Rows of all devices, `[b, ...] -> [b * devices, ...]`, in the order of the global batch.
 
     Differentiable: the gradient of a row goes to the device that owns it, summed over the devices
-    that used the row. The result is typed as equal on all devices, so it can be stored in a
-    replicated state.
+    that used the row. The result is typed as equal on all devices, where JAX types that, so it can
+    be stored in a replicated state.
     """
-    return x if axis is None else lax.all_gather(x, axis, tiled=True, to="invarying")
+    if axis is None:
+        return x
+    # Typed as equal on all devices, a gradient is summed where the result is used. Without these
+    # types nothing would sum it, so that the gather has to.
+    to: Literal["varying", "invarying"] = "invarying" if _has_types(axis) else "varying"
+    return lax.all_gather(x, axis, tiled=True, to=to)
 
 
 def scatter(x: Array, axis: Axis) -> Array:
@@ -53,7 +63,7 @@ def scatter(x: Array, axis: Axis) -> Array:
 
 def varying(tree: Any, axis: Axis) -> Any:
     """The same values typed as device-varying, so that gradients stay local to a device."""
-    if axis is None:
+    if axis is None or not _has_types(axis):
         return tree
     return jax.tree.map(lambda x: x if _varies(x, axis) else lax.pcast(x, axis, to="varying"), tree)
 
@@ -96,6 +106,11 @@ def take(x: Array, rows: Array, axis: Axis) -> Array:
     local = rows - rank(axis) * len(x)
     is_local = (local >= 0) & (local < len(x))
     return total(jnp.where(is_local[:, None], x[jnp.clip(local, 0, len(x) - 1)], 0), axis)
+
+
+def _has_types(axis: str) -> bool:
+    """Whether JAX types values as equal on all devices or varying."""
+    return _varies(lax.axis_index(axis), axis)
 
 
 def _varies(x: Array, axis: str) -> bool:

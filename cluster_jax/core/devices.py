@@ -82,7 +82,7 @@ def distribute() -> None:
         or int(env.get("SLURM_STEP_NUM_TASKS", 1)) > 1
         or int(env.get("OMPI_COMM_WORLD_SIZE", 1)) > 1
     )
-    if is_distributed:
+    if is_distributed and not jax.distributed.is_initialized():
         jax.distributed.initialize(
             **job,
             heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT,

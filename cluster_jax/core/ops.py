@@ -19,14 +19,14 @@ def upcast(x: Array) -> Array:
 def l2_normalize(x: Array) -> Array:
     """Rows of `x` `[..., d]` scaled to length one, in at least float32.
 
-    A row of zeros stays zero and has a zero gradient. The square of the length must be a number of
-    the dtype: in float32, lengths of about 1e-18 to 1e19.
+    A row of zeros stays zero and has a zero gradient; a row with NaN is NaN. The square of the
+    length must be a number of the dtype: in float32, lengths of about 1e-18 to 1e19.
     """
     x = upcast(x)
     squared = jnp.sum(x * x, axis=-1, keepdims=True)
-    positive = squared > 0
-    norm = jnp.sqrt(jnp.where(positive, squared, 1))
-    return jnp.where(positive, x / norm, 0)
+    is_zero = squared == 0
+    norm = jnp.sqrt(jnp.where(is_zero, 1, squared))
+    return jnp.where(is_zero, 0, x / norm)
 
 
 def pairwise_dot(a: Array, b: Array) -> Array:

@@ -87,8 +87,9 @@ def load_new(
     """New images for a trained network: uint8 `[H, W, C]`, in the shape of the training images.
 
     They are resized and cropped if the training images are square, and converted to gray or RGB
-    like them. Unreadable files of a folder are omitted and listed in `Dataset.skipped`. Labels and
-    class folders are ignored.
+    like them; where an array is resized and the training images were not, a warning tells.
+    Unreadable files of a folder are omitted and listed in `Dataset.skipped`. Labels and class
+    folders are ignored.
 
     Args:
         source: a folder, an image file, a `.npy` or `.npz` file, or an array `[N, H, W(, C)]`; for
@@ -106,6 +107,7 @@ def load_new(
     X: Any = source if path is None else None
     is_features, (height, width, *_) = len(shape) == 2, shape
     side = height if height == width and not is_features else None
+    is_native = config.image_size is None  # The training images were not resized.
     # All new images, whatever the training left out.
     new: dict[str, Any] = {"limit": None, "max_corrupt_fraction": 1.0, "crop": "square"}
     new |= {} if share is None else {"cache_mb": 0}
@@ -119,6 +121,10 @@ def load_new(
         with checks.named({"data.dir": "images"}):
             dataset = _arrays(config, X) if path is None else _load_path(path, config)
         dataset = images.with_channels(dataset, shape[2])
+        own = np.shape(X)[1:3] if is_native and path is None else (height, width)
+        if own != (height, width) == dataset.shape[:2]:
+            sizes = f"of {own[0]} x {own[1]} were resized to the {height} x {width}"
+            warnings.warn(f"images {sizes} of the training images", UserWarning, stacklevel=3)
         if dataset.shape != tuple(shape):
             must = f"images must be {height} x {width} (height x width) like the training images"
             raise ValueError(f"{must}; got {dataset.shape[0]} x {dataset.shape[1]}")

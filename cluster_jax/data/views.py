@@ -27,11 +27,13 @@ class Augment(NamedTuple):
         view: `(key, image) -> [size, size, C]`: augmented and standardized, view a.
         other: view b, which has its own probabilities of blur and solarization.
         clean: `image -> [size, size, C]`: cropped (`augment.fit`) and standardized, not augmented.
+        small: makes the `view` of small crops, see `SmallCropConfig`; None: features have none.
     """
 
     view: View
     other: View
     clean: Callable[[Array], Array]
+    small: "Callable[[SmallCropConfig], View] | None" = None
 
 
 def _check_pair(name: str, value: float | tuple[float, float]) -> None:
@@ -67,6 +69,21 @@ class CropConfig:
 
     scale: Annotated[tuple[float, float], partial(_check_interval, highest=1.0)]
     ratio: Interval
+
+
+@dataclasses.dataclass(frozen=True)
+class SmallCropConfig:
+    """Small crops of a method of more than two views (multi-crop).
+
+    Attributes:
+        count: number of crops of each image.
+        size: their side in pixels; None: that of the views.
+        scale: lowest and highest fraction of the area.
+    """
+
+    count: Count
+    size: Count | None
+    scale: Annotated[tuple[float, float], partial(_check_interval, highest=1.0)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,7 +224,20 @@ def make(config: AugmentConfig) -> Augment:
         blurred, solarized = (_probabilities(c)[number] for c in (config.blur, config.solarize))
         return standardized(_augmented(section, key, _to_float(image), blurred, solarized))
 
-    return Augment(partial(view, number=0), partial(view, number=1), clean)
+    def small(crops: SmallCropConfig) -> View:
+        ratio = (3 / 4, 4 / 3) if config.crop is None else config.crop.ratio
+        crop = CropConfig(crops.scale, ratio)
+        section = dataclasses.replace(config, size=crops.size or config.size, crop=crop)
+        blurred, solarized = (_probabilities(c)[0] for c in (config.blur, config.solarize))
+
+        def view(key: Array, image: Array) -> Array:
+            if image.ndim == 4:
+                raise InputError("data.crop must be 'square' for small crops; got 'host'")
+            return standardized(_augmented(section, key, _to_float(image), blurred, solarized))
+
+        return view
+
+    return Augment(partial(view, number=0), partial(view, number=1), clean, small)
 
 
 # Compiled as a part of the step; jitted, so that the views of a batch are traced once.

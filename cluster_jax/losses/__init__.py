@@ -35,8 +35,13 @@ $\gamma = 2$ is InfoNCE at the temperature $\tau / 2$; smaller $\gamma$ weighs f
 **Prototypes** (`proto_cl`, `centroid_contrast`, `variance_loss`, `prototype_contrast`) pull images
 to the mean of their pseudo-label and push these means apart, NCC (7), CueCo (4)-(5) and PCL, whose
 temperatures are the `concentrations` of the clusters. CC contrasts the columns of a batch's
-assignments instead (`cluster_contrast`, `entropy_deficit`). Take them where the number of clusters
-is known, at least roughly; PCL has many more prototypes than that.
+assignments instead (`cluster_contrast`, `entropy_deficit`), and SwAV predicts the assignment of one
+view, balanced by `sinkhorn_codes`, from another (`swapped_prediction`). Take them where the number
+of clusters is known, at least roughly; PCL and SwAV have many more prototypes than that.
+
+**In any program.** Inside `jax.shard_map`, `jax.pmap` or `jax.vmap` a loss takes the name of the
+axis that holds the batch; arrays that are sharded over a mesh need none. NaN in, NaN out. The guide
+in `experiments/tutorials` has a table of what is tested.
 
 **Novel classes** (`neighborhood_contrast`, `supervised_contrast`, `pairwise_bce`, `hard_negatives`
 and others) are NCL's, for images of which some classes have labels.

@@ -43,6 +43,10 @@ from cluster_jax.losses.ncl import (
     target_weights as target_weights,
 )
 from cluster_jax.losses.nrcc import nrcc as nrcc, nrcc_views as nrcc_views
+from cluster_jax.losses.swav import (
+    sinkhorn_codes as sinkhorn_codes,
+    swapped_prediction as swapped_prediction,
+)
 from cluster_jax.losses.pcl import (
     concentrations as concentrations,
     prototype_contrast as prototype_contrast,

@@ -1,18 +1,16 @@
 """Barlow Twins: the cross-correlation of two views' features is pulled to the identity."""
 
-import functools
-
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
 from cluster_jax.core import checks, collectives, ops
 from cluster_jax.core.collectives import Axis
+from cluster_jax.losses.base import array_function
 
 EPSILON = 1e-5  # added to each variance, as BatchNorm does
 
 
-@functools.partial(jax.jit, static_argnames=("off_diagonal", "axis"))
+@array_function(a="float[rows, d]", b="float[rows, d]", static=("off_diagonal", "axis"))
 def barlow_twins(a: Array, b: Array, *, off_diagonal: float = 0.005, axis: Axis = None) -> Array:
     """`sum_i (1 - C_ii)^2 + lambda sum_i sum_{j != i} C_ij^2`.
 

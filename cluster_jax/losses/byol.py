@@ -5,9 +5,10 @@ import jax.numpy as jnp
 from jax import Array
 
 from cluster_jax.core import ops
+from cluster_jax.losses.base import array_function
 
 
-@jax.jit
+@array_function(predictions="float[rows, d]", targets="float[rows, d]")
 def byol(predictions: Array, targets: Array) -> Array:
     """Mean over the rows of `2 - 2 cos(prediction, target)`, one direction.
 
@@ -31,7 +32,7 @@ def byol(predictions: Array, targets: Array) -> Array:
     return jnp.mean(2 - 2 * ops.cosine(predictions, jax.lax.stop_gradient(targets)))
 
 
-@jax.jit
+@array_function(predictions_pair="pair of float[rows, d]", targets_pair="pair of float[rows, d]")
 def byol_views(predictions_pair: tuple[Array, Array], targets_pair: tuple[Array, Array]) -> Array:
     """Both directions, `1/(2n) sum_i (l_ia + l_ib)`.
 

@@ -1,17 +1,15 @@
 """CC: contrast of clusters, which are the columns of a batch's assignments."""
 
-import functools
-
-import jax
 import jax.numpy as jnp
 from jax import Array
 
 from cluster_jax.core import collectives, ops
 from cluster_jax.core.collectives import Axis
 from cluster_jax.losses import infonce
+from cluster_jax.losses.base import array_function
 
 
-@functools.partial(jax.jit, static_argnames=("axis",))
+@array_function(a="float[rows, K]", b="float[rows, K]", static=("axis",))
 def cluster_contrast(
     a: Array, b: Array, *, temperature: Array | float = 1.0, axis: Axis = None
 ) -> Array:
@@ -40,7 +38,7 @@ def cluster_contrast(
     return infonce.info_nce_views(a.T, b.T, temperature=temperature)
 
 
-@functools.partial(jax.jit, static_argnames=("axis",))
+@array_function(probabilities="float[rows, K]", static=("axis",))
 def entropy_deficit(probabilities: Array, *, axis: Axis = None) -> Array:
     """`log K - H(p)`, p the mean of the rows: 0 if all clusters are used alike, at most log K.
 

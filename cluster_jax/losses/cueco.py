@@ -3,17 +3,17 @@
 The third loss, L1 (1), is `infonce.info_nce_queue`; the clusters are those of `clustering.online`.
 """
 
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
 from cluster_jax.core import checks, ops
-from cluster_jax.losses import infonce
+from cluster_jax.losses import base, infonce
+from cluster_jax.losses.base import array_function
 
 EPSILON = 1e-6  # (5)'s own
 
 
-@jax.jit
+@array_function(anchors="float[rows, d]", centroids="float[K, d]", assigned="int[rows]")
 def centroid_contrast(
     anchors: Array, centroids: Array, assigned: Array, *, temperature: Array | float = 0.2
 ) -> Array:
@@ -22,7 +22,8 @@ def centroid_contrast(
     Args:
         anchors: online rows `[rows, d]`, this device's part, of any length.
         centroids: unit rows `[K, d]`, K at least 2; constants for the gradient.
-        assigned: cluster of each row, int32 `[rows]`.
+        assigned: cluster of each row, int32 `[rows]`; a row with a number outside 0 to K - 1, such
+            as -1, is in no cluster and adds 0 to the mean.
         temperature: tau, positive; the default is the paper's.
 
     Returns:
@@ -50,7 +51,12 @@ def centroid_contrast(
     )
 
 
-@jax.jit
+@array_function(
+    anchors="float[rows, d]",
+    centroids="float[K, d]",
+    variances="float[K]",
+    assigned="int[rows]",
+)
 def variance_loss(anchors: Array, centroids: Array, variances: Array, assigned: Array) -> Array:
     """L3: mean of `||z - c||^2 / (2 sigma^2 + 1e-6)`, c and sigma^2 of each row's own cluster.
 
@@ -59,7 +65,7 @@ def variance_loss(anchors: Array, centroids: Array, variances: Array, assigned: 
         centroids: unit rows `[K, d]`; constants for the gradient.
         variances: mean squared distance of each cluster's members to its centroid `[K]`, >= 0;
             constants.
-        assigned: cluster of each row, int32 `[rows]`.
+        assigned: cluster of each row, int32 `[rows]`, see `centroid_contrast`.
 
     Returns:
         Scalar, at least float32, whose mean over the devices is the loss of the global batch.
@@ -74,5 +80,7 @@ def variance_loss(anchors: Array, centroids: Array, variances: Array, assigned: 
         2.0
     """
     centroids, variances = lax.stop_gradient((centroids, variances))
+    assigned, in_cluster = base.in_range(assigned, len(centroids))
     squared = jnp.sum((ops.l2_normalize(anchors) - centroids[assigned]) ** 2, axis=-1)
-    return jnp.mean(squared / (2 * variances[assigned] + EPSILON))
+    losses = squared / (2 * variances[assigned] + EPSILON)
+    return jnp.mean(jnp.where(in_cluster, losses, 0))

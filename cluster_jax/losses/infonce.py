@@ -6,8 +6,8 @@ candidates (`contrast`, `contrast_views`, `contrast_queue`, `contrast_pairs`) an
 of a pair: the cosine over a temperature here, the log of another kernel in `kernel_infonce`.
 """
 
-import functools
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,15 +15,27 @@ from jax import Array, lax
 
 from cluster_jax.core import checks, collectives, ops
 from cluster_jax.core.collectives import Axis
+from cluster_jax.losses.base import array_function
 
-# Rows `[m, d]` and `[n, d]` to the logit of every pair `[m, n]`.
-Logits = Callable[[Array, Array], Array]
+
+class Logits(NamedTuple):
+    """Logits of rows and rows.
+
+    Attributes:
+        pairwise: rows `[m, d]` and `[n, d]` to the logit of every pair `[m, n]`.
+        paired: rows `[m, d]` and `[m, d]` to the logit of each row with its partner `[m]`, for
+            positive pairs, where `pairwise` is too inexact for these; None: it is not.
+    """
+
+    pairwise: Callable[[Array, Array], Array]
+    paired: Callable[[Array, Array], Array] | None = None
 
 
 def contrast(
     logits: Array,
     positives: Array,
     *,
+    attraction: Array | None = None,
     positive_in_denominator: bool = True,
     excluded: Array | None = None,
 ) -> Array:
@@ -31,7 +43,9 @@ def contrast(
 
     Args:
         logits: of every anchor with every candidate `[m, N]`.
-        positives: the column that is each anchor's positive, int32 `[m]`.
+        positives: the column that is each anchor's positive, int32 `[m]`. An anchor with another
+            number, such as -1, has none and adds 0 to the mean.
+        attraction: logit of each anchor with its positive `[m]`; None: the one in `logits`.
         positive_in_denominator: whether the sum runs over the positive too.
         excluded: candidates that an anchor's sum leaves out, boolean `[m, N]`, or None. A positive
             that is excluded still attracts.
@@ -50,8 +64,12 @@ def contrast(
     keep = jnp.ones_like(is_positive) if positive_in_denominator else ~is_positive
     if excluded is not None:
         keep &= ~excluded
-    attraction = jnp.sum(jnp.where(is_positive, logits, 0), axis=-1)
-    return jnp.mean(ops.logsumexp(logits, keep) - attraction)
+    if attraction is None:
+        attraction = jnp.sum(jnp.where(is_positive, logits, 0), axis=-1)
+    else:
+        logits = jnp.where(is_positive, attraction[:, None], logits)
+    losses = ops.logsumexp(logits, keep) - attraction
+    return jnp.mean(jnp.where(jnp.any(is_positive, axis=-1), losses, 0))
 
 
 def contrast_views(
@@ -84,7 +102,7 @@ def contrast_views(
 
         >>> import jax.numpy as jnp
         >>> a, b = jnp.zeros((2, 3)), jnp.zeros((2, 3))
-        >>> round(contrast_views(a, b, ops.pairwise_dot).item(), 4)  # log 3
+        >>> round(contrast_views(a, b, Logits(ops.pairwise_dot)).item(), 4)  # log 3
         1.0986
     """
     rows = a.shape[0]
@@ -96,9 +114,11 @@ def contrast_views(
     local_rows = collectives.local_rows(rows, axis)
     anchor = jnp.concatenate([local_rows, local_rows + n])
     partner = jnp.concatenate([local_rows + n, local_rows])
+    anchors, partners = jnp.concatenate([a, b]), jnp.concatenate([b, a])
     return contrast(
-        logits(jnp.concatenate([a, b]), candidates),
+        logits.pairwise(anchors, candidates),
         partner,
+        attraction=None if logits.paired is None else logits.paired(anchors, partners),
         positive_in_denominator=positive_in_denominator,
         excluded=anchor[:, None] == jnp.arange(2 * n, dtype=anchor.dtype)[None, :],
     )
@@ -127,13 +147,15 @@ def contrast_queue(
 
         >>> import jax.numpy as jnp
         >>> anchors, keys, queue = jnp.ones((1, 2)), jnp.zeros((1, 2)), jnp.zeros((2, 2))
-        >>> loss = contrast_queue(anchors, keys, queue, jnp.int32(1), ops.pairwise_dot)
+        >>> logits = Logits(ops.pairwise_dot)
+        >>> loss = contrast_queue(anchors, keys, queue, jnp.int32(1), logits)
         >>> round(loss.item(), 4)  # log 2
         0.6931
     """
     keys, queue = lax.stop_gradient((keys, queue))
-    attraction = jax.vmap(lambda x, key: logits(x[None], key[None])[0, 0])(anchors, keys)
-    repulsion = logits(anchors, queue)
+    pairwise = logits.pairwise
+    paired = logits.paired or jax.vmap(lambda x, key: pairwise(x[None], key[None])[0, 0])
+    attraction, repulsion = paired(anchors, keys), pairwise(anchors, queue)
     keep = jnp.arange(queue.shape[0], dtype=jnp.int32) < filled
     candidates = jnp.concatenate([attraction[:, None], repulsion], axis=1)
     keep = jnp.concatenate([jnp.ones(1, bool), keep])[None, :]
@@ -154,17 +176,26 @@ def contrast_pairs(a: Array, b: Array, logits: Logits, *, axis: Axis = None) -> 
 
     Example:
         >>> import jax.numpy as jnp
-        >>> round(contrast_pairs(jnp.eye(2), jnp.eye(2), ops.pairwise_dot).item(), 4)
+        >>> round(contrast_pairs(jnp.eye(2), jnp.eye(2), Logits(ops.pairwise_dot)).item(), 4)
         0.3133
     """
     partners = collectives.local_rows(a.shape[0], axis)
-    from_a, from_b = (
-        contrast(logits(x, collectives.gather(y, axis)), partners) for x, y in ((a, b), (b, a))
-    )
-    return (from_a + from_b) / 2
+
+    def from_rows(x: Array, y: Array) -> Array:
+        attraction = None if logits.paired is None else logits.paired(x, y)
+        all_pairs = logits.pairwise(x, collectives.gather(y, axis))
+        return contrast(all_pairs, partners, attraction=attraction)
+
+    return (from_rows(a, b) + from_rows(b, a)) / 2
 
 
-@functools.partial(jax.jit, static_argnames=("positive_in_denominator",))
+@array_function(
+    anchors="float[m, d]",
+    candidates="float[N, d]",
+    positives="int[m]",
+    excluded="bool[m, N]",
+    static=("positive_in_denominator",),
+)
 def info_nce(
     anchors: Array,
     candidates: Array,
@@ -179,7 +210,8 @@ def info_nce(
     Args:
         anchors: unit rows `[m, d]`.
         candidates: unit rows `[N, d]`.
-        positives: the row of `candidates` that is each anchor's positive, int32 `[m]`.
+        positives: the row of `candidates` that is each anchor's positive, int32 `[m]`. An anchor
+            with another number, such as -1, has none and adds 0 to the mean.
         temperature: tau, positive; the default is SimCLR's on CIFAR-10 (Chen et al. 2020).
         positive_in_denominator: whether the sum runs over the positive too: True in SimCLR,
             Kernel-InfoNCE (8), CueCo (1) and NCL (6), False in NRCC (1)-(3).
@@ -197,14 +229,14 @@ def info_nce(
         0.1269
     """
     return contrast(
-        _cosine(temperature)(anchors, candidates),
+        _cosine(temperature).pairwise(anchors, candidates),
         positives,
         positive_in_denominator=positive_in_denominator,
         excluded=excluded,
     )
 
 
-@functools.partial(jax.jit, static_argnames=("positive_in_denominator", "axis"))
+@array_function(a="float[rows, d]", b="float[rows, d]", static=("positive_in_denominator", "axis"))
 def info_nce_views(
     a: Array,
     b: Array,
@@ -249,7 +281,9 @@ def info_nce_views(
     )
 
 
-@jax.jit
+@array_function(
+    anchors="float[rows, d]", keys="float[rows, d]", queue="float[Q, d]", filled="int[]"
+)
 def info_nce_queue(
     anchors: Array,
     keys: Array,
@@ -288,7 +322,7 @@ def info_nce_queue(
     )
 
 
-@functools.partial(jax.jit, static_argnames=("axis",))
+@array_function(a="float[rows, d]", b="float[rows, d]", static=("axis",))
 def clip(a: Array, b: Array, *, temperature: Array | float = 0.07, axis: Axis = None) -> Array:
     """CLIP's loss: cross-entropy of the rows, then of the columns, of one matrix of cosines.
 
@@ -316,4 +350,4 @@ def clip(a: Array, b: Array, *, temperature: Array | float = 0.07, axis: Axis = 
 
 def _cosine(temperature: Array | float) -> Logits:
     """Logits of unit rows: their inner products over the temperature."""
-    return lambda x, y: ops.pairwise_dot(x, y) / temperature
+    return Logits(lambda x, y: ops.pairwise_dot(x, y) / temperature)

@@ -12,9 +12,12 @@ from jax import Array
 from cluster_jax.core import checks, ops
 from cluster_jax.core.collectives import Axis
 from cluster_jax.losses import infonce
+from cluster_jax.losses.base import array_function
 from cluster_jax.losses.infonce import Logits
 
 MIXTURES = ("kernel", "loss")
+# Rows x and y, gamma and temperature -> logits.
+LogKernel = Callable[..., Array]
 
 
 @functools.partial(
@@ -69,8 +72,7 @@ class Kernel:
         for gamma in self.gammas:
             checks.positive("gammas", gamma)
         for temperature in self.temperatures:
-            if isinstance(temperature, float | int):
-                checks.positive("temperatures", temperature)
+            checks.if_number(checks.positive, "temperatures", temperature)
         if len(self.gammas) == 2:
             checks.one_of("mixture", self.mixture, MIXTURES)
             checks.between("weight", self.weight, 0, 1)
@@ -81,7 +83,7 @@ class Kernel:
             )
 
 
-@functools.partial(jax.jit, static_argnames=("axis",))
+@array_function(a="float[rows, d]", b="float[rows, d]", static=("axis",))
 def kernel_info_nce_views(a: Array, b: Array, *, kernel: Kernel, axis: Axis = None) -> Array:
     """Kernel-InfoNCE of two views of a batch, `1/(2n) sum_i (l_ia + l_ib)`.
 
@@ -116,7 +118,9 @@ def kernel_info_nce_views(a: Array, b: Array, *, kernel: Kernel, axis: Axis = No
     return _total(kernel, functools.partial(infonce.contrast_views, a, b, axis=axis))
 
 
-@jax.jit
+@array_function(
+    anchors="float[rows, d]", keys="float[rows, d]", queue="float[Q, d]", filled="int[]"
+)
 def kernel_info_nce_queue(
     anchors: Array, keys: Array, queue: Array, filled: Array, *, kernel: Kernel
 ) -> Array:
@@ -148,7 +152,7 @@ def kernel_info_nce_queue(
     return _total(kernel, functools.partial(infonce.contrast_queue, anchors, keys, queue, filled))
 
 
-@functools.partial(jax.jit, static_argnames=("axis",))
+@array_function(a="float[rows, d]", b="float[rows, d]", static=("axis",))
 def kernel_clip(a: Array, b: Array, *, kernel: Kernel, axis: Axis = None) -> Array:
     """Theorem 4.2's loss between two modalities, with any kernel; `infonce.clip` has the cosine.
 
@@ -182,7 +186,9 @@ def log_exponential(
 
     The gradient of a pair at distance 0 is zero; for gamma < 1 it has none, for gamma = 1 zero is
     one of its subgradients. Squared distances come from inner products: below about 1e-7 times
-    the squared length of the rows (in float32) they are rounding.
+    the squared length of the rows (in float32) they are rounding. The losses take those of
+    positive pairs from the differences of their rows, which are exact where the kernel's slope is
+    steep.
 
     Source: Kernel-InfoNCE (7).
 
@@ -198,12 +204,12 @@ def log_exponential(
 
 
 def _power(squared: Array, exponent: float) -> Array:
-    """`squared ** exponent` with value and gradient zero where `squared` is not positive."""
+    """`squared ** exponent` with value and gradient zero where `squared` is zero or below."""
     if exponent == 1:
         return squared
-    positive = squared > 0
+    is_zero = squared <= 0
     # Two `where`s: the inner one keeps the differentiated branch finite at zero.
-    return jnp.where(positive, jnp.where(positive, squared, 1) ** exponent, 0)
+    return jnp.where(is_zero, 0, jnp.where(is_zero, 1, squared) ** exponent)
 
 
 def _normalized(x: Array, kernel: Kernel) -> Array:
@@ -222,19 +228,27 @@ def _total(kernel: Kernel, loss: Callable[[Logits], Array]) -> Array:
 def _terms(kernel: Kernel) -> Sequence[tuple[float, Logits]]:
     """Weights and logits of the losses whose sum is the loss of a kernel."""
 
-    def single(i: int, x: Array, y: Array) -> Array:
+    def single(log_kernel: LogKernel, i: int, x: Array, y: Array) -> Array:
         """Logits of one kernel, of whole rows or of one half of them."""
         if kernel.halves:
             x, y = (jnp.split(rows, 2, axis=-1)[i] for rows in (x, y))
-        return log_exponential(x, y, gamma=kernel.gammas[i], temperature=kernel.temperatures[i])
+        return log_kernel(x, y, gamma=kernel.gammas[i], temperature=kernel.temperatures[i])
 
-    shares = (1.0,) if kernel.weight is None else (kernel.weight, 1 - kernel.weight)
-    present = [(share, functools.partial(single, i)) for i, share in enumerate(shares) if share]
-    if kernel.mixture != "kernel" or len(present) == 1:
-        return present
-
-    def mixed(x: Array, y: Array) -> Array:
-        first, second = (jnp.log(share) + logits(x, y) for share, logits in present)
+    def mixed(log_kernel: LogKernel, x: Array, y: Array) -> Array:
+        first, second = (jnp.log(share) + single(log_kernel, i, x, y) for i, share in present)
         return jnp.logaddexp(first, second)
 
-    return [(1.0, mixed)]
+    def logits(of_pairs: Callable[..., Array], *index: int) -> Logits:
+        return Logits(*(functools.partial(of_pairs, f, *index) for f in (log_exponential, _paired)))
+
+    shares = (1.0,) if kernel.weight is None else (kernel.weight, 1 - kernel.weight)
+    present = [(i, share) for i, share in enumerate(shares) if share]
+    if kernel.mixture == "kernel" and len(present) == 2:
+        return [(1.0, logits(mixed))]
+    return [(share, logits(single, i)) for i, share in present]
+
+
+def _paired(x: Array, y: Array, *, gamma: float, temperature: Array | float) -> Array:
+    """`log_exponential` of each row with its partner alone, `[m, d], [m, d] -> [m]`."""
+    squared = jnp.sum((ops.upcast(x) - ops.upcast(y)) ** 2, axis=-1)
+    return -_power(squared, gamma / 2) / temperature

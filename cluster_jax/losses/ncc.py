@@ -11,10 +11,13 @@ from jax import Array, lax
 
 from cluster_jax.core import checks, collectives, ops
 from cluster_jax.core.collectives import Axis
+from cluster_jax.losses import base
+from cluster_jax.losses.base import array_function
 
 PARTS = ("whole", "alignment", "uniformity")
 
 
+@array_function(projections="float[rows, d]", keys="key[rows]", by_rows=True)
 def positive_samples(keys: Array, projections: Array, *, scale: Array | float = 0.001) -> Array:
     """A neighbor of every row, `z + sigma eps`; it passes the gradient to z as it is.
 
@@ -42,18 +45,20 @@ def positive_samples(keys: Array, projections: Array, *, scale: Array | float = 
     return projections + jnp.asarray(scale, dtype) * noise
 
 
+@array_function(features="float[rows, d]", labels="int[rows]", static=("clusters", "axis"))
 def prototypes(
     features: Array, labels: Array, *, clusters: int, axis: Axis = None
 ) -> tuple[Array, Array]:
     """Centers of the clusters in the global batch: unit vectors along the sums of unit members.
 
-    Where there are more clusters than images, the slots hold the clusters that occur in the
-    batch, in ascending order, and not all of them: neither memory nor time depends on their
+    Where there are more clusters than images, the slots hold the labels that occur in the
+    batch, in ascending order, and not all clusters: neither memory nor time depends on their
     number.
 
     Args:
         features: `[rows, d]`, this device's part, of any length.
-        labels: cluster of each row, int32 `[rows]`, 0 to `clusters - 1`.
+        labels: cluster of each row, int32 `[rows]`, 0 to `clusters - 1`; a row with another
+            number, such as -1, is in no cluster and left out.
         clusters: K, at least 2.
         axis: mesh axis that holds the batch, or None.
 
@@ -77,10 +82,12 @@ def prototypes(
     """
     checks.at_least("clusters", clusters, 2)
     slots = collectives.gather(labels, axis)
+    _, in_cluster = base.in_range(slots, clusters)
     slot_count = min(clusters, slots.shape[0])
     if slot_count < clusters:
         _, slots = jnp.unique(slots, return_inverse=True, size=slot_count)
     is_member = slots[:, None] == jnp.arange(slot_count, dtype=slots.dtype)[None, :]
+    is_member &= in_cluster[:, None]
     z = ops.l2_normalize(features)
     local_members = collectives.scatter(is_member, axis).astype(z.dtype)
     # A product with the memberships, not a scatter: its sums have one order on every machine.
@@ -88,7 +95,9 @@ def prototypes(
     return ops.l2_normalize(sums), jnp.any(is_member, axis=0)
 
 
-@functools.partial(jax.jit, static_argnames=("part",))
+@array_function(
+    centers="float[m, d]", target_centers="float[m, d]", filled="bool[m]", static=("part",)
+)
 def proto_cl(
     centers: Array,
     target_centers: Array,
@@ -140,7 +149,12 @@ def proto_cl(
     return _mean(ops.logsumexp(candidates, keep) - attraction, filled)
 
 
-@functools.partial(jax.jit, static_argnames=("part", "clusters", "axis"))
+@array_function(
+    projections_pair="pair of float[rows, d]",
+    targets_pair="pair of float[rows, d]",
+    labels="int[rows]",
+    static=("part", "clusters", "axis"),
+)
 def proto_cl_views(
     projections_pair: tuple[Array, Array],
     targets_pair: tuple[Array, Array],
@@ -158,7 +172,7 @@ def proto_cl_views(
             part, of any length: projections, or predictions for `part="alignment"`, which
             collapses without a predictor.
         targets_pair: target projections of view a and of view b, each `[rows, d]`; constants.
-        labels: cluster of each image, int32 `[rows]`, 0 to `clusters - 1`.
+        labels: cluster of each image, int32 `[rows]`, see `prototypes`.
         clusters: K, at least 2; it may exceed the batch.
         part: see `proto_cl`.
         temperature: tau, positive; the default is the paper's.
@@ -184,9 +198,8 @@ def proto_cl_views(
     )
     (mu_a, filled), (mu_b, _) = online
     (target_a, _), (target_b, _) = target
-    common = {"part": part, "temperature": temperature}
-    first = proto_cl(mu_a, target_b, filled, **common)
-    return (first + proto_cl(mu_b, target_a, filled, **common)) / 2
+    direction = functools.partial(proto_cl, part=part, temperature=temperature)
+    return (direction(mu_a, target_b, filled) + direction(mu_b, target_a, filled)) / 2
 
 
 def _mean(values: Array, keep: Array) -> Array:

@@ -3,7 +3,6 @@
 Hard negative generation mixes easy entries of one queue with random ones of another.
 """
 
-import functools
 from typing import NamedTuple
 
 import jax
@@ -13,18 +12,21 @@ from jax import Array, lax
 
 from cluster_jax.core import checks, collectives, ops
 from cluster_jax.core.collectives import Axis
+from cluster_jax.losses import base
+from cluster_jax.losses.base import array_function
 
 # Least distance of a predicted similarity from 0 and 1; float32 can represent 1 - 1e-7.
 EPSILON = 1e-7
 
 
-@jax.jit
+@array_function(logits="float[rows, classes]", labels="int[rows]")
 def cross_entropy(logits: Array, labels: Array) -> Array:
     """Mean of `-log softmax(logits)[label]`.
 
     Args:
         logits: `[rows, classes]`, this device's part.
-        labels: class of each row, int32 `[rows]`, 0 to `classes - 1`.
+        labels: class of each row, int32 `[rows]`, 0 to `classes - 1`; a row with another number,
+            such as -1, has no class and adds 0 to the mean.
 
     Returns:
         Scalar, at least float32, whose mean over the devices is the loss of the global batch.
@@ -37,10 +39,12 @@ def cross_entropy(logits: Array, labels: Array) -> Array:
         1.3863
     """
     logits = ops.upcast(logits)
-    return jnp.mean(optax.losses.softmax_cross_entropy_with_integer_labels(logits, labels))
+    labels, has_class = base.in_range(labels, logits.shape[1])
+    losses = optax.losses.softmax_cross_entropy_with_integer_labels(logits, labels)
+    return jnp.mean(jnp.where(has_class, losses, 0))
 
 
-@functools.partial(jax.jit, static_argnames=("classes", "axis"))
+@array_function(features="float[rows, d]", static=("classes", "axis"), by_rows=True)
 def similar(
     features: Array, *, classes: int, threshold: float | None = 0.95, axis: Axis = None
 ) -> Array:
@@ -84,7 +88,12 @@ def _reached_by_one_in(classes: int, cosines: Array) -> Array:
     return (ordered[above - 1] + ordered[min(above, n * n - 1)]) / 2
 
 
-@functools.partial(jax.jit, static_argnames=("axis",))
+@array_function(
+    targets="bool[rows, n]",
+    probabilities="float[rows, classes]",
+    other_probabilities="float[rows, classes]",
+    static=("axis",),
+)
 def pairwise_bce(
     targets: Array, probabilities: Array, other_probabilities: Array, *, axis: Axis = None
 ) -> Array:
@@ -118,7 +127,7 @@ def pairwise_bce(
     return -jnp.mean(jnp.where(targets, jnp.log(predicted), jnp.log1p(-predicted)))
 
 
-@jax.jit
+@array_function(probabilities="float[rows, classes]", other_probabilities="float[rows, classes]")
 def consistency(probabilities: Array, other_probabilities: Array) -> Array:
     """Squared difference of one head's outputs for two views, mean over classes and rows.
 
@@ -181,7 +190,16 @@ class HardNegatives(NamedTuple):
     keep: Array
 
 
-@functools.partial(jax.jit, static_argnames=("count", "rounds", "mixing", "entries", "partners"))
+@array_function(
+    anchors="float[rows, d]",
+    keys="key[rows]",
+    queue="float[Q, d]",
+    filled="int[]",
+    labeled_queue="float[R, d]",
+    labeled_filled="int[]",
+    static=("count", "rounds", "mixing", "entries", "partners"),
+    by_rows=True,
+)
 def hard_negatives(
     keys: Array,
     anchors: Array,
@@ -303,6 +321,12 @@ def _lowest(values: Array, filled: Array, count: int) -> Array:
     return lax.top_k(jnp.where(slots < filled, -values, -jnp.inf), count)[1]
 
 
+@array_function(
+    similarities="float[rows, Q]",
+    filled="int[]",
+    static=("neighbors", "alpha"),
+    by_rows=True,
+)
 def target_weights(
     similarities: Array, filled: Array, *, neighbors: int, alpha: float = 0.2
 ) -> Array:
@@ -347,7 +371,14 @@ def target_weights(
     return jnp.concatenate([jnp.full((rows, 1), of_view), of_queue], axis=1)
 
 
-@functools.partial(jax.jit, static_argnames=("neighbors", "alpha"))
+@array_function(
+    anchors="float[rows, d]",
+    views="float[rows, d]",
+    queue="float[Q, d]",
+    filled="int[]",
+    left_out="int[]",
+    static=("neighbors", "alpha"),
+)
 def neighborhood_contrast(
     anchors: Array,
     views: Array,
@@ -394,6 +425,15 @@ def neighborhood_contrast(
         >>> round(loss.item(), 4)  # two candidates at the anchor share the softmax
         0.6931
     """
+    if negatives is not None:
+        shape = "negatives.similarities", "negatives.keep"
+        base.check_shapes(
+            {
+                "anchors": (anchors, "float[rows, d]"),
+                shape[0]: (negatives.similarities, "float[rows, k]"),
+                shape[1]: (negatives.keep, "bool[rows, k]"),
+            }
+        )
     similarities, keep = _similarities(anchors, views, queue, filled)
     weights = target_weights(similarities[:, 1:], filled, neighbors=neighbors, alpha=alpha)
     if left_out is not None:
@@ -407,7 +447,14 @@ def neighborhood_contrast(
     return _soft_cross_entropy(similarities / temperature, keep, weights)
 
 
-@jax.jit
+@array_function(
+    anchors="float[rows, d]",
+    views="float[rows, d]",
+    labels="int[rows]",
+    queue="float[Q, d]",
+    queue_labels="int[Q]",
+    filled="int[]",
+)
 def supervised_contrast(
     anchors: Array,
     views: Array,

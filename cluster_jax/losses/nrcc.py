@@ -12,17 +12,21 @@ The docstring of `cluster_jax.losses` has a whole training step, `experiments/tu
 training.
 """
 
-import functools
-
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from cluster_jax.core import checks, collectives, ops
 from cluster_jax.core.collectives import Axis
+from cluster_jax.losses.base import array_function
 
 
-@functools.partial(jax.jit, static_argnames=("include_own_view", "axis"))
+@array_function(
+    anchors="float[rows, d]",
+    positives="float[rows, d]",
+    negatives="float[rows, d]",
+    static=("include_own_view", "axis"),
+)
 def nrcc(
     anchors: Array,
     positives: Array,
@@ -70,30 +74,37 @@ def nrcc(
     return _regularizer(anchors, positives, negatives, temperature, include_own_view, axis)
 
 
-@functools.partial(jax.jit, static_argnames=("include_own_view", "axis"))
+@array_function(
+    a="float[rows, d]",
+    b="float[rows, d]",
+    keys_a="float[rows, d]",
+    keys_b="float[rows, d]",
+    c="float[rows, d]",
+    static=("include_own_view", "axis"),
+)
 def nrcc_views(
     a: Array,
     b: Array,
-    a_partner: Array,
-    b_partner: Array,
+    keys_a: Array,
+    keys_b: Array,
     c: Array,
     *,
     temperature: Array | float = 0.1,
     include_own_view: bool = False,
     axis: Axis = None,
 ) -> Array:
-    """Both directions, `1/(2n) sum_i [R(a_i; b_partner, c) + R(b_i; a_partner, c)]`.
+    """Both directions, `1/(2n) sum_i [R(a_i; keys_b, c) + R(b_i; keys_a, c)]`.
 
-    With InfoNCE the partners are the live projections `(a, b)` themselves and the gradient passes
+    With InfoNCE the keys are the live projections `(a, b)` themselves and the gradient passes
     through both roles. With BYOL they are the target network's projections of the views a and b,
     given as constants: then (20)'s claim that the repulsion stays as in (14) does not hold, the
-    part of the gradient that comes through the partners is gone.
+    part of the gradient that comes through the keys is gone.
 
     Args:
         a: anchors of the first view `[rows, d]`.
         b: anchors of the second view `[rows, d]`.
-        a_partner: what the anchors b are attracted to `[rows, d]`.
-        b_partner: what the anchors a are attracted to `[rows, d]`.
+        keys_a: embeddings of the first view to which the anchors b are attracted `[rows, d]`.
+        keys_b: embeddings of the second view to which the anchors a are attracted `[rows, d]`.
         c: embeddings of the sampled view `[rows, d]`, constants.
         temperature: tau, positive; the default is the paper's.
         include_own_view: see `nrcc`.
@@ -114,8 +125,8 @@ def nrcc_views(
         -2.1269
     """
     negatives = _constant_rows(c, axis)
-    from_a = _regularizer(a, b_partner, negatives, temperature, include_own_view, axis)
-    from_b = _regularizer(b, a_partner, negatives, temperature, include_own_view, axis)
+    from_a = _regularizer(a, keys_b, negatives, temperature, include_own_view, axis)
+    from_b = _regularizer(b, keys_a, negatives, temperature, include_own_view, axis)
     return (from_a + from_b) / 2
 
 

@@ -3,20 +3,25 @@
 ProtoNCE is `infonce.info_nce_queue` plus the mean of `prototype_contrast` over several clusterings.
 """
 
-import jax
 import numpy as np
 from jax import Array, lax
 from numpy.typing import NDArray
 
 from cluster_jax.core import arrays, ops
 from cluster_jax.losses import infonce
+from cluster_jax.losses.base import array_function
 
 SMOOTHING = 10  # the paper's alpha
 PERCENTILES = 10, 90  # of the official code, to which the concentrations are clipped
 ROUNDING = 1e-5  # a row is equal to its prototype at this distance of unit float32 rows
 
 
-@jax.jit
+@array_function(
+    anchors="float[rows, d]",
+    prototypes="float[K, d]",
+    assigned="int[rows]",
+    concentrations="float[K]",
+)
 def prototype_contrast(
     anchors: Array, prototypes: Array, assigned: Array, concentrations: Array
 ) -> Array:
@@ -25,7 +30,8 @@ def prototype_contrast(
     Args:
         anchors: online rows `[rows, d]`, this device's part, of any length.
         prototypes: unit rows c `[K, d]`; constants for the gradient.
-        assigned: s, the cluster of each row, int32 `[rows]`.
+        assigned: s, the cluster of each row, int32 `[rows]`; a row with a number outside 0 to
+            K - 1, such as -1, is in no cluster and adds 0 to the mean.
         concentrations: phi, the temperature of each prototype `[K]`, positive; constants.
 
     Returns:

@@ -11,6 +11,7 @@ r"""Training methods: one file per method; the file name is its name in a config
 | `cueco` | momentum contrast with centroids updated online | a known number of clusters |
 | `pcl` | MoCo with prototypes of several clusterings | a number of clusters known only roughly |
 | `cc` | contrast of images and of clusters, by two heads | a known number of clusters |
+| `swav` | predict balanced assignments to prototypes, also from small crops | many classes |
 | `ncl` | neighborhood contrast, after `rotation` and `supervised` | some classes with labels |
 
 $L = L_{\text{method}} + \lambda R$ is NRCC around a method of two views: `with_nrcc` adds the
@@ -36,7 +37,8 @@ NCL's head "clusters", which is ours.
 projections, or a `Method` with an `init`, a `loss` and an `after` of its own.
 `build(name, config, context)` makes it. The training step is the same for all, and the gradient of
 the global batch's loss does not depend on the number of devices. To add a method, write one file
-with a `Config` and a function `make`, and one config: `experiments/tutorials/method.md`.
+with a `Config`, a function `make` and a config, here or anywhere else:
+`experiments/tutorials/method.md`.
 """
 
 from cluster_jax.core import lazy

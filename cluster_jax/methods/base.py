@@ -5,6 +5,7 @@ forward passes are separate from its objective so that a regularizer such as NRC
 `as_method` makes it a `Method`.
 """
 
+import dataclasses
 import functools
 import importlib
 import pathlib
@@ -19,8 +20,9 @@ from numpy.typing import ArrayLike
 
 from cluster_jax.clustering.kmeans import KMeansResult, kmeans
 from cluster_jax.core import checks
+from cluster_jax.core.checks import InputError
 from cluster_jax.core.collectives import Axis
-from cluster_jax.core.config import Dataclass, parse_section
+from cluster_jax.core.config import Dataclass, config_names, parse_section
 from cluster_jax.data.batches import Batch
 from cluster_jax.data.views import Augment, View
 from cluster_jax.nets.network import Network
@@ -90,8 +92,8 @@ Init = Callable[[Array, Array], tuple[PyTree, State]]
 # With `train.labeled_batch_size` it is {"labeled": {...}, "unlabeled": {...}}, two dictionaries of
 # this form, and "labeled" also has "label", int32 [b].
 Loss = Callable[[PyTree, State, Batch, Array, Array, Axis], tuple[Array, Aux[State]]]
-# (params, model_state, step) -> model_state, after the optimizer has updated the parameters.
-After = Callable[[PyTree, State, Array], State]
+# (params, model_state, step) -> params, model_state, after the optimizer's step.
+After = Callable[[PyTree, State, Array], tuple[PyTree, State]]
 # (params, model_state, images) -> {"backbone": [b, d], ...} of uint8 images [b, H, W, C].
 Embed = Callable[[PyTree, State, Array], Features]
 
@@ -133,7 +135,7 @@ class Method(NamedTuple, Generic[State]):
     Attributes:
         init: parameters and state before the first step.
         loss: loss of a batch.
-        after: update of the state after the optimizer's step, such as a moving average.
+        after: update of parameters and state after the optimizer's step, such as a moving average.
         embed: features of images by the network that is kept after training: `"backbone"` and
             `"projection"` `[b, e]` or the logits of classifiers.
         refresh: clustering between two steps; None: the method has none.
@@ -182,6 +184,7 @@ class Encoded(NamedTuple):
         sampler_inputs: inputs of NRCC's sampler.
         image_index: index of each image in the data set, int32 `[b]`.
         representations: online backbone features, each `[b, f]`, differentiable.
+        more: online projections of the views beyond a and b, differentiable.
     """
 
     projections: tuple[Array, Array]
@@ -190,12 +193,14 @@ class Encoded(NamedTuple):
     sampler_inputs: SamplerInputs
     image_index: Array
     representations: tuple[Array, Array]
+    more: tuple[Array, ...] = ()
 
 
 # (params, model_state, views, index, step, key, axis) -> Encoded, model_state: all forward passes
-# of a step; `views` are a and b [b, H, W, C], `index` int32 [b] is that of their images.
+# of a step; `views` are a and b [b, H, W, C] and those of `TwoView.more`, all of one size, `index`
+# int32 [b] is that of their images.
 Encode = Callable[
-    [PyTree, State, tuple[Array, Array], Array, Array, Array, Axis], tuple[Encoded, State]
+    [PyTree, State, tuple[Array, ...], Array, Array, Array, Axis], tuple[Encoded, State]
 ]
 # (params, encoded, model_state, step, key, axis) -> loss, model_state, metrics; needs no images.
 Objective = Callable[
@@ -219,6 +224,7 @@ class TwoView(NamedTuple, Generic[State]):
         branches: names of the branches of its `SamplerInputs`, the default first.
         anchor_layers: layers that NRCC can regularize: `("projection",)` or, for a method with
             predictor, `("projection", "prediction")`.
+        more: functions that make further views, such as `Augment.small`.
     """
 
     init: Init[State]
@@ -229,6 +235,7 @@ class TwoView(NamedTuple, Generic[State]):
     augment: Augment
     branches: tuple[str, ...]
     anchor_layers: tuple[str, ...]
+    more: tuple[View, ...] = ()
     refresh: Refresh[State] | None = None
     watched: Watched[State] = Watched()
 
@@ -243,15 +250,22 @@ def parse(name: str, values: Mapping[str, Any]) -> MethodConfig:
     """The `Config` of the method `name`.
 
     Args:
-        name: key `name` of the section `method`.
+        name: key `name` of the section `method`: one of `names()`, or the full name of a module
+            outside of the package, such as `my_lab.vicreg`, that defines `Config` and `make`.
         values: the other keys of the section.
 
     Raises:
         InputError: no such method, or a key of its config is missing, unknown or out of range.
     """
-    checks.one_of("method.name", name, tuple(names()))
-    module = importlib.import_module(f"cluster_jax.methods.{name}")
-    return parse_section(module.Config, "method", values)
+    config = _module(name).Config
+    keys, example = [field.name for field in dataclasses.fields(config)], f"{name}_digits"
+    # Both missing and unknown keys: those of another method, of which only the name was changed.
+    is_other = set(keys) - values.keys() and values.keys() - set(keys)
+    if is_other and example in config_names():
+        own, others = ", ".join(keys), ", ".join(sorted(values))
+        must = f"method must have the keys of {name} ({own}), as --config={example} has them"
+        raise InputError(f"{must}; got {others}")
+    return parse_section(config, "method", values)
 
 
 def build(name: str, config: MethodConfig, context: MethodContext) -> TwoView | Method:
@@ -260,12 +274,34 @@ def build(name: str, config: MethodConfig, context: MethodContext) -> TwoView | 
     Raises:
         InputError: the config does not suit the context.
     """
-    return importlib.import_module(f"cluster_jax.methods.{name}").make(context, config)
+    return _module(name).make(context, config)
 
 
-def no_average(params: PyTree, model_state: State, step: Array) -> State:
-    """`after` of a method without a moving average: the state does not change."""
-    return model_state
+def _module(name: str) -> Any:
+    """The module of a method."""
+    if name in names():
+        return importlib.import_module(f"cluster_jax.methods.{name}")
+    choices = ", ".join(map(repr, names()))
+    must = f"method.name must be one of {choices}, or a module of your own"
+    if not isinstance(name, str) or not all(part.isidentifier() for part in name.split(".")):
+        raise InputError(f"{must}; got {name!r}")
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        where = f"PYTHONPATH=FOLDER has the folder of {name.split('.')[0]}.py"
+        raise InputError(
+            f"{must}, which Python can import ({where}); got {name!r}: {error}"
+        ) from error
+    if not dataclasses.is_dataclass(getattr(module, "Config", None)) or not hasattr(module, "make"):
+        raise InputError(
+            f"{must}, with a dataclass Config and a function make; got {name!r}, which has not both"
+        )
+    return module
+
+
+def no_average(params: PyTree, model_state: State, step: Array) -> tuple[PyTree, State]:
+    """`after` of a method without a moving average: nothing changes."""
+    return params, model_state
 
 
 def with_network(model_state: State, params: PyTree, batch_stats: PyTree) -> State:
@@ -344,10 +380,13 @@ def augmented(view: View, key: Array, rows: Batch) -> Array:
     return jax.vmap(view)(image_keys(key, rows["index"]), rows["image"])
 
 
-def two_views(augment: Augment, key: Array, batch: Batch) -> tuple[Array, Array]:
-    """Views a and b `[b, H, W, C]` of every image of a batch, each from a key of its own."""
-    first, second = jax.random.split(key)
-    return augmented(augment.view, first, batch), augmented(augment.other, second, batch)
+def all_views(
+    augment: Augment, key: Array, batch: Batch, more: tuple[View, ...] = ()
+) -> tuple[Array, ...]:
+    """Views a, b and more `[b, H, W, C]` of a batch, each from a key of its own."""
+    functions = augment.view, augment.other, *more
+    keys = jax.random.split(key, len(functions))
+    return tuple(augmented(view, k, batch) for view, k in zip(functions, keys, strict=True))
 
 
 def stateless(loss: Callable[[Encoded, Axis], Array]) -> Objective:
@@ -369,7 +408,7 @@ def as_method(base: TwoView[State], regularizer: Regularizer | None = None) -> M
     ) -> tuple[Array, Aux[State]]:
         keys = jax.random.split(key, 5)
         view_key, encoder_key, loss_key = keys[:3]
-        views = two_views(base.augment, view_key, batch)
+        views = all_views(base.augment, view_key, batch, base.more)
         encoded, model_state = base.encode(
             params, model_state, views, batch["index"], step, encoder_key, axis
         )

@@ -77,7 +77,7 @@ def target_network(params: PyTree, model_state: HasTarget) -> tuple[PyTree, PyTr
 def siamese(
     context: MethodContext, objective: base.Objective[NetworkState], *, name: str, predicts: bool
 ) -> TwoView[NetworkState]:
-    """A method whose one network embeds both views (SimCLR, SimSiam, Barlow Twins, CC).
+    """A method whose one network embeds all views (SimCLR, SimSiam, Barlow Twins, CC, SwAV).
 
     The network is kept after training.
 
@@ -107,7 +107,7 @@ def siamese(
     def encode(
         params: PyTree,
         model_state: NetworkState,
-        views: tuple[Array, Array],
+        views: tuple[Array, ...],
         index: Array,
         step: Array,
         key: Array,
@@ -124,7 +124,8 @@ def siamese(
             q_b, batch_stats = predict(params, batch_stats, z_b, train=True, axis=axis)
             # SimSiam collapses without this; it also makes NRCC's positives constants, as in (6).
             predictions, targets = (q_a, q_b), (lax.stop_gradient(z_a), lax.stop_gradient(z_b))
-        encoded = Encoded((z_a, z_b), predictions, targets, inputs, index, representations)
+        more, batch_stats = _project_more(context, params, batch_stats, views[2:], axis)
+        encoded = Encoded((z_a, z_b), predictions, targets, inputs, index, representations, more)
         return encoded, model_state._replace(batch_stats=batch_stats)
 
     return TwoView(
@@ -185,7 +186,7 @@ def momentum(
     def encode(
         params: PyTree,
         model_state: WithTarget,
-        views: tuple[Array, Array],
+        views: tuple[Array, ...],
         index: Array,
         step: Array,
         key: Array,
@@ -207,6 +208,7 @@ def momentum(
         # the two networks; the predictor's pass of a view follows its projection.
         a, q_a, batch_stats = encode_online(model_state.batch_stats, 0)
         b, q_b, batch_stats = encode_online(batch_stats, 1)
+        more, batch_stats = _project_more(context, params, batch_stats, views[2:], axis)
         inputs, _, target_stats = _project_views(context, *target, views, keys[:3], axis)
         # All branches embed the sampled view by constant networks.
         constants = lax.stop_gradient(params)
@@ -232,17 +234,18 @@ def momentum(
             sampler_inputs=inputs._replace(branches=branches),
             image_index=index,
             representations=(a.representation, b.representation),
+            more=more,
         )
         return encoded, model_state
 
-    def after(params: PyTree, model_state: WithTarget, step: Array) -> WithTarget:
+    def after(params: PyTree, model_state: WithTarget, step: Array) -> tuple[PyTree, WithTarget]:
         target, decay = model_state.target, ema_decay(step)
         averaged = jax.tree.map(
             lambda new, old: old + (1 - decay).astype(old.dtype) * (new - old),
             _without_predictor(params),
             target.params,
         )
-        return model_state._replace(target=target._replace(params=averaged))
+        return params, model_state._replace(target=target._replace(params=averaged))
 
     return TwoView(
         init,
@@ -276,7 +279,7 @@ def _project_views(
     context: MethodContext,
     params: PyTree,
     batch_stats: PyTree,
-    views: tuple[Array, Array],
+    views: tuple[Array, ...],
     keys: Array,
     axis: Axis,
 ) -> tuple[base.SamplerInputs, tuple[Array, Array], PyTree]:
@@ -325,6 +328,21 @@ def _project_views(
         branches={"online": project_constant},
     )
     return inputs, (h_a, h_b), stats_b
+
+
+def _project_more(
+    context: MethodContext,
+    params: PyTree,
+    batch_stats: PyTree,
+    views: tuple[Array, ...],
+    axis: Axis,
+) -> tuple[tuple[Array, ...], PyTree]:
+    """Projections of further views in one pass, and the new statistics."""
+    if not views:
+        return (), batch_stats
+    joined = jnp.concatenate(views)
+    out = context.network.forward(params, batch_stats, joined, train=True, axis=axis)
+    return tuple(jnp.split(out.projection, len(views))), out.stats
 
 
 def check_classifiers(context: MethodContext, name: str, *, labeled: int | None) -> None:

@@ -269,7 +269,7 @@ def _loss(context: MethodContext, config: Config) -> base.Loss[NCLState]:
         # `count` rows are labeled. View a's pass updates the running statistics before view b's.
         rows = {k: jnp.concatenate([labeled[k], unlabeled[k]]) for k in ("index", "image")}
         count = len(labeled["index"])
-        views = base.two_views(context.augment, view_key, rows)
+        views = base.all_views(context.augment, view_key, rows)
         a, batch_stats = _forward(context, params, state.batch_stats, views[0], axis)
         b, batch_stats = _forward(context, params, batch_stats, views[1], axis)
         pairs = ncl.similar(

@@ -115,7 +115,10 @@ def make(context: MethodContext, config: Config) -> TwoView[PCLState]:
         instance, state, _ = instances.objective(params, encoded, state, step, key, axis)
         terms = [
             pcl.prototype_contrast(
-                z, own.prototypes, own.labels[encoded.image_index], own.concentrations
+                z,
+                jnp.asarray(own.prototypes),
+                own.labels[encoded.image_index],
+                jnp.asarray(own.concentrations),
             )
             for z in encoded.projections
             for own in state.clusterings

@@ -185,6 +185,8 @@ def read_config(workdir: epath.Path) -> RunConfig:
     try:
         return parse_config(values)
     except InputError as error:
+        if values["method"]["name"] not in base.names():  # a module that is missing here
+            raise
         raise workdirs.older_version(workdir, error) from error
 
 

@@ -107,18 +107,18 @@ def sghmc(
     Args:
         potential_and_grad: `images -> (P [b], gradient [b, ...])`, the potential of every image
             and the gradient of their sum. It may close over traced values.
-        step_size: delta_2.
+        step_size: delta_2, positive. Of this and the next two, numbers are checked, arrays are not.
         friction: delta_1, in [0, 1].
-        noise: delta_3.
+        noise: delta_3, 0 or more.
         momentum: "new" or "old", the momentum that moves the position.
-        clip: largest absolute value of a pixel's gradient, or None.
+        clip: largest absolute value of a pixel's gradient, positive, or None.
         normalize_gradient: scale each image's gradient, clipped, to a root mean square of one.
 
     Returns:
         `init` and `step`; iterations, NRCC's zeta, are those of `samplers.sample`.
 
     Raises:
-        ValueError: a momentum of another name.
+        ValueError: a value is out of range.
 
     Source: NRCC (16)-(18) and Algorithm 1, whose constants are the defaults, with these deviations.
       - As printed, (18) uses the old momentum and s_zeta is returned (Algorithm 1 makes zeta + 1
@@ -155,6 +155,10 @@ def sghmc(
         ((2, 32, 32, 3), (100, 2))
     """
     checks.one_of("momentum", momentum, MOMENTA)
+    checks.if_number(checks.positive, "step_size", step_size)
+    checks.if_number(checks.between, "friction", friction, 0, 1)
+    checks.if_number(checks.at_least, "noise", noise, 0)
+    checks.if_number(checks.positive, "clip", clip)
 
     def shaped(gradient: Position, position: Position) -> Position:
         return base.shape_gradient(gradient, position, clip, normalize_gradient)

@@ -71,7 +71,7 @@ def make_step(method: Method, optimizer: optax.GradientTransformation, mesh: Mes
         )
         updates, opt = optimizer.update(gradient, state.opt, state.params)
         params = optax.apply_updates(state.params, updates)
-        model_state = method.after(params, model_state, state.step)
+        params, model_state = method.after(params, model_state, state.step)
         metrics["gradient_norm"] = optax.tree.norm(gradient)
         # A step that is not finite changes nothing but the count of steps. The optimizer's count
         # stays as it was, so that the learning rate lags behind the logged one by that step.

@@ -152,8 +152,8 @@ def _collapse_text(record: Mapping[str, Any]) -> str:
     rank = f" and effective rank {record[RANK]:.1f}" if RANK in record else ""
     return (
         f"the embedding collapses: spread {record[SPREAD]:.2f} (1 is even){rank} at step "
-        f"{record['step']:,}, so clusters in it mean little; try a lower optimizer.learning_rate "
-        "or optimizer.weight_decay in another folder"
+        f"{record['step']:,}, so clusters in it mean little; try a lower optimizer.learning_rate, "
+        "optimizer.weight_decay or, where NRCC is on, nrcc.weight in another folder"
     )
 
 

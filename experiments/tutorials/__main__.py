@@ -12,6 +12,8 @@ import io
 import json
 import pathlib
 import re
+import sys
+import types
 from typing import NamedTuple
 
 from PIL import Image
@@ -47,27 +49,29 @@ def read(name: str) -> list[Cell]:
 
 def run(cells: list[Cell]) -> list[Cell]:
     """The cells with what they print; a picture is the value of a cell's last line."""
-    names: dict = {"__name__": "__main__"}
-    done = []
-    for cell in cells:
-        if not cell.is_code:
-            done.append(cell)
-            continue
-        tree = ast.parse(cell.source)
-        last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
-        with contextlib.redirect_stdout(io.StringIO()) as printed:
-            exec(compile(tree, "<tutorial>", "exec"), names)
-            value = None
-            if isinstance(last, ast.Expr):
-                value = eval(compile(ast.Expression(last.value), "<tutorial>", "eval"), names)
-        picture = None
-        if isinstance(value, Image.Image):
-            buffer = io.BytesIO()
-            value.save(buffer, "JPEG", quality=85)
-            picture = buffer.getvalue()
-        lines = [line.rstrip() for line in printed.getvalue().strip().splitlines()]
-        done.append(cell._replace(printed="\n".join(lines), picture=picture))
-    return done
+    main, module = sys.modules["__main__"], types.ModuleType("__main__")
+    sys.modules["__main__"] = module  # what they define can be imported, as in a notebook
+    try:
+        return [_run_cell(cell, vars(module)) if cell.is_code else cell for cell in cells]
+    finally:
+        sys.modules["__main__"] = main
+
+
+def _run_cell(cell: Cell, names: dict) -> Cell:
+    tree = ast.parse(cell.source)
+    last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(compile(tree, "<tutorial>", "exec"), names)
+        value = None
+        if isinstance(last, ast.Expr):
+            value = eval(compile(ast.Expression(last.value), "<tutorial>", "eval"), names)
+    picture = None
+    if isinstance(value, Image.Image):
+        buffer = io.BytesIO()
+        value.save(buffer, "JPEG", quality=85)
+        picture = buffer.getvalue()
+    lines = [line.rstrip() for line in printed.getvalue().strip().splitlines()]
+    return cell._replace(printed="\n".join(lines), picture=picture)
 
 
 def page(name: str, cells: list[Cell]) -> str:

@@ -1,11 +1,13 @@
 """A loss in your own loop: functions of arrays
 
-Under a minute on two CPU cores, nothing to download. The losses, samplers, networks and
+About a minute on two CPU cores, nothing to download. The losses, samplers, networks and
 augmentations of the package are functions of arrays and work in any JAX program. Here a loop with
 optax trains a small network by InfoNCE and NRCC's regularizer, whose third view SGHMC samples.
 """
 
 # %%
+import functools
+
 import jax
 import numpy as np
 import optax
@@ -48,24 +50,30 @@ view = jax.vmap(lambda key, image: augment.random_affine(key, image, **affine))
 
 
 # %%
-def loss_fn(params, stats, key, batch):
-    first, second, third = jax.random.split(key, (3, len(batch)))
+def loss_fn(params, stats, keys, batch, axis=None):
+    first, second, third = keys
     a, b = view(first, batch), view(second, batch)
 
     def project(x):
-        out = network.forward(params, stats, x, train=True, axis=None)
+        out = network.forward(params, stats, x, train=True, axis=axis)
         return out.projection, out.stats
 
     (za, _), (zb, new_stats) = project(a), project(b)
     potential = samplers.similarity_potential(lambda x: project(x)[0], zb)
     c, _ = samplers.sample(samplers.sghmc(potential), third, a)
-    regularizer = losses.nrcc_views(za, zb, za, zb, project(c)[0], temperature=0.5)
-    return losses.info_nce_views(za, zb, temperature=0.5) + 0.5 * regularizer, new_stats
+    regularizer = losses.nrcc_views(za, zb, za, zb, project(c)[0], temperature=0.5, axis=axis)
+    info_nce = losses.info_nce_views(za, zb, temperature=0.5, axis=axis)
+    return info_nce + 0.5 * regularizer, new_stats
 
 
-@jax.jit
-def step(params, stats, opt_state, key, batch):
-    (loss, stats), gradient = jax.value_and_grad(loss_fn, has_aux=True)(params, stats, key, batch)
+def one_device(params, stats, keys, batch):
+    return jax.value_and_grad(loss_fn, has_aux=True)(params, stats, keys, batch)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def step(gradient_of, params, stats, opt_state, key, batch):
+    keys = jax.random.split(key, (3, len(batch)))
+    (loss, stats), gradient = gradient_of(params, stats, keys, batch)
     updates, opt_state = optimizer.update(gradient, opt_state, params)
     return optax.apply_updates(params, updates), stats, opt_state, loss
 
@@ -81,7 +89,7 @@ opt_state, rng = optimizer.init(params), np.random.default_rng(0)
 history = []
 for key in jax.random.split(jax.random.key(1), steps):
     batch = images[rng.choice(len(images), 128, replace=False)]
-    params, stats, opt_state, loss = step(params, stats, opt_state, key, batch)
+    params, stats, opt_state, loss = step(one_device, params, stats, opt_state, key, batch)
     history.append(float(loss))
 print(f"loss {history[0]:.1f} at the start, {history[-1]:.1f} at the end")
 
@@ -100,12 +108,111 @@ for name, x in {"pixels": digits.data, "network": np.asarray(out.representation)
     print(f"{name}: {tree.n_clusters_} clusters ({tree.verdict_}); accuracy of 10 {score:.2f}")
 
 # %% [markdown]
+# ## On several devices
+#
+# Inside `jax.shard_map` a loss takes the name of the mesh axis that holds the batch. It compares
+# the rows of one device with those of all, and the mean of its values over the devices is the loss
+# of the whole batch. The gradient can be taken around `jax.shard_map`:
+
+# %%
+from jax.sharding import AxisType
+from jax.sharding import PartitionSpec as P
+
+mesh = jax.make_mesh((jax.device_count(),), ("data",), axis_types=(AxisType.Auto,))
+specs = {"mesh": mesh, "in_specs": (P(), P(), P(None, "data"), P("data")), "out_specs": P()}
+
+
+def mean_loss(params, stats, keys, batch):
+    loss, stats = loss_fn(params, stats, keys, batch, axis="data")
+    return jax.lax.pmean(loss, "data"), stats
+
+
+def outside(params, stats, keys, batch):
+    sharded = jax.shard_map(mean_loss, **specs)
+    return jax.value_and_grad(sharded, has_aux=True)(params, stats, keys, batch)
+
+
+# %% [markdown]
+# or inside, where `pmean` belongs to what is differentiated. Without it the gradient would be as
+# many times too large as there are devices: of parameters that are equal on all devices, JAX adds
+# up the gradients.
+
+
+# %%
+def inside(params, stats, keys, batch):
+    gradient_of_mean = jax.value_and_grad(mean_loss, has_aux=True)
+    return jax.shard_map(gradient_of_mean, **specs)(params, stats, keys, batch)
+
+
+arguments = params, stats, jax.random.split(key, (3, 128)), images[:128]
+_, wanted = jax.jit(one_device)(*arguments)
+for way in (outside, inside):
+    _, gradient = jax.jit(way)(*arguments)
+    difference = optax.tree.norm(optax.tree.sub(gradient, wanted)) / optax.tree.norm(wanted)
+    print(f"gradient {way.__name__}: that of one device: {bool(difference < 1e-3)}")
+
+# %% [markdown]
+# `step(inside, ...)` in place of `step(one_device, ...)` trains on all devices.
+#
+# With `jax.shard_map(..., check_vma=False)`, `jax.pmap` and `jax.vmap(..., axis_name="data")`, each
+# device differentiates its own loss, and `pmean` follows for loss and gradient. Without any of
+# these, arrays that are sharded over a mesh, explicit or automatic, give the loss of the whole
+# batch with `axis=None`. [The guide](guide.md#losses-in-a-program-of-your-own) has a table of what
+# is tested.
+#
+# ## The same with NNX
+#
+# Any network that is a pure function will do. Here it is one of Flax NNX with BatchNorm over all
+# devices: `nnx.split` gives its parameters and statistics, `nnx.merge` the network.
+
+# %%
+from flax import nnx
+
+
+class Encoder(nnx.Module):
+    def __init__(self, rngs):
+        self.hidden = nnx.Linear(64, 128, rngs=rngs)
+        self.norm = nnx.BatchNorm(128, axis_name="data", rngs=rngs)
+        self.out = nnx.Linear(128, 64, rngs=rngs)
+
+    def __call__(self, x):
+        return self.out(nnx.relu(self.norm(self.hidden(x.reshape(len(x), -1)))))
+
+
+graph, nnx_params, nnx_stats = nnx.split(Encoder(nnx.Rngs(0)), nnx.Param, nnx.BatchStat)
+
+
+def nnx_loss(params, stats, keys, batch):
+    first, second, third = keys
+    a, b = view(first, batch), view(second, batch)
+
+    def project(x):
+        model = nnx.merge(graph, params, stats, copy=True)
+        return model(x), nnx.state(model, nnx.BatchStat)
+
+    (za, _), (zb, new_stats) = project(a), project(b)
+    potential = samplers.similarity_potential(lambda x: project(x)[0], zb)
+    c, _ = samplers.sample(samplers.sghmc(potential), third, a)
+    regularizer = losses.nrcc_views(za, zb, za, zb, project(c)[0], temperature=0.5, axis="data")
+    loss = losses.info_nce_views(za, zb, axis="data") + 0.5 * regularizer
+    return jax.lax.pmean(loss, "data"), new_stats
+
+
+def nnx_gradient(params, stats, keys, batch):
+    gradient_of_mean = jax.value_and_grad(nnx_loss, has_aux=True)
+    return jax.shard_map(gradient_of_mean, **specs)(params, stats, keys, batch)
+
+
+state, nnx_history = (nnx_params, nnx_stats, optimizer.init(nnx_params)), []
+for _ in range(10):
+    *state, loss = step(nnx_gradient, *state, key, images[:256])
+    nnx_history.append(float(loss))
+print(f"NNX: the loss falls: {nnx_history[-1] < nnx_history[0]}")
+
+# %% [markdown]
 # ## From here
 #
 # - Another sampler: `samplers.hmc(potential)` in place of `samplers.sghmc`, or more steps by
 #   `samplers.sample(..., iterations=3)`.
 # - Another loss: `losses.byol_views`, `losses.barlow_twins`, `losses.kernel_info_nce_views`.
-# - Several devices: inside `jax.shard_map`, losses take the name of the mesh axis that holds the
-#   batch (`axis="data"`), and the mean of their values over the devices is the loss of the global
-#   batch.
 # - The package's own training step does this for every method: [a method of your own](method.md).

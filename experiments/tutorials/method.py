@@ -1,16 +1,16 @@
-r"""A method of your own: one file and one config
+r"""A method of your own: one file
 
-Two minutes on two CPU cores, nothing to download. A method is a file in `cluster_jax/methods` with
-a `Config` and a function `make`; a config names it. Here the method is alignment and uniformity
-(after Wang and Isola, 2020): the two views of an image are to agree, and all images to spread over
-the sphere.
+Two minutes on two CPU cores, nothing to download. A method is a Python file anywhere with a
+`Config` and a function `make`; a config names it, and may stand in the same file. Here the method
+is alignment and uniformity (after Wang and Isola, 2020): the two views of an image are to agree,
+and all images to spread over the sphere.
 
 $$L = \frac{1}{n} \sum_i \Big( \lVert a_i - b_i \rVert^2 +
 w \log \frac{1}{n} \sum_j e^{-t \lVert a_i - a_j \rVert^2} \Big)$$
 """
 
 # %% [markdown]
-# ## The method: `cluster_jax/methods/uniformity.py`
+# ## The method: `uniformity.py`
 #
 # `Config` holds what a config file sets and checks it. `objective` gets the projections of both
 # views, `[b, d]`, and returns the loss, the method's state (none here) and what is to be logged.
@@ -60,10 +60,11 @@ def objective(config, params, encoded, model_state, step, key, axis):
 # that of one row, whose mean runs over the rows of all devices; the paper's logarithm of the mean
 # over all pairs would need another sum over devices.
 #
-# ## The config: `configs/uniformity_digits.py`
+# ## The config, in the same file
 #
-# It starts from another config and changes two sections. A weight of NRCC above 0 would add NRCC's
-# regularizer, as to any method of two views.
+# It starts from another config and changes two sections; `name` is the name of the module, as
+# `import` takes it. A weight of NRCC above 0 would add NRCC's regularizer, as to any method of two
+# views.
 
 # %%
 from ml_collections import ConfigDict
@@ -83,20 +84,16 @@ def get_config():
 # %% [markdown]
 # ## Run it
 #
-# With these two files in a checkout, the command is `cluster-jax train --config=uniformity_digits`,
-# and `--config.method.t=3` changes a value. This page leaves the package as it is, so a few lines
-# stand in for the first file; `ImageClusterer` takes the config itself.
-
-# %%
-import sys
-import types
-
-from cluster_jax.methods import base
-
-module = types.ModuleType("cluster_jax.methods.uniformity")
-module.Config, module.make = Config, make
-sys.modules[module.__name__] = module
-base.names = lambda: ["uniformity"]
+# Python must find the file, by `PYTHONPATH` or because it is installed:
+#
+# ```bash
+# export PYTHONPATH=.
+# cluster-jax train --config=uniformity.py --out=run --config.method.t=3
+# cluster-jax predict --workdir=run --images=DIR
+# ```
+#
+# On this page, as in a notebook, the code above is the module `__main__`, and `ImageClusterer`
+# takes the config itself.
 
 # %%
 from sklearn.datasets import load_digits
@@ -105,15 +102,47 @@ from cluster_jax import ImageClusterer
 from cluster_jax.metrics import accuracy
 
 digits = load_digits()
-clusterer = ImageClusterer(get_config(), verbose=False).fit(digits.images / 16)
+config = get_config()
+config.method.name = "__main__"
+clusterer = ImageClusterer(config, verbose=False).fit(digits.images / 16)
 for labels in (clusterer.labels_, clusterer.cut(k=10)):
     print(f"{labels.max() + 1} clusters, accuracy {accuracy(digits.target, labels):.2f}")
 
 # %% [markdown]
-# ## Test it
+# ## What else a method can have
 #
-# An entry in `tests/methods/cases.py` runs the tests that every method passes: its state keeps its
-# shapes and types, a step is compiled once, labels have no effect, a run resumes bit for bit, and
-# (`pytest -m slow`) a step is the same on one and on several devices. A reference step, the loss in
-# plain loops over the whole batch, shows that it computes what its paper says.
-# [CONTRIBUTING](../../CONTRIBUTING.md#add-a-method) has the list.
+# `make` returns a `TwoView`, a named tuple; `._replace` changes what the method needs, as SwAV does
+# ([swav.py](../../cluster_jax/methods/swav.py), all of it in 100 lines):
+#
+# | field | takes and returns | for example |
+# |---|---|---|
+# | `init` | `key, images -> params, model_state` | prototypes, a second head |
+# | `objective` | as `objective` above | a queue in `model_state`, a warm-up by `step` |
+# | `after` | `params, model_state, step -> params, model_state` | rows scaled to length one |
+# | `more` | functions `key, image -> view` | small crops, projected in `encoded.more` |
+# | `refresh` | see `methods.base.Refresh` | k-means of all features, every few epochs |
+#
+# `encoders.momentum` in place of `encoders.siamese` adds a target network, the moving average
+# (BYOL, MoCo; DINO's teacher): `encoded.targets` are its projections, constants. Its argument
+# `initial_state` makes the method's state, a `NamedTuple` that begins with `batch_stats` and
+# `target` and has what else survives a step, such as a center or a queue: equal on all devices, so
+# made of rows that `collectives.gather` or `collectives.mean` have joined. Parameters are frozen
+# for some steps by `jnp.where(step < n, jax.lax.stop_gradient(x), x)`.
+#
+# ## In the package
+#
+# A method that comes with the package has, beside `cluster_jax/methods/uniformity.py` and
+# `configs/uniformity_digits.py`:
+#
+# | what | where |
+# |---|---|
+# | a new loss | `cluster_jax/losses/uniformity.py`, its name in `cluster_jax/losses/__init__.pyi` |
+# | the loss in every way to run it | a line in `tests/losses/test_table.py` |
+# | the contract of all methods | its section `method` in `tests/methods/cases.py` |
+# | a step in plain loops | `tests/methods/reference_step.py`, a line in `test_reference_step.py` |
+# | its name | the tables of `cluster_jax/methods/__init__.py` and of the README |
+#
+# The contract's tests show that its state keeps its shapes and types, a step is compiled once,
+# labels have no effect, a run resumes bit for bit, and (`pytest -m slow`) a step is the same on one
+# and on several devices. The step in plain loops over the whole batch shows that it computes what
+# its paper says.

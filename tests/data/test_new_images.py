@@ -49,6 +49,16 @@ def test_files_get_the_channels_of_the_training_images(tmp_path, color, grayscal
     assert found.sources == tuple(f"{i}.png" for i in range(6))
 
 
+def test_an_array_of_another_size_is_resized_and_said():
+    for height, width in ((4, 4), (30, 40)):
+        said = f"images of {height} x {width} were resized to the 8 x 8 of the training images"
+        with pytest.warns(UserWarning, match=said):
+            assert _load(np.zeros((2, height, width, 3), np.uint8)).shape == (8, 8, 3)
+    # The training images were resized, too.
+    config = dataclasses.replace(toy.DATA, image_size=8)
+    assert datasets.load_new(np.zeros((2, 4, 4, 1), np.uint8), config, (8, 8, 1)).size == 2
+
+
 def test_one_file(tmp_path, color):
     _save(tmp_path, color[:1])
     found = _load(tmp_path / "0.png")
@@ -82,7 +92,6 @@ def test_class_folders_and_labels_are_ignored(tmp_path, color):
 def test_square_training_images_fix_the_size(tmp_path, color):
     Image.fromarray(color[0]).resize((20, 16)).save(tmp_path / "wide.png")
     assert _load(tmp_path).shape == (8, 8, 3)
-    assert _load(np.zeros((2, 30, 40, 3), np.uint8)).shape == (8, 8, 3)
 
 
 def test_other_training_images_ask_for_their_own_size():

@@ -383,6 +383,26 @@ def test_value_and_slope_at_distance_0_are_zero(dtype):
             np.testing.assert_array_equal(array, 0, err_msg=f"gamma {gamma}")
 
 
+@pytest.mark.parametrize("distance", [1e-3, 1e-4])
+@pytest.mark.parametrize("kernel", ["laplacian", "gamma 0.5", "kernels", "halves, losses"])
+@pytest.mark.parametrize("form", ["views", "queue", "clip"])
+def test_the_gradient_of_close_positives_in_float32(keys, form, kernel, distance):
+    # From inner products a squared distance of 1e-8 is rounding, and with it the attraction.
+    a, step, queue = (np.float32(draw(keys, 6, 8)) for _ in range(3))
+    b = a + np.float32(distance) * step
+    kernel = KERNELS[kernel]
+
+    def loss(a, b):
+        if form == "queue":
+            return kernel_info_nce_queue(a, b, queue.astype(a.dtype), np.int32(6), kernel=kernel)
+        return {"views": kernel_info_nce_views, "clip": kernel_clip}[form](a, b, kernel=kernel)
+
+    got = jax.grad(loss)(a, b)
+    want = jax.grad(loss)(np.float64(a), np.float64(b))
+    assert got.dtype == np.float32
+    assert np.linalg.norm(got - want) < 0.01 * np.linalg.norm(want)
+
+
 @pytest.mark.parametrize("tau", [0.1, 0.05, 0.01])
 def test_small_temperatures_need_no_epsilon(keys, tau):
     """The official code adds 1e-6 to sums of exponentials that are e^(-1/tau) small."""

@@ -29,6 +29,7 @@ CASES = {
     "proto_cl_views": lambda t: losses.proto_cl_views(
         (A, B), (B, A), LABELS, clusters=2, temperature=t
     ),
+    "swapped_prediction": lambda t: losses.swapped_prediction((A, B), temperature=t),
     "supervised_contrast": lambda t: losses.supervised_contrast(
         A, B, LABELS, C, LABELS, FILLED, temperature=t
     ),

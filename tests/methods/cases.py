@@ -76,6 +76,15 @@ METHODS = {
         "decay": 0.9,
         "final_decay": 1.0,
     },
+    "swav": {
+        "name": "swav",
+        "prototypes": 6,
+        "temperature": 0.1,
+        "epsilon": 0.05,
+        "iterations": 3,
+        "freeze": "1 step",
+        "small": {"count": 2, "size": None, "scale": (0.3, 0.6)},
+    },
     "cc": {"name": "cc", "clusters": 4, "temperature": 0.5, "cluster_temperature": 0.8},
     "kernel_infonce": KERNEL,
     "kernel_infonce on moco": KERNEL

@@ -51,6 +51,29 @@ def byol(q, targets):
     return total / (2 * len(q[0]))
 
 
+def codes(scores, epsilon, iterations):
+    """SwAV (3)-(5): rows and columns of exp(scores / epsilon) scaled in turn; rows sum to 1."""
+    q = np.exp(scores / epsilon)
+    for _ in range(iterations):
+        for k in range(q.shape[1]):
+            q[:, k] /= sum(q[:, k])
+        for row in q:
+            row /= sum(row)
+    return q
+
+
+def swapped(scores, codes, tau):
+    """SwAV (1), (2), (6): the codes of each of two views, predicted from all other views."""
+    total, count = 0.0, 0
+    for i, own in enumerate(codes):
+        for j, view in enumerate(scores):
+            if i != j:
+                count += len(view)
+                for q, row in zip(own, view, strict=True):
+                    total += sum(q * (log_sum(row / tau) - row / tau))
+    return total / count
+
+
 def barlow(z, off_diagonal):
     """Barlow Twins (1), (2)."""
     n, d = z[0].shape

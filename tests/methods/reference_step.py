@@ -112,10 +112,11 @@ def views_by(function, key, rows):
     return np.stack([function(k, x) for k, x in zip(keys, rows["image"], strict=True)])
 
 
-def batch_views(key, rows):
-    """Views a and b of a batch."""
-    first, second = jax.random.split(key)
-    return [views_by(tiny.view, first, rows), views_by(tiny.other_view, second, rows)]
+def batch_views(key, rows, small=0):
+    """Views a and b of a batch, and small crops."""
+    functions = [tiny.view, tiny.other_view] + small * [tiny.small_view]
+    keys = jax.random.split(key, len(functions))
+    return [views_by(function, k, rows) for function, k in zip(functions, keys, strict=True)]
 
 
 def sampled(sampler, values, potential, image, key):
@@ -183,6 +184,12 @@ def assigned(params, features):
     return np.stack([losses.softmax(row) for row in logits])
 
 
+def scored(params, projections, frozen=False):
+    """Cosines of SwAV's rows with its prototypes, which are constants while they are frozen."""
+    prototypes = params["prototypes"].real if frozen else params["prototypes"]
+    return [losses.unit(z) @ prototypes.T for z in projections]
+
+
 def positive_sampling(values, batch, step, key):
     """NCC's noise on the two projections; none while warming up."""
     sigma = 0.0 if step < values["warmup_steps"] else values["sigma"]
@@ -231,7 +238,8 @@ def objective(values, z, q, targets, state, batch, step):
 def two_view_step(values, regularizer, state, batch, step, key):
     """Loss and next state of a method of two views; `regularizer`: NRCC's values, or None."""
     view_key, encoder_key, _, *more = jax.random.split(key, 5 if regularizer else 3)
-    views = batch_views(view_key, batch)
+    crops = values["small"]["count"] if values["name"] == "swav" else 0
+    views = batch_views(view_key, batch, crops)
     params, predicts = state["params"], "predictor" in state["params"]
     density = state["target"]["params"] if "target" in state else params
     targets = [tiny.project(density, x) for x in views]
@@ -245,15 +253,26 @@ def two_view_step(values, regularizer, state, batch, step, key):
 
     def outputs(params):
         z = [tiny.project(params, x) for x in views]
+        if values["name"] == "swav":
+            return z[:2], scored(params, z, step < values["frozen_steps"])
         if values["name"] == "cc":
             return z, [assigned(params, tiny.represent(params, x)) for x in views]
         if not predicts:
             return z, None
         return z, [tiny.predict(params, x + e) for x, e in zip(z, noise, strict=True)]
 
+    if values["name"] == "swav":
+        constants = [
+            losses.codes(x, values["epsilon"], values["iterations"])
+            for x in scored(params, targets[:2])
+        ]
+
     def loss(params):
         z, q = outputs(params)
-        value = objective(values, z, q, targets, state, batch, step)
+        if values["name"] == "swav":
+            value = losses.swapped(q, constants, values["temperature"])
+        else:
+            value = objective(values, z, q, targets, state, batch, step)
         if regularizer:
             anchors = z if regularizer["anchor_layer"] == "projection" else q
             partners = targets if constant else z
@@ -263,7 +282,15 @@ def two_view_step(values, regularizer, state, batch, step, key):
 
     z, q = outputs(params)
     after = {**state, "params": descended(params, loss)}
-    after["batch_stats"] = passed(state["batch_stats"], params, views, z, q if predicts else None)
+    if "prototypes" in params:
+        after["params"]["prototypes"] = losses.unit(after["params"]["prototypes"])
+    after["batch_stats"] = passed(
+        state["batch_stats"], params, views[:2], z, q if predicts else None
+    )
+    if crops:  # all of them are one pass
+        joined = np.concatenate(views[2:])
+        rows = tiny.project(params, joined)
+        after["batch_stats"] = passed(after["batch_stats"], params, [joined], [rows], None)
     if "target" in state:
         old = state["target"]
         after["target"] = {

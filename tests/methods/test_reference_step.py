@@ -48,6 +48,7 @@ CHANGES = {
         "update_every": "2 steps",
     },
     "cc": {"clusters": 3},
+    "swav": {"prototypes": 3, "temperature": 0.3, "epsilon": 0.2},
     "kernel_infonce": {},
     "kernel_infonce on moco": {**EMA, "queue": 8},
     "rotation": {},
@@ -74,6 +75,7 @@ SINCE = {
     "ncc": {"warmup_steps": 1, "period": 2},
     "cueco": {"warmup_steps": 1, "period": 2},
     "pcl": {"warmup_steps": 1, "period": 2},
+    "swav": {"frozen_steps": 1},
     "ncl": {"ramp_steps": 3, "contrast_steps": 1, "hng_steps": 3},
 }
 LABELED, UNLABELED = 2, 4  # rows of a batch of NCL

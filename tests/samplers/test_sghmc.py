@@ -332,6 +332,15 @@ def test_wrong_settings_are_named(keys):
         run(next(keys), images, flat, momentum="nesterov")
     with pytest.raises(ValueError, match="iterations must be at least 1; got 0"):
         run(next(keys), images, flat, iterations=0)
+    for name, value, must in [
+        ("step_size", -1, "greater than 0"),
+        ("step_size", 0.0, "greater than 0"),
+        ("friction", 3, "between 0 and 1"),
+        ("noise", -0.1, "at least 0"),
+        ("clip", 0, "greater than 0"),
+    ]:
+        with pytest.raises(ValueError, match=f"{name} must be {must}; got {value}"):
+            sghmc(flat, **{name: value})
 
 
 @pytest.mark.parametrize("unroll", [True, False])

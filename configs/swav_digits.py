@@ -1,0 +1,34 @@
+"""SwAV on scikit-learn's digits, no download.
+
+    python -m cluster_jax.main --config=configs/swav_digits.py
+
+No paper uses this data set, so there is no published result to compare with. Network, augmentation,
+optimizer and number of steps are those of `nrcc_digits`, which were tuned on the labels of the
+digits. The number of prototypes does not follow the number of classes. SwAV + NRCC is
+--config.nrcc.weight=0.5.
+
+From the paper: the temperature, epsilon, Sinkhorn's iterations, the frozen first epoch, and six
+small crops. Their area is larger than the paper's 5 to 14 %, which of 8 x 8 pixels would be a few.
+"""
+
+from ml_collections import ConfigDict
+
+from cluster_jax.core.config import load_config
+
+
+def get_config():
+    """The config."""
+    config = load_config("nrcc_digits")
+    config.method = ConfigDict(
+        {
+            "name": "swav",
+            "prototypes": 64,
+            "temperature": 0.1,
+            "epsilon": 0.05,
+            "iterations": 3,
+            "freeze": "1 epoch",
+            "small": {"count": 6, "size": None, "scale": (0.25, 0.6)},
+        }
+    )
+    config.nrcc.weight = 0.0
+    return config

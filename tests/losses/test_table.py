@@ -1,0 +1,419 @@
+"""Every exported loss in every way to run it: the table of `experiments/tutorials/guide.md`."""
+
+import pathlib
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+from cluster_jax import losses
+from cluster_jax.core.checks import InputError
+from experiments import tutorials
+
+ROWS, WHOLE = PartitionSpec("data"), PartitionSpec()
+RNG = np.random.default_rng(0)
+PARAMS = RNG.normal(size=(6, 6))
+X, Y, Z = RNG.normal(size=(3, 8, 6))
+QUEUE, CENTERS = RNG.normal(size=(2, 10, 6))
+QUEUE_LABELS, FILLED = np.arange(10, dtype=np.int32) % 3, np.int32(7)
+UNIT = CENTERS / np.linalg.norm(CENTERS, axis=1, keepdims=True)
+LABELS = np.array([0, 1, 2, 1, 0, 2, 2, -1], np.int32)
+BATCH = {"x": X, "y": Y, "z": Z, "labels": LABELS, "index": np.arange(8, dtype=np.int32)}
+LAPLACE = losses.Kernel(gammas=(1.0, 0.5), temperatures=(0.5, 0.7), mixture="kernel", weight=0.4)
+
+
+def _soft(x):
+    return jax.nn.softmax(x) if jnp.issubdtype(x.dtype, jnp.floating) else x
+
+
+def _keys(index):
+    return jax.vmap(lambda i: jax.random.fold_in(jax.random.key(0), i))(index)
+
+
+def _bce(a, b, axis):
+    same = losses.similar(a, classes=3, threshold=0.3, axis=axis)
+    return losses.pairwise_bce(same, _soft(a), _soft(b), axis=axis)
+
+
+def _neighborhood(a, b, index):
+    queue = jnp.asarray(QUEUE, a.dtype)
+    negatives = losses.hard_negatives(_keys(index), a, queue, FILLED, queue[::-1], FILLED, count=3)
+    return losses.neighborhood_contrast(a, b, queue, FILLED, negatives, neighbors=2)
+
+
+def _proto_cl(a, b, labels, axis):
+    (mu, filled), (target, _) = (
+        losses.prototypes(z, labels, clusters=4, axis=axis) for z in (a, b)
+    )
+    return losses.proto_cl(mu, target, filled)
+
+
+# (a, b, c, labels, index, axis) -> loss; a, b and c are this device's rows [rows, 6].
+LOSSES = {
+    "barlow_twins": lambda a, b, c, k, i, x: losses.barlow_twins(a, b, axis=x),
+    "byol": lambda a, b, c, k, i, x: losses.byol(a, b),
+    "byol_views": lambda a, b, c, k, i, x: losses.byol_views((a, b), (a, c)),
+    "centroid_contrast": lambda a, b, c, k, i, x: losses.centroid_contrast(
+        a, jnp.asarray(UNIT, a.dtype), k
+    ),
+    "clip": lambda a, b, c, k, i, x: losses.clip(a, b, axis=x),
+    "cluster_contrast": lambda a, b, c, k, i, x: losses.cluster_contrast(
+        _soft(a), _soft(b), axis=x
+    ),
+    "consistency": lambda a, b, c, k, i, x: losses.consistency(a, b),
+    "cross_entropy": lambda a, b, c, k, i, x: losses.cross_entropy(a, k),
+    "entropy_deficit": lambda a, b, c, k, i, x: losses.entropy_deficit(_soft(a), axis=x),
+    "info_nce": lambda a, b, c, k, i, x: losses.info_nce(
+        a / 3, jnp.asarray(UNIT, a.dtype), k, temperature=0.3
+    ),
+    "info_nce_queue": lambda a, b, c, k, i, x: losses.info_nce_queue(
+        a, b, jnp.asarray(QUEUE, a.dtype), FILLED
+    ),
+    "info_nce_views": lambda a, b, c, k, i, x: losses.info_nce_views(a, b, axis=x),
+    "kernel_clip": lambda a, b, c, k, i, x: losses.kernel_clip(a, b, kernel=LAPLACE, axis=x),
+    "kernel_info_nce_queue": lambda a, b, c, k, i, x: losses.kernel_info_nce_queue(
+        a, b, jnp.asarray(QUEUE, a.dtype), FILLED, kernel=LAPLACE
+    ),
+    "kernel_info_nce_views": lambda a, b, c, k, i, x: losses.kernel_info_nce_views(
+        a, b, kernel=LAPLACE, axis=x
+    ),
+    "neighborhood_contrast": lambda a, b, c, k, i, x: _neighborhood(a, b, i),
+    "nrcc": lambda a, b, c, k, i, x: losses.nrcc(a, b, c, axis=x),
+    "nrcc_views": lambda a, b, c, k, i, x: losses.nrcc_views(a, b, a, b, c, axis=x),
+    "pairwise_bce": lambda a, b, c, k, i, x: _bce(a, b, x),
+    "proto_cl": lambda a, b, c, k, i, x: _proto_cl(losses.positive_samples(_keys(i), a), b, k, x),
+    "proto_cl_views": lambda a, b, c, k, i, x: losses.proto_cl_views(
+        (a, b), (a, c), k, clusters=20, axis=x
+    ),
+    "prototype_contrast": lambda a, b, c, k, i, x: losses.prototype_contrast(
+        a, jnp.asarray(UNIT, a.dtype), k, jnp.linspace(0.2, 0.5, 10, dtype=a.dtype)
+    ),
+    "supervised_contrast": lambda a, b, c, k, i, x: losses.supervised_contrast(
+        a, b, k, jnp.asarray(QUEUE, a.dtype), QUEUE_LABELS, FILLED
+    ),
+    "swapped_prediction": lambda a, b, c, k, i, x: losses.swapped_prediction((a, b, c), axis=x),
+    "variance_loss": lambda a, b, c, k, i, x: losses.variance_loss(
+        a, jnp.asarray(UNIT, a.dtype), jnp.linspace(0.5, 1, 10, dtype=a.dtype), k
+    ),
+}
+# Exported, but no loss of rows: schedules, records, parts of the losses above, one in NumPy.
+PARTS = {"ramp", "Kernel", "HardNegatives", "concentrations"}
+PARTS |= {"hard_negatives", "positive_samples", "prototypes", "similar", "sinkhorn_codes"}
+PARTS |= {"target_weights"}
+
+
+def test_no_loss_is_left_out():
+    assert {*LOSSES, *PARTS} == set(dir(losses))
+
+
+def test_the_guide_names_every_loss_and_way():
+    guide = (pathlib.Path(tutorials.__file__).parent / "guide.md").read_text()
+    section = guide.split("## Losses in a program of your own")[1].split("\n## ")[0]
+    named = set(re.findall(r"`(\w+)`", section.split("The losses: ")[1]))
+    assert named == {*LOSSES, *PARTS} - {
+        "ramp", "Kernel", "HardNegatives", "concentrations", "target_weights", "sinkhorn_codes"
+    }  # fmt: skip
+    tested = (
+        "one device, check_vma, gradient inside, explicit mesh, automatic, vmap, pmap, bfloat16"
+    )
+    for way in (*tested.split(", "), "NaN", "wrong rows"):
+        assert way in section
+
+
+def of_params(name):
+    """The loss as a function of parameters, a batch and an axis."""
+
+    def loss(params, batch, axis):
+        a, b, c = (jnp.tanh(batch[view] @ params) for view in ("x", "y", "z"))
+        return LOSSES[name](a, b, c, batch["labels"], batch["index"], axis)
+
+    return loss
+
+
+def all_losses(run, params, batch):
+    """Name -> value and gradient of every loss by one way to run them, compiled at once."""
+    return jax.jit(lambda p, b: {name: run(of_params(name), p, b) for name in LOSSES})(
+        params, batch
+    )
+
+
+def one_device(loss, params, batch):
+    return jax.value_and_grad(lambda p: loss(p, batch, None))(params)
+
+
+def mapped(body, check_vma):
+    mesh = jax.make_mesh((2,), ("data",), axis_types=(AxisType.Auto,))
+    return jax.shard_map(
+        body, mesh=mesh, in_specs=(WHOLE, ROWS), out_specs=WHOLE, check_vma=check_vma
+    )
+
+
+def outside(check_vma):
+    """`jax.grad` of the mean over the devices, around `jax.shard_map`."""
+
+    def run(loss, params, batch):
+        body = mapped(lambda p, b: lax.pmean(loss(p, b, "data"), "data"), check_vma)
+        return jax.value_and_grad(body)(params, batch)
+
+    return run
+
+
+def inside_mean(loss, params, batch):
+    """Inside, parameters equal on all devices: the mean belongs to what is differentiated."""
+    mean = jax.value_and_grad(lambda p, b: lax.pmean(loss(p, b, "data"), "data"))
+    return mapped(mean, True)(params, batch)
+
+
+def inside_varying(loss, params, batch):
+    """Inside, parameters that vary: each device differentiates its own loss, one mean follows."""
+
+    def body(params, batch):
+        params = lax.pcast(params, "data", to="varying")
+
+        def own(p):
+            value = loss(p, batch, "data")
+            varies = "data" in jax.typeof(value).manual_axis_type.varying
+            return value if varies else lax.pcast(value, "data", to="varying")
+
+        return lax.pmean(jax.value_and_grad(own)(params), "data")
+
+    return mapped(body, True)(params, batch)
+
+
+def own_then_mean(loss):
+    """Without types of variance: the same on every device, one mean of value and gradient."""
+
+    def body(params, batch):
+        return lax.pmean(jax.value_and_grad(lambda p: loss(p, batch, "data"))(params), "data")
+
+    return body
+
+
+def inside_off(loss, params, batch):
+    return mapped(own_then_mean(loss), False)(params, batch)
+
+
+def parts(batch):
+    return jax.tree.map(lambda x: x.reshape(2, 4, *x.shape[1:]), batch)
+
+
+def vmap_outside(loss, params, batch):
+    each = jax.vmap(lambda p, b: loss(p, b, "data"), in_axes=(None, 0), axis_name="data")
+    return jax.value_and_grad(lambda p: jnp.mean(each(p, parts(batch))))(params)
+
+
+def vmap_inside(loss, params, batch):
+    run = jax.vmap(own_then_mean(loss), in_axes=(None, 0), axis_name="data")
+    return jax.tree.map(lambda x: x[0], run(params, parts(batch)))
+
+
+def on_mesh(kind):
+    mesh = jax.make_mesh((2,), ("data",), axis_types=(kind,))
+    return (
+        jax.device_put(PARAMS, NamedSharding(mesh, WHOLE)),
+        jax.device_put(BATCH, NamedSharding(mesh, ROWS)),
+    )
+
+
+@pytest.fixture(scope="module")
+def want():
+    with jax.enable_x64(True):
+        return jax.device_get(all_losses(one_device, PARAMS, BATCH))
+
+
+def check(got, want):
+    for name, (value, gradient) in want.items():
+        np.testing.assert_allclose(got[name][0], value, rtol=1e-10, err_msg=name)
+        np.testing.assert_allclose(got[name][1], gradient, rtol=1e-8, atol=1e-10, err_msg=name)
+
+
+WAYS = {
+    "check_vma": outside(True),
+    "check_vma off": outside(False),
+    "inside, mean": inside_mean,
+    "inside, varying": inside_varying,
+    "inside, check_vma off": inside_off,
+    "vmap": vmap_outside,
+    "vmap, inside": vmap_inside,
+}
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("way", WAYS)
+def test_two_devices_equal_one(want, way):
+    check(all_losses(WAYS[way], PARAMS, BATCH), want)
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("kind", [AxisType.Explicit, AxisType.Auto])
+def test_sharded_arrays_equal_one_device(want, kind):
+    check(all_losses(one_device, *on_mesh(kind)), want)
+
+
+@pytest.mark.usefixtures("x64")
+def test_pmap_equals_one_device(want):
+    def body(params, batch):
+        return {name: own_then_mean(of_params(name))(params, batch) for name in LOSSES}
+
+    got = jax.pmap(body, axis_name="data", in_axes=(None, 0))(PARAMS, parts(BATCH))
+    check(jax.tree.map(lambda x: x[0], got), want)
+
+
+def value(name, a, b, c, labels):
+    return LOSSES[name](a, b, c, labels, np.arange(len(a), dtype=np.int32), None)
+
+
+def views():
+    return [np.tanh(view @ PARAMS).astype(np.float32) for view in (X, Y, Z)] + [LABELS]
+
+
+@pytest.fixture(scope="module")
+def used():
+    """Name -> which of a, b, c and the labels its value depends on."""
+    first = {name: value(name, *views()) for name in LOSSES}
+
+    def depends(name, i):
+        changed = views()
+        changed[i] = (
+            changed[i] ** 2 + np.arange(6, dtype=np.float32) if i < 3 else np.roll(LABELS, 1)
+        )
+        return not np.isclose(value(name, *changed), first[name], rtol=1e-5)
+
+    return {name: [i for i in range(4) if depends(name, i)] for name in LOSSES}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_bfloat16_in_float32_out(name):
+    half = [jnp.asarray(x, jnp.bfloat16) for x in views()[:3]]
+    got = value(name, *half, LABELS)
+    want = value(name, *(x.astype(jnp.float32) for x in half), LABELS)
+    assert got.dtype == jnp.float32
+    np.testing.assert_allclose(got, want, rtol=0.02)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_nan_in_nan_out(used, name):
+    for i in set(used[name]) - {3}:
+        rows = views()
+        rows[i][0] = np.nan
+        assert np.isnan(value(name, *rows)), i
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_rows_that_do_not_fit_are_refused(used, name):
+    assert 0 in used[name]
+    for i in used[name]:
+        for change in (lambda x: x[:3], lambda x: np.concatenate([x, x]), lambda x: x[None]):
+            rows = views()
+            rows[i] = change(rows[i])
+            if len(used[name]) > 1 or rows[i].ndim != views()[i].ndim:
+                with pytest.raises(InputError, match="must be"):
+                    value(name, *rows)
+        rows = views()
+        rows[i] = rows[i].astype(np.int32 if i < 3 else np.float32)
+        with pytest.raises(InputError, match="must be"):
+            value(name, *rows)
+
+
+A, B, C, _ = views()
+KEYS, NO = jax.random.split(jax.random.key(0), 8), np.int32(0)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: losses.nrcc_views(A, B, A, B, C[:3]),
+            "c must be float[rows, d] with rows = 8; got float32[3,6]",
+        ),
+        (
+            lambda: losses.nrcc(A, B[:, :4], C),
+            "positives must be float[rows, d] with d = 6; got float32[8,4]",
+        ),
+        (
+            lambda: losses.info_nce_views(A[None], B[None]),
+            "a must be float[rows, d]; got float32[1,8,6]",
+        ),
+        (lambda: losses.barlow_twins(A > 0, B), "a must be float[rows, d]; got bool[8,6]"),
+        (
+            lambda: losses.byol(A.tolist(), B),
+            "predictions must be an array float[rows, d]; got a list",
+        ),
+        (
+            lambda: losses.byol_views(A, (A, B)),
+            "predictions_pair must be a pair of arrays, of view a and view b; got float32[8,6]",
+        ),
+        (
+            lambda: losses.byol_views((A, B, C), (A, B)),
+            "predictions_pair must be a pair of arrays, of view a and view b; got 3",
+        ),
+        (
+            lambda: losses.byol_views((A, B), (A, B[:3])),
+            "targets_pair[1] must be float[rows, d] with rows = 8; got float32[3,6]",
+        ),
+        (
+            lambda: losses.positive_samples(KEYS[:3], A),
+            "keys must be key[rows] with rows = 8; got key<fry>[3]",
+        ),
+        (
+            lambda: losses.neighborhood_contrast(
+                A, B, C, NO, losses.HardNegatives(A[:3], A[:3] > 0), neighbors=2
+            ),
+            "negatives.similarities must be float[rows, k] with rows = 8; got float32[3,6]",
+        ),
+        (
+            lambda: losses.swapped_prediction((A,)),
+            "scores must be two arrays or more, one for each view; got 1",
+        ),
+        (
+            lambda: losses.swapped_prediction((A, B, C[:3])),
+            "scores[2] must be float[rows, K] with rows = 8; got float32[3,6]",
+        ),
+        (
+            lambda: losses.sinkhorn_codes(A, epsilon=0),
+            "epsilon must be greater than 0; got 0",
+        ),
+        (lambda: losses.clip(A, B, temperature=0), "temperature must be greater than 0; got 0"),
+        (
+            lambda: losses.nrcc(A, B, C, temperature=-1.0),
+            "temperature must be greater than 0; got -1.0",
+        ),
+    ],
+)
+def test_messages(call, message):
+    with pytest.raises(InputError) as error:
+        call()
+    assert str(error.value) == message
+
+
+def test_keys_of_either_kind():
+    old = jax.random.key_data(KEYS)
+    np.testing.assert_array_equal(losses.positive_samples(old, A), losses.positive_samples(KEYS, A))
+
+
+@pytest.mark.parametrize("outside", [-1, -7, 99])
+@pytest.mark.parametrize(
+    "name",
+    ["centroid_contrast", "cross_entropy", "info_nce", "prototype_contrast", "variance_loss"],
+)
+def test_a_row_of_no_cluster_adds_nothing_to_the_mean(name, outside):
+    labels = np.where(LABELS < 0, outside, LABELS)
+    got, slope = jax.value_and_grad(lambda a: value(name, a, B, C, labels))(A)
+    np.testing.assert_allclose(got, value(name, A[:7], B[:7], C[:7], LABELS[:7]) * 7 / 8, rtol=1e-6)
+    np.testing.assert_array_equal(slope[7], 0)
+
+
+@pytest.mark.parametrize("clusters", [3, 4, 20])
+@pytest.mark.parametrize("outside", [-1, 99])
+def test_prototypes_leave_rows_of_no_cluster_out(clusters, outside):
+    labels = np.where(LABELS < 0, outside, LABELS)
+
+    def loss(rows):
+        pairs = (A[rows], B[rows]), (B[rows], C[rows])
+        return losses.proto_cl_views(*pairs, labels[rows], clusters=clusters)
+
+    np.testing.assert_allclose(loss(slice(8)), loss(slice(7)), rtol=1e-6)

@@ -1,0 +1,75 @@
+"""A method in a file of one's own, outside of the package: that of the tutorial."""
+
+import sys
+
+import pytest
+
+from cluster_jax import load
+from cluster_jax.cli import train
+from cluster_jax.core.checks import InputError
+from cluster_jax.methods import base
+from cluster_jax.pipeline.config import config_json, parse_config
+from experiments.tutorials import __main__ as tutorials
+from tests import toy
+
+KEYS = {"weight": 1.0, "t": 2.0}
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    """The tutorial's cells up to its config, as the file that its page describes."""
+    cells = [cell.source for cell in tutorials.read("method") if cell.is_code][:2]
+    path = tmp_path / "uniformity.py"
+    path.write_text("\n\n".join(cells))
+    monkeypatch.syspath_prepend(tmp_path)
+    yield path
+    sys.modules.pop("uniformity", None)
+
+
+@pytest.mark.usefixtures("one_device", "traced_once")
+def test_it_trains_with_nrcc_and_predicts(file, tmp_path):
+    small = {
+        "train.duration": "2 steps",
+        "train.batch_size": 16,
+        "optimizer.warmup": "1 step",
+        "network.width": 4,
+        "nrcc.weight": 0.5,
+        "eval.reduce.method": "pca",
+        "eval.linear_probe.epochs": 2,
+        "method.t": 3.0,
+    }
+    flags = [f"--config.{key}={value}" for key, value in small.items()]
+    train.main([f"--config={file}", f"--workdir={tmp_path / 'run'}", *flags])
+    images = toy.images(3)[0]
+    model = load(tmp_path / "run")
+    assert model.predict(images).shape == (3,)
+    sys.modules.pop("uniformity")
+    file.rename(tmp_path / "elsewhere.py")
+    with pytest.raises(InputError, match="PYTHONPATH=FOLDER has the folder of uniformity"):
+        load(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("json", "which has not both"),
+        ("no.such.module", "No module named 'no'"),
+        ("../evil", "or a module of your own; got '../evil'"),
+        (3, "or a module of your own; got 3"),
+    ],
+)
+def test_other_modules_are_refused(name, message):
+    with pytest.raises(InputError, match=r"method.name must be one of 'barlow', ") as error:
+        base.parse(name, KEYS)
+    assert message in str(error.value)
+
+
+def test_another_name_alone_names_the_config_to_start_from(tmp_path):
+    values = config_json(toy.config(toy.file(tmp_path)))
+    values["method"]["name"] = "byol"
+    with pytest.raises(InputError) as error:
+        parse_config(values)
+    assert str(error.value) == (
+        "method must have the keys of byol (decay, final_decay), as --config=byol_digits has them; "
+        "got positive_in_denominator, temperature"
+    )
