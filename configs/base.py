@@ -87,7 +87,7 @@ def _add_images(config):
     config.feature_views.noise = 0.0  # standard deviation of Gaussian noise
     config.feature_views.dropout = 0.0  # probability that a column is set to zero
 
-    # Novel class discovery, and the images held out for its test.
+    # Novel class discovery, and the images held out for its test, or for that of the linear probe.
     config.novel = ConfigDict()
     # Number of known classes, the first ones of data.classes or by name; None: no known classes
     config.novel.classes = config_dict.placeholder(int)

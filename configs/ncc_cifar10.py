@@ -7,7 +7,8 @@ DIR contains the data set, prepared by TFDS as array_record. Intended for one GP
 From the paper: ResNet-34 with CIFAR stem, 1000 epochs of all 60,000 images, batch 256, SGD with
 rate 0.05 x batch / 256 and ten times that for the predictor, 50 epochs of warm-up without clusters,
 cosine, tau 0.5, lambda 0.1, sigma 0.001, an E-step every epoch, EMA 0.996, SimCLR's crop, jitter,
-gray and flip without blur. From SimCLR: crops of at least 0.08 of the area, jitter of strength 0.5,
+gray and flip without blur; the feature extractor, whose rows are clustered, is the backbone with
+the projector (Appendix C). From SimCLR: crops of at least 0.08 of the area, jitter of strength 0.5,
 as on CIFAR-10 there. From NCC's official code: weight decay 5e-4, a predictor that starts from
 N(0, 0.01^2): behind its BatchNorm, ten times the rate then acts on much smaller weights.
 Deviations: BatchNorm of the target network is synchronized over devices. The paper shuffles, which
@@ -44,4 +45,5 @@ def get_config():
         }
     )
     config.nrcc.weight = 0.0
+    config.eval.features = "projection"
     return config

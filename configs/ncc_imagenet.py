@@ -6,7 +6,7 @@ Run the same command on every host of a Cloud TPU pod; the data are as in nrcc_i
 for a pod slice of at least 32 chips.
 
 From the paper: ResNet-50, 200 epochs, base rate 0.4 for 256 images, weight decay 1e-4, blur, EMA
-0.996, 1,000 clusters, tau 0.5, lambda 0.1.
+0.996, 1,000 clusters, tau 0.5, lambda 0.1, the projection as the embedding.
 Deviations: both directions of the loss, where the paper has one; batch 1024, 10 epochs of warm-up,
 crop and jitter as in nrcc_imagenet, where NCC uses SimCLR's crop and jitter; an E-step only every 5
 epochs, because it embeds all images.
@@ -25,4 +25,5 @@ def get_config():
     config.method.warmup = "10 epochs"
     config.method.update_every = "5 epochs"
     config.nrcc.weight = 0.0
+    config.eval.features = "projection"
     return config

@@ -3,8 +3,8 @@
     python -m cluster_jax.main --config=configs/ncc_stl10.py --config.data.dir=DIR
 
 DIR contains the data set, prepared by TFDS as array_record. Trains and scores on the 13,000 labeled
-images at 96 pixels. Everything else is as in ncc_cifar10; intended for one GPU or a TPU slice. The
-backbone keeps the CIFAR stem, which at 96 pixels needs about nine times the memory of 32 pixels.
+images at 96 pixels. The stem is the standard one: the paper changes it for CIFAR alone. Everything
+else is as in ncc_cifar10; intended for one GPU or a TPU slice.
 Guess: the strength of the jitter, SimCLR's for CIFAR-10.
 """
 
@@ -17,4 +17,5 @@ def get_config():
     config.data.name = "stl10"
     config.data.split = "train+test"
     config.augment.size = 96
+    config.network.stem = "imagenet"
     return config

@@ -23,6 +23,7 @@ def get_config():
         config.method.update(
             name="pcl",
             prototypes=(35, 70, 140),
+            weight=1.0,
             warmup="150 steps",
             update_every="5 epochs",
             n_init=5,

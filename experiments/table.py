@@ -23,6 +23,7 @@ from experiments.run import numbers_of, parser, seeds_of
 # Metrics that are not part of a row's score: path in the results of a run, and factor.
 PATHS = {
     "top-1": ("metrics.linear_probe", 100.0),
+    "top-5": ("metrics.linear_probe_top_5", 100.0),
     "5-NN": ("metrics.knn.5", 100.0),
     "20-NN": ("metrics.knn.20", 100.0),
     "100-NN": ("metrics.knn.100", 100.0),

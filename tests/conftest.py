@@ -25,6 +25,7 @@ os.environ["XLA_FLAGS"] = (
 # No operation carries the stack of pytest along.
 os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 
+import hypothesis
 import jax
 import numpy as np
 import pytest
@@ -72,6 +73,11 @@ LONGEST = (
     "test_watch",
 )
 
+# No test has a limit of time: on a busy machine it would fail by chance.
+hypothesis.settings.register_profile(
+    "unhurried", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("unhurried")
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 # Each program is lowered in a context of its own, which takes 5 ms to make; here all share one.

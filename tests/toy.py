@@ -62,7 +62,7 @@ def byol(made: ConfigDict) -> ConfigDict:
 
 def discovery(made: ConfigDict, batch: int, **train) -> ConfigDict:
     """A config of novel class discovery on two of the four groups, of small sizes."""
-    made.novel.update(classes=2, test_split=None)
+    made.novel.classes = 2
     made.train.update(batch_size=batch, labeled_batch_size=batch // 2, **train)
     with made.stages.unlocked():
         made.stages.supervised.train.update(batch_size=batch, labeled_batch_size=batch)
@@ -85,7 +85,7 @@ def shrunken(name, folder, network="small", write=True):
     else:
         path = file(folder, channels=channels) if write else folder / "toy.npz"
         config.data.name, config.data.dir = "arrays", str(path)
-    config.data.split = config.data.classes = None
+    config.data.split = config.data.classes = config.novel.test_split = None
     if config.embedder is not None:
         network = "mlp"
     if channels == 3:

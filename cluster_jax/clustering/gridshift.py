@@ -28,6 +28,7 @@ from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cluster_jax.clustering import knn
+from cluster_jax.clustering.smooth import LARGEST
 from cluster_jax.core import checks
 from cluster_jax.core.arrays import blocks, distances_to_centers, numeric
 
@@ -613,18 +614,16 @@ def _extent(points: NDArray) -> float:
     """Largest range of a coordinate without its outermost hundredths; positive.
 
     Raises:
-        ValueError: the range overflows a float.
+        ValueError: squares of the coordinates overflow or vanish in float64.
     """
-    with np.errstate(over="ignore", invalid="ignore"):
-        low, high = np.percentile(points, (1, 99), axis=0)
-        inner, full = high - low, np.ptp(points, axis=0)
-    if not (np.isfinite(inner).all() and np.isfinite(full).all()):
-        raise ValueError(
-            f"X must have a finite range; got values from {points.min():g} to {points.max():g}: "
-            "scale it down"
-        )
+    size = float(np.abs(points).max())
+    if size and not 1 / LARGEST <= size <= LARGEST:
+        must = f"X must have its largest entry between {1 / LARGEST:g} and {LARGEST:g}"
+        raise ValueError(f"{must}, so that squares are numbers; got {size:g}: scale X")
+    low, high = np.percentile(points, (1, 99), axis=0)
+    inner, full = high - low, np.ptp(points, axis=0)
     # Equal points: any bandwidth works if its cells still have exact numbers.
-    smallest = max(1.0, float(np.abs(points).max()) * 2.0**-40)
+    smallest = max(1.0, size * 2.0**-40)
     return float(inner.max()) or float(full.max()) or smallest
 
 
@@ -632,8 +631,7 @@ def _silhouette(distances: NDArray, labels: NDArray) -> float:
     """Silhouette among the rows with a label from 0 up, averaged over all; NaN if undefined."""
     rows = np.flatnonzero(labels >= 0)
     among = distances[np.ix_(rows, rows)]
-    # The distances of enormous coordinates overflow.
-    if not 2 <= len(np.unique(labels[rows])) < len(rows) or not np.isfinite(among).all():
+    if not 2 <= len(np.unique(labels[rows])) < len(rows):
         return float("nan")
     return float(silhouette_samples(among, labels[rows], metric="precomputed").sum() / len(labels))
 

@@ -150,6 +150,11 @@ def kmeans(
     if not n * float(mean_square) <= limit:
         got = f"{cast.dtype}; got entries up to {np.abs(rows).max():g}: scale them down"
         raise ValueError(f"x must be small enough for the sum of its squares to fit {got}")
+    # Smaller numbers have squares with fewer digits, or none.
+    size, info = np.abs(rows).max(), np.finfo(cast.dtype)
+    if not spherical and 0 < size < np.sqrt(info.tiny / info.eps):
+        got = f"{cast.dtype}; got entries of at most {size:g}: scale them up"
+        raise ValueError(f"x must be large enough for its squares to fit {got}")
     mean = np.asarray(mean, np.float64) + (0 if offset is None else offset)
     if init is not None:
         init = np.asarray(init, np.float64)
@@ -330,8 +335,11 @@ def _cast(rows: NDArray, spherical: bool) -> tuple[NDArray, NDArray | None]:
     dtype = np.float32 if rows.dtype == np.float32 else jax.dtypes.canonicalize_dtype(np.float64)
     # Numbers too large for the dtype become infinity, which is refused later.
     with np.errstate(over="ignore", invalid="ignore"):
-        if spherical or dtype == np.float64 or np.can_cast(rows.dtype, dtype):
+        if dtype == np.float64 or np.can_cast(rows.dtype, dtype):
             return rows.astype(dtype, copy=False), None
+        if spherical:  # by powers of two, before directions are lost in too small or large numbers
+            exponents = np.frexp(np.abs(rows).max(axis=1, keepdims=True))[1]
+            return np.ldexp(rows.astype(np.float64, copy=False), -exponents).astype(dtype), None
         mean = rows.mean(axis=0, dtype=np.float64)
         return (rows - mean).astype(dtype), mean
 

@@ -19,10 +19,11 @@ UNLABELED = -1
 
 @dataclasses.dataclass(frozen=True)
 class NovelConfig:
-    """Section `novel`: novel class discovery.
+    """Section `novel`: novel class discovery, and images to test on.
 
     Attributes:
-        classes: number of known classes, the first ones; None: no novel class discovery.
+        classes: number of known classes, the first ones; None: no novel class discovery, and the
+            test images score the linear probe.
         test_split: TFDS split of the test images, or None.
         holdout: fraction of every class that is held out for testing; 0: none.
         holdout_seed: random seed of the held-out images.
@@ -40,8 +41,6 @@ def load(data: DataConfig, novel: NovelConfig) -> tuple[Dataset, Dataset | None]
     Raises:
         ValueError: the data cannot be used, or training and test images overlap.
     """
-    if novel.classes is None:
-        return datasets.load(data), None
     if novel.test_split is not None:
         _check_test_split(data, novel.test_split, novel.holdout)
     dataset, test = datasets.load(data), None
@@ -49,6 +48,8 @@ def load(data: DataConfig, novel: NovelConfig) -> tuple[Dataset, Dataset | None]
         test = datasets.load(dataclasses.replace(data, split=novel.test_split))
     elif novel.holdout:
         dataset, test = hold_out(dataset, share=novel.holdout, seed=novel.holdout_seed)
+    if novel.classes is None:
+        return dataset, test
     dataset = with_known(dataset, novel.classes)
     if test is not None and test.labels is not None:
         is_novel = test.labels >= novel.classes

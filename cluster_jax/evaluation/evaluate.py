@@ -39,6 +39,7 @@ def evaluate(
     *,
     seed: int,
     found: Clustering | None = None,
+    test: tuple[NDArray, NDArray] | None = None,
 ) -> Evaluation:
     """Clusters an embedding by `config.method` and by k-means, and scores the results.
 
@@ -51,6 +52,8 @@ def evaluate(
         config: the section `eval`.
         seed: random seed of the clustering, the map, k-means, and the linear probe.
         found: result of `clusters.find`, if that was called before.
+        test: features `[m, d]` and classes `[m]` to score the linear probe on; None: it holds out a
+            part of each class.
     """
     features = embedding[config.features]
     x = arrays.normalize_rows(features)
@@ -66,17 +69,28 @@ def evaluate(
         k = found.metrics["n_large"] if true_labels is None else len(np.unique(true_labels))
     kmeans_labels = kmeans(rows, k, metric=config.kmeans.metric, n_init=n_init, seed=seed).labels
     accuracies: Mapping[int, float | None] = {}
-    probe = None
+    probe: Mapping[int, float | None] = {}
     if true_labels is not None:
         accuracies = knn.knn_accuracy(x, true_labels, n_neighbors=config.knn)
-        # The probe holds out a part of each class, so it needs a class of two images.
-        if config.linear_probe is not None and np.bincount(true_labels).max() > 1:
-            probe = linear_probe(features, true_labels, seed=seed, **vars(config.linear_probe))
+        # To hold out a part of each class, the probe needs a class of two images.
+        possible = test is not None or np.bincount(true_labels).max() > 1
+        if config.linear_probe is not None and possible:
+            tested, classes = test or (None, None)
+            probe = linear_probe(
+                features,
+                true_labels,
+                seed=seed,
+                top=(1, 5),
+                test_features=tested,
+                test_labels=classes,
+                **vars(config.linear_probe),
+            )
     metrics = {
         config.method: found.metrics,
         "kmeans": {**clusters.scores(true_labels, kmeans_labels), "k_given": k},
         "knn": {str(k): accuracies.get(k) for k in config.knn},
-        "linear_probe": probe,
+        "linear_probe": probe.get(1),
+        "linear_probe_top_5": probe.get(5),
         "collapse": {name: collapse(f) for name, f in embedding.items()},
     }
     found = found._replace(points=found.points.astype(np.float32))

@@ -12,7 +12,7 @@ from jax import Array
 from jax.sharding import Mesh
 
 from cluster_jax.core import checks
-from cluster_jax.core.checks import Count, Duration, Fraction, Positive
+from cluster_jax.core.checks import Count, Duration, Fraction, NonNegative, Positive
 from cluster_jax.core.collectives import Axis
 from cluster_jax.core.queue import Queue
 from cluster_jax.losses import infonce, pcl
@@ -30,6 +30,7 @@ class Config:
         queue: number of keys, a multiple of the batch size; see `moco.Config`.
         prototypes: K of each clustering, each 2 to the number of training images; many more than
             there are classes (25,000, 50,000 and 100,000 on ImageNet).
+        weight: of ProtoNCE's prototypes beside InfoNCE, >= 0 (1; NCC's experiments with PCL: 0.01).
         warmup: duration without prototypes, `"20 epochs"`.
         update_every: duration between two clusterings, `"1 epoch"`.
         n_init: runs of k-means, >= 1 (5).
@@ -40,6 +41,7 @@ class Config:
     temperature: Positive
     queue: Count
     prototypes: tuple[base.Clusters, ...]
+    weight: NonNegative
     warmup: Duration
     update_every: Duration
     n_init: Count
@@ -78,7 +80,7 @@ class PCLState(NamedTuple):
 
 
 def make(context: MethodContext, config: Config) -> TwoView[PCLState]:
-    """PCL: MoCo and, after the warm-up, the mean of `losses.prototype_contrast` (ProtoNCE).
+    """PCL: MoCo and, after the warm-up, `weight` times the mean of `losses.prototype_contrast`.
 
     Li et al. (2021), "Prototypical Contrastive Learning of Unsupervised Representations". The
     target projections of all training images, not augmented, are clustered by k-means, once for
@@ -124,7 +126,7 @@ def make(context: MethodContext, config: Config) -> TwoView[PCLState]:
             for own in state.clusterings
         ]
         prototype = jnp.mean(jnp.stack(terms))
-        active = (step >= warmup).astype(prototype.dtype)
+        active = jnp.where(step < warmup, 0, config.weight).astype(prototype.dtype)
         metrics = {"instance": instance, "prototype": prototype}
         return instance + active * prototype, state, metrics
 

@@ -1,5 +1,6 @@
 """Accuracy of a linear classifier on frozen features."""
 
+from collections.abc import Sequence
 from functools import partial
 
 import jax
@@ -25,13 +26,17 @@ def linear_probe(
     batch_size: int = 256,
     holdout: float = 0.2,
     seed: int = 0,
-) -> float:
-    """Top-1 accuracy, on rows held out of its training, of a linear classifier.
+    top: Sequence[int] = (1,),
+    test_features: ArrayLike | None = None,
+    test_labels: ArrayLike | None = None,
+) -> dict[int, float | None]:
+    """Top-k accuracy of a linear classifier, on rows that its training does not see.
 
     Softmax regression from zero weights by SGD with momentum 0.9 and a cosine schedule to 0; the
     weight decay is added to the gradient of the weights. Features are centered and divided by one
     number, the root mean squared length of the training rows, so that a learning rate means the
-    same for every network (a deviation: the papers use unscaled features).
+    same for every network (a deviation: the papers use unscaled features). The rows to score on
+    change neither the training nor its scale.
 
     Args:
         features: float `[n, d]`, finite.
@@ -41,30 +46,42 @@ def linear_probe(
         weight_decay: of the weights, not of the bias.
         batch_size: rows per step; all training rows where there are fewer.
         holdout: share of each class that is tested and not trained on, 0 to 1; a class of one row
-            is only trained on.
+            is only trained on. Without effect where there are `test_features`.
         seed: of the split and of the order of the rows.
+        top: numbers k; a row is right where its class is among the k that are most likely.
+        test_features: float `[m, d]` to score on, finite; None: rows are held out.
+        test_labels: integers `[m]`, with `test_features`; a class without a training row is wrong.
 
     Returns:
-        Share of the held-out rows that are classified correctly.
+        k -> share of the scored rows that are right, or None where there are fewer classes.
 
     Raises:
         ValueError: shapes that do not match, or an argument out of range.
 
     Example:
         >>> linear_probe([[0.0], [1.0], [2.0], [7.0], [8.0], [9.0]], [0, 0, 0, 1, 1, 1], epochs=9)
-        1.0
+        {1: 1.0}
     """
+    if (test_features is None) != (test_labels is None):
+        raise ValueError("test_features and test_labels must be given together; got only one")
     rows = numeric(features, "features")
     true_labels = one_per_row(labels, "labels", len(rows))
     checks.share("holdout", holdout)
+    for k in top:
+        checks.whole("top", k, 1)
     for name, value in zip(("epochs", "batch_size"), (epochs, batch_size), strict=True):
         checks.whole(name, value, 1)
     checks.positive("learning_rate", learning_rate)
     rng = np.random.default_rng(seed)
     classes, target = np.unique(true_labels, return_inverse=True)
-    test = _held_out(target, holdout, rng)
-    if not test.any():
-        raise ValueError("labels must have a class of two rows or more to hold one out; got none")
+    if test_features is None:
+        test = _held_out(target, holdout, rng)
+        if not test.any():
+            must = "labels must have a class of two rows or more to hold one out"
+            raise ValueError(f"{must}; got none")
+    else:
+        rows, true_labels, test = _joined(rows, true_labels, test_features, test_labels)
+        target = np.searchsorted(classes, true_labels).clip(max=len(classes) - 1)
     train = np.flatnonzero(~test)
     mean = rows[train].mean(axis=0, dtype=np.float64)
     centered = rows - mean
@@ -73,7 +90,7 @@ def linear_probe(
     batch = min(batch_size, len(train))
     steps = len(train) // batch
     order = np.stack([rng.permutation(train)[: steps * batch] for _ in range(epochs)])
-    predicted = _train_and_predict(
+    logits = _train_and_predict(
         jnp.asarray(centered / (length or 1.0)),
         jnp.asarray(target, jnp.int32),
         jnp.asarray(order.reshape(epochs * steps, batch), jnp.int32),
@@ -81,7 +98,10 @@ def linear_probe(
         weight_decay,
         n_classes=len(classes),
     )
-    return float((np.asarray(predicted) == target)[test].mean())
+    # Equally likely classes are in the order of their numbers.
+    ranked = np.argsort(-np.asarray(logits)[test], axis=1, kind="stable")
+    hits = classes[ranked] == true_labels[test, None]
+    return {k: float(hits[:, :k].any(axis=1).mean()) if k <= len(classes) else None for k in top}
 
 
 @partial(jax.jit, static_argnames="n_classes")
@@ -94,7 +114,7 @@ def _train_and_predict(
     *,
     n_classes: int,
 ) -> Array:
-    """Trains on the batches `order` int32 `[steps, batch]`, then classifies all rows."""
+    """Trains on the batches `order` int32 `[steps, batch]`; logits `[n, classes]` of all rows."""
 
     def loss(params: dict[str, Array], rows: Array) -> Array:
         logits = features[rows] @ params["weights"] + params["bias"][None, :]
@@ -115,7 +135,20 @@ def _train_and_predict(
         "bias": jnp.zeros(n_classes, features.dtype),
     }
     (params, _), _ = lax.scan(step, (params, optimizer.init(params)), order)
-    return jnp.argmax(features @ params["weights"] + params["bias"][None, :], axis=1)
+    return features @ params["weights"] + params["bias"][None, :]
+
+
+def _joined(
+    rows: NDArray, labels: NDArray, test_features: ArrayLike, test_labels: ArrayLike | None
+) -> tuple[NDArray, NDArray, NDArray]:
+    """Training rows followed by test rows, their labels, and which are the latter."""
+    tested = numeric(test_features, "test_features")
+    if tested.shape[1] != rows.shape[1]:
+        must = f"test_features must have as many columns as features, {rows.shape[1]}"
+        raise ValueError(f"{must}; got {tested.shape[1]}")
+    test_labels = one_per_row(np.asarray(test_labels), "test_labels", len(tested))
+    is_test = np.repeat([False, True], [len(rows), len(tested)])
+    return np.concatenate([rows, tested]), np.concatenate([labels, test_labels]), is_test
 
 
 def _held_out(target: NDArray, holdout: float, rng: np.random.Generator) -> NDArray:

@@ -20,7 +20,7 @@ def silhouette(
 
     A row of the sample is compared with the other rows of the sample only. Singleton clusters
     score 0. Wraps scikit-learn's function, but the sample keeps the order of the rows, and
-    distances are exact far from the origin.
+    distances are exact far from the origin and for numbers of any size.
 
     Args:
         features: finite float `[n, d]`.
@@ -52,7 +52,10 @@ def silhouette(
     if not 2 <= len(np.unique(labels)) < len(labels):
         return None
     if metric == "euclidean":
-        # Far from the origin, squared distances are differences of large numbers.
+        # No distance changes beside the others, but squares neither overflow nor vanish; then, far
+        # from the origin, squared distances would be differences of large numbers.
+        rows = rows.astype(np.result_type(rows, np.float32))
+        rows = np.ldexp(rows, -np.frexp(np.abs(rows).max())[1])
         rows = rows - rows.mean(axis=0, dtype=np.float64)
     elif metric == "cosine":
         # scikit-learn's norms overflow in float32.

@@ -130,7 +130,12 @@ def describe(
     (config, dataset, _), features, clustered = found.inputs, found.features, found.clustered
     section, embedding = with_novel_k(config, dataset), found.embedding
     evaluation = evaluate.evaluate(
-        embedding, clustered.labels, section, seed=config.seed, found=found.clustering
+        embedding,
+        clustered.labels,
+        section,
+        seed=config.seed,
+        found=found.clustering,
+        test=_probe_test(found),
     )
     discovered, clustering = _discover(found.inputs, features), evaluation.clustering
     rows, shown, repeated = embedding[section.features], dataset.shown, None
@@ -410,6 +415,14 @@ def _discover(inputs: Inputs, features: Embeddings) -> discovery.Discovery | Non
         n_init=config.eval.kmeans.n_init,
         seed=config.seed,
     )
+
+
+def _probe_test(found: Found) -> tuple[np.ndarray, np.ndarray] | None:
+    """Features and classes of test images; None in novel class discovery, and without any."""
+    (config, dataset, test), rows = found.inputs, found.features.get(workdirs.TEST_EMBEDDING)
+    if dataset.known is not None or test is None or test.labels is None or rows is None:
+        return None
+    return rows[config.eval.features], test.labels
 
 
 def _last(records: Sequence[dict], name: str) -> float | None:

@@ -181,8 +181,15 @@ class _Run:
         if jax.process_index() == 0:
             self._write_first_files({} if network is None else {workdirs.WEIGHTS: network.checksum})
         if network is not None:
-            make = functools.partial(embed_frozen, self.inputs, network)
-            self._write_embedding(workdirs.TRAIN_EMBEDDING, network.checksum, make)
+            images = {
+                workdirs.TEST_EMBEDDING: self.inputs.test,
+                workdirs.TRAIN_EMBEDDING: self.inputs.dataset,
+            }
+            for name, dataset in images.items():
+                if dataset is not None and name in self._missing:
+                    embedded = self.inputs._replace(dataset=dataset)
+                    make = functools.partial(embed_frozen, embedded, network)
+                    self._write_embedding(name, network.checksum, make)
         if not self.trainings:
             return self.inputs
         if is_done:

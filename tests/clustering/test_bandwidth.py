@@ -187,7 +187,7 @@ def test_far_from_the_origin():
 
 
 def test_extremes():
-    with pytest.raises(ValueError, match="must have a finite range"):
+    with pytest.raises(ValueError, match="so that squares are numbers; got 1e\\+308: scale X"):
         GridShift().fit([[1e308], [-1e308]])
     assert len(GridShift().fit(np.full((5, 1), 1e17)).cluster_centers_) == 1
 

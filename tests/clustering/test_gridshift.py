@@ -217,6 +217,20 @@ def test_huge_coordinates_are_handled_or_refused():
         model.predict([[1e17]])
 
 
+@pytest.mark.parametrize("scale", [1e200, 1e-200, 1e140, 1e-140])
+def test_numbers_without_squares_are_refused(scale):
+    """And near the limits the bandwidth is that of the rows at any other scale."""
+    points = np.repeat([[0.0, 0], [9, 0], [0, 9]], 50, 0)
+    points += np.random.default_rng(0).normal(size=points.shape)
+    if not 1e-150 < scale < 1e150:
+        with pytest.raises(ValueError, match=r"so that squares are numbers; got .*e.(201|199): sc"):
+            GridShift().fit(scale * points)
+        return
+    found, wanted = GridShift().fit(scale * points), GridShift().fit(points)
+    assert found.bandwidth_ == pytest.approx(scale * wanted.bandwidth_)
+    np.testing.assert_array_equal(found.labels_, wanted.labels_)
+
+
 def test_reaching_max_iter_warns_and_still_labels():
     points = np.array([[0.05], [1.25], [2.75]])
     model = GridShift(1.0, max_iter=1)

@@ -62,6 +62,16 @@ def unit(x):
     return x / np.linalg.norm(x, axis=1, keepdims=True)
 
 
+@pytest.mark.parametrize("scale", [1e-300, 1e200])
+def test_directions_of_rows_of_any_size(scale):
+    """Spherical k-means of float64 rows, some of which float32 could not hold."""
+    labels = np.arange(60) % 3
+    x = np.eye(3)[labels] + 0.1 * np.random.default_rng(0).normal(size=(60, 3))
+    x[::2] *= scale
+    found = kmeans(x, 3, metric="spherical", seed=0).labels
+    assert len(set(zip(found.tolist(), labels.tolist(), strict=True))) == len(set(found)) == 3
+
+
 def test_four_points_by_hand():
     points = np.array([[0.0, 0], [0, 2], [10, 0], [10, 4]])
     result = run(points, 2, n_init=3)
@@ -462,6 +472,8 @@ def test_float32_unless_double_precision_is_on(x64):
         (np.array([[np.nan]]), 1, {}, "NaN"),
         (np.array([[np.inf], [0]]), 1, {"metric": "spherical"}, "infinity"),
         (np.array([[1e200], [0]]), 1, {}, "up to 1e.200.*scale them down"),
+        (np.array([[1e-300], [0]]), 1, {}, "to fit float32; got .* at most 1e-300: scale them up"),
+        (np.float32([[0], [-1e-20]]), 1, {}, "got entries of at most 1e-20: scale them up"),
         (
             np.repeat(np.float32([[4e18], [-4e18]]), 20_000, 0),
             1,

@@ -70,6 +70,7 @@ METHODS = {
         "temperature": 0.2,
         "queue": 32,
         "prototypes": (5, 9),
+        "weight": 1.0,
         "warmup": "1 step",
         "update_every": "2 steps",
         "n_init": 2,

@@ -216,7 +216,8 @@ def objective(values, z, q, targets, state, batch, step):
         instance = losses.moco(z, targets, held(state["queue"]), values["temperature"])
         if step < values["warmup_steps"]:
             return instance
-        return instance + losses.proto_nce(z, state["clusterings"], batch["index"])
+        prototypes = losses.proto_nce(z, state["clusterings"], batch["index"])
+        return instance + values["weight"] * prototypes
     if name == "cc":
         return losses.info_nce(z, values["temperature"], True) + losses.clusters(
             q, values["cluster_temperature"]

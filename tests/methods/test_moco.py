@@ -7,12 +7,12 @@ import pytest
 
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.queue import create_queue
-from cluster_jax.methods import base
+from cluster_jax.methods import base, encoders
 from cluster_jax.methods.base import Encoded, MethodContext
 from cluster_jax.methods.moco import MoCoState
 from cluster_jax.nets import network
 from cluster_jax.nets.config import NetworkConfig, ProjectorConfig
-from tests import reference
+from tests import reference, toy
 from tests.data.test_views import OFF, augmentation
 from tests.methods import cases
 
@@ -134,6 +134,25 @@ def test_a_queue_that_the_set_fills_twice_is_warned_about(case):
 def test_bad_values(case, change, message):
     with pytest.raises(InputError, match=message):
         build(case, **change)
+
+
+def test_each_pass_of_the_target_has_an_order_of_its_own(keys, monkeypatch):
+    """Of shuffled BatchNorm: view a, view b, and the passes of a sampled view."""
+    orders, shuffle = [], encoders.norm.shuffle
+
+    def recorded(*arguments):
+        images, order = shuffle(*arguments)
+        orders.append(tuple(order.tolist()))
+        return images, order
+
+    monkeypatch.setattr(encoders.norm, "shuffle", recorded)
+    method = base.build("moco", parse("moco"), context(shuffle=True))
+    views = [draw(keys, 16, toy.SIDE, toy.SIDE, 1) for _ in range(2)]
+    params, state = method.init(next(keys), views[0])
+    for _ in range(2):  # and every step has others
+        encoded, _ = method.encode(params, state, views, jnp.arange(16), 0, next(keys), None)
+        encoded.sampler_inputs.branches["target"](views[0])
+    assert len(set(orders)) == len(orders) == 6
 
 
 @pytest.mark.parametrize("case", ["simsiam", "barlow", "kernel_infonce"])

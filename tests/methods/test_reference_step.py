@@ -44,6 +44,7 @@ CHANGES = {
         **EMA,
         "queue": 8,
         "prototypes": (3, 2),
+        "weight": 0.7,
         "warmup": "1 step",
         "update_every": "2 steps",
     },

@@ -1,10 +1,13 @@
 """Linear probe: separable and random labels, the held-out rows, scale and determinism."""
 
+import sys
+
 import numpy as np
 import pytest
 
-from cluster_jax.metrics.linear_probe import _held_out, linear_probe
+from cluster_jax.metrics.linear_probe import _held_out
 
+module = sys.modules["cluster_jax.metrics.linear_probe"]  # the package has its function instead
 SETTINGS = {
     "epochs": 30,
     "learning_rate": 3.0,
@@ -13,6 +16,11 @@ SETTINGS = {
     "holdout": 0.25,
     "seed": 0,
 }
+
+
+def linear_probe(features, labels, **settings):
+    """Top-1 accuracy."""
+    return module.linear_probe(features, labels, **settings)[1]
 
 
 def _data(n=600, d=10, classes=4, seed=0):
@@ -47,6 +55,56 @@ def test_test_rows_are_not_trained_on():
     rng = np.random.default_rng(3)
     features, labels = rng.normal(size=(150, 400)), rng.integers(0, 2, 150)
     assert linear_probe(features, labels, **SETTINGS) < 0.75
+
+
+def test_the_scored_rows_change_nothing_in_the_training(monkeypatch):
+    """Neither the center nor the scale; and not which rows are drawn, or their order."""
+    trained, train = [], module._train_and_predict
+
+    def spy(features, target, order, *arguments, **more):
+        rows = np.unique(order)
+        trained.append((np.asarray(features)[rows], np.asarray(target)[rows], np.asarray(order)))
+        return train(features, target, order, *arguments, **more)
+
+    monkeypatch.setattr(module, "_train_and_predict", spy)
+    features, labels = _data(200)
+    test = _held_out(labels, SETTINGS["holdout"], np.random.default_rng(SETTINGS["seed"]))
+    for shift in (0.0, 1e4):
+        linear_probe(features + np.float32(shift) * test[:, None], labels, **SETTINGS)
+        tested = {"test_features": features[:9] + np.float32(shift), "test_labels": labels[:9]}
+        linear_probe(features, labels, **SETTINGS, **tested)
+    held_out, given = trained[::2], trained[1::2]
+    for first, second in (held_out, given):
+        for a, b in zip(first, second, strict=True):
+            np.testing.assert_array_equal(a, b)
+    assert len(held_out[0][0]) == len(features) - test.sum()
+    assert len(given[0][0]) == len(features), "all rows, where others are scored"
+
+
+def test_given_test_rows_are_scored():
+    features, labels = _data()
+    tested = {"test_features": features[:100], "test_labels": labels[:100]}
+    assert linear_probe(features[100:], labels[100:], **SETTINGS, **tested) > 0.99
+    unknown = {**tested, "test_labels": np.full(100, 9)}
+    assert linear_probe(features[100:], labels[100:], **SETTINGS, **unknown) == 0
+    # A class that is not among those of the training, between two that are.
+    gap = {**tested, "test_labels": 2 * labels[:100] + 1}
+    assert linear_probe(features[100:], 2 * labels[100:], **SETTINGS, **gap) == 0
+
+
+def test_top_k_counts_the_most_likely_classes(monkeypatch):
+    logits = np.array([[3.0, 2, 1], [1, 3, 2], [0, 0, 0], [1, 2, 3]])
+
+    def fixed(features, *arguments, **more):
+        return np.concatenate([np.zeros((len(features) - 4, 3)), logits])
+
+    monkeypatch.setattr(module, "_train_and_predict", fixed)
+    tested = {"test_features": np.ones((4, 2)), "test_labels": [7, 9, 8, 5]}
+    found = module.linear_probe(
+        np.eye(6, 2), [5, 7, 9, 5, 7, 9], **SETTINGS, **tested, top=(1, 2, 3, 4)
+    )
+    # In the order of likelihood: 5 7 9, 7 9 5, 5 7 9 (equal), 9 7 5.
+    assert found == {1: 0.0, 2: 0.5, 3: 0.75, 4: None}
 
 
 def test_split_is_stratified():
@@ -98,6 +156,20 @@ def test_float64_and_equal_rows(x64):
             "learning_rate must be greater than 0",
         ),
         (np.zeros((3, 1)), [0, 1, 2], {}, "hold one out; got none"),
+        (np.zeros((4, 1)), [0, 0, 1, 1], {"top": (0,)}, "top must be at least 1; got 0"),
+        (np.zeros((4, 1)), [0, 0, 1, 1], {"test_labels": [0]}, "given together; got only one"),
+        (
+            np.zeros((4, 1)),
+            [0, 0, 1, 1],
+            {"test_features": np.zeros((1, 2)), "test_labels": [0]},
+            "test_features must have as many columns as features, 1; got 2",
+        ),
+        (
+            np.zeros((4, 1)),
+            [0, 0, 1, 1],
+            {"test_features": np.zeros((2, 1)), "test_labels": [0]},
+            "test_labels must have one entry for each of the 2 rows",
+        ),
     ],
 )
 def test_bad_input(features, labels, change, message):

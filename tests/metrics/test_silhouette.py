@@ -77,6 +77,15 @@ def test_far_from_the_origin():
     assert far == pytest.approx(near, abs=1e-5)
 
 
+@pytest.mark.parametrize("scale", [1e300, 1e200, 1e-160, 1e-300, 1e-310])
+def test_numbers_of_any_size(scale):
+    x, clusters = _blobs()
+    common = {"metric": "euclidean", "sample_size": 300, "seed": 0}
+    found = silhouette(x * scale, clusters, **common)
+    assert found == pytest.approx(silhouette(x, clusters, **common), rel=1e-10)
+    assert silhouette(0 * x, clusters, **common) == 0
+
+
 @pytest.mark.parametrize("scale", [1e25, 1e-25])
 def test_the_scale_changes_no_cosine(scale):
     rng = np.random.default_rng(4)

@@ -18,6 +18,7 @@ from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.evaluation import duplicates
 from cluster_jax.methods import base
+from cluster_jax.metrics import linear_probe
 from cluster_jax.pipeline import build, embed, provenance
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline import workdir as workdirs
@@ -330,6 +331,27 @@ def test_without_labels(tmp_path):
     assert metrics["linear_probe"] is None
     assert metrics["kmeans"]["n_clusters"] == metrics["gridshift"]["n_clusters"]
     assert results["provenance"]["labels_used_for"] == []
+
+
+def test_the_linear_probe_is_scored_on_the_test_images(tmp_path):
+    config = toy.config(toy.file(tmp_path), novel={"holdout": 0.25})
+    run = build.build_run(parse_config(config))
+    results = pipeline.run_pipeline(config, tmp_path / "run")
+    train, test = (
+        io.read_arrays(tmp_path / "run" / name)["projection"]
+        for name in (workdirs.TRAIN_EMBEDDING, workdirs.TEST_EMBEDDING)
+    )
+    assert (len(train), len(test)) == (run.training.dataset.size, run.test.size)
+    found = linear_probe(
+        train,
+        run.training.dataset.labels,
+        test_features=test,
+        test_labels=run.test.labels,
+        **config_json(config)["eval"]["linear_probe"],
+    )
+    assert results["metrics"]["linear_probe"] == found[1]
+    assert results["metrics"]["linear_probe_top_5"] is None, "there are four classes"
+    assert results["provenance"]["images_scored"] == len(train)
 
 
 def test_the_choice_of_classes_is_a_use_of_labels(tmp_path):

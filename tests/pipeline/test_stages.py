@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from cluster_jax.cli import predictions
+from cluster_jax.clustering import out_of_sample
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.evaluation import discovery, summary
@@ -509,6 +510,14 @@ def test_figures_by_hand():
     assert metrics["test"] == pytest.approx(
         {"novel_acc": 3 / 4, "labeled_acc": 1 / 2, "all_acc": 3 / 6}
     )
+
+
+def test_the_threshold_of_novelty_is_that_of_all_training_images():
+    """Of the unlabeled ones alone, each of which has an equal here, it would be 0."""
+    features = corners(0, 1, 2, 3, 3, 4, 4, 4)
+    found = discover(TRAIN._replace(features=features)).novelty_threshold
+    assert found == out_of_sample.novelty_threshold(features) == pytest.approx(1)
+    assert out_of_sample.novelty_threshold(features[KNOWN < 0]) == 0
 
 
 def test_without_labels_of_the_unlabeled():

@@ -42,9 +42,10 @@ def state_at(position, momentum):
     return HMCState(position, momentum, *skewed(position), zero, zero)
 
 
-def test_view_share_and_acceptance_equal_plain_loops(keys):
+@pytest.mark.parametrize("step_size", [1.1, 0.2])
+def test_view_share_and_acceptance_equal_plain_loops(keys, step_size):
     images, key = jax.random.normal(next(keys), (12, 2, 2)), next(keys)
-    iterations, settings = 3, {"leapfrog_steps": 2, "step_size": 1.1}
+    iterations, settings = 3, {"leapfrog_steps": 2, "step_size": step_size}
     view, info = run(key, images, skewed, iterations=iterations, **settings)
     row_keys = image_keys(key, 12)
     momenta = [base.standard_normal(row_keys, images, 2 * i) for i in range(iterations)]
@@ -71,7 +72,8 @@ def test_view_share_and_acceptance_equal_plain_loops(keys):
         displacement = np.linalg.norm(expected - images[i])
         share = min(np.linalg.norm(drift) / displacement, 1) if accepted else 0
         np.testing.assert_allclose(info.gradient_share[i], share, rtol=1e-9)
-    assert len(counts) > 2  # proposals were accepted and rejected
+    # Large steps are accepted and rejected; of small ones the gradients are a part, not all.
+    assert len(counts) > 2 if step_size > 1 else np.sum(info.gradient_share < 1) > 9
 
 
 def test_leapfrog_runs_backwards(keys):
