@@ -4,6 +4,7 @@ import collections
 import itertools
 import os
 from collections.abc import Sequence
+from typing import BinaryIO
 
 import numpy as np
 from absl import logging
@@ -43,7 +44,9 @@ def load(config: DataConfig) -> Dataset:
     reader = _Reader(root, files, config)
     fetch = images.fetcher(reader.read, config.resize, CHANNELS)
     dataset = Dataset("folder", size, reader.shape, None, fetch, labels, names, files)
-    dataset = dataset._replace(unreadable=reader.unreadable, read=reader.read, ignored=ignored)
+    dataset = dataset._replace(
+        open=reader.open, unreadable=reader.unreadable, read=reader.read, ignored=ignored
+    )
     if not config.fits(size, reader.shape):
         return dataset
     pixels, is_unreadable, count = np.empty((size, *reader.shape), np.uint8), [], 0
@@ -75,6 +78,10 @@ class _Reader:
 
     def _square(self, data: bytes) -> np.ndarray:
         return images.decode(data, self._config.resize, CHANNELS)
+
+    def open(self, i: int) -> BinaryIO:
+        """File i, opened to read its bytes."""
+        return (self._root / self._files[i]).open("rb")
 
     def attempt(self, i: int, decode: Decoder | None = None) -> np.ndarray | None:
         """Image i; None if it cannot be read, with an entry in `reasons`."""

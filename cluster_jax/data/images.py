@@ -7,7 +7,7 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, BinaryIO, Literal, NamedTuple, get_args
 
 import numpy as np
 from PIL import ExifTags, Image
@@ -148,6 +148,7 @@ class Dataset(NamedTuple):
         labels: int32 `[N]`, true classes for the evaluation, or None.
         label_names: name of each label, or None.
         sources: file of each image relative to the folder, or None.
+        open: index -> the file of an image, opened to read its bytes; None: images are no files.
         skipped: (path, reason) of every file that could not be read and has no row.
         unreadable: indices int `[b]` -> why the file of each cannot be read, None for a readable
             one; `fetch` has the next readable image in its place. None: all images are readable.
@@ -170,6 +171,7 @@ class Dataset(NamedTuple):
     labels: np.ndarray | None = None
     label_names: tuple[str, ...] | None = None
     sources: tuple[str, ...] | None = None
+    open: Callable[[int], BinaryIO] | None = None
     skipped: tuple[tuple[str, str], ...] = ()
     unreadable: Callable[[np.ndarray], list[str | None]] | None = None
     read: Reader | None = None
@@ -225,6 +227,8 @@ def in_memory(name: str, images: np.ndarray, config: DataConfig, **known: Any) -
 
 # The fields of a data set that have an entry for each image.
 _COLUMNS = ("images", "labels", "sources", "known")
+# Those that are functions of indices.
+_FUNCTIONS = ("fetch", "unreadable", "read", "open")
 
 
 def select(dataset: Dataset, indices: np.ndarray) -> Dataset:
@@ -235,7 +239,7 @@ def select(dataset: Dataset, indices: np.ndarray) -> Dataset:
             return None
         return lambda positions, *more: function(indices[np.asarray(positions)], *more)
 
-    functions = {name: of_rows(getattr(dataset, name)) for name in ("fetch", "unreadable", "read")}
+    functions = {name: of_rows(getattr(dataset, name)) for name in _FUNCTIONS}
     columns = {name: _take(getattr(dataset, name), indices) for name in _COLUMNS}
     images = None if dataset.features_of is None else select(dataset.features_of, indices)
     return dataset._replace(
