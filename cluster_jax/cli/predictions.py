@@ -18,6 +18,7 @@ from cluster_jax.cli.flags import output_file
 from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import datasets
+from cluster_jax.data.images import Dataset
 from cluster_jax.evaluation import assignments, placement, report_data, summary
 from cluster_jax.pipeline import embed, export, inference
 from cluster_jax.pipeline import workdir as workdirs
@@ -79,7 +80,7 @@ def predict(
         raise InputError(f"--out must be a writable file; got {out} ({error})") from error
     Parts(out, "").remove()
     text = describe(run, skipped, assignment, names, out)
-    load = functools.partial(datasets.load_new, images, run.config.data, run.images["shape"])
+    load = _loader(run, images)
     if page is not None:
         title = f"{path.name}, in the clusters of {epath.Path(workdir).name}"
         made_page = _page(title, run, assignment, names, sources, load(share=range).fetch)
@@ -155,6 +156,17 @@ def _page(
     )
 
 
+def _loader(run: TrainedRun, images: epath.PathLike) -> Callable[..., Dataset]:
+    """`datasets.load_new` of images for a run."""
+    return functools.partial(
+        datasets.load_new,
+        images,
+        run.config.data,
+        run.images["shape"],
+        ranges=run.images.get("ranges", {}),
+    )
+
+
 def _images(count: int, width: int = 0) -> str:
     return f"{count:>{width},} {'image' if count == 1 else 'images'}"
 
@@ -171,7 +183,7 @@ def _assign(run: TrainedRun, images: epath.PathLike, out: epath.Path) -> Batch |
     words = {"images must": "--images must", "features must": "--images must"}
     with checks.named(words), checks.input_errors(ValueError, OSError):
         inference.check(run)
-        dataset = datasets.load_new(images, run.config.data, run.images["shape"], share)
+        dataset = _loader(run, images)(share=share)
         about = [io.plain(run.results), workdirs.describe_images(dataset)]
         made_from = workdirs.fingerprint(json.dumps(about, sort_keys=True).encode())
 

@@ -14,7 +14,6 @@ from etils import epath
 from cluster_jax.clustering import out_of_sample
 from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.core import arrays, checks, io
-from cluster_jax.data import folder
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import select
 from cluster_jax.evaluation import (
@@ -96,7 +95,7 @@ def cluster(inputs: Inputs, features: Embeddings) -> Found:
     found = clusters.find(arrays.normalize_rows(rows), config.eval, seed=config.seed)
     stored = inference.stored_clusters(found, rows)._replace(unlabeled_rows=unlabeled)
     if dataset.sources is not None:
-        skipped = np.array([file for file, _ in dataset.skipped], str)
+        skipped = np.array([f for f, _ in dataset.skipped if not f.endswith("/")], str)
         stored = stored._replace(sources=np.array(dataset.sources), skipped=skipped)
     seconds = time.perf_counter() - started
     return Found(inputs, features, clustered, embedding, found, stored, seconds)
@@ -367,8 +366,8 @@ def print_start(
         f"{jax.devices()[0].device_kind}" + ("" if workdir is None else f"\nworkdir {workdir}")
     )
     print_skipped(len(dataset.skipped))
-    if dataset.ignored:
-        say(f"ignored files: {folder.describe_ignored(dataset.ignored)}")
+    for note in dataset.notes:
+        say(note)
 
 
 def print_skipped(count: int) -> None:
