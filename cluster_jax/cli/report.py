@@ -131,7 +131,7 @@ def _known(workdir: Any, corrected: Any, names: Sequence[str]) -> dict[str, Any]
         )
     copies = None
     if dataset.shown is not None:
-        repeated = duplicates.find(dataset.shown.fetch, run.all_features)
+        repeated = duplicates.find(dataset.shown, run.all_features)
         rows = run.clusters.unlabeled_rows
         if repeated.n_groups:
             copies = duplicates.Shown(repeated, dataset.shown.fetch, dataset.sources, rows)

@@ -55,8 +55,8 @@ def read(dataset: Dataset) -> PhotoFacts | None:
         except OSError:
             return 0, 0, 0, ""
 
-    columns = zip(*images.map_threaded(facts, range(dataset.size), "reading headers"), strict=True)
-    size, width, height, taken = columns
+    rows = list(images.map_threaded(facts, range(dataset.size), "reading headers"))
+    size, width, height, taken = zip(*rows, strict=True) if rows else ((),) * 4
     return PhotoFacts(
         np.array(width, np.int32), np.array(height, np.int32), np.array(size, np.int64), taken
     )

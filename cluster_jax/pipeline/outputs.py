@@ -128,7 +128,7 @@ def describe(
     rows, shown, repeated = embedding[section.features], dataset.shown, None
     if shown is not None:
         every = features[workdirs.TRAIN_EMBEDDING][section.features]
-        repeated = duplicates.find(shown.fetch, every)
+        repeated = duplicates.find(shown, every)
     names, net = None, config.network
     if net.weights == BUNDLED and net.is_frozen() and discovered is None:
         names = suggestions.suggest(embedding["backbone"], clustering.cluster_labels)

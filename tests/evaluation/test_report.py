@@ -21,6 +21,7 @@ from scipy.spatial.distance import squareform
 
 from cluster_jax.clustering.gridshift import BandwidthCurve, Candidate
 from cluster_jax.clustering.smooth_tree import CLEAR_GAP, Membership
+from cluster_jax.data.photo_facts import PhotoFacts
 from cluster_jax.evaluation import (
     duplicates,
     plots,
@@ -116,6 +117,8 @@ def repeated(sources=None):
         is_exact=np.array([True, False, True, False, False]),
         similarities=np.array([1, 0.98765432, 1, 1, 0.97]),
         threshold=0.9625,
+        facts=PhotoFacts(*np.full((3, 5), 8), ("2020-01-02T03:04:05",) * 5),
+        keep=np.array([True, False, False, True, False]),
     )
     return duplicates.Shown(found, images.__getitem__, sources)
 
