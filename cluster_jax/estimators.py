@@ -158,7 +158,12 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         check_is_fitted(self, "labels_")
         if self._embed is None:
             self._embed = inference.make_embed(self._run)
-        dataset = datasets.load_new(X, self._run.config.data, self._run.images["shape"])
+        dataset = datasets.load_new(
+            X,
+            self._run.config.data,
+            self._run.images["shape"],
+            ranges=self._run.images.get("ranges", {}),
+        )
         if dataset.skipped:
             warnings.warn(skipped_files(dataset.skipped), UserWarning, stacklevel=2)
         with self._quiet():

@@ -40,6 +40,9 @@ def _add_images(config):
     # host, as in the papers, for streamed folders and TFDS sets
     config.data.crop = "square"
     config.data.max_corrupt_fraction = 0.05  # largest fraction of unreadable files
+    config.data.exclude = ()  # globs of files and folders that are left out of a folder
+    # Whether hidden files, and folders of thumbnails and deleted files, are taken too
+    config.data.include_all = False
 
     config.augment = ConfigDict()
     config.augment.size = 32  # side of a view in pixels; None: that of pretrained weights

@@ -13,6 +13,7 @@ exit codes:
 import contextlib
 import logging
 import os
+import pathlib
 import signal
 import sys
 import traceback
@@ -117,5 +118,9 @@ def _exit(sentence: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
-def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+def _show_warning(
+    message: Warning | str, category: type[Warning], filename: str, *_: object, **__: object
+) -> None:
+    if pathlib.PurePath(filename).parent.name == "PIL":  # It does not say of which file.
+        return
     sys.stderr.write(f"warning: {message}\n")

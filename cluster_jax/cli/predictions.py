@@ -19,6 +19,7 @@ from cluster_jax.cli.flags import output_file
 from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import datasets
+from cluster_jax.data.images import Dataset
 from cluster_jax.evaluation import assignments, decisions, placement, report_data, summary
 from cluster_jax.evaluation.decisions import NO_CLUSTER, Decisions
 from cluster_jax.pipeline import embed, export, inference
@@ -91,7 +92,7 @@ def predict(
         raise InputError(f"--out must be a writable file; got {out} ({error})") from error
     Parts(out, "").remove()
     text = describe(run, skipped, assignment, names, out)
-    load = functools.partial(datasets.load_new, images, run.config.data, run.images["shape"])
+    load = _loader(run, images)
     if page is not None:
         title = f"{path.name}, in the clusters of {epath.Path(workdir).name}"
         folder_uri = inference.image_folder("folder", str(path)) if path.is_dir() else None
@@ -200,6 +201,17 @@ def _page(
     return placement.page(title, _fact(run, assignment), new)
 
 
+def _loader(run: TrainedRun, images: epath.PathLike) -> Callable[..., Dataset]:
+    """`datasets.load_new` of images for a run."""
+    return functools.partial(
+        datasets.load_new,
+        images,
+        run.config.data,
+        run.images["shape"],
+        ranges=run.images.get("ranges", {}),
+    )
+
+
 def _images(count: int, width: int = 0) -> str:
     return f"{count:>{width},} {'image' if count == 1 else 'images'}"
 
@@ -216,7 +228,7 @@ def _assign(run: TrainedRun, images: epath.PathLike, out: epath.Path) -> Batch |
     words = {"images must": "--images must", "features must": "--images must"}
     with checks.named(words), checks.input_errors(ValueError, OSError):
         inference.check(run)
-        dataset = datasets.load_new(images, run.config.data, run.images["shape"], share)
+        dataset = _loader(run, images)(share=share)
         about = [io.plain(run.results), workdirs.describe_images(dataset)]
         made_from = workdirs.fingerprint(json.dumps(about, sort_keys=True).encode())
 

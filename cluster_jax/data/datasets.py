@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import features, folder, images, tables, tfds_source
+from cluster_jax.data import features, folder, images, pixels, tables, tfds_source
 from cluster_jax.data.images import DataConfig, Dataset
 
 STATISTICS_IMAGES = 10_000  # the standard error of a mean over 10,000 images is about 0.1 %
@@ -83,6 +83,7 @@ def load_new(
     config: DataConfig,
     shape: Sequence[int],
     share: Callable[[int], range] | None = None,
+    ranges: pixels.Ranges = pixels.NO_RANGES,
 ) -> Dataset:
     """New images for a trained network: uint8 `[H, W, C]`, in the shape of the training images.
 
@@ -98,6 +99,7 @@ def load_new(
             into memory.
         shape: `[H, W, C]` of the training images, or `[v, d]` of features.
         share: number of images -> those to load, of which files are decoded; None: all.
+        ranges: black and white of values beyond 8 bits in the training images, by their kind.
 
     Raises:
         ValueError: the file is missing or unreadable, or the images differ in size from the
@@ -119,7 +121,7 @@ def load_new(
             raise ValueError(f"features must have {like}; got {columns}")
     else:
         with checks.named({"data.dir": "images"}):
-            dataset = _arrays(config, X) if path is None else _load_path(path, config)
+            dataset = _arrays(config, X) if path is None else _load_path(path, config, ranges)
         dataset = images.with_channels(dataset, shape[2])
         own = np.shape(X)[1:3] if is_native and path is None else (height, width)
         if own != (height, width) == dataset.shape[:2]:
@@ -133,21 +135,27 @@ def load_new(
     return images.readable(dataset)._replace(labels=None, label_names=None)
 
 
-def _load_path(path: str, config: DataConfig) -> Dataset:
-    """Images of a folder, of an array file, or one image file."""
+def _load_path(path: str, config: DataConfig, ranges: pixels.Ranges) -> Dataset:
+    """Images of a folder or the like, see `scan.find`, of an array file, or one image file."""
     file = epath.Path(path).expanduser()
+    if path.startswith("@") or "\n" in path or file.is_dir() or file.suffix.lower() == ".zip":
+        return folder.load(config, ranges)
     if not file.exists():
         raise ValueError(f"images must be an existing file or folder; got {path}")
-    if file.is_dir():
-        return folder.load(config)
     if file.suffix in (".npy", ".npz"):
         return _arrays(config)
+    data = file.read_bytes()
     try:
-        image = images.decode(file.read_bytes(), config.resize, folder.CHANNELS)
+        image = images.decode(data, config.resize, folder.CHANNELS, ranges)
     except Exception as error:  # Pillow raises errors of many types on damaged bytes.
         kinds = "an image file, a folder, .npy or .npz"
-        raise ValueError(f"images must be {kinds}; got {path}, which cannot be read") from error
-    return images.in_memory("folder", image[None], config, sources=(file.name,))
+        reason = pixels.reason(error, data)
+        raise ValueError(
+            f"images must be {kinds}; got {path}, which cannot be read ({reason})"
+        ) from error
+    return images.in_memory(
+        "folder", image[None], config, sources=(file.name,), open=lambda i: file.open("rb")
+    )
 
 
 def _arrays(config: DataConfig, X: ArrayLike | None = None) -> Dataset:

@@ -1,50 +1,62 @@
 """Image folders: nested or flat, with or without class folders."""
 
-import collections
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 import numpy as np
 from absl import logging
-from etils import epath
-from PIL import Image
 
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import images
+from cluster_jax.core.names import natural
+from cluster_jax.data import images, pixels, scan, survey
 from cluster_jax.data.images import DataConfig, Dataset, Decoder
 
 CHANNELS = 3
+_LISTED = 3  # unreadable folders that are named
 
 
-def load(config: DataConfig) -> Dataset:
+def load(config: DataConfig, ranges: pixels.Ranges = pixels.NO_RANGES) -> Dataset:
     """The images of the folder `data.dir` and all its subfolders, in the order of paths, as RGB.
 
     With `data.labels` "folders", labels are the first-level subfolders if there are at least two
     and every image lies in one.
 
     A cached set is decoded once, and an unreadable file has no row. Of a streamed set only names
-    are read here, so that a training starts at once. A file that turns out to be unreadable is
-    logged; in a training the next readable image in the order of paths stands in for it, whatever
-    was read before, and the evaluation leaves it out, see `Dataset.unreadable`.
+    and headers are read here, so that a training starts at once. A file that turns out to be
+    unreadable is logged; in a training the next readable image in the order of paths stands in for
+    it, whatever was read before, and the evaluation leaves it out, see `Dataset.unreadable`.
 
     `data.limit` is the number of files of the random subset; unreadable files are not replaced.
+
+    Args:
+        config: the section `data`.
+        ranges: black and white of values beyond 8 bits, by their kind, as the training of a network
+            had them; others are found, see `survey.look`.
 
     Raises:
         ValueError: the folder is missing or has no image; an `InputError` if too many files are
             unreadable, images differ in size without `data.image_size`, or a file was deleted,
             which for a streamed set `fetch` raises.
     """
-    root, all_files, ignored = find(config.dir)
-    labels, names = _labels(all_files) if config.labels == "folders" else (None, None)
-    files, labels = images.limited(config.limit, tuple(all_files), labels)
-    size = len(files)
-    reader = _Reader(root, files, config)
-    fetch = images.fetcher(reader.read, config.resize, CHANNELS)
+    found = scan.find(config.dir, config.exclude, config.include_all)
+    labels, names = _labels(found.names) if config.labels == "folders" else (None, None)
+    files, labels = images.limited(config.limit, found.names, labels)
+    size, is_local = len(files), "://" not in str(found.root)
+    seen = survey.look(files, lambda i: found.open(files[i]), is_local)
+    ranges = {**seen.ranges, **ranges}
+    reader = _Reader(found, files, config, ranges)
+    fetch = images.fetcher(reader.read, config.resize, CHANNELS, ranges)
     dataset = Dataset("folder", size, reader.shape, None, fetch, labels, names, files)
     dataset = dataset._replace(
-        open=reader.open, unreadable=reader.unreadable, read=reader.read, ignored=ignored
+        open=reader.open,
+        skipped=found.unreadable,
+        unreadable=reader.unreadable,
+        read=reader.read,
+        ranges=ranges,
+        ignored=found.ignored,
+        notes=tuple(_notes(found, survey.describe(seen._replace(ranges=ranges)))),
     )
     if not config.fits(size, reader.shape):
         return dataset
@@ -59,6 +71,17 @@ def load(config: DataConfig) -> Dataset:
     return dataset._replace(images=pixels, fetch=pixels.__getitem__, read=None)
 
 
+def _notes(found: scan.Files, texts: Sequence[str]) -> Iterator[str]:
+    """What is told of a folder before its images are read."""
+    if found.ignored:
+        yield f"ignored files: {scan.describe_ignored(found.ignored)}"
+    for path, reason in found.unreadable[:_LISTED]:
+        yield f"the folder {path} cannot be read ({reason})"
+    if len(found.unreadable) > _LISTED:
+        yield f"{len(found.unreadable) - _LISTED:,} more folders cannot be read"
+    yield from texts
+
+
 class _Reader:
     """Reads the files of a folder and remembers which cannot be read.
 
@@ -67,8 +90,11 @@ class _Reader:
         reasons: index -> reason, of the unreadable files that were met.
     """
 
-    def __init__(self, root: epath.Path, files: Sequence[str], config: DataConfig):
-        self._root, self._files, self._config = root, files, config
+    def __init__(
+        self, found: scan.Files, files: Sequence[str], config: DataConfig, ranges: pixels.Ranges
+    ):
+        self._root, self._open, self._files = found.root, found.open, files
+        self._config, self._ranges = config, ranges
         self._is_read = np.zeros(len(files), bool)
         self.reasons: dict[int, str] = {}
         self.shape: tuple[int, ...] = ()
@@ -76,17 +102,18 @@ class _Reader:
         self.shape = self.read(0, self._square).shape if side is None else (side, side, CHANNELS)
 
     def _square(self, data: bytes) -> np.ndarray:
-        return images.decode(data, self._config.resize, CHANNELS)
+        return images.decode(data, self._config.resize, CHANNELS, self._ranges)
 
     def open(self, i: int) -> BinaryIO:
         """File i, opened to read its bytes."""
-        return (self._root / self._files[i]).open("rb")
+        return self._open(self._files[i])
 
     def attempt(self, i: int, decode: Decoder | None = None) -> np.ndarray | None:
         """Image i; None if it cannot be read, with an entry in `reasons`."""
-        path = self._root / self._files[i]
+        path, data = self._root / self._files[i], b""
         try:
-            data = path.read_bytes()
+            with self.open(i) as file:
+                data = file.read()
             image = (decode or self._square)(data)
         except MemoryError:
             raise
@@ -99,11 +126,7 @@ class _Reader:
                     f"{path} must stay there during a run; got it deleted or moved "
                     f"({error.strerror}): put it back, and run the same command again"
                 ) from error
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
-            # Pillow's message names a buffer object in place of the file.
-            if isinstance(error, Image.UnidentifiedImageError):
-                reason = "not an image" if data else "empty file"
-            self.reasons[i] = reason
+            self.reasons[i] = pixels.reason(error, data)
             return None
         self._is_read[i] = True
         if self.shape and image.ndim == 3 and image.shape != self.shape:
@@ -148,60 +171,11 @@ class _Reader:
             )
 
 
-def describe_ignored(ignored: Sequence[tuple[str, int]]) -> str:
-    """Counts of ignored files by suffix, with the package that reads HEIC photos."""
-    counts = ", ".join(f"{count:,} {suffix or 'without suffix'}" for suffix, count in ignored)
-    needs_heic = not images.HEIC and any(suffix in (".heic", ".heif") for suffix, _ in ignored)
-    return counts + (" (to read HEIC: pip install pillow-heif)" if needs_heic else "")
-
-
-def find(dir: str | None) -> tuple[epath.Path, list[str], tuple[tuple[str, int], ...]]:
-    """Files of a folder and its subfolders, without hidden ones.
-
-    Returns:
-        The folder; the sorted relative paths of its images; (suffix, number) of its other files.
-    """
-    root = epath.Path(dir or "").expanduser()
-    if dir and not root.exists():
-        raise ValueError(f"data.dir must be an existing folder of images; got {root}")
-    if not dir or not root.is_dir():
-        found = f"the file {root}" if dir else "none"
-        raise ValueError(f"data.dir must be a folder of images; got {found}")
-    is_local = "://" not in str(root)
-    paths, to_visit, visited = [], [(root, "")], set()
-    others: collections.Counter[str] = collections.Counter()
-    while to_visit:
-        folder, prefix = to_visit.pop()
-        # A link to a parent folder would cause an infinite loop.
-        real = os.path.realpath(folder)
-        if real in visited:
-            continue
-        visited.add(real)
-        # os.scandir knows which entries are folders; `is_dir` of a path asks the disk each time.
-        for entry in os.scandir(folder) if is_local else folder.iterdir():
-            if entry.name.startswith("."):
-                continue
-            path, suffix = prefix + entry.name, os.path.splitext(entry.name)[1].lower()
-            # The extension is checked first, because each is_dir() on a bucket is a request.
-            if suffix in images.EXTENSIONS and not entry.is_dir():
-                paths.append(path)
-            elif entry.is_dir():
-                to_visit.append((root / path, path + "/"))
-            else:
-                others[suffix] += 1
-    ignored = tuple(sorted(others.items()))
-    if not paths:
-        found = f"; other files: {describe_ignored(ignored)}" if ignored else ""
-        must = f"data.dir must hold files of type {', '.join(e[1:] for e in images.EXTENSIONS)}"
-        raise ValueError(f"{must}; got no image file in {root} or its subfolders{found}")
-    paths.sort()
-    return root, paths, ignored
-
-
 def _labels(files: Sequence[str]) -> tuple[np.ndarray | None, tuple[str, ...] | None]:
     """First-level subfolder of each file as int32, and their sorted names, or None twice."""
     # One string for each name, not for each of a million files.
-    names = tuple(sorted({file.split("/", 1)[0] for file in files if "/" in file}))
+    tops = {file.split("/", 1)[0] for file in files if "/" in file}
+    names = tuple(sorted(tops, key=natural))
     if len(names) < 2 or not all("/" in file for file in files):
         return None, None
     number = {name: i for i, name in enumerate(names)}

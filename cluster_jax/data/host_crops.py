@@ -11,15 +11,13 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from PIL import Image
 
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import images
+from cluster_jax.data import images, pixels
 from cluster_jax.data.augment import TRIES
 from cluster_jax.data.images import DataConfig, Dataset, HostCrops
 from cluster_jax.data.views import AugmentConfig
 
-ORIENTATION = 274  # the EXIF tag; 5 to 8 stand for a quarter turn
 VIEWS = 2
 
 
@@ -55,7 +53,8 @@ def fetch(dataset: Dataset, indices: np.ndarray, *, seed: int, step: int) -> np.
     def fill(row: int) -> None:
         index = int(indices[row])
         draws = random_draws(seed, step, index)
-        read(index, functools.partial(decode, crops=crops, draws=draws, out=batch[row]))
+        options = {"crops": crops, "draws": draws, "out": batch[row], "ranges": dataset.ranges}
+        read(index, functools.partial(decode, **options))
 
     images.map_indices(fill, np.arange(len(indices)))
     return batch
@@ -70,7 +69,11 @@ def random_draws(seed: int, step: int, index: int) -> list[list[float]]:
 
 
 def decode(
-    data: bytes, crops: HostCrops, draws: Sequence[Sequence[float]], out: np.ndarray
+    data: bytes,
+    crops: HostCrops,
+    draws: Sequence[Sequence[float]],
+    out: np.ndarray,
+    ranges: pixels.Ranges = pixels.NO_RANGES,
 ) -> np.ndarray:
     """Decodes an image and fills `out` with a crop of it for each row of `draws`.
 
@@ -82,16 +85,15 @@ def decode(
         crops: size and distribution.
         draws: for each crop, numbers in [0, 1), see `random_box`.
         out: uint8 `[n, size, size, C]`, C = 1 (gray) or 3 (RGB); also returned.
+        ranges: black and white of values beyond 8 bits, by their kind.
     """
     mode = "RGB" if out.shape[-1] == 3 else "L"
-    with Image.open(io.BytesIO(data)) as file:
-        # The getexif of Pillow's PNG class decodes the whole image, since tags may come last.
-        orientation = Image.Image.getexif(file).get(ORIENTATION, 1)
-        width, height = file.size[::-1] if orientation >= 5 else file.size
+    with pixels.opened(io.BytesIO(data)) as file:
+        width, height = images.upright_size(file)
         boxes = [random_box(row, width, height, crops) for row in draws]
         factor = 2 * crops.size / min(min(box[2:]) for box in boxes)
         file.draft(None, (math.ceil(file.width * factor), math.ceil(file.height * factor)))
-        image = images.to_8_bit(file if orientation == 1 else images.upright(file), mode)
+        image = images.to_8_bit(file, data, mode, ranges)
         x, y = image.width / width, image.height / height
         method = images.INTERPOLATIONS[crops.interpolation]
         for view, (left, top, w, h) in zip(out, boxes, strict=True):

@@ -7,26 +7,14 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, BinaryIO, Literal, NamedTuple, get_args
+from typing import Any, BinaryIO, Literal, NamedTuple, cast, get_args
 
 import numpy as np
-from PIL import ExifTags, Image
+from PIL import ExifTags, Image, ImageFile
 from tqdm import tqdm
 
 from cluster_jax.core.checks import Count, CountOrZero, Fraction, NonNegative
-
-try:
-    import pillow_heif
-except ImportError:  # the extra "heic"
-    HEIC: tuple[str, ...] = ()
-else:
-    pillow_heif.register_heif_opener()
-    HEIC = (".heic", ".heif")
-
-# Suffixes of the image files that can be read.
-EXTENSIONS = (
-    ".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".avif", *HEIC
-)  # fmt: skip
+from cluster_jax.data import pixels
 
 # Interpolation of a resize, by the names in timm's model configs.
 Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos"]
@@ -42,6 +30,7 @@ _TURNED = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
+_QUARTER_TURNS = (5, 6, 7, 8)
 # The long side in units of the short one, above which it is cropped before a resize.
 _LONGEST = 64
 
@@ -73,7 +62,8 @@ class DataConfig:
 
     Attributes:
         name: "digits", "folder", "arrays", "features" or the name of a prepared TFDS set.
-        dir: location of the data: folder, file, or TFDS's data directory; unused by digits.
+        dir: location of the data: folder, file, or TFDS's data directory; unused by digits. Of
+            "folder" also a zip, `@LIST`, or several folders and files, one a line; see `scan.find`.
         split: TFDS split, "train" or "train+test"; ignored by other sources.
         label: feature of a TFDS set that holds the classes, "label" or for example CIFAR-100's
             "coarse_label"; other sources ignore it. A set without this feature has no labels.
@@ -93,6 +83,9 @@ class DataConfig:
         classes: classes whose images are taken, by their numbers in the set, and numbered anew in
             this order; or a list of WordNet IDs, which the names of the classes begin with; None:
             all. `limit` counts the images before.
+        exclude: globs of names, or of paths in the folder, of files and folders that are left out.
+        include_all: whether files and folders are taken too that are left out as hidden, or as no
+            photos of the user's, see `scan.NO_PHOTOS`.
     """
 
     name: str
@@ -107,6 +100,8 @@ class DataConfig:
     crop: Literal["square", "host"] = "square"
     classes: tuple[CountOrZero, ...] | ClassList | None = None
     labels: str | None = None
+    exclude: tuple[str, ...] = ()
+    include_all: bool = False
 
     @property
     def resize(self) -> Resize | None:
@@ -153,12 +148,15 @@ class Dataset(NamedTuple):
         label_names: name of each label, or None.
         sources: file of each image relative to the folder, or None.
         open: index -> the file of an image, opened to read its bytes; None: images are no files.
-        skipped: (path, reason) of every file that could not be read and has no row.
+        skipped: (path, reason) of every file that could not be read and has no row, and of folders
+            that could not be read, whose paths end on "/".
         unreadable: indices int `[b]` -> why the file of each cannot be read, None for a readable
             one; `fetch` has the next readable image in its place. None: all images are readable.
         read: (index, decoder of the bytes of a file) -> image, of a streamed set; else None.
         crops: random crops that training batches have in place of images, or None.
-        ignored: (suffix, number) of the files of a folder that are not of `EXTENSIONS`.
+        ranges: black and white of values beyond 8 bits, by their kind, see `pixels.Deep`.
+        ignored: (suffix or other kind, number) of the files of a folder that are left out.
+        notes: sentences for the user: what is ignored, scaled, and read in part.
         known: int32 `[N]`, class labels for training, -1 for unlabeled images; None except in novel
             class discovery.
         neighbors: number of neighbors, whose features are the last rows of each item.
@@ -180,7 +178,9 @@ class Dataset(NamedTuple):
     unreadable: Callable[[np.ndarray], list[str | None]] | None = None
     read: Reader | None = None
     crops: HostCrops | None = None
+    ranges: pixels.Ranges = pixels.NO_RANGES
     ignored: tuple[tuple[str, int], ...] = ()
+    notes: tuple[str, ...] = ()
     known: np.ndarray | None = None
     neighbors: int = 0
     nearest: np.ndarray | None = None
@@ -266,7 +266,7 @@ def without(dataset: Dataset, unreadable: np.ndarray) -> Dataset:
     reasons, sources = dataset.unreadable(indices), dataset.sources or ()
     skipped = tuple((sources[i], str(why)) for i, why in zip(indices, reasons, strict=True))
     rest = select(dataset, np.flatnonzero(~unreadable))
-    return rest._replace(skipped=skipped, unreadable=None)
+    return rest._replace(skipped=(*dataset.skipped, *skipped), unreadable=None)
 
 
 def readable(dataset: Dataset) -> Dataset:
@@ -277,17 +277,21 @@ def readable(dataset: Dataset) -> Dataset:
     return without(dataset, np.array([reason is not None for reason in reasons]))
 
 
-def decode(data: bytes, resize: Resize | None, channels: int) -> np.ndarray:
+def decode(
+    data: bytes, resize: Resize | None, channels: int, ranges: pixels.Ranges = pixels.NO_RANGES
+) -> np.ndarray:
     """One encoded image as uint8 `[H, W, channels]`.
 
-    EXIF orientation is applied; transparent pixels are blended with white; 16-bit values are
-    divided by 257 and rounded; an animation gives its first frame. A JPEG is decoded at 1/2, 1/4 or
-    1/8 of its size as long as its sides stay at least twice that of the square.
+    EXIF orientation is applied; what is transparent becomes white or black, see `pixels.opaque`;
+    values of more than 8 bits are scaled, see `pixels.Deep`; an animation gives its first frame. A
+    JPEG is decoded at 1/2, 1/4 or 1/8 of its size as long as its sides stay at least twice that of
+    the square.
 
     Args:
         data: bytes of an image file.
         resize: the square to resize and crop to, or None for the native size.
         channels: 1 (gray) or 3 (RGB).
+        ranges: black and white of values beyond 8 bits, by their kind.
 
     Returns:
         uint8 `[H, W, channels]`.
@@ -295,48 +299,66 @@ def decode(data: bytes, resize: Resize | None, channels: int) -> np.ndarray:
     Raises:
         Exception: Pillow raises errors of many types on damaged bytes.
     """
-    with Image.open(io.BytesIO(data)) as file:
+    with pixels.opened(io.BytesIO(data)) as file:
         if resize is not None:
             # Photos of 4 megapixels take 0.4 of the time; cosine of features 0.997 to 1.000.
             file.draft(None, (2 * resize.side, 2 * resize.side))
-        image = to_8_bit(upright(file), "RGB" if channels == 3 else "L")
-        image = image if resize is None else resize_and_crop(image, resize)
-        return np.asarray(image).reshape(image.height, image.width, channels)
+        with pixels.one_large_at_a_time(file):
+            image = to_8_bit(file, data, "RGB" if channels == 3 else "L", ranges)
+            image = image if resize is None else resize_and_crop(image, resize)
+            return np.asarray(image).reshape(image.height, image.width, channels)
 
 
-def upright(image: Image.Image) -> Image.Image:
-    """The image, turned as its EXIF tag of the orientation says.
+def orientation(image: Image.Image) -> int:
+    """The orientation of an image by its EXIF tag, 1 for upright.
 
     `ImageOps.exif_transpose` also writes the EXIF block anew, and fails where a tag that nobody
     needs is damaged.
     """
-    image.load()  # The EXIF block of a PNG may follow its pixels.
     try:
-        orientation = image.getexif().get(ExifTags.Base.Orientation)
+        # The `getexif` of a PNG without a block before its pixels would decode them.
+        return Image.Image.getexif(image).get(ExifTags.Base.Orientation, 1)
     except Exception:  # Pillow raises errors of many types on damaged bytes.
-        return image
+        return 1
+
+
+def upright_size(file: ImageFile.ImageFile) -> tuple[int, int]:
+    """Width and height of an opened image once it is upright; decodes no pixels.
+
+    An EXIF block that follows the pixels of a PNG counts if they have been loaded.
+    """
+    # Pillow turns a TIFF by itself, and gives its size accordingly.
+    if file.format == "TIFF":
+        return file.size
+    is_turned = orientation(file) in _QUARTER_TURNS
+    return (file.height, file.width) if is_turned else file.size
+
+
+def upright(image: Image.Image, orientation: int) -> Image.Image:
+    """An image turned or reflected as an orientation of EXIF says."""
     return image.transpose(_TURNED[orientation]) if orientation in _TURNED else image
 
 
-def to_8_bit(image: Image.Image, mode: str) -> Image.Image:
-    """`image` converted to `mode`, "RGB" or "L".
+def to_8_bit(
+    file: ImageFile.ImageFile, data: bytes, mode: str, ranges: pixels.Ranges = pixels.NO_RANGES
+) -> Image.Image:
+    """The image of a file, upright and in `mode`, "RGB" or "L".
 
-    Raises:
-        ValueError: a floating-point image outside [0, 1], or integers beyond 16 bits.
+    Args:
+        file: the opened image.
+        data: bytes of the file.
+        mode: of the result.
+        ranges: see `decode`.
     """
-    if image.mode.startswith("I") or image.mode == "F":
-        # Pillow's own conversion clips at 255: nearly all of a 16-bit image would be white.
-        values = np.asarray(image, np.float64)
-        top = 1.0 if image.mode == "F" else 65535.0
-        low, high = values.min(), values.max()
-        if not (low >= 0 and high <= top):
-            must = f"values of mode {image.mode} must be 0 to {top:g}"
-            raise ValueError(f"{must}; got {low:g} to {high:g}")
-        image = Image.fromarray(np.rint(values * (255 / top)).astype(np.uint8))
-    if image.has_transparency_data:
-        white = Image.new("RGBA", image.size, "white")
-        image = Image.alpha_composite(white, image.convert("RGBA"))
-    return image if image.mode == mode else image.convert(mode)
+    pixels.check_size(file)
+    pixels.load(file)  # The EXIF block of a PNG may follow its pixels.
+    turn, image, deep = orientation(file), cast(Image.Image, file), pixels.deep(file, data)
+    if deep is not None:
+        image = Image.fromarray(pixels.scaled(deep, ranges))
+        if "A" in file.getbands():
+            image.putalpha(file.getchannel("A"))
+    image = pixels.opaque(image)
+    return upright(image if image.mode == mode else image.convert(mode), turn)
 
 
 def resize_and_crop(image: Image.Image, resize: Resize) -> Image.Image:
@@ -363,8 +385,8 @@ def resize_and_crop_all(images: np.ndarray, resize: Resize | None) -> np.ndarray
         return images
     shape = (resize.side, resize.side, channels)
     resized = np.empty((count, *shape), np.uint8)
-    for i, pixels in enumerate(images):
-        image = Image.fromarray(pixels[..., 0] if channels == 1 else pixels)
+    for i, values in enumerate(images):
+        image = Image.fromarray(values[..., 0] if channels == 1 else values)
         resized[i] = np.asarray(resize_and_crop(image, resize)).reshape(shape)
     return resized
 
@@ -406,10 +428,10 @@ def map_indices(function: Callable[[int], Any], indices: np.ndarray) -> list:
 
 
 def fetcher(
-    read: Reader, resize: Resize | None, channels: int
+    read: Reader, resize: Resize | None, channels: int, ranges: pixels.Ranges = pixels.NO_RANGES
 ) -> Callable[[np.ndarray], np.ndarray]:
     """The `fetch` of a streamed set with the function `Dataset.read`; see `decode`."""
-    square = functools.partial(decode, resize=resize, channels=channels)
+    square = functools.partial(decode, resize=resize, channels=channels, ranges=ranges)
     return lambda indices: np.stack(map_indices(lambda i: read(i, square), indices))
 
 

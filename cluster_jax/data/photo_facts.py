@@ -9,11 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image
 
-from cluster_jax.data import images
+from cluster_jax.data import images, pixels
 from cluster_jax.data.images import Dataset
 
-# Orientations of EXIF that swap width and height.
-_ON_ITS_SIDE = (5, 6, 7, 8)
 # Dates of EXIF: of the exposure, and of a scan. That of the last change says nothing of the taking.
 _DATES = (ExifTags.Base.DateTimeOriginal, ExifTags.Base.DateTimeDigitized)
 # Bytes at the end of a PNG in which an EXIF block is looked for that follows the pixels.
@@ -57,8 +55,8 @@ def read(dataset: Dataset) -> PhotoFacts | None:
         except OSError:
             return 0, 0, 0, ""
 
-    columns = zip(*images.map_threaded(facts, range(dataset.size), "reading headers"), strict=True)
-    size, width, height, taken = columns
+    rows = list(images.map_threaded(facts, range(dataset.size), "reading headers"))
+    size, width, height, taken = zip(*rows, strict=True) if rows else ((),) * 4
     return PhotoFacts(
         np.array(width, np.int32), np.array(height, np.int32), np.array(size, np.int64), taken
     )
@@ -67,19 +65,18 @@ def read(dataset: Dataset) -> PhotoFacts | None:
 def _header(file: BinaryIO, size: int) -> tuple[int, int, str]:
     """Width, height and date of the picture in a file of `size` bytes; decodes no pixels."""
     file.seek(0)
-    image = Image.open(file)
-    width, height = image.size
     try:
-        # `getexif` of a PNG decodes its pixels, unless an EXIF block precedes them.
-        follows = image.format == "PNG" and _has_late_exif(file, size)
-        exif = image.getexif() if follows else Image.Image.getexif(image)
+        image = pixels.identified(file)
+    except ValueError:
+        image = pixels.opened(file)
+    if image.format == "PNG" and _has_late_exif(file, size):
+        image.load()
+    width, height = images.upright_size(image)
+    try:
+        dates = Image.Image.getexif(image).get_ifd(ExifTags.IFD.Exif)
     except Exception:  # Pillow raises errors of many types on damaged bytes.
         return width, height, ""
-    # Pillow turns a TIFF by itself, and gives its size accordingly.
-    turned = exif.get(ExifTags.Base.Orientation) in _ON_ITS_SIDE and image.format != "TIFF"
-    dates = exif.get_ifd(ExifTags.IFD.Exif)
-    taken = next(filter(None, (_iso(dates.get(tag)) for tag in _DATES)), "")
-    return (height, width, taken) if turned else (width, height, taken)
+    return width, height, next(filter(None, (_iso(dates.get(tag)) for tag in _DATES)), "")
 
 
 def _has_late_exif(file: BinaryIO, size: int) -> bool:

@@ -165,8 +165,19 @@ def duplicates_csv(dataset: Dataset, found: Duplicates) -> str:
     if dataset.sources is not None:
         images = [dataset.sources[i] for i in images]
     kinds = np.where(found.is_exact, "exact", "near")
-    columns: dict[str, Column] = {"group": found.groups, "kind": kinds, "image": images}
-    return to_csv({**columns, "similarity": found.similarities})
+    facts = found.facts
+    columns: dict[str, Column] = {
+        "group": found.groups,
+        "kind": kinds,
+        "image": images,
+        "width": facts.width,
+        "height": facts.height,
+        "bytes": [size or "" for size in facts.bytes.tolist()],  # An array has none.
+        "taken": facts.taken,
+        "keep": found.keep,
+        "similarity": found.similarities,
+    }
+    return to_csv(columns)
 
 
 def _cells(column: Column) -> Sequence[Any]:

@@ -1,26 +1,38 @@
-"""Duplicate images: exact duplicates by pixels, and near-duplicates by features."""
+"""Duplicate images: exact ones by their files, near ones by features and whole pictures."""
 
 import hashlib
+import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
+from tqdm import tqdm
 
 from cluster_jax.clustering import knn
 from cluster_jax.clustering.smooth import unit_rows
 from cluster_jax.core import arrays
-from cluster_jax.data.images import subset
+from cluster_jax.data import images as data
+from cluster_jax.data import photo_facts
+from cluster_jax.data.images import Dataset, select
 from cluster_jax.data.photo_facts import PhotoFacts
+from cluster_jax.evaluation import pictures
+from cluster_jax.evaluation.pictures import Picture
 
-# Near-duplicates are closer than this fraction of the median distance to the nearest neighbor.
-NEARNESS = 0.1
+# Whole pictures are compared of images that are closer than this fraction of the median distance
+# to the nearest neighbor: of each image, those of its nearest ones.
+NEARNESS, _NEIGHBORS = 0.5, 20
+# Correlation of the outlines of images, from which on their whole pictures are compared too.
+OUTLINE, _OUTLINE_SIDE = 0.97, 16
 # The search compares all pairs: minutes for this many images, hours for ten times as many.
 MAX_NEAR_IMAGES = 100_000
 # Images fetched at a time, and rows of one block of similarities (float64: 32 MB).
 _BATCH, _BLOCK = 256, 2_048
+# Pairs whose pictures are in memory together (0.8 MB each).
+_PAIRS = 128
 # Size of the random sample of images whose nearest neighbors determine the threshold.
 _SAMPLE = 2_000
 
@@ -31,11 +43,14 @@ class Duplicates(NamedTuple):
     Attributes:
         images: int64 `[m]`, indices, ascending in each group.
         groups: int64 `[m]`, from 0, the largest group first, ties by the first image.
-        is_exact: bool `[m]`, whether another image of the group has the same pixels.
+        is_exact: bool `[m]`, whether another image of the group is the same file or picture.
         similarities: float64 `[m]`, cosine similarity to the features of the group's first
-            image; 1 where the pixels are the same.
-        threshold: cosine similarity above which images are near-duplicates; None: only exact
-            duplicates were searched for, because there are more than `MAX_NEAR_IMAGES` images.
+            image; 1 where they are exact duplicates.
+        threshold: cosine similarity above which pictures were compared; None: only files of the
+            same bytes were searched for, because there are more than `MAX_NEAR_IMAGES` images.
+        facts: of the images; of arrays, bytes are 0.
+        keep: bool `[m]`, true for one image of each group: the one of most pixels, of these that of
+            most bytes, then of the earliest date, then the first by name.
     """
 
     images: NDArray
@@ -43,6 +58,8 @@ class Duplicates(NamedTuple):
     is_exact: NDArray
     similarities: NDArray
     threshold: float | None
+    facts: PhotoFacts
+    keep: NDArray
 
     @property
     def n_groups(self) -> int:
@@ -58,14 +75,12 @@ class Shown(NamedTuple):
         fetch_images: indices -> uint8 `[b, height, width, 1 or 3]`.
         sources: file name of each image, or None.
         rows: int64 `[n]`, the image of each point of the report; None: they are the same.
-        facts: sizes and dates of the files of all images, or None.
     """
 
     found: Duplicates
     fetch_images: Callable[[NDArray], NDArray]
     sources: tuple[str, ...] | None
     rows: NDArray | None = None
-    facts: PhotoFacts | None = None
 
 
 def record(shown: Shown) -> list[dict[str, Any]]:
@@ -76,37 +91,26 @@ def record(shown: Shown) -> list[dict[str, Any]]:
         number of the point in the report ("index", -1 for none), "name", "width", "height",
         "bytes", "taken", and whether it is the copy to "keep".
     """
-    found, facts = shown.found, shown.facts
+    found, facts = shown.found, shown.found.facts
     point_of = None if shown.rows is None else {row: i for i, row in enumerate(shown.rows.tolist())}
-    kept, groups = set(best_copies(found, facts).tolist()), []
+    groups = []
     for number in range(found.n_groups):
         places = np.flatnonzero(found.groups == number)
         images = [
             {
                 "index": image if point_of is None else point_of.get(image, -1),
                 "name": f"image {image}" if shown.sources is None else shown.sources[image],
-                "width": 0 if facts is None else int(facts.width[image]),
-                "height": 0 if facts is None else int(facts.height[image]),
-                "bytes": 0 if facts is None else int(facts.bytes[image]),
-                "taken": "" if facts is None else facts.taken[image],
-                "keep": image in kept,
+                "width": int(facts.width[place]),
+                "height": int(facts.height[place]),
+                "bytes": int(facts.bytes[place]),
+                "taken": facts.taken[place],
+                "keep": bool(found.keep[place]),
             }
-            for image in found.images[places].tolist()
+            for place, image in zip(places.tolist(), found.images[places].tolist(), strict=True)
         ]
         kind = "exact" if found.is_exact[places].all() else "near"
         groups.append({"kind": kind, "images": images})
     return groups
-
-
-def best_copies(found: Duplicates, facts: PhotoFacts | None) -> NDArray:
-    """The image to keep of each group, int64 `[g]`: of most pixels, then most bytes, the first."""
-    images = found.images
-    pixels = bytes_ = np.zeros(len(images))
-    if facts is not None:
-        pixels = facts.width[images].astype(np.int64) * facts.height[images]
-        bytes_ = facts.bytes[images]
-    order = np.lexsort((images, -bytes_, -pixels, found.groups))
-    return images[order[np.unique(found.groups[order], return_index=True)[1]]]
 
 
 def counts(found: Duplicates) -> dict[str, int | float | None]:
@@ -120,60 +124,101 @@ def counts(found: Duplicates) -> dict[str, int | float | None]:
     }
 
 
-def find(fetch_images: Callable[[NDArray], NDArray], features: NDArray) -> Duplicates:
+def find(dataset: Dataset, features: NDArray) -> Duplicates:
     """Finds groups of duplicates: connected components of the graph of duplicate pairs.
 
-    Exact duplicates have the same pixels as the network saw them, after resizing and cropping:
-    files of the same bytes, and the same picture in two lossless formats. Near-duplicates are
-    pairs of features above `near_threshold`. Images are fetched a few at a time, and similarities
-    computed block by block.
+    Exact duplicates are files of the same bytes, or the same whole picture in full depth, with its
+    transparency, upright. Near-duplicates are pairs of similar features, see `near_threshold`, or
+    of similar outlines, whose whole pictures show the same, see `pictures.alike`. Images that are
+    no files are compared as the network sees them.
 
     Args:
-        fetch_images: indices -> uint8 `[b, height, width, channels]`.
-        features: float `[n, d]`.
+        dataset: the images.
+        features: float `[n, d]`, of all of them.
     """
-    origins = first_copies(fetch_images, len(features))
-    distinct, codes = np.unique(origins, return_inverse=True)
-    threshold, components = None, np.arange(len(distinct))
+    origins = first_copies(dataset)
+    distinct = np.unique(origins)
+    threshold, pairs, is_same = None, np.empty((0, 2), np.int64), np.empty(0, bool)
     if len(distinct) <= MAX_NEAR_IMAGES:
         threshold = near_threshold(features[distinct])
-        components = near_components(features[distinct], threshold)
+        # The features of a small picture change if it is made smaller; its outlines do not.
+        close = similar_pairs(features[distinct], threshold)
+        pairs = np.concatenate([close, similar_pairs(outlines(dataset, distinct), OUTLINE)])
+        pairs, is_same = _compared(dataset, distinct[np.unique(pairs, axis=0)])
+    copies = np.stack([np.arange(len(origins)), origins], axis=1)
+    exact = _components(len(origins), np.concatenate([copies, pairs[is_same]]))
+    components = _components(len(origins), np.concatenate([copies, pairs]))
     # The first image of each image's group, and the size of the group.
-    _, firsts, groups, counts = np.unique(
-        components[codes], return_index=True, return_inverse=True, return_counts=True
+    _, firsts, groups, sizes = np.unique(
+        components, return_index=True, return_inverse=True, return_counts=True
     )
-    heads, sizes = firsts[groups], counts[groups]
+    heads, sizes = firsts[groups], sizes[groups]
     images = np.lexsort((heads, -sizes))
     images = images[sizes[images] > 1]
     heads = heads[images]
     groups = np.cumsum(np.diff(heads, prepend=heads[:1]) != 0)
     # In float64: float32 rounds off differences between near-duplicates.
     similarities = (unit_rows(features[images]) * unit_rows(features[heads])).sum(axis=1)
-    similarities = np.where(origins[images] == origins[heads], 1, similarities)
-    is_exact = np.bincount(codes)[codes[images]] > 1
-    return Duplicates(images, groups, is_exact, similarities, threshold)
+    similarities = np.where(exact[images] == exact[heads], 1, similarities)
+    is_exact = np.bincount(exact)[exact[images]] > 1
+    facts = photo_facts.read(select(dataset, images))
+    if facts is None:
+        height, width = (np.full(len(images), side, np.int32) for side in dataset.shape[:2])
+        unknown = np.zeros(len(images), np.int64)
+        facts = PhotoFacts(width, height, unknown, ("",) * len(images))
+    return Duplicates(
+        images, groups, is_exact, similarities, threshold, facts, _to_keep(groups, facts)
+    )
 
 
-def first_copies(fetch_images: Callable[[NDArray], NDArray], count: int) -> NDArray:
-    """The first image with the same pixels as each image, by SHA-256, int64 `[count]`."""
-    seen: dict[bytes, int] = {}
-    origins = np.empty(count, np.int64)
-    for indices in np.split(np.arange(count), range(_BATCH, count, _BATCH)):
-        for i, image in zip(indices.tolist(), fetch_images(indices), strict=True):
-            origins[i] = seen.setdefault(hashlib.sha256(image.tobytes()).digest(), i)
+def _to_keep(groups: NDArray, facts: PhotoFacts) -> NDArray:
+    """The image of each group to keep, bool `[m]`, see `Duplicates`."""
+    size = facts.width.astype(np.int64) * facts.height
+    dates = np.array([taken or "~" for taken in facts.taken], str)  # No date is the latest.
+    order = np.lexsort((np.arange(len(groups)), dates, -facts.bytes, -size, groups))
+    keep = np.zeros(len(groups), bool)
+    keep[order] = np.diff(groups[order], prepend=-1) != 0
+    return keep
+
+
+def first_copies(dataset: Dataset) -> NDArray:
+    """The first image with the same file, or the same pixels, as each image, int64 `[n]`.
+
+    Of files, only those are read of whose size there are several.
+    """
+    opened, count = dataset.open, dataset.size
+    origins, seen = np.arange(count), dict[bytes, int]()
+    if opened is None:
+        for indices in np.split(origins.copy(), range(_BATCH, count, _BATCH)):
+            for i, image in zip(indices.tolist(), dataset.fetch(indices), strict=True):
+                origins[i] = seen.setdefault(hashlib.sha256(image.tobytes()).digest(), i)
+        return origins
+
+    def size(i: int) -> int:
+        with opened(i) as file:
+            return file.seek(0, os.SEEK_END)
+
+    def digest(i: int) -> bytes:
+        with opened(i) as file:
+            return hashlib.file_digest(file, "sha256").digest()  # type: ignore[arg-type]
+
+    sizes = np.fromiter(data.map_threaded(size, range(count), "comparing files"), np.int64, count)
+    _, codes, counts = np.unique(sizes, return_inverse=True, return_counts=True)
+    repeated = np.flatnonzero(counts[codes] > 1).tolist()
+    digests = data.map_threaded(digest, repeated, "comparing files")
+    for i, content in zip(repeated, digests, strict=True):
+        origins[i] = seen.setdefault(content, i)
     return origins
 
 
 def near_threshold(features: NDArray) -> float:
-    """The cosine similarity above which two images count as near-duplicates.
+    """The cosine similarity above which the whole pictures of two images are compared.
 
     It is 1 - `NEARNESS` d, where d is the median of 1 - cosine between an image and its nearest
-    neighbor, over at most `_SAMPLE` random images. A fraction of the median distance suits any
-    network, whatever the scale of its features, and different images are rarely that close. The
-    median is robust as long as most images have no near-duplicate. On photographs with planted
-    duplicates, 97 to 100 % of the pairs found were right, with 85 to 100 % of the re-encoded and
-    resized copies and 27 to 35 % of those with 5 % cut off two sides; see
-    `experiments/duplicates.md`.
+    neighbor, over at most `_SAMPLE` random images: a fraction of the median distance suits any
+    network, whatever the scale of its features, and is robust as long as most images have no
+    near-duplicate. Nearly all copies of an image are that close, and some other images, which the
+    comparison tells apart.
 
     Args:
         features: float `[n, d]` of distinct images; 1 for a single one.
@@ -181,31 +226,89 @@ def near_threshold(features: NDArray) -> float:
     if len(features) == 1:
         return 1.0
     # Not evenly spaced: copies often follow their original at regular places.
-    sample = subset(len(features), _SAMPLE)
+    sample = data.subset(len(features), _SAMPLE)
     unit = arrays.normalize_rows(features)
     # The nearest is the row itself or a copy of it.
     distances = knn.nearest(unit[sample], unit, 2, metric="cosine").distances[:, 1]
     return 1 - NEARNESS * float(np.median(distances))
 
 
-def near_components(features: NDArray, threshold: float) -> NDArray:
-    """Connected components of the pairs with a cosine similarity above a threshold, int `[n]`.
+def similar_pairs(features: NDArray, threshold: float) -> NDArray:
+    """Pairs of each row and its nearest ones above a cosine similarity, int64 `[p, 2]`, i < j.
 
     Args:
         features: float `[n, d]`; a row of zeros is similar to none.
         threshold: of 1, as for features that are all the same: no pairs.
     """
     n = len(features)
-    labels = np.arange(n)
     if threshold >= 1:  # Similarities round to slightly more.
-        return labels
+        return np.empty((0, 2), np.int64)
+    found = []
     for start in range(0, n, _BLOCK):
         rows = unit_rows(features[start : start + _BLOCK])
-        for other in range(start, n, _BLOCK):
-            others = unit_rows(features[other : other + _BLOCK])
-            pairs = np.nonzero(rows @ others.T > threshold)
-            # Joins the components so far, so that only one block of pairs is in memory.
-            edges = labels[pairs[0] + start], labels[pairs[1] + other]
-            graph = coo_array((np.ones(len(edges[0]), bool), edges), shape=(n, n))
-            labels = connected_components(graph, directed=False)[1][labels]
-    return labels
+        best: list[tuple[NDArray, NDArray, NDArray]] = []
+        for other in range(0, n, _BLOCK):
+            similar = rows @ unit_rows(features[other : other + _BLOCK]).T
+            i, j = np.nonzero(similar > threshold)
+            best.append((i + start, j + other, similar[i, j]))
+        i, j, similarity = map(np.concatenate, zip(*best, strict=True))
+        order = np.lexsort((-similarity, i))
+        i, j = i[order], j[order]
+        rank = np.arange(len(i)) - np.searchsorted(i, i)
+        is_near = (rank <= _NEIGHBORS) & (i != j)
+        found.append(np.sort(np.stack([i, j], axis=1)[is_near], axis=1))
+    return np.unique(np.concatenate(found), axis=0)
+
+
+def outlines(dataset: Dataset, rows: NDArray) -> NDArray:
+    """Gray values of 16 x 16 parts of images, of which the mean is subtracted, float32 `[n, 256]`.
+
+    Args:
+        dataset: the images.
+        rows: int `[n]`, those that are wanted.
+    """
+    made = np.empty((len(rows), _OUTLINE_SIDE**2), np.float32)
+    for start in range(0, len(rows), _BATCH):
+        for k, values in enumerate(dataset.fetch(rows[start : start + _BATCH]), start):
+            image = Image.fromarray(values[..., 0] if values.shape[-1] == 1 else values)
+            small = image.convert("L").resize((_OUTLINE_SIDE,) * 2, Image.Resampling.BOX)
+            made[k] = np.asarray(small, np.float32).ravel()
+    return made - made.mean(axis=1, keepdims=True)
+
+
+def _compared(dataset: Dataset, pairs: NDArray) -> tuple[NDArray, NDArray]:
+    """The pairs whose whole pictures show the same, and whether they are the same, bool `[p]`."""
+    is_alike, is_same = np.zeros(len(pairs), bool), np.zeros(len(pairs), bool)
+    shown: dict[int, Picture | None] = {}
+    steps = range(0, len(pairs), _PAIRS)
+    for start in tqdm(steps, "comparing pictures", delay=2.0, leave=False):
+        part = pairs[start : start + _PAIRS]
+        wanted = np.unique(part)
+        missing = np.array([i for i in wanted.tolist() if i not in shown], np.int64)
+        made = data.map_indices(lambda i: pictures.read(dataset, i), missing)
+        known = {i: shown[i] for i in wanted.tolist() if i in shown}
+        shown = {**known, **dict(zip(missing.tolist(), made, strict=True))}
+
+        def compare(k: int, shown: dict[int, Picture | None] = shown) -> tuple[bool, bool]:
+            i, j = pairs[k].tolist()
+            a, b = shown[i], shown[j]
+            if a is None or b is None or not pictures.alike(a, b):
+                return False, False
+            if dataset.open is None or a.size != b.size:
+                return True, False
+            content = pictures.digest(dataset, i)
+            return True, content is not None and content == pictures.digest(dataset, j)
+
+        for k, (near, same) in zip(
+            range(start, start + len(part)),
+            data.map_indices(compare, np.arange(start, start + len(part))),
+            strict=True,
+        ):
+            is_alike[k], is_same[k] = near, same
+    return pairs[is_alike], is_same[is_alike]
+
+
+def _components(count: int, pairs: NDArray) -> NDArray:
+    """Connected components of a graph, int32 `[count]`."""
+    edges = np.ones(len(pairs), bool), (pairs[:, 0], pairs[:, 1])
+    return connected_components(coo_array(edges, shape=(count, count)), directed=False)[1]

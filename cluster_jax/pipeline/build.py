@@ -144,6 +144,8 @@ def describe_images(inputs: Inputs) -> dict[str, Any]:
         known = {"images": labeled, "classes": len(names), "names": list(names)}
     shown = dataset.shown or dataset
     images = {"size": dataset.size, "shape": list(shown.shape), "known": known}
+    if shown.ranges:
+        images["ranges"] = shown.ranges
     return {**images, **io.plain({"mean": augment.mean, "std": augment.std})}
 
 

@@ -16,7 +16,7 @@ from cluster_jax.clustering import out_of_sample
 from cluster_jax.clustering.smooth_tree import Membership
 from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.core import arrays, checks, io
-from cluster_jax.data import folder, photo_facts, splits
+from cluster_jax.data import photo_facts, splits
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import select
 from cluster_jax.evaluation import (
@@ -103,7 +103,7 @@ def cluster(inputs: Inputs, features: Embeddings) -> Found:
     found = clusters.find(arrays.normalize_rows(rows), config.eval, seed=config.seed)
     stored = inference.stored_clusters(found, rows)._replace(unlabeled_rows=unlabeled)
     if dataset.sources is not None:
-        skipped = np.array([file for file, _ in dataset.skipped], str)
+        skipped = np.array([f for f, _ in dataset.skipped if not f.endswith("/")], str)
         stored = stored._replace(sources=np.array(dataset.sources), skipped=skipped)
     seconds = time.perf_counter() - started
     return Found(inputs, features, clustered, embedding, found, stored, seconds)
@@ -141,7 +141,7 @@ def describe(
     rows, shown, repeated = embedding[section.features], dataset.shown, None
     if shown is not None:
         every = features[workdirs.TRAIN_EMBEDDING][section.features]
-        repeated = duplicates.find(shown.fetch, every)
+        repeated = duplicates.find(shown, every)
     names, net = None, config.network
     if net.weights == BUNDLED and net.is_frozen() and discovered is None:
         names = suggestions.suggest(embedding["backbone"], clustering.cluster_labels)
@@ -203,8 +203,7 @@ def describe(
         if repeated.n_groups:
             # Of all images, also where only the unlabeled ones are clustered.
             unlabeled = found.stored.unlabeled_rows
-            facts = photo_facts.read(dataset)
-            groups = duplicates.Shown(repeated, shown.fetch, dataset.sources, unlabeled, facts)
+            groups = duplicates.Shown(repeated, shown.fetch, dataset.sources, unlabeled)
             data = data._replace(duplicates=groups)
     return Outputs(data.results, stored, tables, data)
 
@@ -328,11 +327,11 @@ def decided_results(
 def _stored_duplicates(run: TrainedRun, dataset: Dataset) -> duplicates.Shown | None:
     if dataset.shown is None:
         return None
-    found = duplicates.find(dataset.shown.fetch, run.all_features)
+    found = duplicates.find(dataset.shown, run.all_features)
     if not found.n_groups:
         return None
-    rows, facts = run.clusters.unlabeled_rows, photo_facts.read(dataset)
-    return duplicates.Shown(found, dataset.shown.fetch, dataset.sources, rows, facts)
+    rows = run.clusters.unlabeled_rows
+    return duplicates.Shown(found, dataset.shown.fetch, dataset.sources, rows)
 
 
 def _title(config: RunConfig) -> str:
@@ -516,8 +515,8 @@ def print_start(
         f"{jax.devices()[0].device_kind}" + ("" if workdir is None else f"\nworkdir {workdir}")
     )
     print_skipped(len(dataset.skipped))
-    if dataset.ignored:
-        say(f"ignored files: {folder.describe_ignored(dataset.ignored)}")
+    for note in dataset.notes:
+        say(note)
 
 
 def print_skipped(count: int) -> None:

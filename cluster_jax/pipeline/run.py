@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 
 from cluster_jax.core import disk, interrupt, io
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import folder
+from cluster_jax.data import scan
 from cluster_jax.data.datasets import DataConfig, Dataset
 from cluster_jax.evaluation import decisions, summary
 from cluster_jax.methods.base import with_network
@@ -109,7 +109,7 @@ def _changes(data: DataConfig, workdir: epath.Path) -> str:
     known = {*stored.sources.tolist(), *([] if stored.skipped is None else stored.skipped.tolist())}
     now = set()
     with contextlib.suppress(ValueError):  # No folder, or no image in it: all are gone.
-        now = set(folder.find(data.dir)[1])
+        now = set(scan.find(data.dir, data.exclude, data.include_all).names)
     new, gone = len(now - known), len(known - now)
     if not new and not gone:
         return f" with the files of {data.dir}: to cluster them again, choose another --out"

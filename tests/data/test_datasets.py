@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits
 
 from cluster_jax.cli import flags
 from cluster_jax.core.checks import InputError
-from cluster_jax.core.config import parse_section
+from cluster_jax.core.config import load_config, parse_section
 from cluster_jax.data import datasets, images, tfds_source
 from cluster_jax.data.images import ClassList
 from cluster_jax.pipeline.config import config_json, parse_config
@@ -146,7 +146,7 @@ def test_bad_values(change, message):
         parse_section(
             datasets.DataConfig,
             "data",
-            {"name": "digits", "crop": "square", "classes": None, **BASE, **change},
+            {**load_config("base").data, **BASE, **change},
         )
 
 

@@ -5,10 +5,8 @@ import types
 
 import numpy as np
 import pytest
-from scipy.sparse.csgraph import connected_components
 
 from cluster_jax.data.images import in_memory, subset
-from cluster_jax.data.photo_facts import PhotoFacts
 from cluster_jax.evaluation import assignments, duplicates
 
 IN_MEMORY = types.SimpleNamespace(fits=lambda count, shape: True)
@@ -32,15 +30,22 @@ def _groups(found):
 
 
 def _find(images, features):
-    return duplicates.find(images.__getitem__, features)
+    return duplicates.find(in_memory("arrays", images, IN_MEMORY), features)
+
+
+def _nearly(images, i, j, bit=1):
+    """Image i becomes image j with an error of a few gray levels."""
+    images[i] = images[j] ^ bit
 
 
 def test_several_groups_of_both_kinds():
     images, x = _distinct(60)
     images[[41, 59]], x[[41, 59]] = images[3], x[3]  # three of the same pixels
     x[50] = x[3] * 2.5 + 1e-3  # and one near them, whatever its length
+    _nearly(images, 50, 3)
     images[33], x[33] = images[20], x[20]
     x[5] = x[58] + 1e-3
+    _nearly(images, 5, 58)
     found = _find(images, x)
     assert _groups(found) == [[3, 41, 50, 59], [5, 58], [20, 33]]
     assert found.is_exact.tolist() == [True, True, False, True, False, False, True, True]
@@ -60,13 +65,16 @@ def test_no_duplicates():
     one = _find(*_distinct(1))
     assert (one.n_groups, one.threshold) == (0, 1)
     dataset = in_memory("arrays", _distinct(40)[0], IN_MEMORY)
-    assert assignments.duplicates_csv(dataset, found) == "group,kind,image,similarity\n"
+    titles = "group,kind,image,width,height,bytes,taken,keep,similarity\n"
+    assert assignments.duplicates_csv(dataset, found) == titles
 
 
 def test_only_the_pixels_make_exact_duplicates():
-    """Equal features are near; equal pixels are exact whatever their features."""
+    """Equal pixels are exact whatever their features, which alone make no duplicates."""
     images, x = _distinct(40)
     x[7] = x[2]
+    _nearly(images, 7, 2)
+    x[9] = x[1]
     images[30] = images[11]
     found = _find(images, x)
     assert _groups(found) == [[2, 7], [11, 30]]
@@ -86,22 +94,30 @@ def test_rows_of_zeros_and_features_that_are_all_the_same():
 
 
 def test_a_chain_is_one_group():
-    angles = np.concatenate([np.arange(4) * 0.02, 1 + np.arange(30) * 0.17])
+    angles = np.concatenate([np.arange(4) * 0.08, 1 + np.arange(30) * 0.17])
     x = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    found = _find(_distinct(34)[0], x)
+    images = _distinct(34)[0]
+    for i in range(1, 4):
+        _nearly(images, i, i - 1, 1 << (i - 1))
+    found = _find(images, x)
     assert _groups(found) == [[0, 1, 2, 3]]
     np.testing.assert_allclose(found.similarities, np.cos(angles[:4]))
     assert found.similarities[3] < found.threshold < found.similarities[1]
 
 
 @pytest.mark.parametrize("threshold", [0.2, 0.6, 0.9])
-def test_components_are_those_of_all_pairs(threshold):
+def test_pairs_are_those_of_the_nearest_neighbors(threshold, monkeypatch):
+    monkeypatch.setattr(duplicates, "_NEIGHBORS", 6)
     x = _distinct(70, d=5)[1]
-    unit = x / np.linalg.norm(x, axis=1)[:, None]
-    expected = connected_components(unit @ unit.T > threshold, directed=False)[1]
-    labels = duplicates.near_components(x, threshold)
-    pairs = set(zip(labels.tolist(), expected.tolist(), strict=True))
-    assert len(pairs) == len(set(labels.tolist())) == len(set(expected.tolist()))
+    unit = x.astype(np.float64) / np.linalg.norm(x.astype(np.float64), axis=1)[:, None]
+    similar = unit @ unit.T - 3 * np.eye(70)
+    expected = {
+        (min(i, int(j)), max(i, int(j)))
+        for i in range(70)
+        for j in np.argsort(-similar[i])[:6]
+        if similar[i, j] > threshold
+    }
+    assert set(map(tuple, duplicates.similar_pairs(x, threshold).tolist())) == expected
 
 
 def test_threshold_against_all_pairs(monkeypatch):
@@ -133,9 +149,11 @@ def test_images_are_fetched_a_few_at_a_time():
         asked.append(len(indices))
         return images[indices]
 
-    assert _groups(duplicates.find(fetch, x)) == [[0, 29]]
+    dataset = in_memory("arrays", images, IN_MEMORY)._replace(fetch=fetch)
+    assert _groups(duplicates.find(dataset, x)) == [[0, 29]]
     assert max(asked) <= 7
-    assert sum(asked) == 30
+    # For the same pixels, and those of which there are others for the outlines.
+    assert sum(count for count in asked if count > 1) <= 30 + 29
 
 
 def test_too_many_images_for_near_duplicates(monkeypatch):
@@ -154,7 +172,8 @@ def test_table_names_files_or_numbers():
     found = _find(images, x)
     dataset = in_memory("arrays", images, IN_MEMORY)
     rows = assignments.duplicates_csv(dataset, found).splitlines()
-    assert rows == ["group,kind,image,similarity", "0,exact,11,1", "0,exact,30,1"]
+    titles = "group,kind,image,width,height,bytes,taken,keep,similarity"
+    assert rows == [titles, "0,exact,11,4,4,,,1,1", "0,exact,30,4,4,,,0,1"]
     names = tuple(f'{i}, "x".jpg' for i in range(40))
     table = assignments.duplicates_csv(dataset._replace(sources=names), found)
     assert [row["image"] for row in csv.DictReader(table.splitlines())] == [names[11], names[30]]
@@ -171,16 +190,6 @@ def test_groups_of_the_report():
     assert {group["kind"] for group in groups} == {"exact"}
     assert [image["name"] for image in groups[2]["images"]] == ["image 5", "image 15"]
     assert [[i["keep"] for i in group["images"]].index(True) for group in groups] == [0, 0, 0]
-
-
-def test_the_best_copy_has_most_pixels_then_most_bytes():
-    images, x = _distinct(60)
-    for first, copies in ((3, [13, 23, 33]), (4, [14, 24])):
-        images[copies], x[copies] = images[first], x[first]
-    width, size = np.full(60, 10), np.full(60, 500)
-    width[[13, 23]], size[23] = 11, 501  # two of most pixels, one of them larger
-    facts = PhotoFacts(width, np.full(60, 10), size, ("",) * 60)
-    assert duplicates.best_copies(_find(images, x), facts).tolist() == [23, 4]
 
 
 def test_points_of_a_report_on_a_part_of_the_images():

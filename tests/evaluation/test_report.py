@@ -118,6 +118,8 @@ def repeated(sources=None):
         is_exact=np.array([True, False, True, False, False]),
         similarities=np.array([1, 0.98765432, 1, 1, 0.97]),
         threshold=0.9625,
+        facts=PhotoFacts(*np.full((3, 5), 8), ("2020-01-02T03:04:05",) * 5),
+        keep=np.array([True, False, False, True, False]),
     )
     return duplicates.Shown(found, images.__getitem__, sources)
 
@@ -1069,9 +1071,7 @@ def test_a_failure_leaves_nothing_behind(tmp_path, monkeypatch):
 
 def test_duplicates_section():
     assert "duplicates" not in page_of(labeled()).sections()
-    facts = PhotoFacts(np.full(68, 8), np.full(68, 6), np.arange(68) % 40, ("",) * 68)
-    shown = repeated(PHOTOS)._replace(facts=facts)
-    page = page_of(labeled(duplicates=shown))
+    page = page_of(labeled(duplicates=repeated(PHOTOS)))
     words = text(page.by_id("duplicates"))
     assert "5 images in 2 sets are the same as another one" in words
     assert "Nothing is deleted" in words
@@ -1080,17 +1080,13 @@ def test_duplicates_section():
     assert first["kind"] == "near", "not all of them are the same"
     assert [image["name"] for image in first["images"]] == [PHOTOS[i] for i in (2, 40, 67)]
     assert [image["index"] for image in first["images"]] == [2, 40, 67]
-    assert [image["keep"] for image in first["images"]] == [False, False, True], "most bytes"
-    assert [image["keep"] for image in second["images"]] == [False, True]
-    assert [first["images"][0][key] for key in ("width", "height", "bytes")] == [8, 6, 2]
+    assert [image["keep"] for image in first["images"]] == [True, False, False]
+    assert [image["keep"] for image in second["images"]] == [True, False]
+    assert [first["images"][0][key] for key in ("width", "height", "bytes")] == [8, 8, 8]
+    assert first["images"][0]["taken"] == "2020-01-02T03:04:05"
     many = repeated()._replace(found=repeated().found._replace(threshold=None))
     page = page_of(labeled(duplicates=many))
     assert "too many images" in text(page.by_id("duplicates"))
-    assert [image["keep"] for image in page.record["duplicates"][0]["images"]] == [
-        True,
-        False,
-        False,
-    ]
 
 
 def test_tree_of_the_clusters():

@@ -363,13 +363,15 @@ def test_duplicates_are_picked_and_moved_by_a_script(tmp_path):
     )
     names = (*sources(2), "a/it's 2.png", *sources(68)[3:])
     facts = PhotoFacts(
-        np.full(68, 8), np.arange(68) % 6, np.full(68, 1500), ("2024-05-01T10:00:00",) * 68
+        np.full(5, 8), np.arange(5) + 2, np.full(5, 1500), ("2024-05-01T10:00:00",) * 5
     )
-    shown = repeated(names)._replace(facts=facts)  # of group 0 photo 40 has most pixels, of 1: 5
+    shown = repeated(names)
+    keep = np.array([False, True, False, True, False])
+    shown = shown._replace(found=shown.found._replace(facts=facts, keep=keep))
     data = labeled(sources=names, duplicates=shown)
     found = run(tmp_path, data, steps)
     assert found["titles"] == ["Nearly the same: 3 photos", "Nearly the same: 2 photos"]
-    assert found["facts"][1] == ["8 × 4, 2 kB", "2024-05-01 10:00", "folder", "Best copy"]
+    assert found["facts"][1] == ["8 × 3, 2 kB", "2024-05-01 10:00", "folder", "Best copy"]
     assert found["facts"][0] == ["8 × 2, 2 kB", "2024-05-01 10:00", "a"]
     assert found["kept"] == [["Keep"] * 3, ["Keep"] * 2], "what is only nearly the same stays"
     assert found["count"] == "0 photos to move away."

@@ -16,6 +16,7 @@ import pytest
 from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
+from cluster_jax.data import datasets
 from cluster_jax.evaluation import duplicates
 from cluster_jax.methods import base
 from cluster_jax.metrics import linear_probe
@@ -100,10 +101,10 @@ def test_what_a_run_leaves(finished):
     features = io.read_arrays(workdir / "embedding.npz")["projection"]
     tree = linkage_of_means(features, stored["cluster_labels"])
     np.testing.assert_array_equal(stored["linkage"], tree)
-    found = duplicates.find(toy.images()[0].__getitem__, features)
+    found = duplicates.find(datasets.load(toy.DATA, toy.images()[0]), features)
     assert results["duplicates"] == duplicates.counts(found)
     lines = (workdir / "duplicates.csv").read_text().splitlines()
-    assert lines[0] == "group,kind,image,similarity"
+    assert lines[0] == "group,kind,image,width,height,bytes,taken,keep,similarity"
     assert [int(line.split(",")[2]) for line in lines[1:]] == found.images.tolist()
     embedding = io.read_arrays(workdir / "embedding.npz")
     assert {k: v.shape for k, v in embedding.items()} == {

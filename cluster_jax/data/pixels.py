@@ -1,0 +1,270 @@
+"""Pixels of image files: opening without Pillow's limits, values beyond 8 bits, transparency."""
+
+import contextlib
+import io
+import struct
+import threading
+import types
+from collections.abc import Mapping
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageFile, UnidentifiedImageError
+
+# Largest image that is decoded in full (0.8 GB as RGB); a JPEG counts as it is decoded, at 1/8.
+MAX_PIXELS = 2**28
+# Of images with more pixels one is decoded at a time, which bounds memory.
+_LARGE = 2**25
+_large = threading.RLock()
+
+# Formats that Pillow only identifies, or that a program of the system would have to interpret.
+NOT_DECODED = ("BUFR", "EPS", "GRIB", "HDF5", "MPEG", "WMF")
+# Place of the number of bits in a PNG, and its chunks of texts.
+_PNG_BITS = 24
+_PNG_TEXTS = (b"tEXt", b"zTXt", b"iTXt", b"iCCP")
+
+# Raw mode of 16-bit colors, of which Pillow keeps the high byte -> that of the low byte.
+_LOW_BYTE = {
+    f"{mode};16{order}": f"{mode};16{other}"
+    for mode in ("RGB", "RGBA")
+    for order, other in ("LB", "BL", "NB")  # N: of the processor, little-endian
+}
+# All that 16 bits hold.
+USUAL = {"16-bit": (0.0, 65535.0), "16-bit color": (0.0, 65535.0)}
+# Tags of a TIFF: the values that are black and white.
+_S_MIN, _S_MAX = 340, 341
+
+# Kind of values, see `Deep` -> the values that become black and white.
+Ranges = Mapping[str, tuple[float, float]]
+NO_RANGES: Ranges = types.MappingProxyType({})
+
+
+class Deep(NamedTuple):
+    """The values of an image with more than 8 bits.
+
+    Attributes:
+        values: `[height, width]`, or `[height, width, 3]`.
+        kind: "16-bit", "signed 16-bit", "16-bit color", "32-bit" or "float".
+        stated: the values that are black and white by what the file says, or None.
+    """
+
+    values: NDArray
+    kind: str
+    stated: tuple[float, float] | None
+
+    def range(self, ranges: Ranges) -> tuple[float, float]:
+        """The values that become black and white.
+
+        They are the stated ones; 0 and 1 for floats in between; those of `ranges`; or else all that
+        the type of integers holds.
+        """
+        if self.stated is not None:
+            return self.stated
+        if self.is_fraction():
+            return 0.0, 1.0
+        return ranges.get(self.kind) or USUAL.get(self.kind) or self.extremes()
+
+    def is_fraction(self) -> bool:
+        """Whether the values are floats in [0, 1]."""
+        low, high = self.extremes()
+        return self.kind == "float" and low >= 0 and high <= 1
+
+    def extremes(self) -> tuple[float, float]:
+        """The lowest finite value, or 0 if that is lower, and the highest."""
+        values = self.values
+        if values.dtype.kind == "f":
+            values = values[np.isfinite(values)]
+        return (min(0.0, float(values.min())), float(values.max())) if values.size else (0.0, 1.0)
+
+
+def opened(stream: BinaryIO) -> ImageFile.ImageFile:
+    """The image in a file of any format that Pillow reads; a PNG is loaded.
+
+    Unlike `Image.open`, it refuses neither large images nor long texts in a PNG. The limits of
+    Pillow, which the rest of the process may rely on, stay as they are.
+
+    Raises:
+        Exception: Pillow raises errors of many types on damaged bytes.
+    """
+    try:
+        image = identified(stream)
+        if image.format == "PNG":  # Texts may follow the pixels.
+            check_size(image)
+            load(image)
+        return image
+    except ValueError as error:
+        if "MAX_TEXT" not in str(error):
+            raise
+    stream.seek(0)
+    return identified(io.BytesIO(_without_texts(stream.read())))
+
+
+def load(image: ImageFile.ImageFile) -> None:
+    """Decodes an opened image, which may be larger than Pillow's limit."""
+    try:
+        image.load()
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        # The decoder of TIFF asks once more.
+        with _large:
+            limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
+            try:
+                image.load()
+            finally:
+                Image.MAX_IMAGE_PIXELS = limit
+
+
+def identified(stream: BinaryIO) -> ImageFile.ImageFile:
+    """The image in a file, of which only the header is read, see `opened`.
+
+    Raises:
+        ValueError: the texts of a PNG are long.
+    """
+    prefix = stream.read(16)
+    Image.init()
+    # Formats without a signature come last.
+    for name in sorted(Image.ID, key=lambda name: Image.OPEN[name][1] is None):
+        factory, accept = Image.OPEN[name]
+        # What a format raises for another one.
+        with contextlib.suppress(SyntaxError, IndexError, TypeError, struct.error):
+            if name not in NOT_DECODED and (accept is None or accept(prefix) is True):
+                stream.seek(0)
+                return factory(stream, "")
+    raise UnidentifiedImageError("not an image")
+
+
+def _without_texts(data: bytes) -> bytes:
+    """A PNG without its texts and color profile."""
+    kept, start = [data[:8]], 8
+    while start + 12 <= len(data):
+        end = start + 12 + int.from_bytes(data[start : start + 4], "big")
+        if data[start + 4 : start + 8] not in _PNG_TEXTS:
+            kept.append(data[start:end])
+        start = end
+    return b"".join(kept)
+
+
+def reason(error: Exception, data: bytes) -> str:
+    """Why the bytes of a file cannot be decoded, in one line."""
+    if not isinstance(error, UnidentifiedImageError):
+        return " ".join(f"{type(error).__name__}: {error}".split())
+    if not data:
+        return "empty file"
+    is_heic = data[4:8] == b"ftyp" and data[8:12] in (b"heic", b"heix", b"mif1", b"hevc", b"msf1")
+    if is_heic and "HEIF" not in Image.OPEN:
+        return "a HEIC photo: pip install pillow-heif"
+    return "not an image"
+
+
+def check_size(image: Image.Image) -> None:
+    """Raises a `ValueError` if an image has too many pixels to decode it."""
+    if image.width * image.height > MAX_PIXELS:
+        raise ValueError(
+            f"{image.width:,} x {image.height:,} pixels; at most {MAX_PIXELS / 1e6:.0f} million "
+            "are decoded, unless they are a JPEG"
+        )
+
+
+def one_large_at_a_time(image: Image.Image) -> contextlib.AbstractContextManager:
+    """A lock for the decoding of a large image; nothing for a smaller one."""
+    return _large if image.width * image.height > _LARGE else contextlib.nullcontext()
+
+
+def may_be_deep(image: ImageFile.ImageFile, file: BinaryIO) -> bool:
+    """Whether an identified image may have more than 8 bits; `file` is its opened file."""
+    if image.mode == "F" or image.mode.startswith("I"):
+        return True
+    if image.format == "PNG":
+        file.seek(_PNG_BITS)
+        return file.read(1) == b"\x10"
+    return image.format == "TIFF" and _bits(image) == {16}
+
+
+def _bits(image: ImageFile.ImageFile) -> set[int]:
+    """Bits of the channels of a TIFF."""
+    return set(image.tag_v2.get(258, ()))  # type: ignore[attr-defined]
+
+
+def deep(image: ImageFile.ImageFile, data: bytes) -> Deep | None:
+    """The values of a loaded image that has more than 8 bits; None for one of 8.
+
+    Args:
+        image: the image.
+        data: bytes of its file, from which 16-bit colors are read once more: Pillow drops their low
+            bytes.
+    """
+    if image.mode.startswith("I;16"):
+        values, kind = np.asarray(image), "16-bit"
+    elif image.mode in ("I", "F"):
+        values, kind = np.asarray(image), "float"
+        if image.mode == "I":
+            # Pillow has one mode for both.
+            kind = "signed 16-bit" if image.format == "TIFF" and _bits(image) == {16} else "32-bit"
+    elif (low := _low_bytes(image, data)) is not None:
+        high = np.asarray(image)[..., :3]
+        values, kind = high.astype(np.uint16) << 8 | low, "16-bit color"
+    else:
+        return None
+    return Deep(values, kind, _stated(image, data, values))
+
+
+def _low_bytes(image: ImageFile.ImageFile, data: bytes) -> NDArray | None:
+    """The low bytes of 16-bit colors, uint8 `[height, width, 3]`; None for other images."""
+    if image.mode not in ("RGB", "RGBA"):
+        return None
+    if image.format == "PNG" and data[_PNG_BITS] == 16:
+        data = _without_texts(data)
+    elif image.format != "TIFF" or _bits(image) != {16}:
+        return None
+    again = Image.OPEN[image.format][0](io.BytesIO(data), "")
+    tiles = []
+    for tile in again.tile:
+        mode, *others = (tile.args,) if isinstance(tile.args, str) else tile.args or ("",)
+        if mode not in _LOW_BYTE:  # One channel after the other.
+            return None
+        args = _LOW_BYTE[mode] if not others else (_LOW_BYTE[mode], *others)
+        tiles.append(tile._replace(args=args))
+    again.tile = tiles
+    return np.asarray(again)[..., :3]
+
+
+def _stated(image: ImageFile.ImageFile, data: bytes, values: NDArray) -> tuple[float, float] | None:
+    """The values that are black and white by what the file says, or None."""
+    if image.format in ("PPM", "JPEG2000") and values.dtype.kind != "f":
+        return 0.0, 65535.0  # Pillow has scaled them.
+    if image.format == "TIFF":
+        found = (image.tag_v2.get(tag) for tag in (_S_MIN, _S_MAX))  # type: ignore[attr-defined]
+        low, high = (np.ravel(tag).astype(float).tolist() if tag else [] for tag in found)
+        if high and max(high) > (black := min(low, default=0.0)):
+            return black, max(high)
+    if image.format == "PNG" and (at := data.find(b"sBIT", 8, data.find(b"IDAT"))) > 0:
+        length = int.from_bytes(data[at - 4 : at], "big")
+        white = 2.0 ** max(data[at + 4 : at + 4 + length]) - 1
+        # Values that were scaled up to 16 bits, as the format demands, exceed it.
+        return 0.0, white if values.max() <= white else 65535.0
+    return None
+
+
+def scaled(found: Deep, ranges: Ranges) -> NDArray:
+    """The values as uint8, from black to white; values that are no numbers are black."""
+    low, high = found.range(ranges)
+    factor = 255 / (high - low) if high > low else 0.0
+    values = (found.values.astype(np.float32) - np.float32(low)) * np.float32(factor)
+    return np.rint(np.clip(np.nan_to_num(values), 0, 255)).astype(np.uint8)
+
+
+def opaque(image: Image.Image) -> Image.Image:
+    """An image without transparency: on white or black, from which it differs more.
+
+    White where it is dark: the mean gray level of its pixels, by their opacity, is below the
+    middle. So neither black icons nor white ones vanish.
+    """
+    if not image.has_transparency_data:
+        return image
+    image = image.convert("RGBA")
+    alpha = np.asarray(image.getchannel("A"), np.float32)
+    if alpha.min() == 255:
+        return image.convert("RGB")
+    light = np.asarray(image.convert("RGB").convert("L"), np.float32)
+    ground = "black" if (light * alpha).sum() > 127.5 * alpha.sum() else "white"
+    return Image.alpha_composite(Image.new("RGBA", image.size, ground), image)

@@ -1,0 +1,381 @@
+"""Finding image files: in a folder and its subfolders, in several of them, in a list, in a zip."""
+
+import collections
+import fnmatch
+import io
+import os
+import stat
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from typing import BinaryIO, NamedTuple
+
+from etils import epath
+from PIL import Image
+
+from cluster_jax.core.checks import InputError
+from cluster_jax.core.names import natural
+from cluster_jax.data import pixels
+
+try:
+    import pillow_heif
+except ImportError:  # the extra "heic"
+    HEIC: tuple[str, ...] = ()
+else:
+    pillow_heif.register_heif_opener()
+    HEIC = (".heic", ".heif", ".hif")
+
+# Suffixes that Pillow gives to a format of its own, but most such files are something else: rides
+# of a sports watch, patches of Windows, mouse pointers, ...
+_SOMETHING_ELSE = (".fit", ".msp", ".im", ".iim", ".vst", ".vda", ".icb", ".ftc", ".ftu", ".cur")
+
+
+def suffixes() -> tuple[str, ...]:
+    """Suffixes of the files that Pillow can read, in lower case."""
+    Image.init()
+    known = Image.registered_extensions().items()
+    readable = {s for s, name in known if name in Image.OPEN and name not in pixels.NOT_DECODED}
+    # A format by several names.
+    return tuple(sorted((readable | {".mpo", *HEIC}) - {*_SOMETHING_ELSE}))
+
+
+RAW = (".cr2", ".cr3", ".nef", ".arw", ".dng", ".raf", ".orf", ".rw2", ".pef", ".srw")
+_HEIC = (".heic", ".heif", ".hif")
+# Kinds of what is left out besides suffixes.
+_HIDDEN, _EXCLUDED = "with a dot before the name", "excluded"
+_SPECIAL, _LINK = "pipes or devices", "links to other photos here"
+
+# Folders whose pictures are no photos of the user's -> who makes them, and what they are.
+NO_PHOTOS = {
+    "@eadir": "thumbnails of a Synology NAS",
+    "#recycle": "deleted files of a Synology NAS",
+    "#snapshot": "snapshots of a Synology NAS",
+    "@recycle": "deleted files of a QNAP NAS",
+    "@recently-snapshot": "snapshots of a QNAP NAS",
+    "@thumb": "thumbnails of a QNAP NAS",
+    "$recycle.bin": "deleted files of Windows",
+    "recycler": "deleted files of Windows",
+    "system volume information": "of Windows",
+    "lost+found": "of Linux",
+    "__macosx": "resource forks of macOS",
+    "thmbnl": "thumbnails of videos by Sony cameras",
+    "android/data": "caches of apps on Android",
+    "android/obb": "files of apps on Android",
+}
+# Suffixes of folders likewise.
+NO_PHOTOS_BY_SUFFIX = {
+    ".lrdata": "previews of Lightroom",
+    ".lrcat-data": "of Lightroom",
+    ".dtrash": "deleted files of digiKam",
+    ".cocatalogdb": "of Capture One",
+    ".app": "a program of macOS",
+}
+# A library of Apple's Photos: the photos, and beside them thumbnails of the same.
+_LIBRARIES = (".photoslibrary", ".photolibrary", ".migratedphotolibrary", ".aplibrary")
+_ORIGINALS = ("originals", "masters")
+
+
+class Files(NamedTuple):
+    """Image files.
+
+    Attributes:
+        root: the folder that `names` are relative to; of a zip, the zip.
+        names: paths of the files, in the order of `natural`.
+        open: name -> the file, opened to read its bytes.
+        ignored: (suffix or kind, number) of other files.
+        unreadable: (path, reason) of folders that cannot be read.
+    """
+
+    root: epath.Path
+    names: tuple[str, ...]
+    open: Callable[[str], BinaryIO]
+    ignored: tuple[tuple[str, int], ...]
+    unreadable: tuple[tuple[str, str], ...] = ()
+
+
+def find(dir: str | None, exclude: Sequence[str] = (), include_all: bool = False) -> Files:
+    """Finds the images of `data.dir`, see `DataConfig`.
+
+    Folders are searched with their subfolders. A file that is in several of them, also by a link,
+    counts once. Files that are named one by one are taken whatever their name.
+
+    Args:
+        dir: a folder, a `.zip`, `@LIST`, a text file of one name a line, relative to its folder; or
+            several folders and files, one a line.
+        exclude: globs of names, or of paths in the folder, that are left out.
+        include_all: whether hidden files and folders of `NO_PHOTOS` are taken too.
+
+    Raises:
+        InputError: something does not exist or cannot be read, or there is no image.
+    """
+    rule = _Rule(tuple(exclude), include_all)
+    given = [line for line in (dir or "").split("\n") if line]
+    if not given:
+        raise InputError("data.dir must be a folder of images; got none")
+    if len(given) == 1 and given[0].startswith("@") and not os.path.exists(given[0]):
+        given = _listed(given[0])
+    elif len(given) == 1:
+        path = epath.Path(given[0]).expanduser()
+        if not path.exists():
+            raise InputError(f"data.dir must be an existing folder of images; got {path}")
+        if path.suffix.lower() == ".zip" and path.is_file():
+            return _in_zip(path, rule)
+        if not path.is_dir():
+            raise InputError(f"data.dir must be a folder of images; got the file {path}")
+        return _checked(_Search(rule).folder(path, "").files(path), str(path))
+    return _several(given, rule)
+
+
+def root(dir: str) -> epath.Path:
+    """The folder that names of `find` are relative to; of a zip, the zip."""
+    given = [line for line in dir.split("\n") if line]
+    if len(given) == 1 and given[0].startswith("@") and not os.path.exists(given[0]):
+        given = _listed(given[0])
+    elif len(given) == 1:
+        return epath.Path(given[0]).expanduser()
+    return _common(given)
+
+
+def shown(dir: str) -> str:
+    """`data.dir` for a sentence: of several folders and files the first, and their number."""
+    first, *others = [line for line in dir.split("\n") if line] or [""]
+    return f"{first} and {len(others):,} more" if others else first
+
+
+def describe_ignored(ignored: Sequence[tuple[str, int]]) -> str:
+    """Counts of ignored files by kind, with the package that reads HEIC photos."""
+    parts = []
+    for kind, count in ignored:
+        name = kind.removeprefix("in ").lower()
+        reason = NO_PHOTOS.get(name) or NO_PHOTOS_BY_SUFFIX.get(os.path.splitext(name)[1])
+        parts.append(f"{count:,} {kind or 'without suffix'}{f' ({reason})' if reason else ''}")
+    needs_heic = not HEIC and any(kind in _HEIC for kind, _ in ignored)
+    if needs_heic:
+        parts[-1] += " (to read HEIC: pip install pillow-heif)"
+    if any(kind in RAW for kind, _ in ignored):
+        parts[-1] += " (raw photos are not read; export them as JPEG)"
+    return ", ".join(parts)
+
+
+class _Rule(NamedTuple):
+    """What is left out: globs, and the defaults unless `include_all`."""
+
+    exclude: tuple[str, ...]
+    include_all: bool
+
+    def kind(self, path: str, is_folder: bool) -> str | None:
+        """Why a file or folder is left out, as a kind of ignored files; None: it is taken."""
+        *above, name = path.split("/")
+        if any(fnmatch.fnmatch(name, p) or fnmatch.fnmatch(path, p) for p in self.exclude):
+            return _EXCLUDED
+        if self.include_all:
+            return None
+        if name.startswith("."):
+            return _HIDDEN
+        if not is_folder:
+            return None
+        low, parent = name.lower(), above[-1].lower() if above else ""
+        if low in NO_PHOTOS or os.path.splitext(low)[1] in NO_PHOTOS_BY_SUFFIX:
+            return f"in {name}"
+        if f"{parent}/{low}" in NO_PHOTOS:
+            return f"in {above[-1]}/{name}"
+        is_library = os.path.splitext(parent)[1] in _LIBRARIES
+        return f"in {above[-1]}/{name}" if is_library and low not in _ORIGINALS else None
+
+
+class _Search:
+    """A search for images in folders."""
+
+    def __init__(self, rule: _Rule) -> None:
+        self._rule, self._suffixes = rule, suffixes()
+        self._paths: list[str] = []
+        self._links: list[tuple[str, str]] = []  # path, and where it leads
+        self._real: dict[str, str] = {}  # folder that was visited -> its prefix
+        self._others: collections.Counter[str] = collections.Counter()
+        self._unreadable: list[tuple[str, str]] = []
+
+    def folder(self, top: epath.Path, prefix: str) -> "_Search":
+        """Searches a folder, whose paths get a prefix, and its subfolders.
+
+        Raises:
+            InputError: it cannot be read.
+        """
+        to_visit, linked = [(top, prefix)], list[tuple[epath.Path, str]]()
+        while to_visit or linked:
+            # Links come last, so that a folder is found by its own name.
+            folder, prefix = to_visit.pop() if to_visit else linked.pop(0)
+            if self._is_known(folder, prefix):
+                continue
+            try:
+                entries = sorted(_entries(folder), key=lambda entry: entry.name)
+            except OSError as error:
+                if folder == top:
+                    raise InputError(
+                        f"{folder} must be a folder that can be read; got {error.strerror or error}"
+                    ) from error
+                self._unreadable.append((prefix, f"{type(error).__name__}: {error.strerror}"))
+                continue
+            for entry in entries:
+                below = self._take(entry, prefix + entry.name)
+                if below is not None:
+                    item = folder / entry.name, below
+                    (linked if _is_link(entry) else to_visit).append(item)
+        return self
+
+    def _is_known(self, folder: epath.Path, prefix: str) -> bool:
+        """Whether a folder was visited before, as a link to a parent would be for ever."""
+        real = os.path.realpath(folder) if _is_local(folder) else str(folder)
+        is_known = real in self._real
+        self._real.setdefault(real, prefix)
+        return is_known
+
+    def _take(self, entry: os.DirEntry | epath.Path, path: str) -> str | None:
+        """Notes a file; of a folder that is to be visited, returns its prefix."""
+        suffix = os.path.splitext(entry.name)[1].lower()
+        is_local = isinstance(entry, os.DirEntry)
+        # The suffix comes first, because each is_dir() in a bucket is a request.
+        is_folder = (is_local or suffix not in self._suffixes) and _is_dir(entry)
+        kind = self._rule.kind(path, is_folder)
+        if is_folder:
+            if kind is None:
+                return path + "/"
+            if is_local:
+                self._others[kind] += sum(len(files) for *_, files in os.walk(entry.path))
+        elif kind is not None:
+            self._others[kind] += 1
+        elif suffix not in self._suffixes:
+            self._others[suffix] += 1
+        elif is_local and not entry.is_file() and not _is_broken(entry):
+            self._others[_SPECIAL] += 1
+        elif is_local and entry.is_symlink():
+            self._links.append((path, os.path.realpath(entry.path)))
+        else:
+            self._paths.append(path)
+        return None
+
+    def file(self, file: epath.Path, path: str) -> None:
+        """Takes a file that was named, unless it is no file that can be read."""
+        if _is_local(file) and not stat.S_ISREG(os.stat(file).st_mode):
+            raise InputError(f"{file} must be an image; got a pipe or a device")
+        self._links.append((path, os.path.realpath(file) if _is_local(file) else str(file)))
+
+    def files(self, root: epath.Path) -> Files:
+        """All that was found."""
+        if self._links:
+            prefixes = {prefix: real for real, prefix in self._real.items()}
+            known = set()
+            for path in self._paths:
+                prefix, _, name = path.rpartition("/")
+                known.add(os.path.join(prefixes[f"{prefix}/" if prefix else ""], name))
+            for path, real in self._links:
+                if real in known:
+                    self._others[_LINK] += 1
+                else:
+                    self._paths.append(path)
+        names = tuple(sorted(self._paths, key=natural))
+        ignored = tuple(sorted((kind, n) for kind, n in self._others.items() if n))
+        return Files(
+            root, names, lambda name: (root / name).open("rb"), ignored, tuple(self._unreadable)
+        )
+
+
+def _is_local(path: epath.PathLike) -> bool:
+    return "://" not in os.fspath(path)
+
+
+def _entries(folder: epath.Path) -> Iterator[os.DirEntry] | Iterator[epath.Path]:
+    """The entries of a folder: os.scandir knows which are folders without asking the disk."""
+    return os.scandir(folder) if _is_local(folder) else folder.iterdir()
+
+
+def _is_dir(entry: os.DirEntry | epath.Path) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # A loop of links.
+        return False
+
+
+def _is_link(entry: os.DirEntry | epath.Path) -> bool:
+    return isinstance(entry, os.DirEntry) and entry.is_symlink()
+
+
+def _is_broken(entry: os.DirEntry) -> bool:
+    """Whether an entry is a link that leads nowhere: an image that cannot be read."""
+    return entry.is_symlink() and not os.path.exists(entry.path)
+
+
+def _listed(name: str) -> list[str]:
+    """The names in the text file of `@LIST`, one a line, relative to its folder."""
+    file = epath.Path(name[1:]).expanduser()
+    if not file.exists() or file.is_dir():
+        raise InputError(f"{name} must be @ and a text file of names; got no such file")
+    lines = file.read_bytes().decode("utf-8-sig", "surrogateescape").splitlines()
+    names = [line for line in lines if line.strip()]
+    if not names:
+        raise InputError(f"{file} must name images, one a line; got an empty file")
+    return [
+        line if "://" in line else str(file.parent / os.path.expanduser(line)) for line in names
+    ]
+
+
+def _common(given: Sequence[str]) -> epath.Path:
+    """The folder that has all of several folders and files in it."""
+    if any("://" in name for name in given):
+        raise InputError("several folders of images must be local ones; got one in a bucket")
+    paths = [os.path.abspath(os.path.expanduser(name)) for name in given]
+    return epath.Path(os.path.commonpath([os.path.dirname(path) for path in paths]))
+
+
+def _several(given: Sequence[str], rule: _Rule) -> Files:
+    """The images of several folders and files."""
+    root, search = _common(given), _Search(rule)
+    for name in given:
+        path = epath.Path(os.path.abspath(os.path.expanduser(name)))
+        if not path.exists():
+            raise InputError(f"{name} must be a folder or an image; got no such file")
+        relative = os.path.relpath(path, root)
+        if path.is_dir():
+            search.folder(path, f"{relative}/")
+        else:
+            search.file(path, relative)
+    return _checked(search.files(root), shown("\n".join(given)))
+
+
+def _in_zip(path: epath.Path, rule: _Rule) -> Files:
+    """The images of a zip archive, which are read in place.
+
+    Raises:
+        InputError: it is damaged.
+    """
+    try:
+        archive = zipfile.ZipFile(path if _is_local(path) else io.BytesIO(path.read_bytes()))
+    except (OSError, zipfile.BadZipFile) as error:
+        raise InputError(f"{path} must be a zip archive; got {error}") from error
+    names, readable = [], suffixes()
+    others: collections.Counter[str] = collections.Counter()
+    for name in {entry.filename: 0 for entry in archive.infolist() if not entry.is_dir()}:
+        parts, suffix = name.split("/"), os.path.splitext(name)[1].lower()
+        above = ("/".join(parts[:i]) for i in range(1, len(parts)))
+        kind = next(filter(None, (rule.kind(folder, True) for folder in above)), None)
+        kind = kind or rule.kind(name, False)
+        if kind is None and suffix in readable:
+            names.append(name)
+        else:
+            others[kind or suffix] += 1
+    names.sort(key=natural)
+
+    def read(name: str) -> BinaryIO:
+        return io.BytesIO(archive.read(name))
+
+    return _checked(Files(path, tuple(names), read, tuple(sorted(others.items()))), str(path))
+
+
+def _checked(files: Files, given: str) -> Files:
+    """The files; raises an `InputError` if there are none."""
+    if files.names:
+        return files
+    parts = [f"other files: {describe_ignored(files.ignored)}"] if files.ignored else []
+    parts += [f"{path} cannot be read ({reason})" for path, reason in files.unreadable[:1]]
+    raise InputError(
+        f"data.dir must hold images, such as jpg, png, tif, webp or heic; got no image file in "
+        f"{given} or its subfolders{''.join(f'; {part}' for part in parts)}"
+    )

@@ -1,0 +1,132 @@
+"""Whole pictures of image files: whether two show the same, or are the same."""
+
+import hashlib
+import io
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageFile
+from scipy.ndimage import uniform_filter
+
+from cluster_jax.data import images, pixels
+from cluster_jax.data.images import Dataset
+
+# Longest side at which pictures are compared, in pixels, and the side of a window of it.
+SIDE, WINDOW = 512, 11
+# Pictures show the same if in every window the mean square of the difference of their gray values
+# is below this part of the sum of their variances and `_NOISE`, that of the errors of a JPEG in an
+# even area; and if their colors, over twice the window, differ by less than `_COLOR`.
+ALIKE, _NOISE, _COLOR = 0.25, 400.0, 12.0
+_GRAY = np.array([0.299, 0.587, 0.114], np.float32)
+# Modes whose values RGBA keeps; others are compared as they are.
+_KEPT = ("1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX")
+
+
+class Picture(NamedTuple):
+    """A whole picture, upright.
+
+    Attributes:
+        image: its pixels, scaled down to at most `SIDE`, RGB.
+        size: width and height in pixels.
+        several: whether the file has further pages or frames.
+    """
+
+    image: Image.Image
+    size: tuple[int, int]
+    several: bool
+
+
+def read(dataset: Dataset, i: int) -> Picture | None:
+    """The picture of image i: of its file, or else what the data set has; None: unreadable."""
+    if dataset.open is None:
+        values = dataset.fetch(np.array([i]))[0]
+        image = Image.fromarray(values[..., 0] if values.shape[-1] == 1 else values)
+        return Picture(_small(image.convert("RGB")), image.size, False)
+    try:
+        with dataset.open(i) as stream:
+            data = stream.read()
+        with pixels.opened(io.BytesIO(data)) as file:
+            size, several = images.upright_size(file), _has_several(file)
+            file.draft(None, (2 * SIDE, 2 * SIDE))
+            with pixels.one_large_at_a_time(file):
+                image = images.to_8_bit(file, data, "RGB", dataset.ranges)
+                return Picture(_small(image), size, several)
+    except Exception:  # Pillow raises errors of many types on damaged bytes.
+        return None
+
+
+def _small(image: Image.Image) -> Image.Image:
+    return image if max(image.size) <= SIDE else _resized(image, SIDE / max(image.size))
+
+
+def _resized(image: Image.Image, factor: float) -> Image.Image:
+    size = [max(1, round(side * factor)) for side in image.size]
+    return image.resize(size, Image.Resampling.BILINEAR)
+
+
+def _has_several(file: ImageFile.ImageFile) -> bool:
+    """Whether a file has several pages or frames; the second image of an MPO is a gain map."""
+    return file.format != "MPO" and getattr(file, "n_frames", 1) > 1
+
+
+def alike(a: Picture, b: Picture) -> bool:
+    """Whether two pictures show the same, at whatever size and quality.
+
+    They do not if the place of a difference is a line of text, a clock, or a face. Of files with
+    several pages only the first would be compared: they are not alike.
+    """
+    if a.several or b.several:
+        return False
+    (width, height), (other_width, other_height) = a.size, b.size
+    ratio = width * other_height / (height * other_width)
+    if abs(ratio - 1) > 0.002 + 2 / min(*a.size, *b.size):  # Sides are rounded.
+        return False
+    small, large = sorted((a.image, b.image), key=lambda image: max(image.size))
+    x, y = (
+        np.asarray(image.resize(small.size, Image.Resampling.BILINEAR), np.float32)
+        for image in (small, large)
+    )
+    gray, other = x @ _GRAY, y @ _GRAY
+    apart = uniform_filter((gray - other) ** 2, WINDOW)
+    if (apart > ALIKE * (_variance(gray) + _variance(other) + _NOISE)).any():
+        return False
+    color = (x - gray[..., None]) - (y - other[..., None])
+    return bool(np.abs(uniform_filter(color, (2 * WINDOW, 2 * WINDOW, 1))).max() < _COLOR)
+
+
+def _variance(values: NDArray) -> NDArray:
+    """Variance in the window around each pixel."""
+    return uniform_filter(values * values, WINDOW) - uniform_filter(values, WINDOW) ** 2
+
+
+def digest(dataset: Dataset, i: int) -> bytes | None:
+    """SHA-256 of all values of a picture, upright, in full depth and with its transparency.
+
+    None: it has several pages, or cannot be read.
+    """
+    assert dataset.open is not None
+    try:
+        with dataset.open(i) as stream:
+            data = stream.read()
+        with pixels.opened(io.BytesIO(data)) as file:
+            pixels.check_size(file)
+            with pixels.one_large_at_a_time(file):
+                return None if _has_several(file) else _digest(file, data)
+    except Exception:  # As above.
+        return None
+
+
+def _digest(file: ImageFile.ImageFile, data: bytes) -> bytes:
+    pixels.load(file)
+    turn, deep = images.orientation(file), pixels.deep(file, data)
+    if deep is not None:
+        values, about = deep.values, f"{deep.kind} {deep.stated} {turn}"
+        if "A" in file.getbands():
+            about += hashlib.sha256(file.getchannel("A").tobytes()).hexdigest()
+    else:
+        is_kept = file.mode in _KEPT
+        image = images.upright(file.convert("RGBA") if is_kept else file, turn)
+        values, about = np.asarray(image), "" if is_kept else file.mode
+    content = f"{about} {values.dtype} {values.shape}".encode() + np.ascontiguousarray(values).data
+    return hashlib.sha256(content).digest()

@@ -1,0 +1,184 @@
+"""Copies of whole pictures in files: nothing is called equal that is not."""
+
+import io
+import types
+
+import numpy as np
+import pytest
+from PIL import ExifTags, Image, ImageDraw
+
+from cluster_jax.evaluation import assignments, duplicates, pictures
+from tests.data.test_folder import load
+
+
+def photo(seed=0, width=320, height=240):
+    """Waves of several lengths, disks, and noise."""
+    rng = np.random.default_rng(seed)
+    y, x = np.mgrid[:height, :width] / height
+    waves = [np.sin(k * (x * a + y * b)) for k, a, b in rng.uniform(1, 30, (3, 3)) * [1, 0.1, 0.1]]
+    values = 128 + 50 * np.stack(waves, -1) + rng.normal(0, 6, (height, width, 3))
+    image = Image.fromarray(np.clip(values, 0, 255).astype(np.uint8))
+    draw = ImageDraw.Draw(image)
+    for _ in range(6):
+        left, top = rng.integers(0, width), rng.integers(0, height)
+        box = (left, top, left + height // 6, top + height // 6)
+        draw.ellipse(box, fill=tuple(rng.integers(0, 256, 3).tolist()))
+    return image
+
+
+def write(image, form="PNG", **options):
+    stream = io.BytesIO()
+    image.save(stream, form, **options)
+    return stream.getvalue()
+
+
+def folder(tmp_path, files):
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    return load(tmp_path, image_size=16)
+
+
+def kinds(dataset):
+    """Names of each pair -> "exact", "near" or ""."""
+    read = [pictures.read(dataset, i) for i in range(dataset.size)]
+    digests = [pictures.digest(dataset, i) for i in range(dataset.size)]
+    made = {}
+    for i in range(dataset.size):
+        for j in range(i):
+            same = digests[i] is not None and digests[i] == digests[j]
+            near = pictures.alike(read[i], read[j])
+            made[dataset.sources[j], dataset.sources[i]] = "exact" if same else "near" * near
+    return made
+
+
+TURNED = Image.Exif()
+TURNED[ExifTags.Base.Orientation] = 6
+
+
+@pytest.mark.parametrize(
+    ("copy", "kind"),
+    [
+        (lambda image: write(image, "BMP"), "exact"),
+        (lambda image: write(image, "WEBP", lossless=True), "exact"),
+        (lambda image: write(image.convert("RGBA")), "exact"),
+        (lambda image: write(image.transpose(Image.Transpose.ROTATE_90), exif=TURNED), "exact"),
+        (lambda image: write(image, "JPEG", quality=60), "near"),
+        (lambda image: write(image.resize((304, 228)), "JPEG", quality=80), "near"),
+        (lambda image: write(image.resize((160, 120)), "WEBP", quality=80), "near"),
+        (
+            lambda image: write(
+                image.transpose(Image.Transpose.ROTATE_90), "JPEG", quality=85, exif=TURNED
+            ),
+            "near",
+        ),
+        (lambda image: write(image.crop((8, 0, 320, 240))), ""),
+        (lambda image: write(image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)), ""),
+        (lambda image: write(image.convert("L")), ""),
+        (lambda image: write(image, "GIF", save_all=True, append_images=[photo(5)]), ""),
+    ],
+)
+def test_copies_of_a_photo(tmp_path, copy, kind):
+    dataset = folder(tmp_path, {"a.png": write(photo()), "b.png": copy(photo())})
+    assert kinds(dataset) == {("a.png", "b.png"): kind}
+
+
+def _note(text, size, ground, words=(40, 60)):
+    image = Image.new("RGB", size, ground)
+    ink = "black" if ground in ("white", "ivory") else "white"
+    ImageDraw.Draw(image).text(words, text, fill=ink, font_size=size[0] // 25)
+    return image
+
+
+@pytest.mark.parametrize("ground", ["white", "black", "ivory"])
+@pytest.mark.parametrize("size", [(1080, 1920), (800, 600)])
+@pytest.mark.parametrize("form", ["PNG", "JPEG"])
+def test_a_line_of_text_makes_a_difference(tmp_path, ground, size, form):
+    files = {
+        f"{i}.png": write(_note(text, size, ground), form)
+        for i, text in enumerate(["Invoice 41 of May", "Reminder of the train"])
+    }
+    assert kinds(folder(tmp_path, files)) == {("0.png", "1.png"): ""}
+
+
+def test_pictures_that_differ_outside_of_the_central_square(tmp_path):
+    """Screens with another clock, clips with other words above; the network sees the same."""
+    files = {}
+    for i in range(4):
+        image = photo(3, 540, 1170)
+        draw = ImageDraw.Draw(image)
+        draw.rectangle([100, 75, 440, 250], fill="white")
+        draw.text((150, 100), f"1{i}:4{i}", fill="black", font_size=90)
+        files[f"{i}.png"] = write(image)
+    dataset = folder(tmp_path, files)
+    assert {*kinds(dataset).values()} == {""}
+    assert (dataset.images == dataset.images[0]).all()
+    assert duplicates.find(dataset, np.ones((4, 3))).n_groups == 0
+
+
+def test_depth_and_transparency_are_compared_in_full(tmp_path):
+    rng = np.random.default_rng(0)
+    deep = rng.integers(0, 65535, (20, 20)).astype(np.uint16)
+    icon = Image.new("RGBA", (20, 20), (255, 255, 255, 0))
+    other = icon.copy()
+    ImageDraw.Draw(icon).rectangle([5, 5, 9, 9], fill=(255, 255, 255, 255))
+    ImageDraw.Draw(other).rectangle([5, 5, 9, 10], fill=(255, 255, 255, 255))
+    files = {
+        "deep.png": write(Image.fromarray(deep)),
+        "deep.tif": write(Image.fromarray(deep), "TIFF"),
+        "low.png": write(Image.fromarray(deep ^ 1)),
+        "icon.png": write(icon),
+        "icon.tif": write(icon, "TIFF"),
+        "other.png": write(other),
+    }
+    made = kinds(folder(tmp_path, files))
+    assert [pair for pair, kind in made.items() if kind == "exact"] == [
+        ("deep.png", "deep.tif"), ("icon.png", "icon.tif"),
+    ]  # fmt: skip
+    assert made["deep.png", "low.png"] == "near"
+    assert made["icon.png", "other.png"] == ""
+
+
+def test_the_table_says_which_to_keep(tmp_path):
+    image, exif = photo(), Image.Exif()
+    exif.get_ifd(ExifTags.IFD.Exif)[ExifTags.Base.DateTimeOriginal] = "2023:07:14 18:02:11"
+    files = {f"{i}.png": write(photo(10 + i)) for i in range(6)}
+    files |= {
+        "b.jpg": write(image, "JPEG", quality=95),
+        "a.jpg": write(image, "JPEG", quality=95),
+        "dated.jpg": write(image, "JPEG", quality=60, exif=exif),
+        "small.png": write(image.resize((160, 120))),
+    }
+    dataset = folder(tmp_path, files)
+    features = np.random.default_rng(0).normal(size=(10, 8))
+    rows = [dataset.sources.index(name) for name in ("a.jpg", "b.jpg", "dated.jpg", "small.png")]
+    features[rows] = features[rows[0]] + 1e-3 * features[rows]
+    found = duplicates.find(dataset, features)
+    table = assignments.duplicates_csv(dataset, found).splitlines()
+    assert [line.rpartition(",")[0] for line in table] == [
+        "group,kind,image,width,height,bytes,taken,keep",
+        f"0,exact,a.jpg,320,240,{len(files['a.jpg'])},,1",
+        f"0,exact,b.jpg,320,240,{len(files['a.jpg'])},,0",
+        f"0,near,dated.jpg,320,240,{len(files['dated.jpg'])},2023-07-14T18:02:11,0",
+        f"0,near,small.png,160,120,{len(files['small.png'])},,0",
+    ]
+
+
+def test_ties_are_kept_by_date_then_by_name():
+    facts = types.SimpleNamespace(
+        width=np.full(6, 8, np.int32),
+        height=np.array([8, 8, 8, 8, 8, 9], np.int32),
+        bytes=np.array([5, 5, 5, 7, 7, 1]),
+        taken=("", "2020-01-01T00:00:00", "2019-01-01T00:00:00", "", "", ""),
+    )
+    keep = duplicates._to_keep(np.array([0, 0, 0, 1, 1, 1]), facts)
+    assert keep.tolist() == [False, False, True, False, False, True]
+    keep = duplicates._to_keep(np.array([0, 0, 0, 1, 1, 2]), facts)
+    assert keep.tolist() == [False, False, True, True, False, True]
+
+
+def test_damaged_files_are_no_copies(tmp_path):
+    dataset = folder(tmp_path, {"a.png": write(photo()), "b.png": write(photo(1))})
+    (tmp_path / "b.png").write_bytes(b"gone")
+    assert pictures.read(dataset, 1) is None
+    assert pictures.digest(dataset, 1) is None
+    assert duplicates.find(dataset, np.ones((2, 3))).n_groups == 0
