@@ -7,7 +7,7 @@ import dataclasses
 import os
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import jax
 import numpy as np
@@ -41,6 +41,9 @@ BATCH = 64
 # Images, and where parts are kept until all is done, for the caller to remove (None: nowhere) ->
 # features float32 [m, d], unit rows. Of several processes each has its own images.
 Embed = Callable[..., NDArray]
+
+# What stands for an image whose file is gone, and why it is skipped.
+GRAY, GONE = 128, "the file is gone"
 
 # Fields of `StoredClusters` that are those of the tree's smoother, and of its `Membership`.
 _OF_SMOOTHER = ("mean", "components", "sharp", "is_cosine")
@@ -327,10 +330,11 @@ def files(run: TrainedRun) -> tuple[str, ...] | None:
 def training_images(run: TrainedRun) -> Dataset:
     """The readable training images of a run, in its order; `skipped` are the unreadable files.
 
-    Files that have come since are left out.
+    Files that have come since are left out; images whose files are gone are gray, and are listed
+    in `skipped` as well.
 
     Raises:
-        InputError: the images cannot be loaded, or some are missing.
+        InputError: the images cannot be loaded.
     """
     data = dataclasses.replace(run.config.data, cache_mb=0.0)  # few are shown
     words = {"data.dir": "the folder of the run"}
@@ -342,12 +346,37 @@ def training_images(run: TrainedRun) -> Dataset:
         rows = [i for i, name in enumerate(dataset.sources) if name in known]
         dataset = select(dataset, np.array(rows, np.int64))
         dataset = without(dataset, ~np.isin(np.array(dataset.sources), names))
+    if names is not None and dataset.sources is not None and dataset.size:
+        dataset = _with_gaps(dataset, names)
     if (dataset.size, dataset.sources) != (len(run.all_features), names):
         raise InputError(
             f"the images of {run.workdir} must be as they were to be shown again; got others: "
             "restore them"
         )
     return dataset
+
+
+def _with_gaps(dataset: Dataset, names: tuple[str, ...]) -> Dataset:
+    """The images of these names in their order; those whose files are gone are gray."""
+    place = {name: i for i, name in enumerate(dataset.sources or ())}
+    gone = np.array([name not in place for name in names])
+    if not gone.any() and len(names) == dataset.size:
+        return dataset
+    rows = np.array([place.get(name, 0) for name in names])
+    whole = select(dataset, rows)
+
+    def fetch(indices: NDArray) -> NDArray:
+        return np.where(gone[indices][:, None, None, None], GRAY, whole.fetch(indices)).astype("u1")
+
+    def opened(i: int) -> BinaryIO:
+        if gone[i] or whole.open is None:
+            raise FileNotFoundError(names[i])
+        return whole.open(i)
+
+    skipped = tuple((name, GONE) for name in np.array(names)[gone].tolist())
+    return whole._replace(
+        sources=names, fetch=fetch, open=opened, images=None, skipped=dataset.skipped + skipped
+    )
 
 
 def image_folder(name: str, folder: str | None) -> str | None:

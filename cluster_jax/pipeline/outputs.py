@@ -327,11 +327,17 @@ def decided_results(
 def _stored_duplicates(run: TrainedRun, dataset: Dataset) -> duplicates.Shown | None:
     if dataset.shown is None:
         return None
-    found = duplicates.find(dataset.shown, run.all_features)
+    shown = dataset.shown
+    gone = {name for name, why in dataset.skipped if why == inference.GONE}
+    here = np.array([i for i, name in enumerate(dataset.sources or ()) if name not in gone])
+    if not gone:
+        here = np.arange(dataset.size)
+    found = duplicates.find(select(shown, here), run.all_features[here])
+    found = found._replace(images=here[found.images])
     if not found.n_groups:
         return None
     rows = run.clusters.unlabeled_rows
-    return duplicates.Shown(found, dataset.shown.fetch, dataset.sources, rows)
+    return duplicates.Shown(found, shown.fetch, dataset.sources, rows)
 
 
 def _title(config: RunConfig) -> str:
