@@ -122,7 +122,8 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
                 different run.
         """
         config, name = self._build_config(has_classes=y is not None)
-        dataset = _training_images(X, config)
+        with self._quiet():
+            dataset = _training_images(X, config)
         if y is not None:
             dataset = splits.with_partial_labels(dataset, y)
             # y replaces the classes and the test images that the config may name.
@@ -156,18 +157,19 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         warning lists them.
         """
         check_is_fitted(self, "labels_")
-        if self._embed is None:
-            self._embed = inference.make_embed(self._run)
-        dataset = datasets.load_new(
-            X,
-            self._run.config.data,
-            self._run.images["shape"],
-            ranges=self._run.images.get("ranges", {}),
-        )
+        with self._quiet():
+            if self._embed is None:
+                self._embed = inference.make_embed(self._run)
+            dataset = datasets.load_new(
+                X,
+                self._run.config.data,
+                self._run.images["shape"],
+                ranges=self._run.images.get("ranges", {}),
+            )
+            rows = self._embed(dataset)
         if dataset.skipped:
             warnings.warn(skipped_files(dataset.skipped), UserWarning, stacklevel=2)
-        with self._quiet():
-            return self._embed(dataset)
+        return rows
 
     def cut(self, *, k: int | None = None, level: float | None = None) -> NDArray:
         """Labels of the training images at another level of the tree, int64 `[n]`, as `labels_`.
@@ -229,7 +231,8 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         """Copies the report, one HTML file that opens offline, to `path`."""
         check_is_fitted(self, "labels_")
         if self._memory is not None:
-            write_report(path, self._memory.outputs.report)
+            with self._quiet():
+                write_report(path, self._memory.outputs.report)
             return pathlib.Path(path)
         assert self._run.workdir is not None
         return pathlib.Path(shutil.copyfile(self._run.workdir / "report.html", path))

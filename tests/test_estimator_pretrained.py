@@ -1,16 +1,20 @@
 """`ImageClusterer` by default: a pretrained network that is not trained further."""
 
+import functools
 import html
 import json
 
 import jax
 import numpy as np
 import pytest
+from PIL import Image
+from tqdm import tqdm
 
 from cluster_jax import ImageClusterer, load
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config, parse_section
+from cluster_jax.data import images as data_images
 from cluster_jax.data.images import Resize, resize_and_crop_all
 from cluster_jax.evaluation import evaluate
 from cluster_jax.nets import network
@@ -54,7 +58,30 @@ def test_the_network_and_its_labels_are_named(fitted):
     assert about == lite0.DESCRIPTION
     assert "ImageNet-1k with the labels" in about
     report = (fitted._run.workdir / "report.html").read_text()
-    assert f"{about}; it was not trained further" in report
+    assert f"({about}); it was not trained further" in html.unescape(report)
+
+
+def test_nothing_is_printed_unless_asked(tmp_path, monkeypatch, capfd):
+    """Not even the bars of what is read before and after the clusters are found."""
+    monkeypatch.setattr(data_images, "tqdm", functools.partial(tqdm, mininterval=0))
+    monkeypatch.setattr(data_images.tqdm.func, "__init__", _at_once(tqdm.__init__))
+    for i, pixels in enumerate(toy.images(12, channels=3)[0]):
+        Image.fromarray(pixels).save(tmp_path / f"{i}.png")
+    model = ImageClusterer(overrides={**PCA, "data.cache_mb": 0}, verbose=False).fit(tmp_path)
+    model.predict(tmp_path)
+    model.report(tmp_path / "report.html")
+    assert capfd.readouterr() == ("", "")
+    ImageClusterer(overrides=PCA).fit(tmp_path)
+    assert "reading" in capfd.readouterr().err, "a bar would have been seen"
+
+
+def _at_once(init):
+    """The constructor of a progress bar that is drawn without delay."""
+
+    def made(self, *arguments, **options):
+        init(self, *arguments, **{**options, "delay": 0})
+
+    return made
 
 
 def test_clusters_get_suggested_names(fitted):

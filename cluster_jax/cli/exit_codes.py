@@ -32,8 +32,9 @@ BAD_INPUT = 2
 PREEMPTED = 75  # "Temporary failure" of sysexits.h: a scheduler may start the command again.
 INTERRUPTED = 130  # 128 + SIGINT, the convention of shells.
 
-# The table above, with which the help of every command ends.
+# The table above, with which `cluster-jax --help` ends; and a line for that of each command.
 HELP = str(__doc__).partition("\n\n")[2]
+SHORT = "exit codes: 0 success, 1 failure, 2 bad input, 75 and 130 interrupted (cluster-jax --help)"
 
 
 @contextlib.contextmanager

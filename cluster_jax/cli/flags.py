@@ -17,7 +17,7 @@ from cluster_jax.core.config import check_key, find_config, load_config
 
 
 class Parser(argparse.ArgumentParser):
-    """Parser of `cluster-jax COMMAND`; the help ends with the exit codes.
+    """Parser of `cluster-jax COMMAND`; the help ends with its exit codes.
 
     Args:
         command: name of the subcommand; None: of `cluster-jax` itself.
@@ -29,7 +29,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(
             "cluster-jax" if command is None else f"cluster-jax {command}",
             description=(description or "").strip(),
-            epilog=f"{details}{exit_codes.HELP}",
+            epilog=f"{details}{exit_codes.HELP if command is None else exit_codes.SHORT}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )

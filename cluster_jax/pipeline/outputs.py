@@ -129,6 +129,7 @@ def describe(
     started = time.perf_counter()
     (config, dataset, _), features, clustered = found.inputs, found.features, found.clustered
     section, embedding = with_novel_k(config, dataset), found.embedding
+    say("drawing the map")
     evaluation = evaluate.evaluate(
         embedding,
         clustered.labels,
@@ -141,6 +142,7 @@ def describe(
     rows, shown, repeated = embedding[section.features], dataset.shown, None
     if shown is not None:
         every = features[workdirs.TRAIN_EMBEDDING][section.features]
+        say("looking for duplicates")
         repeated = duplicates.find(shown, every)
     names, net = None, config.network
     if net.weights == BUNDLED and net.is_frozen() and discovered is None:
@@ -363,6 +365,7 @@ def write(workdir: epath.Path, outputs: Outputs) -> None:
     inference.write_clusters(workdir, outputs.clusters)
     for name, table in outputs.tables.items():
         io.write(workdir / name, table)
+    say("writing the report")
     data = outputs.report._replace(command=correction_command(workdir))
     report.write_report(workdir / workdirs.REPORT, data)
     # Written last, because its presence marks the run as finished.
