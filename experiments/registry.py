@@ -33,6 +33,21 @@ SCALES = {
     "full": "the paper's setting, see the docstring of each config for what it leaves open",
 }
 SEEDS = {"digits": 3, "cpu": 1, "full": 3}  # where --seeds does not say how many
+
+
+def _imagenet(classes: str, image_size: int = 256, size: int = 224) -> dict[str, Any]:
+    """Keys of a subset of ImageNet-1k, of square views of `size` pixels."""
+    return {
+        "data.name": "imagenet2012",
+        "data.split": "train",
+        "data.classes": classes,
+        "data.image_size": image_size,
+        "augment.size": size,
+        "network.stem": "imagenet",
+        "novel.test_split": "validation",
+    }
+
+
 # What stands for "cifar10" in the names of configs; the keys in which a set differs from CIFAR-10
 # where there is no such config; the number of classes.
 SETS: dict[str, tuple[str, dict[str, Any], int]] = {
@@ -40,6 +55,22 @@ SETS: dict[str, tuple[str, dict[str, Any], int]] = {
     "CIFAR-20": ("cifar20", {"data.name": "cifar100", "data.label": "coarse_label"}, 20),
     "CIFAR-100": ("cifar100", {"data.name": "cifar100"}, 100),
     "STL-10": ("stl10", {"data.name": "stl10", "augment.size": 96}, 10),
+    "ImageNet-10": ("imagenet_10", _imagenet("imagenet_10"), 10),
+    "ImageNet-Dogs": ("imagenet_dogs", _imagenet("imagenet_dogs"), 15),
+    # NCC's size. As with 224 pixels, views are 7/8 of the square that they are taken from.
+    "ImageNet-10 at 96": ("imagenet_10_96", _imagenet("imagenet_10", 110, 96), 10),
+    "ImageNet-Dogs at 96": ("imagenet_dogs_96", _imagenet("imagenet_dogs", 110, 96), 15),
+    # Of Tiny ImageNet's classes, all images of ImageNet; the set has 500 each, of 64 pixels.
+    "TinyImageNet": ("tiny_imagenet", _imagenet("tiny_imagenet"), 200),
+    "TinyImageNet at 96": ("tiny_imagenet_96", _imagenet("tiny_imagenet", 110, 96), 200),
+    "ImageNet-50": ("imagenet_50", _imagenet("imagenet_50"), 50),
+    # CueCo trains 400 epochs on it; a variant may say otherwise.
+    "ImageNet-100": (
+        "imagenet_100",
+        {**_imagenet("imagenet_100"), "train.duration": "400 epochs"},
+        100,
+    ),
+    "ImageNet-200": ("imagenet_200", _imagenet("imagenet_200"), 200),
     "ImageNet-1k": ("imagenet", {}, 1000),
     "ImageNet": ("imagenet", {}, 30),  # NCL's, of which the novel classes are found
 }
@@ -163,7 +194,8 @@ def parse(text: str, variants: Mapping[str, Variant]) -> dict[str, Table]:
 
     Args:
         text: the first line is the protocol of the paper. A table begins with
-            `# number | line | title | metrics | set, set`; its rows are
+            `# number | line | title | metrics | set, set`, and behind it ` | protocol` where it
+            has one of its own; its rows are
             `line | name | variant | score | printed`, or `* score | variant | variant` for rows
             that are named like their variants and have nothing printed. The score "tsne" is that
             of GridShift on a map by t-SNE.
@@ -174,10 +206,11 @@ def parse(text: str, variants: Mapping[str, Variant]) -> dict[str, Table]:
     for entry in entries:
         cells = [cell.strip() for cell in entry.lstrip("#* ").split(" | ")]
         if entry.startswith("#"):
-            number, line, title, metrics, sets = cells
+            number, line, title, metrics, sets, *own = cells
             found[number] = Table(
-                title, [], int(line), tuple(metrics.split()), tuple(sets.split(", ")), protocol
-            )
+                title, [], int(line), tuple(metrics.split()), tuple(sets.split(", ")),
+                own[0] if own else protocol,
+            )  # fmt: skip
         elif entry.startswith("*"):
             names = cells[1:]
             found[number].rows.extend(Row(0, n, variants[n], cells[0], ()) for n in names)
@@ -256,13 +289,18 @@ def _run(variant: Variant, data: str, scale: str) -> tuple[Run | None, str]:
             return None, f"there is no config {needed}".rstrip() + f" for the scale {scale}"
     if scale == "full":
         name, changes, classes = SETS[data]
+        # A subset of ImageNet has no other split, whatever the variant takes of CIFAR.
+        split = {key: changes[key] for key in ("data.split",) if key in changes}
+        if configs.load_config(config).novel.test_split is None:
+            changes = {key: value for key, value in changes.items() if key != "novel.test_split"}
         own = config.replace("cifar10", name)
         if own in known:
             config, changes = own, {}
         if "clusters" in variant.large.get("method", configs.load_config(config).method):
             changes = {**changes, "method.clusters": classes}
         # Twice, because a section is replaced before its keys are.
-        return Run(config, {**variant.large, **changes, **variant.changes, **variant.large}), ""
+        changes = {**variant.large, **changes, **variant.changes, **variant.large, **split}
+        return Run(config, changes), ""
     is_ncl, changes = config.startswith("ncl"), {**variant.changes, **variant.small}
     if scale == "digits":
         return Run(config, changes, steps=1.0 if is_ncl else 1 / 3), ""

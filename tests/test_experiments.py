@@ -106,6 +106,53 @@ def test_scales_change_what_they_say():
     assert (built.data.name, built.method.clusters) == ("cifar100", 100)
 
 
+def _full(paper, number, name, data):
+    row = next(row for row in registry.table(paper, number).rows if row.name == name)
+    return registry.build(registry._run(row.variant, data, "full")[0], 0)
+
+
+def test_subsets_of_imagenet_at_full_scale():
+    """Whatever a row takes of CIFAR; a test split only where the config has one."""
+    for paper, number, name, data, classes, size, clusters in (
+        ("nrcc", "3", "InfoNCE + NRCC", "ImageNet-Dogs", "imagenet_dogs", 224, None),
+        ("nrcc", "3", "BYOL", "TinyImageNet", "tiny_imagenet", 224, None),
+        ("ncc", "2", "NCC", "ImageNet-10 at 96", "imagenet_10", 96, 10),
+        ("ncc", "A2", "NCC", "ImageNet-50", "imagenet_50", 224, 50),
+        ("cueco", "1", "CueCo", "ImageNet-100", "imagenet_100", 224, 100),
+    ):
+        built = _full(paper, number, name, data)
+        assert (built.data.name, built.data.split) == ("imagenet2012", "train"), data
+        assert (built.network.stem, built.augment.size) == ("imagenet", size)
+        assert built.data.classes == classes
+        assert built.method.get("clusters") == clusters
+        assert built.novel.test_split == ("validation" if paper == "cueco" else None)
+    assert _full("cueco", "1", "BYOL", "ImageNet-100").train.duration == "400 epochs"
+    assert _full("ncc", "A2", "NCC", "ImageNet-100").train.duration == "300 epochs"
+
+
+def test_settings_that_the_papers_print():
+    moco, pcl = (_full("ncc", "4", name, "CIFAR-10") for name in ("MoCo v2", "PCL"))
+    for built in (moco, pcl):  # ncc.txt, lines 429 and 431
+        method = built.method
+        assert (method.queue, method.temperature, method.decay) == (4096, 1.0, 0.99)
+        assert (built.optimizer.weight_decay, built.train.batch_size) == (1e-4, 512)
+        assert built.eval.features == "projection"
+    assert (pcl.method.weight, tuple(pcl.method.prototypes)) == (0.01, (250, 500, 1000))
+    concatenation = _full("kernel_infonce", "1", "concatenation sum", "CIFAR-10")
+    assert (concatenation.method.halves, concatenation.network.projector.out) == (True, 256)
+    assert concatenation.eval.linear_probe.batch_size == 64  # kernel_infonce.txt, 531 and 539
+    assert _full("cueco", "1", "CueCo", "CIFAR-10").eval.linear_probe.learning_rate == 3.0
+    for paper, number, name in (("ncc", "2", "NCC"), ("nrcc", "3", "BYOL")):  # ncc.txt, 423
+        assert _full(paper, number, name, "STL-10").network.stem == "imagenet"
+        assert _full(paper, number, name, "CIFAR-20").network.stem == "cifar"
+
+
+def test_a_table_may_have_a_protocol_of_its_own():
+    own, common = (registry.table("nrcc", number).protocol for number in ("10", "2"))
+    assert own.startswith("ResNet-50, 200 epochs")
+    assert common.startswith("ResNet-34, 1,000 epochs")
+
+
 def _plain(text):
     """A line of a paper without markup: "79.4±1.7 87.8±1.7"."""
     text = re.sub(r"\\(textbf|underline|overline|begin|end)|<[^>]*>|\{c\}|array|\*\*", "", text)

@@ -20,6 +20,12 @@ def _crowded(rng, n, d):
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
+def test_one_row_that_is_not_finite_is_refused():
+    for bad in (np.nan, np.inf):
+        with pytest.raises(ValueError, match="rows must be finite"):
+            out_of_sample.neighbors([[1.0, 0.0], [bad, 0.0]], np.eye(2), 1)
+
+
 def _plain(rows, features, k):
     """Sorted (distance, index) by loops in float64."""
     found = []

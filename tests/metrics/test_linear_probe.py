@@ -2,6 +2,7 @@
 
 import sys
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -79,6 +80,27 @@ def test_the_scored_rows_change_nothing_in_the_training(monkeypatch):
             np.testing.assert_array_equal(a, b)
     assert len(held_out[0][0]) == len(features) - test.sum()
     assert len(given[0][0]) == len(features), "all rows, where others are scored"
+
+
+def test_training_equals_plain_loops(x64):
+    """Momentum 0.9, half a cosine to 0, weight decay in the gradient of the weights alone."""
+    features, labels = _data(24, d=5, classes=3)
+    features = features.astype(np.float64)
+    order = np.random.default_rng(0).integers(0, 24, (7, 4))
+    settings = {"learning_rate": 0.3, "weight_decay": 0.1}
+    weights, bias, speed = np.zeros((5, 3)), np.zeros(3), [0.0, 0.0]
+    for step, rows in enumerate(order):
+        logits = features[rows] @ weights + bias
+        odds = np.exp(logits - logits.max(axis=1, keepdims=True))
+        wrong = odds / odds.sum(axis=1, keepdims=True) - np.eye(3)[labels[rows]]
+        rate = settings["learning_rate"] * (1 + np.cos(np.pi * step / len(order))) / 2
+        speed[0] = 0.9 * speed[0] + features[rows].T @ wrong / 4 + 0.1 * weights
+        speed[1] = 0.9 * speed[1] + wrong.mean(axis=0)
+        weights, bias = weights - rate * speed[0], bias - rate * speed[1]
+    found = module._train_and_predict(
+        *map(jnp.asarray, (features, labels, order)), *settings.values(), n_classes=3
+    )
+    np.testing.assert_allclose(found, features @ weights + bias, rtol=1e-10)
 
 
 def test_given_test_rows_are_scored():

@@ -1,5 +1,7 @@
 """The silhouette of a sample: the definition by loops, scikit-learn, what has none."""
 
+import sys
+
 import numpy as np
 import pytest
 from sklearn.metrics import silhouette_score
@@ -46,6 +48,16 @@ def test_metric_and_sample():
     )
     assert one == two != other
     assert one == pytest.approx(whole, abs=0.1)
+
+
+def test_a_sample_has_no_row_twice_and_keeps_their_order(monkeypatch):
+    def scored(rows, labels, metric):
+        assert (np.diff(rows[:, 0]) > 0).all()
+        assert len(rows) == 50
+        return 0.5
+
+    monkeypatch.setattr(sys.modules["cluster_jax.metrics.silhouette"], "silhouette_score", scored)
+    assert silhouette(np.arange(60.0)[:, None], np.arange(60) % 2, sample_size=50) == 0.5
 
 
 @pytest.mark.parametrize("clusters", [[0] * 5, range(5)])

@@ -8,9 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import special
 
 from cluster_jax.cli import predictions
 from cluster_jax.clustering import out_of_sample
+from cluster_jax.clustering.label_spreading import label_spreading
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.evaluation import discovery, summary
@@ -530,6 +532,34 @@ def test_without_labels_of_the_unlabeled():
     assert metrics["novel"].pop("n_clusters") == 2
     assert set(metrics["novel"].values()) == {None}
     assert {metrics[k] for k in ("all_acc", "kmeans_before_acc", "test")} == {None}
+
+
+def test_a_new_image_is_judged_by_its_fifteen_nearest():
+    """The nearest is of known class 0; the fourteen after it, hardly farther, are of class 1."""
+    angles = np.array([0.100, *np.linspace(0.101, 0.11, 14), 3.0, 3.1], np.float32)
+    known = np.array([0, *[1] * 14, -1, -1], np.int32)
+    rows = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    outputs = {"labeled_logits": np.zeros((17, 2)), "novel_logits": logits(*[0] * 17)}
+    train = NetworkOutputs(rows, true_labels=np.where(known < 0, 2, known), **outputs)
+    test = NetworkOutputs(
+        np.float32([[1, 0], [-1, 0]]), np.zeros((2, 2)), logits(0, 0), np.array([1, 2])
+    )
+    found = discovery.discover(train, known, None, test, scores=None, n_init=1, seed=0)
+    # The other image has the two novel ones nearest; its other thirteen voters are far away.
+    assert found.metrics["test"]["all_acc"] == 1
+
+
+def test_the_heads_answers_are_spread_over_the_neighbors_of_the_data_set_too():
+    """Of the unlabeled images alone; those among all images are renumbered."""
+    nearest = np.array([[1, 2], [0, 2], [0, 1], [7, 0], [6, 1], [3, 4], [4, 3], [3, 2]])
+    train = TRAIN._replace(novel_logits=4 * np.random.default_rng(0).normal(size=(8, 2)))
+    odds = special.softmax(train.novel_logits[3:], axis=1)
+    spread = discovery.spread_probabilities(train, KNOWN, nearest)
+    others = np.array([[4, -1], [3, -1], [0, 1], [1, 0], [0, -1]])
+    np.testing.assert_array_equal(spread, label_spreading(odds, train.features[3:], others))
+    alone = discovery.spread_probabilities(train, KNOWN, None)
+    np.testing.assert_array_equal(alone, label_spreading(odds, train.features[3:], None))
+    assert np.abs(spread - alone).max() > 0.01
 
 
 def test_an_undecided_head_is_told():

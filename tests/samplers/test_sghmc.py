@@ -319,6 +319,15 @@ def test_dtype_follows_the_images(keys, dtype):
         assert view.shape == images.shape
 
 
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+def test_the_gradients_share_is_computed_in_float32(dtype):
+    """In float16 the sum of squares would be infinite, in bfloat16 it would stop growing."""
+    whole = jnp.full((1, 1000), 100, dtype)
+    assert base.sum_of_squares(whole).dtype == jnp.float32
+    np.testing.assert_allclose(base.sum_of_squares(whole), 1e7)
+    np.testing.assert_allclose(base.norm_ratio(whole / 4, whole), 0.25)
+
+
 def test_a_flat_potential_and_a_normalized_gradient_stay_finite(keys):
     images = jax.random.normal(next(keys), (2, 4))
     view, info = run(next(keys), images, flat, iterations=2, normalize_gradient=True)
