@@ -6,6 +6,7 @@ import json
 import jax
 import numpy as np
 import pytest
+from PIL import Image
 
 from cluster_jax import ImageClusterer, load
 from cluster_jax.core import io
@@ -186,3 +187,22 @@ def test_fewer_images_than_a_batch_of_training(gray, tmp_path):
     few = ImageClusterer(overrides=PCA, workdir=tmp_path, verbose=False).fit(gray[:12])
     assert len(few.labels_) == 12
     assert json.loads((tmp_path / "images.json").read_text())["shape"] == [32, 32, 3]
+
+
+def test_what_is_left_out_is_told(tmp_path):
+    for i, pixels in enumerate(toy.images(40, channels=1)[0]):
+        Image.fromarray(pixels[..., 0]).save(tmp_path / f"{i:02}.png")
+    (tmp_path / "film.mov").write_bytes(b"other")
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    overrides = {**PCA, "data.max_corrupt_fraction": 0.1}
+    clusterer = ImageClusterer(overrides=overrides, verbose=False)
+    with pytest.warns(UserWarning) as told:
+        clusterer.fit([tmp_path])
+    told_of = "1 file could not be read and have no row: broken.png"
+    assert [str(w.message) for w in told] == ["ignored files: 1 .mov", told_of]
+    with pytest.warns(UserWarning) as told:
+        assert len(clusterer.predict([tmp_path / "01.png", tmp_path / "broken.png"])) == 1
+    assert [str(w.message) for w in told] == [told_of]
+    (tmp_path / "film.mov").unlink()
+    (tmp_path / "broken.png").unlink()
+    assert clusterer.predict(tmp_path).shape == (40,)

@@ -126,12 +126,13 @@ def find(dir: str | None, exclude: Sequence[str] = (), include_all: bool = False
 
 
 def root(dir: str) -> epath.Path:
-    """The folder that names of `find` are relative to; of a zip, the zip."""
+    """The folder that names of `find` are relative to; of a zip, the zip; of a file, its folder."""
     given = [line for line in dir.split("\n") if line]
     if len(given) == 1 and given[0].startswith("@") and not os.path.exists(given[0]):
         given = _listed(given[0])
     elif len(given) == 1:
-        return epath.Path(given[0]).expanduser()
+        path = epath.Path(given[0]).expanduser()
+        return path.parent if path.is_file() and path.suffix.lower() != ".zip" else path
     return _common(given)
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import splits
+from cluster_jax.data import scan, splits
 from cluster_jax.data.images import Dataset
 from cluster_jax.pipeline import inference
 from cluster_jax.pipeline.inference import TrainedRun
@@ -149,7 +149,8 @@ def training_images(run: TrainedRun, labels: NDArray, folder: os.PathLike | str)
             )
         return splits.load(section, run.config.novel)[0]
 
-    return write(folder, labels, section.dir, inference.files(run), load)
+    root = scan.root(section.dir) if section.name == "folder" and section.dir else None
+    return write(folder, labels, root, inference.files(run), load)
 
 
 def folder_names(labels: NDArray) -> dict[Any, str]:

@@ -263,7 +263,7 @@ def test_images_that_are_not_there_or_do_not_fit(trained, tmp_path, capsys):
         capsys, flag, f"--images={tmp_path}/none"
     )
     sentence = _refused(capsys, flag, f"--images={tmp_path}")
-    assert sentence.startswith("error: --images must hold files of type jpg,")
+    assert sentence.startswith("error: --images must hold images, such as jpg,")
     assert "no image file" in sentence
     np.save(tmp_path / "x.npy", np.zeros((2, 8, 8, 2), np.uint8))
     assert "C = 1 or 3; got" in _refused(capsys, flag, f"--images={tmp_path}/x.npy")
