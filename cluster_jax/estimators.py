@@ -31,8 +31,8 @@ from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline.config import config_json, parse_config
 from cluster_jax.pipeline.inference import Assignment, Nearest, TrainedRun
 
-# A folder or file of images, or an array.
-Images = str | os.PathLike | ArrayLike
+# A folder or file of images, several of them, or an array.
+Images = str | os.PathLike | Sequence[str | os.PathLike] | ArrayLike
 
 # Written into the workdir: the parameter that the config does not have.
 _PARAMETERS = "estimator.json"
@@ -45,7 +45,8 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
     If some classes are known, `fit(X, y)` sorts the images with y = -1 into novel classes (NCL); it
     assumes that none of them belongs to a known class.
 
-    Images are the path of a folder of files, a `.npy` or `.npz` file, or an array `[n, H, W]` or
+    Images are the path of a folder of files, a `.zip` or a list of them, of paths too, a `.npy` or
+    `.npz` file, or an array `[n, H, W]` or
     `[n, H, W, C]` of uint8 or of floats in [0, 1], with C 1 or 3; for a config of features a file
     or an array `[n, d]` or `[n, v, d]`. `save` writes the fitted model to a folder,
     `load` reads it, and nothing is pickled.
@@ -124,6 +125,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         config, name = self._build_config(has_classes=y is not None)
         with self._quiet():
             dataset = _training_images(X, config)
+        _warn(dataset.notes)
         if y is not None:
             dataset = splits.with_partial_labels(dataset, y)
             # y replaces the classes and the test images that the config may name.
@@ -133,14 +135,16 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
                 parsed = parse_config(config, name)
                 if not build.trains(parsed):  # Only checkpoints need a workdir.
                     memory = outputs.run_in_memory(parsed, dataset)
-                    return self._set_run(memory.run, memory)
+                    self._set_run(memory.run, memory)
+                    return self._warn_of_unreadable()
                 workdir = pathlib.Path(tempfile.mkdtemp(prefix="cluster_jax_"))
                 weakref.finalize(self, shutil.rmtree, workdir, ignore_errors=True)
             else:
                 workdir = pathlib.Path(self.workdir).expanduser()
             pipeline.run_pipeline(config, workdir, name, dataset)
         self._write_parameters(workdir)
-        return self._set_run(inference.read(workdir))
+        self._set_run(inference.read(workdir))
+        return self._warn_of_unreadable()
 
     def fit_predict(self, X: Images, y: ArrayLike | None = None) -> NDArray:
         """`fit`, then `labels_`."""
@@ -157,18 +161,18 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         warning lists them.
         """
         check_is_fitted(self, "labels_")
+        images: Any = X if _path(X) is None else _path(X)
         with self._quiet():
             if self._embed is None:
                 self._embed = inference.make_embed(self._run)
             dataset = datasets.load_new(
-                X,
+                images,
                 self._run.config.data,
                 self._run.images["shape"],
                 ranges=self._run.images.get("ranges", {}),
             )
             rows = self._embed(dataset)
-        if dataset.skipped:
-            warnings.warn(skipped_files(dataset.skipped), UserWarning, stacklevel=2)
+        _warn(dataset.notes, dataset.skipped)
         return rows
 
     def cut(self, *, k: int | None = None, level: float | None = None) -> NDArray:
@@ -347,6 +351,13 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         self.distances_, self.outliers_ = made.distances.astype(np.float64), made.outliers
         return self
 
+    def _warn_of_unreadable(self) -> Self:
+        """Warns of the training images without a row."""
+        skipped = self._run.clusters.skipped
+        if skipped is not None and len(skipped):
+            _warn((), [(name, "") for name in skipped.tolist()])
+        return self
+
     @contextlib.contextmanager
     def _quiet(self) -> Iterator[None]:
         """Suppresses output unless `verbose`; warnings are issued again at the end."""
@@ -365,16 +376,32 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
                 )
 
 
+def _path(X: Images) -> str | None:
+    """`X` as `data.dir`: a path, or several of them, one a line; None: no path."""
+    if isinstance(X, str | os.PathLike):
+        return os.fspath(X)
+    if isinstance(X, list | tuple) and X and all(isinstance(x, str | os.PathLike) for x in X):
+        return "\n".join(map(os.fspath, X))
+    return None
+
+
+def _warn(notes: Sequence[str], skipped: Sequence[tuple[str, str]] = ()) -> None:
+    """Warns of what is ignored, scaled, and unreadable."""
+    for text in (*notes, *([skipped_files(skipped)] if skipped else ())):
+        warnings.warn(text, UserWarning, stacklevel=3)
+
+
 def _training_images(X: Images, config: ConfigDict) -> Dataset:
     """Loads the images of `X` and records their source in the config's section `data`."""
     section = config.data
-    section.dir = os.fspath(X) if isinstance(X, str | os.PathLike) else None
+    section.dir = _path(X)
     if section.name != "features":
         is_file = section.dir is None or section.dir.endswith((".npy", ".npz"))
         section.name = "arrays" if is_file else "folder"
     parsed = parse_section(DataConfig, "data", section)
+    values: Any = None if section.dir is not None else X
     with checks.named({"data.dir": "X"}):
-        return datasets.load(parsed, None if isinstance(X, str | os.PathLike) else X)
+        return datasets.load(parsed, values)
 
 
 def skipped_files(skipped: Sequence[tuple[str, str]]) -> str:

@@ -65,13 +65,15 @@ def test_nothing_is_printed_unless_asked(tmp_path, monkeypatch, capfd):
     """Not even the bars of what is read before and after the clusters are found."""
     monkeypatch.setattr(data_images, "tqdm", functools.partial(tqdm, mininterval=0))
     monkeypatch.setattr(data_images.tqdm.func, "__init__", _at_once(tqdm.__init__))
+    photos = tmp_path / "photos"
+    photos.mkdir()
     for i, pixels in enumerate(toy.images(12, channels=3)[0]):
-        Image.fromarray(pixels).save(tmp_path / f"{i}.png")
-    model = ImageClusterer(overrides={**PCA, "data.cache_mb": 0}, verbose=False).fit(tmp_path)
-    model.predict(tmp_path)
+        Image.fromarray(pixels).save(photos / f"{i}.png")
+    model = ImageClusterer(overrides={**PCA, "data.cache_mb": 0}, verbose=False).fit(photos)
+    model.predict(photos)
     model.report(tmp_path / "report.html")
     assert capfd.readouterr() == ("", "")
-    ImageClusterer(overrides=PCA).fit(tmp_path)
+    ImageClusterer(overrides=PCA).fit(photos)
     assert "reading" in capfd.readouterr().err, "a bar would have been seen"
 
 
@@ -213,3 +215,22 @@ def test_fewer_images_than_a_batch_of_training(gray, tmp_path):
     few = ImageClusterer(overrides=PCA, workdir=tmp_path, verbose=False).fit(gray[:12])
     assert len(few.labels_) == 12
     assert json.loads((tmp_path / "images.json").read_text())["shape"] == [32, 32, 3]
+
+
+def test_what_is_left_out_is_told(tmp_path):
+    for i, pixels in enumerate(toy.images(40, channels=1)[0]):
+        Image.fromarray(pixels[..., 0]).save(tmp_path / f"{i:02}.png")
+    (tmp_path / "film.mov").write_bytes(b"other")
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    overrides = {**PCA, "data.max_corrupt_fraction": 0.1}
+    clusterer = ImageClusterer(overrides=overrides, verbose=False)
+    with pytest.warns(UserWarning, match=".") as told:
+        clusterer.fit([tmp_path])
+    told_of = "1 file could not be read and have no row: broken.png"
+    assert [str(w.message) for w in told] == ["ignored files: 1 .mov", told_of]
+    with pytest.warns(UserWarning, match=".") as told:
+        assert len(clusterer.predict([tmp_path / "01.png", tmp_path / "broken.png"])) == 1
+    assert [str(w.message) for w in told] == [told_of]
+    (tmp_path / "film.mov").unlink()
+    (tmp_path / "broken.png").unlink()
+    assert clusterer.predict(tmp_path).shape == (40,)

@@ -141,7 +141,8 @@ def test_a_folder_and_its_workdir(images, tmp_path, monkeypatch):
         Image.fromarray(image[..., 0]).save(tmp_path / "a" / f"{i:02}.png")
     (tmp_path / "a" / "broken.png").write_bytes(b"no image")
     made = _tiny(workdir=tmp_path / "run")
-    features = made.fit_transform(tmp_path / "a")
+    with pytest.warns(UserWarning, match=r"^1 file could not be read .* no row: broken.png$"):
+        features = made.fit_transform(tmp_path / "a")
     assert features.shape == (40, 8)
     assert made.files_ == tuple(f"{i:02}.png" for i in range(40))
     rows = csv.DictReader((tmp_path / "run" / "assignments.csv").read_text().splitlines())
@@ -158,7 +159,8 @@ def test_a_folder_and_its_workdir(images, tmp_path, monkeypatch):
     clusters = zip(made.files_, made.labels_, strict=True)
     assert exported == {name: f"cluster_{label:02d}" for name, label in clusters}
     monkeypatch.setattr(loop, "train", lambda *a, **k: pytest.fail("trained again"))
-    again = clone(made).fit(tmp_path / "a")
+    with pytest.warns(UserWarning, match=r"no row: broken\.png$"):
+        again = clone(made).fit(tmp_path / "a")
     assert (again.labels_ == made.labels_).all()
     # A finished run must not lend its labels to other images.
     (tmp_path / "a" / "00.png").unlink()

@@ -23,7 +23,7 @@ from cluster_jax.clustering.reduce import METHODS
 from cluster_jax.clustering.smooth import METRICS
 from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import tables
+from cluster_jax.data import columns, tables
 from cluster_jax.data.shards import Shards
 from cluster_jax.evaluation import clusters, large, summary
 from cluster_jax.evaluation.clusters import Clustering
@@ -69,9 +69,12 @@ def _check(flags: argparse.Namespace, parser: Parser) -> None:
         file, given = getattr(flags, name), getattr(flags, array)
         if file == "":
             raise InputError(f"--{name} must be the path of a file; got an empty one")
-        if given is not None and pathlib.Path(file or "").suffix.lower() != ".npz":
+        suffix = pathlib.Path(file or "").suffix.lower()
+        named = (".npz", ".csv", ".tsv", *columns.SUFFIXES) if name == "features" else (".npz",)
+        if given is not None and suffix not in named:
             raise InputError(
-                f"--{array} must name an array of an .npz file; got {given!r} of {file}"
+                f"--{array} must name an array of a file of type {', '.join(named)}; got {given!r} "
+                f"of {file}"
             )
 
 
@@ -239,11 +242,12 @@ def _parser() -> Parser:
     parser = Parser("cluster", __doc__)
     add = parser.add_argument
     files = (
-        "one row per vector: .npy, .npz, .csv or .tsv (with or without column titles and row "
-        "names), or a folder of .npy shards; read in blocks above 2^28 numbers"
+        "one row per vector: .npy, .npz, .parquet, .arrow, .jsonl, .safetensors, .csv or .tsv "
+        "(with or without column titles and row names), or a folder of .npy shards; read in blocks "
+        "above 2^28 numbers"
     )
     add("--features", required=True, metavar="FILE", help=files)
-    add("--array", metavar="NAME", help="array of an .npz file of features (default: features)")
+    add("--array", metavar="NAME", help="array, column or tensor of the file of features")
     strings = "one integer or string per row: .npy, .npz, .csv or .txt"
     add("--labels", metavar="FILE", help=f"{strings}; only used to score")
     add("--labels_array", metavar="NAME", help="array of an .npz file of labels (default: labels)")

@@ -4,6 +4,8 @@ Writes report.html, assignments.csv and results.json. A pretrained network embed
 nothing is trained.
 """
 
+import argparse
+import os
 import pathlib
 import shlex
 import sys
@@ -32,7 +34,8 @@ def _parser() -> Parser:
     details = "configs/base.py explains the keys of a config; this command has those of images.\n\n"
     parser = Parser("images", __doc__, details)
     add = parser.add_argument
-    add("photos", metavar="PHOTOS", help="folder of images, or a .npy or .npz file of them")
+    photos = "folders or files of images, a .zip, @LIST with a name a line, or a .npy or .npz file"
+    add("photos", metavar="PHOTOS", help=photos)
     out = "folder of the results (default: runs/images-HASH)"
     add("--out", "--workdir", metavar="DIR", help=out)
     add("--k", type=int, metavar="N", help="number of groups (default: found)")
@@ -40,13 +43,21 @@ def _parser() -> Parser:
     labels = "only to score: folders (subfolders are the labels), or a CSV file of image, label"
     add("--labels", metavar="folders|FILE", help=labels)
     add("--open", action="store_true", help="open the report in the browser")
+    globs = "files and folders to leave out, for example '*_edited.*'; may be repeated"
+    add("--exclude", metavar="PATTERN", action="append", default=[], help=globs)
+    every = "take hidden files, thumbnails and deleted files too"
+    add("--include-all", action="store_true", help=every)
     values = "any value of the config, for example --config.seed=1"
     add("--config.KEY", metavar="VALUE", help=values)
     return parser
 
 
-def _check_photos(photos: str, others: Sequence[str]) -> None:
-    """Raises an `InputError` unless PHOTOS is one argument, and not the file of one image."""
+def _photos(first: str, others: Sequence[str]) -> tuple[str, list[str]]:
+    """PHOTOS as `data.dir`, several of them one a line, and the flags among other arguments.
+
+    Raises:
+        InputError: a name was cut at a space, or PHOTOS is the file of one image.
+    """
     before = ("", *others)
     # The value of `--config.seed 1` follows its flag.
     more = [
@@ -54,18 +65,25 @@ def _check_photos(photos: str, others: Sequence[str]) -> None:
         for flag, argument in zip(before, others, strict=False)
         if not argument.startswith("-") and ("=" in flag or not flag.startswith("--config."))
     ]
-    if more:
-        name = " ".join([photos, *more])
+    name = " ".join([first, *more])
+    if more and os.path.exists(os.path.expanduser(name)):
+        raise InputError(f'PHOTOS must be one name; a name with spaces needs quotes, "{name}"')
+    path = pathlib.Path(first).expanduser()
+    if not more and path.is_file() and path.suffix.lower() not in (".npy", ".npz", ".zip"):
         raise InputError(
-            f"PHOTOS must be one folder; got {photos!r} and {', '.join(map(repr, more))}: a name "
-            f'with spaces needs quotes, "{name}"'
+            "PHOTOS must be a folder of images, a .zip, or a .npy or .npz file of them; got the "
+            f"file {first}: name its folder, {path.parent}"
         )
-    path = pathlib.Path(photos).expanduser()
-    if path.is_file() and path.suffix not in (".npy", ".npz"):
-        raise InputError(
-            "PHOTOS must be a folder of images, or a .npy or .npz file of them; got the file "
-            f"{photos}: name its folder, {path.parent}"
-        )
+    # A name that stands alone may hold a line break.
+    return "\n".join([first, *more]), [other for other in others if other not in more]
+
+
+def _left_out(given: argparse.Namespace) -> list[str]:
+    """The flags of the config for --exclude and --include-all."""
+    made = [f"--config.data.include_all={given.include_all}"] if given.include_all else []
+    if given.exclude:
+        made.append(f"--config.data.exclude={tuple(given.exclude)}")
+    return made
 
 
 def _conclusion(results: Mapping[str, Any], workdir: pathlib.PurePath) -> str:
@@ -101,11 +119,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point; `arguments` are those of the process by default."""
     with exit_codes.handle_errors():
         given, overrides = flags.parse(_parser(), arguments)
-        _check_photos(given.photos, overrides)
+        photos, overrides = _photos(given.photos, overrides)
         if given.out and pathlib.Path(given.out).resolve() == pathlib.Path(given.photos).resolve():
             raise InputError(f"--out must be another folder than PHOTOS; got {given.out}")
         # The last value of a flag counts: those that the command sets override the user's.
-        overrides.append(f"--config.data.dir={given.photos}")
+        overrides += [f"--config.data.dir={photos}", *_left_out(given)]
         if pathlib.Path(given.photos).suffix in (".npy", ".npz"):
             overrides.append("--config.data.name=arrays")
         if given.k is not None:

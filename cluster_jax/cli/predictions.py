@@ -7,18 +7,20 @@ import collections
 import contextlib
 import functools
 import json
+import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 
 import jax
 import numpy as np
+from absl import logging
 from etils import epath
 from numpy.typing import NDArray
 
 from cluster_jax.cli.flags import output_file
 from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import datasets
+from cluster_jax.data import datasets, scan
 from cluster_jax.data.images import Dataset
 from cluster_jax.evaluation import assignments, decisions, placement, report_data, summary
 from cluster_jax.evaluation.decisions import NO_CLUSTER, Decisions
@@ -103,7 +105,7 @@ def predict(
         io.write(page, made_page.encode("utf-8", "backslashreplace"))
         text += f"\nreport       {page}"
     if folder is not None:
-        root = path if path.is_dir() else path.parent
+        root = scan.root(os.fspath(images))
         folders = {**export.names_of_folders(run), **named}
         count = export.write(folder, assignment.labels, root, sources, load, folders, by)
         text += f"\nexported     {count:,} folders to {folder}"
@@ -229,6 +231,8 @@ def _assign(run: TrainedRun, images: epath.PathLike, out: epath.Path) -> Batch |
     with checks.named(words), checks.input_errors(ValueError, OSError):
         inference.check(run)
         dataset = _loader(run, images)(share=share)
+        for note in dataset.notes if jax.process_index() == 0 else ():
+            logging.warning("%s", note)
         about = [io.plain(run.results), workdirs.describe_images(dataset)]
         made_from = workdirs.fingerprint(json.dumps(about, sort_keys=True).encode())
 

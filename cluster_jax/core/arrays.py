@@ -4,7 +4,9 @@
 """
 
 from collections.abc import Iterator
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_array
@@ -71,6 +73,35 @@ def distances_to_centers(x: NDArray, centers: NDArray, labels: NDArray) -> NDArr
     return distances
 
 
+def widened(values: Any) -> Any:
+    """bfloat16 and the like as float32; all others unchanged.
+
+    NumPy knows such values as raw bytes, and so does a `.npy` file, in which two bytes are taken
+    for bfloat16.
+    """
+    dtype = getattr(values, "dtype", None)
+    if not isinstance(dtype, np.dtype) or dtype.kind != "V" or dtype.fields is not None:
+        return values
+    if dtype == np.dtype("V2"):
+        values = np.asarray(values).view(ml_dtypes.bfloat16)
+    elif dtype.type is np.void:
+        return values
+    return np.asarray(values).astype(np.float32)
+
+
+def _stacked(values: Any) -> Any:
+    """A column of vectors, as data frames have it, as an array `[n, d]`; others unchanged."""
+    column = values if isinstance(values, np.ndarray) else None
+    if hasattr(values, "to_numpy"):
+        column = np.asarray(values.to_numpy())
+    if column is None or column.dtype != object or column.size != len(column) or not column.size:
+        return values
+    cells = column.ravel().tolist()
+    lengths = {len(cell) for cell in cells if isinstance(cell, list | tuple | np.ndarray)}
+    is_column = len(lengths) == 1 and all(hasattr(cell, "__len__") for cell in cells)
+    return np.array([np.asarray(cell, np.float64) for cell in cells]) if is_column else values
+
+
 def numeric(values: ArrayLike, name: str, largest: float = np.inf) -> NDArray:
     """`values` as a finite array of real numbers `[n, d]`, dtype kept (objects become float64).
 
@@ -94,7 +125,11 @@ def numeric(values: ArrayLike, name: str, largest: float = np.inf) -> NDArray:
         )
     try:
         array = check_array(
-            values, dtype="numeric", ensure_2d=False, allow_nd=True, ensure_all_finite=False
+            _stacked(widened(values)),
+            dtype="numeric",
+            ensure_2d=False,
+            allow_nd=True,
+            ensure_all_finite=False,
         )
     except (TypeError, ValueError) as error:
         reason = " ".join(str(error).split())

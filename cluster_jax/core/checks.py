@@ -2,11 +2,13 @@
 
 import contextlib
 import functools
+import importlib.util
 import math
 import numbers
 import os
 import pathlib
 import re
+import urllib.parse
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, BinaryIO
@@ -55,6 +57,34 @@ def named(words: Mapping[str, str]) -> Iterator[None]:
         if sentence == str(error):
             raise
         raise (InputError if isinstance(error, InputError) else ValueError)(sentence) from error
+
+
+def short(text: object, most: int = 80) -> str:
+    """A text for a sentence, cut to `most` characters."""
+    line = str(text)
+    return line if len(line) <= most else f"{line[: most - 3]}..."
+
+
+def local(path: str | os.PathLike) -> str:
+    """A path without `file://`; a bucket's needs the library that reads it.
+
+    Raises:
+        InputError: nothing reads such an address.
+    """
+    path = os.fspath(path)
+    scheme, mark, rest = path.partition("://")
+    if not mark:
+        return path
+    if scheme == "file":
+        return urllib.parse.unquote(rest.removeprefix("localhost"))
+    if scheme in ("http", "https"):
+        raise InputError(f"{short(path)} must be a file or folder; got a web address: download it")
+    needed = {"gs": "gcsfs", "s3": "s3fs", "az": "adlfs"}.get(scheme)
+    if needed is None:
+        raise InputError(f"{short(path)} must be a file or folder; got the unknown {scheme}://")
+    if importlib.util.find_spec(needed) is None:
+        raise InputError(f"{scheme}:// paths need {needed}: pip install {needed}")
+    return path
 
 
 def finite(name: str, value: Any) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from etils import epath
 
+from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
 
 # Errors of a disk, whatever the file.
@@ -25,7 +26,8 @@ class WriteError(OSError):
     def __init__(self, path: epath.PathLike, error: Exception):
         # A library may quote the system's words in an error of its own.
         quoted = (os.strerror(code) for code in _CODES if os.strerror(code) in str(error))
-        reason = next(quoted, None) or getattr(error, "strerror", None)
+        system = next(quoted, None) or getattr(error, "strerror", None)
+        reason = system or checks.short(" ".join(str(error).split()), 160)
         super().__init__(
             f"{path} cannot be written ({reason or 'its files are not accepted'}): free space or "
             "make it writable, and run the same command again to resume"

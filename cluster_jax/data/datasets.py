@@ -188,6 +188,11 @@ def _arrays(config: DataConfig, X: ArrayLike | None = None) -> Dataset:
 
 def _check_images(pixels: np.ndarray, name: str) -> None:
     shape, dtype = " x ".join(map(str, pixels.shape)), pixels.dtype
+    if pixels.ndim == 3 and pixels.shape[-1] in (3, 4) and min(pixels.shape[:2]) > 4:
+        raise InputError(
+            f"{name} must have shape [N x H x W], or [N x H x W x C]; got [{shape}], which looks "
+            "like one image in color: X[None] is an array of one"
+        )
     if pixels.ndim not in (3, 4) or (pixels.ndim == 4 and pixels.shape[-1] not in (1, 3)):
         must = f"{name} must have shape [N x H x W], or [N x H x W x C] with C = 1 or 3"
         raise ValueError(f"{must}; got [{shape}]")

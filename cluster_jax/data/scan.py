@@ -12,6 +12,7 @@ from typing import BinaryIO, NamedTuple
 from etils import epath
 from PIL import Image
 
+from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import natural
 from cluster_jax.data import pixels
@@ -108,7 +109,7 @@ def find(dir: str | None, exclude: Sequence[str] = (), include_all: bool = False
         InputError: something does not exist or cannot be read, or there is no image.
     """
     rule = _Rule(tuple(exclude), include_all)
-    given = [line for line in (dir or "").split("\n") if line]
+    given = [checks.local(line) for line in (dir or "").split("\n") if line]
     if not given:
         raise InputError("data.dir must be a folder of images; got none")
     if len(given) == 1 and given[0].startswith("@") and not os.path.exists(given[0]):
@@ -126,12 +127,13 @@ def find(dir: str | None, exclude: Sequence[str] = (), include_all: bool = False
 
 
 def root(dir: str) -> epath.Path:
-    """The folder that names of `find` are relative to; of a zip, the zip."""
-    given = [line for line in dir.split("\n") if line]
+    """The folder that names of `find` are relative to; of a zip, the zip; of a file, its folder."""
+    given = [checks.local(line) for line in dir.split("\n") if line]
     if len(given) == 1 and given[0].startswith("@") and not os.path.exists(given[0]):
         given = _listed(given[0])
     elif len(given) == 1:
-        return epath.Path(given[0]).expanduser()
+        path = epath.Path(given[0]).expanduser()
+        return path.parent if path.is_file() and path.suffix.lower() != ".zip" else path
     return _common(given)
 
 

@@ -1,7 +1,7 @@
 """Features that do not fit into memory: `.npy` files, read a part at a time.
 
 One table may lie in one file or in a folder of shards, files of equally many columns that are read
-in the order of their names. Nothing is ever unpickled.
+in the order of their names, in which numbers are numbers. Nothing is ever unpickled.
 """
 
 import pathlib
@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cluster_jax.core import arrays
 from cluster_jax.core.checks import InputError
+from cluster_jax.core.names import natural
 
 # Numbers of a block that is read at once (64 MB of float32).
 _BLOCK = 2**24
@@ -49,21 +51,25 @@ class Shards:
 
     def __init__(self, path: str) -> None:
         folder = pathlib.Path(path)
-        self.files = sorted(folder.glob("*.npy")) if folder.is_dir() else [folder]
+        self.files = [folder]
+        if folder.is_dir():  # macOS leaves files with a dot before the name.
+            found = (file for file in folder.glob("*.npy") if not file.name.startswith("."))
+            self.files = sorted(found, key=lambda file: natural(file.name))
         if not self.files:
             raise InputError(f"{path} must be a folder of .npy files; got none in it")
         if folder.is_dir():
             _check_numbers([file.stem for file in self.files])
-        arrays = [_open(file) for file in self.files]
-        columns = arrays[0].shape[1]
-        for file, array in zip(self.files, arrays, strict=True):
+        memories = [_open(file) for file in self.files]
+        columns = memories[0].shape[1]
+        for file, array in zip(self.files, memories, strict=True):
             if (own := array.shape[1]) != columns:
                 like = f"{columns} columns like {self.files[0].name}"
                 raise InputError(f"{file} must have {like}; got {own}")
-        self.starts = np.cumsum([0, *(len(array) for array in arrays)])
+        self.starts = np.cumsum([0, *(len(memory) for memory in memories)])
         self.shape = int(self.starts[-1]), columns
         # As the rows of a table in memory: large integers need float64.
-        is_small = np.result_type(np.float32, *(array.dtype for array in arrays)) == np.float32
+        types = (arrays.widened(memory[:0]).dtype for memory in memories)
+        is_small = np.result_type(np.float32, *types) == np.float32
         self.dtype = np.dtype(np.float32 if is_small else np.float64)
 
     def __len__(self) -> int:
@@ -80,7 +86,7 @@ class Shards:
         shard = np.searchsorted(self.starts, rows, side="right") - 1
         for i in np.unique(shard):
             own = shard == i
-            found[own] = _open(self.files[i])[rows[own] - self.starts[i]]
+            found[own] = arrays.widened(_open(self.files[i])[rows[own] - self.starts[i]])
         return found
 
     def _range(self, start: int, stop: int) -> NDArray:
@@ -88,7 +94,8 @@ class Shards:
         for file, low, high in zip(self.files, self.starts[:-1], self.starts[1:], strict=True):
             first, last = max(start, int(low)), min(stop, int(high))
             if first < last:
-                found[first - start : last - start] = _open(file)[first - low : last - low]
+                part = _open(file)[first - low : last - low]
+                found[first - start : last - start] = arrays.widened(part)
         return found
 
     def blocks(self) -> Iterator[tuple[slice, NDArray]]:
@@ -123,7 +130,7 @@ def _open(file: pathlib.Path) -> np.memmap:
             message = "other content"
         must = f"{file} must be a complete .npy file of numbers"
         raise InputError(f"{must}; got {message}: write it again") from error
-    if array.ndim != 2 or array.dtype.kind not in "biuf" or not array.shape[1]:
+    if array.ndim != 2 or arrays.widened(array[:0]).dtype.kind not in "biuf" or not array.shape[1]:
         must = f"{file} must hold real numbers, rows by columns"
         raise InputError(f"{must}; got {array.dtype} of shape {array.shape}")
     return array

@@ -16,8 +16,9 @@ import numpy as np
 from etils import epath
 from numpy.typing import ArrayLike, NDArray
 
-from cluster_jax.core import checks
+from cluster_jax.core import arrays, checks
 from cluster_jax.core.checks import InputError
+from cluster_jax.data import columns
 from cluster_jax.data.shards import Shards
 
 # Optional arrays of a file that describe the rows of its main array.
@@ -50,7 +51,7 @@ def open_large(path: str) -> Shards | None:
     Raises:
         InputError: a file cannot be used, see `Shards`.
     """
-    path = os.path.expanduser(path)
+    path = os.path.expanduser(checks.local(path))
     file = pathlib.Path(path)
     if not file.is_dir() and not (
         file.suffix.lower() == ".npy" and file.is_file() and file.stat().st_size > LARGE
@@ -76,10 +77,11 @@ def read_table(path: str, name: str | None) -> Table:
     Raises:
         InputError: the file is missing, or holds no table of real numbers.
     """
-    path = path and os.path.expanduser(path)
+    path = path and os.path.expanduser(checks.local(path))
     if path and pathlib.Path(path).is_dir():
         return Table(Shards(path)[:], None)
     values, names, _ = read_features(path, name)
+    values = arrays.widened(values)
     if values.dtype.kind not in "biuf":
         raise InputError(f"{path} must hold real numbers; got {values.dtype}")
     fits_float32 = np.promote_types(values.dtype, np.float32) == np.float32
@@ -99,9 +101,13 @@ def read_features(
         InputError: see `read_table`; names of another number than rows.
     """
     others: dict[str, NDArray] = {}
-    path = path and os.path.expanduser(path)
-    if _file(path, (".npy", ".npz", ".csv", ".tsv")).suffix.lower() in (".csv", ".tsv"):
-        values, names = _read_csv(str(path))
+    path = path and os.path.expanduser(checks.local(path))
+    file = _file(path, (".npy", ".npz", ".csv", ".tsv", *columns.SUFFIXES))
+    if file.suffix.lower() in (".csv", ".tsv"):
+        values, names = _read_csv(str(path), name)
+    elif file.suffix.lower() in columns.SUFFIXES:
+        values, found = columns.read(file, name, _NAME_TITLES)
+        names = None if found is None else tuple(found)
     else:
         values, others = read_arrays(path, ("features", "x"), name)
         names = strings(others, "files", path)
@@ -133,7 +139,7 @@ def read_labels(path: str, name: str | None, rows: int) -> Labels:
     Raises:
         InputError: the file is missing, or does not hold `rows` labels.
     """
-    path = os.path.expanduser(path)
+    path = os.path.expanduser(checks.local(path))
     kind = _file(path, (".npy", ".npz", ".csv", ".txt")).suffix.lower()
     others: dict[str, NDArray] = {}
     if kind in (".csv", ".txt"):
@@ -159,6 +165,7 @@ def _file(path: str | None, kinds: tuple[str, ...]) -> epath.Path:
     wanted = f"must be a file of type {', '.join(kinds)}"
     if not path:
         raise InputError(f"data.dir {wanted}; got none")
+    path = checks.local(path)
     file = epath.Path(path).expanduser()
     if file.suffix.lower() not in kinds:
         raise InputError(f"{path} {wanted}; got {file.suffix or 'no suffix'}")
@@ -187,21 +194,21 @@ def read_arrays(
             checks.check_archive(path, stream)
             loaded = np.load(stream, allow_pickle=False)
             if isinstance(loaded, np.ndarray):
-                return loaded, {}
+                return arrays.widened(loaded), {}
             # NumPy returns other files of an archive as bytes.
-            arrays = [m[:-4] for m in loaded.zip.namelist() if m.endswith(".npy")]
-            candidates = [key for key in arrays if key not in ROW_METADATA]
+            members = [m[:-4] for m in loaded.zip.namelist() if m.endswith(".npy")]
+            candidates = [key for key in members if key not in ROW_METADATA]
             names = names if name is None else (name,)
             only = candidates if len(candidates) == 1 and name is None else ()
-            name = next((key for key in (*names, *only) if key in arrays), None)
+            name = next((key for key in (*names, *only) if key in members), None)
             if name is None:
                 wanted, found = " or ".join(map(repr, names)), ", ".join(sorted(candidates))
                 raise InputError(f"{path} must hold an array {wanted}; got {found or 'no arrays'}")
             values = loaded[name]
             if not isinstance(values, np.ndarray):
                 raise InputError(f"{name!r} of {path} must be an array; got other data")
-            others = [key for key in ROW_METADATA if key in arrays and key != name]
-            return values, {key: loaded[key] for key in others}
+            others = [key for key in ROW_METADATA if key in members and key != name]
+            return arrays.widened(values), {key: loaded[key] for key in others}
     except InputError:
         raise
     # A damaged archive raises errors of zipfile, zlib, lzma and NumPy.
@@ -244,8 +251,52 @@ def check_labels(others: Mapping[str, NDArray], count: int, path: str) -> NDArra
     return labels
 
 
-def _read_csv(path: str) -> Table:
-    """A table of numbers with an optional header and an optional first column of row names."""
+def _read_vectors(
+    path: str, title_row: list[str] | None, rows: Iterator[tuple[int, list[str]]], name: str | None
+) -> Table:
+    """A table with one column of vectors, cells such as "[0.1, 0.2]"; names as in `_read_csv`."""
+    values: list[NDArray] = []
+    names: list[str] = []
+    at: int | None = None
+    named: int | None = None
+    titles = [title.strip() for title in title_row or ()]
+    for number, line in rows:
+        if at is None:
+            vectors = [i for i, cell in enumerate(line) if _is_vector(cell)]
+            if (name is not None and name not in titles) or (name is None and len(vectors) > 1):
+                found = checks.short(", ".join(titles) or "columns without titles")
+                raise InputError(
+                    f"--array must be the title of a column of vectors of {path}, {found}; got "
+                    f"{name}"
+                )
+            at = vectors[0] if name is None else titles.index(name)
+            others = [i for i in range(len(line)) if i != at]
+            titled = [i for i in others if titles and titles[i].lower() in _NAME_TITLES]
+            words = [i for i in others if not _is_number(line[i])]
+            named = next(iter([*titled, *words]), None)
+        try:
+            cells = line[at].strip().strip("[]").replace(",", " ").split()
+            values.append(np.array(cells, np.float64))
+            if len(values[-1]) != len(values[0]):
+                raise ValueError
+        except (ValueError, IndexError) as error:
+            cell = checks.short(repr(line[at] if at < len(line) else ""))
+            must = f"{path}, line {number} must have a vector like the first one"
+            raise InputError(f"{must}, of {len(values[0])} numbers; got {cell}") from error
+        if named is not None:
+            names.append(line[named])
+    return Table(np.stack(values), tuple(names) or None)
+
+
+def _is_vector(cell: str) -> bool:
+    return cell.strip().startswith("[") and cell.strip().endswith("]")
+
+
+def _read_csv(path: str, name: str | None = None) -> Table:
+    """A table of numbers with an optional header and an optional first column of row names.
+
+    Of a table with a column of vectors, it is this one, or that with the title `name`.
+    """
     values, names = array.array("d"), []
     with _open(path) as file:
         lines = _lines(path, file)
@@ -253,6 +304,10 @@ def _read_csv(path: str) -> Table:
         if not head:
             raise InputError(f"{path} must not be empty; got no rows")
         line_number, sample = head[-1]
+        if any(map(_is_vector, sample)):
+            has_title = len(head) > 1 and not any(map(_is_vector, head[0][1]))
+            rows = itertools.chain(head[has_title:], lines)
+            return _read_vectors(path, head[0][1] if has_title else None, rows, name)
         title = head[0][1][0].strip().lower() if len(head) > 1 else None
         width, has_title_of_names = len(sample), title in _NAME_TITLES
         has_names = has_title_of_names or bool(sample[0].strip() and not _is_number(sample[0]))
@@ -276,12 +331,12 @@ def _read_csv(path: str) -> Table:
             except ValueError as error:
                 i = next(i for i in range(first, width) if not _is_number(line[i]))
                 must = f"{where}, column {i + 1} must be a number"
-                raise InputError(f"{must}; got {line[i]!r}") from error
+                raise InputError(f"{must}; got {checks.short(repr(line[i]))}") from error
             names += line[:first]
     others = names[: len(head) - 1] + names[len(head) :]
     if has_names and not has_title_of_names and others and all(map(_is_number, others)):
         where = f"{path}, line {line_number}, column 1"
-        raise InputError(f"{where} must be a number; got {sample[0]!r}")
+        raise InputError(f"{where} must be a number; got {checks.short(repr(sample[0]))}")
     return Table(np.array(values).reshape(-1, width - first), tuple(names) if has_names else None)
 
 
@@ -357,7 +412,10 @@ def _lines(path: str, file: TextIO, blank: bool = False) -> Iterator[tuple[int, 
     first = file.readline()
     file.seek(0)
     delimiter = "\t" if path.lower().endswith(".tsv") else ";" if ";" in first else ","
-    reader = csv.reader(file, delimiter=delimiter)
+    lines: Iterator[str] = iter(file)
+    if delimiter not in first and " " in first.strip() and '"' not in first and not blank:
+        delimiter, lines = " ", (line.strip() for line in file)
+    reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=delimiter == " ")
     try:
         for line in reader:
             if line or blank:

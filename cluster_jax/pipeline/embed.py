@@ -487,6 +487,8 @@ def write_features(
     if processes > 1:  # Files are decoded by the process that embeds them.
         config = dataclasses.replace(config, data=dataclasses.replace(config.data, cache_mb=0))
     (config, dataset, _), mesh = build.load_inputs(config), states.make_mesh().local_mesh
+    for note in dataset.notes if process == 0 else ():
+        logging.warning("%s", note)
     kept = {key: values[key] for key in ("seed", "data", "augment", "network")}
     images = workdirs.describe_images(dataset)
     about = {**kept, "views": views, "images": images}

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import splits
+from cluster_jax.data import scan, splits
 from cluster_jax.data.images import Dataset
 from cluster_jax.evaluation import decisions, report_data
 from cluster_jax.pipeline import inference
@@ -172,7 +172,9 @@ def training_images(
             )
         return splits.load(section, run.config.novel)[0]
 
-    return write(folder, labels, section.dir, inference.files(run), load, names_of_folders(run), by)
+    root = scan.root(section.dir) if section.name == "folder" and section.dir else None
+    files = inference.files(run)
+    return write(folder, labels, root, files, load, names_of_folders(run), by)
 
 
 def names_of_folders(run: TrainedRun) -> dict[Any, str]:

@@ -21,7 +21,7 @@ from cluster_jax.clustering.smooth import Smoother
 from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.core import arrays, checks, io, ops
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import splits
+from cluster_jax.data import scan, splits
 from cluster_jax.data.images import Dataset, select, without
 from cluster_jax.evaluation import decisions, discovery, report_data
 from cluster_jax.evaluation.clusters import Clustering
@@ -388,7 +388,8 @@ def image_folder(name: str, folder: str | None) -> str | None:
     """
     if name != "folder" or folder is None or "://" in folder:
         return None
-    return pathlib.Path(folder).expanduser().resolve().as_uri() + "/"
+    root = pathlib.Path(scan.root(folder)).resolve()
+    return None if root.is_file() else root.as_uri() + "/"
 
 
 def cut(run: TrainedRun, *, k: int | None = None, level: float | None = None) -> NDArray:

@@ -16,7 +16,7 @@ from cluster_jax.clustering import out_of_sample
 from cluster_jax.clustering.smooth_tree import Membership
 from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.core import arrays, checks, io
-from cluster_jax.data import photo_facts, splits
+from cluster_jax.data import photo_facts, scan, splits
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import select
 from cluster_jax.evaluation import (
@@ -354,6 +354,8 @@ def _name_of_files(config: RunConfig) -> str | None:
     """Name of the user's own folder or file of images; None for a data set that has a name."""
     if config.data.dir is None or config.data.name not in ("folder", "arrays", "features"):
         return None
+    if config.data.name == "folder":
+        return scan.root(config.data.dir).resolve().name
     return epath.Path(str(workdirs.normalized(config.data.dir))).resolve().name
 
 

@@ -110,14 +110,14 @@ def _changes(data: DataConfig, workdir: epath.Path) -> str:
     now = set()
     with contextlib.suppress(ValueError):  # No folder, or no image in it: all are gone.
         now = set(scan.find(data.dir, data.exclude, data.include_all).names)
-    new, gone = len(now - known), len(known - now)
+    new, gone, shown = len(now - known), len(known - now), scan.shown(data.dir)
     if not new and not gone:
-        return f" with the files of {data.dir}: to cluster them again, choose another --out"
+        return f" with the files of {shown}: to cluster them again, choose another --out"
     parts = [f"{n:,} {word}" for n, word in ((new, "new"), (gone, "gone")) if n]
     predict = f"--workdir={shlex.quote(str(workdir))} --images={shlex.quote(data.dir)}"
     place = f"`cluster-jax predict {predict}` places the new ones, " if new else ""
     return (
-        f", but the files of {data.dir} have changed since, {' and '.join(parts)}: {place}another "
+        f", but the files of {shown} have changed since, {' and '.join(parts)}: {place}another "
         "--out clusters them again"
     )
 

@@ -97,6 +97,10 @@ def normalized(path: str | None) -> str | None:
     """
     if path is None or "://" in path:
         return path
+    if "\n" in path:  # Several, one a line.
+        return "\n".join(str(normalized(line)) for line in path.split("\n"))
+    if path.startswith("@"):  # A list of names.
+        return f"@{normalized(path[1:])}"
     absolute = pathlib.Path(os.path.abspath(os.path.expanduser(path)))
     here = pathlib.Path.cwd()
     return str(absolute.relative_to(here) if absolute.is_relative_to(here) else absolute)

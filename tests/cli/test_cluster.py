@@ -349,11 +349,11 @@ def test_summary_counts_small_clusters_apart():
         (("--features=x.npy", "--labels="), "--labels must be the path of a file; got an empty"),
         (
             ("--features=x.npy", "--array=x"),
-            "--array must name an array of an .npz file; got 'x' of x.npy",
+            "--array must name an array of a file of type .npz, .csv 'x' of x.npy",
         ),
         (
             ("--features=x.npy", "--labels=y.txt", "--labels_array=y"),
-            "--labels_array must name an array of an .npz file; got 'y' of y.txt",
+            "--labels_array must name an array of a file of type .npz; got 'y' of y.txt",
         ),
         (("--features=x.npy", "--n_init=3"), "--n_init must be left out for --method=tree; got 3"),
         (

@@ -4,12 +4,15 @@ import csv
 import json
 import pathlib
 import shutil
+import types
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from cluster_jax.cli import cluster, images, predict, report
+from cluster_jax.cli.flags import read_config
+from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config
 from cluster_jax.evaluation import assignments, decisions, report_data
 from cluster_jax.pipeline import workdir as workdirs
@@ -231,7 +234,7 @@ def test_an_array_and_the_number_that_is_found(tmp_path, capsys):
         ((), "PHOTOS"),
         (("here", "--kk=3"), "there is no flag --kk; did you mean --k?"),
         (("here", "--k=many"), "error: --k must be a whole number; got 'many' (see"),
-        (("My", "Photos"), """'My' and 'Photos': a name with spaces needs quotes, "My Ph"""),
+        (("My", "Photos"), "My must be a folder or an image; got no such file"),
         (("here/00.png",), "/00.png: name its folder, "),
         (("here", "--k=0"), "error: --k must be"),
         (("here", "--k=49"), "error: --k must be between 1 and 48"),
@@ -295,3 +298,19 @@ def test_subfolders_are_no_labels_unless_asked(photos, tmp_path, capsys):
         images.main([str(photos), f"--out={tmp_path / 'new'}", f"--labels={labels}", *QUICK])
     said = capsys.readouterr().err
     assert f"--labels must name each of the 48 images; got none of {names[0]} in" in said
+
+
+def test_several_photos_and_what_is_left_out(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    flags = ["--config.seed", "3", "--config.note=a b"]
+    assert images._photos("a", ["b", *flags, "c"]) == ("a\nb\nc", flags)
+    (tmp_path / "My Photos").mkdir()
+    with pytest.raises(InputError, match='a name with spaces needs quotes, "My Photos"'):
+        images._photos("My", ["Photos"])
+    given = types.SimpleNamespace(exclude=["*_small.*", "web"], include_all=True)
+    config, _ = read_config("images", images._left_out(given))
+    assert (config.data.exclude, config.data.include_all) == (("*_small.*", "web"), True)
+    given = types.SimpleNamespace(exclude=["one"], include_all=False)
+    assert read_config("images", images._left_out(given))[0].data.exclude == ("one",)
+    several = [f"--config.data.dir={images._photos('a', ['b c'])[0]}"]
+    assert read_config("images", several)[0].data.dir == "a\nb c"

@@ -212,7 +212,7 @@ def test_what_is_no_vectors(tmp_path):
     (tmp_path / "empty.npy").write_bytes(b"")
     np.save(tmp_path / "words.npy", np.array([["a", "b"]]))
     np.save(tmp_path / "complex.npy", X + 1j)
-    (tmp_path / "x.parquet").touch()
+    (tmp_path / "x.xlsx").touch()
     (tmp_path / "folder.npy").mkdir()
     for name, message in {
         "pickled.npy": "got pickled objects, which are never loaded",
@@ -223,7 +223,7 @@ def test_what_is_no_vectors(tmp_path):
         "empty.npy": "must be a readable file",
         "words.npy": "must hold real numbers; got <U1",
         "complex.npy": "must hold real numbers; got complex128",
-        "x.parquet": r"must be a file of type .npy, .npz, .csv",
+        "x.xlsx": r"must be a file of type .npy, .npz, .csv",
         "folder.npy": "must be a folder of .npy files; got none in it",
         "missing.npy": "must be an existing file",
     }.items():

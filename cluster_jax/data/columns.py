@@ -1,0 +1,121 @@
+"""Tables of columns: Parquet, Arrow, JSON lines, and tensors of safetensors."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from etils import epath
+from numpy.typing import NDArray
+
+from cluster_jax.core import arrays
+from cluster_jax.core.checks import InputError, short
+
+SUFFIXES = (".parquet", ".arrow", ".feather", ".jsonl", ".ndjson", ".safetensors")
+
+
+def read(
+    file: epath.Path, name: str | None, name_titles: Sequence[str]
+) -> tuple[NDArray, list[str] | None]:
+    """The features in a file, `[n, d]`, and the name of each row, or None.
+
+    They are the column or tensor `name`; or else the only column of vectors, the only tensor with
+    two axes, or all columns of numbers. Names are the first column of strings, or the one with a
+    title in `name_titles`.
+
+    Raises:
+        InputError: the file cannot be read, or has no such column.
+    """
+    try:
+        columns = _columns(file)
+    except ImportError as error:
+        raise InputError(f"{file} needs {error.name}: pip install {error.name}") from error
+    except Exception as error:  # Each library has errors of its own.
+        reason = short(" ".join(str(error).split()))
+        raise InputError(f"{file} must be a readable {file.suffix} file; got {reason}") from error
+    vectors = [key for key, column in columns.items() if column.ndim == 2]
+    if name is None and len(vectors) > 1:
+        found = short(", ".join(vectors))
+        raise InputError(f"--array must name one of the vectors of {file}, {found}; got none")
+    chosen = name if name is not None else next(iter(vectors), None)
+    if chosen is not None:
+        if chosen not in columns:
+            found = short(", ".join(columns))
+            raise InputError(f"--array must be a column of {file}, {found}; got {short(chosen)}")
+        values = columns[chosen]
+        values = values if values.ndim == 2 else values[:, None]
+    else:
+        numbers = [
+            column
+            for key, column in columns.items()
+            if column.dtype.kind in "biuf" and key.lower() not in name_titles
+        ]
+        if not numbers:
+            found = short(", ".join(columns)) or "nothing"
+            raise InputError(f"{file} must have columns of numbers or of vectors; got {found}")
+        values = np.stack(numbers, axis=1)
+    titled = (key for key in columns if key.lower() in name_titles and key != chosen)
+    strings = (key for key, column in columns.items() if column.dtype.kind in "US")
+    key = next(titled, None) or next(strings, None)
+    return values, None if key is None else list(map(str, columns[key].tolist()))
+
+
+def _columns(file: epath.Path) -> dict[str, NDArray]:
+    """Columns by title: numbers `[n]`, vectors `[n, d]`, or strings `[n]`."""
+    suffix = file.suffix.lower()
+    if suffix == ".safetensors":
+        from safetensors import deserialize
+
+        tensors = sorted(deserialize(file.read_bytes()), key=lambda item: item[0])
+        return {key: _tensor(tensor) for key, tensor in tensors}
+    if suffix in (".jsonl", ".ndjson"):
+        lines = file.read_bytes().decode("utf-8-sig").splitlines()
+        rows: list[Mapping[str, Any]] = [json.loads(line) for line in lines if line.strip()]
+        titles = list(rows[0]) if rows else []
+        return {title: _column([row[title] for row in rows]) for title in titles}
+    import pyarrow as pa
+    from pyarrow import feather, parquet
+
+    with file.open("rb") as stream:
+        if suffix == ".parquet":
+            table = parquet.read_table(stream)
+        else:
+            try:
+                table = feather.read_table(stream)
+            except pa.ArrowInvalid:
+                stream.seek(0)
+                table = pa.ipc.open_stream(stream).read_all()
+    return {title: _arrow_column(table[title], pa) for title in table.column_names}
+
+
+def _tensor(tensor: Mapping[str, Any]) -> NDArray:
+    """A tensor, in bfloat16 too, which the NumPy part of safetensors does not read."""
+    kind = tensor["dtype"]
+    dtype = {"BF16": ml_dtypes.bfloat16, "BOOL": np.bool_}.get(kind)
+    dtype = dtype or {"F": "f", "I": "i", "U": "u"}[kind[0]] + str(int(kind[1:]) // 8)
+    return arrays.widened(np.frombuffer(tensor["data"], dtype).reshape(tensor["shape"]))
+
+
+def _arrow_column(column: Any, pa: Any) -> NDArray:
+    kind = column.type
+    tests = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    if not any(test(kind) for test in tests):
+        return column.to_numpy() if pa.types.is_primitive(kind) else _column(column.to_pylist())
+    import pyarrow.compute
+
+    if len(set(pyarrow.compute.list_value_length(column).to_pylist())) != 1:
+        raise ValueError("vectors of different lengths")
+    flat = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    return flat.reshape(len(column), -1)
+
+
+def _column(values: list) -> NDArray:
+    """A column of Python objects as an array: numbers, strings, or vectors of one length."""
+    if values and all(isinstance(value, list) for value in values):
+        if len({len(value) for value in values}) > 1:
+            raise ValueError("vectors of different lengths")
+        return np.array(values, np.float64)
+    if any(isinstance(value, str) or value is None for value in values):
+        return np.array([str(value) for value in values], str)
+    return np.array(values)
