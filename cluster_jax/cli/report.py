@@ -15,6 +15,7 @@ from cluster_jax.cli import exit_codes
 from cluster_jax.cli.flags import Parser, add_export, check_export, output_file
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
+from cluster_jax.data import scan
 from cluster_jax.pipeline import workdir as workdirs
 
 
@@ -79,9 +80,17 @@ def _correct(flags: argparse.Namespace) -> str:
 
     check_export(flags)
     if flags.export is not None:
-        export.check(flags.export, workdir=flags.before)
+        export.check(flags.export, _image_folder(flags.before), flags.before, flags.by)
     text = corrections.correct(flags.before, flags.corrections)
     if flags.export is not None:
         count = export.run_clusters(flags.before, flags.export, flags.by)
         text += f"\nexported     {count:,} folders to {flags.export}"
     return text
+
+
+def _image_folder(workdir: epath.PathLike) -> str | None:
+    """Folder or zip of the images of a run; None for others, and for a folder of `cluster`."""
+    config = epath.Path(workdir).expanduser() / workdirs.CONFIG
+    data = workdirs.read_values(config).get("data", {}) if config.exists() else {}
+    is_folder = isinstance(data, dict) and data.get("name") == "folder"
+    return str(scan.root(data["dir"])) if is_folder and data.get("dir") else None

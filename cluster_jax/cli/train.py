@@ -47,6 +47,7 @@ def run(
     import jax
 
     from cluster_jax.core import devices
+    from cluster_jax.data import scan
     from cluster_jax.pipeline import export
     from cluster_jax.pipeline import run as pipeline
     from cluster_jax.pipeline import workdir as workdirs
@@ -63,8 +64,9 @@ def run(
         workdir = workdirs.of_other_k(workdir, config_json(config))
     if export_folder is not None:
         export.check_has_images(config.data.name)
-        images = config.data.dir if config.data.name == "folder" else None
-        export.check(export_folder, images, workdir)
+        is_folder = config.data.name == "folder" and config.data.dir
+        images = scan.root(config.data.dir) if is_folder else None
+        export.check(export_folder, images, workdir, by)
     pipeline.run_pipeline(config, workdir, name, cut_short=cut_short)
     if export_folder is not None and jax.process_index() == 0:
         count = export.run_clusters(workdir, export_folder, by)

@@ -35,6 +35,12 @@ class PhotoFacts(NamedTuple):
     taken: tuple[str, ...]
 
 
+def select(facts: PhotoFacts, rows: NDArray) -> PhotoFacts:
+    """The facts about some of the files, int `[m]`."""
+    taken = tuple(facts.taken[i] for i in rows.tolist())
+    return PhotoFacts(facts.width[rows], facts.height[rows], facts.bytes[rows], taken)
+
+
 def read(dataset: Dataset) -> PhotoFacts | None:
     """The facts about the files of a data set, from their headers; None if it has no files.
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import splits
 from cluster_jax.data.images import Dataset
+from cluster_jax.data.photo_facts import PhotoFacts
 from cluster_jax.evaluation import discovery
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.discovery import Discovery
@@ -106,10 +107,16 @@ def to_csv(columns: Mapping[str, Column]) -> str:
     return file.getvalue()
 
 
-def images_csv(dataset: Dataset, evaluation: Evaluation, discovered: Discovery | None) -> str:
+def images_csv(
+    dataset: Dataset,
+    evaluation: Evaluation,
+    discovered: Discovery | None,
+    facts: PhotoFacts | None = None,
+) -> str:
     """The table `assignments.csv` of a run, one row per training image.
 
-    Its columns are those of `rows_csv`, and the cluster by k-means. In novel class discovery, there
+    Its columns are those of `rows_csv`, the date, width, height and bytes of files, and the cluster
+    by k-means. In novel class discovery, there
     is also a column of classes, and the cells of clusters are empty for labeled images, which are
     not clustered.
     """
@@ -121,6 +128,9 @@ def images_csv(dataset: Dataset, evaluation: Evaluation, discovered: Discovery |
         known = splits.known_names(dataset)
         classes = dataset.known if discovered is None else discovered.classes
         columns["class"] = [discovery.name(c, known) if c >= 0 else "" for c in classes]
+    if facts is not None:
+        columns |= {"taken": facts.taken, "width": facts.width, "height": facts.height}
+        columns["bytes"] = facts.bytes
     return to_csv({"image": dataset.sources or range(dataset.size), **columns})
 
 

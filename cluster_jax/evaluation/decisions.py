@@ -8,6 +8,7 @@ The numbers of clusters never change their meaning: merged ones are not used aga
 import collections
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ import numpy as np
 from etils import epath
 from numpy.typing import NDArray
 
+from cluster_jax.clustering.smooth_tree import Membership
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import splits
 from cluster_jax.evaluation import assignments
@@ -25,8 +27,6 @@ DECISIONS = "decisions.csv"
 NO_CLUSTER = -1
 MAX_NAME = 100  # characters of a name
 FOUND = "found_cluster"  # title of the clusters that the run found, once they are corrected
-# Columns that describe an image within the cluster that it has left.
-_OF_CLUSTER = ("distance", "outlier", "probability", "runner_up", "runner_up_probability")
 _NOVEL = splits.novel_name(0).removesuffix("0")
 _NOUNS = ("image", "row")  # titles of names
 _TYPICAL = 20  # images by which a file says which cluster it means
@@ -120,7 +120,8 @@ def join(before: Decisions, after: Decisions) -> Decisions:
         old, new = joined.root(cluster), joined.root(into)
         if old != new:
             merged[old] = new
-    return joined._replace(named={**before.named, **after.named})
+    named = {joined.root(cluster): name for cluster, name in after.named.items()}
+    return joined._replace(named={**before.named, **named})
 
 
 def read_workdir(workdir: epath.PathLike, run: Clusters) -> Decisions:
@@ -166,7 +167,7 @@ def read(file: epath.PathLike, run: Clusters, before: Decisions) -> Decisions:
             if to:
                 named[clusters[cluster]] = _name(to, must)
         elif kind == "name":
-            cluster_ = before.root(clusters[cluster])
+            cluster_ = clusters[cluster]
             if named.get(cluster_, _name(to, must)) != _name(to, must):
                 raise InputError(
                     f"{must} agree with line {at['name', cluster_]}; got another name of cluster "
@@ -174,15 +175,18 @@ def read(file: epath.PathLike, run: Clusters, before: Decisions) -> Decisions:
                 )
             named[cluster_], at["name", cluster_] = _name(to, must), number
         elif kind == "merge":
-            decided = Decisions(merged={**before.merged, **merged})
-            old, new = decided.root(clusters[cluster]), decided.root(clusters[to])
-            if old == new and clusters[cluster] in merged:
+            old, new = clusters[cluster], clusters[to]
+            if merged.get(old, new) != new:
                 raise InputError(
-                    f"{must} merge two clusters; got {cluster} and {to}, which other lines have "
-                    "merged already: leave one"
+                    f"{must} agree with line {at['merge', old]}; got {cluster} merged into another "
+                    "cluster: leave one"
                 )
-            if old != new:
-                merged[old] = new
+            if Decisions(merged=merged).root(new) == old:
+                raise InputError(
+                    f"{must} merge two clusters; got {cluster} and {to}, which is a part of it: "
+                    "leave one"
+                )
+            merged[old], at["merge", old] = new, number
         else:
             name = assignments.unescaped(name)
             if name not in known and not is_own:
@@ -289,10 +293,9 @@ def _meant(
         ]
         mine = [name for name in (*members.get(cluster, ()), *moved) if name in now]
         is_same = mine and 2 * sum(str(now[name]) == cluster for name in mine) > len(mine)
-        is_free = is_own and cluster.isdecimal() and int(cluster) not in taken
-        if is_own and cluster.isdecimal() and (is_free or is_same):
-            clusters[cluster] = int(cluster)
-            fresh = max(fresh, int(cluster) + 1)
+        own = _number(cluster) if is_own else None
+        if own is not None and (own not in taken or is_same):
+            clusters[cluster], fresh = own, max(fresh, own + 1)
         else:
             clusters[cluster], fresh = fresh, fresh + 1
     for number, (_, cluster, kind, to) in lines:
@@ -301,7 +304,7 @@ def _meant(
             if each in clusters:
                 continue
             if is_own:
-                if not each.isdecimal() or int(each) not in taken:
+                if _number(each) not in taken:
                     raise InputError(
                         f"line {number} of {file} must name a cluster of the run; got {each!r}"
                     )
@@ -316,6 +319,11 @@ def _meant(
                 f"another, which are both {target} here: {_SAVE_AGAIN}"
             )
     return clusters
+
+
+def _number(text: str) -> int | None:
+    """A cluster's number, or None."""
+    return int(text) if re.fullmatch("[0-9]{1,9}", text) else None
 
 
 def _match(
@@ -355,6 +363,30 @@ def clustered(table: Table) -> tuple[list[int], Clusters]:
     return rows, Clusters(names, labels, distances, table.name, run)
 
 
+def decided_membership(decided: Decisions, run: Clusters, found: Membership) -> Membership:
+    """Probabilities of the clusters after decisions: what a person has said is certain.
+
+    A runner-up that is the same cluster now adds up.
+
+    Args:
+        decided: the decisions.
+        run: the clusters that the run has found.
+        found: their probabilities.
+    """
+    labels, is_decided = decided.labels(run), decided.is_decided(run)
+    others = np.array([decided.root(other) for other in found.runners_up.tolist()], np.int64)
+    second = found.runner_up_probabilities
+    is_same = others == labels
+    sure = np.minimum(found.probabilities + np.where(is_same, second, 0), 1)
+    is_sure = is_decided | is_same
+    return Membership(
+        labels,
+        np.where(is_decided, 1.0, sure),
+        np.where(is_sure, NO_CLUSTER, others),
+        np.where(is_sure, 0.0, second),
+    )
+
+
 def decided_csv(
     table: Table,
     rows: Sequence[int],
@@ -365,9 +397,9 @@ def decided_csv(
 ) -> str:
     """A table with what a person has decided.
 
-    `cluster` is the cluster now, `found_cluster` that of the run, `corrected` is 1 where a person
-    has decided, and `name` is the name of the cluster. What describes an image within a cluster
-    that it has left is empty.
+    `cluster` is the cluster now, `found_cluster` that of the run, of which the distance, the
+    probability and the like are; `corrected` is 1 where a person has decided, and `name` is the
+    name of the cluster.
 
     Args:
         table: content of `assignments.csv`.
@@ -383,8 +415,6 @@ def decided_csv(
         rows, *map(np.ndarray.tolist, (found, labels, is_decided)), strict=True
     ):
         row = changed[i]
-        if now != old:
-            row |= {title: "" for title in _OF_CLUSTER if title in row}
         row[table.cluster] = f"{'' if now < 0 else prefix}{now}"
         row |= {FOUND: f"{prefix}{old}", "corrected": str(int(decided)), "name": names.get(now, "")}
     titles = [*table.titles, *(t for t in (FOUND, "corrected", "name") if t not in table.titles)]

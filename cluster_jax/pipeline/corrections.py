@@ -99,7 +99,8 @@ def _table_report(
     second = assignments.numbers(table, "runner_up_probability", rows, 0.0)
     others = assignments.numbers(table, "runner_up", rows, decisions.NO_CLUSTER)
     if sure is not None and second is not None and others is not None:
-        membership = Membership(labels, sure, others.astype(np.int64), second)
+        membership = Membership(found.labels, sure, others.astype(np.int64), second)
+        membership = decisions.decided_membership(decided, found, membership)
     outliers = assignments.numbers(table, "outlier", rows, 0.0)
     return report.ReportData(
         title=workdir.name,

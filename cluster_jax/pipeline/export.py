@@ -37,6 +37,7 @@ def check(
     folder: os.PathLike | str,
     images: epath.PathLike | None = None,
     workdir: epath.PathLike | None = None,
+    by: str = "link",
 ) -> pathlib.Path:
     """The folder to export to, once it is clear that it can be used; nothing is written.
 
@@ -45,6 +46,7 @@ def check(
         images: folder of the source images, which the new folder must not be part of, because it
             would add its links to them; or None.
         workdir: of the run, which must not be in the folder; or None.
+        by: see `write`.
 
     Raises:
         InputError: it cannot be used.
@@ -59,6 +61,8 @@ def check(
         raise InputError(
             f"the folder to export to must be in a folder that can be written; got {folder}"
         )
+    if by == "move" and images is not None and _is_zip(images):
+        raise InputError(f"--by must be link or copy for images in a zip; got move and {images}")
     real = path.resolve()
     if images is not None and real.is_relative_to(_resolved(images)):
         raise InputError(
@@ -88,7 +92,7 @@ def write(
         labels: cluster `[n]` of each image, int, or names of classes; -1: in no cluster.
         images: the folder that `sources` are relative to; None without sources.
         sources: file of each image; None: the images become PNG files named by their index.
-        load: the images; called only without `sources`.
+        load: the images; called without `sources`, and for those of a zip.
         names: label -> name of its folder, see `folder_names`.
         by: one of `flags.EXPORT_WAYS`.
 
@@ -106,6 +110,8 @@ def write(
                 f"the images must be those of the run, {len(labels):,}; got {dataset.size:,}"
             )
         write_image = functools.partial(_write_pixels, dataset)
+    elif _is_zip(images):
+        write_image = functools.partial(_unpack, load(), sources, collections.defaultdict(set))
     else:
         root = epath.Path(images).expanduser()
         files = [root / source for source in sources]
@@ -235,6 +241,27 @@ def _unused(name: str, used: set[str]) -> str:
 
 def _resolved(path: epath.PathLike) -> pathlib.Path:
     return pathlib.Path(path).expanduser().resolve()
+
+
+def _is_zip(images: epath.PathLike) -> bool:
+    path = epath.Path(images).expanduser()
+    return path.suffix.lower() == ".zip" and not path.is_dir()
+
+
+def _unpack(
+    dataset: Dataset,
+    sources: Sequence[str],
+    used: Mapping[pathlib.Path, set[str]],
+    i: int,
+    folder: pathlib.Path,
+) -> list[tuple[str, str]]:
+    """A copy of image i of a zip."""
+    assert dataset.open is not None
+    assert dataset.sources is not None
+    target = folder / _unused(pathlib.PurePosixPath(sources[i]).name, used[folder])
+    with dataset.open(dataset.sources.index(sources[i])) as file, target.open("xb") as copy:
+        shutil.copyfileobj(file, copy)
+    return []
 
 
 def _put(

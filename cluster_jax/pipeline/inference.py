@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from cluster_jax.clustering import knn, out_of_sample, smooth_tree
 from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.clustering.smooth import Smoother
+from cluster_jax.clustering.smooth_tree import Membership
 from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.core import arrays, checks, io, ops
 from cluster_jax.core.checks import InputError
@@ -302,17 +303,10 @@ def _corrected(run: TrainedRun) -> StoredClusters:
     corrected = stored._replace(cluster_labels=labels, outliers=stored.outliers & ~is_decided)
     if stored.probabilities is None:
         return corrected
-    # What a person has said is certain; a runner-up that is the same cluster now adds up.
-    others = np.array([decided.root(other) for other in _given(stored.runners_up).tolist()])
-    second = _given(stored.runner_up_probabilities)
-    is_same = others == labels
-    sure = np.minimum(stored.probabilities + np.where(is_same, second, 0), 1)
-    is_sure = is_decided | is_same
-    return corrected._replace(
-        probabilities=np.where(is_decided, 1.0, sure),
-        runners_up=np.where(is_sure, -1, others),
-        runner_up_probabilities=np.where(is_sure, 0.0, second),
-    )
+    member = (stored.probabilities, stored.runners_up, stored.runner_up_probabilities)
+    found = Membership(run.found.labels, *map(np.asarray, member))
+    _, *member_now = decisions.decided_membership(decided, run.found, found)
+    return corrected._replace(**dict(zip(_OF_MEMBERSHIP, member_now, strict=True)))
 
 
 def files(run: TrainedRun) -> tuple[str, ...] | None:

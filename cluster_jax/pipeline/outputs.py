@@ -140,6 +140,7 @@ def describe(
     )
     discovered, clustering = _discover(found.inputs, features), evaluation.clustering
     rows, shown, repeated = embedding[section.features], dataset.shown, None
+    unlabeled = found.stored.unlabeled_rows
     if shown is not None:
         every = features[workdirs.TRAIN_EMBEDDING][section.features]
         say("looking for duplicates")
@@ -174,7 +175,11 @@ def describe(
         kmeans_labels=evaluation.kmeans_labels,
         novelty_threshold=np.asarray(threshold),
     )
-    tables = {workdirs.ASSIGNMENTS: assignments.images_csv(dataset, evaluation, discovered)}
+    facts = photo_facts.read(dataset)
+    table = assignments.images_csv(dataset, evaluation, discovered, facts)
+    tables = {workdirs.ASSIGNMENTS: table}
+    if facts is not None and unlabeled is not None:
+        facts = photo_facts.select(facts, unlabeled)
     shown_clusters, linkage = clustering, stored.linkage
     if discovered is not None:  # The novel classes are the clusters of the report.
         stored = stored._replace(
@@ -199,12 +204,12 @@ def describe(
         features=clusters.rows_of_likeness(clustering.tree, rows),
         linkage=linkage,
         run=inference.found_clusters(stored, known).run,
+        facts=facts,
     )
     if repeated is not None and shown is not None:
         tables[workdirs.DUPLICATES] = assignments.duplicates_csv(dataset, repeated)
         if repeated.n_groups:
             # Of all images, also where only the unlabeled ones are clustered.
-            unlabeled = found.stored.unlabeled_rows
             groups = duplicates.Shown(repeated, shown.fetch, dataset.sources, unlabeled)
             data = data._replace(duplicates=groups)
     return Outputs(data.results, stored, tables, data)
@@ -228,7 +233,7 @@ def _report_data(
         sources=clustered.sources,
         folder=inference.image_folder(config.data.name, config.data.dir),
         skipped=clustered.skipped,
-        **{"facts": photo_facts.read(clustered), **more},
+        **more,
     )
 
 
@@ -283,6 +288,7 @@ def stored_report(run: TrainedRun, table: Table) -> report.ReportData:
         features=rows,
         linkage=linkage,
         duplicates=_stored_duplicates(run, every),
+        facts=photo_facts.read(dataset),
         **decided_fields(decided, found, run.workdir),
     )
     return data
@@ -367,7 +373,6 @@ def write(workdir: epath.Path, outputs: Outputs) -> None:
     inference.write_clusters(workdir, outputs.clusters)
     for name, table in outputs.tables.items():
         io.write(workdir / name, table)
-    say("writing the report")
     data = outputs.report._replace(command=correction_command(workdir))
     report.write_report(workdir / workdirs.REPORT, data)
     # Written last, because its presence marks the run as finished.

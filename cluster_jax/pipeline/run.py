@@ -284,6 +284,7 @@ def _cluster_and_write(
         seconds=seconds,
         cut_short=cut_short,
     )
+    say("writing the report")
     outputs.write(workdir, made)
     if (workdir / decisions.DECISIONS).exists():  # They are about the same clusters.
         corrections.correct(workdir, ())

@@ -95,6 +95,11 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, monkeypatc
     moved = [f"{name},{rows[0]['cluster']},move,{to}\n" for name in ("00.png", "copy.png")]
     change = f",{to},name,striped\n{''.join(moved)}"
     corrections.write_text(f"image,cluster,correction,to\n,,run,{run}\n{change},,end,\n")
+    assert (rows[0]["width"], rows[0]["height"], rows[0]["taken"]) == ("8", "8", "")
+    assert int(rows[0]["bytes"]) == (photos / "00.png").stat().st_size
+    with pytest.raises(SystemExit):
+        report.main([str(out), f"--export={photos / 'sorted'}"])
+    assert "must be outside of the images' folder" in capsys.readouterr().err
     shutil.copy(photos / "01.png", photos / "000.png")  # came later, and is in no table
     before = (out / "clusters.npz").read_bytes()
     report.main([str(out), f"--corrections={corrections}", f"--export={tmp_path / 'sorted'}"])
@@ -290,9 +295,9 @@ def test_subfolders_are_no_labels_unless_asked(photos, tmp_path, capsys):
         assert "ACC" in capsys.readouterr().out
         assert "Accuracy" in (out / "report.html").read_text()
         again = (out / "assignments.csv").read_text()
-        # All but those of k-means, which is given the number of labels.
-        same = [line.rpartition(",")[0] for line in table.splitlines()]
-        assert [line.rpartition(",")[0] for line in again.splitlines()] == same
+        rows = zip(*(csv.DictReader(text.splitlines()) for text in (again, table)), strict=True)
+        for one, other in rows:  # k-means is given the number of labels.
+            assert {**one, "kmeans_cluster": ""} == {**other, "kmeans_cluster": ""}
     (tmp_path / "labels.csv").write_text("".join(f"{name},{name[:4]}\n" for name in names[1:]))
     with pytest.raises(SystemExit):
         images.main([str(photos), f"--out={tmp_path / 'new'}", f"--labels={labels}", *QUICK])

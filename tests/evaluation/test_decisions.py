@@ -8,6 +8,7 @@ import pytest
 
 from cluster_jax.cli import cluster
 from cluster_jax.cli import report as command
+from cluster_jax.clustering.smooth_tree import Membership
 from cluster_jax.core import io as files_io
 from cluster_jax.core.checks import InputError
 from cluster_jax.evaluation import assignments, decisions
@@ -87,6 +88,26 @@ def test_a_new_cluster_takes_a_free_number(tmp_path):
     assert two.named == {8: "a", 9: "b"}
 
 
+def test_a_new_cluster_of_a_huge_number_gets_a_free_one(tmp_path):
+    huge = "9" * 20
+    file = saved(tmp_path, ("", huge, "new", "a"), (at(1), "0", "move", huge))
+    assert decisions.read(file, clusters(), Decisions()).labels(clusters())[1] == 8
+
+
+def test_probabilities_after_decisions():
+    run = clusters()
+    found = Membership(
+        LABELS, np.full(12, 0.6), np.array([4, 7, -1, 4, 4, 7, 7, 0, 0, 4, 4, 0]), np.full(12, 0.3)
+    )
+    decided = Decisions({NAMES[0]: 0, NAMES[7]: 7}, {7: 4}, {}, frozenset())
+    now = decisions.decided_membership(decided, run, found)
+    assert now.labels.tolist() == [0] * 5 + [4] * 7
+    np.testing.assert_allclose(
+        now.probabilities, [1, 0.6, 0.6, 0.6, 0.6, 0.9, 0.9, 1, 0.6, 0.9, 0.9, 0.6]
+    )
+    assert now.runners_up.tolist() == [-1, 4, -1, 4, 4, -1, -1, -1, 0, -1, -1, 0]
+
+
 def test_a_file_of_another_run_is_matched_by_its_images(tmp_path):
     run = clusters()
     order = np.random.default_rng(0).permutation(12)
@@ -123,14 +144,14 @@ def test_a_file_of_another_run_is_matched_by_its_images(tmp_path):
         ([("", "4", "name", "a"), ("", "4", "name", "b")], "line 4 .* agree with line 3"),
         ([(at(0), "0", "move", "4"), (at(0), "0", "wrong", "")], "line 4 .* agree with line 3"),
         ([(at(0), "0", "move", "4"), (at(0), "0", "move", "7")], "line 4 .* agree with line 3"),
-        ([("", "4", "merge", "0"), ("", "0", "merge", "4")], None),
+        ([("", "4", "merge", "0"), ("", "0", "merge", "4")], "line 4 .* merge two clusters; got 0"),
+        ([("", "4", "merge", "4")], "line 3 .* merge two clusters; got 4 and 4"),
+        ([("", "0", "merge", "4"), ("", "0", "merge", "7")], "line 4 .* agree with line 3; got 0"),
+        ([(at(0), "0", "move", "9" * 20)], "line 3 .* must name a cluster of the run; got '999"),
     ],
 )  # fmt: skip
 def test_bad_rows(tmp_path, rows, message):
     file = saved(tmp_path, *rows)
-    if message is None:  # Two merges that say the same.
-        assert decisions.read(file, clusters(), Decisions()).labels(clusters())[5] == 0
-        return
     with pytest.raises(InputError, match=message) as error:
         decisions.read(file, clusters(), Decisions())
     assert "\n" not in str(error.value)
@@ -187,7 +208,7 @@ def test_the_table_has_what_was_found_and_what_is_now():
     assert [row["found_cluster"] for row in rows] == ["0", "4", "4", "0"]
     assert [row["corrected"] for row in rows] == ["0", "1", "1", "0"]
     assert [row["name"] for row in rows] == ["cats", "", "cats", "cats"]
-    assert [row["distance"] for row in rows] == ["1.5", "", "", "1.5"], "of the old cluster"
+    assert [row["distance"] for row in rows] == ["1.5"] * 4, "in the cluster that was found"
     assert [row["map_x"] for row in rows] == list("1234")
     # The corrected table says what was found as well.
     again = Table(tuple(rows[0]), rows, "image", "cluster")

@@ -3,14 +3,17 @@
 import os
 import shutil
 import subprocess
+import zipfile
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from cluster_jax.core.checks import InputError
+from cluster_jax.data import datasets
 from cluster_jax.data.images import Dataset
 from cluster_jax.pipeline import export
+from tests import toy
 
 
 @pytest.fixture
@@ -231,3 +234,20 @@ def test_images_without_files_become_png(tmp_path, channels):
         np.testing.assert_array_equal(image.reshape(5, 6, channels), pixels[i])
     with pytest.raises(InputError, match="must be those of the run, 10; got 11"):
         export.write(tmp_path / "more", labels[:10], None, None, lambda: dataset)
+
+
+def test_photos_of_a_zip_are_copied(tmp_path):
+    packed, names = tmp_path / "photos.zip", [f"{i % 2}/{i // 2}.png" for i in range(4)]
+    for i, pixels in enumerate(toy.images(4, channels=3)[0]):
+        Image.fromarray(pixels).save(tmp_path / f"{i}.png")
+    with zipfile.ZipFile(packed, "w") as file:
+        for i, name in enumerate(names):
+            file.write(tmp_path / f"{i}.png", name)
+    dataset = datasets.load_new(str(packed), toy.DATA, (8, 8, 3))
+    labels = np.array([0, 0, 1, 0])
+    export.write(tmp_path / "out", labels, packed, dataset.sources, lambda: dataset)
+    made = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*.png")}
+    assert len(made) == 4
+    assert sorted(made.values()) == sorted((tmp_path / f"{i}.png").read_bytes() for i in range(4))
+    with pytest.raises(InputError, match="--by must be link or copy for images in a zip; got move"):
+        export.check(tmp_path / "more", packed, by="move")
