@@ -36,8 +36,8 @@ def array_function(
 
     Args:
         static: arguments that are compiled in.
-        by_rows: whether the results have the rows of the first argument, and on an explicit mesh
-            its sharding; otherwise they are the same on all devices.
+        by_rows: whether the results have the rows of the first argument in `shapes`, and on an
+            explicit mesh its sharding; otherwise they are the same on all devices.
         shapes: argument -> shape; before it `"pair of "` for two arrays, `"views of "` for two or
             more. An argument of None passes.
 

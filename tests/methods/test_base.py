@@ -14,7 +14,7 @@ def test_each_view_has_its_own_recipe_and_each_image_its_own_key(keys):
     made = augmentation(**OFF | {"solarize": solarize, "noise": 0.01})
     image = np.random.default_rng(0).integers(0, 100, (1, 8, 8, 3)).astype(np.uint8)
     batch = {"index": jnp.array([5, 9]), "image": jnp.asarray(np.concatenate([image, 255 - image]))}
-    a, b = base.two_views(made, next(keys), batch)
+    a, b = base.all_views(made, next(keys), batch)
     plain = jax.vmap(made.clean)(batch["image"])
     np.testing.assert_allclose(a, plain, atol=0.4)
     # Dark pixels stay, bright ones are turned: both images come out the same but for the noise.

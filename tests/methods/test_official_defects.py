@@ -65,9 +65,7 @@ def ncc_step():
         value, model_state, metrics = made.objective(params, encoded, model_state, step, key, axis)
         return value, base.Aux(model_state, {"loss": value, **metrics})
 
-    method = base.as_method(made)._replace(
-        loss=loss, after=lambda params, model_state, step: model_state
-    )
+    method = base.as_method(made)._replace(loss=loss, after=base.no_average)
     optimizer = optax.sgd(1.0)
     return make_step(method, optimizer, states.make_mesh(4)), optimizer
 

@@ -476,7 +476,7 @@ def test_refresh_happens_between_steps(tmp_path, nearest):
     method = built.method._replace(
         init=init,
         loss=loss,
-        after=lambda params, model_state, step: model_state,
+        after=lambda params, model_state, step: (params, model_state),
         embed=lambda params, model_state, images: built.method.embed(
             params, model_state["own"], images
         ),
