@@ -62,6 +62,16 @@ def test_every_run_is_a_valid_config(scale):
         parse_config(registry.build(chosen, 0, "DIR").to_dict())
 
 
+@pytest.mark.parametrize("paper", registry.PAPERS)
+def test_every_row_of_the_digits_has_been_run(paper):
+    """As `experiments/README.md` says; a new row is run before it is committed."""
+    finished, _ = results.read(results.FILE)
+    for chosen in registry.tables(paper).values():
+        for cell in registry.cells(chosen, "digits"):
+            if cell.run is not None:
+                assert "metrics" in finished[results.key(cell.run, 0)], cell.row.name
+
+
 def test_variants_start_from_earlier_ones_and_are_swept():
     text = """
     [one]
