@@ -42,6 +42,8 @@ def test_numbers_in_names_are_numbers(tmp_path):
         (".git/objects", "with a dot before the name"),
         ("Android/data/app", "in Android/data"),
         ("Catalog Previews.lrdata/1", "in Catalog Previews.lrdata"),
+        ("data/appdata_ocx1/preview", "in appdata_ocx1"),
+        ("CaptureOne/Cache/Thumbnails", "in CaptureOne/Cache"),
         ("A.photoslibrary/resources/derivatives", "in A.photoslibrary/resources"),
     ],
 )
