@@ -57,7 +57,6 @@ NO_PHOTOS = {
     "$recycle.bin": "deleted files of Windows",
     "recycler": "deleted files of Windows",
     "system volume information": "of Windows",
-    "lost+found": "of Linux",
     "__macosx": "resource forks of macOS",
     "thmbnl": "thumbnails of videos by Sony cameras",
     "android/data": "caches of apps on Android",
