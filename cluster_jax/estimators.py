@@ -36,6 +36,7 @@ Images = str | os.PathLike | Sequence[str | os.PathLike] | ArrayLike
 
 # Written into the workdir: the parameter that the config does not have.
 _PARAMETERS = "estimator.json"
+_FILES = "_files"  # in the state of a fitted estimator: name -> content
 _LISTED = 5  # unreadable files that a warning names
 
 
@@ -313,6 +314,37 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
                 "finds a number of clusters)"
             )
         return ConfigDict(config_json(config)), name
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The parameters and, once fitted, the files of a saved run, for `pickle` and `deepcopy`.
+
+        The copy needs neither the folder of this run nor that of its images.
+        """
+        state = dict(super().__getstate__())
+        if not hasattr(self, "labels_"):
+            return state
+        state = {key: state[key] for key in self.get_params(deep=False)}
+        with tempfile.TemporaryDirectory() as folder, self._quiet():
+            run = self.save(pathlib.Path(folder) / "run")
+            files = (file for file in run.rglob("*") if file.is_file())
+            state[_FILES] = {str(file.relative_to(run)): file.read_bytes() for file in files}
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restores a copy; the files of a run go to a folder that is deleted together with it."""
+        files = state.pop(_FILES, None)
+        super().__setstate__(state)
+        if files is None:
+            return
+        workdir = pathlib.Path(tempfile.mkdtemp(prefix="cluster_jax_"))
+        weakref.finalize(self, shutil.rmtree, workdir, ignore_errors=True)
+        for name, content in files.items():
+            file = workdir / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # They were given by the fit.
+            self._set_run(inference.read(workdir))
 
     @property
     def _is_kmeans(self) -> bool:

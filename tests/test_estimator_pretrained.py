@@ -1,8 +1,10 @@
 """`ImageClusterer` by default: a pretrained network that is not trained further."""
 
+import copy
 import functools
 import html
 import json
+import pickle
 
 import jax
 import numpy as np
@@ -234,3 +236,19 @@ def test_what_is_left_out_is_told(tmp_path):
     (tmp_path / "film.mov").unlink()
     (tmp_path / "broken.png").unlink()
     assert clusterer.predict(tmp_path).shape == (40,)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+def test_copies_of_a_fitted_estimator(gray, copied):
+    made = ImageClusterer(overrides=PCA, verbose=False)
+    assert not hasattr(copied(made), "labels_")
+    labels = made.fit(gray).labels_
+    made.predict(gray[:2])  # restores the network
+    other = copied(made)
+    expected = made.transform(gray[:5])
+    del made
+    assert (other.labels_ == labels).all()
+    np.testing.assert_array_equal(other.transform(gray[:5]), expected)
+    assert other.get_params()["overrides"] == PCA
+    assert "found" in other.results_["provenance"]["number_of_clusters"]["tree"]
+    assert (copied(other).labels_ == labels).all()

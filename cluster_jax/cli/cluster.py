@@ -21,7 +21,7 @@ from cluster_jax.cli import exit_codes
 from cluster_jax.cli.flags import Parser
 from cluster_jax.clustering.reduce import METHODS
 from cluster_jax.clustering.smooth import METRICS
-from cluster_jax.core import checks, io
+from cluster_jax.core import checks, disk, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import columns, tables
 from cluster_jax.data.shards import Shards
@@ -130,6 +130,7 @@ def _run(
     workdir = flags.workdir or workdirs.default_path("clusters", stem, config)
     workdir = epath.Path(workdir).expanduser()
     previous = workdirs.claim(workdir, config)
+    disk.check(workdir)
     if workdirs.agree(previous is not None, workdir) and previous is not None:
         _print(f"{workdir} is finished; choose another folder to run it again")
         return workdir, previous

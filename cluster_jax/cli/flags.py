@@ -2,6 +2,8 @@
 
 import argparse
 import difflib
+import functools
+import operator
 import re
 import sys
 from collections.abc import Sequence
@@ -12,6 +14,7 @@ from etils import epath
 from ml_collections import ConfigDict, config_flags
 
 from cluster_jax.cli import exit_codes
+from cluster_jax.core import disk
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import check_key, find_config, load_config
 
@@ -99,6 +102,7 @@ def output_file(
         raise InputError(f"{flag} must be a file in a folder that exists; got {path}")
     if file.is_dir() and not may_be_folder:
         raise InputError(f"{flag} must be a file; got the folder {path}")
+    disk.check(file.parent)
     return file
 
 
@@ -152,6 +156,7 @@ def read_config(config: str, overrides: Sequence[str]) -> tuple[ConfigDict, str]
     for flag in overrides:
         if match := re.match(r"--?config\.([\w.]+)", flag):
             check_key(loaded, match[1])
+    overrides = _set_none(loaded, overrides)
     values, arguments = flags.FlagValues(), ["cluster-jax", *overrides]
     try:
         config_flags.DEFINE_config_dict("config", loaded, flag_values=values, sys_argv=arguments)
@@ -163,6 +168,27 @@ def read_config(config: str, overrides: Sequence[str]) -> tuple[ConfigDict, str]
             f"arguments must be flags such as --config.train.batch_size=128; got {unknown[0]!r}"
         )
     return values["config"].value, file.stem
+
+
+def _set_none(config: ConfigDict, overrides: Sequence[str]) -> list[str]:
+    """Sets the keys whose last flag is `--config.KEY=None`, which absl takes for no number.
+
+    Whether None is allowed is checked with the sections. Returns the other flags.
+    """
+    matches = [re.fullmatch(r"--?config\.([\w.]+)=(.*)", flag, re.DOTALL) for flag in overrides]
+    last = {match[1]: match[2] for match in matches if match}
+    unset = {key for key, value in last.items() if value == "None"}
+    for key in unset:
+        *sections, name = key.split(".")
+        section = functools.reduce(operator.getitem, sections, config)
+        with section.ignore_type():
+            section[name] = None
+    pairs = zip(overrides, matches, strict=True)
+    return [
+        flag
+        for flag, match in pairs
+        if match is None or not (match[1] in unset or match[2] == "None")
+    ]
 
 
 # Words of Python and absl for a value of another type -> what is wanted.

@@ -153,6 +153,8 @@ def reason(error: Exception, data: bytes) -> str:
     is_heic = data[4:8] == b"ftyp" and data[8:12] in (b"heic", b"heix", b"mif1", b"hevc", b"msf1")
     if is_heic and "HEIF" not in Image.OPEN:
         return "a HEIC photo: pip install pillow-heif"
+    if data[:4] in (b"II*\0", b"MM\0*"):
+        return "a TIFF of a kind that Pillow does not read: save it with 8, 16 or 32 bits"
     return "not an image"
 
 

@@ -45,7 +45,8 @@ _HEIC = (".heic", ".heif", ".hif")
 _HIDDEN, _EXCLUDED = "with a dot before the name", "excluded"
 _SPECIAL, _LINK = "pipes or devices", "links to other photos here"
 
-# Folders whose pictures are no photos of the user's -> who makes them, and what they are.
+# Globs of folders whose pictures are no photos of the user's, in lower case, some with the folder
+# above -> what they are.
 NO_PHOTOS = {
     "@eadir": "thumbnails of a Synology NAS",
     "#recycle": "deleted files of a Synology NAS",
@@ -56,19 +57,17 @@ NO_PHOTOS = {
     "$recycle.bin": "deleted files of Windows",
     "recycler": "deleted files of Windows",
     "system volume information": "of Windows",
-    "lost+found": "of Linux",
     "__macosx": "resource forks of macOS",
     "thmbnl": "thumbnails of videos by Sony cameras",
     "android/data": "caches of apps on Android",
     "android/obb": "files of apps on Android",
-}
-# Suffixes of folders likewise.
-NO_PHOTOS_BY_SUFFIX = {
-    ".lrdata": "previews of Lightroom",
-    ".lrcat-data": "of Lightroom",
-    ".dtrash": "deleted files of digiKam",
-    ".cocatalogdb": "of Capture One",
-    ".app": "a program of macOS",
+    "appdata_oc*": "previews of Nextcloud",
+    "files_trashbin": "deleted files of Nextcloud",
+    "files_versions": "earlier versions in Nextcloud",
+    "captureone/cache": "previews of Capture One",
+    "*.lrdata": "previews of Lightroom",
+    "*.dtrash": "deleted files of digiKam",
+    "*.app": "a program of macOS",
 }
 # A library of Apple's Photos: the photos, and beside them thumbnails of the same.
 _LIBRARIES = (".photoslibrary", ".photolibrary", ".migratedphotolibrary", ".aplibrary")
@@ -147,8 +146,7 @@ def describe_ignored(ignored: Sequence[tuple[str, int]]) -> str:
     """Counts of ignored files by kind, with the package that reads HEIC photos."""
     parts = []
     for kind, count in ignored:
-        name = kind.removeprefix("in ").lower()
-        reason = NO_PHOTOS.get(name) or NO_PHOTOS_BY_SUFFIX.get(os.path.splitext(name)[1])
+        reason = _what(kind.removeprefix("in ").lower()) if kind.startswith("in ") else None
         parts.append(f"{count:,} {kind or 'without suffix'}{f' ({reason})' if reason else ''}")
     needs_heic = not HEIC and any(kind in _HEIC for kind, _ in ignored)
     if needs_heic:
@@ -156,6 +154,12 @@ def describe_ignored(ignored: Sequence[tuple[str, int]]) -> str:
     if any(kind in RAW for kind, _ in ignored):
         parts[-1] += " (raw photos are not read; export them as JPEG)"
     return ", ".join(parts)
+
+
+def _what(folder: str) -> str | None:
+    """What the pictures in a folder of `NO_PHOTOS` are; None for other folders."""
+    globs = (glob for glob in NO_PHOTOS if glob.count("/") == folder.count("/"))
+    return next((NO_PHOTOS[glob] for glob in globs if fnmatch.fnmatchcase(folder, glob)), None)
 
 
 class _Rule(NamedTuple):
@@ -176,9 +180,9 @@ class _Rule(NamedTuple):
         if not is_folder:
             return None
         low, parent = name.lower(), above[-1].lower() if above else ""
-        if low in NO_PHOTOS or os.path.splitext(low)[1] in NO_PHOTOS_BY_SUFFIX:
+        if _what(low):
             return f"in {name}"
-        if f"{parent}/{low}" in NO_PHOTOS:
+        if _what(f"{parent}/{low}"):
             return f"in {above[-1]}/{name}"
         is_library = os.path.splitext(parent)[1] in _LIBRARIES
         return f"in {above[-1]}/{name}" if is_library and low not in _ORIGINALS else None

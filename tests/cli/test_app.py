@@ -11,8 +11,9 @@ import absl.logging
 import pytest
 
 import cluster_jax
-from cluster_jax.cli import app, cluster, embed, exit_codes, images, predict, train
+from cluster_jax.cli import app, cluster, embed, exit_codes, flags, images, predict, train
 from cluster_jax.core.checks import InputError
+from cluster_jax.pipeline.config import parse_config
 from cluster_jax.training import loop, progress
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -178,3 +179,35 @@ sys.exit(" ".join({"jax", "plotly", "umap"} & set(sys.modules)) or 0)
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("error: ") == 2
+
+
+def test_none_for_a_key_of_a_config():
+    key = "--config.nrcc.sghmc.clip"
+    assert flags.read_config("nrcc_digits", [f"{key}=None"])[0].nrcc.sghmc.clip is None
+    assert flags.read_config("nrcc_digits", [f"{key}=None", f"{key}=2"])[0].nrcc.sghmc.clip == 2
+    assert flags.read_config("nrcc_digits", ["--config.data.limit=None"])[0].data.limit is None
+    config, name = flags.read_config("nrcc_digits", ["--config.seed=None"])
+    with pytest.raises(InputError, match="seed must be"):
+        parse_config(config, name)
+
+
+@pytest.mark.parametrize(
+    "flag", [f"--config.{key}=None" for key in ("data.crop", "train.duration")]
+)
+def test_none_where_it_is_not_allowed(flag):
+    with pytest.raises(ValueError, match="must be"):
+        parse_config(*flags.read_config("nrcc_digits", [flag]))
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_the_work(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.access", lambda *_: False)  # Root may write anywhere.
+    with pytest.raises(InputError, match="must be a folder that can be written; got one that is"):
+        flags.output_file(tmp_path / "x.csv")
+
+
+def test_what_pillow_says_without_a_name_is_not_printed(capsys):
+    with exit_codes.handle_errors():
+        warnings.simplefilter("always")
+        warnings.warn_explicit("Corrupt EXIF data", UserWarning, "/lib/PIL/Image.py", 1)
+        warnings.warn_explicit("told", UserWarning, "/lib/other/Image.py", 1)
+    assert capsys.readouterr().err == "warning: told\n"

@@ -349,7 +349,7 @@ def test_summary_counts_small_clusters_apart():
         (("--features=x.npy", "--labels="), "--labels must be the path of a file; got an empty"),
         (
             ("--features=x.npy", "--array=x"),
-            "--array must name an array of a file of type .npz, .csv 'x' of x.npy",
+            "--array must name an array of a file of type .npz, .csv",
         ),
         (
             ("--features=x.npy", "--labels=y.txt", "--labels_array=y"),

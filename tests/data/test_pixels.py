@@ -163,6 +163,7 @@ def test_heic_by_another_name_needs_its_package(monkeypatch):
     with pytest.raises(OSError) as caught:  # noqa: PT011
         images.decode(data, None, 3)
     assert pixels.reason(caught.value, data) == "a HEIC photo: pip install pillow-heif"
+    assert pixels.reason(caught.value, b"II*\0").startswith("a TIFF of a kind that Pillow does not")
 
 
 def test_a_program_of_the_system_interprets_no_file(tmp_path):
