@@ -5,7 +5,7 @@
 No paper uses this data set, so there is no published result to compare with. Network, augmentation,
 optimizer and number of steps are those of `nrcc_digits`, which were tuned on the labels of the
 digits. The number of prototypes does not follow the number of classes. SwAV + NRCC is
---config.nrcc.weight=0.05. Seed 0 on 2 CPU cores (AMD EPYC, JAX 0.10.2, commits 418ae8f and b558445):
+--config.nrcc.weight=0.05. Seed 0 on 2 CPU cores (AMD EPYC, JAX 0.10.2; 418ae8f and b558445):
 k-means ACC 0.956, with --config.nrcc.weight=0.05 0.952; with 0.5, the weight of the other methods,
 the embedding collapses (0.396).
 

@@ -53,7 +53,8 @@ def embed(edges: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
         return -jnp.sum((x[:, None] - y[None]) ** 2, axis=-1) / (2 * TEMPERATURE)
 
     def loss(z: Array, i: Array, j: Array) -> Array:
-        return infonce.contrast_views(z[i], z[j], kernel, positive_in_denominator=True, axis=None)
+        logits = infonce.Logits(kernel)
+        return infonce.contrast_views(z[i], z[j], logits, positive_in_denominator=True, axis=None)
 
     def step(z: Array, key: Array) -> tuple[Array, None]:
         first, second = jax.random.split(key)
