@@ -163,7 +163,7 @@ def _fact(run: TrainedRun, assignment: Assignment) -> str:
     novel = int(assignment.is_novel.sum())
     verb = "is" if novel == 1 else "are"
     text = f"Assigned {_images(len(assignment.labels))} to {groups}; {novel:,} {verb} unlike all"
-    return f"{text} training images"
+    return f"{text} images of the run"
 
 
 def _page(

@@ -86,11 +86,11 @@ def compare(before: Mapping[str, str], after: Mapping[str, str]) -> Comparison:
 def describe(comparison: Comparison) -> str:
     """The agreement of two clusterings, and the most frequent moves, as lines of text."""
     lines, moves = _facts(comparison), comparison.moves
-    lines += ["", f"{'moved':>7}  before  after"] if moves else []
+    lines += ["", f"{'images':>7}  that changed their cluster"] if moves else []
     for before, after, names in moves[:_SHOWN]:
         match = comparison.matched.get(after)
-        is_new = "no match" if match is None else f"the match of {match}"
-        lines.append(f"{len(names):>7,}  {before:<7} {after} ({is_new}), for example {names[0]}")
+        was = "a new one" if match is None else f"which was {match} before"
+        lines.append(f"{len(names):>7,}  from {before} to {after} ({was}), for example {names[0]}")
     lines += [f"and {len(moves) - _SHOWN:,} more kinds of moves"] if len(moves) > _SHOWN else []
     return "\n".join(lines)
 
@@ -101,7 +101,7 @@ def _facts(comparison: Comparison) -> list[str]:
     lines = [
         f"{total:,} in both runs: {len(set(before))} clusters before, {len(set(after))} after, ARI "
         f"{adjusted_rand_score(before, after):.3f}",
-        f"{len(moved):,} moved ({len(moved) / total:.1%}): all but the images of matched clusters",
+        f"{len(moved):,} moved ({len(moved) / total:.1%}): the others are still together",
     ]
     for name, count in (("first", comparison.only_before), ("second", comparison.only_after)):
         lines += [f"{count:,} only in the {name} run"] if count else []

@@ -137,7 +137,9 @@ def _uris(images: NDArray) -> list[str]:
 def _digest(data: ReportData, names: Mapping[str, str]) -> str:
     """Identifies the clusters that a page shows, to which unsaved decisions belong."""
     labels = np.ascontiguousarray(data.clustering.cluster_labels, np.int64).tobytes()
-    return hashlib.sha256(labels + json.dumps(names, sort_keys=True).encode()).hexdigest()[:16]
+    decided = b"" if data.is_decided is None else data.is_decided.tobytes()
+    every = labels + decided + json.dumps(names, sort_keys=True).encode()
+    return hashlib.sha256(every).hexdigest()[:16]
 
 
 def exemplars(data: ReportData, clusters: Sequence[Cluster]) -> list[Groups]:
@@ -306,10 +308,11 @@ def _figures(
         figures["confusion"] = plots.confusion_figure(
             data.true_labels, data.label_names, data.clustering.cluster_labels, data.noun
         )
-    tree = None
-    if data.linkage is not None and len(clusters) > 1:
-        measure = "cosine distance" if data.clustering.membership is None else "distance"
-        tree, figures["tree"] = plots.tree_figure(data.linkage, clusters, measure)
+    tree, real = None, [cluster for cluster in clusters if cluster.id >= 0]
+    if data.linkage is not None and len(real) > 1:
+        is_ward = data.clustering.membership is not None and not data.is_corrected
+        measure = "distance" if is_ward else "cosine distance"
+        tree, figures["tree"] = plots.tree_figure(data.linkage, real, measure)
     return tree, figures
 
 
@@ -361,7 +364,7 @@ def _overview(data: ReportData, clusters: Sequence[Cluster]) -> dict[str, Any]:
         "n_small": n_small,
         "n_points": rows_used["all"] if rows_used else len(outliers),
         "is_given": bool(discovery) or origin == "given",
-        "is_corrected": origin == "corrected",
+        "is_corrected": data.is_corrected,
         "n_empty": max(found.get("k_given", 0) - n_large, 0) if origin == "given" else 0,
         "is_novel": bool(discovery),
         "finder": _FINDERS.get(method, ""),

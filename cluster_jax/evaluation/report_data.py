@@ -96,6 +96,12 @@ class ReportData(NamedTuple):
         return "row" if self.fetch_images is None else "image"
 
     @property
+    def is_corrected(self) -> bool:
+        """Whether a person has corrected the clusters, whose tree is then one of mean features."""
+        origins = self.results["provenance"].get("number_of_clusters", {})
+        return "corrected" in origins.values()
+
+    @property
     def has_map(self) -> bool:
         """Whether the points have positions."""
         return self.clustering.points.shape[1] > 0
@@ -159,7 +165,7 @@ def clusters_by_size(
     names: Mapping[str, str] = {},
     noun: str = "cluster",
 ) -> list[Cluster]:
-    """The clusters, largest first, ties by number; the first `STYLED_CLUSTERS` look different.
+    """The clusters, largest first, ties by number, -1 last; the first `STYLED_CLUSTERS` have looks.
 
     Args:
         cluster_labels: int `[n]`.
@@ -170,7 +176,8 @@ def clusters_by_size(
     order = np.lexsort((distances, cluster_labels))
     ids, starts = np.unique(cluster_labels[order], return_index=True)
     members = zip(ids.tolist(), np.split(order, starts[1:]), strict=True)
-    by_size = sorted(members, key=lambda cluster: -len(cluster[1]))  # Ties stay in order.
+    # Ties stay in order; what is in no cluster comes last.
+    by_size = sorted(members, key=lambda cluster: (cluster[0] < 0, -len(cluster[1])))
     looks = [(color, symbol) for symbol in SYMBOLS for color in COLORS]
     looks += [("var(--faint)", "circle")] * (len(by_size) - STYLED_CLUSTERS)
     return [

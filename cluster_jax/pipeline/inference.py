@@ -433,7 +433,8 @@ def fitted(run: TrainedRun, *, by_kmeans: bool) -> tuple[StoredClusters, int]:
         # Those of the clusters that were found are not: a given number of clusters has none.
         outliers, count = np.zeros(len(codes), bool), len(np.unique(labels))
     else:
-        return stored, len(np.unique(stored.cluster_labels[~stored.outliers]))
+        counted = np.unique(stored.cluster_labels[~stored.outliers])
+        return stored, int((counted != decisions.NO_CLUSTER).sum())
     stored = stored._replace(
         cluster_labels=labels,
         distances=arrays.distances_to_centers(every, arrays.cluster_means(every, codes), codes),

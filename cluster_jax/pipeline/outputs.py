@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import os
 import shlex
 import statistics
 import time
@@ -308,8 +309,9 @@ def decided_fields(
 
 
 def correction_command(workdir: epath.PathLike) -> str:
-    """What applies a file that the page of a run has saved."""
-    return f"cluster-jax report {shlex.quote(str(workdir))} --corrections=corrections.csv"
+    """What applies a file that the page of a run has saved, from the folder of that file."""
+    path = str(workdir) if "://" in str(workdir) else os.path.abspath(workdir)
+    return f"cluster-jax report {shlex.quote(path)} --corrections=corrections.csv"
 
 
 def decided_results(
@@ -522,7 +524,7 @@ def print_start(
     config, dataset, _ = inputs
     noun = "rows" if dataset.shown is None else "images"
     name = _name_of_files(config) or dataset.name
-    work = f"embedded by {config.network.name}, which is not trained,"
+    work = f"compared by a pretrained network ({config.network.name}),"
     if trainings:
         lengths = " + ".join(f"{stage.training.total_steps:,}" for stage in trainings)
         work = f"{lengths} steps of {config.train.batch_size} {noun}"

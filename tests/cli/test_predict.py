@@ -334,7 +334,7 @@ def test_small_clusters_are_counted_apart(trained):
         "cluster     1         2 images",
         "cluster     0         1 image",
     ]
-    sentence = "Assigned 6 images to 2 clusters and 1 small one; 1 is unlike all training images."
+    sentence = "Assigned 6 images to 2 clusters and 1 small one; 1 is unlike all images of the run."
     assert lines[3:] == [sentence, "predictions  p.csv"]
 
 

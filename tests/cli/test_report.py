@@ -42,7 +42,7 @@ def test_the_command(tmp_path, capsys):
     assert "6 in both runs: 3 clusters before, 3 after, ARI" in text
     assert "1 moved (16.7%)" in text
     assert "1 only in the first run\n2 only in the second run" in text
-    assert "      1  0       3 (the match of 1), for example c" in text
+    assert "      1  from 0 to 3 (which was 1 before), for example c" in text
     assert out.read_text() == "image,before,after\nc,0,3\n"
     command.main([before, before, f"--out={out}"])
     assert out.read_text() == "image,before,after\n"
@@ -82,7 +82,7 @@ def test_the_page(tmp_path, capsys, monkeypatch):
     assert "default-src 'none'" in page
     for fact in ("6 in both runs: 2 clusters before, 3 after", "2 moved (33.3%)"):
         assert fact in page
-    assert "2 images: cluster 0 → 5 (no match)" in page
+    assert "2 images: cluster 0 → 5 (a new one)" in page
     assert html.escape(evil).replace("&quot;", "&#34;") in page
     uris = re.findall('<img [^>]*src="([^"]*)"', page)
     assert uris == [f"{folder.as_uri()}/{quote(os.fsencode(name))}" for name in (evil, odd)]

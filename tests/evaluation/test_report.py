@@ -1114,6 +1114,17 @@ def test_tree_of_the_clusters():
     assert page.by_id("tree-cut").get("max") == "3"
 
 
+def test_what_is_in_no_cluster_is_last_and_in_no_tree():
+    labels = np.where(np.arange(68) < 30, -1, CLUSTERS)  # most of cluster 4
+    data = labeled(cluster_labels=labels, linkage=TREE)
+    data.results["provenance"]["number_of_clusters"] = {"gridshift": "corrected"}
+    page = page_of(data)
+    assert [cluster["id"] for cluster in page.record["map"]["clusters"]] == [0, 4, 2, -1]
+    assert sorted(leaf["id"] for leaf in page.record["tree"]["leaves"]) == [0, 2, 4]
+    assert "average linkage of the cosine distance" in page.text
+    assert text(page.root.find(".//h1")) == "Found 3 clusters in 68 images."
+
+
 def test_trees_of_few_and_of_many_clusters(monkeypatch):
     one = make([0] * 9, linkage=np.empty((0, 4)))
     page = page_of(one)

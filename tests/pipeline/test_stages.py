@@ -264,7 +264,10 @@ def test_new_images_get_the_classes_of_the_run(whole, built, tmp_path):
     assert [row["class"] for row in rows] == wanted
     assert {row["is_novel"] for row in rows} == {"0"}
     count = len(set(wanted))
-    assert f"Assigned {dataset.size} images to {count} classes; 0 are unlike all training" in said
+    assert (
+        f"Assigned {dataset.size} images to {count} classes; 0 are unlike all images of the run"
+        in said
+    )
     np.save(tmp_path / "x.npy", 255 - dataset.fetch(np.arange(9)))
     predictions.predict(workdir, tmp_path / "x.npy", tmp_path / "p.csv")
     assert "1" in {row["is_novel"] for row in table(tmp_path / "p.csv")}
