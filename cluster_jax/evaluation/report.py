@@ -121,7 +121,7 @@ def render(data: ReportData) -> str:
         isolated=isolated,
         doubts=doubts,
         clusters=clusters,
-        n_clusters=len(clusters),
+        n_clusters=sum(cluster.id >= 0 for cluster in clusters),
         median=np.median,
         **record,
         record=pages.compressed(json.dumps(record, allow_nan=False, separators=(",", ":"))),

@@ -1122,6 +1122,7 @@ def test_what_is_in_no_cluster_is_last_and_in_no_tree():
     assert [cluster["id"] for cluster in page.record["map"]["clusters"]] == [0, 4, 2, -1]
     assert sorted(leaf["id"] for leaf in page.record["tree"]["leaves"]) == [0, 2, 4]
     assert "average linkage of the cosine distance" in page.text
+    assert "largest clusters are drawn" not in page.text
     assert text(page.root.find(".//h1")) == "Found 3 clusters in 68 images."
 
 
