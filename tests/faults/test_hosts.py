@@ -42,7 +42,8 @@ def folder(tmp_path_factory):
 
 
 def _embed(folder, out):
-    return "embed", *FLAGS, f"--config.data.dir={folder}/photos", f"--out={folder}/{out}"
+    data = f"--config.data.dir={folder}/photos", "--config.data.labels=folders"
+    return "embed", *FLAGS, *data, f"--out={folder}/{out}"
 
 
 def _assert_same(folder, features, rows):
