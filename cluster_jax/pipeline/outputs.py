@@ -131,8 +131,9 @@ def describe(
         every = features[workdirs.TRAIN_EMBEDDING][section.features]
         repeated = duplicates.find(shown.fetch, every)
     names, net = None, config.network
-    if net.weights == BUNDLED and net.is_frozen() and discovered is None:
-        names = suggestions.suggest(embedding["backbone"], clustering.cluster_labels)
+    if net.weights in BUNDLED and net.is_frozen() and discovered is None:
+        labels = clustering.cluster_labels
+        names = suggestions.suggest(embedding["backbone"], labels, net.weights)
     results = {
         "provenance": {
             **provenance.describe(config, section, dataset, clustered, steps),
