@@ -31,7 +31,7 @@ import numpy as np
 import pytest
 
 from cluster_jax.nets.backbones import efficientnet_lite
-from cluster_jax.nets.pretrained import lite0
+from cluster_jax.nets.pretrained import lite
 from cluster_jax.pipeline import build
 from cluster_jax.training import loop
 from cluster_jax.training import state as states
@@ -162,22 +162,27 @@ def traced_once():
 
 @pytest.fixture(scope="module")
 def shallow_lite0():
-    """The pretrained network with the first block of each stage alone: half the time to compile."""
-    starts = itertools.accumulate((stage.depth for stage in efficientnet_lite.STAGES), initial=0)
-    kept = {f"InvertedBottleneck_{old}": new for new, old in enumerate(list(starts)[:-1])}
+    """The pretrained networks with the first block of each stage alone: half the compile time."""
+    stages_of, load = efficientnet_lite.stages_of, lite.load
 
-    def first_blocks(tree):
+    def first_blocks(tree, name):
+        starts = itertools.accumulate((stage.depth for stage in stages_of(name)), initial=0)
+        kept = {f"InvertedBottleneck_{old}": new for new, old in enumerate(list(starts)[:-1])}
         return {
-            f"InvertedBottleneck_{kept[name]}" if name in kept else name: part
-            for name, part in tree.items()
-            if name in kept or not name.startswith("Inverted")
+            f"InvertedBottleneck_{kept[block]}" if block in kept else block: part
+            for block, part in tree.items()
+            if block in kept or not block.startswith("Inverted")
         }
 
-    load = lite0.load
+    def shallow_stages(name):
+        return tuple(stage._replace(depth=1) for stage in stages_of(name))
+
+    def shallow_load(name):
+        return tuple(first_blocks(tree, name) for tree in load(name))
+
     with pytest.MonkeyPatch.context() as patch:
-        stages = tuple(stage._replace(depth=1) for stage in efficientnet_lite.STAGES)
-        patch.setattr(efficientnet_lite, "STAGES", stages)
-        patch.setattr(lite0, "load", lambda: tuple(first_blocks(tree) for tree in load()))
+        patch.setattr(efficientnet_lite, "stages_of", shallow_stages)
+        patch.setattr(lite, "load", shallow_load)
         yield
 
 

@@ -21,11 +21,11 @@ from cluster_jax.data.images import Resize, resize_and_crop_all
 from cluster_jax.evaluation import evaluate
 from cluster_jax.nets import network
 from cluster_jax.nets.config import NetworkConfig
-from cluster_jax.nets.pretrained import lite0
+from cluster_jax.nets.pretrained import lite
 from cluster_jax.pipeline import build
 from cluster_jax.pipeline.config import parse_config
 from tests import toy
-from tests.nets.test_pretrained import TIMM, lite0_module
+from tests.nets.test_pretrained import TIMM, lite_module
 from tests.nets.test_safetensors import torch_resnet
 
 pytestmark = pytest.mark.usefixtures("one_device", "traced_once", "shallow_lite0")
@@ -57,7 +57,7 @@ def test_nothing_is_trained(fitted):
 
 def test_the_network_and_its_labels_are_named(fitted):
     about = fitted.results_["provenance"]["pretrained"]
-    assert about == lite0.DESCRIPTION
+    assert about == lite.describe("efficientnet_lite0")
     assert "ImageNet-1k with the labels" in about
     report = (fitted._run.workdir / "report.html").read_text()
     assert f"({about}); it was not trained further" in html.unescape(report)
@@ -97,11 +97,11 @@ def test_clusters_get_suggested_names(fitted):
 
 
 def test_features_are_those_of_the_weights(fitted, gray):
-    params, stats = lite0.load()
+    params, stats = lite.load("efficientnet_lite0")
     # Gray images of 8 x 8 as the network sees them.
     pixels = resize_and_crop_all(gray[:4], Resize(32, "bicubic")).repeat(3, axis=-1)
     inputs = (pixels.astype(np.float32) - 127) / 128
-    apply = jax.jit(lite0_module().apply)
+    apply = jax.jit(lite_module().apply)
     expected = apply({"params": params, "batch_stats": stats}, inputs)
     expected = np.asarray(expected) / np.linalg.norm(expected, axis=1, keepdims=True)
     np.testing.assert_allclose(fitted.transform(gray[:4]), expected, atol=1e-4)
@@ -185,7 +185,7 @@ def test_one_setting_turns_fine_tuning_on(gray):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ({"network.weights": "resnet"}, "network.weights must be None, 'efficientnet_lite0', a"),
+        ({"network.weights": "resnet"}, "network.weights must be None, 'efficientnet_lite0',"),
         ({"network.name": "small"}, "network.width|network.name with network.weights"),
         ({"network.frozen": "stage9"}, "network.frozen must be one of 'stem', .*'head'"),
     ],

@@ -147,8 +147,9 @@ def describe(
         say("looking for duplicates")
         repeated = duplicates.find(shown, every)
     names, net = None, config.network
-    if net.weights == BUNDLED and net.is_frozen() and discovered is None:
-        names = suggestions.suggest(embedding["backbone"], clustering.cluster_labels)
+    if net.weights in BUNDLED and net.is_frozen() and discovered is None:
+        labels = clustering.cluster_labels
+        names = suggestions.suggest(embedding["backbone"], labels, net.weights)
     results = {
         "provenance": {
             **provenance.describe(config, section, dataset, clustered, steps),

@@ -6,8 +6,6 @@ that of the package efficientnet-lite-pytorch.
 """
 
 import functools
-import importlib.util
-import pathlib
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +16,7 @@ from cluster_jax.core import devices
 from cluster_jax.nets import backbone
 from cluster_jax.nets.backbone import Layers
 from cluster_jax.nets.norm import BatchNorm
-from cluster_jax.nets.pretrained import lite0
+from cluster_jax.nets.pretrained import lite
 from experiments.benchmark import _measure
 
 BATCH, SIDE, REPEATS, SEED = 64, 224, 7, 0
@@ -47,7 +45,7 @@ def _ours() -> Callable[[np.ndarray], np.ndarray]:
     norm = functools.partial(BatchNorm, False, None, None, None)
     built = backbone.make("efficientnet_lite0", width=32, stem=None)
     module = built.module(Layers(norm, norm, frozen=0, dtype=None))
-    params, stats = lite0.load()
+    params, stats = lite.load("efficientnet_lite0")
     variables = {"params": params, "batch_stats": stats}
     forward = jax.jit(lambda v, x: module.apply(v, (x.astype(np.float32) - 127) / 128))
     return lambda images: np.asarray(forward(variables, images))
@@ -59,8 +57,7 @@ def _torch() -> Callable[[np.ndarray], np.ndarray]:
 
     torch.set_num_threads(devices.cores())
     network = EfficientNet.from_name("efficientnet-lite0")
-    found = importlib.util.find_spec(lite0.PACKAGE)
-    path = pathlib.Path(found.origin).parent / lite0.FILE
+    path = lite.file_of("efficientnet_lite0")
     network.load_state_dict(torch.load(path, weights_only=True))
     network.eval()
 

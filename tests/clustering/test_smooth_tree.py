@@ -8,7 +8,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics import adjusted_rand_score, silhouette_samples
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from cluster_jax.clustering import smooth_tree
+from cluster_jax.clustering import smooth, smooth_tree
 from cluster_jax.clustering.smooth_tree import SmoothTree
 
 
@@ -261,6 +261,15 @@ def test_few_rows(n, metric):
     assert model.linkage_.shape == (n - 1, 4)
     assert model.predict(x[:1]).tolist() == model.labels_[:1].tolist()
     assert len(np.unique(model.cut(k=n))) == n
+
+
+def test_the_last_step_is_to_the_nearest_mean_of_sharp_rows():
+    """Row 2 is with the first rows by its smooth row, and with the last by its sharp one."""
+    smooth_rows = np.float32([[0], [0.1], [0.2], [10], [10.1], [10.2]])
+    sharp = np.float32([[0], [0.1], [9], [10], [10.1], [10.2]])
+    rows = smooth.Smoother(np.zeros(1), np.eye(1), False, sharp, (sharp,), smooth_rows)
+    labels = smooth_tree._partition(rows, smooth_tree._ward(smooth_rows), 2)
+    assert (labels == labels[2]).tolist() == [False, False, True, True, True, True]
 
 
 @pytest.mark.parametrize("metric", smooth_tree.METRICS)

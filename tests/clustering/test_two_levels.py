@@ -39,6 +39,21 @@ def test_groups_of_rows(metric, block_rows):
     np.testing.assert_array_equal(two.labels, again.labels)
 
 
+def test_rows_are_read_in_ascending_order():
+    """Shards and memory maps are slow in any other order."""
+
+    class Rows(np.ndarray):
+        def __getitem__(self, rows):
+            if isinstance(rows, np.ndarray) and len(rows) > 200:
+                is_ascending.append(bool((np.diff(rows) > 0).all()))
+            return np.asarray(super().__getitem__(rows))
+
+    is_ascending = []
+    kmeans_two_levels(groups()[0].view(Rows), 9, block_rows=300)
+    assert len(is_ascending) > 1
+    assert all(is_ascending)
+
+
 def test_clusters_hold_about_as_many_rows():
     """Nine groups of 20 to 2,000 rows; each is divided in proportion to its rows."""
     sizes = np.geomspace(20, 2_000, 9).astype(int)

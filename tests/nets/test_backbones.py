@@ -46,6 +46,8 @@ def multiplications(module, side, channels):
 def test_names_are_those_of_all_families():
     assert backbone.names() == (
         "efficientnet_lite0",
+        "efficientnet_lite1",
+        "efficientnet_lite2",
         "mlp",
         "resnet18",
         "resnet34",
@@ -73,7 +75,7 @@ def test_blocks_and_submodules_of_every_backbone():
     """A submodule of every block, in the order in which they are applied."""
     for name in backbone.names():
         width = vit.architecture(name)[0] if name in vit.NAMES else 2
-        width = 32 if name == "efficientnet_lite0" else width
+        width = 32 if name.startswith("efficientnet") else width
         stem = "cifar" if name.startswith("resnet") else None
         built = backbone.make(name, width=width, stem=stem)
         module = built.module(Layers(norm, norm, frozen=0, dtype=None))

