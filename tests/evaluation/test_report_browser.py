@@ -513,6 +513,41 @@ def test_groups_are_made_merged_named_and_undone(tmp_path):
     assert found["empty"] == ["", True]
 
 
+def test_the_large_view_names_and_merges_its_group(tmp_path):
+    steps = """
+      all(".best .tile", card(4))[2].click();
+      const field = $("view-group").querySelector("input");
+      field.value = "dogs";
+      field.dispatchEvent(new Event("change", { bubbles: true }));
+      key("ArrowDown");
+      found.field = field.value;
+      found.choices = all("option", $("view-group").querySelector("[data-choice=merge]"))
+        .map((option) => option.text);
+      choose($("view-group").querySelector("[data-choice=merge]"), "4");
+      found.name = [field.value, card(0).hidden];
+      found.facts = $("view-facts").innerText;
+      key("w");
+      found.none = field.disabled;
+      $("view").close();
+      found.titles = all("article:not([hidden]) [data-title]").map((title) => title.textContent);
+      $("save-corrections").click();
+    """
+    data = decided()
+    found = run(tmp_path, data, steps)
+    assert found["field"] == ""
+    assert found["choices"] == ["Merge into …", "dogs", "Group 2"]
+    assert found["name"] == ["dogs", True]
+    assert found["facts"].startswith("dogs")
+    assert found["none"]
+    assert found["titles"] == ["dogs", "Group 2"]
+    first = sources()[in_order(data, 0)[0]]
+    assert corrections(found["downloads"][0]) == [
+        ["", "0", "merge", "4"],
+        ["", "4", "name", "dogs"],
+        [first, "0", "wrong", ""],
+    ]
+
+
 def test_decisions_survive_that_the_page_is_closed(tmp_path):
     steps = """
       if (card(4).querySelector("[data-size]").textContent === "40 photos") {

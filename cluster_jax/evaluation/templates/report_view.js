@@ -42,6 +42,11 @@ function open(point, list) {
   const near = nearest(point);
   element("view-nearest-title").textContent = near.length ? inFeatures && about.sample[point] >= 0 ? "Most alike" : "Nearest on the map" : "";
   fillList(element("view-nearest"), near, (other) => tileItem(other, members(groupOf[other])));
+  const own = element("view-group");
+  own.dataset.group = groupOf[point];
+  for (const part of own.querySelectorAll(".title, [data-choice=merge]")) part.disabled = groupOf[point] === NONE;
+  own.querySelector(".title").value = groups.get(groupOf[point])?.name ?? "";
+  drawChoices(own);
   element("view-cluster-title").textContent = `${titled(groupOf[point])}: ${count(sizeOf(groupOf[point]))}`;
   const group = members(groupOf[point]);
   fillList(element("view-members"), group.slice(0, 8), (other) => tileItem(other, group));
@@ -130,7 +135,7 @@ function startView() {
   });
   document.addEventListener("change", ({ target }) => {
     const { choice } = target.dataset ?? {};
-    if (target.matches?.("article input")) rename(Number(target.closest("[data-group]").dataset.group), target.value);
+    if (target.matches?.("input.title")) rename(Number(target.closest("[data-group]").dataset.group), target.value);
     if (!choice || !target.value) return;
     if (choice === "merge") merge(Number(target.closest("[data-group]").dataset.group), Number(target.value));
     else move(choice === "view" ? [current] : selected, target.value);
