@@ -1,4 +1,4 @@
-"""Compares the clusters of two runs, or writes the report of one again.
+"""Takes what you decided on the page of a run, exports its groups, or compares two runs.
 
 Matches the clusters of two runs on the same images one to one, and lists the images that moved,
 from where to where. Or, of one run, writes its report and its table again, with what was corrected

@@ -115,7 +115,7 @@ def run(tmp_path, data, steps):
 
 def visit(tmp_path, file):
     """What the steps of a page in a file found; the browser keeps what an earlier visit stored."""
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=20000"]
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=60000"]
     command = [CHROMIUM, *flags, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
     ended = subprocess.run([*command, file.as_uri()], capture_output=True, text=True, timeout=120)
     found = re.search(r'<pre id="result">(.*?)</pre>', ended.stdout, re.DOTALL)

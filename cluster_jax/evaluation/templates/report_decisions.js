@@ -94,8 +94,9 @@ const filled = () => choosable().filter((id) => members(id).length);
 function drawChoices(parent) {
   const options = (except) => choosable().filter((id) => id !== except).sort((a, b) => titled(a).localeCompare(titled(b))).map((id) => new Option(titled(id), id));
   for (const select of parent.querySelectorAll("select[data-choice]")) {
-    const own = Number(select.closest("[data-group]")?.dataset.group);
-    const more = select.dataset.choice === "merge" ? [] : [new Option(`New ${words.cluster}`, "new"), new Option(`No ${words.cluster}: wrong here`, NONE)];
+    const isMerge = select.dataset.choice === "merge";
+    const own = isMerge ? Number(select.closest("[data-group]")?.dataset.group) : NONE;
+    const more = isMerge ? [] : [new Option(`New ${words.cluster}`, "new"), new Option(`No ${words.cluster}: wrong here`, NONE)];
     select.replaceChildren(select.options[0], ...options(own), ...more);
   }
 }
