@@ -64,6 +64,7 @@ def correct(workdir: epath.PathLike, files: Sequence[epath.PathLike]) -> str:
     page = None if data is None else report.render(data).encode("utf-8", "backslashreplace")
     if after != Decisions():
         io.write(workdir / decisions.DECISIONS, decisions.to_csv(after, found))
+    if after != Decisions() or decisions.FOUND in table.titles:  # All may have been taken back.
         io.write(workdir / workdirs.ASSIGNMENTS, new_table)
     if page is not None:
         io.write(workdir / workdirs.REPORT, page)

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 
 import numpy as np
 import pytest
@@ -290,12 +291,23 @@ def test_the_command(workdir, tmp_path, capsys):
     command.main([str(workdir), f"--corrections={named}"])
     assert "(nothing new)" in capsys.readouterr().out
     assert content(workdir) == whole
+    # A decision whose line is removed is taken back, and so are all without the file.
+    kept = (workdir / "decisions.csv").read_text()
+    (workdir / "decisions.csv").write_text(re.sub(r".*,wrong,\n", "", kept))
+    command.main([str(workdir)])
+    after = list(csv.DictReader((workdir / "assignments.csv").read_text().splitlines()))
+    assert [after[0]["cluster"], after[-1]["cluster"]] == [other, rows[-1]["cluster"]]
+    (workdir / "decisions.csv").unlink()
+    command.main([str(workdir)])
+    after = list(csv.DictReader((workdir / "assignments.csv").read_text().splitlines()))
+    assert [row["cluster"] for row in after] == [row["cluster"] for row in rows]
+    (workdir / "decisions.csv").write_text(kept)
+    command.main([str(workdir)])
 
 
 def decisions_page(workdir):
     import base64
     import gzip
-    import re
 
     page = (workdir / "report.html").read_text()
     packed = re.search('id="report-data">(.*?)<', page)[1]
