@@ -105,7 +105,9 @@ def test_real_images_of_the_classes_in_a_list(real_data, tmp_path):
             (tmp_path / wnid / photo.name).symlink_to(photo)
     section = {"name": "folder", **BASE, "dir": str(tmp_path), "image_size": 96}
     for cache_mb in (0, 100):
-        config = datasets.DataConfig(**section | {"cache_mb": cache_mb}, classes="imagenet_10")
+        config = datasets.DataConfig(
+            **section | {"cache_mb": cache_mb}, classes="imagenet_10", labels="folders"
+        )
         dataset = datasets.load(config)
         assert (dataset.size, dataset.shape) == (30, (96, 96, 3))
         assert [name[:9] for name in dataset.label_names] == wnids
@@ -113,7 +115,7 @@ def test_real_images_of_the_classes_in_a_list(real_data, tmp_path):
         assert not any("n01440764" in source for source in dataset.sources)
         assert dataset.fetch(np.arange(30)).std() > 30
     with pytest.raises(InputError, match=r"got none for 14 of them, such as n02086646"):
-        datasets.load(datasets.DataConfig(**section, classes="imagenet_dogs"))
+        datasets.load(datasets.DataConfig(**section, labels="folders", classes="imagenet_dogs"))
 
 
 def test_classes_of_a_set_without_labels(tmp_path):
