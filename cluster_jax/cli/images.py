@@ -23,7 +23,6 @@ _SURENESS = {
     "clear": "clearly apart",
     "no clear answer": "a best guess: they are not clearly apart",
     "one cluster": "no split separates the photos clearly",
-    None: "the number asked for",
 }
 _NAMED = 8  # suggested names that are printed
 # Keys of the config -> the arguments of this command that set them, which errors name.
@@ -96,7 +95,10 @@ def _conclusion(results: Mapping[str, Any], workdir: pathlib.PurePath) -> str:
     photos = summary.count(results["provenance"]["images_scored"], "photo")
     doubtful = results.get("doubtful_images")
     doubts = f"; {doubtful:,} {'is' if doubtful == 1 else 'are'} doubtful" if doubtful else ""
-    lines = [f"{photos}, {groups} ({_SURENESS[metrics.get('verdict')]}){doubts}."]
+    sure = _SURENESS.get(metrics.get("verdict"))
+    if results["provenance"]["number_of_clusters"][method] == "given":
+        sure = "the number asked for"
+    lines = [f"{photos}, {groups}{f' ({sure})' if sure else ''}{doubts}."]
     if names := list(report_data.suggested_names(results).values()):
         more = f", and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
         lines.append(f"They look like {', '.join(names[:_NAMED])}{more}.")

@@ -7,7 +7,7 @@ one device. Rows from number `layout.n` on are padding: they get a label, but en
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from numpy.typing import ArrayLike, NDArray
 
 from cluster_jax.core import arrays, checks, collectives, ops
-from cluster_jax.core.arrays import numeric
+from cluster_jax.core.arrays import Rows, numeric
 
 METRICS = ("euclidean", "spherical")
 # Rows, and elements of features and scores, of a block at most: on a CPU they stay in the cache of
@@ -68,21 +68,6 @@ class Layout(NamedTuple):
     block: int  # rows that are scored at once
     scatter: bool  # sum members by scatter-add, else by products with one-hot labels
     spherical: bool
-
-
-class Rows(Protocol):
-    """Rows `[n, d]` that are read a part at a time: a memory map, or `data.tables.Shards`."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Number of rows and of columns."""
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Type of the numbers."""
-
-    def __getitem__(self, rows: Any, /) -> Any:
-        """The rows of a slice, or of an array of integers."""
 
 
 def kmeans(

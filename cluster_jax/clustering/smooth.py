@@ -6,16 +6,20 @@ Given features `x_i`, of length one for cosine similarity, `fit` takes three ste
    the Marchenko-Pastur edge of noise, `s (1 + sqrt(m / n))^2`, where `s` is the mean of the `m`
    remaining variances [1]; the edge is raised by the spread of the largest eigenvalue of noise. Of
    one to three axes above it, at least two and none beside them are kept; without any, all are.
-2. Whiten by what neighbors differ in: with `W = mean (x_i - x_j)(x_i - x_j)^T` over the ten nearest
+2. Whiten by what neighbors differ in: with `W = mean (x_i - x_j)(x_i - x_j)^T` over the k nearest
    neighbors j of every row i, shrunk by a tenth towards the identity, the sharp rows are
-   `W^(-1/2) x_i`. Directions in which neighbors
-   differ are noise, those in which they agree are signal: linear discriminant analysis with
-   neighbors in place of classes; relevant component analysis is its relative [2].
-3. Smooth: twice, each row becomes the mean of itself and its ten nearest neighbors among the sharp
-   rows, `s <- (I + A) s / 11`: a low-pass filter on the graph, as in simplified graph
+   `W^(-1/2) x_i`. Directions in which neighbors differ are noise, those in which they agree are
+   signal: linear discriminant analysis with neighbors in place of classes; relevant component
+   analysis is its relative [2].
+3. Smooth: twice, each row becomes the mean of itself and its k nearest neighbors among the sharp
+   rows, `s <- (I + A) s / (k + 1)`: a low-pass filter on the graph, as in simplified graph
    convolutions [3].
 
-In more than three axes, rows of the cosine metric get length one after each step.
+A row has ten neighbors, and fewer in a small set, see `n_neighbors`. In more than three axes, rows
+of the cosine metric get length one after each step.
+
+`fit_all` does the same for more rows than can be compared with each other: they are condensed into
+micro-clusters, and a neighbor is a row of the nearest of these, beginning with its own.
 
 Cluster the smooth rows; judge clusters by the sharp rows, whose distances no averaging has touched.
 
@@ -30,23 +34,26 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import linalg
+from scipy import linalg, sparse
 
 from cluster_jax.clustering import knn
 from cluster_jax.core import checks
-from cluster_jax.core.arrays import blocks, normalize_rows, numeric
+from cluster_jax.core.arrays import Rows, blocks, normalize_rows, numeric
 
 METRICS = ("cosine", "euclidean")
 # Principal axes at most, and how many are kept for each that stands out from noise.
 MAX_AXES, AXES_PER_SIGNAL = 64, 2
 # Axes up to which rows keep their lengths, and shapes other than round ones are looked for.
 FEW_AXES = 3
-# Neighbors of a row, and rounds of averaging over them.
-N_NEIGHBORS, N_ROUNDS = 10, 2
+# Neighbors of a row for the square root of the rows, the fewest and the most; rounds of averaging
+# over them.
+PER_ROOT, MIN_NEIGHBORS, MAX_NEIGHBORS, N_ROUNDS = 0.6, 2, 10, 2
 # Shrinkage of the neighbors' covariance towards a multiple of the identity.
 SHRINKAGE = 0.1
 # Rows for each value from which the values of a column are taken to be rounded.
 ROWS_PER_VALUE = 20
+# Updates of the micro-clusters.
+_UPDATES = 10
 # Sums of squares of larger numbers leave the range of float64.
 LARGEST = 1e150
 
@@ -61,6 +68,9 @@ class Smoother(NamedTuple):
         sharp: float32 `[n, r]`, the denoised and whitened training rows.
         stages: after each round of averaging but the last, float32 `[n, r]`; the first is `sharp`.
         smooth: float32 `[n, r]`, after the last.
+        counts: float32 `[n]`, of the rows of each micro-cluster, whose means `sharp` are; None: of
+            one row each.
+        squares: float32 `[n]`, mean square of their sharp rows; None as well.
     """
 
     mean: NDArray
@@ -69,6 +79,8 @@ class Smoother(NamedTuple):
     sharp: NDArray
     stages: tuple[NDArray, ...]
     smooth: NDArray
+    counts: NDArray | None = None
+    squares: NDArray | None = None
 
     def project(self, x: NDArray) -> NDArray:
         """Sharp rows float32 `[m, r]` of features `[m, d]`; rows do not affect each other."""
@@ -90,16 +102,17 @@ class Smoother(NamedTuple):
                 f"X must have {len(self.mean)} columns like the training rows; got {x.shape[1]}"
             )
         smooth = self.project(x)
-        neighbors = knn.nearest(smooth, self.sharp, N_NEIGHBORS).indices
+        neighbors = knn.nearest(smooth, self.sharp, n_neighbors(len(self.sharp))).indices
+        weights = _weights(neighbors, self.counts, np.ones(len(smooth), np.float32))
         for stage in self.stages:
-            smooth = self._averaged(smooth, stage, neighbors)
+            smooth = self._averaged(smooth, stage, neighbors, weights)
         return smooth
 
-    def _averaged(self, rows: NDArray, stage: NDArray, neighbors: NDArray) -> NDArray:
-        total = rows.astype(np.float64)
-        for column in neighbors.T:
-            total += stage[column]
-        return self._scaled(total / (neighbors.shape[1] + 1)).astype(np.float32)
+    def _averaged(
+        self, rows: NDArray, stage: NDArray, neighbors: NDArray, weights: NDArray
+    ) -> NDArray:
+        total = averaged(rows.astype(np.float64), stage, neighbors, weights)
+        return self._scaled(total).astype(np.float32)
 
     def _scaled(self, rows: NDArray) -> NDArray:
         # With the Euclidean metric, or in few axes, rows keep their lengths.
@@ -126,24 +139,116 @@ def fit(x: ArrayLike, metric: str = "cosine", *, n_axes: int | None = None) -> S
         ((300, 2), (2, 2))
     """
     checks.one_of("metric", metric, METRICS)
-    x = numeric(x, "x", LARGEST)
+    start, scale = _denoised(numeric(x, "x", LARGEST), metric, n_axes)
+    return _smoothed(start, scale, start.sharp, None)
+
+
+def fit_all(
+    x: Rows, order: NDArray, n_sample: int, n_groups: int, metric: str, seed: int
+) -> tuple[Smoother, NDArray]:
+    """The representation of micro-clusters of many rows, in memory, a memory map, or shards.
+
+    The axes are those of a sample. k-means in two levels on all devices condenses the projected
+    rows, and every row joins the nearest of all means. In memory are these rows, of 64 columns at
+    most.
+
+    Args:
+        x: finite rows `[n, d]`.
+        order: int `[n]`, the order of the rows in which they are sampled and condensed.
+        n_sample: rows of the sample.
+        n_groups: number of micro-clusters, at most n; some may stay empty and are left out.
+        metric: as for `fit`.
+        seed: of the sample and of the micro-clusters.
+
+    Returns:
+        The representation of m micro-clusters, and the one of each row, int64 `[n]`.
+    """
+    import jax
+    from jax.sharding import Mesh
+
+    from cluster_jax.clustering.two_levels import kmeans_two_levels
+
+    sample = np.random.default_rng(seed).choice(len(order), n_sample, replace=False)
+    start, scale = _denoised(np.asarray(x[order[np.sort(sample)]]), metric, None)
+    axes = start.components.astype(np.float32)
+    rows = np.empty((x.shape[0], axes.shape[1]), np.float32)
+    for part in blocks(*x.shape):
+        centered = _centered(np.asarray(x[part]), start.mean, start.is_cosine)
+        rows[part] = (centered / scale).astype(np.float32) @ axes
+    rows, mesh = rows[order], Mesh(np.array(jax.devices()), ("rows",))
+    fitted = kmeans_two_levels(rows, n_groups, max_iter=_UPDATES, seed=seed, mesh=mesh)
+    nearest = knn.nearest(rows, fitted.centers, 1).indices[:, 0]
+    ordered = np.unique(nearest, return_inverse=True)[1]
+    groups = np.empty(len(order), np.int64)
+    groups[order] = ordered
+    return _smoothed(start, scale, rows, ordered), groups
+
+
+def _denoised(x: NDArray, metric: str, n_axes: int | None) -> tuple[Smoother, float]:
+    """Step 1: the rows along their axes, and the number by which they were divided."""
     is_cosine = metric == "cosine"
     mean = (unit_rows(x) if is_cosine else x).mean(axis=0, dtype=np.float64)
     centered = _centered(x, mean, is_cosine)
-    largest = np.abs(centered).max(initial=0)
-    centered = (centered / (largest or 1)).astype(np.float32)
+    scale = float(np.abs(centered).max(initial=0)) or 1.0
+    centered = (centered / scale).astype(np.float32)
     axes = _principal_axes(centered, n_axes)
     rows = centered @ axes
-    smoother = Smoother(mean, axes.astype(np.float64), is_cosine, rows, (), rows)
-    whiten = _whitening(rows, _near(smoother._scaled(rows)))
+    return Smoother(mean, axes.astype(np.float64), is_cosine, rows, (), rows), scale
+
+
+def _smoothed(start: Smoother, scale: float, rows: NDArray, groups: NDArray | None) -> Smoother:
+    """Steps 2 and 3 of rows `[n, r]`, or of the means of groups of them."""
+    counts = squares = None
+    points, within = rows, np.zeros((rows.shape[1],) * 2)
+    if groups is not None:
+        counts = np.bincount(groups).astype(np.float32)
+        points = means(rows, groups)
+        for part in blocks(*rows.shape):
+            gaps = (rows[part] - points[groups[part]]).astype(np.float64)
+            within += gaps.T @ gaps
+    whiten = _whitening(points, *near(start._scaled(points), counts), counts, within)
     sharp = rows @ whiten
     rms = float(np.sqrt(np.square(sharp).sum(axis=1).mean())) or 1.0
-    sharp = smoother._scaled(sharp / rms).astype(np.float32)
-    stages, neighbors = [sharp], _near(sharp)
+    sharp = start._scaled(sharp / rms).astype(np.float32)
+    if groups is not None:
+        squares = means(np.square(sharp).sum(axis=1, keepdims=True), groups)[:, 0]
+        sharp = means(sharp, groups)
+    stages, (neighbors, weights) = [sharp], near(sharp, counts)
     for _ in range(N_ROUNDS):
-        stages.append(smoother._averaged(stages[-1], stages[-1], neighbors))
-    components = smoother.components @ whiten / (largest or 1) / rms
-    return Smoother(mean, components, is_cosine, sharp, tuple(stages[:-1]), stages[-1])
+        stages.append(start._averaged(stages[-1], stages[-1], neighbors, weights))
+    components = start.components @ whiten / scale / rms
+    smooth = stages.pop()
+    return Smoother(
+        start.mean, components, start.is_cosine, sharp, tuple(stages), smooth, counts, squares
+    )
+
+
+def means(rows: NDArray, groups: NDArray) -> NDArray:
+    """Mean of each group of rows `[n, r]`, float32 `[m, r]`; none of the groups is empty."""
+    n, counts = len(rows), np.bincount(groups)
+    members = sparse.csr_array((np.ones(n, np.float32), (groups, np.arange(n))))
+    return (members @ rows / counts[:, None]).astype(np.float32)
+
+
+def averaged(rows: NDArray, others: NDArray, neighbors: NDArray, weights: NDArray) -> NDArray:
+    """Weighted means of rows `[n, c]` and of their neighbors `[n, k]`, see `near`."""
+    total = rows * weights[:, :1]
+    for column, weight in zip(neighbors.T, weights.T[1:], strict=True):
+        total += others[column] * weight[:, None]
+    return total / (neighbors.shape[1] + 1)
+
+
+def n_neighbors(n: int) -> int:
+    """How many neighbors each of n rows has: 0.6 sqrt(n) rounded, 2 to 10, or all other rows.
+
+    In a small set, ten would be in several clusters.
+
+    Example:
+        >>> [n_neighbors(n) for n in (2, 9, 100, 10_000)]
+        [1, 2, 6, 10]
+    """
+    wanted = round(PER_ROOT * np.sqrt(n))
+    return min(max(wanted, MIN_NEIGHBORS), MAX_NEIGHBORS, max(n - 1, 0))
 
 
 def dequantize(x: NDArray, seed: int = 0) -> NDArray:
@@ -225,18 +330,54 @@ def _above_noise(variances: NDArray, total: float, n: int, d: int) -> int:
     return len(variances)
 
 
-def _near(rows: NDArray) -> NDArray:
-    """The neighbors int64 `[n, 10]` of each row, fewer columns for up to ten rows."""
-    return knn.nearest(rows, rows, N_NEIGHBORS, exclude_self=True).indices
+def near(rows: NDArray, counts: NDArray | None) -> tuple[NDArray, NDArray]:
+    """The neighbors int64 `[n, k]` of each row, and weights of itself and of these."""
+    indices = knn.nearest(rows, rows, n_neighbors(len(rows)), exclude_self=True).indices
+    own = np.ones(len(rows), np.float32) if counts is None else counts
+    return indices, _weights(indices, counts, own)
 
 
-def _whitening(rows: NDArray, neighbors: NDArray) -> NDArray:
-    """The matrix float64 `[r, r]` that whitens the differences of neighbors."""
-    r = rows.shape[1]
-    covariance = np.zeros((r, r))
-    for column in neighbors.T:
+def _weights(neighbors: NDArray, counts: NDArray | None, own: NDArray) -> NDArray:
+    """How many of the k + 1 rows nearest to each row are in its own group and in its neighbors'.
+
+    Args:
+        neighbors: int `[n, k]`, the nearest first.
+        counts: rows of each neighbor; None: one.
+        own: float32 `[n]`, rows of each row's own group.
+
+    Returns:
+        float32 `[n, k + 1]`, of its own group first; the sum is k + 1.
+    """
+    n, k = neighbors.shape
+    if counts is None:
+        return np.ones((n, k + 1), np.float32)
+    before = np.cumsum(np.concatenate([own[:, None], counts[neighbors]], axis=1), axis=1)
+    return np.diff(np.minimum(before, k + 1), axis=1, prepend=0).astype(np.float32)
+
+
+def _whitening(
+    rows: NDArray,
+    neighbors: NDArray,
+    weights: NDArray,
+    counts: NDArray | None,
+    within: NDArray,
+) -> NDArray:
+    """The matrix float64 `[r, r]` that whitens the differences of neighbors.
+
+    Args:
+        rows: `[n, r]`.
+        neighbors: int `[n, k]`.
+        weights: `[n, k + 1]`, see `_weights`.
+        counts: rows that each row stands for.
+        within: float64 `[r, r]`, scatter of these around it.
+    """
+    r, k = rows.shape[1], neighbors.shape[1]
+    # Each of them has k neighbors, from which it differs by twice the covariance within, too.
+    covariance = 2.0 * k * within
+    for column, weight in zip(neighbors.T, weights.T[1:], strict=True):
         gaps = (rows - rows[column]).astype(np.float64)
-        covariance += gaps.T @ gaps
+        weighted = gaps if counts is None else gaps * (weight * counts)[:, None]
+        covariance += weighted.T @ gaps
     mean_variance = float(np.trace(covariance)) / r or 1.0
     covariance = (1 - SHRINKAGE) * covariance / mean_variance + SHRINKAGE * np.eye(r)
     variances, vectors = np.linalg.eigh(covariance)

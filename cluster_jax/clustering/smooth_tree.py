@@ -1,52 +1,64 @@
 """Clusters of smoothed features: their number, a tree of groups, and how sure the answer is.
 
-`SmoothTree` answers "how many clusters?" on one page. `smooth.fit` gives sharp rows (denoised and
-whitened) and smooth rows (averaged over neighbors). Then:
+`SmoothTree` answers "how many clusters?" on one page. `copies.originals` leaves one row of each
+group of copies, which take its cluster. `smooth.fit` gives sharp rows (denoised and whitened) and
+smooth rows (averaged over neighbors). Then:
 
 1. Candidates. For every k tried, Ward's tree of the smooth rows, cut into k groups, starts k-means
    on the smooth rows; then every row joins the nearest mean of sharp rows. Tried are 2 to 20, then
-   numbers 12 % apart up to 300 or a fifth of the rows, then all on both sides of the best one.
+   numbers 12 % apart up to 300, then 30 % apart, up to a fifth of the rows (of few rows a third, up
+   to 12); then numbers on both sides of the best one, until none is better.
 2. Choice. The k of the highest score, which is the mean of two silhouettes, of the sharp rows and
    of the smooth rows. Each is a mean over rows with squared distances, which follow from means and
    mean squares of the clusters: `s_i = (b_i - a_i) / max(a_i, b_i)`, where `a_i` is the mean
    squared distance of row i to the others of its cluster and `b_i` the least one to another
    cluster [1].
-3. Test. The gap [2] is the silhouette of the sharp rows at that k less the same silhouette of a
-   Gaussian with the covariance of the features (in at most three axes: of uniform rows in their
-   box), or 0 if that is negative. Below 0.1 the rows are one cluster. The answer is clear from 0.3
-   of the largest possible gap on; between, the clusters are a best guess.
+3. Test. The gap [2] is the silhouette of the sharp rows at that k less the same silhouette of
+   Gaussians with the covariance of the features (in at most three axes: of uniform rows in their
+   box), or 0 if that is negative: their mean over up to 12, of 1,500 rows together. Below 0.1, or
+   two standard deviations over the Gaussians, the rows are one cluster. The answer is clear from
+   0.3 of the largest possible gap on; between, the clusters are a best guess.
 4. Shape. In two or three axes HDBSCAN [3] also runs, with 5 neighbors for the density: its
    clusters, which may be curved, are the answer if they hold 75 % of the rows, and a clear one if
    10 neighbors find as many. Else clusters that cut through a curved sheet are no clusters: unless
    90 % of the links between rows and their nearest neighbors stay inside, the rows are one cluster.
 5. Level. Steps 1 to 4 inside each cluster. Where clusters with 90 % of the rows split, all parts
    become the clusters, and so on.
+6. Rare kinds. A mean over all rows hardly notices a kind of few. Of the parts of Ward's tree inside
+   a cluster, of 6 rows to a quarter of it, the one of the highest silhouette is a cluster of its
+   own if this exceeds by 0.3 what a Gaussian's best part has.
 
 The tree holds all this: Ward's merges inside a cluster, then those of the clusters up to one of the
 coarser level, then those of the levels above. `labels_` is one of its cuts. The probability of a
 row's cluster is the share of its label after two rounds of averaging the labels over the neighbors,
-as in label spreading [4]; a new row takes the label of most of its ten nearest sharp rows, weighted
-by 1 / distance. Above 10,000 rows a random sample of 10,000 is clustered; every other row is
-treated as a new one. The order of the rows changes nothing.
+as in label spreading [4]; a new row takes the label of most of its nearest sharp rows, weighted by
+1 / distance. The order of the rows changes nothing.
+
+More than 16,000 rows are condensed into as many micro-clusters by k-means, see `smooth.fit_all`, as
+BIRCH does with a tree [5]. They have the silhouettes of their rows, which follow from their counts,
+means and mean squares; a row of each stands for it in steps 3, 5 and 6.
 
 | constant | what it does |
 |---|---|
 | `MAX_AXES` 64 | principal axes at most |
 | `AXES_PER_SIGNAL` 2 | axes kept for each that stands out from noise |
 | `FEW_AXES` 3 | axes up to which rows keep their lengths, and HDBSCAN runs from two on |
-| `N_NEIGHBORS` 10 | neighbors for the whitening, the averaging, and the votes |
+| `PER_ROOT` 0.6, `MAX_NEIGHBORS` 10 | neighbors for the square root of the rows, and at most |
 | `N_ROUNDS` 2 | rounds of averaging |
 | `SHRINKAGE` 0.1 | of the whitening towards none |
 | `ROWS_PER_VALUE` 20 | rows for each value from which a column counts as rounded |
-| `MAX_ROWS` 10,000 | rows that are clustered |
-| `K_RATIO` 1.12, `MAX_K` 300 | numbers of clusters tried above 20 |
+| `NEARNESS` 0.3 | of the distance to the last neighbor, below which rows are copies |
+| `MAX_ROWS` 16,000 | rows, or micro-clusters, that are compared with each other |
+| `MIN_ROWS` 6 | rows from which clusters are looked for, and of a rare kind |
+| `K_RATIO` 1.12 | of the numbers of clusters tried above 20 |
 | `MIN_GAP` 0.1 | silhouette above that of a Gaussian from which there are clusters |
-| `CLEAR_GAP` 0.3 | share of the largest possible gap from which the answer is clear |
+| `MIN_DEVIATIONS` 2 | the same in standard deviations of it |
+| `CLEAR_GAP` 0.3 | share of the largest possible gap from which the answer is clear; rare kinds |
 | `NEARLY_ALL` 0.9 | rows in clusters that split, for their parts to count; links inside clusters |
-| `MIN_CLUSTER_SIZE` 25 | of HDBSCAN; a twentieth of the rows where that is less, at least 5 |
+| `DENSE_SIZE` 25 | rows that are no copies; of HDBSCAN, at most a twentieth, at least 5 |
 | `DENSE_SHARE` 0.75 | rows that HDBSCAN's clusters must hold |
 
-What changes when each is halved or doubled: `experiments/number_of_clusters/constants.md`.
+What changed when each was halved or doubled: `experiments/number_of_clusters/constants.md`.
 
 References:
     [1] Rousseeuw 1987, Silhouettes.
@@ -55,6 +67,8 @@ References:
     [3] Campello, Moulavi and Sander 2013, Density-based clustering based on hierarchical density
         estimates.
     [4] Zhou et al. 2004, Learning with local and global consistency.
+    [5] Zhang, Ramakrishnan and Livny 1996, BIRCH: an efficient data clustering method for very
+        large databases.
 """
 
 from typing import NamedTuple, Self
@@ -66,30 +80,35 @@ from scipy.cluster import hierarchy
 from scipy.spatial import distance
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.cluster import HDBSCAN
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from cluster_jax.clustering import knn, smooth, tree
+from cluster_jax.clustering import copies, knn, smooth, tree
 from cluster_jax.clustering.gridshift import VERDICTS
-from cluster_jax.clustering.smooth import FEW_AXES, METRICS, N_NEIGHBORS, Smoother
+from cluster_jax.clustering.smooth import FEW_AXES, Smoother, n_neighbors
 from cluster_jax.core import checks
-from cluster_jax.core.arrays import blocks, numeric
+from cluster_jax.core.arrays import Rows, blocks, numeric
 from cluster_jax.core.checks import InputError
 
 CLEAR, ONE, UNCLEAR = VERDICTS
-# Rows that are clustered; the others are placed by them.
-MAX_ROWS = 10_000
-# Ratio of the numbers of clusters tried above 20, and the highest; at least five rows each.
-K_RATIO, MAX_K = 1.12, 300
-# Silhouette above that of one Gaussian from which there are clusters; share of what it can be above
-# it from which they are clear.
-MIN_GAP, CLEAR_GAP = 0.1, 0.3
+METRICS = ("auto", *smooth.METRICS)
+# Rows, of which all can be compared with each other; more are condensed into as many micro-clusters
+# at most. Rows of a sample of these, from which the axes are learned.
+MAX_ROWS, SAMPLE = 16_000, 10_000
+# Rows from which clusters are looked for, inside a cluster as well.
+MIN_ROWS, _MIN_SPLIT = 6, 20
+# Ratio of the numbers of clusters tried above 20, and above 300; how many are tried at the end.
+K_RATIO, _COARSE_FROM, _COARSE, _FINE = 1.12, 300, 1.3, 64
+# Silhouette above that of one Gaussian from which there are clusters, also in standard deviations
+# of it; share of what it can be above it from which they are clear.
+MIN_GAP, MIN_DEVIATIONS, CLEAR_GAP = 0.1, 2.0, 0.3
 # Rows that must be in clusters that split, for the parts to be the clusters; in few axes, links
 # between neighbors that must stay inside clusters.
 NEARLY_ALL = 0.9
-# HDBSCAN's least cluster, and the rows that its clusters must hold.
-MIN_CLUSTER_SIZE, DENSE_SHARE = 25, 0.75
-# Rows of the Gaussian, at most: its silhouette hardly depends on them.
-_NULL_ROWS = 1_500
+# Rows that HDBSCAN's clusters must hold.
+DENSE_SHARE = 0.75
+# Rows of the Gaussians together, and their number, at most: the silhouette hardly depends on them.
+_NULL_ROWS, _NULLS = 1_500, 12
 
 
 class Membership(NamedTuple):
@@ -130,11 +149,14 @@ class SmoothTree(ClusterMixin, BaseEstimator):
     The algorithm, its constants and its sources are in the docstring of the module.
 
     Args:
-        metric: `"cosine"`, for features of networks, or `"euclidean"`.
-        n_clusters: number of clusters; None: found. Equal rows may part where it exceeds the
-            number of distinct ones.
-        random_state: seed of the sample, of the Gaussian that clusters are compared with, and of
-            the noise on rounded columns.
+        metric: `"cosine"`, for features of networks; `"euclidean"`; `"auto"`: Euclidean for up to
+            three columns, else cosine.
+        n_clusters: number of clusters, at most that of distinct rows; None: found.
+        min_cluster_size: rows of a cluster, at least: smaller clusters join the nearest one, also
+            where `n_clusters` is given. None: as they are found.
+        random_state: seed of samples, of the Gaussians that clusters are compared with, and of the
+            noise on rounded columns: an integer, a `RandomState`, or None for another one each
+            time.
 
     Attributes:
         labels_: int64 `[n]`, the largest cluster first.
@@ -145,12 +167,15 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         n_clusters_: number of clusters.
         verdict_: `"clear"`, `"one cluster"`, or `"no clear answer"`, on the split of all rows,
             from which the levels below start.
-        gap_: silhouette of that split above that of one Gaussian; infinite for clusters of
-            HDBSCAN, NaN with `n_clusters`, for equal rows, or fewer rows than neighbors.
+        gap_: silhouette of that split above that of Gaussians; infinite for clusters of HDBSCAN,
+            NaN with `n_clusters`, or for fewer than 6 distinct rows.
         scores_: mean of both silhouettes of that split, for each number of clusters that was tried.
-        linkage_: float64 `[m - 1, 4]`, the tree of the rows `sample_` in SciPy's form.
-        sample_: int64 `[m]`, the rows that were clustered: all up to 10,000.
-        smoother_: the `smooth.Smoother` of these rows.
+        linkage_: float64 `[m - 1, 4]`, the tree of m leaves in SciPy's form: rows without their
+            copies, or micro-clusters.
+        sample_: int64 `[m]`, a row of each leaf.
+        leaves_: int64 `[n]`, the leaf of each row.
+        metric_: `"cosine"` or `"euclidean"`.
+        smoother_: the `smooth.Smoother` of the leaves.
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(300, 8)) + 9 * (np.arange(300) % 3)[:, None]
@@ -162,10 +187,15 @@ class SmoothTree(ClusterMixin, BaseEstimator):
     scores_: dict[int, float]
 
     def __init__(
-        self, metric: str = "cosine", n_clusters: int | None = None, random_state: int = 0
+        self,
+        metric: str = "auto",
+        n_clusters: int | None = None,
+        min_cluster_size: int | None = None,
+        random_state: int | np.random.RandomState | None = 0,
     ) -> None:
         self.metric = metric
         self.n_clusters = n_clusters
+        self.min_cluster_size = min_cluster_size
         self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: None = None) -> Self:
@@ -174,24 +204,62 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         Raises:
             ValueError: an argument or the rows are invalid.
         """
-        x = numeric(X, "X")
+        x = numeric(X, "X", smooth.LARGEST)
         validate_data(self, X, reset=True, skip_check_array=True)
+        return self.fit_rows(x)
+
+    def fit_rows(self, x: Rows) -> Self:
+        """Clusters finite rows `[n, d]` that are read a part at a time, such as `Shards`.
+
+        They need not fit into memory; their order matters, if they are no array.
+        """
+        n, self.n_features_in_ = x.shape
+        d = self.n_features_in_
         checks.one_of("metric", self.metric, METRICS)
-        checks.whole("random_state", self.random_state, 0)
-        if self.n_clusters is not None:
-            checks.whole("n_clusters", self.n_clusters, 1, min(len(x), MAX_ROWS))
-        rng = np.random.default_rng(self.random_state)
-        order = _order(x)
-        if len(order) > MAX_ROWS:
-            order = order[np.sort(rng.choice(len(order), MAX_ROWS, replace=False))]
-        self.sample_ = order
-        rows = smooth.dequantize(x[order], self.random_state)
-        self.smoother_ = smooth.fit(rows, self.metric)
+        for name in ("n_clusters", "min_cluster_size"):
+            if (value := getattr(self, name)) is not None:
+                checks.whole(name, value, 1, n)
+        seed = self._seed()
+        rng = np.random.default_rng(seed)
+        is_few = self.metric == "auto" and d <= FEW_AXES
+        self.metric_ = "cosine" if self.metric == "auto" else self.metric
+        self.metric_ = "euclidean" if is_few else self.metric_
+        if n <= MAX_ROWS:
+            first, self.leaves_ = self._distinct(np.asarray(x[:]))
+            rows = smooth.dequantize(x[first], seed)
+            self.smoother_, self.sample_ = smooth.fit(rows, self.metric_), first
+        else:
+            order = copies.order_of(x) if isinstance(x, np.ndarray) else np.arange(n)
+            how = (min(SAMPLE, n), min(MAX_ROWS, n // 2), self.metric_, seed)
+            self.smoother_, self.leaves_ = smooth.fit_all(x, order, *how)
+            self.sample_ = order[np.unique(self.leaves_[order], return_index=True)[1]]
+            rows = np.asarray(x[self.sample_])
         levels = self._find(rows, rng)
-        self.linkage_ = _nested(self.smoother_.smooth, levels)
+        sizes = np.bincount(self.leaves_)
+        self.linkage_ = _nested(self.smoother_, sizes, levels)
         self.n_clusters_ = int(levels[0].max()) + 1
-        self._set_membership(x, _averaged(levels[0], self.smoother_.sharp))
+        labels, *others = _averaged(levels[0], self.smoother_)
+        rank = _by_size(labels[self.leaves_], self.sample_)
+        probabilities, second, second_probabilities = (column[self.leaves_] for column in others)
+        self.labels_, self.probabilities_ = rank[labels][self.leaves_], probabilities
+        self.runners_up_ = np.where(second < 0, -1, rank[second])
+        self.runner_up_probabilities_ = second_probabilities
         return self
+
+    def _seed(self) -> int:
+        if isinstance(self.random_state, np.random.RandomState) or self.random_state is None:
+            return int(check_random_state(self.random_state).randint(2**31))
+        checks.whole("random_state", self.random_state, 0)
+        return int(self.random_state)
+
+    def _distinct(self, x: NDArray) -> tuple[NDArray, NDArray]:
+        """Rows without their copies; near copies part if more clusters are asked for."""
+        first, leaves = copies.originals(x, self.metric_)
+        wanted = self.n_clusters or 1
+        if len(first) < wanted:
+            first, leaves = copies.originals(x, self.metric_, near=False)
+            checks.at_most("n_clusters", wanted, len(first), "distinct rows")
+        return first, leaves
 
     def cut(self, *, k: int | None = None, level: float | None = None) -> NDArray:
         """Labels int64 `[n]` at another cut of the tree; by default `labels_`.
@@ -206,19 +274,16 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         check_is_fitted(self)
         if k is None and level is None:
             return self.labels_
-        return cut(self.linkage_, self.sample_, self.labels_, k=k, level=level)
+        return cut(self.linkage_, self.sample_, self.leaves_, k=k, level=level)
 
     def smooth_rows(self, X: ArrayLike) -> NDArray:
         """Smooth rows float32 `[n, r]` of `X`, the rows of `fit`, on which k-means does best."""
         check_is_fitted(self)
         if len(x := numeric(X, "X", smooth.LARGEST)) != len(self.labels_):
             raise InputError(f"X must be the {len(self.labels_)} rows of fit; got {len(x)}")
-        rows = np.empty((len(self.labels_), self.smoother_.smooth.shape[1]), np.float32)
-        rows[self.sample_] = self.smoother_.smooth
-        others = _others(len(rows), self.sample_)
-        if len(others):
-            rows[others] = self.smoother_.transform(x[others])
-        return rows
+        if self.smoother_.counts is not None:
+            return self.smoother_.transform(x)
+        return self.smoother_.smooth[self.leaves_]
 
     def predict(self, X: ArrayLike) -> NDArray:
         """Cluster of each row of `X` float `[m, d]` as in `labels_`, int64 `[m]`.
@@ -249,53 +314,41 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         )
 
     def _find(self, x: NDArray, rng: np.random.Generator) -> list[NDArray]:
-        """Nested labels of the rows, the finest first; sets the verdict."""
+        """Nested labels of the leaves `[m, d]`, the finest first; sets the verdict."""
+        rows, sizes = self.smoother_, np.bincount(self.leaves_)
         labels = np.zeros(len(x), np.int64)
         self.gap_, self.verdict_, self.scores_ = float("nan"), ONE, {}
         if self.n_clusters is not None:
             self.verdict_ = UNCLEAR
             if len(x) > 1:
-                linkage = _ward(self.smoother_.smooth)
-                labels = _partition(self.smoother_, linkage, self.n_clusters)
+                linkage = _ward(rows.smooth)
+                labels = _partition(rows, linkage, self.n_clusters)
                 if labels.max() + 1 < self.n_clusters:  # No sharp row is nearest to some mean.
                     labels = tree.cut_tree(linkage, self.n_clusters)
-        elif len(x) >= N_NEIGHBORS and self.smoother_.sharp.any():
-            labels, self.gap_, self.verdict_, self.scores_ = _split(x, self.smoother_, rng)
+        elif len(x) >= MIN_ROWS and rows.sharp.any():
+            labels, self.gap_, self.verdict_, self.scores_ = _split(x, rows, rng)
         levels = [labels]
         # Clusters of HDBSCAN are final.
         may_split = np.isfinite(self.gap_) and self.verdict_ != ONE
-        while may_split and (parts := _deeper(x, levels[0], self.metric, rng)) is not None:
+        while may_split and (parts := _deeper(x, levels[0], self.metric_, rng)) is not None:
             levels.insert(0, parts)
+        if may_split:
+            levels.insert(0, _with_rare(x, levels[0], self.metric_, rng))
+        if self.min_cluster_size is not None:
+            joined = _joined(rows.sharp, sizes, levels[0], self.min_cluster_size)
+            levels = [joined, *(own for own in levels if _is_nested(joined, own))]
         return levels
-
-    def _set_membership(self, x: NDArray, member: Membership) -> None:
-        """Sets the labels of the sample, and by their neighbors the labels of all other rows."""
-        n = len(x)
-        values = [np.empty(n, column.dtype) for column in member]
-        for value, column in zip(values, member, strict=True):
-            value[self.sample_] = column
-        others = _others(n, self.sample_)
-        for rows in blocks(len(others), x.shape[1]):
-            shares = votes(self.smoother_, member.labels, x[others[rows]])
-            placed = _membership(shares.argmax(axis=1), shares)
-            for value, column in zip(values, placed, strict=True):
-                value[others[rows]] = column
-        labels, self.probabilities_, runners_up, self.runner_up_probabilities_ = values
-        rank = _by_size(labels, self.sample_)
-        self.labels_ = rank[labels]
-        self.runners_up_ = np.where(runners_up < 0, -1, rank[runners_up])
 
 
 def cut(
-    linkage: NDArray, sample: NDArray, labels: NDArray, *, k: int | None, level: float | None
+    linkage: NDArray, sample: NDArray, leaves: NDArray, *, k: int | None, level: float | None
 ) -> NDArray:
-    """Labels of all rows at a cut of the tree of a sample of them, int64 `[n]`, largest first.
+    """Labels of all rows at a cut of the tree, int64 `[n]`, largest first.
 
     Args:
         linkage: float `[m - 1, 4]`, `SmoothTree.linkage_`.
         sample: int `[m]`, `SmoothTree.sample_`.
-        labels: int `[n]`, `SmoothTree.labels_`: rows outside the sample go with their cluster, and
-            with the largest part of it where it is divided.
+        leaves: int `[n]`, `SmoothTree.leaves_`.
         k: number of groups, 1 to m.
         level: height, as a fraction of the highest merge, 0 to 1; merges above it are undone.
 
@@ -304,10 +357,10 @@ def cut(
 
     Example:
         >>> linkage = np.array([[0, 1, 1.0, 2], [2, 3, 4.0, 3]])
-        >>> rows, labels = np.arange(3), np.array([0, 0, 1])
-        >>> cut(linkage, rows, labels, k=1, level=None).tolist()
+        >>> rows = np.arange(3)
+        >>> cut(linkage, rows, rows, k=1, level=None).tolist()
         [0, 0, 0]
-        >>> cut(linkage, rows, labels, k=None, level=0.5).tolist()
+        >>> cut(linkage, rows, rows, k=None, level=0.5).tolist()
         [0, 0, 1]
     """
     if level is not None and k is None:
@@ -316,11 +369,7 @@ def cut(
     elif k is None or level is not None:
         raise InputError(f"one of k and level must be given; got k={k} and level={level}")
     checks.whole("k", k, 1, len(sample))
-    groups = tree.cut_tree(linkage, int(k))
-    sizes = np.zeros((int(labels.max()) + 1, k), np.int64)
-    np.add.at(sizes, (labels[sample], groups), 1)
-    placed = sizes.argmax(axis=1)[labels]
-    placed[sample] = groups
+    placed = tree.cut_tree(linkage, int(k))[leaves]
     return _by_size(placed, sample)[placed]
 
 
@@ -367,10 +416,17 @@ def votes(rows: Smoother, labels: NDArray, x: NDArray) -> NDArray:
         >>> votes(smooth.fit(x, "euclidean"), np.arange(40) % 2, x[:2]).round(3).tolist()
         [[1.0, 0.0], [0.0, 1.0]]
     """
-    return knn.vote(knn.nearest(rows.project(x), rows.sharp, N_NEIGHBORS), labels)
+    return knn.vote(
+        knn.nearest(rows.project(x), rows.sharp, max(1, n_neighbors(len(rows.sharp)))), labels
+    )
 
 
-def silhouettes(rows: NDArray, labels: NDArray) -> NDArray:
+def silhouettes(
+    rows: NDArray,
+    labels: NDArray,
+    counts: NDArray | None = None,
+    squares: NDArray | None = None,
+) -> NDArray:
     """Silhouette of each row with squared distances, float64 `[n]`; 0 for a cluster of one row.
 
     Mean squared distances follow from means and mean squares, so that no two rows are compared.
@@ -378,23 +434,37 @@ def silhouettes(rows: NDArray, labels: NDArray) -> NDArray:
     Args:
         rows: `[n, r]`.
         labels: int `[n]`, 0 to k - 1, none of them empty.
+        counts: how many rows each row is the mean of; None: one.
+        squares: mean squares of these; None: the square of the row.
 
     Example:
         >>> silhouettes(np.array([[0.0], [1.0], [4.0], [5.0]]), np.array([0, 0, 1, 1])).round(2)
         array([0.95, 0.92, 0.92, 0.95])
     """
-    sizes, means, members = _means(rows, labels)
+    sizes, means, members = _means(rows, labels, counts)
     if len(sizes) == 1:
         return np.zeros(len(rows))
-    squares = np.square(rows).sum(axis=1)
-    apart = squares[:, None] - 2 * rows @ means.T + (members @ squares / sizes)[None, :]
-    apart = np.maximum(apart, 0)
-    every, own_size = np.arange(len(rows)), sizes[labels]
-    own = apart[every, labels] * own_size / np.maximum(own_size - 1, 1)
-    apart[every, labels] = np.inf
-    other = apart.min(axis=1)
-    largest = np.maximum(np.maximum(own, other), np.finfo(np.float32).tiny)
-    return np.where(own_size > 1, (other - own) / largest, 0.0).astype(np.float64)
+    squares = np.square(rows).sum(axis=1) if squares is None else squares
+    of_clusters = (members @ squares / sizes)[None, :]
+    result = np.zeros(len(rows))
+    for part in blocks(len(rows), len(sizes)):
+        apart = squares[part, None] - 2 * rows[part] @ means.T + of_clusters
+        apart = np.maximum(apart, 0)
+        every, own_size = np.arange(len(apart)), sizes[labels[part]]
+        own = apart[every, labels[part]] * own_size / np.maximum(own_size - 1, 1)
+        apart[every, labels[part]] = np.inf
+        other = apart.min(axis=1)
+        largest = np.maximum(np.maximum(own, other), np.finfo(np.float32).tiny)
+        result[part] = np.where(own_size > 1, (other - own) / largest, 0.0)
+    return result
+
+
+def _silhouette(rows: Smoother, labels: NDArray, *, smooth: bool = False) -> float:
+    """The mean of the silhouettes of all sharp rows, or of all smooth ones."""
+    own = rows.smooth if smooth else rows.sharp
+    # Smooth rows have hardly any spread in a micro-cluster.
+    squares = None if smooth else rows.squares
+    return float(np.average(silhouettes(own, labels, rows.counts, squares), weights=rows.counts))
 
 
 def _split(x: NDArray, rows: Smoother, rng: np.random.Generator) -> Split:
@@ -406,50 +476,60 @@ def _split(x: NDArray, rows: Smoother, rng: np.random.Generator) -> Split:
         again = _dense(rows.sharp, 10)
         is_clear = again is not None and again.max() == dense.max()
         return Split(dense, float("inf"), CLEAR if is_clear else UNCLEAR, scores)
-    null = _null(x, rows, rng)
-    k = min(int(labels.max()) + 1, len(null.sharp) // 2)
-    null_labels = _partition(null, _ward(null.smooth), k)
-    expected = max(float(silhouettes(null.sharp, null_labels).mean()), 0.0)
-    gap = float(silhouettes(rows.sharp, labels).mean()) - expected
-    if gap < MIN_GAP or (is_flat and _links_inside(rows.sharp, labels) < NEARLY_ALL):
+    k, expected = int(labels.max()) + 1, []
+    for _ in range(min(max(1, _NULL_ROWS // len(x)), _NULLS)):
+        null = _null(x, rows, rng)
+        parts = _partition(null, _ward(null.smooth), min(k, len(null.sharp) // 2))
+        expected.append(_silhouette(null, parts))
+    mean, deviation = max(float(np.mean(expected)), 0.0), float(np.std(expected))
+    gap = _silhouette(rows, labels) - mean
+    is_one = gap < max(MIN_GAP, MIN_DEVIATIONS * deviation)
+    if is_one or (is_flat and _links_inside(rows.sharp, labels) < NEARLY_ALL):
         return Split(np.zeros_like(labels), gap, ONE, scores)
-    is_clear = gap >= CLEAR_GAP * (1 - expected)
+    is_clear = gap >= CLEAR_GAP * (1 - mean)
     return Split(labels, gap, CLEAR if is_clear else UNCLEAR, scores)
 
 
 def _search(rows: Smoother, linkage: NDArray) -> tuple[NDArray, dict[int, float]]:
     """Labels of the highest score, and the score of each k."""
-    most = min(MAX_K, max(2, len(rows.sharp) // 5))
+    m = len(rows.sharp)
+    n = m if rows.counts is None else int(rows.counts.sum())
+    most = max(2, min(n // 5, m - 1), min(n // 3, 12))
     grid, k = list(range(2, min(20, most) + 1)), 20
-    while (k := round(k * K_RATIO)) <= most:
+    while (k := round(k * (K_RATIO if k < _COARSE_FROM else _COARSE))) <= most:
         grid.append(k)
     scores: dict[int, float] = {}
-    for _ in range(2):  # The grid, then every number between the best one and the next.
+    best = 0
+    while grid:  # The grid, then numbers between the best one and the next.
         for k in grid:
             labels = _partition(rows, linkage, k)
-            both = [silhouettes(own, labels).mean() for own in (rows.sharp, rows.smooth)]
+            both = [_silhouette(rows, labels, smooth=smooth) for smooth in (False, True)]
             scores[k] = float(np.mean(both))
-        best, tried = max(scores, key=scores.__getitem__), sorted(scores)
+        best, tried = max(scores, key=lambda k: scores[k]), sorted(scores)
         place = tried.index(best)
-        between = range(tried[max(place - 1, 0)], tried[min(place + 1, len(tried) - 1)] + 1)
-        grid = [k for k in between if k not in scores]
-    return _partition(rows, linkage, max(scores, key=scores.__getitem__)), scores
+        low, high = tried[max(place - 1, 0)], tried[min(place + 1, len(tried) - 1)]
+        grid = [k for k in range(low, high + 1) if k not in scores]
+        if len(grid) > _FINE:
+            grid = [k for k in ((low + best) // 2, (best + high) // 2) if k not in scores]
+    return _partition(rows, linkage, best), scores
 
 
 def _partition(rows: Smoother, linkage: NDArray, k: int) -> NDArray:
     """At most k clusters: Ward's groups of smooth rows, k-means, then the nearest sharp means."""
     labels = hierarchy.fcluster(linkage, k, "maxclust").astype(np.int64) - 1
     for _ in range(10):
-        previous, labels = labels, _to_nearest_mean(rows.smooth, labels)
+        previous, labels = labels, _to_nearest_mean(rows.smooth, labels, rows.counts)
         if np.array_equal(labels, previous):
             break
-    return _to_nearest_mean(rows.sharp, labels)
+    return _to_nearest_mean(rows.sharp, labels, rows.counts)
 
 
-def _to_nearest_mean(rows: NDArray, labels: NDArray) -> NDArray:
-    _, means, _ = _means(rows, labels)
-    scores = 2 * rows @ means.T - np.square(means).sum(axis=1)
-    return np.unique(scores.argmax(axis=1), return_inverse=True)[1]
+def _to_nearest_mean(rows: NDArray, labels: NDArray, counts: NDArray | None) -> NDArray:
+    _, means, _ = _means(rows, labels, counts)
+    nearest, squares = np.empty(len(rows), np.int64), np.square(means).sum(axis=1)
+    for part in blocks(len(rows), len(means)):
+        nearest[part] = (2 * rows[part] @ means.T - squares).argmax(axis=1)
+    return np.unique(nearest, return_inverse=True)[1]
 
 
 def _null(x: NDArray, rows: Smoother, rng: np.random.Generator) -> Smoother:
@@ -469,13 +549,13 @@ def _null(x: NDArray, rows: Smoother, rng: np.random.Generator) -> Smoother:
 
 def _links_inside(rows: NDArray, labels: NDArray) -> float:
     """Share of the links between rows and their nearest neighbors that no cluster's edge cuts."""
-    near = knn.nearest(rows, rows, N_NEIGHBORS, exclude_self=True).indices
+    near = knn.nearest(rows, rows, n_neighbors(len(rows)), exclude_self=True).indices
     return float((labels[near] == labels[:, None]).mean())
 
 
 def _dense(rows: NDArray, min_samples: int) -> NDArray | None:
     """HDBSCAN's clusters if they hold most rows; the others go to the nearest clustered row."""
-    size = max(5, min(MIN_CLUSTER_SIZE, len(rows) // 20))
+    size = max(5, min(copies.DENSE_SIZE, len(rows) // 20))
     search = HDBSCAN(min_cluster_size=size, min_samples=min_samples, copy=True)
     labels = search.fit_predict(rows.astype(np.float64)).astype(np.int64)
     held = labels >= 0
@@ -491,7 +571,7 @@ def _deeper(x: NDArray, labels: NDArray, metric: str, rng: np.random.Generator) 
     whole, parts, n_parts = 0, np.zeros(n, np.int64), 0
     for own in sorted(_members(labels), key=len, reverse=True):
         inside = np.zeros(len(own), np.int64)
-        if len(own) >= 2 * N_NEIGHBORS:
+        if len(own) >= _MIN_SPLIT:
             inside = _split(x[own], smooth.fit(x[own], metric), rng).labels
         whole += 0 if inside.any() else len(own)
         if whole > (1 - NEARLY_ALL) * n:
@@ -501,16 +581,88 @@ def _deeper(x: NDArray, labels: NDArray, metric: str, rng: np.random.Generator) 
     return parts
 
 
-def _averaged(labels: NDArray, sharp: NDArray) -> Membership:
+def _with_rare(x: NDArray, labels: NDArray, metric: str, rng: np.random.Generator) -> NDArray:
+    """Labels of which a small part of a cluster that stands apart is a cluster of its own."""
+    labels = labels.copy()
+    for own in _members(labels):
+        if len(own) < 4 * MIN_ROWS:
+            continue
+        rows = smooth.fit(x[own], metric)
+        score, part = _part_apart(rows)
+        if score >= CLEAR_GAP:
+            nulls = [_part_apart(_null(x[own], rows, rng))[0] for _ in range(2)]
+            if score - max(float(np.mean(nulls)), 0.0) >= CLEAR_GAP:
+                labels[own[part]] = labels.max() + 1
+    return labels
+
+
+def _part_apart(rows: Smoother) -> tuple[float, NDArray]:
+    """The highest silhouette of a part of Ward's tree beside all other rows, and its rows.
+
+    The part has 6 rows to a quarter of all; its silhouette follows from mean squared distances.
+    """
+    n, linkage = len(rows.sharp), _ward(rows.smooth)
+    sharp = rows.sharp.astype(np.float64)
+    sums, squares = np.zeros((2 * n - 1, sharp.shape[1])), np.zeros(2 * n - 1)
+    sums[:n], squares[:n] = sharp, np.square(sharp).sum(axis=1)
+    for i, (first, second) in enumerate(linkage[:, :2].astype(np.int64), n):
+        sums[i], squares[i] = sums[first] + sums[second], squares[first] + squares[second]
+    size = np.concatenate([np.ones(n), linkage[:, 3]])
+    nodes = np.flatnonzero((size >= MIN_ROWS) & (size <= n / 4))
+    if not len(nodes):
+        return -1.0, nodes
+    size = size[nodes]
+    mean = sums[nodes] / size[:, None]
+    rest = (sums[-1] - sums[nodes]) / (n - size)[:, None]
+    square, rest_square = squares[nodes] / size, (squares[-1] - squares[nodes]) / (n - size)
+    inside = 2 * (square - np.square(mean).sum(axis=1)) * size / (size - 1)
+    outside = square + rest_square - 2 * (mean * rest).sum(axis=1)
+    scores = (outside - inside) / np.maximum(np.maximum(outside, inside), np.finfo(float).tiny)
+    best = int(scores.argmax())
+    return float(scores[best]), _below(linkage, int(nodes[best]))
+
+
+def _below(linkage: NDArray, node: int) -> NDArray:
+    """The leaves below a node of a tree, int64."""
+    n = len(linkage) + 1
+    found, waiting = [], [node]
+    while waiting:
+        node = waiting.pop()
+        if node < n:
+            found.append(node)
+        else:
+            waiting.extend(linkage[node - n, :2].astype(np.int64).tolist())
+    return np.array(found)
+
+
+def _joined(sharp: NDArray, sizes: NDArray, labels: NDArray, least: int) -> NDArray:
+    """Labels of which every cluster has at least so many rows: the smallest joins the nearest."""
+    while True:
+        counts, means, _ = _means(sharp, labels, sizes.astype(np.float32))
+        small = int(counts.argmin())
+        if counts[small] >= least or len(counts) == 1:
+            return labels
+        apart = np.square(means - means[small]).sum(axis=1)
+        apart[small] = np.inf
+        labels = np.where(labels == small, apart.argmin(), labels)
+        labels = np.unique(labels, return_inverse=True)[1]
+
+
+def _is_nested(fine: NDArray, coarse: NDArray) -> bool:
+    """Whether every cluster of the finer labels is inside one of the coarser."""
+    return len(np.unique(np.stack([fine, coarse]), axis=1).T) == fine.max() + 1
+
+
+def _averaged(labels: NDArray, rows: Smoother) -> Membership:
     """Labels with their shares after averaging twice over the neighbors."""
     k = int(labels.max()) + 1
-    if k == 1 or len(labels) <= N_NEIGHBORS:
+    if k == 1:
         zeros = np.zeros(len(labels))
         return Membership(labels, zeros + 1, np.full(len(labels), -1), zeros)
-    near = knn.nearest(sharp, sharp, N_NEIGHBORS, exclude_self=True).indices
+    neighbors, weights = smooth.near(rows.sharp, rows.counts)
     shares = np.eye(k)[labels]
     for _ in range(smooth.N_ROUNDS):
-        shares = (shares + sum(shares[column] for column in near.T)) / (near.shape[1] + 1)
+        shares = smooth.averaged(shares, shares, neighbors, weights)
     return _membership(labels, shares)
 
 
@@ -529,18 +681,20 @@ def _membership(labels: NDArray, shares: NDArray) -> Membership:
     )
 
 
-def _nested(rows: NDArray, levels: list[NDArray]) -> NDArray:
-    """One linkage of all rows, float64 `[n - 1, 4]`, of which every level of labels is a cut.
+def _nested(rows: Smoother, sizes: NDArray, levels: list[NDArray]) -> NDArray:
+    """One linkage of all leaves, float64 `[n - 1, 4]`, of which every level of labels is a cut.
 
     Args:
-        rows: `[n, r]`.
+        rows: of n leaves.
+        sizes: int `[n]`, rows of each leaf.
         levels: nested labels, the finest first.
     """
-    n = len(rows)
+    n = len(sizes)
     merges: list[tuple[float, float, float, float]] = []
     highest = 0.0
     # The groups so far: their node in the tree, size, mean, and one of their rows.
-    node, sizes, means, row = np.arange(n), np.ones(n), rows.astype(np.float64), np.arange(n)
+    node, means, row = np.arange(n), rows.smooth.astype(np.float64), np.arange(n)
+    sizes = sizes.astype(np.float64)
     for labels in (*levels, np.zeros(n, np.int64)):
         members = _members(labels[row])
         trees = [_weighted_ward(sizes[own], means[own]) for own in members]
@@ -579,13 +733,14 @@ def _ward(rows: NDArray) -> NDArray:
     return hierarchy.linkage(distance.pdist(rows.astype(np.float64)), "ward")
 
 
-def _means(rows: NDArray, labels: NDArray) -> tuple[NDArray, NDArray, sparse.csr_array]:
+def _means(
+    rows: NDArray, labels: NDArray, counts: NDArray | None
+) -> tuple[NDArray, NDArray, sparse.csr_array]:
     """Sizes float32 `[k]` and means `[k, r]` of clusters, and the matrix `[k, n]` of members."""
     n = len(labels)
-    sizes = np.bincount(labels).astype(np.float32)
-    members = sparse.csr_array(
-        (np.ones(n, np.float32), (labels, np.arange(n))), shape=(len(sizes), n)
-    )
+    counts = np.ones(n, np.float32) if counts is None else counts
+    sizes = np.bincount(labels, counts).astype(np.float32)
+    members = sparse.csr_array((counts, (labels, np.arange(n))), shape=(len(sizes), n))
     return sizes, members @ rows / sizes[:, None], members
 
 
@@ -601,14 +756,3 @@ def _by_size(labels: NDArray, sample: NDArray) -> NDArray:
     rank = np.empty(len(first), np.int64)
     rank[np.lexsort((first, -np.bincount(labels)))] = np.arange(len(first))
     return rank
-
-
-def _others(n: int, sample: NDArray) -> NDArray:
-    """The rows 0 to n - 1 outside a sample of them."""
-    return np.setdiff1d(np.arange(n), sample, assume_unique=True)
-
-
-def _order(x: NDArray) -> NDArray:
-    """An order of rows `[n, d]` that does not depend on theirs, int64 `[n]`: by their bytes."""
-    rows = np.ascontiguousarray(x + 0.0 if x.dtype.kind == "f" else x)  # one zero, not two
-    return np.argsort(rows.view(f"V{rows.strides[0]}")[:, 0], kind="stable")

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 
 from cluster_jax.clustering import knn
-from cluster_jax.clustering.kmeans import KMeansResult, Rows, kmeans_blocks
+from cluster_jax.clustering.kmeans import KMeansResult, kmeans_blocks
 from cluster_jax.core import arrays, checks
+from cluster_jax.core.arrays import Rows
 
 
 def kmeans_two_levels(

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import ml_dtypes
 import numpy as np
@@ -15,6 +15,21 @@ from cluster_jax.core.checks import InputError
 
 # Elements of a float64 block of rows (32 MB), so that a large data set is never copied whole.
 _BLOCK = 2**22
+
+
+class Rows(Protocol):
+    """Rows `[n, d]` that are read a part at a time: a memory map, or `data.tables.Shards`."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of rows and of columns."""
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of the numbers."""
+
+    def __getitem__(self, rows: Any, /) -> Any:
+        """The rows of a slice, or of an array of integers."""
 
 
 def blocks(n_rows: int, n_columns: int) -> Iterator[slice]:

@@ -11,6 +11,7 @@ from cluster_jax.clustering.gridshift import BandwidthCurve, GridShift
 from cluster_jax.clustering.reduce import MAP_COLUMNS, reduce
 from cluster_jax.clustering.smooth_tree import Membership, SmoothTree
 from cluster_jax.core import arrays
+from cluster_jax.core.arrays import Rows
 from cluster_jax.data.shards import Shards
 from cluster_jax.evaluation.options import ClusterOptions, EvalConfig, resolve
 from cluster_jax.metrics import partition
@@ -169,50 +170,60 @@ def run_gridshift(points: NDArray, **grid_options: Any) -> Clustering:
 
 
 def run_tree(
-    features: NDArray,
+    features: Rows,
     *,
     metric: str,
     seed: int,
     k: int | None = None,
+    shown: NDArray | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Clustering:
     """Clusters features by `SmoothTree`.
 
     Args:
-        features: `[n, d]`.
+        features: `[n, d]`, in memory or not.
         metric: of the features, `"cosine"` or `"euclidean"`.
         seed: random seed of the clustering.
         k: number of clusters; None: it is found.
+        shown: int `[m]`, the rows that the result describes; None: all rows.
         progress: called with one line of text at each step.
 
     Returns:
         The result, without points. Its metrics are `n_large`, the number of clusters that count,
-        `verdict` and `gap` (see `SmoothTree`; None where there is none), `rows_clustered`, the size
-        of the sample that was clustered, and the number of `outliers`.
+        `verdict` and `gap` (see `SmoothTree`; None where there is none), `rows_clustered`, the
+        distinct rows or micro-clusters that were compared with each other, and the number of
+        `outliers`.
     """
     progress(f"smoothing {_shape(features)} features and clustering them ...")
-    model = SmoothTree(metric, n_clusters=k, random_state=seed).fit(features)
-    n, labels = len(features), model.labels_
-    if len(model.sample_) < n:
-        progress(
-            f"clustered a random sample of {len(model.sample_):,} rows; the other "
-            f"{n - len(model.sample_):,} rows took the clusters of their neighbors in it"
-        )
-    sharp = model.smoother_.project(features)
-    centers = arrays.cluster_means(sharp, labels)
-    sizes = np.bincount(labels)
+    model = SmoothTree(metric, n_clusters=k, random_state=seed).fit_rows(features)
+    n, m = len(model.labels_), len(model.sample_)
+    if model.smoother_.counts is not None:
+        progress(f"clustered {m:,} micro-clusters of all {n:,} rows")
+    elif m < n:
+        progress(f"{n - m:,} of {n:,} rows are copies of others, whose clusters they take")
+    sizes = np.bincount(model.labels_)
     # Where the number of clusters is given, every cluster counts.
-    outliers = sizes[labels] < (0 if k is not None else min(MIN_CLUSTER_ROWS, sizes.max()))
+    is_small = sizes < (0 if k is not None else min(MIN_CLUSTER_ROWS, sizes.max()))
     metrics = {
-        "n_large": len(np.unique(labels[~outliers])),
+        "n_large": int((~is_small).sum()),
         "verdict": model.verdict_ if k is None else None,
         "gap": model.gap_ if np.isfinite(model.gap_) else None,
-        "rows_clustered": len(model.sample_),
-        "outliers": int(outliers.sum()),
+        "rows_clustered": m,
+        "outliers": int(sizes[is_small].sum()),
     }
+    rows = np.arange(n) if shown is None else shown
+    sharp = model.smoother_.project(np.asarray(features[rows]))
+    labels = model.labels_[rows]
+    leaves, counts = model.labels_[model.sample_], np.bincount(model.leaves_)
+    total = np.zeros((len(sizes), sharp.shape[1]))
+    np.add.at(total, leaves, model.smoother_.sharp * counts[:, None])
+    centers = total / sizes[:, None]
+    if shown is None:
+        centers = arrays.cluster_means(sharp, labels)
     distances = arrays.distances_to_centers(sharp, centers, labels).astype(np.float32)
+    member = Membership(*(column[rows] for column in model.membership_))
+    points, outliers = np.empty((len(rows), 0), np.float32), is_small[labels]
     labels = labels.astype(np.int32)
-    points, member = np.empty((n, 0), np.float32), model.membership_
     return Clustering(metrics, points, centers, labels, distances, outliers, None, model, member)
 
 
@@ -230,29 +241,27 @@ def rows_of_likeness(tree: SmoothTree | None, features: NDArray, metric: str = "
 def with_map(found: Clustering, features: NDArray, *, seed: int, **options: Any) -> Clustering:
     """Clusters by `run_tree`, with the map `[n, c]` of their smooth rows as points, and isolation.
 
-    The rows of the sample are reduced; another row lies at the mean of its three nearest ones.
+    Distinct rows are reduced, and copies lie on their original: UMAP draws another map each time of
+    rows that are equal. Of micro-clusters, a row lies at the mean of its three nearest ones.
 
     Args:
         found: result of `run_tree`.
-        features: its features.
+        features: those of its rows that it describes.
         seed: random seed of the map.
         options: arguments of `reduce`.
     """
     model = found.tree
     assert model is not None
-    # A quarter of a sample suffices: all of it would take a third of the time of 200,000 rows.
-    compared = model.sample_[:: 1 if len(model.sample_) == len(features) else 4]
-    found = found._replace(isolation=isolation(features, model.metric, compared))
-    smooth = model.smoother_.smooth
-    if smooth.shape[1] <= MAP_COLUMNS or options["method"] == "none":
-        return found._replace(points=model.smooth_rows(features))
-    points = reduce(smooth, seed=seed, **{**options, "metric": "euclidean"})
-    if len(points) < len(features):
-        near = knn.nearest(model.smooth_rows(features), smooth, 3)
-        return found._replace(points=points[near.indices].mean(axis=1))
-    placed = np.empty_like(points)
-    placed[model.sample_] = points
-    return found._replace(points=placed)
+    smooth, is_condensed = model.smoother_.smooth, model.smoother_.counts is not None
+    # A quarter of the rows suffices: all would take a third of the time of 200,000 rows.
+    compared = np.arange(len(features))[::4] if is_condensed else model.sample_
+    found = found._replace(isolation=isolation(features, model.metric_, compared))
+    placed = smooth if not is_condensed else model.smoother_.transform(features)
+    if smooth.shape[1] > MAP_COLUMNS and options["method"] != "none":
+        points = reduce(smooth, seed=seed, **{**options, "metric": "euclidean"})
+        near = knn.nearest(placed, smooth, 3).indices if is_condensed else None
+        placed = points if near is None else points[near].mean(axis=1)
+    return found._replace(points=placed if is_condensed else placed[model.leaves_])
 
 
 def isolation(features: NDArray, metric: str, sample: NDArray) -> NDArray:
@@ -294,7 +303,7 @@ def scores(true_labels: NDArray | None, cluster_labels: NDArray) -> dict[str, An
     return dict.fromkeys(partition.SCORES) | {"n_clusters": len(np.unique(cluster_labels))}
 
 
-def _shape(features: NDArray) -> str:
+def _shape(features: Rows) -> str:
     return " x ".join(f"{side:,}" for side in features.shape)
 
 

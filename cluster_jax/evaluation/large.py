@@ -1,4 +1,4 @@
-"""Clustering of features that do not fit into memory: a sample is clustered, all others placed."""
+"""Clustering of features that do not fit into memory."""
 
 import dataclasses
 from collections.abc import Callable
@@ -27,8 +27,8 @@ class LargeClustering(NamedTuple):
         clustering: clusters of the sample; the scores against the labels and the sizes of the
             clusters among its metrics are those of all rows.
         labels: int32 `[n]`.
-        shares: float32 `[n]`, share of the cluster in the votes on each row, 1 for the rows of the
-            sample; None for k-means of all rows.
+        shares: float32 `[n]`, probability of the cluster, or its share in the votes on each row, 1
+            for the rows of the sample; None for k-means of all rows.
         rows_used: how many rows were used for what.
     """
 
@@ -55,7 +55,7 @@ def resolve_large(features: Shards, options: ClusterOptions) -> ClusterOptions:
     check_k("k", k, len(features), "rows")
     within = dataclasses.replace(options, k=None if k is None else min(k, len(values)))
     resolved = resolve(values, within)
-    if options.method != "kmeans" or resolved.reduce != "none":
+    if options.method == "gridshift" or (options.method == "kmeans" and resolved.reduce != "none"):
         check_k("k", k, len(values), "rows of the sample")
     return dataclasses.replace(resolved, k=k)
 
@@ -68,10 +68,10 @@ def cluster_shards(
 ) -> LargeClustering:
     """Clusters features that are read block by block.
 
-    k-means without a reduction clusters all rows, see `clustering.kmeans_blocks`. Otherwise a
-    random sample of 10,000 rows is clustered, and every other row takes the cluster with the most
-    votes, weighted by 1 / distance, of its nearest rows of the sample: for SmoothTree 10 of the
-    sharp rows, for other methods `n_neighbors` rows.
+    k-means without a reduction clusters all rows, see `clustering.kmeans_blocks`, and so does
+    SmoothTree. Otherwise a random sample of 10,000 rows is clustered, and every other row takes the
+    cluster with the most votes, weighted by 1 / distance, of the `n_neighbors` rows of the sample
+    that are nearest to it.
 
     Args:
         features: finite rows `[n, d]`.
@@ -86,6 +86,21 @@ def cluster_shards(
         levels = ", in two levels" if (options.k or 0) > clusters.MOST_IN_ONE_LEVEL else ""
         progress(f"running k-means on all {n:,} rows, read in blocks, k = {options.k}{levels} ...")
         result, labels = clusters.run_kmeans(features, None, options, sample)
+        result = clusters.with_silhouettes(values, result, options)
+        used = {**used, "clustered": n}
+    elif options.method == "tree":
+        result = clusters.run_tree(
+            features,
+            metric=str(options.metric),
+            seed=options.seed,
+            k=options.k,
+            shown=sample,
+            progress=progress,
+        )
+        progress("drawing the map ...")
+        result = clusters.with_map(result, values, seed=options.seed, **options.reduce_options)
+        assert result.tree is not None
+        labels, shares = result.tree.labels_.astype(np.int32), result.tree.probabilities_
         result = clusters.with_silhouettes(values, result, options)
         used = {**used, "clustered": n}
     else:
@@ -117,8 +132,6 @@ def _voter(
     values: NDArray, result: Clustering, options: ClusterOptions
 ) -> Callable[[NDArray], NDArray]:
     """The votes of the sample's rows `values` on other rows: `[m, d] -> [m, k]`."""
-    if result.tree is not None:
-        return result.tree.predict_proba
     prepared = normalize_rows if options.metric == "cosine" else np.asarray
     voters = prepared(values)
 

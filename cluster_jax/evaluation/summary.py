@@ -4,8 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cluster_jax.clustering.smooth import N_NEIGHBORS
-from cluster_jax.clustering.smooth_tree import CLEAR_GAP
+from cluster_jax.clustering.smooth_tree import CLEAR_GAP, MIN_ROWS
 from cluster_jax.evaluation.options import CLUSTERINGS
 
 # Number of clusters that a summary lists, the largest ones.
@@ -87,8 +86,8 @@ def verdict(metrics: Mapping[str, Any], noun: str) -> str | None:
     found, gap = metrics.get("verdict"), metrics.get("gap")
     if is_too_few(metrics):
         return (
-            f"There are fewer than {N_NEIGHBORS} {noun}, too few to look for a number of clusters: "
-            "give it instead."
+            f"There are fewer than {MIN_ROWS} different {noun}, too few to look for a number of "
+            "clusters: give it instead."
         )
     if found == "one cluster":
         return f"The {noun} form one cluster: no split separates them clearly."
@@ -133,7 +132,7 @@ def keys(noun: str, group: str) -> list[tuple[str, str]]:
 def is_too_few(metrics: Mapping[str, Any]) -> bool:
     """Whether the tree had fewer rows than it needs to look for a number of clusters."""
     judged = metrics.get("verdict") == "one cluster"
-    return judged and metrics.get("rows_clustered", N_NEIGHBORS) < N_NEIGHBORS
+    return judged and metrics.get("rows_clustered", MIN_ROWS) < MIN_ROWS
 
 
 def doubt(metrics: Mapping[str, Any]) -> str | None:

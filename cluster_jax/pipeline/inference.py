@@ -54,8 +54,8 @@ _OF_MEMBERSHIP = ("probabilities", "runners_up", "runner_up_probabilities")
 class StoredClusters(NamedTuple):
     """Content of `clusters.npz` for the n images that were clustered, of N training images.
 
-    `eval.method` found the clusters; the tree of m sampled images, their sharp rows and the
-    probabilities are None for GridShift, the bandwidth is None for the tree. The map, the
+    `eval.method` found the clusters; the tree of m leaves, their sharp rows and the probabilities
+    are None for GridShift, the bandwidth is None for the tree. The map, the
     clusters of k-means and the threshold of novelty are None in a run in memory that nobody has
     asked for them.
 
@@ -76,6 +76,7 @@ class StoredClusters(NamedTuple):
         class_novelty_threshold: float64 `[]`, the threshold of all training images, or None.
         tree: float64 `[m - 1, 4]`, `SmoothTree.linkage_`.
         sample: int64 `[m]`, `SmoothTree.sample_`.
+        leaves: int64 `[n]`, `SmoothTree.leaves_`.
         mean, components, sharp, is_cosine: of its `smooth.Smoother`, by which new images are
             assigned.
         probabilities: float64 `[n]`, of the cluster.
@@ -99,6 +100,7 @@ class StoredClusters(NamedTuple):
     class_novelty_threshold: NDArray | None = None
     tree: NDArray | None = None
     sample: NDArray | None = None
+    leaves: NDArray | None = None
     mean: NDArray | None = None
     components: NDArray | None = None
     sharp: NDArray | None = None
@@ -145,8 +147,21 @@ def stored_clusters(found: Clustering, features: NDArray) -> StoredClusters:
         return stored
     _, *membership = tree.membership_
     smoother = {name: np.asarray(getattr(tree.smoother_, name)) for name in _OF_SMOOTHER}
-    stored = stored._replace(tree=tree.linkage_, sample=tree.sample_, **smoother)
+    stored = stored._replace(
+        tree=tree.linkage_, sample=tree.sample_, leaves=tree.leaves_, **smoother
+    )
     return stored._replace(**dict(zip(_OF_MEMBERSHIP, membership, strict=True)))
+
+
+def novelty_threshold(features: NDArray, stored: StoredClusters) -> float:
+    """See `out_of_sample.novelty_threshold`; of copies that the tree has found one counts.
+
+    Args:
+        features: unit rows `[n, d]` of the clustered images.
+        stored: their clusters.
+    """
+    is_known = stored.sample is not None and len(features) <= smooth_tree.MAX_ROWS
+    return out_of_sample.novelty_threshold(features[stored.sample] if is_known else features)
 
 
 def write_clusters(workdir: epath.Path, clusters: StoredClusters) -> None:
@@ -400,14 +415,13 @@ def cut(run: TrainedRun, *, k: int | None = None, level: float | None = None) ->
         InputError: the run has no tree, or `k` or `level` is out of range.
     """
     stored = run.clusters
-    if stored.tree is None or stored.sample is None:
+    if stored.tree is None or stored.sample is None or stored.leaves is None:
         raise InputError(
             "eval.method must be 'tree' to cut the tree of groups; got 'gridshift', which has none"
         )
     if k is None and level is None:
         return stored.cluster_labels.astype(np.int64)
-    labels = run.found.labels.astype(np.int64)  # The tree is that of these.
-    return smooth_tree.cut(stored.tree, stored.sample, labels, k=k, level=level)
+    return smooth_tree.cut(stored.tree, stored.sample, stored.leaves, k=k, level=level)
 
 
 def class_names(run: TrainedRun, classes: NDArray) -> NDArray:
@@ -609,7 +623,7 @@ def place(
         classes = _by_vote(rows, *voters, discovery.VOTERS, far)
         return classes._replace(labels=class_names(run, classes.labels))
     known, n_neighbors = stored.novelty_threshold, section.reduce.n_neighbors
-    far = out_of_sample.novelty_threshold(run.features) if known is None else float(known)
+    far = novelty_threshold(run.features, stored) if known is None else float(known)
     if by_kmeans:
         return _by_vote(rows, run.features, _given(stored.kmeans_labels), n_neighbors, far)
     is_mapped = smoother is None and section.reduce.method != "none"

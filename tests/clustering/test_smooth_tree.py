@@ -131,7 +131,8 @@ def test_cuts_are_nested_partitions_of_which_the_labels_are_one():
     np.testing.assert_array_equal(model.cut(k=6), model.labels_)
     np.testing.assert_array_equal(model.cut(), model.labels_)
     assert not model.cut(level=1).any()
-    assert len(np.unique(model.cut(level=0))) == 360
+    # Rows with the same neighbors are at height 0.
+    assert len(np.unique(model.cut(level=0))) == 1 + (model.linkage_[:, 2] > 0).sum() > 350
     heights = model.linkage_[:, 2] / model.linkage_[-1, 2]
     assert len(np.unique(model.cut(level=float(heights[-4])))) == 4
 
@@ -183,14 +184,14 @@ def test_training_rows_keep_their_cluster_and_rows_do_not_affect_each_other():
     np.testing.assert_allclose(model.predict_proba(x[300:]).sum(axis=1), 1)
 
 
+@pytest.mark.parametrize("most", [400, 350])  # The second: micro-clusters.
 @pytest.mark.parametrize("metric", smooth_tree.METRICS)
-def test_the_order_of_the_rows_changes_nothing(metric, monkeypatch):
-    monkeypatch.setattr(smooth_tree, "MAX_ROWS", 350)  # a sample too
+def test_the_order_of_the_rows_changes_nothing(metric, most, monkeypatch):
+    monkeypatch.setattr(smooth_tree, "MAX_ROWS", most)
     x, _ = blobs((100,) * 4, gap=1.0)
     x[7] = x[8]
     order = np.random.default_rng(3).permutation(400)
     one, other = SmoothTree(metric).fit(x), SmoothTree(metric).fit(x[order])
-    assert len(one.sample_) == 350
     np.testing.assert_array_equal(one.linkage_, other.linkage_)
     np.testing.assert_array_equal(one.probabilities_[order], other.probabilities_)
     np.testing.assert_array_equal(
@@ -199,13 +200,22 @@ def test_the_order_of_the_rows_changes_nothing(metric, monkeypatch):
     assert adjusted_rand_score(one.labels_[order], other.labels_) == 1
 
 
-def test_rows_outside_the_sample_are_placed_like_new_ones(monkeypatch):
+def test_many_rows_are_condensed(monkeypatch):
+    """Micro-clusters give the clusters of all rows, and every cut is one of them."""
     monkeypatch.setattr(smooth_tree, "MAX_ROWS", 200)
     x, truth = blobs((200,) * 4)
     model = fit(x)
     assert adjusted_rand_score(truth, model.labels_) > 0.99
-    others = np.setdiff1d(np.arange(800), model.sample_)
-    np.testing.assert_array_equal(model.labels_[others], model.predict(x[others]))
+    assert len(model.sample_) <= 200
+    counts = np.bincount(model.leaves_)
+    np.testing.assert_array_equal(model.smoother_.counts, counts)
+    sharp = model.smoother_.project(x)
+    for leaf in (0, len(counts) - 1):
+        own = sharp[model.leaves_ == leaf]
+        np.testing.assert_allclose(model.smoother_.sharp[leaf], own.mean(axis=0), atol=1e-5)
+        squares = np.square(own).sum(axis=1).mean()
+        assert model.smoother_.squares[leaf] == pytest.approx(squares, rel=1e-4)
+    np.testing.assert_array_equal(model.labels_, model.labels_[model.sample_][model.leaves_])
     for k in (2, 4, 9):
         groups = model.cut(k=k)
         assert len(np.unique(groups)) == k
@@ -213,7 +223,31 @@ def test_rows_outside_the_sample_are_placed_like_new_ones(monkeypatch):
         coarse = groups if k <= 4 else model.labels_
         assert len(np.unique(np.stack([fine, coarse]), axis=1).T) == max(4, k)
     assert model.smooth_rows(x).shape == (800, model.smoother_.smooth.shape[1])
-    np.testing.assert_array_equal(model.smooth_rows(x)[model.sample_], model.smoother_.smooth)
+
+
+def test_more_clusters_than_half_of_the_micro_clusters(monkeypatch):
+    monkeypatch.setattr(smooth_tree, "MAX_ROWS", 200)
+    centers = 30 * np.random.default_rng(0).normal(size=(120, 8))
+    truth = np.repeat(np.arange(120), 10)
+    x = centers[truth] + np.random.default_rng(1).normal(size=(1200, 8))
+    model = fit(x)
+    assert adjusted_rand_score(truth, model.labels_) > 0.99
+
+
+def test_silhouettes_of_means_are_those_of_their_rows():
+    rng = np.random.default_rng(0)
+    x, labels = rng.normal(size=(60, 3)), np.repeat([0, 1, 2], 20)
+    groups = np.arange(60) // 5
+    counts, means = np.bincount(groups).astype(np.float32), smooth.means(x, groups)
+    squares = smooth.means(np.square(x).sum(axis=1, keepdims=True), groups)[:, 0]
+    found = smooth_tree.silhouettes(means, labels[::5], counts, squares)
+    apart = np.square(x[:, None] - x[None]).sum(axis=2)
+    for leaf in range(12):
+        rows = apart[5 * leaf : 5 * leaf + 5]
+        to = [rows[:, labels == c].mean() for c in range(3)]
+        own = labels[5 * leaf]
+        a, b = to[own] * 20 / 19, min(to[:own] + to[own + 1 :])
+        assert found[leaf] == pytest.approx((b - a) / max(a, b), abs=1e-5)
 
 
 def test_silhouettes_are_those_of_squared_distances():
@@ -240,11 +274,12 @@ def test_probabilities_are_shares_of_labels_after_two_averages():
     x, _ = blobs((100,) * 4, gap=0.8)
     model = fit(x)
     sharp, order = model.smoother_.sharp, model.sample_
-    near = smooth_tree.knn.nearest(sharp, sharp, 10, exclude_self=True).indices
+    count = smooth.n_neighbors(len(order))
+    near = smooth_tree.knn.nearest(sharp, sharp, count, exclude_self=True).indices
     shares = np.eye(model.n_clusters_)[model.labels_[order]]
     for _ in range(2):
-        shares = (shares + shares[near].sum(axis=1)) / 11
-    own = shares[np.arange(400), model.labels_[order]]
+        shares = (shares + shares[near].sum(axis=1)) / (count + 1)
+    own = shares[np.arange(len(order)), model.labels_[order]]
     np.testing.assert_allclose(model.probabilities_[order], own)
     likely = model.runners_up_ >= 0
     assert 0 < likely.sum() < 400
@@ -258,9 +293,10 @@ def test_few_rows(n, metric):
     x = np.random.default_rng(n).normal(size=(n, 6))
     model = SmoothTree(metric).fit(x)
     assert model.labels_.shape == (n,)
-    assert model.linkage_.shape == (n - 1, 4)
+    leaves = len(model.sample_)
+    assert model.linkage_.shape == (leaves - 1, 4)
     assert model.predict(x[:1]).tolist() == model.labels_[:1].tolist()
-    assert len(np.unique(model.cut(k=n))) == n
+    assert len(np.unique(model.cut(k=leaves))) == leaves
 
 
 def test_the_last_step_is_to_the_nearest_mean_of_sharp_rows():
@@ -299,6 +335,71 @@ def test_other_dtypes(dtype):
 def test_seeds():
     x, _ = blobs((60,) * 6)
     assert fit(x).gap_ == fit(x).gap_ != fit(x, random_state=1).gap_
+    gaps = [fit(x, random_state=np.random.RandomState(seed)).gap_ for seed in (4, 4, 5)]
+    assert gaps[0] == gaps[1] != gaps[2]
+    assert fit(x, random_state=None).gap_ != fit(x, random_state=None).gap_
+
+
+def test_four_blobs_in_the_plane_are_compared_by_distance():
+    rng, truth = np.random.default_rng(0), np.repeat(np.arange(4), 100)
+    x = np.array([[0, 0], [9, 9], [0, 9], [18, 18]])[truth] + rng.normal(size=(400, 2))
+    model = SmoothTree().fit(x)
+    assert (model.metric_, model.n_clusters_) == ("euclidean", 4)
+    assert adjusted_rand_score(truth, model.labels_) > 0.99
+    assert SmoothTree().fit(blobs((60, 60))[0]).metric_ == "cosine"
+
+
+def test_small_clusters_join_the_nearest():
+    x, truth = blobs((100, 100, 30, 20))
+    x[truth == 3] = x[truth == 1][0] + np.random.default_rng(1).normal(size=(20, 20)) / 2 + 3
+    assert fit(x).n_clusters_ == 4
+    model = fit(x, min_cluster_size=25)
+    assert np.bincount(model.labels_).min() >= 25
+    expected = np.where(truth == 3, 1, truth)
+    assert adjusted_rand_score(expected, model.labels_) > 0.99
+    np.testing.assert_array_equal(model.cut(k=3), model.labels_)
+    assert fit(x, n_clusters=4, min_cluster_size=25).n_clusters_ == 3
+    assert fit(x, min_cluster_size=250).n_clusters_ == 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("apart", [0.0, 3.0])
+def test_a_rare_kind_inside_a_cluster_becomes_one(seed, apart):
+    """Eight rows that stand apart from 200; as near as others, the cluster stays whole."""
+    rng = np.random.default_rng(seed)
+    scales = np.where(np.arange(30) < 8, 3, 1)
+    x = scales * rng.normal(size=(208, 30))
+    x[200:] = apart * scales * np.sign(rng.normal(size=30)) + 0.5 * rng.normal(size=(8, 30))
+    if not apart:
+        x[200:] = scales * rng.normal(size=(8, 30))
+    labels = smooth_tree._with_rare(x, np.zeros(208, int), "euclidean", np.random.default_rng(0))
+    expected = (np.arange(208) >= 200) & (apart > 0)
+    np.testing.assert_array_equal(labels, expected)
+
+
+@pytest.mark.parametrize(("n", "kinds"), [(9, 3), (15, 5), (24, 3)])
+def test_few_rows_of_separate_kinds(n, kinds):
+    x, truth = blobs((n // kinds,) * kinds)
+    for options in ({}, {"n_clusters": kinds}):
+        assert adjusted_rand_score(truth, fit(x, **options).labels_) == 1
+
+
+def test_more_clusters_than_three_hundred():
+    centers = 30 * np.random.default_rng(0).normal(size=(320, 8))
+    truth = np.repeat(np.arange(320), 12)
+    x = centers[truth] + np.random.default_rng(1).normal(size=(3840, 8))
+    model = fit(x)
+    assert (model.n_clusters_, model.verdict_) == (320, "clear")
+    assert adjusted_rand_score(truth, model.labels_) == 1
+
+
+def test_clusters_asked_for_beyond_the_distinct_rows():
+    x = np.repeat(np.random.default_rng(0).normal(size=(5, 6)), 4, axis=0)
+    assert fit(x, n_clusters=5).n_clusters_ == 5
+    with pytest.raises(ValueError, match="n_clusters must be at most 5 distinct rows; got 6"):
+        fit(x, n_clusters=6)
+    x = np.concatenate([x, x + 1e-9])  # Near copies part.
+    assert fit(x, n_clusters=8).n_clusters_ == 8
 
 
 @pytest.mark.parametrize(
@@ -308,6 +409,8 @@ def test_seeds():
         ({"n_clusters": 0}, "n_clusters must be"),
         ({"n_clusters": 61}, "n_clusters must be at most 60"),
         ({"n_clusters": 2.5}, "n_clusters must be a whole number"),
+        ({"min_cluster_size": 0}, "min_cluster_size must be at least 1"),
+        ({"min_cluster_size": 61}, "min_cluster_size must be at most 60"),
         ({"random_state": -1}, "random_state must be"),
     ],
 )

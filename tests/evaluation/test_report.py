@@ -993,10 +993,10 @@ def test_too_few_rows_for_a_number_of_clusters():
     clusters = np.zeros(6, int)
     data = changed(make(clusters, fetch_images=None), curve=None)
     del data.results["metrics"]["gridshift"]
-    few = {"verdict": "one cluster", "gap": None, "rows_clustered": 6}
+    few = {"verdict": "one cluster", "gap": None, "rows_clustered": 5}
     data.results["metrics"]["tree"] = {"n_clusters": 1, **NO_SCORES, **few}
     page = page_of(data)
-    assert "There are fewer than 10 rows, too few to look for a number" in page.text
+    assert "There are fewer than 6 different rows, too few to look for a number" in page.text
     assert "The data do not split" not in page.text
 
 

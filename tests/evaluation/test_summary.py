@@ -72,12 +72,13 @@ def test_a_best_guess_is_told():
 
 
 def test_too_few_rows_are_not_called_one_cluster():
-    metrics = {"verdict": "one cluster", "gap": None, "n_clusters": 1, "rows_clustered": 9}
+    metrics = {"verdict": "one cluster", "gap": None, "n_clusters": 1, "rows_clustered": 5}
     said = summary.verdict(metrics, "rows")
     assert said == (
-        "There are fewer than 10 rows, too few to look for a number of clusters: give it instead."
+        "There are fewer than 6 different rows, too few to look for a number of clusters: give it "
+        "instead."
     )
-    said = summary.verdict({**metrics, "rows_clustered": 10}, "rows")
+    said = summary.verdict({**metrics, "rows_clustered": 6}, "rows")
     assert said == "The rows form one cluster: no split separates them clearly."
 
 

@@ -1,0 +1,90 @@
+"""Copies of rows: which rows are copies, and that they change no cluster."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_wine
+from sklearn.metrics import adjusted_rand_score
+from sklearn.preprocessing import StandardScaler
+
+from cluster_jax.clustering import copies
+from cluster_jax.clustering.smooth_tree import SmoothTree
+
+
+def kinds(n=8, each=15, d=40):
+    rng = np.random.default_rng(0)
+    truth = np.repeat(np.arange(n), each)
+    return 1.2 * rng.normal(size=(n, d))[truth] + rng.normal(size=(n * each, d)), truth
+
+
+def with_copies(x, how, noise):
+    """Rows with copies behind them, and the row that each is a copy of."""
+    rng, n = np.random.default_rng(1), len(x)
+    added = {
+        "twice": np.arange(n),
+        "three times": np.tile(np.arange(n), 2),
+        "a fifth twice": rng.choice(n, n // 5, replace=False),
+        "one kind twelve times": np.repeat(np.arange(15), 11),
+    }[how]
+    noisy = x[added] + noise * x.std(axis=0) * rng.normal(size=(len(added), x.shape[1]))
+    return np.concatenate([x, noisy]), np.concatenate([np.arange(n), added])
+
+
+@pytest.mark.parametrize("noise", [0, 1e-3, 1e-2])
+@pytest.mark.parametrize("how", ["twice", "three times", "a fifth twice", "one kind twelve times"])
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_copies_change_no_cluster(how, noise, metric):
+    x, truth = kinds()
+    model = SmoothTree(metric).fit(x)
+    assert adjusted_rand_score(truth, model.labels_) > 0.9
+    copied, original = with_copies(x, how, noise)
+    again = SmoothTree(metric).fit(copied)
+    assert adjusted_rand_score(model.labels_, again.labels_[: len(x)]) >= 0.95
+    np.testing.assert_array_equal(again.labels_, again.labels_[original])
+    np.testing.assert_array_equal(again.probabilities_, again.probabilities_[original])
+    assert len(again.sample_) == len(x)
+
+
+@pytest.mark.parametrize("times", [2, 3])
+def test_wine_several_times(times):
+    wine = load_wine()
+    x = StandardScaler().fit_transform(wine.data)
+    once = SmoothTree("euclidean").fit(x)
+    model = SmoothTree("euclidean").fit(np.tile(x, (times, 1)))
+    assert adjusted_rand_score(once.labels_, model.labels_[: len(x)]) == 1
+    assert model.n_clusters_ == once.n_clusters_
+
+
+def test_the_order_of_the_rows_does_not_matter():
+    x, _ = with_copies(kinds()[0], "three times", 1e-2)
+    order = np.random.default_rng(2).permutation(len(x))
+    first, group = copies.originals(x, "cosine")
+    other, moved = copies.originals(x[order], "cosine")
+    np.testing.assert_array_equal(first, order[other])
+    np.testing.assert_array_equal(group[order], moved)
+
+
+def test_rows_that_are_equal_by_chance_are_no_copies():
+    """A thousand rows on a grid of a hundred points have a density, which copies would not."""
+    grid = np.random.default_rng(0).integers(0, 10, size=(1000, 2))
+    assert len(copies.originals(grid, "euclidean")[0]) == 1000
+    rows = np.random.default_rng(0).normal(size=(1000, 2))
+    assert len(copies.originals(np.tile(rows, (2, 1)), "euclidean")[0]) == 1000
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-3])
+def test_a_dense_cluster_is_no_row(noise):
+    x, _ = kinds()
+    dense = x[:1] + noise * np.random.default_rng(0).normal(size=(copies.DENSE_SIZE, 40))
+    first, _ = copies.originals(np.concatenate([x[1:], dense]), "euclidean")
+    assert len(first) == len(x) - 1 + copies.DENSE_SIZE
+    first, _ = copies.originals(np.concatenate([x[1:], dense[1:]]), "euclidean")
+    assert len(first) == len(x)
+
+
+@pytest.mark.parametrize("n", range(2, 6))
+def test_few_rows_and_copies_of_them(n):
+    x = np.random.default_rng(n).normal(size=(n, 7))
+    for rows in (x, np.repeat(x, 3, axis=0)):
+        model = SmoothTree("euclidean").fit(rows)
+        assert (model.n_clusters_, model.verdict_) == (1, "one cluster")
+        assert len(model.sample_) == n
