@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from cluster_jax.cli.flags import output_file
 from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import datasets, scan
+from cluster_jax.data import datasets, photo_facts, scan
 from cluster_jax.data.images import Dataset
 from cluster_jax.evaluation import assignments, decisions, placement, report_data, summary
 from cluster_jax.evaluation.decisions import NO_CLUSTER, Decisions
@@ -77,9 +77,9 @@ def predict(
     files, skipped = made.pop("files", None), made.pop("skipped").tolist()
     assignment = Assignment(**made)
     sources = None if files is None else files.tolist()
-    named: dict[int, str] = {}
+    named, is_decided = dict[int, str](), None
     if corrections:
-        assignment, named = _corrected(run, assignment, sources, corrections)
+        assignment, named, is_decided = _corrected(run, assignment, sources, corrections)
     names = {**run.names, **{str(cluster): name for cluster, name in named.items()}}
     of_cluster = {"cluster": assignment.labels, "distance": assignment.distances}
     columns: dict[str, assignments.Column] = {
@@ -97,12 +97,12 @@ def predict(
     text = describe(run, skipped, assignment, names, out)
     load = _loader(run, images)
     if page is not None:
-        title = f"{path.name}, in the clusters of {epath.Path(workdir).name}"
+        title = f"{path.name}, in the groups of {epath.Path(workdir).name}"
         folder_uri = inference.image_folder("folder", str(path)) if path.is_dir() else None
-        fetch = load(share=range).fetch
         flags = (f"--workdir={workdir}", f"--images={images}", f"--report={page}")
         command = shlex.join(("cluster-jax", "predict", *flags, "--corrections=corrections.csv"))
-        made_page = _page(title, run, assignment, names, sources, fetch, folder_uri, command)
+        loaded = load(share=range)
+        made_page = _page(title, run, assignment, names, loaded, is_decided, folder_uri, command)
         io.write(page, made_page.encode("utf-8", "backslashreplace"))
         text += f"\nreport       {page}"
     if folder is not None:
@@ -118,8 +118,8 @@ def _corrected(
     assignment: Assignment,
     sources: Sequence[str] | None,
     files: Sequence[epath.PathLike],
-) -> tuple[Assignment, dict[int, str]]:
-    """New images in the clusters to which a person has moved them, and names of clusters."""
+) -> tuple[Assignment, dict[int, str], NDArray]:
+    """New images where a person has moved them, names of clusters, and which were decided on."""
     names = sources or list(map(str, range(len(assignment.labels))))
     found = decisions.Clusters(
         names, assignment.labels, assignment.distances, "image", run.found.run
@@ -128,7 +128,11 @@ def _corrected(
     decided = Decisions(merged=run.decisions.merged, made=run.decisions.made | of_run)
     for file in files:
         decided = decisions.join(decided, decisions.read(file, found, decided))
-    return assignment._replace(labels=decided.labels(found)), dict(decided.named)
+    labels, sure = decided.labels(found), assignment.membership
+    if sure is not None:
+        labels, *now = decisions.decided_membership(decided, found, sure)
+        assignment = Assignment(labels, assignment.distances, assignment.is_novel, *now)
+    return assignment._replace(labels=labels), dict(decided.named), decided.is_decided(found)
 
 
 def describe(
@@ -151,7 +155,9 @@ def describe(
     return "\n".join([*lines, f"{_fact(run, assignment)}.", f"predictions  {out}"])
 
 
-def _fact(run: TrainedRun, assignment: Assignment) -> str:
+def _fact(
+    run: TrainedRun, assignment: Assignment, noun: str = "image", group: str = "cluster"
+) -> str:
     """How many images were assigned to how many clusters or classes; no full stop."""
     used = [label for label in np.unique(assignment.labels).tolist() if label != NO_CLUSTER]
     groups = summary.count(len(used), "class", "classes")
@@ -159,11 +165,11 @@ def _fact(run: TrainedRun, assignment: Assignment) -> str:
         # A cluster counts if it has training images that are not outliers.
         counted = set(run.clusters.cluster_labels[~run.clusters.outliers].tolist())
         n_large = len(counted.intersection(used))
-        groups = summary.groups(n_large, len(used) - n_large, "cluster")
+        groups = summary.groups(n_large, len(used) - n_large, group)
     novel = int(assignment.is_novel.sum())
     verb = "is" if novel == 1 else "are"
-    text = f"Assigned {_images(len(assignment.labels))} to {groups}; {novel:,} {verb} unlike all"
-    return f"{text} images of the run"
+    count = summary.count(len(assignment.labels), noun)
+    return f"Assigned {count} to {groups}; {novel:,} {verb} unlike all {noun}s of the run"
 
 
 def _page(
@@ -171,8 +177,8 @@ def _page(
     run: TrainedRun,
     assignment: Assignment,
     names: Mapping[str, str],
-    sources: Sequence[str] | None,
-    fetch: Callable[[NDArray], NDArray],
+    images: Dataset,
+    is_decided: NDArray | None,
     folder: str | None,
     command: str,
 ) -> str:
@@ -193,15 +199,20 @@ def _page(
     new = placement.NewImages(
         labels,
         assignment.is_novel,
-        sources,
-        fetch,
+        images.sources,
+        images.fetch,
         {int(cluster): name for cluster, name in of_page.items()},
         typical,
+        membership=assignment.membership,
+        is_decided=is_decided,
         folder=folder,
+        facts=photo_facts.read(images),
         run=run.found.run if run.known is None else "",
+        next_cluster=run.decisions.next_cluster(run.found),
         command=command if run.known is None else None,
     )
-    return placement.page(title, _fact(run, assignment), new)
+    words = ("image", "cluster") if images.sources is None else ("photo", "group")
+    return placement.page(title, _fact(run, assignment, *words), new)
 
 
 def _loader(run: TrainedRun, images: epath.PathLike) -> Callable[..., Dataset]:
@@ -238,7 +249,8 @@ def _assign(run: TrainedRun, images: epath.PathLike, out: epath.Path) -> Batch |
         made_from = workdirs.fingerprint(json.dumps(about, sort_keys=True).encode())
 
         def make(kept: Parts) -> Batch:
-            made = inference.place(run, inference.make_embed(run)(dataset, kept))._asdict()
+            placed = inference.place(run, inference.make_embed(run)(dataset, kept))._asdict()
+            made = {name: values for name, values in placed.items() if values is not None}
             if dataset.sources is not None:
                 made["files"] = np.array(dataset.sources)
             return {**made, "skipped": np.array(dataset.skipped, str).reshape(-1, 2)}

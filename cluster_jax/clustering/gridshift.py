@@ -555,7 +555,7 @@ def scan(
     best, verdict = _choose(bandwidths / extent, n_clusters, largest, scores)
     return BandwidthCurve(
         bandwidths, n_clusters, scores, best, verdict,
-        _runners_up(bandwidths, n_clusters, scores, best),
+        runners_up(bandwidths, n_clusters, scores, best),
     )  # fmt: skip
 
 
@@ -662,7 +662,7 @@ def _choose(
     return best, VERDICTS[2]
 
 
-def _runners_up(
+def runners_up(
     bandwidths: NDArray, n_clusters: NDArray, scores: NDArray, best: int
 ) -> tuple[Candidate, ...]:
     """The best-scoring bandwidth of each number of clusters other than that of `best`."""

@@ -277,7 +277,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         others = _others(n, self.sample_)
         for rows in blocks(len(others), x.shape[1]):
             shares = votes(self.smoother_, member.labels, x[others[rows]])
-            placed = _membership(shares.argmax(axis=1), shares)
+            placed = membership(shares.argmax(axis=1), shares)
             for value, column in zip(values, placed, strict=True):
                 value[others[rows]] = column
         labels, self.probabilities_, runners_up, self.runner_up_probabilities_ = values
@@ -511,10 +511,10 @@ def _averaged(labels: NDArray, sharp: NDArray) -> Membership:
     shares = np.eye(k)[labels]
     for _ in range(smooth.N_ROUNDS):
         shares = (shares + sum(shares[column] for column in near.T)) / (near.shape[1] + 1)
-    return _membership(labels, shares)
+    return membership(labels, shares)
 
 
-def _membership(labels: NDArray, shares: NDArray) -> Membership:
+def membership(labels: NDArray, shares: NDArray) -> Membership:
     """The label's share of `[n, k]` and the largest of the others."""
     every = np.arange(len(labels))
     others = shares.copy()

@@ -95,6 +95,7 @@ def render(data: ReportData) -> str:
         "next_cluster": max(data.next_cluster, 1 + int(found.cluster_labels.max())),
         "words": {"point": data.noun, "cluster": data.group},
         "figures": figures,
+        "look": plots.LOOK,
         "map": report_map.build_map(data, clusters, doubts),
         "tree": tree,
         "duplicates": None if data.duplicates is None else duplicates.record(data.duplicates),
@@ -120,6 +121,7 @@ def render(data: ReportData) -> str:
         suggested=suggested,
         isolated=isolated,
         doubts=doubts,
+        orders=_orders(data),
         clusters=clusters,
         n_clusters=sum(cluster.id >= 0 for cluster in clusters),
         median=np.median,
@@ -129,13 +131,27 @@ def render(data: ReportData) -> str:
     )  # fmt: skip
 
 
+def _orders(data: ReportData) -> dict[str, str]:
+    """What the photos of a group can be sorted by, and its words."""
+    orders = {"": "how typical"}
+    if data.clustering.membership is not None:
+        orders["doubt"] = "how doubtful"
+    if data.facts is not None and any(data.facts.taken):
+        orders["date"] = "date"
+    if data.sources is not None:
+        orders["folder"] = "folder and name"
+    if data.facts is not None:
+        orders["size"] = "size of the file"
+    return orders
+
+
 def _uris(images: NDArray) -> list[str]:
     small = thumbnails.thumbnails(images.__getitem__, np.arange(len(images)), THUMBNAIL_SIDE)
     return list(map(thumbnails.data_uri, small))
 
 
 def _digest(data: ReportData, names: Mapping[str, str]) -> str:
-    """Identifies the clusters that a page shows, to which unsaved decisions belong."""
+    """Identifies the clusters that a page shows, to which unsaved corrections belong."""
     labels = np.ascontiguousarray(data.clustering.cluster_labels, np.int64).tobytes()
     decided = b"" if data.is_decided is None else data.is_decided.tobytes()
     every = labels + decided + json.dumps(names, sort_keys=True).encode()

@@ -124,7 +124,7 @@ def keys(noun: str, group: str) -> list[tuple[str, str]]:
         ("y", f"in the large view: the {noun} is in the right {group}"),
         ("w", f"in the large view: it is wrong here, and in no {group}"),
         ("m", f"in the large view: move it to another {group}"),
-        ("u", "undo the last decision"),
+        ("u", "undo the last correction"),
         ("+ − 0", "enlarge the map, make it smaller, show all of it"),
         ("Escape", "close the large view, or unselect all"),
     ]

@@ -212,7 +212,7 @@ def describe(
         tables[workdirs.DUPLICATES] = assignments.duplicates_csv(dataset, repeated)
         if repeated.n_groups:
             # Of all images, also where only the unlabeled ones are clustered.
-            groups = duplicates.Shown(repeated, shown.fetch, dataset.sources, unlabeled)
+            groups = duplicates.Shown(repeated, dataset.sources, unlabeled)
             data = data._replace(duplicates=groups)
     return Outputs(data.results, stored, tables, data)
 
@@ -277,6 +277,7 @@ def stored_report(run: TrainedRun, table: Table) -> report.ReportData:
         cluster_labels=labels,
         distances=distances,
         outliers=stored.outliers if run.known is None else np.zeros(len(labels), bool),
+        curve=inference.stored_curve(run),
         membership=membership,
         isolation=assignments.numbers(table, "isolation", rows_in_clusters, 0.0),
     )
@@ -348,7 +349,7 @@ def _stored_duplicates(run: TrainedRun, dataset: Dataset) -> duplicates.Shown | 
     if not found.n_groups:
         return None
     rows = run.clusters.unlabeled_rows
-    return duplicates.Shown(found, shown.fetch, dataset.sources, rows)
+    return duplicates.Shown(found, dataset.sources, rows)
 
 
 def _title(config: RunConfig) -> str:

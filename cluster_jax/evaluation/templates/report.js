@@ -1,18 +1,5 @@
 // The figures made in Python for plotly: an element names the one that it shows.
 const touch = matchMedia("(pointer: coarse)").matches; // dragging scrolls the page; only a mouse zooms
-// The look of every figure
-const axis = {
-  gridcolor: "var(--line)", linecolor: "var(--line)", zeroline: false, tickcolor: "var(--line)",
-  ticks: "outside", ticklen: 4, automargin: true, title: { standoff: 10 },
-};
-const look = {
-  font: { family: "var(--sans)", size: 12, color: "var(--soft)" },
-  paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false,
-  margin: { l: 8, r: 8, t: 28, b: 8 }, xaxis: axis, yaxis: axis,
-  modebar: { bgcolor: "rgba(0,0,0,0)", color: "var(--faint)", activecolor: "var(--ink)" },
-  hoverlabel: { bgcolor: "var(--paper)", bordercolor: "var(--faint)", font: { color: "var(--ink)" } },
-};
-
 function draw(target, { data, layout }) {
   // The buttons are listed because the default ones include an upload of the plot to a server.
   const config = {
@@ -20,7 +7,7 @@ function draw(target, { data, layout }) {
     modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
   };
   // The zoom is kept when the theme changes, but not for another figure in the same place.
-  const full = { template: { layout: look }, dragmode: touch ? false : "zoom", uirevision: target.dataset.figure, autosize: true, ...layout };
+  const full = { template: { layout: report.look }, dragmode: touch ? false : "zoom", uirevision: target.dataset.figure, autosize: true, ...layout };
   return Plotly.react(target, themed(data), themed(full), config);
 }
 
@@ -72,7 +59,6 @@ function showCut() {
 if (tree) element("tree-cut").addEventListener("input", showCut);
 
 // Duplicates: which copy of each group stays. Nothing is deleted: the others are listed, or moved by a script.
-const copies = report.duplicates ?? [];
 const isTaken = (copy) => !copy.kept;
 
 function copyItem(group, copy) {

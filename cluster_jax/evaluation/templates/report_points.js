@@ -91,6 +91,8 @@ function factsOf(point) {
   return [...lines, ...fileFacts(point)];
 }
 
+const inLines = (texts) => texts.map((text, i) => make(i ? "div" : "strong", { textContent: text }));
+
 // Small pictures: those that stand on the page, or else a part of the sheet that holds the others
 const sheet = new Image();
 const tileOf = new Map(); // point -> the picture of it that stands on the page
@@ -102,18 +104,18 @@ function partOf(point) {
   return [(about.sample[point] % columns) * width, Math.floor(about.sample[point] / columns) * height];
 }
 
-function drawThumbnail(canvas, point) {
-  const tile = tileOf.get(point);
-  canvas.hidden = !tile?.naturalWidth && !hasPicture(point);
-  if (canvas.hidden) return;
-  let [picture, left, top, width, height] = [tile, 0, 0, tile?.naturalWidth, tile?.naturalHeight];
-  if (!width) [picture, [left, top], width, height] = [sheet, partOf(point), map.sprite.width, map.sprite.height];
-  const pen = canvas.getContext("2d");
-  const scale = Math.min(canvas.width / width, canvas.height / height);
-  const [w, h] = [width * scale, height * scale];
-  pen.clearRect(0, 0, canvas.width, canvas.height);
-  pen.imageSmoothingEnabled = Math.max(width, height) > 40;
-  pen.drawImage(picture, left, top, width, height, (canvas.width - w) / 2, (canvas.height - h) / 2, w, h);
+// The picture of a point as an element; null for none
+function picture(point) {
+  const standing = tileOf.get(point);
+  if (standing) return make("img", { src: standing.src, alt: "", className: standing.className });
+  if (!hasPicture(point)) return null;
+  const { columns, rows, width, height } = map.sprite;
+  const [left, top] = partOf(point);
+  const part = make("span", { className: width > 40 ? "part" : "part pixels" });
+  const place = (at, side, n) => (n > 1 ? `${(100 * at) / (side * (n - 1))}%` : "0");
+  part.style.backgroundPosition = `${place(left, width, columns)} ${place(top, height, rows)}`;
+  part.style.aspectRatio = `${width} / ${height}`;
+  return part;
 }
 
 // A button with the picture of a point, or with its name; `within` are the points that the arrow keys go through.
@@ -123,22 +125,12 @@ function tile(point, within) {
   button.within = within;
   button.dataset.point = about.index[point];
   button.style.setProperty("--c", lookOf(groupOf[point]).color);
-  const standing = tileOf.get(point);
-  if (standing) button.append(make("img", { src: standing.src, alt: "", className: standing.className }));
-  else if (hasPicture(point)) {
-    const { columns, rows, width } = map.sprite;
-    const [left, top] = partOf(point);
-    const part = make("span", { className: width > 40 ? "part" : "part pixels" });
-    const place = (at, side, n) => (n > 1 ? `${(100 * at) / (side * (n - 1))}%` : "0");
-    part.style.backgroundPosition = `${place(left, width, columns)} ${place(top, map.sprite.height, rows)}`;
-    button.append(part);
-  } else {
-    button.append(make("span", { className: "name", textContent: titleOf(point) }));
-    if (fileOf(point)) {
-      const image = make("img", { alt: "", loading: "lazy", decoding: "async" });
-      image.onload = () => button.replaceChildren(image);
-      image.src = fileOf(point);
-    }
+  const shown = picture(point);
+  button.append(shown ?? make("span", { className: "name", textContent: titleOf(point) }));
+  if (!shown && fileOf(point)) {
+    const image = make("img", { alt: "", loading: "lazy", decoding: "async" });
+    image.onload = () => button.replaceChildren(image);
+    image.src = fileOf(point);
   }
   return button;
 }
