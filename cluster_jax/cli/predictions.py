@@ -99,8 +99,10 @@ def predict(
     if page is not None:
         title = f"{path.name}, in the groups of {epath.Path(workdir).name}"
         folder_uri = inference.image_folder("folder", str(path)) if path.is_dir() else None
-        flags = (f"--workdir={workdir}", f"--images={images}", f"--report={page}")
-        command = shlex.join(("cluster-jax", "predict", *flags, "--corrections=corrections.csv"))
+        given = [("workdir", workdir), ("images", images), ("out", out), ("report", page)]
+        given += [("corrections", file) for file in corrections]
+        flags = [f"--{name}={_absolute(path)}" for name, path in given]
+        command = shlex.join(["cluster-jax", "predict", *flags, "--corrections=corrections.csv"])
         loaded = load(share=range)
         made_page = _page(title, run, assignment, names, loaded, is_decided, folder_uri, command)
         io.write(page, made_page.encode("utf-8", "backslashreplace"))
@@ -111,6 +113,12 @@ def predict(
         count = export.write(folder, assignment.labels, root, sources, load, folders, by)
         text += f"\nexported     {count:,} folders to {folder}"
     return text
+
+
+def _absolute(path: epath.PathLike) -> str:
+    """A path that means the same in every folder."""
+    text = os.fspath(path)
+    return text if "://" in text else os.path.abspath(os.path.expanduser(text))
 
 
 def _corrected(
@@ -169,7 +177,8 @@ def _fact(
     novel = int(assignment.is_novel.sum())
     verb = "is" if novel == 1 else "are"
     count = summary.count(len(assignment.labels), noun)
-    return f"Assigned {count} to {groups}; {novel:,} {verb} unlike all {noun}s of the run"
+    others = "earlier photos" if noun == "photo" else f"{noun}s of the run"
+    return f"Assigned {count} to {groups}; {novel:,} {verb} unlike all {others}"
 
 
 def _page(

@@ -1,4 +1,4 @@
-"""Takes what you decided on the page of a run, exports its groups, or compares two runs.
+"""Takes what you corrected on the page of a run, exports its groups, or compares two runs.
 
 Matches the clusters of two runs on the same images one to one, and lists the images that moved,
 from where to where. Or, of one run, writes its report and its table again, with what was corrected
@@ -25,8 +25,8 @@ def _parser() -> Parser:
     add("before", metavar="BEFORE", help="workdir of a run, or folder of `cluster`")
     add("after", metavar="AFTER", nargs="?", help="workdir of another run")
     saved = (
-        "file that a report has saved; may be given several times, and again later: the\n"
-        "decisions add up in BEFORE/decisions.csv"
+        "file that a report has saved; may be given several times, and again later: all\n"
+        "corrections together are kept in BEFORE/decisions.csv"
     )
     add("--corrections", metavar="FILE", action="append", default=[], help=saved)
     add_export(parser, "group of the run")

@@ -20,6 +20,7 @@ from cluster_jax.evaluation import (
     plots,
     report_data,
     report_map,
+    sentences,
     summary,
     thumbnails,
 )
@@ -101,18 +102,31 @@ def render(data: ReportData) -> str:
         "duplicates": None if data.duplicates is None else duplicates.record(data.duplicates),
     }
     overview = _overview(data, clusters)
+    details = _section_names(data, tree, doubts, isolated, DETAILS)
+    page = sentences.Page(
+        data=data,
+        overview=overview,
+        clusters=clusters,
+        n_doubtful=len(doubts),
+        has_suggestions=bool(suggested),
+        details=details,
+        n_drawn=record["map"]["n_points"],
+        n_leaves=len(tree["leaves"]) if tree else 0,
+        n_curves=len(curves),
+        bad_steps=bad_steps,
+    )
     return pages.fill(
         "report.html",
-        plots=plots,
-        report_map=report_map,
         data=data,
+        sentences=sentences,
+        page=page,
+        titles={**summary.SECTION_TITLES, "clusters": f"{data.group.capitalize()}s"},
         noun=data.noun,
         group=data.group,
         sections=_section_names(data, tree, doubts, isolated, SECTIONS),
-        details=_section_names(data, tree, doubts, isolated, DETAILS),
+        details=details,
         overview=overview,
         curves=curves,
-        bad_steps=bad_steps,
         cards=list(zip(clusters, groups, strict=False)),
         majorities=_majorities(data, clusters),
         uris=uris,
@@ -123,8 +137,7 @@ def render(data: ReportData) -> str:
         doubts=doubts,
         orders=_orders(data),
         clusters=clusters,
-        n_clusters=sum(cluster.id >= 0 for cluster in clusters),
-        median=np.median,
+        n_clusters=page.n_clusters,
         **record,
         record=pages.compressed(json.dumps(record, allow_nan=False, separators=(",", ":"))),
         plotlyjs=_compressed_once(get_plotlyjs()),

@@ -68,6 +68,11 @@ def count(n: int, noun: str, plural: str | None = None) -> str:
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {plural or noun + 's'}"
 
 
+def capital(text: str) -> str:
+    """A text with its first letter in upper case."""
+    return text[:1].upper() + text[1:]
+
+
 def shown(metrics: Mapping[str, Any]) -> str:
     """Name of the algorithm whose clusters are shown: the one that finds k, else k-means.
 

@@ -104,7 +104,7 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, monkeypatc
     before = (out / "clusters.npz").read_bytes()
     report.main([str(out), f"--corrections={corrections}", f"--export={tmp_path / 'sorted'}"])
     said = capsys.readouterr().out
-    assert said.startswith("decided      2 moved or confirmed, 1 named\n")
+    assert said.startswith("corrections  2 moved or confirmed, 1 named\n")
     assert (tmp_path / "sorted" / "striped" / "00.png").is_symlink()
     assert (out / "clusters.npz").read_bytes() == before
     page = (out / "report.html").read_text()

@@ -408,7 +408,7 @@ def test_a_page_of_new_images(trained, tmp_path, capsys, monkeypatch):
     for cluster, size in sizes.items():
         card = re.search(rf'id="cluster-{cluster}".*?</header>', page, re.DOTALL)[0]
         assert f"{size} image" in card
-    assert "<h4>In the run</h4>" not in page
+    assert "<h4>Earlier</h4>" not in page
     assert ('id="isolated"' in page) == any(int(row["is_novel"]) for row in rows)
     assert 'id="plot-map"' not in page
     # With the images of the run.
@@ -418,7 +418,7 @@ def test_a_page_of_new_images(trained, tmp_path, capsys, monkeypatch):
     finally:
         file.unlink()
     page = (tmp_path / "page.html").read_text()
-    assert page.count("<h4>In the run</h4>") == len(sizes)
+    assert page.count("<h4>Earlier</h4>") == len(sizes)
     assert "--report must be a file in a folder that exists; got" in _refused(
         capsys, *flags, f"--report={tmp_path}/none/page.html"
     )

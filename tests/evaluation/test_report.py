@@ -364,7 +364,7 @@ def test_script_finds_what_it_asks_for():
         "sort",
     }  # no duplicates, and nothing to sort by
     assert requested - ids == absent
-    record = {"run", "state", "next_cluster", "figures", "duplicates"}
+    record = {"run", "state", "next_cluster", "figures", "look", "duplicates"}
     assert set(re.findall(r"report\.(\w+)", script)) == record
     assert set(page.record) == record | {"map", "words", "tree"}
     assert set(re.findall(r"\btree\.(\w+)", script)) - {"layout"} <= set(page.record["tree"])
@@ -418,7 +418,7 @@ def test_without_labels_curve_and_history():
     assert "Numbers of clusters Method Clusters GridShift 3 found k-means 7" in page.text
     assert set(page.record["figures"]) == {"sizes"}
     assert page.root.find(".//input[@name='view']") is None, "2-D points have no 3-D view"
-    assert "principal components" not in page.text
+    assert "from its widest side" not in page.text
 
 
 @pytest.mark.parametrize(

@@ -65,15 +65,13 @@ function copyItem(group, copy) {
   const point = pointOf.get(copy.index);
   const within = group.images.map(({ index }) => pointOf.get(index)).filter((other) => other !== undefined);
   const picture = point === undefined ? make("span", { className: "name", textContent: copy.name }) : tile(point, within);
-  const folder = copy.name.split("/").slice(0, -1).join("/");
-  const size = copy.width ? `${copy.width} × ${copy.height}, ${Math.ceil(copy.bytes / 1000).toLocaleString("en")} kB` : "";
   const choice = make("button", { type: "button" });
   const show = () => {
     choice.textContent = copy.kept ? "Keep" : "Move away";
     choice.setAttribute("aria-label", `${copy.name}: ${choice.textContent}`);
     entry.classList.toggle("answered", !copy.kept);
   };
-  const facts = [size, copy.taken.replace("T", " ").slice(0, 16), folder, copy.keep ? "Best copy" : ""].filter(Boolean);
+  const facts = [...fileFacts(copy), ...(copy.keep ? ["Best copy"] : [])];
   const entry = make("li", {}, picture, make("p", {}, ...facts.flatMap((fact) => [fact, make("br")])), choice);
   copy.show = show;
   choice.onclick = () => { copy.kept = !copy.kept; show(); drawTaken(); };
@@ -128,12 +126,6 @@ function startDuplicates() {
   element("save-script")?.addEventListener("click", saveScript);
 }
 
-async function loadPlotly() {
-  const script = document.createElement("script");
-  script.textContent = await unzip("plotly");
-  document.head.append(script);
-}
-
 startView();
 startMap();
 recall();
@@ -141,7 +133,7 @@ startDuplicates();
 if (element("doubts")) fillList(element("doubts"), doubtful, doubtItem);
 await loadPictures();
 redraw();
-await loadPlotly();
+document.head.append(make("script", { textContent: await unzip("plotly") }));
 drawFigures();
 if (tree) showCut();
 document.body.dataset.ready = "true";

@@ -43,7 +43,7 @@ function move(chosen, to) {
   const fresh = Math.max(report.next_cluster, ...decisions.made.map((id) => id + 1));
   const id = to === "new" ? fresh : Number(to);
   const stays = points.every((point) => id === found[point]);
-  const name = to === "new" ? `a new ${words.cluster}, ${fresh}` : id === NONE ? `no ${words.cluster}` : titled(id);
+  const name = to === "new" ? `a new ${words.cluster}, ${fresh}` : id === NONE ? `no ${words.cluster}` : titled(rootOf(id));
   const followed = points.length - chosen.length;
   const also = followed ? `, ${followed} of them as an equal copy` : "";
   decide(`${count(points.length)} ${stays ? "confirmed in" : "moved to"} ${name}${also}.`, () => {
@@ -193,7 +193,7 @@ function showMoreCards() {
 function doubtItem(point) {
   const other = likelyOther.get(point);
   const answer = (text, to) => make("button", { type: "button", textContent: text, onclick: () => move([point], to) });
-  const likely = groups.has(other) && other !== found[point] ? [answer(titled(other), other)] : [];
+  const likely = groups.has(other) && other !== found[point] ? [answer("", other)] : [];
   const entry = make("li", {}, tile(point, doubtful), make("p"), answer("Yes, it stays", found[point]), ...likely, answer("Neither", NONE));
   entry.dataset.doubt = point;
   drawDoubt(entry);
@@ -206,6 +206,11 @@ function drawDoubt(entry) {
   const words_ = [isAnswered ? (checked(point) ? "Stays: " : "Now: ") : "", make("b", { textContent: titled(groupOf[point]) }), isAnswered ? "" : "?"];
   entry.classList.toggle("answered", isAnswered);
   entry.querySelector("p").replaceChildren(...words_);
+  const other = rootOf(likelyOther.get(point));
+  const [, , likely, neither] = entry.querySelectorAll("button");
+  if (!neither) return;
+  likely.textContent = `No, ${titled(other)}`;
+  likely.hidden = other === rootOf(found[point]);
 }
 
 // The bar at the lower edge: what is selected, and what was decided
@@ -286,7 +291,9 @@ function saveCorrections() {
   const meant = new Set([...merged.flat(), ...named.map(([id]) => id), ...moved.flatMap(([point, to]) => [found[point], to]), ...made]);
   meant.delete(NONE);
   const typical = (id) => (firstNames.has(id) ? everyPoint.filter((point) => found[point] === id) : members(id)).slice(0, TYPICAL_SAVED);
-  saveTable("corrections.csv", [
+  // A name of its own: browsers number a second file of the same name, and the command would read the first one.
+  const file = `corrections_${new Date().toISOString().slice(0, 19).replace(/\D/g, "")}.csv`;
+  saveTable(file, [
     [map.column, "cluster", "correction", "to"],
     ["", "", "run", report.run],
     ...[...meant].flatMap((id) => typical(id).map((point) => [escaped(nameOf(point)), id, "member", ""])),
@@ -296,5 +303,7 @@ function saveCorrections() {
     ...moved.map(([point, to]) => [escaped(nameOf(point)), found[point], to === NONE ? "wrong" : "move", to === NONE ? "" : to]),
     ["", "", "end", ""],
   ]);
-  element("how").hidden = false;
+  const how = element("how");
+  how.hidden = false;
+  for (const part of how.children) part.textContent = part.textContent.replace(/corrections(_\d+)?\.csv$/, file);
 }

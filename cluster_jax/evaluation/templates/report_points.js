@@ -65,13 +65,11 @@ function fileOf(point) {
 }
 
 // What is known of the file of an image: date, folder, size
-function fileFacts(point) {
-  if (!map.taken) return [];
-  const [width, height, bytes] = [about.width[point], about.height[point], about.bytes[point]];
-  const folder = nameOf(point).split("/").slice(0, -1).join("/");
+function fileFacts({ name, taken, width, height, bytes }) {
+  const folder = name.split("/").slice(0, -1).join("/");
   const size = bytes < 1e6 ? `${Math.ceil(bytes / 1000)} kB` : `${(bytes / 1e6).toFixed(1)} MB`;
-  const taken = map.taken[point].replace("T", " ").slice(0, 16);
-  return [taken && `Taken ${taken}`, folder && `In ${folder}`, width && `${width} × ${height}, ${size}`].filter(Boolean);
+  const date = taken.replace("T", " ").slice(0, 16);
+  return [date && `Taken ${date}`, folder && `In ${folder}`, width && `${width} × ${height}, ${size}`].filter(Boolean);
 }
 
 // What is said of a point beside its picture: all lines, the group first
@@ -88,7 +86,9 @@ function factsOf(point) {
     lines.push(`Belongs here: ${percent(about.probability[point])}${instead}`);
   } else if (map.folder === null || !map.names) lines.push(`Distance ${Number(about.distance[point].toPrecision(4))}`);
   if (about.outlier[point]) lines.push("Outlier");
-  return [...lines, ...fileFacts(point)];
+  if (!map.taken) return lines;
+  const [width, height, bytes] = [about.width[point], about.height[point], about.bytes[point]];
+  return [...lines, ...fileFacts({ name: nameOf(point), taken: map.taken[point], width, height, bytes })];
 }
 
 const inLines = (texts) => texts.map((text, i) => make(i ? "div" : "strong", { textContent: text }));

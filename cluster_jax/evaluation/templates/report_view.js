@@ -86,7 +86,7 @@ function focusTile(next, before) {
 function press(key, tileNow) {
   const inView = {
     ArrowRight: () => step(1), ArrowLeft: () => step(-1), ArrowDown: () => stepGroup(1), ArrowUp: () => stepGroup(-1),
-    y: () => move([current], found[current]), w: () => move([current], NONE), m: () => element("view-move").focus(), x: () => toggleCurrent(),
+    y: () => move([current], found[current]), w: () => move([current], NONE), m: () => element("view-move").focus(), x: () => { toggle(current); open(current, around); },
   };
   const onTile = tileNow && {
     ArrowRight: () => stepTile(tileNow, 1), ArrowLeft: () => stepTile(tileNow, -1), ArrowDown: () => stepList(tileNow, 1), ArrowUp: () => stepList(tileNow, -1),
@@ -104,11 +104,6 @@ function press(key, tileNow) {
 function pressedKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
   if (press(event.key, event.target.closest?.(".tile"))) event.preventDefault();
-}
-
-function toggleCurrent() {
-  toggle(current);
-  open(current, around);
 }
 
 // A click on a picture opens it; on its upper left corner, or with Ctrl or Shift, selects it.
