@@ -79,10 +79,14 @@ def certainty(page: Page) -> list[str]:
     if data.clustering.membership:
         said.append(
             f"A {noun} belongs to its {group} to 80 %, say, if that share of the {noun}s most like "
-            "it are there. Below 80 % it is called doubtful. The shares are no measured error "
-            "rates."
+            "it are there. Below 80 % it is called doubtful. It can be wrong all the same."
         )
-    if network:
+    if network and noun == "photo":
+        said.append(
+            "The computer compares what the photos show. It has learned that from photos of 1,000 "
+            f"kinds of things ({network}), and tells these kinds apart best."
+        )
+    elif network:
         after = "training on these images went on from there" if steps else ""
         said.append(
             f"The {noun}s are compared by what a network sees that was trained on photos of 1,000 "
@@ -99,10 +103,13 @@ def certainty(page: Page) -> list[str]:
     if facts["n_points"] > len(data.clustering.points):
         said.append(
             f"The page shows a random sample of {count(len(data.clustering.points), noun)}; the "
-            "numbers of this head and the scores are those of all."
+            "numbers above and the scores are those of all."
         )
     if data.true_labels is None and not facts["is_corrected"]:
-        said.append(f"There are no labels to compare with: judge the {group}s by their members.")
+        check = f"There are no labels to compare with: judge the {group}s by their members."
+        if noun == "photo":
+            check = "Nobody has checked whether the groups are right: look at their photos."
+        said.append(check)
     return said
 
 
@@ -151,8 +158,8 @@ def _clusters(page: Page) -> list[str]:
         said.append(f"{mark} is not the most common one in its cluster.")
     if page.has_suggestions:
         said.append(
-            "Names are guesses by the network, which knows 1,000 kinds of things; type a better "
-            "one."
+            "Names are guesses of the computer, which knows 1,000 kinds of things: click a name to "
+            "type a better one."
         )
     return said
 
@@ -220,14 +227,16 @@ def _tree(page: Page) -> list[str]:
         f"The lower two of them are joined, the more alike the mean features of their {data.noun}s "
         "(average linkage of the cosine distance)."
     )
-    if data.clustering.membership and not data.is_corrected:
+    if data.noun == "photo":
+        measure = "The lower two of them are joined, the more alike they are."
+    elif data.clustering.membership and not data.is_corrected:
         measure = (
             "The higher two of them are joined, the farther apart they are (Ward's linkage of the "
             "smoothed features)."
         )
     said = [
-        f"Which {group}s are near each other. The slider joins the nearest until that many are "
-        "left; the dotted line is where it cuts the tree.",
+        f"Which {group}s are most alike. Drag the slider for fewer, larger {group}s: those that "
+        "are joined below the dotted line become one.",
         measure,
     ]
     if page.n_leaves < page.n_clusters:

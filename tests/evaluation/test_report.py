@@ -285,7 +285,7 @@ def test_levels_and_probabilities_of_the_tree():
     assert "the 3 clusters are a best guess, separated by a silhouette of 0.17 more" in page.text
     assert f"than parts of one cluster (clear: {CLEAR_GAP}). See Tree." in page.text
     assert "The clusters are clear" not in page.text
-    assert "until that many are left;" in page.text
+    assert "joined below the dotted line become one." in page.text
     assert "the farther apart they are (Ward's linkage of the smoothed features)" in page.text
     assert "average linkage" not in page.text
     assert page.record["figures"]["tree"]["layout"]["yaxis"]["title"]["text"] == "distance"
@@ -600,7 +600,7 @@ def test_the_page_says_what_can_be_clicked_and_what_the_line_is():
     assert "Click one to enlarge it" in said
     keys = [text(row) for row in page_of(labeled()).by_id("keys").iter("tr")]
     assert "Enter enlarge the image" in keys
-    assert "the dotted line is where it cuts the tree" in said
+    assert "joined below the dotted line become one" in said
 
 
 def test_frames_and_captions_belong_to_their_images():

@@ -38,8 +38,8 @@ const SHOWN_IN_CUT = 5;
 function showCut() {
   const n = Number(element("tree-cut").value);
   element("tree-count").textContent = n;
-  const items = groupsAt(n).map((leaves) => {
-    const ids = leaves.map(({ id }) => id).filter((id) => members(id).length);
+  const shownGroups = groupsAt(n).map((leaves) => leaves.map(({ id }) => id).filter((id) => members(id).length));
+  const items = shownGroups.filter((ids) => ids.length).map((ids) => {
     const each = Math.max(1, Math.ceil(SHOWN_IN_CUT / (ids.length || 1)));
     const shown = ids.flatMap((id) => members(id).slice(0, each)).slice(0, SHOWN_IN_CUT);
     const all = ids.flatMap(members);

@@ -39,7 +39,8 @@ function open(point, list) {
   element("view-name").textContent = titleOf(point).split("/").at(-1);
   element("view-facts").replaceChildren(...inLines(factsOf(point)));
   const near = nearest(point);
-  element("view-nearest-title").textContent = near.length ? inFeatures && about.sample[point] >= 0 ? "Most alike" : "Nearest on the map" : "";
+  element("view-nearest-title").hidden = !near.length;
+  element("view-nearest-title").textContent = inFeatures && about.sample[point] >= 0 ? "Most alike" : "Nearest on the map";
   fillList(element("view-nearest"), near, (other) => tileItem(other, members(groupOf[other])));
   const own = element("view-group");
   own.dataset.group = groupOf[point];
