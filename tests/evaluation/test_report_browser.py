@@ -488,6 +488,7 @@ def test_selection_and_corrections(tmp_path):
       found.pressed = all(".best [aria-pressed=true]").length;
       $("save").click();
       $("wrong").click();
+      found.unselected = $("selection").hidden;
       found.members = button(card(4), "Show all") && card(4).querySelector("p").textContent;
       all(".tile").find((tile) => tile.getAttribute("aria-pressed") === "true")?.click();
       found.downloaded = downloads.length;
@@ -511,6 +512,7 @@ def test_selection_and_corrections(tmp_path):
     assert selected.splitlines() == ["image,cluster", *(f'"{name}",4' for name in names)]
     assert corrections(corrected) == [[name, "4", "wrong", ""] for name in names]
     assert found["undone"] == ""
+    assert found["unselected"], "what was moved is not moved again by the next choice"
     assert found["cleared"]
 
 

@@ -53,6 +53,7 @@ function move(chosen, to) {
       else decisions.moved.set(point, id);
     }
   });
+  if (chosen === selected) select([]);
 }
 
 function merge(id, into) {
