@@ -90,7 +90,7 @@ def render(data: ReportData) -> str:
         uris = dict(zip(shown.tolist(), map(thumbnails.data_uri, images), strict=True))
         pixelated = thumbnails.is_small(images[0])
         typical = {c: _uris(images) for c, images in data.typical.items() if images is not None}
-    record = {
+    record: dict[str, Any] = {
         "run": data.run,
         "state": _digest(data, names),
         "next_cluster": max(data.next_cluster, 1 + int(found.cluster_labels.max())),
