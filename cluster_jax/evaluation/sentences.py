@@ -78,13 +78,13 @@ def certainty(page: Page) -> list[str]:
         said.append(clear + (f"{apart}some of each cluster." if steps else ""))
     if data.clustering.membership:
         said.append(
-            f"A {noun} belongs to its {group} to 80 %, say, if that share of the {noun}s most like "
-            "it are there. Below 80 % it is called doubtful. It can be wrong all the same."
+            f"“Belongs here: 80 %” means that of the {noun}s most like this one, 80 % are in this "
+            f"{group}. Below 80 % the {noun} is called doubtful; above, it can be wrong as well."
         )
     if network and noun == "photo":
         said.append(
-            "The computer compares what the photos show. It has learned that from photos of 1,000 "
-            f"kinds of things ({network}), and tells these kinds apart best."
+            "The computer compares what the photos show. It has learned to see from photos of "
+            "1,000 kinds of things, and tells these kinds apart best."
         )
     elif network:
         after = "training on these images went on from there" if steps else ""
@@ -187,7 +187,10 @@ def _duplicates(page: Page) -> list[str]:
 
 def _isolated(page: Page) -> list[str]:
     data, nouns = page.data, f"{summary.capital(page.data.noun)}s"
-    said = f"{nouns} that are farthest from all others, the farthest first; they are in a "
+    farthest = "farthest from all others, the farthest first"
+    if data.noun == "photo":
+        farthest = "least like any other one, the oddest first"
+    said = f"{nouns} that are {farthest}; they are in a "
     said += f"{data.group} all the same."
     if data.is_novel is not None:
         said = (

@@ -299,7 +299,7 @@ def test_levels_and_probabilities_of_the_tree():
     check_links(page)
     photos = page_of(smooth_tree({"verdict": "clear", "gap": 0.4}, sources=PHOTOS)).text
     assert "The groups are clearly apart." in photos
-    assert "A photo belongs to its group to 80 %, say" in photos
+    assert "of the photos most like this one, 80 % are in this group" in photos
     data = smooth_tree({"verdict": "clear", "gap": 0.4}, fetch_images=None)
     for steps in (0, 4):
         data.results["provenance"]["steps"] = steps
