@@ -162,7 +162,7 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, monkeypatc
     page = tmp_path / "new.html"
     capsys.readouterr()
     predict.main([f"--workdir={out}", f"--images={tmp_path / 'moved'}", f"--report={page}"])
-    assert "<h1>Assigned 48 images to" in page.read_text()
+    assert "<h1>Assigned 48 photos to" in page.read_text()
 
 
 def test_a_finished_run_compares_the_files_of_the_folder(photos, tmp_path, capsys, monkeypatch):
