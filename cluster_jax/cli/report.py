@@ -15,6 +15,7 @@ from cluster_jax.cli import exit_codes
 from cluster_jax.cli.flags import Parser, add_export, check_export, output_file
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
+from cluster_jax.core.names import counted
 from cluster_jax.data import scan
 from cluster_jax.pipeline import workdir as workdirs
 
@@ -83,8 +84,8 @@ def _correct(flags: argparse.Namespace) -> str:
         export.check(flags.export, _image_folder(flags.before), flags.before, flags.by)
     text = corrections.correct(flags.before, flags.corrections)
     if flags.export is not None:
-        count = export.run_clusters(flags.before, flags.export, flags.by)
-        text += f"\nexported     {count:,} folders to {flags.export}"
+        folders = export.run_clusters(flags.before, flags.export, flags.by)
+        text += f"\nexported     {counted(folders, 'folder')} to {flags.export}"
     return text
 
 

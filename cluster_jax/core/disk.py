@@ -29,8 +29,10 @@ class WriteError(OSError):
         system = next(quoted, None) or getattr(error, "strerror", None)
         reason = system or checks.short(" ".join(str(error).split()), 160)
         super().__init__(
-            f"{path} cannot be written ({reason or 'its files are not accepted'}): free space or "
-            "make it writable, and run the same command again to resume"
+            checks.sentence(
+                f"{path} cannot be written ({reason or 'its files are not accepted'}): free space "
+                "or make it writable, and run the same command again to resume"
+            )
         )
 
 

@@ -7,6 +7,7 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
+from cluster_jax.core.names import counted
 from cluster_jax.data import images, pixels
 
 # Suffixes of files that hold one image of 8 bits, and are not looked at.
@@ -86,8 +87,6 @@ def describe(found: Survey) -> list[str]:
         if (low, high) != pixels.USUAL.get(kind)
     ]
     if found.several:
-        files = "file has" if found.several == 1 else "files have"
-        texts.append(
-            f"{found.several:,} {files} several pages or frames, of which the first is taken"
-        )
+        files = counted(found.several, "file has", "files have")
+        texts.append(f"{files} several pages or frames, of which the first is taken")
     return texts
