@@ -20,8 +20,8 @@ _LARGEST_FLOAT, _LARGEST_INT = 3.4e38, 2**31 - 1
 _CGROUP_FILES = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
-# Characters of a sentence, and of a word in it, such as a path, that are shown.
-MOST, _WORD = 300, 100
+# Characters of a sentence, and of a word in it, such as a path, that are shown: as many as fit.
+MOST, _WORDS = 300, (100, 60, 40)
 
 
 def sentence(text: str) -> str:
@@ -30,9 +30,10 @@ def sentence(text: str) -> str:
     First long words are cut, such as paths, whose ends say most; then what follows "; got ", of
     which the end, where the advice is, stays.
     """
-    for word in sorted(set(text.split()), key=len, reverse=True):
-        if len(text) > MOST and len(word) > _WORD:
-            text = text.replace(word, _cut(word, _WORD))
+    for most in _WORDS:
+        for word in sorted(set(text.split()), key=len, reverse=True):
+            if len(text) > MOST:
+                text = text.replace(word, _cut(word, most))
     if len(text) <= MOST:
         return text
     head, got, rest = text.partition("; got ")
