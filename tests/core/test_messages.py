@@ -90,6 +90,37 @@ def test_an_error_of_the_disk_is_no_long_line():
     assert len(said) <= MOST
 
 
+class _Bucket:
+    """A path in a bucket that does not exist, as the library of Google's buckets answers."""
+
+    def __init__(self, address):
+        self.address = address
+
+    def __str__(self):
+        return self.address
+
+    def __truediv__(self, name):
+        return _Bucket(f"{self.address}/{name}")
+
+    def write_bytes(self, _):
+        raise FileNotFoundError("https://storage.googleapis.com/upload/storage/v1/b/nosuch/o?name")
+
+
+def test_a_bucket_that_does_not_exist_is_told_before_the_work():
+    with pytest.raises(disk.WriteError) as caught:
+        disk.check(_Bucket("gs://nosuch/out"))
+    assert str(caught.value) == (
+        "gs://nosuch/out cannot be written (no such bucket: "
+        "https://storage.googleapis.com/upload/storage/v1/b/nosuch/o?name): create it, and run the "
+        "same command again to resume"
+    )
+    said = r"gs://b cannot be written \(403 no permission\): "
+    with pytest.raises(disk.WriteError, match=said), disk.explained("gs://b"):
+        raise RuntimeError("403 no permission")
+    with pytest.raises(RuntimeError), disk.explained("out"):
+        raise RuntimeError("a bug")
+
+
 def test_one_of_a_thing():
     assert [counted(n, "file") for n in (0, 1, 2, 2000)] == [
         "0 files",
