@@ -24,7 +24,7 @@ from cluster_jax.core import io
 from cluster_jax.data import datasets
 from cluster_jax.data.images import DataConfig
 from cluster_jax.evaluation import pictures
-from experiments import results
+from experiments import tables
 
 FILE = pathlib.Path(__file__).parent / "duplicates.json"
 PHOTOS, COPIED, PAIRS = 400, 60, 200
@@ -126,31 +126,27 @@ def page(draws: dict[str, dict]) -> str:
         f"photo. Beside them, {PAIRS} pairs of different pictures, compared as if their features "
         "had brought them together: half are a photo with another line of text above or below its "
         "central square, half a line of text on an equal ground. The constants of the comparison "
-        "were chosen on other draws, before this script was written, and not changed afterwards.",
+        "were chosen on other draws, before this script was written, and not changed afterwards. The "
+        "last column counts the pairs that are taken for the same.",
         "",
-        f"| photos, seed | {' | '.join(COPIES)} | all copies | groups of several photos | different"
-        " pairs taken for the same |",
-        f"|---|{'---:|' * (len(COPIES) + 3)}",
     ]
+    columns = ("photos, seed", *COPIES, "all copies", "groups of several photos", "different pairs")
+    rows = []
     for name, row in draws.items():
         found = [row["found"][kind] for kind in COPIES]
-        shares = " | ".join(f"{n} of {COPIED}" for n in found)
-        total = f"{sum(found)} of {COPIED * len(COPIES)} ({sum(found) / COPIED / len(COPIES):.1%})"
-        lines.append(
-            f"| {name} | {shares} | {total} | {row['found']['groups of several photos']} | "
-            f"{row['different']} of {PAIRS} |"
+        every = COPIED * len(COPIES)
+        rows.append(
+            (
+                name,
+                *(f"{n} of {COPIED}" for n in found),
+                f"{sum(found)} of {every}",
+                row["found"]["groups of several photos"],
+                f"{row['different']} of {PAIRS}",
+            )
         )
-    origins = {str(row["origin"]): row["origin"] for row in draws.values()}
-    lines += ["", *(_stated(origin) for origin in origins.values()), ""]
-    return "\n".join(lines)
-
-
-def _stated(origin: dict) -> str:
-    versions = ", ".join(f"{name} {number}" for name, number in origin["versions"].items())
-    return (
-        f"Command: `{origin['command']}`. Hardware: {origin['machine']}. Versions: {versions}. "
-        f"Commit: {origin['commit']}."
-    )
+    lines.append(tables.markdown(columns, rows))
+    sentences = {tables.sentence(row["origin"]): 0 for row in draws.values()}
+    return "\n".join([*lines, "", *sentences, ""])
 
 
 def main() -> None:
@@ -167,7 +163,7 @@ def main() -> None:
         entry = {
             "found": found_copies(photos, pathlib.Path(folder)),
             "different": different_pairs(photos, draw, pathlib.Path(folder)),
-            "origin": results.origin("python -m experiments.duplicates DIR --seed=SEED"),
+            "origin": tables.origin("python -m experiments.duplicates DIR --seed=SEED"),
         }
     draws = io.read_json(FILE) if FILE.exists() else {}
     draws[f"{given.dir.name}, {given.seed}"] = entry
