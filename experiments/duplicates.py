@@ -126,8 +126,8 @@ def page(draws: dict[str, dict]) -> str:
         f"photo. Beside them, {PAIRS} pairs of different pictures, compared as if their features "
         "had brought them together: half are a photo with another line of text above or below its "
         "central square, half a line of text on an equal ground. The constants of the comparison "
-        "were chosen on other draws, before this script was written, and not changed afterwards. The "
-        "last column counts the pairs that are taken for the same.",
+        "were chosen on other draws, before this script was written, and not changed afterwards. "
+        "The last column counts the pairs that are taken for the same.",
         "",
     ]
     columns = ("photos, seed", *COPIES, "all copies", "groups of several photos", "different pairs")

@@ -37,8 +37,10 @@ USUAL = {"16-bit": (0.0, 65535.0), "16-bit color": (0.0, 65535.0)}
 _S_MIN, _S_MAX = 340, 341
 # Further ones: sides, place of the strips, and what a narrowed file keeps.
 _WIDTH, _HEIGHT, _OFFSETS, _LENGTHS, _KEPT = 256, 257, 273, 279, (274, _S_MIN, _S_MAX)
-# Bits, format (3: floats), compression (1: none) and samples of a pixel, and their defaults.
-_FLOAT64 = ((258, (1,)), (339, (1,)), (259, 1), (277, 1))
+# Bits, kind of number, compression (1: none) and samples of a pixel, and their defaults; and the
+# types of NumPy by kind and bits.
+_PIXEL = ((258, (1,)), (339, (1,)), (259, 1), (277, 1))
+_WIDE = {(1, 64): "u8", (2, 64): "i8", (3, 16): "f2", (3, 64): "f8"}
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 
 # Kind of values, see `Deep` -> the values that become black and white.
@@ -142,9 +144,9 @@ def identified(stream: BinaryIO) -> ImageFile.ImageFile:
 
 
 def _float32(stream: BinaryIO) -> BinaryIO | None:
-    """A gray TIFF of float64, which Pillow does not read, in float32; None: it is none.
+    """A gray TIFF of 64 bits or of float16, which Pillow does not read, in float32.
 
-    Nor is one that is compressed or has tiles.
+    None: it is none, or is compressed or has tiles.
     """
     stream.seek(0)
     header = stream.read(16)
@@ -152,13 +154,14 @@ def _float32(stream: BinaryIO) -> BinaryIO | None:
         tags = TiffImagePlugin.ImageFileDirectory_v2(header[: 16 if 43 in header[2:4] else 8])
         stream.seek(tags.next)
         tags.load(stream)
-        if [tags.get(tag, default) for tag, default in _FLOAT64] != [(64,), (3,), 1, 1]:
+        (bits,), (kind,), *others = (tags.get(tag, default) for tag, default in _PIXEL)
+        if (kind, bits) not in _WIDE or others != [1, 1]:
             return None
         content = b""
         for start, length in zip(tags[_OFFSETS], tags[_LENGTHS], strict=True):
             stream.seek(start)
             content += stream.read(length)
-        values = np.frombuffer(content, "<f8" if header[:1] == b"I" else ">f8")
+        values = np.frombuffer(content, ("<" if header[:1] == b"I" else ">") + _WIDE[kind, bits])
         image = Image.fromarray(values.reshape(tags[_HEIGHT], tags[_WIDTH]).astype(np.float32))
     except (KeyError, TypeError, ValueError, struct.error, SyntaxError):
         return None
@@ -185,6 +188,8 @@ def reason(error: Exception, data: bytes) -> str:
         return " ".join(f"{type(error).__name__}: {error}".split())
     if not data:
         return "empty file"
+    if data.lstrip()[:1] == b"<":
+        return "a web page or other text with tags"
     is_heic = data[4:8] == b"ftyp" and data[8:12] in (b"heic", b"heix", b"mif1", b"hevc", b"msf1")
     if is_heic and "HEIF" not in Image.OPEN:
         return "a HEIC photo: pip install pillow-heif"

@@ -1,5 +1,6 @@
 """Finding image files: in a folder and its subfolders, in several of them, in a list, in a zip."""
 
+import codecs
 import collections
 import fnmatch
 import io
@@ -40,6 +41,7 @@ def suffixes() -> tuple[str, ...]:
 
 
 _HEIC = (".heic", ".heif", ".hif")
+_ARCHIVES = (".zip", ".rar", ".7z", ".tar", ".gz", ".tgz", ".tbz2", ".xz")
 # Kinds of what is left out besides suffixes.
 _HIDDEN, _EXCLUDED = "with a dot before the name", "excluded"
 _SPECIAL, _LINK = "pipes or devices", "links to other photos here"
@@ -54,6 +56,7 @@ NO_PHOTOS = {
     "@recycle": "deleted files of a QNAP NAS",
     "@recently-snapshot": "snapshots of a QNAP NAS",
     "@thumb": "thumbnails of a QNAP NAS",
+    "@tmp": "temporary files of a Synology NAS",
     "$recycle.bin": "deleted files of Windows",
     "recycler": "deleted files of Windows",
     "system volume information": "of Windows",
@@ -64,6 +67,7 @@ NO_PHOTOS = {
     "appdata_oc*": "previews of Nextcloud",
     "files_trashbin": "deleted files of Nextcloud",
     "files_versions": "earlier versions in Nextcloud",
+    "storage/cache": "previews of PhotoPrism",
     "captureone/cache": "previews of Capture One",
     "*.lrdata": "previews of Lightroom",
     "*.dtrash": "deleted files of digiKam",
@@ -152,6 +156,8 @@ def describe_ignored(ignored: Sequence[tuple[str, int]]) -> str:
             reason = "to read HEIC: pip install pillow-heif"
         elif kind in raw.SUFFIXES:
             reason = "to read raw photos: pip install rawpy"
+        elif kind in _ARCHIVES:
+            reason = "unpack them" if kind != ".zip" else "unpack them, or give one alone"
         parts.append(f"{count:,} {kind or 'without suffix'}{f' ({reason})' if reason else ''}")
     return ", ".join(parts)
 
@@ -340,13 +346,23 @@ def _listed(name: str) -> list[str]:
     file = epath.Path(name[1:]).expanduser()
     if not file.exists() or file.is_dir():
         raise InputError(f"{name} must be @ and a text file of names; got no such file")
-    lines = file.read_bytes().decode("utf-8-sig", "surrogateescape").splitlines()
-    names = [line for line in lines if line.strip()]
+    data = file.read_bytes()
+    is_utf_16 = data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    text = data.decode("utf-16", "replace") if is_utf_16 else None
+    lines = (text or data.decode("utf-8-sig", "surrogateescape")).splitlines()
+    names = []
+    for number, line in enumerate(lines, 1):
+        # A name in quotes, or with the separators of Windows.
+        forms = [line, line.strip().strip("\"'"), line.strip().replace("\\", "/")]
+        given = [f if "://" in f else str(file.parent / os.path.expanduser(f)) for f in forms]
+        found = next((name for name in given if "://" in name or os.path.exists(name)), None)
+        if found is None and line.strip():
+            must = f"line {number} of {file} must be a folder or an image"
+            raise InputError(f"{must}; got {line.strip()}, which does not exist")
+        names += [found] if line.strip() and found else []
     if not names:
         raise InputError(f"{file} must name images, one a line; got an empty file")
-    return [
-        line if "://" in line else str(file.parent / os.path.expanduser(line)) for line in names
-    ]
+    return names
 
 
 def _common(given: Sequence[str]) -> epath.Path:
@@ -405,6 +421,8 @@ def _checked(files: Files, given: str) -> Files:
     if files.names:
         return files
     parts = [f"other files: {describe_ignored(files.ignored)}"] if files.ignored else []
+    if any(kind == "" for kind, _ in files.ignored):
+        parts.append("images without a suffix are not read: add .jpg to their names")
     parts += [f"{path} cannot be read ({reason})" for path, reason in files.unreadable[:1]]
     raise InputError(
         f"data.dir must hold images, such as jpg, png, tif, webp or heic; got no image file in "

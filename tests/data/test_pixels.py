@@ -224,6 +224,21 @@ def test_a_tiff_of_float64(tmp_path, order, strips):
     np.testing.assert_allclose(fetched(tmp_path)[0]["1.tif"], expected, atol=0.51)
 
 
+def test_tiffs_of_other_numbers_that_pillow_does_not_read():
+    values = np.arange(48).reshape(6, 8)
+    for kind, number, dtype in ((1, 64, "<u8"), (2, 64, "<i8"), (3, 16, "<f2")):
+        data = float64(values, _258=(3, [number]), _339=(3, [kind]))
+        start = data.index(values.astype("<f8").tobytes())
+        content = values.astype(dtype).tobytes().ljust(8 * values.size, b"\0")
+        data = data[:start] + content
+        if number == 16:  # The strip is as long as its values.
+            data = data.replace(
+                struct.pack("<HHII", 279, 4, 1, 384), struct.pack("<HHII", 279, 4, 1, 96)
+            )
+        image = pixels.opened(io.BytesIO(data))
+        np.testing.assert_array_equal(pixels.deep(image, data).values, values)
+
+
 def test_a_tiff_of_float64_that_is_not_read_says_what_to_do():
     data = float64(np.ones((6, 8)), _259=(3, [8]))
     with pytest.raises(Exception, match="not an image") as caught:
