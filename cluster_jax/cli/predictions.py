@@ -65,8 +65,7 @@ def predict(
     if folder is not None or page is not None:
         export.check_has_images(run.config.data.name)
     if folder is not None:
-        is_one = path.is_file() and path.suffix.lower() != ".zip"
-        export.check(folder, None if is_one else scan.root(os.fspath(images)), by=by)
+        export.check(folder, scan.folders(os.fspath(images)), by=by)
     page = None if page is None else output_file(page, flag="--report")
     if page == out:
         raise InputError(f"--report must be another file than the table; got {page}")

@@ -66,7 +66,7 @@ def run(
     if export_folder is not None:
         export.check_has_images(config.data.name)
         is_folder = config.data.name == "folder" and config.data.dir
-        images = scan.root(config.data.dir) if is_folder else None
+        images = scan.folders(config.data.dir) if is_folder else []
         export.check(export_folder, images, workdir, by)
     pipeline.run_pipeline(config, workdir, name, cut_short=cut_short)
     if export_folder is not None and jax.process_index() == 0:

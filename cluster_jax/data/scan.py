@@ -141,6 +141,16 @@ def root(dir: str) -> epath.Path:
     return _common(given)
 
 
+def folders(dir: str) -> list[str]:
+    """The folders in `data.dir`, and the zip, without files that are named one by one."""
+    given = [checks.local(line) for line in dir.split("\n") if line]
+    if len(given) == 1 and given[0].startswith("@") and not os.path.exists(given[0]):
+        given = _listed(given[0])
+    elif len(given) == 1 and given[0].lower().endswith(".zip"):
+        return given
+    return [name for name in given if epath.Path(name).expanduser().is_dir()]
+
+
 def shown(dir: str) -> str:
     """`data.dir` for a sentence: of several folders and files the first, and their number."""
     first, *others = [line for line in dir.split("\n") if line] or [""]
