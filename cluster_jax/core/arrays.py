@@ -100,8 +100,10 @@ def stacked(values: Any, name: str) -> Any:
     table = np.asarray(values) if is_frame else values
     if not isinstance(table, np.ndarray) or table.dtype != object or table.ndim not in (1, 2):
         return values
+    if not table.size:
+        return values
     columns = table.reshape(len(table), -1).T.tolist()
-    vectors = [column for column in columns if all(map(_is_vector, column)) and column]
+    vectors = [column for column in columns if all(map(_is_vector, column))]
     if len(vectors) > 1:
         must = f"{name} must have one column of vectors"
         raise InputError(f"{must}; got {len(vectors)}: choose one")

@@ -42,7 +42,7 @@ def sentence(text: str) -> str:
 
 
 def _cut(text: str, most: int) -> str:
-    """A text without what is in its first half, where it is longer than `most`."""
+    """A text of at most `most` characters: the first quarter of them and its end."""
     if len(text) <= most:
         return text
     start = most // 4

@@ -241,7 +241,7 @@ def _in_words(hint: Any) -> str:
     if origin is typing.Literal:
         return f"one of {', '.join(map(repr, arguments))}"
     if origin is tuple:
-        count = "a list" if arguments[-1] is Ellipsis else f"{counted(len(arguments), 'value')}"
+        count = "a list" if arguments[-1] is Ellipsis else counted(len(arguments), "value")
         return f"{count}, each {_in_words(arguments[0])}"
     if is_section(hint):
         return "a section of the config"

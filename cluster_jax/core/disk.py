@@ -29,7 +29,7 @@ class WriteError(OSError):
         system = next(quoted, None) or getattr(error, "strerror", None)
         reason = system or checks.short(" ".join(str(error).split()), 160)
         to_do = "free space or make it writable"
-        if _is_in_bucket(path) and isinstance(error, FileNotFoundError):  # It quotes a request.
+        if is_in_bucket(path) and isinstance(error, FileNotFoundError):  # It quotes a request.
             reason, to_do = f"no such bucket: {reason}", "create it"
         super().__init__(
             checks.sentence(
@@ -48,7 +48,7 @@ def check(folder: epath.Path, needed: int = 0, what: str = "") -> None:
         needed: bytes.
         what: name of what is to be written, for the message.
     """
-    if _is_in_bucket(folder):
+    if is_in_bucket(folder):
         if not needed:
             with explained(folder):
                 probe = folder / ".writable"
@@ -69,7 +69,8 @@ def check(folder: epath.Path, needed: int = 0, what: str = "") -> None:
         )
 
 
-def _is_in_bucket(path: epath.PathLike) -> bool:
+def is_in_bucket(path: epath.PathLike) -> bool:
+    """Whether a path is one of a bucket, such as `gs://bucket/folder`."""
     return "://" in str(path)
 
 
@@ -81,7 +82,7 @@ def explained(folder: epath.PathLike) -> Iterator[None]:
     except (WriteError, InputError):
         raise
     except Exception as error:
-        if _is_in_bucket(folder):  # Its library has errors of its own.
+        if is_in_bucket(folder):  # Its library has errors of its own.
             raise WriteError(folder, error) from error
         if not isinstance(error, OSError):
             raise

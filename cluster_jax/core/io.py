@@ -50,7 +50,7 @@ def write(path: epath.PathLike, content: str | bytes) -> None:
         if isinstance(content, str):
             # File names in tables may not be valid Unicode; their bytes are written unchanged.
             content = content.encode("utf-8", "surrogateescape")
-        with disk.explained(path) if "://" in str(path) else contextlib.nullcontext():
+        with disk.explained(path) if disk.is_in_bucket(path) else contextlib.nullcontext():
             partial.write_bytes(content)
             partial.replace(path)
     finally:

@@ -29,10 +29,9 @@ def can_read() -> bool:
 
 def twins(names: Collection[str]) -> Iterator[str]:
     """The raw photos that are there a second time: beside an image of the same name."""
-    others = {os.path.splitext(name)[0].lower() for name in names if not is_raw(name)}
-    for name in filter(is_raw, names):
-        if os.path.splitext(name)[0].lower() in others:
-            yield name
+    if raws := [*filter(is_raw, names)]:
+        others = {os.path.splitext(name)[0].lower() for name in names if not is_raw(name)}
+        yield from (name for name in raws if os.path.splitext(name)[0].lower() in others)
 
 
 def preview(stream: BinaryIO) -> BinaryIO:

@@ -122,6 +122,8 @@ def test_a_column_of_a_data_frame():
     column[:] = list(X)
     for values in (column, column[:, None]):
         np.testing.assert_array_equal(arrays.numeric(values, "X"), X)
+    with pytest.raises(InputError, match="X"):
+        arrays.numeric(np.empty((0, 3), object), "X")
     column[2] = X[2, :2]
     with pytest.raises((InputError, TypeError), match="X must be an array of numbers"):
         arrays.numeric(column, "X")

@@ -244,6 +244,6 @@ def test_a_tiff_of_float64_that_is_not_read_says_what_to_do():
     with pytest.raises(Exception, match="not an image") as caught:
         pixels.opened(io.BytesIO(data))
     assert "save it with 8, 16 or 32 bits" in pixels.reason(caught.value, data)
-    for cut in range(8, 200, 7):
+    for cut in (4, 6, *range(8, 200, 7)):
         with pytest.raises(Exception, match=r".+"):
             pixels.load(pixels.opened(io.BytesIO(float64(np.ones((6, 8)))[:cut])))
