@@ -420,7 +420,8 @@ def _path(X: Images) -> str | None:
 
 def _warn(notes: Sequence[str], skipped: Sequence[tuple[str, str]] = ()) -> None:
     """Warns of what is ignored, scaled, and unreadable."""
-    for text in (*notes, *([skipped_files(skipped)] if skipped else ())):
+    files = [entry for entry in skipped if not entry[0].endswith("/")]  # Notes name the folders.
+    for text in (*notes, *([skipped_files(files)] if files else ())):
         warnings.warn(checks.sentence(text), UserWarning, stacklevel=3)
 
 
