@@ -22,6 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config, override, override_all, parse_section
+from cluster_jax.core.names import counted
 from cluster_jax.data import datasets, splits
 from cluster_jax.data.datasets import DataConfig, Dataset
 from cluster_jax.evaluation import summary
@@ -419,8 +420,9 @@ def _path(X: Images) -> str | None:
 
 def _warn(notes: Sequence[str], skipped: Sequence[tuple[str, str]] = ()) -> None:
     """Warns of what is ignored, scaled, and unreadable."""
-    for text in (*notes, *([skipped_files(skipped)] if skipped else ())):
-        warnings.warn(text, UserWarning, stacklevel=3)
+    files = [entry for entry in skipped if not entry[0].endswith("/")]  # Notes name the folders.
+    for text in (*notes, *([skipped_files(files)] if files else ())):
+        warnings.warn(checks.sentence(text), UserWarning, stacklevel=3)
 
 
 def _training_images(X: Images, config: ConfigDict) -> Dataset:
@@ -440,8 +442,10 @@ def skipped_files(skipped: Sequence[tuple[str, str]]) -> str:
     """The warning about files without a row, with the names of the first few."""
     names = ", ".join(name for name, _ in skipped[:_LISTED])
     more = f" and {len(skipped) - _LISTED:,} more" if len(skipped) > _LISTED else ""
-    files = "file" if len(skipped) == 1 else "files"
-    return f"{len(skipped):,} {files} could not be read and have no row: {names}{more}"
+    files = counted(
+        len(skipped), "file could not be read and has", "files could not be read and have"
+    )
+    return f"{files} no row: {names}{more}"
 
 
 def load(path: str | os.PathLike) -> ImageClusterer:

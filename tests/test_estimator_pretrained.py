@@ -5,8 +5,10 @@ import functools
 import html
 import json
 import pickle
+from io import BytesIO
 
 import jax
+import joblib
 import numpy as np
 import pytest
 from PIL import Image
@@ -238,7 +240,16 @@ def test_what_is_left_out_is_told(tmp_path):
     assert clusterer.predict(tmp_path).shape == (40,)
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+def _by_joblib(model):
+    file = BytesIO()
+    joblib.dump(model, file, compress=3)
+    file.seek(0)
+    return joblib.load(file)
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m)), _by_joblib]
+)
 def test_copies_of_a_fitted_estimator(gray, copied):
     made = ImageClusterer(overrides=PCA, verbose=False)
     assert not hasattr(copied(made), "labels_")

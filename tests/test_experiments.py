@@ -6,17 +6,31 @@ import importlib
 import json
 import os
 import pathlib
+import random
 import re
 import types
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from cluster_jax import metrics
+from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config
+from cluster_jax.evaluation import pictures
 from cluster_jax.pipeline.config import parse_config
-from experiments import fashion, peers, registry, results, run, table, tables, trained_heads
+from experiments import (
+    duplicates,
+    fashion,
+    peers,
+    registry,
+    results,
+    run,
+    table,
+    tables,
+    trained_heads,
+)
 from experiments.kernel_infonce import spectral
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -520,3 +534,27 @@ def test_lines_that_are_there_are_not_run_again(tmp_path):
     assert f"an older one, {again.lines[1]['commit']}." in page or (
         f"{again.lines[1]['commit']}, an older one." in page
     )
+
+
+def test_the_page_of_near_duplicates_is_that_of_its_draws():
+    draws = io.read_json(duplicates.FILE)
+    assert duplicates.page(draws) == duplicates.FILE.with_suffix(".md").read_text()
+    for row in draws.values():
+        copies = sum(row["found"][kind] for kind in duplicates.COPIES)
+        assert copies >= 0.95 * duplicates.COPIED * len(duplicates.COPIES)
+        assert row["different"] == row["found"]["groups of several photos"] == 0
+
+
+def test_a_copy_and_a_different_picture(tmp_path, monkeypatch):
+    """The script tells them apart, as its page says; so it can fail."""
+    monkeypatch.setattr(duplicates, "PAIRS", 4)
+    photo = tmp_path / "photo.jpg"
+    values = np.random.default_rng(0).integers(0, 256, (12, 12, 3), np.uint8)
+    Image.fromarray(values).resize((240, 180), Image.Resampling.BICUBIC).save(photo)
+    made = tmp_path / "made"
+    made.mkdir()
+    assert duplicates.different_pairs([photo], random.Random(0), made) == 0
+    monkeypatch.setattr(pictures, "alike", lambda a, b: True)
+    other = tmp_path / "other"
+    other.mkdir()
+    assert duplicates.different_pairs([photo], random.Random(0), other) == 4

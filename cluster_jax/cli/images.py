@@ -17,6 +17,7 @@ from cluster_jax.cli import exit_codes, flags
 from cluster_jax.cli.flags import Parser
 from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
+from cluster_jax.core.names import counted
 
 # By the tree's verdict.
 _SURENESS = {
@@ -93,7 +94,7 @@ def _conclusion(results: Mapping[str, Any], workdir: pathlib.PurePath) -> str:
     method = summary.shown(results["metrics"])
     metrics = results["metrics"][method]
     groups = summary.groups(*summary.tally(metrics), "group")
-    photos = summary.count(results["provenance"]["images_scored"], "photo")
+    photos = counted(results["provenance"]["images_scored"], "photo")
     doubtful = results.get("doubtful_images")
     doubts = f"; {doubtful:,} {'is' if doubtful == 1 else 'are'} doubtful" if doubtful else ""
     lines = [f"{photos}, {groups} ({_SURENESS[metrics.get('verdict')]}){doubts}."]
@@ -101,7 +102,7 @@ def _conclusion(results: Mapping[str, Any], workdir: pathlib.PurePath) -> str:
         more = f", and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
         lines.append(f"They look like {', '.join(names[:_NAMED])}{more}.")
     if copies := (results.get("duplicates") or {}).get("groups"):
-        lines.append(f"{summary.count(copies, 'group')} of near-duplicates.")
+        lines.append(f"{counted(copies, 'group')} of near-duplicates.")
     run = shlex.quote(str(workdir))
     steps = {
         f"report {run} --corrections=FILE": "use what you named and moved on the page",

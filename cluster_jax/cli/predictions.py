@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from cluster_jax.cli.flags import output_file
 from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
+from cluster_jax.core.names import counted
 from cluster_jax.data import datasets, photo_facts, scan
 from cluster_jax.data.images import Dataset
 from cluster_jax.evaluation import assignments, decisions, placement, report_data, summary
@@ -64,8 +65,7 @@ def predict(
     if folder is not None or page is not None:
         export.check_has_images(run.config.data.name)
     if folder is not None:
-        is_one = path.is_file() and path.suffix.lower() != ".zip"
-        export.check(folder, None if is_one else scan.root(os.fspath(images)), by=by)
+        export.check(folder, scan.folders(os.fspath(images)), by=by)
     page = None if page is None else output_file(page, flag="--report")
     if page == out:
         raise InputError(f"--report must be another file than the table; got {page}")
@@ -111,7 +111,7 @@ def predict(
         root = scan.root(os.fspath(images))
         folders = {**export.names_of_folders(run), **named}
         count = export.write(folder, assignment.labels, root, sources, load, folders, by)
-        text += f"\nexported     {count:,} folders to {folder}"
+        text += f"\nexported     {counted(count, 'folder')} to {folder}"
     return text
 
 
@@ -168,15 +168,15 @@ def _fact(
 ) -> str:
     """How many images were assigned to how many clusters or classes; no full stop."""
     used = [label for label in np.unique(assignment.labels).tolist() if label != NO_CLUSTER]
-    groups = summary.count(len(used), "class", "classes")
+    groups = counted(len(used), "class", "classes")
     if run.known is None:
         # A cluster counts if it has training images that are not outliers.
-        counted = set(run.clusters.cluster_labels[~run.clusters.outliers].tolist())
-        n_large = len(counted.intersection(used))
+        large = set(run.clusters.cluster_labels[~run.clusters.outliers].tolist())
+        n_large = len(large.intersection(used))
         groups = summary.groups(n_large, len(used) - n_large, group)
     novel = int(assignment.is_novel.sum())
     verb = "is" if novel == 1 else "are"
-    count = summary.count(len(assignment.labels), noun)
+    count = counted(len(assignment.labels), noun)
     others = "earlier photos" if noun == "photo" else f"{noun}s of the run"
     return f"Assigned {count} to {groups}; {novel:,} {verb} unlike all {others}"
 

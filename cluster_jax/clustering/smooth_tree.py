@@ -72,7 +72,7 @@ from cluster_jax.clustering import knn, smooth, tree
 from cluster_jax.clustering.gridshift import VERDICTS
 from cluster_jax.clustering.smooth import FEW_AXES, METRICS, N_NEIGHBORS, Smoother
 from cluster_jax.core import checks
-from cluster_jax.core.arrays import blocks, numeric
+from cluster_jax.core.arrays import blocks, numeric, stacked
 from cluster_jax.core.checks import InputError
 
 CLEAR, ONE, UNCLEAR = VERDICTS
@@ -175,7 +175,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             ValueError: an argument or the rows are invalid.
         """
         x = numeric(X, "X")
-        validate_data(self, X, reset=True, skip_check_array=True)
+        validate_data(self, stacked(X, "X"), reset=True, skip_check_array=True)
         checks.one_of("metric", self.metric, METRICS)
         checks.whole("random_state", self.random_state, 0)
         if self.n_clusters is not None:
@@ -231,7 +231,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         """Share of each cluster in the votes on each row of `X`, float64 `[m, n_clusters_]`."""
         check_is_fitted(self)
         x = numeric(X, "X", smooth.LARGEST)
-        validate_data(self, X, reset=False, skip_check_array=True)
+        validate_data(self, stacked(X, "X"), reset=False, skip_check_array=True)
         return votes(self.smoother_, self.labels_[self.sample_], x)
 
     @property

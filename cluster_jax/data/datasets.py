@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
+from cluster_jax.core.names import counted
 from cluster_jax.data import features, folder, images, pixels, tables, tfds_source
 from cluster_jax.data.images import DataConfig, Dataset
 
@@ -117,7 +118,7 @@ def load_new(
     if is_features:
         dataset = features.load(config, X, with_labels=False)
         if (columns := dataset.shape[1]) != width:
-            like = f"{width} columns like those of the training"
+            like = f"{counted(width, 'column')} like those of the training"
             raise ValueError(f"features must have {like}; got {columns}")
     else:
         with checks.named({"data.dir": "images"}):
@@ -266,7 +267,7 @@ def _encode_labels(dataset: Dataset) -> Dataset:
         names = tuple(map(str, classes))
     elif labels.max() >= len(names):
         must = f"label_names of {dataset.name} must name each of the labels 0 to {labels.max()}"
-        raise InputError(f"{must}; got {len(names)} names")
+        raise InputError(f"{must}; got {counted(len(names), 'name')}")
     return dataset._replace(labels=labels.astype(np.int32), label_names=names)
 
 

@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 
 from cluster_jax.core import checks
 from cluster_jax.core.checks import BelowOne, Count, CountOrZero, InputError
+from cluster_jax.core.names import counted
 from cluster_jax.data import datasets
 from cluster_jax.data.images import DataConfig, Dataset, order, readable, select
 
@@ -100,7 +101,9 @@ def with_partial_labels(dataset: Dataset, y: ArrayLike) -> Dataset:
     classes, dataset = np.asarray(y), readable(dataset)
     kind = classes.dtype.kind
     if classes.shape != (dataset.size,):
-        unreadable = f" ({len(dataset.skipped)} files cannot be read)" if dataset.skipped else ""
+        unreadable = (
+            f" ({counted(len(dataset.skipped), 'file')} cannot be read)" if dataset.skipped else ""
+        )
         raise ValueError(
             f"y must have one class for each of the {dataset.size} images{unreadable}, -1 where it "
             f"is not known; got shape {classes.shape}"

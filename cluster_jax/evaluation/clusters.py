@@ -11,6 +11,7 @@ from cluster_jax.clustering.gridshift import BandwidthCurve, GridShift
 from cluster_jax.clustering.reduce import MAP_COLUMNS, reduce
 from cluster_jax.clustering.smooth_tree import Membership, SmoothTree
 from cluster_jax.core import arrays
+from cluster_jax.core.names import counted
 from cluster_jax.data.shards import Shards
 from cluster_jax.evaluation.options import ClusterOptions, EvalConfig, resolve
 from cluster_jax.metrics import partition
@@ -94,11 +95,12 @@ def cluster(
         points = features
         if options.reduce != "none":
             progress(
-                f"reducing {_shape(features)} features to {options.n_components} dimensions with "
+                f"reducing {_shape(features)} features to "
+                f"{counted(options.n_components, 'dimension')} with "
                 f"{str(options.reduce).upper()} ..."
             )
             points = reduce(features, seed=seed, **map_options)
-        text, width = f"on {len(points):,} points", options.bandwidth
+        text, width = f"on {counted(len(points), 'point')}", options.bandwidth
         if options.method == "gridshift":
             progress(f"running GridShift {text}, bandwidth {width} ...")
             result = run_gridshift(points, bandwidth=width, random_state=seed)
@@ -196,7 +198,7 @@ def run_tree(
     if len(model.sample_) < n:
         progress(
             f"clustered a random sample of {len(model.sample_):,} rows; the other "
-            f"{n - len(model.sample_):,} rows took the clusters of their neighbors in it"
+            f"{counted(n - len(model.sample_), 'row')} took the clusters of their neighbors in it"
         )
     sharp = model.smoother_.project(features)
     centers = arrays.cluster_means(sharp, labels)

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from markupsafe import Markup
 
+from cluster_jax.core.names import counted
 from cluster_jax.evaluation import plots, report_map, summary
 from cluster_jax.evaluation.report_data import Cluster, ReportData
-from cluster_jax.evaluation.summary import count
 
 
 class Page(NamedTuple):
@@ -97,12 +97,12 @@ def certainty(page: Page) -> list[str]:
         verb = "is an outlier" if facts["n_outliers"] == 1 else "are outliers"
         small = f"{'the' if facts['n_small'] else 'a'} {group} that is"
         if facts["n_small"] > 1:
-            small = f"one of the {count(facts['n_small'], group)} that are"
-        number = count(facts["n_outliers"], noun)
+            small = f"one of the {counted(facts['n_small'], group)} that are"
+        number = counted(facts["n_outliers"], noun)
         said.append(f"{number} {verb}: isolated, or in {small} too small to count.")
     if facts["n_points"] > len(data.clustering.points):
         said.append(
-            f"The page shows a random sample of {count(len(data.clustering.points), noun)}; the "
+            f"The page shows a random sample of {counted(len(data.clustering.points), noun)}; the "
             "numbers above and the scores are those of all."
         )
     if data.true_labels is None and not facts["is_corrected"]:
@@ -168,7 +168,7 @@ def _doubtful(page: Page) -> list[str]:
     data, said = page.data, f"{summary.capital(page.data.noun)}s that lie next to another "
     said += f"{data.group}."
     if data.clustering.membership:
-        number = count(page.n_doubtful, data.noun)
+        number = counted(page.n_doubtful, data.noun)
         said = f"{number} that may belong elsewhere, the most doubtful first."
     return [f"{said} “Neither” takes it out of all {data.group}s."]
 
@@ -178,7 +178,7 @@ def _duplicates(page: Page) -> list[str]:
     noun, found = page.data.noun, page.data.duplicates.found
     many = f" There are too many {noun}s to look for nearly equal ones."
     return [
-        f"{count(len(found.images), noun)} in {count(found.n_groups, 'set')} are the same as "
+        f"{counted(len(found.images), noun)} in {counted(found.n_groups, 'set')} are the same as "
         "another one, or nearly so. The best copy has the most pixels. Nothing is deleted: save a "
         "list, or a script that moves the others into a folder beside."
         + (many if found.threshold is None else "")
@@ -213,7 +213,7 @@ def _map(page: Page) -> list[str]:
         said.append("Hollow markers are outliers.")
     if page.n_drawn < n:
         said.append(
-            f"{count(page.n_drawn, noun)} of {n:,} are drawn, sampled evenly from all "
+            f"{counted(page.n_drawn, noun)} of {n:,} are drawn, sampled evenly from all "
             f"{data.group}s."
         )
     if data.fetch_images and page.n_drawn > report_map.MAX_THUMBNAILS:
@@ -250,14 +250,14 @@ def _tree(page: Page) -> list[str]:
 def _skipped(page: Page) -> list[str]:
     number = len(page.data.skipped)
     verb = "is" if number == 1 else "are"
-    return [f"{count(number, 'file')} could not be read, or {verb} gone since."]
+    return [f"{counted(number, 'file')} could not be read, or {verb} gone since."]
 
 
 def _sizes(page: Page) -> list[str]:
     data, facts = page.data, page.overview
     sizes = [len(cluster.members) for cluster in page.clusters]
     said = [
-        f"The largest {data.group} has {count(sizes[0], data.noun)}, the smallest {sizes[-1]:,}, "
+        f"The largest {data.group} has {counted(sizes[0], data.noun)}, the smallest {sizes[-1]:,}, "
         f"the median {np.median(sizes):,.0f}."
     ]
     if page.n_clusters > plots.MAX_BARS:
@@ -270,7 +270,7 @@ def _training(page: Page) -> list[str]:
     said, bad = ["Everything logged during training."], page.bad_steps
     if bad:
         said.append(
-            f"The loss was not finite at {count(len(bad), 'logged step')}, first at step "
+            f"The loss was not finite at {counted(len(bad), 'logged step')}, first at step "
             f"{min(bad):,}; the plot has gaps there."
         )
     if not page.n_curves:
@@ -281,7 +281,7 @@ def _training(page: Page) -> list[str]:
 def _bandwidth(page: Page) -> list[str]:
     curve, noun = page.data.clustering.curve, page.data.noun
     assert curve is not None
-    found = count(int(curve.n_clusters[curve.best_index]), "cluster")
+    found = counted(int(curve.n_clusters[curve.best_index]), "cluster")
     said = [
         f"The number of clusters depends on the bandwidth, the distance within which two {noun}s "
         "count as close. Top: the number of clusters at each bandwidth. Bottom: the score that "
@@ -311,8 +311,8 @@ def _labels(page: Page) -> list[str]:
         max(n - plots.MAX_MATRIX_SIDE, 0) for n in (page.overview["n_true_labels"], page.n_clusters)
     ]
     if any(hidden):
-        n_clusters = count(hidden[1], page.data.group)
-        said.append(f"Not drawn: {count(hidden[0], 'label')} and {n_clusters}.")
+        n_clusters = counted(hidden[1], page.data.group)
+        said.append(f"Not drawn: {counted(hidden[0], 'label')} and {n_clusters}.")
     return said
 
 

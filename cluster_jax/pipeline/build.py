@@ -13,6 +13,7 @@ from jax.sharding import Mesh
 
 from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
+from cluster_jax.core.names import counted
 from cluster_jax.data import batches, datasets, features, host_crops, splits, views
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import readable, with_channels
@@ -92,7 +93,7 @@ def load_inputs(
         classes = config.method.novel_classes
         if classes is not None and 0 < num_clustered < classes:
             raise InputError(
-                f"method.classes must be at most the {num_clustered} unlabeled images; "
+                f"method.classes must be at most the {counted(num_clustered, 'unlabeled image')}; "
                 f"got {classes}"
             )
         if config.data.crop == "host":

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 
 from cluster_jax import __version__
+from cluster_jax.core.names import counted
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.evaluation import summary
 from cluster_jax.evaluation.options import EvalConfig
@@ -49,10 +50,14 @@ def describe(
     is_given = labeled or k is not None or section.k is not None
     kmeans = "given" if is_given else f"as found by {summary.TITLES[finder]}"
     if config.data.classes is not None and dataset.labels is not None:
-        uses.append(f"the choice of the images of {int(dataset.labels.max()) + 1:,} classes")
+        chosen = int(dataset.labels.max()) + 1
+        uses.append(f"the choice of the images of {counted(chosen, 'class', 'classes')}")
     if dataset.known is not None:
         images, classes = int((dataset.known >= 0).sum()), int(dataset.known.max()) + 1
-        uses.append(f"training on the {images:,} images of {classes} known classes")
+        uses.append(
+            f"training on the {counted(images, 'image')} of "
+            f"{counted(classes, 'known class', 'known classes')}"
+        )
     if labeled and k is None:
         uses.append("the number of clusters of k-means")
     return {

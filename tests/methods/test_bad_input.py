@@ -198,8 +198,10 @@ def test_checkpoint_of_another_method(tmp_path, caplog):
         saved.restore(initial[1])
     saved.close()
     saved = checkpoint.Checkpoints(folder, keep=2)
-    said = f"{tmp_path}/run/checkpoints/4 is damaged (it was written by a different network)"
-    assert str(error.value).startswith(said)
+    # Of the path, the beginning may be cut.
+    assert "/run/checkpoints/4 is damaged (it was written by a different network)" in str(
+        error.value
+    )
     assert str(error.value).endswith("to start over, or choose another folder")
     assert saved.restore(initial[0]) is not None
     saved.close()

@@ -18,6 +18,7 @@ import numpy as np
 from cluster_jax.core import checks
 from cluster_jax.core.checks import Count, Fraction, InputError
 from cluster_jax.core.config import check_values
+from cluster_jax.core.names import counted
 from cluster_jax.nets.backbones import resnet, vit
 from cluster_jax.nets.config import BUNDLED
 from cluster_jax.nets.pretrained import lite
@@ -278,7 +279,9 @@ def convert(
 def _check_names(backbone_name: str, kept: Mapping[str, Any], expected: Sequence[str]) -> None:
     must = f"weights for network.name {backbone_name!r} must contain"
     if missing := set(expected) - set(kept):
-        raise InputError(f"{must} {_abbreviated(missing)}; got {len(kept)} tensors without")
+        raise InputError(
+            f"{must} {_abbreviated(missing)}; got {counted(len(kept), 'tensor')} without"
+        )
     if unknown := set(kept) - set(expected):
         raise InputError(f"{must} its tensors alone; got also {_abbreviated(unknown)}")
 
