@@ -35,6 +35,8 @@ def _add_images(config):
     # Numbers of the classes to take, or a list: "imagenet_10", "imagenet_dogs", "imagenet_50",
     # "imagenet_100", "imagenet_200", "tiny_imagenet"; None: all
     config.data.classes = config_dict.placeholder(object)
+    # Images of the largest class for one of the smallest, of a long tail of the set; None: all
+    config.data.tail = config_dict.placeholder(float)
     config.data.cache_mb = 2048.0  # largest set that is kept decoded in memory, in 10^6 bytes
     # What random crops are taken from: the "square" of image_size; "host": the whole image, by the
     # host, as in the papers, for streamed folders and TFDS sets

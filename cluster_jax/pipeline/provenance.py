@@ -44,6 +44,9 @@ def describe(
             f"{network} on features of {config.embedder.name}",
         )
     data = {key: getattr(config.data, key) for key in _DATA}
+    if config.data.tail is not None:
+        data["tail"] = config.data.tail
+        uses.append("the choice of the images of a long tail")
     if config.data.resize is not None:
         data["interpolation"] = config.data.interpolation
     is_given = labeled or k is not None or section.k is not None
