@@ -133,6 +133,9 @@ def _add_training(config):
     config.method.name = "byol"  # a file of cluster_jax/methods, whose `Config` has the other keys
     config.method.decay = 0.996  # of the target network's moving average at the first step
     config.method.final_decay = 0.996  # the same at the last step
+    # None, or what another method adds to the objective of this one, if it has two views: a section
+    # of `name`, "cc", "pcl" or "ncc", and the keys of the `TermConfig` in that method's file
+    config.term = config_dict.placeholder(ConfigDict)
     config.nrcc = nrcc()
 
     config.optimizer = ConfigDict()

@@ -296,11 +296,13 @@ def _run(variant: Variant, data: str, scale: str) -> tuple[Run | None, str]:
         own = config.replace("cifar10", name)
         if own in known:
             config, changes = own, {}
-        if "clusters" in variant.large.get("method", configs.load_config(config).method):
-            changes = {**changes, "method.clusters": classes}
+        wanted = {**variant.changes, **variant.large}
+        sections = {"method": configs.load_config(config).method, **wanted}
+        for section in ("method", "term"):
+            if "clusters" in sections.get(section, {}):
+                changes = {**changes, f"{section}.clusters": classes}
         # Twice, because a section is replaced before its keys are.
-        changes = {**variant.large, **changes, **variant.changes, **variant.large, **split}
-        return Run(config, changes), ""
+        return Run(config, {**wanted, **changes, **wanted, **split}), ""
     is_ncl, changes = config.startswith("ncl"), {**variant.changes, **variant.small}
     if scale == "digits":
         return Run(config, changes, steps=1.0 if is_ncl else 1 / 3), ""

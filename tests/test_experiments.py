@@ -111,6 +111,8 @@ def test_scales_change_what_they_say():
         "coarse_label", 20, "resnet18",
     )  # fmt: skip
     assert full.train.duration == "1000 epochs"
+    for name in ("BYOL + CC", "CC + ProtoCL"):  # the number of clusters is that of the set
+        assert _full("ncc", "4", name, "CIFAR-20").term.clusters == 20
     cueco = registry.table("cueco", "3").rows[0].variant  # a set without a config of its own
     built = registry.build(registry._run(cueco, "CIFAR-100", "full")[0], 0)
     assert (built.data.name, built.method.clusters) == ("cifar100", 100)
@@ -256,9 +258,10 @@ def test_a_page_has_ours_beside_the_paper_and_the_orderings_that_differ(tmp_path
     assert "| NMI, ours | NMI, paper, CIFAR-10 | difference | ACC, ours |" in text
     ours = "50.5 ± 0.7"
     assert f"| BYOL | {ours} | 79.4±1.7 | -28.9 | {ours} | 87.8±1.7 | -37.3 |" in text
-    assert "BYOL + CC is not implemented" in text
-    # Ten rows have runs, two of them are equal in the paper; NCC's six are equal here.
-    assert "Orderings by ACC: of 44 pairs of rows that the paper orders, 0 are in the other" in text
+    assert "Gap" not in text
+    # Of thirteen rows two are equal in the paper; NCC's five are equal here.
+    assert "Orderings by ACC: of 77 pairs of rows that the paper orders, 3 are in the other" in text
+    assert "BYOL + CC is above SimSiam (25.0)" in text
     assert "BYOL is above " not in text  # of rows with runs, the paper has MoCo and SimSiam below
     assert "NCC is above NCC, uniformity only" not in text  # equal here
     assert "Images trained: 1,797" in text
@@ -266,7 +269,7 @@ def test_a_page_has_ours_beside_the_paper_and_the_orderings_that_differ(tmp_path
     changed = flags.results.read_text().replace('"acc": 0.5', '"acc": 0.05')
     flags.results.write_text(changed)
     text = _page(flags)
-    assert "4 are in the other order here, 4 of them by more than the two standard dev" in text
+    assert "12 are in the other order here, 12 of them by more than the two standard dev" in text
     assert "MoCo v2 is above BYOL (20.4)" in text
     flags.seeds = 1
     assert "one seed does not say which of them are chance: SimSiam is above BYOL" in _page(flags)

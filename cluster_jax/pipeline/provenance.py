@@ -36,6 +36,7 @@ def describe(
     k, finder = section.kmeans.k, section.method
     bandwidth = "found" if section.gridshift.bandwidth == "auto" else "given"
     uses = ["scoring"] if labeled else []
+    methods = [config.method, *([config.term] if config.term else [])]
     # What the backbone or the features come from.
     weights, network = config.network.weights, config.network.name
     if config.embedder is not None:
@@ -68,15 +69,17 @@ def describe(
         "batch_size": config.train.batch_size,
         "network": network,
         "pretrained": None if weights is None else pretrained.describe(weights),
-        "method": config.method.name if steps else None,
+        "method": " + ".join(part.name for part in methods) if steps else None,
         "nrcc": config.nrcc.sampler if config.nrcc.weight else None,
         "labels_used_for": uses,
         "number_of_clusters": {
             finder: "found" if section.k is None else "given",
             "kmeans": kmeans,
         },
-        # Of NCC and CueCo: what is found in their features is then not found from nothing.
-        "clusters_given_to_training": config.method.clusters if steps else None,
+        # Of NCC, CueCo and CC: what is found in their features is then not found from nothing.
+        "clusters_given_to_training": next(filter(None, (m.clusters for m in methods)), None)
+        if steps
+        else None,
         "bandwidth": bandwidth if finder == "gridshift" else None,
         "checkpoint": "the last one",
         "kmeans_n_init": section.kmeans.n_init,
