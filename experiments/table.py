@@ -20,7 +20,8 @@ from experiments import registry, results, tables
 from experiments.registry import Cell, Table
 from experiments.run import numbers_of, parser, seeds_of
 
-# Metrics that are not part of a row's score: path in the results of a run, and factor.
+# Metrics whose factor is not 100, or whose path in the results of a run is this one where they are
+# not part of a row's score.
 PATHS = {
     "top-1": ("metrics.linear_probe", 100.0),
     "top-5": ("metrics.linear_probe_top_5", 100.0),
@@ -28,8 +29,11 @@ PATHS = {
     "20-NN": ("metrics.knn.20", 100.0),
     "100-NN": ("metrics.knn.100", 100.0),
     "std": ("metrics.collapse.projection.std", 1.0),
+    "distance": ("", 1.0),
+    "N_min/N_max": ("", 1.0),
     "minutes": ("provenance.seconds.train_and_embed", 1 / 60),
 }
+DIGITS = {"std": 3, "distance": 4, "N_min/N_max": 2}  # of metrics with other than one decimal
 SHOWN = 12  # pairs of rows in another order than the paper's, the largest differences first
 # Provenance that is stated once for a table where all rows agree.
 STATED = (
@@ -62,8 +66,9 @@ def number(text: str) -> float | None:
 def lookup(row: Mapping[str, Any], score: str, metric: str) -> float | None:
     """A metric of a run, in percent where the papers have percent."""
     prefix = score if score.endswith("_") else f"{score}."
-    path, factor = PATHS.get(metric, (f"metrics.{prefix}{metric.lower()}", 100.0))
-    value = entry(row, path)
+    path, factor = PATHS.get(metric, ("", 100.0))
+    value = entry(row, f"metrics.{prefix}{metric.lower()}")
+    value = entry(row, path) if value is None else value
     return None if value is None else factor * value
 
 
@@ -118,12 +123,12 @@ def markdown(values: Sequence[Value]) -> str:
     for row, group in itertools.groupby(values, lambda value: value.row):
         cells, columns = [row], [""]
         for value in group:
-            difference = ""
+            metric, difference = value.metric, ""
+            digits = DIGITS.get(metric, 1)
             if value.ours and value.printed is not None:
-                difference = f"{statistics.fmean(value.ours) - value.printed:+.1f}"
-            metric = value.metric
+                difference = f"{statistics.fmean(value.ours) - value.printed:+.{digits}f}"
             columns += [f"{metric}, ours", f"{metric}, paper, {value.data}", "difference"]
-            cells += [tables.mean(value.ours, 1) if value.ours else "", value.text, difference]
+            cells += [tables.mean(value.ours, digits) if value.ours else "", value.text, difference]
         lines.append(cells)
     return tables.markdown(columns, lines)
 
@@ -186,7 +191,7 @@ def page(paper: str, number: str, flags: Any, rows: Mapping[str, Any]) -> str:
     values, blocks, gaps = collect(chosen, flags.scale, seeds, rows, allowed)
     if not blocks and flags.table == "all":
         return ""
-    generated = all(row.variant.function for row in chosen.rows)
+    generated = not any(row.variant.digits or row.variant.full for row in chosen.rows)
     scale = f"Scale {flags.scale}: {registry.SCALES[flags.scale]}."
     if flags.scale != "full":
         scale += " These are other images than the paper's, so that only orderings can be compared."

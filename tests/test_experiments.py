@@ -18,6 +18,7 @@ from cluster_jax.core.config import load_config
 from cluster_jax.pipeline.config import parse_config
 from experiments import fashion, peers, registry, results, run, table, tables, trained_heads
 from experiments.kernel_infonce import spectral
+from experiments.nrcc import views
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODULES = sorted(
@@ -382,6 +383,67 @@ def test_a_run_without_training_from_command_to_page(tmp_path, monkeypatch, caps
     assert "| spectral clustering, p = 1, q = 0 | 100.0 | - |  |" in text
     assert "Data: a generated graph of 6 clusters of 100 vertices" in text
     assert "Generated data, the same at every scale." in text
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """What the runs of NRCC's Tables 1 and 13 and of curves add, for a small training."""
+    folder, found = tmp_path_factory.mktemp("measured"), {}
+    changes = {
+        "nrcc.weight": 0.5,
+        "data.limit": 60,
+        "augment.affine.shift": 0.0,
+        "network.width": 4,
+        "optimizer.warmup": "0 steps",
+        "train.batch_size": 32,
+        "train.duration": "5 steps",
+        "train.checkpoint_every": 1,
+        "train.keep_checkpoints": 5,
+        "eval.reduce.method": "pca",
+    }
+    for function in ("curves", "nrcc.views"):
+        chosen = registry.Run("byol_digits", changes, function=function)
+        run.run_all(_flags(folder), "python -m x", [(chosen, 0)])
+        found |= results.read(folder / "results.jsonl")[0][results.key(chosen, 0)]["metrics"]
+    return found
+
+
+def test_curves_end_at_the_scores_of_the_run(measured):
+    assert measured["after"].keys() == {"20", "40", "60", "80", "100"}
+    last = measured["after"]["100"]
+    assert last["acc"] == pytest.approx(measured["gridshift"]["acc"])
+    assert last["nmi"] == pytest.approx(measured["kmeans"]["nmi"])
+    assert last["5-nn"] == pytest.approx(measured["knn"]["5"])
+    assert last["std"] == pytest.approx(measured["collapse"]["projection"]["std"])
+    sizes = [curve["n_min/n_max"] for curve in measured["after"].values()]
+    assert len(set(sizes)) > 1
+    assert all(0 < size <= 1 for size in sizes)
+    assert measured["after"]["20"]["std"] != pytest.approx(last["std"], rel=1e-4)
+
+
+def test_distances_of_views_are_those_of_one_transformation_each(measured):
+    found = {name: value["distance"] for name, value in measured["views"].items()}
+    assert found.keys() == {
+        "jitter", "grayscale", "rotation", "crop", *(f"sghmc_{n}" for n in range(1, 14, 2)),
+    }  # fmt: skip
+    # Without a shift the "crop" of the digits is the image itself.
+    assert found.pop("crop") < 1e-5
+    assert all(1e-3 < distance < 2 for distance in found.values())
+    assert found["sghmc_13"] > 1.5 * found["sghmc_1"]  # noise adds up
+
+
+def test_augmentations_of_photos_alone():
+    config = parse_config(registry.build(registry.Run("nrcc_cifar10"), 0).to_dict()).augment
+    found = views.augmentations(config)
+    alone = {name: (c.crop is not None, c.flip, c.grayscale) for name, c in found.items()}
+    assert alone == {
+        "jitter": (False, 0, 0),
+        "grayscale": (False, 0, 1),
+        "rotation": (False, 1, 0),
+        "crop": (True, 0, 0),
+    }
+    assert {name for name, c in found.items() if c.jitter is not None} == {"jitter"}
+    assert found["jitter"].jitter.probability == 1
 
 
 def test_fashion_mnist_from_its_files_to_the_page(tmp_path, monkeypatch, trained):
