@@ -140,11 +140,13 @@ def _measure(
         origin = {**shared, **module.PROVENANCE, "seed": seed, "seconds": seconds}
         return {"metrics": metrics, "provenance": origin}
     config = registry.build(run, seed, flags.data)
-    workdir = workdirs.default_workdir(config_json(config), run.config)
-    found = pipeline.run_pipeline(config, flags.runs / workdir.name, run.config)
+    # What is measured may need other checkpoints, which do not make another name.
+    name = workdirs.default_workdir(config_json(config), run.config).name
+    workdir = flags.runs / (f"{name}-{run.function}" if module else name)
+    found = pipeline.run_pipeline(config, workdir, run.config)
     metrics = results.numbers(found["metrics"])
     if module:
-        metrics |= module.measure(parse_config(config), epath.Path(flags.runs / workdir.name))
+        metrics |= module.measure(parse_config(config), epath.Path(workdir))
     origin = {**found["provenance"], **shared, "seconds": found["seconds"]}
     origin["config"] = run.config
     if config.network.dtype != "auto":

@@ -20,8 +20,7 @@ from experiments import registry, results, tables
 from experiments.registry import Cell, Table
 from experiments.run import numbers_of, parser, seeds_of
 
-# Metrics whose factor is not 100, or whose path in the results of a run is this one where they are
-# not part of a row's score.
+# Metrics that may not be part of a row's score: path in the results of a run, and factor.
 PATHS = {
     "top-1": ("metrics.linear_probe", 100.0),
     "top-5": ("metrics.linear_probe_top_5", 100.0),
@@ -68,7 +67,8 @@ def lookup(row: Mapping[str, Any], score: str, metric: str) -> float | None:
     prefix = score if score.endswith("_") else f"{score}."
     path, factor = PATHS.get(metric, ("", 100.0))
     value = entry(row, f"metrics.{prefix}{metric.lower()}")
-    value = entry(row, path) if value is None else value
+    if value is None and not score.startswith("after."):  # That is not of the end of the run.
+        value = entry(row, path)
     return None if value is None else factor * value
 
 

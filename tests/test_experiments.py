@@ -421,6 +421,14 @@ def test_curves_end_at_the_scores_of_the_run(measured):
     assert measured["after"]["20"]["std"] != pytest.approx(last["std"], rel=1e-4)
 
 
+def test_a_curve_that_lacks_a_checkpoint_has_a_gap_there(measured):
+    """The score of the end of the run must not stand there."""
+    row = {"metrics": {**measured, "after": {"100": measured["after"]["100"]}}}
+    for metric in ("5-NN", "std"):
+        assert table.lookup(row, "after.20", metric) is None
+        assert table.lookup(row, "after.100", metric) == table.lookup(row, "gridshift", metric)
+
+
 def test_distances_of_views_are_those_of_one_transformation_each(measured):
     found = {name: value["distance"] for name, value in measured["views"].items()}
     assert found.keys() == {

@@ -245,7 +245,8 @@ def with_tail(dataset: Dataset, tail: float | None) -> Dataset:
     Class k of K keeps `int(n * (1 / tail) ** (k / (K - 1)))` random images, at least one, where n
     are the images of the smallest class: the profile of Cao et al. (2019), "Learning Imbalanced
     Datasets with Label-Distribution-Aware Margin Loss", which NRCC and NCC take. The choice does
-    not depend on seed and machine.
+    not depend on seed and machine. NRCC's Table 12 counts 60,000 images in such a set of CIFAR,
+    which has 20,431 of 10 classes.
 
     Raises:
         InputError: the set has no labels.

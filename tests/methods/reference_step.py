@@ -345,7 +345,7 @@ def refreshed(values, state, step, pixels):
             **state,
             "clusterings": [concentrated(rows, x, values["temperature"]) for x in clusterings],
         }
-    init = state["centers"] if since else None
+    init = state["centers"] if since and values["warm_start"] else None
     result = tiny.kmeans(rows, values["clusters"], metric="spherical", init=init)
     return {**state, "labels": result.labels, "centers": result.centers}
 

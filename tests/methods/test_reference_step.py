@@ -283,6 +283,11 @@ def test_other_choices_of_nrcc(case, choices):
     check(case, NRCC | choices)
 
 
+def test_an_e_step_without_a_warm_start():
+    """The last centers are not where it starts from."""
+    check("ncc", None, warm_start=False)
+
+
 @pytest.mark.parametrize("devices", [1, 4])
 @pytest.mark.parametrize(("case", "term"), COMPOSED)
 def test_with_the_term_of_another_method(case, term, devices):
