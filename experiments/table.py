@@ -32,7 +32,7 @@ PATHS = {
     "N_min/N_max": ("", 1.0),
     "minutes": ("provenance.seconds.train_and_embed", 1 / 60),
 }
-DIGITS = {"std": 3, "distance": 4, "N_min/N_max": 2}  # of metrics with other than one decimal
+DIGITS = {"std": 3, "distance": 4, "N_min/N_max": 2}  # decimals of metrics that are no percent
 SHOWN = 12  # pairs of rows in another order than the paper's, the largest differences first
 # Provenance that is stated once for a table where all rows agree.
 STATED = (
@@ -149,7 +149,8 @@ def orderings(values: Sequence[Value]) -> str:
             continue
         reversed_pairs += 1
         if not several or gap > statistics.stdev(a.ours) + statistics.stdev(b.ours):
-            shown.append((gap, f"{b.row} is above {a.row} ({gap:.1f})"))
+            words = f"{b.row} is above {a.row} ({gap:.{DIGITS.get(metric, 1)}f})"
+            shown.append((gap, words))
     if not count:
         return ""
     chance = (
@@ -196,10 +197,13 @@ def page(paper: str, number: str, flags: Any, rows: Mapping[str, Any]) -> str:
     if flags.scale != "full":
         scale += " These are other images than the paper's, so that only orderings can be compared."
     kind = number.replace("figure", "Figure ") if "figure" in number else f"Table {number}"
+    plain = [metric for metric in chosen.metrics if metric in DIGITS]
+    unit = ", in percent" if len(plain) < len(chosen.metrics) else ""
+    unit += f" but for {' and '.join(plain)}" if unit and plain else ""
     parts = [
         f"## {paper} {kind}: {chosen.title}",
         f"`python -m experiments.run {paper} {number} --scale={flags.scale} --seeds={len(seeds)}`. "
-        f"Mean ± standard deviation over seeds {', '.join(map(str, seeds))}, in percent. "
+        f"Mean ± standard deviation over seeds {', '.join(map(str, seeds))}{unit}. "
         + (scale if not generated else "Generated data, the same at every scale."),
         markdown(values),
         orderings(values),
