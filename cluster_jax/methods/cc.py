@@ -60,8 +60,8 @@ def term(context: MethodContext, config: TermConfig) -> Term:
 
     The cluster head has a hidden layer of the backbone's size, ReLU, and a softmax; its
     probabilities `[b, K]` are the features "clusters" of an image, the highest of which is the
-    paper's answer. NCC adds "their losses" (line 431) to BYOL: that CC's contrast of images is not
-    among them is a guess, from its words that BYOL has no negatives then.
+    paper's answer. NCC adds "their losses" to BYOL: that CC's contrast of images is not among them
+    is a guess, from its words that BYOL has no negatives then.
     """
 
     def init(key: Array) -> tuple[PyTree, Any]:
