@@ -46,7 +46,7 @@ def load(data: DataConfig, novel: NovelConfig) -> tuple[Dataset, Dataset | None]
         _check_test_split(data, novel.test_split, novel.holdout)
     dataset, test = datasets.load(data), None
     if novel.test_split is not None:
-        test = datasets.load(dataclasses.replace(data, split=novel.test_split))
+        test = datasets.load(dataclasses.replace(data, split=novel.test_split, tail=None))
     elif novel.holdout:
         dataset, test = hold_out(dataset, share=novel.holdout, seed=novel.holdout_seed)
     if novel.classes is None:
