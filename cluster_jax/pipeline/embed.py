@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from absl import logging
 from etils import epath
-from jax import Array
+from jax import Array, lax
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 from numpy.typing import NDArray
@@ -47,6 +47,7 @@ from cluster_jax.training import state as states
 
 # Seconds of work that a kill can lose.
 SECONDS = 20.0
+CHUNK = 8  # see `_chunk`
 
 # Name -> rows of one batch.
 Batch = dict[str, np.ndarray]
@@ -358,17 +359,25 @@ def pretrained(config: RunConfig, channels: int, mesh: Mesh, views: int = 0) -> 
     backbone = jax.device_put([{"backbone": tree} for tree in loaded], replicated)
     root = jax.random.key(config.seed)
 
+    def represent(backbone: Any, x: Array) -> Array:
+        def one_chunk(chunk: Array) -> Array:
+            return net.forward(
+                backbone[0], backbone[1], chunk, train=False, axis=None
+            ).representation
+
+        size = _chunk(len(x), mesh)
+        rows = lax.map(one_chunk, x.reshape(-1, size, *x.shape[1:]))
+        return rows.reshape(len(x), -1)
+
     # The weights are arguments: as constants they would be compiled into the program.
     @functools.partial(jax.jit, out_shardings=replicated)
     def clean(backbone: Any, images: Array) -> Array:
-        x = jax.vmap(changes.clean)(images)
-        return net.forward(backbone[0], backbone[1], x, train=False, axis=None).representation
+        return represent(backbone, jax.vmap(changes.clean)(images))
 
     @functools.partial(jax.jit, out_shardings=replicated)
     def view(backbone: Any, images: Array, index: Array, number: Array) -> Array:
         keys = image_keys(jax.random.fold_in(root, number), index)
-        x = jax.vmap(changes.view)(keys, images)
-        return net.forward(backbone[0], backbone[1], x, train=False, axis=None).representation
+        return represent(backbone, jax.vmap(changes.view)(keys, images))
 
     def forward(images: Array, index: Array) -> dict[str, NDArray]:
         # One by one: dozens of programs in flight can deadlock (see training/progress.py).
@@ -378,6 +387,18 @@ def pretrained(config: RunConfig, channels: int, mesh: Mesh, views: int = 0) -> 
         return {"features": np.stack(rows, axis=1)}
 
     return FrozenNetwork(forward, functools.partial(clean, backbone), states.checksum(loaded))
+
+
+def _chunk(count: int, mesh: Mesh) -> int:
+    """Images that a frozen network computes at once: a few on a CPU, whose caches then hold them.
+
+    Example:
+        >>> _chunk(60, states.make_mesh(1))
+        6
+    """
+    if jax.default_backend() != "cpu" or mesh.size > 1:  # Chunks would not lie on all devices.
+        return count
+    return max(size for size in range(1, CHUNK + 1) if count % size == 0)
 
 
 def embed_frozen(inputs: Inputs, frozen: FrozenNetwork, kept: Parts | None = None) -> Batch:

@@ -1,4 +1,4 @@
-"""Images/s of the frozen EfficientNet-Lite0 beside PyTorch, both on all cores, taking turns.
+"""Images/s of a frozen EfficientNet-Lite beside PyTorch, both on all cores, taking turns.
 
 The same weights and the same 64 generated images of 224 pixels, from uint8 on the host to features
 on the host, as when a folder is embedded. PyTorch runs eagerly, as its users run it; its network is
@@ -19,6 +19,7 @@ from cluster_jax.nets.norm import BatchNorm
 from cluster_jax.nets.pretrained import lite
 from experiments.benchmark import _measure
 
+NETWORK = "efficientnet_lite0"
 BATCH, SIDE, REPEATS, SEED = 64, 224, 7, 0
 
 
@@ -27,8 +28,8 @@ def measure() -> dict[str, Any]:
     import torch
 
     images = np.random.default_rng(SEED).integers(0, 256, (BATCH, SIDE, SIDE, 3), dtype=np.uint8)
-    sides = {"cluster_jax": _ours(), "torch": _torch()}
-    ours, theirs = (embed(images) for embed in sides.values())  # also compiles
+    sides = {"cluster_jax": ours(NETWORK), "torch": _torch()}
+    own, theirs = (embed(images) for embed in sides.values())  # also compiles
     calls = {name: functools.partial(embed, images) for name, embed in sides.items()}
     times = _measure.alternate(calls, REPEATS)
     return {
@@ -36,16 +37,17 @@ def measure() -> dict[str, Any]:
             name: _measure.spread([BATCH / t for t in values]) for name, values in times.items()
         },
         "ratio": _measure.ratios(times["torch"], times["cluster_jax"]),
-        "largest_difference": float(np.abs(ours - theirs).max()),
+        "largest_difference": float(np.abs(own - theirs).max()),
         "torch": torch.__version__,
     }
 
 
-def _ours() -> Callable[[np.ndarray], np.ndarray]:
+def ours(name: str) -> Callable[[np.ndarray], np.ndarray]:
+    """The network `name`: images uint8 `[b, H, W, 3]` -> features float32 `[b, 1280]`."""
     norm = functools.partial(BatchNorm, False, None, None, None)
-    built = backbone.make("efficientnet_lite0", width=32, stem=None)
+    built = backbone.make(name, width=32, stem=None)
     module = built.module(Layers(norm, norm, frozen=0, dtype=None))
-    params, stats = lite.load("efficientnet_lite0")
+    params, stats = lite.load(name)
     variables = {"params": params, "batch_stats": stats}
     forward = jax.jit(lambda v, x: module.apply(v, (x.astype(np.float32) - 127) / 128))
     return lambda images: np.asarray(forward(variables, images))
@@ -56,8 +58,8 @@ def _torch() -> Callable[[np.ndarray], np.ndarray]:
     from efficientnet_lite_pytorch import EfficientNet
 
     torch.set_num_threads(devices.cores())
-    network = EfficientNet.from_name("efficientnet-lite0")
-    path = lite.file_of("efficientnet_lite0")
+    network = EfficientNet.from_name(NETWORK.replace("_", "-"), image_size=SIDE)
+    path = lite.file_of(NETWORK)
     network.load_state_dict(torch.load(path, weights_only=True))
     network.eval()
 
