@@ -86,7 +86,7 @@ def seconds() -> dict[str, Any]:
     rng, calls = np.random.default_rng(0), {}
     for network, side in ENCODERS:
         images = rng.integers(0, 256, (embed.BATCH, side, side, 3), dtype=np.uint8)
-        forward = embed.ours(network)
+        forward = embed.ours(network, side)
         forward(images)  # compiles
         calls[f"{network} {side}"] = lambda forward=forward, images=images: forward(images)
     times = _measure.alternate(calls, ROUNDS)

@@ -47,7 +47,7 @@ from cluster_jax.training import state as states
 
 # Seconds of work that a kill can lose.
 SECONDS = 20.0
-CHUNK = 8  # see `_chunk`
+CHUNK = 8  # of `in_chunks`, at most
 
 # Name -> rows of one batch.
 Batch = dict[str, np.ndarray]
@@ -360,14 +360,13 @@ def pretrained(config: RunConfig, channels: int, mesh: Mesh, views: int = 0) -> 
     root = jax.random.key(config.seed)
 
     def represent(backbone: Any, x: Array) -> Array:
-        def one_chunk(chunk: Array) -> Array:
-            return net.forward(
-                backbone[0], backbone[1], chunk, train=False, axis=None
-            ).representation
-
-        size = _chunk(len(x), mesh)
-        rows = lax.map(one_chunk, x.reshape(-1, size, *x.shape[1:]))
-        return rows.reshape(len(x), -1)
+        return in_chunks(
+            lambda part: (
+                net.forward(backbone[0], backbone[1], part, train=False, axis=None).representation
+            ),
+            x,
+            mesh,
+        )
 
     # The weights are arguments: as constants they would be compiled into the program.
     @functools.partial(jax.jit, out_shardings=replicated)
@@ -389,16 +388,19 @@ def pretrained(config: RunConfig, channels: int, mesh: Mesh, views: int = 0) -> 
     return FrozenNetwork(forward, functools.partial(clean, backbone), states.checksum(loaded))
 
 
-def _chunk(count: int, mesh: Mesh) -> int:
-    """Images that a frozen network computes at once: a few on a CPU, whose caches then hold them.
+def in_chunks(function: Callable[[Array], Array], x: Array, mesh: Mesh) -> Array:
+    """Rows `[b, d]` of `x`, computed for a few at a time on a CPU, whose caches then hold them.
 
-    Example:
-        >>> _chunk(60, states.make_mesh(1))
-        6
+    Args:
+        function: rows of images, each of which depends on its image alone.
+        x: `[b, ...]`.
+        mesh: the devices that hold `x`; of several each has a part of it, which is not divided.
     """
-    if jax.default_backend() != "cpu" or mesh.size > 1:  # Chunks would not lie on all devices.
-        return count
-    return max(size for size in range(1, CHUNK + 1) if count % size == 0)
+    count, size = len(x), len(x)
+    if jax.default_backend() == "cpu" and mesh.size == 1:
+        size = max(n for n in range(1, CHUNK + 1) if count % n == 0)
+    rows = lax.map(function, x.reshape(-1, size, *x.shape[1:]))
+    return rows.reshape(count, -1)
 
 
 def embed_frozen(inputs: Inputs, frozen: FrozenNetwork, kept: Parts | None = None) -> Batch:
