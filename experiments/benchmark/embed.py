@@ -30,6 +30,7 @@ NETWORKS = ("efficientnet_lite0", "efficientnet_lite2")
 # Network -> width and stem.
 OTHERS = {
     "resnet50": (64, "imagenet"),
+    "convnext_tiny": (96, None),
     "vit_small_patch14": (384, None),
     "vit_base_patch16": (768, None),
     "vit_base_patch16_siglip": (768, None),

@@ -10,7 +10,7 @@ import pytest
 from cluster_jax.core.checks import InputError
 from cluster_jax.nets import backbone
 from cluster_jax.nets.backbone import Layers
-from cluster_jax.nets.backbones import vit
+from cluster_jax.nets.backbones import convnext, vit
 from cluster_jax.nets.pretrained import encoders, weights
 from tests.nets import test_safetensors as files
 
@@ -76,7 +76,7 @@ def test_a_vit_is_known_by_its_patches_and_registers(monkeypatch, name, layout):
     [
         ("vision_model.encoder.layers.0.layer_norm.weight", "a CLIP or SigLIP of transformers"),
         ("blocks.0.attn.q.weight", "a Vision Transformer of timm or DINOv2"),
-        ("stages.0.blocks.0.conv_dw.weight", "a "),
+        ("stages.0.blocks.0.dwconv.weight", "a ConvNeXt of timm"),
     ],
 )
 def test_another_layout_names_the_nearest(monkeypatch, tensor, nearest):
@@ -205,6 +205,59 @@ def test_a_tower_computes_as_transformers(name):
                                rtol=1e-4, atol=1e-4)  # fmt: skip
 
 
+@pytest.fixture
+def small_convnext(monkeypatch):
+    monkeypatch.setitem(convnext.SIZES, "convnext_tiny", ((1, 2, 1, 1), 8))
+    module = backbone.make("convnext_tiny", width=8, stem=None).module(Layers(None, None, 0, None))
+    images = np.random.default_rng(0).standard_normal((3, 64, 64, 3)).astype(np.float32)
+    return module, jax.eval_shape(module.init, jax.random.key(0), images)["params"], images
+
+
+def test_a_convnext_comes_back(monkeypatch, small_convnext):
+    _, shapes, _ = small_convnext
+    rng = np.random.default_rng(0)
+    params = jax.tree.map(lambda x: rng.standard_normal(x.shape).astype(x.dtype), shapes)
+    tensors = files.torch_norm("head.norm", params["norm"])
+    tensors |= {"head.fc.weight": np.zeros((9, 64)), "head.fc.bias": np.zeros(9)}
+    tensors |= files.torch_norm("stem.1", params["stem_norm"])
+    convolutions = {"stem.0": params["stem"]}
+    for stage in range(1, 5):
+        prefix = f"stages.{stage - 1}"
+        if stage > 1:
+            convolutions[f"{prefix}.downsample.1"] = params[f"stage{stage}_conv"]
+            tensors |= files.torch_norm(f"{prefix}.downsample.0", params[f"stage{stage}_norm"])
+        for block in range(1 + (stage == 2)):
+            p, name = params[f"stage{stage}_block{block}"], f"{prefix}.blocks.{block}"
+            convolutions[f"{name}.conv_dw"] = {**p["depthwise"], "bias": p["bias"]}
+            tensors |= files.torch_norm(f"{name}.norm", p["norm"])
+            tensors |= files.torch_dense(f"{name}.mlp.fc1", p["hidden"])
+            tensors |= files.torch_dense(f"{name}.mlp.fc2", p["out"])
+            tensors[f"{name}.gamma"] = p["gamma"]
+    for name, p in convolutions.items():
+        tensors |= {f"{name}.weight": files.torch_conv(p["kernel"]), f"{name}.bias": p["bias"]}
+    files.check_equal(weights.convert(tensors, "convnext_tiny", shapes, {}), (params, {}))
+    assert of_shapes(monkeypatch, tensors) == ("convnext_tiny", 8, None, "stage4")
+    tensors["stages.3.blocks.5.gamma"] = np.zeros(3)
+    with pytest.raises(InputError, match="stages of 1, 2, 1, 2 blocks and 8 channels"):
+        of_shapes(monkeypatch, tensors)
+
+
+@pytest.mark.peers
+@pytest.mark.filterwarnings("ignore")
+def test_a_convnext_computes_as_timm(small_convnext):
+    torch, timm = pytest.importorskip("torch"), pytest.importorskip("timm")
+    torch.manual_seed(0)
+    network = timm.models.ConvNeXt(depths=(1, 2, 1, 1), dims=(8, 16, 32, 64), num_classes=0).eval()
+    module, shapes, images = small_convnext
+    with torch.no_grad():
+        for tensor in network.parameters():
+            tensor.add_(0.3 * torch.randn_like(tensor))
+        expected = network(torch.from_numpy(images).permute(0, 3, 1, 2)).numpy()
+    tensors = {key: tensor.numpy() for key, tensor in network.state_dict().items()}
+    params, _ = weights.convert(tensors, "convnext_tiny", shapes, {})
+    np.testing.assert_allclose(module.apply({"params": params}, images), expected, atol=1e-4)
+
+
 @pytest.mark.peers
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
@@ -212,6 +265,7 @@ def test_a_tower_computes_as_transformers(name):
     [
         ("torchvision.models", "resnet50", "resnet50"),
         ("timm", "resnet18", "resnet18"),
+        ("timm", "convnext_tiny", "convnext_tiny"),
         ("timm", "vit_tiny_patch16_224", "vit_tiny_patch16"),
         ("timm", "vit_small_patch14_dinov2", "vit_small_patch14"),
         ("timm", "vit_small_patch14_reg4_dinov2", "vit_small_patch14_reg4"),
@@ -233,5 +287,10 @@ def test_files_of_libraries_are_recognized_and_loaded(
     if library == "transformers":  # Names in its files are not those in memory.
         network.save_pretrained(tmp_path)
         tensors = weights.read(tmp_path / "model.safetensors")
-    assert of_shapes(monkeypatch, tensors)[0] == expected
-    weights.convert(tensors, expected, *files.shapes_of(expected))
+    name, width, stem, _ = of_shapes(monkeypatch, tensors)
+    assert name == expected
+    made = backbone.make(name, width=width, stem=stem)
+    built = made.module(Layers(files.norm, files.norm, frozen=0, dtype=None))
+    image = jax.ShapeDtypeStruct((1, 224, 224, 3), jnp.float32)
+    variables = jax.eval_shape(built.init, jax.random.key(0), image)
+    weights.convert(tensors, name, variables["params"], variables.get("batch_stats", {}))

@@ -247,8 +247,8 @@ def test_weights_of_another_backbone():
     with pytest.raises(InputError, match=r"'resnet18' must contain 'bn1\.bias' and 99 more; got "):
         convert18(torch_vit(params))
     message = (
-        "network.name must be a ResNet or a Vision Transformer with weights of this format; got "
-        "'small'"
+        "network.name must be a ResNet, a ConvNeXt or a Vision Transformer with weights of this "
+        "format; got 'small'"
     )
     refused(message, weights.convert, {}, "small", params, stats)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from cluster_jax.core.checks import InputError
 from cluster_jax.nets import backbone
-from cluster_jax.nets.backbones import efficientnet_lite, resnet, vit
+from cluster_jax.nets.backbones import convnext, efficientnet_lite, resnet, vit
 from cluster_jax.nets.config import BUNDLED, WEIGHTS
 from cluster_jax.nets.pretrained import weights
 
@@ -16,11 +16,12 @@ SHORT = {name.removeprefix("efficientnet_"): name for name in BUNDLED}
 # Layouts of files -> a tensor that only files of this layout have.
 LAYOUTS = {
     "a ResNet of torchvision or timm": r"layer1\.0\.conv1\.weight",
+    "a ConvNeXt of timm": r"stages\.0\.blocks\.0\.conv_dw\.weight",
     "a Vision Transformer of timm or DINOv2": r"blocks\.0\.attn\.qkv\.weight",
     "a DINOv2 of transformers": r"encoder\.layer\.0\.attention\.attention\.query\.weight",
     "a CLIP or SigLIP of transformers": r"vision_model\.encoder\.layers\.0\.layer_norm1\.weight",
 }
-_RESNET = next(iter(LAYOUTS))
+_RESNET, _CONVNEXT, *_ = LAYOUTS
 
 
 def overrides(name: str | os.PathLike) -> dict[str, Any]:
@@ -71,6 +72,8 @@ def _network(weights_name: str, shapes: Mapping[str, tuple]) -> tuple[str, int, 
         )
     if found[0] == _RESNET:
         return _resnet(weights_name, shapes)
+    if found[0] == _CONVNEXT:
+        return _convnext(weights_name, shapes)
     return _vit(weights_name, shapes)
 
 
@@ -90,10 +93,7 @@ def _nearest(shapes: Mapping[str, tuple]) -> str:
 
 
 def _resnet(weights_name: str, shapes: Mapping[str, tuple]) -> tuple[str, int, str | None]:
-    depths = tuple(
-        len({name.split(".")[1] for name in shapes if name.startswith(f"layer{i}.")})
-        for i in range(1, 5)
-    )
+    depths = _depths(shapes, "layer{}.", 1)
     is_bottleneck = "layer1.0.conv3.weight" in shapes
     for name, published in resnet.DEPTHS.items():
         if published == depths and is_bottleneck == (name == "resnet50"):
@@ -103,6 +103,26 @@ def _resnet(weights_name: str, shapes: Mapping[str, tuple]) -> tuple[str, int, s
     raise InputError(
         f"encoder must be one of {', '.join(resnet.NAMES)} if it is a ResNet; got {weights_name}, "
         f"with stages of {', '.join(map(str, depths))} {kind} blocks"
+    )
+
+
+def _convnext(weights_name: str, shapes: Mapping[str, tuple]) -> tuple[str, int, str | None]:
+    depths = _depths(shapes, "stages.{}.blocks.", 0)
+    width = shapes.get("stem.0.weight", (0,))[0]
+    for name, published in convnext.SIZES.items():
+        if published == (depths, width):
+            return name, width, None
+    raise InputError(
+        f"encoder must be one of {', '.join(convnext.NAMES)} if it is a ConvNeXt; got "
+        f"{weights_name}, with stages of {', '.join(map(str, depths))} blocks and {width} channels"
+    )
+
+
+def _depths(shapes: Mapping[str, tuple], start: str, first: int) -> tuple[int, ...]:
+    """Number of blocks of each of four stages; the names of a stage's tensors start alike."""
+    starts = [start.format(stage) for stage in range(first, first + 4)]
+    return tuple(
+        len({n.removeprefix(s).split(".")[0] for n in shapes if n.startswith(s)}) for s in starts
     )
 
 

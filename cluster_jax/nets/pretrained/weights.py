@@ -1,7 +1,7 @@
 """Pretrained weights: installed with pip, from a file, or from the Hugging Face Hub.
 
-Files are those of timm, torchvision, DINOv2, CLIP and SigLIP for ResNets and Vision Transformers.
-Only the safetensors format is read: it holds numbers and no code.
+Files are those of timm, torchvision, DINOv2, CLIP and SigLIP for ResNets, ConvNeXts and Vision
+Transformers. Only the safetensors format is read: it holds numbers and no code.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ import numpy as np
 from cluster_jax.core import checks
 from cluster_jax.core.checks import Count, Fraction, InputError
 from cluster_jax.core.config import check_values
-from cluster_jax.nets.backbones import resnet, vit
+from cluster_jax.nets.backbones import convnext, resnet, vit
 from cluster_jax.nets.config import BUNDLED
 from cluster_jax.nets.pretrained import lite
 
@@ -31,7 +31,7 @@ PICKLES = (".pth", ".pt", ".bin")
 # Tensors that are not loaded: the classifier, BatchNorm's counts of batches, and DINOv2's token for
 # masked patches, which only its training uses; of CLIP and SigLIP what is not of images.
 IGNORED = re.compile(
-    r"(fc|head)\.(weight|bias)|.*\.num_batches_tracked|(embeddings\.)?mask_token"
+    r"(fc|head|head\.fc)\.(weight|bias)|.*\.num_batches_tracked|(embeddings\.)?mask_token"
     r"|text_model\..*|text_projection\.weight|logit_(scale|bias)|.*\.position_ids"
 )
 # Flax's name of a parameter of a layer -> PyTorch's.
@@ -273,9 +273,9 @@ def convert(
 ) -> tuple[PyTree, PyTree]:
     """Parameters and statistics of a backbone from PyTorch's tensors.
 
-    Tensor names of timm and torchvision (ResNets), and of timm, DINOv2, and DINOv2, CLIP and SigLIP
-    in Hugging Face's transformers (Vision Transformers) are known. What matches `IGNORED` is not
-    loaded; every other tensor is used once. The running variance is copied
+    Tensor names of timm and torchvision (ResNets), of timm (ConvNeXts), and of timm, DINOv2, and
+    DINOv2, CLIP and SigLIP in Hugging Face's transformers (Vision Transformers) are known. What
+    matches `IGNORED` is not loaded; every other tensor is used once. The running variance is copied
     unchanged, although torch's is unbiased and that of `nets.norm` biased.
 
     Args:
@@ -290,8 +290,11 @@ def convert(
     Raises:
         InputError: unsupported backbone; a tensor is missing, unknown, or has another shape.
     """
-    if backbone_name not in (*resnet.NAMES, *vit.NAMES):
-        must = "network.name must be a ResNet or a Vision Transformer with weights of this format"
+    if backbone_name not in (*convnext.NAMES, *resnet.NAMES, *vit.NAMES):
+        must = (
+            "network.name must be a ResNet, a ConvNeXt or a Vision Transformer with weights of "
+            "this format"
+        )
         raise InputError(f"{must}; got {backbone_name!r}")
     kept = {name: tensor for name, tensor in tensors.items() if not IGNORED.fullmatch(name)}
     leaves, structure = jax.tree_util.tree_flatten_with_path((params, stats))
@@ -356,6 +359,8 @@ def _names(backbone_name: str, path: Path, tensors: Mapping[str, Any]) -> tuple[
     """Names of the PyTorch tensors of a Flax path: one, or three in `VIT`."""
     if backbone_name in resnet.NAMES:
         return (_resnet_name(backbone_name, path),)
+    if backbone_name in convnext.NAMES:
+        return (_convnext_name(path),)
     is_layer = path[-1] in LEAVES
     layout = 2 if backbone_name in vit.TOWERS else int("embeddings.cls_token" in tensors)
     name = VIT[path[-2] if is_layer else path[-1]][layout]
@@ -369,6 +374,25 @@ def _names(backbone_name: str, path: Path, tensors: Mapping[str, Any]) -> tuple[
     # PyTorch's own attention has no layer of this name.
     leaf = leaf.replace(".", "_") if name.endswith("in_proj") else leaf
     return tuple(name.replace("*", part) + leaf for part in (kinds if "*" in name else ("",)))
+
+
+# Layer or parameter of a ConvNeXt's block in Flax -> its name in timm.
+CONVNEXT = {
+    "depthwise": "conv_dw", "bias": "conv_dw.bias", "norm": "norm", "hidden": "mlp.fc1",
+    "out": "mlp.fc2", "gamma": "gamma",
+}  # fmt: skip
+
+
+def _convnext_name(path: Path) -> str:
+    """The name in timm."""
+    scope, *layer = path[0], *path[1:-1]
+    leaf = f".{LEAVES[path[-1]]}" if path[-1] in LEAVES else ""
+    if match := re.fullmatch(r"stage(\d)_block(\d+)", scope):
+        name = CONVNEXT[layer[0]] + leaf if layer else CONVNEXT[path[-1]]
+        return f"stages.{int(match[1]) - 1}.blocks.{match[2]}.{name}"
+    if match := re.fullmatch(r"stage(\d)_(norm|conv)", scope):
+        return f"stages.{int(match[1]) - 1}.downsample.{int(match[2] == 'conv')}{leaf}"
+    return {"stem": "stem.0", "stem_norm": "stem.1", "norm": "head.norm"}[scope] + leaf
 
 
 def _resnet_name(backbone_name: str, path: Path) -> str:
