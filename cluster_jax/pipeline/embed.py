@@ -396,11 +396,10 @@ def in_chunks(function: Callable[[Array], Array], x: Array, mesh: Mesh) -> Array
         x: `[b, ...]`.
         mesh: the devices that hold `x`; of several each has a part of it, which is not divided.
     """
-    count, size = len(x), len(x)
-    if jax.default_backend() == "cpu" and mesh.size == 1:
-        size = max(n for n in range(1, CHUNK + 1) if count % n == 0)
-    rows = lax.map(function, x.reshape(-1, size, *x.shape[1:]))
-    return rows.reshape(count, -1)
+    if jax.default_backend() != "cpu" or mesh.size > 1:
+        return function(x)
+    size = max(n for n in range(1, CHUNK + 1) if len(x) % n == 0)
+    return lax.map(function, x.reshape(-1, size, *x.shape[1:])).reshape(len(x), -1)
 
 
 def embed_frozen(inputs: Inputs, frozen: FrozenNetwork, kept: Parts | None = None) -> Batch:
