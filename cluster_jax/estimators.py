@@ -27,6 +27,7 @@ from cluster_jax.data import datasets, splits
 from cluster_jax.data.datasets import DataConfig, Dataset
 from cluster_jax.evaluation import summary
 from cluster_jax.evaluation.report import write_report
+from cluster_jax.nets.pretrained import encoders
 from cluster_jax.pipeline import build, export, inference, outputs
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline.config import config_json, parse_config
@@ -66,6 +67,8 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             features, or on the features where `eval.method` is "gridshift"; None: the number is
             found, as `eval.method` says. With classes, the number of novel classes, which must be
             set here or in the config.
+        encoder: frozen network that embeds the images: `"lite0"`, `"lite1"`, `"lite2"`, a
+            `.safetensors` file, or `"hf:ORG/NAME"`; None: that of the config.
         verbose: whether to print progress.
 
     Attributes:
@@ -101,12 +104,14 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         overrides: Mapping[str, Any] | None = None,
         workdir: str | os.PathLike | None = None,
         n_clusters: int | None = None,
+        encoder: str | None = None,
         verbose: bool = True,
     ) -> None:
         self.config = config
         self.overrides = overrides
         self.workdir = workdir
         self.n_clusters = n_clusters
+        self.encoder = encoder
         self.verbose = verbose
 
     def fit(self, X: Images, y: ArrayLike | None = None) -> Self:
@@ -290,6 +295,12 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             config, name = load_config(str(source)), pathlib.Path(source).stem
         else:
             config, name = ConfigDict(config_json(source)), "images"
+        if self.encoder is not None:
+            values = encoders.overrides(os.fspath(self.encoder))
+            part = "network"
+            if config.get("embedder") is not None:
+                part, _ = "embedder", values.pop("frozen")
+            override_all(config, {f"{part}.{key}": value for key, value in values.items()})
         override_all(config, self.overrides or {})
         uses_labels = config.train.labeled_batch_size is not None
         if n_clusters is not None:

@@ -40,6 +40,7 @@ def _parser() -> Parser:
     out = "folder of the results (default: runs/images-HASH)"
     add("--out", "--workdir", metavar="DIR", help=out)
     add("--k", type=int, metavar="N", help="number of groups (default: found)")
+    flags.add_encoder(parser)
     flags.add_export(parser, "group")
     labels = "only to score: folders (subfolders are the labels), or a CSV file of image, label"
     add("--labels", metavar="folders|FILE", help=labels)
@@ -124,6 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if given.out and pathlib.Path(given.out).resolve() == pathlib.Path(given.photos).resolve():
             raise InputError(f"--out must be another folder than PHOTOS; got {given.out}")
         # The last value of a flag counts: those that the command sets override the user's.
+        overrides = flags.encoder_values(given.encoder) + overrides
         overrides += [f"--config.data.dir={photos}", *_left_out(given)]
         if pathlib.Path(given.photos).suffix in (".npy", ".npz"):
             overrides.append("--config.data.name=arrays")
