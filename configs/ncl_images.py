@@ -6,7 +6,7 @@
 DIR has a folder for each class. The first 3 by name are known; the images in the others are sorted
 into 5 novel classes. Needs at least 64 images of known classes and 64 others.
 
-The frozen EfficientNet-Lite0 of `images` embeds each image once, and NCL trains a head on these
+The frozen EfficientNet-Lite2 of `images` embeds each image once, and NCL trains a head on these
 features as in `ncl_features`, without the rotation stage, which needs pixels: the network has seen
 ImageNet-1k with its labels, so novel classes are novel to the head only. `ncl_images_scratch`
 trains from nothing.

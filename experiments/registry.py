@@ -80,13 +80,14 @@ class Run(NamedTuple):
     """A training with its evaluation, for any seed.
 
     Attributes:
-        config: name of a config; "" for a run of `function`.
+        config: name of a config; "" for a run of `function` alone.
         changes: dotted keys of the config and their values; a dict replaces a whole section.
         images: name of the config whose sections `data`, `augment`, and `novel` are taken; None:
             its own.
         steps: factor of all durations in steps.
-        function: module of `experiments` whose `run(seed=, **changes)` returns metrics, with what
-            `PROVENANCE` says, in place of a training.
+        function: module of `experiments`. Without a config, its `run(seed=, **changes)` returns
+            metrics, with what `PROVENANCE` says, in place of a training; with one, its
+            `measure(config, workdir)` returns more metrics of the training.
     """
 
     config: str
@@ -279,8 +280,14 @@ def _run(variant: Variant, data: str, scale: str) -> tuple[Run | None, str]:
     """The run of a variant on a set of the paper, or None and why there is none."""
     if variant.missing:
         return None, variant.missing
-    if variant.function is not None:
+    if not (variant.digits or variant.full):
         return Run("", variant.changes, function=variant.function), ""
+    run, missing = _training(variant, data, scale)
+    return run and run._replace(function=variant.function), missing
+
+
+def _training(variant: Variant, data: str, scale: str) -> tuple[Run | None, str]:
+    """The training of a variant on a set of the paper, or None and why there is none."""
     config, known = variant.full if scale == "full" else variant.digits, configs.config_names()
     if scale == "full" and data not in SETS:
         return None, f"there is no config of {data} yet"
@@ -296,11 +303,13 @@ def _run(variant: Variant, data: str, scale: str) -> tuple[Run | None, str]:
         own = config.replace("cifar10", name)
         if own in known:
             config, changes = own, {}
-        if "clusters" in variant.large.get("method", configs.load_config(config).method):
-            changes = {**changes, "method.clusters": classes}
+        wanted = {**variant.changes, **variant.large}
+        sections = {"method": configs.load_config(config).method, **wanted}
+        for section in ("method", "term"):
+            if "clusters" in sections.get(section, {}):
+                changes = {**changes, f"{section}.clusters": classes}
         # Twice, because a section is replaced before its keys are.
-        changes = {**variant.large, **changes, **variant.changes, **variant.large, **split}
-        return Run(config, changes), ""
+        return Run(config, {**wanted, **changes, **wanted, **split}), ""
     is_ncl, changes = config.startswith("ncl"), {**variant.changes, **variant.small}
     if scale == "digits":
         return Run(config, changes, steps=1.0 if is_ncl else 1 / 3), ""

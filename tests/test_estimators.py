@@ -15,6 +15,7 @@ import cluster_jax
 from cluster_jax import estimators
 from cluster_jax.core.checks import InputError
 from cluster_jax.estimators import ImageClusterer
+from cluster_jax.pipeline import outputs
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.training import loop
 from tests import toy
@@ -219,6 +220,18 @@ def test_a_few_skipped_files_are_named():
     assert text.endswith("7 files could not be read and have no row: 0.png, 1.png, 2.png, 3.png, "
                          "4.png and 2 more")  # fmt: skip
     assert estimators.skipped_files(skipped[:5]).endswith("3.png, 4.png")
+    one = "1 file could not be read and has no row: 0.png"
+    assert estimators.skipped_files(skipped[:1]) == one
+
+
+def test_a_folder_that_cannot_be_read_is_no_file(capsys):
+    entries = [("lost+found/", "PermissionError"), ("0.png", "no image")]
+    outputs.print_skipped(entries)
+    assert capsys.readouterr().out == "1 file cannot be read; see the report\n"
+    outputs.print_skipped(entries[:1])
+    assert capsys.readouterr().out == ""
+    with pytest.warns(UserWarning, match=r"^1 file could not be read .*: 0\.png$"):
+        estimators._warn([], entries)
 
 
 def test_a_run_of_the_command(images, tmp_path):

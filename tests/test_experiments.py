@@ -6,18 +6,33 @@ import importlib
 import json
 import os
 import pathlib
+import random
 import re
 import types
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from cluster_jax import metrics
+from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config
+from cluster_jax.evaluation import pictures
 from cluster_jax.pipeline.config import parse_config
-from experiments import fashion, peers, registry, results, run, table, tables, trained_heads
+from experiments import (
+    duplicates,
+    fashion,
+    peers,
+    registry,
+    results,
+    run,
+    table,
+    tables,
+    trained_heads,
+)
 from experiments.kernel_infonce import spectral
+from experiments.nrcc import views
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODULES = sorted(
@@ -38,10 +53,11 @@ def test_import(name):
 
 def test_every_table_of_the_specification_has_an_entry():
     wanted = {
-        "nrcc": "1 2 3 4 5 6 7 8 9 10 13 figure1 figure4",
-        "ncc": "2 3 4 A1 A2 A3 A4 A5 " + " ".join(f"figureA{i}" for i in (2, 3, 4, 6, 7, 8, 9)),
+        "nrcc": "1 2 3 4 5 6 7 8 9 10 10-backbones 13 figure1 figure4 figure4-curves",
+        "ncc": "2 3 4 A1 A1-sizes A2 A3 A4 A5 A5-subsets figureA7-curves "
+        + " ".join(f"figureA{i}" for i in (2, 3, 4, 6, 7, 8, 9)),
         "cueco": "1 2 3",
-        "kernel_infonce": "1 4 C",
+        "kernel_infonce": "1 1-200 4 4-200 4-400 C",
         "ncl": "2 3 4 figure4 figureA figureB",
     }
     for paper, numbers in wanted.items():
@@ -111,6 +127,8 @@ def test_scales_change_what_they_say():
         "coarse_label", 20, "resnet18",
     )  # fmt: skip
     assert full.train.duration == "1000 epochs"
+    for name in ("BYOL + CC", "CC + ProtoCL"):  # the number of clusters is that of the set
+        assert _full("ncc", "4", name, "CIFAR-20").term.clusters == 20
     cueco = registry.table("cueco", "3").rows[0].variant  # a set without a config of its own
     built = registry.build(registry._run(cueco, "CIFAR-100", "full")[0], 0)
     assert (built.data.name, built.method.clusters) == ("cifar100", 100)
@@ -256,9 +274,10 @@ def test_a_page_has_ours_beside_the_paper_and_the_orderings_that_differ(tmp_path
     assert "| NMI, ours | NMI, paper, CIFAR-10 | difference | ACC, ours |" in text
     ours = "50.5 ± 0.7"
     assert f"| BYOL | {ours} | 79.4±1.7 | -28.9 | {ours} | 87.8±1.7 | -37.3 |" in text
-    assert "BYOL + CC is not implemented" in text
-    # Ten rows have runs, two of them are equal in the paper; NCC's six are equal here.
-    assert "Orderings by ACC: of 44 pairs of rows that the paper orders, 0 are in the other" in text
+    assert "Gap" not in text
+    # Of thirteen rows two are equal in the paper; NCC's five are equal here.
+    assert "Orderings by ACC: of 77 pairs of rows that the paper orders, 3 are in the other" in text
+    assert "BYOL + CC is above SimSiam (25.0)" in text
     assert "BYOL is above " not in text  # of rows with runs, the paper has MoCo and SimSiam below
     assert "NCC is above NCC, uniformity only" not in text  # equal here
     assert "Images trained: 1,797" in text
@@ -266,7 +285,7 @@ def test_a_page_has_ours_beside_the_paper_and_the_orderings_that_differ(tmp_path
     changed = flags.results.read_text().replace('"acc": 0.5', '"acc": 0.05')
     flags.results.write_text(changed)
     text = _page(flags)
-    assert "4 are in the other order here, 4 of them by more than the two standard dev" in text
+    assert "12 are in the other order here, 12 of them by more than the two standard dev" in text
     assert "MoCo v2 is above BYOL (20.4)" in text
     flags.seeds = 1
     assert "one seed does not say which of them are chance: SimSiam is above BYOL" in _page(flags)
@@ -381,6 +400,75 @@ def test_a_run_without_training_from_command_to_page(tmp_path, monkeypatch, caps
     assert "Generated data, the same at every scale." in text
 
 
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """What the runs of NRCC's Tables 1 and 13 and of curves add, for a small training."""
+    folder, found = tmp_path_factory.mktemp("measured"), {}
+    changes = {
+        "nrcc.weight": 0.5,
+        "data.limit": 60,
+        "augment.affine.shift": 0.0,
+        "network.width": 4,
+        "optimizer.warmup": "0 steps",
+        "train.batch_size": 32,
+        "train.duration": "5 steps",
+        "train.checkpoint_every": 1,
+        "train.keep_checkpoints": 5,
+        "eval.reduce.method": "pca",
+    }
+    for function in ("curves", "nrcc.views"):
+        chosen = registry.Run("byol_digits", changes, function=function)
+        run.run_all(_flags(folder), "python -m x", [(chosen, 0)])
+        found |= results.read(folder / "results.jsonl")[0][results.key(chosen, 0)]["metrics"]
+    return found
+
+
+def test_curves_end_at_the_scores_of_the_run(measured):
+    assert measured["after"].keys() == {"20", "40", "60", "80", "100"}
+    last = measured["after"]["100"]
+    assert last["acc"] == pytest.approx(measured["gridshift"]["acc"])
+    assert last["nmi"] == pytest.approx(measured["kmeans"]["nmi"])
+    assert last["5-nn"] == pytest.approx(measured["knn"]["5"])
+    assert last["std"] == pytest.approx(measured["collapse"]["projection"]["std"])
+    sizes = [curve["n_min/n_max"] for curve in measured["after"].values()]
+    assert len(set(sizes)) > 1
+    assert all(0 < size <= 1 for size in sizes)
+    assert measured["after"]["20"]["std"] != pytest.approx(last["std"], rel=1e-4)
+
+
+def test_a_curve_that_lacks_a_checkpoint_has_a_gap_there(measured):
+    """The score of the end of the run must not stand there."""
+    row = {"metrics": {**measured, "after": {"100": measured["after"]["100"]}}}
+    for metric in ("5-NN", "std"):
+        assert table.lookup(row, "after.20", metric) is None
+        assert table.lookup(row, "after.100", metric) == table.lookup(row, "gridshift", metric)
+
+
+def test_distances_of_views_are_those_of_one_transformation_each(measured):
+    found = {name: value["distance"] for name, value in measured["views"].items()}
+    assert found.keys() == {
+        "jitter", "grayscale", "rotation", "crop", *(f"sghmc_{n}" for n in range(1, 14, 2)),
+    }  # fmt: skip
+    # Without a shift the "crop" of the digits is the image itself.
+    assert found.pop("crop") < 1e-5
+    assert all(1e-3 < distance < 2 for distance in found.values())
+    assert found["sghmc_13"] > 1.5 * found["sghmc_1"]  # noise adds up
+
+
+def test_augmentations_of_photos_alone():
+    config = parse_config(registry.build(registry.Run("nrcc_cifar10"), 0).to_dict()).augment
+    found = views.augmentations(config)
+    alone = {name: (c.crop is not None, c.flip, c.grayscale) for name, c in found.items()}
+    assert alone == {
+        "jitter": (False, 0, 0),
+        "grayscale": (False, 0, 1),
+        "rotation": (False, 1, 0),
+        "crop": (True, 0, 0),
+    }
+    assert {name for name, c in found.items() if c.jitter is not None} == {"jitter"}
+    assert found["jitter"].jitter.probability == 1
+
+
 def test_fashion_mnist_from_its_files_to_the_page(tmp_path, monkeypatch, trained):
     """Images in the order of the files, one run of each method and seed, a row of each."""
     monkeypatch.setattr(fashion, "ARRAYS", tmp_path / "arrays" / "all.npz")
@@ -423,7 +511,7 @@ def test_several_tables_are_one_page_and_tables_without_a_run_are_left_out(
     table.main(["ncc", "4,A4", *shared])
     text = capsys.readouterr().out
     assert text.index("## ncc Table 4:") < text.index("## ncc Table A4:")
-    assert "MoCo v2, BYOL, NCC, NCC without ProtoCL: a long tail cannot be drawn" in text
+    assert "MoCo v2, BYOL, NCC, NCC without ProtoCL: seed 0 not run" in text
     table.main(["ncc", "all", *shared])
     text = capsys.readouterr().out
     assert "## ncc Table A5:" in text  # has runs of Table 4
@@ -520,3 +608,27 @@ def test_lines_that_are_there_are_not_run_again(tmp_path):
     assert f"an older one, {again.lines[1]['commit']}." in page or (
         f"{again.lines[1]['commit']}, an older one." in page
     )
+
+
+def test_the_page_of_near_duplicates_is_that_of_its_draws():
+    draws = io.read_json(duplicates.FILE)
+    assert duplicates.page(draws) == duplicates.FILE.with_suffix(".md").read_text()
+    for row in draws.values():
+        copies = sum(row["found"][kind] for kind in duplicates.COPIES)
+        assert copies >= 0.95 * duplicates.COPIED * len(duplicates.COPIES)
+        assert row["different"] == row["found"]["groups of several photos"] == 0
+
+
+def test_a_copy_and_a_different_picture(tmp_path, monkeypatch):
+    """The script tells them apart, as its page says; so it can fail."""
+    monkeypatch.setattr(duplicates, "PAIRS", 4)
+    photo = tmp_path / "photo.jpg"
+    values = np.random.default_rng(0).integers(0, 256, (12, 12, 3), np.uint8)
+    Image.fromarray(values).resize((240, 180), Image.Resampling.BICUBIC).save(photo)
+    made = tmp_path / "made"
+    made.mkdir()
+    assert duplicates.different_pairs([photo], random.Random(0), made) == 0
+    monkeypatch.setattr(pictures, "alike", lambda a, b: True)
+    other = tmp_path / "other"
+    other.mkdir()
+    assert duplicates.different_pairs([photo], random.Random(0), other) == 4

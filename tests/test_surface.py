@@ -35,7 +35,8 @@ SURFACE = {
         names""",
     "cluster_jax.methods": """
         Aux Encoded HMCConfig Method MethodContext MonteCarloConfig NRCCConfig NoiseConfig
-        SGHMCConfig SamplerInputs TwoView as_method build names parse with_nrcc""",
+        SGHMCConfig SamplerInputs Term TwoView as_method build build_term names parse parse_term
+        with_nrcc with_term""",
 }
 ROOMS = [name for name in SURFACE if name != "cluster_jax"]
 ROOT = pathlib.Path(cluster_jax.__file__).parents[1]

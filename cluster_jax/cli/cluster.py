@@ -23,6 +23,7 @@ from cluster_jax.clustering.reduce import METHODS
 from cluster_jax.clustering.smooth import METRICS
 from cluster_jax.core import checks, disk, io
 from cluster_jax.core.checks import InputError
+from cluster_jax.core.names import counted
 from cluster_jax.data import columns, tables
 from cluster_jax.data.shards import Shards
 from cluster_jax.evaluation import clusters, large, summary
@@ -114,7 +115,7 @@ def _run(
         options = resolve(inputs.features.values, options)
     else:
         options = large.resolve_large(shards, options)
-        _print(f"reading {len(shards):,} rows of {shards.shape[1]} columns ...")
+        _print(f"reading {counted(len(shards), 'row')} of {counted(shards.shape[1], 'column')} ...")
     several = jax.distributed.is_initialized()
     if several and (options.method != "kmeans" or options.reduce != "none"):
         raise InputError(

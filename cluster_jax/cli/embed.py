@@ -18,6 +18,7 @@ from cluster_jax.core.checks import InputError
 
 def _parser() -> Parser:
     parser = flags.config_parser("embed", __doc__, "--config.data.dir=DIR")
+    flags.add_encoder(parser)
     out = "the .npz file to write, or a folder, in which each process writes one .npy shard"
     parser.add_argument("--out", required=True, metavar="PATH", help=out)
     views = "augmented views of each image beside the image itself (default: 0)"
@@ -35,7 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             )
         output_file(given.out, may_be_folder=True)
         checks.whole("--views", given.views, 0)
-        config, _ = flags.read_config(given.config, overrides)
+        values = flags.encoder_values(given.encoder)
+        config, _ = flags.read_config(given.config, [*values, *overrides])
 
         from cluster_jax.core import devices
         from cluster_jax.pipeline.config import config_json

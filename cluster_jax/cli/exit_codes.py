@@ -24,7 +24,7 @@ from typing import NoReturn
 import absl.logging
 
 from cluster_jax.core import interrupt
-from cluster_jax.core.checks import InputError
+from cluster_jax.core.checks import InputError, sentence
 
 SUCCESS = 0
 FAILURE = 1
@@ -58,7 +58,7 @@ def handle_errors() -> Iterator[None]:
         except MemoryError:
             _exit("error: out of memory", FAILURE)
         except OSError as error:
-            _exit(f"error: {error}", FAILURE)
+            _exit(f"error: {sentence(str(error))}", FAILURE)
         except ImportError as error:
             if "gcsfs" not in str(error):
                 raise
@@ -114,8 +114,8 @@ def _logged() -> Iterator[None]:
         logger.propagate = True
 
 
-def _exit(sentence: str, code: int) -> NoReturn:
-    sys.stderr.write(f"{sentence}\n")
+def _exit(text: str, code: int) -> NoReturn:
+    sys.stderr.write(f"{text}\n")
     sys.exit(code)
 
 

@@ -14,7 +14,7 @@ from etils import epath
 from ml_collections import ConfigDict, config_flags
 
 from cluster_jax.cli import exit_codes
-from cluster_jax.core import disk
+from cluster_jax.core import checks, disk
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import check_key, find_config, load_config
 
@@ -87,6 +87,27 @@ def check_export(given: argparse.Namespace) -> None:
             "--by=move must come with --yes, because it takes the files out of their folders; got "
             "no --yes (undo.sh in the new folder takes it back)"
         )
+
+
+def add_encoder(parser: Parser) -> None:
+    """Adds the flag for a frozen network to a command."""
+    names = "lite0, lite1, lite2, a .safetensors file, or hf:ORG/NAME (default: as the config says)"
+    parser.add_argument("--encoder", metavar="NAME", help=f"network that embeds: {names}")
+
+
+def encoder_values(name: str | None) -> list[str]:
+    """The flags of the config for `--encoder=NAME`; they go before those of the user.
+
+    Raises:
+        InputError: there is no such encoder, or its file cannot be used.
+    """
+    if name is None:
+        return []
+    from cluster_jax.nets.pretrained import encoders
+
+    with checks.named({"encoder": "--encoder"}):
+        values = encoders.overrides(name)
+    return [f"--config.network.{key}={value}" for key, value in values.items()]
 
 
 def output_file(

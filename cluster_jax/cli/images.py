@@ -17,6 +17,7 @@ from cluster_jax.cli import exit_codes, flags
 from cluster_jax.cli.flags import Parser
 from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
+from cluster_jax.core.names import counted
 
 # By the tree's verdict.
 _SURENESS = {
@@ -38,6 +39,7 @@ def _parser() -> Parser:
     out = "folder of the results (default: runs/images-HASH)"
     add("--out", "--workdir", metavar="DIR", help=out)
     add("--k", type=int, metavar="N", help="number of groups (default: found)")
+    flags.add_encoder(parser)
     flags.add_export(parser, "group")
     labels = "only to score: folders (subfolders are the labels), or a CSV file of image, label"
     add("--labels", metavar="folders|FILE", help=labels)
@@ -92,7 +94,7 @@ def _conclusion(results: Mapping[str, Any], workdir: pathlib.PurePath) -> str:
     method = summary.shown(results["metrics"])
     metrics = results["metrics"][method]
     groups = summary.groups(*summary.tally(metrics), "group")
-    photos = summary.count(results["provenance"]["images_scored"], "photo")
+    photos = counted(results["provenance"]["images_scored"], "photo")
     doubtful = results.get("doubtful_images")
     doubts = f"; {doubtful:,} {'is' if doubtful == 1 else 'are'} doubtful" if doubtful else ""
     sure = _SURENESS.get(metrics.get("verdict"))
@@ -103,7 +105,7 @@ def _conclusion(results: Mapping[str, Any], workdir: pathlib.PurePath) -> str:
         more = f", and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
         lines.append(f"They look like {', '.join(names[:_NAMED])}{more}.")
     if copies := (results.get("duplicates") or {}).get("groups"):
-        lines.append(f"{summary.count(copies, 'group')} of near-duplicates.")
+        lines.append(f"{counted(copies, 'group')} of near-duplicates.")
     run = shlex.quote(str(workdir))
     steps = {
         f"report {run} --corrections=FILE": "use what you named and moved on the page",
@@ -125,6 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if given.out and pathlib.Path(given.out).resolve() == pathlib.Path(given.photos).resolve():
             raise InputError(f"--out must be another folder than PHOTOS; got {given.out}")
         # The last value of a flag counts: those that the command sets override the user's.
+        overrides = flags.encoder_values(given.encoder) + overrides
         overrides += [f"--config.data.dir={photos}", *_left_out(given)]
         if pathlib.Path(given.photos).suffix in (".npy", ".npz"):
             overrides.append("--config.data.name=arrays")

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from cluster_jax.cli.flags import output_file
 from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import datasets, scan
+from cluster_jax.core.names import counted
+from cluster_jax.data import datasets, photo_facts, scan
 from cluster_jax.data.images import Dataset
 from cluster_jax.evaluation import assignments, decisions, placement, report_data, summary
 from cluster_jax.evaluation.decisions import NO_CLUSTER, Decisions
@@ -64,8 +65,7 @@ def predict(
     if folder is not None or page is not None:
         export.check_has_images(run.config.data.name)
     if folder is not None:
-        is_one = path.is_file() and path.suffix.lower() != ".zip"
-        export.check(folder, None if is_one else scan.root(os.fspath(images)), by=by)
+        export.check(folder, scan.folders(os.fspath(images)), by=by)
     page = None if page is None else output_file(page, flag="--report")
     if page == out:
         raise InputError(f"--report must be another file than the table; got {page}")
@@ -77,9 +77,9 @@ def predict(
     files, skipped = made.pop("files", None), made.pop("skipped").tolist()
     assignment = Assignment(**made)
     sources = None if files is None else files.tolist()
-    named: dict[int, str] = {}
+    named, is_decided = dict[int, str](), None
     if corrections:
-        assignment, named = _corrected(run, assignment, sources, corrections)
+        assignment, named, is_decided = _corrected(run, assignment, sources, corrections)
     names = {**run.names, **{str(cluster): name for cluster, name in named.items()}}
     of_cluster = {"cluster": assignment.labels, "distance": assignment.distances}
     columns: dict[str, assignments.Column] = {
@@ -97,20 +97,28 @@ def predict(
     text = describe(run, skipped, assignment, names, out)
     load = _loader(run, images)
     if page is not None:
-        title = f"{path.name}, in the clusters of {epath.Path(workdir).name}"
+        title = f"{path.name}, in the groups of {epath.Path(workdir).name}"
         folder_uri = inference.image_folder("folder", str(path)) if path.is_dir() else None
-        fetch = load(share=range).fetch
-        flags = (f"--workdir={workdir}", f"--images={images}", f"--report={page}")
-        command = shlex.join(("cluster-jax", "predict", *flags, "--corrections=corrections.csv"))
-        made_page = _page(title, run, assignment, names, sources, fetch, folder_uri, command)
+        given = [("workdir", workdir), ("images", images), ("out", out), ("report", page)]
+        given += [("corrections", file) for file in corrections]
+        flags = [f"--{name}={_absolute(path)}" for name, path in given]
+        command = shlex.join(["cluster-jax", "predict", *flags, "--corrections=corrections.csv"])
+        loaded = load(share=range)
+        made_page = _page(title, run, assignment, names, loaded, is_decided, folder_uri, command)
         io.write(page, made_page.encode("utf-8", "backslashreplace"))
         text += f"\nreport       {page}"
     if folder is not None:
         root = scan.root(os.fspath(images))
         folders = {**export.names_of_folders(run), **named}
         count = export.write(folder, assignment.labels, root, sources, load, folders, by)
-        text += f"\nexported     {count:,} folders to {folder}"
+        text += f"\nexported     {counted(count, 'folder')} to {folder}"
     return text
+
+
+def _absolute(path: epath.PathLike) -> str:
+    """A path that means the same in every folder."""
+    text = os.fspath(path)
+    return text if "://" in text else os.path.abspath(os.path.expanduser(text))
 
 
 def _corrected(
@@ -118,8 +126,8 @@ def _corrected(
     assignment: Assignment,
     sources: Sequence[str] | None,
     files: Sequence[epath.PathLike],
-) -> tuple[Assignment, dict[int, str]]:
-    """New images in the clusters to which a person has moved them, and names of clusters."""
+) -> tuple[Assignment, dict[int, str], NDArray]:
+    """New images where a person has moved them, names of clusters, and which were decided on."""
     names = sources or list(map(str, range(len(assignment.labels))))
     found = decisions.Clusters(
         names, assignment.labels, assignment.distances, "image", run.found.run
@@ -128,7 +136,11 @@ def _corrected(
     decided = Decisions(merged=run.decisions.merged, made=run.decisions.made | of_run)
     for file in files:
         decided = decisions.join(decided, decisions.read(file, found, decided))
-    return assignment._replace(labels=decided.labels(found)), dict(decided.named)
+    labels, sure = decided.labels(found), assignment.membership
+    if sure is not None:
+        labels, *now = decisions.decided_membership(decided, found, sure)
+        assignment = Assignment(labels, assignment.distances, assignment.is_novel, *now)
+    return assignment._replace(labels=labels), dict(decided.named), decided.is_decided(found)
 
 
 def describe(
@@ -151,19 +163,22 @@ def describe(
     return "\n".join([*lines, f"{_fact(run, assignment)}.", f"predictions  {out}"])
 
 
-def _fact(run: TrainedRun, assignment: Assignment) -> str:
+def _fact(
+    run: TrainedRun, assignment: Assignment, noun: str = "image", group: str = "cluster"
+) -> str:
     """How many images were assigned to how many clusters or classes; no full stop."""
     used = [label for label in np.unique(assignment.labels).tolist() if label != NO_CLUSTER]
-    groups = summary.count(len(used), "class", "classes")
+    groups = counted(len(used), "class", "classes")
     if run.known is None:
         # A cluster counts if it has training images that are not outliers.
-        counted = set(run.clusters.cluster_labels[~run.clusters.outliers].tolist())
-        n_large = len(counted.intersection(used))
-        groups = summary.groups(n_large, len(used) - n_large, "cluster")
+        large = set(run.clusters.cluster_labels[~run.clusters.outliers].tolist())
+        n_large = len(large.intersection(used))
+        groups = summary.groups(n_large, len(used) - n_large, group)
     novel = int(assignment.is_novel.sum())
     verb = "is" if novel == 1 else "are"
-    text = f"Assigned {_images(len(assignment.labels))} to {groups}; {novel:,} {verb} unlike all"
-    return f"{text} images of the run"
+    count = counted(len(assignment.labels), noun)
+    others = "earlier photos" if noun == "photo" else f"{noun}s of the run"
+    return f"Assigned {count} to {groups}; {novel:,} {verb} unlike all {others}"
 
 
 def _page(
@@ -171,8 +186,8 @@ def _page(
     run: TrainedRun,
     assignment: Assignment,
     names: Mapping[str, str],
-    sources: Sequence[str] | None,
-    fetch: Callable[[NDArray], NDArray],
+    images: Dataset,
+    is_decided: NDArray | None,
     folder: str | None,
     command: str,
 ) -> str:
@@ -193,15 +208,20 @@ def _page(
     new = placement.NewImages(
         labels,
         assignment.is_novel,
-        sources,
-        fetch,
+        images.sources,
+        images.fetch,
         {int(cluster): name for cluster, name in of_page.items()},
         typical,
+        membership=assignment.membership,
+        is_decided=is_decided,
         folder=folder,
+        facts=photo_facts.read(images),
         run=run.found.run if run.known is None else "",
+        next_cluster=run.decisions.next_cluster(run.found),
         command=command if run.known is None else None,
     )
-    return placement.page(title, _fact(run, assignment), new)
+    words = ("image", "cluster") if images.sources is None else ("photo", "group")
+    return placement.page(title, _fact(run, assignment, *words), new)
 
 
 def _loader(run: TrainedRun, images: epath.PathLike) -> Callable[..., Dataset]:
@@ -238,7 +258,8 @@ def _assign(run: TrainedRun, images: epath.PathLike, out: epath.Path) -> Batch |
         made_from = workdirs.fingerprint(json.dumps(about, sort_keys=True).encode())
 
         def make(kept: Parts) -> Batch:
-            made = inference.place(run, inference.make_embed(run)(dataset, kept))._asdict()
+            placed = inference.place(run, inference.make_embed(run)(dataset, kept))._asdict()
+            made = {name: values for name, values in placed.items() if values is not None}
             if dataset.sources is not None:
                 made["files"] = np.array(dataset.sources)
             return {**made, "skipped": np.array(dataset.skipped, str).reshape(-1, 2)}

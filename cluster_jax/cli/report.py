@@ -1,4 +1,4 @@
-"""Takes what you decided on the page of a run, exports its groups, or compares two runs.
+"""Takes what you corrected on the page of a run, exports its groups, or compares two runs.
 
 Matches the clusters of two runs on the same images one to one, and lists the images that moved,
 from where to where. Or, of one run, writes its report and its table again, with what was corrected
@@ -15,6 +15,7 @@ from cluster_jax.cli import exit_codes
 from cluster_jax.cli.flags import Parser, add_export, check_export, output_file
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
+from cluster_jax.core.names import counted
 from cluster_jax.data import scan
 from cluster_jax.pipeline import workdir as workdirs
 
@@ -25,8 +26,8 @@ def _parser() -> Parser:
     add("before", metavar="BEFORE", help="workdir of a run, or folder of `cluster`")
     add("after", metavar="AFTER", nargs="?", help="workdir of another run")
     saved = (
-        "file that a report has saved; may be given several times, and again later: the\n"
-        "decisions add up in BEFORE/decisions.csv"
+        "file that a report has saved; may be given several times, and again later: all\n"
+        "corrections together are kept in BEFORE/decisions.csv"
     )
     add("--corrections", metavar="FILE", action="append", default=[], help=saved)
     add_export(parser, "group of the run")
@@ -80,17 +81,17 @@ def _correct(flags: argparse.Namespace) -> str:
 
     check_export(flags)
     if flags.export is not None:
-        export.check(flags.export, _image_folder(flags.before), flags.before, flags.by)
+        export.check(flags.export, _image_folders(flags.before), flags.before, flags.by)
     text = corrections.correct(flags.before, flags.corrections)
     if flags.export is not None:
-        count = export.run_clusters(flags.before, flags.export, flags.by)
-        text += f"\nexported     {count:,} folders to {flags.export}"
+        folders = export.run_clusters(flags.before, flags.export, flags.by)
+        text += f"\nexported     {counted(folders, 'folder')} to {flags.export}"
     return text
 
 
-def _image_folder(workdir: epath.PathLike) -> str | None:
-    """Folder or zip of the images of a run; None for others, and for a folder of `cluster`."""
+def _image_folders(workdir: epath.PathLike) -> list[str]:
+    """Folders or zip of the images of a run; none for others, and for a folder of `cluster`."""
     config = epath.Path(workdir).expanduser() / workdirs.CONFIG
     data = workdirs.read_values(config).get("data", {}) if config.exists() else {}
     is_folder = isinstance(data, dict) and data.get("name") == "folder"
-    return str(scan.root(data["dir"])) if is_folder and data.get("dir") else None
+    return scan.folders(data["dir"]) if is_folder and data.get("dir") else []

@@ -17,6 +17,7 @@ from ml_collections import ConfigDict
 from cluster_jax.cli import exit_codes, flags, sweep
 from cluster_jax.cli.flags import Parser
 from cluster_jax.core import checks
+from cluster_jax.core.names import counted
 
 
 def run(
@@ -65,12 +66,12 @@ def run(
     if export_folder is not None:
         export.check_has_images(config.data.name)
         is_folder = config.data.name == "folder" and config.data.dir
-        images = scan.root(config.data.dir) if is_folder else None
+        images = scan.folders(config.data.dir) if is_folder else []
         export.check(export_folder, images, workdir, by)
     pipeline.run_pipeline(config, workdir, name, cut_short=cut_short)
     if export_folder is not None and jax.process_index() == 0:
-        count = export.run_clusters(workdir, export_folder, by)
-        sys.stdout.write(f"exported     {count:,} folders to {export_folder}\n")
+        folders = export.run_clusters(workdir, export_folder, by)
+        sys.stdout.write(f"exported     {counted(folders, 'folder')} to {export_folder}\n")
     return workdir
 
 

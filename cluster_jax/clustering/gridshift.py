@@ -30,7 +30,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from cluster_jax.clustering import knn
 from cluster_jax.clustering.smooth import LARGEST
 from cluster_jax.core import checks
-from cluster_jax.core.arrays import blocks, distances_to_centers, numeric
+from cluster_jax.core.arrays import blocks, distances_to_centers, numeric, stacked
 
 STOPS = ("fixed_point", "no_merge")
 # Cell numbers up to here are exact in float64, and their neighbors too.
@@ -555,7 +555,7 @@ def scan(
     best, verdict = _choose(bandwidths / extent, n_clusters, largest, scores)
     return BandwidthCurve(
         bandwidths, n_clusters, scores, best, verdict,
-        _runners_up(bandwidths, n_clusters, scores, best),
+        runners_up(bandwidths, n_clusters, scores, best),
     )  # fmt: skip
 
 
@@ -662,7 +662,7 @@ def _choose(
     return best, VERDICTS[2]
 
 
-def _runners_up(
+def runners_up(
     bandwidths: NDArray, n_clusters: NDArray, scores: NDArray, best: int
 ) -> tuple[Candidate, ...]:
     """The best-scoring bandwidth of each number of clusters other than that of `best`."""
@@ -766,7 +766,7 @@ class GridShift(ClusterMixin, BaseEstimator):
                 stacklevel=2,
             )
         # Set last, so that a failed fit keeps the previous one.
-        validate_data(self, X, reset=True, skip_check_array=True)
+        validate_data(self, stacked(X, "X"), reset=True, skip_check_array=True)
         self.bandwidth_curve_, self.stability_, self.bandwidth_ = curve, agreement, bandwidth
         self._grid, self._modes, self.labels_ = grid, modes, labels
         self.n_iter_ = modes.n_iter
@@ -795,7 +795,7 @@ class GridShift(ClusterMixin, BaseEstimator):
         """
         check_is_fitted(self)
         points = numeric(X, "X").astype(np.float64)
-        validate_data(self, X, reset=False, skip_check_array=True)
+        validate_data(self, stacked(X, "X"), reset=False, skip_check_array=True)
         labels, is_isolated = follow(
             points, self._grid, self._modes, self.bandwidth_, self.max_iter
         )

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cluster_jax.clustering import knn
 from cluster_jax.clustering.knn import Neighbors
+from cluster_jax.core.names import counted
 
 # Training rows whose nearest other row is looked up for `novelty_threshold`, at most: of 5,000
 # rows the share beyond the 0.99 quantile has a standard error of 0.14 %.
@@ -37,7 +38,9 @@ def neighbors(rows: ArrayLike, features: ArrayLike, n_neighbors: int) -> Neighbo
     queries, training = np.asarray(rows, np.float32), np.asarray(features, np.float32)
     d = training.shape[1]
     if queries.ndim != 2 or queries.shape[1] != d:
-        raise ValueError(f"rows must have {d} columns like the training rows; got {queries.shape}")
+        raise ValueError(
+            f"rows must have {counted(d, 'column')} like the training rows; got {queries.shape}"
+        )
     if not np.isfinite(queries).all():
         raise ValueError(
             "rows must be finite; got NaN or infinity: the network may not suit these images"

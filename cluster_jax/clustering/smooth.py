@@ -39,6 +39,7 @@ from scipy import linalg, sparse
 from cluster_jax.clustering import knn
 from cluster_jax.core import checks
 from cluster_jax.core.arrays import Rows, blocks, normalize_rows, numeric
+from cluster_jax.core.names import counted
 
 METRICS = ("cosine", "euclidean")
 # Principal axes at most, and how many are kept for each that stands out from noise.
@@ -99,7 +100,8 @@ class Smoother(NamedTuple):
         x = numeric(x, "X", LARGEST)
         if x.shape[1] != len(self.mean):
             raise ValueError(
-                f"X must have {len(self.mean)} columns like the training rows; got {x.shape[1]}"
+                f"X must have {counted(len(self.mean), 'column')} like the training rows; "
+                f"got {x.shape[1]}"
             )
         smooth = self.project(x)
         neighbors = knn.nearest(smooth, self.sharp, n_neighbors(len(self.sharp))).indices

@@ -87,7 +87,7 @@ from cluster_jax.clustering import copies, knn, smooth, tree
 from cluster_jax.clustering.gridshift import VERDICTS
 from cluster_jax.clustering.smooth import FEW_AXES, Smoother, n_neighbors
 from cluster_jax.core import checks
-from cluster_jax.core.arrays import Rows, blocks, numeric
+from cluster_jax.core.arrays import Rows, blocks, numeric, stacked
 from cluster_jax.core.checks import InputError
 
 CLEAR, ONE, UNCLEAR = VERDICTS
@@ -205,7 +205,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             ValueError: an argument or the rows are invalid.
         """
         x = numeric(X, "X", smooth.LARGEST)
-        validate_data(self, X, reset=True, skip_check_array=True)
+        validate_data(self, stacked(X, "X"), reset=True, skip_check_array=True)
         return self.fit_rows(x)
 
     def fit_rows(self, x: Rows) -> Self:
@@ -296,7 +296,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         """Share of each cluster in the votes on each row of `X`, float64 `[m, n_clusters_]`."""
         check_is_fitted(self)
         x = numeric(X, "X", smooth.LARGEST)
-        validate_data(self, X, reset=False, skip_check_array=True)
+        validate_data(self, stacked(X, "X"), reset=False, skip_check_array=True)
         return votes(self.smoother_, self.labels_[self.sample_], x)
 
     @property
@@ -663,10 +663,10 @@ def _averaged(labels: NDArray, rows: Smoother) -> Membership:
     shares = np.eye(k)[labels]
     for _ in range(smooth.N_ROUNDS):
         shares = smooth.averaged(shares, shares, neighbors, weights)
-    return _membership(labels, shares)
+    return membership(labels, shares)
 
 
-def _membership(labels: NDArray, shares: NDArray) -> Membership:
+def membership(labels: NDArray, shares: NDArray) -> Membership:
     """The label's share of `[n, k]` and the largest of the others."""
     every = np.arange(len(labels))
     others = shares.copy()

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_array
 
 from cluster_jax.core.checks import InputError
+from cluster_jax.core.names import counted
 
 # Elements of a float64 block of rows (32 MB), so that a large data set is never copied whole.
 _BLOCK = 2**22
@@ -104,17 +105,30 @@ def widened(values: Any) -> Any:
     return np.asarray(values).astype(np.float32)
 
 
-def _stacked(values: Any) -> Any:
-    """A column of vectors, as data frames have it, as an array `[n, d]`; others unchanged."""
-    column = values if isinstance(values, np.ndarray) else None
-    if hasattr(values, "to_numpy"):
-        column = np.asarray(values.to_numpy())
-    if column is None or column.dtype != object or column.size != len(column) or not column.size:
+def stacked(values: Any, name: str) -> Any:
+    """The column of vectors of a data frame, as an array `[n, d]`; other values unchanged.
+
+    Raises:
+        InputError: there are several such columns; it calls the values `name`.
+    """
+    is_frame = hasattr(values, "to_numpy") or hasattr(values, "to_pylist")  # pandas, Polars, Arrow
+    table = np.asarray(values) if is_frame else values
+    if not isinstance(table, np.ndarray) or table.dtype != object or table.ndim not in (1, 2):
         return values
-    cells = column.ravel().tolist()
-    lengths = {len(cell) for cell in cells if isinstance(cell, list | tuple | np.ndarray)}
-    is_column = len(lengths) == 1 and all(hasattr(cell, "__len__") for cell in cells)
-    return np.array([np.asarray(cell, np.float64) for cell in cells]) if is_column else values
+    if not table.size:
+        return values
+    columns = table.reshape(len(table), -1).T.tolist()
+    vectors = [column for column in columns if all(map(_is_vector, column))]
+    if len(vectors) > 1:
+        must = f"{name} must have one column of vectors"
+        raise InputError(f"{must}; got {len(vectors)}: choose one")
+    if not vectors or len({len(cell) for cell in vectors[0]}) > 1:
+        return values
+    return np.array([np.asarray(cell, np.float64) for cell in vectors[0]])
+
+
+def _is_vector(cell: Any) -> bool:
+    return isinstance(cell, list | tuple | np.ndarray)
 
 
 def numeric(values: ArrayLike, name: str, largest: float = np.inf) -> NDArray:
@@ -140,7 +154,7 @@ def numeric(values: ArrayLike, name: str, largest: float = np.inf) -> NDArray:
         )
     try:
         array = check_array(
-            _stacked(widened(values)),
+            stacked(widened(values), name),
             dtype="numeric",
             ensure_2d=False,
             allow_nd=True,
@@ -162,8 +176,8 @@ def numeric(values: ArrayLike, name: str, largest: float = np.inf) -> NDArray:
         rows = int((~finite).any(axis=1).sum())
         i, k = np.argwhere(~finite)[0]
         raise InputError(
-            f"{name} must be finite; got NaN or infinity in {rows} of {len(array)} rows, first "
-            f"{array[i, k]} at [{i}, {k}]"
+            f"{name} must be finite; got NaN or infinity in {rows} of "
+            f"{counted(len(array), 'row')}, first {array[i, k]} at [{i}, {k}]"
         )
     size = max(float(array.max(initial=0)), -float(array.min(initial=0)))
     if size > largest:

@@ -20,8 +20,40 @@ _LARGEST_FLOAT, _LARGEST_INT = 3.4e38, 2**31 - 1
 _CGROUP_FILES = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
+# Characters of a sentence, and of a word in it, such as a path, that are shown: as many as fit.
+MOST, _WORDS = 300, (100, 60, 40)
+
+
+def sentence(text: str) -> str:
+    """A message in at most 300 characters: what a user gave is cut, not what to do about it.
+
+    First long words are cut, such as paths, whose ends say most; then what follows "; got ", of
+    which the end, where the advice is, stays.
+    """
+    for most in _WORDS:
+        for word in sorted(set(text.split()), key=len, reverse=True):
+            if len(text) > MOST:
+                text = text.replace(word, _cut(word, most))
+    if len(text) <= MOST:
+        return text
+    head, got, rest = text.partition("; got ")
+    head = _cut(head, max(MOST // 2, MOST - len(got + rest)) if got else MOST)
+    return head + got + _cut(rest, MOST - len(head + got))
+
+
+def _cut(text: str, most: int) -> str:
+    """A text of at most `most` characters: the first quarter of them and its end."""
+    if len(text) <= most:
+        return text
+    start = most // 4
+    return f"{text[:start]}...{text[start + 3 - most :]}"
+
+
 class InputError(ValueError):
-    """Invalid user input; the message is one sentence that says what to change."""
+    """Invalid user input; the message is one `sentence` that says what to change."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(sentence(message))
 
 
 @contextlib.contextmanager
@@ -51,12 +83,12 @@ def named(words: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        sentence = str(error)
+        text = str(error)
         for key, word in words.items():
-            sentence = re.sub(rf"(?<![\w.]){re.escape(key)}(?!\w)", word, sentence)
-        if sentence == str(error):
+            text = re.sub(rf"(?<![\w.]){re.escape(key)}(?!\w)", word, text)
+        if text == str(error):
             raise
-        raise (InputError if isinstance(error, InputError) else ValueError)(sentence) from error
+        raise (InputError if isinstance(error, InputError) else ValueError)(text) from error
 
 
 def short(text: object, most: int = 80) -> str:
@@ -257,6 +289,7 @@ Positive = Annotated[float, positive]
 NonNegative = Annotated[float, functools.partial(at_least, least=0)]
 Fraction = Annotated[float, functools.partial(between, low=0, high=1)]
 BelowOne = Annotated[float, below_one]
+AtLeastOne = Annotated[float, functools.partial(at_least, least=1)]
 Count = Annotated[int, functools.partial(whole, least=1)]
 CountOrZero = Annotated[int, functools.partial(whole, least=0)]
 Duration = Annotated[str, functools.partial(steps, steps_per_epoch=1)]

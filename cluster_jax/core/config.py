@@ -16,6 +16,7 @@ from ml_collections import ConfigDict
 
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError, finite, one_of
+from cluster_jax.core.names import counted
 
 
 @typing.runtime_checkable
@@ -240,7 +241,7 @@ def _in_words(hint: Any) -> str:
     if origin is typing.Literal:
         return f"one of {', '.join(map(repr, arguments))}"
     if origin is tuple:
-        count = "a list" if arguments[-1] is Ellipsis else f"{len(arguments)} values"
+        count = "a list" if arguments[-1] is Ellipsis else counted(len(arguments), "value")
         return f"{count}, each {_in_words(arguments[0])}"
     if is_section(hint):
         return "a section of the config"

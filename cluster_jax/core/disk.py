@@ -28,9 +28,14 @@ class WriteError(OSError):
         quoted = (os.strerror(code) for code in _CODES if os.strerror(code) in str(error))
         system = next(quoted, None) or getattr(error, "strerror", None)
         reason = system or checks.short(" ".join(str(error).split()), 160)
+        to_do = "free space or make it writable"
+        if is_in_bucket(path) and isinstance(error, FileNotFoundError):  # It quotes a request.
+            reason, to_do = f"no such bucket: {reason}", "create it"
         super().__init__(
-            f"{path} cannot be written ({reason or 'its files are not accepted'}): free space or "
-            "make it writable, and run the same command again to resume"
+            checks.sentence(
+                f"{path} cannot be written ({reason or 'its files are not accepted'}): {to_do}, "
+                "and run the same command again to resume"
+            )
         )
 
 
@@ -38,12 +43,17 @@ def check(folder: epath.Path, needed: int = 0, what: str = "") -> None:
     """Raises an `InputError` unless a folder can be written and its disk has room.
 
     Args:
-        folder: need not exist; its nearest parent that exists is checked. Buckets are not checked:
-            there the first write tells.
+        folder: need not exist; its nearest parent that exists is checked. Into a bucket an empty
+            file is written for a moment.
         needed: bytes.
         what: name of what is to be written, for the message.
     """
-    if "://" in str(folder):
+    if is_in_bucket(folder):
+        if not needed:
+            with explained(folder):
+                probe = folder / ".writable"
+                probe.write_bytes(b"")
+                probe.unlink(missing_ok=True)
         return
     folder = folder.expanduser().resolve()
     nearest = next(path for path in (folder, *folder.parents) if path.exists())
@@ -59,14 +69,23 @@ def check(folder: epath.Path, needed: int = 0, what: str = "") -> None:
         )
 
 
+def is_in_bucket(path: epath.PathLike) -> bool:
+    """Whether a path is one of a bucket, such as `gs://bucket/folder`."""
+    return "://" in str(path)
+
+
 @contextlib.contextmanager
-def explained(folder: epath.Path) -> Iterator[None]:
-    """Turns an error of writing into a folder into a `WriteError`."""
+def explained(folder: epath.PathLike) -> Iterator[None]:
+    """Turns an error of writing into a folder, or anything in a bucket, into a `WriteError`."""
     try:
         yield
-    except WriteError:
+    except (WriteError, InputError):
         raise
-    except OSError as error:
+    except Exception as error:
+        if is_in_bucket(folder):  # Its library has errors of its own.
+            raise WriteError(folder, error) from error
+        if not isinstance(error, OSError):
+            raise
         if str(error.filename or "").startswith(str(folder)) or error.errno in _CODES:
             raise WriteError(folder, error) from error
         raise

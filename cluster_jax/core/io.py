@@ -4,6 +4,7 @@ What a later command reads again carries a checksum inside the file itself, so t
 replaced in one step: JSON as its last key, arrays in the comment of the archive.
 """
 
+import contextlib
 import hashlib
 import io
 import json
@@ -15,7 +16,7 @@ import numpy as np
 from absl import logging
 from etils import epath
 
-from cluster_jax.core import checks
+from cluster_jax.core import checks, disk
 from cluster_jax.core.checks import InputError
 
 CHECKSUM = "checksum"
@@ -49,8 +50,9 @@ def write(path: epath.PathLike, content: str | bytes) -> None:
         if isinstance(content, str):
             # File names in tables may not be valid Unicode; their bytes are written unchanged.
             content = content.encode("utf-8", "surrogateescape")
-        partial.write_bytes(content)
-        partial.replace(path)
+        with disk.explained(path) if disk.is_in_bucket(path) else contextlib.nullcontext():
+            partial.write_bytes(content)
+            partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
 

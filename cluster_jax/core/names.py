@@ -1,4 +1,4 @@
-"""The order of names in which people count."""
+"""Names and numbers as people count them."""
 
 import re
 
@@ -12,3 +12,8 @@ def natural(name: str) -> tuple:
     """
     parts = re.split("([0-9]+)", name)
     return [int(part) if i % 2 else part for i, part in enumerate(parts)], name
+
+
+def counted(n: int, noun: str, plural: str | None = None) -> str:
+    """A number of things in words: "1 image", "2,000 images"; the plural is regular by default."""
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {plural or noun + 's'}"

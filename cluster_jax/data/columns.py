@@ -72,7 +72,10 @@ def _columns(file: epath.Path) -> dict[str, NDArray]:
     if suffix in (".jsonl", ".ndjson"):
         lines = file.read_bytes().decode("utf-8-sig").splitlines()
         rows: list[Mapping[str, Any]] = [json.loads(line) for line in lines if line.strip()]
-        titles = list(rows[0]) if rows else []
+        titles = list(rows[0]) if rows and isinstance(rows[0], Mapping) else []
+        for number, row in enumerate(rows, 1):
+            if not isinstance(row, Mapping) or not {*titles} <= {*row}:
+                raise ValueError(f"row {number}, which is no object with the keys of the first")
         return {title: _column([row[title] for row in rows]) for title in titles}
     import pyarrow as pa
     from pyarrow import feather, parquet

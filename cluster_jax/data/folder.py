@@ -9,7 +9,7 @@ import numpy as np
 from absl import logging
 
 from cluster_jax.core.checks import InputError
-from cluster_jax.core.names import natural
+from cluster_jax.core.names import counted, natural
 from cluster_jax.data import images, pixels, scan, survey
 from cluster_jax.data.images import DataConfig, Dataset, Decoder
 
@@ -78,7 +78,7 @@ def _notes(found: scan.Files, texts: Sequence[str]) -> Iterator[str]:
     for path, reason in found.unreadable[:_LISTED]:
         yield f"the folder {path} cannot be read ({reason})"
     if len(found.unreadable) > _LISTED:
-        yield f"{len(found.unreadable) - _LISTED:,} more folders cannot be read"
+        yield f"{counted(len(found.unreadable) - _LISTED, 'more folder')} cannot be read"
     yield from texts
 
 
@@ -156,17 +156,20 @@ class _Reader:
 
     def check(self) -> None:
         """Raises an `InputError` if too many files, or all, turned out to be unreadable."""
-        skipped, count = sorted(self.reasons.items()), len(self._files)
+        skipped, total = sorted(self.reasons.items()), len(self._files)
         most = self._config.max_corrupt_fraction
         texts = [f"{self._files[i]} ({reason})" for i, reason in skipped[:3]]
         examples = "; ".join([*texts, *(["..."] if len(skipped) > 3 else [])])
-        if len(skipped) == count:
-            found = f"{count} files that cannot be read: {examples}"
-            raise InputError(f"images in {self._root} must be readable; got {found}")
-        if len(skipped) > most * count:
+        if len(skipped) == total:
+            found = f"{counted(total, 'file')} that cannot be read: {examples}"
+            raise InputError(
+                f"images in {self._root} must be readable; got {found} (save them anew, for "
+                "example as JPEG, or give another folder)"
+            )
+        if len(skipped) > most * total:
             raise InputError(
                 f"unreadable files in {self._root} must be at most data.max_corrupt_fraction = "
-                f"{most:g} of all; got {len(skipped)} of {count}: {examples} (repair or remove "
+                f"{most:g} of all; got {len(skipped)} of {total}: {examples} (repair or remove "
                 "them, or set data.max_corrupt_fraction higher to leave them out)"
             )
 

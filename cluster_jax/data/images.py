@@ -13,7 +13,7 @@ import numpy as np
 from PIL import ExifTags, Image, ImageFile
 from tqdm import tqdm
 
-from cluster_jax.core.checks import Count, CountOrZero, Fraction, NonNegative
+from cluster_jax.core.checks import AtLeastOne, Count, CountOrZero, Fraction, NonNegative
 from cluster_jax.data import pixels
 
 # Interpolation of a resize, by the names in timm's model configs.
@@ -83,6 +83,8 @@ class DataConfig:
         classes: classes whose images are taken, by their numbers in the set, and numbered anew in
             this order; or a list of WordNet IDs, which the names of the classes begin with; None:
             all. `limit` counts the images before.
+        tail: images of the largest class for one of the smallest, at least 1: a long tail of the
+            training images, see `datasets.with_tail`; None: all images.
         exclude: globs of names, or of paths in the folder, of files and folders that are left out.
         include_all: whether files and folders are taken too that are left out as hidden, or as no
             photos of the user's, see `scan.NO_PHOTOS`.
@@ -99,6 +101,7 @@ class DataConfig:
     max_corrupt_fraction: Fraction
     crop: Literal["square", "host"] = "square"
     classes: tuple[CountOrZero, ...] | ClassList | None = None
+    tail: AtLeastOne | None = None
     labels: str | None = None
     exclude: tuple[str, ...] = ()
     include_all: bool = False

@@ -5,12 +5,13 @@ import io
 import struct
 import threading
 import types
+import zlib
 from collections.abc import Mapping
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageFile, UnidentifiedImageError
+from PIL import Image, ImageFile, TiffImagePlugin, UnidentifiedImageError
 
 # Largest image that is decoded in full (0.8 GB as RGB); a JPEG counts as it is decoded, at 1/8.
 MAX_PIXELS = 2**28
@@ -34,6 +35,13 @@ _LOW_BYTE = {
 USUAL = {"16-bit": (0.0, 65535.0), "16-bit color": (0.0, 65535.0)}
 # Tags of a TIFF: the values that are black and white.
 _S_MIN, _S_MAX = 340, 341
+# Further ones: sides, place of the strips, and what a narrowed file keeps.
+_WIDTH, _HEIGHT, _OFFSETS, _LENGTHS, _KEPT = 256, 257, 273, 279, (274, _S_MIN, _S_MAX)
+# Bits, kind of number, compression (1: none) and samples of a pixel, and their defaults; and the
+# types of NumPy by kind and bits.
+_PIXEL = ((258, (1,)), (339, (1,)), (259, 1), (277, 1))
+_WIDE = {(1, 64): "u8", (2, 64): "i8", (3, 16): "f2", (3, 64): "f8"}
+_TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 
 # Kind of values, see `Deep` -> the values that become black and white.
 Ranges = Mapping[str, tuple[float, float]]
@@ -130,7 +138,37 @@ def identified(stream: BinaryIO) -> ImageFile.ImageFile:
             if name not in NOT_DECODED and (accept is None or accept(prefix) is True):
                 stream.seek(0)
                 return factory(stream, "")
+    if prefix[:4] in _TIFF and (narrow := _float32(stream)) is not None:
+        return identified(narrow)
     raise UnidentifiedImageError("not an image")
+
+
+def _float32(stream: BinaryIO) -> BinaryIO | None:
+    """A gray TIFF of 64 bits or of float16, which Pillow does not read, in float32.
+
+    None: it is none, or is compressed or has tiles.
+    """
+    stream.seek(0)
+    header = stream.read(16)
+    try:
+        tags = TiffImagePlugin.ImageFileDirectory_v2(header[: 16 if 43 in header[2:4] else 8])
+        stream.seek(tags.next)
+        tags.load(stream)
+        (bits,), (kind,), *others = (tags.get(tag, default) for tag, default in _PIXEL)
+        if (kind, bits) not in _WIDE or others != [1, 1]:
+            return None
+        content = b""
+        for start, length in zip(tags[_OFFSETS], tags[_LENGTHS], strict=True):
+            stream.seek(start)
+            content += stream.read(length)
+        values = np.frombuffer(content, ("<" if header[:1] == b"I" else ">") + _WIDE[kind, bits])
+        image = Image.fromarray(values.reshape(tags[_HEIGHT], tags[_WIDTH]).astype(np.float32))
+    except (KeyError, TypeError, ValueError, struct.error, SyntaxError):
+        return None
+    narrow = io.BytesIO()
+    image.save(narrow, "TIFF", tiffinfo={tag: tags[tag] for tag in _KEPT if tag in tags})
+    narrow.seek(0)
+    return narrow
 
 
 def _without_texts(data: bytes) -> bytes:
@@ -150,10 +188,12 @@ def reason(error: Exception, data: bytes) -> str:
         return " ".join(f"{type(error).__name__}: {error}".split())
     if not data:
         return "empty file"
+    if data.lstrip()[:1] == b"<":
+        return "a web page or other text with tags"
     is_heic = data[4:8] == b"ftyp" and data[8:12] in (b"heic", b"heix", b"mif1", b"hevc", b"msf1")
     if is_heic and "HEIF" not in Image.OPEN:
         return "a HEIC photo: pip install pillow-heif"
-    if data[:4] in (b"II*\0", b"MM\0*"):
+    if data[:4] in _TIFF:
         return "a TIFF of a kind that Pillow does not read: save it with 8, 16 or 32 bits"
     return "not an image"
 
@@ -202,12 +242,26 @@ def deep(image: ImageFile.ImageFile, data: bytes) -> Deep | None:
         if image.mode == "I":
             # Pillow has one mode for both.
             kind = "signed 16-bit" if image.format == "TIFF" and _bits(image) == {16} else "32-bit"
+    elif image.format == "PNG" and data[_PNG_BITS : _PNG_BITS + 2] == b"\x10\x04":
+        values, kind = _gray_beside_alpha(data), "16-bit"
     elif (low := _low_bytes(image, data)) is not None:
         high = np.asarray(image)[..., :3]
         values, kind = high.astype(np.uint16) << 8 | low, "16-bit color"
     else:
         return None
     return Deep(values, kind, _stated(image, data, values))
+
+
+def _gray_beside_alpha(data: bytes) -> NDArray:
+    """The gray values of a PNG of 16 bits with gray and alpha, uint16 `[height, width]`.
+
+    Pillow drops the low bytes. Four bytes a pixel are the same as four channels of 8 bits.
+    """
+    data = _without_texts(data)
+    header = data[12:_PNG_BITS] + bytes([8, 6]) + data[_PNG_BITS + 2 : 29]
+    again = data[:12] + header + struct.pack(">I", zlib.crc32(header)) + data[33:]
+    pairs = np.asarray(Image.OPEN["PNG"][0](io.BytesIO(again), "")).astype(np.uint16)
+    return pairs[..., 0] << 8 | pairs[..., 1]
 
 
 def _low_bytes(image: ImageFile.ImageFile, data: bytes) -> NDArray | None:

@@ -1,5 +1,6 @@
 """Finding image files: in a folder and its subfolders, in several of them, in a list, in a zip."""
 
+import codecs
 import collections
 import fnmatch
 import io
@@ -15,7 +16,7 @@ from PIL import Image
 from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import natural
-from cluster_jax.data import pixels
+from cluster_jax.data import pixels, raw
 
 try:
     import pillow_heif
@@ -39,11 +40,12 @@ def suffixes() -> tuple[str, ...]:
     return tuple(sorted((readable | {".mpo", *HEIC}) - {*_SOMETHING_ELSE}))
 
 
-RAW = (".cr2", ".cr3", ".nef", ".arw", ".dng", ".raf", ".orf", ".rw2", ".pef", ".srw")
 _HEIC = (".heic", ".heif", ".hif")
+_ARCHIVES = (".zip", ".rar", ".7z", ".tar", ".gz", ".tgz", ".tbz2", ".xz")
 # Kinds of what is left out besides suffixes.
 _HIDDEN, _EXCLUDED = "with a dot before the name", "excluded"
 _SPECIAL, _LINK = "pipes or devices", "links to other photos here"
+_TWIN = "raw beside an image of the same name"
 
 # Globs of folders whose pictures are no photos of the user's, in lower case, some with the folder
 # above -> what they are.
@@ -54,6 +56,7 @@ NO_PHOTOS = {
     "@recycle": "deleted files of a QNAP NAS",
     "@recently-snapshot": "snapshots of a QNAP NAS",
     "@thumb": "thumbnails of a QNAP NAS",
+    "@tmp": "temporary files of a Synology NAS",
     "$recycle.bin": "deleted files of Windows",
     "recycler": "deleted files of Windows",
     "system volume information": "of Windows",
@@ -64,6 +67,7 @@ NO_PHOTOS = {
     "appdata_oc*": "previews of Nextcloud",
     "files_trashbin": "deleted files of Nextcloud",
     "files_versions": "earlier versions in Nextcloud",
+    "storage/cache": "previews of PhotoPrism",
     "captureone/cache": "previews of Capture One",
     "*.lrdata": "previews of Lightroom",
     "*.dtrash": "deleted files of digiKam",
@@ -80,7 +84,7 @@ class Files(NamedTuple):
     Attributes:
         root: the folder that `names` are relative to; of a zip, the zip.
         names: paths of the files, in the order of `natural`.
-        open: name -> the file, opened to read its bytes.
+        open: name -> the file, opened to read its bytes; of a raw photo, those of its preview.
         ignored: (suffix or kind, number) of other files.
         unreadable: (path, reason) of folders that cannot be read.
     """
@@ -96,7 +100,8 @@ def find(dir: str | None, exclude: Sequence[str] = (), include_all: bool = False
     """Finds the images of `data.dir`, see `DataConfig`.
 
     Folders are searched with their subfolders. A file that is in several of them, also by a link,
-    counts once. Files that are named one by one are taken whatever their name.
+    counts once, and so does a raw photo beside an image of the same name. Files that are named one
+    by one are taken whatever their name.
 
     Args:
         dir: a folder, a `.zip`, `@LIST`, a text file of one name a line, relative to its folder; or
@@ -136,6 +141,16 @@ def root(dir: str) -> epath.Path:
     return _common(given)
 
 
+def folders(dir: str) -> list[str]:
+    """The folders in `data.dir`, and the zip, without files that are named one by one."""
+    given = [checks.local(line) for line in dir.split("\n") if line]
+    if len(given) == 1 and given[0].startswith("@") and not os.path.exists(given[0]):
+        given = _listed(given[0])
+    elif len(given) == 1 and given[0].lower().endswith(".zip"):
+        return given
+    return [name for name in given if epath.Path(name).expanduser().is_dir()]
+
+
 def shown(dir: str) -> str:
     """`data.dir` for a sentence: of several folders and files the first, and their number."""
     first, *others = [line for line in dir.split("\n") if line] or [""]
@@ -143,16 +158,17 @@ def shown(dir: str) -> str:
 
 
 def describe_ignored(ignored: Sequence[tuple[str, int]]) -> str:
-    """Counts of ignored files by kind, with the package that reads HEIC photos."""
+    """Counts of ignored files by kind, with the packages that read HEIC and raw photos."""
     parts = []
     for kind, count in ignored:
         reason = _what(kind.removeprefix("in ").lower()) if kind.startswith("in ") else None
+        if kind in _HEIC and not HEIC:
+            reason = "to read HEIC: pip install pillow-heif"
+        elif kind in raw.SUFFIXES:
+            reason = "to read raw photos: pip install rawpy"
+        elif kind in _ARCHIVES:
+            reason = "unpack them" if kind != ".zip" else "unpack them, or give one alone"
         parts.append(f"{count:,} {kind or 'without suffix'}{f' ({reason})' if reason else ''}")
-    needs_heic = not HEIC and any(kind in _HEIC for kind, _ in ignored)
-    if needs_heic:
-        parts[-1] += " (to read HEIC: pip install pillow-heif)"
-    if any(kind in RAW for kind, _ in ignored):
-        parts[-1] += " (raw photos are not read; export them as JPEG)"
     return ", ".join(parts)
 
 
@@ -192,7 +208,7 @@ class _Search:
     """A search for images in folders."""
 
     def __init__(self, rule: _Rule) -> None:
-        self._rule, self._suffixes = rule, suffixes()
+        self._rule, self._suffixes = rule, (*suffixes(), *raw.SUFFIXES)
         self._paths: list[str] = []
         self._links: list[tuple[str, str]] = []  # path, and where it leads
         self._real: dict[str, str] = {}  # folder that was visited -> its prefix
@@ -277,11 +293,37 @@ class _Search:
                     self._others[_LINK] += 1
                 else:
                     self._paths.append(path)
-        names = tuple(sorted(self._paths, key=natural))
-        ignored = tuple(sorted((kind, n) for kind, n in self._others.items() if n))
-        return Files(
-            root, names, lambda name: (root / name).open("rb"), ignored, tuple(self._unreadable)
-        )
+
+        def read(name: str) -> BinaryIO:
+            return _opened(name, (root / name).open("rb"))
+
+        return _files(root, self._paths, read, self._others, self._unreadable)
+
+
+def _files(
+    root: epath.Path,
+    paths: Sequence[str],
+    read: Callable[[str], BinaryIO],
+    others: collections.Counter[str],
+    unreadable: Sequence[tuple[str, str]] = (),
+) -> Files:
+    """`Files` in the order of names, without raw photos that are not to be, or cannot be, read."""
+    left_out = dict.fromkeys(raw.twins(paths), _TWIN)
+    if not raw.can_read():
+        raws = filter(raw.is_raw, paths)
+        left_out = {path: os.path.splitext(path)[1].lower() for path in raws} | left_out
+    others.update(left_out.values())
+    names = tuple(sorted((path for path in paths if path not in left_out), key=natural))
+    ignored = tuple(sorted((kind, n) for kind, n in others.items() if n))
+    return Files(root, names, read, ignored, tuple(unreadable))
+
+
+def _opened(name: str, file: BinaryIO) -> BinaryIO:
+    """A file, or the preview of a raw photo."""
+    if not raw.is_raw(name):
+        return file
+    with file:
+        return raw.preview(file)
 
 
 def _is_local(path: epath.PathLike) -> bool:
@@ -314,13 +356,23 @@ def _listed(name: str) -> list[str]:
     file = epath.Path(name[1:]).expanduser()
     if not file.exists() or file.is_dir():
         raise InputError(f"{name} must be @ and a text file of names; got no such file")
-    lines = file.read_bytes().decode("utf-8-sig", "surrogateescape").splitlines()
-    names = [line for line in lines if line.strip()]
+    data = file.read_bytes()
+    is_utf_16 = data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    text = data.decode("utf-16", "replace") if is_utf_16 else None
+    lines = (text or data.decode("utf-8-sig", "surrogateescape")).splitlines()
+    names = []
+    for number, line in enumerate(lines, 1):
+        # A name in quotes, or with the separators of Windows.
+        forms = [line, line.strip().strip("\"'"), line.strip().replace("\\", "/")]
+        given = [f if "://" in f else str(file.parent / os.path.expanduser(f)) for f in forms]
+        found = next((name for name in given if "://" in name or os.path.exists(name)), None)
+        if found is None and line.strip():
+            must = f"line {number} of {file} must be a folder or an image"
+            raise InputError(f"{must}; got {line.strip()}, which does not exist")
+        names += [found] if line.strip() and found else []
     if not names:
         raise InputError(f"{file} must name images, one a line; got an empty file")
-    return [
-        line if "://" in line else str(file.parent / os.path.expanduser(line)) for line in names
-    ]
+    return names
 
 
 def _common(given: Sequence[str]) -> epath.Path:
@@ -356,7 +408,7 @@ def _in_zip(path: epath.Path, rule: _Rule) -> Files:
         archive = zipfile.ZipFile(path if _is_local(path) else io.BytesIO(path.read_bytes()))
     except (OSError, zipfile.BadZipFile) as error:
         raise InputError(f"{path} must be a zip archive; got {error}") from error
-    names, readable = [], suffixes()
+    names, readable = [], (*suffixes(), *raw.SUFFIXES)
     others: collections.Counter[str] = collections.Counter()
     for name in {entry.filename: 0 for entry in archive.infolist() if not entry.is_dir()}:
         parts, suffix = name.split("/"), os.path.splitext(name)[1].lower()
@@ -367,12 +419,11 @@ def _in_zip(path: epath.Path, rule: _Rule) -> Files:
             names.append(name)
         else:
             others[kind or suffix] += 1
-    names.sort(key=natural)
 
     def read(name: str) -> BinaryIO:
-        return io.BytesIO(archive.read(name))
+        return _opened(name, io.BytesIO(archive.read(name)))
 
-    return _checked(Files(path, tuple(names), read, tuple(sorted(others.items()))), str(path))
+    return _checked(_files(path, names, read, others), str(path))
 
 
 def _checked(files: Files, given: str) -> Files:
@@ -380,6 +431,8 @@ def _checked(files: Files, given: str) -> Files:
     if files.names:
         return files
     parts = [f"other files: {describe_ignored(files.ignored)}"] if files.ignored else []
+    if any(kind == "" for kind, _ in files.ignored):
+        parts.append("images without a suffix are not read: add .jpg to their names")
     parts += [f"{path} cannot be read ({reason})" for path, reason in files.unreadable[:1]]
     raise InputError(
         f"data.dir must hold images, such as jpg, png, tif, webp or heic; got no image file in "

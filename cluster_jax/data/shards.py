@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from cluster_jax.core import arrays
 from cluster_jax.core.checks import InputError
-from cluster_jax.core.names import natural
+from cluster_jax.core.names import counted, natural
 
 # Numbers of a block that is read at once (64 MB of float32).
 _BLOCK = 2**24
@@ -63,7 +63,7 @@ class Shards:
         columns = memories[0].shape[1]
         for file, array in zip(self.files, memories, strict=True):
             if (own := array.shape[1]) != columns:
-                like = f"{columns} columns like {self.files[0].name}"
+                like = f"{counted(columns, 'column')} like {self.files[0].name}"
                 raise InputError(f"{file} must have {like}; got {own}")
         self.starts = np.cumsum([0, *(len(memory) for memory in memories)])
         self.shape = int(self.starts[-1]), columns
@@ -151,6 +151,6 @@ def _check_numbers(names: list[str]) -> None:
     missing = sorted(set(range(first, first + count)) - set(numbers))
     if missing and (totals or numbers[0] <= 1):
         raise InputError(
-            f"the shards must be numbered without a gap; got {len(names)} files from {names[0]} to "
-            f"{names[-1]}, and no number {missing[0]}: copy the missing shard"
+            f"the shards must be numbered without a gap; got {counted(len(names), 'file')} from "
+            f"{names[0]} to {names[-1]}, and no number {missing[0]}: copy the missing shard"
         )

@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 
 from cluster_jax.core import checks
 from cluster_jax.core.checks import BelowOne, Count, CountOrZero, InputError
+from cluster_jax.core.names import counted
 from cluster_jax.data import datasets
 from cluster_jax.data.images import DataConfig, Dataset, order, readable, select
 
@@ -45,7 +46,7 @@ def load(data: DataConfig, novel: NovelConfig) -> tuple[Dataset, Dataset | None]
         _check_test_split(data, novel.test_split, novel.holdout)
     dataset, test = datasets.load(data), None
     if novel.test_split is not None:
-        test = datasets.load(dataclasses.replace(data, split=novel.test_split))
+        test = datasets.load(dataclasses.replace(data, split=novel.test_split, tail=None))
     elif novel.holdout:
         dataset, test = hold_out(dataset, share=novel.holdout, seed=novel.holdout_seed)
     if novel.classes is None:
@@ -100,7 +101,9 @@ def with_partial_labels(dataset: Dataset, y: ArrayLike) -> Dataset:
     classes, dataset = np.asarray(y), readable(dataset)
     kind = classes.dtype.kind
     if classes.shape != (dataset.size,):
-        unreadable = f" ({len(dataset.skipped)} files cannot be read)" if dataset.skipped else ""
+        unreadable = (
+            f" ({counted(len(dataset.skipped), 'file')} cannot be read)" if dataset.skipped else ""
+        )
         raise ValueError(
             f"y must have one class for each of the {dataset.size} images{unreadable}, -1 where it "
             f"is not known; got shape {classes.shape}"

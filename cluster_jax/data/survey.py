@@ -7,10 +7,23 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-from cluster_jax.data import images, pixels
+from cluster_jax.core.names import counted
+from cluster_jax.data import images, pixels, raw
 
 # Suffixes of files that hold one image of 8 bits, and are not looked at.
-_PLAIN = (".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".heic", ".heif", ".hif", ".avif", ".tga")
+_PLAIN = (
+    ".jpg",
+    ".jpeg",
+    ".jpe",
+    ".jfif",
+    ".bmp",
+    ".heic",
+    ".heif",
+    ".hif",
+    ".avif",
+    ".tga",
+    *raw.SUFFIXES,
+)
 # Headers that are read in a bucket, and images that are decoded to find the scale of their kind.
 _MOST_REMOTE, _MOST_DEEP = 1_000, 1_000
 
@@ -39,7 +52,11 @@ def look(files: Sequence[str], open: Callable[[int], BinaryIO], is_local: bool) 
         open: index -> the file, opened to read its bytes.
         is_local: whether the files are on a disk.
     """
-    rows = [i for i, file in enumerate(files) if os.path.splitext(file)[1].lower() not in _PLAIN]
+    rows = [
+        i
+        for i, file in enumerate(files)
+        if os.path.splitext(file)[1].lower() not in (*_PLAIN, *raw.SUFFIXES)
+    ]
     if not is_local:
         rows = np.array(rows, int)[images.subset(len(rows), _MOST_REMOTE)].tolist()
 
@@ -86,8 +103,6 @@ def describe(found: Survey) -> list[str]:
         if (low, high) != pixels.USUAL.get(kind)
     ]
     if found.several:
-        files = "file has" if found.several == 1 else "files have"
-        texts.append(
-            f"{found.several:,} {files} several pages or frames, of which the first is taken"
-        )
+        files = counted(found.several, "file has", "files have")
+        texts.append(f"{files} several pages or frames, of which the first is taken")
     return texts

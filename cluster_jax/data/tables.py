@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cluster_jax.core import arrays, checks
 from cluster_jax.core.checks import InputError
+from cluster_jax.core.names import counted
 from cluster_jax.data import columns
 from cluster_jax.data.shards import Shards
 
@@ -112,7 +113,7 @@ def read_features(
         values, others = read_arrays(path, ("features", "x"), name)
         names = strings(others, "files", path)
     if names is not None and len(names) != len(values):
-        must = f"files in {path} must name each of the {len(values)} rows"
+        must = f"files in {path} must name each of the {counted(len(values), 'row')}"
         raise InputError(f"{must}; got {len(names)}")
     repeated = [name for name, count in collections.Counter(names).items() if count > 1]
     if repeated:
@@ -258,7 +259,7 @@ def _read_vectors(
     values: list[NDArray] = []
     names: list[str] = []
     at: int | None = None
-    named: int | None = None
+    named, width = None, 0
     titles = [title.strip() for title in title_row or ()]
     for number, line in rows:
         if at is None:
@@ -270,19 +271,29 @@ def _read_vectors(
                     f"{name}"
                 )
             at = vectors[0] if name is None else titles.index(name)
+            width = len(line)
             others = [i for i in range(len(line)) if i != at]
             titled = [i for i in others if titles and titles[i].lower() in _NAME_TITLES]
             words = [i for i in others if not _is_number(line[i])]
             named = next(iter([*titled, *words]), None)
+        where = f"{path}, line {number}"
+        if len(line) != width:
+            like = f"{counted(width, 'column')} like the first one"
+            raise InputError(f"{where} must have {like}; got {len(line)}")
+        cell = line[at].strip()
+        if "..." in cell:
+            raise InputError(
+                f"{where} must have all the numbers of a vector; got {checks.short(repr(cell))}, "
+                "which a library has shortened: write the table as Parquet"
+            )
         try:
-            cells = line[at].strip().strip("[]").replace(",", " ").split()
-            values.append(np.array(cells, np.float64))
-            if len(values[-1]) != len(values[0]):
-                raise ValueError
-        except (ValueError, IndexError) as error:
-            cell = checks.short(repr(line[at] if at < len(line) else ""))
-            must = f"{path}, line {number} must have a vector like the first one"
-            raise InputError(f"{must}, of {len(values[0])} numbers; got {cell}") from error
+            values.append(np.array(cell.strip("[]").replace(",", " ").split(), np.float64))
+        except ValueError as error:
+            must = f"{where}, column {at + 1} must be a vector such as [0.1, 0.2]"
+            raise InputError(f"{must}; got {checks.short(repr(cell))}") from error
+        if len(values[-1]) != len(values[0]):
+            must = f"{where} must have a vector of {counted(len(values[0]), 'number')} like others"
+            raise InputError(f"{must}; got {len(values[-1])}: {checks.short(repr(cell))}")
         if named is not None:
             names.append(line[named])
     return Table(np.stack(values), tuple(names) or None)
@@ -322,7 +333,7 @@ def _read_csv(path: str, name: str | None = None) -> Table:
         for number, line in itertools.chain(head, lines):
             where = f"{path}, line {number}"
             if len(line) != width:
-                like = f"{width} columns like line {line_number}"
+                like = f"{counted(width, 'column')} like line {line_number}"
                 raise InputError(f"{where} must have {like}; got {len(line)}")
             try:
                 if not _is_plain("".join(line[first:])):
@@ -383,7 +394,7 @@ def _read_lines(path: str, kind: str, rows: int) -> NDArray:
         values = values[1:]
     elif kind == ".csv" and _has_header(values):
         found = f"{len(values) - 1:,} below the title {values[0]!r}"
-        raise InputError(f"{path} must hold {rows:,} labels; got {found}")
+        raise InputError(f"{path} must hold {counted(rows, 'label')}; got {found}")
     try:
         numbers = np.array([int(value) for value in values], np.int64)
     except (ValueError, OverflowError):

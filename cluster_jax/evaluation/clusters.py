@@ -12,6 +12,7 @@ from cluster_jax.clustering.reduce import MAP_COLUMNS, reduce
 from cluster_jax.clustering.smooth_tree import Membership, SmoothTree
 from cluster_jax.core import arrays
 from cluster_jax.core.arrays import Rows
+from cluster_jax.core.names import counted
 from cluster_jax.data.shards import Shards
 from cluster_jax.evaluation.options import ClusterOptions, EvalConfig, resolve
 from cluster_jax.metrics import partition
@@ -95,11 +96,12 @@ def cluster(
         points = features
         if options.reduce != "none":
             progress(
-                f"reducing {_shape(features)} features to {options.n_components} dimensions with "
+                f"reducing {_shape(features)} features to "
+                f"{counted(options.n_components, 'dimension')} with "
                 f"{str(options.reduce).upper()} ..."
             )
             points = reduce(features, seed=seed, **map_options)
-        text, width = f"on {len(points):,} points", options.bandwidth
+        text, width = f"on {counted(len(points), 'point')}", options.bandwidth
         if options.method == "gridshift":
             progress(f"running GridShift {text}, bandwidth {width} ...")
             result = run_gridshift(points, bandwidth=width, random_state=seed)
@@ -200,7 +202,7 @@ def run_tree(
     if model.smoother_.counts is not None:
         progress(f"clustered {m:,} micro-clusters of all {n:,} rows")
     elif m < n:
-        progress(f"{n - m:,} of {n:,} rows are copies of others, whose clusters they take")
+        progress(f"{counted(n - m, 'copy', 'copies')} of other rows took their clusters")
     sizes = np.bincount(model.labels_)
     # Where the number of clusters is given, every cluster counts.
     is_small = sizes < (0 if k is not None else min(MIN_CLUSTER_ROWS, sizes.max()))

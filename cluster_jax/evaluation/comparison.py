@@ -11,6 +11,7 @@ from etils import epath
 from sklearn.metrics import adjusted_rand_score
 
 from cluster_jax.core.checks import InputError
+from cluster_jax.core.names import counted
 from cluster_jax.evaluation import assignments, pages
 from cluster_jax.metrics import partition
 
@@ -91,7 +92,8 @@ def describe(comparison: Comparison) -> str:
         match = comparison.matched.get(after)
         was = "a new one" if match is None else f"which was {match} before"
         lines.append(f"{len(names):>7,}  from {before} to {after} ({was}), for example {names[0]}")
-    lines += [f"and {len(moves) - _SHOWN:,} more kinds of moves"] if len(moves) > _SHOWN else []
+    if (more := len(moves) - _SHOWN) > 0:
+        lines.append(f"and {counted(more, 'more kind')} of moves")
     return "\n".join(lines)
 
 
@@ -99,8 +101,8 @@ def _facts(comparison: Comparison) -> list[str]:
     moved, total = comparison.moved, len(comparison.rows)
     _, before, after = zip(*comparison.rows, strict=True)
     lines = [
-        f"{total:,} in both runs: {len(set(before))} clusters before, {len(set(after))} after, ARI "
-        f"{adjusted_rand_score(before, after):.3f}",
+        f"{total:,} in both runs: {counted(len(set(before)), 'cluster')} before, "
+        f"{len(set(after))} after, ARI {adjusted_rand_score(before, after):.3f}",
         f"{len(moved):,} moved ({len(moved) / total:.1%}): the others are still together",
     ]
     for name, count in (("first", comparison.only_before), ("second", comparison.only_after)):

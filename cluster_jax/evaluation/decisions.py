@@ -1,7 +1,7 @@
 """What a person has decided about the clusters of a run: read, checked, joined, and applied.
 
 A decision is a fact about images or clusters, and later facts override earlier ones. A page saves
-the decisions of a visit in a file (`corrections.csv`); `DECISIONS` in a workdir has all of them.
+the decisions of a visit in a file of corrections; `DECISIONS` in a workdir has all of them.
 The numbers of clusters never change their meaning: merged ones are not used again.
 """
 
@@ -105,7 +105,7 @@ class Decisions(NamedTuple):
             "merged": len(self.merged),
             "named": len(self.named),
         }
-        return ", ".join(f"{n:,} {word}" for word, n in counts.items() if n) or "nothing decided"
+        return ", ".join(f"{n:,} {word}" for word, n in counts.items() if n) or "none"
 
 
 def join(before: Decisions, after: Decisions) -> Decisions:

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,17 +67,15 @@ class Duplicates(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """Duplicates, and the images to show of them in a report.
+    """Duplicates, and which of them are in a report.
 
     Attributes:
         found: duplicates of at least one group.
-        fetch_images: indices -> uint8 `[b, height, width, 1 or 3]`.
         sources: file name of each image, or None.
         rows: int64 `[n]`, the image of each point of the report; None: they are the same.
     """
 
     found: Duplicates
-    fetch_images: Callable[[NDArray], NDArray]
     sources: tuple[str, ...] | None
     rows: NDArray | None = None
 
@@ -108,7 +105,9 @@ def record(shown: Shown) -> list[dict[str, Any]]:
             }
             for place, image in zip(places.tolist(), found.images[places].tolist(), strict=True)
         ]
-        kind = "exact" if found.is_exact[places].all() else "near"
+        # A group may have two pairs of copies, one like the other.
+        is_same = found.is_exact[places].all() and (found.similarities[places] == 1).all()
+        kind = "exact" if is_same else "near"
         groups.append({"kind": kind, "images": images})
     return groups
 

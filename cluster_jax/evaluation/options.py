@@ -17,6 +17,7 @@ from cluster_jax.core import checks
 from cluster_jax.core.arrays import numeric
 from cluster_jax.core.checks import Count, InputError, NonNegative, Positive
 from cluster_jax.core.config import check_values
+from cluster_jax.core.names import counted
 
 FEATURES = ("backbone", "projection")
 # Of these, all but k-means find the number of clusters.
@@ -211,7 +212,7 @@ def resolve(features: NDArray, options: ClusterOptions) -> ClusterOptions:
             "'cosine': scale the rows of the features to length one instead"
         )
     if map_method != "none" and (width := options.n_components) > d:
-        raise InputError(f"n_components must be at most the {d} columns; got {width}")
+        raise InputError(f"n_components must be at most the {counted(d, 'column')}; got {width}")
     check_k("k", options.k, n, "rows")
     return dataclasses.replace(options, reduce=map_method, metric=metric)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import jinja2
 
+from cluster_jax.core.names import counted
 from cluster_jax.evaluation import summary
 
 
@@ -30,7 +31,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.globals["summary"] = summary
-    environment.filters |= {"count": summary.count, "number": summary.format_value}
+    environment.filters |= {"count": counted, "number": summary.format_value}
     return environment
 
 

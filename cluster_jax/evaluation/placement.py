@@ -27,9 +27,11 @@ class NewImages(NamedTuple):
         typical: cluster -> typical images of it, uint8 `[b, height, width, 1 or 3]`, of all
             clusters of the run; None where its images are gone.
         membership: probabilities of the clusters, or None.
+        is_decided: bool `[m]`, images of which a person has said where they belong, or None.
         folder: URI of the local folder that `sources` are relative to, or None.
         facts: sizes and dates of the files, or None.
         run: digest of the run, see `ReportData`.
+        next_cluster: the lowest number that no cluster of the run has had.
         command: what applies corrections, see `ReportData`.
     """
 
@@ -40,9 +42,11 @@ class NewImages(NamedTuple):
     names: Mapping[int, str]
     typical: Mapping[int, NDArray | None]
     membership: Membership | None = None
+    is_decided: NDArray | None = None
     folder: str | None = None
     facts: PhotoFacts | None = None
     run: str = ""
+    next_cluster: int = 0
     command: str | None = None
 
 
@@ -68,7 +72,7 @@ def page(title: str, fact: str, new: NewImages) -> str:
     )
     data = ReportData(
         title=title,
-        headline=f"{fact}.",
+        headline=fact,
         results={
             "provenance": {},
             "metrics": {"kmeans": {"n_clusters": len(np.unique(new.labels))}},
@@ -79,6 +83,8 @@ def page(title: str, fact: str, new: NewImages) -> str:
         fetch_images=new.fetch_images,
         names={str(cluster): name for cluster, name in new.names.items()},
         run=new.run,
+        next_cluster=new.next_cluster,
+        is_decided=new.is_decided,
         facts=new.facts,
         is_novel=new.is_novel,
         typical=new.typical,

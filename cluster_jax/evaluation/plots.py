@@ -1,7 +1,7 @@
 """Figures of the report, for plotly.js; the map of the points is in `report_map`.
 
-A figure is what plotly calls one: a dict of "data" and "layout". The page's script gives it the
-look of the page (`templates/report.js`), and resolves a color written as `var(--name)`, a variable
+A figure is what plotly calls one: a dict of "data" and "layout". The page's script adds
+`LOOK` (`templates/report.js`), and resolves a color written as `var(--name)`, a variable
 of the style sheet, so that figures follow the reader's light or dark theme.
 """
 
@@ -28,6 +28,33 @@ _MAX_ANNOTATED = 20
 _MAX_LABEL_LENGTH = 28
 
 Figure = dict[str, Any]  # and its parts
+# Layout that all figures have in common.
+_AXIS = {
+    "gridcolor": "var(--line)",
+    "linecolor": "var(--line)",
+    "tickcolor": "var(--line)",
+    "zeroline": False,
+    "ticks": "outside",
+    "ticklen": 4,
+    "automargin": True,
+    "title": {"standoff": 10},
+}
+_CLEAR = "rgba(0,0,0,0)"
+LOOK: Figure = {
+    "font": {"family": "var(--sans)", "size": 12, "color": "var(--soft)"},
+    "paper_bgcolor": _CLEAR,
+    "plot_bgcolor": _CLEAR,
+    "showlegend": False,
+    "margin": {"l": 8, "r": 8, "t": 28, "b": 8},
+    "xaxis": _AXIS,
+    "yaxis": _AXIS,
+    "modebar": {"bgcolor": _CLEAR, "color": "var(--faint)", "activecolor": "var(--ink)"},
+    "hoverlabel": {
+        "bgcolor": "var(--paper)",
+        "bordercolor": "var(--faint)",
+        "font": {"color": "var(--ink)"},
+    },
+}
 Curve = dict[int, float | None]
 
 

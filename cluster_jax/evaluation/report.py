@@ -20,6 +20,7 @@ from cluster_jax.evaluation import (
     plots,
     report_data,
     report_map,
+    sentences,
     summary,
     thumbnails,
 )
@@ -89,29 +90,43 @@ def render(data: ReportData) -> str:
         uris = dict(zip(shown.tolist(), map(thumbnails.data_uri, images), strict=True))
         pixelated = thumbnails.is_small(images[0])
         typical = {c: _uris(images) for c, images in data.typical.items() if images is not None}
-    record = {
+    record: dict[str, Any] = {
         "run": data.run,
         "state": _digest(data, names),
         "next_cluster": max(data.next_cluster, 1 + int(found.cluster_labels.max())),
         "words": {"point": data.noun, "cluster": data.group},
         "figures": figures,
+        "look": plots.LOOK,
         "map": report_map.build_map(data, clusters, doubts),
         "tree": tree,
         "duplicates": None if data.duplicates is None else duplicates.record(data.duplicates),
     }
     overview = _overview(data, clusters)
+    details = _section_names(data, tree, doubts, isolated, DETAILS)
+    page = sentences.Page(
+        data=data,
+        overview=overview,
+        clusters=clusters,
+        n_doubtful=len(doubts),
+        has_suggestions=bool(suggested),
+        details=details,
+        n_drawn=record["map"]["n_points"],
+        n_leaves=len(tree["leaves"]) if tree else 0,
+        n_curves=len(curves),
+        bad_steps=bad_steps,
+    )
     return pages.fill(
         "report.html",
-        plots=plots,
-        report_map=report_map,
         data=data,
+        sentences=sentences,
+        page=page,
+        titles={**summary.SECTION_TITLES, "clusters": f"{data.group.capitalize()}s"},
         noun=data.noun,
         group=data.group,
         sections=_section_names(data, tree, doubts, isolated, SECTIONS),
-        details=_section_names(data, tree, doubts, isolated, DETAILS),
+        details=details,
         overview=overview,
         curves=curves,
-        bad_steps=bad_steps,
         cards=list(zip(clusters, groups, strict=False)),
         majorities=_majorities(data, clusters),
         uris=uris,
@@ -120,13 +135,27 @@ def render(data: ReportData) -> str:
         suggested=suggested,
         isolated=isolated,
         doubts=doubts,
+        orders=_orders(data),
         clusters=clusters,
-        n_clusters=sum(cluster.id >= 0 for cluster in clusters),
-        median=np.median,
+        n_clusters=page.n_clusters,
         **record,
         record=pages.compressed(json.dumps(record, allow_nan=False, separators=(",", ":"))),
         plotlyjs=_compressed_once(get_plotlyjs()),
     )  # fmt: skip
+
+
+def _orders(data: ReportData) -> dict[str, str]:
+    """What the photos of a group can be sorted by, and its words."""
+    orders = {"": "how typical"}
+    if data.clustering.membership is not None:
+        orders["doubt"] = "how doubtful"
+    if data.facts is not None and any(data.facts.taken):
+        orders["date"] = "date"
+    if data.sources is not None:
+        orders["folder"] = "folder and name"
+    if data.facts is not None:
+        orders["size"] = "size of the file"
+    return orders
 
 
 def _uris(images: NDArray) -> list[str]:
@@ -135,7 +164,7 @@ def _uris(images: NDArray) -> list[str]:
 
 
 def _digest(data: ReportData, names: Mapping[str, str]) -> str:
-    """Identifies the clusters that a page shows, to which unsaved decisions belong."""
+    """Identifies the clusters that a page shows, to which unsaved corrections belong."""
     labels = np.ascontiguousarray(data.clustering.cluster_labels, np.int64).tobytes()
     decided = b"" if data.is_decided is None else data.is_decided.tobytes()
     every = labels + decided + json.dumps(names, sort_keys=True).encode()

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cluster_jax.clustering.smooth_tree import CLEAR_GAP, MIN_ROWS
+from cluster_jax.core.names import counted
 from cluster_jax.evaluation.options import CLUSTERINGS
 
 # Number of clusters that a summary lists, the largest ones.
@@ -58,13 +59,13 @@ def number(large: int, small: int) -> str:
 
 def groups(large: int, small: int, noun: str) -> str:
     """Numbers of large and small clusters with a noun: "12 clusters and 3 small ones"."""
-    text = count(large, noun)
-    return f"{text} and {count(small, 'small one')}" if small else text
+    text = counted(large, noun)
+    return f"{text} and {counted(small, 'small one')}" if small else text
 
 
-def count(n: int, noun: str, plural: str | None = None) -> str:
-    """A number of things in words: "1 image", "2,000 images"; the plural is regular by default."""
-    return f"{n:,} {noun}" if n == 1 else f"{n:,} {plural or noun + 's'}"
+def capital(text: str) -> str:
+    """A text with its first letter in upper case."""
+    return text[:1].upper() + text[1:]
 
 
 def shown(metrics: Mapping[str, Any]) -> str:
@@ -93,15 +94,16 @@ def verdict(metrics: Mapping[str, Any], noun: str) -> str | None:
         return f"The {noun} form one cluster: no split separates them clearly."
     if found != "no clear answer":
         return None
+    clusters = counted(metrics["n_clusters"], "cluster is", "clusters are")
     if gap is None and "gap" in metrics:  # The tree's clusters by density have no gap.
         return (
-            f"No clear answer: the {metrics['n_clusters']} clusters are a best guess, because a "
+            f"No clear answer: the {clusters} a best guess, because a "
             "coarser look finds another number."
         )
     if gap is None:
         return f"No clear answer: the {noun} may form one cluster or none (see the report)."
     return (
-        f"No clear answer: the {metrics['n_clusters']} clusters are a best guess, separated by a "
+        f"No clear answer: the {clusters} a best guess, separated by a "
         f"silhouette of {gap:.2f} more than parts of one cluster (clear: {CLEAR_GAP})."
     )
 
@@ -123,7 +125,7 @@ def keys(noun: str, group: str) -> list[tuple[str, str]]:
         ("y", f"in the large view: the {noun} is in the right {group}"),
         ("w", f"in the large view: it is wrong here, and in no {group}"),
         ("m", f"in the large view: move it to another {group}"),
-        ("u", "undo the last decision"),
+        ("u", "undo the last correction"),
         ("+ − 0", "enlarge the map, make it smaller, show all of it"),
         ("Escape", "close the large view, or unselect all"),
     ]
@@ -206,17 +208,17 @@ def _largest_clusters(metrics: Mapping[str, Any]) -> list[str]:
     rows, purity = sum(sizes.values()), metrics.get("cluster_purity")
     # Large clusters come first, because a cluster is large by its size.
     order = sorted(sizes, key=lambda c: (-sizes[c], int(c)))
-    lines = [f"Found {groups(large, small, 'cluster')} in {count(rows, 'row')}."]
+    lines = [f"Found {groups(large, small, 'cluster')} in {counted(rows, 'row')}."]
     for c in order[: min(large, NAMED)]:
         share = f"{sizes[c]:>12,} {'row ' if sizes[c] == 1 else 'rows'}{sizes[c] / rows:>8.1%}"
         pure = "" if purity is None else f"   purity {purity[c]:.3f}"
         match = f", matched with {matching[c]}" if c in matching else ""
         lines.append(f"cluster {c:>6}{share}{pure}{match}")
     if large > NAMED:
-        lines.append(f"and {large - NAMED:,} more of at most {sizes[order[NAMED]]:,} rows")
+        lines.append(f"and {large - NAMED:,} more of at most {counted(sizes[order[NAMED]], 'row')}")
     if small:
-        outliers = f"{metrics['outliers']:,} rows are outliers"
-        most = f"of at most {sizes[order[large]]:,} rows"
+        outliers = counted(metrics["outliers"], "row is an outlier", "rows are outliers")
+        most = f"of at most {counted(sizes[order[large]], 'row')}"
         lines.append(f"and {small:,} small, {most}, too small to count: {outliers}")
     return lines
 

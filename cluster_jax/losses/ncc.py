@@ -1,6 +1,7 @@
 """NCC: neighbors as positives, and prototypes of the batch that align and spread (ProtoCL).
 
-NCC's alignment (6) is BYOL's loss of the prediction from a `positive_samples` row; see `byol`.
+NCC's alignment (6) is BYOL's loss of the prediction from a `positive_samples` row; see `byol`. The
+`mse` of its pseudo-code would be the mean over the dimensions, not the squared distance.
 """
 
 import functools
@@ -71,7 +72,7 @@ def prototypes(
 
     Source: NCC, below (8); the text at (A12) swaps the two networks. The official code judges by
     the images of one device which clusters are empty, and on several devices gives images the
-    labels of others.
+    labels of others and divides the gradient by the number of devices.
 
     Example:
         >>> import jax.numpy as jnp

@@ -18,6 +18,10 @@ $L = L_{\text{method}} + \lambda R$ is NRCC around a method of two views: `with_
 regularizer $R$ of a sampled third view (`cluster_jax.losses`, `cluster_jax.samplers`); in a config
 it is the section `nrcc`, and `nrcc.weight` is $\lambda$. It uses the method's own forward passes.
 
+CC, PCL and NCC are a contrast of images and a `Term`: of clusters, of prototypes, ProtoCL.
+`with_term` adds it to any other method of two views; in a config it is the section `term`, as in
+BYOL + CC, BYOL + PCL and CC + ProtoCL of NCC's Table 4.
+
 **Pseudo-labels.** NCC alternates between an E-step, spherical k-means of the whole training set's
 features, and an M-step, an epoch of
 $L_{\text{BYOL}}(a + \sigma \epsilon) + \lambda_{\text{pcl}} L_{\text{ProtoCL}}$, with normal noise

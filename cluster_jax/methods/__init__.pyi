@@ -6,11 +6,15 @@ from cluster_jax.methods.base import (
     Method as Method,
     MethodContext as MethodContext,
     SamplerInputs as SamplerInputs,
+    Term as Term,
     TwoView as TwoView,
     as_method as as_method,
     build as build,
+    build_term as build_term,
     names as names,
     parse as parse,
+    parse_term as parse_term,
+    with_term as with_term,
 )
 from cluster_jax.methods.wrappers.nrcc import (
     HMCConfig as HMCConfig,

@@ -5,6 +5,7 @@ forward passes are separate from its objective so that a regularizer such as NRC
 `as_method` makes it a `Method`.
 """
 
+import collections
 import dataclasses
 import functools
 import importlib
@@ -240,6 +241,25 @@ class TwoView(NamedTuple, Generic[State]):
     watched: Watched[State] = Watched()
 
 
+class Term(NamedTuple):
+    """What a method adds to the objective of a two-view method, with parameters and a state.
+
+    Attributes:
+        init: `key -> params, state`: parameters beside the network's, a dictionary, and a named
+            tuple, whose fields are added to the method's state.
+        value: `(params, encoded, model_state, step, axis) -> value, metrics`.
+        refresh: clustering on which the value depends, or None.
+        pseudo_labels: see `Watched`.
+        embed: `(params, features) -> features` to add to those of the method's `embed`.
+    """
+
+    init: Callable[[Array], tuple[PyTree, Any]]
+    value: Callable[[PyTree, Encoded, Any, Array, Axis], tuple[Array, dict[str, Array]]]
+    refresh: Refresh | None = None
+    pseudo_labels: Callable[[Any], Array | np.ndarray] | None = None
+    embed: Callable[[PyTree, Features], Features] = lambda params, features: {}
+
+
 def names() -> list[str]:
     """Names of the methods: the files of this folder that define `make`."""
     files = pathlib.Path(__file__).parent.glob("*.py")
@@ -275,6 +295,33 @@ def build(name: str, config: MethodConfig, context: MethodContext) -> TwoView | 
         InputError: the config does not suit the context.
     """
     return _module(name).make(context, config)
+
+
+def term_names() -> list[str]:
+    """Names of the methods that have a `Term`."""
+    return [name for name in names() if hasattr(_module(name), "term")]
+
+
+def parse_term(name: str, values: Mapping[str, Any]) -> MethodConfig:
+    """The `TermConfig` of the method `name`.
+
+    Raises:
+        InputError: the method has no term, or a key of its config is missing, unknown or out of
+            range.
+    """
+    checks.one_of("term.name", name, tuple(term_names()))
+    return parse_section(_module(name).TermConfig, "term", values)
+
+
+def build_term(name: str, config: MethodConfig, context: MethodContext) -> Term:
+    """The term of the method `name`.
+
+    Raises:
+        InputError: the config does not suit the context.
+    """
+    keys = [field.name for field in dataclasses.fields(config)]
+    with checks.named({f"method.{key}": f"term.{key}" for key in keys}):
+        return _module(name).term(context, config)
 
 
 def _module(name: str) -> Any:
@@ -425,6 +472,51 @@ def as_method(base: TwoView[State], regularizer: Regularizer | None = None) -> M
     if regularizer is not None and watched.chance is not None and watched.chance[0] == "loss":
         watched = watched._replace(chance=("base_loss", watched.chance[1]))
     return Method(base.init, loss, base.after, base.embed, base.refresh, watched)
+
+
+def with_term(base: TwoView[Any], term: Term) -> TwoView[Any]:
+    """The two-view method that trains on `base objective + term`.
+
+    Its metric `instance` is the objective of `base`.
+    """
+
+    def init(key: Array, images: Array) -> tuple[PyTree, Any]:
+        params, state = base.init(key, images)
+        more, fields = term.init(jax.random.fold_in(key, 1))
+        return {**params, **more}, joined(state, fields)
+
+    def objective(
+        params: PyTree, encoded: Encoded, state: Any, step: Array, key: Array, axis: Axis
+    ) -> tuple[Array, Any, dict[str, Array]]:
+        instance, state, metrics = base.objective(params, encoded, state, step, key, axis)
+        value, more = term.value(params, encoded, state, step, axis)
+        return instance + value, state, {"instance": instance, **metrics, **more}
+
+    def embed(params: PyTree, model_state: Any, images: Array) -> Features:
+        features = base.embed(params, model_state, images)
+        return {**features, **term.embed(params, features)}
+
+    chance = base.watched.chance and ("instance", base.watched.chance[1])
+    return base._replace(
+        init=init,
+        objective=objective,
+        embed=embed,
+        refresh=term.refresh,
+        watched=Watched(chance, term.pseudo_labels),
+    )
+
+
+def joined(state: Any, fields: Any) -> Any:
+    """A named tuple with the fields of two: functions of either leave the other's alone."""
+    types: tuple[Any, Any] = type(state), type(fields)
+    return _joined_type(*types)(*state, *fields)
+
+
+@functools.cache  # One type for all states of a method, as JAX wants.
+def _joined_type(first: Any, second: Any) -> Any:
+    make: Any = collections.namedtuple
+    fields = (*first._fields, *second._fields)
+    return make(f"{first.__name__}With{second.__name__}", fields)
 
 
 def embedder(

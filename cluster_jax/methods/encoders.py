@@ -242,7 +242,7 @@ def momentum(
         target, decay = model_state.target, ema_decay(step)
         averaged = jax.tree.map(
             lambda new, old: old + (1 - decay).astype(old.dtype) * (new - old),
-            _without_predictor(params),
+            {part: params[part] for part in target.params},
             target.params,
         )
         return params, model_state._replace(target=target._replace(params=averaged))

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,111 +14,117 @@ from cluster_jax.core.checks import Count, Duration, Fraction, NonNegative, Posi
 from cluster_jax.core.collectives import Axis
 from cluster_jax.losses import ncc
 from cluster_jax.methods import base, encoders
-from cluster_jax.methods.base import Encoded, MethodContext, PyTree, Refresh, TwoView
+from cluster_jax.methods.base import Encoded, MethodContext, PyTree, Refresh, Term, TwoView
 from cluster_jax.methods.byol import alignment
-from cluster_jax.methods.encoders import Target
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config:
-    """Hyper-parameters of NCC.
+class TermConfig:
+    """Hyper-parameters of ProtoCL.
 
     Attributes:
         clusters: K, 2 to the number of training images; it may exceed the batch size.
-        weight: lambda_pcl; with 0, ProtoCL and the E-step are not computed.
+        weight: lambda_pcl; with 0, ProtoCL and the E-step of NCC are not computed.
         temperature: tau of ProtoCL, > 0.
-        sigma: standard deviation of positive sampling, >= 0; see `losses.ncc.positive_samples`.
         warmup: duration without clusters, `"50 epochs"`.
         update_every: duration r between two E-steps, `"1 epoch"`.
         n_init: runs of k-means in an E-step, >= 1.
         warm_start: whether one run of k-means starts from the centers of the last E-step.
         part: `"whole"`, or only the `"alignment"` or `"uniformity"` of ProtoCL (Table 4). Alignment
             without uniformity is computed from the predictions; from projections it collapses.
-        decay: decay of the moving average at the first step (0.996).
-        final_decay: decay at the last step, approached by half a cosine.
     """
 
     clusters: base.Clusters
     weight: NonNegative
     temperature: Positive
-    sigma: NonNegative
     warmup: Duration
     update_every: Duration
     n_init: Count
     warm_start: bool
     part: Literal["whole", "alignment", "uniformity"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config(TermConfig):
+    """Hyper-parameters of NCC: those of `TermConfig` and three more.
+
+    Attributes:
+        sigma: standard deviation of positive sampling, >= 0; see `losses.ncc.positive_samples`.
+        decay: decay of the moving average at the first step (0.996).
+        final_decay: decay at the last step, approached by half a cosine.
+    """
+
+    sigma: NonNegative
     decay: Fraction
     final_decay: Fraction
 
 
-class NCCState(NamedTuple):
-    """State of NCC.
+class PseudoLabels(NamedTuple):
+    """State of ProtoCL.
 
     Attributes:
-        batch_stats: running BatchNorm statistics of the online network.
-        target: the target network.
         labels: pseudo-label of each training image from the last E-step, int32 `[images]`; zeros
             before the first E-step.
         centers: cluster centers from the last E-step `[K, d]`; zeros before the first E-step.
     """
 
-    batch_stats: PyTree
-    target: Target
     labels: Array | np.ndarray
     centers: Array | np.ndarray
 
 
-def make(context: MethodContext, config: Config) -> TwoView[NCCState]:
-    """NCC (later published as ProPos): `alignment + weight * ProtoCL` (9).
+def make(context: MethodContext, config: Config) -> TwoView[Any]:
+    """NCC (later published as ProPos): `alignment + weight * ProtoCL` (9); see `term`.
 
-    The E-step clusters the target projections of all training images, not augmented, by spherical
-    k-means. The clusters are the pseudo-labels until the next E-step. During the warm-up there are
-    no pseudo-labels, and neither ProtoCL nor (as in the authors' code) positive sampling.
-
-    With a warm start, an E-step never lowers the sum of <v_i, mu_y(i)>. The convergence proof (A14)
-    also assumes that the M-step raises the bound, which optimizing (9) does not ensure.
+    The target network is kept after training, and the E-step clusters its projections. During the
+    warm-up there is (as in the authors' code) no positive sampling.
 
     Raises:
         InputError: more clusters than images, a duration that does not fit, or no predictor.
     """
-    checks.at_most("method.clusters", config.clusters, context.images, "training images")
-    warmup, is_due = base.refresh_schedule(context, config.warmup, config.update_every)
-
-    def initial_state(batch_stats: PyTree, target: Target) -> NCCState:
-        labels = jnp.zeros(context.images, jnp.int32)
-        centers = jnp.zeros((config.clusters, context.network.projections))
-        return NCCState(batch_stats, target, labels, centers)
+    warmup, _ = base.refresh_schedule(context, config.warmup, config.update_every)
 
     def sample_positives(projections: Array, index: Array, step: Array, key: Array) -> Array:
         scale = jnp.where(step < warmup, 0.0, config.sigma)
         return ncc.positive_samples(base.image_keys(key, index), projections, scale=scale)
 
-    two_view = encoders.momentum(
+    two_view: TwoView[Any] = encoders.momentum(
         context,
-        _objective(config, warmup),
+        base.stateless(alignment),
         name="NCC",
         decays=(config.decay, config.final_decay),
         predicts=True,
         kept_network=encoders.target_network,
-        initial_state=initial_state,
+        initial_state=encoders.MomentumState,
         perturb=sample_positives if config.sigma else None,
     )
-    refresh = Refresh(is_due, functools.partial(e_step, config))
-    return two_view._replace(
-        refresh=refresh if config.weight else None,
-        watched=base.Watched(pseudo_labels=lambda model_state: model_state.labels),
-    )
+    return base.with_term(two_view, term(context, config)) if config.weight else two_view
 
 
-def _objective(config: Config, warmup: int) -> base.Objective[NCCState]:
-    """Alignment and, after the warm-up, ProtoCL."""
+def term(context: MethodContext, config: TermConfig) -> Term:
+    """After the warm-up, `weight * ProtoCL`, also of another method: CC in NCC's Table 4.
 
-    def objective(
-        params: PyTree, encoded: Encoded, state: NCCState, step: Array, key: Array, axis: Axis
-    ) -> tuple[Array, NCCState, dict[str, Array]]:
-        aligned = alignment(encoded, axis)
-        if not config.weight:
-            return aligned, state, {}
+    The E-step clusters the projections of all training images, not augmented, by the network that
+    the method keeps, by spherical k-means. The clusters are the pseudo-labels until the next
+    E-step. During the warm-up there are none. The centers mu' are those of the method's `targets`:
+    of the target network, or without one of the network itself, as constants.
+
+    With a warm start, an E-step never lowers the sum of <v_i, mu_y(i)>. The convergence proof (A14)
+    also assumes that the M-step raises the bound, which optimizing (9) does not ensure.
+
+    Raises:
+        InputError: more clusters than images, or a duration that does not fit.
+    """
+    checks.at_most("method.clusters", config.clusters, context.images, "training images")
+    warmup, is_due = base.refresh_schedule(context, config.warmup, config.update_every)
+
+    def init(key: Array) -> tuple[PyTree, PseudoLabels]:
+        labels = jnp.zeros(context.images, jnp.int32)
+        centers = jnp.zeros((config.clusters, context.network.projections))
+        return {}, PseudoLabels(labels, centers)
+
+    def value(
+        params: PyTree, encoded: Encoded, state: Any, step: Array, axis: Axis
+    ) -> tuple[Array, dict[str, Array]]:
         rows = encoded.predictions if config.part == "alignment" else encoded.projections
         prototypes = ncc.proto_cl_views(
             rows,
@@ -130,15 +136,19 @@ def _objective(config: Config, warmup: int) -> base.Objective[NCCState]:
             axis=axis,
         )
         active = jnp.where(step < warmup, 0, config.weight).astype(prototypes.dtype)
-        metrics = {"alignment": aligned, "prototypes": prototypes}
-        return aligned + active * prototypes, state, metrics
+        return active * prototypes, {"prototypes": prototypes}
 
-    return objective
+    return Term(
+        init,
+        value,
+        refresh=Refresh(is_due, functools.partial(e_step, config)),
+        pseudo_labels=lambda model_state: model_state.labels,
+    )
 
 
 def e_step(
-    config: Config, state: NCCState, embedding: base.Embedding, key: Array, mesh: Mesh
-) -> NCCState:
+    config: TermConfig, state: Any, embedding: base.Embedding, key: Array, mesh: Mesh
+) -> Any:
     """Pseudo-labels of all training images, see `base.Refresh.update`."""
     last = state.centers if config.warm_start else None
     rows = embedding()["projection"]

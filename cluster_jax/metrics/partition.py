@@ -107,11 +107,11 @@ def scores(labels: ArrayLike, clusters: ArrayLike) -> dict[str, Any]:
 
     Returns:
         `acc` (rectangular matching, see `accuracy`), `nmi` (mutual information over the
-        *arithmetic* mean of the entropies), `ari`, `ami` (arithmetic too), `homogeneity` and
-        `completeness` (mutual information over the entropy of the classes and over that of the
-        clusters), `purity` (share of the rows that are of the most frequent class of their
-        cluster), `n_clusters`, `n_classes`, and by cluster `matching` (see there) and
-        `cluster_purity` (see `purity`).
+        *arithmetic* mean of the entropies; NRCC cites the geometric one), `ari`, `ami` (arithmetic
+        too), `homogeneity` and `completeness` (mutual information over the entropy of the classes
+        and over that of the clusters), `purity` (share of the rows that are of the most frequent
+        class of their cluster), `n_clusters`, `n_classes`, and by cluster `matching` (see there)
+        and `cluster_purity` (see `purity`).
 
     Example:
         >>> metrics = scores([0, 0, 1, 1], [5, 5, 9, 9])

@@ -52,11 +52,12 @@ class NetworkConfig:
     The defaults are for Python code; a config states every value.
 
     Attributes:
-        name: "resnet18", "resnet34", "resnet50", "efficientnet_lite0" (1, 2), "small", or a
-            Vision Transformer such as "vit_small_patch16" or "vit_small_patch14_reg4".
+        name: "resnet18", "resnet34", "resnet50", "efficientnet_lite0" (1, 2), "small",
+            "convnext_tiny" (small, base, large), or a Vision Transformer such as
+            "vit_small_patch16" or "vit_small_patch14_reg4".
         width: channels of the first layer; 64 gives the published ResNets. The published width is
-            the only one of EfficientNet-Lite, 32, and of a Vision Transformer, 192, 384, 768 or
-            1024.
+            the only one of EfficientNet-Lite, 32, of a ConvNeXt, 96, 96, 128 or 192, and of a
+            Vision Transformer, 192, 384, 768 or 1024.
         stem: "cifar" or "imagenet" for a ResNet, None for the others.
         projector: None for a method without projector.
         predictor: None for a method without predictor.
@@ -64,9 +65,10 @@ class NetworkConfig:
             "hf:ORG/NAME"; None: random, or another run's network (`init_from`). See
             `nets.pretrained.weights`.
         frozen: name of the last frozen block of the backbone, counted from the input:
-            "stem", "stage1" to "stage4" of a ResNet, "conv1" to "conv4" or "dense" of "small",
-            "stem", "stage1" to "stage7" or "head" of EfficientNet-Lite, "embedding", "block1" to
-            "block12" ("block24" of a large one) of a Vision Transformer. None: all blocks train.
+            "stem", "stage1" to "stage4" of a ResNet or ConvNeXt, "conv1" to "conv4" or "dense" of
+            "small", "stem", "stage1" to "stage7" or "head" of EfficientNet-Lite, "embedding",
+            "block1" to "block12" ("block24" of a large one) of a Vision Transformer. None: all
+            blocks train.
         norm: BatchNorm statistics of the global batch ("sync") or of groups of images ("local").
             For the network "shuffle" equals "local"; the method shuffles the images of its target
             network.

@@ -13,6 +13,7 @@ from jax.sharding import Mesh
 
 from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
+from cluster_jax.core.names import counted
 from cluster_jax.data import batches, datasets, features, host_crops, splits, views
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import readable, with_channels
@@ -92,7 +93,7 @@ def load_inputs(
         classes = config.method.novel_classes
         if classes is not None and 0 < num_clustered < classes:
             raise InputError(
-                f"method.classes must be at most the {num_clustered} unlabeled images; "
+                f"method.classes must be at most the {counted(num_clustered, 'unlabeled image')}; "
                 f"got {classes}"
             )
         if config.data.crop == "host":
@@ -308,6 +309,12 @@ def _method(config: RunConfig, context: MethodContext) -> Method:
     if isinstance(method, base.TwoView):
         labeled = context.labeled_batch_size
         checks.none("train.labeled_batch_size", labeled, f"{name}, which takes no labels")
+        if config.term is not None:
+            if method.refresh is not None or name == config.term.name:
+                where = f"the method {name}, which has clusters of its own"
+                checks.none("term", config.term.name, where)
+            added = base.build_term(config.term.name, config.term.config, context)
+            method = base.with_term(method, added)
         if not config.nrcc.weight:
             return base.as_method(method)
         if not context.network.any_size:
@@ -319,6 +326,8 @@ def _method(config: RunConfig, context: MethodContext) -> Method:
             f"network.norm must be 'sync' for the method {name}, whose forward pass joins several "
             "parts of a batch that groups would mix; got 'local'"
         )
+    if config.term is not None:
+        checks.none("term", config.term.name, f"{name}, which is not a two-view method")
     if config.nrcc.weight:
         raise InputError(
             f"nrcc.weight must be 0 for the method {name}, which is not a two-view method; "

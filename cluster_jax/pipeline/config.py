@@ -44,11 +44,11 @@ _PREPARED = {
 
 @dataclasses.dataclass(frozen=True)
 class MethodSection:
-    """Section `method`.
+    """Section `method`, or `term`.
 
     Attributes:
         name: name of the method's file in `cluster_jax/methods`.
-        config: the other keys of the section as the `Config` of that file.
+        config: the other keys of the section as the `Config`, or `TermConfig`, of that file.
     """
 
     name: str
@@ -80,6 +80,7 @@ class RunConfig:
         embedder: None where the network trains on the images, or on features of a file.
         stages: name -> config of each earlier training stage, in order.
         init_from: workdir of the run whose network is the starting point, or None.
+        term: what another method adds to the objective, or None; see `methods.base.Term`.
         name: name of the config or of the stage, for messages and the title of the report.
         values: the whole config as JSON values, as in `config.json`.
     """
@@ -95,6 +96,7 @@ class RunConfig:
     init_from: str | None
     network: NetworkConfig
     method: MethodSection
+    term: MethodSection | None
     nrcc: NRCCConfig
     optimizer: OptimizerConfig
     train: TrainConfig
@@ -170,8 +172,9 @@ def parse_config(config: ConfigDict | Mapping[str, Any], name: str = "run") -> R
     own = ("name", "values")
     keys = [field.name for field in dataclasses.fields(RunConfig) if field.name not in own]
     check_keys("", keys, values)
-    stages, method = _parse_stages(values), _method(values["method"])
-    parsed = {**values, "stages": stages, "method": method, "name": name, "values": values}
+    parsed = {**values, "stages": _parse_stages(values), "name": name, "values": values}
+    parsed["method"] = _method("method", values["method"])
+    parsed["term"] = None if values["term"] is None else _method("term", values["term"])
     return parse_section(RunConfig, "", parsed)
 
 
@@ -190,14 +193,15 @@ def read_config(workdir: epath.Path) -> RunConfig:
         raise workdirs.older_version(workdir, error) from error
 
 
-def _method(section: Any) -> MethodSection:
+def _method(key: str, section: Any) -> MethodSection:
     if not isinstance(section, Mapping):
-        raise InputError(f"method must be a section of the config; got {section!r}")
+        raise InputError(f"{key} must be a section of the config; got {section!r}")
     if "name" not in section:
-        raise InputError("missing config key method.name")
+        raise InputError(f"missing config key {key}.name")
     name = section["name"]
     values = {key: value for key, value in section.items() if key != "name"}
-    return MethodSection(name, base.parse(name, values))
+    parse = base.parse if key == "method" else base.parse_term
+    return MethodSection(name, parse(name, values))
 
 
 def _parse_stages(values: Mapping[str, Any]) -> dict[str, RunConfig]:

@@ -71,7 +71,7 @@ def correct(workdir: epath.PathLike, files: Sequence[epath.PathLike]) -> str:
     written = "none, because the run has no map" if page is None else workdir / workdirs.REPORT
     nothing = " (nothing new)" if files and after == before else ""
     return (
-        f"decided      {after.summary()}{nothing}\nassignments  {workdir / workdirs.ASSIGNMENTS}\n"
+        f"corrections  {after.summary()}{nothing}\nassignments  {workdir / workdirs.ASSIGNMENTS}\n"
         f"report       {written}"
     )
 

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from absl import logging
 from etils import epath
-from jax import Array
+from jax import Array, lax
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 from numpy.typing import NDArray
@@ -47,6 +47,7 @@ from cluster_jax.training import state as states
 
 # Seconds of work that a kill can lose.
 SECONDS = 20.0
+CHUNK = 8  # of `in_chunks`, at most
 
 # Name -> rows of one batch.
 Batch = dict[str, np.ndarray]
@@ -358,17 +359,24 @@ def pretrained(config: RunConfig, channels: int, mesh: Mesh, views: int = 0) -> 
     backbone = jax.device_put([{"backbone": tree} for tree in loaded], replicated)
     root = jax.random.key(config.seed)
 
+    def represent(backbone: Any, x: Array) -> Array:
+        return in_chunks(
+            lambda part: (
+                net.forward(backbone[0], backbone[1], part, train=False, axis=None).representation
+            ),
+            x,
+            mesh,
+        )
+
     # The weights are arguments: as constants they would be compiled into the program.
     @functools.partial(jax.jit, out_shardings=replicated)
     def clean(backbone: Any, images: Array) -> Array:
-        x = jax.vmap(changes.clean)(images)
-        return net.forward(backbone[0], backbone[1], x, train=False, axis=None).representation
+        return represent(backbone, jax.vmap(changes.clean)(images))
 
     @functools.partial(jax.jit, out_shardings=replicated)
     def view(backbone: Any, images: Array, index: Array, number: Array) -> Array:
         keys = image_keys(jax.random.fold_in(root, number), index)
-        x = jax.vmap(changes.view)(keys, images)
-        return net.forward(backbone[0], backbone[1], x, train=False, axis=None).representation
+        return represent(backbone, jax.vmap(changes.view)(keys, images))
 
     def forward(images: Array, index: Array) -> dict[str, NDArray]:
         # One by one: dozens of programs in flight can deadlock (see training/progress.py).
@@ -378,6 +386,20 @@ def pretrained(config: RunConfig, channels: int, mesh: Mesh, views: int = 0) -> 
         return {"features": np.stack(rows, axis=1)}
 
     return FrozenNetwork(forward, functools.partial(clean, backbone), states.checksum(loaded))
+
+
+def in_chunks(function: Callable[[Array], Array], x: Array, mesh: Mesh) -> Array:
+    """Rows `[b, d]` of `x`, computed for a few at a time on a CPU, whose caches then hold them.
+
+    Args:
+        function: rows of images, each of which depends on its image alone.
+        x: `[b, ...]`.
+        mesh: the devices that hold `x`; of several each has a part of it, which is not divided.
+    """
+    if jax.default_backend() != "cpu" or mesh.size > 1:
+        return function(x)
+    size = max(n for n in range(1, CHUNK + 1) if len(x) % n == 0)
+    return lax.map(function, x.reshape(-1, size, *x.shape[1:])).reshape(len(x), -1)
 
 
 def embed_frozen(inputs: Inputs, frozen: FrozenNetwork, kept: Parts | None = None) -> Batch:

@@ -35,7 +35,7 @@ def check_has_images(data_name: str) -> None:
 
 def check(
     folder: os.PathLike | str,
-    images: epath.PathLike | None = None,
+    images: Sequence[epath.PathLike] = (),
     workdir: epath.PathLike | None = None,
     by: str = "link",
 ) -> pathlib.Path:
@@ -43,8 +43,8 @@ def check(
 
     Args:
         folder: must be new or empty.
-        images: folder of the source images, which the new folder must not be part of, because it
-            would add its links to them; or None.
+        images: folders of the source images, or their zip; the new folder must not be part of one,
+            because it would add its links to them.
         workdir: of the run, which must not be in the folder; or None.
         by: see `write`.
 
@@ -61,13 +61,15 @@ def check(
         raise InputError(
             f"the folder to export to must be in a folder that can be written; got {folder}"
         )
-    if by == "move" and images is not None and _is_zip(images):
-        raise InputError(f"--by must be link or copy for images in a zip; got move and {images}")
     real = path.resolve()
-    if images is not None and real.is_relative_to(_resolved(images)):
-        raise InputError(
-            f"the folder to export to must be outside of the images' folder {images}; got {folder}"
-        )
+    for place in images:
+        if by == "move" and _is_zip(place):
+            raise InputError(f"--by must be link or copy for images in a zip; got move and {place}")
+        if real.is_relative_to(_resolved(place)):
+            raise InputError(
+                f"the folder to export to must be outside of the images' folder {place}; got "
+                f"{folder}"
+            )
     if workdir is not None and _resolved(workdir).is_relative_to(real):
         raise InputError(f"the folder to export to must not hold the workdir; got {folder}")
     return path

@@ -15,8 +15,8 @@ from etils import epath
 from jax.sharding import Mesh
 from numpy.typing import NDArray
 
-from cluster_jax.clustering import knn, out_of_sample, smooth_tree
-from cluster_jax.clustering.gridshift import GridShift
+from cluster_jax.clustering import gridshift, knn, out_of_sample, smooth_tree
+from cluster_jax.clustering.gridshift import BandwidthCurve, GridShift
 from cluster_jax.clustering.smooth import Smoother
 from cluster_jax.clustering.smooth_tree import Membership
 from cluster_jax.clustering.tree import linkage_of_means
@@ -71,6 +71,8 @@ class StoredClusters(NamedTuple):
         linkage: float64 `[k - 1, 4]`, the tree of the clusters, in SciPy's form, see
             `clustering.smooth_tree.cluster_linkage` and `clustering.tree.linkage_of_means`.
         bandwidth: float64 `[]`, side length of GridShift's cells.
+        scan: float64 `[3, b]`, bandwidths, numbers of clusters and scores of GridShift's scan; None
+            for a bandwidth that was given.
         unlabeled_rows: int64 `[n]`, indices of the clustered images; None: all were clustered.
         class_labels: int32 `[N]`, classes of novel class discovery, or None.
         class_novelty_threshold: float64 `[]`, the threshold of all training images, or None.
@@ -95,6 +97,7 @@ class StoredClusters(NamedTuple):
     novelty_threshold: NDArray | None
     linkage: NDArray
     bandwidth: NDArray | None = None
+    scan: NDArray | None = None
     unlabeled_rows: NDArray | None = None
     class_labels: NDArray | None = None
     class_novelty_threshold: NDArray | None = None
@@ -142,6 +145,7 @@ def stored_clusters(found: Clustering, features: NDArray) -> StoredClusters:
             else tree.cluster_linkage_
         ),
         bandwidth=None if bandwidth is None else np.asarray(bandwidth),
+        scan=None if found.curve is None else np.array(found.curve[:3], np.float64),
     )
     if tree is None:
         return stored
@@ -162,6 +166,17 @@ def novelty_threshold(features: NDArray, stored: StoredClusters) -> float:
     """
     is_known = stored.sample is not None and len(features) <= smooth_tree.MAX_ROWS
     return out_of_sample.novelty_threshold(features[stored.sample] if is_known else features)
+
+
+def stored_curve(run: "TrainedRun") -> BandwidthCurve | None:
+    """GridShift's scan over bandwidths, or None."""
+    if run.clusters.scan is None:
+        return None
+    bandwidths, counts, scores = run.clusters.scan
+    n_clusters, best = counts.astype(np.int64), int((bandwidths == run.clusters.bandwidth).argmax())
+    others = gridshift.runners_up(bandwidths, n_clusters, scores, best)
+    verdict = run.results["metrics"]["gridshift"]["verdict"]
+    return BandwidthCurve(bandwidths, n_clusters, scores, best, verdict, others)
 
 
 def write_clusters(workdir: epath.Path, clusters: StoredClusters) -> None:
@@ -476,11 +491,23 @@ class Assignment(NamedTuple):
             Euclidean distance between unit rows and the mean of the cluster or class.
         is_novel: bool `[m]`: farther from every training image than 99 % of these are from their
             nearest other one (`out_of_sample.novelty_threshold`), so that the label means little.
+        probabilities, runners_up, runner_up_probabilities: see `Membership`; None without a tree.
     """
 
     labels: NDArray
     distances: NDArray
     is_novel: NDArray
+    probabilities: NDArray | None = None
+    runners_up: NDArray | None = None
+    runner_up_probabilities: NDArray | None = None
+
+    @property
+    def membership(self) -> Membership | None:
+        """The clusters and their probabilities in one, or None."""
+        if self.probabilities is None:
+            return None
+        sure = (self.probabilities, _given(self.runners_up), _given(self.runner_up_probabilities))
+        return Membership(self.labels, *sure)
 
 
 class Nearest(NamedTuple):
@@ -635,13 +662,16 @@ def place(
         centers = stored.centers
         if not is_found:
             centers = arrays.cluster_means(smoother.project(run.features), codes)
-        assigned = smooth_tree.votes(smoother, codes[_given(stored.sample)], rows).argmax(axis=1)
+        shares = smooth_tree.votes(smoother, codes[_given(stored.sample)], rows)
+        assigned, *sure = smooth_tree.membership(shares.argmax(axis=1), shares)
         distances = arrays.distances_to_centers(smoother.project(rows), centers, assigned)
-        return Assignment(ids[assigned], distances, is_novel)
+        found = Assignment(ids[assigned], distances, is_novel, *sure)
+        others = np.where(sure[1] < 0, decisions.NO_CLUSTER, ids[sure[1]])
+        return found._replace(runners_up=others)
     bandwidth, points = float(_given(stored.bandwidth)), _given(stored.points)
     if not is_mapped:
-        gridshift = section.gridshift
-        grid = GridShift(bandwidth, stop=gridshift.stop, max_iter=gridshift.max_iter)
+        options = section.gridshift
+        grid = GridShift(bandwidth, stop=options.stop, max_iter=options.max_iter)
         location = grid.fit(points).locate(rows)
         modes = np.array([run.decisions.root(mode) for mode in location.labels.tolist()], np.int64)
         return Assignment(modes, location.distances, is_novel)

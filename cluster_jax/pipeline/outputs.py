@@ -16,6 +16,7 @@ from etils import epath
 from cluster_jax.clustering.smooth_tree import Membership
 from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.core import arrays, checks, io
+from cluster_jax.core.names import counted
 from cluster_jax.data import photo_facts, scan, splits
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import select
@@ -223,7 +224,7 @@ def describe(
         tables[workdirs.DUPLICATES] = assignments.duplicates_csv(dataset, repeated)
         if repeated.n_groups:
             # Of all images, also where only the unlabeled ones are clustered.
-            groups = duplicates.Shown(repeated, shown.fetch, dataset.sources, unlabeled)
+            groups = duplicates.Shown(repeated, dataset.sources, unlabeled)
             data = data._replace(duplicates=groups)
     return Outputs(data.results, stored, tables, data)
 
@@ -288,6 +289,7 @@ def stored_report(run: TrainedRun, table: Table) -> report.ReportData:
         cluster_labels=labels,
         distances=distances,
         outliers=stored.outliers if run.known is None else np.zeros(len(labels), bool),
+        curve=inference.stored_curve(run),
         membership=membership,
         isolation=assignments.numbers(table, "isolation", rows_in_clusters, 0.0),
     )
@@ -359,7 +361,7 @@ def _stored_duplicates(run: TrainedRun, dataset: Dataset) -> duplicates.Shown | 
     if not found.n_groups:
         return None
     rows = run.clusters.unlabeled_rows
-    return duplicates.Shown(found, shown.fetch, dataset.sources, rows)
+    return duplicates.Shown(found, dataset.sources, rows)
 
 
 def _title(config: RunConfig) -> str:
@@ -511,7 +513,7 @@ def run_in_memory(config: RunConfig, dataset: Dataset) -> InMemory:
     embedding = embed_frozen(inputs, network)
     seconds = time.perf_counter() - started
     found = cluster(inputs, {workdirs.TRAIN_EMBEDDING: embedding})
-    say(f"found {found.clustering.metrics['n_large']:,} clusters")
+    say(f"found {counted(found.clustering.metrics['n_large'], 'cluster')}")
     images = {**build.describe_images(inputs), workdirs.WEIGHTS: network.checksum}
     run = inference.join(None, inputs.config, {}, images, embedding, found.stored)
     return InMemory(inputs, embedding, found, seconds, run)
@@ -534,25 +536,25 @@ def print_start(
 ) -> None:
     """Prints the images, the work and the devices of a run."""
     config, dataset, _ = inputs
-    noun = "rows" if dataset.shown is None else "images"
+    noun = "row" if dataset.shown is None else "image"
     name = _name_of_files(config) or dataset.name
     work = f"compared by a pretrained network ({config.network.name}),"
     if trainings:
         lengths = " + ".join(f"{stage.training.total_steps:,}" for stage in trainings)
-        work = f"{lengths} steps of {config.train.batch_size} {noun}"
+        work = f"{lengths} steps of {counted(config.train.batch_size, noun)}"
     say(
-        f"{dataset.size:,} {noun} of {name}, {work} on {jax.device_count()} x "
+        f"{counted(dataset.size, noun)} of {name}, {work} on {jax.device_count()} x "
         f"{jax.devices()[0].device_kind}" + ("" if workdir is None else f"\nworkdir {workdir}")
     )
-    print_skipped(len(dataset.skipped))
+    print_skipped(dataset.skipped)
     for note in dataset.notes:
         say(note)
 
 
-def print_skipped(count: int) -> None:
-    """Prints the number of files that cannot be read."""
-    if count:
-        say(f"{count} file{'s' if count > 1 else ''} cannot be read; see the report")
+def print_skipped(skipped: Sequence[tuple[str, str]]) -> None:
+    """Prints the number of files that cannot be read; a note of the data set names the folders."""
+    if files := sum(not name.endswith("/") for name, _ in skipped):
+        say(f"{counted(files, 'file')} cannot be read; see the report")
 
 
 def say(text: str) -> None:

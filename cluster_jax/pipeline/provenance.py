@@ -9,6 +9,7 @@ from typing import Any
 import jax
 
 from cluster_jax import __version__
+from cluster_jax.core.names import counted
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.evaluation import summary
 from cluster_jax.evaluation.options import EvalConfig
@@ -36,6 +37,7 @@ def describe(
     k, finder = section.kmeans.k, section.method
     bandwidth = "found" if section.gridshift.bandwidth == "auto" else "given"
     uses = ["scoring"] if labeled else []
+    methods = [config.method, *([config.term] if config.term else [])]
     # What the backbone or the features come from.
     weights, network = config.network.weights, config.network.name
     if config.embedder is not None:
@@ -44,15 +46,22 @@ def describe(
             f"{network} on features of {config.embedder.name}",
         )
     data = {key: getattr(config.data, key) for key in _DATA}
+    if config.data.tail is not None:
+        data["tail"] = config.data.tail
+        uses.append("the choice of the images of a long tail")
     if config.data.resize is not None:
         data["interpolation"] = config.data.interpolation
     is_given = labeled or k is not None or section.k is not None
     kmeans = "given" if is_given else f"as found by {summary.TITLES[finder]}"
     if config.data.classes is not None and dataset.labels is not None:
-        uses.append(f"the choice of the images of {int(dataset.labels.max()) + 1:,} classes")
+        chosen = int(dataset.labels.max()) + 1
+        uses.append(f"the choice of the images of {counted(chosen, 'class', 'classes')}")
     if dataset.known is not None:
         images, classes = int((dataset.known >= 0).sum()), int(dataset.known.max()) + 1
-        uses.append(f"training on the {images:,} images of {classes} known classes")
+        uses.append(
+            f"training on the {counted(images, 'image')} of "
+            f"{counted(classes, 'known class', 'known classes')}"
+        )
     if labeled and k is None:
         uses.append("the number of clusters of k-means")
     return {
@@ -65,15 +74,17 @@ def describe(
         "batch_size": config.train.batch_size,
         "network": network,
         "pretrained": None if weights is None else pretrained.describe(weights),
-        "method": config.method.name if steps else None,
+        "method": " + ".join(part.name for part in methods) if steps else None,
         "nrcc": config.nrcc.sampler if config.nrcc.weight else None,
         "labels_used_for": uses,
         "number_of_clusters": {
             finder: "found" if section.k is None else "given",
             "kmeans": kmeans,
         },
-        # Of NCC and CueCo: what is found in their features is then not found from nothing.
-        "clusters_given_to_training": config.method.clusters if steps else None,
+        # Of NCC, CueCo and CC: what is found in their features is then not found from nothing.
+        "clusters_given_to_training": next(filter(None, (m.clusters for m in methods)), None)
+        if steps
+        else None,
         "bandwidth": bandwidth if finder == "gridshift" else None,
         "checkpoint": "the last one",
         "kmeans_n_init": section.kmeans.n_init,

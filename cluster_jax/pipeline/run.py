@@ -289,7 +289,7 @@ def _cluster_and_write(
     if (workdir / decisions.DECISIONS).exists():  # They are about the same clusters.
         corrections.correct(workdir, ())
     if not inputs.dataset.skipped:
-        outputs.print_skipped(len(made.report.skipped))
+        outputs.print_skipped(made.report.skipped)
     say(summary.run_table(made.results))
     say(f"\nreport       {workdir / workdirs.REPORT}")
     say(f"assignments  {workdir / workdirs.ASSIGNMENTS}")

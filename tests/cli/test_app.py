@@ -1,6 +1,7 @@
 """The console script, exit codes, and help that loads no JAX."""
 
 import io
+import re
 import subprocess
 import sys
 import tomllib
@@ -13,6 +14,7 @@ import pytest
 import cluster_jax
 from cluster_jax.cli import app, cluster, embed, exit_codes, flags, images, predict, train
 from cluster_jax.core.checks import InputError
+from cluster_jax.core.config import find_config
 from cluster_jax.pipeline.config import parse_config
 from cluster_jax.training import loop, progress
 
@@ -189,6 +191,32 @@ def test_none_for_a_key_of_a_config():
     config, name = flags.read_config("nrcc_digits", ["--config.seed=None"])
     with pytest.raises(InputError, match="seed must be"):
         parse_config(config, name)
+
+
+def _keys_that_may_be_none():
+    """The keys of the base config whose comment, beside or above them, says what None means."""
+    comment = ""
+    for line in find_config("base").read_text().splitlines():
+        code, _, beside = line.partition("#")
+        if not code.strip():
+            comment += beside
+        elif match := re.match(r"\s+(?:config\.)?([a-z_]+\.[\w.]+|embedder|init_from) = ", code):
+            if "None" in comment + beside:
+                yield match[1]
+            comment = ""
+
+
+def test_every_key_whose_comment_says_so_takes_none():
+    keys = [*_keys_that_may_be_none()]
+    assert len(keys) > 20
+    for key in keys:
+        refusals = []
+        for config in ("nrcc_digits", "byol_digits", "images"):
+            try:
+                parse_config(*flags.read_config(config, [f"--config.{key}=None"]))
+            except InputError as error:
+                refusals.append(str(error))
+        assert len(refusals) < 3, (key, refusals)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from cluster_jax.cli import embed
 from tests import toy
 
 pytestmark = [
-    pytest.mark.usefixtures("one_device", "shallow_lite0"),
+    pytest.mark.usefixtures("one_device", "shallow_lite"),
 ]
 
 
@@ -37,6 +37,21 @@ def test_features_from_the_shell(tmp_path, capsys):
     np.testing.assert_array_equal(labels, np.load(out)["labels"])
     assert run(*flags, shards) == 2
     assert "--out must be new" in capsys.readouterr().err
+
+
+def test_an_encoder_by_name(tmp_path, capsys):
+    source, out = toy.file(tmp_path, 20, channels=3), tmp_path / "x.npz"
+    flags = ["--config=images", "--config.data.name=arrays", f"--config.data.dir={source}"]
+    flags += ["--config.data.image_size=32", "--config.augment.size=32"]
+    for name in ("lite0", "lite2"):
+        embed.main([*flags, f"--encoder={name}", f"--out={tmp_path / name}.npz"])
+    embed.main([*flags, f"--out={out}"])
+    rows = {name: np.load(tmp_path / f"{name}.npz")["features"] for name in ("lite0", "lite2")}
+    np.testing.assert_array_equal(rows["lite2"], np.load(out)["features"])
+    assert np.abs(rows["lite0"] - rows["lite2"]).max() > 0.1
+    capsys.readouterr()
+    assert run(*flags, "--encoder=lite", f"--out={tmp_path}/y.npz") == 2
+    assert "--encoder must be one of 'lite0', 'lite1', 'lite2', a" in capsys.readouterr().err
 
 
 def test_a_folder_with_shards_of_more_processes(tmp_path, capsys):

@@ -13,11 +13,14 @@ import pytest
 from PIL import Image
 
 from cluster_jax.cli import predict, predictions
+from cluster_jax.clustering import smooth_tree
 from cluster_jax.clustering.gridshift import GridShift
+from cluster_jax.clustering.smooth_tree import Membership
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import datasets
 from cluster_jax.evaluation import placement
+from cluster_jax.evaluation.decisions import Decisions
 from cluster_jax.pipeline import embed, inference
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline import workdir as workdirs
@@ -189,6 +192,19 @@ def test_a_map_keeps_training_rows(trained):
     np.testing.assert_allclose(placed.distances, run.clusters.distances, rtol=1e-4, atol=1e-6)
 
 
+def test_the_scan_of_bandwidths_is_kept(trained):
+    run = inference.read(trained[0])
+    curve = inference.stored_curve(run)
+    options = run.results["config"]["eval"]["gridshift"]
+    expected = GridShift(**options).fit(run.clusters.points).bandwidth_curve_
+    np.testing.assert_allclose(curve.scores, expected.scores, rtol=1e-4)
+    assert curve.bandwidths[curve.best_index] == run.clusters.bandwidth
+    assert (curve.n_clusters == expected.n_clusters).all()
+    assert curve.verdict == expected.verdict
+    assert len(curve.runners_up) == len(expected.runners_up)
+    assert inference.stored_curve(run._replace(clusters=run.clusters._replace(scan=None))) is None
+
+
 def test_tsne_refuses(workdir, tmp_path, capsys, monkeypatch):
     results = io.read_json(workdir / "results.json")
     results["config"]["eval"]["reduce"]["method"] = "tsne"
@@ -350,6 +366,33 @@ def test_mistyped_flags(capsys, flags, message):
     assert message in _refused(capsys, *flags)
 
 
+def test_placed_rows_have_probabilities(tmp_path):
+    """Those of the votes, in the clusters that a person has merged."""
+    file = toy.file(tmp_path, 90)
+    config = toy.config(file)
+    config.eval.method = "tree"
+    pipeline.run_pipeline(config, tmp_path / "run")
+    run = inference.read(tmp_path / "run")
+    rng = np.random.default_rng(0)
+    rows = run.features + rng.normal(size=run.features.shape).astype(np.float32) / 3
+    placed = inference.place(run, rows)
+    shares = smooth_tree.votes(
+        run.clusters.smoother, run.clusters.cluster_labels[run.clusters.sample], rows
+    )
+    every = np.arange(len(rows))
+    assert (placed.probabilities == shares[every, placed.labels]).all()
+    has_other = placed.runners_up >= 0
+    assert has_other.any()
+    others = shares[every[has_other], placed.runners_up[has_other]]
+    assert (placed.runner_up_probabilities[has_other] == others).all()
+    # The runner-up of a cluster that has become a part of another is that one.
+    first, second = placed.labels[has_other][0], placed.runners_up[has_other][0]
+    merged = inference.with_decisions(run, Decisions(merged={int(first): int(second)}))
+    again = inference.place(merged, rows[has_other][:1])
+    assert again.labels[0] == second
+    assert again.probabilities[0] >= shares[has_other][0, [first, second]].sum() - 1e-6
+
+
 def test_a_page_of_new_images(trained, tmp_path, capsys, monkeypatch):
     workdir, _ = trained
     np.save(tmp_path / "x.npy", toy.images(12, seed=5)[0])
@@ -365,7 +408,7 @@ def test_a_page_of_new_images(trained, tmp_path, capsys, monkeypatch):
     for cluster, size in sizes.items():
         card = re.search(rf'id="cluster-{cluster}".*?</header>', page, re.DOTALL)[0]
         assert f"{size} image" in card
-    assert "<h4>In the run</h4>" not in page
+    assert "<h4>Earlier</h4>" not in page
     assert ('id="isolated"' in page) == any(int(row["is_novel"]) for row in rows)
     assert 'id="plot-map"' not in page
     # With the images of the run.
@@ -375,13 +418,30 @@ def test_a_page_of_new_images(trained, tmp_path, capsys, monkeypatch):
     finally:
         file.unlink()
     page = (tmp_path / "page.html").read_text()
-    assert page.count("<h4>In the run</h4>") == len(sizes)
+    assert page.count("<h4>Earlier</h4>") == len(sizes)
     assert "--report must be a file in a folder that exists; got" in _refused(
         capsys, *flags, f"--report={tmp_path}/none/page.html"
     )
     assert "--report must be another file than the table; got" in _refused(
         capsys, *flags, f"--report={tmp_path}/p.csv"
     )
+
+
+def test_doubtful_new_images_are_asked_about():
+    images = np.arange(20, dtype=np.uint8).reshape(20, 1, 1, 1)
+    labels, sure = np.repeat([0, 1], 10), np.full(20, 0.9)
+    sure[[3, 12]] = 0.6, 0.5
+    member = Membership(labels, sure, np.where(labels, 0, 5), 1 - sure)
+    names = [f"{i}.png" for i in range(20)]
+    new = placement.NewImages(
+        labels, np.zeros(20, bool), names, images.__getitem__, {}, {5: None}, member
+    )
+    page = placement.page("x", "A fact", new)
+    assert '<h1>A fact; <a href="#doubtful">2 are doubtful</a>.</h1>' in page
+    assert 'id="doubts"' in page
+    is_decided = np.arange(20) == 3
+    decided = placement.page("x", "A fact", new._replace(is_decided=is_decided))
+    assert "1 is doubtful" in decided
 
 
 def test_images_unlike_the_run_come_last_and_have_a_section():

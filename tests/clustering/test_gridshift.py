@@ -279,7 +279,7 @@ def test_bad_options(options, message):
             [[0.0], [np.nan]],
             r"X must be finite; got NaN or infinity in 1 of 2 rows, first nan at \[1, 0\]",
         ),
-        ([[np.inf, 0.0]], r"1 of 1 rows, first inf at \[0, 0\]"),
+        ([[np.inf, 0.0]], r"1 of 1 row, first inf at \[0, 0\]"),
         ([0.0, 1.0], "2-D"),
         (np.zeros((2, 2, 2)), "2-D"),
         (np.zeros((0, 2)), "0 sample"),

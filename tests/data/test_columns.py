@@ -1,12 +1,13 @@
 """Embeddings as people store them: columns of vectors, bfloat16, blanks, addresses."""
 
 import json
+import re
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from cluster_jax import SmoothTree
+from cluster_jax import GridShift, SmoothTree
 from cluster_jax.core import arrays, checks
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import datasets, scan, tables
@@ -74,8 +75,19 @@ def test_vectors_in_the_cells_of_a_csv(tmp_path):
     path.write_text("\n".join(["file,embedding", *cells, f'e,"[{"9, " * 9999}x]"']))
     with pytest.raises(InputError) as caught:
         tables.read_table(str(path), None)
-    assert "line 6 must have a vector like the first one, of 3 numbers; got" in str(caught.value)
-    assert len(str(caught.value)) < 300 + len(str(path))
+    assert "line 6, column 2 must be a vector such as [0.1, 0.2]; got" in str(caught.value)
+    assert len(str(caught.value)) <= 300
+    for cell, said in (
+        ('e,"[9, 9]"', "line 6 must have a vector of 3 numbers like others; got 2"),
+        ("e", "line 6 must have 2 columns like the first one; got 1"),
+        ('e,"[1 2 ... 9]"', "which a library has shortened: write the table as Parquet"),
+    ):
+        path.write_text("\n".join(["file,embedding", *cells, cell]))
+        with pytest.raises(InputError, match=re.escape(said)):
+            tables.read_table(str(path), None)
+    path.write_text('v\n"[0.1 ... 0.3]"\n')  # In the first row, too.
+    with pytest.raises(InputError, match="line 2 must have all the numbers of a vector"):
+        tables.read_table(str(path), None)
     path.write_text('a,b\n"[1,2]","[3,4]"\n')
     np.testing.assert_array_equal(tables.read_table(str(path), "b").values, [[3, 4]])
     with pytest.raises(InputError, match=r"--array must be the title of a column .*, a, b; got"):
@@ -110,9 +122,31 @@ def test_a_column_of_a_data_frame():
     column[:] = list(X)
     for values in (column, column[:, None]):
         np.testing.assert_array_equal(arrays.numeric(values, "X"), X)
+    with pytest.raises(InputError, match="X"):
+        arrays.numeric(np.empty((0, 3), object), "X")
     column[2] = X[2, :2]
     with pytest.raises((InputError, TypeError), match="X must be an array of numbers"):
         arrays.numeric(column, "X")
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+def test_the_vectors_of_a_data_frame_are_found_by_themselves(library):
+    module = pytest.importorskip(library)
+    frame = module.table if library == "pyarrow" else module.DataFrame
+    for columns in ({"v": X.tolist()}, {"id": [*NAMES], "v": X.tolist()}):
+        np.testing.assert_array_equal(arrays.numeric(frame(columns), "X"), X)
+    column = frame({"v": X.tolist()})["v"]
+    np.testing.assert_array_equal(arrays.numeric(column, "X"), X)
+    numbers = frame({f"f{i}": X[:, i] for i in range(X.shape[1])})
+    if library != "pyarrow":
+        np.testing.assert_array_equal(arrays.numeric(numbers, "X"), X)
+    two = frame({"v": X.tolist(), "w": X.tolist()})
+    with pytest.raises(InputError, match="X must have one column of vectors; got 2: choose one"):
+        arrays.numeric(two, "X")
+    for model in (SmoothTree(), GridShift(1.0)):
+        model.fit(frame({"v": X.tolist() * 5}))
+        assert model.n_features_in_ == X.shape[1]
+        assert model.predict(X).tolist() == model.predict(frame({"v": X.tolist()})).tolist()
 
 
 def test_shards_are_in_the_order_of_their_numbers(tmp_path):

@@ -1,5 +1,6 @@
 """Loading by name: digits, TFDS, bad values; statistics of the channels."""
 
+import dataclasses
 import json
 import pathlib
 import re
@@ -59,6 +60,40 @@ def test_classes_are_chosen_and_numbered_anew():
     rows = np.flatnonzero(np.isin(whole.labels, (7, 1, 4)))
     np.testing.assert_array_equal(np.array([7, 1, 4])[some.labels], whole.labels[rows])
     np.testing.assert_array_equal(some.images, whole.images[rows])
+
+
+@pytest.mark.parametrize(
+    ("classes", "images_each", "kept"),  # CIFAR-10-LT and CIFAR-20-LT of NRCC and NCC
+    [(10, 5000, 20_431), (20, 2500, 19_954)],
+)
+def test_a_long_tail_falls_geometrically_in_the_order_of_classes(classes, images_each, kept):
+    labels = np.tile(np.arange(classes, dtype=np.int32), images_each)
+    whole = datasets.Dataset("toy", len(labels), (1, 1, 1), images=labels, fetch=None)
+    some = datasets.with_tail(whole._replace(labels=labels), 10.0)
+    sizes = np.bincount(some.labels)
+    assert (some.size, sizes.sum(), sizes.max(), sizes.min()) == (
+        kept, kept, images_each, images_each // 10,
+    )  # fmt: skip
+    assert (np.diff(sizes) < 0).all()
+    np.testing.assert_allclose(sizes[1:] / sizes[:-1], 0.1 ** (1 / (classes - 1)), rtol=4e-3)
+    np.testing.assert_array_equal(some.images, some.labels)
+
+
+def test_a_long_tail_of_unequal_classes_in_their_order():
+    config = datasets.DataConfig(name="digits", **BASE, tail=20.0)
+    whole = datasets.load(dataclasses.replace(config, tail=None))
+    some = datasets.load(config)
+    assert np.bincount(some.labels).tolist() == [174, 124, 89, 64, 45, 32, 23, 16, 12, 8]
+    np.testing.assert_array_equal(some.images, datasets.load(config).images)
+    rows = [np.flatnonzero((whole.images == x).all((1, 2, 3)))[0] for x in some.images[:50]]
+    assert (np.diff(rows) > 0).all()
+
+
+def test_a_long_tail_of_a_set_without_labels(tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros((3, 8, 8), np.uint8))
+    config = datasets.DataConfig(name="arrays", **BASE | {"dir": tmp_path / "x.npy"}, tail=10.0)
+    with pytest.raises(ValueError, match=r"data.tail must be None for arrays, which has no labels"):
+        datasets.load(config)
 
 
 @pytest.mark.parametrize(("classes", "got"), [((1, 12), "[12]"), ((1, 1), "[1, 1]"), ((), "[]")])
@@ -132,6 +167,7 @@ def test_classes_of_a_set_without_labels(tmp_path):
     [
         ({"image_size": 0}, "data.image_size must be at least 1; got 0"),
         ({"limit": -3}, "data.limit must be at least 1; got -3"),
+        ({"tail": 0.5}, "data.tail must be at least 1; got 0.5"),
         (
             {"max_corrupt_fraction": 1.5},
             "data.max_corrupt_fraction must be between 0 and 1; got 1.5",

@@ -174,7 +174,7 @@ def test_new_features_have_the_columns_of_the_training(tmp_path, rows):
         ({"label_names": np.array("a")}, "label_names in .* must be a list of strings"),
         ({"files": np.array([["a"] * 2] * 12)}, "files in .* must be a list of strings"),
         ({"files": np.array([b"a"] * 12)}, "files in .* must be a list of strings"),
-        ({"label_names": ["a"]}, "must name each of the labels 0 to 11; got 1 names"),
+        ({"label_names": ["a"]}, "must name each of the labels 0 to 11; got 1 name"),
     ],
 )
 def test_one_sentence_for_other_names(tmp_path, rows, arrays, message):

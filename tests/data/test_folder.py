@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import datasets, images, pixels, scan
+from cluster_jax.data import datasets, images, pixels, raw, scan
 
 
 def load(path, **changes):
@@ -54,15 +54,16 @@ def test_no_labels_unless_every_image_is_in_one_of_several_folders(tmp_path, wri
     assert dataset.label_names is None
 
 
-def test_other_files_are_counted_by_suffix(tmp_path, write):
+def test_other_files_are_counted_by_suffix(tmp_path, write, monkeypatch):
     write("a/1.png")
     for name in ("clip.MOV", "a/clip.mov", "a/raw.dng", "README"):
         (tmp_path / name).write_bytes(b"other")
+    monkeypatch.setattr(raw, "can_read", lambda: False)
     dataset = load(tmp_path)
     assert dataset.ignored == (("", 1), (".dng", 1), (".mov", 2))
     assert dataset.notes == (f"ignored files: {scan.describe_ignored(dataset.ignored)}",)
     assert scan.describe_ignored(dataset.ignored) == (
-        "1 without suffix, 1 .dng, 2 .mov (raw photos are not read; export them as JPEG)"
+        "1 without suffix, 1 .dng (to read raw photos: pip install rawpy), 2 .mov"
     )
 
 
@@ -257,7 +258,7 @@ def test_nothing_to_read(tmp_path):
         load(tmp_path)
     (tmp_path / "1.jpg").write_text("text")
     with pytest.raises(
-        ValueError, match=r"must be readable; got 1 files .* 1\.jpg \(not an image\)"
+        ValueError, match=r"must be readable; got 1 file .* 1\.jpg \(not an image\)"
     ):
         load(tmp_path, max_corrupt_fraction=1.0)
     with pytest.raises(ValueError, match=r"must be a folder of images; got the file .*1\.jpg"):

@@ -169,3 +169,81 @@ def test_heic_by_another_name_needs_its_package(monkeypatch):
 def test_a_program_of_the_system_interprets_no_file(tmp_path):
     with pytest.raises(OSError, match="not an image"):
         images.decode(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", None, 3)
+
+
+def test_gray_of_16_bits_beside_alpha(tmp_path):
+    """Pillow drops the low bytes, which alone differ here."""
+    gray = (np.arange(48, dtype=np.uint16).reshape(6, 8)) + 300
+    data = png(np.stack([gray, np.full_like(gray, 65535)], -1), 4)
+    image = pixels.opened(io.BytesIO(data))
+    found = pixels.deep(image, data)
+    assert found.kind == "16-bit"
+    np.testing.assert_array_equal(found.values, gray)
+    (tmp_path / "1.png").write_bytes(data)
+    made, dataset = fetched(tmp_path)
+    assert dataset.ranges == {"16-bit": (0, 347)}
+    np.testing.assert_allclose(made["1.png"], gray * (255 / 347), atol=0.51)
+    half = png(np.stack([gray, np.full_like(gray, 0)], -1), 4)
+    (tmp_path / "1.png").write_bytes(half)
+    assert len(np.unique(fetched(tmp_path)[0]["1.png"])) == 1  # Nothing of it is visible.
+
+
+def float64(values, order="<", strips=1, **tags):
+    """A TIFF of float64, in `strips` of equal height."""
+    height, width = values.shape
+    content = values.astype(f"{order}f8").tobytes()
+    at = 8 + 2 + 12 * (10 + len(tags)) + 4
+    length = len(content) // strips
+    ranges = [[at + 8 * strips + i * length for i in range(strips)], [length] * strips]
+    entries = {
+        256: (4, [width]), 257: (4, [height]), 258: (3, [64]), 259: (3, [1]), 262: (3, [1]),
+        273: (4, ranges[0]), 277: (3, [1]), 278: (4, [height // strips]), 279: (4, ranges[1]),
+        339: (3, [3]), **{int(key[1:]): value for key, value in tags.items()},
+    }  # fmt: skip
+    head = {"<": b"II*\0", ">": b"MM\0*"}[order] + struct.pack(f"{order}I", 8)
+    head += struct.pack(f"{order}H", len(entries))
+    far = b""
+    for tag, (kind, value) in sorted(entries.items()):
+        packed = struct.pack(f"{order}{len(value)}{'HIf'[(3, 4, 11).index(kind)]}", *value)
+        if len(packed) > 4:
+            packed, far = struct.pack(f"{order}I", at + len(far)), far + packed
+        head += struct.pack(f"{order}HHI", tag, kind, len(value)) + packed.ljust(4, b"\0")
+    return (head + struct.pack("<I", 0) + far).ljust(at + 8 * strips, b"\0") + content
+
+
+@pytest.mark.parametrize(("order", "strips"), [("<", 1), (">", 1), ("<", 3)])
+def test_a_tiff_of_float64(tmp_path, order, strips):
+    values = np.arange(48).reshape(6, 8) * 20.5
+    (tmp_path / "1.tif").write_bytes(float64(values, order, strips))
+    made, dataset = fetched(tmp_path)
+    assert dataset.ranges == {"float": (0, values.max())}
+    np.testing.assert_allclose(made["1.tif"], values * 255 / values.max(), atol=0.51)
+    data = float64(values, order, strips, _341=(11, [2000.0]), _274=(3, [3]))
+    (tmp_path / "1.tif").write_bytes(data)
+    expected = np.rot90(values, 2) * 255 / 2000
+    np.testing.assert_allclose(fetched(tmp_path)[0]["1.tif"], expected, atol=0.51)
+
+
+def test_tiffs_of_other_numbers_that_pillow_does_not_read():
+    values = np.arange(48).reshape(6, 8)
+    for kind, number, dtype in ((1, 64, "<u8"), (2, 64, "<i8"), (3, 16, "<f2")):
+        data = float64(values, _258=(3, [number]), _339=(3, [kind]))
+        start = data.index(values.astype("<f8").tobytes())
+        content = values.astype(dtype).tobytes().ljust(8 * values.size, b"\0")
+        data = data[:start] + content
+        if number == 16:  # The strip is as long as its values.
+            data = data.replace(
+                struct.pack("<HHII", 279, 4, 1, 384), struct.pack("<HHII", 279, 4, 1, 96)
+            )
+        image = pixels.opened(io.BytesIO(data))
+        np.testing.assert_array_equal(pixels.deep(image, data).values, values)
+
+
+def test_a_tiff_of_float64_that_is_not_read_says_what_to_do():
+    data = float64(np.ones((6, 8)), _259=(3, [8]))
+    with pytest.raises(Exception, match="not an image") as caught:
+        pixels.opened(io.BytesIO(data))
+    assert "save it with 8, 16 or 32 bits" in pixels.reason(caught.value, data)
+    for cut in (4, 6, *range(8, 200, 7)):
+        with pytest.raises(Exception, match=r".+"):
+            pixels.load(pixels.opened(io.BytesIO(float64(np.ones((6, 8)))[:cut])))

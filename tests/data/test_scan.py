@@ -147,8 +147,17 @@ def test_a_list_of_names(tmp_path, write):
     name = f"@{tmp_path}/list.txt"
     assert load(name).sources == ("1.png", "2 3.png")
     (tmp_path / "list.txt").write_text("x/9.png\n")
-    with pytest.raises(InputError, match=r"x/9\.png must be a folder or an image"):
+    said = r"line 1 of .*list\.txt must be a folder or an image; got x/9\.png, which does not exist"
+    with pytest.raises(InputError, match=said):
         load(name)
+    lists = (
+        b"x\\1.png\r\nx\\2 3.png\r\n",
+        b'"x/1.png"\n"x/2 3.png"',
+        "x/1.png\nx/2 3.png".encode("utf-16"),
+    )
+    for content in lists:  # Of Windows, with quotes, of an editor of Windows.
+        (tmp_path / "list.txt").write_bytes(content)
+        assert load(name).sources == ("1.png", "2 3.png")
     with pytest.raises(InputError, match="must be @ and a text file of names"):
         load(f"@{tmp_path}/absent.txt")
 
@@ -176,3 +185,21 @@ def _config():
         name="folder", dir=None, split=None, label="label", image_size=None,
         interpolation="bicubic", limit=None, cache_mb=1.0, max_corrupt_fraction=0.0,
     )  # fmt: skip
+
+
+def test_what_to_do_with_archives_and_files_without_a_suffix(tmp_path):
+    (tmp_path / "takeout-001.zip").write_bytes(b"x")
+    (tmp_path / "old.rar").write_bytes(b"x")
+    (tmp_path / "d41d8cd98f").write_bytes(b"x")
+    with pytest.raises(InputError) as caught:
+        scan.find(str(tmp_path))
+    assert "1 .rar (unpack them), 1 .zip (unpack them, or give one alone)" in str(caught.value)
+    assert str(caught.value).endswith("not read: add .jpg to their names")
+
+
+def test_a_page_in_place_of_a_photo(tmp_path, write):
+    write("1.png")
+    (tmp_path / "2.jpg").write_bytes(b"<!DOCTYPE html><title>403</title>")
+    assert load(tmp_path, max_corrupt_fraction=0.5).skipped == (
+        ("2.jpg", "a web page or other text with tags"),
+    )

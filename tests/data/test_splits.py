@@ -323,5 +323,5 @@ def test_given_classes_that_cannot_be_used(given, message):
 
 def test_unreadable_files_are_named_beside_a_wrong_length():
     dataset = made()._replace(skipped=(("x.png", "no image"),))
-    with pytest.raises(ValueError, match=r"23 images \(1 files cannot be read\), -1"):
+    with pytest.raises(ValueError, match=r"23 images \(1 file cannot be read\), -1"):
         splits.with_partial_labels(dataset, np.zeros(24, int))

@@ -110,7 +110,7 @@ def test_small_csv(tmp_path):
         ("n,a\nr1,2\n\nr2,1 000\n", "line 4, column 2 must be a number; got '1 000'"),
         ("1,2\n3,4\n5,6,7\n", "line 3 must have 2 columns like line 2; got 3"),
         ("1,2\n3,4\n5\n", "line 3 must have 2 columns like line 2; got 1"),
-        ("1,2\n3\n", "line 1 must have 1 columns like line 2; got 2"),
+        ("1,2\n3\n", "line 1 must have 1 column like line 2; got 2"),
         ("1,2\n3,4\0\n", "line 2"),
     ],
 )

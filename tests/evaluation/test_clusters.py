@@ -322,7 +322,7 @@ X = np.ones((5, 4))
         (
             np.array([[1.0, np.inf]]),
             {},
-            r"NaN or infinity in 1 of 1 rows, first inf at \[0, 1\]",
+            r"NaN or infinity in 1 of 1 row, first inf at \[0, 1\]",
         ),
         (
             X,

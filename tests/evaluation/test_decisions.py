@@ -265,7 +265,7 @@ def test_the_command(workdir, tmp_path, capsys):
     command.main([str(workdir), f"--corrections={file}"])
     said = capsys.readouterr().out.splitlines()
     assert said == [
-        "decided      1 moved or confirmed, 1 in no cluster",
+        "corrections  1 moved or confirmed, 1 in no cluster",
         f"assignments  {workdir / 'assignments.csv'}",
         f"report       {workdir / 'report.html'}",
     ]

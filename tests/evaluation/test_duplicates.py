@@ -183,7 +183,7 @@ def test_groups_of_the_report():
     images, x = _distinct(60)
     for first, copies in ((3, [13, 23, 33]), (4, [14, 24]), (5, [15])):
         images[copies], x[copies] = images[first], x[first]
-    shown = duplicates.Shown(_find(images, x), images.__getitem__, None)
+    shown = duplicates.Shown(_find(images, x), None)
     groups = duplicates.record(shown)
     indices = [[image["index"] for image in group["images"]] for group in groups]
     assert indices == [[3, 13, 23, 33], [4, 14, 24], [5, 15]]
@@ -195,7 +195,7 @@ def test_groups_of_the_report():
 def test_points_of_a_report_on_a_part_of_the_images():
     images, x = _distinct(40)
     images[[20, 30]], x[[20, 30]] = images[11], x[11]
-    shown = duplicates.Shown(_find(images, x), images.__getitem__, None, np.array([2, 20, 11]))
+    shown = duplicates.Shown(_find(images, x), None, np.array([2, 20, 11]))
     (group,) = duplicates.record(shown)
     assert [(image["index"], image["name"]) for image in group["images"]] == [
         (2, "image 11"), (1, "image 20"), (-1, "image 30"),

@@ -111,7 +111,6 @@ def labeled(**changes):
 
 def repeated(sources=None):
     """Two groups of duplicates among 68 images: one exact and near, one near."""
-    images = np.random.default_rng(0).integers(0, 256, (68, 8, 8, 1), dtype=np.uint8)
     found = duplicates.Duplicates(
         images=np.array([2, 40, 67, 5, 9]),
         groups=np.array([0, 0, 0, 1, 1]),
@@ -121,7 +120,7 @@ def repeated(sources=None):
         facts=PhotoFacts(*np.full((3, 5), 8), ("2020-01-02T03:04:05",) * 5),
         keep=np.array([True, False, False, True, False]),
     )
-    return duplicates.Shown(found, images.__getitem__, sources)
+    return duplicates.Shown(found, sources)
 
 
 def rows_only(**changes):
@@ -286,7 +285,7 @@ def test_levels_and_probabilities_of_the_tree():
     assert "the 3 clusters are a best guess, separated by a silhouette of 0.17 more" in page.text
     assert f"than parts of one cluster (clear: {CLEAR_GAP}). See Tree." in page.text
     assert "The clusters are clear" not in page.text
-    assert "until that many are left;" in page.text
+    assert "joined below the dotted line become one." in page.text
     assert "the farther apart they are (Ward's linkage of the smoothed features)" in page.text
     assert "average linkage" not in page.text
     assert page.record["figures"]["tree"]["layout"]["yaxis"]["title"]["text"] == "distance"
@@ -300,7 +299,7 @@ def test_levels_and_probabilities_of_the_tree():
     check_links(page)
     photos = page_of(smooth_tree({"verdict": "clear", "gap": 0.4}, sources=PHOTOS)).text
     assert "The groups are clearly apart." in photos
-    assert "A photo belongs to its group to 80 %, say" in photos
+    assert "of the photos most like this one, 80 % are in this group" in photos
     data = smooth_tree({"verdict": "clear", "gap": 0.4}, fetch_images=None)
     for steps in (0, 4):
         data.results["provenance"]["steps"] = steps
@@ -362,9 +361,10 @@ def test_script_finds_what_it_asks_for():
         "save-script",
         "duplicate-groups",
         "taken-count",
-    }  # no duplicates
+        "sort",
+    }  # no duplicates, and nothing to sort by
     assert requested - ids == absent
-    record = {"run", "state", "next_cluster", "figures", "duplicates"}
+    record = {"run", "state", "next_cluster", "figures", "look", "duplicates"}
     assert set(re.findall(r"report\.(\w+)", script)) == record
     assert set(page.record) == record | {"map", "words", "tree"}
     assert set(re.findall(r"\btree\.(\w+)", script)) - {"layout"} <= set(page.record["tree"])
@@ -418,7 +418,7 @@ def test_without_labels_curve_and_history():
     assert "Numbers of clusters Method Clusters GridShift 3 found k-means 7" in page.text
     assert set(page.record["figures"]) == {"sizes"}
     assert page.root.find(".//input[@name='view']") is None, "2-D points have no 3-D view"
-    assert "principal components" not in page.text
+    assert "from its widest side" not in page.text
 
 
 @pytest.mark.parametrize(
@@ -600,7 +600,7 @@ def test_the_page_says_what_can_be_clicked_and_what_the_line_is():
     assert "Click one to enlarge it" in said
     keys = [text(row) for row in page_of(labeled()).by_id("keys").iter("tr")]
     assert "Enter enlarge the image" in keys
-    assert "the dotted line is where it cuts the tree" in said
+    assert "joined below the dotted line become one" in said
 
 
 def test_frames_and_captions_belong_to_their_images():

@@ -155,8 +155,7 @@ def test_hover_and_large_view(tmp_path):
     steps = """
       const place = placeOf("folder/007, a <b>.png");
       found.card = $("card").innerText;
-      const pen = $("card").querySelector("canvas").getContext("2d");
-      found.picture = pen.getImageData(0, 0, 112, 112).data.some((value) => value > 0);
+      found.picture = Boolean($("card").querySelector(".part, img").clientWidth);
       mouse("pointerdown", place); mouse("pointerup", place);
       found.first = $("view-name").textContent;
       found.facts = $("view-facts").innerText;
@@ -201,7 +200,7 @@ def test_every_photo_is_enlarged_however_often_and_by_whatever_means(tmp_path):
     steps = """
       const shown = async () => {
         await until(() => !$("view-image").hidden && $("view-image").naturalWidth > 200);
-        return [$("view-name").textContent, $("view-image").naturalWidth, $("view-canvas").hidden];
+        return [$("view-name").textContent, $("view-image").naturalWidth, $("view-small").hidden];
       };
       found.shown = [];
       for (const tile of [...all(".best .tile"), ...all("#doubts .tile")].slice(0, 12)) {
@@ -236,9 +235,8 @@ def test_without_the_files_the_thumbnails_are_shown(tmp_path):
     steps = """
       found.shown = all(".best .tile").slice(0, 3).map((tile) => {
         tile.click();
-        const pen = $("view-canvas").getContext("2d");
-        const drawn = pen.getImageData(0, 0, 448, 448).data.some((value) => value > 0);
-        return [$("view-canvas").hidden, $("view-image").hidden, drawn];
+        const drawn = $("view-small").querySelector(".part, img").clientWidth > 100;
+        return [$("view-small").hidden, $("view-image").hidden, drawn];
       });
     """
     data = labeled(sources=sources(), folder="file:///nowhere/")
@@ -270,7 +268,7 @@ def test_belonging_and_names_are_shown(tmp_path):
     ]
     assert "goldfish" in found["groups"]
     lines = list(filter(None, found["doubts"][0].split("\n")))
-    assert lines == ["Group 0?", "Yes, it stays", "Group 1", "Neither"]
+    assert lines == ["Group 0?", "Yes, it stays", "No, Group 1", "Neither"]
 
 
 def test_nearest_images_are_nearest_on_the_map(tmp_path):
@@ -375,8 +373,8 @@ def test_duplicates_are_picked_and_moved_by_a_script(tmp_path):
     data = labeled(sources=names, duplicates=shown)
     found = run(tmp_path, data, steps)
     assert found["titles"] == ["Nearly the same: 3 photos", "Nearly the same: 2 photos"]
-    assert found["facts"][1] == ["8 × 3, 2 kB", "2024-05-01 10:00", "folder", "Best copy"]
-    assert found["facts"][0] == ["8 × 2, 2 kB", "2024-05-01 10:00", "a"]
+    assert found["facts"][1] == ["Taken 2024-05-01 10:00", "In folder", "8 × 3, 2 kB", "Best copy"]
+    assert found["facts"][0] == ["Taken 2024-05-01 10:00", "In a", "8 × 2, 2 kB"]
     assert found["kept"] == [["Keep"] * 3, ["Keep"] * 2], "what is only nearly the same stays"
     assert found["count"] == "0 photos to move away."
     assert found["opened"] == "it's 2.png"
@@ -400,7 +398,9 @@ def test_duplicates_are_picked_and_moved_by_a_script(tmp_path):
 
 def test_exact_duplicates_keep_the_best_copy_at_first(tmp_path):
     shown = repeated(sources())
-    exact = shown._replace(found=shown.found._replace(is_exact=np.ones(5, bool)))
+    exact = shown._replace(
+        found=shown.found._replace(is_exact=np.ones(5, bool), similarities=np.ones(5))
+    )
     found = run(tmp_path, labeled(sources=sources(), duplicates=exact), DUPLICATES)
     assert found["titles"] == ["The same picture: 3 photos", "The same picture: 2 photos"]
     assert found["kept"] == [["Keep", "Move away", "Move away"], ["Keep", "Move away"]]
@@ -422,6 +422,64 @@ def decided(**changes):
     return labeled(sources=sources(), run="0123456789abcdef", **changes)
 
 
+def test_equal_copies_follow(tmp_path):
+    steps = """
+      document.querySelector("[data-point='2']").click();
+      choose($("view-move"), "0");
+      found.said = $("said").textContent;
+      key("u");
+      document.querySelector("[data-point='5']").click();
+      choose($("view-move"), "0");
+      found.near = $("said").textContent;
+      $("save-corrections").click();
+    """
+    shown = repeated(sources())
+    equal = np.array([True, True, True, False, False])
+    same = shown.found._replace(is_exact=equal, similarities=np.where(equal, 1, 0.97))
+    # The points that are clicked are the most typical ones, and so on their cards.
+    distances = np.where(np.isin(np.arange(68), [2, 5]), 0, 1.0)
+    data = decided(duplicates=shown._replace(found=same), distances=distances)
+    found = run(tmp_path, data, steps)
+    assert found["said"] == "3 photos moved to Group 0, 2 of them as an equal copy."
+    assert found["near"] == "1 photo moved to Group 0."
+    assert len(corrections(found["downloads"][0])) == 1
+
+
+def test_photos_are_sorted(tmp_path):
+    steps = """
+      const first = () => all(".best .tile", card(0)).map((tile) => tile.title);
+      const rest = () => all(".all .tile", card(0)).map((tile) => tile.title);
+      button(card(0), "Show all").click();
+      found.choices = all("option", $("sort")).map((option) => option.value);
+      found.shown = found.choices.map((choice) => {
+        choose($("sort"), choice);
+        return [...first(), ...rest()];
+      });
+      choose($("sort"), "size");
+      all(".best .tile", card(0))[0].click();
+      key("ArrowRight");
+      found.next = $("view-name").textContent;
+    """
+    rng = np.random.default_rng(3)
+    names = tuple(f"{i % 3}/{i}.png" for i in range(68))
+    taken = tuple(f"20{i:02}-01-01T00:00:00" if i % 5 else "" for i in rng.permutation(68).tolist())
+    facts = PhotoFacts(np.full(68, 9), np.full(68, 9), rng.permutation(68) + 1, taken)
+    found = run(tmp_path, smooth_tree({"verdict": "clear"}, sources=names, facts=facts), steps)
+    assert found["choices"] == ["", "doubt", "date", "folder", "size"]
+    members = range(40)
+    dated = sorted(members, key=lambda i: taken[i] or "9")
+    in_folders = sorted(members, key=lambda i: (i % 3, i))
+    by_size = sorted(members, key=lambda i: -facts.bytes[i])
+    wanted = [[names[i] for i in order] for order in (members, dated, in_folders, by_size)]
+    typical, *sorted_ = [shown for i, shown in enumerate(found["shown"]) if i != 0]
+    assert typical == wanted[0], "the less probable, the more doubtful"
+    assert [sorted(order) for order in sorted_] == [sorted(order) for order in wanted[1:]]
+    n_dated = sum(bool(taken[i]) for i in members)
+    assert sorted_[0][:n_dated] == wanted[1][:n_dated]
+    assert sorted_[1:] == wanted[2:]
+    assert found["next"] == names[by_size[1]].split("/")[1]
+
+
 def test_selection_and_corrections(tmp_path):
     steps = """
       const [w, h] = [$("plot-map").clientWidth, $("plot-map").clientHeight];
@@ -430,6 +488,7 @@ def test_selection_and_corrections(tmp_path):
       found.pressed = all(".best [aria-pressed=true]").length;
       $("save").click();
       $("wrong").click();
+      found.unselected = $("selection").hidden;
       found.members = button(card(4), "Show all") && card(4).querySelector("p").textContent;
       all(".tile").find((tile) => tile.getAttribute("aria-pressed") === "true")?.click();
       found.downloaded = downloads.length;
@@ -447,12 +506,13 @@ def test_selection_and_corrections(tmp_path):
     found = run(tmp_path, data, steps)
     names = [sources()[i] for i in in_order(data, 4) if i < 3]
     assert found["count"] == "3 photos selected"
-    assert found["said"] == ["3 photos moved to no group.", "3 decisions, not yet applied."]
+    assert found["said"] == ["3 photos moved to no group.", "3 corrections, not yet applied."]
     assert found["members"].startswith("37 photos")
     selected, corrected = found["downloads"]
     assert selected.splitlines() == ["image,cluster", *(f'"{name}",4' for name in names)]
     assert corrections(corrected) == [[name, "4", "wrong", ""] for name in names]
     assert found["undone"] == ""
+    assert found["unselected"], "what was moved is not moved again by the next choice"
     assert found["cleared"]
 
 
@@ -496,7 +556,7 @@ def test_groups_are_made_merged_named_and_undone(tmp_path):
     assert "Before: Group 0" in found["facts"]
     assert found["merged"] == [True, "26 photos", "3 photos"]
     assert sorted(found["titles"]) == ["Group 4", 'cats / "small"', "dogs"]
-    assert command in found["how"]
+    assert command in re.sub(r"corrections_\d{14}", "corrections", found["how"])
     rows = corrections(found["downloads"][0])
     assert rows == [
         ["", "5", "new", 'cats / "small"'],
@@ -569,7 +629,7 @@ def test_decisions_survive_that_the_page_is_closed(tmp_path):
     again = visit(tmp_path, tmp_path / "report.html")
     assert first["sizes"] == again["sizes"] == ["39 photos", "29 photos"]
     assert first["title"] == again["title"] == "dogs"
-    assert again["said"] == "Decisions of your last visit are here again."
+    assert again["said"] == "The corrections of your last visit are here again."
     other = run(tmp_path, decided()._replace(run="fedcba9876543210"), steps)
     assert other["said"] != again["said"], "not on the page of another run"
 
@@ -606,7 +666,7 @@ def test_keyboard(tmp_path):
     assert found["down"]
     assert found["selected"] == "1 photo selected"
     assert found["open"]
-    assert found["both"] == ["2 photos selected", "1 decision, not yet applied."]
+    assert found["both"] == ["2 photos selected", "1 correction, not yet applied."]
 
 
 def test_names_of_clusters(tmp_path):
@@ -634,12 +694,15 @@ def test_names_of_clusters(tmp_path):
     assert found["after"] == ["dogs, small", "cats", "Group 2"]
     assert found["choices"] == ["cats", "dogs, small", "Group 2"]
     assert "cats" in found["groups"]
-    assert found["count"] == "2 decisions, not yet applied."
+    assert found["count"] == "2 corrections, not yet applied."
     assert corrections(found["downloads"][0]) == [
         ["", "0", "name", "cats"],
         ["", "4", "name", "dogs, small"],
     ]
-    assert found["cleared"] == [["dogs, small", "tabby", "Group 2"], "1 decision, not yet applied."]
+    assert found["cleared"] == [
+        ["dogs, small", "tabby", "Group 2"],
+        "1 correction, not yet applied.",
+    ]
     assert found["undone"] == [["animals", "tabby", "Group 2"], "animals"]
 
 

@@ -91,6 +91,17 @@ METHODS = {
     "kernel_infonce on moco": KERNEL
     | {"mixture": "loss", "halves": True, "queue": 32, "decay": 0.9, "final_decay": 0.9},
 }
+# What the rows of NCC's Table 4 add to a method: BYOL + CC, BYOL + PCL, CC + ProtoCL, of which CC's
+# contrast of images is SimCLR's.
+PERIOD = {"warmup": "1 step", "update_every": "2 steps", "n_init": 1}
+TERMS = {
+    "cc": {"clusters": 3, "cluster_temperature": 0.8},
+    "pcl": {"temperature": 0.2, "prototypes": (3, 2), "weight": 0.7, **PERIOD},
+    "ncc": {
+        "clusters": 3, "weight": 0.7, "temperature": 0.5, "warm_start": True, "part": "whole",
+        **PERIOD,
+    },
+}  # fmt: skip
 # The stages of novel class discovery: no two views, so no NRCC.
 STAGES = {
     "rotation": {"name": "rotation"},

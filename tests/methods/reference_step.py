@@ -201,39 +201,43 @@ def positive_sampling(values, batch, step, key):
     return [noise(key) for key in jax.random.split(key, 5)[3:]]
 
 
-def objective(values, z, q, targets, state, batch, step):
-    """The loss of a method before NRCC."""
+def objective(values, z, q, targets, state, step):
+    """The loss of a method before NRCC and `term_of`."""
     name = values["name"]
     if name == "simclr":
         return losses.info_nce(z, values["temperature"], values["positive_in_denominator"])
-    if name in ("byol", "simsiam"):
+    if name == "cc":
+        return losses.info_nce(z, values["temperature"], True)
+    if name in ("byol", "simsiam", "ncc"):
         return losses.byol(q, targets)
     if name == "barlow":
         return values["scale"] * losses.barlow(z, values["off_diagonal"])
-    if name == "moco":
+    if name in ("moco", "pcl"):
         return losses.moco(z, targets, held(state["queue"]), values["temperature"])
-    if name == "pcl":
-        instance = losses.moco(z, targets, held(state["queue"]), values["temperature"])
-        if step < values["warmup_steps"]:
-            return instance
-        prototypes = losses.proto_nce(z, state["clusterings"], batch["index"])
-        return instance + values["weight"] * prototypes
-    if name == "cc":
-        return losses.info_nce(z, values["temperature"], True) + losses.clusters(
-            q, values["cluster_temperature"]
-        )
     if name == "kernel_infonce":
         if values["queue"] is None:
             return losses.kernel_views(z, values)
         return losses.kernel_queue(z, targets, held(state["queue"]), values)
     active = step >= values["warmup_steps"]
-    if name == "ncc":
-        labels = state["labels"][batch["index"]]
-        prototypes = losses.proto_cl(z, targets, labels, values["temperature"])
-        return losses.byol(q, targets) + (values["weight"] * prototypes if active else 0.0)
     terms = losses.cueco(q, targets, held(state["queue"]), state["clusters"], values)
     weights = [values["weights"][k] for k in ("instance", "centroid", "variance")]
     return sum(w * t for w, t in list(zip(weights, terms, strict=True))[: 3 if active else 1])
+
+
+def term_of(values, params, views, z, targets, state, batch, step):
+    """What CC, PCL and NCC add to the loss, their own or another method's, with its weight."""
+    values = values.get("term", values)
+    if values["name"] not in ("cc", "pcl", "ncc"):
+        return 0.0
+    if values["name"] == "cc":
+        found = [assigned(params, tiny.represent(params, x)) for x in views]
+        return losses.clusters(found, values["cluster_temperature"])
+    if step < values["warmup_steps"]:
+        return 0.0
+    if values["name"] == "pcl":
+        return values["weight"] * losses.proto_nce(z, state["clusterings"], batch["index"])
+    labels = state["labels"][batch["index"]]
+    return values["weight"] * losses.proto_cl(z, targets, labels, values["temperature"])
 
 
 def two_view_step(values, regularizer, state, batch, step, key):
@@ -256,8 +260,6 @@ def two_view_step(values, regularizer, state, batch, step, key):
         z = [tiny.project(params, x) for x in views]
         if values["name"] == "swav":
             return z[:2], scored(params, z, step < values["frozen_steps"])
-        if values["name"] == "cc":
-            return z, [assigned(params, tiny.represent(params, x)) for x in views]
         if not predicts:
             return z, None
         return z, [tiny.predict(params, x + e) for x, e in zip(z, noise, strict=True)]
@@ -273,7 +275,8 @@ def two_view_step(values, regularizer, state, batch, step, key):
         if values["name"] == "swav":
             value = losses.swapped(q, constants, values["temperature"])
         else:
-            value = objective(values, z, q, targets, state, batch, step)
+            value = objective(values, z, q, targets, state, step)
+        value = value + term_of(values, params, views, z, targets, state, batch, step)
         if regularizer:
             anchors = z if regularizer["anchor_layer"] == "projection" else q
             partners = targets if constant else z
@@ -324,6 +327,7 @@ def passed(means, params, views, z, q):
 
 def refreshed(values, state, step, pixels):
     """The state with NCC's, PCL's or CueCo's k-means, where one is due before this step."""
+    values = values.get("term", values)
     if values["name"] not in ("ncc", "pcl", "cueco"):
         return state
     since = step - values["warmup_steps"]
@@ -333,7 +337,7 @@ def refreshed(values, state, step, pixels):
         rows = held(state["queue"])
         centers = tiny.kmeans(rows, values["clusters"], metric="spherical").centers
         return {**state, "clusters": started_clusters(rows, centers)}
-    target = state["target"]
+    target = state.get("target", state)
     _, rows = tiny.embed(target["params"], target["batch_stats"], tiny.clean(pixels))
     if values["name"] == "pcl":
         clusterings = [tiny.kmeans(rows, k, metric="spherical") for k in values["prototypes"]]
@@ -341,7 +345,7 @@ def refreshed(values, state, step, pixels):
             **state,
             "clusterings": [concentrated(rows, x, values["temperature"]) for x in clusterings],
         }
-    init = state["centers"] if since else None
+    init = state["centers"] if since and values["warm_start"] else None
     result = tiny.kmeans(rows, values["clusters"], metric="spherical", init=init)
     return {**state, "labels": result.labels, "centers": result.centers}
 

@@ -4,6 +4,7 @@ import contextlib
 
 import numpy as np
 import pytest
+from ml_collections import ConfigDict
 
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
@@ -172,6 +173,30 @@ def test_nrcc_on_a_method_without_two_views(tmp_path, method):
     )
 
 
+TERM = {"name": "ncc", **cases.TERMS["ncc"]}
+
+
+@pytest.mark.parametrize(
+    ("method", "changes", "sentence"),
+    [
+        ("byol", {"name": "byol"}, "term.name must be one of 'cc', 'ncc', 'pcl'; got 'byol'"),
+        ("byol", {"sigma": 0.1}, "unknown config key term.sigma"),
+        ("byol", {"warmup": "9 hours"}, "term.warmup must be"),
+        ("byol", {"clusters": 65}, "term.clusters must be at most 64 training images; got 65"),
+        (
+            "pcl",
+            {},
+            "term must be None for the method pcl, which has clusters of its own; got 'ncc'",
+        ),
+        ("rotation", {}, "term must be None for rotation, which is not a two-view method; got"),
+    ],
+)
+def test_terms_of_other_methods(tmp_path, method, changes, sentence):
+    config = cases.use(toy.config(toy.file(tmp_path), nrcc={"weight": 0.0}), method)
+    config.term = ConfigDict({**TERM, **changes})
+    assert refused(tmp_path, config).startswith(sentence)
+
+
 def test_workdir_of_another_method(tmp_path):
     """Its name is named, not the first of the keys that only one of the two methods has."""
     made = [cases.use(toy.config(toy.file(tmp_path)), case) for case in ("cueco", "ncc")]
@@ -198,8 +223,10 @@ def test_checkpoint_of_another_method(tmp_path, caplog):
         saved.restore(initial[1])
     saved.close()
     saved = checkpoint.Checkpoints(folder, keep=2)
-    said = f"{tmp_path}/run/checkpoints/4 is damaged (it was written by a different network)"
-    assert str(error.value).startswith(said)
+    # Of the path, the beginning may be cut.
+    assert "/run/checkpoints/4 is damaged (it was written by a different network)" in str(
+        error.value
+    )
     assert str(error.value).endswith("to start over, or choose another folder")
     assert saved.restore(initial[0]) is not None
     saved.close()

@@ -3,15 +3,19 @@
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from cluster_jax.clustering.label_spreading import label_spreading
 from cluster_jax.clustering.transport import sinkhorn
+from cluster_jax.data import batches
+from cluster_jax.losses import ncl as losses
 from cluster_jax.methods import base
 from cluster_jax.pipeline import build
 from cluster_jax.pipeline.config import parse_config
 from tests import toy
+from tests.methods import cases
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
@@ -89,6 +93,35 @@ def test_numbers_are_kept_where_a_new_start_of_kmeans_wins(built, state, monkeyp
     again = refreshed(built, state, features, first)
     np.testing.assert_array_equal(again.pseudo_labels, first.pseudo_labels)
     np.testing.assert_allclose(again.centers, first.centers, atol=1e-5)
+
+
+def test_one_run_of_kmeans_starts_from_the_last_centers(built, state, monkeypatch):
+    """None at first, where there are no centers."""
+    features, _ = groups(built)
+    starts, kmeans = [], base.kmeans
+
+    def watched(x, k, *, init=None, **settings):
+        starts.append(init)
+        return kmeans(x, k, init=init, **settings)
+
+    monkeypatch.setattr(base, "kmeans", watched)
+    first = refreshed(built, state, features)
+    refreshed(built, state, features, first)
+    assert starts[0] is None
+    np.testing.assert_array_equal(starts[1], first.centers)
+
+
+def test_a_term_without_weight_is_left_out(built, state, monkeypatch):
+    """Of the terms here only the head on clusters counts; another that is NaN changes nothing."""
+    monkeypatch.setattr(losses, "consistency", lambda *pair: jnp.nan * jnp.sum(pair[0]))
+    run = build.build_run(built.config, built.training.dataset).training
+    batch = cases.draw(run.dataset, run.train.labeled_batch_size, 0, run.train.batch_size)
+    batch = batches.with_images(batch, run.dataset.images)
+    gradient, aux = jax.grad(run.method.loss, has_aux=True)(
+        state.params, state.model_state, batch, jnp.int32(0), jax.random.key(0), None
+    )
+    assert np.isnan(aux.metrics["consistency"])
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(gradient))
 
 
 def test_classes_are_of_equal_size(built, state):

@@ -19,7 +19,8 @@ from cluster_jax.losses.kernel_infonce import Kernel, kernel_info_nce_queue, ker
 from cluster_jax.losses.ncc import PARTS, proto_cl
 from cluster_jax.methods import base
 from cluster_jax.methods.base import Encoded
-from cluster_jax.methods.ncc import NCCState
+from cluster_jax.methods.encoders import MomentumState
+from cluster_jax.methods.ncc import PseudoLabels
 from cluster_jax.training import state as states
 from cluster_jax.training.step import make_step
 from tests import reference
@@ -82,7 +83,8 @@ def stepped(keys, index):
     """The metrics and the gradient of a step on the images of a batch, two on each device."""
     step, optimizer = ncc_step()
     w, images = draw(keys, 4, 3), draw(keys, 12, 2, 2, 1)
-    model_state = NCCState(None, None, jnp.asarray(LABELS), jnp.zeros((CLUSTERS, 3)))
+    labels = PseudoLabels(jnp.asarray(LABELS), jnp.zeros((CLUSTERS, 3)))
+    model_state = base.joined(MomentumState(None, None), labels)
     state = states.State(
         jnp.int32(0), jax.random.key(0), jnp.asarray(w), model_state, optimizer.init(w)
     )

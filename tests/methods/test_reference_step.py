@@ -127,7 +127,10 @@ REGULARIZED = [
 ]
 
 
-def build(case, regularizer, changes):
+COMPOSED = [("byol", "cc"), ("byol", "pcl"), ("simclr", "ncc")]
+
+
+def build(case, regularizer, changes, term=None):
     """The method, and its values as the reference reads them."""
     given = {**cases.METHODS, **cases.STAGES}[case] | CHANGES[case] | changes
     predicts, classifies = case in cases.PREDICTS, case in cases.STAGES
@@ -146,6 +149,10 @@ def build(case, regularizer, changes):
     )
     values = {key: value for key, value in given.items() if key != "name"}
     method = base.build(given["name"], base.parse(given["name"], values), context)
+    if term is not None:
+        added = base.build_term(term, base.parse_term(term, cases.TERMS[term]), context)
+        method = base.with_term(method, added)
+        given["term"] = {"name": term, **cases.TERMS[term], **SINCE.get(term, {})}
     if regularizer is not None:
         method = with_nrcc(method, parse_section(NRCCConfig, "nrcc", regularizer))
     elif isinstance(method, base.TwoView):
@@ -208,13 +215,13 @@ def compare(real, wanted, step):
         np.testing.assert_allclose(x, y, rtol=1e-10, atol=1e-10, err_msg=name)
 
 
-def check(case, regularizer, **changes):
+def check(case, regularizer, term=None, devices=2, **changes):
     """Four steps of the method beside four of the reference."""
-    method, values = build(case, regularizer, changes)
+    method, values = build(case, regularizer, changes, term)
     optimizer = optax.sgd(reference_step.LEARNING_RATE)
-    mesh = states.make_mesh(2)
+    mesh = states.make_mesh(devices)
     state = toy.wide(states.initial(method, optimizer, seed=1, shape=(tiny.SIDE, tiny.SIDE, 1)))
-    if case == "ncc":  # Labels of one cluster alone would hide a warm-up that is forgotten.
+    if "ncc" in (case, term):  # Labels of one cluster alone would hide a warm-up that is forgotten.
         labels = jnp.arange(len(state.model_state.labels), dtype=jnp.int32) % 3
         state = state._replace(model_state=state.model_state._replace(labels=labels))
     state = jax.device_put(state, states.replicated(mesh))
@@ -274,6 +281,26 @@ def test_with_nrcc(case, choices):
 @pytest.mark.parametrize(("case", "choices"), VARIANTS)
 def test_other_choices_of_nrcc(case, choices):
     check(case, NRCC | choices)
+
+
+def test_an_e_step_without_a_warm_start():
+    """The last centers are not where it starts from."""
+    check("ncc", None, warm_start=False)
+
+
+@pytest.mark.parametrize("devices", [1, 4])
+@pytest.mark.parametrize(("case", "term"), COMPOSED)
+def test_with_the_term_of_another_method(case, term, devices):
+    method, state = check(case, None, term, devices)
+    if term == "cc":  # by the network that BYOL keeps
+        features = method.embed(state.params, state.model_state, jnp.asarray(tiny.images()[0]))
+        wanted = reference_step.assigned(plain(state)["params"], np.array(features["backbone"]))
+        compare(features["clusters"], wanted, "the last")
+
+
+@pytest.mark.parametrize(("case", "term"), COMPOSED)
+def test_with_a_term_and_nrcc(case, term):
+    check(case, NRCC | {"branch": "target" if case == "byol" else "online"}, term)
 
 
 @pytest.mark.parametrize("variant", ["removed", "replacing", "labeled", "unlabeled", "nearest"])

@@ -11,7 +11,7 @@ from jax import export
 
 from cluster_jax.nets import backbone
 from cluster_jax.nets.backbone import Layers
-from cluster_jax.nets.backbones import resnet, vit
+from cluster_jax.nets.backbones import convnext, resnet, vit
 from cluster_jax.nets.norm import BatchNorm
 
 norm = partial(BatchNorm, train=False, axis=None, group=None, dtype=None)
@@ -45,6 +45,7 @@ def multiplications(module, side, channels):
 
 def test_names_are_those_of_all_families():
     assert backbone.names() == (
+        *convnext.NAMES,
         "efficientnet_lite0",
         "efficientnet_lite1",
         "efficientnet_lite2",
@@ -76,10 +77,11 @@ def test_blocks_and_submodules_of_every_backbone():
     for name in backbone.names():
         width = vit.architecture(name)[0] if name in vit.NAMES else 2
         width = 32 if name.startswith("efficientnet") else width
+        width = convnext.SIZES[name][1] if name in convnext.NAMES else width
         stem = "cifar" if name.startswith("resnet") else None
         built = backbone.make(name, width=width, stem=stem)
         module = built.module(Layers(norm, norm, frozen=0, dtype=None))
-        side = vit.architecture(name)[3].size if name in vit.NAMES else 8
+        side = vit.architecture(name)[3].size if name in vit.NAMES else 32
         image = jax.ShapeDtypeStruct((1, side, side, 1), jnp.float32)
         params = jax.eval_shape(module.init, jax.random.key(0), image)["params"]
         numbers = [built.block_of(submodule) for submodule in params]

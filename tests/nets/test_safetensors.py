@@ -247,8 +247,8 @@ def test_weights_of_another_backbone():
     with pytest.raises(InputError, match=r"'resnet18' must contain 'bn1\.bias' and 99 more; got "):
         convert18(torch_vit(params))
     message = (
-        "network.name must be a ResNet or a Vision Transformer with weights of this format; got "
-        "'small'"
+        "network.name must be a ResNet, a ConvNeXt or a Vision Transformer with weights of this "
+        "format; got 'small'"
     )
     refused(message, weights.convert, {}, "small", params, stats)
 
@@ -272,7 +272,7 @@ def test_shape_of_a_resnet(tensor, shape, expected):
     [
         (torch_vit, "blocks.3.mlp.fc1.weight", (192, 768), (768, 192)),
         (torch_vit, "pos_embed", (1, 197, 192), (1, 1370, 192)),
-        (torch_vit, "cls_token", (192,), (1, 1, 192)),
+        (torch_vit, "cls_token", (1, 1, 191), (1, 1, 192)),
         (transformers_vit, "encoder.layer.11.attention.attention.key.bias", (64,), (192,)),
     ],
 )

@@ -17,7 +17,7 @@ from tests import toy
 
 # A few steps leave the novel head undecided, of which the estimator warns.
 pytestmark = [
-    pytest.mark.usefixtures("one_device", "traced_once", "shallow_lite0"),
+    pytest.mark.usefixtures("one_device", "traced_once", "shallow_lite"),
     pytest.mark.filterwarnings("ignore:the novel head"),
 ]
 COUNT = 80
@@ -37,7 +37,7 @@ def make_config(folder, seed=0):
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory, one_device, traced_once, shallow_lite0):
+def finished(tmp_path_factory, one_device, traced_once, shallow_lite):
     """Workdir, config and results of a finished run."""
     folder = tmp_path_factory.mktemp("embedder")
     config = make_config(folder)
@@ -70,7 +70,7 @@ def test_the_run_trains_on_the_features_of_its_images(finished, tmp_path):
 def test_it_is_shown_as_a_run_on_images(finished):
     workdir, _, results = finished
     provenance = results["provenance"]
-    assert provenance["network"] == "mlp on features of efficientnet_lite0"
+    assert provenance["network"] == "mlp on features of efficientnet_lite2"
     assert "ImageNet-1k" in provenance["pretrained"]
     assert results["duplicates"] is not None
     assert results["metrics"]["discovery"]["test"] is not None
@@ -194,7 +194,7 @@ def test_what_cannot_be_embedded_is_named(tmp_path):
     config["embedder"]["weights"] = None
     with pytest.raises(InputError, match=r"embedder\.weights must be a string; got None"):
         parse_config(config)
-    config["embedder"].update(weights="efficientnet_lite0", views=-1)
+    config["embedder"].update(weights="efficientnet_lite2", views=-1)
     with pytest.raises(InputError, match=r"embedder\.views must be at least 0; got -1"):
         parse_config(config)
     config["embedder"] = 3

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import datasets
+from cluster_jax.data import datasets, scan
 from cluster_jax.data.images import Dataset
 from cluster_jax.pipeline import export
 from tests import toy
@@ -187,14 +187,30 @@ def test_folders_that_cannot_be_used(photos, tmp_path, monkeypatch):
     (tmp_path / "link").symlink_to(root)
     for inside in (root / "out", tmp_path / "link" / "out"):
         with pytest.raises(InputError, match="outside of the images' folder"):
-            export.check(inside, root)
+            export.check(inside, [root])
     for holds in (tmp_path / "runs", tmp_path / "runs" / "x"):
         with pytest.raises(InputError, match="must not hold the workdir"):
-            export.check(holds, root, tmp_path / "runs" / "x")
-    export.check(tmp_path / "runs" / "x" / "out", root, tmp_path / "runs" / "x")
+            export.check(holds, [root], tmp_path / "runs" / "x")
+    export.check(tmp_path / "runs" / "x" / "out", [root], tmp_path / "runs" / "x")
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(InputError, match="in a folder that can be written"):
         export.check(tmp_path / "out")
+
+
+def test_beside_several_folders_but_in_none_of_them(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / f"{name}.jpg").touch()
+    given = scan.folders("\n".join(str(tmp_path / name) for name in ("a", "b", "a.jpg")))
+    assert given == [str(tmp_path / "a"), str(tmp_path / "b")]
+    assert export.check(tmp_path / "out", given) == tmp_path / "out"
+    for name in ("a", "b"):
+        with pytest.raises(InputError, match=f"outside of the images' folder .*/{name}; got"):
+            export.check(tmp_path / name / "out", given)
+    assert scan.folders(str(tmp_path / "a.jpg")) == []
+    assert scan.folders(str(tmp_path / "x.zip")) == [str(tmp_path / "x.zip")]
+    (tmp_path / "list.txt").write_text("a.jpg\nb\n")
+    assert scan.folders(f"@{tmp_path}/list.txt") == [str(tmp_path / "b")]
 
 
 def test_source_files_that_are_gone(photos, tmp_path):
@@ -250,4 +266,4 @@ def test_photos_of_a_zip_are_copied(tmp_path):
     assert len(made) == 4
     assert sorted(made.values()) == sorted((tmp_path / f"{i}.png").read_bytes() for i in range(4))
     with pytest.raises(InputError, match="--by must be link or copy for images in a zip; got move"):
-        export.check(tmp_path / "more", packed, by="move")
+        export.check(tmp_path / "more", [packed], by="move")

@@ -21,7 +21,7 @@ from cluster_jax.pipeline.config import config_json, parse_config
 from cluster_jax.training import checkpoint
 from tests import toy
 
-pytestmark = pytest.mark.usefixtures("one_device", "traced_once", "shallow_lite0")
+pytestmark = pytest.mark.usefixtures("one_device", "traced_once", "shallow_lite")
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,7 @@ def test_methods_of_images_are_refused_in_one_sentence(tmp_path):
     with pytest.raises(InputError, match="rotation must be trained on images; got features"):
         pipeline.run_pipeline(config, tmp_path / "run")
     config = toy.shrunken("simclr_features", tmp_path)
-    config.network.weights = config.network.name = "efficientnet_lite0"
+    config.network.weights = config.network.name = "efficientnet_lite2"
     config.network.width = 32
     with pytest.raises(InputError, match=r"network.weights must be None for features"):
         build.build_run(parse_config(config))

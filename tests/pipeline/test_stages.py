@@ -525,6 +525,15 @@ def test_the_threshold_of_novelty_is_that_of_all_training_images():
     assert out_of_sample.novelty_threshold(features[KNOWN < 0]) == 0
 
 
+def test_the_confidence_is_that_of_the_head_whatever_scores_decide():
+    """Scores, as those of label spreading, are no logits: they only say the classes."""
+    scores = np.float32([[0, 1], [1, 0], [0, 1], [1, 0], [0, 1]])
+    plain, scored = discover(), discover(scores=scores)
+    np.testing.assert_array_equal(scored.cluster_labels, scores.argmax(axis=1))
+    assert (plain.cluster_labels != scored.cluster_labels).any()
+    assert scored.metrics["confidence"] == plain.metrics["confidence"] != pytest.approx(0.73, 0.1)
+
+
 def test_without_labels_of_the_unlabeled():
     found = discover(
         TRAIN._replace(true_labels=None), TRAIN.features, TEST._replace(true_labels=None)

@@ -1,18 +1,5 @@
 // The figures made in Python for plotly: an element names the one that it shows.
 const touch = matchMedia("(pointer: coarse)").matches; // dragging scrolls the page; only a mouse zooms
-// The look of every figure
-const axis = {
-  gridcolor: "var(--line)", linecolor: "var(--line)", zeroline: false, tickcolor: "var(--line)",
-  ticks: "outside", ticklen: 4, automargin: true, title: { standoff: 10 },
-};
-const look = {
-  font: { family: "var(--sans)", size: 12, color: "var(--soft)" },
-  paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false,
-  margin: { l: 8, r: 8, t: 28, b: 8 }, xaxis: axis, yaxis: axis,
-  modebar: { bgcolor: "rgba(0,0,0,0)", color: "var(--faint)", activecolor: "var(--ink)" },
-  hoverlabel: { bgcolor: "var(--paper)", bordercolor: "var(--faint)", font: { color: "var(--ink)" } },
-};
-
 function draw(target, { data, layout }) {
   // The buttons are listed because the default ones include an upload of the plot to a server.
   const config = {
@@ -20,7 +7,7 @@ function draw(target, { data, layout }) {
     modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
   };
   // The zoom is kept when the theme changes, but not for another figure in the same place.
-  const full = { template: { layout: look }, dragmode: touch ? false : "zoom", uirevision: target.dataset.figure, autosize: true, ...layout };
+  const full = { template: { layout: report.look }, dragmode: touch ? false : "zoom", uirevision: target.dataset.figure, autosize: true, ...layout };
   return Plotly.react(target, themed(data), themed(full), config);
 }
 
@@ -51,8 +38,8 @@ const SHOWN_IN_CUT = 5;
 function showCut() {
   const n = Number(element("tree-cut").value);
   element("tree-count").textContent = n;
-  const items = groupsAt(n).map((leaves) => {
-    const ids = leaves.map(({ id }) => id).filter((id) => members(id).length);
+  const shownGroups = groupsAt(n).map((leaves) => leaves.map(({ id }) => id).filter((id) => members(id).length));
+  const items = shownGroups.filter((ids) => ids.length).map((ids) => {
     const each = Math.max(1, Math.ceil(SHOWN_IN_CUT / (ids.length || 1)));
     const shown = ids.flatMap((id) => members(id).slice(0, each)).slice(0, SHOWN_IN_CUT);
     const all = ids.flatMap(members);
@@ -72,22 +59,19 @@ function showCut() {
 if (tree) element("tree-cut").addEventListener("input", showCut);
 
 // Duplicates: which copy of each group stays. Nothing is deleted: the others are listed, or moved by a script.
-const copies = report.duplicates ?? [];
 const isTaken = (copy) => !copy.kept;
 
 function copyItem(group, copy) {
   const point = pointOf.get(copy.index);
   const within = group.images.map(({ index }) => pointOf.get(index)).filter((other) => other !== undefined);
   const picture = point === undefined ? make("span", { className: "name", textContent: copy.name }) : tile(point, within);
-  const folder = copy.name.split("/").slice(0, -1).join("/");
-  const size = copy.width ? `${copy.width} × ${copy.height}, ${Math.ceil(copy.bytes / 1000).toLocaleString("en")} kB` : "";
   const choice = make("button", { type: "button" });
   const show = () => {
     choice.textContent = copy.kept ? "Keep" : "Move away";
     choice.setAttribute("aria-label", `${copy.name}: ${choice.textContent}`);
     entry.classList.toggle("answered", !copy.kept);
   };
-  const facts = [size, copy.taken.replace("T", " ").slice(0, 16), folder, copy.keep ? "Best copy" : ""].filter(Boolean);
+  const facts = [...fileFacts(copy), ...(copy.keep ? ["Best copy"] : [])];
   const entry = make("li", {}, picture, make("p", {}, ...facts.flatMap((fact) => [fact, make("br")])), choice);
   copy.show = show;
   choice.onclick = () => { copy.kept = !copy.kept; show(); drawTaken(); };
@@ -142,12 +126,6 @@ function startDuplicates() {
   element("save-script")?.addEventListener("click", saveScript);
 }
 
-async function loadPlotly() {
-  const script = document.createElement("script");
-  script.textContent = await unzip("plotly");
-  document.head.append(script);
-}
-
 startView();
 startMap();
 recall();
@@ -155,7 +133,7 @@ startDuplicates();
 if (element("doubts")) fillList(element("doubts"), doubtful, doubtItem);
 await loadPictures();
 redraw();
-await loadPlotly();
+document.head.append(make("script", { textContent: await unzip("plotly") }));
 drawFigures();
 if (tree) showCut();
 document.body.dataset.ready = "true";

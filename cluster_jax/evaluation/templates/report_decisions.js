@@ -29,20 +29,31 @@ function undo() {
   refresh("Undone.");
 }
 
+// Equal copies are one photo: where one of them goes, the others follow.
+const copies = report.duplicates ?? [];
+const copiesOf = new Map(copies.filter(({ kind }) => kind === "exact").flatMap(({ images }) => {
+  const points = images.map(({ index }) => pointOf.get(index)).filter((point) => point !== undefined);
+  return points.map((point) => [point, points]);
+}));
+
 // Moves points to a group: its number, "new" for a new one, NONE for no group; their own group confirms it.
-function move(points, to) {
+function move(chosen, to) {
+  const points = [...new Set(chosen.flatMap((point) => copiesOf.get(point) ?? [point]))];
   if (to === "" || !points.length) return;
   const fresh = Math.max(report.next_cluster, ...decisions.made.map((id) => id + 1));
   const id = to === "new" ? fresh : Number(to);
   const stays = points.every((point) => id === found[point]);
-  const name = to === "new" ? `a new ${words.cluster}, ${fresh}` : id === NONE ? `no ${words.cluster}` : titled(id);
-  decide(stays ? `${count(points.length)} confirmed in ${name}.` : `${count(points.length)} moved to ${name}.`, () => {
+  const name = to === "new" ? `a new ${words.cluster}, ${fresh}` : id === NONE ? `no ${words.cluster}` : titled(rootOf(id));
+  const followed = points.length - chosen.length;
+  const also = followed ? `, ${followed} of them as an equal copy` : "";
+  decide(`${count(points.length)} ${stays ? "confirmed in" : "moved to"} ${name}${also}.`, () => {
     if (to === "new") decisions.made.push(fresh);
     for (const point of points) {
       if (id === found[point] && decisions.moved.has(point) && !checked(point)) decisions.moved.delete(point);
       else decisions.moved.set(point, id);
     }
   });
+  if (chosen === selected) select([]);
 }
 
 function merge(id, into) {
@@ -101,6 +112,21 @@ function drawChoices(parent) {
   }
 }
 
+// The order in which the photos of a group are shown, beside that of how typical they are
+const { compare } = new Intl.Collator("en", { numeric: true });
+const ORDERS = {
+  doubt: (a, b) => about.probability[a] - about.probability[b],
+  date: (a, b) => compare(map.taken[a] || "9999", map.taken[b] || "9999"),
+  folder: (a, b) => compare(nameOf(a), nameOf(b)),
+  size: (a, b) => about.bytes[b] - about.bytes[a],
+};
+const ordered = (points) => (element("sort")?.value ? [...points].sort(ORDERS[element("sort").value]) : points);
+
+function sortCards() {
+  drawCards();
+  for (const list of document.querySelectorAll(".all:not([hidden])")) fillAll(list.closest("article"));
+}
+
 // Cards: one for each group, with its best pictures; all of them are shown when asked for.
 const SHOWN_BEST = 8;
 const cardOf = (id) => document.querySelector(`article[data-group="${id}"]`);
@@ -121,7 +147,7 @@ function drawCards() {
 }
 
 function drawCard(card, id) {
-  const points = members(id);
+  const points = ordered(members(id));
   card.hidden = !points.length || !groups.has(id);
   if (card.hidden) return;
   card.querySelector("[data-title]").textContent = titled(id);
@@ -138,7 +164,8 @@ function drawCard(card, id) {
     }
     card.querySelector("[data-all]").hidden = points.length <= SHOWN_BEST;
   }
-  for (const shown of card.querySelectorAll(".all .tile")) shown.parentElement.hidden = groupOf[pointOf.get(Number(shown.dataset.point))] !== id;
+  const others = new Set(points.slice(SHOWN_BEST));
+  for (const shown of card.querySelectorAll(".all .tile")) shown.parentElement.hidden = !others.has(pointOf.get(Number(shown.dataset.point)));
 }
 
 // All members of a group, drawn as they are scrolled to
@@ -148,8 +175,12 @@ function showAll(button) {
   list.hidden = !list.hidden;
   button.setAttribute("aria-expanded", String(!list.hidden));
   button.textContent = list.hidden ? "Show all" : "Show fewer";
-  const points = members(Number(card.dataset.group));
-  if (!list.hidden) fillList(list, points.slice(SHOWN_BEST), (point) => tileItem(point, points));
+  if (!list.hidden) fillAll(card);
+}
+
+function fillAll(card) {
+  const points = ordered(members(Number(card.dataset.group)));
+  fillList(card.querySelector(".all"), points.slice(SHOWN_BEST), (point) => tileItem(point, points));
 }
 
 function showMoreCards() {
@@ -163,7 +194,7 @@ function showMoreCards() {
 function doubtItem(point) {
   const other = likelyOther.get(point);
   const answer = (text, to) => make("button", { type: "button", textContent: text, onclick: () => move([point], to) });
-  const likely = groups.has(other) && other !== found[point] ? [answer(titled(other), other)] : [];
+  const likely = groups.has(other) && other !== found[point] ? [answer("", other)] : [];
   const entry = make("li", {}, tile(point, doubtful), make("p"), answer("Yes, it stays", found[point]), ...likely, answer("Neither", NONE));
   entry.dataset.doubt = point;
   drawDoubt(entry);
@@ -176,6 +207,11 @@ function drawDoubt(entry) {
   const words_ = [isAnswered ? (checked(point) ? "Stays: " : "Now: ") : "", make("b", { textContent: titled(groupOf[point]) }), isAnswered ? "" : "?"];
   entry.classList.toggle("answered", isAnswered);
   entry.querySelector("p").replaceChildren(...words_);
+  const other = rootOf(likelyOther.get(point));
+  const [, , likely, neither] = entry.querySelectorAll("button");
+  if (!neither) return;
+  likely.textContent = `No, ${titled(other)}`;
+  likely.hidden = other === rootOf(found[point]);
 }
 
 // The bar at the lower edge: what is selected, and what was decided
@@ -203,35 +239,35 @@ function drawBar() {
   element("selection").hidden = !selected.length;
   element("selection-count").textContent = `${count(selected.length)} selected`;
   element("decided").hidden = !n && !history.length;
-  element("decided-count").textContent = n ? `${count(n, "decision")}, not yet applied.` : "";
+  element("decided-count").textContent = n ? `${count(n, "correction")}, not yet applied.` : "";
   element("save-corrections").disabled = !n;
   element("undo").disabled = !history.length;
   element("bar").hidden = element("selection").hidden && element("decided").hidden;
 }
 
 // What is not saved yet survives that the page is closed.
-function remember() {
-  const { moved, merged, named, made } = decisions;
-  const byIndex = [...moved].map(([point, to]) => [about.index[point], to]);
+function inStorage(use) {
   try {
-    if (countDecisions()) localStorage.setItem(storageKey, JSON.stringify({ moved: byIndex, merged: [...merged], named: [...named], made }));
-    else localStorage.removeItem(storageKey);
+    return use(localStorage);
   } catch {
     isKept = false;
+    return null;
   }
 }
 
+function remember() {
+  const { moved, merged, named, made } = decisions;
+  const byIndex = [...moved].map(([point, to]) => [about.index[point], to]);
+  const kept = countDecisions() ? { moved: byIndex, merged: [...merged], named: [...named], made } : null;
+  inStorage((storage) => storage.setItem(storageKey, JSON.stringify(kept)));
+}
+
 function recall() {
-  let stored = null;
-  try {
-    stored = JSON.parse(localStorage.getItem(storageKey));
-  } catch {
-    isKept = false;
-  }
+  const stored = inStorage((storage) => JSON.parse(storage.getItem(storageKey)));
   if (!stored) return refresh("");
   const moved = stored.moved.filter(([index]) => pointOf.has(index)).map(([index, to]) => [pointOf.get(index), to]);
   decisions = { moved: new Map(moved), merged: new Map(stored.merged), named: new Map(stored.named), made: stored.made };
-  return refresh("Decisions of your last visit are here again.");
+  return refresh("The corrections of your last visit are here again.");
 }
 
 // A name as in assignments.csv: a byte that is not UTF-8 and a carriage return as \xNN, a backslash as two
@@ -256,7 +292,9 @@ function saveCorrections() {
   const meant = new Set([...merged.flat(), ...named.map(([id]) => id), ...moved.flatMap(([point, to]) => [found[point], to]), ...made]);
   meant.delete(NONE);
   const typical = (id) => (firstNames.has(id) ? everyPoint.filter((point) => found[point] === id) : members(id)).slice(0, TYPICAL_SAVED);
-  saveTable("corrections.csv", [
+  // A name of its own: browsers number a second file of the same name, and the command would read the first one.
+  const file = `corrections_${new Date().toISOString().slice(0, 19).replace(/\D/g, "")}.csv`;
+  saveTable(file, [
     [map.column, "cluster", "correction", "to"],
     ["", "", "run", report.run],
     ...[...meant].flatMap((id) => typical(id).map((point) => [escaped(nameOf(point)), id, "member", ""])),
@@ -266,5 +304,7 @@ function saveCorrections() {
     ...moved.map(([point, to]) => [escaped(nameOf(point)), found[point], to === NONE ? "wrong" : "move", to === NONE ? "" : to]),
     ["", "", "end", ""],
   ]);
-  element("how").hidden = false;
+  const how = element("how");
+  how.hidden = false;
+  for (const part of how.children) part.textContent = part.textContent.replace(/corrections(_\d+)?\.csv$/, file);
 }

@@ -229,9 +229,7 @@ function hover(event) {
   const point = pointAt(...placeOf(event), 8);
   plot.style.cursor = point >= 0 ? "pointer" : mode() === "move" ? "grab" : "crosshair";
   if (point < 0) return hideCard();
-  const lines = [...factsOf(point), titleOf(point)];
-  card.querySelector("div").replaceChildren(...lines.map((text, i) => make(i ? "div" : "strong", { textContent: text })));
-  drawThumbnail(card.querySelector("canvas"), point);
+  card.replaceChildren(picture(point) ?? "", make("div", {}, ...inLines([...factsOf(point), titleOf(point)])));
   card.hidden = false;
   const box = card.getBoundingClientRect();
   const right = event.clientX + 18 + box.width > document.documentElement.clientWidth;
@@ -263,8 +261,6 @@ function startMap() {
   for (const [id, on] of [["show-all", true], ["hide-all", false]]) {
     element(id).addEventListener("click", () => { for (const button of legend) show(button, on); });
   }
-  for (const [id, factor] of [["zoom-in", 1.5], ["zoom-out", 1 / 1.5]]) element(id).addEventListener("click", () => zoomBy(factor));
-  element("zoom-reset").addEventListener("click", resetCamera);
   const follow = () => { plot.dataset.drag = mode() ?? ""; };
   for (const radio of document.querySelectorAll("input[name=drag]")) {
     radio.checked = radio.value === "select" && !matchMedia("(pointer: coarse)").matches;

@@ -65,13 +65,11 @@ function fileOf(point) {
 }
 
 // What is known of the file of an image: date, folder, size
-function fileFacts(point) {
-  if (!map.taken) return [];
-  const [width, height, bytes] = [about.width[point], about.height[point], about.bytes[point]];
-  const folder = nameOf(point).split("/").slice(0, -1).join("/");
+function fileFacts({ name, taken, width, height, bytes }) {
+  const folder = name.split("/").slice(0, -1).join("/");
   const size = bytes < 1e6 ? `${Math.ceil(bytes / 1000)} kB` : `${(bytes / 1e6).toFixed(1)} MB`;
-  const taken = map.taken[point].replace("T", " ").slice(0, 16);
-  return [taken && `Taken ${taken}`, folder && `In ${folder}`, width && `${width} × ${height}, ${size}`].filter(Boolean);
+  const date = taken.replace("T", " ").slice(0, 16);
+  return [date && `Taken ${date}`, folder && `In ${folder}`, width && `${width} × ${height}, ${size}`].filter(Boolean);
 }
 
 // What is said of a point beside its picture: all lines, the group first
@@ -88,8 +86,12 @@ function factsOf(point) {
     lines.push(`Belongs here: ${percent(about.probability[point])}${instead}`);
   } else if (map.folder === null || !map.names) lines.push(`Distance ${Number(about.distance[point].toPrecision(4))}`);
   if (about.outlier[point]) lines.push("Outlier");
-  return [...lines, ...fileFacts(point)];
+  if (!map.taken) return lines;
+  const [width, height, bytes] = [about.width[point], about.height[point], about.bytes[point]];
+  return [...lines, ...fileFacts({ name: nameOf(point), taken: map.taken[point], width, height, bytes })];
 }
+
+const inLines = (texts) => texts.map((text, i) => make(i ? "div" : "strong", { textContent: text }));
 
 // Small pictures: those that stand on the page, or else a part of the sheet that holds the others
 const sheet = new Image();
@@ -102,18 +104,18 @@ function partOf(point) {
   return [(about.sample[point] % columns) * width, Math.floor(about.sample[point] / columns) * height];
 }
 
-function drawThumbnail(canvas, point) {
-  const tile = tileOf.get(point);
-  canvas.hidden = !tile?.naturalWidth && !hasPicture(point);
-  if (canvas.hidden) return;
-  let [picture, left, top, width, height] = [tile, 0, 0, tile?.naturalWidth, tile?.naturalHeight];
-  if (!width) [picture, [left, top], width, height] = [sheet, partOf(point), map.sprite.width, map.sprite.height];
-  const pen = canvas.getContext("2d");
-  const scale = Math.min(canvas.width / width, canvas.height / height);
-  const [w, h] = [width * scale, height * scale];
-  pen.clearRect(0, 0, canvas.width, canvas.height);
-  pen.imageSmoothingEnabled = Math.max(width, height) > 40;
-  pen.drawImage(picture, left, top, width, height, (canvas.width - w) / 2, (canvas.height - h) / 2, w, h);
+// The picture of a point as an element; null for none
+function picture(point) {
+  const standing = tileOf.get(point);
+  if (standing) return make("img", { src: standing.src, alt: "", className: standing.className });
+  if (!hasPicture(point)) return null;
+  const { columns, rows, width, height } = map.sprite;
+  const [left, top] = partOf(point);
+  const part = make("span", { className: width > 40 ? "part" : "part pixels" });
+  const place = (at, side, n) => (n > 1 ? `${(100 * at) / (side * (n - 1))}%` : "0");
+  part.style.backgroundPosition = `${place(left, width, columns)} ${place(top, height, rows)}`;
+  part.style.aspectRatio = `${width} / ${height}`;
+  return part;
 }
 
 // A button with the picture of a point, or with its name; `within` are the points that the arrow keys go through.
@@ -123,22 +125,12 @@ function tile(point, within) {
   button.within = within;
   button.dataset.point = about.index[point];
   button.style.setProperty("--c", lookOf(groupOf[point]).color);
-  const standing = tileOf.get(point);
-  if (standing) button.append(make("img", { src: standing.src, alt: "", className: standing.className }));
-  else if (hasPicture(point)) {
-    const { columns, rows, width } = map.sprite;
-    const [left, top] = partOf(point);
-    const part = make("span", { className: width > 40 ? "part" : "part pixels" });
-    const place = (at, side, n) => (n > 1 ? `${(100 * at) / (side * (n - 1))}%` : "0");
-    part.style.backgroundPosition = `${place(left, width, columns)} ${place(top, map.sprite.height, rows)}`;
-    button.append(part);
-  } else {
-    button.append(make("span", { className: "name", textContent: titleOf(point) }));
-    if (fileOf(point)) {
-      const image = make("img", { alt: "", loading: "lazy", decoding: "async" });
-      image.onload = () => button.replaceChildren(image);
-      image.src = fileOf(point);
-    }
+  const shown = picture(point);
+  button.append(shown ?? make("span", { className: "name", textContent: titleOf(point) }));
+  if (!shown && fileOf(point)) {
+    const image = make("img", { alt: "", loading: "lazy", decoding: "async" });
+    image.onload = () => button.replaceChildren(image);
+    image.src = fileOf(point);
   }
   return button;
 }

@@ -26,21 +26,21 @@ function nearestOnMap(point, n) {
 function open(point, list) {
   [current, around] = [point, list];
   const uri = fileOf(point);
-  const [canvas, image, link] = ["view-canvas", "view-image", "view-file"].map(element);
-  drawThumbnail(canvas, point);
-  element("view-none").hidden = !canvas.hidden;
-  link.hidden = image.hidden = true;
+  const [small, image, link] = ["view-small", "view-image", "view-file"].map(element);
+  small.replaceChildren(picture(point) ?? "No picture in this file");
+  [small.hidden, image.hidden, link.hidden] = [false, true, true];
   image.onload = () => {
-    [canvas.hidden, element("view-none").hidden, image.hidden, link.hidden] = [true, true, false, false];
+    [small.hidden, image.hidden, link.hidden] = [true, false, false];
     link.href = uri;
   };
   image.alt = titleOf(point);
   if (uri) image.src = uri;
   else image.removeAttribute("src");
   element("view-name").textContent = titleOf(point).split("/").at(-1);
-  element("view-facts").replaceChildren(...factsOf(point).map((text, i) => make(i ? "div" : "strong", { textContent: text })));
+  element("view-facts").replaceChildren(...inLines(factsOf(point)));
   const near = nearest(point);
-  element("view-nearest-title").textContent = near.length ? inFeatures && about.sample[point] >= 0 ? "Most alike" : "Nearest on the map" : "";
+  element("view-nearest-title").hidden = !near.length;
+  element("view-nearest-title").textContent = inFeatures && about.sample[point] >= 0 ? "Most alike" : "Nearest on the map";
   fillList(element("view-nearest"), near, (other) => tileItem(other, members(groupOf[other])));
   const own = element("view-group");
   own.dataset.group = groupOf[point];
@@ -83,30 +83,28 @@ function focusTile(next, before) {
   next.focus();
 }
 
-function pressedKey(event) {
-  if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
-  const tileNow = event.target.closest?.(".tile");
+// What a key does; a button that does the same names its key. Tells whether it does anything.
+function press(key, tileNow) {
   const inView = {
     ArrowRight: () => step(1), ArrowLeft: () => step(-1), ArrowDown: () => stepGroup(1), ArrowUp: () => stepGroup(-1),
-    y: () => move([current], found[current]), w: () => move([current], NONE), m: () => element("view-move").focus(), x: () => toggleCurrent(),
+    y: () => move([current], found[current]), w: () => move([current], NONE), m: () => element("view-move").focus(), x: () => { toggle(current); open(current, around); },
   };
   const onTile = tileNow && {
     ArrowRight: () => stepTile(tileNow, 1), ArrowLeft: () => stepTile(tileNow, -1), ArrowDown: () => stepList(tileNow, 1), ArrowUp: () => stepList(tileNow, -1),
     x: () => toggle(pointOf.get(Number(tileNow.dataset.point))),
   };
   const inPage = {
-    "/": () => element("find").focus(), Escape: () => select([]), u: undo, "?": () => element("keys").showModal(),
+    "/": () => element("find").focus(), Escape: () => { element("find").value = ""; select([]); }, u: undo, "?": () => element("keys").showModal(),
     ...(plot && { "+": () => zoomBy(1.5), "-": () => zoomBy(1 / 1.5), 0: resetCamera }), ...onTile,
   };
-  const action = (dialog.open ? { ...inView, u: undo } : inPage)[event.key];
-  if (!action || element("keys").open) return;
-  event.preventDefault();
-  action();
+  const action = !element("keys").open && (dialog.open ? { ...inView, u: undo } : inPage)[key];
+  if (action) action();
+  return Boolean(action);
 }
 
-function toggleCurrent() {
-  toggle(current);
-  open(current, around);
+function pressedKey(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
+  if (press(event.key, event.target.closest?.(".tile"))) event.preventDefault();
 }
 
 // A click on a picture opens it; on its upper left corner, or with Ctrl or Shift, selects it.
@@ -130,12 +128,14 @@ function startView() {
   }
   document.addEventListener("click", clicked);
   document.addEventListener("click", ({ target }) => {
+    if (target.dataset?.key) press(target.dataset.key);
     if (target.matches?.("[data-all]")) showAll(target);
     if (target.matches?.("[data-choose]")) select(members(Number(target.closest("[data-group]").dataset.group)));
   });
   document.addEventListener("change", ({ target }) => {
     const { choice } = target.dataset ?? {};
     if (target.matches?.("input.title")) rename(Number(target.closest("[data-group]").dataset.group), target.value);
+    if (target.id === "sort") sortCards();
     if (!choice || !target.value) return;
     if (choice === "merge") merge(Number(target.closest("[data-group]").dataset.group), Number(target.value));
     else move(choice === "view" ? [current] : selected, target.value);
@@ -151,17 +151,9 @@ function startView() {
     setTimeout(() => { target.textContent = "Copy names"; }, 2000);
   });
   on("save", "click", () => saveTable("selected.csv", [[map.column, "cluster"], ...selected.map((point) => [escaped(nameOf(point)), groupOf[point]])]));
-  on("clear", "click", () => { select([]); element("find").value = ""; });
   on("wrong", "click", () => move(selected, NONE));
-  on("undo", "click", undo);
   on("save-corrections", "click", saveCorrections);
   on("more-cards", "click", showMoreCards);
-  on("show-keys", "click", () => element("keys").showModal());
-  on("view-stays", "click", () => move([current], found[current]));
-  on("view-wrong", "click", () => move([current], NONE));
-  on("view-back", "click", () => step(-1));
-  on("view-next", "click", () => step(1));
-  on("view-select", "click", toggleCurrent);
   on("view-cluster", "click", () => { dialog.close(); select(members(groupOf[current])); });
   on("find", "input", ({ target }) => {
     const wanted = target.value.trim().toLowerCase();
@@ -169,7 +161,7 @@ function startView() {
   });
   on("find", "keydown", (event) => {
     if (event.key === "Enter" && selected.length) open(selected[0], selected);
-    if (event.key === "Escape") { select([]); event.target.value = ""; event.target.blur(); }
+    if (event.key === "Escape" && press("Escape")) event.target.blur();
   });
   addEventListener("keydown", pressedKey);
   addEventListener("beforeunload", (event) => { if (countDecisions() && !isKept) event.preventDefault(); });

@@ -90,9 +90,10 @@ class NRCCConfig:
         sampler: how the view is drawn: `"sghmc"`, `"hmc"`, `"monte_carlo"`, `"noise"` or
             `"augment"` (a third augmented view, Table 2).
         initial_view: the sampler starts at the image's own view a (`"own"`, Figure 5) or at a
-            random one of the 2n views of the batch (`"random"`, Algorithm 1).
+            random one of the 2n views of the batch (`"random"`, Algorithm 1, which prints 2(n-2)).
         reference: x_i of (16): the `"other_view"` of the same image, or the image without
-            augmentation (`"clean"`).
+            augmentation (`"clean"`). The official code takes backbone features of the other views,
+            and all pairs of the batch.
         resolution: side length in pixels at which the view is sampled, before it is resized back
             (32 in the official code); None: that of the network's input.
         potential: `"inverse"` (16) or `"log_inverse_square"` (the official code).

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -33,6 +33,11 @@ class Patches(NamedTuple):
         layer_scale: whether each residual branch is scaled per channel (Touvron et al. 2021,
             "Going deeper with image transformers").
         antialias: whether position embeddings are interpolated with antialiasing.
+        kind: "class": the normalized class token is the representation, GELU is exact. "clip": the
+            image tower of CLIP (Radford et al. 2021), whose class token is projected; LayerNorm
+            follows the embedding too, patches have no bias, and GELU is x times sigmoid(1.702 x).
+            "siglip": that of SigLIP (Zhai et al. 2023), which has no class token and pools by
+            attention; GELU is tanh's approximation.
     """
 
     size: int
@@ -40,6 +45,7 @@ class Patches(NamedTuple):
     registers: int
     layer_scale: bool
     antialias: bool
+    kind: Literal["class", "clip", "siglip"] = "class"
 
 
 # "patch16" is Dosovitskiy et al.'s at 224 pixels, as in timm; "patch14" is DINOv2's (Oquab et al.
@@ -49,8 +55,17 @@ PATCHES = {
     "patch14": Patches(14, 37, registers=0, layer_scale=True, antialias=False),
     "patch14_reg4": Patches(14, 37, registers=4, layer_scale=True, antialias=True),
 }
-NAMES = tuple(f"vit_{size}_{patches}" for size in SIZES for patches in PATCHES)
-EPSILON = 1e-6
+# Image towers that are published, at 224 pixels.
+TOWERS = {
+    "vit_base_patch32_clip": Patches(32, 7, 0, layer_scale=False, antialias=True, kind="clip"),
+    "vit_base_patch16_clip": Patches(16, 14, 0, layer_scale=False, antialias=True, kind="clip"),
+    "vit_large_patch14_clip": Patches(14, 16, 0, layer_scale=False, antialias=True, kind="clip"),
+    "vit_base_patch16_siglip": Patches(16, 14, 0, False, antialias=True, kind="siglip"),
+}
+NAMES = (*(f"vit_{size}_{patches}" for size in SIZES for patches in PATCHES), *TOWERS)
+# Of LayerNorm, by kind; columns of CLIP's projection, by width.
+EPSILON = {"class": 1e-6, "clip": 1e-5, "siglip": 1e-6}
+PROJECTED = {768: 512, 1024: 768}
 INITIAL_SCALE = 1e-5  # of a residual branch, in DINOv2's code
 normal = nn.initializers.normal(0.02)
 
@@ -58,11 +73,11 @@ normal = nn.initializers.normal(0.02)
 def architecture(name: str) -> tuple[int, int, int, Patches]:
     """Width, number of blocks, attention heads, and patches of one of `NAMES`."""
     _, size, patches = name.split("_", 2)
-    return *SIZES[size], PATCHES[patches]
+    return *SIZES[size], TOWERS[name] if name in TOWERS else PATCHES[patches]
 
 
 class Embedding(nn.Module):
-    """Class token, register tokens and patch tokens, with learned position embeddings.
+    """Class token if any, register tokens and patch tokens, with learned position embeddings.
 
     Registers have no position embedding. The position embeddings of the patches are a grid of the
     published size, interpolated to the grid of the image.
@@ -77,19 +92,24 @@ class Embedding(nn.Module):
 
     @nn.compact
     def __call__(self, images: Array) -> Array:
-        """`[b, H, W, C] -> [b, 1 + registers + H / patch * W / patch, width]`."""
+        """`[b, H, W, C] -> [b, tokens, width]`, the class token first."""
         width, _, _, patches = architecture(self.variant)
-        side = (patches.size, patches.size)
-        x = nn.Conv(width, side, side, padding="VALID", dtype=self.dtype, name="patches")(images)
+        side, has_class = (patches.size, patches.size), patches.kind != "siglip"
+        x = nn.Conv(
+            width, side, side, padding="VALID", use_bias=patches.kind != "clip", dtype=self.dtype,
+            name="patches",
+        )(images)  # fmt: skip
 
         def tokens(name: str, count: int) -> Array:
             return self.param(name, normal, (count, width), jnp.float32)
 
-        class_token, positions = tokens("class_token", 1), tokens("positions", 1 + patches.grid**2)
-        prefix = class_token + positions[:1]
+        positions = tokens("positions", has_class + patches.grid**2)
+        prefix = positions[:has_class]
+        if has_class:
+            prefix = tokens("class_token", 1) + prefix
         if patches.registers:
             prefix = jnp.concatenate([prefix, tokens("registers", patches.registers)])
-        grid = positions[1:].reshape(patches.grid, patches.grid, width)
+        grid = positions[has_class:].reshape(patches.grid, patches.grid, width)
         b, rows, columns, _ = x.shape
         x = x + resize(grid, (rows, columns), patches.antialias).astype(x.dtype)[None]
         x = x.reshape(b, rows * columns, width)
@@ -104,23 +124,25 @@ class Block(nn.Module):
         heads: number of attention heads.
         layer_scale: whether the residual branches are scaled per channel.
         dtype: compute dtype; None for the widest of inputs and parameters.
+        kind: see `Patches`.
     """
 
     heads: int
     layer_scale: bool
     dtype: jnp.dtype | None
+    kind: str = "class"
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
         """`[b, n, width] -> [b, n, width]`."""
         width = x.shape[-1]
-        y = layer_norm("norm1", self.dtype)(x)
+        y = layer_norm("norm1", self.dtype, self.kind)(x)
         qkv = self._dense(3 * width, "qkv")(y)
         q, k, v = jnp.moveaxis(qkv.reshape(*x.shape[:2], 3, self.heads, -1), 2, 0)
         y = attention(q, k, v).reshape(x.shape)
         x = x + self._scaled(self._dense(width, "projection")(y), "scale1")
-        y = layer_norm("norm2", self.dtype)(x)
-        y = nn.gelu(self._dense(4 * width, "hidden")(y), approximate=False)
+        y = layer_norm("norm2", self.dtype, self.kind)(x)
+        y = gelu(self._dense(4 * width, "hidden")(y), self.kind)
         return x + self._scaled(self._dense(width, "out")(y), "scale2")
 
     def _dense(self, features: int, name: str) -> nn.Dense:
@@ -132,6 +154,33 @@ class Block(nn.Module):
         initial = nn.initializers.constant(INITIAL_SCALE)
         scale = self.param(name, initial, (y.shape[-1],), jnp.float32)
         return y * scale.astype(y.dtype)[None, None, :]
+
+
+class Pool(nn.Module):
+    """SigLIP's pooling: attention of a learned query to all tokens, then an MLP.
+
+    Attributes:
+        heads: number of attention heads.
+        dtype: compute dtype; None for the widest of inputs and parameters.
+    """
+
+    heads: int
+    dtype: jnp.dtype | None
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        """`[b, n, width] -> [b, width]`."""
+        b, _, width = x.shape
+        dense = functools.partial(nn.Dense, kernel_init=normal, dtype=self.dtype)
+        probe = self.param("probe", normal, (1, width), jnp.float32).astype(x.dtype)
+        probe = jnp.broadcast_to(probe[None], (b, 1, width))
+        qkv = dense(3 * width, name="pool_qkv")(jnp.concatenate([probe, x], axis=1))
+        qkv = qkv.reshape(b, -1, 3, self.heads, width // self.heads)
+        y = attention(qkv[:, :1, 0], qkv[:, 1:, 1], qkv[:, 1:, 2]).reshape(b, width)
+        y = dense(width, name="pool_projection")(y)
+        hidden = layer_norm("pool_norm", self.dtype, "siglip")(y)
+        hidden = gelu(dense(4 * width, name="pool_hidden")(hidden), "siglip")
+        return y + dense(width, name="pool_out")(hidden)
 
 
 class ViT(nn.Module):
@@ -147,7 +196,7 @@ class ViT(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        """`[b, h, w, c] -> [b, width]`, the normalized class token.
+        """`[b, h, w, c] -> [b, features]`, the normalized class token; see `Patches` for others.
 
         Raises:
             InputError: `h` or `w` is not a multiple of the patch.
@@ -157,19 +206,36 @@ class ViT(nn.Module):
         for side in x.shape[1:3]:
             checks.multiple("each side of an image", side, patches.size, f"{self.variant}'s patch")
         x = Embedding(self.variant, dtype, name="embedding")(x)
+        if patches.kind == "clip":
+            x = layer_norm("norm0", dtype, "clip")(x)
         for block in range(1, depth + 1):
             x = self.layers.enter(x, block)
-            x = Block(heads, patches.layer_scale, dtype, name=f"block{block}")(x)
-        x = layer_norm("norm", dtype)(x[:, 0])
+            x = Block(heads, patches.layer_scale, dtype, patches.kind, name=f"block{block}")(x)
+        x = x if patches.kind == "siglip" else x[:, 0]
+        x = layer_norm("norm", dtype, patches.kind)(x)
+        if patches.kind == "siglip":
+            x = Pool(heads, dtype, name="pool")(x)
+        elif patches.kind == "clip":
+            features = PROJECTED[x.shape[-1]]
+            x = nn.Dense(
+                features, use_bias=False, kernel_init=normal, dtype=dtype, name="visual_projection"
+            )(x)
         return self.layers.enter(x, depth + 1)
 
 
-def layer_norm(name: str, dtype: jnp.dtype | None) -> nn.LayerNorm:
+def gelu(x: Array, kind: str) -> Array:
+    """The activation of a kind, see `Patches`."""
+    if kind == "clip":
+        return x * nn.sigmoid(1.702 * x)
+    return nn.gelu(x, approximate=kind == "siglip")
+
+
+def layer_norm(name: str, dtype: jnp.dtype | None, kind: str = "class") -> nn.LayerNorm:
     """LayerNorm with statistics in at least float32.
 
     Without Flax's fast variance, which loses all digits when the mean is large.
     """
-    return nn.LayerNorm(EPSILON, dtype=dtype, use_fast_variance=False, name=name)
+    return nn.LayerNorm(EPSILON[kind], dtype=dtype, use_fast_variance=False, name=name)
 
 
 def attention(q: Array, k: Array, v: Array) -> Array:
@@ -233,18 +299,21 @@ def make(name: str, *, width: int, stem: str | None) -> Backbone:
 
     Args:
         name: one of `NAMES`.
-        width: size of a token and of the representation, as published.
+        width: size of a token, and of the representation but for CLIP's, as published.
         stem: must be None.
 
     Raises:
         InputError: another width.
     """
-    published, depth, _, _ = architecture(name)
+    published, depth, _, patches = architecture(name)
     checks.one_of(f"network.width of {name}", width, (published,))
-    # The last LayerNorm belongs to the last block.
+    # What follows the last block belongs to it.
     blocks = ("embedding", *(f"block{i}" for i in range(1, depth + 1)))
 
     def block_of(submodule: str) -> int:
-        return depth if submodule == "norm" else blocks.index(submodule)
+        if submodule == "norm0":
+            return 0
+        return blocks.index(submodule) if submodule in blocks else depth
 
-    return Backbone(functools.partial(ViT, name), width, blocks, block_of)
+    features = PROJECTED[width] if patches.kind == "clip" else width
+    return Backbone(functools.partial(ViT, name), features, blocks, block_of)

@@ -1,7 +1,7 @@
 """Pretrained weights: installed with pip, from a file, or from the Hugging Face Hub.
 
-Files are those of timm, torchvision and DINOv2 for ResNets and Vision Transformers. Only the
-safetensors format is read: it holds numbers and no code.
+Files are those of timm, torchvision, DINOv2, CLIP and SigLIP for ResNets, ConvNeXts and Vision
+Transformers. Only the safetensors format is read: it holds numbers and no code.
 """
 
 import dataclasses
@@ -18,7 +18,8 @@ import numpy as np
 from cluster_jax.core import checks
 from cluster_jax.core.checks import Count, Fraction, InputError
 from cluster_jax.core.config import check_values
-from cluster_jax.nets.backbones import resnet, vit
+from cluster_jax.core.names import counted
+from cluster_jax.nets.backbones import convnext, resnet, vit
 from cluster_jax.nets.config import BUNDLED
 from cluster_jax.nets.pretrained import lite
 
@@ -29,8 +30,11 @@ Path = tuple[str, ...]
 INSTALL = "pip install 'cluster-jax[pretrained]'"
 PICKLES = (".pth", ".pt", ".bin")
 # Tensors that are not loaded: the classifier, BatchNorm's counts of batches, and DINOv2's token for
-# masked patches, which only its training uses.
-IGNORED = re.compile(r"(fc|head)\.(weight|bias)|.*\.num_batches_tracked|(embeddings\.)?mask_token")
+# masked patches, which only its training uses; of CLIP and SigLIP what is not of images.
+IGNORED = re.compile(
+    r"(fc|head|head\.fc)\.(weight|bias)|.*\.num_batches_tracked|(embeddings\.)?mask_token"
+    r"|text_model\..*|text_projection\.weight|logit_(scale|bias)|.*\.position_ids"
+)
 # Flax's name of a parameter of a layer -> PyTorch's.
 LEAVES = {
     "kernel": "weight",
@@ -39,24 +43,39 @@ LEAVES = {
     "mean": "running_mean",
     "var": "running_var",
 }
-# Layer or parameter of a Vision Transformer in Flax -> its name in timm and DINOv2's own files, and
-# in Hugging Face's transformers; {} is the number of the block. * stands for "query", "key" and
-# "value", which transformers stores separately.
+# Layer or parameter of a Vision Transformer in Flax -> its name in timm and DINOv2's own files, in
+# DINOv2 and in the image towers of CLIP and SigLIP in Hugging Face's transformers; {} is the number
+# of the block. * stands for query, key and value, which transformers stores separately.
+_TOWER = "vision_model.embeddings."
 VIT = {
-    "patches": ("patch_embed.proj", "embeddings.patch_embeddings.projection"),
-    "class_token": ("cls_token", "embeddings.cls_token"),
-    "positions": ("pos_embed", "embeddings.position_embeddings"),
-    "registers": ("register_tokens", "embeddings.register_tokens"),
-    "norm": ("norm", "layernorm"),
-    "norm1": ("blocks.{}.norm1", "encoder.layer.{}.norm1"),
-    "qkv": ("blocks.{}.attn.qkv", "encoder.layer.{}.attention.attention.*"),
-    "projection": ("blocks.{}.attn.proj", "encoder.layer.{}.attention.output.dense"),
-    "scale1": ("blocks.{}.ls1.gamma", "encoder.layer.{}.layer_scale1.lambda1"),
-    "norm2": ("blocks.{}.norm2", "encoder.layer.{}.norm2"),
-    "hidden": ("blocks.{}.mlp.fc1", "encoder.layer.{}.mlp.fc1"),
-    "out": ("blocks.{}.mlp.fc2", "encoder.layer.{}.mlp.fc2"),
-    "scale2": ("blocks.{}.ls2.gamma", "encoder.layer.{}.layer_scale2.lambda1"),
-}
+    "patches": (
+        "patch_embed.proj", "embeddings.patch_embeddings.projection", f"{_TOWER}patch_embedding"
+    ),
+    "class_token": ("cls_token", "embeddings.cls_token", f"{_TOWER}class_embedding"),
+    "positions": (
+        "pos_embed", "embeddings.position_embeddings", f"{_TOWER}position_embedding.weight"
+    ),
+    "registers": ("register_tokens", "embeddings.register_tokens", ""),
+    "norm0": ("", "", "vision_model.pre_layrnorm"),
+    "norm": ("norm", "layernorm", "vision_model.post_layernorm"),
+    "norm1": ("blocks.{}.norm1", "encoder.layer.{}.norm1", "layer_norm1"),
+    "qkv": ("blocks.{}.attn.qkv", "encoder.layer.{}.attention.attention.*", "self_attn.*_proj"),
+    "projection": (
+        "blocks.{}.attn.proj", "encoder.layer.{}.attention.output.dense", "self_attn.out_proj"
+    ),
+    "scale1": ("blocks.{}.ls1.gamma", "encoder.layer.{}.layer_scale1.lambda1", ""),
+    "norm2": ("blocks.{}.norm2", "encoder.layer.{}.norm2", "layer_norm2"),
+    "hidden": ("blocks.{}.mlp.fc1", "encoder.layer.{}.mlp.fc1", "mlp.fc1"),
+    "out": ("blocks.{}.mlp.fc2", "encoder.layer.{}.mlp.fc2", "mlp.fc2"),
+    "scale2": ("blocks.{}.ls2.gamma", "encoder.layer.{}.layer_scale2.lambda1", ""),
+    "visual_projection": ("", "", "visual_projection"),
+    "probe": ("", "", "vision_model.head.probe"),
+    "pool_qkv": ("", "", "vision_model.head.attention.in_proj"),
+    "pool_projection": ("", "", "vision_model.head.attention.out_proj"),
+    "pool_norm": ("", "", "vision_model.head.layernorm"),
+    "pool_hidden": ("", "", "vision_model.head.mlp.fc1"),
+    "pool_out": ("", "", "vision_model.head.mlp.fc2"),
+}  # fmt: skip
 # Preprocessing settings beside a weights file: of transformers; of timm or transformers.
 CONFIGS = ("preprocessor_config.json", "config.json")
 # Channel statistics of ImageNet, by which inputs of nearly all ResNets and of DINOv2 are
@@ -163,6 +182,11 @@ def load(weights: str, backbone: str, params: Mapping[str, Any], stats: Any) -> 
     """
     if weights in BUNDLED:
         return lite.load(weights)
+    return convert(read(_file(weights)), backbone, params, stats)
+
+
+def _file(weights: str) -> str | pathlib.Path:
+    """The file of tensors of a path or of a model on the Hugging Face Hub."""
     is_on_hub = weights.startswith("hf:")
     path = from_hub(weights, "model.safetensors") if is_on_hub else weights
     if path is None:
@@ -170,7 +194,16 @@ def load(weights: str, backbone: str, params: Mapping[str, Any], stats: Any) -> 
             "pretrained weights must be a model on the Hugging Face Hub that has a file "
             f"model.safetensors; got {weights!r}"
         )
-    return convert(read(path), backbone, params, stats)
+    return path
+
+
+def shapes(weights: str) -> dict[str, tuple[int, ...]]:
+    """Shapes of all tensors of a file or of a model on the Hugging Face Hub, by name.
+
+    Raises:
+        InputError: see `read` and `from_hub`.
+    """
+    return {name: tensor.shape for name, tensor in read(_file(weights)).items()}
 
 
 def read(path: str | pathlib.Path) -> dict[str, np.ndarray]:
@@ -241,9 +274,9 @@ def convert(
 ) -> tuple[PyTree, PyTree]:
     """Parameters and statistics of a backbone from PyTorch's tensors.
 
-    Tensor names of timm and torchvision (ResNets), and of timm, DINOv2, and DINOv2 in Hugging
-    Face's transformers (Vision Transformers) are known. The classifier, `num_batches_tracked`, and
-    `mask_token` are ignored; every other tensor is used once. The running variance is copied
+    Tensor names of timm and torchvision (ResNets), of timm (ConvNeXts), and of timm, DINOv2, and
+    DINOv2, CLIP and SigLIP in Hugging Face's transformers (Vision Transformers) are known. What
+    matches `IGNORED` is not loaded; every other tensor is used once. The running variance is copied
     unchanged, although torch's is unbiased and that of `nets.norm` biased.
 
     Args:
@@ -258,8 +291,11 @@ def convert(
     Raises:
         InputError: unsupported backbone; a tensor is missing, unknown, or has another shape.
     """
-    if backbone_name not in (*resnet.NAMES, *vit.NAMES):
-        must = "network.name must be a ResNet or a Vision Transformer with weights of this format"
+    if backbone_name not in (*convnext.NAMES, *resnet.NAMES, *vit.NAMES):
+        must = (
+            "network.name must be a ResNet, a ConvNeXt or a Vision Transformer with weights of "
+            "this format"
+        )
         raise InputError(f"{must}; got {backbone_name!r}")
     kept = {name: tensor for name, tensor in tensors.items() if not IGNORED.fullmatch(name)}
     leaves, structure = jax.tree_util.tree_flatten_with_path((params, stats))
@@ -278,7 +314,9 @@ def convert(
 def _check_names(backbone_name: str, kept: Mapping[str, Any], expected: Sequence[str]) -> None:
     must = f"weights for network.name {backbone_name!r} must contain"
     if missing := set(expected) - set(kept):
-        raise InputError(f"{must} {_abbreviated(missing)}; got {len(kept)} tensors without")
+        raise InputError(
+            f"{must} {_abbreviated(missing)}; got {counted(len(kept), 'tensor')} without"
+        )
     if unknown := set(kept) - set(expected):
         raise InputError(f"{must} its tensors alone; got also {_abbreviated(unknown)}")
 
@@ -297,14 +335,20 @@ def _converted(
         # timm adds the position of DINOv2's class token to the token itself.
         (positions,) = tensors
         tensors = [np.concatenate([np.zeros_like(positions[:, :1]), positions], axis=1)]
+    is_token = path[-1] in ("class_token", "positions", "probe")
     shape = _torch_shape(path, (*leaf.shape[:-1], leaf.shape[-1] // len(tensors)))
     for name, tensor in zip(names, tensors, strict=True):
-        if tensor.shape != shape:
+        if tensor.shape != shape and not (is_token and _bare(tensor.shape) == _bare(shape)):
             raise InputError(f"the tensor {name!r} must have the shape {shape}; got {tensor.shape}")
     if path[-1] == "kernel":
         axes = (2, 3, 1, 0) if len(leaf.shape) == 4 else (1, 0)
         tensors = [tensor.transpose(axes) for tensor in tensors]
     return np.concatenate(tensors, axis=-1).reshape(leaf.shape).astype(leaf.dtype)
+
+
+def _bare(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Without leading axes of one: tokens have them in some files."""
+    return _bare(shape[1:]) if shape[:1] == (1,) else shape
 
 
 def _torch_shape(path: Path, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -318,15 +362,40 @@ def _names(backbone_name: str, path: Path, tensors: Mapping[str, Any]) -> tuple[
     """Names of the PyTorch tensors of a Flax path: one, or three in `VIT`."""
     if backbone_name in resnet.NAMES:
         return (_resnet_name(backbone_name, path),)
+    if backbone_name in convnext.NAMES:
+        return (_convnext_name(path),)
     is_layer = path[-1] in LEAVES
-    name = VIT[path[-2] if is_layer else path[-1]]["embeddings.cls_token" in tensors]
+    layout = 2 if backbone_name in vit.TOWERS else int("embeddings.cls_token" in tensors)
+    name = VIT[path[-2] if is_layer else path[-1]][layout]
     if path[0].startswith("block"):
+        name = f"vision_model.encoder.layers.{{}}.{name}" if layout == 2 else name
         name = name.format(int(path[0].removeprefix("block")) - 1)
     elif name == "register_tokens" and "reg_token" in tensors:  # in timm
         name = "reg_token"
-    parts = ("query", "key", "value") if "*" in name else ("",)
+    kinds = "qkv" if layout == 2 else ("query", "key", "value")
     leaf = f".{LEAVES[path[-1]]}" if is_layer else ""
-    return tuple(name.replace("*", part) + leaf for part in parts)
+    # PyTorch's own attention has no layer of this name.
+    leaf = leaf.replace(".", "_") if name.endswith("in_proj") else leaf
+    return tuple(name.replace("*", part) + leaf for part in (kinds if "*" in name else ("",)))
+
+
+# Layer or parameter of a ConvNeXt's block in Flax -> its name in timm.
+CONVNEXT = {
+    "depthwise": "conv_dw", "bias": "conv_dw.bias", "norm": "norm", "hidden": "mlp.fc1",
+    "out": "mlp.fc2", "gamma": "gamma",
+}  # fmt: skip
+
+
+def _convnext_name(path: Path) -> str:
+    """The name in timm."""
+    scope, *layer = path[0], *path[1:-1]
+    leaf = f".{LEAVES[path[-1]]}" if path[-1] in LEAVES else ""
+    if match := re.fullmatch(r"stage(\d)_block(\d+)", scope):
+        name = CONVNEXT[layer[0]] + leaf if layer else CONVNEXT[path[-1]]
+        return f"stages.{int(match[1]) - 1}.blocks.{match[2]}.{name}"
+    if match := re.fullmatch(r"stage(\d)_(norm|conv)", scope):
+        return f"stages.{int(match[1]) - 1}.downsample.{int(match[2] == 'conv')}{leaf}"
+    return {"stem": "stem.0", "stem_norm": "stem.1", "norm": "head.norm"}[scope] + leaf
 
 
 def _resnet_name(backbone_name: str, path: Path) -> str:

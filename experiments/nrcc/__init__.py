@@ -1,0 +1,1 @@
+"""Measurements of NRCC's tables that are not scores of clusters."""

@@ -1,0 +1,132 @@
+"""Sentences for the user: their length, and numbers of one."""
+
+import numpy as np
+import pytest
+
+from cluster_jax import SmoothTree
+from cluster_jax.cli import app, exit_codes
+from cluster_jax.core import disk
+from cluster_jax.core.checks import MOST, InputError
+from cluster_jax.core.names import counted
+from cluster_jax.data import scan, tables
+
+LONG = "a/" + "b" * 5000 + "/photo.jpg"
+
+
+def test_a_value_is_cut_and_the_advice_is_not():
+    advice = ": repair them, or set data.max_corrupt_fraction higher to leave them out"
+    for value in (LONG, repr(list(range(9999))), "x y " * 999, "; got " * 999):
+        said = str(InputError(f"data.dir must be a folder of images; got {value}{advice}"))
+        assert said.startswith("data.dir must be a folder of images; got "), said
+        assert said.endswith(advice)
+        assert len(said) <= MOST
+        assert "..." in said
+    said = str(InputError(f"{LONG} must be a file; got a folder: name a file in it"))
+    assert said.endswith("/photo.jpg must be a file; got a folder: name a file in it")
+    said = str(InputError(f"x must be one of {', '.join(map(str, range(999)))}; got 'y'"))
+    assert said.startswith("x must be one of 0, 1,")
+    assert said.endswith("; got 'y'")
+    assert len(said) <= MOST
+    short = "x must be a number; got 'y'"
+    assert str(InputError(short)) == short
+
+
+FAULTS = {
+    "a folder that is not there": lambda folder: scan.find("\n".join([str(folder), "x" * 200] * 9)),
+    "a list of other files": lambda folder: scan.find(f"@{folder}/long.csv"),
+    "a web address": lambda folder: scan.find(f"https://example.org/{'x' * 999}"),
+    "an unknown address": lambda folder: scan.find("x" * 999 + "://y"),
+    "a table of words": lambda folder: tables.read_table(str(folder / "long.csv"), None),
+    "a column": lambda folder: tables.read_table(str(folder / "vectors.csv"), "x" * 999),
+    "an array of words": lambda folder: SmoothTree().fit([["x" * 999, 1]] * 9),
+    "labels": lambda folder: tables.read_labels(str(folder / "long.csv"), None, 3),
+    "an array of a file": lambda folder: tables.read_table(str(folder / "many.npz"), "x" * 999),
+    "a suffix": lambda folder: tables.read_table(str(folder / f"x.{'y' * 200}"), None),
+    "a disk": lambda folder: disk.check(folder, 10**18, "x" * 999),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_no_message_is_long(fault, tmp_path):
+    (tmp_path / "long.csv").write_text("title\n" + "word " * 5000 + "\n" + "y" * 5000 + ",1\n")
+    (tmp_path / "vectors.csv").write_text(f'{"t" * 5000},b\n"[1]","[2]"\n')
+    np.savez(tmp_path / "many.npz", **{f"array_{i}": np.ones(3) for i in range(300)})
+    with pytest.raises(InputError) as caught:
+        FAULTS[fault](tmp_path)
+    assert len(str(caught.value)) <= MOST
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["x" * 999],
+        ["images", LONG],
+        ["images", "x y " * 999],
+        ["images", ".", f"--k={'9' * 999}x"],
+        ["images", ".", f"--{'z' * 999}=1"],
+        ["cluster", f"--features={LONG}"],
+        ["cluster", f"--features={'x' * 5000}.npy"],
+        ["predict", f"--workdir={LONG}", "--images=x"],
+        ["train", f"--config={LONG}"],
+        ["train", "--config=nrcc_digits", f"--config.seed={'9' * 999}"],
+        ["train", "--config=nrcc_digits", f"--config.{'k' * 999}=1"],
+        ["embed", f"--images={LONG}", "--out=x.npz"],
+        ["report", LONG],
+    ],
+)
+def test_no_command_ends_with_a_long_line(arguments, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stop:
+        app.main(arguments)
+    assert stop.value.code in (exit_codes.BAD_INPUT, exit_codes.FAILURE)
+    said = capsys.readouterr().err.strip().splitlines()[-1]
+    assert said.startswith("error: ")
+    assert len(said) <= len("error: ") + MOST
+
+
+def test_an_error_of_the_disk_is_no_long_line():
+    said = str(disk.WriteError(LONG, OSError("y" * 999)))
+    assert said.endswith("and run the same command again to resume")
+    assert len(said) <= MOST
+
+
+class _Bucket:
+    """A path in a bucket that does not exist, as the library of Google's buckets answers."""
+
+    def __init__(self, address):
+        self.address = address
+
+    def __str__(self):
+        return self.address
+
+    def __truediv__(self, name):
+        return _Bucket(f"{self.address}/{name}")
+
+    def write_bytes(self, _):
+        raise FileNotFoundError("https://storage.googleapis.com/upload/storage/v1/b/nosuch/o?name")
+
+
+def test_a_bucket_that_does_not_exist_is_told_before_the_work():
+    with pytest.raises(disk.WriteError) as caught:
+        disk.check(_Bucket("gs://nosuch/out"))
+    assert str(caught.value) == (
+        "gs://nosuch/out cannot be written (no such bucket: "
+        "https://storage.googleapis.com/upload/storage/v1/b/nosuch/o?name): create it, and run the "
+        "same command again to resume"
+    )
+    said = r"gs://b cannot be written \(403 no permission\): "
+    with pytest.raises(disk.WriteError, match=said), disk.explained("gs://b"):
+        raise RuntimeError("403 no permission")
+    with pytest.raises(RuntimeError), disk.explained("out"):
+        raise RuntimeError("a bug")
+
+
+def test_one_of_a_thing():
+    assert [counted(n, "file") for n in (0, 1, 2, 2000)] == [
+        "0 files",
+        "1 file",
+        "2 files",
+        "2,000 files",
+    ]
+    assert counted(1, "class", "classes") == "1 class"
+    assert counted(2, "class", "classes") == "2 classes"
