@@ -208,13 +208,24 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         validate_data(self, stacked(X, "X"), reset=True, skip_check_array=True)
         return self.fit_rows(x)
 
-    def fit_rows(self, x: Rows) -> Self:
+    def fit_rows(self, x: Rows, originals: NDArray | None = None) -> Self:
         """Clusters finite rows `[n, d]` that are read a part at a time, such as `Shards`.
 
-        They need not fit into memory; their order matters, if they are no array.
+        Args:
+            x: the rows, which need not fit into memory; their order matters, if they are no array.
+            originals: int `[n]`, the row that stands for each row, itself if it is no copy: copies
+                that are known by something else than their rows. None: there are none.
         """
         n, self.n_features_in_ = x.shape
-        d = self.n_features_in_
+        if originals is not None:
+            kept, place = np.unique(originals, return_inverse=True)
+            if len(kept) >= max(self.n_clusters or 1, self.min_cluster_size or 1):
+                return self._fit(np.asarray(x[kept]), kept, place)
+        return self._fit(x, np.arange(n), np.arange(n))
+
+    def _fit(self, x: Rows, kept: NDArray, place: NDArray) -> Self:
+        """Clusters rows that are the rows `kept` of all; `place` is where each of these stands."""
+        n, d = x.shape
         checks.one_of("metric", self.metric, METRICS)
         for name in ("n_clusters", "min_cluster_size"):
             if (value := getattr(self, name)) is not None:
@@ -234,6 +245,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             self.smoother_, self.leaves_ = smooth.fit_all(x, order, *how)
             self.sample_ = order[np.unique(self.leaves_[order], return_index=True)[1]]
             rows = np.asarray(x[self.sample_])
+        self.sample_, self.leaves_ = kept[self.sample_], self.leaves_[place]
         levels = self._find(rows, rng)
         sizes = np.bincount(self.leaves_)
         self.linkage_ = _nested(self.smoother_, sizes, levels)

@@ -131,16 +131,20 @@ def sizes_of(labels: NDArray) -> dict[int, int]:
     return dict(zip(ids.tolist(), sizes.tolist(), strict=True))
 
 
-def find(x: NDArray, config: EvalConfig, *, seed: int) -> Clustering:
+def find(
+    x: NDArray, config: EvalConfig, *, seed: int, originals: NDArray | None = None
+) -> Clustering:
     """Clusters by `config.method`, without scores.
 
     Args:
         x: the features, unit rows `[n, d]`.
         config: the section `eval`.
         seed: random seed of the clustering and of the map that GridShift clusters.
+        originals: int `[n]`, the row that stands for each row, see `SmoothTree.fit_rows`.
     """
     if config.method == "tree":
-        return run_tree(x, metric=config.reduce.metric, k=config.k, seed=seed)
+        metric = config.reduce.metric
+        return run_tree(x, metric=metric, k=config.k, seed=seed, originals=originals)
     points = reduce(x, seed=seed, **vars(config.reduce))
     return run_gridshift(points, **{**vars(config.gridshift), "random_state": seed})
 
@@ -178,6 +182,7 @@ def run_tree(
     seed: int,
     k: int | None = None,
     shown: NDArray | None = None,
+    originals: NDArray | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Clustering:
     """Clusters features by `SmoothTree`.
@@ -188,6 +193,7 @@ def run_tree(
         seed: random seed of the clustering.
         k: number of clusters; None: it is found.
         shown: int `[m]`, the rows that the result describes; None: all rows.
+        originals: int `[n]`, the row that stands for each row, see `SmoothTree.fit_rows`.
         progress: called with one line of text at each step.
 
     Returns:
@@ -197,7 +203,8 @@ def run_tree(
         `outliers`.
     """
     progress(f"smoothing {_shape(features)} features and clustering them ...")
-    model = SmoothTree(metric, n_clusters=k, random_state=seed).fit_rows(features)
+    model = SmoothTree(metric, n_clusters=k, random_state=seed)
+    model.fit_rows(features, originals)
     n, m = len(model.labels_), len(model.sample_)
     if model.smoother_.counts is not None:
         progress(f"clustered {m:,} micro-clusters of all {n:,} rows")

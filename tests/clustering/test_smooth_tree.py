@@ -376,6 +376,21 @@ def test_a_rare_kind_inside_a_cluster_becomes_one(seed):
     assert labels[200:].sum() >= 6
 
 
+def test_known_copies_change_nothing():
+    """Rows that something else than their values tells to be copies take their original's place."""
+    x, truth = blobs((40,) * 4)
+    others = np.random.default_rng(5).permutation(160)[:60]
+    copied = np.concatenate([x, x[others] + np.random.default_rng(6).normal(size=(60, 20))])
+    originals = np.concatenate([np.arange(160), others])
+    model, again = fit(x), SmoothTree("euclidean").fit_rows(copied, originals)
+    np.testing.assert_array_equal(again.leaves_, again.leaves_[originals])
+    np.testing.assert_array_equal(again.smoother_.smooth, model.smoother_.smooth)
+    assert adjusted_rand_score(model.labels_, again.labels_[:160]) == 1
+    assert again.linkage_[-1, 3] == 220
+    more = SmoothTree("euclidean", n_clusters=200).fit_rows(copied, originals)
+    assert more.n_clusters_ == 200  # More than the originals: the copies part.
+
+
 @pytest.mark.parametrize(("n", "kinds"), [(9, 3), (15, 5), (24, 3)])
 def test_few_rows_of_separate_kinds(n, kinds):
     x, truth = blobs((n // kinds,) * kinds)
