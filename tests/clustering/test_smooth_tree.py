@@ -378,7 +378,7 @@ def test_a_rare_kind_inside_a_cluster_becomes_one(seed):
 
 def test_known_copies_change_nothing():
     """Rows that something else than their values tells to be copies take their original's place."""
-    x, truth = blobs((40,) * 4)
+    x, _ = blobs((40,) * 4)
     others = np.random.default_rng(5).permutation(160)[:60]
     copied = np.concatenate([x, x[others] + np.random.default_rng(6).normal(size=(60, 20))])
     originals = np.concatenate([np.arange(160), others])
