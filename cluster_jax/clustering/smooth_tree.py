@@ -682,7 +682,12 @@ def _averaged(labels: NDArray, rows: Smoother) -> Membership:
 
 
 def membership(labels: NDArray, shares: NDArray) -> Membership:
-    """The label's share of `[n, k]` and the largest of the others."""
+    """The label's share of `[n, k]` and the largest of the others.
+
+    Example:
+        >>> membership(np.array([1]), np.array([[0.25, 0.75, 0.0]])).runners_up
+        array([0])
+    """
     every = np.arange(len(labels))
     others = shares.copy()
     others[every, labels] = -1

@@ -247,7 +247,14 @@ def rows_of_likeness(tree: SmoothTree | None, features: NDArray, metric: str = "
     return arrays.normalize_rows(features) if metric == "cosine" else features
 
 
-def with_map(found: Clustering, features: NDArray, *, seed: int, **options: Any) -> Clustering:
+def with_map(
+    found: Clustering,
+    features: NDArray,
+    *,
+    seed: int,
+    shown: NDArray | None = None,
+    **options: Any,
+) -> Clustering:
     """Clusters by `run_tree`, with the map `[n, c]` of their smooth rows as points, and isolation.
 
     Distinct rows are reduced, and copies lie on their original: UMAP draws another map each time of
@@ -257,20 +264,22 @@ def with_map(found: Clustering, features: NDArray, *, seed: int, **options: Any)
         found: result of `run_tree`.
         features: those of its rows that it describes.
         seed: random seed of the map.
+        shown: int `[m]`, the rows that it describes; None: all rows.
         options: arguments of `reduce`.
     """
     model = found.tree
     assert model is not None
+    leaves = model.leaves_ if shown is None else model.leaves_[shown]
     smooth, is_condensed = model.smoother_.smooth, model.smoother_.counts is not None
-    # A quarter of the rows suffices: all would take a third of the time of 200,000 rows.
-    compared = np.arange(len(features))[::4] if is_condensed else model.sample_
+    # A quarter of micro-clusters suffices: all would take a third of the time of 200,000 rows.
+    compared = np.unique(leaves, return_index=True)[1][:: 4 if is_condensed else 1]
     found = found._replace(isolation=isolation(features, model.metric_, compared))
     placed = smooth if not is_condensed else model.smoother_.transform(features)
     if smooth.shape[1] > MAP_COLUMNS and options["method"] != "none":
         points = reduce(smooth, seed=seed, **{**options, "metric": "euclidean"})
         near = knn.nearest(placed, smooth, 3).indices if is_condensed else None
         placed = points if near is None else points[near].mean(axis=1)
-    return found._replace(points=placed if is_condensed else placed[model.leaves_])
+    return found._replace(points=placed if is_condensed else placed[leaves])
 
 
 def isolation(features: NDArray, metric: str, sample: NDArray) -> NDArray:
