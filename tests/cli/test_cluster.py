@@ -141,7 +141,7 @@ def test_what_is_not_clear_is_said(files, capsys):
     assert "do not split into several clusters" in pathlib.Path("one/report.html").read_text()
     rng = np.random.default_rng(0)
     truth = rng.integers(0, 6, 400)
-    np.save("near.npy", 2.2 * np.eye(6, 12)[truth] + rng.normal(size=(400, 12)))
+    np.save("near.npy", 2.8 * np.eye(6, 12)[truth] + rng.normal(size=(400, 12)))
     out, _ = _run(capsys, "--features=near.npy", "--workdir=three", *flags)
     assert "No clear answer: the 6 clusters are a best guess" in out
     assert "are a best guess" in pathlib.Path("three/report.html").read_text()

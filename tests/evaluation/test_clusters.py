@@ -233,7 +233,7 @@ def test_a_number_that_the_tree_is_told_has_no_verdict():
 
 def test_a_best_guess_has_a_gap():
     rng = np.random.default_rng(0)
-    x = 2.2 * np.eye(6, 12)[rng.integers(0, 6, 400)] + rng.normal(size=(400, 12))
+    x = 2.8 * np.eye(6, 12)[rng.integers(0, 6, 400)] + rng.normal(size=(400, 12))
     metrics = cluster(x, None, TREE, ignore).metrics
     assert metrics["verdict"] == "no clear answer"
     assert metrics["gap"] == SmoothTree("euclidean").fit(x).gap_
